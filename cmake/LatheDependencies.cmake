@@ -1,0 +1,28 @@
+# Every outside library is found here, once. Versions are Debian 12's unless said.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(absl REQUIRED)
+find_package(Protobuf 3.21 REQUIRED)
+find_package(gRPC 1.51 CONFIG REQUIRED)
+find_package(Boost 1.81 REQUIRED)
+find_package(simdjson REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(OpenSSL 3 REQUIRED)
+find_package(SQLiteCpp REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive)
+find_package(Catch2 2.13 REQUIRED)
+find_package(benchmark REQUIRED)
+
+# Catch2's main is compiled once for all test binaries.
+file(WRITE ${CMAKE_BINARY_DIR}/catch_main.cc.in "#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n")
+configure_file(${CMAKE_BINARY_DIR}/catch_main.cc.in ${CMAKE_BINARY_DIR}/catch_main.cc COPYONLY)
+add_library(lathe_catch_main STATIC ${CMAKE_BINARY_DIR}/catch_main.cc)
+target_link_libraries(lathe_catch_main PUBLIC Catch2::Catch2)
+add_library(lathe::catch_main ALIAS lathe_catch_main)
+
+include(LatheTorch)

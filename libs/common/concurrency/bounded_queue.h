@@ -1,0 +1,89 @@
+// The way work changes threads.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace lathe {
+
+// First in, first out, at most `max_items` items. Any number of producers and consumers. After
+// Close nothing enters, and what is inside can still be taken.
+template <typename T>
+class BoundedQueue {
+ public:
+  explicit BoundedQueue(std::size_t max_items) : max_items_(max_items) {}
+  BoundedQueue(const BoundedQueue&) = delete;
+  BoundedQueue& operator=(const BoundedQueue&) = delete;
+
+  // False at once when full or closed; `item` is then dropped.
+  bool TryPush(T item) {
+    absl::MutexLock lock(&mu_);
+    if (closed_ || items_.size() >= max_items_) return false;
+    items_.push_back(std::move(item));
+    return true;
+  }
+
+  // Waits for room; false when closed, also while waiting.
+  bool Push(T item) {
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(this, &BoundedQueue::CanPushLocked));
+    if (closed_) return false;
+    items_.push_back(std::move(item));
+    return true;
+  }
+
+  // Waits for an item; nullopt once closed and empty.
+  std::optional<T> Pop() { return PopFor(absl::InfiniteDuration()); }
+
+  // As Pop, and nullopt when nothing came within `timeout`.
+  std::optional<T> PopFor(absl::Duration timeout) {
+    absl::MutexLock lock(&mu_);
+    mu_.AwaitWithTimeout(absl::Condition(this, &BoundedQueue::CanPopLocked), timeout);
+    return TakeLocked();
+  }
+
+  // Never waits.
+  std::optional<T> TryPop() {
+    absl::MutexLock lock(&mu_);
+    return TakeLocked();
+  }
+
+  // Wakes everybody who waits. May be called twice.
+  void Close() {
+    absl::MutexLock lock(&mu_);
+    closed_ = true;
+  }
+
+  bool closed() const {
+    absl::MutexLock lock(&mu_);
+    return closed_;
+  }
+  std::size_t size() const {
+    absl::MutexLock lock(&mu_);
+    return items_.size();
+  }
+
+ private:
+  bool CanPushLocked() const { return closed_ || items_.size() < max_items_; }
+  bool CanPopLocked() const { return closed_ || !items_.empty(); }
+
+  std::optional<T> TakeLocked() {
+    if (items_.empty()) return std::nullopt;
+    std::optional<T> item(std::move(items_.front()));
+    items_.pop_front();
+    return item;
+  }
+
+  const std::size_t max_items_;
+  mutable absl::Mutex mu_;
+  std::deque<T> items_ ABSL_GUARDED_BY(mu_);
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lathe

@@ -1,0 +1,36 @@
+#include "libs/common/concurrency/named_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+namespace lathe {
+namespace {
+
+// A new thread inherits the mask of its creator, so all signals are blocked around the creation.
+std::thread StartWithSignalsBlocked(std::function<void()> body) {
+  sigset_t all;
+  sigset_t previous;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &previous);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+NamedThread::NamedThread(std::string name, std::function<void()> body)
+    : thread_(StartWithSignalsBlocked([name = name.substr(0, 15), body = std::move(body)] {
+        pthread_setname_np(pthread_self(), name.c_str());
+        body();
+      })) {}
+
+NamedThread::~NamedThread() { Join(); }
+
+void NamedThread::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace lathe

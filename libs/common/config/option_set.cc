@@ -1,0 +1,226 @@
+#include "libs/common/config/option_set.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "libs/common/config/config_file.h"
+#include "libs/common/config/environment.h"
+#include "libs/common/config/nearest_key.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "libs/common/version.h"
+
+namespace lathe {
+namespace {
+
+// Every section that some Lathe process reads.
+constexpr std::array kSections = {"up",     "data",   "keys", "status", "gateway",
+                                  "engine", "worker", "log",  "metrics"};
+
+absl::Status UsageError(const std::string& message) {
+  return WithDetail(absl::InvalidArgumentError(message), "usage");
+}
+
+absl::Status ConfigurationError(const std::string& message) {
+  return WithDetail(absl::InvalidArgumentError(message), "configuration");
+}
+
+std::string SectionOf(const std::string& key) { return key.substr(0, key.find('.')); }
+
+std::string FlagOf(const std::string& key, const OptionTraits& traits) {
+  if (!traits.flag.empty()) return traits.flag;
+  return absl::StrReplaceAll(key.substr(key.rfind('.') + 1), {{"_", "-"}});
+}
+
+}  // namespace
+
+// What the command line held, by key.
+struct OptionSet::FlagValues {
+  std::map<std::string, std::vector<std::string>> values;
+  std::string config_path;
+  bool show_config = false;
+};
+
+OptionSet::OptionSet(std::string program, std::string description)
+    : program_(std::move(program)), description_(std::move(description)) {}
+
+void OptionSet::AddOption(OptionTarget target, std::string key, std::string help,
+                          OptionTraits traits) {
+  options_.push_back({target, std::move(key), std::move(help), std::move(traits)});
+}
+
+void OptionSet::AddPositional(std::string* target, std::string name, std::string help) {
+  positionals_.push_back({target, std::move(name), std::move(help)});
+}
+
+absl::Status OptionSet::Parse(int argc, const char* const* argv) {
+  FlagValues flags;
+  RETURN_IF_ERROR(ReadFlags(argc, argv, flags));
+  config_path_ = flags.config_path;
+  if (!config_path_.empty()) RETURN_IF_ERROR(ApplyFile(config_path_));
+  RETURN_IF_ERROR(ApplyEnvironment());
+  RETURN_IF_ERROR(ApplyFlags(flags));
+  if (flags.show_config) return absl::CancelledError(DumpWithOrigin());
+  return CheckRequired();
+}
+
+void OptionSet::ParseOrExit(int argc, const char* const* argv) {
+  const absl::Status status = Parse(argc, argv);
+  if (status.ok()) return;
+  const std::string message(status.message());
+  if (absl::IsCancelled(status)) {
+    std::fputs(message.c_str(), stdout);
+    std::exit(0);
+  }
+  std::fprintf(stderr, "%s: %s\n", program_.c_str(), message.c_str());
+  std::exit(ErrorCode(status) == "usage" ? kExitUsage : kExitConfiguration);
+}
+
+absl::Status OptionSet::ReadFlags(int argc, const char* const* argv, FlagValues& flags) {
+  CLI::App app(description_, program_);
+  app.set_version_flag("--version", std::string(kVersion));
+  app.add_option("--config", flags.config_path, "YAML file");
+  app.add_flag("--show-config", flags.show_config, "print every option with its origin");
+  std::vector<std::string> names = {"--config", "--show-config", "--help", "--version"};
+  std::map<std::string, CLI::Option*> by_key;
+  for (Option& option : options_) {
+    if (option.traits.secret) continue;
+    names.push_back("--" + FlagOf(option.key, option.traits));
+    CLI::Option* flag = app.add_option(names.back(), option.help);
+    const bool is_bool = std::holds_alternative<bool*>(option.target);
+    const bool is_list = std::holds_alternative<std::vector<std::string>*>(option.target);
+    if (is_bool) flag->expected(0, 1);
+    if (is_list) flag->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    if (!is_list) flag->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+    flag->type_name(is_bool ? "[BOOL]" : "VALUE");
+    // On a flag without value CLI11 would take the default's text for the value.
+    if (!is_bool) flag->default_str(OptionText(option.target));
+    by_key[option.key] = flag;
+  }
+  for (Positional& positional : positionals_) {
+    app.add_option(positional.name, *positional.target, positional.help)->required();
+  }
+  app.allow_extras();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return absl::CancelledError(app.help());
+  } catch (const CLI::CallForVersion&) {
+    return absl::CancelledError(absl::StrCat(program_, " ", std::string(kVersion), "\n"));
+  } catch (const CLI::ParseError& error) {
+    return UsageError(error.what());
+  }
+  if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
+    const std::string word = extras.front().substr(0, extras.front().find('='));
+    return UsageError(absl::StrCat("unknown argument '", word, "'", DidYouMean(word, names)));
+  }
+  for (const auto& [key, flag] : by_key) {
+    if (flag->count() == 0) continue;
+    flags.values[key] = flag->results();
+    const bool is_bare = flags.values[key] == std::vector<std::string>{""};
+    if (is_bare && std::holds_alternative<bool*>(Find(key)->target)) flags.values[key] = {"true"};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OptionSet::ApplyFile(const std::string& path) {
+  auto entries = ReadConfigFile(path);
+  if (!entries.ok()) return ConfigurationError(std::string(entries.status().message()));
+  for (const ConfigEntry& entry : *entries) {
+    Option* option = Find(entry.key);
+    if (option == nullptr) {
+      RETURN_IF_ERROR(CheckForeign(entry.key, entry.where));
+      continue;
+    }
+    RETURN_IF_ERROR(Set(*option, entry.values, entry.where));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OptionSet::ApplyEnvironment() {
+  for (const EnvironmentEntry& entry : ReadEnvironment()) {
+    Option* option = Find(entry.key);
+    if (option == nullptr) {
+      RETURN_IF_ERROR(CheckForeign(entry.key, entry.variable));
+      continue;
+    }
+    RETURN_IF_ERROR(Set(*option, {entry.value}, entry.variable));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OptionSet::ApplyFlags(const FlagValues& flags) {
+  for (const auto& [key, values] : flags.values) {
+    Option& option = *Find(key);
+    const absl::Status status = Set(option, values, "--" + FlagOf(key, option.traits));
+    if (!status.ok()) return UsageError(std::string(status.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OptionSet::CheckRequired() const {
+  for (const Option& option : options_) {
+    if (!option.traits.required || option.origin != "default") continue;
+    return UsageError(
+        absl::StrCat("--", FlagOf(option.key, option.traits), " is missing: ", option.help));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OptionSet::Set(Option& option, const std::vector<std::string>& values,
+                            std::string origin) {
+  const absl::Status status = SetOption(option.target, values);
+  if (!status.ok()) {
+    return ConfigurationError(
+        absl::StrCat(option.key, ": ", std::string(status.message()), " (from ", origin, ")"));
+  }
+  const auto& choices = option.traits.choices;
+  const std::string text = OptionText(option.target);
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end()) {
+    return ConfigurationError(absl::StrCat(option.key, " is '", text, "', expected one of ",
+                                           absl::StrJoin(choices, ", "), " (from ", origin, ")"));
+  }
+  option.origin = std::move(origin);
+  return absl::OkStatus();
+}
+
+OptionSet::Option* OptionSet::Find(const std::string& key) {
+  const auto found = std::find_if(options_.begin(), options_.end(),
+                                  [&](auto& option) { return option.key == key; });
+  return found == options_.end() ? nullptr : &*found;
+}
+
+absl::Status OptionSet::CheckForeign(const std::string& key, const std::string& where) const {
+  const std::string section = SectionOf(key);
+  std::vector<std::string> keys;
+  bool is_ours = false;
+  for (const Option& option : options_) {
+    keys.push_back(option.key);
+    is_ours = is_ours || SectionOf(option.key) == section;
+  }
+  const bool is_known = std::find(kSections.begin(), kSections.end(), section) != kSections.end();
+  if (is_known && !is_ours) return absl::OkStatus();
+  return ConfigurationError(
+      absl::StrCat("unknown key '", key, "' (from ", where, ")", DidYouMean(key, keys)));
+}
+
+std::string OptionSet::DumpWithOrigin() const {
+  std::string dump;
+  for (const Option& option : options_) {
+    const std::string text = OptionText(option.target);
+    absl::StrAppend(&dump, option.key, " = ", option.traits.secret && !text.empty() ? "***" : text,
+                    "  # ", option.origin, "\n");
+  }
+  return dump;
+}
+
+}  // namespace lathe

@@ -1,0 +1,171 @@
+#include "libs/common/config/option_set.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "libs/common/errors.h"
+
+namespace lathe {
+namespace {
+
+struct Example {
+  std::string listen;
+  int threads = 0;
+  double ratio = 0;
+  bool reflection = false;
+  absl::Duration wait;
+  std::vector<std::string> engines;
+  std::string secret;
+  OptionSet options{"lathe-example", "An example."};
+
+  Example() {
+    options.Add(&listen, "gateway.listen", "127.0.0.1:8080", "address");
+    options.Add(&threads, "gateway.num_threads", 2, "threads");
+    options.Add(&ratio, "gateway.ratio", 0.5, "a ratio");
+    options.Add(&reflection, "gateway.reflection", false, "serve reflection");
+    options.Add(&wait, "gateway.wait", absl::Seconds(20), "longest poll");
+    options.Add(&engines, "gateway.engine", {}, "engine addresses");
+    options.Add(&secret, "gateway.secret", "", "a secret", {.secret = true});
+  }
+
+  absl::Status Parse(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "lathe-example");
+    return options.Parse(static_cast<int>(arguments.size()), arguments.data());
+  }
+};
+
+// A file and a variable that are gone at the end of the test.
+struct ConfigFile {
+  explicit ConfigFile(const std::string& text) {
+    const int fd = mkstemp(path);
+    close(fd);
+    std::ofstream(path) << text;
+  }
+  ~ConfigFile() { unlink(path); }
+  char path[32] = "/tmp/lathe-config-XXXXXX";
+};
+
+struct Variable {
+  Variable(const char* variable, const char* value) : name(variable) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name); }
+  const char* name;
+};
+
+TEST_CASE("Defaults hold when nothing is given", "[config]") {
+  Example example;
+  REQUIRE(example.Parse({}).ok());
+  CHECK(example.listen == "127.0.0.1:8080");
+  CHECK(example.wait == absl::Seconds(20));
+  CHECK(example.engines.empty());
+}
+
+TEST_CASE("Every type is read from flags", "[config]") {
+  Example example;
+  const absl::Status status =
+      example.Parse({"--listen", "0.0.0.0:1", "--num-threads=4", "--ratio", "0.25", "--reflection",
+                     "--wait", "1.5s", "--engine", "a:1", "--engine", "b:2"});
+  REQUIRE(status == absl::OkStatus());
+  CHECK(example.listen == "0.0.0.0:1");
+  CHECK(example.threads == 4);
+  CHECK(example.ratio == 0.25);
+  CHECK(example.reflection);
+  CHECK(example.wait == absl::Milliseconds(1500));
+  CHECK(example.engines == std::vector<std::string>{"a:1", "b:2"});
+}
+
+TEST_CASE("A flag wins over the environment, the environment over the file", "[config]") {
+  const ConfigFile file("gateway:\n  listen: file:1\n  num_threads: 7\n  ratio: 0.75\n");
+  const Variable variable("LATHE_GATEWAY__NUM_THREADS", "8");
+  const Variable overridden("LATHE_GATEWAY__LISTEN", "environment:1");
+  Example example;
+  REQUIRE(example.Parse({"--config", file.path, "--listen", "flag:1"}) == absl::OkStatus());
+  CHECK(example.listen == "flag:1");
+  CHECK(example.threads == 8);
+  CHECK(example.ratio == 0.75);
+  const std::string dump = example.options.DumpWithOrigin();
+  CHECK(absl::StrContains(dump, "gateway.listen = flag:1  # --listen\n"));
+  CHECK(absl::StrContains(dump, "gateway.num_threads = 8  # LATHE_GATEWAY__NUM_THREADS\n"));
+  CHECK(absl::StrContains(dump, std::string("gateway.ratio = 0.75  # ") + file.path + ":4\n"));
+  CHECK(absl::StrContains(dump, "gateway.wait = 20s  # default\n"));
+}
+
+TEST_CASE("Unknown keys fail and name the nearest one", "[config]") {
+  SECTION("in the file") {
+    const ConfigFile file("gateway:\n  lisen: x\n");
+    const absl::Status status = Example().Parse({"--config", file.path});
+    CHECK(ErrorCode(status) == "configuration");
+    CHECK(absl::StrContains(status.message(), "unknown key 'gateway.lisen'"));
+    CHECK(absl::StrContains(status.message(), std::string(file.path) + ":2"));
+    CHECK(absl::StrContains(status.message(), "did you mean 'gateway.listen'?"));
+  }
+  SECTION("in the environment") {
+    const Variable variable("LATHE_GATEWAY__LISEN", "x");
+    CHECK(absl::StrContains(Example().Parse({}).message(), "did you mean 'gateway.listen'?"));
+  }
+  SECTION("on the command line") {
+    const absl::Status status = Example().Parse({"--lisen=x"});
+    CHECK(ErrorCode(status) == "usage");
+    CHECK(status.message() == "unknown argument '--lisen', did you mean '--listen'?");
+  }
+}
+
+TEST_CASE("Keys of other processes are left alone, unknown sections are not", "[config]") {
+  const Variable variable("LATHE_WORKER__ANYTHING", "x");
+  const ConfigFile file("engine:\n  store: sqlite:x\n");
+  CHECK(Example().Parse({"--config", file.path}).ok());
+  const ConfigFile unknown("gatway:\n  listen: x\n");
+  CHECK(absl::StrContains(Example().Parse({"--config", unknown.path}).message(),
+                          "unknown key 'gatway.listen'"));
+}
+
+TEST_CASE("A value of the wrong type names key, value and origin", "[config]") {
+  const ConfigFile file("gateway:\n  num_threads: many\n");
+  CHECK(Example().Parse({"--config", file.path}).message() ==
+        std::string("gateway.num_threads: 'many' is not a 32-bit integer (from ") + file.path +
+            ":2)");
+  CHECK(ErrorCode(Example().Parse({"--wait", "5"})) == "usage");
+}
+
+TEST_CASE("A broken or missing file is a configuration error", "[config]") {
+  const ConfigFile file("gateway: [1, 2\n");
+  CHECK(ErrorCode(Example().Parse({"--config", file.path})) == "configuration");
+  CHECK(ErrorCode(Example().Parse({"--config", "/nonexistent.yaml"})) == "configuration");
+}
+
+TEST_CASE("Secrets are masked and have no flag", "[config]") {
+  const Variable variable("LATHE_GATEWAY__SECRET", "hush");
+  Example example;
+  REQUIRE(example.Parse({}).ok());
+  CHECK(example.secret == "hush");
+  CHECK_FALSE(absl::StrContains(example.options.DumpWithOrigin(), "hush"));
+  CHECK(ErrorCode(Example().Parse({"--secret", "x"})) == "usage");
+}
+
+TEST_CASE("Required options, choices and positional words are enforced", "[config]") {
+  std::string device;
+  std::string id;
+  OptionSet options("lathe", "");
+  options.Add(&device, "worker.device", "", "device",
+              {.required = true, .choices = {"cpu", "cuda"}});
+  options.AddPositional(&id, "ID", "a key id");
+  const char* missing[] = {"lathe", "k1"};
+  CHECK(options.Parse(2, missing).message() == "--device is missing: device");
+  const char* wrong[] = {"lathe", "k1", "--device", "tpu"};
+  CHECK(options.Parse(4, wrong).message() ==
+        "worker.device is 'tpu', expected one of cpu, cuda (from --device)");
+  const char* right[] = {"lathe", "--device", "cpu", "k1"};
+  REQUIRE(options.Parse(4, right) == absl::OkStatus());
+  CHECK(id == "k1");
+}
+
+TEST_CASE("Help and version are answered without an error", "[config]") {
+  const absl::Status help = Example().Parse({"--help"});
+  CHECK(absl::IsCancelled(help));
+  CHECK(absl::StrContains(help.message(), "--num-threads"));
+  CHECK(Example().Parse({"--version"}).message() == "lathe-example 0.1.0\n");
+}
+
+}  // namespace
+}  // namespace lathe

@@ -1,0 +1,56 @@
+#include "libs/common/metrics/metrics_server.h"
+
+#include <prometheus/counter.h>
+
+#include <boost/asio.hpp>
+#include <catch2/catch.hpp>
+
+namespace lathe {
+namespace {
+
+// The whole answer to GET `path`.
+std::string Get(int port, const std::string& path) {
+  boost::asio::io_context context;
+  boost::asio::ip::tcp::socket socket(context);
+  socket.connect({boost::asio::ip::address_v4::loopback(), static_cast<uint16_t>(port)});
+  boost::asio::write(socket, boost::asio::buffer("GET " + path + " HTTP/1.0\r\n\r\n"));
+  std::string answer;
+  boost::system::error_code end;
+  boost::asio::read(socket, boost::asio::dynamic_buffer(answer), end);
+  return answer;
+}
+
+TEST_CASE("The metrics page shows the registry's values", "[metrics]") {
+  auto registry = std::make_shared<prometheus::Registry>();
+  prometheus::BuildCounter()
+      .Name("lathe_test_things_total")
+      .Register(*registry)
+      .Add({})
+      .Increment(3);
+  auto server = *MetricsServer::Start("127.0.0.1:0", registry, [] { return absl::OkStatus(); });
+  const std::string answer = Get(server->port(), "/metrics");
+  CHECK(answer.find("HTTP/1.1 200") == 0);
+  CHECK(answer.find("lathe_test_things_total 3") != std::string::npos);
+}
+
+TEST_CASE("Readiness is asked anew each time and says why not", "[metrics]") {
+  absl::Status status = absl::UnavailableError("base model is loading");
+  auto server = *MetricsServer::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>(),
+                                      [&] { return status; });
+  CHECK(Get(server->port(), "/readyz").find("HTTP/1.1 503") == 0);
+  CHECK(Get(server->port(), "/readyz").find("base model is loading") != std::string::npos);
+  CHECK(Get(server->port(), "/livez").find("HTTP/1.1 200") == 0);
+  status = absl::OkStatus();
+  CHECK(Get(server->port(), "/readyz").find("HTTP/1.1 200") == 0);
+}
+
+TEST_CASE("A port in use is unavailable", "[metrics]") {
+  auto registry = std::make_shared<prometheus::Registry>();
+  auto first = *MetricsServer::Start("127.0.0.1:0", registry, [] { return absl::OkStatus(); });
+  const std::string taken = "127.0.0.1:" + std::to_string(first->port());
+  const auto second = MetricsServer::Start(taken, registry, [] { return absl::OkStatus(); });
+  CHECK(second.status().code() == absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace lathe

@@ -1,0 +1,49 @@
+#include "libs/common/rpc/status.h"
+
+#include <catch2/catch.hpp>
+
+#include "libs/common/errors.h"
+
+namespace lathe {
+namespace {
+
+absl::Status SeqReused() {
+  return WithDetail(absl::InvalidArgumentError("seq_id 4 was used for another request"),
+                    "seq_id_reused", "seq_id");
+}
+
+TEST_CASE("A status keeps code, message, word and field over gRPC", "[rpc]") {
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(SeqReused()));
+  CHECK(back == SeqReused());
+  CHECK(ErrorCode(back) == "seq_id_reused");
+  CHECK(ErrorField(back) == "seq_id");
+  CHECK(FromGrpcStatus(ToGrpcStatus(absl::OkStatus())).ok());
+}
+
+TEST_CASE("A gRPC status with our error says who is to blame", "[rpc]") {
+  v1::Error error;
+  REQUIRE(error.ParseFromString(ToGrpcStatus(SeqReused()).error_details()));
+  CHECK(error.category() == v1::ERROR_CATEGORY_USER);
+  CHECK(error.message() == "seq_id 4 was used for another request");
+  CHECK(ToErrorProto(absl::InternalError("x")).category() == v1::ERROR_CATEGORY_SERVER);
+}
+
+TEST_CASE("A gRPC status without details is still translated", "[rpc]") {
+  const absl::Status status =
+      FromGrpcStatus(grpc::Status(grpc::StatusCode::UNAVAILABLE, "connection refused"));
+  CHECK(status == absl::UnavailableError("connection refused"));
+  CHECK(ErrorCode(status) == "unavailable");
+}
+
+TEST_CASE("A stored error becomes a status of its category", "[rpc]") {
+  CHECK(FromErrorProto(ToErrorProto(SeqReused())) == SeqReused());
+  const absl::Status lost = FromErrorProto(ToErrorProto(absl::NotFoundError("no model m")));
+  CHECK(lost.code() == absl::StatusCode::kNotFound);
+  v1::Error error;
+  error.set_code("worker_lost");
+  error.set_category(v1::ERROR_CATEGORY_SERVER);
+  CHECK(FromErrorProto(error).code() == absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace lathe

@@ -1,0 +1,13 @@
+// Debian's Abseil is built with its own string_view: a type apart from std::string_view.
+#pragma once
+
+#include <string_view>
+
+#include "absl/strings/string_view.h"
+
+namespace lathe {
+
+inline absl::string_view AbslView(std::string_view text) { return {text.data(), text.size()}; }
+inline std::string_view StdView(absl::string_view text) { return {text.data(), text.size()}; }
+
+}  // namespace lathe
