@@ -1,0 +1,88 @@
+#include "services/worker/checkpoint/atomic_directory.h"
+
+#include <sys/stat.h>
+
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "libs/common/status_macros.h"
+#include "services/worker/checkpoint/durable_file.h"
+
+namespace lathe::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status FromError(const fs::path& path, const char* operation, const std::error_code& error) {
+  if (!error) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrFormat("%s: %s: %s", path.string(), operation, error.message()));
+}
+
+std::string RandomName() {
+  std::random_device device;
+  return absl::StrFormat("%08x%08x%08x%08x", device(), device(), device(), device());
+}
+
+// Makes `dir` and every missing parent, each durable in its own parent.
+absl::Status MakeDirectories(const fs::path& dir) {
+  if (fs::is_directory(dir)) return absl::OkStatus();
+  if (dir.has_parent_path()) RETURN_IF_ERROR(MakeDirectories(dir.parent_path()));
+  std::error_code error;
+  fs::create_directory(dir, error);
+  RETURN_IF_ERROR(FromError(dir, "mkdir", error));
+  return SyncDirectory(dir.parent_path());
+}
+
+}  // namespace
+
+absl::StatusOr<AtomicDirectory> AtomicDirectory::Create(const fs::path& store) {
+  const fs::path path = store / "tmp" / RandomName();
+  RETURN_IF_ERROR(MakeDirectories(path));
+  return AtomicDirectory(store, path);
+}
+
+AtomicDirectory::AtomicDirectory(AtomicDirectory&& other) noexcept
+    : store_(std::move(other.store_)), path_(std::exchange(other.path_, fs::path())) {}
+
+AtomicDirectory::~AtomicDirectory() {
+  if (path_.empty()) return;
+  std::error_code ignored;  // the sweep finds what could not be removed now
+  fs::remove_all(path_, ignored);
+}
+
+absl::Status AtomicDirectory::Commit(const fs::path& final_dir) {
+  RETURN_IF_ERROR(SyncDirectory(path_));
+  RETURN_IF_ERROR(MakeDirectories(final_dir.parent_path()));
+  std::error_code error;
+  fs::path replaced;
+  if (fs::exists(final_dir)) {
+    replaced = store_ / "tmp" / RandomName();
+    fs::rename(final_dir, replaced, error);
+    RETURN_IF_ERROR(FromError(final_dir, "rename", error));
+  }
+  fs::rename(path_, final_dir, error);
+  RETURN_IF_ERROR(FromError(final_dir, "rename", error));
+  path_.clear();
+  RETURN_IF_ERROR(SyncDirectory(final_dir.parent_path()));
+  if (!replaced.empty()) fs::remove_all(replaced, error);
+  return absl::OkStatus();
+}
+
+absl::Status SweepAttempts(const fs::path& store, absl::Time before) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(store / "tmp", error)) {
+    struct stat info {};
+    if (stat(entry.path().c_str(), &info) != 0) continue;
+    if (absl::TimeFromTimespec(info.st_mtim) >= before) continue;
+    std::error_code remove_error;
+    fs::remove_all(entry.path(), remove_error);
+    RETURN_IF_ERROR(FromError(entry.path(), "remove", remove_error));
+  }
+  if (error == std::errc::no_such_file_or_directory) return absl::OkStatus();
+  return FromError(store, "list", error);
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,67 @@
+// Saves adapters to checkpoint directories and loads them back, verified.
+//
+// A directory holds adapter_model.safetensors and adapter_config.json (a folder `peft` loads),
+// manifest.json and the empty file checkpoint_complete; of the training kind also
+// optimizer.safetensors with AdamW's moments. It appears whole or not at all.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/worker/checkpoint/manifest.h"
+#include "services/worker/lora/adapter.h"
+#include "services/worker/models/model_spec.h"
+
+namespace lathe::worker {
+
+struct SavedCheckpoint {
+  int64_t size_bytes = 0;  // of all files
+  std::string manifest_sha256;
+};
+
+struct LoadedAdapter {
+  std::unique_ptr<Adapter> adapter;
+  Manifest manifest;
+};
+
+// Thread-safe, holds no state. Directories are given relative to the store's root, or absolute
+// below it.
+class CheckpointStore {
+ public:
+  // Checkpoints of another base model (by `base_content_hash`) are refused.
+  CheckpointStore(std::filesystem::path root, ModelSpec model, std::string base_model,
+                  std::string base_content_hash);
+
+  // fp32 master weights, moments and step count. `extra_json` is an object whose fields are copied
+  // into manifest.json. ResourceExhausted when the disk is full, Internal on other I/O errors.
+  absl::StatusOr<SavedCheckpoint> SaveTraining(const std::string& dir, const std::string& model_id,
+                                               const Adapter& adapter, const AdamParams& last_adam,
+                                               const std::string& extra_json) const;
+
+  // The compute copy, byte for byte.
+  absl::StatusOr<SavedCheckpoint> SaveSampler(const std::string& dir, const std::string& model_id,
+                                              const AdapterWeights& weights, int64_t applied_seq,
+                                              const std::string& extra_json) const;
+
+  // Either kind. Verifies the manifest, sizes and every checksum; a mismatch is DataLoss naming
+  // file and tensor, another base model FailedPrecondition, `with_optimizer` on a sampler
+  // checkpoint InvalidArgument. Without the optimizer moments and step count are zero.
+  absl::StatusOr<LoadedAdapter> Load(const std::string& dir, bool with_optimizer,
+                                     at::Device device) const;
+
+ private:
+  absl::StatusOr<std::filesystem::path> Resolve(const std::string& dir) const;
+  absl::StatusOr<SavedCheckpoint> Save(const std::string& dir, Manifest manifest,
+                                       const at::Tensor& flat, const Adapter* optimizer_state,
+                                       const std::string& extra_json) const;
+
+  const std::filesystem::path root_;
+  const ModelSpec model_;
+  const std::string base_model_;
+  const std::string base_content_hash_;
+};
+
+}  // namespace lathe::worker

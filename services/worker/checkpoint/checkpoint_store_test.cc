@@ -1,0 +1,187 @@
+#include "services/worker/checkpoint/checkpoint_store.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "services/worker/checkpoint/atomic_directory.h"
+#include "services/worker/checkpoint/sha256.h"
+#include "services/worker/checkpoint/test_temp_dir.h"
+
+namespace lathe::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+ModelSpec SmallModel() {
+  return {.family = "qwen3",
+          .num_layers = 2,
+          .hidden_size = 8,
+          .intermediate_size = 12,
+          .num_heads = 2,
+          .num_kv_heads = 1,
+          .head_dim = 4,
+          .vocab_size = 16};
+}
+
+CheckpointStore MakeStore(const TempDir& dir, const std::string& base_hash = "hash") {
+  return CheckpointStore(dir.path(), SmallModel(), "base", base_hash);
+}
+
+// An adapter with every buffer away from its initial value.
+Adapter TrainedAdapter() {
+  Adapter adapter(SmallModel(), {.rank = 3, .seed = 5}, at::kCPU);
+  adapter.parameters.normal_();
+  adapter.exp_avg.normal_();
+  adapter.exp_avg_sq.uniform_();
+  adapter.num_steps = 7;
+  adapter.applied_seq = 41;
+  adapter.MarkChanged();
+  return adapter;
+}
+
+bool IsEmptyDir(const fs::path& dir) { return !fs::exists(dir) || fs::is_empty(dir); }
+
+TEST_CASE("Checkpoint: training state comes back bit for bit", "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  const Adapter adapter = TrainedAdapter();
+  const auto saved =
+      store.SaveTraining("runs/a/weights/1", "m", adapter, {.learning_rate = 0.5}, R"({"term":3})");
+  REQUIRE(saved.ok());
+
+  const auto loaded = store.Load("runs/a/weights/1", /*with_optimizer=*/true, at::kCPU);
+  REQUIRE(loaded.ok());
+  CHECK(at::equal(loaded->adapter->parameters, adapter.parameters));
+  CHECK(at::equal(loaded->adapter->exp_avg, adapter.exp_avg));
+  CHECK(at::equal(loaded->adapter->exp_avg_sq, adapter.exp_avg_sq));
+  CHECK(loaded->adapter->num_steps == 7);
+  CHECK(loaded->manifest.applied_seq == 41);
+  CHECK(loaded->manifest.optimizer->last_adam.learning_rate == 0.5);
+  CHECK(loaded->adapter->lora().rank == 3);
+
+  const fs::path final_dir = dir / "runs/a/weights/1";
+  CHECK(DigestFile(final_dir / kManifestFile)->sha256 == saved->manifest_sha256);
+  int64_t total = 0;
+  for (const auto& entry : fs::directory_iterator(final_dir)) total += entry.file_size();
+  CHECK(total == saved->size_bytes);
+  CHECK(IsEmptyDir(dir / "tmp"));
+}
+
+TEST_CASE("Checkpoint: without the optimizer moments and steps are zero", "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  const Adapter adapter = TrainedAdapter();
+  REQUIRE(store.SaveTraining("a", "m", adapter, {}, "").ok());
+  const auto loaded = store.Load("a", /*with_optimizer=*/false, at::kCPU);
+  REQUIRE(loaded.ok());
+  CHECK(at::equal(loaded->adapter->parameters, adapter.parameters));
+  CHECK(loaded->adapter->exp_avg.abs().max().item<float>() == 0);
+  CHECK(loaded->adapter->num_steps == 0);
+}
+
+TEST_CASE("Checkpoint: a sampler version is the published copy, without moments", "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  Adapter adapter = TrainedAdapter();
+  const auto version = adapter.Publish();
+  REQUIRE(store.SaveSampler("s", "m", *version, 41, "{}").ok());
+  const auto loaded = store.Load("s", /*with_optimizer=*/false, at::kCPU);
+  REQUIRE(loaded.ok());
+  CHECK(at::equal(loaded->adapter->Publish()->tensors.flat, version->tensors.flat));
+  CHECK(fs::exists(dir / "s/checkpoint_complete"));
+  CHECK_FALSE(fs::exists(dir / "s/optimizer.safetensors"));
+  CHECK(store.Load("s", /*with_optimizer=*/true, at::kCPU).status().code() ==
+        absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("Checkpoint: another base model is refused", "[checkpoint]") {
+  const TempDir dir;
+  REQUIRE(MakeStore(dir).SaveTraining("a", "m", TrainedAdapter(), {}, "").ok());
+  const auto loaded = MakeStore(dir, "other").Load("a", true, at::kCPU);
+  CHECK(loaded.status().code() == absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE("Checkpoint: a directory outside the store is refused", "[checkpoint]") {
+  const TempDir dir;
+  const std::string outside = GENERATE("../x", "/etc", ".", "a/../../x");
+  CHECK(MakeStore(dir).Load(outside, true, at::kCPU).status().code() ==
+        absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("Checkpoint: a changed byte in any file is found and the file named", "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  const std::string name =
+      GENERATE("adapter_model.safetensors", "optimizer.safetensors", "adapter_config.json");
+  REQUIRE(store.SaveTraining("a", "m", TrainedAdapter(), {}, "").ok());
+  const fs::path path = dir / ("a/" + name);
+  const unsigned seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const auto position = static_cast<std::streamoff>(random() % fs::file_size(path));
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const char before = (file.seekg(position), static_cast<char>(file.get()));
+    file.seekp(position).put(static_cast<char>(before ^ (1 << (random() % 8)))).flush();
+    const auto loaded = store.Load("a", true, at::kCPU);
+    REQUIRE(loaded.status().code() == absl::StatusCode::kDataLoss);
+    REQUIRE_THAT(std::string(loaded.status().message()), Catch::Contains(name));
+    file.seekp(position).put(before);
+  }
+  CHECK(store.Load("a", true, at::kCPU).ok());
+}
+
+TEST_CASE("Checkpoint: damage inside a tensor names the tensor", "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  REQUIRE(store.SaveTraining("a", "m", TrainedAdapter(), {}, "").ok());
+  std::fstream file(dir / "a/adapter_model.safetensors",
+                    std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end).put('\x55').flush();
+  CHECK_THAT(std::string(store.Load("a", true, at::kCPU).status().message()),
+             Catch::Contains("base_model.model.lm_head.lora_B.weight"));
+}
+
+TEST_CASE("Checkpoint: a save that fails half way leaves nothing behind", "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {.rlim_cur = 2000, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const auto saved = store.SaveTraining("a", "m", TrainedAdapter(), {}, "");
+  setrlimit(RLIMIT_FSIZE, &before);
+  CHECK_FALSE(saved.ok());
+  CHECK_FALSE(fs::exists(dir / "a"));
+  CHECK(IsEmptyDir(dir / "tmp"));
+}
+
+TEST_CASE("Checkpoint: saving again replaces a save that was never committed", "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  REQUIRE(store.SaveTraining("a", "m", TrainedAdapter(), {}, "").ok());
+  const Adapter second = TrainedAdapter();
+  REQUIRE(store.SaveTraining("a", "m", second, {}, "").ok());
+  CHECK(at::equal(store.Load("a", true, at::kCPU)->adapter->parameters, second.parameters));
+  CHECK(IsEmptyDir(dir / "tmp"));
+}
+
+TEST_CASE("Checkpoint: the sweep removes old attempts only", "[checkpoint]") {
+  const TempDir dir;
+  fs::create_directories(dir / "tmp/left");
+  REQUIRE(SweepAttempts(dir.path(), absl::Now() - absl::Hours(1)).ok());
+  CHECK(fs::exists(dir / "tmp/left"));
+  REQUIRE(SweepAttempts(dir.path(), absl::Now() + absl::Hours(1)).ok());
+  CHECK_FALSE(fs::exists(dir / "tmp/left"));
+}
+
+}  // namespace
+}  // namespace lathe::worker

@@ -1,0 +1,80 @@
+#include "services/worker/checkpoint/durable_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe::worker {
+namespace {
+
+absl::Status IoError(const std::filesystem::path& path, const char* operation, int error) {
+  const std::string message =
+      absl::StrFormat("%s: %s: %s", path.string(), operation, std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) return absl::ResourceExhaustedError(message);
+  if (error == EEXIST) return absl::AlreadyExistsError(message);
+  if (error == ENOENT) return absl::NotFoundError(message);
+  return absl::InternalError(message);
+}
+
+}  // namespace
+
+absl::StatusOr<DurableFile> DurableFile::Create(const std::filesystem::path& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
+  if (fd < 0) return IoError(path, "create", errno);
+  return DurableFile(path, fd);
+}
+
+DurableFile::DurableFile(DurableFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      hash_(std::move(other.hash_)),
+      size_bytes_(other.size_bytes_) {}
+
+DurableFile::~DurableFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status DurableFile::Append(const void* data, size_t num_bytes) {
+  constexpr size_t kMaxWriteBytes = size_t{1} << 30;  // write(2) takes at most 2 GiB
+  hash_.Update(data, num_bytes);
+  const char* next = static_cast<const char*>(data);
+  while (num_bytes > 0) {
+    const ssize_t written = write(fd_, next, std::min(num_bytes, kMaxWriteBytes));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return IoError(path_, "write", errno);
+    next += written;
+    num_bytes -= static_cast<size_t>(written);
+    size_bytes_ += written;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FileDigest> DurableFile::Finish() {
+  if (fsync(fd_) != 0) return IoError(path_, "fsync", errno);
+  if (close(std::exchange(fd_, -1)) != 0) return IoError(path_, "close", errno);
+  return FileDigest{.size_bytes = size_bytes_, .sha256 = hash_.HexDigest()};
+}
+
+absl::StatusOr<FileDigest> WriteDurably(const std::filesystem::path& path,
+                                        const std::string& content) {
+  ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
+  RETURN_IF_ERROR(file.Append(content.data(), content.size()));
+  return file.Finish();
+}
+
+absl::Status SyncDirectory(const std::filesystem::path& dir) {
+  const int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return IoError(dir, "open", errno);
+  const int error = fsync(fd) == 0 ? 0 : errno;
+  close(fd);
+  return error == 0 ? absl::OkStatus() : IoError(dir, "fsync", error);
+}
+
+}  // namespace lathe::worker

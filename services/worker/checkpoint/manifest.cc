@@ -1,0 +1,133 @@
+#include "services/worker/checkpoint/manifest.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+
+namespace lathe::worker {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kTraining[] = "training";
+constexpr char kSampler[] = "sampler";
+
+Json LoraToJson(const LoraSpec& lora) {
+  return {{"rank", lora.rank},           {"alpha", lora.alpha},
+          {"seed", lora.seed},           {"train_attn", lora.train_attn},
+          {"train_mlp", lora.train_mlp}, {"train_unembed", lora.train_unembed}};
+}
+
+LoraSpec LoraFromJson(const Json& json) {
+  return {.rank = json.at("rank"),
+          .alpha = json.at("alpha"),
+          .seed = json.at("seed"),
+          .train_attn = json.at("train_attn"),
+          .train_mlp = json.at("train_mlp"),
+          .train_unembed = json.at("train_unembed")};
+}
+
+Json OptimizerToJson(const OptimizerSummary& optimizer) {
+  const AdamParams& adam = optimizer.last_adam;
+  return {{"name", "adamw"},
+          {"num_steps", optimizer.num_steps},
+          {"learning_rate", adam.learning_rate},
+          {"beta1", adam.beta1},
+          {"beta2", adam.beta2},
+          {"eps", adam.eps},
+          {"weight_decay", adam.weight_decay},
+          {"grad_clip_norm", adam.grad_clip_norm}};
+}
+
+OptimizerSummary OptimizerFromJson(const Json& json) {
+  return {.num_steps = json.at("num_steps"),
+          .last_adam = {.learning_rate = json.at("learning_rate"),
+                        .beta1 = json.at("beta1"),
+                        .beta2 = json.at("beta2"),
+                        .eps = json.at("eps"),
+                        .weight_decay = json.at("weight_decay"),
+                        .grad_clip_norm = json.at("grad_clip_norm")}};
+}
+
+// Throws Json::exception, whose text names the field.
+Manifest FromJson(const Json& json) {
+  Manifest manifest;
+  manifest.kind =
+      json.at("kind") == kSampler ? CheckpointKind::kSampler : CheckpointKind::kTraining;
+  manifest.model_id = json.at("model_id");
+  manifest.base_model = json.at("base_model").at("name");
+  manifest.base_content_hash = json.at("base_model").at("content_hash");
+  manifest.lora = LoraFromJson(json.at("lora"));
+  manifest.applied_seq = json.at("applied_seq");
+  if (json.contains("optimizer")) manifest.optimizer = OptimizerFromJson(json.at("optimizer"));
+  for (const Json& file : json.at("files")) {
+    manifest.files.push_back({.name = file.at("name"),
+                              .size_bytes = file.at("size_bytes"),
+                              .sha256 = file.at("sha256")});
+  }
+  for (const Json& tensor : json.at("tensors")) {
+    manifest.tensors.push_back({.file = tensor.at("file"),
+                                .name = tensor.at("name"),
+                                .dtype = tensor.at("dtype"),
+                                .shape = tensor.at("shape"),
+                                .sha256 = tensor.at("sha256")});
+  }
+  return manifest;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ManifestToJson(const Manifest& manifest,
+                                           const std::string& extra_json) {
+  Json json = extra_json.empty() ? Json::object()
+                                 : Json::parse(extra_json, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::InvalidArgumentError("manifest_json is not a JSON object");
+  json["format_version"] = kManifestFormatVersion;
+  json["writer"] = "lathe";
+  json["kind"] = manifest.kind == CheckpointKind::kSampler ? kSampler : kTraining;
+  json["model_id"] = manifest.model_id;
+  json["base_model"] = {{"name", manifest.base_model},
+                        {"content_hash", manifest.base_content_hash}};
+  json["lora"] = LoraToJson(manifest.lora);
+  json["applied_seq"] = manifest.applied_seq;
+  json.erase("optimizer");
+  if (manifest.optimizer) json["optimizer"] = OptimizerToJson(*manifest.optimizer);
+  json["files"] = Json::array();
+  for (const ManifestFile& file : manifest.files) {
+    json["files"].push_back(
+        {{"name", file.name}, {"size_bytes", file.size_bytes}, {"sha256", file.sha256}});
+  }
+  json["tensors"] = Json::array();
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    json["tensors"].push_back({{"file", tensor.file},
+                               {"name", tensor.name},
+                               {"dtype", tensor.dtype},
+                               {"shape", tensor.shape},
+                               {"sha256", tensor.sha256}});
+  }
+  return json.dump(1) + "\n";
+}
+
+absl::StatusOr<Manifest> ReadManifest(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / kManifestFile;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrFormat("%s: cannot open", path.string()));
+  std::stringstream text;
+  text << file.rdbuf();
+  try {
+    const Json json = Json::parse(text.str());
+    const int64_t version = json.at("format_version");
+    if (version != kManifestFormatVersion) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: format_version is %d, known is %d", path.string(), version, kManifestFormatVersion));
+    }
+    return FromJson(json);
+  } catch (const Json::exception& error) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: %s", path.string(), error.what()));
+  }
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,56 @@
+// The safetensors file format (github.com/huggingface/safetensors): 8 bytes of header length, a
+// JSON header, then the tensors' bytes without holes. Little-endian.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "absl/status/statusor.h"
+
+namespace lathe::worker {
+
+// Name of `dtype` in a header ("F32", "BF16", …); empty when the format has none.
+std::string SafetensorsDtypeName(at::ScalarType dtype);
+
+// A file opened for reading. Open has checked the whole header, so that Read fails only on I/O.
+class SafetensorsFile {
+ public:
+  struct Entry {
+    at::ScalarType dtype = at::kFloat;
+    std::vector<int64_t> shape;
+    int64_t offset = 0;  // bytes from the start of the file
+    int64_t num_bytes = 0;
+  };
+
+  // InvalidArgument names file and tensor: header too long or not JSON, duplicate name, unknown
+  // dtype, shape that does not match the byte range, overlapping ranges, holes, trailing bytes.
+  static absl::StatusOr<SafetensorsFile> Open(const std::filesystem::path& path);
+
+  // In the order of their bytes in the file.
+  const std::vector<std::string>& names() const { return names_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::filesystem::path& path() const { return path_; }
+
+  // Null when there is no such tensor.
+  const Entry* Find(const std::string& name) const;
+
+  // A new contiguous CPU tensor. NotFound, or DataLoss when the file has become shorter.
+  absl::StatusOr<at::Tensor> Read(const std::string& name) const;
+
+ private:
+  SafetensorsFile() = default;
+
+  std::filesystem::path path_;
+  std::shared_ptr<const int> fd_;  // closes with the last copy
+  std::vector<std::string> names_;
+  std::map<std::string, Entry> entries_;
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,91 @@
+#include "services/worker/checkpoint/safetensors.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "services/worker/checkpoint/safetensors_writer.h"
+#include "services/worker/checkpoint/test_temp_dir.h"
+
+namespace lathe::worker {
+namespace {
+
+void WriteRaw(const std::filesystem::path& path, const std::string& header, int num_data_bytes) {
+  std::ofstream file(path, std::ios::binary);
+  uint64_t size = header.size();
+  for (int i = 0; i < 8; ++i) file.put(static_cast<char>(size >> (8 * i)));
+  file << header << std::string(num_data_bytes, 'x');
+}
+
+TEST_CASE("Safetensors: what was written is read back bit for bit", "[checkpoint]") {
+  const TempDir dir;
+  const at::Tensor floats = at::randn({3, 5});
+  const at::Tensor halves = at::randn({2, 7}).to(at::kBFloat16).t();
+  const at::Tensor empty = at::empty({0, 4}, at::kLong);
+  const auto written = WriteSafetensors(
+      dir / "a.safetensors", {{"z", floats}, {"a", halves}, {"none", empty}}, {{"format", "pt"}});
+  REQUIRE(written.ok());
+
+  const auto file = SafetensorsFile::Open(dir / "a.safetensors");
+  REQUIRE(file.ok());
+  CHECK(file->names().size() == 3);
+  CHECK(file->metadata().at("format") == "pt");
+  CHECK(at::equal(*file->Read("z"), floats));
+  CHECK(at::equal(*file->Read("a"), halves));
+  CHECK(file->Read("none")->sizes() == empty.sizes());
+  CHECK(file->Read("b").status().code() == absl::StatusCode::kNotFound);
+  const auto digest = DigestFile(dir / "a.safetensors");
+  CHECK(digest->sha256 == written->sha256);
+  CHECK(digest->size_bytes == written->size_bytes);
+}
+
+TEST_CASE("Safetensors: a broken header is refused with file and tensor", "[checkpoint]") {
+  struct Case {
+    std::string header;
+    int num_data_bytes;
+    std::string message;
+  };
+  const Case broken = GENERATE(
+      Case{"{", 0, "not a JSON object"}, Case{"[]", 0, "not a JSON object"},
+      Case{R"({"w":{"dtype":"F12","shape":[1],"data_offsets":[0,4]}})", 4, "unknown dtype"},
+      Case{R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "do not hold"},
+      Case{R"({"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "not a list of sizes"},
+      Case{R"({"w":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,4]}})", 4,
+           "overflows"},
+      Case{R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3, "file has 3"},
+      Case{R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5, "belong to no tensor"},
+      Case{R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, "begins at 4"},
+      Case{R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+           R"("v":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
+           6, "tensor v"},
+      Case{R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+           R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+           4, "duplicate name w"},
+      Case{R"({"w":{"dtype":"F32","shape":[1]}})", 4, "tensor w"},
+      Case{R"({"__metadata__":{"a":1}})", 0, "not a string"});
+  const TempDir dir;
+  WriteRaw(dir / "bad.safetensors", broken.header, broken.num_data_bytes);
+  const auto file = SafetensorsFile::Open(dir / "bad.safetensors");
+  REQUIRE(file.status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(file.status().message()), Catch::Contains("bad.safetensors"));
+  CHECK_THAT(std::string(file.status().message()), Catch::Contains(broken.message));
+}
+
+TEST_CASE("Safetensors: a header length beyond the file is refused", "[checkpoint]") {
+  const TempDir dir;
+  std::ofstream(dir / "short.safetensors", std::ios::binary) << std::string(8, '\xff') << "{}";
+  const auto file = SafetensorsFile::Open(dir / "short.safetensors");
+  CHECK_THAT(std::string(file.status().message()), Catch::Contains("header length"));
+}
+
+TEST_CASE("Safetensors: a duplicate name is not written", "[checkpoint]") {
+  const TempDir dir;
+  const at::Tensor one = at::ones({1});
+  CHECK_FALSE(WriteSafetensors(dir / "d.safetensors", {{"w", one}, {"w", one}}, {}).ok());
+}
+
+}  // namespace
+}  // namespace lathe::worker

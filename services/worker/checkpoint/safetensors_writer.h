@@ -1,0 +1,27 @@
+// Writes safetensors files, synced to disk and digested on the way.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "absl/status/statusor.h"
+#include "services/worker/checkpoint/sha256.h"
+
+namespace lathe::worker {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;  // any device and strides
+};
+
+// Creates `path` with the tensors' bytes in the given order, then fsync. Names must differ.
+// The caller discards the file after an error.
+absl::StatusOr<FileDigest> WriteSafetensors(const std::filesystem::path& path,
+                                            const std::vector<NamedTensor>& tensors,
+                                            const std::map<std::string, std::string>& metadata);
+
+}  // namespace lathe::worker

@@ -1,0 +1,47 @@
+#include "services/worker/executor/checkpoint_writer.h"
+
+#include <utility>
+
+#include <c10/core/InferenceMode.h>
+
+#include "absl/strings/str_format.h"
+#include "services/worker/executor/torch_guard.h"
+
+namespace lathe::worker {
+
+CheckpointWriter::CheckpointWriter(CheckpointStore& store,
+                                   std::function<void(ReportEvent)> on_report)
+    : store_(store), on_report_(std::move(on_report)), thread_("checkpoints", [this] { Run(); }) {}
+
+CheckpointWriter::~CheckpointWriter() { queue_.Close(); }
+
+absl::Status CheckpointWriter::Enqueue(StagedSave save) {
+  if (queue_.TryPush(std::move(save))) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%d saves are waiting, limit is %d", queue_.size(), kMaxQueuedSaves));
+}
+
+void CheckpointWriter::Run() {
+  const c10::InferenceMode no_autograd;
+  while (std::optional<StagedSave> save = queue_.Pop()) on_report_(Write(*save));
+}
+
+ReportEvent CheckpointWriter::Write(const StagedSave& save) {
+  const SaveCheckpoint& command = save.command;
+  const absl::StatusOr<SavedCheckpoint> saved = Guarded("save", [&] {
+    return save.adapter.has_value()
+               ? store_.SaveTraining(command.dir, command.model_id, *save.adapter, save.last_adam,
+                                     command.manifest_json)
+               : store_.SaveSampler(command.dir, command.model_id, *save.weights,
+                                    save.state.applied_seq, command.manifest_json);
+  });
+  ReportEvent event{.generation = save.generation, .report = {}, .model = save.state};
+  if (saved.ok()) {
+    event.report = SaveDone{command.request_id, saved->size_bytes, saved->manifest_sha256};
+  } else {
+    event.report = OpFailed{command.request_id, saved.status()};
+  }
+  return event;
+}
+
+}  // namespace lathe::worker

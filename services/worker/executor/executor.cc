@@ -1,0 +1,206 @@
+#include "services/worker/executor/executor.h"
+
+#include <atomic>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "libs/common/concurrency/bounded_queue.h"
+#include "libs/common/concurrency/named_thread.h"
+#include "libs/common/logging/logging.h"
+#include "services/worker/executor/checkpoint_writer.h"
+#include "services/worker/executor/executor_core.h"
+#include "services/worker/executor/loaded_base.h"
+
+namespace lathe::worker {
+namespace {
+
+struct ResetItem {
+  int64_t generation = 0;
+};
+
+ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b) {
+  return {.train_passes = a.train_passes + b.train_passes,
+          .train_tokens = a.train_tokens + b.train_tokens,
+          .prefill_passes = a.prefill_passes + b.prefill_passes,
+          .decode_passes = a.decode_passes + b.decode_passes,
+          .generated_tokens = a.generated_tokens + b.generated_tokens,
+          .optim_steps = a.optim_steps + b.optim_steps};
+}
+
+}  // namespace
+
+class Executor::Thread {
+ public:
+  Thread(ExecutorOptions options, ExecutorListener listener,
+         std::function<void(absl::Status)> on_load_failed)
+      : options_(std::move(options)),
+        listener_(std::move(listener)),
+        on_load_failed_(std::move(on_load_failed)),
+        device_(ChooseDevice(options_.device)),
+        queue_(options_.max_queued_commands) {
+    if (device_.ok()) state_.device = device_->str();
+    state_.bytes_total = WeightBytes(options_.model_path);
+  }
+
+  void Start() {
+    thread_.emplace("executor", [this] { Run(); });
+  }
+
+  void Stop() {
+    stopping_ = true;
+    queue_.Close();
+    if (thread_.has_value()) thread_->Join();
+  }
+
+  absl::Status Submit(Command command) {
+    if (queue_.TryPush(std::move(command))) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("command queue holds %d commands, limit is %d", queue_.size(),
+                        options_.max_queued_commands));
+  }
+
+  // Waits for room: a Reset must not be lost.
+  void Reset(int64_t generation) { queue_.Push(ResetItem{generation}); }
+
+  ExecutorState State() const {
+    absl::MutexLock lock(&mu_);
+    return state_;
+  }
+
+ private:
+  using Item = std::variant<Command, ResetItem>;
+
+  void Run() {
+    const c10::InferenceMode no_autograd;
+    if (options_.num_threads > 0) at::set_num_threads(options_.num_threads);
+    absl::Status status = Load();
+    if (!status.ok()) {
+      on_load_failed_(std::move(status));
+      return;
+    }
+    CheckpointWriter writer(*base_->store, listener_.on_report);
+    writer_ = &writer;
+    MakeCore(/*generation=*/0);
+    Work();
+    core_.reset();
+  }
+
+  absl::Status Load() {
+    if (!device_.ok()) return device_.status();
+    const int64_t total = State().bytes_total;
+    absl::StatusOr<LoadedBase> base = LoadBase(
+        options_, *device_, [this, total](double fraction) { ReportProgress(fraction, total); });
+    if (!base.ok()) return base.status();
+    base_ = *std::move(base);
+    {
+      absl::MutexLock lock(&mu_);
+      state_.bytes_loaded = total;
+      state_.model = base_->info;
+      state_.ready = true;
+    }
+    LogInfo("base model loaded", {{"name", base_->info.name}, {"bytes", total}});
+    listener_.on_state_changed();
+    return absl::OkStatus();
+  }
+
+  void ReportProgress(double fraction, int64_t total) {
+    {
+      absl::MutexLock lock(&mu_);
+      state_.bytes_loaded = static_cast<int64_t>(fraction * static_cast<double>(total));
+    }
+    listener_.on_state_changed();
+  }
+
+  void MakeCore(int64_t generation) {
+    if (core_ != nullptr) past_counters_ = Add(past_counters_, core_->counters());
+    CoreOptions options;
+    options.trainer.token_budget = options_.token_budget;
+    options.sampling.kv_cache_bytes = options_.kv_cache_bytes;
+    options.sampling_share = options_.sampling_share;
+    const ExecutorParts parts{.model = *base_->model,
+                              .tokenizer = base_->tokenizer ? &*base_->tokenizer : nullptr,
+                              .store = *base_->store,
+                              .writer = *writer_};
+    core_.reset();  // frees the old cache before the new one is made
+    core_ = std::make_unique<ExecutorCore>(parts, options, generation);
+  }
+
+  void Work() {
+    while (!stopping_) {
+      bool has_news = false;
+      while (std::optional<Item> item = queue_.TryPop()) {
+        Apply(*std::move(item));
+        has_news = true;
+      }
+      const bool worked = core_->RunUnit();
+      Deliver(has_news);
+      if (worked) continue;
+      std::optional<Item> item = queue_.Pop();
+      if (!item.has_value()) return;
+      Apply(*std::move(item));
+      Deliver(/*has_news=*/true);
+    }
+  }
+
+  void Apply(Item item) {
+    if (auto* reset = std::get_if<ResetItem>(&item)) {
+      MakeCore(reset->generation);
+    } else {
+      core_->Apply(std::get<Command>(std::move(item)));
+    }
+  }
+
+  // First the state, then what led to it: whoever gets a report finds its effect in State().
+  void Deliver(bool has_news) {
+    std::vector<ReportEvent> reports = core_->TakeReports();
+    if (has_news || !reports.empty()) {
+      std::vector<ModelState> models = core_->ModelStates();
+      std::vector<std::string> version_ids = core_->VersionIds();
+      absl::MutexLock lock(&mu_);
+      state_.models = std::move(models);
+      state_.version_ids = std::move(version_ids);
+      state_.counters = Add(past_counters_, core_->counters());
+    }
+    for (ReportEvent& report : reports) listener_.on_report(std::move(report));
+  }
+
+  const ExecutorOptions options_;
+  const ExecutorListener listener_;
+  const std::function<void(absl::Status)> on_load_failed_;
+  const absl::StatusOr<at::Device> device_;
+  BoundedQueue<Item> queue_;
+  std::atomic<bool> stopping_ = false;
+  mutable absl::Mutex mu_;
+  ExecutorState state_ ABSL_GUARDED_BY(mu_);
+
+  // Executor thread only.
+  std::optional<LoadedBase> base_;
+  CheckpointWriter* writer_ = nullptr;
+  std::unique_ptr<ExecutorCore> core_;
+  ExecutorCounters past_counters_;  // of cores before the last Reset
+
+  std::optional<NamedThread> thread_;
+};
+
+Executor::Executor(ExecutorOptions options, ExecutorListener listener,
+                   std::function<void(absl::Status)> on_load_failed)
+    : thread_(std::make_unique<Thread>(std::move(options), std::move(listener),
+                                       std::move(on_load_failed))) {}
+
+Executor::~Executor() { Stop(); }
+
+void Executor::Start() { thread_->Start(); }
+void Executor::Stop() { thread_->Stop(); }
+absl::Status Executor::Submit(Command command) { return thread_->Submit(std::move(command)); }
+void Executor::Reset(int64_t generation) { thread_->Reset(generation); }
+ExecutorState Executor::State() const { return thread_->State(); }
+
+}  // namespace lathe::worker

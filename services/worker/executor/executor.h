@@ -1,0 +1,57 @@
+// The one thread that touches the device: apply commands, plan, run one unit, report.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "services/worker/executor/executor_port.h"
+
+namespace lathe::worker {
+
+struct ExecutorOptions {
+  std::string model_name;
+  std::string model_path;       // an HF folder
+  std::string tokenizer_id;     // empty: the folder's absolute path
+  std::string checkpoint_root;  // all checkpoint directories lie below it
+  std::string device = "auto";  // auto, cpu or cuda
+  int num_threads = 0;          // of torch; 0: one per core
+  // Tokens of one training micro-batch. More: larger matrix products, more memory for activations.
+  int64_t token_budget = 4096;
+  // Bytes of keys and values of all samples. More: more samples run together.
+  int64_t kv_cache_bytes = int64_t{1} << 30;
+  // Share of the device's time that sampling gets while there is training too.
+  double sampling_share = 0.5;
+  // Commands waiting for the executor; more are refused.
+  std::size_t max_queued_commands = 65536;
+};
+
+// Its thread loads the base model, then runs commands; without work it sleeps. Free of torch here,
+// so that main may hold it beside the Attach stream.
+class Executor : public ExecutorPort {
+ public:
+  // `on_load_failed` is called once on the executor's thread instead of anything else when the
+  // model cannot be loaded: InvalidArgument, NotFound or FailedPrecondition when the configuration
+  // is to blame.
+  Executor(ExecutorOptions options, ExecutorListener listener,
+           std::function<void(absl::Status)> on_load_failed);
+  // As Stop.
+  ~Executor() override;
+
+  void Start();
+  // Finishes the unit that runs and the saves that are staged. May be called twice.
+  void Stop();
+
+  absl::Status Submit(Command command) override;
+  void Reset(int64_t generation) override;
+  ExecutorState State() const override;
+
+ private:
+  class Thread;
+  std::unique_ptr<Thread> thread_;
+};
+
+}  // namespace lathe::worker

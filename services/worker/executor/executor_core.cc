@@ -1,0 +1,247 @@
+#include "services/worker/executor/executor_core.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "services/worker/executor/torch_guard.h"
+
+namespace lathe::worker {
+
+ExecutorCore::ExecutorCore(const ExecutorParts& parts, const CoreOptions& options,
+                           int64_t generation)
+    : parts_(parts),
+      generation_(generation),
+      model_ops_(parts.model, parts.store, parts.writer, adapters_, versions_, generation),
+      trainer_(parts.model, adapters_, options.trainer),
+      sampling_(parts.model, options.sampling, parts.tokenizer),
+      time_share_(options.sampling_share) {}
+
+void ExecutorCore::Apply(Command command) {
+  std::visit([this](auto&& alternative) { Do(std::move(alternative)); }, std::move(command));
+}
+
+template <typename Barrier>
+void ExecutorCore::Do(Barrier barrier) {
+  if constexpr (std::is_same_v<Barrier, PublishVersion>) {
+    pending_versions_.insert(barrier.version_id);
+  }
+  lanes_.Push(ModelLanes::Barrier(std::move(barrier)));
+}
+
+void ExecutorCore::Do(TrainBatch batch) {
+  for (TrainRequest& request : batch.requests) lanes_.Push(std::move(request));
+}
+
+void ExecutorCore::Do(LoadVersion command) {
+  if (versions_.Has(command.version_id)) return;
+  absl::StatusOr<LoadedAdapter> loaded = Guarded("load of a sampler version", [&] {
+    return parts_.store.Load(command.dir, /*with_optimizer=*/false, parts_.model.device());
+  });
+  if (loaded.ok()) {
+    versions_.Put(command.version_id, loaded->adapter->Publish());
+    return;
+  }
+  versions_.PutFailure(command.version_id, loaded.status());
+  Emit(VersionFailed{command.version_id, loaded.status()});
+}
+
+void ExecutorCore::Do(DropVersion command) { versions_.Drop(command.version_id); }
+
+void ExecutorCore::Do(SampleRequest request) {
+  if (pending_versions_.contains(request.version_id)) {
+    parked_samples_[request.version_id].push_back(std::move(request));
+  } else {
+    AddSample(std::move(request));
+  }
+}
+
+// Training is never cancelled: its seq_id has its place in the model's order.
+void ExecutorCore::Do(const Cancel& command) {
+  for (auto& [version_id, samples] : parked_samples_) {
+    const auto parked = std::find_if(
+        samples.begin(), samples.end(),
+        [&](const SampleRequest& request) { return request.request_id == command.request_id; });
+    if (parked == samples.end()) continue;
+    samples.erase(parked);
+    Emit(OpFailed{command.request_id, absl::CancelledError("sample was cancelled")});
+    return;
+  }
+  if (running_samples_.erase(command.request_id) == 0) return;
+  sampling_.Cancel(command.request_id);
+  Emit(OpFailed{command.request_id, absl::CancelledError("sample was cancelled")});
+}
+
+bool ExecutorCore::RunUnit() {
+  const bool ran_barriers = RunBarriers();
+  if (!trainer_.HasWork()) BeginTrains();
+  const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork());
+  if (use == DeviceUse::kNothing) return ran_barriers;
+  const absl::Time began = absl::Now();
+  if (use == DeviceUse::kTraining) {
+    trainer_.RunUnit();
+    CollectTrains();
+  } else {
+    RunSamplingPass();
+    CollectSamples();
+  }
+  time_share_.Charge(use, absl::Now() - began);
+  return true;
+}
+
+bool ExecutorCore::RunBarriers() {
+  bool ran = false;
+  while (std::optional<ModelLanes::Barrier> barrier = lanes_.TakeBarrier()) {
+    ran = true;
+    std::optional<Report> report = model_ops_.Run(*barrier);
+    const std::string& model_id = ModelIdOf(*barrier);
+    const bool ok = !report.has_value() || !std::holds_alternative<OpFailed>(*report);
+    if (report.has_value()) Emit(*std::move(report), model_id);
+    AfterBarrier(*barrier, ok);
+  }
+  return ran;
+}
+
+void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
+  const std::string& model_id = ModelIdOf(barrier);
+  const std::optional<ModelState> state = StateOf(adapters_, model_id);
+  if (!state.has_value() || state->window.empty()) window_outputs_.erase(model_id);
+  if (ok && std::holds_alternative<OptimStep>(barrier)) ++num_optim_steps_;
+  if (const auto* publish = std::get_if<PublishVersion>(&barrier)) {
+    pending_versions_.erase(publish->version_id);
+    ReleaseParkedSamples(publish->version_id);
+  }
+}
+
+// All that is ready becomes one batch, so that requests of many models share passes.
+void ExecutorCore::BeginTrains() {
+  TrainBatch batch;
+  Started started;
+  for (TrainRequest& request : lanes_.TakeTrains()) {
+    if (AnswerAtOnce(request)) {
+      lanes_.EndTrain(request.model_id);
+      continue;
+    }
+    running_trains_[request.request_id] = {request.model_id, request.seq_id, request.forward_only};
+    if (!request.forward_only) {
+      running_seqs_[{request.model_id, request.seq_id}] = request.request_id;
+    }
+    started.request_ids.push_back(request.request_id);
+    batch.requests.push_back(std::move(request));
+  }
+  if (batch.requests.empty()) return;
+  Emit(std::move(started));
+  trainer_.Begin(std::move(batch));
+}
+
+// A forward_backward that is in the accumulator, or about to be, is never added again.
+bool ExecutorCore::AnswerAtOnce(const TrainRequest& request) {
+  if (adapters_.Find(request.model_id) == nullptr) {
+    Emit(OpFailed{request.request_id, absl::NotFoundError(absl::StrFormat(
+                                          "model %s is not on this worker", request.model_id))});
+    return true;
+  }
+  if (request.forward_only) return false;
+  if (const auto running = running_seqs_.find({request.model_id, request.seq_id});
+      running != running_seqs_.end()) {
+    Emit(OpFailed{request.request_id, absl::FailedPreconditionError(absl::StrFormat(
+                                          "seq_id %d of model %s is running as request %s",
+                                          request.seq_id, request.model_id, running->second))},
+         request.model_id);
+    return true;
+  }
+  const auto outputs = window_outputs_.find(request.model_id);
+  if (outputs == window_outputs_.end()) return false;
+  const auto output = outputs->second.find(request.seq_id);
+  if (output == outputs->second.end()) return false;
+  Emit(TrainDone{request.request_id, output->second}, request.model_id);
+  return true;
+}
+
+void ExecutorCore::CollectTrains() {
+  for (FinishedRequest& finished : trainer_.TakeFinished()) {
+    const auto it = running_trains_.find(finished.request_id);
+    const RunningTrain train = it->second;
+    running_trains_.erase(it);
+    if (!train.forward_only) running_seqs_.erase({train.model_id, train.seq_id});
+    if (!finished.output.ok()) {
+      Emit(OpFailed{finished.request_id, finished.output.status()}, train.model_id);
+    } else {
+      if (!train.forward_only) window_outputs_[train.model_id][train.seq_id] = *finished.output;
+      Emit(TrainDone{finished.request_id, *std::move(finished.output)}, train.model_id);
+    }
+    lanes_.EndTrain(train.model_id);
+  }
+}
+
+void ExecutorCore::AddSample(SampleRequest request) {
+  absl::StatusOr<VersionTable::Weights> weights = versions_.Find(request.version_id);
+  if (!weights.ok()) {
+    Emit(OpFailed{request.request_id, weights.status()});
+    return;
+  }
+  const std::string request_id = request.request_id;
+  const absl::Status added =
+      Guarded("sample", [&] { return sampling_.Add(std::move(request), *std::move(weights)); });
+  if (!added.ok()) {
+    Emit(OpFailed{request_id, added});
+    return;
+  }
+  running_samples_.insert(request_id);
+  Emit(Started{{request_id}});
+}
+
+void ExecutorCore::ReleaseParkedSamples(const std::string& version_id) {
+  const auto it = parked_samples_.find(version_id);
+  if (it == parked_samples_.end()) return;
+  std::vector<SampleRequest> samples = std::move(it->second);
+  parked_samples_.erase(it);
+  for (SampleRequest& request : samples) AddSample(std::move(request));
+}
+
+void ExecutorCore::RunSamplingPass() {
+  const absl::Status status = Guarded("sampling pass", [this] {
+    sampling_.RunPass();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) sampling_.AbandonPass(status);
+}
+
+void ExecutorCore::CollectSamples() {
+  for (FinishedSample& finished : sampling_.TakeFinished()) {
+    running_samples_.erase(finished.request_id);
+    if (finished.output.ok()) {
+      Emit(SampleDone{finished.request_id, *std::move(finished.output)});
+    } else {
+      Emit(OpFailed{finished.request_id, finished.output.status()});
+    }
+  }
+}
+
+void ExecutorCore::Emit(Report report, const std::string& model_id) {
+  reports_.push_back({.generation = generation_,
+                      .report = std::move(report),
+                      .model = StateOf(adapters_, model_id)});
+}
+
+std::vector<ModelState> ExecutorCore::ModelStates() const {
+  std::vector<ModelState> states;
+  for (const auto& [model_id, adapter] : adapters_.adapters()) {
+    states.push_back(*StateOf(adapters_, model_id));
+  }
+  return states;
+}
+
+ExecutorCounters ExecutorCore::counters() const {
+  return {.train_passes = trainer_.counters().passes,
+          .train_tokens = trainer_.counters().tokens,
+          .prefill_passes = sampling_.counters().prefill_passes,
+          .decode_passes = sampling_.counters().decode_passes,
+          .generated_tokens = sampling_.counters().generated_tokens,
+          .optim_steps = num_optim_steps_};
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,110 @@
+// Everything the executor does, one call at a time, without its thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/executor/checkpoint_writer.h"
+#include "services/worker/executor/executor_port.h"
+#include "services/worker/executor/model_lanes.h"
+#include "services/worker/executor/model_ops.h"
+#include "services/worker/executor/time_share.h"
+#include "services/worker/executor/version_table.h"
+#include "services/worker/lora/adapter_pool.h"
+#include "services/worker/models/model.h"
+#include "services/worker/sampling/sampling_engine.h"
+#include "services/worker/tokenizer/tokenizer.h"
+#include "services/worker/training/trainer.h"
+
+namespace lathe::worker {
+
+// What outlives a Reset.
+struct ExecutorParts {
+  const Model& model;
+  const Tokenizer* tokenizer;  // nullptr: stop strings cannot be matched
+  CheckpointStore& store;
+  CheckpointWriter& writer;
+};
+
+struct CoreOptions {
+  TrainerOptions trainer;
+  SamplingOptions sampling;
+  // Share of the device's time that sampling gets while there is training too.
+  double sampling_share = 0.5;
+};
+
+// State of one generation: models, versions, work in progress. One thread. `parts` must outlive it.
+class ExecutorCore {
+ public:
+  ExecutorCore(const ExecutorParts& parts, const CoreOptions& options, int64_t generation);
+
+  // Takes a command; what can be done at once is done.
+  void Apply(Command command);
+
+  // Runs every barrier whose turn has come, then one unit: a training step or a sampling pass.
+  // False: there is nothing to do until a command comes.
+  bool RunUnit();
+
+  // Reports since the last call, in order.
+  std::vector<ReportEvent> TakeReports() { return std::exchange(reports_, {}); }
+
+  std::vector<ModelState> ModelStates() const;
+  std::vector<std::string> VersionIds() const { return versions_.Ids(); }
+  ExecutorCounters counters() const;
+
+ private:
+  struct RunningTrain {
+    std::string model_id;
+    int64_t seq_id = 0;
+    bool forward_only = false;
+  };
+
+  void Do(TrainBatch batch);
+  void Do(LoadVersion command);
+  void Do(DropVersion command);
+  void Do(SampleRequest request);
+  void Do(const Cancel& command);
+  template <typename Barrier>
+  void Do(Barrier barrier);
+
+  bool RunBarriers();
+  void AfterBarrier(const ModelLanes::Barrier& barrier, bool ok);
+  void BeginTrains();
+  bool AnswerAtOnce(const TrainRequest& request);
+  void CollectTrains();
+  void AddSample(SampleRequest request);
+  void ReleaseParkedSamples(const std::string& version_id);
+  void RunSamplingPass();
+  void CollectSamples();
+  void Emit(Report report, const std::string& model_id = "");
+
+  const ExecutorParts parts_;
+  const int64_t generation_;
+  AdapterPool adapters_;
+  VersionTable versions_;
+  ModelOps model_ops_;
+  ModelLanes lanes_;
+  Trainer trainer_;
+  SamplingEngine sampling_;
+  TimeShare time_share_;
+  std::map<std::string, RunningTrain> running_trains_;  // by request id
+  // Request ids of the forward_backwards among them, by model and seq_id.
+  std::map<std::pair<std::string, int64_t>, std::string> running_seqs_;
+  std::set<std::string> running_samples_;  // request ids
+  // Outputs of the forward_backwards in each model's window, to answer a repeated one with.
+  std::map<std::string, std::map<int64_t, TrainOutput>> window_outputs_;
+  // Samples that came before the version they want was published, by version id.
+  std::map<std::string, std::vector<SampleRequest>> parked_samples_;
+  std::set<std::string> pending_versions_;  // PublishVersion is in a lane
+  int64_t num_optim_steps_ = 0;
+  std::vector<ReportEvent> reports_;
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,67 @@
+// What the Attach stream may ask of the executor. Native types only: no torch, no protobuf.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/worker/ops.h"
+
+namespace lathe::worker {
+
+// Totals since the process started.
+struct ExecutorCounters {
+  int64_t train_passes = 0;  // packed micro-batches, forward or forward-backward
+  int64_t train_tokens = 0;
+  int64_t prefill_passes = 0;
+  int64_t decode_passes = 0;  // one token for every running sequence
+  int64_t generated_tokens = 0;
+  int64_t optim_steps = 0;
+};
+
+// What the process holds, as of the last finished command.
+struct ExecutorState {
+  bool ready = false;  // base model loaded; `model` is set
+  ModelInfo model;
+  std::string device;        // "cpu" or "cuda:0"
+  int64_t bytes_loaded = 0;  // of the base model
+  int64_t bytes_total = 0;
+  std::vector<ModelState> models;        // ascending model_id
+  std::vector<std::string> version_ids;  // ascending
+  ExecutorCounters counters;
+};
+
+// One report, and the state of the model it is about once the operation was done.
+struct ReportEvent {
+  int64_t generation = 0;  // of the Reset the command came after
+  Report report;
+  std::optional<ModelState> model;
+};
+
+// Where an executor tells what happened. Called on the executor's threads; must not block.
+struct ExecutorListener {
+  std::function<void(ReportEvent)> on_report;
+  std::function<void()> on_state_changed;  // loading progressed, or the base model is ready
+};
+
+// Thread-safe. Commands of one model take effect in the order they were submitted.
+class ExecutorPort {
+ public:
+  virtual ~ExecutorPort() = default;
+
+  // ResourceExhausted: the command queue is full. Every accepted command with a request_id is
+  // answered by exactly one report, unless a Reset comes first.
+  virtual absl::Status Submit(Command command) = 0;
+
+  // Drops every model, version, gradient and command. Reports of what came before may still
+  // follow; they carry an older generation.
+  virtual void Reset(int64_t generation) = 0;
+
+  // Consistent: a report is delivered after the state it is about can be seen here.
+  virtual ExecutorState State() const = 0;
+};
+
+}  // namespace lathe::worker

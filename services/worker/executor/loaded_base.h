@@ -1,0 +1,33 @@
+// What the executor loads before it can work.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/executor/executor.h"
+#include "services/worker/models/load_model.h"
+#include "services/worker/tokenizer/tokenizer.h"
+
+namespace lathe::worker {
+
+struct LoadedBase {
+  std::unique_ptr<Model> model;
+  std::optional<Tokenizer> tokenizer;  // missing or of an unknown kind: no stop strings
+  std::unique_ptr<CheckpointStore> store;
+  ModelInfo info;
+};
+
+// The device `name` (auto, cpu, cuda) means on this machine. InvalidArgument: another word, or cuda
+// where there is none.
+absl::StatusOr<at::Device> ChooseDevice(const std::string& name);
+
+// Bytes of the weights in `folder`.
+int64_t WeightBytes(const std::filesystem::path& folder);
+
+absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,
+                                    const LoadProgress& progress);
+
+}  // namespace lathe::worker

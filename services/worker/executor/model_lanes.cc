@@ -1,0 +1,56 @@
+#include "services/worker/executor/model_lanes.h"
+
+#include <utility>
+
+namespace lathe::worker {
+
+const std::string& ModelIdOf(const ModelLanes::Barrier& barrier) {
+  return std::visit([](const auto& command) -> const std::string& { return command.model_id; },
+                    barrier);
+}
+
+void ModelLanes::Push(TrainRequest request) {
+  const std::string model_id = request.model_id;
+  lanes_[model_id].waiting.emplace_back(std::move(request));
+}
+
+void ModelLanes::Push(Barrier barrier) {
+  const std::string model_id = ModelIdOf(barrier);
+  lanes_[model_id].waiting.emplace_back(std::move(barrier));
+}
+
+std::vector<TrainRequest> ModelLanes::TakeTrains() {
+  std::vector<TrainRequest> requests;
+  for (auto& [model_id, lane] : lanes_) {
+    while (!lane.waiting.empty()) {
+      auto* request = std::get_if<TrainRequest>(&lane.waiting.front());
+      if (request == nullptr) break;
+      requests.push_back(std::move(*request));
+      lane.waiting.pop_front();
+      ++lane.num_running_trains;
+    }
+  }
+  return requests;
+}
+
+void ModelLanes::EndTrain(const std::string& model_id) {
+  const auto it = lanes_.find(model_id);
+  --it->second.num_running_trains;
+  if (it->second.num_running_trains == 0 && it->second.waiting.empty()) lanes_.erase(it);
+}
+
+std::optional<ModelLanes::Barrier> ModelLanes::TakeBarrier() {
+  for (auto it = lanes_.begin(); it != lanes_.end(); ++it) {
+    Lane& lane = it->second;
+    if (lane.num_running_trains > 0) continue;
+    auto* first = std::get_if<Barrier>(&lane.waiting.front());
+    if (first == nullptr) continue;
+    Barrier barrier = std::move(*first);
+    lane.waiting.pop_front();
+    if (lane.waiting.empty()) lanes_.erase(it);
+    return barrier;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,151 @@
+#include "services/worker/executor/model_ops.h"
+
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "libs/common/status_macros.h"
+#include "services/worker/executor/torch_guard.h"
+#include "services/worker/training/adamw.h"
+
+namespace lathe::worker {
+namespace {
+
+std::string RequestIdOf(const ModelLanes::Barrier& barrier) {
+  return std::visit(
+      [](const auto& command) -> std::string {
+        if constexpr (std::is_same_v<std::decay_t<decltype(command)>, ClearGradient>) {
+          return {};
+        } else {
+          return command.request_id;
+        }
+      },
+      barrier);
+}
+
+// Its own memory, on the CPU: the executor may change the adapter while the copy is written.
+Adapter CopyForSave(const Adapter& adapter) {
+  Adapter copy = adapter;
+  for (at::Tensor* tensor : {&copy.parameters, &copy.exp_avg, &copy.exp_avg_sq}) {
+    *tensor = tensor->to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+  }
+  copy.gradient = at::Tensor();
+  copy.MarkChanged();
+  return copy;
+}
+
+}  // namespace
+
+std::optional<ModelState> StateOf(const AdapterPool& adapters, const std::string& model_id) {
+  const std::shared_ptr<Adapter> adapter = adapters.Find(model_id);
+  if (adapter == nullptr) return std::nullopt;
+  return ModelState{
+      model_id, adapter->applied_seq, {adapter->window.begin(), adapter->window.end()}};
+}
+
+ModelOps::ModelOps(const Model& model, CheckpointStore& store, CheckpointWriter& writer,
+                   AdapterPool& adapters, VersionTable& versions, int64_t generation)
+    : model_(model),
+      store_(store),
+      writer_(writer),
+      adapters_(adapters),
+      versions_(versions),
+      generation_(generation) {}
+
+std::optional<Report> ModelOps::Run(const ModelLanes::Barrier& barrier) {
+  Outcome outcome = std::visit(
+      [this](const auto& command) { return Guarded("operation", [&] { return Do(command); }); },
+      barrier);
+  std::string request_id = RequestIdOf(barrier);
+  if (request_id.empty()) return std::nullopt;
+  if (!outcome.ok()) return OpFailed{std::move(request_id), std::move(outcome).status()};
+  return *std::move(outcome);
+}
+
+absl::StatusOr<std::shared_ptr<Adapter>> ModelOps::Find(const std::string& model_id) const {
+  std::shared_ptr<Adapter> adapter = adapters_.Find(model_id);
+  if (adapter != nullptr) return adapter;
+  return absl::NotFoundError(absl::StrCat("model ", model_id, " is not on this worker"));
+}
+
+ModelOps::Outcome ModelOps::Do(const CreateAdapter& command) {
+  adapters_.Put(command.model_id,
+                std::make_shared<Adapter>(model_.spec(), command.lora, model_.device()));
+  return OpDone{.request_id = command.request_id, .lora = command.lora, .version_bytes = 0};
+}
+
+ModelOps::Outcome ModelOps::Do(const LoadAdapter& command) {
+  ASSIGN_OR_RETURN(LoadedAdapter loaded,
+                   store_.Load(command.dir, command.with_optimizer, model_.device()));
+  loaded.adapter->applied_seq = command.seq_id;
+  const LoraSpec lora = loaded.adapter->lora();
+  last_adam_.erase(command.model_id);
+  if (loaded.manifest.optimizer.has_value()) {
+    last_adam_[command.model_id] = loaded.manifest.optimizer->last_adam;
+  }
+  adapters_.Put(command.model_id, std::move(loaded.adapter));
+  return OpDone{.request_id = command.request_id, .lora = lora, .version_bytes = 0};
+}
+
+ModelOps::Outcome ModelOps::Do(const DropAdapter& command) {
+  adapters_.Drop(command.model_id);
+  last_adam_.erase(command.model_id);
+  return OpDone{.request_id = command.request_id, .lora = {}, .version_bytes = 0};
+}
+
+// Exactly once: the engine says what it believes we hold, and a step on anything else is refused.
+ModelOps::Outcome ModelOps::Do(const OptimStep& command) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
+  const std::vector<int64_t> window(adapter->window.begin(), adapter->window.end());
+  if (adapter->applied_seq != command.expected_applied_seq || window != command.window) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "optim_step %d expects applied_seq %d and window [%s], worker holds %d and [%s]",
+        command.seq_id, command.expected_applied_seq, absl::StrJoin(command.window, ", "),
+        adapter->applied_seq, absl::StrJoin(window, ", ")));
+  }
+  StepDone done{.request_id = command.request_id, .metrics = ApplyAdamW(*adapter, command.adam)};
+  if (window.empty()) done.metrics.push_back({"no_gradient", 1});
+  adapter->applied_seq = command.seq_id;
+  last_adam_[command.model_id] = command.adam;
+  return done;
+}
+
+ModelOps::Outcome ModelOps::Do(const ClearGradient& command) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
+  adapter->ClearGradient();
+  return std::nullopt;
+}
+
+ModelOps::Outcome ModelOps::Do(const SaveCheckpoint& command) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
+  StagedSave save{.generation = generation_,
+                  .command = command,
+                  .adapter = std::nullopt,
+                  .last_adam = {},
+                  .weights = nullptr,
+                  .state = *StateOf(adapters_, command.model_id)};
+  if (command.kind == CheckpointKind::kTraining) {
+    save.adapter = CopyForSave(*adapter);
+    if (const auto it = last_adam_.find(command.model_id); it != last_adam_.end()) {
+      save.last_adam = it->second;
+    }
+  } else {
+    save.weights = adapter->Publish();
+  }
+  RETURN_IF_ERROR(writer_.Enqueue(std::move(save)));
+  return std::nullopt;
+}
+
+ModelOps::Outcome ModelOps::Do(const PublishVersion& command) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
+  std::shared_ptr<const AdapterWeights> weights = adapter->Publish();
+  const int64_t bytes = static_cast<int64_t>(weights->tensors.flat.nbytes());
+  versions_.Put(command.version_id, std::move(weights));
+  return OpDone{.request_id = command.request_id, .lora = adapter->lora(), .version_bytes = bytes};
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,21 @@
+#include "services/worker/executor/time_share.h"
+
+namespace lathe::worker {
+
+DeviceUse TimeShare::Pick(bool has_training, bool has_sampling) {
+  const bool contended = has_training && has_sampling;
+  if (contended && !contended_) training_used_ = sampling_used_ = absl::ZeroDuration();
+  contended_ = contended;
+  if (contended) {
+    return sampling_used_ <= training_used_ ? DeviceUse::kSampling : DeviceUse::kTraining;
+  }
+  if (has_training) return DeviceUse::kTraining;
+  return has_sampling ? DeviceUse::kSampling : DeviceUse::kNothing;
+}
+
+void TimeShare::Charge(DeviceUse use, absl::Duration spent) {
+  if (use == DeviceUse::kSampling) sampling_used_ += spent / sampling_share_;
+  if (use == DeviceUse::kTraining) training_used_ += spent / (1 - sampling_share_);
+}
+
+}  // namespace lathe::worker

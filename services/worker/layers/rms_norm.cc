@@ -1,0 +1,26 @@
+#include "services/worker/layers/rms_norm.h"
+
+namespace lathe::worker {
+namespace {
+
+// 1 / sqrt(mean(x^2) + eps), [..., 1].
+at::Tensor InverseRms(const at::Tensor& x, double eps) {
+  return at::square(x).mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
+}
+
+}  // namespace
+
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return at::mul(x, InverseRms(x, eps)).mul_(weight);
+}
+
+at::Tensor RmsNormBackward(const at::Tensor& x, const at::Tensor& weight, double eps,
+                           const at::Tensor& dy) {
+  // With s = 1/rms and g = dy * weight: dx = s g - x s^3 mean(g x).
+  const at::Tensor s = InverseRms(x, eps);
+  const at::Tensor g = at::mul(dy, weight);
+  const at::Tensor along_x = at::mul(g, x).mean(-1, /*keepdim=*/true).mul_(at::pow(s, 3)).neg_();
+  return g.mul_(s).addcmul_(x, along_x);
+}
+
+}  // namespace lathe::worker

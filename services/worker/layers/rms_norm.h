@@ -1,0 +1,16 @@
+// Root-mean-square normalisation over the last dimension (arXiv:1910.07467).
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace lathe::worker {
+
+// y = x / sqrt(mean(x^2) + eps) * weight.
+//   x [..., D] fp32;  weight [D] fp32
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+// dL/dx from dL/dy; x is the norm's input. The weight is frozen.
+at::Tensor RmsNormBackward(const at::Tensor& x, const at::Tensor& weight, double eps,
+                           const at::Tensor& dy);
+
+}  // namespace lathe::worker

@@ -1,0 +1,30 @@
+// Rotary position embedding (arXiv:2104.09864) in the convention of HF: element i of a head is
+// rotated with element i + D/2.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/ATen.h>
+
+namespace lathe::worker {
+
+// Cosines and sines of all positions of a model, made once.
+class RopeTable {
+ public:
+  RopeTable(int64_t head_dim, int64_t num_positions, double theta, at::Device device);
+
+  // Rows of `positions` [T] int64, each in [0, num_positions): a pair (cos, sin) [T, 1, D/2].
+  std::pair<at::Tensor, at::Tensor> At(const at::Tensor& positions) const;
+
+ private:
+  at::Tensor cos_;  // [num_positions, D/2] fp32
+  at::Tensor sin_;
+};
+
+// Rotates x [T, heads, D] by the angles of (cos, sin) [T, 1, D/2].
+at::Tensor ApplyRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+
+// Backward of ApplyRope: the rotation by the opposite angle.
+at::Tensor ApplyRopeBackward(const at::Tensor& dy, const at::Tensor& cos, const at::Tensor& sin);
+
+}  // namespace lathe::worker

@@ -1,0 +1,44 @@
+#include "services/worker/lora/adapter.h"
+
+#include "services/worker/lora/adapter_init.h"
+#include "services/worker/lora/adapter_layout.h"
+
+namespace lathe::worker {
+
+Adapter::Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device)
+    : model_(model), lora_(lora) {
+  at::Tensor initial = at::zeros({NumAdapterParameters(model, lora)}, at::kFloat);
+  for (const AdapterMatrix& matrix : AdapterLayout(model, lora)) {
+    if (matrix.is_b) continue;
+    FillKaimingUniform(initial.narrow(0, matrix.offset, matrix.num_elements()), lora.seed,
+                       matrix.name(), matrix.cols);
+  }
+  parameters = initial.to(device);
+  exp_avg = at::zeros_like(parameters);
+  exp_avg_sq = at::zeros_like(parameters);
+  gradient = at::zeros_like(parameters);
+}
+
+std::shared_ptr<const AdapterWeights> Adapter::Publish() {
+  if (!published_) {
+    published_ = std::make_shared<AdapterWeights>(AdapterWeights{
+        .lora = lora_,
+        .scaling = scaling(),
+        .tensors = ViewAdapter(parameters.clone(), model_, lora_),
+    });
+  }
+  return published_;
+}
+
+void Adapter::ClearGradient() {
+  gradient.zero_();
+  window.clear();
+}
+
+AdapterGradients Adapter::MakeGradients() const {
+  return {ViewAdapter(at::zeros_like(parameters), model_, lora_)};
+}
+
+void Adapter::AddGradients(const AdapterGradients& pass) { gradient.add_(pass.tensors.flat); }
+
+}  // namespace lathe::worker

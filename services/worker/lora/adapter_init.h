@@ -1,0 +1,17 @@
+// Initial values of LoRA factors.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <ATen/ATen.h>
+
+namespace lathe::worker {
+
+// Fills `matrix` (fp32, contiguous, CPU) with U(-1/sqrt(in_features), 1/sqrt(in_features)), which
+// is Kaiming-uniform with a = sqrt 5, as PEFT starts A. Element i is a function of (seed, name, i),
+// so neither other matrices, nor other adapters, nor threads change it.
+void FillKaimingUniform(at::Tensor matrix, uint64_t seed, std::string_view name,
+                        int64_t in_features);
+
+}  // namespace lathe::worker

@@ -1,0 +1,83 @@
+#include "services/worker/lora/adapter_layout.h"
+
+#include <array>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+namespace lathe::worker {
+namespace {
+
+struct TargetShape {
+  LoraTarget target;
+  const char* module;
+  bool is_attention;
+  int64_t in_features;
+  int64_t out_features;
+};
+
+std::array<TargetShape, kNumLoraTargets> TargetShapes(const ModelSpec& m) {
+  const int64_t q_size = m.num_heads * m.head_dim;
+  const int64_t kv_size = m.num_kv_heads * m.head_dim;
+  return {{
+      {LoraTarget::kQ, "self_attn.q_proj", true, m.hidden_size, q_size},
+      {LoraTarget::kK, "self_attn.k_proj", true, m.hidden_size, kv_size},
+      {LoraTarget::kV, "self_attn.v_proj", true, m.hidden_size, kv_size},
+      {LoraTarget::kO, "self_attn.o_proj", true, q_size, m.hidden_size},
+      {LoraTarget::kGate, "mlp.gate_proj", false, m.hidden_size, m.intermediate_size},
+      {LoraTarget::kUp, "mlp.up_proj", false, m.hidden_size, m.intermediate_size},
+      {LoraTarget::kDown, "mlp.down_proj", false, m.intermediate_size, m.hidden_size},
+  }};
+}
+
+// Appends A and B of one linear behind what `layout` already holds.
+void AppendPair(AdapterMatrix matrix, int64_t in_features, int64_t out_features, int64_t rank,
+                std::vector<AdapterMatrix>& layout) {
+  matrix.offset = layout.empty() ? 0 : layout.back().offset + layout.back().num_elements();
+  matrix.is_b = false;
+  matrix.rows = rank;
+  matrix.cols = in_features;
+  layout.push_back(matrix);
+  matrix.offset += matrix.num_elements();
+  matrix.is_b = true;
+  matrix.rows = out_features;
+  matrix.cols = rank;
+  layout.push_back(std::move(matrix));
+}
+
+}  // namespace
+
+std::vector<AdapterMatrix> AdapterLayout(const ModelSpec& model, const LoraSpec& lora) {
+  std::vector<AdapterMatrix> layout;
+  const auto shapes = TargetShapes(model);
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
+    for (const TargetShape& shape : shapes) {
+      if (!(shape.is_attention ? lora.train_attn : lora.train_mlp)) continue;
+      AppendPair({.module = absl::StrCat("model.layers.", layer, ".", shape.module),
+                  .layer = layer,
+                  .target = shape.target},
+                 shape.in_features, shape.out_features, lora.rank, layout);
+    }
+  }
+  if (lora.train_unembed) {
+    AppendPair({.module = "lm_head"}, model.hidden_size, model.vocab_size, lora.rank, layout);
+  }
+  return layout;
+}
+
+int64_t NumAdapterParameters(const ModelSpec& model, const LoraSpec& lora) {
+  const std::vector<AdapterMatrix> layout = AdapterLayout(model, lora);
+  return layout.empty() ? 0 : layout.back().offset + layout.back().num_elements();
+}
+
+AdapterTensors ViewAdapter(const at::Tensor& flat, const ModelSpec& model, const LoraSpec& lora) {
+  AdapterTensors tensors{.flat = flat, .layers = std::vector<LayerLora>(model.num_layers)};
+  for (const AdapterMatrix& m : AdapterLayout(model, lora)) {
+    LoraPair& pair =
+        m.layer < 0 ? tensors.unembed : tensors.layers[m.layer][static_cast<size_t>(m.target)];
+    (m.is_b ? pair.b : pair.a) = flat.narrow(0, m.offset, m.num_elements()).view({m.rows, m.cols});
+  }
+  return tensors;
+}
+
+}  // namespace lathe::worker

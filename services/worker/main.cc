@@ -1,0 +1,124 @@
+// lathe-worker: loads a base model, attaches to an engine, and does what it says.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "libs/common/config/option_set.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/metrics/metrics_server.h"
+#include "services/worker/executor/executor.h"
+#include "services/worker/metrics.h"
+#include "services/worker/rpc/attach_client.h"
+#include "services/worker/worker_options.h"
+
+namespace lathe::worker {
+namespace {
+
+// The supervisor is to start us again.
+constexpr int kExitTemporary = 75;
+
+// libgomp reads its settings when it is loaded, which is before main: idle threads that spin would
+// take the cores from everyone else.
+void RestartWithPassiveThreads(char** argv) {
+  if (getenv("OMP_WAIT_POLICY") != nullptr) return;
+  setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/1);
+  execv("/proc/self/exe", argv);
+}
+
+// The end of the process as an event of the main thread, whoever asks for it.
+class ProcessEnd {
+ public:
+  // Before any thread starts.
+  ProcessEnd() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  }
+
+  // From any thread; the first one decides.
+  void Request(int exit_code) {
+    int none = 0;
+    exit_code_.compare_exchange_strong(none, exit_code);
+    kill(getpid(), SIGTERM);
+  }
+
+  // Exit code once a signal or a request came.
+  int Wait() {
+    int signal = 0;
+    sigwait(&signals_, &signal);
+    return exit_code_;
+  }
+
+ private:
+  sigset_t signals_;
+  std::atomic<int> exit_code_ = 0;
+};
+
+bool IsConfigurationError(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status);
+}
+
+absl::Status CheckReady(const ExecutorPort& executor) {
+  if (executor.State().ready) return absl::OkStatus();
+  return absl::UnavailableError("base model is loading");
+}
+
+int Run(const WorkerOptions& options) {
+  ProcessEnd end;
+  std::atomic<bool> load_failed = false;
+  std::unique_ptr<AttachClient> client;
+  Executor executor(
+      MakeExecutorOptions(options),
+      {.on_report = [&](ReportEvent event) { client->OnReport(std::move(event)); },
+       .on_state_changed = [&] { client->OnStateChanged(); }},
+      [&](absl::Status status) {
+        LogError("base model cannot be loaded", {{"error", status.message()}});
+        load_failed = true;
+        end.Request(IsConfigurationError(status) ? kExitConfiguration : kExitUnavailable);
+      });
+  client =
+      std::make_unique<AttachClient>(MakeAttachOptions(options), MakeIdentity(options), executor,
+                                     [&](const std::string&) { end.Request(kExitTemporary); });
+  std::unique_ptr<MetricsServer> metrics;
+  if (!options.metrics_listen.empty()) {
+    auto started = MetricsServer::Start(options.metrics_listen, MakeWorkerMetrics(executor),
+                                        [&executor] { return CheckReady(executor); });
+    if (!started.ok()) {
+      LogError("metrics page cannot be served", {{"error", started.status().message()}});
+      return kExitUnavailable;
+    }
+    metrics = *std::move(started);
+  }
+  client->Start();
+  executor.Start();
+  const int exit_code = end.Wait();
+  // A load cannot be interrupted, and nothing is held yet that would be worth waiting for.
+  if (!executor.State().ready && !load_failed) std::_Exit(exit_code);
+  executor.Stop();
+  client->Stop();
+  metrics.reset();
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace lathe::worker
+
+int main(int argc, char** argv) {
+  lathe::worker::RestartWithPassiveThreads(argv);
+  const lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
+  lathe::InitLogging("worker", options.log_level);
+  if (const absl::Status status = lathe::worker::Validate(options); !status.ok()) {
+    lathe::LogError("options are refused", {{"error", status.message()}});
+    return lathe::kExitConfiguration;
+  }
+  return lathe::worker::Run(options);
+}

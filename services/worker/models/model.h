@@ -1,0 +1,86 @@
+// What training and sampling need of a base model: explicit forward and backward steps over packed
+// rows. No torch autograd: every step is a pair of plain functions, so that the executor can run
+// other work between any two of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "services/worker/lora/adapter_weights.h"
+#include "services/worker/models/model_spec.h"
+
+namespace lathe::worker {
+
+// Rows [begin, end) of the packed batch use `adapter`; nullptr is the base model.
+struct Segment {
+  int64_t begin = 0;
+  int64_t end = 0;
+  const AdapterWeights* adapter = nullptr;
+  // Into the caller's list of AdapterGradients. -1: none wanted, and dL/dy of these rows is zero.
+  int64_t gradient_index = -1;
+};
+
+// Sequences laid end to end, without padding.
+struct PackedRows {
+  at::Tensor tokens;                // [T] int64
+  at::Tensor positions;             // [T] int64, place in the own sequence
+  std::vector<int64_t> cu_seqlens;  // [S + 1]; rows of sequence s are [cu[s], cu[s+1])
+  std::vector<Segment> segments;    // cover [0, T) in order
+};
+
+// How attention reads keys and values: packed sequences (training) or a KV cache (sampling).
+class AttentionContext {
+ public:
+  virtual ~AttentionContext() = default;
+  // q [T, Hq, D], k and v [T, Hk, D] after norm and rope; returns [T, Hq, D]. Causal per sequence.
+  virtual at::Tensor Attend(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v) = 0;
+};
+
+// Activations one layer keeps for its backward step; opaque to callers.
+struct LayerSaved {
+  virtual ~LayerSaved() = default;
+};
+
+// A base model. Weights are frozen and shared by everyone; one executor thread uses it.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelSpec& spec() const = 0;
+  virtual at::Device device() const = 0;
+
+  // [T] -> [T, H] in the compute dtype.
+  virtual at::Tensor Embed(const PackedRows& rows) const = 0;
+
+  // Inference step of one layer; x [T, H] -> [T, H].
+  virtual at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                                  AttentionContext& attention) const = 0;
+
+  // Training step of one layer; `saved` receives what LayerBackward needs.
+  virtual at::Tensor LayerForwardSaving(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                                        std::unique_ptr<LayerSaved>* saved) const = 0;
+
+  // dL/d(output) [T, H] -> dL/d(input) [T, H]; adds LoRA gradients (fp32) to
+  // gradients[segment.gradient_index].
+  virtual at::Tensor LayerBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
+                                   std::unique_ptr<LayerSaved> saved,
+                                   std::vector<AdapterGradients*>& gradients) const = 0;
+
+  // Final RMS norm, [n, H] -> [n, H], and its backward (x is the norm's input).
+  virtual at::Tensor FinalNorm(const at::Tensor& x) const = 0;
+  virtual at::Tensor FinalNormBackward(const at::Tensor& x, const at::Tensor& dy) const = 0;
+
+  // h [n, H] (after FinalNorm) -> logits [n, V] fp32. `segments` cover the n rows.
+  virtual at::Tensor Logits(const at::Tensor& h, const std::vector<Segment>& segments) const = 0;
+
+  // dlogits [n, V] fp32 -> dh [n, H]; adds the unembedding adapters' gradients.
+  virtual at::Tensor LogitsBackward(const at::Tensor& h, const at::Tensor& dlogits,
+                                    const std::vector<Segment>& segments,
+                                    std::vector<AdapterGradients*>& gradients) const = 0;
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,26 @@
+// Attention of a training pass: keys and values are those of the packed rows themselves.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "services/worker/layers/attention.h"
+#include "services/worker/models/model.h"
+
+namespace lathe::worker {
+
+class PackedAttention : public AttentionContext {
+ public:
+  // `cu_seqlens` must outlive this.
+  explicit PackedAttention(const std::vector<int64_t>& cu_seqlens) : cu_seqlens_(cu_seqlens) {}
+
+  at::Tensor Attend(int64_t /*layer*/, const at::Tensor& q, const at::Tensor& k,
+                    const at::Tensor& v) override {
+    return CausalAttention(q, k, v, cu_seqlens_);
+  }
+
+ private:
+  const std::vector<int64_t>& cu_seqlens_;
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,17 @@
+// config.json of a Qwen3 dense model.
+#pragma once
+
+#include <filesystem>
+
+#include <absl/status/statusor.h>
+
+#include "services/worker/models/model_spec.h"
+
+namespace lathe::worker {
+
+// Reads config.json and generation_config.json of `folder`. A key that is not known, or a known one
+// whose value we do not implement (scaled rope, sliding windows, quantization), is InvalidArgument
+// naming key and value: ignoring it would give wrong numbers.
+absl::StatusOr<ModelSpec> ReadQwen3Config(const std::filesystem::path& folder);
+
+}  // namespace lathe::worker

@@ -1,0 +1,202 @@
+#include "services/worker/models/qwen3/model.h"
+
+#include <utility>
+
+#include "services/worker/layers/attention.h"
+#include "services/worker/layers/mlp.h"
+#include "services/worker/layers/rms_norm.h"
+#include "services/worker/lora/lora_linear.h"
+#include "services/worker/models/packed_attention.h"
+
+// Legend: t rows, h hidden size, w width of stacked q, k, v (or gate, up), n heads, d head size.
+namespace lathe::worker {
+
+// What a layer's backward cannot cheaply compute again.
+struct Qwen3Model::Saved : LayerSaved {
+  at::Tensor x_th;        // layer input
+  at::Tensor qkv_tw;      // before q/k norm and rope
+  at::Tensor attn_tw;     // attention output, before o
+  at::Tensor mid_th;      // after the attention residual
+  at::Tensor gate_up_tw;  // before silu
+};
+
+namespace {
+
+// Column slices of the stacked projections.
+struct Qkv {
+  at::Tensor q;  // [T, Hq D]
+  at::Tensor k;  // [T, Hk D]
+  at::Tensor v;
+};
+
+Qkv SplitQkv(const at::Tensor& qkv_tw, const ModelSpec& spec) {
+  const int64_t q_size = spec.num_heads * spec.head_dim;
+  const int64_t kv_size = spec.num_kv_heads * spec.head_dim;
+  return {qkv_tw.narrow(1, 0, q_size), qkv_tw.narrow(1, q_size, kv_size),
+          qkv_tw.narrow(1, q_size + kv_size, kv_size)};
+}
+
+at::Tensor SplitHeads(const at::Tensor& x_tw, int64_t head_dim) {
+  return x_tw.view({x_tw.size(0), -1, head_dim});
+}
+
+}  // namespace
+
+Qwen3Model::Qwen3Model(ModelSpec spec, Qwen3Weights weights)
+    : spec_(std::move(spec)),
+      weights_(std::move(weights)),
+      rope_(spec_.head_dim, spec_.max_position_embeddings, spec_.rope_theta,
+            weights_.embedding.device()) {}
+
+at::Tensor Qwen3Model::Embed(const PackedRows& rows) const {
+  return weights_.embedding.index_select(0, rows.tokens);
+}
+
+at::Tensor Qwen3Model::LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                                    AttentionContext& attention) const {
+  return Layer(layer, x, rows, attention, /*saved=*/nullptr);
+}
+
+at::Tensor Qwen3Model::LayerForwardSaving(int64_t layer, const at::Tensor& x,
+                                          const PackedRows& rows,
+                                          std::unique_ptr<LayerSaved>* saved) const {
+  PackedAttention attention(rows.cu_seqlens);
+  auto layer_saved = std::make_unique<Saved>();
+  at::Tensor y = Layer(layer, x, rows, attention, layer_saved.get());
+  *saved = std::move(layer_saved);
+  return y;
+}
+
+at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                             AttentionContext& attention, Saved* saved) const {
+  const Qwen3LayerWeights& w = weights_.layers[layer];
+  const double eps = spec_.rms_norm_eps;
+  const auto [cos, sin] = rope_.At(rows.positions);
+
+  const at::Tensor normed_th = RmsNorm(x, w.input_norm, eps);
+  const at::Tensor qkv_tw = at::linear(normed_th, w.qkv, w.qkv_bias);
+  const Qkv qkv = SplitQkv(qkv_tw, spec_);
+  AddLora(normed_th, rows.segments, {layer, LoraTarget::kQ}, qkv.q);
+  AddLora(normed_th, rows.segments, {layer, LoraTarget::kK}, qkv.k);
+  AddLora(normed_th, rows.segments, {layer, LoraTarget::kV}, qkv.v);
+  const at::Tensor q_tnd =
+      ApplyRope(RmsNorm(SplitHeads(qkv.q, spec_.head_dim), w.q_norm, eps), cos, sin);
+  const at::Tensor k_tnd =
+      ApplyRope(RmsNorm(SplitHeads(qkv.k, spec_.head_dim), w.k_norm, eps), cos, sin);
+  const at::Tensor attn_tw =
+      attention.Attend(layer, q_tnd, k_tnd, SplitHeads(qkv.v, spec_.head_dim)).flatten(1);
+
+  at::Tensor mid_th = at::addmm(x, attn_tw, w.o.t());
+  if (w.o_bias.defined()) mid_th.add_(w.o_bias);
+  AddLora(attn_tw, rows.segments, {layer, LoraTarget::kO}, mid_th);
+
+  const at::Tensor mid_normed_th = RmsNorm(mid_th, w.post_norm, eps);
+  const at::Tensor gate_up_tw = at::linear(mid_normed_th, w.gate_up);
+  const at::Tensor gate_tw = gate_up_tw.narrow(1, 0, spec_.intermediate_size);
+  const at::Tensor up_tw = gate_up_tw.narrow(1, spec_.intermediate_size, spec_.intermediate_size);
+  AddLora(mid_normed_th, rows.segments, {layer, LoraTarget::kGate}, gate_tw);
+  AddLora(mid_normed_th, rows.segments, {layer, LoraTarget::kUp}, up_tw);
+  const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
+  at::Tensor out_th = at::addmm(mid_th, act_tw, w.down.t());
+  AddLora(act_tw, rows.segments, {layer, LoraTarget::kDown}, out_th);
+
+  if (saved != nullptr) {
+    saved->x_th = x;
+    saved->qkv_tw = qkv_tw;
+    saved->attn_tw = attn_tw;
+    saved->mid_th = mid_th;
+    saved->gate_up_tw = gate_up_tw;
+  }
+  return out_th;
+}
+
+at::Tensor Qwen3Model::LayerBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
+                                     std::unique_ptr<LayerSaved> saved,
+                                     std::vector<AdapterGradients*>& gradients) const {
+  const auto& layer_saved = static_cast<const Saved&>(*saved);
+  const at::Tensor dmid_th = MlpBackward(layer, dy, rows, layer_saved, gradients);
+  return AttentionBackward(layer, dmid_th, rows, layer_saved, gradients);
+}
+
+at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
+                                   const Saved& saved,
+                                   std::vector<AdapterGradients*>& gradients) const {
+  const Qwen3LayerWeights& w = weights_.layers[layer];
+  const int64_t size = spec_.intermediate_size;
+  const at::Tensor gate_tw = saved.gate_up_tw.narrow(1, 0, size);
+  const at::Tensor up_tw = saved.gate_up_tw.narrow(1, size, size);
+
+  const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
+  const at::Tensor dact_tw = at::mm(dy, w.down);
+  AddLoraBackward(act_tw, dy, rows.segments, {layer, LoraTarget::kDown}, gradients, dact_tw);
+
+  const at::Tensor dgate_up_tw = at::empty_like(saved.gate_up_tw);
+  const at::Tensor dgate_tw = dgate_up_tw.narrow(1, 0, size);
+  const at::Tensor dup_tw = dgate_up_tw.narrow(1, size, size);
+  SiluMulBackward(gate_tw, up_tw, dact_tw, dgate_tw, dup_tw);
+
+  const at::Tensor normed_th = RmsNorm(saved.mid_th, w.post_norm, spec_.rms_norm_eps);
+  const at::Tensor dnormed_th = at::mm(dgate_up_tw, w.gate_up);
+  AddLoraBackward(normed_th, dgate_tw, rows.segments, {layer, LoraTarget::kGate}, gradients,
+                  dnormed_th);
+  AddLoraBackward(normed_th, dup_tw, rows.segments, {layer, LoraTarget::kUp}, gradients,
+                  dnormed_th);
+  return RmsNormBackward(saved.mid_th, w.post_norm, spec_.rms_norm_eps, dnormed_th).add_(dy);
+}
+
+at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
+                                         const PackedRows& rows, const Saved& saved,
+                                         std::vector<AdapterGradients*>& gradients) const {
+  const Qwen3LayerWeights& w = weights_.layers[layer];
+  const double eps = spec_.rms_norm_eps;
+  const auto [cos, sin] = rope_.At(rows.positions);
+  const Qkv qkv = SplitQkv(saved.qkv_tw, spec_);
+  const at::Tensor q_raw_tnd = SplitHeads(qkv.q, spec_.head_dim);
+  const at::Tensor k_raw_tnd = SplitHeads(qkv.k, spec_.head_dim);
+
+  const at::Tensor dattn_tw = at::mm(dy, w.o);
+  AddLoraBackward(saved.attn_tw, dy, rows.segments, {layer, LoraTarget::kO}, gradients, dattn_tw);
+  const AttentionGradients d = CausalAttentionBackward(
+      ApplyRope(RmsNorm(q_raw_tnd, w.q_norm, eps), cos, sin),
+      ApplyRope(RmsNorm(k_raw_tnd, w.k_norm, eps), cos, sin), SplitHeads(qkv.v, spec_.head_dim),
+      rows.cu_seqlens, SplitHeads(dattn_tw, spec_.head_dim));
+
+  const at::Tensor dqkv_tw = at::empty_like(saved.qkv_tw);
+  const Qkv dqkv = SplitQkv(dqkv_tw, spec_);
+  SplitHeads(dqkv.q, spec_.head_dim)
+      .copy_(RmsNormBackward(q_raw_tnd, w.q_norm, eps, ApplyRopeBackward(d.dq, cos, sin)));
+  SplitHeads(dqkv.k, spec_.head_dim)
+      .copy_(RmsNormBackward(k_raw_tnd, w.k_norm, eps, ApplyRopeBackward(d.dk, cos, sin)));
+  SplitHeads(dqkv.v, spec_.head_dim).copy_(d.dv);
+
+  const at::Tensor normed_th = RmsNorm(saved.x_th, w.input_norm, eps);
+  const at::Tensor dnormed_th = at::mm(dqkv_tw, w.qkv);
+  AddLoraBackward(normed_th, dqkv.q, rows.segments, {layer, LoraTarget::kQ}, gradients, dnormed_th);
+  AddLoraBackward(normed_th, dqkv.k, rows.segments, {layer, LoraTarget::kK}, gradients, dnormed_th);
+  AddLoraBackward(normed_th, dqkv.v, rows.segments, {layer, LoraTarget::kV}, gradients, dnormed_th);
+  return RmsNormBackward(saved.x_th, w.input_norm, eps, dnormed_th).add_(dy);
+}
+
+at::Tensor Qwen3Model::FinalNorm(const at::Tensor& x) const {
+  return RmsNorm(x, weights_.final_norm, spec_.rms_norm_eps);
+}
+
+at::Tensor Qwen3Model::FinalNormBackward(const at::Tensor& x, const at::Tensor& dy) const {
+  return RmsNormBackward(x, weights_.final_norm, spec_.rms_norm_eps, dy);
+}
+
+at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& segments) const {
+  const at::Tensor logits = at::linear(h, weights_.lm_head);
+  AddLora(h, segments, {LoraSlot::kUnembed}, logits);
+  return logits;
+}
+
+at::Tensor Qwen3Model::LogitsBackward(const at::Tensor& h, const at::Tensor& dlogits,
+                                      const std::vector<Segment>& segments,
+                                      std::vector<AdapterGradients*>& gradients) const {
+  const at::Tensor dh = at::mm(dlogits, weights_.lm_head);
+  AddLoraBackward(h, dlogits, segments, {LoraSlot::kUnembed}, gradients, dh);
+  return dh;
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,51 @@
+// Qwen3 dense: rms-normed queries and keys, rope, grouped-query attention, gated silu MLP.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "services/worker/layers/rope.h"
+#include "services/worker/models/model.h"
+#include "services/worker/models/qwen3/hf_weights.h"
+
+namespace lathe::worker {
+
+// Computes in fp32 on every device.
+class Qwen3Model : public Model {
+ public:
+  Qwen3Model(ModelSpec spec, Qwen3Weights weights);
+
+  const ModelSpec& spec() const override { return spec_; }
+  at::Device device() const override { return weights_.embedding.device(); }
+
+  at::Tensor Embed(const PackedRows& rows) const override;
+  at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                          AttentionContext& attention) const override;
+  at::Tensor LayerForwardSaving(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                                std::unique_ptr<LayerSaved>* saved) const override;
+  at::Tensor LayerBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
+                           std::unique_ptr<LayerSaved> saved,
+                           std::vector<AdapterGradients*>& gradients) const override;
+  at::Tensor FinalNorm(const at::Tensor& x) const override;
+  at::Tensor FinalNormBackward(const at::Tensor& x, const at::Tensor& dy) const override;
+  at::Tensor Logits(const at::Tensor& h, const std::vector<Segment>& segments) const override;
+  at::Tensor LogitsBackward(const at::Tensor& h, const at::Tensor& dlogits,
+                            const std::vector<Segment>& segments,
+                            std::vector<AdapterGradients*>& gradients) const override;
+
+ private:
+  struct Saved;
+
+  at::Tensor Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                   AttentionContext& attention, Saved* saved) const;
+  at::Tensor MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
+                         const Saved& saved, std::vector<AdapterGradients*>& gradients) const;
+  at::Tensor AttentionBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
+                               const Saved& saved, std::vector<AdapterGradients*>& gradients) const;
+
+  ModelSpec spec_;
+  Qwen3Weights weights_;
+  RopeTable rope_;
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,269 @@
+// Native commands and reports that cross from rpc/ (protobuf, gRPC) to executor/ (torch) and back.
+// This header is the border that keeps protobuf and torch apart: it includes neither.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace lathe::worker {
+
+// Shape of one LoRA adapter. `alpha / rank` scales B·A (PEFT's convention).
+struct LoraSpec {
+  int64_t rank = 32;  // 1…512
+  double alpha = 32.0;
+  uint64_t seed = 0;  // always fixed by the engine when the request is accepted
+  bool train_attn = true;
+  bool train_mlp = true;
+  bool train_unembed = true;
+};
+
+enum class LossKind { kCrossEntropy, kImportanceSampling, kPpo, kCispo, kDro };
+
+// Loss of one request (tinker-api 16.1). Thresholds bound the ratio itself.
+struct LossSpec {
+  LossKind kind = LossKind::kCrossEntropy;
+  double clip_low = 0.8;
+  double clip_high = 1.2;
+  double beta = 0.05;
+};
+
+// One training sequence, already validated: every vector has the length stated.
+struct TrainDatum {
+  std::vector<int32_t> tokens;      // [N]
+  int64_t num_targets = 1;          // K
+  bool targets_2d = false;          // (N, K) on the wire even when K is 1
+  std::vector<int64_t> targets;     // [N·K]
+  std::vector<float> weights;       // [N·K], cross_entropy only
+  std::vector<float> logprobs;      // [N], the other losses
+  std::vector<float> advantages;    // [N], the other losses
+  std::vector<float> clip_low;      // [N] or empty: per-token bound, overrides LossSpec
+  std::vector<float> clip_high;     // [N] or empty
+};
+
+struct TrainRequest {
+  std::string request_id;
+  std::string model_id;
+  int64_t seq_id = 0;
+  bool forward_only = false;
+  LossSpec loss;
+  std::vector<TrainDatum> data;
+};
+
+struct NamedMetric {
+  std::string name;  // "loss:sum"
+  double value = 0;
+};
+
+// Result of one TrainRequest.
+struct TrainOutput {
+  std::vector<std::vector<float>> logprobs;  // per datum [N·K], row-major
+  std::vector<NamedMetric> metrics;
+};
+
+struct AdamParams {
+  double learning_rate = 1e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-12;
+  double weight_decay = 0.0;
+  double grad_clip_norm = 0.0;  // 0 = off
+};
+
+struct SamplingParams {
+  int64_t max_tokens = 0;     // always set; the engine resolves "unset" to the context's end
+  double temperature = 1.0;   // 0 = greedy
+  int64_t top_k = -1;         // -1 = off
+  double top_p = 1.0;         // 1 = off
+  uint64_t seed = 0;          // always fixed by the engine when the request is accepted
+  bool ignore_eos = false;    // `stop: []`
+  std::vector<int32_t> stop_tokens;
+  std::vector<std::string> stop_strings;
+};
+
+// One `asample`. `version_id` empty = the base model.
+struct SampleRequest {
+  std::string request_id;
+  std::string version_id;
+  std::vector<int32_t> prompt;
+  int64_t num_samples = 1;
+  SamplingParams params;
+  bool prompt_logprobs = false;
+  int64_t topk_prompt_logprobs = 0;
+};
+
+struct SampledSequence {
+  bool stopped = false;  // false = max_tokens reached
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+};
+
+struct TopkLogprobs {
+  int64_t k = 0;
+  int64_t length = 0;
+  std::vector<int32_t> token_ids;  // [length·k]
+  std::vector<float> logprobs;     // [length·k]
+};
+
+struct SampleOutput {
+  std::vector<SampledSequence> sequences;
+  std::vector<float> prompt_logprobs;  // empty or [prompt], NaN at 0
+  std::optional<TopkLogprobs> topk_prompt_logprobs;
+  int64_t prompt_cache_hit_tokens = 0;
+};
+
+// ---- commands, engine -> executor -------------------------------------------------------------
+
+struct TrainBatch {
+  std::vector<TrainRequest> requests;
+};
+
+struct CreateAdapter {
+  std::string request_id;
+  std::string model_id;
+  LoraSpec lora;
+};
+
+// Replaces a model's weights (creating the model if it is new) by those in `dir`.
+struct LoadAdapter {
+  std::string request_id;
+  std::string model_id;
+  int64_t seq_id = 0;  // 0: create-via-load
+  std::string dir;     // below the checkpoint store
+  bool with_optimizer = false;
+};
+
+struct DropAdapter {
+  std::string request_id;  // empty: nobody waits
+  std::string model_id;
+};
+
+// Applies the accumulated gradient. Refused unless (expected_applied_seq, window) is what we hold.
+struct OptimStep {
+  std::string request_id;
+  std::string model_id;
+  int64_t seq_id = 0;
+  int64_t expected_applied_seq = 0;
+  std::vector<int64_t> window;  // seq_ids in the accumulator, ascending
+  AdamParams adam;
+};
+
+// Drops the accumulator and its window (a failed forward_backward made the gradient incomplete).
+struct ClearGradient {
+  std::string model_id;
+};
+
+enum class CheckpointKind { kTraining, kSampler };
+
+struct SaveCheckpoint {
+  std::string request_id;
+  std::string model_id;
+  int64_t seq_id = 0;
+  CheckpointKind kind = CheckpointKind::kTraining;
+  std::string dir;            // final directory, chosen by the engine
+  std::string manifest_json;  // owner, names, term: copied into manifest.json
+};
+
+// Makes an immutable sampler version of the model's weights as they are now.
+struct PublishVersion {
+  std::string request_id;
+  std::string model_id;
+  int64_t seq_id = 0;
+  std::string version_id;
+};
+
+// Loads a sampler version from a checkpoint directory (training or sampler kind).
+struct LoadVersion {
+  std::string version_id;
+  std::string dir;
+};
+
+struct DropVersion {
+  std::string version_id;
+};
+
+struct Cancel {
+  std::string request_id;
+};
+
+using Command = std::variant<TrainBatch, CreateAdapter, LoadAdapter, DropAdapter, OptimStep,
+                             ClearGradient, SaveCheckpoint, PublishVersion, LoadVersion,
+                             DropVersion, SampleRequest, Cancel>;
+
+// ---- reports, executor -> engine ---------------------------------------------------------------
+
+struct Started {
+  std::vector<std::string> request_ids;
+};
+
+struct TrainDone {
+  std::string request_id;
+  TrainOutput output;
+};
+
+struct StepDone {
+  std::string request_id;
+  std::vector<NamedMetric> metrics;
+};
+
+// CreateAdapter, LoadAdapter, DropAdapter, PublishVersion.
+struct OpDone {
+  std::string request_id;
+  LoraSpec lora;           // of the created or loaded adapter
+  int64_t version_bytes = 0;  // PublishVersion: memory the version holds
+};
+
+struct SaveDone {
+  std::string request_id;
+  int64_t size_bytes = 0;
+  std::string manifest_sha256;
+};
+
+struct SampleDone {
+  std::string request_id;
+  SampleOutput output;
+};
+
+// InvalidArgument and FailedPrecondition are the user's, everything else the server's.
+struct OpFailed {
+  std::string request_id;
+  absl::Status status;
+};
+
+// LoadVersion failed: samples that wait for it fail with `status`.
+struct VersionFailed {
+  std::string version_id;
+  absl::Status status;
+};
+
+using Report = std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, SampleDone, OpFailed,
+                            VersionFailed>;
+
+// What a worker holds of one model; compared with the ledger when an engine adopts the worker.
+struct ModelState {
+  std::string model_id;
+  int64_t applied_seq = 0;       // seq of the last barrier that changed the weights
+  std::vector<int64_t> window;   // seq_ids in the accumulator, ascending
+};
+
+// What a worker says of its base model once it is loaded.
+struct ModelInfo {
+  std::string name;
+  std::string content_hash;  // SHA-256 over config and tensors' names, shapes and bytes
+  std::string arch;          // HF model_type, "qwen3"
+  int64_t max_context_length = 0;
+  int64_t vocab_size = 0;
+  std::string tokenizer_id;
+  std::vector<int64_t> eos_token_ids;
+  int64_t max_lora_rank = 512;
+  int64_t token_budget = 0;  // tokens of one micro-batch
+  bool tied_embeddings = false;
+};
+
+}  // namespace lathe::worker

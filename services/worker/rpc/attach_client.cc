@@ -1,0 +1,166 @@
+#include "services/worker/rpc/attach_client.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/random/random_id.h"
+#include "services/worker/rpc/attach_stream.h"
+
+namespace lathe::worker {
+namespace {
+
+// Empty when the file cannot be read: the engine then refuses us, and we come again.
+std::string ReadSecret(const std::string& path) {
+  std::ifstream file(path);
+  std::string secret((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
+  return secret;
+}
+
+}  // namespace
+
+AttachClient::AttachClient(AttachOptions options, WorkerIdentity identity, ExecutorPort& executor,
+                           std::function<void(const std::string& reason)> on_die)
+    : options_(std::move(options)),
+      executor_(executor),
+      on_die_(std::move(on_die)),
+      protocol_(std::move(identity), executor) {}
+
+AttachClient::~AttachClient() { Stop(); }
+
+void AttachClient::Start() {
+  thread_ = std::make_unique<NamedThread>("attach", [this] { Run(); });
+}
+
+void AttachClient::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  if (thread_ != nullptr) thread_->Join();
+}
+
+void AttachClient::OnReport(ReportEvent event) {
+  absl::MutexLock lock(&mu_);
+  reports_.push_back(std::move(event));
+}
+
+void AttachClient::OnStateChanged() {
+  absl::MutexLock lock(&mu_);
+  state_changed_ = true;
+}
+
+void AttachClient::Run() {
+  absl::Time outage_began = absl::Now();
+  for (size_t attempt = 0; !stopping(); ++attempt) {
+    last_heard_ = absl::InfinitePast();
+    Serve(options_.engine_addresses[attempt % options_.engine_addresses.size()]);
+    if (last_heard_ != absl::InfinitePast()) {
+      outage_began = absl::Now();
+      outage_is_logged_ = false;
+    }
+    if (!stopping()) Pause(outage_began);
+  }
+}
+
+void AttachClient::Serve(const std::string& address) {
+  AbsorbReports();
+  AttachStream stream(address, protocol_.BeginStream(ReadSecret(options_.secret_path)),
+                      [this] { Wake(); });
+  const absl::Time began = absl::Now();
+  absl::Time next_heartbeat = began + options_.heartbeat_interval;
+  while (!stopping() && !stream.IsOver()) {
+    if (!Exchange(stream)) return;
+    const absl::Time now = absl::Now();
+    const absl::Time give_up = std::max(began, last_heard_) + options_.silence_limit;
+    if (now >= give_up) {
+      LogWarn("engine is silent", {{"address", address}});
+      return;
+    }
+    if (now >= next_heartbeat) {
+      protocol_.QueueHeartbeat();
+      next_heartbeat = now + options_.heartbeat_interval;
+      continue;
+    }
+    WaitUntil(std::min(give_up, next_heartbeat));
+  }
+  if (stopping() || std::exchange(outage_is_logged_, true)) return;
+  const absl::Status status = stream.Finish();
+  LogWarn("no stream to the engine", {{"address", address}, {"error", status.message()}});
+}
+
+// Everything that can be done now; false: leave this stream.
+bool AttachClient::Exchange(AttachStream& stream) {
+  AbsorbReports();
+  while (std::optional<lathe::v1::EngineMessage> message = stream.TakeMessage()) {
+    last_heard_ = absl::Now();
+    switch (protocol_.Receive(*std::move(message))) {
+      case AttachProtocol::Verdict::kGoOn:
+        break;
+      case AttachProtocol::Verdict::kRedial:
+        LogWarn("engine is not obeyed", {{"error", protocol_.reason()}});
+        return false;
+      case AttachProtocol::Verdict::kDie:
+        LogError("engine ends this process", {{"error", protocol_.reason()}});
+        on_die_(protocol_.reason());
+        return false;
+    }
+  }
+  while (stream.CanWrite()) {
+    std::optional<lathe::v1::WorkerMessage> message = protocol_.PopOutgoing();
+    if (!message.has_value()) break;
+    stream.Write(*std::move(message));
+  }
+  return true;
+}
+
+void AttachClient::AbsorbReports() {
+  std::deque<ReportEvent> reports;
+  bool state_changed = false;
+  {
+    absl::MutexLock lock(&mu_);
+    reports.swap(reports_);
+    state_changed = std::exchange(state_changed_, false);
+    woken_ = false;
+  }
+  if (state_changed) protocol_.StateChanged();
+  for (const ReportEvent& event : reports) protocol_.Absorb(event);
+}
+
+void AttachClient::Pause(absl::Time outage_began) {
+  const absl::Duration outage = absl::Now() - outage_began;
+  const absl::Duration backoff =
+      std::clamp(outage / 10, options_.min_backoff, options_.max_backoff);
+  const double share = 0.5 + 0.5 * static_cast<double>(RandomUint64() % 1024) / 1024;
+  const absl::Time until = absl::Now() + backoff * share;
+  while (!stopping() && absl::Now() < until) {
+    AbsorbReports();
+    WaitUntil(until);
+  }
+}
+
+void AttachClient::Wake() {
+  absl::MutexLock lock(&mu_);
+  woken_ = true;
+}
+
+void AttachClient::WaitUntil(absl::Time deadline) {
+  absl::MutexLock lock(&mu_);
+  mu_.AwaitWithDeadline(absl::Condition(this, &AttachClient::HasNews), deadline);
+}
+
+bool AttachClient::HasNews() const {
+  return woken_ || stopping_ || state_changed_ || !reports_.empty();
+}
+
+bool AttachClient::stopping() const {
+  absl::MutexLock lock(&mu_);
+  return stopping_;
+}
+
+}  // namespace lathe::worker

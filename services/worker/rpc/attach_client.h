@@ -1,0 +1,79 @@
+// Keeps this process attached to whichever engine leads.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "libs/common/concurrency/named_thread.h"
+#include "services/worker/executor/executor_port.h"
+#include "services/worker/rpc/attach_protocol.h"
+
+namespace lathe::worker {
+
+class AttachStream;
+
+struct AttachOptions {
+  // "unix:PATH" or "HOST:PORT"; tried in turn.
+  std::vector<std::string> engine_addresses;
+  // File with the secret of the data directory, read before every attempt: a new engine may have
+  // written a new one.
+  std::string secret_path;
+  absl::Duration heartbeat_interval = absl::Seconds(2);
+  // An engine that says nothing for so long is given up.
+  absl::Duration silence_limit = absl::Seconds(6);
+  // Pause between attempts: a tenth of the outage so far, within these bounds, less up to half of
+  // it at random. So a restarted engine waits little for us and a missing one is not bothered.
+  absl::Duration min_backoff = absl::Milliseconds(50);
+  absl::Duration max_backoff = absl::Seconds(1);
+};
+
+// One thread dials, reads, writes and converts; it blocks only while nothing happens. Reports may
+// come from any thread. `executor` must outlive it.
+class AttachClient {
+ public:
+  // `on_die` is called once, on the client's thread, when an engine tells this process to end.
+  AttachClient(AttachOptions options, WorkerIdentity identity, ExecutorPort& executor,
+               std::function<void(const std::string& reason)> on_die);
+  ~AttachClient();
+
+  void Start();
+  // Ends the stream; what was not acknowledged is lost. May be called twice.
+  void Stop();
+
+  // For the executor's listener.
+  void OnReport(ReportEvent event);
+  void OnStateChanged();
+
+ private:
+  void Run();
+  void Serve(const std::string& address);
+  bool Exchange(AttachStream& stream);
+  void AbsorbReports();
+  void Pause(absl::Time outage_began);
+  void Wake();
+  void WaitUntil(absl::Time deadline);
+  bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool stopping() const;
+
+  const AttachOptions options_;
+  ExecutorPort& executor_;
+  const std::function<void(const std::string&)> on_die_;
+  AttachProtocol protocol_;        // client thread only
+  absl::Time last_heard_;          // client thread only; of this stream
+  bool outage_is_logged_ = false;  // client thread only: once per outage, not per attempt
+
+  mutable absl::Mutex mu_;
+  std::deque<ReportEvent> reports_ ABSL_GUARDED_BY(mu_);
+  bool state_changed_ ABSL_GUARDED_BY(mu_) = false;
+  bool woken_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::unique_ptr<NamedThread> thread_;
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,221 @@
+#include "services/worker/rpc/attach_protocol.h"
+
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/version.h"
+#include "services/worker/rpc/report_conversion.h"
+
+namespace lathe::worker {
+
+AttachProtocol::AttachProtocol(WorkerIdentity identity, ExecutorPort& executor)
+    : identity_(std::move(identity)), executor_(executor) {}
+
+lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) {
+  const ExecutorState state = executor_.State();
+  outgoing_.clear();
+  joiner_ = PieceJoiner();
+  is_attached_ = false;
+  ready_sent_ = state.ready;
+  lathe::v1::WorkerMessage message;
+  lathe::v1::Hello* hello = message.mutable_hello();
+  hello->set_group(identity_.group);
+  hello->set_rank(identity_.rank);
+  hello->set_world(identity_.world);
+  hello->set_lathe_version(std::string(kVersion));
+  hello->set_device(state.device);
+  hello->set_secret(secret);
+  hello->set_process_id(identity_.process_id);
+  hello->set_epoch(epoch_);
+  hello->set_term(term_);
+  for (const ModelState& model : state.models) *hello->add_models() = ToProto(model);
+  for (const std::string& version_id : state.version_ids) hello->add_version_ids(version_id);
+  for (std::string& request_id : book_.RunningIds()) {
+    hello->add_running_request_ids(std::move(request_id));
+  }
+  if (state.ready) *hello->mutable_ready()->mutable_model() = ToProto(state.model);
+  hello->set_base_model(identity_.base_model);
+  return message;
+}
+
+AttachProtocol::Verdict AttachProtocol::Receive(lathe::v1::EngineMessage message) {
+  const absl::StatusOr<bool> whole = joiner_.Join(&message);
+  if (!whole.ok()) {
+    reason_ = std::string(whole.status().message());
+    return Verdict::kRedial;
+  }
+  return *whole ? Obey(message) : Verdict::kGoOn;
+}
+
+AttachProtocol::Verdict AttachProtocol::Obey(const lathe::v1::EngineMessage& message) {
+  using Message = lathe::v1::EngineMessage;
+  switch (message.message_case()) {
+    case Message::kForm:
+      if (!AcceptTerm(message.form().term())) return Verdict::kRedial;
+      Form(message.form());
+      return Verdict::kGoOn;
+    case Message::kAdopt:
+      if (!AcceptTerm(message.adopt().term())) return Verdict::kRedial;
+      Adopt(message.adopt());
+      return Verdict::kGoOn;
+    case Message::kHeartbeat:
+      return AcceptTerm(message.heartbeat().term()) ? Verdict::kGoOn : Verdict::kRedial;
+    case Message::kDie:
+      reason_ = message.die().reason();
+      return Verdict::kDie;
+    default:
+      break;
+  }
+  if (!is_attached_ || message.epoch() != epoch_) {
+    LogWarn("message of another epoch dropped",
+            {{"epoch", message.epoch()}, {"own_epoch", epoch_}});
+    return Verdict::kGoOn;
+  }
+  if (message.has_ack()) {
+    for (const std::string& request_id : message.ack().request_ids()) {
+      book_.Acknowledge(request_id);
+    }
+  } else {
+    Execute(message);
+  }
+  return Verdict::kGoOn;
+}
+
+bool AttachProtocol::AcceptTerm(int64_t term) {
+  if (term >= term_) return true;
+  reason_ = absl::StrCat("engine's term is ", term, ", the last one obeyed is ", term_);
+  return false;
+}
+
+void AttachProtocol::Form(const lathe::v1::Form& form) {
+  epoch_ = form.epoch();
+  term_ = form.term();
+  is_attached_ = true;
+  book_.Clear();
+  // Progress and Ready belong to no epoch and stay.
+  std::erase_if(outgoing_, [](const lathe::v1::WorkerMessage& old) { return old.epoch() != 0; });
+  executor_.Reset(++generation_);
+  LogInfo("group formed", {{"epoch", epoch_}, {"term", term_}});
+}
+
+void AttachProtocol::Adopt(const lathe::v1::Adopt& adopt) {
+  epoch_ = adopt.epoch();
+  term_ = adopt.term();
+  is_attached_ = true;
+  const std::vector<const lathe::v1::OperationDone*> results = book_.DoneResults();
+  for (const lathe::v1::OperationDone* done : results) QueueDone(*done);
+  LogInfo("adopted", {{"epoch", epoch_}, {"term", term_}, {"results", results.size()}});
+}
+
+void AttachProtocol::Execute(const lathe::v1::EngineMessage& message) {
+  TrainBatch batch;
+  for (Incoming& incoming : ToCommands(message)) {
+    if (!IsNew(incoming)) continue;
+    if (!incoming.command.ok()) {
+      Refuse(incoming.request_id, incoming.command.status());
+    } else if (auto* train = std::get_if<TrainBatch>(&*incoming.command)) {
+      for (TrainRequest& request : train->requests) batch.requests.push_back(std::move(request));
+    } else {
+      SubmitOrRefuse(incoming.request_id, *std::move(incoming.command));
+    }
+  }
+  if (!batch.requests.empty()) SubmitBatch(std::move(batch));
+}
+
+// Requests that come again are answered again when they are done, and else left alone.
+bool AttachProtocol::IsNew(const Incoming& incoming) {
+  if (incoming.request_id.empty()) return true;
+  const RequestBook::Arrival arrival = book_.Begin(incoming.request_id, incoming.info);
+  if (arrival == RequestBook::Arrival::kDone) QueueDone(*book_.FindDone(incoming.request_id));
+  return arrival == RequestBook::Arrival::kNew;
+}
+
+void AttachProtocol::Refuse(const std::string& request_id, absl::Status status) {
+  Absorb({.generation = generation_,
+          .report = OpFailed{.request_id = request_id, .status = std::move(status)},
+          .model = std::nullopt});
+}
+
+void AttachProtocol::SubmitOrRefuse(const std::string& request_id, Command command) {
+  absl::Status status = executor_.Submit(std::move(command));
+  if (!status.ok()) Refuse(request_id, std::move(status));
+}
+
+void AttachProtocol::SubmitBatch(TrainBatch batch) {
+  std::vector<std::string> request_ids;
+  for (const TrainRequest& request : batch.requests) request_ids.push_back(request.request_id);
+  const absl::Status status = executor_.Submit(std::move(batch));
+  if (status.ok()) return;
+  for (const std::string& request_id : request_ids) Refuse(request_id, status);
+}
+
+void AttachProtocol::Absorb(const ReportEvent& event) {
+  if (event.generation != generation_) return;
+  if (const auto* started = std::get_if<Started>(&event.report)) {
+    if (!is_attached_) return;
+    lathe::v1::Started* proto = Queue().mutable_started();
+    for (const std::string& request_id : started->request_ids) proto->add_request_ids(request_id);
+    return;
+  }
+  if (const auto* failed = std::get_if<VersionFailed>(&event.report)) {
+    if (!is_attached_) return;
+    lathe::v1::VersionFailed* proto = Queue().mutable_version_failed();
+    proto->set_version_id(failed->version_id);
+    *proto->mutable_error() = ToError(failed->status);
+    return;
+  }
+  const std::string& request_id = AnsweredRequest(event.report);
+  const RequestInfo* info = book_.FindRunning(request_id);
+  if (info == nullptr) return;
+  book_.Finish(ToOperationDone(event, *info));
+  if (is_attached_) QueueDone(*book_.FindDone(request_id));
+}
+
+void AttachProtocol::StateChanged() {
+  if (ready_sent_) return;
+  const ExecutorState state = executor_.State();
+  if (state.ready) {
+    *Queue().mutable_ready()->mutable_model() = ToProto(state.model);
+    ready_sent_ = true;
+  } else {
+    lathe::v1::Progress* progress = Queue().mutable_progress();
+    progress->set_bytes_loaded(state.bytes_loaded);
+    progress->set_bytes_total(state.bytes_total);
+  }
+}
+
+void AttachProtocol::QueueHeartbeat() {
+  const ExecutorCounters counters = executor_.State().counters;
+  lathe::v1::WorkerHeartbeat* heartbeat = Queue().mutable_heartbeat();
+  heartbeat->set_train_passes(counters.train_passes);
+  heartbeat->set_train_tokens(counters.train_tokens);
+  heartbeat->set_decode_passes(counters.decode_passes);
+  heartbeat->set_generated_tokens(counters.generated_tokens);
+}
+
+void AttachProtocol::QueueDone(const lathe::v1::OperationDone& done) {
+  *Queue().mutable_done() = done;
+}
+
+// A new message at the end of the queue; before Form or Adopt it belongs to no epoch.
+lathe::v1::WorkerMessage& AttachProtocol::Queue() {
+  lathe::v1::WorkerMessage& message = outgoing_.emplace_back();
+  message.set_epoch(is_attached_ ? epoch_ : 0);
+  return message;
+}
+
+std::optional<lathe::v1::WorkerMessage> AttachProtocol::PopOutgoing() {
+  if (outgoing_.empty()) return std::nullopt;
+  lathe::v1::WorkerMessage message = std::move(outgoing_.front());
+  outgoing_.pop_front();
+  std::vector<lathe::v1::WorkerMessage> pieces = SplitMessage(std::move(message));
+  // The rest goes to the front: pieces of one message stay in order and apart from another's.
+  outgoing_.insert(outgoing_.begin(), std::make_move_iterator(pieces.begin() + 1),
+                   std::make_move_iterator(pieces.end()));
+  return std::move(pieces.front());
+}
+
+}  // namespace lathe::worker

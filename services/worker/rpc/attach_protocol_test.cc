@@ -1,0 +1,276 @@
+#include "services/worker/rpc/attach_protocol.h"
+
+#include <catch2/catch.hpp>
+
+#include <variant>
+
+#include "services/worker/rpc/fake_executor.h"
+#include "services/worker/rpc/tensor_conversion.h"
+
+namespace lathe::worker {
+namespace {
+
+using Verdict = AttachProtocol::Verdict;
+
+lathe::v1::EngineMessage Form(int64_t epoch, int64_t term) {
+  lathe::v1::EngineMessage message;
+  message.mutable_form()->set_epoch(epoch);
+  message.mutable_form()->set_term(term);
+  return message;
+}
+
+lathe::v1::EngineMessage Adopt(int64_t epoch, int64_t term) {
+  lathe::v1::EngineMessage message;
+  message.mutable_adopt()->set_epoch(epoch);
+  message.mutable_adopt()->set_term(term);
+  return message;
+}
+
+lathe::v1::EngineMessage OptimStepMessage(int64_t epoch, const std::string& request_id) {
+  lathe::v1::EngineMessage message;
+  message.set_epoch(epoch);
+  message.mutable_optim_step()->set_request_id(request_id);
+  message.mutable_optim_step()->set_model_id("m");
+  message.mutable_optim_step()->set_seq_id(2);
+  return message;
+}
+
+void AddTrain(lathe::v1::EngineMessage* message, const std::string& request_id) {
+  lathe::v1::TrainItem* item = message->mutable_train_batch()->add_items();
+  item->set_request_id(request_id);
+  item->mutable_request()->set_model_id("m");
+  item->mutable_request()->mutable_loss()->set_name("cross_entropy");
+  lathe::v1::Datum* datum = item->mutable_request()->add_data();
+  datum->add_model_input()->set_tokens(WritePacked(std::vector<int32_t>{1}));
+  lathe::v1::NamedTensor* targets = datum->add_loss_fn_inputs();
+  targets->set_name("target_tokens");
+  targets->mutable_tensor()->set_dtype(lathe::v1::DTYPE_INT64);
+  targets->mutable_tensor()->set_dense(WritePacked(std::vector<int64_t>{2}));
+}
+
+struct Worker {
+  FakeExecutor executor;
+  AttachProtocol protocol{WorkerIdentity{.group = "g", .process_id = "p", .base_model = "b"},
+                          executor};
+
+  std::vector<lathe::v1::WorkerMessage> Drain() {
+    std::vector<lathe::v1::WorkerMessage> messages;
+    while (auto message = protocol.PopOutgoing()) messages.push_back(*std::move(message));
+    return messages;
+  }
+  void FinishStep(const std::string& request_id) {
+    protocol.Absorb({.generation = executor.generation(),
+                     .report = StepDone{request_id, {{"grad_norm", 1.5}}},
+                     .model = ModelState{"m", 2, {}}});
+  }
+};
+
+TEST_CASE("Hello tells what the process holds and what it is still running", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  worker.protocol.Receive(OptimStepMessage(3, "r1"));
+  ExecutorState state;
+  state.device = "cpu";
+  state.models = {{"m", 1, {2, 3}}};
+  state.version_ids = {"v"};
+  worker.executor.SetState(state);
+  const lathe::v1::Hello hello = worker.protocol.BeginStream("secret").hello();
+  CHECK(hello.group() == "g");
+  CHECK(hello.secret() == "secret");
+  CHECK(hello.process_id() == "p");
+  CHECK(hello.epoch() == 3);
+  CHECK(hello.term() == 1);
+  REQUIRE(hello.models_size() == 1);
+  CHECK(hello.models(0).applied_seq() == 1);
+  CHECK(hello.models(0).window_size() == 2);
+  CHECK(hello.version_ids(0) == "v");
+  CHECK_FALSE(hello.has_ready());
+  REQUIRE(hello.running_request_ids_size() == 1);
+  CHECK(hello.running_request_ids(0) == "r1");
+}
+
+TEST_CASE("an operation is answered with its result and the model's state", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  worker.protocol.Receive(OptimStepMessage(3, "r1"));
+  REQUIRE(worker.executor.commands().size() == 1);
+  worker.FinishStep("r1");
+  const auto messages = worker.Drain();
+  REQUIRE(messages.size() == 1);
+  CHECK(messages[0].epoch() == 3);
+  const lathe::v1::OperationDone& done = messages[0].done();
+  CHECK(done.request_id() == "r1");
+  CHECK(done.result().kind() == lathe::v1::OPERATION_KIND_OPTIM_STEP);
+  CHECK(done.result().optim_step().metrics(0).value() == 1.5);
+  CHECK(done.model().applied_seq() == 2);
+}
+
+TEST_CASE("a request that comes twice runs once", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  worker.protocol.Receive(OptimStepMessage(3, "r1"));
+  worker.protocol.Receive(OptimStepMessage(3, "r1"));
+  CHECK(worker.executor.commands().size() == 1);
+  CHECK(worker.Drain().empty());
+  worker.FinishStep("r1");
+  worker.protocol.Receive(OptimStepMessage(3, "r1"));
+  CHECK(worker.executor.commands().size() == 1);
+  CHECK(worker.Drain().size() == 2);
+}
+
+TEST_CASE("adoption sends every unacknowledged result again", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  worker.protocol.Receive(OptimStepMessage(3, "r1"));
+  worker.protocol.Receive(OptimStepMessage(3, "r2"));
+  worker.protocol.Receive(OptimStepMessage(3, "r3"));
+  worker.FinishStep("r1");
+  worker.FinishStep("r2");
+  lathe::v1::EngineMessage ack;
+  ack.set_epoch(3);
+  ack.mutable_ack()->add_request_ids("r1");
+  worker.protocol.Receive(ack);
+  worker.protocol.BeginStream("s");
+  worker.FinishStep("r3");
+  CHECK(worker.Drain().empty());
+  worker.protocol.Receive(Adopt(4, 2));
+  const auto messages = worker.Drain();
+  REQUIRE(messages.size() == 2);
+  CHECK(messages[0].done().request_id() == "r2");
+  CHECK(messages[0].epoch() == 4);
+  CHECK(messages[1].done().request_id() == "r3");
+  CHECK(worker.executor.generation() == 1);
+}
+
+TEST_CASE("Form forgets everything, also what is reported later", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  worker.protocol.Receive(OptimStepMessage(3, "r1"));
+  worker.FinishStep("r1");
+  worker.protocol.Receive(OptimStepMessage(3, "r2"));
+  worker.protocol.Receive(Form(4, 1));
+  CHECK(worker.executor.generation() == 2);
+  worker.protocol.Absorb({.generation = 1, .report = StepDone{"r2", {}}, .model = std::nullopt});
+  CHECK(worker.Drain().empty());
+  CHECK(worker.protocol.BeginStream("s").hello().running_request_ids_size() == 0);
+}
+
+TEST_CASE("messages of another epoch and lower terms are not obeyed", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  CHECK(worker.protocol.Receive(OptimStepMessage(3, "r1")) == Verdict::kGoOn);
+  worker.protocol.Receive(Form(3, 5));
+  worker.protocol.Receive(OptimStepMessage(2, "r1"));
+  CHECK(worker.executor.commands().empty());
+  CHECK(worker.protocol.Receive(Form(9, 4)) == Verdict::kRedial);
+  CHECK(worker.protocol.Receive(Adopt(9, 4)) == Verdict::kRedial);
+  lathe::v1::EngineMessage heartbeat;
+  heartbeat.mutable_heartbeat()->set_term(4);
+  CHECK(worker.protocol.Receive(heartbeat) == Verdict::kRedial);
+  CHECK(worker.executor.generation() == 1);
+}
+
+TEST_CASE("requests of one batch stay together", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  lathe::v1::EngineMessage message;
+  message.set_epoch(3);
+  AddTrain(&message, "a");
+  AddTrain(&message, "b");
+  AddTrain(&message, "bad");
+  message.mutable_train_batch()->mutable_items(2)->mutable_request()->mutable_loss()->set_name("?");
+  worker.protocol.Receive(message);
+  const auto commands = worker.executor.commands();
+  REQUIRE(commands.size() == 1);
+  CHECK(std::get<TrainBatch>(commands[0]).requests.size() == 2);
+  const auto messages = worker.Drain();
+  REQUIRE(messages.size() == 1);
+  CHECK(messages[0].done().request_id() == "bad");
+  CHECK(messages[0].done().result().error().category() == lathe::v1::ERROR_CATEGORY_USER);
+}
+
+TEST_CASE("a full command queue is answered at once", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  worker.executor.SetFull(true);
+  lathe::v1::EngineMessage message;
+  message.set_epoch(3);
+  AddTrain(&message, "a");
+  worker.protocol.Receive(message);
+  worker.protocol.Receive(OptimStepMessage(3, "b"));
+  const auto messages = worker.Drain();
+  REQUIRE(messages.size() == 2);
+  for (const auto& refused : messages) {
+    CHECK(refused.done().result().error().code() == "resource_exhausted");
+    CHECK(refused.done().result().error().category() == lathe::v1::ERROR_CATEGORY_SERVER);
+  }
+}
+
+TEST_CASE("progress is told while loading and readiness once", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  ExecutorState state;
+  state.bytes_loaded = 10;
+  state.bytes_total = 20;
+  worker.executor.SetState(state);
+  worker.protocol.StateChanged();
+  state.ready = true;
+  state.model.name = "b";
+  worker.executor.SetState(state);
+  worker.protocol.StateChanged();
+  worker.protocol.StateChanged();
+  const auto messages = worker.Drain();
+  REQUIRE(messages.size() == 2);
+  CHECK(messages[0].progress().bytes_loaded() == 10);
+  CHECK(messages[1].ready().model().name() == "b");
+  CHECK(worker.protocol.BeginStream("s").hello().has_ready());
+  worker.protocol.StateChanged();
+  CHECK(worker.Drain().empty());
+}
+
+TEST_CASE("logprobs of two-dimensional targets carry their columns", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  lathe::v1::EngineMessage message;
+  message.set_epoch(3);
+  AddTrain(&message, "a");
+  lathe::v1::Tensor* targets = message.mutable_train_batch()
+                                   ->mutable_items(0)
+                                   ->mutable_request()
+                                   ->mutable_data(0)
+                                   ->mutable_loss_fn_inputs(0)
+                                   ->mutable_tensor();
+  targets->add_shape(1);
+  targets->add_shape(2);
+  targets->set_dense(WritePacked(std::vector<int64_t>{2, 3}));
+  worker.protocol.Receive(message);
+  worker.protocol.Absorb({.generation = 1,
+                          .report = TrainDone{"a", {{{-1.0f, -2.0f}}, {{"loss:sum", 3.0}}}},
+                          .model = std::nullopt});
+  const auto messages = worker.Drain();
+  REQUIRE(messages.size() == 1);
+  const auto& result = messages[0].done().result().forward_backward();
+  CHECK(result.outputs(0).num_targets() == 2);
+  CHECK(result.outputs(0).logprobs().size() == 8);
+  CHECK(result.metrics(0).name() == "loss:sum");
+}
+
+TEST_CASE("Die ends the process with its reason", "[rpc]") {
+  Worker worker;
+  lathe::v1::EngineMessage die;
+  die.mutable_die()->set_reason("wrong secret");
+  worker.protocol.BeginStream("s");
+  CHECK(worker.protocol.Receive(die) == Verdict::kDie);
+  CHECK(worker.protocol.reason() == "wrong secret");
+}
+
+}  // namespace
+}  // namespace lathe::worker

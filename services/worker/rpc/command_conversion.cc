@@ -1,0 +1,203 @@
+#include "services/worker/rpc/command_conversion.h"
+
+#include <utility>
+
+#include "libs/common/status_macros.h"
+#include "services/worker/rpc/train_conversion.h"
+
+namespace lathe::worker {
+namespace {
+
+LoraSpec ToLoraSpec(const lathe::v1::LoraConfig& lora) {
+  LoraSpec spec;
+  spec.rank = lora.rank();
+  if (lora.has_alpha()) spec.alpha = lora.alpha();
+  spec.seed = lora.seed();
+  spec.train_attn = lora.train_attn();
+  spec.train_mlp = lora.train_mlp();
+  spec.train_unembed = lora.train_unembed();
+  return spec;
+}
+
+AdamParams ToAdamParams(const lathe::v1::AdamParams& adam) {
+  return {.learning_rate = adam.learning_rate(),
+          .beta1 = adam.beta1(),
+          .beta2 = adam.beta2(),
+          .eps = adam.eps(),
+          .weight_decay = adam.weight_decay(),
+          .grad_clip_norm = adam.grad_clip_norm()};
+}
+
+SamplingParams ToSamplingParams(const lathe::v1::SamplingParams& proto) {
+  SamplingParams params;
+  params.max_tokens = proto.max_tokens();
+  params.temperature = proto.temperature();
+  params.top_k = proto.top_k();
+  params.top_p = proto.top_p();
+  params.seed = proto.seed();
+  if (proto.has_stop_tokens()) {
+    params.stop_tokens.assign(proto.stop_tokens().values().begin(),
+                              proto.stop_tokens().values().end());
+    params.ignore_eos = params.stop_tokens.empty();
+  } else if (proto.has_stop_strings()) {
+    params.stop_strings.assign(proto.stop_strings().values().begin(),
+                               proto.stop_strings().values().end());
+    params.ignore_eos = params.stop_strings.empty();
+  }
+  return params;
+}
+
+Incoming Train(const lathe::v1::TrainItem& item) {
+  const lathe::v1::ForwardBackwardRequest& proto = item.request();
+  Incoming incoming{
+      .request_id = item.request_id(),
+      .info = {.kind = proto.forward_only() ? lathe::v1::OPERATION_KIND_FORWARD
+                                            : lathe::v1::OPERATION_KIND_FORWARD_BACKWARD,
+               .model_id = proto.model_id(),
+               .output_columns = {}},
+      .command = absl::StatusOr<Command>()};
+  absl::StatusOr<TrainRequest> request = ToTrainRequest(item);
+  if (!request.ok()) {
+    incoming.command = request.status();
+    return incoming;
+  }
+  for (const TrainDatum& datum : request->data) {
+    incoming.info.output_columns.push_back(datum.targets_2d ? datum.num_targets : 0);
+  }
+  TrainBatch batch;
+  batch.requests.push_back(*std::move(request));
+  incoming.command = Command(std::move(batch));
+  return incoming;
+}
+
+// An operation that an answer is due for.
+template <typename Op>
+Incoming Answered(lathe::v1::OperationKind kind, Op op) {
+  return {.request_id = op.request_id,
+          .info = {.kind = kind, .model_id = op.model_id, .output_columns = {}},
+          .command = Command(std::move(op))};
+}
+
+Incoming Unanswered(Command command) {
+  return {.request_id = {}, .info = {}, .command = std::move(command)};
+}
+
+Incoming Save(const lathe::v1::SaveCheckpoint& proto) {
+  return Answered(proto.for_sampler() ? lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_FOR_SAMPLER
+                                      : lathe::v1::OPERATION_KIND_SAVE_WEIGHTS,
+                  SaveCheckpoint{.request_id = proto.request_id(),
+                                 .model_id = proto.model_id(),
+                                 .seq_id = proto.seq_id(),
+                                 .kind = proto.for_sampler() ? CheckpointKind::kSampler
+                                                             : CheckpointKind::kTraining,
+                                 .dir = proto.dir(),
+                                 .manifest_json = proto.manifest_json()});
+}
+
+Incoming Step(const lathe::v1::OptimStep& proto) {
+  return Answered(lathe::v1::OPERATION_KIND_OPTIM_STEP,
+                  OptimStep{.request_id = proto.request_id(),
+                            .model_id = proto.model_id(),
+                            .seq_id = proto.seq_id(),
+                            .expected_applied_seq = proto.expected_applied_seq(),
+                            .window = {proto.window().begin(), proto.window().end()},
+                            .adam = ToAdamParams(proto.adam_params())});
+}
+
+Incoming Load(const lathe::v1::LoadAdapter& proto) {
+  return Answered(lathe::v1::OPERATION_KIND_LOAD_WEIGHTS,
+                  LoadAdapter{.request_id = proto.request_id(),
+                              .model_id = proto.model_id(),
+                              .seq_id = proto.seq_id(),
+                              .dir = proto.dir(),
+                              .with_optimizer = proto.with_optimizer()});
+}
+
+Incoming ToIncoming(const lathe::v1::Sample& proto) {
+  Incoming incoming{
+      .request_id = proto.request_id(),
+      .info = {.kind = lathe::v1::OPERATION_KIND_SAMPLE, .model_id = {}, .output_columns = {}},
+      .command = absl::StatusOr<Command>()};
+  absl::StatusOr<SampleRequest> request = ToSampleRequest(proto);
+  if (request.ok()) {
+    incoming.command = Command(*std::move(request));
+  } else {
+    incoming.command = request.status();
+  }
+  return incoming;
+}
+
+}  // namespace
+
+absl::StatusOr<SampleRequest> ToSampleRequest(const lathe::v1::Sample& sample) {
+  const lathe::v1::SampleRequest& proto = sample.request();
+  SampleRequest request;
+  request.request_id = sample.request_id();
+  request.version_id = sample.version_id();
+  ASSIGN_OR_RETURN(request.prompt, ReadTokens(proto.prompt()));
+  request.num_samples = proto.num_samples();
+  request.params = ToSamplingParams(proto.params());
+  request.prompt_logprobs = proto.prompt_logprobs();
+  request.topk_prompt_logprobs = proto.topk_prompt_logprobs();
+  return request;
+}
+
+std::vector<Incoming> ToCommands(const lathe::v1::EngineMessage& message) {
+  using Message = lathe::v1::EngineMessage;
+  std::vector<Incoming> commands;
+  switch (message.message_case()) {
+    case Message::kTrainBatch:
+      for (const lathe::v1::TrainItem& item : message.train_batch().items()) {
+        commands.push_back(Train(item));
+      }
+      break;
+    case Message::kOptimStep:
+      commands.push_back(Step(message.optim_step()));
+      break;
+    case Message::kCreateAdapter:
+      commands.push_back(Answered(
+          lathe::v1::OPERATION_KIND_CREATE_MODEL,
+          CreateAdapter{message.create_adapter().request_id(), message.create_adapter().model_id(),
+                        ToLoraSpec(message.create_adapter().lora())}));
+      break;
+    case Message::kLoadAdapter:
+      commands.push_back(Load(message.load_adapter()));
+      break;
+    case Message::kDropAdapter:
+      commands.push_back(Answered(
+          lathe::v1::OPERATION_KIND_UNLOAD_MODEL,
+          DropAdapter{message.drop_adapter().request_id(), message.drop_adapter().model_id()}));
+      break;
+    case Message::kClearGradient:
+      commands.push_back(Unanswered(ClearGradient{message.clear_gradient().model_id()}));
+      break;
+    case Message::kSaveCheckpoint:
+      commands.push_back(Save(message.save_checkpoint()));
+      break;
+    case Message::kPublishVersion:
+      commands.push_back(Answered(
+          lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_FOR_SAMPLER,
+          PublishVersion{message.publish_version().request_id(),
+                         message.publish_version().model_id(), message.publish_version().seq_id(),
+                         message.publish_version().version_id()}));
+      break;
+    case Message::kLoadVersion:
+      commands.push_back(Unanswered(
+          LoadVersion{message.load_version().version_id(), message.load_version().dir()}));
+      break;
+    case Message::kDropVersion:
+      commands.push_back(Unanswered(DropVersion{message.drop_version().version_id()}));
+      break;
+    case Message::kSample:
+      commands.push_back(ToIncoming(message.sample()));
+      break;
+    case Message::kCancel:
+      commands.push_back(Unanswered(Cancel{message.cancel().request_id()}));
+      break;
+    default:
+      break;
+  }
+  return commands;
+}
+
+}  // namespace lathe::worker

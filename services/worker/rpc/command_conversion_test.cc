@@ -1,0 +1,102 @@
+#include "services/worker/rpc/command_conversion.h"
+
+#include <catch2/catch.hpp>
+
+#include <variant>
+
+#include "services/worker/rpc/tensor_conversion.h"
+
+namespace lathe::worker {
+namespace {
+
+lathe::v1::Sample MakeSample() {
+  lathe::v1::Sample sample;
+  sample.set_request_id("r");
+  sample.set_version_id("v");
+  lathe::v1::SampleRequest* request = sample.mutable_request();
+  request->add_prompt()->set_tokens(WritePacked(std::vector<int32_t>{1, 2}));
+  request->set_num_samples(3);
+  request->mutable_params()->set_max_tokens(10);
+  request->mutable_params()->set_seed(42);
+  request->mutable_params()->set_temperature(0.5);
+  request->mutable_params()->set_top_k(-1);
+  request->mutable_params()->set_top_p(0.9);
+  return sample;
+}
+
+TEST_CASE("a sample request keeps its parameters", "[rpc]") {
+  const auto request = ToSampleRequest(MakeSample());
+  REQUIRE(request.ok());
+  CHECK(request->version_id == "v");
+  CHECK(request->prompt == std::vector<int32_t>{1, 2});
+  CHECK(request->num_samples == 3);
+  CHECK(request->params.max_tokens == 10);
+  CHECK(request->params.seed == 42);
+  CHECK(request->params.temperature == 0.5);
+  CHECK(request->params.top_p == 0.9);
+  CHECK_FALSE(request->params.ignore_eos);
+}
+
+TEST_CASE("an empty list of stops turns every stop off, an absent one does not", "[rpc]") {
+  lathe::v1::Sample sample = MakeSample();
+  sample.mutable_request()->mutable_params()->mutable_stop_strings();
+  CHECK(ToSampleRequest(sample)->params.ignore_eos);
+  sample.mutable_request()->mutable_params()->mutable_stop_tokens();
+  CHECK(ToSampleRequest(sample)->params.ignore_eos);
+  sample.mutable_request()->mutable_params()->mutable_stop_tokens()->add_values(7);
+  CHECK(ToSampleRequest(sample)->params.stop_tokens == std::vector<int32_t>{7});
+  CHECK_FALSE(ToSampleRequest(sample)->params.ignore_eos);
+  sample.mutable_request()->mutable_params()->mutable_stop_strings()->add_values(
+      std::string(1, '\n'));
+  CHECK(ToSampleRequest(sample)->params.stop_strings.at(0) == "\n");
+}
+
+TEST_CASE("a prompt that is not tokens is an error of its request", "[rpc]") {
+  lathe::v1::EngineMessage message;
+  *message.mutable_sample() = MakeSample();
+  message.mutable_sample()->mutable_request()->add_prompt()->set_unsupported("image");
+  const auto commands = ToCommands(message);
+  REQUIRE(commands.size() == 1);
+  CHECK(commands[0].request_id == "r");
+  CHECK(commands[0].command.status().message() ==
+        "chunk is of kind 'image', only tokens are supported");
+}
+
+TEST_CASE("an optimizer step keeps its window and parameters", "[rpc]") {
+  lathe::v1::EngineMessage message;
+  lathe::v1::OptimStep* step = message.mutable_optim_step();
+  step->set_request_id("r");
+  step->set_model_id("m");
+  step->set_seq_id(9);
+  step->set_expected_applied_seq(5);
+  step->add_window(7);
+  step->add_window(8);
+  step->mutable_adam_params()->set_learning_rate(0.25);
+  step->mutable_adam_params()->set_grad_clip_norm(2);
+  const auto commands = ToCommands(message);
+  REQUIRE(commands.size() == 1);
+  const OptimStep& native = std::get<OptimStep>(*commands[0].command);
+  CHECK(native.expected_applied_seq == 5);
+  CHECK(native.window == std::vector<int64_t>{7, 8});
+  CHECK(native.adam.learning_rate == 0.25);
+  CHECK(native.adam.grad_clip_norm == 2);
+  CHECK(commands[0].info.kind == lathe::v1::OPERATION_KIND_OPTIM_STEP);
+}
+
+TEST_CASE("saves know their kind", "[rpc]") {
+  lathe::v1::EngineMessage message;
+  message.mutable_save_checkpoint()->set_for_sampler(true);
+  CHECK(std::get<SaveCheckpoint>(*ToCommands(message)[0].command).kind == CheckpointKind::kSampler);
+  message.mutable_save_checkpoint()->set_for_sampler(false);
+  CHECK(std::get<SaveCheckpoint>(*ToCommands(message)[0].command).kind ==
+        CheckpointKind::kTraining);
+}
+
+TEST_CASE("messages about the stream are no commands", "[rpc]") {
+  lathe::v1::EngineMessage message;
+  message.mutable_heartbeat();
+  CHECK(ToCommands(message).empty());
+}
+
+}  // namespace
+}  // namespace lathe::worker

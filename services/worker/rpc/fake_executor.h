@@ -1,0 +1,67 @@
+// An executor that only remembers, for tests of the stream.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "services/worker/executor/executor_port.h"
+
+namespace lathe::worker {
+
+class FakeExecutor : public ExecutorPort {
+ public:
+  absl::Status Submit(Command command) override {
+    absl::MutexLock lock(&mu_);
+    if (full_) return absl::ResourceExhaustedError("command queue holds 0 commands, limit is 0");
+    commands_.push_back(std::move(command));
+    return absl::OkStatus();
+  }
+
+  void Reset(int64_t generation) override {
+    absl::MutexLock lock(&mu_);
+    commands_.clear();
+    generation_ = generation;
+  }
+
+  ExecutorState State() const override {
+    absl::MutexLock lock(&mu_);
+    return state_;
+  }
+
+  void SetState(ExecutorState state) {
+    absl::MutexLock lock(&mu_);
+    state_ = std::move(state);
+  }
+
+  void SetFull(bool full) {
+    absl::MutexLock lock(&mu_);
+    full_ = full;
+  }
+
+  std::vector<Command> commands() const {
+    absl::MutexLock lock(&mu_);
+    return commands_;
+  }
+
+  int64_t generation() const {
+    absl::MutexLock lock(&mu_);
+    return generation_;
+  }
+
+  // Blocks until `count` commands have come since the last Reset.
+  void AwaitCommands(size_t count) const {
+    absl::MutexLock lock(&mu_);
+    const auto enough = [this, count] { return commands_.size() >= count; };
+    mu_.Await(absl::Condition(&enough));
+  }
+
+ private:
+  mutable absl::Mutex mu_;
+  std::vector<Command> commands_;
+  ExecutorState state_;
+  int64_t generation_ = 0;
+  bool full_ = false;
+};
+
+}  // namespace lathe::worker

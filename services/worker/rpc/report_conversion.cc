@@ -1,0 +1,161 @@
+#include "services/worker/rpc/report_conversion.h"
+
+#include <type_traits>
+#include <variant>
+
+#include "libs/common/errors.h"
+#include "services/worker/rpc/tensor_conversion.h"
+
+namespace lathe::worker {
+namespace {
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+void AddMetrics(const std::vector<NamedMetric>& metrics,
+                google::protobuf::RepeatedPtrField<lathe::v1::NamedNumber>* out) {
+  for (const NamedMetric& metric : metrics) {
+    lathe::v1::NamedNumber* number = out->Add();
+    number->set_name(metric.name);
+    number->set_value(metric.value);
+  }
+}
+
+void Fill(const TrainDone& report, const RequestInfo& info, lathe::v1::OperationDone* done) {
+  lathe::v1::ForwardBackwardResult* result = done->mutable_result()->mutable_forward_backward();
+  for (size_t i = 0; i < report.output.logprobs.size(); ++i) {
+    lathe::v1::DatumOutput* output = result->add_outputs();
+    output->set_logprobs(WritePacked(report.output.logprobs[i]));
+    output->set_num_targets(i < info.output_columns.size() ? info.output_columns[i] : 0);
+  }
+  AddMetrics(report.output.metrics, result->mutable_metrics());
+}
+
+void Fill(const StepDone& report, const RequestInfo&, lathe::v1::OperationDone* done) {
+  AddMetrics(report.metrics, done->mutable_result()->mutable_optim_step()->mutable_metrics());
+}
+
+void FillLora(const LoraSpec& spec, lathe::v1::LoraConfig* lora) {
+  lora->set_rank(spec.rank);
+  lora->set_seed(spec.seed);
+  lora->set_alpha(spec.alpha);
+  lora->set_train_attn(spec.train_attn);
+  lora->set_train_mlp(spec.train_mlp);
+  lora->set_train_unembed(spec.train_unembed);
+}
+
+void Fill(const OpDone& report, const RequestInfo& info, lathe::v1::OperationDone* done) {
+  lathe::v1::OperationResult* result = done->mutable_result();
+  switch (info.kind) {
+    case lathe::v1::OPERATION_KIND_CREATE_MODEL:
+      result->mutable_create_model()->set_model_id(info.model_id);
+      FillLora(report.lora, done->mutable_lora());
+      break;
+    case lathe::v1::OPERATION_KIND_LOAD_WEIGHTS:
+      result->mutable_load_weights()->set_model_id(info.model_id);
+      FillLora(report.lora, done->mutable_lora());
+      break;
+    case lathe::v1::OPERATION_KIND_UNLOAD_MODEL:
+      result->mutable_unload_model()->set_model_id(info.model_id);
+      break;
+    default:
+      result->mutable_save_weights_for_sampler();
+      done->set_version_bytes(report.version_bytes);
+  }
+}
+
+void Fill(const SaveDone& report, const RequestInfo& info, lathe::v1::OperationDone* done) {
+  if (info.kind == lathe::v1::OPERATION_KIND_SAVE_WEIGHTS) {
+    done->mutable_result()->mutable_save_weights();
+  } else {
+    done->mutable_result()->mutable_save_weights_for_sampler();
+  }
+  done->set_size_bytes(report.size_bytes);
+  done->set_manifest_sha256(report.manifest_sha256);
+}
+
+void Fill(const SampleDone& report, const RequestInfo&, lathe::v1::OperationDone* done) {
+  const SampleOutput& output = report.output;
+  lathe::v1::SampleResult* result = done->mutable_result()->mutable_sample();
+  for (const SampledSequence& sequence : output.sequences) {
+    lathe::v1::SampledSequence* proto = result->add_sequences();
+    proto->set_stopped(sequence.stopped);
+    proto->set_tokens(WritePacked(sequence.tokens));
+    proto->set_logprobs(WritePacked(sequence.logprobs));
+  }
+  result->set_prompt_logprobs(WritePacked(output.prompt_logprobs));
+  if (output.topk_prompt_logprobs.has_value()) {
+    lathe::v1::TopkLogprobs* topk = result->mutable_topk_prompt_logprobs();
+    topk->set_token_ids(WritePacked(output.topk_prompt_logprobs->token_ids));
+    topk->set_logprobs(WritePacked(output.topk_prompt_logprobs->logprobs));
+    topk->set_k(output.topk_prompt_logprobs->k);
+    topk->set_length(output.topk_prompt_logprobs->length);
+  }
+  result->set_prompt_cache_hit_tokens(output.prompt_cache_hit_tokens);
+}
+
+void Fill(const OpFailed& report, const RequestInfo&, lathe::v1::OperationDone* done) {
+  *done->mutable_result()->mutable_error() = ToError(report.status);
+}
+
+void Fill(const Started&, const RequestInfo&, lathe::v1::OperationDone*) {}
+void Fill(const VersionFailed&, const RequestInfo&, lathe::v1::OperationDone*) {}
+
+}  // namespace
+
+const std::string& AnsweredRequest(const Report& report) {
+  static const std::string kNone;
+  return std::visit(
+      Overloaded{[](const Started&) -> const std::string& { return kNone; },
+                 [](const VersionFailed&) -> const std::string& { return kNone; },
+                 [](const auto& answer) -> const std::string& { return answer.request_id; }},
+      report);
+}
+
+lathe::v1::OperationDone ToOperationDone(const ReportEvent& event, const RequestInfo& info) {
+  lathe::v1::OperationDone done;
+  done.set_request_id(AnsweredRequest(event.report));
+  done.mutable_result()->set_kind(info.kind);
+  std::visit([&](const auto& report) { Fill(report, info, &done); }, event.report);
+  if (event.model.has_value()) *done.mutable_model() = ToProto(*event.model);
+  return done;
+}
+
+lathe::v1::Error ToError(const absl::Status& status) {
+  const bool is_user = status.code() == absl::StatusCode::kInvalidArgument ||
+                       status.code() == absl::StatusCode::kFailedPrecondition;
+  lathe::v1::Error error;
+  error.set_code(ErrorCode(status));
+  error.set_category(is_user ? lathe::v1::ERROR_CATEGORY_USER : lathe::v1::ERROR_CATEGORY_SERVER);
+  error.set_field(ErrorField(status));
+  error.set_message(std::string(status.message()));
+  return error;
+}
+
+lathe::v1::ModelState ToProto(const ModelState& state) {
+  lathe::v1::ModelState proto;
+  proto.set_model_id(state.model_id);
+  proto.set_applied_seq(state.applied_seq);
+  for (const int64_t seq_id : state.window) proto.add_window(seq_id);
+  return proto;
+}
+
+lathe::v1::ModelInfo ToProto(const ModelInfo& info) {
+  lathe::v1::ModelInfo proto;
+  proto.set_name(info.name);
+  proto.set_content_hash(info.content_hash);
+  proto.set_arch(info.arch);
+  proto.set_max_context_length(info.max_context_length);
+  proto.set_vocab_size(info.vocab_size);
+  proto.set_tokenizer_id(info.tokenizer_id);
+  for (const int64_t token_id : info.eos_token_ids) proto.add_eos_token_ids(token_id);
+  proto.set_max_lora_rank(info.max_lora_rank);
+  proto.set_token_budget(info.token_budget);
+  return proto;
+}
+
+}  // namespace lathe::worker

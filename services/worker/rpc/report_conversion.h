@@ -1,0 +1,27 @@
+// ops.h reports and states -> lathe.v1, as the engine stores and users receive them.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "protos/lathe/v1/worker.pb.h"
+#include "services/worker/executor/executor_port.h"
+#include "services/worker/ops.h"
+#include "services/worker/rpc/request_book.h"
+
+namespace lathe::worker {
+
+// Request id a report answers; empty: Started and VersionFailed answer none.
+const std::string& AnsweredRequest(const Report& report);
+
+// The outcome of the request that `event.report` answers. Paths of saves and publications are left
+// out: the engine knows the names.
+lathe::v1::OperationDone ToOperationDone(const ReportEvent& event, const RequestInfo& info);
+
+// InvalidArgument and FailedPrecondition are the user's fault, everything else ours.
+lathe::v1::Error ToError(const absl::Status& status);
+
+lathe::v1::ModelState ToProto(const ModelState& state);
+lathe::v1::ModelInfo ToProto(const ModelInfo& info);
+
+}  // namespace lathe::worker

@@ -1,0 +1,49 @@
+// lathe.v1 tensors and packed bytes <-> vectors. Little-endian hosts only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "protos/lathe/v1/types.pb.h"
+
+namespace lathe::worker {
+
+// A dense tensor of one or two dimensions, row-major. `cols` is 1 for one dimension.
+template <typename T>
+struct Matrix {
+  int64_t rows = 0;
+  int64_t cols = 1;
+  bool is_2d = false;
+  std::vector<T> values;  // [rows·cols]
+};
+
+// Cells that a CSR encoding does not list are 0. Integers are read from integer dtypes, floats from
+// any. InvalidArgument: another dtype, bytes that do not fit the dtype and shape, indices out of
+// range, or more than two dimensions.
+absl::StatusOr<Matrix<int64_t>> ReadIntegers(const lathe::v1::Tensor& tensor);
+absl::StatusOr<Matrix<float>> ReadFloats(const lathe::v1::Tensor& tensor);
+
+// Elements of `bytes`, which must be a multiple of sizeof(T) long.
+template <typename T>
+absl::StatusOr<std::vector<T>> ReadPacked(std::string_view bytes) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (bytes.size() % sizeof(T) != 0) {
+    return absl::InvalidArgumentError("packed array is " + std::to_string(bytes.size()) +
+                                      " bytes, not a multiple of " + std::to_string(sizeof(T)));
+  }
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) bytes.copy(reinterpret_cast<char*>(values.data()), bytes.size());
+  return values;
+}
+
+template <typename T>
+std::string WritePacked(const std::vector<T>& values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,171 @@
+#include "services/worker/rpc/train_conversion.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "libs/common/status_macros.h"
+#include "services/worker/rpc/tensor_conversion.h"
+
+namespace lathe::worker {
+namespace {
+
+// Prefixes the message with the place it is about: "datum 3: weights: …".
+absl::Status At(const std::string& place, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(place, ": ", status.message()));
+}
+
+absl::Status ReadTargets(const lathe::v1::Tensor& tensor, TrainDatum* datum) {
+  ASSIGN_OR_RETURN(Matrix<int64_t> targets, ReadIntegers(tensor));
+  const int64_t num_tokens = static_cast<int64_t>(datum->tokens.size());
+  if (targets.rows != num_tokens || targets.cols < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("shape is %d x %d for %d tokens", targets.rows, targets.cols, num_tokens));
+  }
+  datum->num_targets = targets.cols;
+  datum->targets_2d = targets.is_2d;
+  datum->targets = std::move(targets.values);
+  return absl::OkStatus();
+}
+
+absl::Status ReadInput(const lathe::v1::Tensor& tensor, size_t size, std::vector<float>* out) {
+  ASSIGN_OR_RETURN(Matrix<float> floats, ReadFloats(tensor));
+  if (floats.values.size() != size) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("length is %d, want %d", floats.values.size(), size));
+  }
+  *out = std::move(floats.values);
+  return absl::OkStatus();
+}
+
+const lathe::v1::Tensor* FindInput(const lathe::v1::Datum& datum, const std::string& name) {
+  for (const lathe::v1::NamedTensor& input : datum.loss_fn_inputs()) {
+    if (input.name() == name) return &input.tensor();
+  }
+  return nullptr;
+}
+
+struct FloatInput {
+  std::string name;
+  std::vector<float>* values;
+  bool required;
+  size_t size;
+};
+
+absl::Status ReadLossInputs(const lathe::v1::Datum& proto, LossKind kind, TrainDatum* datum) {
+  const lathe::v1::Tensor* targets = FindInput(proto, "target_tokens");
+  if (targets == nullptr) return absl::InvalidArgumentError("target_tokens is missing");
+  if (absl::Status status = ReadTargets(*targets, datum); !status.ok()) {
+    return At("target_tokens", status);
+  }
+  std::vector<FloatInput> inputs;
+  if (kind == LossKind::kCrossEntropy) {
+    datum->weights.assign(datum->targets.size(), 1.0f);
+    inputs = {{"weights", &datum->weights, /*required=*/false, datum->targets.size()}};
+  } else {
+    const size_t num_tokens = datum->tokens.size();
+    inputs = {{"logprobs", &datum->logprobs, /*required=*/true, num_tokens},
+              {"advantages", &datum->advantages, /*required=*/true, num_tokens},
+              {"clip_low_threshold", &datum->clip_low, /*required=*/false, num_tokens},
+              {"clip_high_threshold", &datum->clip_high, /*required=*/false, num_tokens}};
+  }
+  for (const FloatInput& input : inputs) {
+    const lathe::v1::Tensor* tensor = FindInput(proto, input.name);
+    if (tensor == nullptr && !input.required) continue;
+    if (tensor == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(input.name, " is missing"));
+    }
+    if (absl::Status status = ReadInput(*tensor, input.size, input.values); !status.ok()) {
+      return At(input.name, status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TrainDatum> ToTrainDatum(const lathe::v1::Datum& proto, LossKind kind) {
+  TrainDatum datum;
+  ASSIGN_OR_RETURN(datum.tokens, ReadTokens(proto.model_input()));
+  if (datum.tokens.empty())
+    return absl::InvalidArgumentError("model_input has 0 tokens, minimum is 1");
+  RETURN_IF_ERROR(ReadLossInputs(proto, kind, &datum));
+  return datum;
+}
+
+struct LossDefaults {
+  std::string name;
+  LossSpec spec;
+  bool clips;
+  bool has_beta;
+};
+
+const LossDefaults* FindLoss(const std::string& name) {
+  static const std::vector<LossDefaults> kLosses = {
+      {"cross_entropy", {.kind = LossKind::kCrossEntropy}, false, false},
+      {"importance_sampling", {.kind = LossKind::kImportanceSampling}, false, false},
+      {"ppo", {.kind = LossKind::kPpo, .clip_low = 0.8, .clip_high = 1.2}, true, false},
+      {"cispo", {.kind = LossKind::kCispo, .clip_low = 0.0, .clip_high = 4.0}, true, false},
+      {"dro", {.kind = LossKind::kDro, .beta = 0.05}, false, true},
+  };
+  for (const LossDefaults& loss : kLosses) {
+    if (loss.name == name) return &loss;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int32_t>> ReadTokens(
+    const google::protobuf::RepeatedPtrField<lathe::v1::Chunk>& chunks) {
+  std::vector<int32_t> tokens;
+  for (const lathe::v1::Chunk& chunk : chunks) {
+    if (!chunk.has_tokens()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("chunk is of kind '", chunk.unsupported(), "', only tokens are supported"));
+    }
+    ASSIGN_OR_RETURN(const std::vector<int32_t> part, ReadPacked<int32_t>(chunk.tokens()));
+    tokens.insert(tokens.end(), part.begin(), part.end());
+  }
+  return tokens;
+}
+
+absl::StatusOr<LossSpec> ToLossSpec(const lathe::v1::LossSpec& loss) {
+  const LossDefaults* defaults = FindLoss(loss.name());
+  if (defaults == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("loss_fn is '", loss.name(), "', not a known one"));
+  }
+  LossSpec spec = defaults->spec;
+  for (const lathe::v1::NamedNumber& entry : loss.config()) {
+    if (defaults->clips && entry.name() == "clip_low_threshold") {
+      spec.clip_low = entry.value();
+    } else if (defaults->clips && entry.name() == "clip_high_threshold") {
+      spec.clip_high = entry.value();
+    } else if (defaults->has_beta && entry.name() == "beta") {
+      spec.beta = entry.value();
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("loss_fn_config has '", entry.name(),
+                                                     "', which ", loss.name(), " does not take"));
+    }
+  }
+  return spec;
+}
+
+absl::StatusOr<TrainRequest> ToTrainRequest(const lathe::v1::TrainItem& item) {
+  const lathe::v1::ForwardBackwardRequest& proto = item.request();
+  TrainRequest request;
+  request.request_id = item.request_id();
+  request.model_id = proto.model_id();
+  request.seq_id = proto.seq_id();
+  request.forward_only = proto.forward_only();
+  ASSIGN_OR_RETURN(request.loss, ToLossSpec(proto.loss()));
+  request.data.reserve(proto.data_size());
+  for (int i = 0; i < proto.data_size(); ++i) {
+    absl::StatusOr<TrainDatum> datum = ToTrainDatum(proto.data(i), request.loss.kind);
+    if (!datum.ok()) return At(absl::StrCat("datum ", i), datum.status());
+    request.data.push_back(*std::move(datum));
+  }
+  return request;
+}
+
+}  // namespace lathe::worker

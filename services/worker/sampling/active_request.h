@@ -1,0 +1,45 @@
+// A sampling request while it runs, and its samples.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "services/worker/lora/adapter_weights.h"
+#include "services/worker/ops.h"
+#include "services/worker/sampling/kv_cache.h"
+#include "services/worker/sampling/stop_matcher.h"
+
+namespace lathe::worker {
+
+struct ActiveRequest;
+
+// One of num_samples. While it runs, `kv` lacks the last token only.
+struct ActiveSample {
+  ActiveRequest* request = nullptr;
+  int64_t index = 0;
+  StopMatcher stop;
+  KvSequence kv;
+  std::vector<int32_t> tokens;  // generated
+  std::vector<float> logprobs;
+};
+
+struct ActiveRequest {
+  SampleRequest request;
+  std::shared_ptr<const AdapterWeights> adapter;  // null: base model
+  int64_t arrival = 0;
+
+  KvSequence prompt_kv;    // shared by the samples that start from it
+  at::Tensor next_logits;  // [V] behind the prompt; defined while samples wait to start
+  int64_t num_started = 0;
+  int64_t num_finished = 0;
+  std::vector<std::unique_ptr<ActiveSample>> samples;  // by index, made when they start
+  SampleOutput output;
+
+  int64_t prompt_length() const { return static_cast<int64_t>(request.prompt.size()); }
+};
+
+}  // namespace lathe::worker

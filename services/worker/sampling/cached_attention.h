@@ -1,0 +1,54 @@
+// Attention of new rows over the KV cache.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "services/worker/models/model.h"
+#include "services/worker/sampling/kv_cache.h"
+
+namespace lathe::worker {
+
+// The rows one sequence has in a pass: the last `num_rows` tokens of `kv`.
+struct CachedRows {
+  const KvSequence* kv = nullptr;
+  int64_t num_rows = 0;
+  int64_t first_position() const { return kv->length - num_rows; }
+};
+
+// For one pass over the layers. Writes the new keys and values to the cache, then attends to all of
+// each sequence up to the row's own position. `cache` and the sequences must outlive it.
+class CachedAttention : public AttentionContext {
+ public:
+  CachedAttention(KvCache& cache, std::vector<CachedRows> rows, at::Device device);
+
+  at::Tensor Attend(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                    const at::Tensor& v) override;
+
+ private:
+  at::Tensor AttendRow(int64_t layer, const at::Tensor& q) const;
+  at::Tensor AttendChunks(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                          const at::Tensor& v);
+  const at::Tensor& Blocks(size_t sequence);
+
+  KvCache& cache_;
+  const std::vector<CachedRows> rows_;
+  const at::Device device_;
+  bool is_decode_ = true;           // one row per sequence
+  at::Tensor new_blocks_;           // [T] int64: where the new rows go
+  at::Tensor new_places_;           // [T] int64
+  std::vector<at::Tensor> blocks_;  // by sequence: its block table, made when first needed
+};
+
+// The same as the CPU kernel by torch operations, for other devices and for tests: one query row
+// per sequence, q [S, Hq, D] -> [S, Hq, D].
+at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                          const std::vector<CachedRows>& rows);
+
+// By the kernel; fp32 on a CPU only.
+at::Tensor DecodeByKernel(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                          const std::vector<CachedRows>& rows);
+
+}  // namespace lathe::worker

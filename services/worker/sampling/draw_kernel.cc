@@ -1,0 +1,127 @@
+#include "services/worker/sampling/draw_kernel.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "services/worker/sampling/philox.h"
+#include "services/worker/sampling/vector_math.h"
+
+namespace lathe::worker {
+namespace {
+
+constexpr int64_t kChunk = 256;  // tokens per step of a loop with partial results
+
+// Minus the logarithm of one minus a uniform number in (0, 1). Small results, which decide, keep
+// their relative precision: log(w) · u / (1 - w) undoes the rounding of w = 1 - u.
+LATHE_INLINE float Exponential(uint32_t bits) {
+  const float u = (static_cast<float>(bits >> 1) + 0.5f) * 0x1p-31f;
+  const float w = std::max(1.0f - u, 0x1p-24f);
+  const float rounded = 1.0f - w;
+  return rounded == 0.0f ? u : -FastLog(w) * (u / (rounded == 0.0f ? 1.0f : rounded));
+}
+
+// Philox4x32-10 (see philox.h) of `num_blocks` neighbouring blocks, four numbers each. In plain
+// variables, which the compiler keeps in vector registers.
+LATHE_INLINE void FillBits(uint32_t first_block, int num_blocks, const DrawKey& key,
+                           uint32_t* bits) {
+#pragma omp simd
+  for (int block = 0; block < num_blocks; ++block) {
+    uint32_t c0 = first_block + static_cast<uint32_t>(block);
+    uint32_t c1 = key.position;
+    uint32_t c2 = key.sample_index;
+    uint32_t c3 = 0;
+    uint32_t k0 = static_cast<uint32_t>(key.seed);
+    uint32_t k1 = static_cast<uint32_t>(key.seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t p0 = uint64_t{kPhiloxMultipliers[0]} * c0;
+      const uint64_t p1 = uint64_t{kPhiloxMultipliers[1]} * c2;
+      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+      c1 = static_cast<uint32_t>(p1);
+      c3 = static_cast<uint32_t>(p0);
+      k0 += kPhiloxKeySteps[0];
+      k1 += kPhiloxKeySteps[1];
+    }
+    bits[4 * block] = c0;
+    bits[4 * block + 1] = c1;
+    bits[4 * block + 2] = c2;
+    bits[4 * block + 3] = c3;
+  }
+}
+
+}  // namespace
+
+LATHE_SIMD_CLONES
+double Weigh(std::span<const float> logits, float max, float inverse_temperature, float* weights) {
+  const auto n = static_cast<int64_t>(logits.size());
+  const float* x = logits.data();
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    const int64_t end = std::min(n, begin + kChunk);
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = begin; i < end; ++i) {
+      weights[i] = FastExp((x[i] - max) * inverse_temperature);
+      sum += weights[i];
+    }
+    total += sum;
+  }
+  return total;
+}
+
+LATHE_SIMD_CLONES
+float MaxOf(std::span<const float> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  const float* x = values.data();
+  float max = x[0];
+#pragma omp simd reduction(max : max)
+  for (int64_t i = 0; i < n; ++i) max = std::max(max, x[i]);
+  return max;
+}
+
+int64_t FirstOf(std::span<const float> values, float value) {
+  const auto found = std::find(values.begin(), values.end(), value);
+  return found == values.end() ? 0 : found - values.begin();
+}
+
+LATHE_SIMD_CLONES
+int64_t Race(std::span<const float> weights, const DrawKey& key) {
+  const auto n = static_cast<int64_t>(weights.size());
+  const float* w = weights.data();
+  uint32_t bits[kChunk];
+  float times[kChunk];
+  float best = std::numeric_limits<float>::infinity();
+  int64_t winner = 0;
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    const int64_t count = std::min(kChunk, n - begin);
+    FillBits(static_cast<uint32_t>(begin / 4), kChunk / 4, key, bits);
+    float least = std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(min : least)
+    for (int64_t i = 0; i < count; ++i) {
+      times[i] = Exponential(bits[i]) / w[begin + i];
+      least = std::min(least, times[i]);
+    }
+    if (!(least < best)) continue;
+    best = least;
+    winner = begin + (std::find(times, times + count, least) - times);
+  }
+  return winner;
+}
+
+LATHE_SIMD_CLONES
+int32_t RaceAmong(std::span<const int32_t> token_ids, const float* weights, const DrawKey& key) {
+  float best = std::numeric_limits<float>::infinity();
+  int32_t winner = token_ids[0];
+  for (const int32_t token : token_ids) {
+    const std::array<uint32_t, 4> bits =
+        Philox({static_cast<uint32_t>(token / 4), key.position, key.sample_index, 0}, key.seed);
+    const float time = Exponential(bits[token % 4]) / weights[token];
+    if (time < best || (time == best && token < winner)) {
+      best = time;
+      winner = token;
+    }
+  }
+  return winner;
+}
+
+}  // namespace lathe::worker

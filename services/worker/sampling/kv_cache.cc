@@ -1,0 +1,77 @@
+#include "services/worker/sampling/kv_cache.h"
+
+#include <utility>
+
+namespace lathe::worker {
+
+int64_t KvCache::BytesPerToken(const ModelSpec& model, int64_t element_bytes) {
+  return 2 * model.num_layers * model.num_kv_heads * model.head_dim * element_bytes;
+}
+
+KvCache::KvCache(const ModelSpec& model, int64_t capacity_bytes) : num_layers_(model.num_layers) {
+  const int64_t block_bytes = kBlockTokens * BytesPerToken(model, sizeof(float));
+  const int64_t blocks = capacity_bytes / block_bytes;
+  references_.assign(blocks, 0);
+  free_.reserve(blocks);
+  for (int64_t block = blocks; block > 0; --block) free_.push_back(static_cast<int32_t>(block - 1));
+}
+
+int64_t KvCache::BlocksFor(int64_t num_tokens) {
+  return (num_tokens + kBlockTokens - 1) / kBlockTokens;
+}
+
+int64_t KvCache::BlocksToExtend(const KvSequence& sequence, int64_t num_tokens) {
+  return BlocksFor(sequence.length + num_tokens) - static_cast<int64_t>(sequence.blocks.size());
+}
+
+bool KvCache::Extend(KvSequence& sequence, int64_t num_tokens) {
+  const int64_t wanted = BlocksToExtend(sequence, num_tokens);
+  if (wanted > num_free_blocks()) return false;
+  for (int64_t i = 0; i < wanted; ++i) {
+    references_[free_.back()] = 1;
+    sequence.blocks.push_back(free_.back());
+    free_.pop_back();
+  }
+  sequence.length += num_tokens;
+  return true;
+}
+
+bool KvCache::Fork(const KvSequence& sequence, KvSequence& copy) {
+  const int64_t whole_blocks = sequence.length / kBlockTokens;
+  KvSequence forked;
+  forked.length = whole_blocks * kBlockTokens;
+  forked.blocks.assign(sequence.blocks.begin(), sequence.blocks.begin() + whole_blocks);
+  const int64_t rest = sequence.length - forked.length;
+  if (!Extend(forked, rest)) return false;
+  for (int64_t i = 0; i < whole_blocks; ++i) ++references_[forked.blocks[i]];
+  if (rest > 0) {
+    const int64_t from = sequence.blocks[whole_blocks];
+    const int64_t to = forked.blocks[whole_blocks];
+    keys_.select(1, to).copy_(keys_.select(1, from));
+    values_.select(1, to).copy_(values_.select(1, from));
+  }
+  copy = std::move(forked);
+  return true;
+}
+
+void KvCache::Release(KvSequence& sequence) {
+  for (const int32_t block : sequence.blocks) {
+    if (--references_[block] == 0) free_.push_back(block);
+  }
+  sequence = KvSequence();
+}
+
+void KvCache::Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,
+                    const at::Tensor& k, const at::Tensor& v) {
+  if (!keys_.defined()) {
+    const int64_t heads = k.size(1);
+    const int64_t head_dim = k.size(2);
+    keys_ = at::empty({num_layers_, num_blocks(), heads, head_dim, kBlockTokens}, k.options());
+    values_ = at::empty({num_layers_, num_blocks(), heads, kBlockTokens, head_dim}, k.options());
+  }
+  // As [blocks, kBlockTokens, Hk, D]; the two indices then select rows of Hk · D.
+  keys(layer).permute({0, 3, 1, 2}).index_put_({blocks, places}, k);
+  values(layer).permute({0, 2, 1, 3}).index_put_({blocks, places}, v);
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,66 @@
+// Keys and values of running sequences, in fixed-size blocks of tokens that sequences may share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "services/worker/models/model_spec.h"
+#include "services/worker/sampling/decode_kernel.h"
+
+namespace lathe::worker {
+
+// One sequence's place in the cache. Empty until Extend; goes back with Release.
+struct KvSequence {
+  std::vector<int32_t> blocks;
+  int64_t length = 0;  // tokens whose keys and values are, or are about to be, in the cache
+};
+
+// Executor thread only.
+class KvCache {
+ public:
+  static constexpr int64_t kBlockTokens = kKernelBlockTokens;
+
+  // Bytes of keys and values of one token over all layers, `element_bytes` each.
+  static int64_t BytesPerToken(const ModelSpec& model, int64_t element_bytes);
+
+  // At most `capacity_bytes` of fp32 entries; memory is taken when the first token is written, and
+  // on a CPU becomes resident only as blocks are used.
+  KvCache(const ModelSpec& model, int64_t capacity_bytes);
+
+  int64_t num_blocks() const { return static_cast<int64_t>(references_.size()); }
+  int64_t num_free_blocks() const { return static_cast<int64_t>(free_.size()); }
+  static int64_t BlocksFor(int64_t num_tokens);
+  // Blocks that Extend would take for `num_tokens` more.
+  static int64_t BlocksToExtend(const KvSequence& sequence, int64_t num_tokens);
+
+  // Makes place for `num_tokens` more; false, and nothing changed, when too few blocks are free.
+  bool Extend(KvSequence& sequence, int64_t num_tokens);
+
+  // A sequence with the same content: whole blocks are shared, a partly filled last one is copied.
+  // False, and `copy` untouched, when that takes a block and none is free.
+  bool Fork(const KvSequence& sequence, KvSequence& copy);
+
+  // Gives the blocks back; the sequence is empty afterwards.
+  void Release(KvSequence& sequence);
+
+  // k and v [T, Hk, D] to blocks [T] and places within them [T], both int64.
+  void Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& places, const at::Tensor& k,
+             const at::Tensor& v);
+
+  // Defined once something was written.
+  at::Tensor keys(int64_t layer) const { return keys_[layer]; }  // [blocks, Hk, D, kBlockTokens]
+  at::Tensor values(int64_t layer) const {
+    return values_[layer];
+  }  // [blocks, Hk, kBlockTokens, D]
+
+ private:
+  int64_t num_layers_;
+  std::vector<int32_t> references_;  // by block
+  std::vector<int32_t> free_;
+  at::Tensor keys_;    // [layers, blocks, Hk, D, kBlockTokens]
+  at::Tensor values_;  // [layers, blocks, Hk, kBlockTokens, D]
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,33 @@
+// Chooses the next token of each row from its logits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "services/worker/ops.h"
+
+namespace lathe::worker {
+
+// What one row needs besides its logits. The token is a function of these and the logits: neither
+// other rows nor earlier draws matter.
+struct Draw {
+  const SamplingParams* params = nullptr;
+  int64_t sample_index = 0;  // within the request
+  int64_t position = 0;      // of the token to be drawn, in its own sequence
+};
+
+struct DrawnTokens {
+  std::vector<int32_t> tokens;
+  // Natural log of softmax(logits / temperature), before top-k and top-p; at temperature 0 of
+  // softmax(logits). NaN when the row's logits are not finite.
+  std::vector<float> logprobs;
+};
+
+// logits [n, V] fp32, one row per draw. Temperature 0 takes the largest logit, else Gumbel-max over
+// the tokens that top-k and then top-p keep. Runs on the host: one transfer for all rows.
+DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws);
+
+}  // namespace lathe::worker

@@ -1,0 +1,112 @@
+// Samples from the base model and its adapters: requests in, passes over the model, outputs out.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/worker/models/model.h"
+#include "services/worker/sampling/active_request.h"
+#include "services/worker/sampling/continuous_batch.h"
+#include "services/worker/sampling/kv_cache.h"
+#include "services/worker/tokenizer/tokenizer.h"
+
+namespace lathe::worker {
+
+struct SamplingOptions {
+  // Keys and values of all sequences. More: more samples run together. On a CPU it becomes resident
+  // only as it is used.
+  int64_t kv_cache_bytes = int64_t{1} << 30;
+  // Samples that decode together; more wait. More: larger passes, so longer ones.
+  int64_t max_running_samples = 256;
+  // Rows of one prefill pass; longer prompts take several. More: fewer passes, longer stalls.
+  int64_t max_prefill_tokens = 2048;
+  // Requests held, waiting or running.
+  int64_t max_requests = 16384;
+  // Numbers in one chunk of prompt logits (4 bytes each).
+  int64_t head_chunk_elements = int64_t{1} << 24;
+};
+
+// Sums since the start.
+struct SamplingCounters {
+  int64_t prefill_passes = 0;
+  int64_t prefill_tokens = 0;
+  int64_t decode_passes = 0;  // each computes one token of every running sample
+  int64_t generated_tokens = 0;
+  int64_t preemptions = 0;
+};
+
+struct FinishedSample {
+  std::string request_id;
+  absl::StatusOr<SampleOutput> output;
+};
+
+// Requests of all adapters share passes. What a request gets depends on its seed, not on its
+// neighbours (up to the rounding of the matrix products).
+// Used by the executor thread only; `model` and `tokenizer` must outlive it.
+class SamplingEngine {
+ public:
+  // `tokenizer` may be null; then stop strings are refused.
+  SamplingEngine(const Model& model, const SamplingOptions& options, const Tokenizer* tokenizer);
+
+  // `adapter` null is the base model. The request was validated against the model's limits.
+  // ResourceExhausted: too many requests, or a prompt larger than the whole cache.
+  // InvalidArgument: stop strings without a tokenizer. AlreadyExists: the id is running.
+  absl::Status Add(SampleRequest request, std::shared_ptr<const AdapterWeights> adapter);
+
+  // Forgets the request; nothing is reported. Unknown ids are ignored.
+  void Cancel(const std::string& request_id);
+
+  bool HasWork() const { return !requests_.empty() || !finished_.empty(); }
+
+  // One prefill pass (at most max_prefill_tokens rows) or one decode pass. When it throws, call
+  // AbandonPass before the next one.
+  void RunPass();
+
+  // Fails the requests that took part in the pass that threw; the others go on.
+  void AbandonPass(const absl::Status& status);
+
+  // In the order they finished, since the last call.
+  std::vector<FinishedSample> TakeFinished();
+
+  const SamplingCounters& counters() const { return counters_; }
+
+ private:
+  // Samples that draw a token at the end of this pass.
+  struct PendingDraws {
+    std::vector<ActiveSample*> samples;
+    std::vector<at::Tensor> logits;  // [n, V] each, together one row per sample
+
+    void Add(ActiveSample* sample, const at::Tensor& row) {
+      samples.push_back(sample);
+      logits.push_back(row.unsqueeze(0));
+    }
+  };
+
+  bool RunPrefill();
+  void RunDecode();
+  void StartSamples(PendingDraws& draws);
+  void DrawAll(const PendingDraws& draws);
+  void Accept(ActiveSample* sample, int32_t token, float logprob);
+  void Complete(ActiveRequest* request);
+  void Fail(ActiveRequest* request, const absl::Status& status);
+  void FailTooLarge();
+
+  const Model& model_;
+  const SamplingOptions options_;
+  const Tokenizer* tokenizer_;
+  KvCache cache_;
+  ContinuousBatch batch_;
+  std::map<std::string, std::unique_ptr<ActiveRequest>> requests_;
+  std::vector<std::string> in_pass_;  // request ids
+  std::vector<FinishedSample> finished_;
+  SamplingCounters counters_;
+};
+
+}  // namespace lathe::worker

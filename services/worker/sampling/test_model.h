@@ -1,0 +1,94 @@
+// A small random Qwen3 for tests, and sampling from it the slow way.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "services/worker/lora/adapter.h"
+#include "services/worker/models/qwen3/model.h"
+#include "services/worker/sampling/kv_cache.h"
+
+namespace lathe::worker {
+
+inline ModelSpec SmallSpec() {
+  return {.family = "qwen3",
+          .num_layers = 2,
+          .hidden_size = 32,
+          .intermediate_size = 48,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .head_dim = 16,
+          .vocab_size = 96,
+          .max_position_embeddings = 512,
+          .eos_token_ids = {95}};
+}
+
+inline Qwen3Model SmallModel(const ModelSpec& spec = SmallSpec()) {
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(7);
+  const auto random = [&](std::initializer_list<int64_t> sizes) {
+    return at::randn(at::IntArrayRef(sizes), generator, at::kFloat).mul_(0.25);
+  };
+  const int64_t h = spec.hidden_size;
+  const int64_t d = spec.head_dim;
+  Qwen3Weights weights;
+  weights.embedding = random({spec.vocab_size, h});
+  weights.lm_head = random({spec.vocab_size, h});
+  weights.final_norm = random({h}) + 1;
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+    weights.layers.push_back({.input_norm = random({h}) + 1,
+                              .qkv = random({(spec.num_heads + 2 * spec.num_kv_heads) * d, h}),
+                              .q_norm = random({d}) + 1,
+                              .k_norm = random({d}) + 1,
+                              .o = random({h, spec.num_heads * d}),
+                              .post_norm = random({h}) + 1,
+                              .gate_up = random({2 * spec.intermediate_size, h}),
+                              .down = random({h, spec.intermediate_size})});
+  }
+  return Qwen3Model(spec, std::move(weights));
+}
+
+// An adapter whose B is not zero.
+inline std::shared_ptr<const AdapterWeights> RandomAdapter(int64_t rank, uint64_t seed) {
+  Adapter adapter(SmallSpec(), {.rank = rank, .seed = seed}, at::kCPU);
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  adapter.parameters.normal_(0, 0.05, generator);
+  adapter.MarkChanged();
+  return adapter.Publish();
+}
+
+// Every position attends to itself and what precedes it; one sequence, no cache.
+class PlainAttention : public AttentionContext {
+ public:
+  at::Tensor Attend(int64_t, const at::Tensor& q, const at::Tensor& k,
+                    const at::Tensor& v) override {
+    const int64_t group = q.size(1) / k.size(1);
+    const at::Tensor keys = k.repeat_interleave(group, 1).transpose(0, 1);
+    const at::Tensor values = v.repeat_interleave(group, 1).transpose(0, 1);
+    const at::Tensor future = at::ones({q.size(0), q.size(0)}, at::kBool).triu(1);
+    const at::Tensor scores = at::matmul(q.transpose(0, 1), keys.transpose(1, 2))
+                                  .div(std::sqrt(static_cast<double>(q.size(2))))
+                                  .masked_fill(future, -INFINITY);
+    return at::matmul(at::softmax(scores, -1), values).transpose(0, 1);
+  }
+};
+
+// Logits [T, V] of a whole sequence, computed from nothing.
+inline at::Tensor PlainLogits(const Model& model, const std::vector<int32_t>& tokens,
+                              const AdapterWeights* adapter) {
+  const auto n = static_cast<int64_t>(tokens.size());
+  PackedRows rows{.tokens = at::tensor(tokens, at::kLong),
+                  .positions = at::arange(n, at::kLong),
+                  .cu_seqlens = {0, n},
+                  .segments = {{.begin = 0, .end = n, .adapter = adapter}}};
+  PlainAttention attention;
+  at::Tensor x = model.Embed(rows);
+  for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
+    x = model.LayerForward(layer, x, rows, attention);
+  }
+  return model.Logits(model.FinalNorm(x), rows.segments);
+}
+
+}  // namespace lathe::worker

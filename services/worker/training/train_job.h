@@ -1,0 +1,30 @@
+// One TrainRequest on its way through passes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "services/worker/lora/adapter.h"
+#include "services/worker/ops.h"
+
+namespace lathe::worker {
+
+// Owned by the Trainer. Its datums may lie in several micro-batches; nothing reaches the adapter's
+// accumulator before the last of them is done.
+struct TrainJob {
+  TrainRequest request;
+  std::shared_ptr<Adapter> adapter;
+  std::shared_ptr<const AdapterWeights> weights;  // as they were when the batch began
+
+  bool spans_micro_batches = false;
+  std::optional<AdapterGradients> gradients;  // of the passes so far, if it spans several
+
+  std::vector<std::vector<float>> logprobs;  // per datum
+  std::vector<double> losses;                // per datum
+  int64_t num_pending_datums = 0;
+  bool is_finished = false;  // an output or an error was reported
+};
+
+}  // namespace lathe::worker

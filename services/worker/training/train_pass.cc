@@ -1,0 +1,127 @@
+#include "services/worker/training/train_pass.h"
+
+#include <cmath>
+#include <span>
+
+#include <absl/strings/str_format.h>
+
+#include "services/worker/models/packed_attention.h"
+
+namespace lathe::worker {
+namespace {
+
+std::span<const float> EntriesOf(const at::Tensor& values, const PackedDatum& datum) {
+  return {values.const_data_ptr<float>() + datum.entry_begin,
+          static_cast<size_t>(datum.entry_end - datum.entry_begin)};
+}
+
+// OK, or which entry of the datum is not finite.
+absl::Status CheckFinite(const PackedDatum& datum, std::span<const float> logprobs,
+                         std::span<const float> losses) {
+  const int64_t num_targets = datum.row.job->request.data[datum.row.datum].num_targets;
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    const int64_t position = static_cast<int64_t>(i) / num_targets;
+    if (!std::isfinite(logprobs[i])) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "logprob is %g at position %d of datum %d: the model's weights have diverged",
+          logprobs[i], position, datum.row.datum));
+    }
+    if (!std::isfinite(losses[i])) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("loss is %g at position %d of datum %d: the importance ratio or the "
+                          "weights are too large",
+                          losses[i], position, datum.row.datum));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+TrainPass::TrainPass(const Model& model, const MicroBatch& micro_batch, int64_t head_chunk_elements)
+    : model_(model),
+      batch_(PackBatch(micro_batch, model.device())),
+      head_(model, batch_, head_chunk_elements),
+      saved_(model.spec().num_layers) {
+  for (PassGradients& gradients : batch_.gradients) gradients_.push_back(&gradients.gradients);
+}
+
+bool TrainPass::RunUnit() {
+  switch (phase_) {
+    case Phase::kEmbed:
+      x_ = model_.Embed(batch_.rows);
+      phase_ = Phase::kForward;
+      break;
+    case Phase::kForward:
+      ForwardLayer();
+      break;
+    case Phase::kHead:
+      RunHeadChunk();
+      break;
+    case Phase::kBackward:
+      BackwardLayer();
+      break;
+    case Phase::kDone:
+      break;
+  }
+  return phase_ != Phase::kDone;
+}
+
+void TrainPass::ForwardLayer() {
+  if (batch_.wants_gradient()) {
+    x_ = model_.LayerForwardSaving(layer_, x_, batch_.rows, &saved_[layer_]);
+  } else {
+    PackedAttention attention(batch_.rows.cu_seqlens);
+    x_ = model_.LayerForward(layer_, x_, batch_.rows, attention);
+  }
+  if (++layer_ == model_.spec().num_layers) phase_ = Phase::kHead;
+}
+
+void TrainPass::RunHeadChunk() {
+  if (batch_.wants_gradient() && !dx_.defined()) dx_ = at::empty_like(x_);
+  if (head_.RunChunk(x_, dx_, gradients_)) return;
+  x_.reset();
+  ReadBack();
+  phase_ = failures_.empty() && batch_.wants_gradient() ? Phase::kBackward : Phase::kDone;
+}
+
+void TrainPass::ReadBack() {
+  // The one wait for the device in a pass: results go to the client, and a job that is not finite
+  // must not reach an accumulator.
+  logprobs_ = head_.logprobs().cpu();
+  losses_ = head_.losses().cpu();
+  for (const PackedDatum& datum : batch_.datums) {
+    absl::Status status =
+        CheckFinite(datum, EntriesOf(logprobs_, datum), EntriesOf(losses_, datum));
+    if (!status.ok()) failures_.emplace_back(datum.row.job, std::move(status));
+  }
+}
+
+void TrainPass::BackwardLayer() {
+  --layer_;
+  dx_ = model_.LayerBackward(layer_, dx_, batch_.rows, std::move(saved_[layer_]), gradients_);
+  if (layer_ == 0) phase_ = Phase::kDone;
+}
+
+void TrainPass::Commit() {
+  for (const PackedDatum& datum : batch_.datums) {
+    TrainJob& job = *datum.row.job;
+    const std::span<const float> logprobs = EntriesOf(logprobs_, datum);
+    job.logprobs[datum.row.datum].assign(logprobs.begin(), logprobs.end());
+    double loss = 0;
+    for (const float value : EntriesOf(losses_, datum)) loss += value;
+    job.losses[datum.row.datum] = loss;
+    --job.num_pending_datums;
+  }
+  for (PassGradients& pass : batch_.gradients) {
+    if (pass.job == nullptr) {
+      pass.adapter->AddGradients(pass.gradients);
+    } else if (pass.job->gradients.has_value()) {
+      pass.job->gradients->tensors.flat.add_(pass.gradients.tensors.flat);
+    } else {
+      pass.job->gradients = std::move(pass.gradients);
+    }
+  }
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,305 @@
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/worker/models/qwen3/model.h"
+#include "services/worker/training/trainer.h"
+
+namespace lathe::worker {
+namespace {
+
+// fp32 sums in another order: relative to the largest gradient.
+constexpr double kTolerance = 1e-5;
+
+ModelSpec SmallSpec() {
+  return {.family = "qwen3",
+          .num_layers = 2,
+          .hidden_size = 16,
+          .intermediate_size = 24,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .head_dim = 6,
+          .vocab_size = 40,
+          .max_position_embeddings = 64,
+          .rope_theta = 1e4};
+}
+
+Qwen3Weights RandomWeights(const ModelSpec& s) {
+  const auto matrix = [](int64_t rows, int64_t cols) { return at::randn({rows, cols}) * 0.3; };
+  const auto norm = [](int64_t size) { return at::rand({size}) + 0.5; };
+  const int64_t q_size = s.num_heads * s.head_dim;
+  Qwen3Weights weights;
+  weights.embedding = matrix(s.vocab_size, s.hidden_size);
+  weights.lm_head = weights.embedding;
+  weights.final_norm = norm(s.hidden_size);
+  for (int64_t i = 0; i < s.num_layers; ++i) {
+    weights.layers.push_back(
+        {.input_norm = norm(s.hidden_size),
+         .qkv = matrix(q_size + 2 * s.num_kv_heads * s.head_dim, s.hidden_size),
+         .q_norm = norm(s.head_dim),
+         .k_norm = norm(s.head_dim),
+         .o = matrix(s.hidden_size, q_size),
+         .post_norm = norm(s.hidden_size),
+         .gate_up = matrix(2 * s.intermediate_size, s.hidden_size),
+         .down = matrix(s.hidden_size, s.intermediate_size)});
+  }
+  return weights;
+}
+
+const Model& SmallModel() {
+  static const Qwen3Model* model = [] {
+    at::manual_seed(11);
+    return new Qwen3Model(SmallSpec(), RandomWeights(SmallSpec()));
+  }();
+  return *model;
+}
+
+// An adapter with B away from zero, so that every factor gets a gradient.
+std::shared_ptr<Adapter> MakeAdapter(int64_t rank, uint64_t seed) {
+  auto adapter =
+      std::make_shared<Adapter>(SmallSpec(), LoraSpec{.rank = rank, .seed = seed}, at::kCPU);
+  at::manual_seed(seed);
+  adapter->parameters.normal_(0, 0.1);
+  adapter->MarkChanged();
+  return adapter;
+}
+
+TrainDatum Datum(size_t length, int32_t first_token, float advantage = 1.0f) {
+  TrainDatum datum;
+  for (size_t i = 0; i < length; ++i) {
+    datum.tokens.push_back((first_token + 7 * static_cast<int32_t>(i)) % 40);
+    datum.targets.push_back((first_token + 7 * static_cast<int64_t>(i) + 7) % 40);
+    datum.weights.push_back(i == 0 ? 0.0f : 0.5f);
+    datum.logprobs.push_back(-3.5f);
+    datum.advantages.push_back(i == 0 ? 0.0f : advantage);
+  }
+  return datum;
+}
+
+TrainRequest Request(const std::string& id, const std::string& model_id, int64_t seq_id,
+                     LossKind kind, std::vector<TrainDatum> data) {
+  return {.request_id = id,
+          .model_id = model_id,
+          .seq_id = seq_id,
+          .forward_only = false,
+          .loss = {.kind = kind},
+          .data = std::move(data)};
+}
+
+// A trainer over the shared model with its own adapters.
+struct Bench {
+  explicit Bench(TrainerOptions options = {}) : trainer(SmallModel(), adapters, options) {
+    adapters.Put("m1", MakeAdapter(3, 1));
+    adapters.Put("m2", MakeAdapter(7, 2));
+  }
+
+  std::map<std::string, absl::StatusOr<TrainOutput>> Run(std::vector<TrainRequest> requests) {
+    trainer.Begin({std::move(requests)});
+    while (trainer.RunUnit()) {
+    }
+    std::map<std::string, absl::StatusOr<TrainOutput>> outputs;
+    for (FinishedRequest& finished : trainer.TakeFinished()) {
+      outputs.emplace(finished.request_id, std::move(finished.output));
+    }
+    return outputs;
+  }
+
+  at::Tensor Gradient(const std::string& model_id) {
+    return adapters.Find(model_id)->gradient.clone();
+  }
+
+  AdapterPool adapters;
+  Trainer trainer;
+};
+
+double RelativeDiff(const at::Tensor& a, const at::Tensor& b) {
+  REQUIRE(b.abs().max().item<double>() > 0);
+  return ((a - b).abs().max() / b.abs().max()).item<double>();
+}
+
+bool IsZero(const at::Tensor& x) { return x.abs().max().item<double>() == 0; }
+
+// The total loss of `requests` for adapter m1, changed by `delta` at one parameter.
+double LossAt(const std::vector<TrainRequest>& requests, int64_t parameter, double delta) {
+  Bench bench;
+  const auto adapter = bench.adapters.Find("m1");
+  adapter->parameters[parameter].add_(delta);
+  adapter->MarkChanged();
+  double loss = 0;
+  for (const auto& [id, output] : bench.Run(requests)) loss += output->metrics[0].value;
+  return loss;
+}
+
+}  // namespace
+
+TEST_CASE("Trainer: gradients are the numeric derivatives of loss:sum", "[training]") {
+  const LossKind kind =
+      GENERATE(LossKind::kCrossEntropy, LossKind::kImportanceSampling, LossKind::kDro);
+  const std::vector<TrainRequest> requests = {
+      Request("r", "m1", 1, kind, {Datum(9, 3), Datum(5, 20)})};
+  Bench bench;
+  REQUIRE(bench.Run(requests).at("r").ok());
+  const at::Tensor gradient = bench.Gradient("m1");
+  const double scale = gradient.abs().max().item<double>();
+  for (int64_t parameter = 5; parameter < gradient.numel(); parameter += gradient.numel() / 23) {
+    constexpr double kStep = 1e-2;
+    const double numeric =
+        (LossAt(requests, parameter, kStep) - LossAt(requests, parameter, -kStep)) / (2 * kStep);
+    CHECK(gradient[parameter].item<double>() == Approx(numeric).margin(2e-3 * scale));
+  }
+}
+
+TEST_CASE("Trainer: packed with another adapter's rank and loss, a request is as if alone",
+          "[training]") {
+  const TrainRequest one =
+      Request("a", "m1", 1, LossKind::kCrossEntropy, {Datum(9, 1), Datum(4, 2)});
+  const TrainRequest two = Request("b", "m2", 1, LossKind::kPpo, {Datum(6, 3, -1.0f)});
+  Bench together, alone;
+  auto outputs = together.Run({one, two});
+  auto first = alone.Run({one});
+  auto second = alone.Run({two});
+  CHECK(together.trainer.counters().passes == 1);
+  CHECK(RelativeDiff(together.Gradient("m1"), alone.Gradient("m1")) < kTolerance);
+  CHECK(RelativeDiff(together.Gradient("m2"), alone.Gradient("m2")) < kTolerance);
+  CHECK(outputs.at("a")->metrics[0].value == Approx(first.at("a")->metrics[0].value));
+  CHECK(outputs.at("b")->metrics[0].value == Approx(second.at("b")->metrics[0].value));
+}
+
+TEST_CASE("Trainer: cutting a request into micro-batches and head chunks changes nothing",
+          "[training]") {
+  const TrainRequest request = Request("r", "m1", 4, LossKind::kImportanceSampling,
+                                       {Datum(9, 1), Datum(4, 2), Datum(12, 30)});
+  Bench whole;
+  Bench cut({.token_budget = 10, .head_chunk_elements = 3 * 40});
+  auto expected = whole.Run({request});
+  auto outputs = cut.Run({request});
+  CHECK(cut.trainer.counters().passes == 3);
+  CHECK(RelativeDiff(cut.Gradient("m1"), whole.Gradient("m1")) < kTolerance);
+  for (size_t i = 0; i < 3; ++i) {
+    const auto& a = outputs.at("r")->logprobs[i];
+    const auto& b = expected.at("r")->logprobs[i];
+    REQUIRE(a.size() == b.size());
+    for (size_t t = 0; t < a.size(); ++t) CHECK(a[t] == Approx(b[t]).margin(1e-5));
+  }
+  CHECK(cut.adapters.Find("m1")->window == std::set<int64_t>{4});
+}
+
+TEST_CASE("Trainer: gradients of several requests add up in the window", "[training]") {
+  const TrainRequest one = Request("a", "m1", 1, LossKind::kCrossEntropy, {Datum(9, 1)});
+  const TrainRequest two = Request("b", "m1", 2, LossKind::kCrossEntropy, {Datum(5, 8)});
+  Bench together, first, second;
+  together.Run({one});
+  together.Run({two});
+  first.Run({one});
+  second.Run({two});
+  CHECK(together.adapters.Find("m1")->window == std::set<int64_t>{1, 2});
+  CHECK(RelativeDiff(together.Gradient("m1"), first.Gradient("m1") + second.Gradient("m1")) <
+        kTolerance);
+}
+
+TEST_CASE("Trainer: forward_only returns logprobs and leaves no trace", "[training]") {
+  TrainRequest request = Request("r", "m1", 1, LossKind::kCrossEntropy, {Datum(9, 1)});
+  Bench backward, forward;
+  auto expected = backward.Run({request});
+  request.forward_only = true;
+  auto outputs = forward.Run({request});
+  CHECK(outputs.at("r")->logprobs == expected.at("r")->logprobs);
+  CHECK(outputs.at("r")->metrics[0].value == expected.at("r")->metrics[0].value);
+  CHECK(IsZero(forward.Gradient("m1")));
+  CHECK(forward.adapters.Find("m1")->window.empty());
+}
+
+TEST_CASE("Trainer: a forward_only neighbour adds nothing to the gradient", "[training]") {
+  const TrainRequest request = Request("r", "m1", 1, LossKind::kCrossEntropy, {Datum(9, 1)});
+  TrainRequest neighbour =
+      Request("f", "m1", 2, LossKind::kImportanceSampling, {Datum(6, 1), Datum(9, 4)});
+  neighbour.forward_only = true;
+  Bench together, alone;
+  together.Run({neighbour, request});
+  alone.Run({request});
+  CHECK(together.trainer.counters().passes == 1);
+  CHECK(RelativeDiff(together.Gradient("m1"), alone.Gradient("m1")) < kTolerance);
+}
+
+TEST_CASE("Trainer: several targets of a position equal that position repeated", "[training]") {
+  TrainDatum soft = Datum(3, 5);
+  soft.num_targets = 2;
+  soft.targets = {1, 2, 3, 4, 5, 5};
+  soft.weights = {0.5f, 0.25f, 1, 0, 0.5f, 0.5f};
+  TrainDatum first = Datum(3, 5), second = Datum(3, 5);
+  first.targets = {1, 3, 5};
+  first.weights = {0.5f, 1, 0.5f};
+  second.targets = {2, 4, 5};
+  second.weights = {0.25f, 0, 0.5f};
+  Bench together, apart;
+  auto outputs = together.Run({Request("r", "m1", 1, LossKind::kCrossEntropy, {soft})});
+  apart.Run({Request("r", "m1", 1, LossKind::kCrossEntropy, {first, second})});
+  CHECK(outputs.at("r")->logprobs[0].size() == 6);
+  CHECK(RelativeDiff(together.Gradient("m1"), apart.Gradient("m1")) < kTolerance);
+}
+
+TEST_CASE("Trainer: a request whose loss is not finite fails alone and adds nothing",
+          "[training]") {
+  TrainDatum bad = Datum(6, 2);
+  bad.logprobs.assign(6, -300.0f);
+  const TrainRequest good = Request("good", "m1", 1, LossKind::kImportanceSampling, {Datum(9, 1)});
+  // Its first datum is fine, so a part of it may have been computed before the bad one is met.
+  const TrainRequest failing =
+      Request("bad", "m1", 2, LossKind::kImportanceSampling, {Datum(8, 4), bad});
+  const int64_t token_budget = GENERATE(100, 8);
+  Bench together({.token_budget = token_budget});
+  Bench alone;
+  auto outputs = together.Run({good, failing});
+  alone.Run({good});
+  REQUIRE(outputs.at("good").ok());
+  REQUIRE(outputs.at("bad").status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(outputs.at("bad").status().message()), Catch::Contains("datum 1"));
+  CHECK(together.adapters.Find("m1")->window == std::set<int64_t>{1});
+  CHECK(RelativeDiff(together.Gradient("m1"), alone.Gradient("m1")) < kTolerance);
+}
+
+TEST_CASE("Trainer: diverged weights fail the request and spare the neighbour", "[training]") {
+  Bench bench;
+  bench.adapters.Find("m1")->parameters.fill_(std::numeric_limits<float>::quiet_NaN());
+  bench.adapters.Find("m1")->MarkChanged();
+  auto outputs = bench.Run({Request("a", "m1", 1, LossKind::kCrossEntropy, {Datum(4, 1)}),
+                            Request("b", "m2", 1, LossKind::kCrossEntropy, {Datum(4, 1)})});
+  CHECK(outputs.at("a").status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(IsZero(bench.Gradient("m1")));
+  REQUIRE(outputs.at("b").ok());
+  CHECK(bench.Gradient("m2").isfinite().all().item<bool>());
+}
+
+TEST_CASE("Trainer: a pass that throws fails its requests, the next one runs", "[training]") {
+  Bench bench;
+  TrainDatum outside = Datum(4, 1);
+  outside.tokens[2] = 4000;  // the engine refuses this; here it makes the embedding throw
+  auto outputs = bench.Run({Request("a", "m1", 1, LossKind::kCrossEntropy, {outside})});
+  CHECK(outputs.at("a").status().code() == absl::StatusCode::kInternal);
+  CHECK(IsZero(bench.Gradient("m1")));
+  CHECK(bench.Run({Request("b", "m1", 2, LossKind::kCrossEntropy, {Datum(4, 1)})}).at("b").ok());
+}
+
+TEST_CASE("Trainer: a model that is not here fails the request", "[training]") {
+  Bench bench;
+  auto outputs = bench.Run({Request("a", "gone", 1, LossKind::kCrossEntropy, {Datum(4, 1)})});
+  CHECK(outputs.at("a").status().code() == absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE("Trainer: a model dropped during its request fails it", "[training]") {
+  Bench bench;
+  bench.trainer.Begin({{Request("a", "m1", 1, LossKind::kCrossEntropy, {Datum(4, 1)})}});
+  REQUIRE(bench.trainer.RunUnit());
+  bench.adapters.Drop("m1");
+  while (bench.trainer.RunUnit()) {
+  }
+  const auto finished = bench.trainer.TakeFinished();
+  REQUIRE(finished.size() == 1);
+  CHECK(finished[0].output.status().code() == absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace lathe::worker

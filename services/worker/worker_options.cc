@@ -1,0 +1,128 @@
+#include "services/worker/worker_options.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_format.h"
+#include "libs/common/config/option_set.h"
+#include "libs/common/random/random_id.h"
+
+namespace lathe::worker {
+namespace {
+
+struct NamedPath {
+  std::string name;
+  std::string path;
+};
+
+// [NAME=]PATH; the name defaults to the folder's.
+NamedPath SplitModel(const std::string& model) {
+  const size_t equals = model.find('=');
+  if (equals != std::string::npos) return {model.substr(0, equals), model.substr(equals + 1)};
+  std::filesystem::path path = std::filesystem::absolute(model).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return {path.filename().string(), model};
+}
+
+std::string RunDir(const WorkerOptions& options) {
+  if (!options.run_dir.empty()) return options.run_dir;
+  return (std::filesystem::path(options.data_dir) / "run").string();
+}
+
+}  // namespace
+
+WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
+  WorkerOptions options;
+  OptionSet set("lathe-worker", "Trains and samples one base model for an engine.");
+  set.Add(&options.engine_addresses, "worker.engine", {},
+          "addresses of the engine's worker listener, unix:PATH or HOST:PORT; default: the socket "
+          "in the run directory");
+  set.Add(&options.group, "worker.group", "default", "name of the worker group");
+  set.Add(&options.rank, "worker.rank", 0, "number of this process in the group");
+  set.Add(&options.world, "worker.world", 1, "processes in the group");
+  set.Add(&options.model, "worker.model", "", "[NAME=]PATH of an HF model folder",
+          {.required = true});
+  set.Add(&options.device, "worker.device", "auto", "auto, cpu or cuda",
+          {.choices = {"auto", "cpu", "cuda"}});
+  set.Add(&options.num_threads, "worker.threads", 0, "threads of tensor code; 0: one per core");
+  set.Add(&options.tokenizer_id, "worker.tokenizer", "",
+          "what clients load the tokenizer by; default: the model's absolute path");
+  set.Add(&options.data_dir, "data.dir", "", "the data directory",
+          {.flag = "data-dir", .required = true});
+  set.Add(&options.run_dir, "data.run_dir", "", "folder of the sockets; default: DATA_DIR/run",
+          {.flag = "run-dir"});
+  set.Add(&options.token_budget, "worker.token_budget", 4096,
+          "tokens of one training micro-batch; more needs more memory");
+  set.Add(&options.kv_cache_mib, "worker.kv_cache_mib", 1024,
+          "MiB of keys and values of all running samples");
+  set.Add(&options.sampling_share, "worker.sampling_share", 0.5,
+          "share of device time for sampling while there is training too");
+  set.Add(&options.metrics_listen, "metrics.worker_listen", "",
+          "HOST:PORT of the page with metrics and health; default: none",
+          {.flag = "metrics-listen"});
+  set.Add(&options.log_level, "log.level", "info", "debug, info, warn or error",
+          {.flag = "log-level"});
+  set.ParseOrExit(argc, argv);
+  return options;
+}
+
+absl::Status Validate(const WorkerOptions& options) {
+  if (options.world != 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "world is %d, groups of more than 1 process are not supported yet", options.world));
+  }
+  if (options.rank != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat("rank is %d, limit is 0", options.rank));
+  }
+  if (options.token_budget < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("token_budget is %d, minimum is 1", options.token_budget));
+  }
+  if (options.kv_cache_mib < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("kv_cache_mib is %d, minimum is 1", options.kv_cache_mib));
+  }
+  if (!(options.sampling_share > 0 && options.sampling_share < 1)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "sampling_share is %g, want more than 0 and less than 1", options.sampling_share));
+  }
+  if (options.num_threads < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("threads is %d, minimum is 0", options.num_threads));
+  }
+  return absl::OkStatus();
+}
+
+ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
+  const NamedPath model = SplitModel(options.model);
+  ExecutorOptions executor;
+  executor.model_name = model.name;
+  executor.model_path = model.path;
+  executor.tokenizer_id = options.tokenizer_id;
+  executor.checkpoint_root = (std::filesystem::path(options.data_dir) / "checkpoints").string();
+  executor.device = options.device;
+  executor.num_threads = options.num_threads;
+  executor.token_budget = options.token_budget;
+  executor.kv_cache_bytes = options.kv_cache_mib << 20;
+  executor.sampling_share = options.sampling_share;
+  return executor;
+}
+
+AttachOptions MakeAttachOptions(const WorkerOptions& options) {
+  AttachOptions attach;
+  attach.engine_addresses = options.engine_addresses;
+  if (attach.engine_addresses.empty()) {
+    attach.engine_addresses.push_back("unix:" + RunDir(options) + "/worker.sock");
+  }
+  attach.secret_path = RunDir(options) + "/secret";
+  return attach;
+}
+
+WorkerIdentity MakeIdentity(const WorkerOptions& options) {
+  return {.group = options.group,
+          .rank = options.rank,
+          .world = options.world,
+          .process_id = RandomId(16),
+          .base_model = SplitModel(options.model).name};
+}
+
+}  // namespace lathe::worker

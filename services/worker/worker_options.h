@@ -1,0 +1,42 @@
+// What people choose for a worker, and the parts made from it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/worker/executor/executor.h"
+#include "services/worker/rpc/attach_client.h"
+
+namespace lathe::worker {
+
+struct WorkerOptions {
+  std::vector<std::string> engine_addresses;  // empty: the socket in the run directory
+  std::string group;
+  int64_t rank = 0;
+  int64_t world = 1;
+  std::string model;  // [NAME=]PATH
+  std::string device;
+  int num_threads = 0;
+  std::string tokenizer_id;
+  std::string data_dir;
+  std::string run_dir;  // empty: DATA_DIR/run
+  int64_t token_budget = 0;
+  int64_t kv_cache_mib = 0;
+  double sampling_share = 0.5;
+  std::string metrics_listen;  // empty: no page
+  std::string log_level;
+};
+
+// From flags, environment and file; ends the process on an error.
+WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv);
+
+// InvalidArgument naming option, value and bound.
+absl::Status Validate(const WorkerOptions& options);
+
+ExecutorOptions MakeExecutorOptions(const WorkerOptions& options);
+AttachOptions MakeAttachOptions(const WorkerOptions& options);
+WorkerIdentity MakeIdentity(const WorkerOptions& options);
+
+}  // namespace lathe::worker

@@ -1,0 +1,65 @@
+"""Fixtures of the parity tests: model folders, and the driver that runs the compute library."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build/release/bin"))
+
+# Folder variants: arguments of tools/make_tiny_model.py.
+VARIANTS = {
+    "tiny": [],
+    "untied": ["--untied"],
+    "sharded_bf16": ["--dtype", "bfloat16", "--shards", "3"],
+    "fp16": ["--dtype", "float16"],
+    "attention_bias": ["--attention-bias"],
+    "wide_heads": ["--head-dim", "24"],  # 4 heads x 24 = 96, hidden is 64
+    "everything": ["--untied", "--shards", "4", "--attention-bias", "--head-dim", "8"],
+}
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Makes each variant's folder at its first use: folders("tiny") -> path."""
+    made = {}
+
+    def folder(variant):
+        if variant not in made:
+            out = tmp_path_factory.mktemp("models") / variant
+            command = [sys.executable, str(ROOT / "tools/make_tiny_model.py"), "--out", str(out)]
+            subprocess.run(command + VARIANTS[variant], check=True, stdout=subprocess.DEVNULL)
+            made[variant] = out
+        return made[variant]
+
+    return folder
+
+
+@pytest.fixture
+def run_driver(tmp_path):
+    """Runs a list of operations; returns (tensors by name, summary)."""
+
+    def run(folder, ops, **options):
+        script, out = tmp_path / "script.json", tmp_path / "out.safetensors"
+        out.unlink(missing_ok=True)  # the driver never writes over a file
+        script.write_text(json.dumps({"folder": str(folder), "ops": ops, **options}))
+        done = subprocess.run(
+            [BIN / "lathe_parity_driver", script, out],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+        )
+        assert done.returncode == 0, done.stderr
+        summary = json.loads(done.stdout)
+        assert not summary["errors"]
+        return load_file(out), summary
+
+    return run

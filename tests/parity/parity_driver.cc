@@ -1,0 +1,167 @@
+// Runs a script of operations on the compute library and writes every result to one safetensors
+// file, for tests that compare them with HF Transformers and PEFT.
+//   lathe_parity_driver SCRIPT.json OUT.safetensors
+// Prints one JSON object: {"errors": {request: message}, "metrics": {request: {name: value}},
+// "counters": {...}, "seconds": {op index: seconds}}.
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <nlohmann/json.hpp>
+
+#include "libs/common/status_macros.h"
+#include "services/worker/checkpoint/safetensors.h"
+#include "services/worker/checkpoint/safetensors_writer.h"
+#include "services/worker/lora/adapter_layout.h"
+#include "services/worker/lora/adapter_pool.h"
+#include "services/worker/models/load_model.h"
+#include "services/worker/models/packed_attention.h"
+#include "services/worker/training/adamw.h"
+#include "services/worker/training/trainer.h"
+#include "tests/parity/parity_script.h"
+
+namespace lathe::worker {
+namespace {
+
+class ParityDriver {
+ public:
+  ParityDriver(const Model& model, const ParityScript& script)
+      : model_(model),
+        trainer_(model, adapters_,
+                 {.token_budget = script.token_budget,
+                  .head_chunk_elements = script.head_chunk_elements}) {}
+
+  absl::Status Run(const LogitsOp& op) {
+    const int64_t size = static_cast<int64_t>(op.tokens.size());
+    PackedRows rows;
+    rows.tokens = at::tensor(at::ArrayRef<int64_t>(op.tokens));
+    rows.positions = at::arange(size, at::kLong);
+    rows.cu_seqlens = {0, size};
+    const auto adapter = adapters_.Find(op.model_id);
+    const auto weights = adapter == nullptr ? nullptr : adapter->Publish();
+    rows.segments = {{0, size, weights.get()}};
+    PackedAttention attention(rows.cu_seqlens);
+    at::Tensor x = model_.Embed(rows);
+    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+      x = model_.LayerForward(layer, x, rows, attention);
+    }
+    results_.push_back({op.name, model_.Logits(model_.FinalNorm(x), rows.segments)});
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const CreateOp& op) {
+    adapters_.Put(op.model_id, std::make_shared<Adapter>(model_.spec(), op.lora, at::kCPU));
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const SetWeightsOp& op) {
+    const auto adapter = adapters_.Find(op.model_id);
+    ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(op.file));
+    for (const AdapterMatrix& m : AdapterLayout(model_.spec(), adapter->lora())) {
+      ASSIGN_OR_RETURN(const at::Tensor value, file.Read(m.name()));
+      adapter->parameters.narrow(0, m.offset, m.num_elements()).copy_(value.flatten());
+    }
+    adapter->MarkChanged();
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const TrainOp& op) {
+    trainer_.Begin(op.batch);
+    while (trainer_.RunUnit()) {
+    }
+    for (FinishedRequest& request : trainer_.TakeFinished()) {
+      const std::string key = absl::StrCat(op.name, ".", request.request_id);
+      if (!request.output.ok()) {
+        summary_["errors"][key] = std::string(request.output.status().message());
+        continue;
+      }
+      for (const NamedMetric& metric : request.output->metrics) {
+        summary_["metrics"][key][metric.name] = metric.value;
+      }
+      for (size_t i = 0; i < request.output->logprobs.size(); ++i) {
+        results_.push_back({absl::StrCat(key, ".", i),
+                            at::tensor(at::ArrayRef<float>(request.output->logprobs[i]))});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const DumpOp& op) {
+    const auto adapter = adapters_.Find(op.model_id);
+    const at::Tensor& flat = op.gradient ? adapter->gradient : adapter->parameters;
+    for (const AdapterMatrix& m : AdapterLayout(model_.spec(), adapter->lora())) {
+      results_.push_back(
+          {absl::StrCat(op.name, ".", m.name()),
+           flat.narrow(0, m.offset, m.num_elements()).view({m.rows, m.cols}).clone()});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const StepOp& op) {
+    nlohmann::json metrics;
+    for (const NamedMetric& metric : ApplyAdamW(*adapters_.Find(op.model_id), op.adam)) {
+      metrics[metric.name] = metric.value;
+    }
+    summary_["steps"].push_back(metrics);
+    return absl::OkStatus();
+  }
+
+  absl::Status RunAll(const ParityScript& script) {
+    for (const ParityOp& op : script.ops) {
+      const auto start = std::chrono::steady_clock::now();
+      RETURN_IF_ERROR(std::visit([this](const auto& o) { return Run(o); }, op));
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      summary_["seconds"].push_back(took.count());
+    }
+    summary_["counters"] = {{"passes", trainer_.counters().passes},
+                            {"rows", trainer_.counters().rows},
+                            {"tokens", trainer_.counters().tokens}};
+    return absl::OkStatus();
+  }
+
+  const std::vector<NamedTensor>& results() const { return results_; }
+  const nlohmann::json& summary() const { return summary_; }
+
+ private:
+  const Model& model_;
+  AdapterPool adapters_;
+  Trainer trainer_;
+  std::vector<NamedTensor> results_;
+  nlohmann::json summary_ = {{"errors", nlohmann::json::object()},
+                             {"metrics", nlohmann::json::object()},
+                             {"steps", nlohmann::json::array()},
+                             {"seconds", nlohmann::json::array()}};
+};
+
+absl::Status RunScript(const std::string& script_path, const std::string& out_path) {
+  ASSIGN_OR_RETURN(const ParityScript script, ReadParityScript(script_path));
+  at::set_num_threads(static_cast<int>(script.num_threads));
+  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadModel(script.folder, at::kCPU, nullptr));
+  ParityDriver driver(*loaded.model, script);
+  RETURN_IF_ERROR(driver.RunAll(script));
+  RETURN_IF_ERROR(WriteSafetensors(out_path, driver.results(), {}).status());
+  nlohmann::json summary = driver.summary();
+  summary["content_hash"] = loaded.content_hash;
+  std::puts(summary.dump().c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace lathe::worker
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fputs("usage: lathe_parity_driver SCRIPT.json OUT.safetensors\n", stderr);
+    return 2;
+  }
+  const absl::Status status = lathe::worker::RunScript(argv[1], argv[2]);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return 1;
+}

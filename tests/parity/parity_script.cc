@@ -1,0 +1,115 @@
+#include "tests/parity/parity_script.h"
+
+#include <map>
+
+#include <absl/strings/str_cat.h>
+
+#include "libs/common/status_macros.h"
+#include "services/worker/models/json_file.h"
+
+namespace lathe::worker {
+namespace {
+
+using nlohmann::json;
+
+LossSpec ParseLoss(const json& value) {
+  static const auto* kinds =
+      new std::map<std::string, LossKind>{{"cross_entropy", LossKind::kCrossEntropy},
+                                          {"importance_sampling", LossKind::kImportanceSampling},
+                                          {"ppo", LossKind::kPpo},
+                                          {"cispo", LossKind::kCispo},
+                                          {"dro", LossKind::kDro}};
+  LossSpec loss;
+  loss.kind = kinds->at(value.at("kind"));
+  loss.clip_low = value.value("clip_low", loss.clip_low);
+  loss.clip_high = value.value("clip_high", loss.clip_high);
+  loss.beta = value.value("beta", loss.beta);
+  return loss;
+}
+
+TrainDatum ParseDatum(const json& value) {
+  TrainDatum datum;
+  datum.tokens = value.at("tokens").get<std::vector<int32_t>>();
+  datum.num_targets = value.value("num_targets", int64_t{1});
+  datum.targets = value.at("targets").get<std::vector<int64_t>>();
+  const auto floats = [&](const char* key) { return value.value(key, std::vector<float>{}); };
+  datum.weights = floats("weights");
+  datum.logprobs = floats("logprobs");
+  datum.advantages = floats("advantages");
+  datum.clip_low = floats("clip_low");
+  datum.clip_high = floats("clip_high");
+  return datum;
+}
+
+TrainRequest ParseRequest(const json& value) {
+  TrainRequest request;
+  request.request_id = value.at("id");
+  request.model_id = value.at("model");
+  request.seq_id = value.value("seq_id", int64_t{1});
+  request.forward_only = value.value("forward_only", false);
+  request.loss = ParseLoss(value.at("loss"));
+  for (const json& datum : value.at("data")) request.data.push_back(ParseDatum(datum));
+  return request;
+}
+
+CreateOp ParseCreate(const json& value) {
+  LoraSpec lora;
+  lora.rank = value.value("rank", lora.rank);
+  lora.alpha = value.value("alpha", lora.alpha);
+  lora.seed = value.value("seed", lora.seed);
+  lora.train_attn = value.value("train_attn", true);
+  lora.train_mlp = value.value("train_mlp", true);
+  lora.train_unembed = value.value("train_unembed", true);
+  return {value.at("model"), lora};
+}
+
+TrainOp ParseTrain(const json& value) {
+  TrainOp op{.name = value.at("name"), .batch = {}};
+  for (const json& r : value.at("requests")) op.batch.requests.push_back(ParseRequest(r));
+  return op;
+}
+
+StepOp ParseStep(const json& value) {
+  AdamParams adam;
+  adam.learning_rate = value.value("learning_rate", adam.learning_rate);
+  adam.beta1 = value.value("beta1", adam.beta1);
+  adam.beta2 = value.value("beta2", adam.beta2);
+  adam.eps = value.value("eps", adam.eps);
+  adam.weight_decay = value.value("weight_decay", adam.weight_decay);
+  adam.grad_clip_norm = value.value("grad_clip_norm", adam.grad_clip_norm);
+  return {value.at("model"), adam};
+}
+
+ParityOp ParseOp(const json& value) {
+  const std::string op = value.at("op");
+  if (op == "logits") {
+    return LogitsOp{value.at("tokens"), value.value("model", std::string()), value.at("name")};
+  }
+  if (op == "create") return ParseCreate(value);
+  if (op == "set_weights") return SetWeightsOp{value.at("model"), value.at("file")};
+  if (op == "train") return ParseTrain(value);
+  if (op == "dump") {
+    return DumpOp{value.at("model"), value.at("what") == "gradient", value.at("name")};
+  }
+  if (op == "step") return ParseStep(value);
+  throw json::other_error::create(501, absl::StrCat("unknown op ", op), nullptr);
+}
+
+}  // namespace
+
+absl::StatusOr<ParityScript> ReadParityScript(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const json value, ReadJsonObject(path));
+  ParityScript script;
+  try {
+    script.folder = value.at("folder");
+    script.token_budget = value.value("token_budget", script.token_budget);
+    script.head_chunk_elements = value.value("head_chunk_elements", script.head_chunk_elements);
+    script.num_threads = value.value("num_threads", script.num_threads);
+    for (const json& op : value.at("ops")) script.ops.push_back(ParseOp(op));
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", error.what()));
+  }
+  return script;
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,155 @@
+"""HF Transformers, PEFT and plain torch as references for the compute library."""
+
+import dataclasses
+
+import torch
+import transformers
+from peft import LoraConfig, get_peft_model
+
+ATTN = ["q_proj", "k_proj", "v_proj", "o_proj"]
+MLP = ["gate_proj", "up_proj", "down_proj"]
+UNEMBED = ["lm_head"]
+
+
+def load_base(folder):
+    """The folder's weights, widened to fp32 if they are narrower."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model.eval()
+
+
+def load_peft(folder, rank, alpha=32, targets=ATTN + MLP + UNEMBED):
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, lora_dropout=0.0)
+    return get_peft_model(load_base(folder), config)
+
+
+def lora_parameters(model):
+    """PEFT's factors by the names the driver uses: "model.layers.0.mlp.up_proj.lora_A"."""
+    return {
+        name.removeprefix("base_model.model.").removesuffix(".default.weight"): parameter
+        for name, parameter in model.named_parameters()
+        if ".lora_" in name
+    }
+
+
+def set_lora(model, values):
+    parameters = lora_parameters(model)
+    assert parameters.keys() == values.keys()
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(values[name])
+
+
+def random_lora(model, seed, scale=0.05):
+    """Values for every factor, B included, so that every factor has a gradient."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randn(parameter.shape, generator=generator) * scale
+        for name, parameter in lora_parameters(model).items()
+    }
+
+
+@dataclasses.dataclass
+class Loss:
+    """A loss with the inputs of its datums made up at random."""
+
+    kind: str
+    config: dict = dataclasses.field(default_factory=dict)
+    num_targets: int = 1
+    per_token_clip: bool = False
+
+    @property
+    def spec(self):
+        return {"kind": self.kind, **self.config}
+
+    def datum(self, seed, length, vocab_size):
+        generator = torch.Generator().manual_seed(seed)
+
+        def uniform(low, high, size=length):
+            return (torch.rand(size, generator=generator) * (high - low) + low).tolist()
+
+        def tokens(size):
+            return torch.randint(vocab_size, (size,), generator=generator).tolist()
+
+        datum = {
+            "tokens": tokens(length),
+            "num_targets": self.num_targets,
+            "targets": tokens(length * self.num_targets),
+        }
+        if self.kind == "cross_entropy":
+            datum["weights"] = uniform(-0.2, 1.0, length * self.num_targets)
+            datum["weights"][0] = 0.0
+            return datum
+        # Close to the logprobs of random targets, so that ratios are around 1 and some clip.
+        datum["logprobs"] = None
+        datum["noise"] = uniform(-0.5, 0.5)
+        datum["advantages"] = uniform(-1.5, 1.5)
+        for i in range(length // 3):  # a prompt: advantage 0 and logprob 0
+            datum["advantages"][i] = 0.0
+        if self.per_token_clip:
+            datum["clip_low"] = uniform(0.6, 0.9)
+            datum["clip_high"] = uniform(1.1, 1.4)
+        return datum
+
+    def total(self, datum, p):
+        """The loss of 16.1 in plain torch; p [N, K]."""
+        if self.kind == "cross_entropy":
+            weights = torch.tensor(datum["weights"]).view_as(p)
+            return -(weights * p).sum()
+        p = p.squeeze(1)
+        advantages = torch.tensor(datum["advantages"])
+        counts = advantages != 0
+        p, a = p[counts], advantages[counts]
+        q = torch.tensor(datum["logprobs"])[counts]
+        low = torch.tensor(datum.get("clip_low", [self.config.get("clip_low", 0.8)] * len(counts)))
+        high = torch.tensor(
+            datum.get("clip_high", [self.config.get("clip_high", 1.2)] * len(counts))
+        )
+        ratio = torch.exp(p - q)
+        clipped = torch.clamp(ratio, low[counts], high[counts])
+        if self.kind == "importance_sampling":
+            return -(ratio * a).sum()
+        if self.kind == "ppo":
+            return -torch.minimum(ratio * a, clipped * a).sum()
+        if self.kind == "cispo":
+            return -(clipped.detach() * p * a).sum()
+        if self.kind == "dro":
+            return -(p * a - 0.5 * self.config["beta"] * (p - q) ** 2).sum()
+        raise ValueError(self.kind)
+
+
+def target_logprobs(model, datum):
+    """p [N, K] of the datum's targets."""
+    logits = model(torch.tensor([datum["tokens"]])).logits[0]
+    targets = torch.tensor(datum["targets"]).view(len(datum["tokens"]), datum["num_targets"])
+    return torch.log_softmax(logits, -1).gather(1, targets)
+
+
+def make_data(model, loss, lengths, seed, vocab_size=768):
+    """Datums of the given lengths; sampling logprobs are the model's own plus noise."""
+    data = [loss.datum(seed * 100 + i, length, vocab_size) for i, length in enumerate(lengths)]
+    for datum in data:
+        if "noise" not in datum:
+            continue
+        noise = torch.tensor(datum.pop("noise"))
+        with torch.no_grad():
+            q = target_logprobs(model, datum).squeeze(1) + noise
+        q[torch.tensor(datum["advantages"]) == 0] = 0.0
+        datum["logprobs"] = q.tolist()
+    return data
+
+
+def backward(model, loss, data):
+    """Adds the gradients of all datums to the model's factors; returns the total loss."""
+    total = 0.0
+    for datum in data:
+        value = loss.total(datum, target_logprobs(model, datum))
+        value.backward()
+        total += value.item()
+    return total
+
+
+def relative(actual, expected):
+    """Largest difference over the largest expected value."""
+    largest = expected.abs().max().item()
+    assert largest > 0
+    return (actual - expected).abs().max().item() / largest

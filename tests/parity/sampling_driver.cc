@@ -1,0 +1,177 @@
+// Runs sampling requests and saves checkpoints, for tests that compare them with HF Transformers
+// and PEFT.
+//   lathe_sampling_driver SCRIPT.json
+// SCRIPT: {"folder": …, "store": …, "max_prefill_tokens": …, "kv_cache_tokens": …,
+//   "adapters": {"m": {"rank": 8, "alpha": 32, "file": WEIGHTS, "train_attn": …,
+//                      "save_training": DIR, "save_sampler": DIR} | {"load": DIR}},
+//   "requests": [{"id", "model", "prompt", "num_samples", "max_tokens", "temperature", "top_k",
+//                 "top_p", "seed", "ignore_eos", "stop_tokens", "stop_strings",
+//                 "prompt_logprobs", "topk_prompt_logprobs"}],
+//   "decode": [[token ids], …]}
+// Prints {"outputs": {id: …}, "counters": {…}, "decoded": [hex, …]}.
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <absl/strings/escaping.h>
+#include <nlohmann/json.hpp>
+
+#include "libs/common/status_macros.h"
+#include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/checkpoint/safetensors.h"
+#include "services/worker/lora/adapter_layout.h"
+#include "services/worker/models/json_file.h"
+#include "services/worker/models/load_model.h"
+#include "services/worker/sampling/sampling_engine.h"
+#include "services/worker/tokenizer/tokenizer.h"
+
+namespace lathe::worker {
+namespace {
+
+using nlohmann::json;
+using Adapters = std::map<std::string, std::shared_ptr<const AdapterWeights>>;
+
+SampleRequest ParseRequest(const json& value) {
+  SampleRequest request;
+  request.request_id = value.at("id");
+  request.prompt = value.at("prompt").get<std::vector<int32_t>>();
+  request.num_samples = value.value("num_samples", int64_t{1});
+  request.prompt_logprobs = value.value("prompt_logprobs", false);
+  request.topk_prompt_logprobs = value.value("topk_prompt_logprobs", int64_t{0});
+  SamplingParams& params = request.params;
+  params.max_tokens = value.at("max_tokens");
+  params.temperature = value.value("temperature", params.temperature);
+  params.top_k = value.value("top_k", params.top_k);
+  params.top_p = value.value("top_p", params.top_p);
+  params.seed = value.value("seed", params.seed);
+  params.ignore_eos = value.value("ignore_eos", false);
+  params.stop_tokens = value.value("stop_tokens", std::vector<int32_t>{});
+  params.stop_strings = value.value("stop_strings", std::vector<std::string>{});
+  return request;
+}
+
+json ToJson(const SampleOutput& output) {
+  json sequences = json::array();
+  for (const SampledSequence& sequence : output.sequences) {
+    sequences.push_back({{"stopped", sequence.stopped},
+                         {"tokens", sequence.tokens},
+                         {"logprobs", sequence.logprobs}});
+  }
+  json value = {{"sequences", sequences}, {"prompt_logprobs", output.prompt_logprobs}};
+  if (output.topk_prompt_logprobs) {
+    value["topk"] = {{"token_ids", output.topk_prompt_logprobs->token_ids},
+                     {"logprobs", output.topk_prompt_logprobs->logprobs}};
+  }
+  return value;
+}
+
+absl::StatusOr<std::unique_ptr<Adapter>> MakeAdapter(const json& value, const ModelSpec& model) {
+  LoraSpec lora;
+  lora.rank = value.at("rank");
+  lora.alpha = value.value("alpha", lora.alpha);
+  lora.train_attn = value.value("train_attn", true);
+  lora.train_mlp = value.value("train_mlp", true);
+  lora.train_unembed = value.value("train_unembed", true);
+  auto adapter = std::make_unique<Adapter>(model, lora, at::kCPU);
+  ASSIGN_OR_RETURN(const SafetensorsFile file,
+                   SafetensorsFile::Open(std::string(value.at("file"))));
+  for (const AdapterMatrix& m : AdapterLayout(model, lora)) {
+    ASSIGN_OR_RETURN(const at::Tensor matrix, file.Read(m.name()));
+    adapter->parameters.narrow(0, m.offset, m.num_elements()).copy_(matrix.flatten());
+  }
+  adapter->MarkChanged();
+  return adapter;
+}
+
+absl::StatusOr<std::shared_ptr<const AdapterWeights>> PrepareAdapter(const std::string& model_id,
+                                                                     const json& value,
+                                                                     const ModelSpec& model,
+                                                                     CheckpointStore& store) {
+  if (value.contains("load")) {
+    ASSIGN_OR_RETURN(const LoadedAdapter loaded,
+                     store.Load(value.at("load"), /*with_optimizer=*/false, at::kCPU));
+    return loaded.adapter->Publish();
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Adapter> adapter, MakeAdapter(value, model));
+  if (value.contains("save_training")) {
+    RETURN_IF_ERROR(
+        store.SaveTraining(value.at("save_training"), model_id, *adapter, {}, "").status());
+  }
+  if (value.contains("save_sampler")) {
+    RETURN_IF_ERROR(
+        store.SaveSampler(value.at("save_sampler"), model_id, *adapter->Publish(), 0, "").status());
+  }
+  return adapter->Publish();
+}
+
+absl::StatusOr<json> RunRequests(const json& script, SamplingEngine& engine,
+                                 const Adapters& adapters) {
+  for (const json& value : script.value("requests", json::array())) {
+    const std::string model_id = value.value("model", "");
+    RETURN_IF_ERROR(
+        engine.Add(ParseRequest(value), model_id.empty() ? nullptr : adapters.at(model_id)));
+  }
+  json outputs = json::object();
+  while (engine.HasWork()) {
+    engine.RunPass();
+    for (const FinishedSample& finished : engine.TakeFinished()) {
+      RETURN_IF_ERROR(finished.output.status());
+      outputs[finished.request_id] = ToJson(*finished.output);
+    }
+  }
+  return outputs;
+}
+
+absl::Status RunScript(const std::string& path) {
+  ASSIGN_OR_RETURN(const json script, ReadJsonObject(path));
+  at::set_num_threads(1);
+  const std::string folder = script.at("folder");
+  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadModel(folder, at::kCPU, nullptr));
+  ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Load(folder));
+  const ModelSpec& spec = loaded.model->spec();
+  CheckpointStore store(script.value("store", "."), spec, folder, loaded.content_hash);
+
+  Adapters adapters;
+  const json wanted = script.value("adapters", json::object());
+  for (const auto& [model_id, value] : wanted.items()) {
+    ASSIGN_OR_RETURN(adapters[model_id], PrepareAdapter(model_id, value, spec, store));
+  }
+  SamplingOptions options;
+  options.max_prefill_tokens = script.value("max_prefill_tokens", options.max_prefill_tokens);
+  if (script.contains("kv_cache_tokens")) {
+    options.kv_cache_bytes =
+        script["kv_cache_tokens"].get<int64_t>() * KvCache::BytesPerToken(spec, sizeof(float));
+  }
+  SamplingEngine engine(*loaded.model, options, &tokenizer);
+  ASSIGN_OR_RETURN(const json outputs, RunRequests(script, engine, adapters));
+  json decoded = json::array();
+  for (const json& tokens : script.value("decode", json::array())) {
+    decoded.push_back(absl::BytesToHexString(tokenizer.Decode(tokens)));
+  }
+  const SamplingCounters& counters = engine.counters();
+  const json result = {{"outputs", outputs},
+                       {"decoded", decoded},
+                       {"counters",
+                        {{"prefill_passes", counters.prefill_passes},
+                         {"decode_passes", counters.decode_passes},
+                         {"preemptions", counters.preemptions}}}};
+  std::puts(result.dump().c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace lathe::worker
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: lathe_sampling_driver SCRIPT.json\n", stderr);
+    return 2;
+  }
+  const absl::Status status = lathe::worker::RunScript(argv[1]);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return 1;
+}

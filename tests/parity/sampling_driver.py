@@ -1,0 +1,21 @@
+"""Runs lathe_sampling_driver."""
+
+import json
+import os
+import subprocess
+
+import conftest
+
+
+def run(tmp_path, folder, **script):
+    """Outputs of a script (see sampling_driver.cc)."""
+    path = tmp_path / "sampling.json"
+    path.write_text(json.dumps({"folder": str(folder), "store": str(tmp_path), **script}))
+    done = subprocess.run(
+        [conftest.BIN / "lathe_sampling_driver", path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

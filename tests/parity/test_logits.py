@@ -1,0 +1,73 @@
+"""Logits equal HF Transformers' on every kind of Qwen3 folder, with and without an adapter."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import reference
+from conftest import VARIANTS
+
+# fp32 on both sides; the two sum in different orders.
+TOLERANCE = 1e-4
+
+
+def tokens_of(length, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(768, (length,), generator=generator).tolist()
+
+
+def hf_logits(model, tokens):
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_base_logits_equal_hf(folders, run_driver, variant):
+    folder = folders(variant)
+    prompts = [tokens_of(1), tokens_of(40, 1), tokens_of(700, 2)]
+    ops = [{"op": "logits", "tokens": p, "name": f"l{i}"} for i, p in enumerate(prompts)]
+    results, _ = run_driver(folder, ops)
+    model = reference.load_base(folder)
+    for i, prompt in enumerate(prompts):
+        expected = hf_logits(model, prompt)
+        assert (results[f"l{i}"] - expected).abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("variant", ["tiny", "everything"])
+@pytest.mark.parametrize("rank", [1, 8, 100])
+def test_adapter_logits_equal_peft(folders, run_driver, tmp_path, variant, rank):
+    folder, prompt = folders(variant), tokens_of(50)
+    model = reference.load_peft(folder, rank)
+    weights = reference.random_lora(model, seed=rank)
+    reference.set_lora(model, weights)
+    save_file(weights, tmp_path / "weights.safetensors")
+    results, _ = run_driver(
+        folder,
+        [
+            {"op": "create", "model": "m", "rank": rank},
+            {"op": "set_weights", "model": "m", "file": str(tmp_path / "weights.safetensors")},
+            {"op": "logits", "model": "m", "tokens": prompt, "name": "adapted"},
+            {"op": "logits", "tokens": prompt, "name": "base"},
+        ],
+    )
+    assert (results["adapted"] - hf_logits(model, prompt)).abs().max() <= TOLERANCE
+    assert (results["adapted"] - results["base"]).abs().max() > 1e-2
+
+
+def test_a_fresh_adapter_gives_the_base_bit_for_bit(folders, run_driver):
+    prompt = tokens_of(60)
+    results, _ = run_driver(
+        folders("tiny"),
+        [
+            {"op": "create", "model": "m", "rank": 32, "seed": 5},
+            {"op": "logits", "model": "m", "tokens": prompt, "name": "adapted"},
+            {"op": "logits", "tokens": prompt, "name": "base"},
+        ],
+    )
+    assert torch.equal(results["adapted"], results["base"])
+
+
+def test_the_content_hash_tells_folders_apart(folders, run_driver):
+    hashes = [run_driver(folders(v), [])[1]["content_hash"] for v in ("tiny", "tiny", "fp16")]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert len(hashes[0]) == 64

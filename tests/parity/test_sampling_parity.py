@@ -1,0 +1,198 @@
+"""Sampling equals HF generate and the trainer's own numbers."""
+
+import random
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+
+import reference
+import sampling_driver
+
+# fp32 on both sides, summed in another order.
+TOLERANCE = 1e-4
+
+
+def prompt_of(length, seed=0):
+    return random.Random(seed).choices(range(5, 768), k=length)
+
+
+def hf_greedy(model, prompt, max_tokens):
+    ids = torch.tensor([prompt])
+    out = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=max_tokens,
+        do_sample=False,
+        pad_token_id=0,
+    )
+    return out[0, len(prompt) :].tolist()
+
+
+def hf_logprobs(model, tokens):
+    """Row i is the distribution behind tokens[: i + 1]."""
+    with torch.no_grad():
+        return torch.log_softmax(model(torch.tensor([tokens])).logits[0], -1)
+
+
+@pytest.fixture
+def adapted(folders, tmp_path):
+    """A tiny model with a random adapter: (folder, PEFT model, driver's adapters)."""
+    folder = folders("tiny")
+    model = reference.load_peft(folder, 8)
+    weights = reference.random_lora(model, seed=3)
+    reference.set_lora(model, weights)
+    save_file(weights, tmp_path / "weights.safetensors")
+    return folder, model, {"m": {"rank": 8, "file": str(tmp_path / "weights.safetensors")}}
+
+
+@pytest.mark.parametrize("variant", ["tiny", "sharded_bf16", "everything"])
+def test_greedy_equals_hf_generate(folders, tmp_path, variant):
+    folder = folders(variant)
+    prompts = {f"r{i}": prompt_of(n, i) for i, n in enumerate([1, 7, 16, 33, 200])}
+    requests = [
+        {"id": key, "prompt": prompt, "max_tokens": 40, "temperature": 0}
+        for key, prompt in prompts.items()
+    ]
+    outputs = sampling_driver.run(tmp_path, folder, requests=requests)["outputs"]
+    model = reference.load_base(folder)
+    for key, prompt in prompts.items():
+        assert outputs[key]["sequences"][0]["tokens"] == hf_greedy(model, prompt, 40)
+
+
+def test_greedy_with_an_adapter_equals_peft(adapted, tmp_path):
+    folder, model, adapters = adapted
+    prompt = prompt_of(30)
+    requests = [
+        {"id": name, "model": name, "prompt": prompt, "max_tokens": 40, "temperature": 0}
+        for name in ["m", ""]
+    ]
+    outputs = sampling_driver.run(tmp_path, folder, adapters=adapters, requests=requests)["outputs"]
+    assert outputs["m"]["sequences"][0]["tokens"] == hf_greedy(model, prompt, 40)
+    with model.disable_adapter():
+        assert outputs[""]["sequences"][0]["tokens"] == hf_greedy(model, prompt, 40)
+
+
+def test_sampled_logprobs_equal_the_trainers_forward(adapted, tmp_path, run_driver):
+    folder, model, adapters = adapted
+    prompt = prompt_of(25)
+    request = {"id": "r", "model": "m", "prompt": prompt, "max_tokens": 50, "num_samples": 4}
+    result = sampling_driver.run(
+        tmp_path, folder, adapters=adapters, requests=[{**request, "ignore_eos": True, "seed": 5}]
+    )
+    sequences = result["outputs"]["r"]["sequences"]
+    data = []
+    for sequence in sequences:
+        tokens = prompt + sequence["tokens"]
+        data.append(
+            {"tokens": tokens[:-1], "targets": tokens[1:], "weights": [1.0] * (len(tokens) - 1)}
+        )
+    trained, _ = run_driver(
+        folder,
+        [
+            {"op": "create", "model": "m", "rank": 8},
+            {"op": "set_weights", "model": "m", "file": adapters["m"]["file"]},
+            {
+                "op": "train",
+                "name": "t",
+                "requests": [
+                    {
+                        "id": "f",
+                        "model": "m",
+                        "forward_only": True,
+                        "loss": {"kind": "cross_entropy"},
+                        "data": data,
+                    }
+                ],
+            },
+        ],
+    )
+    for i, sequence in enumerate(sequences):
+        sampled = torch.tensor(sequence["logprobs"])
+        assert (sampled - trained[f"t.f.{i}"][len(prompt) - 1 :]).abs().max() <= TOLERANCE
+        expected = hf_logprobs(model, prompt + sequence["tokens"])
+        picked = [expected[len(prompt) - 1 + j, t] for j, t in enumerate(sequence["tokens"])]
+        assert (sampled - torch.tensor(picked)).abs().max() <= TOLERANCE
+
+
+def test_prompt_logprobs_equal_hf(folders, tmp_path):
+    folder, prompt, k = folders("tiny"), prompt_of(70), 20
+    request = {"id": "r", "prompt": prompt, "max_tokens": 1}
+    result = sampling_driver.run(
+        tmp_path,
+        folder,
+        max_prefill_tokens=32,
+        requests=[{**request, "prompt_logprobs": True, "topk_prompt_logprobs": k}],
+    )["outputs"]["r"]
+    expected = hf_logprobs(reference.load_base(folder), prompt)
+    logprobs = result["prompt_logprobs"]
+    assert logprobs[0] is None  # NaN
+    for i in range(1, len(prompt)):
+        assert abs(logprobs[i] - expected[i - 1, prompt[i]]) <= TOLERANCE
+    ids = torch.tensor(result["topk"]["token_ids"]).view(-1, k)
+    values = torch.tensor(result["topk"]["logprobs"]).view(-1, k)
+    assert ids[0].tolist() == [0] * k and values[0].tolist() == [-99999.0] * k
+    best = expected.topk(k)
+    assert (values[1:] - best.values[:-1]).abs().max() <= TOLERANCE
+    assert torch.equal(ids[1:], best.indices[:-1])
+
+
+def test_a_small_cache_and_company_change_no_token(adapted, tmp_path):
+    folder, _, adapters = adapted
+    requests = [
+        {
+            "id": f"r{i}",
+            "model": "m" if i % 2 else "",
+            "prompt": prompt_of(10 + 9 * i, i),
+            "max_tokens": 60,
+            "num_samples": 3,
+            "seed": i,
+            "temperature": 0.5 + 0.1 * i,
+            "top_p": 0.95 if i % 3 == 1 else 1.0,
+            "top_k": 50 if i % 3 == 2 else -1,
+            "ignore_eos": True,
+        }
+        for i in range(8)
+    ]
+    options = {"adapters": adapters}
+    together = sampling_driver.run(tmp_path, folder, requests=requests, **options)
+    crowded = sampling_driver.run(
+        tmp_path, folder, requests=requests, kv_cache_tokens=512, **options
+    )
+    assert crowded["counters"]["preemptions"] > 0
+    for request in requests:
+        alone = sampling_driver.run(tmp_path, folder, requests=[request], **options)
+        for other in (together, crowded):
+            for a, b in zip(
+                alone["outputs"][request["id"]]["sequences"],
+                other["outputs"][request["id"]]["sequences"],
+                strict=True,
+            ):
+                assert a["tokens"] == b["tokens"]
+
+
+def test_stop_strings_end_where_the_decoded_text_has_them(folders, tmp_path):
+    folder = folders("tiny")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    request = {"id": "r", "prompt": prompt_of(8), "max_tokens": 60, "seed": 2, "ignore_eos": True}
+    free = sampling_driver.run(tmp_path, folder, requests=[request])
+    tokens = free["outputs"]["r"]["sequences"][0]["tokens"]
+    texts = [tokenizer.decode(tokens[: n + 1]) for n in range(len(tokens))]
+    # Two characters of the text as it was after 20 tokens, the last of which is new.
+    stop = next(t[-2:] for t in texts[20:] if t[-2:].isascii())
+    length = next(n + 1 for n, text in enumerate(texts) if stop in text)
+    stopped = sampling_driver.run(tmp_path, folder, requests=[{**request, "stop_strings": [stop]}])
+    sequence = stopped["outputs"]["r"]["sequences"][0]
+    assert sequence["tokens"] == tokens[:length]
+    assert sequence["stopped"]
+
+
+def test_decoding_equals_hf(folders, tmp_path):
+    folder = folders("tiny")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    lists = [prompt_of(n, n) for n in range(1, 40)] + [list(range(len(tokenizer)))]
+    decoded = sampling_driver.run(tmp_path, folder, decode=lists)["decoded"]
+    for ids, text in zip(lists, decoded, strict=True):
+        expected = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        assert bytes.fromhex(text).decode("utf-8", errors="replace") == expected
