@@ -1,0 +1,46 @@
+// What a key allows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace lathe::engine {
+
+// Bits of a set.
+enum class Scope : uint32_t {
+  kTrain = 1,
+  kSample = 2,
+  kRead = 4,
+  kCheckpointsWrite = 8,
+  kAdmin = 16,
+};
+
+// A set of scopes. Admin contains all others.
+class Scopes {
+ public:
+  constexpr Scopes() = default;
+  constexpr Scopes(Scope scope) : bits_(static_cast<uint32_t>(scope)) {}  // NOLINT
+
+  constexpr Scopes operator|(Scopes other) const { return Scopes(bits_ | other.bits_); }
+  bool HasAny(Scopes wanted) const {
+    constexpr auto kAll = static_cast<uint32_t>(Scope::kAdmin);
+    return ((bits_ & kAll) != 0) || ((bits_ & wanted.bits_) != 0);
+  }
+
+  // "train", "checkpoints:write", …, in a fixed order.
+  std::vector<std::string> Words() const;
+  // InvalidArgument names the unknown word and the known ones.
+  static absl::StatusOr<Scopes> Parse(const std::vector<std::string>& words);
+
+ private:
+  explicit constexpr Scopes(uint32_t bits) : bits_(bits) {}
+
+  uint32_t bits_ = 0;
+};
+
+constexpr Scopes operator|(Scope a, Scope b) { return Scopes(a) | Scopes(b); }
+
+}  // namespace lathe::engine

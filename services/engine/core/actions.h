@@ -1,0 +1,179 @@
+// What the core wants done. The runtime executes the actions of one Step in order and never waits: a
+// Commit is handed to the store's thread and followed, in order, by an event Committed. Whatever
+// depends on durability (answers, dispatches) is emitted by the core only then. A MakeResult comes
+// before the Commit that names its result. SendToWorker to a group without a stream is dropped: the
+// core sends everything unfinished again when the group attaches.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "services/engine/core/events.h"
+#include "services/engine/store/rows.h"
+
+namespace lathe::engine {
+
+struct Commit {
+  uint64_t commit_id = 0;
+  std::vector<Write> writes;
+};
+
+// Ends a call of rpc/. Which field is set follows from the call.
+struct Answer {
+  CallId call = 0;
+  std::optional<ErrorInfo> error;
+  std::string id;                               // request_id, session_id, sampling_session_id
+  std::vector<std::string> sample_sequence_ids; // Sample
+  std::string group;                            // Submit: whose queue state applies; may be empty
+  bool session_finished = false;                // Heartbeat
+  std::vector<std::string> unsaved_model_ids;   // Drain
+  int64_t pending_requests = 0;                 // Drain
+};
+
+// The runtime encodes a result the core decided by itself and holds it under `result_id`.
+// `error` unset: success of `kind` with the fields given.
+struct MakeResult {
+  std::string result_id;
+  OperationKind kind = OperationKind::kForwardBackward;
+  std::optional<ErrorInfo> error;
+  std::string model_id;
+  std::string path;
+  std::string sampling_session_id;
+};
+
+// The result is durable: wake whoever waits for it.
+struct NotifyDone {
+  std::string request_id;
+};
+
+// Group's availability changed; waiting callers are told with the next poll.
+struct NotifyQueueState {
+  std::string group;
+  bool paused = false;  // no live worker
+  std::string reason;
+};
+
+// ---- to the group's worker -----------------------------------------------------------------------
+
+struct FormGroup { int64_t term = 0; };
+struct AdoptGroup { int64_t term = 0; };
+
+struct SendTrainBatch {
+  struct Item {
+    std::string request_id;
+    std::string body_id;
+    // Seq the item runs under (the request may have left it open).
+    int64_t seq_id = 0;
+  };
+  std::vector<Item> items;
+};
+
+struct SendOptimStep {
+  std::string request_id;
+  std::string model_id;
+  int64_t seq_id = 0;
+  int64_t expected_applied_seq = 0;
+  std::vector<int64_t> window;
+  OptimStepArgs adam;
+};
+
+struct SendCreateAdapter {
+  std::string request_id;
+  std::string model_id;
+  LoraConfig lora;
+};
+
+struct SendLoadAdapter {
+  std::string request_id;
+  std::string model_id;
+  int64_t seq_id = 0;
+  std::string dir;
+  bool with_optimizer = false;
+};
+
+struct SendDropAdapter {
+  std::string request_id;  // empty: nobody waits
+  std::string model_id;
+};
+
+struct SendClearGradient {
+  std::string model_id;
+};
+
+struct SendSaveCheckpoint {
+  std::string request_id;
+  CheckpointRow row;  // dir, kind, names for the manifest
+  int64_t seq_id = 0;
+  int64_t term = 0;
+};
+
+struct SendPublishVersion {
+  std::string request_id;
+  std::string model_id;
+  int64_t seq_id = 0;
+  std::string version_id;
+};
+
+struct SendLoadVersion {
+  std::string version_id;
+  std::string dir;
+};
+
+struct SendDropVersion {
+  std::string version_id;
+};
+
+struct SendSample {
+  std::string request_id;
+  std::string version_id;  // empty: the base model
+  std::string body_id;
+  uint64_t seed = 0;
+  int64_t max_tokens = 0;
+};
+
+struct SendCancel {
+  std::string request_id;
+};
+
+struct SendAck {
+  std::vector<std::string> request_ids;
+};
+
+struct SendDie {
+  std::string reason;
+};
+
+using WorkerCommand =
+    std::variant<FormGroup, AdoptGroup, SendTrainBatch, SendOptimStep, SendCreateAdapter,
+                 SendLoadAdapter, SendDropAdapter, SendClearGradient, SendSaveCheckpoint,
+                 SendPublishVersion, SendLoadVersion, SendDropVersion, SendSample, SendCancel,
+                 SendAck, SendDie>;
+
+struct SendToWorker {
+  std::string group;
+  int64_t epoch = 0;
+  WorkerCommand command;
+};
+
+// Files of a checkpoint that no row names any more.
+struct DeleteFiles {
+  std::string dir;
+};
+
+// Nobody needs this body any more.
+struct ForgetBody {
+  std::string body_id;
+};
+
+// A result of a WorkerDone that no CompleteRequest will name.
+struct ForgetResult {
+  std::string result_id;
+};
+
+using Action = std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState, SendToWorker,
+                            DeleteFiles, ForgetBody, ForgetResult>;
+
+}  // namespace lathe::engine

@@ -1,0 +1,170 @@
+#include "services/engine/core/checkpoints.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "services/engine/core/errors.h"
+
+namespace lathe::engine {
+namespace {
+
+bool IsExpired(const State& s, const CheckpointRow& row) {
+  return row.expires_at > 0 && row.expires_at <= s.now;
+}
+
+void DeleteFilesIfUnused(State& s, const std::string& dir) {
+  if (s.dir_pins.count(dir) == 0 && s.checkpoint_of_dir.count(dir) == 0) {
+    s.fx.After(DeleteFiles{dir});
+  }
+}
+
+void Remove(State& s, const std::string& path) {
+  const auto it = s.checkpoints.find(path);
+  CheckpointRow row = std::move(it->second);
+  s.checkpoints.erase(it);
+  row.state = CheckpointState::kDeleted;
+  s.checkpoint_of_dir.erase(row.dir);
+  DeleteFilesIfUnused(s, row.dir);
+  s.fx.Put(PutCheckpoint{std::move(row)});
+}
+
+CheckpointRow* FindOwn(State& s, const std::string& tenant_id, const std::string& path) {
+  CheckpointRow* const row = Find(s.checkpoints, path);
+  if (row == nullptr || row->tenant_id != tenant_id || IsExpired(s, *row)) return nullptr;
+  return row;
+}
+
+void AnswerDone(State& s, CallId call, const std::string& path) {
+  Answer answer;
+  answer.call = call;
+  answer.id = path;
+  s.fx.After(std::move(answer));
+}
+
+std::string Geometry(const LoraConfig& lora) {
+  return absl::StrFormat("rank %d, train_attn %d, train_mlp %d, train_unembed %d", lora.rank,
+                         lora.train_attn, lora.train_mlp, lora.train_unembed);
+}
+
+}  // namespace
+
+void OnDeleteCheckpoint(State& s, const DeleteCheckpoint& event) {
+  if (FindOwn(s, event.tenant_id, event.tinker_path) == nullptr) {
+    return AnswerError(s, event.call, NotFound("checkpoint", event.tinker_path));
+  }
+  Remove(s, event.tinker_path);
+  AnswerDone(s, event.call, event.tinker_path);
+}
+
+void OnPublishCheckpoint(State& s, const PublishCheckpoint& event) {
+  CheckpointRow* const row = FindOwn(s, event.tenant_id, event.tinker_path);
+  if (row == nullptr) {
+    return AnswerError(s, event.call, NotFound("checkpoint", event.tinker_path));
+  }
+  if (row->is_public != event.is_public) {
+    row->is_public = event.is_public;
+    s.fx.Put(PutCheckpoint{*row});
+  }
+  AnswerDone(s, event.call, event.tinker_path);
+}
+
+void OnSetCheckpointTtl(State& s, const SetCheckpointTtl& event) {
+  CheckpointRow* const row = FindOwn(s, event.tenant_id, event.tinker_path);
+  if (row == nullptr) {
+    return AnswerError(s, event.call, NotFound("checkpoint", event.tinker_path));
+  }
+  row->expires_at = event.ttl_seconds > 0 ? s.now + event.ttl_seconds * kSecond : 0;
+  s.fx.Put(PutCheckpoint{*row});
+  AnswerDone(s, event.call, event.tinker_path);
+}
+
+std::string CheckpointPath(const std::string& model_id, CheckpointKind kind,
+                           const std::string& name) {
+  return absl::StrFormat("tinker://%s/%s/%s", model_id,
+                         kind == CheckpointKind::kTraining ? "weights" : "sampler_weights", name);
+}
+
+CheckpointKind KindOf(const Request& save) {
+  return save.row.kind == OperationKind::kSaveWeights ? CheckpointKind::kTraining
+                                                      : CheckpointKind::kSampler;
+}
+
+const CheckpointRow* FindUsable(const State& s, const std::string& tenant_id,
+                                const std::string& tinker_path) {
+  const CheckpointRow* const row = Find(s.checkpoints, tinker_path);
+  if (row == nullptr || IsExpired(s, *row)) return nullptr;
+  return row->tenant_id == tenant_id || row->is_public ? row : nullptr;
+}
+
+std::optional<ErrorInfo> CheckLoadable(const CheckpointRow& checkpoint, const LoadArgs& args,
+                                       const std::string& base_model) {
+  if (checkpoint.kind != CheckpointKind::kTraining) {
+    return InvalidArgument("incompatible_checkpoint", "path",
+                           absl::StrFormat("%s has no training state; load a tinker://…/weights/… "
+                                           "checkpoint",
+                                           args.path));
+  }
+  if (!base_model.empty() && checkpoint.base_model != base_model) {
+    return InvalidArgument("incompatible_checkpoint", "path",
+                           absl::StrFormat("checkpoint %s is of base model %s, not %s", args.path,
+                                           checkpoint.base_model, base_model));
+  }
+  return std::nullopt;
+}
+
+std::optional<ErrorInfo> CheckGeometry(const CheckpointRow& checkpoint, const LoraConfig& lora) {
+  if (Geometry(checkpoint.lora) == Geometry(lora)) return std::nullopt;
+  return InvalidArgument(
+      "incompatible_checkpoint", "path",
+      absl::StrFormat("checkpoint %s has %s; the model has %s", checkpoint.tinker_path,
+                      Geometry(checkpoint.lora), Geometry(lora)));
+}
+
+CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& save) {
+  const auto& args = std::get<SaveArgs>(save.plan->args);
+  CheckpointRow row;
+  row.tinker_path = CheckpointPath(model.row.model_id, KindOf(save), args.name);
+  row.model_id = model.row.model_id;
+  row.tenant_id = model.row.tenant_id;
+  row.kind = KindOf(save);
+  row.name = args.name;
+  row.dir = save.plan->dir;
+  row.base_model = model.row.base_model;
+  row.lora = model.row.lora;
+  row.applied_seq = model.gradient.applied_seq();
+  row.user_metadata = args.user_metadata;
+  row.created_at = s.now;
+  row.expires_at = args.ttl_seconds > 0 ? s.now + args.ttl_seconds * kSecond : 0;
+  return row;
+}
+
+void CommitCheckpoint(State& s, CheckpointRow row) {
+  const auto it = s.checkpoints.find(row.tinker_path);
+  if (it != s.checkpoints.end()) {
+    s.checkpoint_of_dir.erase(it->second.dir);
+    DeleteFilesIfUnused(s, it->second.dir);
+  }
+  s.checkpoint_of_dir[row.dir] = row.tinker_path;
+  s.fx.Put(PutCheckpoint{row});
+  s.checkpoints[row.tinker_path] = std::move(row);
+}
+
+void PinDir(State& s, const std::string& dir) { ++s.dir_pins[dir]; }
+
+void UnpinDir(State& s, const std::string& dir) {
+  const auto it = s.dir_pins.find(dir);
+  if (--it->second > 0) return;
+  s.dir_pins.erase(it);
+  DeleteFilesIfUnused(s, dir);
+}
+
+void SweepExpiredCheckpoints(State& s) {
+  std::vector<std::string> expired;
+  for (const auto& [path, row] : s.checkpoints) {
+    if (IsExpired(s, row)) expired.push_back(path);
+  }
+  for (const std::string& path : expired) Remove(s, path);
+}
+
+}  // namespace lathe::engine

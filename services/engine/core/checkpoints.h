@@ -1,0 +1,42 @@
+// Named checkpoints: rows, lifetime and the files behind them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+void OnDeleteCheckpoint(State& s, const DeleteCheckpoint& event);
+void OnPublishCheckpoint(State& s, const PublishCheckpoint& event);
+void OnSetCheckpointTtl(State& s, const SetCheckpointTtl& event);
+
+// tinker://{model_id}/{weights|sampler_weights}/{name}
+std::string CheckpointPath(const std::string& model_id, CheckpointKind kind,
+                           const std::string& name);
+CheckpointKind KindOf(const Request& save);
+
+// Own or public, complete and not expired; nullptr otherwise. Holds until the Step ends.
+const CheckpointRow* FindUsable(const State& s, const std::string& tenant_id,
+                                const std::string& tinker_path);
+
+// Why `checkpoint` cannot be loaded as asked; `base_model` empty: any.
+std::optional<ErrorInfo> CheckLoadable(const CheckpointRow& checkpoint, const LoadArgs& args,
+                                       const std::string& base_model);
+
+// Why `checkpoint` does not fit a model of that shape.
+std::optional<ErrorInfo> CheckGeometry(const CheckpointRow& checkpoint, const LoraConfig& lora);
+
+// The row that a named save will commit.
+CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& save);
+// A save is complete: its row replaces the one of the same name, whose files go.
+void CommitCheckpoint(State& s, CheckpointRow row);
+
+// Files stay while a sampler or a load needs them, whatever happens to their row.
+void PinDir(State& s, const std::string& dir);
+void UnpinDir(State& s, const std::string& dir);
+
+void SweepExpiredCheckpoints(State& s);
+
+}  // namespace lathe::engine

@@ -1,0 +1,173 @@
+#include "services/engine/core/checkpoints.h"
+
+#include <catch2/catch.hpp>
+
+#include "services/engine/core/testing/core_harness.h"
+
+namespace lathe::engine {
+namespace {
+
+struct Trained {
+  CoreHarness h;
+  std::string session;
+  std::string model;
+  std::string path;
+
+  Trained() {
+    h.AttachWorker();
+    session = h.NewSession();
+    model = h.NewModel(session);
+    path = "tinker://" + model + "/weights/a";
+  }
+  CallId Save(int64_t seq, SaveArgs args = {.name = "a"}) {
+    const CallId call = h.Save(model, seq, std::move(args));
+    h.RunWorker();
+    return call;
+  }
+  const CheckpointRow& Row() const { return h.store.checkpoints().at(path); }
+  CallId Load(int64_t model_seq, bool optimizer = true) {
+    const CallId call =
+        h.SubmitArgs(session, OpClass::kModel, model_seq, OperationKind::kLoadWeights,
+                     LoadArgs{.path = path, .with_optimizer = optimizer, .creates_model = true});
+    h.RunWorker();
+    return call;
+  }
+};
+
+TEST_CASE("Save: the row appears when the worker is done, with its path and state", "[core]") {
+  Trained t;
+  t.h.Step(t.model, 1);
+  const CallId call = t.Save(2, {.name = "a", .ttl_seconds = 60});
+  CHECK(t.h.ResultOf(call)->path == t.path);
+  CHECK(t.Row().applied_seq == 1);
+  CHECK(t.Row().size_bytes == 100);
+  CHECK(t.Row().expires_at == t.Row().created_at + 60 * kSecond);
+  CHECK(t.h.store.models().at(t.model).saved_seq == 1);
+}
+
+TEST_CASE("Save: a used name fails through the future unless it is overwritten", "[core]") {
+  Trained t;
+  t.Save(1);
+  const std::string first_dir = t.Row().dir;
+  const CallId clash = t.Save(2);
+  CHECK(t.h.ErrorOf(clash)->message == "checkpoint " + t.path + " exists");
+  CHECK(t.h.ErrorOf(clash)->status == absl::StatusCode::kFailedPrecondition);
+  CHECK(t.h.deleted_dirs.count(first_dir) == 0);
+  const CallId overwrite = t.Save(3, {.name = "a", .overwrite = true});
+  CHECK(t.h.StateOf(overwrite) == RequestState::kDone);
+  CHECK(t.Row().dir != first_dir);
+  CHECK(t.h.deleted_dirs.count(first_dir) == 1);
+}
+
+TEST_CASE("Save: both kinds have names of their own", "[core]") {
+  Trained t;
+  t.Save(1);
+  const CallId sampler = t.h.Save(t.model, 2, {.name = "a"}, OperationKind::kSaveWeightsForSampler);
+  t.h.RunWorker();
+  CHECK(t.h.ResultOf(sampler)->path == "tinker://" + t.model + "/sampler_weights/a");
+}
+
+TEST_CASE("Save: a failed one leaves no files", "[core]") {
+  Trained t;
+  t.h.worker->FailOnce(t.model, 1, {absl::StatusCode::kInternal, "x", "", "disk full"});
+  const CallId call = t.Save(1);
+  CHECK(t.h.StateOf(call) == RequestState::kFailed);
+  CHECK(t.h.store.checkpoints().empty());
+  CHECK(t.h.deleted_dirs.size() == 1);
+}
+
+TEST_CASE("Load: a model is created from a checkpoint with its shape", "[core]") {
+  Trained t;
+  t.Save(1);
+  const CallId call = t.Load(1);
+  CHECK(t.h.ResultOf(call)->model_id == t.session + ":train:1");
+  CHECK(t.h.ResultOf(call)->path == t.path);
+  CHECK(t.h.store.models().at(t.session + ":train:1").state == ModelState::kReady);
+  const CallId step = t.h.Step(t.session + ":train:1", 1);
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(step) == RequestState::kDone);
+}
+
+TEST_CASE("Load: into a model it moves applied_seq and empties the gradient", "[core]") {
+  Trained t;
+  t.Save(1);
+  t.h.Gradient(t.model, 2);
+  const CallId load = t.h.SubmitArgs(t.model, OpClass::kTrain, 3, OperationKind::kLoadWeights,
+                                     LoadArgs{.path = t.path, .with_optimizer = true});
+  t.h.Step(t.model, 4);
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(load) == RequestState::kDone);
+  CHECK(t.h.worker->History(t.model).back() == "step 4 []");
+  CHECK(t.h.worker->num_refused_steps() == 0);
+}
+
+TEST_CASE("Load: another base model or a sampler checkpoint is refused by name", "[core]") {
+  Trained t;
+  t.Save(1);
+  LoadArgs args{.path = t.path, .creates_model = true, .base_model = "another"};
+  CallId call = t.h.SubmitArgs(t.session, OpClass::kModel, 1, OperationKind::kLoadWeights, args);
+  CHECK(t.h.AnswerTo(call).error->code == "incompatible_checkpoint");
+  t.h.Save(t.model, 2, {.name = "s"}, OperationKind::kSaveWeightsForSampler);
+  t.h.RunWorker();
+  args = {.path = "tinker://" + t.model + "/sampler_weights/s", .creates_model = true};
+  call = t.h.SubmitArgs(t.session, OpClass::kModel, 1, OperationKind::kLoadWeights, args);
+  CHECK(t.h.AnswerTo(call).error->code == "incompatible_checkpoint");
+}
+
+TEST_CASE("Load: another rank is refused with both shapes", "[core]") {
+  Trained t;
+  t.Save(1);
+  CreateModelArgs create;
+  create.base_model = "base";
+  create.lora.rank = 8;
+  t.h.SubmitArgs(t.session, OpClass::kModel, 1, OperationKind::kCreateModel, create);
+  t.h.RunWorker();
+  const CallId call = t.h.SubmitArgs(t.session + ":train:1", OpClass::kTrain, 1,
+                                     OperationKind::kLoadWeights, LoadArgs{.path = t.path});
+  REQUIRE(t.h.AnswerTo(call).error.has_value());
+  CHECK(t.h.AnswerTo(call).error->code == "incompatible_checkpoint");
+  CHECK(t.h.AnswerTo(call).error->message.find("rank 8") != std::string::npos);
+}
+
+TEST_CASE("Delete: files stay while a sampler uses them", "[core]") {
+  Trained t;
+  t.Save(1);
+  const std::string dir = t.Row().dir;
+  t.h.Sampler(t.session, 0, t.path);
+  t.h.Post(DeleteCheckpoint{++t.h.last_call, "t", t.path});
+  CHECK(t.Row().state == CheckpointState::kDeleted);
+  CHECK(t.h.deleted_dirs.count(dir) == 0);
+  const CallId sample = t.h.Sample(t.session + ":sample:0", 1);
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(sample) == RequestState::kDone);
+  t.h.Post(FinishSession{++t.h.last_call, "t", t.session, "success", ""});
+  CHECK(t.h.deleted_dirs.count(dir) == 1);
+}
+
+TEST_CASE("Delete: another tenant's checkpoint looks absent", "[core]") {
+  Trained t;
+  t.Save(1);
+  t.h.Post(DeleteCheckpoint{++t.h.last_call, "u", t.path});
+  CHECK(t.h.AnswerTo(t.h.last_call).error->status == absl::StatusCode::kNotFound);
+  CHECK(t.Row().state == CheckpointState::kComplete);
+}
+
+TEST_CASE("Expiry: a checkpoint past its time is swept with its files", "[core]") {
+  Trained t;
+  t.Save(1, {.name = "a", .ttl_seconds = 5});
+  const std::string dir = t.Row().dir;
+  t.h.Advance(6 * kSecond);
+  CHECK(t.Row().state == CheckpointState::kDeleted);
+  CHECK(t.h.deleted_dirs.count(dir) == 1);
+}
+
+TEST_CASE("Expiry: a TTL can be taken back", "[core]") {
+  Trained t;
+  t.Save(1, {.name = "a", .ttl_seconds = 5});
+  t.h.Post(SetCheckpointTtl{++t.h.last_call, "t", t.path, 0});
+  t.h.Advance(6 * kSecond);
+  CHECK(t.Row().state == CheckpointState::kComplete);
+}
+
+}  // namespace
+}  // namespace lathe::engine

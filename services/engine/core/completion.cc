@@ -1,0 +1,133 @@
+#include "services/engine/core/completion.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/requests.h"
+#include "services/engine/core/samplers.h"
+
+namespace lathe::engine {
+namespace {
+
+void CompleteCreation(State& s, Model& model, Request& request, const WorkerDone& done) {
+  if (done.lora && request.row.kind == OperationKind::kLoadWeights) model.row.lora = *done.lora;
+  model.row.state = ModelState::kReady;
+  PutRow(s, model);
+  MakeResult result;
+  result.model_id = model.row.model_id;
+  if (const auto* const load = std::get_if<LoadArgs>(&request.plan->args)) {
+    result.path = load->path;
+  }
+  Succeed(s, request, std::move(result));
+}
+
+void CompleteLoad(State& s, Model& model, Request& request) {
+  model.gradient.Apply(request.row.seq_id);
+  model.failed_load.reset();
+  model.row.saved_seq = request.row.seq_id;  // it is what the checkpoint holds
+  PutRow(s, model);
+  MakeResult result;
+  result.model_id = model.row.model_id;
+  result.path = std::get<LoadArgs>(request.plan->args).path;
+  Succeed(s, request, std::move(result));
+}
+
+void CompleteSave(State& s, Model& model, Request& request, const WorkerDone& done) {
+  MakeResult result;
+  result.model_id = model.row.model_id;
+  if (!request.plan->version_id.empty()) {
+    result.sampling_session_id = request.plan->sampling_session_id;
+    CommitPublishedVersion(s, model, request, done.version_bytes);
+    return Succeed(s, request, std::move(result));
+  }
+  CheckpointRow row = CheckpointOf(s, model, request);
+  row.size_bytes = done.size_bytes;
+  row.manifest_sha256 = done.manifest_sha256;
+  result.path = row.tinker_path;
+  if (row.kind == CheckpointKind::kTraining) {
+    model.row.saved_seq = model.gradient.applied_seq();
+    PutRow(s, model);
+  }
+  CommitCheckpoint(s, std::move(row));
+  Succeed(s, request, std::move(result));
+}
+
+void CompleteUnload(State& s, Model& model, Request& request) {
+  UnloadModel(s, model);
+  MakeResult result;
+  result.model_id = model.row.model_id;
+  Succeed(s, request, std::move(result));
+}
+
+void CompleteStep(State& s, Model& model, Request& request, const WorkerDone& done) {
+  model.gradient.Apply(request.row.seq_id);
+  PutRow(s, model);
+  EndWithWorkerResult(s, request, RequestState::kDone, done.result_id);
+}
+
+// Results that the core words itself replace the worker's.
+bool UsesWorkerResult(OperationKind kind) {
+  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward ||
+         kind == OperationKind::kOptimStep || kind == OperationKind::kSample;
+}
+
+void CompleteDone(State& s, Request& request, const WorkerDone& done) {
+  Model* const model = Find(s.models, request.plan->model_id);
+  switch (request.row.kind) {
+    case OperationKind::kCreateModel:
+      return CompleteCreation(s, *model, request, done);
+    case OperationKind::kLoadWeights:
+      return request.row.op_class == OpClass::kModel ? CompleteCreation(s, *model, request, done)
+                                                     : CompleteLoad(s, *model, request);
+    case OperationKind::kSaveWeights:
+    case OperationKind::kSaveWeightsForSampler:
+      return CompleteSave(s, *model, request, done);
+    case OperationKind::kUnloadModel:
+      return CompleteUnload(s, *model, request);
+    case OperationKind::kOptimStep:
+      return CompleteStep(s, *model, request, done);
+    case OperationKind::kForwardBackward:
+      model->gradient.Add(request.row.seq_id);
+      break;
+    case OperationKind::kForward:
+    case OperationKind::kSample:
+      break;
+  }
+  EndWithWorkerResult(s, request, RequestState::kDone, done.result_id);
+}
+
+void CompleteFailed(State& s, Request& request, const WorkerDone& done) {
+  Model* const model = Find(s.models, request.plan->model_id);
+  const OperationKind kind = request.row.kind;
+  const bool creates = request.row.op_class == OpClass::kModel;
+  if (kind == OperationKind::kOptimStep && done.model) {
+    model->gradient.Replace(request.row.seq_id, done.model->window);
+    PutRow(s, *model);
+  }
+  NoteFailure(s, request, done.error->message);
+  EndWithWorkerResult(s, request, RequestState::kFailed, done.result_id);
+  if (creates) FailModel(s, *model, *done.error);
+  if (kind == OperationKind::kUnloadModel) model->unload_request_id.clear();
+}
+
+}  // namespace
+
+void OnWorkerDone(State& s, const WorkerDone& event) {
+  Group* const group = Find(s.groups, event.group);
+  const bool current = group != nullptr && group->attached && group->row.epoch == event.epoch;
+  Request* const request = Find(s.requests, event.request_id);
+  if (!current || request == nullptr || !request->live()) {
+    s.fx.After(ForgetResult{event.result_id});
+    // Its outcome is decided: the worker need not keep it.
+    if (current) s.fx.Send(event.group, event.epoch, SendAck{{event.request_id}});
+    return;
+  }
+  MoveToGroup(s, *request, event.group);
+  if (event.error) return CompleteFailed(s, *request, event);
+  if (!UsesWorkerResult(request->row.kind)) s.fx.After(ForgetResult{event.result_id});
+  CompleteDone(s, *request, event);
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,88 @@
+#include "services/engine/core/core.h"
+
+#include <variant>
+
+#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/completion.h"
+#include "services/engine/core/drain.h"
+#include "services/engine/core/operations.h"
+#include "services/engine/core/ordering.h"
+#include "services/engine/core/requests.h"
+#include "services/engine/core/restore.h"
+#include "services/engine/core/retention.h"
+#include "services/engine/core/samplers.h"
+#include "services/engine/core/sessions.h"
+#include "services/engine/core/state.h"
+#include "services/engine/core/submissions.h"
+#include "services/engine/core/worker_group.h"
+
+namespace lathe::engine {
+namespace {
+
+void OnTick(State& s) {
+  ExpireSessions(s);
+  CloseOverdueGaps(s);
+  GiveUpLostWorkers(s);
+  SweepExpiredCheckpoints(s);
+  PurgeOldResults(s);
+}
+
+// Follows every change to its end: models, then queues, then sessions, then a drain.
+void Settle(State& s) {
+  while (!s.dirty_models.empty()) {
+    const std::string id = *s.dirty_models.begin();
+    s.dirty_models.erase(s.dirty_models.begin());
+    if (Model* const model = Find(s.models, id)) Advance(s, *model);
+  }
+  for (const std::string& name : s.dirty_groups) {
+    Group& group = s.groups.at(name);
+    FillTrainBatches(s, group);
+    FillSamples(s, group);
+  }
+  s.dirty_groups.clear();
+  for (const std::string& id : s.dirty_sessions) EndIfComplete(s, id);
+  s.dirty_sessions.clear();
+  AnswerDrain(s);
+}
+
+}  // namespace
+
+struct Core::Impl {
+  explicit Impl(const CoreOptions& options) : s(options) {}
+
+  void Handle(const Loaded& event) { OnLoaded(s, event); }
+  void Handle(const Tick&) { OnTick(s); }
+  void Handle(const Committed& event) { s.fx.Committed(event.commit_id, out); }
+  void Handle(const CreateSession& event) { OnCreateSession(s, event); }
+  void Handle(const Heartbeat& event) { OnHeartbeat(s, event); }
+  void Handle(const FinishSession& event) { OnFinishSession(s, event); }
+  void Handle(const Submit& event) { OnSubmit(s, event); }
+  void Handle(const CreateSamplingSession& event) { OnCreateSamplingSession(s, event); }
+  void Handle(const DeleteCheckpoint& event) { OnDeleteCheckpoint(s, event); }
+  void Handle(const PublishCheckpoint& event) { OnPublishCheckpoint(s, event); }
+  void Handle(const SetCheckpointTtl& event) { OnSetCheckpointTtl(s, event); }
+  void Handle(const Delivered& event) { OnDelivered(s, event); }
+  void Handle(const Drain& event) { OnDrain(s, event); }
+  void Handle(const WorkerAttached& event) { OnWorkerAttached(s, event); }
+  void Handle(const WorkerReady& event) { OnWorkerReady(s, event); }
+  void Handle(const WorkerDetached& event) { OnWorkerDetached(s, event); }
+  void Handle(const WorkerDone& event) { OnWorkerDone(s, event); }
+  void Handle(const WorkerVersionFailed& event) { OnVersionFailed(s, event); }
+
+  State s;
+  std::vector<Action>* out = nullptr;  // of the running Step
+};
+
+Core::Core(CoreOptions options) : impl_(std::make_unique<Impl>(options)) {}
+Core::~Core() = default;
+
+void Core::Step(const Event& event, std::vector<Action>* out) {
+  State& s = impl_->s;
+  s.now = event.now;
+  impl_->out = out;
+  std::visit([this](const auto& body) { impl_->Handle(body); }, event.body);
+  Settle(s);
+  s.fx.Finish(/*flush=*/std::holds_alternative<Tick>(event.body), out);
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,42 @@
+// What people may choose about the core's decisions. Times are nanoseconds.
+#pragma once
+
+#include <cstdint>
+
+namespace lathe::engine {
+
+inline constexpr int64_t kSecond = 1'000'000'000;
+
+struct CoreOptions {
+  // Tokens of one TrainBatch, about a second of work. More: fuller passes, longer waits for
+  // newcomers. A larger request travels alone.
+  int64_t batch_tokens = 16384;
+  // Tokens a tenant may be ahead of another before it is the other's turn.
+  int64_t fair_share_quantum_tokens = 1024;
+  // Sequences of one group that decode or wait in its worker; more wait here, in fair-share order.
+  int64_t max_inflight_sequences = 2048;
+
+  // A forward or forward_backward of a concurrent session waits this long for a smaller seq.
+  int64_t gap_timeout = 330 * kSecond;
+  // A session without a sign of life ends after this long with reason `expired`.
+  int64_t session_timeout = 600 * kSecond;
+  // A worker whose connection ended is waited for this long; then what it held is lost.
+  int64_t worker_lost_timeout = 15 * kSecond;
+  // Results are removed this long after their first delivery, or after completion.
+  int64_t result_kept_after_delivery = 3600 * kSecond;
+  int64_t result_kept_undelivered = 24 * 3600 * kSecond;
+
+  // Memory of a tenant's unnamed sampler versions; the least recently sampled are dropped above it,
+  // never the newest 4 or one with pending samples.
+  int64_t sampler_versions_bytes = int64_t{4} << 30;
+
+  // Unfinished requests. Above a bound: ResourceExhausted with its name. The total bounds never
+  // refuse a tenant that is below its equal share of them.
+  int64_t max_rows_per_model = 4096;
+  int64_t max_rows_per_tenant = 65536;
+  int64_t max_rows_total = 262144;
+  int64_t max_queued_bytes_per_tenant = int64_t{4} << 30;
+  int64_t max_queued_bytes_total = int64_t{16} << 30;
+};
+
+}  // namespace lathe::engine

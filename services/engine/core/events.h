@@ -1,0 +1,231 @@
+// What happens to the core. Events carry everything the core may use: time, randomness (a seed in
+// Loaded) and sizes; bodies and results stay outside and are named by id.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/engine/store/rows.h"
+
+namespace lathe::engine {
+
+// A caller that waits for an answer; chosen by rpc/, echoed in Answer. 0: nobody waits.
+using CallId = uint64_t;
+
+struct ErrorInfo {
+  absl::StatusCode status = absl::StatusCode::kOk;
+  std::string code;   // stable word
+  std::string field;
+  std::string message;
+};
+
+struct PayloadRef {
+  std::string body_id;  // empty: no body
+  int64_t bytes = 0;
+  int64_t tokens = 0;
+};
+
+// First event: a leader starts with what the store holds.
+struct Loaded {
+  StoredState state;
+  uint64_t random_seed = 0;
+};
+
+// About every second.
+struct Tick {};
+
+// Every Commit up to and including this one is durable.
+struct Committed {
+  uint64_t commit_id = 0;
+};
+
+// ---- callers -------------------------------------------------------------------------------------
+
+struct CreateSession {
+  CallId call = 0;
+  SessionRow row;  // tenant, ordering, metadata…; id and times are the core's
+};
+
+struct Heartbeat {
+  CallId call = 0;
+  std::string tenant_id;
+  std::string session_id;
+};
+
+struct FinishSession {
+  CallId call = 0;
+  std::string tenant_id;
+  std::string session_id;
+  std::string reason;
+  std::string detail;
+};
+
+struct CreateModelArgs {
+  std::string base_model;
+  LoraConfig lora;
+  bool has_seed = false;
+  Metadata user_metadata;
+};
+
+struct TrainArgs {
+  bool forward_only = false;
+  int64_t num_datums = 0;
+};
+
+struct OptimStepArgs {
+  double learning_rate = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, grad_clip_norm = 0;
+};
+
+struct SaveArgs {
+  std::string name;                        // empty: unnamed sampler form
+  int64_t sampling_session_seq_id = -1;    // unnamed form
+  int64_t ttl_seconds = 0;                 // 0: never expires
+  bool overwrite = false;
+  Metadata user_metadata;
+};
+
+struct LoadArgs {
+  std::string path;
+  bool with_optimizer = false;
+  bool creates_model = false;  // create-via-load: owner is the session, seq is model_seq_id
+  std::string base_model;
+  Metadata user_metadata;
+};
+
+struct SampleArgs {
+  int64_t num_samples = 1;
+  int64_t prompt_tokens = 0;
+  int64_t max_tokens = 0;  // 0: unset, to the context's end
+  bool has_seed = false;
+  uint64_t seed = 0;
+};
+
+struct UnloadArgs {};
+
+using OperationArgs = std::variant<CreateModelArgs, TrainArgs, OptimStepArgs, SaveArgs, LoadArgs,
+                                   SampleArgs, UnloadArgs>;
+
+// A request that becomes a future. Already validated as far as it can be without the ledger.
+struct Submit {
+  CallId call = 0;
+  std::string tenant_id;
+  std::string owner_id;  // see OpClass
+  OpClass op_class = OpClass::kTrain;
+  int64_t seq_id = 0;    // 0 on kTrain: none given, take the next
+  OperationKind kind = OperationKind::kForwardBackward;
+  std::string content_hash;
+  PayloadRef payload;
+  OperationArgs args;
+  // Set: invalid. forward/forward_backward are then accepted and failed through the future; any
+  // other kind is refused and its seq recorded as consumed.
+  std::optional<ErrorInfo> invalid;
+  // Of an invalid request of another kind: it too is accepted and failed through the future.
+  bool invalid_through_future = false;
+};
+
+struct CreateSamplingSession {
+  CallId call = 0;
+  std::string tenant_id;
+  std::string session_id;
+  int64_t sampling_session_seq_id = 0;
+  std::string base_model;
+  std::string model_path;
+};
+
+struct DeleteCheckpoint {
+  CallId call = 0;
+  std::string tenant_id;
+  std::string tinker_path;
+};
+
+struct PublishCheckpoint {
+  CallId call = 0;
+  std::string tenant_id;
+  std::string tinker_path;
+  bool is_public = false;
+};
+
+struct SetCheckpointTtl {
+  CallId call = 0;
+  std::string tenant_id;
+  std::string tinker_path;
+  int64_t ttl_seconds = 0;  // 0: never expires
+};
+
+// A result was handed to its caller for the first time.
+struct Delivered {
+  std::string request_id;
+};
+
+// New submissions are refused from now on; answered (an Answer) once nothing is pending.
+struct Drain {
+  CallId call = 0;
+};
+
+// ---- workers -------------------------------------------------------------------------------------
+
+struct HeldModel {
+  std::string model_id;
+  int64_t applied_seq = 0;
+  std::vector<int64_t> window;
+};
+
+struct WorkerAttached {
+  std::string group;
+  std::string process_id;
+  std::string base_model;
+  int64_t epoch = 0;  // that this process was formed or adopted with; 0: none
+  int64_t term = 0;
+  std::vector<HeldModel> models;
+  std::vector<std::string> version_ids;
+  std::vector<std::string> running_request_ids;
+  std::optional<BaseModelRow> ready;
+};
+
+struct WorkerReady {
+  std::string group;
+  BaseModelRow model;
+};
+
+// The stream ended. `process_gone`: the process is known dead (not only its connection).
+struct WorkerDetached {
+  std::string group;
+  bool process_gone = false;
+};
+
+struct WorkerDone {
+  std::string group;
+  int64_t epoch = 0;
+  std::string request_id;
+  std::optional<ErrorInfo> error;
+  std::string result_id;  // the encoded result, held by the runtime; set also for errors
+  int64_t size_bytes = 0;
+  std::string manifest_sha256;
+  std::optional<LoraConfig> lora;
+  int64_t version_bytes = 0;
+  std::optional<HeldModel> model;
+};
+
+struct WorkerVersionFailed {
+  std::string group;
+  int64_t epoch = 0;
+  std::string version_id;
+  ErrorInfo error;
+};
+
+using EventBody =
+    std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit,
+                 CreateSamplingSession, DeleteCheckpoint, PublishCheckpoint, SetCheckpointTtl,
+                 Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached, WorkerDone,
+                 WorkerVersionFailed>;
+
+struct Event {
+  int64_t now = 0;  // nanoseconds since the Unix epoch
+  EventBody body;
+};
+
+}  // namespace lathe::engine

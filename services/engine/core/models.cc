@@ -1,0 +1,173 @@
+#include "services/engine/core/models.h"
+
+#include "absl/strings/str_format.h"
+#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/operations.h"
+#include "services/engine/core/requests.h"
+#include "services/engine/core/sessions.h"
+
+namespace lathe::engine {
+namespace {
+
+std::vector<std::string> LiveRequestIds(const State& s, const std::string& model_id) {
+  std::vector<std::string> ids;
+  for (const auto& [order, id] : s.live) {
+    if (s.requests.at(id).plan->model_id == model_id) ids.push_back(id);
+  }
+  return ids;
+}
+
+std::optional<ErrorInfo> UnknownBaseModel(const State& s, const std::string& base_model) {
+  if (s.base_models.count(base_model) > 0) return std::nullopt;
+  std::string served;
+  for (const auto& [name, row] : s.base_models) served += (served.empty() ? "" : ", ") + name;
+  ErrorInfo error = NotFound("base_model", base_model);
+  error.code = "unknown_base_model";
+  error.field = "base_model";
+  error.message += absl::StrFormat("; served: %s", served.empty() ? "none yet" : served);
+  return error;
+}
+
+// Fills `row` from the checkpoint that the model is loaded from, and pins it in the plan.
+std::optional<ErrorInfo> PlanLoad(State& s, const Submit& submit, ModelRow& row, Plan& plan) {
+  const auto& args = std::get<LoadArgs>(submit.args);
+  const CheckpointRow* const checkpoint = FindUsable(s, submit.tenant_id, args.path);
+  if (checkpoint == nullptr) return NotFound("checkpoint", args.path);
+  if (auto error = CheckLoadable(*checkpoint, args, args.base_model)) return error;
+  row.base_model = checkpoint->base_model;
+  row.lora = checkpoint->lora;
+  row.user_metadata = args.user_metadata;
+  plan.dir = checkpoint->dir;
+  return std::nullopt;
+}
+
+void PlanCreate(State& s, const Submit& submit, ModelRow& row) {
+  const auto& args = std::get<CreateModelArgs>(submit.args);
+  row.base_model = args.base_model;
+  row.lora = args.lora;
+  if (!args.has_seed) row.lora.seed = s.random();
+  row.user_metadata = args.user_metadata;
+}
+
+}  // namespace
+
+void SubmitCreation(State& s, const Submit& submit) {
+  Session& session = *FindSession(s, submit.tenant_id, submit.owner_id);
+  ModelRow row;
+  row.model_id = absl::StrFormat("%s:train:%d", submit.owner_id, submit.seq_id);
+  row.session_id = submit.owner_id;
+  row.tenant_id = submit.tenant_id;
+  row.model_seq_id = submit.seq_id;
+  row.created_at = s.now;
+  row.last_request_at = s.now;
+  if (s.models.count(row.model_id) > 0) {
+    return AnswerError(s, submit.call,
+                       InvalidArgument("seq_id_reused", "model_seq_id",
+                                       absl::StrFormat("model_seq_id %d is already used",
+                                                       submit.seq_id)));
+  }
+  Plan plan;
+  plan.args = submit.args;
+  plan.model_id = row.model_id;
+  if (submit.kind == OperationKind::kLoadWeights) {
+    if (auto error = PlanLoad(s, submit, row, plan)) return AnswerError(s, submit.call, *error);
+  } else {
+    PlanCreate(s, submit, row);
+  }
+  if (auto error = UnknownBaseModel(s, row.base_model)) return AnswerError(s, submit.call, *error);
+  if (const Group* const group = GroupForModel(s, row.base_model)) row.group = group->row.group;
+  if (!plan.dir.empty()) PinDir(s, plan.dir);
+
+  const std::string model_id = row.model_id;
+  session.model_ids.insert(model_id);
+  Model& model = s.models[model_id];
+  model.row = std::move(row);
+  PutRow(s, model);
+  SendToGroup(s, Accept(s, submit, submit.seq_id, submit.owner_id, model.row.group, plan));
+}
+
+Model* FindModel(State& s, const std::string& tenant_id, const std::string& model_id) {
+  Model* const model = Find(s.models, model_id);
+  return model != nullptr && model->row.tenant_id == tenant_id ? model : nullptr;
+}
+
+void PutRow(State& s, Model& model) {
+  ModelRow& row = model.row;
+  row.applied_seq = model.gradient.applied_seq();
+  row.gradient_from_seq = model.gradient.from_seq();
+  row.closed_seq = model.order.closed_seq();
+  model.row_written_at = s.now;
+  s.fx.Put(PutModel{row});
+}
+
+ErrorInfo ReasonOf(const Model& model) {
+  if (model.row.state == ModelState::kLost) {
+    return DataLoss("model_lost", model.row.state_reason);
+  }
+  return FailedPrecondition("model_failed", absl::StrFormat("model %s could not be created: %s",
+                                                            model.row.model_id,
+                                                            model.row.state_reason));
+}
+
+void FailModel(State& s, Model& model, const ErrorInfo& reason) {
+  model.row.state = ModelState::kFailed;
+  model.row.state_reason = reason.message;
+  PutRow(s, model);
+  ErrorInfo error = ReasonOf(model);
+  error.status = reason.status;
+  for (const std::string& id : LiveRequestIds(s, model.row.model_id)) {
+    Fail(s, s.requests.at(id), error);
+  }
+}
+
+void LoseModel(State& s, Model& model) {
+  model.row.state = ModelState::kLost;
+  model.row.state_reason =
+      absl::StrFormat("model %s was lost when its worker stopped; load a checkpoint to go on",
+                      model.row.model_id);
+  PutRow(s, model);
+  for (const std::string& id : LiveRequestIds(s, model.row.model_id)) {
+    Request& request = s.requests.at(id);
+    if (request.row.kind == OperationKind::kUnloadModel) {
+      UnloadModel(s, model);
+      MakeResult result;
+      result.model_id = model.row.model_id;
+      Succeed(s, request, std::move(result), /*from_worker=*/false);
+    } else {
+      Fail(s, request, ReasonOf(model));
+    }
+  }
+}
+
+void UnloadModel(State& s, Model& model) {
+  model.row.state = ModelState::kUnloaded;
+  model.row.state_reason = "unloaded";
+  PutRow(s, model);
+}
+
+void ReleaseModel(State& s, const std::string& model_id) {
+  Model& model = s.models.at(model_id);
+  if (model.row.state == ModelState::kReady || model.row.state == ModelState::kCreating) {
+    model.row.state = ModelState::kUnloaded;
+    model.row.state_reason = "its session is over";
+    PutRow(s, model);
+    if (const Group* const group = Find(s.groups, model.row.group)) {
+      s.fx.Send(model.row.group, group->row.epoch, SendDropAdapter{"", model_id});
+    }
+  }
+  s.models.erase(model_id);
+}
+
+Group* GroupForModel(State& s, const std::string& base_model) {
+  std::map<std::string, int64_t> num_models;
+  for (const auto& [id, model] : s.models) ++num_models[model.row.group];
+  Group* best = nullptr;
+  for (auto& [name, group] : s.groups) {
+    if (group.row.base_model != base_model) continue;
+    if (best == nullptr || num_models[name] < num_models[best->row.group]) best = &group;
+  }
+  return best;
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,33 @@
+// Models: creation, rows, loss and release.
+#pragma once
+
+#include <string>
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+// create_model, and load_weights in the form that creates its model.
+void SubmitCreation(State& s, const Submit& submit);
+
+Model* FindModel(State& s, const std::string& tenant_id, const std::string& model_id);
+
+// Writes the model's row as the ledger is now.
+void PutRow(State& s, Model& model);
+
+// Its creation failed: everything that waits for it fails with that reason.
+void FailModel(State& s, Model& model, const ErrorInfo& reason);
+// Its state went with its worker.
+void LoseModel(State& s, Model& model);
+// What requests to a lost or failed model end with.
+ErrorInfo ReasonOf(const Model& model);
+
+// An unload completed.
+void UnloadModel(State& s, Model& model);
+// Its session is over: forgets it, its worker too.
+void ReleaseModel(State& s, const std::string& model_id);
+
+// The group of `base_model` that has the fewest models; nullptr: none has ever attached.
+Group* GroupForModel(State& s, const std::string& base_model);
+
+}  // namespace lathe::engine

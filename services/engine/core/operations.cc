@@ -1,0 +1,193 @@
+#include "services/engine/core/operations.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "services/engine/batcher/train_batch_fill.h"
+#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/requests.h"
+#include "services/engine/core/samplers.h"
+
+namespace lathe::engine {
+namespace {
+
+bool IsBatched(OperationKind kind) {
+  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
+}
+
+void NoteDispatched(State& s, const Group& group, Request& request) {
+  request.row.state = RequestState::kDispatched;
+  request.row.epoch = group.row.epoch;
+  if (RequestRow* const row = s.fx.InsertedInThisStep(request.row.request_id)) {
+    row->state = request.row.state;
+    row->epoch = request.row.epoch;
+  } else {
+    s.fx.PutLater(MarkDispatched{request.row.request_id, group.row.epoch});
+  }
+}
+
+// The gradient that this step would apply lacks a part its caller does not know of.
+bool FailIncompleteStep(State& s, Model& model, Request& request) {
+  const auto failed = model.gradient.FailureUnknownAt(request.row.accepted_at);
+  if (!failed) return false;
+  Fail(s, request,
+       FailedPrecondition("incomplete_gradient",
+                          absl::StrFormat("forward_backward seq %d failed; the gradient is "
+                                          "incomplete",
+                                          *failed)));
+  model.gradient.Clear(request.row.seq_id);
+  PutRow(s, model);
+  if (const Group* const group = Find(s.groups, model.row.group)) {
+    s.fx.Send(model.row.group, group->row.epoch, SendClearGradient{model.row.model_id});
+  }
+  return true;
+}
+
+bool FailAfterFailedLoad(State& s, const Model& model, Request& request) {
+  if (!model.failed_load || request.row.op_class != OpClass::kTrain) return false;
+  const Model::FailedLoad& load = *model.failed_load;
+  if (load.delivered_at > 0 && load.delivered_at <= request.row.accepted_at) return false;
+  if (request.row.kind == OperationKind::kLoadWeights) return false;
+  Fail(s, request,
+       FailedPrecondition("load_failed", absl::StrFormat("load_weights seq %d failed: %s",
+                                                         load.seq_id, load.message)));
+  return true;
+}
+
+bool FailNameClash(State& s, const Model& model, Request& request) {
+  const auto* const save = std::get_if<SaveArgs>(&request.plan->args);
+  if (save == nullptr || save->name.empty() || save->overwrite) return false;
+  const std::string path = CheckpointPath(model.row.model_id, KindOf(request), save->name);
+  if (FindUsable(s, model.row.tenant_id, path) == nullptr) return false;
+  Fail(s, request,
+       FailedPrecondition("checkpoint_exists", absl::StrFormat("checkpoint %s exists", path)));
+  return true;
+}
+
+WorkerCommand OptimStepCommand(const Model& model, const Request& request) {
+  SendOptimStep step;
+  step.request_id = request.row.request_id;
+  step.model_id = model.row.model_id;
+  step.seq_id = request.row.seq_id;
+  step.expected_applied_seq = model.gradient.applied_seq();
+  step.window = model.gradient.seqs();
+  step.adam = std::get<OptimStepArgs>(request.plan->args);
+  return step;
+}
+
+WorkerCommand SaveCommand(State& s, const Model& model, const Request& request) {
+  const RequestRow& row = request.row;
+  const Plan& plan = *request.plan;
+  if (!plan.version_id.empty()) {
+    return SendPublishVersion{row.request_id, model.row.model_id, row.seq_id, plan.version_id};
+  }
+  return SendSaveCheckpoint{row.request_id, CheckpointOf(s, model, request), row.seq_id, s.term};
+}
+
+WorkerCommand CommandOf(State& s, const Model& model, const Request& request) {
+  const RequestRow& row = request.row;
+  const Plan& plan = *request.plan;
+  switch (row.kind) {
+    case OperationKind::kCreateModel:
+      return SendCreateAdapter{row.request_id, model.row.model_id, model.row.lora};
+    case OperationKind::kLoadWeights: {
+      const auto& load = std::get<LoadArgs>(plan.args);
+      const int64_t seq_id = load.creates_model ? 0 : row.seq_id;
+      return SendLoadAdapter{row.request_id, model.row.model_id, seq_id, plan.dir,
+                             load.with_optimizer};
+    }
+    case OperationKind::kOptimStep:
+      return OptimStepCommand(model, request);
+    case OperationKind::kUnloadModel:
+      return SendDropAdapter{row.request_id, model.row.model_id};
+    default:
+      return SaveCommand(s, model, request);
+  }
+}
+
+}  // namespace
+
+void Begin(State& s, Model& model, Request& request) {
+  if (FailAfterFailedLoad(s, model, request) || FailNameClash(s, model, request)) return;
+  if (request.row.kind == OperationKind::kOptimStep && FailIncompleteStep(s, model, request)) {
+    return;
+  }
+  SendToGroup(s, request);
+}
+
+void SendToGroup(State& s, Request& request) {
+  Group* const group = Find(s.groups, request.group);
+  if (group == nullptr || !group->usable()) return;
+  const RequestRow& row = request.row;
+  const Model& model = s.models.at(request.plan->model_id);
+  if (IsBatched(row.kind)) {
+    group->train.Push(row.tenant_id, row.owner_id,
+                      {row.request_id, std::max<int64_t>(1, row.tokens)});
+    s.dirty_groups.insert(request.group);
+    return;
+  }
+  WorkerCommand command = CommandOf(s, model, request);
+  NoteDispatched(s, *group, request);
+  s.fx.Send(request.group, group->row.epoch, std::move(command));
+}
+
+void FillTrainBatches(State& s, Group& group) {
+  const int64_t budget = s.options.batch_tokens;
+  while (group.usable() && !group.train.empty() &&
+         MaySendTrainBatch(static_cast<int64_t>(group.requests_in_batch.size()),
+                           group.train.queued_tokens(), budget)) {
+    TrainBatchFill fill(budget);
+    const std::vector<FairQueue::Item> items =
+        group.train.TakeWhile([&](const FairQueue::Item& item) { return fill.TryAdd(item.tokens); });
+    const int64_t batch_id = ++group.last_batch;
+    SendTrainBatch batch;
+    for (const FairQueue::Item& item : items) {
+      Request& request = s.requests.at(item.id);
+      NoteDispatched(s, group, request);
+      group.batch_of_request[item.id] = batch_id;
+      batch.items.push_back({item.id, request.row.body_id, request.row.seq_id});
+    }
+    group.requests_in_batch[batch_id] = static_cast<int64_t>(items.size());
+    s.fx.Send(group.row.group, group.row.epoch, std::move(batch));
+  }
+}
+
+void FillSamples(State& s, Group& group) {
+  if (!group.usable() || group.samples.empty()) return;
+  int64_t planned = group.inflight_sequences;
+  const auto fits = [&](const FairQueue::Item& item) {
+    const int64_t sequences = s.requests.at(item.id).num_samples;
+    if (planned > 0 && planned + sequences > s.options.max_inflight_sequences) return false;
+    planned += sequences;
+    return true;
+  };
+  for (const FairQueue::Item& item : group.samples.TakeWhile(fits)) {
+    Request& request = s.requests.at(item.id);
+    Sampler& sampler = s.samplers.at(request.row.owner_id);
+    group.inflight_sequences += request.num_samples;
+    group.inflight_sequences_of_request[item.id] = request.num_samples;
+    LoadVersionOnce(s, group, sampler);
+    NoteDispatched(s, group, request);
+    sampler.last_sampled_at = s.now;
+    s.fx.Send(group.row.group, group.row.epoch,
+              SendSample{item.id, sampler.row.version_id, request.row.body_id, request.plan->seed,
+                         request.plan->max_tokens});
+  }
+}
+
+void QueueSample(State& s, Request& request) {
+  const Sampler& sampler = s.samplers.at(request.row.owner_id);
+  Group* const group = GroupForSampler(s, sampler);
+  if (group == nullptr) return;
+  request.group = group->row.group;
+  if (!group->usable()) return;
+  const auto& args = std::get<SampleArgs>(request.plan->args);
+  const int64_t tokens = args.prompt_tokens + args.num_samples * request.plan->max_tokens;
+  group->samples.Push(request.row.tenant_id, request.row.owner_id,
+                      {request.row.request_id, std::max<int64_t>(1, tokens)});
+  s.dirty_groups.insert(request.group);
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,197 @@
+#include "services/engine/core/ordering.h"
+
+#include <catch2/catch.hpp>
+
+#include "services/engine/core/testing/core_harness.h"
+
+namespace lathe::engine {
+namespace {
+
+using History = std::vector<std::string>;
+
+TEST_CASE("Order: pipelined operations run in seq order around barriers", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Gradient(model, 1);
+  h.Gradient(model, 2);
+  h.Step(model, 3);
+  h.Gradient(model, 4);
+  h.Step(model, 5);
+  h.RunWorker();
+  CHECK(h.worker->History(model) ==
+        History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
+  CHECK(h.store.models().at(model).applied_seq == 5);
+}
+
+TEST_CASE("Order: chunks that arrive as 2, 3, 1 run before the step", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kConcurrent));
+  h.Gradient(model, 2);
+  h.Gradient(model, 3);
+  h.RunWorker();
+  CHECK(h.worker->History(model).empty());
+  h.Gradient(model, 1);
+  h.Step(model, 4);
+  h.RunWorker();
+  CHECK(h.worker->History(model) == History{"fb 1", "fb 2", "fb 3", "step 4 [1,2,3]"});
+}
+
+TEST_CASE("Order: in a serial session an arrival closes every smaller missing seq", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kSerial));
+  h.HoldCommits();
+  const CallId call = h.Gradient(model, 3);
+  h.CommitAll();
+  CHECK(h.store.models().at(model).closed_seq == 2);
+  h.RunWorker();
+  CHECK(h.Done(call));
+  const CallId late = h.Gradient(model, 2);
+  h.CommitAll();
+  CHECK(h.AnswerTo(late).error->code == "seq_id_abandoned");
+}
+
+TEST_CASE("Order: a closed seq stays closed after a restart", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kSerial));
+  h.Gradient(model, 3);
+  h.RestartEngine();
+  h.ReattachWorker();
+  CHECK(h.AnswerTo(h.Gradient(model, 2)).error->code == "seq_id_abandoned");
+}
+
+TEST_CASE("Order: in a concurrent session a gradient waits gap_timeout above a gap", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kConcurrent));
+  const CallId call = h.Gradient(model, 2);
+  h.Advance(329 * kSecond);
+  h.RunWorker();
+  CHECK_FALSE(h.Done(call));
+  h.Advance(2 * kSecond);
+  h.RunWorker();
+  CHECK(h.Done(call));
+  CHECK(h.AnswerTo(h.Gradient(model, 1)).error->code == "seq_id_abandoned");
+}
+
+TEST_CASE("Order: in a concurrent session a step does not wait for a gap", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kConcurrent));
+  h.Gradient(model, 1);
+  const CallId step = h.Step(model, 3);
+  h.RunWorker();
+  CHECK(h.Done(step));
+  CHECK(h.worker->History(model) == History{"fb 1", "step 3 [1]"});
+}
+
+TEST_CASE("Gradient: a step accepted before the failure was delivered is refused", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Gradient(model, 1);
+  h.Gradient(model, 2);
+  const CallId step = h.Step(model, 3);
+  h.Gradient(model, 4);
+  h.Step(model, 5);
+  h.RunWorker();
+  CHECK(h.ErrorOf(step)->code == "incomplete_gradient");
+  CHECK(h.ErrorOf(step)->message ==
+        "forward_backward seq 2 failed; the gradient is incomplete");
+  CHECK(h.worker->History(model) == History{"fb 1", "clear", "fb 4", "step 5 [4]"});
+  CHECK(h.worker->num_refused_steps() == 0);
+}
+
+TEST_CASE("Gradient: once the failure was delivered the step takes the rest", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Gradient(model, 1);
+  const CallId failed = h.Gradient(model, 2);
+  h.RunWorker();
+  CHECK(h.StateOf(failed) == RequestState::kFailed);
+  h.Post(Delivered{h.AnswerTo(failed).id});
+  const CallId step = h.Step(model, 3);
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->History(model) == History{"fb 1", "step 3 [1]"});
+}
+
+TEST_CASE("Gradient: what was delivered is known after a restart", "[core]") {
+  const bool delivered = GENERATE(true, false);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.worker->FailOnce(model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  const CallId failed = h.Gradient(model, 1);
+  h.RunWorker();
+  if (delivered) h.Post(Delivered{h.AnswerTo(failed).id});
+  h.DetachWorker();
+  const CallId step = h.Step(model, 2);
+  h.RestartEngine();
+  h.ReattachWorker();
+  h.RunWorker();
+  CHECK(h.StateOf(step) == (delivered ? RequestState::kDone : RequestState::kFailed));
+}
+
+TEST_CASE("Gradient: a failed forward does not spoil a step", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.worker->FailOnce(model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Forward(model, 1);
+  const CallId step = h.Step(model, 2);
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+}
+
+TEST_CASE("Gradient: a step without gradient is a step", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Step(model, 1);
+  h.RunWorker();
+  CHECK(h.worker->History(model) == History{"step 1 []"});
+}
+
+TEST_CASE("Load: what was accepted behind a failed load fails with its reason", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  h.Save(model, 1, {.name = "a"});
+  h.RunWorker();
+  h.worker->FailOnce(model, 2, {absl::StatusCode::kInternal, "x", "", "disk"});
+  const CallId load = h.SubmitArgs(model, OpClass::kTrain, 2, OperationKind::kLoadWeights,
+                                   LoadArgs{.path = "tinker://" + model + "/weights/a"});
+  const CallId behind = h.Gradient(model, 3);
+  h.RunWorker();
+  CHECK(h.ErrorOf(behind)->code == "load_failed");
+  h.Post(Delivered{h.AnswerTo(load).id});
+  const CallId later = h.Gradient(model, 4);
+  h.RunWorker();
+  CHECK(h.StateOf(later) == RequestState::kDone);
+}
+
+TEST_CASE("Create: dependents of a failed creation fail with its reason", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = session + ":train:0";
+  h.worker->FailOnce(model, 0, {absl::StatusCode::kResourceExhausted, "x", "", "no memory"});
+  h.CreateModel(session, 0);
+  const CallId parked = h.Gradient(model, 1);
+  h.RunWorker();
+  const CallId later = h.Gradient(model, 2);
+  for (const CallId call : {parked, later}) {
+    CHECK(h.ErrorOf(call)->message.find("no memory") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::engine

@@ -1,0 +1,159 @@
+#include "services/engine/core/restore.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/requests.h"
+#include "services/engine/core/samplers.h"
+
+namespace lathe::engine {
+namespace {
+
+bool IsForward(OperationKind kind) {
+  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
+}
+
+void RestoreSessions(State& s, const StoredState& stored) {
+  for (const SessionRow& row : stored.sessions) {
+    Session& session = s.sessions[row.session_id];
+    session.row = row;
+    // Only time in which a leader could hear a session counts as silence.
+    session.last_sign_at = std::max(row.heartbeat_at, s.now);
+    session.touch_written_at = row.heartbeat_at;
+    s.dirty_sessions.insert(row.session_id);
+  }
+}
+
+void RestoreModels(State& s, const StoredState& stored) {
+  for (const ModelRow& row : stored.models) {
+    Session* const session = Find(s.sessions, row.session_id);
+    if (session == nullptr || session->row.state == SessionState::kEnded) continue;
+    session->model_ids.insert(row.model_id);
+    Model& model = s.models[row.model_id];
+    model.row = row;
+    model.row_written_at = s.now;
+    model.order = SeqOrder(row.closed_seq);
+    model.gradient = GradientWindow(row.applied_seq, row.gradient_from_seq);
+    for (const int64_t seq : DecodeSeqs(row.kept_window)) model.gradient.Add(seq);
+    s.dirty_models.insert(row.model_id);
+  }
+}
+
+void RestoreSamplers(State& s, const StoredState& stored) {
+  for (const SamplerRow& row : stored.samplers) {
+    const Session* const session = Find(s.sessions, row.session_id);
+    if (session == nullptr || session->row.state == SessionState::kEnded) continue;
+    TrackSampler(s, row);
+  }
+}
+
+std::string ModelIdOf(const RequestRow& row, const Plan* plan) {
+  if (row.op_class == OpClass::kTrain || row.op_class == OpClass::kUnload) return row.owner_id;
+  return plan == nullptr ? "" : plan->model_id;
+}
+
+std::string SessionIdOf(State& s, const RequestRow& row, const std::string& model_id) {
+  if (row.op_class == OpClass::kModel) return row.owner_id;
+  if (const Model* const model = Find(s.models, model_id)) return model->row.session_id;
+  const Sampler* const sampler = Find(s.samplers, row.owner_id);
+  return sampler == nullptr ? "" : sampler->row.session_id;
+}
+
+void RestoreGradient(Model& model, const RequestRow& row) {
+  if (row.kind == OperationKind::kForwardBackward) {
+    if (row.state == RequestState::kDone) model.gradient.Add(row.seq_id);
+    if (row.state == RequestState::kFailed) {
+      model.gradient.AddFailure(row.seq_id, row.delivered_at);
+    }
+  } else if (row.kind == OperationKind::kLoadWeights) {
+    model.failed_load.reset();
+    if (row.state == RequestState::kFailed) {
+      model.failed_load =
+          Model::FailedLoad{row.seq_id, row.delivered_at, "see its own error"};
+    }
+  }
+}
+
+void RestoreOrder(Model& model, const Request& request) {
+  const RequestRow& row = request.row;
+  model.order.Add(row.seq_id,
+                  {!IsForward(row.kind), IsForward(row.kind), row.accepted_at});
+  if (request.live()) return;
+  model.order.Resolve(row.seq_id);
+  if (!request.refused) RestoreGradient(model, row);
+}
+
+// What the plan of a live request holds on to.
+void RestoreClaims(State& s, const Request& request) {
+  const Plan& plan = *request.plan;
+  if (request.row.kind == OperationKind::kLoadWeights && !plan.dir.empty()) PinDir(s, plan.dir);
+  if (plan.sampling_session_id.empty()) return;
+  if (Session* const session = Find(s.sessions, request.session_id)) {
+    session->sampler_seqs.insert(std::get<SaveArgs>(plan.args).sampling_session_seq_id);
+  }
+}
+
+void RestoreRequest(State& s, const RequestRow& row) {
+  std::optional<Plan> plan = DecodePlan(row.plan);
+  const bool unreadable = !plan && row.done_at == 0;
+  Request request;
+  request.row = row;
+  request.row.plan.clear();
+  request.refused = plan && plan->refused;
+  if (plan) {
+    const auto* const sample = std::get_if<SampleArgs>(&plan->args);
+    if (sample != nullptr) request.num_samples = sample->num_samples;
+  }
+  const std::string model_id = ModelIdOf(row, plan ? &*plan : nullptr);
+  request.session_id = SessionIdOf(s, row, model_id);
+  Model* const model = Find(s.models, model_id);
+  if (model != nullptr) request.group = model->row.group;
+  if (row.done_at == 0) {
+    if (unreadable) plan.emplace().model_id = model_id;
+    request.plan = std::make_unique<Plan>(*std::move(plan));
+  }
+  Request& tracked = Track(s, std::move(request));
+  if (tracked.live()) RestoreClaims(s, tracked);
+  if (model != nullptr && row.op_class == OpClass::kTrain) RestoreOrder(*model, tracked);
+  if (!tracked.live()) return;
+  const bool orphan = model == nullptr && s.samplers.count(row.owner_id) == 0;
+  if (unreadable || orphan) {
+    Fail(s, tracked, Internal("the request was accepted by another version of the engine"));
+  } else if (row.op_class == OpClass::kUnload) {
+    model->unload_request_id = row.request_id;
+  }
+}
+
+}  // namespace
+
+void OnLoaded(State& s, const Loaded& event) {
+  const StoredState& stored = event.state;
+  s.term = stored.term;
+  s.random.seed(event.random_seed);
+  s.purged_at = s.now;
+  for (const BaseModelRow& row : stored.base_models) s.base_models[row.name] = row;
+  for (const GroupRow& row : stored.groups) {
+    Group& group =
+        s.groups.emplace(row.group, Group(row, s.options.fair_share_quantum_tokens)).first->second;
+    group.detached_at = s.now;
+    s.fx.After(NotifyQueueState{row.group, /*paused=*/true, "waiting for a worker"});
+  }
+  for (const CheckpointRow& row : stored.checkpoints) {
+    if (row.state != CheckpointState::kComplete) continue;
+    s.checkpoints[row.tinker_path] = row;
+    s.checkpoint_of_dir[row.dir] = row.tinker_path;
+  }
+  RestoreSessions(s, stored);
+  RestoreModels(s, stored);
+  RestoreSamplers(s, stored);
+  std::vector<RequestRow> rows = stored.requests;
+  std::stable_sort(rows.begin(), rows.end(), [](const RequestRow& a, const RequestRow& b) {
+    return a.accepted_at < b.accepted_at;
+  });
+  for (const RequestRow& row : rows) RestoreRequest(s, row);
+}
+
+}  // namespace lathe::engine

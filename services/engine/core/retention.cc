@@ -1,0 +1,67 @@
+#include "services/engine/core/retention.h"
+
+#include <set>
+#include <string>
+
+#include "services/engine/core/models.h"
+#include "services/engine/core/requests.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr int64_t kInterval = 60 * kSecond;
+// Rows without result answer "expired" for this long.
+constexpr int64_t kRowsKept = 7 * 24 * 3600 * kSecond;
+constexpr int64_t kEndedSessionsKept = 24 * 3600 * kSecond;
+
+// The ledger needs its row no more, but what the row said of the model must survive a restart.
+void KeepInModelRow(State& s, const RequestRow& row, std::set<std::string>& changed) {
+  Model* const model = row.op_class == OpClass::kTrain ? Find(s.models, row.owner_id) : nullptr;
+  if (model == nullptr) return;
+  if (model->order.closed_seq() < row.seq_id) changed.insert(row.owner_id);
+  if (model->gradient.Contains(row.seq_id)) changed.insert(row.owner_id);
+}
+
+void WriteKept(State& s, const std::string& model_id) {
+  Model& model = s.models.at(model_id);
+  model.order.Close(model.order.ResolvedThrough());
+  model.row.kept_window = EncodeSeqs(model.gradient.seqs());
+  PutRow(s, model);
+}
+
+void ForgetRequests(State& s) {
+  std::set<std::string> changed;
+  while (!s.retention.empty() && s.retention.begin()->first <= s.now) {
+    const std::string id = s.retention.begin()->second;
+    s.retention.erase(s.retention.begin());
+    const auto it = s.requests.find(id);
+    const RequestRow& row = it->second.row;
+    KeepInModelRow(s, row, changed);
+    const auto key = s.request_ids.find(RequestKey(row.owner_id, row.op_class, row.seq_id));
+    if (key != s.request_ids.end() && key->second == id) s.request_ids.erase(key);
+    s.requests.erase(it);
+  }
+  for (const std::string& model_id : changed) WriteKept(s, model_id);
+}
+
+void ForgetEndedSessions(State& s) {
+  for (auto it = s.sessions.begin(); it != s.sessions.end();) {
+    const SessionRow& row = it->second.row;
+    const bool old = row.state == SessionState::kEnded &&
+                     row.heartbeat_at + kEndedSessionsKept < s.now;
+    it = old ? s.sessions.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace
+
+void PurgeOldResults(State& s) {
+  if (s.now - s.purged_at < kInterval) return;
+  s.purged_at = s.now;
+  ForgetRequests(s);
+  ForgetEndedSessions(s);
+  s.fx.PutLater(PurgeResults{s.now - s.options.result_kept_after_delivery,
+                             s.now - s.options.result_kept_undelivered, s.now - kRowsKept});
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,228 @@
+#include "services/engine/core/samplers.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/operations.h"
+#include "services/engine/core/requests.h"
+#include "services/engine/core/sessions.h"
+#include "services/engine/core/versions.h"
+
+namespace lathe::engine {
+namespace {
+
+void AnswerSampler(State& s, CallId call, const std::string& id) {
+  Answer answer;
+  answer.call = call;
+  answer.id = id;
+  s.fx.After(std::move(answer));
+}
+
+// Resolves what the caller asked for; a path wins over a base model.
+std::optional<ErrorInfo> ResolveWeights(const State& s, const CreateSamplingSession& event,
+                                        SamplerRow& row) {
+  row.base_model = event.base_model;
+  row.model_path = event.model_path;
+  if (!event.model_path.empty()) {
+    const CheckpointRow* const checkpoint = FindUsable(s, event.tenant_id, event.model_path);
+    if (checkpoint == nullptr) return NotFound("checkpoint", event.model_path);
+    row.base_model = checkpoint->base_model;
+    row.model_id = checkpoint->model_id;
+    row.version_id = "checkpoint:" + checkpoint->dir;
+    row.checkpoint_dir = checkpoint->dir;
+  }
+  if (s.base_models.count(row.base_model) > 0) return std::nullopt;
+  ErrorInfo error = NotFound("base_model", row.base_model);
+  error.code = "unknown_base_model";
+  error.field = "base_model";
+  return error;
+}
+
+std::optional<ErrorInfo> WhyNotSampled(const Sampler& sampler) {
+  if (sampler.row.version_dropped) {
+    return FailedPrecondition(
+        "version_dropped",
+        absl::StrFormat("the weights of %s were dropped: unnamed versions of this tenant exceed "
+                        "sampler_versions_bytes; save a new one, or save under a name",
+                        sampler.row.sampling_session_id));
+  }
+  if (sampler.lost) {
+    return DataLoss("version_lost",
+                    absl::StrFormat("the weights of %s were lost when their worker stopped; save "
+                                    "again, or save under a name",
+                                    sampler.row.sampling_session_id));
+  }
+  return std::nullopt;
+}
+
+// Fixes what the user left open. Checks the context here, where the unset limit is resolved.
+std::optional<ErrorInfo> PlanSample(State& s, const Sampler& sampler, const SampleArgs& args,
+                                    Plan& plan) {
+  const BaseModelRow* const base = Find(s.base_models, sampler.row.base_model);
+  const int64_t context = base == nullptr ? 0 : base->max_context_length;
+  plan.seed = args.has_seed ? args.seed : s.random();
+  plan.max_tokens = args.max_tokens > 0 ? args.max_tokens
+                                        : std::max<int64_t>(1, context - args.prompt_tokens);
+  if (args.prompt_tokens + plan.max_tokens <= context) return std::nullopt;
+  return InvalidArgument(
+      "too_long", "prompt",
+      absl::StrFormat("Prompt length plus max_tokens exceeds the model's context window: %d prompt "
+                      "tokens + %d max_tokens > %d.",
+                      args.prompt_tokens, plan.max_tokens, context));
+}
+
+}  // namespace
+
+void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
+  Session* const session = FindSession(s, event.tenant_id, event.session_id);
+  if (session == nullptr) {
+    return AnswerError(s, event.call, NotFound("session", event.session_id));
+  }
+  const std::string id = SamplerId(event.session_id, event.sampling_session_seq_id);
+  if (const Sampler* const known = Find(s.samplers, id)) {
+    const bool same = known->row.model_path == event.model_path &&
+                      (!event.model_path.empty() || known->row.base_model == event.base_model);
+    if (same) return AnswerSampler(s, event.call, id);
+  }
+  if (s.draining) return AnswerError(s, event.call, Draining());
+  if (auto refusal = RefusalOf(*session)) return AnswerError(s, event.call, *refusal);
+  if (session->sampler_seqs.count(event.sampling_session_seq_id) > 0) {
+    return AnswerError(s, event.call,
+                       InvalidArgument("seq_id_reused", "sampling_session_seq_id",
+                                       absl::StrFormat("sampling_session_seq_id %d was already "
+                                                       "used by a different request",
+                                                       event.sampling_session_seq_id)));
+  }
+  SamplerRow row;
+  if (auto error = ResolveWeights(s, event, row)) return AnswerError(s, event.call, *error);
+  row.sampling_session_id = id;
+  row.session_id = event.session_id;
+  row.tenant_id = event.tenant_id;
+  row.sampling_session_seq_id = event.sampling_session_seq_id;
+  row.created_at = s.now;
+  NoteSignOfLife(s, *session);
+  s.fx.Put(PutSampler{row});
+  TrackSampler(s, std::move(row));
+  AnswerSampler(s, event.call, id);
+}
+
+void SubmitSample(State& s, const Submit& submit) {
+  const Sampler& sampler = s.samplers.at(submit.owner_id);
+  const auto& args = std::get<SampleArgs>(submit.args);
+  Plan plan;
+  plan.args = args;
+  if (auto error = PlanSample(s, sampler, args, plan)) {
+    return AnswerError(s, submit.call, *error);
+  }
+  const Group* const group = GroupForSampler(s, sampler);
+  Request& request = Accept(s, submit, submit.seq_id, sampler.row.session_id,
+                            group == nullptr ? "" : group->row.group, std::move(plan));
+  if (const auto reason = WhyNotSampled(sampler)) return Fail(s, request, *reason);
+  QueueSample(s, request);
+}
+
+Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id) {
+  Sampler* const sampler = Find(s.samplers, sampler_id);
+  return sampler != nullptr && sampler->row.tenant_id == tenant_id ? sampler : nullptr;
+}
+
+std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id) {
+  return absl::StrFormat("%s:sample:%d", session_id, sampling_session_seq_id);
+}
+
+Sampler& TrackSampler(State& s, SamplerRow row) {
+  if (!row.checkpoint_dir.empty()) PinDir(s, row.checkpoint_dir);
+  if (Session* const session = Find(s.sessions, row.session_id)) {
+    session->sampler_ids.insert(row.sampling_session_id);
+    session->sampler_seqs.insert(row.sampling_session_seq_id);
+  }
+  Sampler& sampler = s.samplers[row.sampling_session_id];
+  sampler.row = std::move(row);
+  sampler.order = ++s.last_order;
+  sampler.last_sampled_at = sampler.row.created_at;
+  return sampler;
+}
+
+void CommitPublishedVersion(State& s, const Model& model, const Request& save,
+                            int64_t version_bytes) {
+  SamplerRow row;
+  row.sampling_session_id = save.plan->sampling_session_id;
+  row.session_id = model.row.session_id;
+  row.tenant_id = model.row.tenant_id;
+  row.sampling_session_seq_id = std::get<SaveArgs>(save.plan->args).sampling_session_seq_id;
+  row.base_model = model.row.base_model;
+  row.model_id = model.row.model_id;
+  row.version_id = save.plan->version_id;
+  row.version_bytes = version_bytes;
+  row.created_at = s.now;
+  if (Group* const group = Find(s.groups, model.row.group)) {
+    group->version_ids.insert(row.version_id);
+  }
+  s.fx.Put(PutSampler{row});
+  TrackSampler(s, std::move(row));
+  EnforceVersionBudget(s, model.row.tenant_id);
+}
+
+void LoseVersion(State& s, Sampler& sampler) {
+  if (!sampler.in_memory() || sampler.lost || sampler.row.version_dropped) return;
+  sampler.lost = true;
+  if (sampler.num_pending == 0) return;
+  std::vector<std::string> ids;
+  for (const auto& [order, id] : s.live) {
+    const RequestRow& row = s.requests.at(id).row;
+    if (row.op_class == OpClass::kSample && row.owner_id == sampler.row.sampling_session_id) {
+      ids.push_back(id);
+    }
+  }
+  for (const std::string& id : ids) Fail(s, s.requests.at(id), *WhyNotSampled(sampler));
+}
+
+void ReleaseSampler(State& s, const std::string& sampler_id) {
+  const auto it = s.samplers.find(sampler_id);
+  const SamplerRow row = std::move(it->second.row);
+  const bool in_memory = it->second.in_memory() && !it->second.lost;
+  s.samplers.erase(it);
+  s.fx.Put(DeleteSampler{sampler_id});
+  if (!row.checkpoint_dir.empty()) {
+    DropVersionIfUnused(s, row.version_id);
+    UnpinDir(s, row.checkpoint_dir);
+  } else if (in_memory && !row.version_dropped && !row.version_id.empty()) {
+    DropVersion(s, row.version_id);
+  }
+}
+
+Group* GroupForSampler(State& s, const Sampler& sampler) {
+  if (sampler.in_memory()) {
+    // Only there; the model's row outlives its unloading, as long as the session.
+    const Model* const model = Find(s.models, sampler.row.model_id);
+    return model == nullptr ? nullptr : Find(s.groups, model->row.group);
+  }
+  Group* best = nullptr;
+  for (auto& [name, group] : s.groups) {
+    if (group.row.base_model != sampler.row.base_model) continue;
+    const bool better = best == nullptr || (group.usable() && !best->usable()) ||
+                        (group.usable() == best->usable() &&
+                         group.inflight_sequences < best->inflight_sequences);
+    if (better) best = &group;
+  }
+  return best;
+}
+
+void LoadVersionOnce(State& s, Group& group, const Sampler& sampler) {
+  const SamplerRow& row = sampler.row;
+  if (row.checkpoint_dir.empty() || !group.version_ids.insert(row.version_id).second) return;
+  s.fx.Send(group.row.group, group.row.epoch, SendLoadVersion{row.version_id, row.checkpoint_dir});
+}
+
+void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
+  Group* const group = Find(s.groups, event.group);
+  if (group == nullptr || group->row.epoch != event.epoch) return;
+  // The next sample tries again: the file may have been unreadable for a moment.
+  group->version_ids.erase(event.version_id);
+}
+
+}  // namespace lathe::engine

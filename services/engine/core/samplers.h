@@ -1,0 +1,37 @@
+// Sampling sessions, the adapter versions behind them, and the submission of samples.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+// Idempotent on (session, sampling_session_seq_id).
+void OnCreateSamplingSession(State& s, const CreateSamplingSession& event);
+
+// `submit.owner_id` is a sampler of the caller, its session active.
+void SubmitSample(State& s, const Submit& submit);
+
+Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id);
+std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id);
+// Adds a sampler to the indexes; for creation and for a restart.
+Sampler& TrackSampler(State& s, SamplerRow row);
+
+// An unnamed save was published: its sampler exists from now on. May drop older versions.
+void CommitPublishedVersion(State& s, const Model& model, const Request& save,
+                            int64_t version_bytes);
+
+// The worker that held the version in memory is gone: pending samples fail.
+void LoseVersion(State& s, Sampler& sampler);
+// Its session is over.
+void ReleaseSampler(State& s, const std::string& sampler_id);
+
+// The group that can serve it; nullptr: none has attached yet.
+Group* GroupForSampler(State& s, const Sampler& sampler);
+// Tells the group to load a checkpoint's version unless it has.
+void LoadVersionOnce(State& s, Group& group, const Sampler& sampler);
+void OnVersionFailed(State& s, const WorkerVersionFailed& event);
+
+}  // namespace lathe::engine

@@ -1,0 +1,197 @@
+#include "services/engine/core/samplers.h"
+
+#include <catch2/catch.hpp>
+
+#include "services/engine/core/testing/core_harness.h"
+
+namespace lathe::engine {
+namespace {
+
+// An unnamed save; returns its sampler.
+std::string Publish(CoreHarness& h, const std::string& model, int64_t seq, int64_t sampler_seq) {
+  const CallId call = h.Save(model, seq, {.sampling_session_seq_id = sampler_seq},
+                             OperationKind::kSaveWeightsForSampler);
+  h.RunWorker();
+  return h.ResultOf(call)->sampling_session_id;
+}
+
+TEST_CASE("Sampler: creation is idempotent on session and seq", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const CallId first = h.Sampler(session, 0, "");
+  const CallId again = h.Sampler(session, 0, "");
+  CHECK(h.AnswerTo(first).id == session + ":sample:0");
+  CHECK(h.AnswerTo(again).id == h.AnswerTo(first).id);
+}
+
+TEST_CASE("Sampler: unknown base models and foreign checkpoints are not found", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Save(model, 1, {.name = "a"}, OperationKind::kSaveWeightsForSampler);
+  h.RunWorker();
+  const std::string path = "tinker://" + model + "/sampler_weights/a";
+  const std::string foreign = h.NewSession(SessionOrdering::kSerial, "u");
+  CHECK(h.AnswerTo(h.Sampler(foreign, 0, path, "u")).error->status ==
+        absl::StatusCode::kNotFound);
+  h.Post(PublishCheckpoint{++h.last_call, "t", path, true});
+  CHECK_FALSE(h.AnswerTo(h.Sampler(foreign, 1, path, "u")).error.has_value());
+}
+
+TEST_CASE("Sample: a request gets its seed, its limit and stable sequence ids", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.Sampler(session, 0, "");
+  const std::string sampler = session + ":sample:0";
+  const CallId call = h.Sample(sampler, 7, {2, 30, 0, false, 0});
+  CHECK(h.AnswerTo(call).sample_sequence_ids ==
+        std::vector<std::string>{sampler + ":7:0", sampler + ":7:1"});
+  const auto sent = h.worker->Received<SendSample>();
+  REQUIRE(sent.size() == 1);
+  CHECK(sent[0].max_tokens == 70);
+  CHECK(sent[0].version_id.empty());
+  h.RunWorker();
+  const CallId again = h.Sample(sampler, 7, {2, 30, 0, false, 0});
+  CHECK(h.AnswerTo(again).sample_sequence_ids == h.AnswerTo(call).sample_sequence_ids);
+  CHECK(h.AnswerTo(again).id == h.AnswerTo(call).id);
+}
+
+TEST_CASE("Sample: a restart keeps the seed that was drawn", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.Sampler(session, 0, "");
+  h.Sample(session + ":sample:0", 1);
+  const uint64_t seed = h.worker->Received<SendSample>()[0].seed;
+  h.RestartEngine();
+  h.AttachWorker("p2");
+  REQUIRE(h.worker->Received<SendSample>().size() == 1);
+  CHECK(h.worker->Received<SendSample>()[0].seed == seed);
+}
+
+TEST_CASE("Sample: prompt and max_tokens over the context are refused at submission", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.Sampler(session, 0, "");
+  const CallId call = h.Sample(session + ":sample:0", 1, {1, 60, 41, false, 0});
+  CHECK(h.AnswerTo(call).error->message ==
+        "Prompt length plus max_tokens exceeds the model's context window: 60 prompt tokens + 41 "
+        "max_tokens > 100.");
+}
+
+TEST_CASE("Sample: sequences in flight are bounded", "[core]") {
+  CoreOptions options;
+  options.max_inflight_sequences = 4;
+  CoreHarness h(options);
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.Sampler(session, 0, "");
+  for (int64_t seq = 1; seq <= 6; ++seq) h.Sample(session + ":sample:0", seq, {2, 3, 5, false, 0});
+  CHECK(h.worker->Received<SendSample>().size() == 2);
+  h.RunWorker();
+  CHECK(h.worker->Received<SendSample>().size() == 6);
+}
+
+TEST_CASE("Sample: a checkpoint's version is loaded once per formation", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  h.Save(model, 1, {.name = "a"});
+  h.RunWorker();
+  h.Sampler(session, 0, "tinker://" + model + "/weights/a");
+  h.Sample(session + ":sample:0", 1);
+  h.Sample(session + ":sample:0", 2);
+  CHECK(h.worker->Received<SendLoadVersion>().size() == 1);
+  h.AttachWorker("p2");
+  CHECK(h.worker->Received<SendLoadVersion>().size() == 1);
+  h.RunWorker();
+  CHECK(h.worker->Received<SendSample>().size() == 2);
+}
+
+TEST_CASE("Sample: a version that could not be loaded is tried again", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  h.Save(model, 1, {.name = "a"});
+  h.RunWorker();
+  h.Sampler(session, 0, "tinker://" + model + "/weights/a");
+  h.Sample(session + ":sample:0", 1);
+  const std::string version = h.worker->Received<SendLoadVersion>()[0].version_id;
+  h.Post(WorkerVersionFailed{"g", h.worker->epoch(), version, {}});
+  h.Sample(session + ":sample:0", 2);
+  CHECK(h.worker->Received<SendLoadVersion>().size() == 2);
+}
+
+TEST_CASE("Version: an unnamed save makes a sampler and a repetition returns it", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  const CallId first = h.Save(model, 1, {.sampling_session_seq_id = 4},
+                              OperationKind::kSaveWeightsForSampler);
+  const CallId again = h.Save(model, 1, {.sampling_session_seq_id = 5},
+                              OperationKind::kSaveWeightsForSampler);
+  h.RunWorker();
+  CHECK(h.AnswerTo(again).id == h.AnswerTo(first).id);
+  CHECK(h.ResultOf(first)->sampling_session_id == session + ":sample:4");
+  const CallId sample = h.Sample(session + ":sample:4", 0);
+  h.RunWorker();
+  CHECK(h.StateOf(sample) == RequestState::kDone);
+  CHECK(h.worker->Received<SendSample>()[0].version_id == model + "@1");
+}
+
+TEST_CASE("Version: the least recently sampled go when a tenant has too much", "[core]") {
+  CoreOptions options;
+  options.sampler_versions_bytes = 500;  // five of the fake's versions
+  CoreHarness h(options);
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  std::vector<std::string> samplers;
+  for (int64_t i = 0; i < 5; ++i) samplers.push_back(Publish(h, model, i + 1, i));
+  h.Sample(samplers[0], 1);
+  h.RunWorker();
+  samplers.push_back(Publish(h, model, 6, 5));
+  // The newest four stay; of the other two the one sampled later.
+  const CallId dropped = h.Sample(samplers[1], 1);
+  CHECK(h.ErrorOf(dropped)->code == "version_dropped");
+  const CallId kept = h.Sample(samplers[0], 2);
+  h.RunWorker();
+  CHECK(h.StateOf(kept) == RequestState::kDone);
+  CHECK(h.worker->Received<SendDropVersion>().size() == 1);
+}
+
+TEST_CASE("Version: what only the lost worker held fails by name", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  const std::string sampler = Publish(h, model, 1, 0);
+  h.Sampler(session, 1, "");
+  const CallId pending = h.Sample(sampler, 1);
+  const CallId base = h.Sample(session + ":sample:1", 1);
+  h.AttachWorker("p2");
+  CHECK(h.ErrorOf(pending)->code == "version_lost");
+  CHECK(h.ErrorOf(h.Sample(sampler, 2))->status == absl::StatusCode::kDataLoss);
+  h.RunWorker();
+  CHECK(h.StateOf(base) == RequestState::kDone);
+}
+
+TEST_CASE("Version: an adopted worker still serves what it holds", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  const std::string sampler = Publish(h, model, 1, 0);
+  h.RestartEngine();
+  h.ReattachWorker();
+  const CallId call = h.Sample(sampler, 1);
+  h.RunWorker();
+  CHECK(h.StateOf(call) == RequestState::kDone);
+}
+
+}  // namespace
+}  // namespace lathe::engine

@@ -1,0 +1,116 @@
+#include "services/engine/core/sessions.h"
+
+#include "absl/strings/str_format.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/ordering.h"
+#include "services/engine/core/samplers.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr int64_t kTouchInterval = 60 * kSecond;
+
+// RFC 4122 version 4 of 128 random bits.
+std::string NewSessionId(State& s) {
+  std::string hex = NewId(s);
+  hex[12] = '4';
+  hex[16] = "89ab"[hex[16] % 4];
+  return absl::StrFormat("%s-%s-%s-%s-%s", hex.substr(0, 8), hex.substr(8, 4), hex.substr(12, 4),
+                         hex.substr(16, 4), hex.substr(20));
+}
+
+void Finish(State& s, Session& session, const std::string& reason, const std::string& detail) {
+  session.row.state = SessionState::kFinished;
+  session.row.finish_reason = reason;
+  session.row.finish_detail = detail;
+  session.row.heartbeat_at = s.now;
+  s.fx.Put(PutSession{session.row});
+  for (const std::string& model_id : session.model_ids) CloseGaps(s, s.models.at(model_id));
+  s.dirty_sessions.insert(session.row.session_id);
+}
+
+}  // namespace
+
+void OnCreateSession(State& s, const CreateSession& event) {
+  if (s.draining) return AnswerError(s, event.call, Draining());
+  Session session;
+  session.row = event.row;
+  session.row.session_id = NewSessionId(s);
+  session.row.state = SessionState::kActive;
+  session.row.created_at = s.now;
+  session.row.heartbeat_at = s.now;
+  session.last_sign_at = s.now;
+  session.touch_written_at = s.now;
+  Answer answer;
+  answer.call = event.call;
+  answer.id = session.row.session_id;
+  s.fx.Put(PutSession{session.row});
+  s.fx.After(std::move(answer));
+  s.sessions.emplace(session.row.session_id, std::move(session));
+}
+
+void OnHeartbeat(State& s, const Heartbeat& event) {
+  Session* const session = FindSession(s, event.tenant_id, event.session_id);
+  if (session == nullptr) {
+    return AnswerError(s, event.call, NotFound("session", event.session_id));
+  }
+  Answer answer;
+  answer.call = event.call;
+  answer.session_finished = session->row.state != SessionState::kActive;
+  if (!answer.session_finished) NoteSignOfLife(s, *session);
+  s.fx.After(std::move(answer));
+}
+
+void OnFinishSession(State& s, const FinishSession& event) {
+  Session* const session = FindSession(s, event.tenant_id, event.session_id);
+  if (session == nullptr) {
+    return AnswerError(s, event.call, NotFound("session", event.session_id));
+  }
+  if (session->row.state == SessionState::kActive) {
+    Finish(s, *session, event.reason, event.detail);
+  }
+  Answer answer;
+  answer.call = event.call;
+  answer.id = event.session_id;
+  s.fx.After(std::move(answer));
+}
+
+void NoteSignOfLife(State& s, Session& session) {
+  session.last_sign_at = s.now;
+  if (s.now - session.touch_written_at < kTouchInterval) return;
+  session.touch_written_at = s.now;
+  session.row.heartbeat_at = s.now;
+  s.fx.PutLater(TouchSession{session.row.session_id, s.now});
+}
+
+std::optional<ErrorInfo> RefusalOf(const Session& session) {
+  if (session.row.state == SessionState::kActive) return std::nullopt;
+  return FailedPrecondition("session_finished",
+                            absl::StrFormat("session %s is over (%s); create a new one",
+                                            session.row.session_id, session.row.finish_reason));
+}
+
+void ExpireSessions(State& s) {
+  for (auto& [id, session] : s.sessions) {
+    if (session.row.state == SessionState::kActive &&
+        s.now - session.last_sign_at > s.options.session_timeout) {
+      Finish(s, session, "expired",
+             absl::StrFormat("no heartbeat for %d s", s.options.session_timeout / kSecond));
+    }
+  }
+}
+
+void EndIfComplete(State& s, const std::string& session_id) {
+  Session* const session = Find(s.sessions, session_id);
+  if (session == nullptr || session->row.state != SessionState::kFinished) return;
+  if (session->num_live_requests > 0) return;
+  for (const std::string& model_id : session->model_ids) ReleaseModel(s, model_id);
+  for (const std::string& sampler_id : session->sampler_ids) ReleaseSampler(s, sampler_id);
+  session->model_ids.clear();
+  session->sampler_ids.clear();
+  session->row.state = SessionState::kEnded;
+  s.fx.Put(PutSession{session->row});
+}
+
+}  // namespace lathe::engine

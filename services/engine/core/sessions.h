@@ -1,0 +1,28 @@
+// Sessions: begin, signs of life, end.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+void OnCreateSession(State& s, const CreateSession& event);
+void OnHeartbeat(State& s, const Heartbeat& event);
+// Idempotent: the first reason stays.
+void OnFinishSession(State& s, const FinishSession& event);
+
+// Any use of a session shows that somebody is there.
+void NoteSignOfLife(State& s, Session& session);
+
+// Why nothing new may be done in it; nullopt: it is active.
+std::optional<ErrorInfo> RefusalOf(const Session& session);
+
+// Ends sessions that have been silent for too long.
+void ExpireSessions(State& s);
+
+// Frees what a finished session held once its queued work is complete.
+void EndIfComplete(State& s, const std::string& session_id);
+
+}  // namespace lathe::engine

@@ -1,0 +1,205 @@
+#include "services/engine/core/sessions.h"
+
+#include <catch2/catch.hpp>
+
+#include "services/engine/core/testing/core_harness.h"
+
+namespace lathe::engine {
+namespace {
+
+CallId Finish(CoreHarness& h, const std::string& session, const std::string& reason = "success") {
+  h.Post(FinishSession{++h.last_call, "t", session, reason, ""});
+  return h.last_call;
+}
+
+CallId Beat(CoreHarness& h, const std::string& session) {
+  h.Post(Heartbeat{++h.last_call, "t", session});
+  return h.last_call;
+}
+
+TEST_CASE("Session: finishing completes queued work first, then frees everything", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  h.Gradient(model, 1);
+  const CallId step = h.Step(model, 2);
+  CHECK_FALSE(h.AnswerTo(Finish(h, session)).error.has_value());
+  CHECK(h.worker->Holds(model));
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK_FALSE(h.worker->Holds(model));
+  CHECK(h.store.models().at(model).state == ModelState::kUnloaded);
+  CHECK(h.store.sessions().at(session).state == SessionState::kEnded);
+}
+
+TEST_CASE("Session: the first reason stays and a repeated finish succeeds", "[core]") {
+  CoreHarness h;
+  const std::string session = h.NewSession();
+  Finish(h, session, "errored");
+  CHECK_FALSE(h.AnswerTo(Finish(h, session, "success")).error.has_value());
+  CHECK(h.store.sessions().at(session).finish_reason == "errored");
+  h.RestartEngine();
+  CHECK_FALSE(h.AnswerTo(Finish(h, session, "success")).error.has_value());
+}
+
+TEST_CASE("Session: after its end nothing new is taken and heartbeats say so", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  h.Gradient(model, 1);
+  Finish(h, session);
+  CHECK(h.AnswerTo(h.Gradient(model, 2)).error->code == "session_finished");
+  h.RunWorker();
+  CHECK(h.AnswerTo(h.Gradient(model, 2)).error->status == absl::StatusCode::kNotFound);
+  CHECK(h.AnswerTo(h.CreateModel(session, 1)).error->code == "session_finished");
+  CHECK(h.AnswerTo(Beat(h, session)).session_finished);
+}
+
+TEST_CASE("Session: 600 s without a sign of life end it as expired", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string silent = h.NewSession();
+  const std::string beating = h.NewSession();
+  const std::string working = h.NewSession();
+  const std::string model = h.NewModel(working);
+  for (int64_t i = 1; i <= 7; ++i) {
+    h.Advance(100 * kSecond);
+    CHECK_FALSE(h.AnswerTo(Beat(h, beating)).session_finished);
+    h.Step(model, i);
+  }
+  CHECK(h.AnswerTo(Beat(h, silent)).session_finished);
+  CHECK(h.store.sessions().at(silent).finish_reason == "expired");
+  CHECK(h.store.sessions().at(working).state == SessionState::kActive);
+}
+
+TEST_CASE("Session: time without a leader is not silence", "[core]") {
+  CoreHarness h;
+  const std::string session = h.NewSession();
+  h.now += 3600 * kSecond;
+  h.RestartEngine();
+  h.Tick();
+  CHECK_FALSE(h.AnswerTo(Beat(h, session)).session_finished);
+}
+
+TEST_CASE("Session: heartbeats are written at most once a minute", "[core]") {
+  CoreHarness h;
+  const std::string session = h.NewSession();
+  const int64_t created = h.store.sessions().at(session).heartbeat_at;
+  h.Advance(30 * kSecond);
+  Beat(h, session);
+  h.Tick();
+  CHECK(h.store.sessions().at(session).heartbeat_at == created);
+  h.Advance(40 * kSecond);
+  Beat(h, session);
+  h.Tick();
+  CHECK(h.store.sessions().at(session).heartbeat_at > created);
+}
+
+TEST_CASE("Session: its end releases what waits over a gap", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession(SessionOrdering::kConcurrent);
+  const std::string model = h.NewModel(session);
+  const CallId call = h.Gradient(model, 5);
+  Finish(h, session);
+  h.RunWorker();
+  CHECK(h.StateOf(call) == RequestState::kDone);
+  CHECK(h.store.sessions().at(session).state == SessionState::kEnded);
+}
+
+TEST_CASE("Unload: it waits for everything before it and is repeatable", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  const CallId step = h.Step(model, 1);
+  const CallId unload =
+      h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
+  const CallId again =
+      h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
+  CHECK(h.AnswerTo(again).id == h.AnswerTo(unload).id);
+  CHECK(h.AnswerTo(h.Step(model, 2)).error->code == "model_unloaded");
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.ResultOf(unload)->model_id == model);
+  CHECK_FALSE(h.worker->Holds(model));
+  CHECK(h.worker->Received<SendDropAdapter>().size() == 1);
+}
+
+TEST_CASE("Drain: no new work, what runs completes, unsaved models are named", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string saved = h.NewModel(session, 0);
+  const std::string unsaved = h.NewModel(session, 1);
+  h.Step(saved, 1);
+  h.Save(saved, 2, {.name = "a"});
+  h.Step(unsaved, 1);
+  const CallId drain = ++h.last_call;
+  h.Post(Drain{drain});
+  CHECK(h.AnswerTo(h.Step(unsaved, 2)).error->status == absl::StatusCode::kUnavailable);
+  CHECK(h.FindAnswer(drain) == nullptr);
+  h.RunWorker();
+  CHECK(h.AnswerTo(drain).unsaved_model_ids == std::vector<std::string>{unsaved});
+  CHECK(h.AnswerTo(drain).pending_requests == 0);
+}
+
+TEST_CASE("Drain: what cannot run stays accepted for the next start", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.DetachWorker();
+  const CallId step = h.Step(model, 1);
+  h.Post(Drain{++h.last_call});
+  CHECK(h.AnswerTo(h.last_call).pending_requests == 1);
+  h.RestartEngine();
+  h.ReattachWorker();
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+}
+
+TEST_CASE("Retention: an hour after delivery a request is forgotten, a day without", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.Sampler(session, 0, "");
+  const std::string sampler = session + ":sample:0";
+  const std::string delivered = h.AnswerTo(h.Sample(sampler, 1)).id;
+  const std::string waiting = h.AnswerTo(h.Sample(sampler, 2)).id;
+  h.RunWorker();
+  h.Post(Delivered{delivered});
+  for (int i = 0; i < 8; ++i) {
+    h.Advance(500 * kSecond);
+    Beat(h, session);
+  }
+  CHECK(h.store.requests().count(delivered) == 0);
+  CHECK(h.store.requests().count(waiting) == 1);
+  CHECK(h.AnswerTo(h.Sample(sampler, 1)).id != delivered);
+  CHECK(h.AnswerTo(h.Sample(sampler, 2)).id == waiting);
+}
+
+TEST_CASE("Retention: an open gradient outlives its requests and a restart", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  const CallId gradient = h.Gradient(model, 1);
+  h.RunWorker();
+  h.Post(Delivered{h.AnswerTo(gradient).id});
+  for (int i = 0; i < 8; ++i) {
+    h.Advance(500 * kSecond);
+    Beat(h, session);
+  }
+  REQUIRE(h.store.requests().count(h.AnswerTo(gradient).id) == 0);
+  h.RestartEngine();
+  h.ReattachWorker();
+  CHECK(h.AnswerTo(h.Gradient(model, 1)).error->code == "seq_id_abandoned");
+  const CallId step = h.Step(model, 2);
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->History(model).back() == "step 2 [1]");
+}
+
+}  // namespace
+}  // namespace lathe::engine

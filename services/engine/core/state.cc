@@ -1,0 +1,25 @@
+#include "services/engine/core/state.h"
+
+#include "absl/strings/str_format.h"
+
+namespace lathe::engine {
+
+std::string NewId(State& s) {
+  const uint64_t high = s.random();
+  const uint64_t low = s.random();
+  return absl::StrFormat("%016x%016x", high, low);
+}
+
+void AnswerError(State& s, CallId call, ErrorInfo error) {
+  Answer answer;
+  answer.call = call;
+  answer.error = std::move(error);
+  s.fx.After(std::move(answer));
+}
+
+Session* FindSession(State& s, const std::string& tenant_id, const std::string& session_id) {
+  Session* const session = Find(s.sessions, session_id);
+  return session != nullptr && session->row.tenant_id == tenant_id ? session : nullptr;
+}
+
+}  // namespace lathe::engine

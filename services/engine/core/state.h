@@ -1,0 +1,151 @@
+// Everything the core knows, and the effects of the Step that is running. The files beside this one
+// are functions over it, one subject each; none of them keeps state of its own.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "services/engine/core/core_options.h"
+#include "services/engine/core/effects.h"
+#include "services/engine/core/plan.h"
+#include "services/engine/ledger/gradient_window.h"
+#include "services/engine/ledger/seq_order.h"
+#include "services/engine/scheduler/fair_queue.h"
+
+namespace lathe::engine {
+
+struct Session {
+  SessionRow row;
+  int64_t last_sign_at = 0;     // of life
+  int64_t touch_written_at = 0;
+  std::set<std::string> model_ids;
+  std::set<std::string> sampler_ids;
+  std::set<int64_t> sampler_seqs;  // used or promised
+  int64_t num_live_requests = 0;
+};
+
+struct Model {
+  ModelRow row;
+  SeqOrder order;
+  GradientWindow gradient;
+  std::string unload_request_id;  // waits for everything before it
+  // A load_weights into this model failed: what was accepted before its caller knew fails too.
+  struct FailedLoad {
+    int64_t seq_id = 0;
+    int64_t delivered_at = 0;
+    std::string message;
+  };
+  std::optional<FailedLoad> failed_load;
+  int64_t num_live_requests = 0;
+  int64_t row_written_at = 0;
+};
+
+struct Sampler {
+  SamplerRow row;
+  int64_t order = 0;  // of creation
+  int64_t last_sampled_at = 0;
+  int64_t num_pending = 0;
+  bool lost = false;  // its version went with its worker
+
+  bool in_memory() const { return !row.version_id.empty() && row.checkpoint_dir.empty(); }
+};
+
+struct Request {
+  RequestRow row;              // plan left empty, see below
+  std::unique_ptr<Plan> plan;  // until it ends
+  std::string session_id;
+  std::string group;     // that runs it; samples: once chosen
+  int64_t order = 0;     // of acceptance
+  int64_t num_crashes = 0;  // workers lost while this request ran
+  int64_t num_samples = 0;
+  bool refused = false;
+
+  bool live() const { return plan != nullptr; }
+};
+
+struct Group {
+  GroupRow row;
+  bool attached = false;
+  bool ready = false;  // the base model is loaded
+  int64_t detached_at = 0;
+  FairQueue train;
+  FairQueue samples;
+  std::map<std::string, int64_t> batch_of_request;  // outstanding
+  std::map<int64_t, int64_t> requests_in_batch;     // outstanding batches
+  int64_t last_batch = 0;
+  std::map<std::string, int64_t> inflight_sequences_of_request;
+  int64_t inflight_sequences = 0;
+  std::set<std::string> version_ids;  // loaded, or told to load
+
+  Group(GroupRow row_in, int64_t quantum)
+      : row(std::move(row_in)), train(quantum), samples(quantum) {}
+  bool usable() const { return attached && ready; }
+};
+
+struct TenantUsage {
+  int64_t num_rows = 0;
+  int64_t bytes = 0;
+};
+
+using RequestKey = std::tuple<std::string, OpClass, int64_t>;  // owner_id, op_class, seq_id
+
+struct State {
+  explicit State(const CoreOptions& options_in) : options(options_in) {}
+
+  const CoreOptions options;
+  int64_t now = 0;  // of the running Step
+  Effects fx;
+  int64_t term = 0;
+  std::mt19937_64 random;
+
+  std::map<std::string, Session> sessions;
+  std::map<std::string, Model> models;
+  std::map<std::string, Sampler> samplers;
+  std::map<std::string, Group> groups;
+  std::map<std::string, BaseModelRow> base_models;
+  std::map<std::string, CheckpointRow> checkpoints;  // complete ones, by path
+  std::map<std::string, std::string> checkpoint_of_dir;
+  std::map<std::string, int64_t> dir_pins;  // samplers and loads that need the files
+
+  std::map<std::string, Request> requests;
+  std::map<RequestKey, std::string> request_ids;
+  std::map<int64_t, std::string> live;  // in order of acceptance
+  std::set<std::pair<int64_t, std::string>> retention;  // when a finished request is forgotten
+  int64_t last_order = 0;
+  std::map<std::string, TenantUsage> usage;
+  TenantUsage total_usage;
+
+  // Subjects to look at again before the Step ends.
+  std::set<std::string> dirty_models;
+  std::set<std::string> dirty_groups;
+  std::set<std::string> dirty_sessions;
+
+  bool body_kept = false;  // the running Submit was accepted
+  bool draining = false;
+  std::vector<CallId> drain_calls;
+  int64_t purged_at = 0;
+};
+
+template <typename Map>
+auto* Find(Map& map, const typename Map::key_type& key) {
+  const auto it = map.find(key);
+  return it == map.end() ? nullptr : &it->second;
+}
+
+// 128 random bits as hex.
+std::string NewId(State& s);
+
+void AnswerError(State& s, CallId call, ErrorInfo error);
+
+// Of the caller's tenant; nullptr: absent or foreign.
+Session* FindSession(State& s, const std::string& tenant_id, const std::string& session_id);
+
+}  // namespace lathe::engine

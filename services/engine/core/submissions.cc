@@ -1,0 +1,201 @@
+#include "services/engine/core/submissions.h"
+
+#include "absl/strings/str_format.h"
+#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/operations.h"
+#include "services/engine/core/ordering.h"
+#include "services/engine/core/requests.h"
+#include "services/engine/core/samplers.h"
+#include "services/engine/core/sessions.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr int64_t kRowInterval = 60 * kSecond;
+
+bool IsForward(OperationKind kind) {
+  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
+}
+
+// What a submission is about.
+struct Subject {
+  Session* session = nullptr;
+  Model* model = nullptr;  // kTrain and kUnload
+};
+
+std::optional<ErrorInfo> FindSubject(State& s, const Submit& submit, Subject& subject) {
+  switch (submit.op_class) {
+    case OpClass::kTrain:
+    case OpClass::kUnload:
+      subject.model = FindModel(s, submit.tenant_id, submit.owner_id);
+      if (subject.model == nullptr) return NotFound("model", submit.owner_id);
+      subject.session = &s.sessions.at(subject.model->row.session_id);
+      return std::nullopt;
+    case OpClass::kModel:
+      subject.session = FindSession(s, submit.tenant_id, submit.owner_id);
+      if (subject.session == nullptr) return NotFound("session", submit.owner_id);
+      return std::nullopt;
+    case OpClass::kSample:
+      break;
+  }
+  const Sampler* const sampler = FindSampler(s, submit.tenant_id, submit.owner_id);
+  if (sampler == nullptr) return NotFound("sampling_session", submit.owner_id);
+  subject.session = &s.sessions.at(sampler->row.session_id);
+  return std::nullopt;
+}
+
+std::optional<ErrorInfo> RefusedFor(const State& s, const Submit& submit, const Subject& subject) {
+  if (s.draining) return Draining();
+  if (auto refusal = RefusalOf(*subject.session)) return refusal;
+  const Model* const model = subject.model;
+  if (model == nullptr) return OverBound(s, submit.tenant_id, nullptr, submit.payload.bytes);
+  const bool unloaded =
+      model->row.state == ModelState::kUnloaded || !model->unload_request_id.empty();
+  if (unloaded) {
+    return FailedPrecondition("model_unloaded",
+                              absl::StrFormat("model %s was unloaded", model->row.model_id));
+  }
+  return OverBound(s, submit.tenant_id, model, submit.payload.bytes);
+}
+
+// Fixes what a save or a load may not find differently later.
+std::optional<ErrorInfo> PlanTraining(State& s, const Model& model, const Submit& submit,
+                                      int64_t seq_id, Plan& plan) {
+  if (const auto* const save = std::get_if<SaveArgs>(&submit.args)) {
+    if (!save->name.empty()) {
+      plan.dir = "c" + NewId(s);
+      return std::nullopt;
+    }
+    const Session& session = s.sessions.at(model.row.session_id);
+    if (session.sampler_seqs.count(save->sampling_session_seq_id) > 0) {
+      return InvalidArgument("seq_id_reused", "sampling_session_seq_id",
+                             absl::StrFormat("sampling_session_seq_id %d is already used",
+                                             save->sampling_session_seq_id));
+    }
+    plan.version_id = absl::StrFormat("%s@%d", model.row.model_id, seq_id);
+    plan.sampling_session_id = SamplerId(model.row.session_id, save->sampling_session_seq_id);
+  }
+  const auto* const load = std::get_if<LoadArgs>(&submit.args);
+  if (load == nullptr) return std::nullopt;
+  const CheckpointRow* const checkpoint = FindUsable(s, submit.tenant_id, load->path);
+  if (checkpoint == nullptr) return NotFound("checkpoint", load->path);
+  if (auto error = CheckLoadable(*checkpoint, *load, model.row.base_model)) return error;
+  if (auto error = CheckGeometry(*checkpoint, model.row.lora)) return error;
+  plan.dir = checkpoint->dir;
+  return std::nullopt;
+}
+
+std::optional<ErrorInfo> CheckSeq(const Model& model, int64_t seq_id) {
+  if (seq_id > model.order.closed_seq() && seq_id > model.order.ResolvedThrough()) {
+    return std::nullopt;
+  }
+  return InvalidArgument(
+      "seq_id_abandoned", "seq_id",
+      absl::StrFormat("seq_id %d of model %s is closed: a later request showed it abandoned",
+                      seq_id, model.row.model_id));
+}
+
+// The seq has arrived, whether its request runs or not.
+void PlaceInOrder(State& s, Model& model, const Submit& submit, int64_t seq_id) {
+  const bool serial =
+      s.sessions.at(model.row.session_id).row.ordering == SessionOrdering::kSerial;
+  const bool waits_for_gap = IsForward(submit.kind);
+  model.order.Add(seq_id, {!IsForward(submit.kind), waits_for_gap, s.now});
+  CloseGapsThrough(s, model, model.order.ClosedByArrival(seq_id, serial, waits_for_gap));
+  model.row.last_request_at = s.now;
+  if (s.now - model.row_written_at >= kRowInterval) PutRow(s, model);
+  s.dirty_models.insert(model.row.model_id);
+}
+
+void AcceptTraining(State& s, Model& model, const Submit& submit, int64_t seq_id, Plan plan) {
+  Session& session = s.sessions.at(model.row.session_id);
+  if (!plan.sampling_session_id.empty()) {
+    session.sampler_seqs.insert(std::get<SaveArgs>(plan.args).sampling_session_seq_id);
+  }
+  if (submit.kind == OperationKind::kLoadWeights) PinDir(s, plan.dir);
+  PlaceInOrder(s, model, submit, seq_id);
+  Request& request =
+      Accept(s, submit, seq_id, model.row.session_id, model.row.group, std::move(plan));
+  const ModelState state = model.row.state;
+  if (submit.invalid) {
+    Fail(s, request, *submit.invalid);
+  } else if (state == ModelState::kLost || state == ModelState::kFailed) {
+    Fail(s, request, ReasonOf(model));
+  }
+}
+
+void SubmitTraining(State& s, Model& model, const Submit& submit) {
+  const int64_t seq_id = submit.seq_id > 0 ? submit.seq_id : model.order.NextFreeSeq();
+  if (auto error = CheckSeq(model, seq_id)) return AnswerError(s, submit.call, *error);
+  Plan plan;
+  plan.args = submit.args;
+  plan.model_id = model.row.model_id;
+  std::optional<ErrorInfo> refusal;
+  const bool fails_late = submit.invalid && submit.invalid_through_future;
+  if (!IsForward(submit.kind) && !fails_late) {
+    refusal = submit.invalid ? submit.invalid : PlanTraining(s, model, submit, seq_id, plan);
+  }
+  if (refusal) {
+    PlaceInOrder(s, model, submit, seq_id);
+    model.order.Resolve(seq_id);
+    return RefuseAndConsume(s, submit, seq_id, *refusal);
+  }
+  AcceptTraining(s, model, submit, seq_id, std::move(plan));
+}
+
+void SubmitUnload(State& s, Model& model, const Submit& submit) {
+  Plan plan;
+  plan.args = submit.args;
+  plan.model_id = model.row.model_id;
+  CloseGaps(s, model);
+  Request& request = Accept(s, submit, submit.seq_id, model.row.session_id, model.row.group, plan);
+  model.unload_request_id = request.row.request_id;
+  s.dirty_models.insert(model.row.model_id);
+  if (model.row.state == ModelState::kReady || model.row.state == ModelState::kCreating) return;
+  UnloadModel(s, model);
+  MakeResult result;
+  result.model_id = model.row.model_id;
+  Succeed(s, request, std::move(result), /*from_worker=*/false);
+}
+
+void SubmitNew(State& s, const Submit& submit, const Subject& subject) {
+  switch (submit.op_class) {
+    case OpClass::kTrain:
+      return SubmitTraining(s, *subject.model, submit);
+    case OpClass::kUnload:
+      return SubmitUnload(s, *subject.model, submit);
+    case OpClass::kModel:
+      if (submit.invalid) return AnswerError(s, submit.call, *submit.invalid);
+      return SubmitCreation(s, submit);
+    case OpClass::kSample:
+      if (submit.invalid) return AnswerError(s, submit.call, *submit.invalid);
+      return SubmitSample(s, submit);
+  }
+}
+
+void Decide(State& s, const Submit& submit) {
+  Subject subject;
+  if (auto error = FindSubject(s, submit, subject)) return AnswerError(s, submit.call, *error);
+  const bool has_key = submit.op_class != OpClass::kTrain || submit.seq_id > 0;
+  if (has_key) {
+    const Request* const known = FindByKey(s, submit.owner_id, submit.op_class, submit.seq_id);
+    if (known != nullptr) return AnswerRepeated(s, submit, *known);
+  }
+  if (auto refusal = RefusedFor(s, submit, subject)) return AnswerError(s, submit.call, *refusal);
+  NoteSignOfLife(s, *subject.session);
+  SubmitNew(s, submit, subject);
+}
+
+}  // namespace
+
+void OnSubmit(State& s, const Submit& submit) {
+  s.body_kept = false;
+  Decide(s, submit);
+  if (!s.body_kept && !submit.payload.body_id.empty()) {
+    s.fx.After(ForgetBody{submit.payload.body_id});
+  }
+}
+
+}  // namespace lathe::engine

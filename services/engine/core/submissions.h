@@ -1,0 +1,10 @@
+// The one door for requests that become futures.
+#pragma once
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+void OnSubmit(State& s, const Submit& submit);
+
+}  // namespace lathe::engine

@@ -1,0 +1,232 @@
+#include "services/engine/core/testing/core_harness.h"
+
+#include <stdexcept>
+#include <utility>
+
+namespace lathe::engine {
+
+CoreHarness::CoreHarness(CoreOptions options)
+    : options_(options), core_(std::make_unique<Core>(options)) {
+  Post(Loaded{store.TakeLeadership(), seed_});
+}
+
+void CoreHarness::CommitOne() {
+  const Commit commit = std::move(commits_.front());
+  commits_.pop_front();
+  store.Apply(commit.writes);
+  Post(Committed{commit.commit_id});
+}
+
+void CoreHarness::CommitAll() {
+  while (!commits_.empty()) CommitOne();
+}
+
+void CoreHarness::Advance(int64_t nanoseconds) {
+  now += nanoseconds;
+  Post(engine::Tick{});
+}
+
+void CoreHarness::AttachWorker(const std::string& process_id, bool ready) {
+  worker = std::make_unique<FakeWorker>(process_id);
+  worker->body_info = body_info_;
+  attached = true;
+  Post(worker->Hello(ready));
+}
+
+void CoreHarness::ReattachWorker() {
+  attached = true;
+  Post(worker->Hello());
+}
+
+void CoreHarness::DetachWorker(bool process_gone) {
+  attached = false;
+  Post(WorkerDetached{"g", process_gone});
+}
+
+void CoreHarness::RunWorkerOnce() {
+  if (worker->HasWork()) worker->RunOne();
+  if (!attached) return;
+  for (EventBody& report : worker->TakeReports()) Post(std::move(report));
+}
+
+void CoreHarness::RunWorker() {
+  do {
+    RunWorkerOnce();
+    if (hold_commits_ && !worker->HasWork()) CommitAll();
+  } while (worker->HasWork());
+}
+
+void CoreHarness::RestartEngine() {
+  commits_.clear();
+  events_.clear();
+  attached = false;
+  core_ = std::make_unique<Core>(options_);
+  log.clear();
+  actions.clear();
+  Post(Loaded{store.TakeLeadership(), ++seed_});
+}
+
+void CoreHarness::Post(EventBody body) {
+  events_.push_back(std::move(body));
+  PumpEvents();
+}
+
+void CoreHarness::PumpEvents() {
+  if (pumping_) return;
+  pumping_ = true;
+  while (!events_.empty()) {
+    EventBody body = std::move(events_.front());
+    events_.pop_front();
+    StepCore(std::move(body));
+  }
+  pumping_ = false;
+}
+
+void CoreHarness::StepCore(EventBody body) {
+  const Event event{++now, std::move(body)};
+  std::vector<Action> out;
+  core_->Step(event, &out);
+  log.push_back(event);
+  for (const Action& action : out) {
+    actions.push_back(action);
+    Execute(action);
+  }
+}
+
+void CoreHarness::Execute(const Action& action) {
+  if (const auto* commit = std::get_if<Commit>(&action)) {
+    for (const Write& write : commit->writes) {
+      const auto* complete = std::get_if<CompleteRequest>(&write);
+      if (complete != nullptr) result_of[complete->request_id] = complete->result_id;
+    }
+    if (hold_commits_) {
+      commits_.push_back(*commit);
+    } else {
+      store.Apply(commit->writes);
+      events_.push_back(Committed{commit->commit_id});
+    }
+  } else if (const auto* answer = std::get_if<Answer>(&action)) {
+    if (!answers.emplace(answer->call, *answer).second) throw std::logic_error("answered twice");
+  } else if (const auto* result = std::get_if<MakeResult>(&action)) {
+    made[result->result_id] = *result;
+  } else if (const auto* notify = std::get_if<NotifyDone>(&action)) {
+    done.insert(notify->request_id);
+  } else if (const auto* state = std::get_if<NotifyQueueState>(&action)) {
+    queue_state = *state;
+  } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
+    if (attached) worker->Receive(*send);
+  } else if (const auto* files = std::get_if<DeleteFiles>(&action)) {
+    deleted_dirs.insert(files->dir);
+  } else if (const auto* body = std::get_if<ForgetBody>(&action)) {
+    forgotten_bodies.insert(body->body_id);
+  }
+}
+
+const Answer* CoreHarness::FindAnswer(CallId call) const {
+  const auto it = answers.find(call);
+  return it == answers.end() ? nullptr : &it->second;
+}
+
+const Answer& CoreHarness::AnswerTo(CallId call) const { return answers.at(call); }
+
+std::string CoreHarness::NewSession(SessionOrdering ordering, const std::string& tenant) {
+  CreateSession event;
+  event.call = ++last_call;
+  event.row.tenant_id = tenant;
+  event.row.ordering = ordering;
+  Post(event);
+  CommitAll();
+  return AnswerTo(last_call).id;
+}
+
+std::string CoreHarness::NewModel(const std::string& session, int64_t model_seq,
+                                  const std::string& tenant) {
+  CreateModel(session, model_seq, tenant);
+  CommitAll();
+  RunWorker();
+  return session + ":train:" + std::to_string(model_seq);
+}
+
+CallId CoreHarness::CreateModel(const std::string& session, int64_t model_seq,
+                                const std::string& tenant) {
+  CreateModelArgs args;
+  args.base_model = "base";
+  return SubmitArgs(session, OpClass::kModel, model_seq, OperationKind::kCreateModel, args, tenant);
+}
+
+CallId CoreHarness::Train(const std::string& model, int64_t seq, OperationKind kind,
+                          const std::string& content, const std::string& tenant, int64_t tokens) {
+  Submit submit;
+  submit.tenant_id = tenant;
+  submit.owner_id = model;
+  submit.seq_id = seq;
+  submit.kind = kind;
+  submit.content_hash = content;
+  if (kind == OperationKind::kOptimStep) {
+    submit.args = OptimStepArgs{};
+  } else {
+    const bool forward_only = kind == OperationKind::kForward;
+    submit.args = TrainArgs{forward_only, 1};
+    submit.payload = {"body-" + std::to_string(last_call + 1), tokens * 4, tokens};
+    body_info_[submit.payload.body_id] = {model, forward_only};
+    if (worker) worker->body_info = body_info_;
+  }
+  return Send(std::move(submit));
+}
+
+CallId CoreHarness::Save(const std::string& model, int64_t seq, SaveArgs args,
+                         OperationKind kind) {
+  return SubmitArgs(model, OpClass::kTrain, seq, kind, std::move(args));
+}
+
+CallId CoreHarness::SubmitArgs(const std::string& owner, OpClass op_class, int64_t seq,
+                               OperationKind kind, OperationArgs args,
+                               const std::string& tenant) {
+  Submit submit;
+  submit.tenant_id = tenant;
+  submit.owner_id = owner;
+  submit.op_class = op_class;
+  submit.seq_id = seq;
+  submit.kind = kind;
+  submit.args = std::move(args);
+  return Send(std::move(submit));
+}
+
+CallId CoreHarness::Sampler(const std::string& session, int64_t seq, const std::string& path,
+                            const std::string& tenant) {
+  CreateSamplingSession event;
+  event.call = ++last_call;
+  event.tenant_id = tenant;
+  event.session_id = session;
+  event.sampling_session_seq_id = seq;
+  if (path.empty()) {
+    event.base_model = "base";
+  } else {
+    event.model_path = path;
+  }
+  Post(event);
+  return last_call;
+}
+
+CallId CoreHarness::Sample(const std::string& sampler, int64_t seq, SampleArgs args,
+                           const std::string& tenant) {
+  return SubmitArgs(sampler, OpClass::kSample, seq, OperationKind::kSample, args, tenant);
+}
+
+CallId CoreHarness::Send(Submit submit) {
+  submit.call = ++last_call;
+  Post(std::move(submit));
+  return last_call;
+}
+
+std::optional<ErrorInfo> CoreHarness::ErrorOf(CallId call) const {
+  const MakeResult* const result = ResultOf(call);
+  return result == nullptr ? std::nullopt : result->error;
+}
+
+const MakeResult* CoreHarness::ResultOf(CallId call) const {
+  const auto it = made.find(result_of.at(AnswerTo(call).id));
+  return it == made.end() ? nullptr : &it->second;
+}
+
+}  // namespace lathe::engine

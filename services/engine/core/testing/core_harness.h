@@ -1,0 +1,120 @@
+// A core with a fake store and a fake worker around it; a test decides when commits become durable
+// and when the worker works.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "services/engine/core/core.h"
+#include "services/engine/core/testing/fake_store.h"
+#include "services/engine/core/testing/fake_worker.h"
+
+namespace lathe::engine {
+
+class CoreHarness {
+ public:
+  explicit CoreHarness(CoreOptions options = {});
+
+  // ---- time, store, processes
+
+  // Commits wait for CommitOne from now on; until then they are durable at once.
+  void HoldCommits() { hold_commits_ = true; }
+  bool HasCommits() const { return !commits_.empty(); }
+  void CommitOne();
+  void CommitAll();
+  // Passes time and ticks once.
+  void Advance(int64_t nanoseconds);
+  void Tick() { Advance(kSecond); }
+
+  void AttachWorker(const std::string& process_id = "p1", bool ready = true);
+  void ReattachWorker();
+  void DetachWorker(bool process_gone = false);
+  // The worker runs and reports until nothing is left.
+  void RunWorker();
+  void RunWorkerOnce();
+
+  // Loses what was not committed and starts a new leader on the same store. The worker, if any, is
+  // detached by that.
+  void RestartEngine();
+
+  // ---- callers
+
+  void Post(EventBody body);
+  const Answer* FindAnswer(CallId call) const;
+  // Of a call that must have been answered.
+  const Answer& AnswerTo(CallId call) const;
+
+  std::string NewSession(SessionOrdering ordering = SessionOrdering::kSerial,
+                         const std::string& tenant = "t");
+  // A model that is ready (needs a worker); returns its id.
+  std::string NewModel(const std::string& session, int64_t model_seq = 0,
+                       const std::string& tenant = "t");
+
+  CallId CreateModel(const std::string& session, int64_t model_seq,
+                     const std::string& tenant = "t");
+  CallId Train(const std::string& model, int64_t seq, OperationKind kind,
+               const std::string& content = "", const std::string& tenant = "t",
+               int64_t tokens = 10);
+  CallId Forward(const std::string& model, int64_t seq) {
+    return Train(model, seq, OperationKind::kForward);
+  }
+  CallId Gradient(const std::string& model, int64_t seq, const std::string& content = "") {
+    return Train(model, seq, OperationKind::kForwardBackward, content);
+  }
+  CallId Step(const std::string& model, int64_t seq) {
+    return Train(model, seq, OperationKind::kOptimStep);
+  }
+  CallId Save(const std::string& model, int64_t seq, SaveArgs args,
+              OperationKind kind = OperationKind::kSaveWeights);
+  CallId SubmitArgs(const std::string& owner, OpClass op_class, int64_t seq, OperationKind kind,
+                    OperationArgs args, const std::string& tenant = "t");
+  CallId Sampler(const std::string& session, int64_t seq, const std::string& path,
+                 const std::string& tenant = "t");
+  CallId Sample(const std::string& sampler, int64_t seq, SampleArgs args = {1, 3, 5, false, 0},
+                const std::string& tenant = "t");
+  CallId Send(Submit submit);
+
+  // ---- what happened
+
+  bool Done(CallId call) const { return done.count(AnswerTo(call).id) > 0; }
+  // Empty: success. Of a request that has ended.
+  std::optional<ErrorInfo> ErrorOf(CallId call) const;
+  const MakeResult* ResultOf(CallId call) const;
+  RequestState StateOf(CallId call) const { return store.requests().at(AnswerTo(call).id).state; }
+
+  FakeStore store;
+  std::unique_ptr<FakeWorker> worker;
+  bool attached = false;
+  int64_t now = 1'000'000 * kSecond;
+  std::map<CallId, Answer> answers;
+  std::set<std::string> done;  // NotifyDone
+  std::map<std::string, MakeResult> made;  // by result id
+  std::set<std::string> deleted_dirs;
+  std::set<std::string> forgotten_bodies;
+  std::optional<NotifyQueueState> queue_state;
+  std::map<std::string, std::string> result_of;  // request id -> result id
+  std::vector<Event> log;
+  std::vector<Action> actions;  // all of them
+  CallId last_call = 0;
+
+ private:
+  void StepCore(EventBody body);
+  void Execute(const Action& action);
+  void PumpEvents();
+
+  const CoreOptions options_;
+  std::unique_ptr<Core> core_;
+  uint64_t seed_ = 7;
+  bool hold_commits_ = false;
+  std::deque<Commit> commits_;
+  std::deque<EventBody> events_;
+  bool pumping_ = false;
+  std::map<std::string, std::pair<std::string, bool>> body_info_;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,52 @@
+// What a store would hold after the commits it was given; no bytes.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "services/engine/store/rows.h"
+
+namespace lathe::engine {
+
+class FakeStore {
+ public:
+  void Apply(const std::vector<Write>& writes);
+  // What a new leader reads.
+  StoredState TakeLeadership();
+
+  const std::map<std::string, RequestRow>& requests() const { return requests_; }
+  const std::map<std::string, ModelRow>& models() const { return models_; }
+  const std::map<std::string, SessionRow>& sessions() const { return sessions_; }
+  const std::map<std::string, CheckpointRow>& checkpoints() const { return checkpoints_; }
+  const std::map<std::string, SamplerRow>& samplers() const { return samplers_; }
+
+ private:
+  void Apply(const PutSession& write) { sessions_[write.row.session_id] = write.row; }
+  void Apply(const TouchSession& write) {
+    sessions_.at(write.session_id).heartbeat_at = write.heartbeat_at;
+  }
+  void Apply(const PutModel& write) { models_[write.row.model_id] = write.row; }
+  void Apply(const InsertRequest& write);
+  void Apply(const MarkDispatched& write);
+  void Apply(const CompleteRequest& write);
+  void Apply(const MarkDelivered& write);
+  void Apply(const PutCheckpoint& write) { checkpoints_[write.row.tinker_path] = write.row; }
+  void Apply(const PutSampler& write) { samplers_[write.row.sampling_session_id] = write.row; }
+  void Apply(const DeleteSampler& write) { samplers_.erase(write.sampling_session_id); }
+  void Apply(const PutBaseModel& write) { base_models_[write.row.name] = write.row; }
+  void Apply(const PutGroup& write) { groups_[write.row.group] = write.row; }
+  void Apply(const DropBody&) {}
+  void Apply(const PurgeResults& write);
+
+  int64_t term_ = 0;
+  std::map<std::string, SessionRow> sessions_;
+  std::map<std::string, ModelRow> models_;
+  std::map<std::string, RequestRow> requests_;
+  std::map<std::string, CheckpointRow> checkpoints_;
+  std::map<std::string, SamplerRow> samplers_;
+  std::map<std::string, BaseModelRow> base_models_;
+  std::map<std::string, GroupRow> groups_;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,188 @@
+#include "services/engine/core/testing/fake_worker.h"
+
+#include "services/engine/ledger/gradient_window.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr char kGroup[] = "g";
+constexpr char kBase[] = "base";
+
+}  // namespace
+
+void FakeWorker::Receive(const SendToWorker& message) {
+  const bool forms = std::holds_alternative<FormGroup>(message.command);
+  if (!forms && message.epoch != epoch_) return;
+  if (forms) epoch_ = message.epoch;
+  received_.push_back(message.command);
+  std::visit([this](const auto& command) { Handle(command); }, message.command);
+}
+
+void FakeWorker::Handle(const FormGroup& command) {
+  term_ = command.term;
+  models_.clear();
+  versions_.clear();
+  queue_.clear();
+  running_.clear();
+  done_.clear();
+  reports_.clear();
+}
+
+void FakeWorker::Handle(const AdoptGroup& command) {
+  term_ = command.term;
+  reports_.clear();
+  for (const auto& [id, done] : done_) reports_.push_back(done);
+}
+
+void FakeWorker::Handle(const SendTrainBatch& command) {
+  for (const SendTrainBatch::Item& item : command.items) {
+    Queue(item.request_id, SendTrainBatch{{item}});
+  }
+}
+
+void FakeWorker::Handle(const SendClearGradient& command) {
+  const auto model = models_.find(command.model_id);
+  if (model == models_.end()) return;
+  model->second.window.clear();
+  history_[command.model_id].push_back("clear");
+}
+
+void FakeWorker::Handle(const SendAck& command) {
+  for (const std::string& id : command.request_ids) {
+    done_.erase(id);
+    acked_.insert(id);
+  }
+}
+
+void FakeWorker::Handle(const SendDropAdapter& command) {
+  if (command.request_id.empty()) {
+    models_.erase(command.model_id);
+  } else {
+    Queue(command.request_id, command);
+  }
+}
+
+void FakeWorker::Queue(const std::string& request_id, WorkerCommand command) {
+  if (running_.count(request_id) > 0) return;
+  const auto known = done_.find(request_id);
+  if (known != done_.end()) {
+    reports_.push_back(known->second);
+    return;
+  }
+  running_.insert(request_id);
+  Work work{request_id, "", 0, std::move(command)};
+  queue_.push_back(std::move(work));
+}
+
+void FakeWorker::RunOne() {
+  const Work work = queue_.front();
+  queue_.pop_front();
+  running_.erase(work.request_id);
+  WorkerDone done = Run(work);
+  done_[work.request_id] = done;
+  reports_.push_back(std::move(done));
+}
+
+void FakeWorker::RunOn(Held& model, const SendOptimStep& step, WorkerDone& done) {
+  const std::vector<int64_t> window(model.window.begin(), model.window.end());
+  if (step.expected_applied_seq != model.applied_seq || step.window != window) {
+    ++num_refused_steps_;
+    done.error = ErrorInfo{absl::StatusCode::kInternal, "window", "", "the window differs"};
+    return;
+  }
+  history_[step.model_id].push_back("step " + std::to_string(step.seq_id) + " [" +
+                                    EncodeSeqs(window) + "]");
+  model.applied_seq = step.seq_id;
+  model.window.clear();
+}
+
+WorkerDone FakeWorker::Run(const Work& work) {
+  WorkerDone done;
+  done.group = kGroup;
+  done.epoch = epoch_;
+  done.request_id = work.request_id;
+  done.result_id = "result-" + work.request_id;
+  std::string model_id;
+  int64_t seq_id = 0;
+  const auto fails = [&] {
+    const auto it = failures_.find({model_id, seq_id});
+    if (it == failures_.end()) return false;
+    done.error = it->second;
+    failures_.erase(it);
+    return true;
+  };
+  if (const auto* batch = std::get_if<SendTrainBatch>(&work.command)) {
+    const auto& [model, forward_only] = body_info.at(batch->items[0].body_id);
+    model_id = model;
+    seq_id = batch->items[0].seq_id;
+    if (!fails() && !forward_only) {
+      models_.at(model_id).window.insert(seq_id);
+      history_[model_id].push_back("fb " + std::to_string(seq_id));
+    }
+  } else if (const auto* step = std::get_if<SendOptimStep>(&work.command)) {
+    model_id = step->model_id;
+    seq_id = step->seq_id;
+    if (!fails()) RunOn(models_.at(model_id), *step, done);
+  } else if (const auto* create = std::get_if<SendCreateAdapter>(&work.command)) {
+    model_id = create->model_id;
+    if (!fails()) models_[model_id] = {};
+    done.lora = create->lora;
+  } else if (const auto* load = std::get_if<SendLoadAdapter>(&work.command)) {
+    model_id = load->model_id;
+    seq_id = load->seq_id;
+    if (!fails()) models_[model_id] = {seq_id, {}};
+  } else if (const auto* save = std::get_if<SendSaveCheckpoint>(&work.command)) {
+    model_id = save->row.model_id;
+    seq_id = save->seq_id;
+    done.size_bytes = 100;
+    done.manifest_sha256 = "sha";
+    if (!fails()) history_[model_id].push_back("save " + save->row.dir);
+  } else if (const auto* publish = std::get_if<SendPublishVersion>(&work.command)) {
+    model_id = publish->model_id;
+    seq_id = publish->seq_id;
+    done.version_bytes = 100;
+    if (!fails()) versions_.insert(publish->version_id);
+  } else if (const auto* drop = std::get_if<SendDropAdapter>(&work.command)) {
+    models_.erase(drop->model_id);
+  }
+  const auto held = models_.find(model_id);
+  if (held != models_.end()) {
+    done.model = HeldModel{model_id, held->second.applied_seq,
+                           {held->second.window.begin(), held->second.window.end()}};
+  }
+  return done;
+}
+
+std::vector<EventBody> FakeWorker::TakeReports() {
+  std::vector<EventBody> reports;
+  reports.swap(reports_);
+  return reports;
+}
+
+WorkerAttached FakeWorker::Hello(bool ready) const {
+  WorkerAttached hello;
+  hello.group = kGroup;
+  hello.process_id = process_id_;
+  hello.base_model = kBase;
+  hello.epoch = epoch_;
+  hello.term = term_;
+  for (const auto& [id, held] : models_) {
+    hello.models.push_back({id, held.applied_seq, {held.window.begin(), held.window.end()}});
+  }
+  hello.version_ids = {versions_.begin(), versions_.end()};
+  hello.running_request_ids = {running_.begin(), running_.end()};
+  if (ready) {
+    BaseModelRow base;
+    base.name = kBase;
+    base.max_context_length = 100;
+    base.vocab_size = 1000;
+    hello.ready = base;
+  }
+  return hello;
+}
+
+void FakeWorker::FailOnce(const std::string& model_id, int64_t seq_id, ErrorInfo error) {
+  failures_[{model_id, seq_id}] = std::move(error);
+}
+
+}  // namespace lathe::engine

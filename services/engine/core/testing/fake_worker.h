@@ -1,0 +1,105 @@
+// A worker process without tensors: keeps (applied_seq, window) per model, runs commands in order,
+// keeps results until they are acknowledged, and refuses what a real worker refuses.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "services/engine/core/actions.h"
+#include "services/engine/core/events.h"
+
+namespace lathe::engine {
+
+class FakeWorker {
+ public:
+  explicit FakeWorker(std::string process_id) : process_id_(std::move(process_id)) {}
+
+  // Obeys or queues it; commands of another epoch are dropped.
+  void Receive(const SendToWorker& message);
+  bool HasWork() const { return !queue_.empty(); }
+  // Runs the oldest command; its reports are in TakeReports.
+  void RunOne();
+  // Reports since the last call; also those sent again after Adopt.
+  std::vector<EventBody> TakeReports();
+
+  WorkerAttached Hello(bool ready = true) const;
+
+  // The next run of this request fails with that error.
+  void FailOnce(const std::string& model_id, int64_t seq_id, ErrorInfo error);
+
+  // One line per effect on a model: "fb 3", "step 4 [1,2,3]", "clear".
+  const std::vector<std::string>& History(const std::string& model_id) {
+    return history_[model_id];
+  }
+  const std::vector<WorkerCommand>& received() const { return received_; }
+  template <typename Command>
+  std::vector<Command> Received() const {
+    std::vector<Command> found;
+    for (const WorkerCommand& command : received_) {
+      if (const auto* one = std::get_if<Command>(&command)) found.push_back(*one);
+    }
+    return found;
+  }
+  void ForgetReceived() { received_.clear(); }
+  // OptimSteps refused for their window; a correct core never causes one.
+  int64_t num_refused_steps() const { return num_refused_steps_; }
+  const std::set<std::string>& acked() const { return acked_; }
+  int64_t epoch() const { return epoch_; }
+  const std::string& process_id() const { return process_id_; }
+  bool Holds(const std::string& model_id) const { return models_.count(model_id) > 0; }
+
+ private:
+  struct Held {
+    int64_t applied_seq = 0;
+    std::set<int64_t> window;
+  };
+  struct Work {
+    std::string request_id;
+    std::string model_id;
+    int64_t seq_id = 0;
+    WorkerCommand command;
+  };
+
+  void Handle(const FormGroup& command);
+  void Handle(const AdoptGroup& command);
+  void Handle(const SendTrainBatch& command);
+  void Handle(const SendClearGradient& command);
+  void Handle(const SendDropVersion& command) { versions_.erase(command.version_id); }
+  void Handle(const SendAck& command);
+  void Handle(const SendDropAdapter& command);
+  void Handle(const SendLoadVersion& command) { versions_.insert(command.version_id); }
+  void Handle(const SendCancel&) {}
+  void Handle(const SendDie&) {}
+  template <typename Command>
+  void Handle(const Command& command) {
+    Queue(command.request_id, command);
+  }
+  void Queue(const std::string& request_id, WorkerCommand command);
+  WorkerDone Run(const Work& work);
+  void RunOn(Held& model, const SendOptimStep& step, WorkerDone& done);
+
+  std::string process_id_;
+  int64_t epoch_ = 0;
+  int64_t term_ = 0;
+  std::map<std::string, Held> models_;
+  std::set<std::string> versions_;
+  std::deque<Work> queue_;
+  std::set<std::string> running_;
+  std::map<std::string, WorkerDone> done_;
+  std::set<std::string> acked_;
+  std::map<std::pair<std::string, int64_t>, ErrorInfo> failures_;
+  std::vector<EventBody> reports_;
+  std::map<std::string, std::vector<std::string>> history_;
+  std::vector<WorkerCommand> received_;
+  int64_t num_refused_steps_ = 0;
+
+ public:
+  // Where the model and kind of a TrainBatch item come from: the body, which the fake does not see.
+  std::map<std::string, std::pair<std::string, bool>> body_info;  // body_id -> model, forward only
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,53 @@
+#include "services/engine/core/versions.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace lathe::engine {
+namespace {
+
+constexpr size_t kNewestKept = 4;
+
+}  // namespace
+
+void EnforceVersionBudget(State& s, const std::string& tenant_id) {
+  std::vector<Sampler*> versions;
+  int64_t bytes = 0;
+  for (auto& [id, sampler] : s.samplers) {
+    if (sampler.row.tenant_id != tenant_id || !sampler.in_memory()) continue;
+    if (sampler.lost || sampler.row.version_dropped) continue;
+    versions.push_back(&sampler);
+    bytes += sampler.row.version_bytes;
+  }
+  if (bytes <= s.options.sampler_versions_bytes || versions.size() <= kNewestKept) return;
+  std::sort(versions.begin(), versions.end(),
+            [](const Sampler* a, const Sampler* b) { return a->order > b->order; });
+  versions.erase(versions.begin(), versions.begin() + kNewestKept);
+  std::sort(versions.begin(), versions.end(), [](const Sampler* a, const Sampler* b) {
+    return std::pair(a->last_sampled_at, a->order) < std::pair(b->last_sampled_at, b->order);
+  });
+  for (Sampler* const sampler : versions) {
+    if (bytes <= s.options.sampler_versions_bytes) return;
+    if (sampler->num_pending > 0) continue;
+    bytes -= sampler->row.version_bytes;
+    sampler->row.version_dropped = true;
+    s.fx.Put(PutSampler{sampler->row});
+    DropVersion(s, sampler->row.version_id);
+  }
+}
+
+void DropVersion(State& s, const std::string& version_id) {
+  for (auto& [name, group] : s.groups) {
+    if (group.version_ids.erase(version_id) == 0) continue;
+    s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
+  }
+}
+
+void DropVersionIfUnused(State& s, const std::string& version_id) {
+  for (const auto& [id, sampler] : s.samplers) {
+    if (sampler.row.version_id == version_id) return;
+  }
+  DropVersion(s, version_id);
+}
+
+}  // namespace lathe::engine

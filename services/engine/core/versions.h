@@ -1,0 +1,18 @@
+// Adapter versions in the memory of workers: their bound and their end.
+#pragma once
+
+#include <string>
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+// Drops the tenant's least recently sampled unnamed versions above sampler_versions_bytes.
+void EnforceVersionBudget(State& s, const std::string& tenant_id);
+
+// Every group that has it forgets it.
+void DropVersion(State& s, const std::string& version_id);
+// The same unless a sampler still uses it.
+void DropVersionIfUnused(State& s, const std::string& version_id);
+
+}  // namespace lathe::engine

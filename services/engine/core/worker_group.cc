@@ -1,0 +1,274 @@
+#include "services/engine/core/worker_group.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/operations.h"
+#include "services/engine/core/requests.h"
+#include "services/engine/core/samplers.h"
+#include "services/engine/core/versions.h"
+#include "services/engine/ledger/adoption.h"
+
+namespace lathe::engine {
+namespace {
+
+// A request that was running each time its worker was lost is not tried a further time.
+constexpr int64_t kMaxCrashes = 3;
+
+void NotifyState(State& s, const Group& group, const std::string& reason) {
+  s.fx.After(NotifyQueueState{group.row.group, /*paused=*/!group.usable(), reason});
+}
+
+bool Runs(const Group& group, const Request& request) {
+  return request.group == group.row.group;
+}
+
+std::vector<std::string> LiveRequestsOf(const State& s, const Group& group) {
+  std::vector<std::string> ids;
+  for (const auto& [order, id] : s.live) {
+    if (Runs(group, s.requests.at(id))) ids.push_back(id);
+  }
+  return ids;
+}
+
+void ForgetOutstanding(Group& group) {
+  group.train.Clear();
+  group.samples.Clear();
+  group.batch_of_request.clear();
+  group.requests_in_batch.clear();
+  group.inflight_sequences_of_request.clear();
+  group.inflight_sequences = 0;
+}
+
+void CountCrashes(State& s, Group& group) {
+  for (const std::string& id : LiveRequestsOf(s, group)) {
+    Request& request = s.requests.at(id);
+    if (request.row.state != RequestState::kDispatched) continue;
+    request.row.state = RequestState::kAccepted;
+    if (++request.num_crashes < kMaxCrashes) continue;
+    Fail(s, request, Internal(absl::StrFormat("the worker stopped %d times while this request ran",
+                                              kMaxCrashes)));
+    if (request.row.op_class != OpClass::kModel) continue;
+    Model* const model = Find(s.models, absl::StrFormat("%s:train:%d", request.row.owner_id,
+                                                        request.row.seq_id));
+    if (model != nullptr) FailModel(s, *model, Internal("its worker stopped again and again"));
+  }
+}
+
+// What only that process held is gone. A model that is being created can be created again.
+void LoseProcess(State& s, Group& group) {
+  for (auto& [id, model] : s.models) {
+    if (model.row.group == group.row.group && model.row.state == ModelState::kReady) {
+      LoseModel(s, model);
+    }
+  }
+  for (auto& [id, sampler] : s.samplers) {
+    if (sampler.in_memory() && GroupForSampler(s, sampler) == &group) LoseVersion(s, sampler);
+  }
+  CountCrashes(s, group);
+  ForgetOutstanding(group);
+  group.version_ids.clear();
+  group.row.process_id.clear();
+}
+
+// Begun operations, in order of acceptance, and samples that this group may serve.
+void SendUnfinished(State& s, Group& group) {
+  ForgetOutstanding(group);
+  if (!group.usable()) return;
+  for (const auto& [order, id] : s.live) {
+    Request& request = s.requests.at(id);
+    if (request.row.op_class == OpClass::kSample) {
+      if (Runs(group, request) || request.group.empty()) QueueSample(s, request);
+      continue;
+    }
+    if (!Runs(group, request)) continue;
+    const Model& model = s.models.at(request.plan->model_id);
+    const bool begun =
+        request.row.op_class == OpClass::kModel ||
+        (request.row.op_class == OpClass::kTrain && model.order.IsIssued(request.row.seq_id)) ||
+        (request.row.op_class == OpClass::kUnload && model.row.state == ModelState::kReady &&
+         model.order.Unresolved().empty());
+    if (begun) SendToGroup(s, request);
+  }
+}
+
+LedgerModel ViewOf(State& s, const Model& model) {
+  LedgerModel view;
+  view.applied_seq = model.gradient.applied_seq();
+  view.gradient_from_seq = model.gradient.from_seq();
+  view.window = model.gradient.seqs();
+  for (const int64_t seq : model.order.Issued()) {
+    const Request* const request = FindByKey(s, model.row.model_id, OpClass::kTrain, seq);
+    switch (request->row.kind) {
+      case OperationKind::kForwardBackward:
+        view.open_gradients.push_back(seq);
+        break;
+      case OperationKind::kOptimStep:
+      case OperationKind::kLoadWeights:
+        view.open_update = seq;
+        break;
+      default:
+        break;
+    }
+  }
+  return view;
+}
+
+bool UnloadMayBeDone(const Model& model) {
+  return !model.unload_request_id.empty() && model.order.Unresolved().empty();
+}
+
+void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held) {
+  if (model.row.state == ModelState::kCreating) return;
+  if (held == nullptr) {
+    if (!UnloadMayBeDone(model)) LoseModel(s, model);
+    return;
+  }
+  switch (CompareForAdoption(ViewOf(s, model), {held->applied_seq, held->window})) {
+    case Adoption::kMatches:
+      return;
+    case Adoption::kMatchesAfterClear:
+      s.fx.Send(group.row.group, group.row.epoch, SendClearGradient{model.row.model_id});
+      return;
+    case Adoption::kLost:
+      LoseModel(s, model);
+      s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", model.row.model_id});
+      return;
+  }
+}
+
+void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
+  std::map<std::string, const HeldModel*> held;
+  for (const HeldModel& one : event.models) held[one.model_id] = &one;
+  for (auto& [id, model] : s.models) {
+    if (model.row.group != group.row.group) continue;
+    const auto it = held.find(id);
+    const bool wanted =
+        model.row.state == ModelState::kReady || model.row.state == ModelState::kCreating;
+    if (wanted) AdoptModel(s, group, model, it == held.end() ? nullptr : it->second);
+    if (wanted && it != held.end()) held.erase(it);
+  }
+  for (const auto& [id, unwanted] : held) {
+    s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", id});
+  }
+}
+
+bool IsBeingPublished(const State& s, const std::string& version_id) {
+  return std::any_of(s.live.begin(), s.live.end(), [&](const auto& entry) {
+    return s.requests.at(entry.second).plan->version_id == version_id;
+  });
+}
+
+void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
+  group.version_ids = {event.version_ids.begin(), event.version_ids.end()};
+  std::set<std::string> used;
+  for (auto& [id, sampler] : s.samplers) {
+    used.insert(sampler.row.version_id);
+    const bool here = sampler.in_memory() && GroupForSampler(s, sampler) == &group;
+    if (here && group.version_ids.count(sampler.row.version_id) == 0) {
+      LoseVersion(s, sampler);
+    }
+  }
+  for (const std::string& version_id : event.version_ids) {
+    if (used.count(version_id) > 0 || IsBeingPublished(s, version_id)) continue;
+    group.version_ids.erase(version_id);
+    s.fx.Send(group.row.group, group.row.epoch, SendDropVersion{version_id});
+  }
+}
+
+void Adopt(State& s, Group& group, const WorkerAttached& event) {
+  s.fx.Send(group.row.group, group.row.epoch, AdoptGroup{s.term});
+  AdoptModels(s, group, event);
+  AdoptVersions(s, group, event);
+}
+
+void Form(State& s, Group& group, const WorkerAttached& event) {
+  LoseProcess(s, group);
+  group.row.process_id = event.process_id;
+  group.row.base_model = event.base_model;
+  ++group.row.epoch;
+  s.fx.Put(PutGroup{group.row});
+  s.fx.Send(group.row.group, group.row.epoch, FormGroup{s.term});
+}
+
+// Models accepted before any group of their base model was known.
+void PlaceHomelessModels(State& s, const Group& group) {
+  for (auto& [id, model] : s.models) {
+    if (!model.row.group.empty() || model.row.base_model != group.row.base_model) continue;
+    model.row.group = group.row.group;
+    PutRow(s, model);
+  }
+  for (const auto& [order, id] : s.live) {
+    Request& request = s.requests.at(id);
+    const Model* const model = Find(s.models, request.plan->model_id);
+    if (model != nullptr) request.group = model->row.group;
+  }
+}
+
+void BecomeReady(State& s, Group& group, const BaseModelRow& model) {
+  group.ready = true;
+  s.base_models[model.name] = model;
+  s.fx.Put(PutBaseModel{model});
+  NotifyState(s, group, "");
+  SendUnfinished(s, group);
+}
+
+}  // namespace
+
+void OnWorkerAttached(State& s, const WorkerAttached& event) {
+  auto it = s.groups.find(event.group);
+  if (it == s.groups.end()) {
+    GroupRow row;
+    row.group = event.group;
+    it = s.groups.emplace(event.group, Group(row, s.options.fair_share_quantum_tokens)).first;
+  }
+  Group& group = it->second;
+  group.attached = true;
+  group.ready = false;
+  const bool known = event.process_id == group.row.process_id && event.epoch == group.row.epoch &&
+                     event.base_model == group.row.base_model;
+  if (known) {
+    Adopt(s, group, event);
+  } else {
+    Form(s, group, event);
+  }
+  PlaceHomelessModels(s, group);
+  if (event.ready) {
+    BecomeReady(s, group, *event.ready);
+  } else {
+    NotifyState(s, group, absl::StrFormat("%s is loading", event.base_model));
+  }
+}
+
+void OnWorkerReady(State& s, const WorkerReady& event) {
+  Group* const group = Find(s.groups, event.group);
+  if (group != nullptr && group->attached && !group->ready) BecomeReady(s, *group, event.model);
+}
+
+void OnWorkerDetached(State& s, const WorkerDetached& event) {
+  Group* const group = Find(s.groups, event.group);
+  if (group == nullptr || !group->attached) return;
+  group->attached = false;
+  group->ready = false;
+  group->detached_at = s.now;
+  ForgetOutstanding(*group);
+  NotifyState(s, *group, absl::StrFormat("waiting for a worker of %s", group->row.base_model));
+  if (!event.process_gone) return;
+  LoseProcess(s, *group);
+  s.fx.Put(PutGroup{group->row});
+}
+
+void GiveUpLostWorkers(State& s) {
+  for (auto& [name, group] : s.groups) {
+    const bool waited = s.now - group.detached_at > s.options.worker_lost_timeout;
+    if (group.attached || group.row.process_id.empty() || !waited) continue;
+    LoseProcess(s, group);
+    s.fx.Put(PutGroup{group.row});
+  }
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,17 @@
+// Worker groups: attach, adopt or form, detach, loss.
+#pragma once
+
+#include <string>
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+void OnWorkerAttached(State& s, const WorkerAttached& event);
+void OnWorkerReady(State& s, const WorkerReady& event);
+void OnWorkerDetached(State& s, const WorkerDetached& event);
+
+// Gives up workers that have been away for worker_lost_timeout.
+void GiveUpLostWorkers(State& s);
+
+}  // namespace lathe::engine

@@ -1,0 +1,235 @@
+#include "services/engine/core/worker_group.h"
+
+#include <catch2/catch.hpp>
+
+#include "services/engine/core/testing/core_harness.h"
+
+namespace lathe::engine {
+namespace {
+
+using History = std::vector<std::string>;
+
+TEST_CASE("Group: without a worker requests are accepted and queued", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.DetachWorker();
+  CHECK(h.queue_state->paused);
+  const CallId create = h.CreateModel(session, 0);
+  const CallId step = h.Step(session + ":train:0", 1);
+  CHECK_FALSE(h.AnswerTo(step).error.has_value());
+  h.ReattachWorker();
+  CHECK_FALSE(h.queue_state->paused);
+  h.RunWorker();
+  CHECK(h.Done(create));
+  CHECK(h.Done(step));
+}
+
+TEST_CASE("Group: nothing is sent while the base model loads", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.DetachWorker(/*process_gone=*/true);
+  h.AttachWorker("p2", /*ready=*/false);
+  h.CreateModel(session, 0);
+  CHECK(h.queue_state->paused);
+  CHECK(h.worker->received().size() == 1);  // Form
+  h.Post(WorkerReady{"g", *h.worker->Hello().ready});
+  CHECK(h.worker->Received<SendCreateAdapter>().size() == 1);
+}
+
+TEST_CASE("Group: a killed engine adopts the living worker and goes on", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Gradient(model, 1);
+  h.RunWorker();
+  h.Gradient(model, 2);
+  h.Step(model, 3);
+  h.Gradient(model, 4);
+  h.worker->RunOne();  // its report finds no engine
+  h.RestartEngine();
+  h.ReattachWorker();
+  CHECK(h.worker->Received<AdoptGroup>().size() == 1);
+  h.RunWorker();
+  const CallId last = h.Step(model, 5);
+  h.RunWorker();
+  CHECK(h.StateOf(last) == RequestState::kDone);
+  CHECK(h.worker->History(model) ==
+        History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
+}
+
+TEST_CASE("Group: a step whose result the dead engine never saw is not run again", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Gradient(model, 1);
+  h.RunWorker();
+  const CallId step = h.Step(model, 2);
+  h.worker->RunOne();
+  h.RestartEngine();
+  h.ReattachWorker();
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->History(model) == History{"fb 1", "step 2 [1]"});
+}
+
+TEST_CASE("Group: results are acknowledged once they are durable", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  const CallId call = h.Gradient(model, 1);
+  const std::string id = h.AnswerTo(call).id;
+  h.HoldCommits();
+  h.worker->RunOne();
+  for (EventBody& report : h.worker->TakeReports()) h.Post(std::move(report));
+  CHECK(h.worker->acked().count(id) == 0);
+  h.CommitAll();
+  CHECK(h.worker->acked().count(id) == 1);
+  CHECK(h.Done(call));
+}
+
+TEST_CASE("Group: a result already decided is only acknowledged", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  const CallId call = h.Step(model, 1);
+  h.RunWorker();
+  WorkerDone again;
+  again.group = "g";
+  again.epoch = h.worker->epoch();
+  again.request_id = h.AnswerTo(call).id;
+  again.result_id = "again";
+  h.actions.clear();
+  h.Post(again);
+  REQUIRE(h.actions.size() == 2);
+  CHECK(std::get<ForgetResult>(h.actions[0]).result_id == "again");
+  CHECK(std::holds_alternative<SendAck>(std::get<SendToWorker>(h.actions[1]).command));
+}
+
+TEST_CASE("Group: a new process loses the models and re-creates what was not ready", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  const CallId gradient = h.Gradient(model, 1);
+  const CallId creating = h.CreateModel(session, 1);
+  const int64_t old_epoch = h.worker->epoch();
+  h.AttachWorker("p2");
+  CHECK(h.worker->epoch() == old_epoch + 1);
+  CHECK(h.ErrorOf(gradient)->status == absl::StatusCode::kDataLoss);
+  CHECK(h.ErrorOf(gradient)->message ==
+        "model " + model + " was lost when its worker stopped; load a checkpoint to go on");
+  h.RunWorker();
+  CHECK(h.StateOf(creating) == RequestState::kDone);
+  const CallId later = h.Step(model, 2);
+  CHECK(h.ErrorOf(later)->code == "model_lost");
+  CHECK(h.store.models().at(model).state == ModelState::kLost);
+}
+
+TEST_CASE("Group: a worker that stays away is given up after worker_lost_timeout", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.DetachWorker();
+  const CallId call = h.Gradient(model, 1);
+  h.Advance(14 * kSecond);
+  CHECK_FALSE(h.Done(call));
+  h.Advance(2 * kSecond);
+  CHECK(h.ErrorOf(call)->code == "model_lost");
+  h.ReattachWorker();
+  CHECK(h.worker->Received<FormGroup>().size() == 2);
+  CHECK_FALSE(h.worker->Holds(model));
+}
+
+TEST_CASE("Group: a broken connection loses nothing", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Gradient(model, 1);
+  h.Step(model, 2);
+  h.DetachWorker();
+  h.worker->RunOne();
+  h.Gradient(model, 3);
+  h.ReattachWorker();
+  h.RunWorker();
+  CHECK(h.worker->History(model) == History{"fb 1", "step 2 [1]", "fb 3"});
+}
+
+TEST_CASE("Group: a lost clearing is repeated when the worker is adopted", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Gradient(model, 1);
+  h.Gradient(model, 2);
+  h.RunWorker();
+  h.DetachWorker();
+  h.Step(model, 3);  // refused; the command to clear finds no worker
+  h.RestartEngine();
+  h.ReattachWorker();
+  h.Gradient(model, 4);
+  h.Step(model, 5);
+  h.RunWorker();
+  CHECK(h.worker->History(model) == History{"fb 1", "clear", "fb 4", "step 5 [4]"});
+}
+
+TEST_CASE("Group: models and versions nobody wants any more are dropped on adoption", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  h.DetachWorker();
+  h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
+  h.RestartEngine();
+  h.ReattachWorker();
+  CHECK_FALSE(h.worker->Holds(model));
+}
+
+TEST_CASE("Group: a request that is running whenever its worker stops is given up", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const CallId call = h.CreateModel(session, 0);
+  for (const char* process : {"p2", "p3", "p4"}) h.AttachWorker(process);
+  REQUIRE(h.Done(call));
+  CHECK(h.ErrorOf(call)->status == absl::StatusCode::kInternal);
+}
+
+TEST_CASE("Batching: what queues behind a running batch shares the next one", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  std::vector<std::string> models;
+  for (int tenant = 0; tenant < 8; ++tenant) {
+    const std::string name = "t" + std::to_string(tenant);
+    const std::string session = h.NewSession(SessionOrdering::kSerial, name);
+    for (int i = 0; i < 3; ++i) models.push_back(h.NewModel(session, i, name));
+  }
+  h.worker->ForgetReceived();
+  for (size_t i = 0; i < models.size(); ++i) {
+    h.Train(models[i], 1, OperationKind::kForwardBackward, "", "t" + std::to_string(i / 3), 200);
+  }
+  h.RunWorker();
+  const auto batches = h.worker->Received<SendTrainBatch>();
+  REQUIRE(batches.size() == 2);
+  CHECK(batches[0].items.size() == 1);
+  CHECK(batches[1].items.size() == 23);
+}
+
+TEST_CASE("Batching: at most two batches are outstanding and the second is full", "[core]") {
+  CoreOptions options;
+  options.batch_tokens = 100;
+  CoreHarness h(options);
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  for (int64_t seq = 1; seq <= 12; ++seq) {
+    h.Train(model, seq, OperationKind::kForwardBackward, "", "t", 50);
+  }
+  const auto batches = h.worker->Received<SendTrainBatch>();
+  REQUIRE(batches.size() == 2);
+  CHECK(batches[0].items.size() == 1);
+  CHECK(batches[1].items.size() == 2);
+}
+
+}  // namespace
+}  // namespace lathe::engine

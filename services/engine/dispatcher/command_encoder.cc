@@ -1,0 +1,202 @@
+#include "services/engine/dispatcher/command_encoder.h"
+
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "services/engine/dispatcher/manifest_json.h"
+#include "services/engine/dispatcher/pieces.h"
+
+namespace lathe::engine {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+
+// Appends an embedded message of the wire format: concatenated fields of one message merge, so a
+// body and a few fields more are one message without parsing the body.
+void AppendMessage(std::string& out, int field_number, std::initializer_list<std::string_view> parts) {
+  size_t size = 0;
+  for (const std::string_view part : parts) size += part.size();
+  {
+    google::protobuf::io::StringOutputStream stream(&out);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.WriteTag(
+        WireFormatLite::MakeTag(field_number, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+    coded.WriteVarint64(size);
+  }
+  for (const std::string_view part : parts) out.append(part);
+}
+
+std::vector<v1::EngineMessage> Finish(int64_t epoch, int field_number, std::string_view payload) {
+  v1::EngineMessage envelope;
+  envelope.set_epoch(epoch);
+  std::string serialized = envelope.SerializeAsString();
+  AppendMessage(serialized, field_number, {payload});
+  return SplitIntoPieces(epoch, serialized);
+}
+
+void FillLora(const LoraConfig& lora, v1::LoraConfig* proto) {
+  proto->set_rank(lora.rank);
+  proto->set_alpha(lora.alpha);
+  proto->set_seed(lora.seed);
+  proto->set_train_attn(lora.train_attn);
+  proto->set_train_mlp(lora.train_mlp);
+  proto->set_train_unembed(lora.train_unembed);
+}
+
+}  // namespace
+
+std::vector<v1::EngineMessage> CommandEncoder::Encode(int64_t epoch, const WorkerCommand& command,
+                                                      const OnLostBody& on_lost_body) {
+  return std::visit(
+      [&](const auto& one) -> std::vector<v1::EngineMessage> {
+        using Command = std::decay_t<decltype(one)>;
+        if constexpr (std::is_same_v<Command, SendTrainBatch>) {
+          return EncodeTrainBatch(epoch, one, on_lost_body);
+        } else if constexpr (std::is_same_v<Command, SendSample>) {
+          return EncodeSample(epoch, one, on_lost_body);
+        } else {
+          std::vector<v1::EngineMessage> messages(1);
+          messages[0].set_epoch(epoch);
+          Fill(one, messages[0]);
+          return messages;
+        }
+      },
+      command);
+}
+
+std::vector<v1::EngineMessage> CommandEncoder::EncodeTrainBatch(int64_t epoch,
+                                                                const SendTrainBatch& batch,
+                                                                const OnLostBody& on_lost_body) {
+  std::string items;
+  for (const SendTrainBatch::Item& item : batch.items) {
+    const absl::StatusOr<SharedBytes> body = bodies_.Read(item.body_id);
+    if (!body.ok()) {
+      on_lost_body(item.request_id, body.status());
+      continue;
+    }
+    v1::ForwardBackwardRequest fixed;
+    fixed.set_seq_id(item.seq_id);
+    v1::TrainItem head;
+    head.set_request_id(item.request_id);
+    std::string encoded = head.SerializeAsString();
+    AppendMessage(encoded, v1::TrainItem::kRequestFieldNumber, {**body, fixed.SerializeAsString()});
+    AppendMessage(items, v1::TrainBatch::kItemsFieldNumber, {encoded});
+  }
+  if (items.empty()) return {};
+  return Finish(epoch, v1::EngineMessage::kTrainBatchFieldNumber, items);
+}
+
+std::vector<v1::EngineMessage> CommandEncoder::EncodeSample(int64_t epoch, const SendSample& sample,
+                                                            const OnLostBody& on_lost_body) {
+  const absl::StatusOr<SharedBytes> body = bodies_.Read(sample.body_id);
+  if (!body.ok()) {
+    on_lost_body(sample.request_id, body.status());
+    return {};
+  }
+  v1::SampleRequest fixed;
+  fixed.mutable_params()->set_seed(sample.seed);
+  fixed.mutable_params()->set_max_tokens(sample.max_tokens);
+  v1::Sample head;
+  head.set_request_id(sample.request_id);
+  head.set_version_id(sample.version_id);
+  std::string encoded = head.SerializeAsString();
+  AppendMessage(encoded, v1::Sample::kRequestFieldNumber, {**body, fixed.SerializeAsString()});
+  return Finish(epoch, v1::EngineMessage::kSampleFieldNumber, encoded);
+}
+
+void CommandEncoder::Fill(const FormGroup& command, v1::EngineMessage& message) const {
+  message.mutable_form()->set_epoch(message.epoch());
+  message.mutable_form()->set_term(command.term);
+}
+
+void CommandEncoder::Fill(const AdoptGroup& command, v1::EngineMessage& message) const {
+  message.mutable_adopt()->set_epoch(message.epoch());
+  message.mutable_adopt()->set_term(command.term);
+}
+
+void CommandEncoder::Fill(const SendOptimStep& command, v1::EngineMessage& message) const {
+  v1::OptimStep* proto = message.mutable_optim_step();
+  proto->set_request_id(command.request_id);
+  proto->set_model_id(command.model_id);
+  proto->set_seq_id(command.seq_id);
+  proto->set_expected_applied_seq(command.expected_applied_seq);
+  proto->mutable_window()->Assign(command.window.begin(), command.window.end());
+  v1::AdamParams* adam = proto->mutable_adam_params();
+  adam->set_learning_rate(command.adam.learning_rate);
+  adam->set_beta1(command.adam.beta1);
+  adam->set_beta2(command.adam.beta2);
+  adam->set_eps(command.adam.eps);
+  adam->set_weight_decay(command.adam.weight_decay);
+  adam->set_grad_clip_norm(command.adam.grad_clip_norm);
+}
+
+void CommandEncoder::Fill(const SendCreateAdapter& command, v1::EngineMessage& message) const {
+  v1::CreateAdapter* proto = message.mutable_create_adapter();
+  proto->set_request_id(command.request_id);
+  proto->set_model_id(command.model_id);
+  FillLora(command.lora, proto->mutable_lora());
+}
+
+void CommandEncoder::Fill(const SendLoadAdapter& command, v1::EngineMessage& message) const {
+  v1::LoadAdapter* proto = message.mutable_load_adapter();
+  proto->set_request_id(command.request_id);
+  proto->set_model_id(command.model_id);
+  proto->set_seq_id(command.seq_id);
+  proto->set_dir(Path(command.dir));
+  proto->set_with_optimizer(command.with_optimizer);
+}
+
+void CommandEncoder::Fill(const SendDropAdapter& command, v1::EngineMessage& message) const {
+  message.mutable_drop_adapter()->set_request_id(command.request_id);
+  message.mutable_drop_adapter()->set_model_id(command.model_id);
+}
+
+void CommandEncoder::Fill(const SendClearGradient& command, v1::EngineMessage& message) const {
+  message.mutable_clear_gradient()->set_model_id(command.model_id);
+}
+
+void CommandEncoder::Fill(const SendSaveCheckpoint& command, v1::EngineMessage& message) const {
+  v1::SaveCheckpoint* proto = message.mutable_save_checkpoint();
+  proto->set_request_id(command.request_id);
+  proto->set_model_id(command.row.model_id);
+  proto->set_seq_id(command.seq_id);
+  proto->set_for_sampler(command.row.kind == CheckpointKind::kSampler);
+  proto->set_dir(Path(command.row.dir));
+  proto->set_manifest_json(ManifestJson(command.row, command.term));
+}
+
+void CommandEncoder::Fill(const SendPublishVersion& command, v1::EngineMessage& message) const {
+  v1::PublishVersion* proto = message.mutable_publish_version();
+  proto->set_request_id(command.request_id);
+  proto->set_model_id(command.model_id);
+  proto->set_seq_id(command.seq_id);
+  proto->set_version_id(command.version_id);
+}
+
+void CommandEncoder::Fill(const SendLoadVersion& command, v1::EngineMessage& message) const {
+  message.mutable_load_version()->set_version_id(command.version_id);
+  message.mutable_load_version()->set_dir(Path(command.dir));
+}
+
+void CommandEncoder::Fill(const SendDropVersion& command, v1::EngineMessage& message) const {
+  message.mutable_drop_version()->set_version_id(command.version_id);
+}
+
+void CommandEncoder::Fill(const SendCancel& command, v1::EngineMessage& message) const {
+  message.mutable_cancel()->set_request_id(command.request_id);
+}
+
+void CommandEncoder::Fill(const SendAck& command, v1::EngineMessage& message) const {
+  message.mutable_ack()->mutable_request_ids()->Assign(command.request_ids.begin(),
+                                                       command.request_ids.end());
+}
+
+void CommandEncoder::Fill(const SendDie& command, v1::EngineMessage& message) const {
+  message.mutable_die()->set_reason(command.reason);
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,58 @@
+// Commands of the core as messages to a worker.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "protos/lathe/v1/worker.pb.h"
+#include "services/engine/core/actions.h"
+#include "services/engine/runtime/bodies.h"
+
+namespace lathe::engine {
+
+// Bodies go into messages as the bytes in which they were accepted: nothing is parsed or validated
+// again. Used on the core's thread.
+class CommandEncoder {
+ public:
+  // A request whose body cannot be read.
+  using OnLostBody = std::function<void(const std::string& request_id, const absl::Status&)>;
+
+  // `bodies` must outlive this. Relative directories of commands are below `checkpoints_dir`.
+  CommandEncoder(Bodies& bodies, std::filesystem::path checkpoints_dir)
+      : bodies_(bodies), checkpoints_dir_(std::move(checkpoints_dir)) {}
+
+  // What to write on the stream, in order; empty when all bodies of the command are lost.
+  std::vector<v1::EngineMessage> Encode(int64_t epoch, const WorkerCommand& command,
+                                        const OnLostBody& on_lost_body);
+
+ private:
+  std::vector<v1::EngineMessage> EncodeTrainBatch(int64_t epoch, const SendTrainBatch& batch,
+                                                  const OnLostBody& on_lost_body);
+  std::vector<v1::EngineMessage> EncodeSample(int64_t epoch, const SendSample& sample,
+                                              const OnLostBody& on_lost_body);
+  std::string Path(const std::string& dir) const { return (checkpoints_dir_ / dir).string(); }
+
+  // The commands without a body.
+  void Fill(const FormGroup& command, v1::EngineMessage& message) const;
+  void Fill(const AdoptGroup& command, v1::EngineMessage& message) const;
+  void Fill(const SendOptimStep& command, v1::EngineMessage& message) const;
+  void Fill(const SendCreateAdapter& command, v1::EngineMessage& message) const;
+  void Fill(const SendLoadAdapter& command, v1::EngineMessage& message) const;
+  void Fill(const SendDropAdapter& command, v1::EngineMessage& message) const;
+  void Fill(const SendClearGradient& command, v1::EngineMessage& message) const;
+  void Fill(const SendSaveCheckpoint& command, v1::EngineMessage& message) const;
+  void Fill(const SendPublishVersion& command, v1::EngineMessage& message) const;
+  void Fill(const SendLoadVersion& command, v1::EngineMessage& message) const;
+  void Fill(const SendDropVersion& command, v1::EngineMessage& message) const;
+  void Fill(const SendCancel& command, v1::EngineMessage& message) const;
+  void Fill(const SendAck& command, v1::EngineMessage& message) const;
+  void Fill(const SendDie& command, v1::EngineMessage& message) const;
+
+  Bodies& bodies_;
+  const std::filesystem::path checkpoints_dir_;
+};
+
+}  // namespace lathe::engine

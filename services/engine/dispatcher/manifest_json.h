@@ -1,0 +1,14 @@
+// What the engine adds to a checkpoint's manifest.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "services/engine/store/rows.h"
+
+namespace lathe::engine {
+
+// A JSON object: owner, path, name, term and times, for people and for recovery without the store.
+std::string ManifestJson(const CheckpointRow& row, int64_t term);
+
+}  // namespace lathe::engine

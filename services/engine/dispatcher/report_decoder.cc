@@ -1,0 +1,80 @@
+#include "services/engine/dispatcher/report_decoder.h"
+
+#include <utility>
+
+#include "libs/common/rpc/status.h"
+#include "services/engine/runtime/result_encoder.h"
+
+namespace lathe::engine {
+namespace {
+
+HeldModel ToHeld(const v1::ModelState& state) {
+  return {.model_id = state.model_id(),
+          .applied_seq = state.applied_seq(),
+          .window = {state.window().begin(), state.window().end()}};
+}
+
+LoraConfig ToLora(const v1::LoraConfig& proto) {
+  return {.rank = proto.rank(),
+          .alpha = proto.alpha(),
+          .seed = proto.seed(),
+          .train_attn = proto.train_attn(),
+          .train_mlp = proto.train_mlp(),
+          .train_unembed = proto.train_unembed()};
+}
+
+}  // namespace
+
+BaseModelRow ToRow(const v1::ModelInfo& model) {
+  return {.name = model.name(),
+          .content_hash = model.content_hash(),
+          .arch = model.arch(),
+          .tokenizer_id = model.tokenizer_id(),
+          .max_context_length = model.max_context_length(),
+          .vocab_size = model.vocab_size(),
+          .max_lora_rank = model.max_lora_rank(),
+          .token_budget = model.token_budget()};
+}
+
+WorkerAttached ToEvent(const v1::Hello& hello) {
+  WorkerAttached event;
+  event.group = hello.group();
+  event.process_id = hello.process_id();
+  event.base_model = hello.base_model();
+  event.epoch = hello.epoch();
+  event.term = hello.term();
+  for (const v1::ModelState& state : hello.models()) event.models.push_back(ToHeld(state));
+  event.version_ids = {hello.version_ids().begin(), hello.version_ids().end()};
+  event.running_request_ids = {hello.running_request_ids().begin(),
+                               hello.running_request_ids().end()};
+  if (hello.has_ready()) event.ready = ToRow(hello.ready().model());
+  return event;
+}
+
+WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationDone& done,
+                   std::string result_id) {
+  WorkerDone event;
+  event.group = group;
+  event.epoch = epoch;
+  event.request_id = done.request_id();
+  if (done.result().has_error()) {
+    event.error = ToErrorInfo(FromErrorProto(done.result().error()));
+  }
+  event.result_id = std::move(result_id);
+  event.size_bytes = done.size_bytes();
+  event.manifest_sha256 = done.manifest_sha256();
+  if (done.has_lora()) event.lora = ToLora(done.lora());
+  event.version_bytes = done.version_bytes();
+  if (done.has_model()) event.model = ToHeld(done.model());
+  return event;
+}
+
+WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,
+                            const v1::VersionFailed& failed) {
+  return {.group = group,
+          .epoch = epoch,
+          .version_id = failed.version_id(),
+          .error = ToErrorInfo(FromErrorProto(failed.error()))};
+}
+
+}  // namespace lathe::engine

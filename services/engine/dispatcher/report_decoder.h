@@ -1,0 +1,22 @@
+// What workers say, as events of the core.
+#pragma once
+
+#include <string>
+
+#include "protos/lathe/v1/worker.pb.h"
+#include "services/engine/core/events.h"
+
+namespace lathe::engine {
+
+BaseModelRow ToRow(const v1::ModelInfo& model);
+
+WorkerAttached ToEvent(const v1::Hello& hello);
+
+// The encoded result is the caller's to hold; `result_id` names it.
+WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationDone& done,
+                   std::string result_id);
+
+WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,
+                            const v1::VersionFailed& failed);
+
+}  // namespace lathe::engine

@@ -1,0 +1,59 @@
+// One Attach stream: one rank of a worker group.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "protos/lathe/v1/worker.pb.h"
+#include "services/engine/dispatcher/pieces.h"
+#include "services/engine/rpc/outgoing_messages.h"
+
+namespace lathe::engine {
+
+// Carries messages and nothing else; what they mean is its listener's business. Keeps itself alive
+// until gRPC is done with it.
+class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>,
+                           public std::enable_shared_from_this<WorkerStream> {
+ public:
+  // Called one at a time, in the order of the stream; OnClosed comes last, once.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    virtual void OnMessage(const std::shared_ptr<WorkerStream>& stream,
+                           const v1::WorkerMessage& message) = 0;
+    virtual void OnClosed(const std::shared_ptr<WorkerStream>& stream) = 0;
+  };
+
+  // `listener` must outlive the stream.
+  static std::shared_ptr<WorkerStream> Start(Listener& listener);
+
+  // Written in order, after what was sent before. Dropped once the stream has ended. Any thread.
+  void Send(std::vector<v1::EngineMessage> messages);
+  // Any thread; the first reason stays.
+  void End(const absl::Status& status);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  explicit WorkerStream(Listener& listener) : listener_(listener) {}
+
+  Listener& listener_;
+  v1::WorkerMessage incoming_;
+  PieceAssembler assembler_;
+  std::shared_ptr<WorkerStream> self_;
+
+  absl::Mutex mu_;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  OutgoingMessages<v1::EngineMessage> outgoing_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,201 @@
+// lathe-engine: owns the ledger, takes all decisions, keeps everything durable.
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "libs/common/config/option_set.h"
+#include "libs/common/errors.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/status_macros.h"
+#include "libs/common/time/clock.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/dispatcher/dispatcher.h"
+#include "services/engine/dispatcher/worker_secret.h"
+#include "services/engine/rpc/admin_service.h"
+#include "services/engine/rpc/archive.h"
+#include "services/engine/rpc/engine_service.h"
+#include "services/engine/rpc/servers.h"
+#include "services/engine/runtime/runtime.h"
+#include "services/engine/store/data_dir_lock.h"
+#include "services/engine/store/sqlite/sqlite_store.h"
+
+namespace lathe::engine {
+namespace {
+
+// sysexits.h: EX_IOERR.
+constexpr int kExitIo = 74;
+
+struct Settings {
+  std::string store;
+  std::string data_dir;
+  std::string run_dir;
+  std::string event_log;
+  std::string log_level;
+  absl::Duration gap_timeout;
+  absl::Duration session_timeout;
+  ServerOptions servers;
+};
+
+Settings ParseSettings(int argc, char** argv) {
+  Settings settings;
+  const CoreOptions defaults;
+  OptionSet options("lathe-engine", "Orders, schedules and keeps the work of a Lathe service.");
+  options.Add(&settings.data_dir, "engine.data_dir", "", "directory of everything durable",
+              {.required = true});
+  options.Add(&settings.store, "engine.store", "",
+              "sqlite:PATH; empty: sqlite:DATA_DIR/lathe.db");
+  options.Add(&settings.run_dir, "engine.run_dir", "",
+              "directory of sockets and the workers' secret; empty: DATA_DIR/run");
+  options.Add(&settings.servers.grpc_listen, "engine.grpc_listen", "",
+              "HOST:PORT of the public gRPC service; empty: none");
+  options.Add(&settings.servers.allow_insecure, "engine.insecure_i_know", false,
+              "lets grpc_listen be an address other machines reach, without TLS");
+  options.Add(&settings.servers.reflection, "engine.reflection", false,
+              "gRPC reflection on the public service too");
+  options.Add(&settings.gap_timeout, "engine.gap_timeout",
+              absl::Nanoseconds(defaults.gap_timeout),
+              "how long a forward_backward waits for a smaller seq_id that is missing");
+  options.Add(&settings.session_timeout, "engine.session_timeout",
+              absl::Nanoseconds(defaults.session_timeout),
+              "a session without heartbeats ends after this long");
+  options.Add(&settings.event_log, "engine.event_log", "",
+              "file for every event of the core, to replay; empty: none");
+  options.Add(&settings.log_level, "engine.log_level", "info", "debug, info, warn or error");
+  options.ParseOrExit(argc, argv);
+  return settings;
+}
+
+// Prints why the engine cannot run and gives its exit code.
+int Fail(const absl::Status& status, int exit_code) {
+  LogError("lathe-engine cannot run", {{"error", status.message()}});
+  return exit_code;
+}
+
+absl::StatusOr<std::filesystem::path> DatabasePath(const Settings& settings) {
+  if (settings.store.empty()) return std::filesystem::path(settings.data_dir) / "lathe.db";
+  absl::string_view path = settings.store;
+  if (!absl::ConsumePrefix(&path, "sqlite:") || path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("store is '", settings.store, "', expected sqlite:PATH"));
+  }
+  return std::filesystem::path(std::string(path));
+}
+
+absl::Status MakeDirs(const Settings& settings, const std::filesystem::path& checkpoints_dir) {
+  std::error_code error;
+  for (const std::filesystem::path& dir :
+       {std::filesystem::path(settings.run_dir), checkpoints_dir}) {
+    std::filesystem::create_directories(dir, error);
+    if (error) {
+      return absl::InternalError(
+          absl::StrCat("cannot make '", dir.string(), "': ", error.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Runtime::Options RuntimeOptions(const Settings& settings,
+                                const std::filesystem::path& checkpoints_dir) {
+  Runtime::Options options;
+  options.core.gap_timeout = absl::ToInt64Nanoseconds(settings.gap_timeout);
+  options.core.session_timeout = absl::ToInt64Nanoseconds(settings.session_timeout);
+  options.checkpoints_dir = checkpoints_dir;
+  options.event_log = settings.event_log;
+  options.on_fatal = [](const absl::Status& status) {
+    LogError("the store failed; nothing more can be acknowledged", {{"error", status.message()}});
+    std::_Exit(kExitIo);
+  };
+  return options;
+}
+
+void WaitForSignal(const sigset_t& signals) {
+  int signal = 0;
+  sigwait(&signals, &signal);
+  LogInfo("stopping", {{"signal", signal}});
+}
+
+int Run(Settings settings, const sigset_t& signals) {
+  settings.data_dir = std::filesystem::absolute(settings.data_dir).lexically_normal().string();
+  if (settings.run_dir.empty()) settings.run_dir = settings.data_dir + "/run";
+  settings.servers.run_dir = settings.run_dir;
+  const std::filesystem::path data_dir = settings.data_dir;
+  const std::filesystem::path checkpoints_dir = data_dir / "checkpoints";
+
+  if (const absl::Status status = CheckServerOptions(settings.servers); !status.ok()) {
+    return Fail(status, kExitConfiguration);
+  }
+  const absl::StatusOr<std::filesystem::path> database = DatabasePath(settings);
+  if (!database.ok()) return Fail(database.status(), kExitConfiguration);
+  const absl::StatusOr<DataDirLock> lock = DataDirLock::Take(data_dir);
+  if (!lock.ok()) return Fail(lock.status(), kExitCannotCreate);
+  if (const absl::Status status = MakeDirs(settings, checkpoints_dir); !status.ok()) {
+    return Fail(status, kExitCannotCreate);
+  }
+  const absl::StatusOr<std::string> worker_secret = LoadOrMakeSecret(settings.run_dir);
+  if (!worker_secret.ok()) return Fail(worker_secret.status(), kExitCannotCreate);
+
+  const absl::StatusOr<std::unique_ptr<SqliteStore>> store =
+      SqliteStore::Open({.database = *database, .bodies_dir = data_dir / "bodies"});
+  if (!store.ok()) return Fail(store.status(), kExitUnavailable);
+  const absl::StatusOr<std::string> archive_key = (*store)->Secret("archive_signing_key");
+  if (!archive_key.ok()) return Fail(archive_key.status(), kExitUnavailable);
+
+  RealClock clock;
+  KeyRing keys(**store, clock);
+  if (const absl::Status status = keys.Refresh(); !status.ok()) {
+    return Fail(status, kExitUnavailable);
+  }
+  Runtime runtime(RuntimeOptions(settings, checkpoints_dir), **store, clock);
+  Dispatcher dispatcher(runtime, *worker_secret);
+  ArchiveSigner archives(*archive_key, checkpoints_dir, clock);
+  EngineService engine(runtime, keys, archives);
+  AdminService admin(runtime, keys, dispatcher);
+  if (const absl::Status status = runtime.Start(dispatcher); !status.ok()) {
+    return Fail(status, kExitUnavailable);
+  }
+  absl::StatusOr<Servers> servers =
+      Servers::Start(settings.servers, {.engine = engine, .admin = admin, .workers = dispatcher});
+  if (!servers.ok()) {
+    runtime.Stop();
+    return Fail(servers.status(), kExitUnavailable);
+  }
+  LogInfo("serving", {{"data_dir", settings.data_dir},
+                      {"term", runtime.term()},
+                      {"grpc_port", servers->grpc_port()}});
+
+  WaitForSignal(signals);
+  runtime.ReleaseWaiters();
+  dispatcher.EndStreams();
+  servers->Shutdown();
+  runtime.Stop();
+  LogInfo("stopped");
+  return 0;
+}
+
+}  // namespace
+}  // namespace lathe::engine
+
+int main(int argc, char** argv) {
+  // What the engine writes is its owner's only.
+  umask(077);
+  lathe::engine::Settings settings = lathe::engine::ParseSettings(argc, argv);
+  lathe::InitLogging("engine", settings.log_level);
+  // Blocked before any thread starts, so that only WaitForSignal receives them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return lathe::engine::Run(std::move(settings), signals);
+}

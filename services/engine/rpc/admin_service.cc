@@ -1,0 +1,66 @@
+#include "services/engine/rpc/admin_service.h"
+
+#include "absl/status/statusor.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/rpc/status.h"
+#include "services/engine/rpc/drain_call.h"
+#include "services/engine/rpc/engine_status.h"
+#include "services/engine/rpc/row_convert.h"
+
+namespace lathe::engine {
+
+AdminService::Reactor* AdminService::CreateKey(Context* context,
+                                               const v1::CreateKeyRequest* request,
+                                               v1::CreateKeyResponse* response) {
+  const absl::StatusOr<KeyRing::NewKey> key = keys_.Create(
+      request->tenant(), request->name(), {request->scopes().begin(), request->scopes().end()});
+  if (key.ok()) {
+    LogInfo("key created", {{"key_id", key->key_id}, {"tenant", request->tenant()}});
+    response->set_key_id(key->key_id);
+    response->set_api_key(key->text);
+  }
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(key.status()));
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::ListKeys(Context* context, const v1::ListKeysRequest*,
+                                              v1::ListKeysResponse* response) {
+  for (const KeyRing::ListedKey& key : keys_.List()) {
+    v1::ApiKeyInfo* proto = response->add_keys();
+    proto->set_key_id(key.row.key_id);
+    proto->set_tenant(key.tenant_name);
+    proto->set_name(key.row.name);
+    for (const std::string& scope : key.row.scopes) proto->add_scopes(scope);
+    *proto->mutable_created_at() = ToTimestamp(key.row.created_at);
+    proto->set_revoked(key.row.revoked_at != 0);
+  }
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::RevokeKey(Context* context,
+                                               const v1::RevokeKeyRequest* request,
+                                               v1::RevokeKeyResponse*) {
+  const absl::Status status = keys_.Revoke(request->key_id());
+  if (status.ok()) LogInfo("key revoked", {{"key_id", request->key_id()}});
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::GetStatus(Context* context, const v1::GetStatusRequest*,
+                                               v1::GetStatusResponse* response) {
+  *response = DescribeEngine(runtime_, keys_, workers_);
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::Drain(Context*, const v1::DrainRequest* request,
+                                           v1::DrainResponse* response) {
+  return DrainCall::Start(runtime_, *request, response);
+}
+
+}  // namespace lathe::engine

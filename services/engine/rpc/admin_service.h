@@ -1,0 +1,39 @@
+// lathe.v1.Admin: keys, inspection and drain; on the internal socket only.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include "protos/lathe/v1/admin.grpc.pb.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/runtime/runtime.h"
+#include "services/engine/runtime/worker_sender.h"
+
+namespace lathe::engine {
+
+class AdminService final : public v1::Admin::CallbackService {
+ public:
+  // All must outlive this, and the server that runs it.
+  AdminService(Runtime& runtime, KeyRing& keys, WorkerSender& workers)
+      : runtime_(runtime), keys_(keys), workers_(workers) {}
+
+  using Reactor = grpc::ServerUnaryReactor;
+  using Context = grpc::CallbackServerContext;
+
+  Reactor* CreateKey(Context* context, const v1::CreateKeyRequest* request,
+                     v1::CreateKeyResponse* response) override;
+  Reactor* ListKeys(Context* context, const v1::ListKeysRequest* request,
+                    v1::ListKeysResponse* response) override;
+  Reactor* RevokeKey(Context* context, const v1::RevokeKeyRequest* request,
+                     v1::RevokeKeyResponse* response) override;
+  Reactor* GetStatus(Context* context, const v1::GetStatusRequest* request,
+                     v1::GetStatusResponse* response) override;
+  Reactor* Drain(Context* context, const v1::DrainRequest* request,
+                 v1::DrainResponse* response) override;
+
+ private:
+  Runtime& runtime_;
+  KeyRing& keys_;
+  WorkerSender& workers_;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,32 @@
+#include "services/engine/rpc/caller.h"
+
+#include <grpcpp/server_context.h>
+
+#include <string_view>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe::engine {
+
+absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
+                                        const grpc::CallbackServerContext& context,
+                                        Scopes scopes) {
+  const auto header = context.client_metadata().find(kApiKeyHeader);
+  std::string_view key;
+  if (header != context.client_metadata().end()) {
+    key = std::string_view(header->second.data(), header->second.size());
+  }
+  ASSIGN_OR_RETURN(Caller caller, keys.Authenticate(key));
+  if (!caller.scopes.HasAny(scopes)) {
+    return WithDetail(
+        absl::PermissionDeniedError(absl::StrFormat("the API key has none of the scopes %s",
+                                                    absl::StrJoin(scopes.Words(), ", "))),
+        "missing_scope");
+  }
+  return caller;
+}
+
+}  // namespace lathe::engine

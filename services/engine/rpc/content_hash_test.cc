@@ -1,0 +1,71 @@
+#include "services/engine/rpc/content_hash.h"
+
+#include <catch2/catch.hpp>
+
+namespace lathe::engine {
+namespace {
+
+v1::ForwardBackwardRequest Request() {
+  v1::ForwardBackwardRequest request;
+  request.set_model_id("m");
+  request.set_seq_id(1);
+  request.mutable_loss()->set_name("cross_entropy");
+  v1::Datum* datum = request.add_data();
+  datum->add_model_input()->set_tokens("1234");
+  for (const char* name : {"target_tokens", "weights"}) {
+    v1::NamedTensor* input = datum->add_loss_fn_inputs();
+    input->set_name(name);
+    input->mutable_tensor()->set_dense(name);
+  }
+  return request;
+}
+
+TEST_CASE("ContentHash: order of named entries and the key do not count", "[rpc]") {
+  const v1::ForwardBackwardRequest request = Request();
+  v1::ForwardBackwardRequest other = Request();
+  other.mutable_data(0)->mutable_loss_fn_inputs()->SwapElements(0, 1);
+  other.set_seq_id(2);
+  CHECK(ContentHash(other) == ContentHash(request));
+  CHECK(ContentHash(request).substr(0, 2) == "1:");
+}
+
+TEST_CASE("ContentHash: every part of the content counts", "[rpc]") {
+  const std::string hash = ContentHash(Request());
+  v1::ForwardBackwardRequest changed = Request();
+  changed.mutable_data(0)->mutable_model_input(0)->set_tokens("1235");
+  CHECK(ContentHash(changed) != hash);
+  changed = Request();
+  changed.mutable_data(0)->mutable_loss_fn_inputs(1)->mutable_tensor()->add_shape(1);
+  CHECK(ContentHash(changed) != hash);
+  changed = Request();
+  changed.set_forward_only(true);
+  CHECK(ContentHash(changed) != hash);
+  changed = Request();
+  *changed.add_data() = changed.data(0);
+  CHECK(ContentHash(changed) != hash);
+  changed = Request();
+  v1::Datum* datum = changed.mutable_data(0);
+  datum->mutable_model_input(0)->set_tokens("12");
+  datum->add_model_input()->set_tokens("34");
+  CHECK(ContentHash(changed) != hash);
+}
+
+TEST_CASE("ContentHash: a sampling session's number of an outer retry does not count", "[rpc]") {
+  v1::SaveWeightsForSamplerRequest a;
+  a.set_sampling_session_seq_id(1);
+  v1::SaveWeightsForSamplerRequest b;
+  b.set_sampling_session_seq_id(2);
+  CHECK(ContentHash(a) == ContentHash(b));
+  b.set_name("x");
+  CHECK(ContentHash(a) != ContentHash(b));
+}
+
+TEST_CASE("ContentHash: unset and empty stops differ", "[rpc]") {
+  v1::SampleRequest unset;
+  v1::SampleRequest empty;
+  empty.mutable_params()->mutable_stop_strings();
+  CHECK(ContentHash(unset) != ContentHash(empty));
+}
+
+}  // namespace
+}  // namespace lathe::engine

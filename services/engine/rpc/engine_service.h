@@ -1,0 +1,118 @@
+// lathe.v1.Engine: the public, typed API. Proto to native and back; decisions are the core's.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "protos/lathe/v1/engine.grpc.pb.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/archive.h"
+#include "services/engine/rpc/submissions.h"
+#include "services/engine/runtime/runtime.h"
+
+namespace lathe::engine {
+
+// Every rpc authenticates the metadata `x-api-key` and checks the scopes its key has; the caller's
+// tenant goes into every look-up. Runs on gRPC's threads: reads use the store and caches, changes go
+// through the core and are answered from its thread.
+class EngineService final : public v1::Engine::CallbackService {
+ public:
+  // All must outlive this, and the server that runs it.
+  EngineService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives)
+      : runtime_(runtime), keys_(keys), archives_(archives), builder_(runtime) {}
+
+  using Reactor = grpc::ServerUnaryReactor;
+  using Context = grpc::CallbackServerContext;
+
+  Reactor* Authenticate(Context* context, const v1::AuthenticateRequest* request,
+                        v1::AuthenticateResponse* response) override;
+  Reactor* GetCapabilities(Context* context, const v1::GetCapabilitiesRequest* request,
+                           v1::GetCapabilitiesResponse* response) override;
+
+  Reactor* CreateSession(Context* context, const v1::CreateSessionRequest* request,
+                         v1::CreateSessionResponse* response) override;
+  Reactor* Heartbeat(Context* context, const v1::HeartbeatRequest* request,
+                     v1::HeartbeatResponse* response) override;
+  Reactor* FinishSession(Context* context, const v1::FinishSessionRequest* request,
+                         v1::FinishSessionResponse* response) override;
+  Reactor* ListSessions(Context* context, const v1::ListSessionsRequest* request,
+                        v1::ListSessionsResponse* response) override;
+  Reactor* GetSession(Context* context, const v1::GetSessionRequest* request,
+                      v1::GetSessionResponse* response) override;
+
+  Reactor* CreateModel(Context* context, const v1::CreateModelRequest* request,
+                       v1::SubmitResponse* response) override;
+  Reactor* UnloadModel(Context* context, const v1::UnloadModelRequest* request,
+                       v1::SubmitResponse* response) override;
+  Reactor* ForwardBackward(Context* context, const v1::ForwardBackwardRequest* request,
+                           v1::SubmitResponse* response) override;
+  Reactor* OptimStep(Context* context, const v1::OptimStepRequest* request,
+                     v1::SubmitResponse* response) override;
+  Reactor* SaveWeights(Context* context, const v1::SaveWeightsRequest* request,
+                       v1::SubmitResponse* response) override;
+  Reactor* SaveWeightsForSampler(Context* context, const v1::SaveWeightsForSamplerRequest* request,
+                                 v1::SubmitResponse* response) override;
+  Reactor* LoadWeights(Context* context, const v1::LoadWeightsRequest* request,
+                       v1::SubmitResponse* response) override;
+  Reactor* GetModel(Context* context, const v1::GetModelRequest* request,
+                    v1::GetModelResponse* response) override;
+
+  Reactor* CreateSamplingSession(Context* context, const v1::CreateSamplingSessionRequest* request,
+                                 v1::CreateSamplingSessionResponse* response) override;
+  Reactor* GetSampler(Context* context, const v1::GetSamplerRequest* request,
+                      v1::GetSamplerResponse* response) override;
+  Reactor* Sample(Context* context, const v1::SampleRequest* request,
+                  v1::SampleSubmitResponse* response) override;
+
+  Reactor* GetResult(Context* context, const v1::GetResultRequest* request,
+                     v1::GetResultResponse* response) override;
+  grpc::ServerBidiReactor<v1::WatchRequest, v1::WatchResponse>* Watch(Context* context) override;
+
+  Reactor* ListRuns(Context* context, const v1::ListRunsRequest* request,
+                    v1::ListRunsResponse* response) override;
+  Reactor* GetRun(Context* context, const v1::GetRunRequest* request,
+                  v1::GetRunResponse* response) override;
+  Reactor* ListCheckpoints(Context* context, const v1::ListCheckpointsRequest* request,
+                           v1::ListCheckpointsResponse* response) override;
+  Reactor* GetWeightsInfo(Context* context, const v1::GetWeightsInfoRequest* request,
+                          v1::GetWeightsInfoResponse* response) override;
+  Reactor* DeleteCheckpoint(Context* context, const v1::DeleteCheckpointRequest* request,
+                            v1::DeleteCheckpointResponse* response) override;
+  Reactor* PublishCheckpoint(Context* context, const v1::PublishCheckpointRequest* request,
+                             v1::PublishCheckpointResponse* response) override;
+  Reactor* SetCheckpointTtl(Context* context, const v1::SetCheckpointTtlRequest* request,
+                            v1::SetCheckpointTtlResponse* response) override;
+  Reactor* DescribeArchive(Context* context, const v1::DescribeArchiveRequest* request,
+                           v1::DescribeArchiveResponse* response) override;
+  Reactor* OpenArchive(Context* context, const v1::OpenArchiveRequest* request,
+                       v1::OpenArchiveResponse* response) override;
+
+ private:
+  // Authenticates, checks that the key has one of `scopes`, and ends the call with what `read`
+  // returns.
+  Reactor* Answer(Context* context, Scopes scopes,
+                  const std::function<absl::Status(const Caller&)>& read);
+
+  // As above for a change: `make` gives the core's event or the refusal; `fill` puts the core's
+  // answer into the response before the call ends.
+  template <typename CoreEvent>
+  Reactor* Change(Context* context, Scopes scopes,
+                  const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
+                  std::function<void(const engine::Answer&)> fill);
+
+  // A message that becomes a future.
+  template <typename Request, typename Response>
+  Reactor* SubmitRequest(Context* context, Scopes scopes, const Request* request,
+                         Response* response);
+
+  absl::StatusOr<v1::Run> DescribeRun(const Caller& caller, const ModelRow& row);
+
+  Runtime& runtime_;
+  KeyRing& keys_;
+  ArchiveSigner& archives_;
+  SubmissionBuilder builder_;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,177 @@
+// EngineService: runs and checkpoints.
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "services/engine/rpc/engine_service_call.h"
+#include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/validate_names.h"
+
+namespace lathe::engine {
+namespace {
+
+// Enough to find the newest of each kind among rolling checkpoints.
+constexpr int64_t kRecentCheckpoints = 100;
+
+absl::Status NoSuch(const char* what, const std::string& id, const char* field) {
+  return WithDetail(absl::NotFoundError(absl::StrFormat("%s '%s' does not exist", what, id)),
+                    "not_found", field);
+}
+
+absl::StatusOr<CheckpointRow> FindCheckpoint(Runtime& runtime, const Caller& caller,
+                                             const std::string& path) {
+  RETURN_IF_ERROR(ValidateTinkerPath(path, "tinker_path"));
+  ASSIGN_OR_RETURN(std::optional<CheckpointRow> row,
+                   runtime.store().FindCheckpoint(caller.tenant_id, path, runtime.NowNanos()));
+  if (!row) return NoSuch("checkpoint", path, "tinker_path");
+  return *std::move(row);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Run> EngineService::DescribeRun(const Caller& caller, const ModelRow& row) {
+  v1::Run run = ToProto(row, caller.tenant_name);
+  ASSIGN_OR_RETURN(const Page<CheckpointRow> recent,
+                   runtime_.store().ListCheckpoints(caller.tenant_id, row.model_id,
+                                                    runtime_.NowNanos(), kRecentCheckpoints, 0));
+  for (const CheckpointRow& checkpoint : recent.rows) {
+    const bool is_training = checkpoint.kind == CheckpointKind::kTraining;
+    if (is_training && !run.has_last_checkpoint()) {
+      *run.mutable_last_checkpoint() = ToProto(checkpoint);
+    } else if (!is_training && !run.has_last_sampler_checkpoint()) {
+      *run.mutable_last_sampler_checkpoint() = ToProto(checkpoint);
+    }
+  }
+  return run;
+}
+
+EngineService::Reactor* EngineService::ListRuns(Context* context,
+                                                const v1::ListRunsRequest* request,
+                                                v1::ListRunsResponse* response) {
+  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+    ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
+    ASSIGN_OR_RETURN(const Page<ModelRow> models,
+                     runtime_.store().ListModels(caller.tenant_id, page.limit, page.offset));
+    for (const ModelRow& row : models.rows) {
+      ASSIGN_OR_RETURN(*response->add_runs(), DescribeRun(caller, row));
+    }
+    response->set_total_count(models.total_count);
+    return absl::OkStatus();
+  });
+}
+
+EngineService::Reactor* EngineService::GetRun(Context* context, const v1::GetRunRequest* request,
+                                              v1::GetRunResponse* response) {
+  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+    const std::string& id = request->training_run_id();
+    ASSIGN_OR_RETURN(const std::optional<ModelRow> row,
+                     runtime_.store().FindModel(caller.tenant_id, id));
+    if (!row) return NoSuch("training run", id, "training_run_id");
+    ASSIGN_OR_RETURN(*response->mutable_run(), DescribeRun(caller, *row));
+    return absl::OkStatus();
+  });
+}
+
+EngineService::Reactor* EngineService::ListCheckpoints(Context* context,
+                                                       const v1::ListCheckpointsRequest* request,
+                                                       v1::ListCheckpointsResponse* response) {
+  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+    ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
+    const std::string& run = request->training_run_id();
+    if (!run.empty()) {
+      ASSIGN_OR_RETURN(const std::optional<ModelRow> row,
+                       runtime_.store().FindModel(caller.tenant_id, run));
+      if (!row) return NoSuch("training run", run, "training_run_id");
+    }
+    ASSIGN_OR_RETURN(const Page<CheckpointRow> checkpoints,
+                     runtime_.store().ListCheckpoints(caller.tenant_id, run, runtime_.NowNanos(),
+                                                      page.limit, page.offset));
+    for (const CheckpointRow& row : checkpoints.rows) {
+      *response->add_checkpoints() = ToProto(row);
+    }
+    response->set_total_count(checkpoints.total_count);
+    return absl::OkStatus();
+  });
+}
+
+EngineService::Reactor* EngineService::GetWeightsInfo(Context* context,
+                                                      const v1::GetWeightsInfoRequest* request,
+                                                      v1::GetWeightsInfoResponse* response) {
+  return Answer(context, kAnyScope, [&](const Caller& caller) -> absl::Status {
+    ASSIGN_OR_RETURN(const CheckpointRow row,
+                     FindCheckpoint(runtime_, caller, request->tinker_path()));
+    response->set_base_model(row.base_model);
+    response->set_is_lora(true);
+    response->set_lora_rank(row.lora.rank);
+    response->set_train_attn(row.lora.train_attn);
+    response->set_train_mlp(row.lora.train_mlp);
+    response->set_train_unembed(row.lora.train_unembed);
+    return absl::OkStatus();
+  });
+}
+
+EngineService::Reactor* EngineService::DeleteCheckpoint(Context* context,
+                                                        const v1::DeleteCheckpointRequest* request,
+                                                        v1::DeleteCheckpointResponse*) {
+  return Change<engine::DeleteCheckpoint>(
+      context, Scope::kCheckpointsWrite,
+      [request](const Caller& caller) -> absl::StatusOr<engine::DeleteCheckpoint> {
+        RETURN_IF_ERROR(ValidateTinkerPath(request->tinker_path(), "tinker_path"));
+        return engine::DeleteCheckpoint{.tenant_id = caller.tenant_id,
+                                        .tinker_path = request->tinker_path()};
+      },
+      [](const engine::Answer&) {});
+}
+
+EngineService::Reactor* EngineService::PublishCheckpoint(
+    Context* context, const v1::PublishCheckpointRequest* request,
+    v1::PublishCheckpointResponse*) {
+  return Change<engine::PublishCheckpoint>(
+      context, Scope::kCheckpointsWrite,
+      [request](const Caller& caller) -> absl::StatusOr<engine::PublishCheckpoint> {
+        RETURN_IF_ERROR(ValidateTinkerPath(request->tinker_path(), "tinker_path"));
+        return engine::PublishCheckpoint{.tenant_id = caller.tenant_id,
+                                         .tinker_path = request->tinker_path(),
+                                         .is_public = request->public_()};
+      },
+      [](const engine::Answer&) {});
+}
+
+EngineService::Reactor* EngineService::SetCheckpointTtl(Context* context,
+                                                        const v1::SetCheckpointTtlRequest* request,
+                                                        v1::SetCheckpointTtlResponse*) {
+  return Change<engine::SetCheckpointTtl>(
+      context, Scope::kCheckpointsWrite,
+      [request](const Caller& caller) -> absl::StatusOr<engine::SetCheckpointTtl> {
+        RETURN_IF_ERROR(ValidateTinkerPath(request->tinker_path(), "tinker_path"));
+        if (request->has_ttl_seconds()) RETURN_IF_ERROR(ValidateTtl(request->ttl_seconds()));
+        return engine::SetCheckpointTtl{.tenant_id = caller.tenant_id,
+                                        .tinker_path = request->tinker_path(),
+                                        .ttl_seconds = request->ttl_seconds()};
+      },
+      [](const engine::Answer&) {});
+}
+
+EngineService::Reactor* EngineService::DescribeArchive(Context* context,
+                                                       const v1::DescribeArchiveRequest* request,
+                                                       v1::DescribeArchiveResponse* response) {
+  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+    ASSIGN_OR_RETURN(const CheckpointRow row,
+                     FindCheckpoint(runtime_, caller, request->tinker_path()));
+    ASSIGN_OR_RETURN(*response, archives_.Describe(row));
+    return absl::OkStatus();
+  });
+}
+
+EngineService::Reactor* EngineService::OpenArchive(Context* context,
+                                                   const v1::OpenArchiveRequest* request,
+                                                   v1::OpenArchiveResponse* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  absl::StatusOr<v1::OpenArchiveResponse> archive = archives_.Open(request->token());
+  if (archive.ok()) *response = *std::move(archive);
+  reactor->Finish(ToGrpcStatus(archive.status()));
+  return reactor;
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,162 @@
+// EngineService: keys, capabilities and sessions.
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "services/engine/rpc/engine_service_call.h"
+#include "services/engine/rpc/invalid.h"
+#include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/validate_names.h"
+
+namespace lathe::engine {
+namespace {
+
+// How long a gateway may rely on Authenticate; revoking acts within it.
+constexpr int64_t kAuthenticateCacheSeconds = 5;
+
+constexpr size_t kMaxTextBytes = 1024;
+constexpr size_t kMaxTags = 64;
+constexpr size_t kMaxDetailBytes = 4096;
+
+absl::StatusOr<SessionRow> MakeSession(const Caller& caller,
+                                       const v1::CreateSessionRequest& request) {
+  if (static_cast<size_t>(request.tags_size()) > kMaxTags) {
+    return Invalid("invalid_field", "tags",
+                   absl::StrFormat("tags has %d words, limit is %d", request.tags_size(),
+                                   kMaxTags));
+  }
+  SessionRow row;
+  row.tenant_id = caller.tenant_id;
+  row.ordering = request.ordering() == v1::SESSION_ORDERING_SERIAL ? SessionOrdering::kSerial
+                                                                   : SessionOrdering::kConcurrent;
+  row.tags = absl::StrJoin(request.tags(), ",");
+  row.sdk_version = request.sdk_version();
+  row.display_name = request.display_name();
+  row.project_id = request.project_id();
+  RETURN_IF_ERROR(ValidateText(row.tags, kMaxDetailBytes, "tags"));
+  RETURN_IF_ERROR(ValidateText(row.sdk_version, kMaxTextBytes, "sdk_version"));
+  RETURN_IF_ERROR(ValidateText(row.display_name, kMaxTextBytes, "display_name"));
+  RETURN_IF_ERROR(ValidateText(row.project_id, kMaxTextBytes, "project_id"));
+  ASSIGN_OR_RETURN(row.user_metadata, ValidateMetadata(request.user_metadata()));
+  return row;
+}
+
+absl::Status CheckFinishReason(const std::string& reason) {
+  if (reason == "success" || reason == "errored" || reason == "interrupted") {
+    return absl::OkStatus();
+  }
+  return Invalid("invalid_field", "reason",
+                 absl::StrFormat("reason is '%s', expected success, errored or interrupted",
+                                 reason.substr(0, kMaxTextBytes)));
+}
+
+}  // namespace
+
+EngineService::Reactor* EngineService::Answer(
+    Context* context, Scopes scopes, const std::function<absl::Status(const Caller&)>& read) {
+  Reactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Caller> caller = AuthenticateCall(keys_, *context, scopes);
+  reactor->Finish(ToGrpcStatus(caller.ok() ? read(*caller) : caller.status()));
+  return reactor;
+}
+
+EngineService::Reactor* EngineService::Authenticate(Context* context,
+                                                    const v1::AuthenticateRequest*,
+                                                    v1::AuthenticateResponse* response) {
+  return Answer(context, kAnyScope, [response](const Caller& caller) {
+    for (std::string& word : caller.scopes.Words()) response->add_scopes(std::move(word));
+    response->set_cache_seconds(kAuthenticateCacheSeconds);
+    return absl::OkStatus();
+  });
+}
+
+EngineService::Reactor* EngineService::GetCapabilities(Context* context,
+                                                       const v1::GetCapabilitiesRequest*,
+                                                       v1::GetCapabilitiesResponse* response) {
+  return Answer(context, kAnyScope, [this, response](const Caller&) {
+    for (const BaseModelRow& row : runtime_.directory().BaseModels()) {
+      *response->add_models() = ToProto(row);
+    }
+    return absl::OkStatus();
+  });
+}
+
+EngineService::Reactor* EngineService::CreateSession(Context* context,
+                                                     const v1::CreateSessionRequest* request,
+                                                     v1::CreateSessionResponse* response) {
+  return Change<engine::CreateSession>(
+      context, Scope::kTrain | Scope::kSample | Scopes(Scope::kRead),
+      [request](const Caller& caller) -> absl::StatusOr<engine::CreateSession> {
+        ASSIGN_OR_RETURN(SessionRow row, MakeSession(caller, *request));
+        return engine::CreateSession{.row = std::move(row)};
+      },
+      [response](const engine::Answer& answer) { response->set_session_id(answer.id); });
+}
+
+EngineService::Reactor* EngineService::Heartbeat(Context* context,
+                                                 const v1::HeartbeatRequest* request,
+                                                 v1::HeartbeatResponse* response) {
+  return Change<engine::Heartbeat>(
+      context, kAnyScope,
+      [request](const Caller& caller) -> absl::StatusOr<engine::Heartbeat> {
+        return engine::Heartbeat{.tenant_id = caller.tenant_id,
+                                 .session_id = request->session_id()};
+      },
+      [response](const engine::Answer& answer) { response->set_finished(answer.session_finished); });
+}
+
+EngineService::Reactor* EngineService::FinishSession(Context* context,
+                                                     const v1::FinishSessionRequest* request,
+                                                     v1::FinishSessionResponse*) {
+  return Change<engine::FinishSession>(
+      context, kAnyScope,
+      [request](const Caller& caller) -> absl::StatusOr<engine::FinishSession> {
+        RETURN_IF_ERROR(CheckFinishReason(request->reason()));
+        RETURN_IF_ERROR(ValidateText(request->detail(), kMaxDetailBytes, "detail"));
+        return engine::FinishSession{.tenant_id = caller.tenant_id,
+                                     .session_id = request->session_id(),
+                                     .reason = request->reason(),
+                                     .detail = request->detail()};
+      },
+      [](const engine::Answer&) {});
+}
+
+EngineService::Reactor* EngineService::ListSessions(Context* context,
+                                                    const v1::ListSessionsRequest* request,
+                                                    v1::ListSessionsResponse* response) {
+  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+    ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
+    ASSIGN_OR_RETURN(const Page<SessionRow> sessions,
+                     runtime_.store().ListSessions(caller.tenant_id, page.limit, page.offset));
+    for (const SessionRow& row : sessions.rows) response->add_session_ids(row.session_id);
+    response->set_total_count(sessions.total_count);
+    return absl::OkStatus();
+  });
+}
+
+EngineService::Reactor* EngineService::GetSession(Context* context,
+                                                  const v1::GetSessionRequest* request,
+                                                  v1::GetSessionResponse* response) {
+  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+    const std::string& id = request->session_id();
+    ASSIGN_OR_RETURN(const std::optional<SessionRow> row,
+                     runtime_.store().FindSession(caller.tenant_id, id));
+    if (!row) {
+      return WithDetail(absl::NotFoundError(absl::StrFormat("session '%s' does not exist", id)),
+                        "not_found", "session_id");
+    }
+    ASSIGN_OR_RETURN(const std::vector<std::string> runs, runtime_.store().ModelIdsOfSession(id));
+    ASSIGN_OR_RETURN(const std::vector<std::string> samplers,
+                     runtime_.store().SamplerIdsOfSession(id));
+    response->set_session_id(id);
+    response->mutable_training_run_ids()->Assign(runs.begin(), runs.end());
+    response->mutable_sampler_ids()->Assign(samplers.begin(), samplers.end());
+    SetMetadata(row->user_metadata, response->mutable_user_metadata());
+    response->set_display_name(row->display_name);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,156 @@
+// EngineService: models, training and sampling; everything that becomes a future.
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "services/engine/rpc/engine_service_call.h"
+#include "services/engine/rpc/invalid.h"
+#include "services/engine/rpc/validate_names.h"
+
+namespace lathe::engine {
+namespace {
+
+void Fill(const engine::Answer& answer, v1::SubmitResponse* response) {
+  response->set_request_id(answer.id);
+}
+
+void Fill(const engine::Answer& answer, v1::SampleSubmitResponse* response) {
+  response->set_request_id(answer.id);
+  for (const std::string& id : answer.sample_sequence_ids) response->add_sample_sequence_ids(id);
+}
+
+absl::Status CheckSamplerTarget(Runtime& runtime,
+                                const v1::CreateSamplingSessionRequest& request) {
+  RETURN_IF_ERROR(ValidateSeq(request.sampling_session_seq_id(), "sampling_session_seq_id"));
+  // The path wins; a base model beside it is only informational.
+  if (!request.model_path().empty()) return ValidateTinkerPath(request.model_path(), "model_path");
+  if (request.base_model().empty()) {
+    return Invalid("invalid_field", "base_model", "one of base_model and model_path must be given");
+  }
+  return FindServedModel(runtime, request.base_model()).status();
+}
+
+}  // namespace
+
+template <typename Request, typename Response>
+EngineService::Reactor* EngineService::SubmitRequest(Context* context, Scopes scopes,
+                                                     const Request* request, Response* response) {
+  return Change<Submit>(
+      context, scopes,
+      [this, request](const Caller& caller) { return builder_.Build(caller.tenant_id, *request); },
+      [response](const engine::Answer& answer) { Fill(answer, response); });
+}
+
+EngineService::Reactor* EngineService::CreateModel(Context* context,
+                                                   const v1::CreateModelRequest* request,
+                                                   v1::SubmitResponse* response) {
+  return SubmitRequest(context, Scope::kTrain, request, response);
+}
+
+EngineService::Reactor* EngineService::UnloadModel(Context* context,
+                                                   const v1::UnloadModelRequest* request,
+                                                   v1::SubmitResponse* response) {
+  return SubmitRequest(context, Scope::kTrain, request, response);
+}
+
+EngineService::Reactor* EngineService::ForwardBackward(Context* context,
+                                                       const v1::ForwardBackwardRequest* request,
+                                                       v1::SubmitResponse* response) {
+  return SubmitRequest(context, Scope::kTrain, request, response);
+}
+
+EngineService::Reactor* EngineService::OptimStep(Context* context,
+                                                 const v1::OptimStepRequest* request,
+                                                 v1::SubmitResponse* response) {
+  return SubmitRequest(context, Scope::kTrain, request, response);
+}
+
+EngineService::Reactor* EngineService::SaveWeights(Context* context,
+                                                   const v1::SaveWeightsRequest* request,
+                                                   v1::SubmitResponse* response) {
+  return SubmitRequest(context, Scope::kTrain, request, response);
+}
+
+EngineService::Reactor* EngineService::SaveWeightsForSampler(
+    Context* context, const v1::SaveWeightsForSamplerRequest* request,
+    v1::SubmitResponse* response) {
+  return SubmitRequest(context, Scope::kTrain, request, response);
+}
+
+EngineService::Reactor* EngineService::LoadWeights(Context* context,
+                                                   const v1::LoadWeightsRequest* request,
+                                                   v1::SubmitResponse* response) {
+  return SubmitRequest(context, Scope::kTrain, request, response);
+}
+
+EngineService::Reactor* EngineService::Sample(Context* context, const v1::SampleRequest* request,
+                                              v1::SampleSubmitResponse* response) {
+  return SubmitRequest(context, Scope::kSample, request, response);
+}
+
+EngineService::Reactor* EngineService::GetModel(Context* context,
+                                                const v1::GetModelRequest* request,
+                                                v1::GetModelResponse* response) {
+  return Answer(context, kAnyScope, [&](const Caller& caller) -> absl::Status {
+    const std::string& id = request->model_id();
+    std::optional<ModelRow> row = runtime_.directory().FindModel(caller.tenant_id, id);
+    if (!row) {
+      ASSIGN_OR_RETURN(row, runtime_.store().FindModel(caller.tenant_id, id));
+    }
+    if (!row) {
+      return WithDetail(absl::NotFoundError(absl::StrFormat("model '%s' does not exist", id)),
+                        "not_found", "model_id");
+    }
+    const std::optional<BaseModelRow> base = runtime_.directory().FindBaseModel(row->base_model);
+    response->set_model_id(id);
+    response->set_base_model(row->base_model);
+    response->set_tokenizer_id(base ? base->tokenizer_id : "");
+    response->set_arch(base ? base->arch : "");
+    response->set_lora_rank(row->lora.rank);
+    response->set_train_attn(row->lora.train_attn);
+    response->set_train_mlp(row->lora.train_mlp);
+    response->set_train_unembed(row->lora.train_unembed);
+    return absl::OkStatus();
+  });
+}
+
+EngineService::Reactor* EngineService::CreateSamplingSession(
+    Context* context, const v1::CreateSamplingSessionRequest* request,
+    v1::CreateSamplingSessionResponse* response) {
+  return Change<engine::CreateSamplingSession>(
+      context, Scope::kSample,
+      [this, request](const Caller& caller) -> absl::StatusOr<engine::CreateSamplingSession> {
+        RETURN_IF_ERROR(CheckSamplerTarget(runtime_, *request));
+        return engine::CreateSamplingSession{
+            .tenant_id = caller.tenant_id,
+            .session_id = request->session_id(),
+            .sampling_session_seq_id = request->sampling_session_seq_id(),
+            .base_model = request->base_model(),
+            .model_path = request->model_path()};
+      },
+      [response](const engine::Answer& answer) { response->set_sampling_session_id(answer.id); });
+}
+
+EngineService::Reactor* EngineService::GetSampler(Context* context,
+                                                  const v1::GetSamplerRequest* request,
+                                                  v1::GetSamplerResponse* response) {
+  return Answer(context, kAnyScope, [&](const Caller& caller) -> absl::Status {
+    const std::string& id = request->sampling_session_id();
+    std::optional<SamplerRow> row = runtime_.directory().FindSampler(caller.tenant_id, id);
+    if (!row) {
+      ASSIGN_OR_RETURN(row, runtime_.store().FindSampler(caller.tenant_id, id));
+    }
+    if (!row) {
+      return WithDetail(
+          absl::NotFoundError(absl::StrFormat("sampling session '%s' does not exist", id)),
+          "not_found", "sampling_session_id");
+    }
+    response->set_sampler_id(id);
+    response->set_base_model(row->base_model);
+    response->set_model_path(row->model_path);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,75 @@
+#include "services/engine/rpc/engine_status.h"
+
+#include <map>
+#include <string>
+
+#include "libs/common/version.h"
+
+namespace lathe::engine {
+namespace {
+
+bool IsUnsaved(const ModelRow& row) { return row.applied_seq > row.saved_seq; }
+
+void FillWorker(const WorkerStatus& worker, v1::GroupStatus& proto) {
+  proto.set_state(worker.ready ? "ready" : "loading");
+  proto.set_base_model(worker.base_model);
+  proto.set_progress(worker.progress);
+  proto.set_device(worker.device);
+  proto.set_train_passes(worker.train_passes);
+  proto.set_train_tokens(worker.train_tokens);
+  proto.set_prefill_passes(worker.prefill_passes);
+  proto.set_decode_passes(worker.decode_passes);
+  proto.set_generated_tokens(worker.generated_tokens);
+}
+
+}  // namespace
+
+v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
+                                     WorkerSender& workers) {
+  v1::GetStatusResponse response;
+  response.set_term(runtime.term());
+  response.set_version(std::string(kVersion));
+  std::map<std::string, int64_t> pending = runtime.hub().PendingByOwner();
+  for (const auto& [owner, count] : pending) {
+    response.set_pending_requests(response.pending_requests() + count);
+  }
+
+  std::map<std::string, v1::GroupStatus> groups;
+  for (const GroupRow& row : runtime.directory().Groups()) {
+    v1::GroupStatus& group = groups[row.group];
+    group.set_state("lost");
+    group.set_base_model(row.base_model);
+    group.set_epoch(row.epoch);
+  }
+  for (const WorkerStatus& worker : workers.Statuses()) FillWorker(worker, groups[worker.group]);
+
+  for (const ModelRow& row : runtime.directory().LiveModels()) {
+    v1::ModelStatus* model = response.add_models();
+    model->set_model_id(row.model_id);
+    model->set_tenant(keys.TenantName(row.tenant_id));
+    model->set_state(row.state == ModelState::kCreating ? "creating" : "ready");
+    model->set_applied_seq(row.applied_seq);
+    model->set_unsaved(IsUnsaved(row));
+    model->set_pending_requests(pending[row.model_id]);
+    const auto group = groups.find(row.group);
+    if (group != groups.end()) group->second.set_models(group->second.models() + 1);
+  }
+  for (auto& [name, group] : groups) {
+    group.set_group(name);
+    *response.add_groups() = std::move(group);
+  }
+  return response;
+}
+
+v1::DrainResponse DescribeLeftover(Runtime& runtime) {
+  v1::DrainResponse response;
+  for (const ModelRow& row : runtime.directory().LiveModels()) {
+    if (IsUnsaved(row)) response.add_unsaved_model_ids(row.model_id);
+  }
+  for (const auto& [owner, count] : runtime.hub().PendingByOwner()) {
+    response.set_pending_requests(response.pending_requests() + count);
+  }
+  return response;
+}
+
+}  // namespace lathe::engine

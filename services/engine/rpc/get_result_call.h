@@ -1,0 +1,54 @@
+// One GetResult: a wait for a result, bounded by its time and by the client's presence.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "protos/lathe/v1/engine.pb.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/runtime/runtime.h"
+
+namespace lathe::engine {
+
+// Keeps itself alive until gRPC is done with it. Ends once: by the result, the time or the client.
+class GetResultCall final : public grpc::ServerUnaryReactor,
+                            public std::enable_shared_from_this<GetResultCall> {
+ public:
+  static constexpr int64_t kMaxWaitMs = 40'000;
+
+  // `runtime` must outlive the call.
+  static grpc::ServerUnaryReactor* Start(Runtime& runtime, const absl::StatusOr<Caller>& caller,
+                                         const v1::GetResultRequest& request,
+                                         v1::GetResultResponse* response);
+
+  void OnCancel() override;
+  void OnDone() override { self_.reset(); }
+
+ private:
+  GetResultCall(Runtime& runtime, std::string request_id, v1::GetResultResponse* response)
+      : runtime_(runtime), request_id_(std::move(request_id)), response_(response) {}
+
+  absl::Status Begin(const std::string& tenant_id, int64_t wait_ms);
+  // Answers with the result if it is there, else as pending.
+  void Conclude();
+  void End(const absl::Status& status);
+
+  Runtime& runtime_;
+  const std::string request_id_;
+  v1::GetResultResponse* const response_;
+  std::string tenant_id_;
+  std::shared_ptr<GetResultCall> self_;
+
+  absl::Mutex mu_;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t wait_id_ ABSL_GUARDED_BY(mu_) = 0;
+  grpc::Alarm alarm_;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,63 @@
+#include "services/engine/rpc/row_convert.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace lathe::engine {
+
+google::protobuf::Timestamp ToTimestamp(int64_t nanos) {
+  constexpr int64_t kNanosPerSecond = 1'000'000'000;
+  google::protobuf::Timestamp proto;
+  proto.set_seconds(nanos / kNanosPerSecond);
+  proto.set_nanos(static_cast<int32_t>(nanos % kNanosPerSecond));
+  return proto;
+}
+
+void SetMetadata(const Metadata& metadata,
+                 google::protobuf::RepeatedPtrField<v1::NamedString>* proto) {
+  for (const auto& [name, value] : metadata) {
+    v1::NamedString* entry = proto->Add();
+    entry->set_name(name);
+    entry->set_value(value);
+  }
+}
+
+v1::Checkpoint ToProto(const CheckpointRow& row) {
+  const bool is_training = row.kind == CheckpointKind::kTraining;
+  v1::Checkpoint proto;
+  proto.set_checkpoint_id(absl::StrCat(is_training ? "weights/" : "sampler_weights/", row.name));
+  proto.set_checkpoint_type(is_training ? "training" : "sampler");
+  *proto.mutable_time() = ToTimestamp(row.created_at);
+  proto.set_tinker_path(row.tinker_path);
+  proto.set_size_bytes(row.size_bytes);
+  proto.set_public_(row.is_public);
+  SetMetadata(row.user_metadata, proto.mutable_user_metadata());
+  if (row.expires_at != 0) *proto.mutable_expires_at() = ToTimestamp(row.expires_at);
+  return proto;
+}
+
+v1::Run ToProto(const ModelRow& row, const std::string& owner_name) {
+  v1::Run proto;
+  proto.set_training_run_id(row.model_id);
+  proto.set_base_model(row.base_model);
+  proto.set_model_owner(owner_name);
+  proto.set_is_lora(true);
+  proto.set_lora_rank(row.lora.rank);
+  *proto.mutable_last_request_time() =
+      ToTimestamp(row.last_request_at != 0 ? row.last_request_at : row.created_at);
+  proto.set_corrupted(row.state == ModelState::kLost);
+  SetMetadata(row.user_metadata, proto.mutable_user_metadata());
+  return proto;
+}
+
+v1::ServedModel ToProto(const BaseModelRow& row) {
+  v1::ServedModel proto;
+  proto.set_name(row.name);
+  proto.set_max_context_length(row.max_context_length);
+  proto.set_trainable(true);
+  proto.set_sampleable(true);
+  proto.set_tokenizer_id(row.tokenizer_id);
+  proto.set_max_lora_rank(row.max_lora_rank);
+  return proto;
+}
+
+}  // namespace lathe::engine

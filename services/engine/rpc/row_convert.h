@@ -1,0 +1,23 @@
+// Rows of the store as messages.
+#pragma once
+
+#include "google/protobuf/repeated_ptr_field.h"
+#include "google/protobuf/timestamp.pb.h"
+#include "protos/lathe/v1/engine.pb.h"
+#include "services/engine/store/rows.h"
+
+namespace lathe::engine {
+
+google::protobuf::Timestamp ToTimestamp(int64_t nanos);
+
+void SetMetadata(const Metadata& metadata,
+                 google::protobuf::RepeatedPtrField<v1::NamedString>* proto);
+
+v1::Checkpoint ToProto(const CheckpointRow& row);
+
+// Without the checkpoints.
+v1::Run ToProto(const ModelRow& row, const std::string& owner_name);
+
+v1::ServedModel ToProto(const BaseModelRow& row);
+
+}  // namespace lathe::engine

@@ -1,0 +1,86 @@
+#include "services/engine/rpc/servers.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "libs/common/rpc/server.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe::engine {
+namespace {
+
+// sun_path has 108 bytes; the rest is for "/worker.sock".
+constexpr size_t kMaxRunDirBytes = 90;
+constexpr auto kShutdownTime = std::chrono::seconds(1);
+
+std::string Host(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+}
+
+absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(grpc::Service& service,
+                                                          const std::string& socket,
+                                                          const std::string& tcp,
+                                                          int* tcp_port) {
+  grpc::ServerBuilder builder;
+  ApplyServerDefaults(builder);
+  int socket_port = 0;
+  AddListener(builder, "unix:" + socket, &socket_port);
+  if (!tcp.empty()) AddListener(builder, tcp, tcp_port);
+  builder.RegisterService(&service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (!server || socket_port == 0) {
+    return absl::UnavailableError(absl::StrFormat("cannot listen on %s%s%s", socket,
+                                                  tcp.empty() ? "" : " and ", tcp));
+  }
+  return server;
+}
+
+}  // namespace
+
+absl::Status CheckServerOptions(const ServerOptions& options) {
+  if (options.run_dir.size() > kMaxRunDirBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("run_dir '%s' has %d bytes, limit is %d: choose a shorter --run-dir",
+                        options.run_dir, options.run_dir.size(), kMaxRunDirBytes));
+  }
+  if (!options.grpc_listen.empty() && !options.allow_insecure &&
+      !IsLoopback(Host(options.grpc_listen))) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "grpc_listen is '%s', which other machines reach, and there is no TLS: use a loopback "
+        "address, or --insecure-i-know",
+        options.grpc_listen));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Servers> Servers::Start(const ServerOptions& options, const Services& services) {
+  // The plugin goes into every server that is built after this call.
+  const auto add_reflection = [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); };
+  Servers servers;
+  ASSIGN_OR_RETURN(servers.workers_,
+                   StartServer(services.workers, options.run_dir + "/worker.sock", "", nullptr));
+  if (options.reflection) add_reflection();
+  ASSIGN_OR_RETURN(servers.engine_,
+                   StartServer(services.engine, options.run_dir + "/engine.sock",
+                               options.grpc_listen, &servers.grpc_port_));
+  if (!options.reflection) add_reflection();
+  ASSIGN_OR_RETURN(servers.admin_,
+                   StartServer(services.admin, options.run_dir + "/admin.sock", "", nullptr));
+  return servers;
+}
+
+void Servers::Shutdown() {
+  const auto deadline = std::chrono::system_clock::now() + kShutdownTime;
+  for (const auto& server : {engine_.get(), workers_.get(), admin_.get()}) {
+    server->Shutdown(deadline);
+  }
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,56 @@
+// The engine's three listeners.
+#pragma once
+
+#include <grpcpp/server.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lathe::engine {
+
+struct ServerOptions {
+  // Of engine.sock, admin.sock and worker.sock.
+  std::string run_dir;
+  // HOST:PORT of the public service beside engine.sock; empty: none.
+  std::string grpc_listen;
+  // Whether grpc_listen may be other than loopback although it has no TLS.
+  bool allow_insecure = false;
+  // gRPC reflection on the public service; the admin socket always has it.
+  bool reflection = false;
+};
+
+// InvalidArgument when the options must not be served: a socket path that is too long, or a public
+// address without TLS.
+absl::Status CheckServerOptions(const ServerOptions& options);
+
+// lathe.v1.Engine on engine.sock (and grpc_listen), lathe.v1.Admin on admin.sock,
+// lathe.v1.WorkerPool on worker.sock; grpc.health.v1 on all.
+class Servers {
+ public:
+  struct Services {
+    grpc::Service& engine;
+    grpc::Service& admin;
+    grpc::Service& workers;
+  };
+
+  // The services must outlive the servers. Unavailable names the address that cannot be bound.
+  static absl::StatusOr<Servers> Start(const ServerOptions& options, const Services& services);
+
+  // Refuses new calls and ends open ones, at the latest after a second.
+  void Shutdown();
+
+  // Of grpc_listen; 0 without it.
+  int grpc_port() const { return grpc_port_; }
+
+ private:
+  std::unique_ptr<grpc::Server> engine_;
+  std::unique_ptr<grpc::Server> workers_;
+  std::unique_ptr<grpc::Server> admin_;
+  int grpc_port_ = 0;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,282 @@
+#include "services/engine/rpc/submissions.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "services/engine/rpc/content_hash.h"
+#include "services/engine/rpc/invalid.h"
+#include "services/engine/rpc/model_limits.h"
+#include "services/engine/rpc/validate_lora.h"
+#include "services/engine/rpc/validate_names.h"
+#include "services/engine/rpc/validate_sampling.h"
+#include "services/engine/rpc/validate_training.h"
+#include "services/engine/runtime/result_encoder.h"
+
+namespace lathe::engine {
+namespace {
+
+ModelLimits LimitsOf(const BaseModelRow& row) {
+  return {.max_context_length = row.max_context_length,
+          .vocab_size = row.vocab_size,
+          .max_lora_rank = row.max_lora_rank};
+}
+
+absl::Status NoSuch(const char* what, const std::string& id, const char* field) {
+  return WithDetail(absl::NotFoundError(absl::StrFormat("%s '%s' does not exist", what, id)),
+                    "not_found", field);
+}
+
+absl::StatusOr<ModelLimits> LimitsOfBase(Runtime& runtime, const std::string& base_model) {
+  const std::optional<BaseModelRow> row = runtime.directory().FindBaseModel(base_model);
+  if (row) return LimitsOf(*row);
+  return absl::UnavailableError(absl::StrFormat("base model '%s' is not known yet", base_model));
+}
+
+// Live models are in the directory; what else the tenant has had is in the store.
+absl::StatusOr<ModelLimits> LimitsOfModel(Runtime& runtime, const std::string& tenant_id,
+                                          const std::string& model_id) {
+  std::optional<ModelRow> row = runtime.directory().FindModel(tenant_id, model_id);
+  if (!row) {
+    ASSIGN_OR_RETURN(row, runtime.store().FindModel(tenant_id, model_id));
+  }
+  if (!row) return NoSuch("model", model_id, "model_id");
+  return LimitsOfBase(runtime, row->base_model);
+}
+
+absl::StatusOr<ModelLimits> LimitsOfSampler(Runtime& runtime, const std::string& tenant_id,
+                                            const std::string& sampling_session_id) {
+  std::optional<SamplerRow> row = runtime.directory().FindSampler(tenant_id, sampling_session_id);
+  if (!row) {
+    ASSIGN_OR_RETURN(row, runtime.store().FindSampler(tenant_id, sampling_session_id));
+  }
+  if (!row) return NoSuch("sampling session", sampling_session_id, "sampling_session_id");
+  return LimitsOfBase(runtime, row->base_model);
+}
+
+template <typename Request>
+Submit Start(const std::string& tenant_id, const std::string& owner_id, OpClass op_class,
+             int64_t seq_id, OperationKind kind, const Request& request) {
+  Submit submit;
+  submit.tenant_id = tenant_id;
+  submit.owner_id = owner_id;
+  submit.op_class = op_class;
+  submit.seq_id = seq_id;
+  submit.kind = kind;
+  submit.content_hash = ContentHash(request);
+  return submit;
+}
+
+void SetInvalid(Submit& submit, const absl::Status& status) {
+  if (!status.ok()) submit.invalid = ToErrorInfo(status);
+}
+
+absl::StatusOr<CreateModelArgs> MakeCreateModelArgs(Runtime& runtime,
+                                                    const v1::CreateModelRequest& request) {
+  ASSIGN_OR_RETURN(const BaseModelRow base, FindServedModel(runtime, request.base_model()));
+  RETURN_IF_ERROR(ValidateOptimizerType(request.optimizer_type()));
+  CreateModelArgs args;
+  args.base_model = base.name;
+  ASSIGN_OR_RETURN(args.lora, ValidateLora(request.lora_config(), LimitsOf(base)));
+  args.has_seed = request.lora_config().has_seed();
+  ASSIGN_OR_RETURN(args.user_metadata, ValidateMetadata(request.user_metadata()));
+  return args;
+}
+
+absl::StatusOr<OptimStepArgs> MakeOptimStepArgs(const v1::OptimStepRequest& request) {
+  if (!request.has_adam_params()) {
+    const std::string& type = request.other_optimizer_type();
+    RETURN_IF_ERROR(ValidateOptimizerType(type.empty() ? "(none)" : type));
+    return Invalid("bad_optimizer", "adam_params", "adam_params is missing");
+  }
+  const v1::AdamParams& adam = request.adam_params();
+  RETURN_IF_ERROR(ValidateAdam(adam));
+  return OptimStepArgs{.learning_rate = adam.learning_rate(),
+                       .beta1 = adam.beta1(),
+                       .beta2 = adam.beta2(),
+                       .eps = adam.eps(),
+                       .weight_decay = adam.weight_decay(),
+                       .grad_clip_norm = adam.grad_clip_norm()};
+}
+
+absl::StatusOr<SaveArgs> MakeSaveArgs(const v1::SaveWeightsRequest& request) {
+  RETURN_IF_ERROR(ValidateName(request.name(), "path"));
+  if (request.has_ttl_seconds()) RETURN_IF_ERROR(ValidateTtl(request.ttl_seconds()));
+  SaveArgs args;
+  args.name = request.name();
+  args.ttl_seconds = request.ttl_seconds();
+  args.overwrite = request.overwrite();
+  ASSIGN_OR_RETURN(args.user_metadata, ValidateMetadata(request.user_metadata()));
+  return args;
+}
+
+absl::StatusOr<SaveArgs> MakeSaveArgs(const v1::SaveWeightsForSamplerRequest& request) {
+  if (request.has_name() == request.has_sampling_session_seq_id()) {
+    return Invalid("invalid_field", "path",
+                   "exactly one of path and sampling_session_seq_id must be given");
+  }
+  const bool known_kind =
+      request.kind().empty() || request.kind() == "snapshot" || request.kind() == "inflight";
+  if (!known_kind) {
+    return Invalid("invalid_field", "kind",
+                   absl::StrFormat("kind is '%s', expected snapshot or inflight", request.kind()));
+  }
+  SaveArgs args;
+  if (request.has_name()) {
+    RETURN_IF_ERROR(ValidateName(request.name(), "path"));
+    args.name = request.name();
+  } else {
+    RETURN_IF_ERROR(ValidateSeq(request.sampling_session_seq_id(), "sampling_session_seq_id"));
+    args.sampling_session_seq_id = request.sampling_session_seq_id();
+  }
+  if (request.has_ttl_seconds()) RETURN_IF_ERROR(ValidateTtl(request.ttl_seconds()));
+  args.ttl_seconds = request.ttl_seconds();
+  ASSIGN_OR_RETURN(args.user_metadata, ValidateMetadata(request.user_metadata()));
+  return args;
+}
+
+absl::StatusOr<LoadArgs> MakeLoadArgs(Runtime& runtime, const v1::LoadWeightsRequest& request) {
+  RETURN_IF_ERROR(ValidateTinkerPath(request.path(), "path"));
+  RETURN_IF_ERROR(ValidateOptimizerType(request.optimizer_type()));
+  LoadArgs args;
+  args.path = request.path();
+  args.with_optimizer = request.optimizer();
+  args.creates_model = request.has_model_seq_id();
+  if (!request.base_model().empty()) {
+    ASSIGN_OR_RETURN(const BaseModelRow base, FindServedModel(runtime, request.base_model()));
+    args.base_model = base.name;
+  }
+  ASSIGN_OR_RETURN(args.user_metadata, ValidateMetadata(request.user_metadata()));
+  return args;
+}
+
+template <typename Args>
+void SetArgs(Submit& submit, absl::StatusOr<Args> args) {
+  SetInvalid(submit, args.status());
+  submit.args = args.ok() ? *std::move(args) : Args();
+}
+
+}  // namespace
+
+absl::StatusOr<BaseModelRow> FindServedModel(Runtime& runtime, const std::string& name) {
+  std::vector<std::string> served;
+  for (BaseModelRow& row : runtime.directory().BaseModels()) {
+    if (row.name == name) return std::move(row);
+    served.push_back(row.name);
+  }
+  return WithDetail(
+      absl::NotFoundError(absl::StrFormat("base_model is '%s', this server has %s", name,
+                                          served.empty() ? "none yet"
+                                                         : absl::StrJoin(served, ", "))),
+      "unknown_base_model", "base_model");
+}
+
+absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
+                                                const v1::CreateModelRequest& request) {
+  RETURN_IF_ERROR(ValidateSeq(request.model_seq_id(), "model_seq_id"));
+  Submit submit = Start(tenant_id, request.session_id(), OpClass::kModel, request.model_seq_id(),
+                        OperationKind::kCreateModel, request);
+  SetArgs(submit, MakeCreateModelArgs(runtime_, request));
+  return submit;
+}
+
+absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
+                                                const v1::UnloadModelRequest& request) {
+  Submit submit = Start(tenant_id, request.model_id(), OpClass::kUnload, 0,
+                        OperationKind::kUnloadModel, request);
+  submit.args = UnloadArgs{};
+  return submit;
+}
+
+absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
+                                                const v1::ForwardBackwardRequest& request) {
+  RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
+  Submit submit =
+      Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
+            request.forward_only() ? OperationKind::kForward : OperationKind::kForwardBackward,
+            request);
+  submit.args = TrainArgs{.forward_only = request.forward_only(),
+                          .num_datums = request.data_size()};
+  ASSIGN_OR_RETURN(const ModelLimits limits,
+                   LimitsOfModel(runtime_, tenant_id, request.model_id()));
+  SetInvalid(submit, ValidateForwardBackward(request, limits));
+  if (!submit.invalid) {
+    ASSIGN_OR_RETURN(submit.payload,
+                     runtime_.bodies().Add(request.SerializeAsString(), CountTokens(request)));
+  }
+  return submit;
+}
+
+absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
+                                                const v1::OptimStepRequest& request) {
+  RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
+  Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
+                        OperationKind::kOptimStep, request);
+  SetArgs(submit, MakeOptimStepArgs(request));
+  // Parameters of another family are a mistake of the program, not of the message (17.1).
+  submit.invalid_through_future = !request.has_adam_params();
+  return submit;
+}
+
+absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
+                                                const v1::SaveWeightsRequest& request) {
+  RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
+  Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
+                        OperationKind::kSaveWeights, request);
+  SetArgs(submit, MakeSaveArgs(request));
+  return submit;
+}
+
+absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
+                                                const v1::SaveWeightsForSamplerRequest& request) {
+  RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
+  Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
+                        OperationKind::kSaveWeightsForSampler, request);
+  SetArgs(submit, MakeSaveArgs(request));
+  return submit;
+}
+
+absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
+                                                const v1::LoadWeightsRequest& request) {
+  const bool creates_model = request.has_model_seq_id();
+  if (creates_model == !request.model_id().empty()) {
+    return Invalid("invalid_field", "model_id",
+                   "either model_id with seq_id or session_id with model_seq_id must be given");
+  }
+  const int64_t seq_id = creates_model ? request.model_seq_id() : request.seq_id();
+  RETURN_IF_ERROR(ValidateSeq(seq_id, creates_model ? "model_seq_id" : "seq_id"));
+  Submit submit = Start(tenant_id, creates_model ? request.session_id() : request.model_id(),
+                        creates_model ? OpClass::kModel : OpClass::kTrain, seq_id,
+                        OperationKind::kLoadWeights, request);
+  SetArgs(submit, MakeLoadArgs(runtime_, request));
+  return submit;
+}
+
+absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
+                                                const v1::SampleRequest& request) {
+  RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
+  Submit submit = Start(tenant_id, request.sampling_session_id(), OpClass::kSample,
+                        request.seq_id(), OperationKind::kSample, request);
+  SampleArgs args{.num_samples = request.num_samples(),
+                  .prompt_tokens = 0,
+                  .max_tokens = request.params().max_tokens(),
+                  .has_seed = request.params().has_seed(),
+                  .seed = request.params().seed()};
+  ASSIGN_OR_RETURN(const ModelLimits limits,
+                   LimitsOfSampler(runtime_, tenant_id, request.sampling_session_id()));
+  const absl::StatusOr<int64_t> prompt_tokens = ValidateSample(request, limits);
+  SetInvalid(submit, prompt_tokens.status());
+  args.prompt_tokens = prompt_tokens.value_or(0);
+  submit.args = args;
+  if (!submit.invalid) {
+    ASSIGN_OR_RETURN(submit.payload,
+                     runtime_.bodies().Add(request.SerializeAsString(), args.prompt_tokens));
+  }
+  return submit;
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,40 @@
+// Requests that become futures: validated messages as events of the core.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "protos/lathe/v1/engine.pb.h"
+#include "services/engine/core/events.h"
+#include "services/engine/runtime/runtime.h"
+
+namespace lathe::engine {
+
+// Builds a Submit for each message. A message that is invalid but names its place in a sequence
+// becomes a Submit with `invalid` set, so that the core can record the place as used; an error is
+// returned only when there is no such place. Bodies are added to the runtime (large ones are
+// durable on return). Thread-safe.
+class SubmissionBuilder {
+ public:
+  // `runtime` must outlive this.
+  explicit SubmissionBuilder(Runtime& runtime) : runtime_(runtime) {}
+
+  absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::CreateModelRequest& request);
+  absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::UnloadModelRequest& request);
+  absl::StatusOr<Submit> Build(const std::string& tenant_id,
+                               const v1::ForwardBackwardRequest& request);
+  absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::OptimStepRequest& request);
+  absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::SaveWeightsRequest& request);
+  absl::StatusOr<Submit> Build(const std::string& tenant_id,
+                               const v1::SaveWeightsForSamplerRequest& request);
+  absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::LoadWeightsRequest& request);
+  absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::SampleRequest& request);
+
+ private:
+  Runtime& runtime_;
+};
+
+// NotFound `unknown_base_model` listing what is served.
+absl::StatusOr<BaseModelRow> FindServedModel(Runtime& runtime, const std::string& name);
+
+}  // namespace lathe::engine

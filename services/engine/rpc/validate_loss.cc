@@ -1,0 +1,89 @@
+#include "services/engine/rpc/validate_loss.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/engine/rpc/invalid.h"
+
+namespace lathe::engine {
+namespace {
+
+const std::vector<LossRule>& Rules() {
+  static const std::vector<LossRule> rules = [] {
+    const std::vector<std::string> rl_inputs = {"target_tokens", "logprobs", "advantages"};
+    const std::vector<std::string> clip = {"clip_low_threshold", "clip_high_threshold"};
+    return std::vector<LossRule>{
+        {"cross_entropy", {"target_tokens"}, {"weights"}, {}, /*takes_2d_targets=*/true},
+        {"importance_sampling", rl_inputs, {}, {}, false},
+        {"ppo", rl_inputs, clip, clip, false},
+        {"cispo", rl_inputs, clip, clip, false},
+        {"dro", rl_inputs, {}, {"beta"}, false},
+    };
+  }();
+  return rules;
+}
+
+std::string AllowedLosses() {
+  std::vector<std::string> names;
+  for (const LossRule& rule : Rules()) names.push_back(rule.name);
+  return absl::StrJoin(names, ", ");
+}
+
+absl::Status UnknownKey(const LossRule& rule, const std::string& key) {
+  const std::string allowed = rule.config.empty() ? "none" : absl::StrJoin(rule.config, ", ");
+  return Invalid("bad_loss_config", "loss_fn_config." + key,
+                 absl::StrFormat("loss_fn_config has '%s', %s takes %s", key, rule.name, allowed));
+}
+
+std::optional<double> ConfigValue(const v1::LossSpec& loss, const std::string& name) {
+  for (const v1::NamedNumber& number : loss.config()) {
+    if (number.name() == name) return number.value();
+  }
+  return std::nullopt;
+}
+
+absl::Status CheckThresholds(const v1::LossSpec& loss) {
+  const std::optional<double> low = ConfigValue(loss, "clip_low_threshold");
+  const std::optional<double> high = ConfigValue(loss, "clip_high_threshold");
+  if (!low || !high || *low <= *high) return absl::OkStatus();
+  return Invalid("bad_loss_config", "loss_fn_config.clip_low_threshold",
+                 absl::StrFormat("clip_low_threshold is %g, above clip_high_threshold %g", *low,
+                                 *high));
+}
+
+}  // namespace
+
+absl::StatusOr<const LossRule*> CheckLoss(const v1::LossSpec& loss) {
+  const auto rule = std::find_if(Rules().begin(), Rules().end(),
+                                 [&](const LossRule& one) { return one.name == loss.name(); });
+  if (rule == Rules().end()) {
+    return Invalid("bad_loss", "loss_fn",
+                   absl::StrFormat("loss_fn is '%s', allowed are %s", loss.name(),
+                                   AllowedLosses()));
+  }
+  std::set<std::string> seen;
+  for (const v1::NamedNumber& number : loss.config()) {
+    const std::string field = "loss_fn_config." + number.name();
+    if (std::find(rule->config.begin(), rule->config.end(), number.name()) == rule->config.end()) {
+      return UnknownKey(*rule, number.name());
+    }
+    if (!seen.insert(number.name()).second) {
+      return Invalid("bad_loss_config", field, absl::StrFormat("%s is given twice", field));
+    }
+    if (!std::isfinite(number.value()) || number.value() < 0) {
+      return Invalid("bad_loss_config", field,
+                     absl::StrFormat("%s is %g, expected a finite number of at least 0", field,
+                                     number.value()));
+    }
+  }
+  for (const v1::NamedString& text : loss.text_config()) return UnknownKey(*rule, text.name());
+  const absl::Status thresholds = CheckThresholds(loss);
+  if (!thresholds.ok()) return thresholds;
+  return &*rule;
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,26 @@
+// Losses, their configuration and the inputs each takes (tinker-api 16.1).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "protos/lathe/v1/types.pb.h"
+
+namespace lathe::engine {
+
+struct LossRule {
+  std::string name;
+  std::vector<std::string> required_inputs;
+  std::vector<std::string> optional_inputs;
+  std::vector<std::string> config;  // names of numbers
+  // Whether targets and weights may be (N, K) or sparse.
+  bool takes_2d_targets = false;
+};
+
+// Errors: bad_loss for an unknown loss (names the allowed ones), bad_loss_config for a config key
+// that it does not take or a value out of range.
+absl::StatusOr<const LossRule*> CheckLoss(const v1::LossSpec& loss);
+
+}  // namespace lathe::engine

@@ -1,0 +1,41 @@
+// Names, paths, lifetimes, metadata and pages.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "google/protobuf/repeated_ptr_field.h"
+#include "protos/lathe/v1/types.pb.h"
+#include "services/engine/store/rows.h"
+
+namespace lathe::engine {
+
+// A checkpoint's name: [A-Za-z0-9._-]{1,128} without a leading dot. Error: bad_name.
+absl::Status ValidateName(const std::string& name, const std::string& field);
+
+// tinker://{run}/{weights|sampler_weights}/{name}. Error: bad_path with the expected form.
+absl::Status ValidateTinkerPath(const std::string& path, const std::string& field);
+
+// 1 s to ten years. Error: bad_ttl.
+absl::Status ValidateTtl(int64_t ttl_seconds);
+
+// At most 64 names, 16 KiB in all, no name twice; sorted by name. Error: bad_metadata.
+absl::StatusOr<Metadata> ValidateMetadata(
+    const google::protobuf::RepeatedPtrField<v1::NamedString>& metadata);
+
+// A text of at most `max_bytes`. Error: invalid_field.
+absl::Status ValidateText(const std::string& text, size_t max_bytes, const std::string& field);
+
+// A number of the caller's own sequence: not negative. Error: bad_seq_id.
+absl::Status ValidateSeq(int64_t seq, const std::string& field);
+
+struct PageBounds {
+  int64_t limit = 0;
+  int64_t offset = 0;
+};
+// limit 1 to 1,000 (0: 20), offset not negative. Error: bad_page.
+absl::StatusOr<PageBounds> ValidatePage(int64_t limit, int64_t offset);
+
+}  // namespace lathe::engine

@@ -1,0 +1,183 @@
+#include "services/engine/rpc/validate_training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "libs/common/status_macros.h"
+#include "services/engine/rpc/invalid.h"
+#include "services/engine/rpc/validate_chunks.h"
+#include "services/engine/rpc/validate_loss.h"
+#include "services/engine/rpc/validate_tensor.h"
+
+namespace lathe::engine {
+namespace {
+
+using Inputs = std::map<std::string, const v1::Tensor*>;
+
+// One datum under validation.
+struct DatumContext {
+  const LossRule& rule;
+  const ModelLimits& limits;
+  std::string prefix;  // "data[3]"
+  int64_t num_tokens = 0;
+};
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string InputField(const DatumContext& datum, const std::string& name) {
+  return absl::StrFormat("%s.loss_fn_inputs.%s", datum.prefix, name);
+}
+
+absl::StatusOr<Inputs> NameInputs(const v1::Datum& proto, const DatumContext& datum) {
+  Inputs inputs;
+  for (const v1::NamedTensor& input : proto.loss_fn_inputs()) {
+    const std::string field = InputField(datum, input.name());
+    if (!Contains(datum.rule.required_inputs, input.name()) &&
+        !Contains(datum.rule.optional_inputs, input.name())) {
+      std::vector<std::string> allowed = datum.rule.required_inputs;
+      allowed.insert(allowed.end(), datum.rule.optional_inputs.begin(),
+                     datum.rule.optional_inputs.end());
+      return Invalid("bad_loss_input", field,
+                     absl::StrFormat("%s: %s takes %s", field, datum.rule.name,
+                                     absl::StrJoin(allowed, ", ")));
+    }
+    if (!inputs.emplace(input.name(), &input.tensor()).second) {
+      return Invalid("bad_loss_input", field, absl::StrFormat("%s is given twice", field));
+    }
+  }
+  for (const std::string& name : datum.rule.required_inputs) {
+    if (!inputs.contains(name)) {
+      const std::string field = InputField(datum, name);
+      return Invalid("bad_loss_input", field,
+                     absl::StrFormat("%s is missing, %s needs it", field, datum.rule.name));
+    }
+  }
+  return inputs;
+}
+
+absl::Status CheckDType(const v1::Tensor& tensor, v1::DType expected, const std::string& field) {
+  if (tensor.dtype() == expected) return absl::OkStatus();
+  return Invalid("bad_tensor", field,
+                 absl::StrFormat("%s: dtype is %s, expected %s", field, DTypeName(tensor.dtype()),
+                                 DTypeName(expected)));
+}
+
+absl::StatusOr<TensorShape> CheckTargets(const v1::Tensor& targets, const DatumContext& datum) {
+  const std::string field = InputField(datum, "target_tokens");
+  RETURN_IF_ERROR(CheckDType(targets, v1::DTYPE_INT64, field));
+  ASSIGN_OR_RETURN(const TensorShape shape, CheckTensor(targets, field));
+  if (shape.is_2d && !datum.rule.takes_2d_targets) {
+    return Invalid("bad_loss_input", field,
+                   absl::StrFormat("%s: shape has two dimensions, %s takes one", field,
+                                   datum.rule.name));
+  }
+  if (shape.rows != datum.num_tokens) {
+    return Invalid("bad_loss_input", field,
+                   absl::StrFormat("%s: length is %d, model_input has %d tokens", field,
+                                   shape.rows, datum.num_tokens));
+  }
+  if (shape.is_2d && (shape.cols < 1 || shape.cols > datum.limits.vocab_size)) {
+    return Invalid("bad_loss_input", field,
+                   absl::StrFormat("%s: second dimension is %d, expected 1 to %d", field,
+                                   shape.cols, datum.limits.vocab_size));
+  }
+  RETURN_IF_ERROR(CheckTokenValues(targets, datum.limits.vocab_size, field));
+  return shape;
+}
+
+absl::Status CheckNumbers(const std::string& name, const v1::Tensor& tensor,
+                          const TensorShape& targets, const DatumContext& datum) {
+  const std::string field = InputField(datum, name);
+  RETURN_IF_ERROR(CheckDType(tensor, v1::DTYPE_FLOAT32, field));
+  ASSIGN_OR_RETURN(const TensorShape shape, CheckTensor(tensor, field));
+  if (shape.rows != targets.rows || shape.cols != targets.cols || shape.is_2d != targets.is_2d) {
+    return Invalid("bad_loss_input", field,
+                   absl::StrFormat("%s: shape is (%d, %d), target_tokens has (%d, %d)", field,
+                                   shape.rows, shape.cols, targets.rows, targets.cols));
+  }
+  return CheckFinite(tensor, field);
+}
+
+absl::Status CheckDatum(const v1::Datum& proto, DatumContext datum) {
+  const std::string field = datum.prefix + ".model_input";
+  ASSIGN_OR_RETURN(datum.num_tokens,
+                   CheckChunks(proto.model_input(), datum.limits.vocab_size, field));
+  if (datum.num_tokens == 0) {
+    return Invalid("empty_batch", field, absl::StrFormat("%s has no tokens", field));
+  }
+  if (datum.num_tokens > datum.limits.max_context_length) {
+    return Invalid("too_long", field,
+                   absl::StrFormat("%s has %d tokens, limit is %d", field, datum.num_tokens,
+                                   datum.limits.max_context_length));
+  }
+  ASSIGN_OR_RETURN(const Inputs inputs, NameInputs(proto, datum));
+  ASSIGN_OR_RETURN(const TensorShape targets, CheckTargets(*inputs.at("target_tokens"), datum));
+  for (const auto& [name, tensor] : inputs) {
+    if (name == "target_tokens") continue;
+    RETURN_IF_ERROR(CheckNumbers(name, *tensor, targets, datum));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAdamField(const std::string& name, double value, bool is_in_range,
+                            const char* range) {
+  if (is_in_range && std::isfinite(value)) return absl::OkStatus();
+  const std::string field = "adam_params." + name;
+  return Invalid("bad_optimizer", field,
+                 absl::StrFormat("%s is %g, expected %s", field, value, range));
+}
+
+}  // namespace
+
+absl::Status ValidateForwardBackward(const v1::ForwardBackwardRequest& request,
+                                     const ModelLimits& limits) {
+  ASSIGN_OR_RETURN(const LossRule* const rule, CheckLoss(request.loss()));
+  if (request.data().empty()) return Invalid("empty_batch", "data", "data is empty");
+  for (int i = 0; i < request.data_size(); ++i) {
+    const DatumContext datum{.rule = *rule,
+                             .limits = limits,
+                             .prefix = absl::StrFormat("data[%d]", i),
+                             .num_tokens = 0};
+    RETURN_IF_ERROR(CheckDatum(request.data(i), datum));
+  }
+  return absl::OkStatus();
+}
+
+int64_t CountTokens(const v1::ForwardBackwardRequest& request) {
+  size_t bytes = 0;
+  for (const v1::Datum& datum : request.data()) {
+    for (const v1::Chunk& chunk : datum.model_input()) bytes += chunk.tokens().size();
+  }
+  return static_cast<int64_t>(bytes / sizeof(int32_t));
+}
+
+absl::Status ValidateAdam(const v1::AdamParams& adam) {
+  constexpr char kNotNegative[] = "a finite number of at least 0";
+  constexpr char kBeta[] = "a number in [0, 1)";
+  RETURN_IF_ERROR(CheckAdamField("learning_rate", adam.learning_rate(), adam.learning_rate() >= 0,
+                                 kNotNegative));
+  RETURN_IF_ERROR(
+      CheckAdamField("beta1", adam.beta1(), adam.beta1() >= 0 && adam.beta1() < 1, kBeta));
+  RETURN_IF_ERROR(
+      CheckAdamField("beta2", adam.beta2(), adam.beta2() >= 0 && adam.beta2() < 1, kBeta));
+  RETURN_IF_ERROR(CheckAdamField("eps", adam.eps(), adam.eps() > 0, "a finite number above 0"));
+  RETURN_IF_ERROR(CheckAdamField("weight_decay", adam.weight_decay(), adam.weight_decay() >= 0,
+                                 kNotNegative));
+  return CheckAdamField("grad_clip_norm", adam.grad_clip_norm(), adam.grad_clip_norm() >= 0,
+                        kNotNegative);
+}
+
+absl::Status ValidateOptimizerType(const std::string& type) {
+  if (type.empty() || type == "adamw") return absl::OkStatus();
+  return Invalid("bad_optimizer", "optimizer_config.type",
+                 absl::StrFormat("optimizer type is '%s', this server has adamw only", type));
+}
+
+}  // namespace lathe::engine

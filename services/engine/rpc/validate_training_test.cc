@@ -1,0 +1,309 @@
+#include "services/engine/rpc/validate_training.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "libs/common/errors.h"
+#include "services/engine/rpc/validate_chunks.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr ModelLimits kLimits{.max_context_length = 8, .vocab_size = 100, .max_lora_rank = 512};
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+template <typename T>
+std::string Pack(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+v1::Tensor Floats(const std::vector<float>& values, const std::vector<int64_t>& shape = {}) {
+  v1::Tensor tensor;
+  tensor.set_dtype(v1::DTYPE_FLOAT32);
+  tensor.set_dense(Pack(values));
+  for (const int64_t dim : shape) tensor.add_shape(dim);
+  return tensor;
+}
+
+v1::Tensor Ints(const std::vector<int64_t>& values, const std::vector<int64_t>& shape = {}) {
+  v1::Tensor tensor;
+  tensor.set_dtype(v1::DTYPE_INT64);
+  tensor.set_dense(Pack(values));
+  for (const int64_t dim : shape) tensor.add_shape(dim);
+  return tensor;
+}
+
+v1::Tensor Csr(v1::DType dtype, const std::string& values, const std::vector<int64_t>& crow,
+               const std::vector<int64_t>& col, const std::vector<int64_t>& shape) {
+  v1::Tensor tensor;
+  tensor.set_dtype(dtype);
+  tensor.mutable_sparse_csr()->set_values(values);
+  tensor.mutable_sparse_csr()->set_crow_indices(Pack(crow));
+  tensor.mutable_sparse_csr()->set_col_indices(Pack(col));
+  for (const int64_t dim : shape) tensor.add_shape(dim);
+  return tensor;
+}
+
+v1::Tensor& Input(v1::ForwardBackwardRequest& request, const std::string& name) {
+  v1::Datum* datum = request.mutable_data(request.data_size() - 1);
+  for (v1::NamedTensor& input : *datum->mutable_loss_fn_inputs()) {
+    if (input.name() == name) return *input.mutable_tensor();
+  }
+  v1::NamedTensor* input = datum->add_loss_fn_inputs();
+  input->set_name(name);
+  return *input->mutable_tensor();
+}
+
+// Two valid datums of three tokens.
+v1::ForwardBackwardRequest CrossEntropy() {
+  v1::ForwardBackwardRequest request;
+  request.mutable_loss()->set_name("cross_entropy");
+  for (int i = 0; i < 2; ++i) {
+    request.add_data()->add_model_input()->set_tokens(Pack<int32_t>({1, 2, 3}));
+    Input(request, "target_tokens") = Ints({2, 3, 4});
+    Input(request, "weights") = Floats({-1, 0, 2.5});
+  }
+  return request;
+}
+
+v1::ForwardBackwardRequest Ppo() {
+  v1::ForwardBackwardRequest request = CrossEntropy();
+  request.mutable_loss()->set_name("ppo");
+  for (v1::Datum& datum : *request.mutable_data()) datum.clear_loss_fn_inputs();
+  for (int i = 0; i < 2; ++i) {
+    v1::Datum* datum = request.mutable_data(i);
+    for (const char* name : {"advantages", "logprobs"}) {
+      v1::NamedTensor* input = datum->add_loss_fn_inputs();
+      input->set_name(name);
+      *input->mutable_tensor() = Floats({1, 2, 3});
+    }
+    v1::NamedTensor* targets = datum->add_loss_fn_inputs();
+    targets->set_name("target_tokens");
+    *targets->mutable_tensor() = Ints({2, 3, 4});
+  }
+  return request;
+}
+
+void AddConfig(v1::ForwardBackwardRequest& request, const std::string& name, double value) {
+  v1::NamedNumber* number = request.mutable_loss()->add_config();
+  number->set_name(name);
+  number->set_value(value);
+}
+
+struct Row {
+  const char* name;
+  std::function<void(v1::ForwardBackwardRequest&)> spoil;
+  const char* code;
+  const char* message;  // part of it
+};
+
+void CheckRefusal(const absl::Status& status, const Row& row) {
+  INFO(row.name);
+  INFO(status);
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK(ErrorCode(status) == row.code);
+  CHECK_THAT(std::string(status.message()), Catch::Contains(row.message));
+}
+
+TEST_CASE("forward_backward: valid requests of every loss pass", "[validate]") {
+  CHECK(ValidateForwardBackward(CrossEntropy(), kLimits).ok());
+  CHECK(CountTokens(CrossEntropy()) == 6);
+
+  v1::ForwardBackwardRequest no_weights = CrossEntropy();
+  no_weights.mutable_data(0)->mutable_loss_fn_inputs()->RemoveLast();
+  CHECK(ValidateForwardBackward(no_weights, kLimits).ok());
+
+  v1::ForwardBackwardRequest two_dims = CrossEntropy();
+  Input(two_dims, "target_tokens") = Ints({1, 2, 3, 4, 5, 6}, {3, 2});
+  Input(two_dims, "weights") =
+      Csr(v1::DTYPE_FLOAT32, Pack<float>({1, 2}), {0, 1, 1, 2}, {1, 0}, {3, 2});
+  CHECK(ValidateForwardBackward(two_dims, kLimits).ok());
+
+  v1::ForwardBackwardRequest ppo = Ppo();
+  AddConfig(ppo, "clip_low_threshold", 0.8);
+  AddConfig(ppo, "clip_high_threshold", 1.2);
+  Input(ppo, "clip_low_threshold") = Floats({0.5, 0.5, 0.5});
+  CHECK(ValidateForwardBackward(ppo, kLimits).ok());
+
+  for (const char* loss : {"importance_sampling", "cispo", "dro"}) {
+    v1::ForwardBackwardRequest request = Ppo();
+    request.mutable_loss()->set_name(loss);
+    CHECK(ValidateForwardBackward(request, kLimits).ok());
+  }
+}
+
+TEST_CASE("forward_backward: every bad datum is refused by datum and field", "[validate]") {
+  using Request = v1::ForwardBackwardRequest;
+  const std::vector<Row> rows = {
+      {"no data", [](Request& r) { r.clear_data(); }, "empty_batch", "data is empty"},
+      {"no tokens", [](Request& r) { r.mutable_data(1)->clear_model_input(); }, "empty_batch",
+       "data[1].model_input has no tokens"},
+      {"image", [](Request& r) { r.mutable_data(1)->add_model_input()->set_unsupported("image"); },
+       "unsupported_chunk", "data[1].model_input: chunk 1 is of kind 'image'"},
+      {"odd bytes",
+       [](Request& r) { r.mutable_data(1)->mutable_model_input(0)->set_tokens("12345"); },
+       "bad_tensor", "data[1].model_input: chunk 0 has 5 bytes"},
+      {"token too large",
+       [](Request& r) {
+         r.mutable_data(1)->mutable_model_input(0)->set_tokens(Pack<int32_t>({1, 100, 3}));
+       },
+       "bad_token", "data[1].model_input: token at position 1 is 100, vocabulary size is 100"},
+      {"negative token",
+       [](Request& r) {
+         r.mutable_data(1)->mutable_model_input(0)->set_tokens(Pack<int32_t>({-1, 1, 3}));
+       },
+       "bad_token", "position 0 is -1"},
+      {"too long",
+       [](Request& r) {
+         r.mutable_data(1)->mutable_model_input(0)->set_tokens(Pack(std::vector<int32_t>(9, 1)));
+       },
+       "too_long", "data[1].model_input has 9 tokens, limit is 8"},
+      {"no targets",
+       [](Request& r) { r.mutable_data(1)->mutable_loss_fn_inputs()->DeleteSubrange(0, 1); },
+       "bad_loss_input", "data[1].loss_fn_inputs.target_tokens is missing"},
+      {"unknown input", [](Request& r) { Input(r, "mask") = Floats({1, 1, 1}); },
+       "bad_loss_input",
+       "data[1].loss_fn_inputs.mask: cross_entropy takes target_tokens, weights"},
+      {"input twice",
+       [](Request& r) { *r.mutable_data(1)->add_loss_fn_inputs() = r.data(1).loss_fn_inputs(1); },
+       "bad_loss_input", "data[1].loss_fn_inputs.weights is given twice"},
+      {"short targets", [](Request& r) { Input(r, "target_tokens") = Ints({1, 2}); },
+       "bad_loss_input", "length is 2, model_input has 3 tokens"},
+      {"target out of vocabulary",
+       [](Request& r) { Input(r, "target_tokens") = Ints({1, 2, 100}); }, "bad_token",
+       "data[1].loss_fn_inputs.target_tokens: token at position 2 is 100"},
+      {"float targets", [](Request& r) { Input(r, "target_tokens") = Floats({1, 2, 3}); },
+       "bad_tensor", "dtype is float32, expected int64"},
+      {"integer weights", [](Request& r) { Input(r, "weights") = Ints({1, 2, 3}); }, "bad_tensor",
+       "dtype is int64, expected float32"},
+      {"no dtype", [](Request& r) { Input(r, "weights").set_dtype(v1::DTYPE_UNSPECIFIED); },
+       "bad_tensor", "dtype is unknown"},
+      {"weights of other shape", [](Request& r) { Input(r, "weights") = Floats({1, 2}); },
+       "bad_loss_input", "shape is (2, 1), target_tokens has (3, 1)"},
+      {"nan weight", [](Request& r) { Input(r, "weights") = Floats({1, kNan, 2}); },
+       "non_finite_input", "data[1].loss_fn_inputs.weights: value at position 1 is nan"},
+      {"infinite weight", [](Request& r) { Input(r, "weights") = Floats({1, 2, INFINITY}); },
+       "non_finite_input", "value at position 2 is inf"},
+      {"bytes against shape", [](Request& r) { Input(r, "weights") = Floats({1, 2, 3}, {4}); },
+       "bad_tensor", "12 bytes do not make a float32 tensor of shape [4]"},
+      {"negative dimension", [](Request& r) { Input(r, "weights") = Floats({1, 2, 3}, {-3}); },
+       "bad_tensor", "out of range"},
+      {"overflowing shape",
+       [](Request& r) { Input(r, "weights") = Floats({1, 2, 3}, {1ll << 31, 1ll << 31}); },
+       "bad_tensor", "do not make"},
+      {"three dimensions",
+       [](Request& r) { Input(r, "weights") = Floats({1, 2, 3}, {3, 1, 1}); }, "bad_tensor",
+       "has 3 dimensions, limit is 2"},
+      {"unknown loss", [](Request& r) { r.mutable_loss()->set_name("gspo"); }, "bad_loss",
+       "loss_fn is 'gspo', allowed are cross_entropy, importance_sampling, ppo, cispo, dro"},
+      {"config of no config", [](Request& r) { AddConfig(r, "beta", 1); }, "bad_loss_config",
+       "loss_fn_config has 'beta', cross_entropy takes none"},
+      {"text config",
+       [](Request& r) { r.mutable_loss()->add_text_config()->set_name("loss_id"); },
+       "bad_loss_config", "loss_fn_config has 'loss_id'"},
+  };
+  for (const Row& row : rows) {
+    Request request = CrossEntropy();
+    row.spoil(request);
+    CheckRefusal(ValidateForwardBackward(request, kLimits), row);
+  }
+}
+
+TEST_CASE("forward_backward: bad inputs of the other losses are refused", "[validate]") {
+  using Request = v1::ForwardBackwardRequest;
+  const std::vector<Row> rows = {
+      {"no advantages",
+       [](Request& r) { r.mutable_data(1)->mutable_loss_fn_inputs()->DeleteSubrange(0, 1); },
+       "bad_loss_input", "data[1].loss_fn_inputs.advantages is missing, ppo needs it"},
+      {"weights", [](Request& r) { Input(r, "weights") = Floats({1, 1, 1}); }, "bad_loss_input",
+       "ppo takes target_tokens, logprobs, advantages, clip_low_threshold, clip_high_threshold"},
+      {"2-D targets",
+       [](Request& r) { Input(r, "target_tokens") = Ints({1, 2, 3}, {3, 1}); }, "bad_loss_input",
+       "shape has two dimensions, ppo takes one"},
+      {"negative threshold", [](Request& r) { AddConfig(r, "clip_low_threshold", -0.1); },
+       "bad_loss_config", "loss_fn_config.clip_low_threshold is -0.1"},
+      {"nan threshold", [](Request& r) { AddConfig(r, "clip_high_threshold", kNan); },
+       "bad_loss_config", "clip_high_threshold is nan"},
+      {"low above high",
+       [](Request& r) {
+         AddConfig(r, "clip_low_threshold", 2);
+         AddConfig(r, "clip_high_threshold", 1);
+       },
+       "bad_loss_config", "clip_low_threshold is 2, above clip_high_threshold 1"},
+      {"twice",
+       [](Request& r) {
+         AddConfig(r, "clip_low_threshold", 1);
+         AddConfig(r, "clip_low_threshold", 1);
+       },
+       "bad_loss_config", "is given twice"},
+      {"other key", [](Request& r) { AddConfig(r, "beta", 1); }, "bad_loss_config",
+       "ppo takes clip_low_threshold, clip_high_threshold"},
+  };
+  for (const Row& row : rows) {
+    Request request = Ppo();
+    row.spoil(request);
+    CheckRefusal(ValidateForwardBackward(request, kLimits), row);
+  }
+}
+
+TEST_CASE("forward_backward: broken sparse tensors are refused", "[validate]") {
+  const std::string two = Pack<float>({1, 2});
+  const auto with = [&](const std::vector<int64_t>& crow, const std::vector<int64_t>& col,
+                        const std::vector<int64_t>& shape, const std::string& values) {
+    return Csr(v1::DTYPE_FLOAT32, values, crow, col, shape);
+  };
+  const std::vector<std::pair<v1::Tensor, const char*>> rows = {
+      {with({0, 1, 1, 2}, {1, 0}, {3}, two), "needs a shape of two dimensions"},
+      {with({0, 1, 2}, {1, 0}, {3, 2}, two), "crow_indices has 24 bytes, expected 4 int64"},
+      {with({1, 1, 1, 2}, {1, 0}, {3, 2}, two), "crow_indices run from 1 to 2"},
+      {with({0, 1, 1, 3}, {1, 0}, {3, 2}, two), "crow_indices run from 0 to 3"},
+      {with({0, 2, 1, 2}, {0, 1}, {3, 2}, two), "crow_indices[2] is 1 after 2"},
+      {with({0, 9, 1, 2}, {0, 1}, {3, 2}, two), "crow_indices[1] is 9"},
+      {with({0, 1, 1, 2}, {2, 0}, {3, 2}, two), "col_indices[0] is 2, expected 0 to 1"},
+      {with({0, 1, 1, 2}, {-1, 0}, {3, 2}, two), "col_indices[0] is -1"},
+      {with({0, 2, 2, 2}, {1, 1}, {3, 2}, two), "col_indices[1] is 1, expected 2 to 1"},
+      {with({0, 1, 1, 2}, {1, 0}, {3, 2}, "1234"), "4 bytes of values"},
+      {with({0, 1, 1, 2}, {1, 0}, {3, int64_t{1} << 31}, two), "stands for more than"},
+  };
+  for (const auto& [tensor, message] : rows) {
+    v1::ForwardBackwardRequest request = CrossEntropy();
+    Input(request, "target_tokens") = Ints({1, 2, 3, 4, 5, 6}, {3, 2});
+    Input(request, "weights") = tensor;
+    CheckRefusal(ValidateForwardBackward(request, kLimits), {message, nullptr, "bad_sparse", message});
+  }
+}
+
+TEST_CASE("optim_step: values out of range are refused by name", "[validate]") {
+  v1::AdamParams good;
+  good.set_learning_rate(1e-4);
+  good.set_beta1(0.9);
+  good.set_beta2(0.95);
+  good.set_eps(1e-12);
+  CHECK(ValidateAdam(good).ok());
+  using Spoil = void (v1::AdamParams::*)(double);
+  const std::vector<std::tuple<Spoil, double, const char*>> rows = {
+      {&v1::AdamParams::set_learning_rate, -1, "adam_params.learning_rate is -1"},
+      {&v1::AdamParams::set_learning_rate, NAN, "adam_params.learning_rate is nan"},
+      {&v1::AdamParams::set_beta1, 1, "adam_params.beta1 is 1, expected a number in [0, 1)"},
+      {&v1::AdamParams::set_beta2, -0.5, "adam_params.beta2 is -0.5"},
+      {&v1::AdamParams::set_eps, 0, "adam_params.eps is 0"},
+      {&v1::AdamParams::set_weight_decay, INFINITY, "adam_params.weight_decay is inf"},
+      {&v1::AdamParams::set_grad_clip_norm, -1, "adam_params.grad_clip_norm is -1"},
+  };
+  for (const auto& [spoil, value, message] : rows) {
+    v1::AdamParams adam = good;
+    (adam.*spoil)(value);
+    CheckRefusal(ValidateAdam(adam), {message, nullptr, "bad_optimizer", message});
+  }
+  CHECK(ValidateOptimizerType("adamw").ok());
+  CHECK(ValidateOptimizerType("").ok());
+  CHECK_THAT(std::string(ValidateOptimizerType("dimuon").message()),
+             Catch::Contains("optimizer type is 'dimuon'"));
+}
+
+}  // namespace
+}  // namespace lathe::engine

@@ -1,0 +1,140 @@
+#include "services/engine/rpc/watch_stream.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "libs/common/rpc/status.h"
+
+namespace lathe::engine {
+
+WatchStream* WatchStream::Start(Runtime& runtime, const KeyRing& keys) {
+  std::shared_ptr<WatchStream> stream(new WatchStream(runtime, keys));
+  stream->self_ = stream;
+  stream->StartRead(&stream->request_);
+  return stream.get();
+}
+
+void WatchStream::OnReadDone(bool ok) {
+  if (!ok) return End(absl::OkStatus());
+  switch (request_.action_case()) {
+    case v1::WatchRequest::kSubscribe:
+      Subscribe(request_.subscribe());
+      break;
+    case v1::WatchRequest::kUnsubscribe:
+      Unsubscribe(request_.unsubscribe());
+      break;
+    case v1::WatchRequest::ACTION_NOT_SET:
+      break;
+  }
+  request_.Clear();
+  absl::MutexLock lock(&mu_);
+  if (!ended_) StartRead(&request_);
+}
+
+void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
+  const std::string& request_id = subscribe.request_id();
+  const absl::StatusOr<Caller> caller = keys_.Authenticate(subscribe.api_key());
+  if (!caller.ok()) return PushError(request_id, caller.status());
+  Unsubscribe(request_id);
+  // Stands for the subscription until its wait has an id; a push that comes first takes it away.
+  if (!AddSubscription(request_id)) {
+    return PushError(request_id, absl::ResourceExhaustedError("too many subscriptions"));
+  }
+  const absl::StatusOr<ResultHub::Waiting> waiting = runtime_.hub().Wait(
+      caller->tenant_id, request_id, [weak = weak_from_this(), request_id](const auto& update) {
+        if (const std::shared_ptr<WatchStream> stream = weak.lock()) {
+          stream->Push(request_id, update);
+        }
+      });
+  if (waiting.status().code() == absl::StatusCode::kAlreadyExists) {
+    return Push(request_id, {.done = true, .released = false, .queue = {}});
+  }
+  if (!waiting.ok()) return PushError(request_id, waiting.status());
+  {
+    absl::MutexLock lock(&mu_);
+    const auto subscription = wait_ids_.find(request_id);
+    if (subscription != wait_ids_.end()) subscription->second = waiting->wait_id;
+  }
+  if (waiting->queue.paused) Push(request_id, {.done = false, .released = false, .queue = waiting->queue});
+}
+
+bool WatchStream::AddSubscription(const std::string& request_id) {
+  absl::MutexLock lock(&mu_);
+  if (wait_ids_.size() >= kMaxSubscriptions) return false;
+  wait_ids_[request_id] = 0;
+  return true;
+}
+
+void WatchStream::Unsubscribe(const std::string& request_id) {
+  uint64_t wait_id = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto found = wait_ids_.find(request_id);
+    if (found == wait_ids_.end()) return;
+    wait_id = found->second;
+    wait_ids_.erase(found);
+  }
+  runtime_.hub().Cancel(request_id, wait_id);
+}
+
+void WatchStream::Push(const std::string& request_id, const ResultUpdate& update) {
+  if (update.released) return End(absl::UnavailableError("the engine is stopping"));
+  v1::WatchResponse response;
+  response.set_request_id(request_id);
+  response.set_done(update.done);
+  if (!update.done) {
+    response.set_queue_state(update.queue.paused ? v1::QUEUE_STATE_PAUSED_CAPACITY
+                                                 : v1::QUEUE_STATE_ACTIVE);
+    response.set_queue_state_reason(update.queue.reason);
+  } else {
+    absl::MutexLock lock(&mu_);
+    wait_ids_.erase(request_id);
+  }
+  Write(std::move(response));
+}
+
+void WatchStream::PushError(const std::string& request_id, const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mu_);
+    wait_ids_.erase(request_id);
+  }
+  v1::WatchResponse response;
+  response.set_request_id(request_id);
+  *response.mutable_error() = ToErrorProto(status);
+  Write(std::move(response));
+}
+
+void WatchStream::Write(v1::WatchResponse response) {
+  absl::MutexLock lock(&mu_);
+  if (ended_) return;
+  if (const v1::WatchResponse* next = outgoing_.Add(std::move(response))) StartWrite(next);
+}
+
+void WatchStream::OnWriteDone(bool ok) {
+  if (!ok) return End(absl::CancelledError("the stream broke"));
+  absl::MutexLock lock(&mu_);
+  const v1::WatchResponse* next = outgoing_.Written();
+  if (next != nullptr && !ended_) StartWrite(next);
+}
+
+void WatchStream::OnCancel() { End(absl::CancelledError("the client left")); }
+
+void WatchStream::End(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (std::exchange(ended_, true)) return;
+  }
+  Finish(ToGrpcStatus(status));
+}
+
+void WatchStream::OnDone() {
+  std::map<std::string, uint64_t> wait_ids;
+  {
+    absl::MutexLock lock(&mu_);
+    wait_ids.swap(wait_ids_);
+  }
+  for (const auto& [request_id, wait_id] : wait_ids) runtime_.hub().Cancel(request_id, wait_id);
+  self_.reset();
+}
+
+}  // namespace lathe::engine

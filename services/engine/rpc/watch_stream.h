@@ -1,0 +1,58 @@
+// One Watch stream: a gateway's subscriptions.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "protos/lathe/v1/engine.pb.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/outgoing_messages.h"
+#include "services/engine/runtime/runtime.h"
+
+namespace lathe::engine {
+
+// Each subscription carries the credential of its caller. Keeps itself alive until gRPC is done.
+class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::WatchResponse>,
+                          public std::enable_shared_from_this<WatchStream> {
+ public:
+  // Above it a stream's further subscriptions are refused with ResourceExhausted.
+  static constexpr size_t kMaxSubscriptions = 131072;
+
+  // Both must outlive the stream.
+  static WatchStream* Start(Runtime& runtime, const KeyRing& keys);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  WatchStream(Runtime& runtime, const KeyRing& keys) : runtime_(runtime), keys_(keys) {}
+
+  void Subscribe(const v1::WatchRequest::Subscribe& subscribe);
+  // False above the bound.
+  bool AddSubscription(const std::string& request_id);
+  void Unsubscribe(const std::string& request_id);
+  void Push(const std::string& request_id, const ResultUpdate& update);
+  void PushError(const std::string& request_id, const absl::Status& status);
+  void Write(v1::WatchResponse response);
+  void End(const absl::Status& status);
+
+  Runtime& runtime_;
+  const KeyRing& keys_;
+  v1::WatchRequest request_;  // being read
+  std::shared_ptr<WatchStream> self_;
+
+  absl::Mutex mu_;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  OutgoingMessages<v1::WatchResponse> outgoing_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, uint64_t> wait_ids_ ABSL_GUARDED_BY(mu_);  // by request id
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,75 @@
+#include "services/engine/runtime/commit_loop.h"
+
+#include <iterator>
+#include <utility>
+
+namespace lathe::engine {
+namespace {
+
+size_t BlobBytes(const CommitLoop::Item& item) {
+  size_t bytes = 0;
+  for (const auto& blob : item.blobs) bytes += blob.bytes->size();
+  return bytes;
+}
+
+}  // namespace
+
+CommitLoop::CommitLoop(Store& store, int64_t term, Callbacks callbacks)
+    : store_(store),
+      term_(term),
+      callbacks_(std::move(callbacks)),
+      thread_("engine-store", [this] { Run(); }) {}
+
+CommitLoop::~CommitLoop() {
+  absl::MutexLock lock(&mu_);
+  closed_ = true;
+}
+
+void CommitLoop::Enqueue(Item item) {
+  absl::MutexLock lock(&mu_);
+  queue_.push_back(std::move(item));
+}
+
+void CommitLoop::Run() {
+  for (;;) {
+    const std::vector<Item> group = TakeGroup();
+    if (group.empty()) return;
+    const absl::Status status = CommitGroup(group);
+    if (!status.ok()) {
+      callbacks_.on_failure(status);
+      return;
+    }
+    callbacks_.on_durable(group);
+  }
+}
+
+std::vector<CommitLoop::Item> CommitLoop::TakeGroup() {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &CommitLoop::HasWorkLocked));
+  size_t writes = 0;
+  size_t bytes = 0;
+  auto end = queue_.begin();
+  for (; end != queue_.end(); ++end) {
+    writes += end->commit.writes.size();
+    bytes += BlobBytes(*end);
+    if (end != queue_.begin() && (writes > kMaxWrites || bytes > kMaxBytes)) break;
+  }
+  std::vector<Item> group(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+  queue_.erase(queue_.begin(), end);
+  return group;
+}
+
+absl::Status CommitLoop::CommitGroup(const std::vector<Item>& group) {
+  std::vector<Blob> blobs;
+  for (const Item& item : group) {
+    for (const Item::NamedBytes& blob : item.blobs) blobs.push_back({blob.id, *blob.bytes});
+  }
+  if (group.size() == 1) return store_.Commit(term_, group.front().commit.writes, blobs);
+  std::vector<Write> writes;
+  for (const Item& item : group) {
+    writes.insert(writes.end(), item.commit.writes.begin(), item.commit.writes.end());
+  }
+  return store_.Commit(term_, writes, blobs);
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,93 @@
+#include "services/engine/runtime/directory.h"
+
+#include <variant>
+
+namespace lathe::engine {
+namespace {
+
+bool IsLive(const ModelRow& row) {
+  return row.state == ModelState::kCreating || row.state == ModelState::kReady;
+}
+
+template <typename Row>
+std::optional<Row> FindIn(const std::map<std::string, Row>& rows, const std::string& id) {
+  const auto found = rows.find(id);
+  if (found == rows.end()) return std::nullopt;
+  return found->second;
+}
+
+template <typename Row>
+std::vector<Row> Values(const std::map<std::string, Row>& rows) {
+  std::vector<Row> values;
+  for (const auto& [id, row] : rows) values.push_back(row);
+  return values;
+}
+
+}  // namespace
+
+void Directory::Load(const StoredState& state) {
+  absl::MutexLock lock(&mu_);
+  for (const BaseModelRow& row : state.base_models) base_models_[row.name] = row;
+  for (const ModelRow& row : state.models) ApplyLocked(PutModel{row});
+  for (const SamplerRow& row : state.samplers) samplers_[row.sampling_session_id] = row;
+  for (const GroupRow& row : state.groups) groups_[row.group] = row;
+}
+
+void Directory::Apply(const Write& write) {
+  absl::MutexLock lock(&mu_);
+  if (const auto* model = std::get_if<PutModel>(&write)) {
+    ApplyLocked(*model);
+  } else if (const auto* sampler = std::get_if<PutSampler>(&write)) {
+    samplers_[sampler->row.sampling_session_id] = sampler->row;
+  } else if (const auto* dropped = std::get_if<DeleteSampler>(&write)) {
+    samplers_.erase(dropped->sampling_session_id);
+  } else if (const auto* base = std::get_if<PutBaseModel>(&write)) {
+    base_models_[base->row.name] = base->row;
+  } else if (const auto* group = std::get_if<PutGroup>(&write)) {
+    groups_[group->row.group] = group->row;
+  }
+}
+
+void Directory::ApplyLocked(const PutModel& write) {
+  if (IsLive(write.row)) {
+    models_[write.row.model_id] = write.row;
+  } else {
+    models_.erase(write.row.model_id);
+  }
+}
+
+std::vector<BaseModelRow> Directory::BaseModels() {
+  absl::MutexLock lock(&mu_);
+  return Values(base_models_);
+}
+
+std::optional<BaseModelRow> Directory::FindBaseModel(const std::string& name) {
+  absl::MutexLock lock(&mu_);
+  return FindIn(base_models_, name);
+}
+
+std::optional<ModelRow> Directory::FindModel(const std::string& tenant_id,
+                                             const std::string& model_id) {
+  absl::MutexLock lock(&mu_);
+  std::optional<ModelRow> row = FindIn(models_, model_id);
+  return row && row->tenant_id == tenant_id ? row : std::nullopt;
+}
+
+std::optional<SamplerRow> Directory::FindSampler(const std::string& tenant_id,
+                                                 const std::string& sampling_session_id) {
+  absl::MutexLock lock(&mu_);
+  std::optional<SamplerRow> row = FindIn(samplers_, sampling_session_id);
+  return row && row->tenant_id == tenant_id ? row : std::nullopt;
+}
+
+std::vector<ModelRow> Directory::LiveModels() {
+  absl::MutexLock lock(&mu_);
+  return Values(models_);
+}
+
+std::vector<GroupRow> Directory::Groups() {
+  absl::MutexLock lock(&mu_);
+  return Values(groups_);
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,42 @@
+// What rpc/ needs to know of live objects without asking the core: which base model a model or a
+// sampler runs on, its bounds, and the state of groups.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "services/engine/store/rows.h"
+
+namespace lathe::engine {
+
+// Mirrors durable rows; fed by the thread that commits. Thread-safe.
+class Directory {
+ public:
+  void Load(const StoredState& state);
+  // A write that is durable now.
+  void Apply(const Write& write);
+
+  std::vector<BaseModelRow> BaseModels();
+  std::optional<BaseModelRow> FindBaseModel(const std::string& name);
+  // The live model's row, if it is the tenant's.
+  std::optional<ModelRow> FindModel(const std::string& tenant_id, const std::string& model_id);
+  std::optional<SamplerRow> FindSampler(const std::string& tenant_id,
+                                        const std::string& sampling_session_id);
+  std::vector<ModelRow> LiveModels();
+  std::vector<GroupRow> Groups();
+
+ private:
+  void ApplyLocked(const PutModel& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  absl::Mutex mu_;
+  std::map<std::string, BaseModelRow> base_models_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, ModelRow> models_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, SamplerRow> samplers_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, GroupRow> groups_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lathe::engine

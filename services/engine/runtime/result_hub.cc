@@ -1,0 +1,171 @@
+#include "services/engine/runtime/result_hub.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr size_t kMaxRemembered = 65536;
+
+absl::Status UnknownRequest(const std::string& request_id) {
+  return WithDetail(absl::NotFoundError(absl::StrCat("request '", request_id, "' does not exist")),
+                    "not_found", "request_id");
+}
+
+}  // namespace
+
+void ResultHub::OnAccepted(const RequestRow& row) {
+  absl::MutexLock lock(&mu_);
+  Pending& pending = pending_[row.request_id];
+  pending.tenant_id = row.tenant_id;
+  pending.owner_id = row.owner_id;
+}
+
+void ResultHub::SetGroup(const std::string& request_id, const std::string& group) {
+  absl::MutexLock lock(&mu_);
+  const auto found = pending_.find(request_id);
+  if (found != pending_.end()) found->second.group = group;
+}
+
+void ResultHub::NotifyDone(const std::string& request_id) {
+  std::map<uint64_t, Callback> waiters;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto found = pending_.find(request_id);
+    if (found == pending_.end()) return;
+    waiters = std::move(found->second.waiters);
+    RememberLocked(request_id, std::move(found->second.tenant_id));
+    pending_.erase(found);
+  }
+  for (const auto& [wait_id, callback] : waiters) callback({.done = true, .released = false, .queue = {}});
+}
+
+void ResultHub::RememberLocked(const std::string& request_id, std::string tenant_id) {
+  // A ring: the oldest entry makes room.
+  if (finished_order_.size() < kMaxRemembered) {
+    finished_order_.push_back(request_id);
+  } else {
+    finished_.erase(finished_order_[finished_next_]);
+    finished_order_[finished_next_] = request_id;
+    finished_next_ = (finished_next_ + 1) % kMaxRemembered;
+  }
+  finished_[request_id] = {std::move(tenant_id)};
+}
+
+bool ResultHub::MarkDelivered(const std::string& request_id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = finished_.find(request_id);
+  return found == finished_.end() || !std::exchange(found->second.delivered, true);
+}
+
+void ResultHub::SetQueueState(const std::string& group, QueueStatus status) {
+  std::vector<Callback> waiters;
+  {
+    absl::MutexLock lock(&mu_);
+    if (status.paused) {
+      paused_groups_[group] = status;
+    } else {
+      paused_groups_.erase(group);
+    }
+    for (const auto& [request_id, pending] : pending_) {
+      if (pending.group != group) continue;
+      for (const auto& [wait_id, callback] : pending.waiters) waiters.push_back(callback);
+    }
+  }
+  for (const Callback& callback : waiters) callback({.done = false, .released = false, .queue = status});
+}
+
+void ResultHub::ReleaseAll() {
+  std::vector<Callback> waiters;
+  {
+    absl::MutexLock lock(&mu_);
+    released_ = true;
+    for (auto& [request_id, pending] : pending_) {
+      for (auto& [wait_id, callback] : pending.waiters) waiters.push_back(std::move(callback));
+      pending.waiters.clear();
+    }
+  }
+  for (const Callback& callback : waiters) callback({.done = false, .released = true, .queue = {}});
+}
+
+absl::StatusOr<SharedBytes> ResultHub::Find(const std::string& tenant_id,
+                                            const std::string& request_id) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto pending = pending_.find(request_id);
+    if (pending != pending_.end()) {
+      if (pending->second.tenant_id != tenant_id) return UnknownRequest(request_id);
+      return SharedBytes();
+    }
+    const auto finished = finished_.find(request_id);
+    if (finished != finished_.end()) {
+      if (finished->second.tenant_id != tenant_id) return UnknownRequest(request_id);
+      if (SharedBytes bytes = results_.Recent(request_id)) return bytes;
+    }
+  }
+  return FindFinished(tenant_id, request_id);
+}
+
+absl::StatusOr<SharedBytes> ResultHub::FindFinished(const std::string& tenant_id,
+                                                    const std::string& request_id) {
+  ASSIGN_OR_RETURN(const std::optional<RequestStatus> status, store_.FindRequest(request_id));
+  if (!status || status->tenant_id != tenant_id) return UnknownRequest(request_id);
+  ASSIGN_OR_RETURN(std::optional<StoredResult> result, store_.ReadResult(request_id));
+  if (result) return std::make_shared<const std::string>(std::move(result->bytes));
+  if (!status->result_expired) return SharedBytes();  // between its commit and NotifyDone
+  return WithDetail(
+      absl::OutOfRangeError(absl::StrCat("the result of request '", request_id,
+                                       "' is gone: results are kept for 1 h after their first "
+                                       "delivery, else for 24 h")),
+      "result_expired", "request_id");
+}
+
+QueueStatus ResultHub::Queue(const std::string& request_id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = pending_.find(request_id);
+  return found == pending_.end() ? QueueStatus{} : QueueLocked(found->second);
+}
+
+QueueStatus ResultHub::QueueLocked(const Pending& pending) const {
+  const auto found = paused_groups_.find(pending.group);
+  return found == paused_groups_.end() ? QueueStatus{} : found->second;
+}
+
+absl::StatusOr<ResultHub::Waiting> ResultHub::Wait(const std::string& tenant_id,
+                                                   const std::string& request_id,
+                                                   Callback callback) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto found = pending_.find(request_id);
+    if (found != pending_.end()) {
+      Pending& pending = found->second;
+      if (pending.tenant_id != tenant_id) return UnknownRequest(request_id);
+      if (released_) return absl::UnavailableError("the engine is stopping");
+      Waiting waiting{.wait_id = next_wait_++, .queue = QueueLocked(pending)};
+      pending.waiters.emplace(waiting.wait_id, std::move(callback));
+      return waiting;
+    }
+  }
+  RETURN_IF_ERROR(Find(tenant_id, request_id).status());
+  return absl::AlreadyExistsError("the result is there");
+}
+
+void ResultHub::Cancel(const std::string& request_id, uint64_t wait_id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = pending_.find(request_id);
+  if (found != pending_.end()) found->second.waiters.erase(wait_id);
+}
+
+std::map<std::string, int64_t> ResultHub::PendingByOwner() {
+  absl::MutexLock lock(&mu_);
+  std::map<std::string, int64_t> counts;
+  for (const auto& [request_id, pending] : pending_) ++counts[pending.owner_id];
+  return counts;
+}
+
+}  // namespace lathe::engine

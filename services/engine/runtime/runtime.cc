@@ -1,0 +1,197 @@
+#include "services/engine/runtime/runtime.h"
+
+#include <system_error>
+#include <variant>
+
+#include "absl/time/time.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/random/random_id.h"
+#include "libs/common/status_macros.h"
+#include "services/engine/runtime/result_encoder.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr absl::Duration kTickPeriod = absl::Seconds(1);
+
+bool IsLive(const RequestRow& row) {
+  return row.state == RequestState::kAccepted || row.state == RequestState::kDispatched;
+}
+
+// The bytes that a write brings along; null for none.
+CommitLoop::Item::NamedBytes BytesOf(const Write& write, Bodies& bodies, Results& results) {
+  if (const auto* insert = std::get_if<InsertRequest>(&write)) {
+    const RequestRow& row = insert->row;
+    if (!row.body_id.empty() && row.body_bytes <= kInlineBodyBytes) {
+      return {row.body_id, bodies.InMemory(row.body_id)};
+    }
+  } else if (const auto* complete = std::get_if<CompleteRequest>(&write)) {
+    return {complete->result_id, results.Held(complete->result_id)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Runtime::Runtime(Options options, Store& store, Clock& clock)
+    : options_(std::move(options)),
+      store_(store),
+      clock_(clock),
+      bodies_(store, options_.max_cached_body_bytes),
+      results_(options_.max_cached_result_bytes),
+      hub_(store, results_),
+      events_(options_.max_waiting_calls) {}
+
+Runtime::~Runtime() { Stop(); }
+
+absl::Status Runtime::Start(WorkerSender& sender) {
+  sender_ = &sender;
+  ASSIGN_OR_RETURN(StoredState state, store_.TakeLeadership());
+  term_ = state.term;
+  directory_.Load(state);
+  for (const RequestRow& row : state.requests) {
+    if (IsLive(row)) hub_.OnAccepted(row);
+  }
+  if (!options_.event_log.empty()) {
+    ASSIGN_OR_RETURN(EventLogWriter event_log,
+                     EventLogWriter::Open(options_.event_log, options_.core));
+    event_log_ = std::move(event_log);
+  }
+  commits_ = std::make_unique<CommitLoop>(
+      store_, term_,
+      CommitLoop::Callbacks{
+          .on_durable = [this](const std::vector<CommitLoop::Item>& items) { OnDurable(items); },
+          .on_failure = options_.on_fatal});
+  core_thread_ = std::make_unique<NamedThread>(
+      "engine-core", [this, loaded = std::move(state)]() mutable { RunCore(std::move(loaded)); });
+  ticker_ = std::make_unique<PeriodicTask>("engine-ticker", kTickPeriod, [this] { OnTick(); });
+  return absl::OkStatus();
+}
+
+void Runtime::Stop() {
+  ticker_.reset();
+  events_.Close();
+  core_thread_.reset();
+  CloseEventLog();
+  commits_.reset();
+  DeleteDirs();
+  calls_.FailAll(ToErrorInfo(absl::UnavailableError("the engine is stopping")));
+}
+
+void Runtime::RefuseCall(CallId call) {
+  Answer answer;
+  answer.call = call;
+  answer.error = ErrorInfo{.status = absl::StatusCode::kResourceExhausted,
+                           .code = "too_many_calls",
+                           .field = "",
+                           .message = "too many calls wait for the engine"};
+  calls_.Finish(answer);
+}
+
+void Runtime::RunCore(StoredState state) {
+  Core core(options_.core);
+  StepCore(core, Loaded{.state = std::move(state), .random_seed = RandomUint64()});
+  std::vector<EventBody> events;
+  while (events_.PopAll(events)) {
+    for (EventBody& event : events) StepCore(core, std::move(event));
+  }
+}
+
+void Runtime::StepCore(Core& core, EventBody body) {
+  const Event event{.now = NowNanos(), .body = std::move(body)};
+  actions_.clear();
+  if (event_log_) AppendToLog(event);
+  core.Step(event, &actions_);
+  if (event_log_) action_digest_.Add(actions_);
+  for (Action& action : actions_) {
+    std::visit([this](auto& one) { Execute(one); }, action);
+  }
+}
+
+void Runtime::AppendToLog(const Event& event) {
+  const absl::Status status = event_log_->Append(event);
+  if (status.ok()) return;
+  LogError("the event log cannot be written and ends here", {{"error", status.message()}});
+  event_log_.reset();
+}
+
+void Runtime::CloseEventLog() {
+  if (!event_log_) return;
+  const absl::Status status = event_log_->Flush();
+  event_log_.reset();
+  LogInfo("event log closed", {{"actions", action_digest_.num_actions()},
+                               {"digest", action_digest_.FinishHex()},
+                               {"error", status.message()}});
+}
+
+void Runtime::Execute(Commit& action) {
+  CommitLoop::Item item;
+  for (const Write& write : action.writes) {
+    CommitLoop::Item::NamedBytes blob = BytesOf(write, bodies_, results_);
+    if (blob.bytes) item.blobs.push_back(std::move(blob));
+  }
+  item.commit = std::move(action);
+  commits_->Enqueue(std::move(item));
+}
+
+void Runtime::Execute(Answer& action) {
+  if (!action.id.empty() && !action.group.empty()) hub_.SetGroup(action.id, action.group);
+  calls_.Finish(action);
+}
+
+void Runtime::Execute(MakeResult& action) {
+  results_.HoldAs(action.result_id, EncodeResult(action));
+}
+
+void Runtime::Execute(NotifyDone& action) { hub_.NotifyDone(action.request_id); }
+
+void Runtime::Execute(NotifyQueueState& action) {
+  hub_.SetQueueState(action.group, {.paused = action.paused, .reason = action.reason});
+}
+
+void Runtime::Execute(SendToWorker& action) { sender_->Send(action); }
+
+void Runtime::Execute(DeleteFiles& action) {
+  absl::MutexLock lock(&mu_);
+  dirs_to_delete_.push_back(std::move(action.dir));
+}
+
+void Runtime::Execute(ForgetBody& action) { bodies_.Forget(action.body_id); }
+
+void Runtime::Execute(ForgetResult& action) { results_.Forget(action.result_id); }
+
+void Runtime::OnDurable(const std::vector<CommitLoop::Item>& items) {
+  for (const CommitLoop::Item& item : items) {
+    for (const Write& write : item.commit.writes) {
+      if (const auto* insert = std::get_if<InsertRequest>(&write)) {
+        if (IsLive(insert->row)) hub_.OnAccepted(insert->row);
+        bodies_.MarkCommitted(insert->row.body_id);
+      } else if (const auto* complete = std::get_if<CompleteRequest>(&write)) {
+        results_.Finish(complete->result_id, complete->request_id);
+      } else {
+        directory_.Apply(write);
+      }
+    }
+  }
+  events_.Push(Committed{.commit_id = items.back().commit.commit_id});
+}
+
+void Runtime::OnTick() {
+  events_.Push(Tick{});
+  DeleteDirs();
+}
+
+void Runtime::DeleteDirs() {
+  std::vector<std::string> dirs;
+  {
+    absl::MutexLock lock(&mu_);
+    dirs.swap(dirs_to_delete_);
+  }
+  for (const std::string& dir : dirs) {
+    std::error_code error;
+    std::filesystem::remove_all(options_.checkpoints_dir / dir, error);
+    if (error) LogWarn("checkpoint files cannot be removed", {{"error", error.message()}});
+  }
+}
+
+}  // namespace lathe::engine

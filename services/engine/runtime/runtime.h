@@ -1,0 +1,133 @@
+// The shell around the core: threads, durability, and what callers wait for.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "libs/common/concurrency/named_thread.h"
+#include "libs/common/concurrency/periodic_task.h"
+#include "libs/common/time/clock.h"
+#include "services/engine/core/core.h"
+#include "services/engine/core/event_log.h"
+#include "services/engine/runtime/bodies.h"
+#include "services/engine/runtime/call_table.h"
+#include "services/engine/runtime/commit_loop.h"
+#include "services/engine/runtime/directory.h"
+#include "services/engine/runtime/event_queue.h"
+#include "services/engine/runtime/result_hub.h"
+#include "services/engine/runtime/results.h"
+#include "services/engine/runtime/worker_sender.h"
+#include "services/engine/store/store.h"
+
+namespace lathe::engine {
+
+// Three threads: the core's (events to actions), the store's (group commit) and a ticker. Callers
+// come from gRPC's threads. main() builds it, gives it the worker sender, starts it.
+class Runtime {
+ public:
+  struct Options {
+    CoreOptions core;
+    // Calls that wait for the core; above it they are refused with ResourceExhausted.
+    size_t max_waiting_calls = 65536;
+    // Memory of bodies that are also in the store. More: fewer reads when work is dispatched late.
+    int64_t max_cached_body_bytes = int64_t{1} << 30;
+    // Memory of finished results that are also in the store.
+    int64_t max_cached_result_bytes = int64_t{256} << 20;
+    // Below it live the checkpoints the core names.
+    std::filesystem::path checkpoints_dir;
+    // Every event is appended to this file; empty: none.
+    std::string event_log;
+    // The store failed: nothing may be acknowledged any more. Should end the process. Called on
+    // the store's thread.
+    std::function<void(const absl::Status&)> on_fatal;
+  };
+
+  // `store` and `clock` must outlive this.
+  Runtime(Options options, Store& store, Clock& clock);
+  ~Runtime();
+
+  // Takes leadership and begins to work. `sender` must outlive the runtime.
+  absl::Status Start(WorkerSender& sender);
+  // Lets go of everybody who waits for a result, so that a server with open polls can shut down.
+  void ReleaseWaiters() { hub_.ReleaseAll(); }
+  // Handles what was posted, commits, and fails the calls that are still open. May be called twice.
+  void Stop();
+
+  // Posts `event` (one with a member `call`); `done` runs on the core's thread with its Answer, or
+  // at once with an error when too many calls wait.
+  template <typename CallEvent>
+  void Call(CallEvent event, CallTable::Callback done) {
+    event.call = calls_.Add(std::move(done));
+    const CallId call = event.call;
+    if (!events_.TryPushCall(std::move(event))) RefuseCall(call);
+  }
+  // An event that nobody waits for.
+  void Post(EventBody event) { events_.Push(std::move(event)); }
+
+  Bodies& bodies() { return bodies_; }
+  Results& results() { return results_; }
+  ResultHub& hub() { return hub_; }
+  Directory& directory() { return directory_; }
+  Store& store() { return store_; }
+  Clock& clock() { return clock_; }
+  const std::filesystem::path& checkpoints_dir() const { return options_.checkpoints_dir; }
+  int64_t term() const { return term_; }
+  int64_t NowNanos() { return absl::ToUnixNanos(clock_.Now()); }
+
+ private:
+  void RefuseCall(CallId call);
+  void RunCore(StoredState state);
+  void StepCore(Core& core, EventBody body);
+  void AppendToLog(const Event& event);
+  void CloseEventLog();
+
+  void Execute(Commit& action);
+  void Execute(Answer& action);
+  void Execute(MakeResult& action);
+  void Execute(NotifyDone& action);
+  void Execute(NotifyQueueState& action);
+  void Execute(SendToWorker& action);
+  void Execute(DeleteFiles& action);
+  void Execute(ForgetBody& action);
+  void Execute(ForgetResult& action);
+
+  // On the store's thread.
+  void OnDurable(const std::vector<CommitLoop::Item>& items);
+  // On the ticker's thread.
+  void OnTick();
+  void DeleteDirs();
+
+  const Options options_;
+  Store& store_;
+  Clock& clock_;
+  WorkerSender* sender_ = nullptr;
+  int64_t term_ = 0;
+
+  Bodies bodies_;
+  Results results_;
+  ResultHub hub_;
+  Directory directory_;
+  CallTable calls_;
+  EventQueue events_;
+  std::vector<Action> actions_;  // of the step under way; the core's thread only
+  std::optional<EventLogWriter> event_log_;
+  ActionDigest action_digest_;  // of the events in the log
+
+  absl::Mutex mu_;
+  std::vector<std::string> dirs_to_delete_ ABSL_GUARDED_BY(mu_);
+
+  std::unique_ptr<CommitLoop> commits_;
+  std::unique_ptr<NamedThread> core_thread_;
+  std::unique_ptr<PeriodicTask> ticker_;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,39 @@
+// The runtime's way to workers; dispatcher/ implements it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/engine/core/actions.h"
+
+namespace lathe::engine {
+
+// What a worker said last, for people and metrics.
+struct WorkerStatus {
+  std::string group;
+  std::string base_model;
+  std::string device;
+  bool ready = false;
+  std::string progress;  // while loading
+  // Counters since the worker's process started.
+  int64_t train_passes = 0;
+  int64_t train_tokens = 0;
+  int64_t prefill_passes = 0;
+  int64_t decode_passes = 0;
+  int64_t generated_tokens = 0;
+};
+
+class WorkerSender {
+ public:
+  virtual ~WorkerSender() = default;
+
+  // Called on the core's thread, in order; must not wait for the network. Without a stream to the
+  // group the command is dropped.
+  virtual void Send(const SendToWorker& command) = 0;
+
+  // Of every attached worker. Any thread.
+  virtual std::vector<WorkerStatus> Statuses() = 0;
+};
+
+}  // namespace lathe::engine

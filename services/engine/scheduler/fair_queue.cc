@@ -1,0 +1,96 @@
+#include "services/engine/scheduler/fair_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lathe::engine {
+namespace {
+
+// The first key at or after `key`, around the end. `map` is not empty.
+template <typename Map>
+typename Map::iterator AtOrAfter(Map& map, const std::string& key) {
+  const auto it = map.lower_bound(key);
+  return it == map.end() ? map.begin() : it;
+}
+
+template <typename Map>
+typename Map::iterator After(Map& map, const std::string& key) {
+  const auto it = map.upper_bound(key);
+  return it == map.end() ? map.begin() : it;
+}
+
+}  // namespace
+
+void FairQueue::Push(const std::string& tenant, const std::string& owner, Item item) {
+  queued_tokens_ += item.tokens;
+  tenants_[tenant].owners[owner].push_back(std::move(item));
+}
+
+bool FairQueue::Remove(const std::string& tenant, const std::string& owner, const std::string& id) {
+  const auto at_tenant = tenants_.find(tenant);
+  if (at_tenant == tenants_.end()) return false;
+  auto& owners = at_tenant->second.owners;
+  const auto at_owner = owners.find(owner);
+  if (at_owner == owners.end()) return false;
+  std::deque<Item>& items = at_owner->second;
+  const auto it =
+      std::find_if(items.begin(), items.end(), [&](const Item& item) { return item.id == id; });
+  if (it == items.end()) return false;
+  queued_tokens_ -= it->tokens;
+  items.erase(it);
+  if (items.empty()) owners.erase(at_owner);
+  if (owners.empty()) tenants_.erase(at_tenant);
+  return true;
+}
+
+void FairQueue::Clear() {
+  tenants_.clear();
+  queued_tokens_ = 0;
+}
+
+std::deque<FairQueue::Item>& FairQueue::NextOwner(Tenant& tenant, std::string* name) {
+  const auto it = After(tenant.owners, tenant.last_owner);
+  *name = it->first;
+  return it->second;
+}
+
+void FairQueue::Advance() {
+  current_ = After(tenants_, current_)->first;
+  turn_started_ = false;
+}
+
+std::vector<FairQueue::Item> FairQueue::TakeWhile(const std::function<bool(const Item&)>& fits) {
+  std::vector<Item> taken;
+  while (!tenants_.empty()) {
+    const auto at_tenant = AtOrAfter(tenants_, current_);
+    if (at_tenant->first != current_) {
+      current_ = at_tenant->first;
+      turn_started_ = false;
+    }
+    Tenant& tenant = at_tenant->second;
+    std::string owner;
+    std::deque<Item>& items = NextOwner(tenant, &owner);
+    if (!turn_started_) {
+      tenant.deficit += quantum_tokens_;
+      turn_started_ = true;
+    }
+    if (items.front().tokens > tenant.deficit) {
+      Advance();
+      continue;
+    }
+    if (!fits(items.front())) break;
+    tenant.deficit -= items.front().tokens;
+    queued_tokens_ -= items.front().tokens;
+    taken.push_back(std::move(items.front()));
+    items.pop_front();
+    tenant.last_owner = owner;
+    if (items.empty()) tenant.owners.erase(owner);
+    if (tenant.owners.empty()) {
+      tenants_.erase(at_tenant);
+      turn_started_ = false;
+    }
+  }
+  return taken;
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,56 @@
+// What waits for a worker group, served in fair-share order.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lathe::engine {
+
+// Deficit round robin over tenants by tokens (Shreedhar and Varghese, 1995), then round robin over a
+// tenant's owners (models or samplers), first come first served within one. Work-conserving: while
+// anything waits, something is served. Two tenants that both wait are never further apart than one
+// quantum and one item, however many requests either has queued.
+class FairQueue {
+ public:
+  struct Item {
+    std::string id;
+    int64_t tokens = 0;
+  };
+
+  // `quantum_tokens`: what one turn of a tenant is worth, at least 1.
+  explicit FairQueue(int64_t quantum_tokens) : quantum_tokens_(quantum_tokens) {}
+
+  void Push(const std::string& tenant, const std::string& owner, Item item);
+  // False: it was not queued.
+  bool Remove(const std::string& tenant, const std::string& owner, const std::string& id);
+  void Clear();
+
+  // Takes items in fair order until one does not fit; that one is first the next time. `fits` is
+  // asked once per item, and an item for which it says true is taken.
+  std::vector<Item> TakeWhile(const std::function<bool(const Item&)>& fits);
+
+  bool empty() const { return tenants_.empty(); }
+  int64_t queued_tokens() const { return queued_tokens_; }
+
+ private:
+  struct Tenant {
+    int64_t deficit = 0;
+    std::string last_owner;  // served last; its successor is next
+    std::map<std::string, std::deque<Item>> owners;
+  };
+
+  std::deque<Item>& NextOwner(Tenant& tenant, std::string* name);
+  void Advance();
+
+  const int64_t quantum_tokens_;
+  std::map<std::string, Tenant> tenants_;  // those with items
+  std::string current_;                    // tenant whose turn it is
+  bool turn_started_ = false;              // it has had its quantum
+  int64_t queued_tokens_ = 0;
+};
+
+}  // namespace lathe::engine

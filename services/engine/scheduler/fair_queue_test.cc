@@ -1,0 +1,101 @@
+#include "services/engine/scheduler/fair_queue.h"
+
+#include <catch2/catch.hpp>
+
+namespace lathe::engine {
+namespace {
+
+using Names = std::vector<std::string>;
+
+Names Take(FairQueue& queue, size_t count) {
+  Names names;
+  for (const FairQueue::Item& item :
+       queue.TakeWhile([&](const FairQueue::Item&) { return count > 0 && count-- > 0; })) {
+    names.push_back(item.id);
+  }
+  return names;
+}
+
+// Tokens served to each tenant while `budget` tokens are taken.
+std::map<char, int64_t> Serve(FairQueue& queue, int64_t budget) {
+  std::map<char, int64_t> tokens;
+  const auto fits = [&](const FairQueue::Item& item) {
+    if (item.tokens > budget) return false;
+    budget -= item.tokens;
+    return true;
+  };
+  for (const FairQueue::Item& item : queue.TakeWhile(fits)) tokens[item.id[0]] += item.tokens;
+  return tokens;
+}
+
+TEST_CASE("FairQueue: tenants with equal items alternate", "[scheduler]") {
+  FairQueue queue(10);
+  for (const char* id : {"a1", "a2", "a3"}) queue.Push("a", "m", {id, 10});
+  for (const char* id : {"b1", "b2"}) queue.Push("b", "m", {id, 10});
+  CHECK(Take(queue, 5) == Names{"a1", "b1", "a2", "b2", "a3"});
+  CHECK(queue.empty());
+  CHECK(queue.queued_tokens() == 0);
+}
+
+TEST_CASE("FairQueue: a tenant's models take turns", "[scheduler]") {
+  FairQueue queue(1);
+  queue.Push("a", "m1", {"x1", 1});
+  queue.Push("a", "m1", {"x2", 1});
+  queue.Push("a", "m2", {"y1", 1});
+  CHECK(Take(queue, 3) == Names{"x1", "y1", "x2"});
+}
+
+TEST_CASE("FairQueue: shares are of tokens, not of requests", "[scheduler]") {
+  FairQueue queue(100);
+  for (int i = 0; i < 1000; ++i) queue.Push("a", "m", {"a", 10});
+  for (int i = 0; i < 100; ++i) queue.Push("b", "m", {"b", 100});
+  const auto served = Serve(queue, 4000);
+  CHECK(std::abs(served.at('a') - served.at('b')) <= 200);
+}
+
+TEST_CASE("FairQueue: a newcomer waits for about one turn of the others", "[scheduler]") {
+  FairQueue queue(100);
+  for (int i = 0; i < 1000; ++i) queue.Push("a", "m", {"a", 50});
+  Serve(queue, 2000);
+  queue.Push("b", "m", {"b", 50});
+  CHECK(Serve(queue, 200).count('b') == 1);
+}
+
+TEST_CASE("FairQueue: an item larger than a turn is served after saving up", "[scheduler]") {
+  FairQueue queue(10);
+  queue.Push("a", "m", {"a-large", 95});
+  for (int i = 0; i < 20; ++i) queue.Push("b", "m", {"b", 10});
+  Names order = Take(queue, 21);
+  const auto at = std::find(order.begin(), order.end(), "a-large") - order.begin();
+  CHECK(at >= 8);
+  CHECK(at <= 11);
+}
+
+TEST_CASE("FairQueue: it never idles while anything waits", "[scheduler]") {
+  FairQueue queue(1);
+  queue.Push("a", "m", {"huge", 1'000'000});
+  CHECK(Take(queue, 1) == Names{"huge"});
+}
+
+TEST_CASE("FairQueue: what did not fit is first the next time", "[scheduler]") {
+  FairQueue queue(10);
+  queue.Push("a", "m", {"a1", 10});
+  queue.Push("b", "m", {"b1", 10});
+  queue.Push("a", "m", {"a2", 10});
+  CHECK(Take(queue, 1) == Names{"a1"});
+  CHECK(Take(queue, 1) == Names{"b1"});
+  CHECK(Take(queue, 1) == Names{"a2"});
+}
+
+TEST_CASE("FairQueue: removed items are not served", "[scheduler]") {
+  FairQueue queue(10);
+  queue.Push("a", "m", {"a1", 10});
+  queue.Push("a", "m", {"a2", 5});
+  CHECK(queue.Remove("a", "m", "a1"));
+  CHECK_FALSE(queue.Remove("a", "m", "a1"));
+  CHECK(queue.queued_tokens() == 5);
+  CHECK(Take(queue, 2) == Names{"a2"});
+}
+
+}  // namespace
+}  // namespace lathe::engine

@@ -1,0 +1,33 @@
+#include "services/engine/store/data_dir_lock.h"
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "services/engine/store/testing/temp_dir.h"
+
+namespace lathe::engine {
+namespace {
+
+TEST_CASE("DataDirLock: a second taker is told which process holds the directory", "[store]") {
+  const TempDir dir;
+  const absl::StatusOr<DataDirLock> first = DataDirLock::Take(dir.path());
+  REQUIRE(first.ok());
+  const absl::StatusOr<DataDirLock> second = DataDirLock::Take(dir.path());
+  CHECK(second.status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK_THAT(std::string(second.status().message()),
+             Catch::Contains("in use by process " + std::to_string(getpid())));
+}
+
+TEST_CASE("DataDirLock: the directory is free again after the holder is gone", "[store]") {
+  const TempDir dir;
+  {
+    const absl::StatusOr<DataDirLock> first = DataDirLock::Take(dir.path() / "made");
+    REQUIRE(first.ok());
+  }
+  CHECK(DataDirLock::Take(dir.path() / "made").ok());
+}
+
+}  // namespace
+}  // namespace lathe::engine

@@ -1,0 +1,214 @@
+// Rows of the store as plain structs: what the core decides to write and what a start reads back.
+// No SQL and no protobuf here. Times are nanoseconds since the Unix epoch; 0 is "never".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lathe::engine {
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;  // sorted by name
+
+enum class SessionOrdering { kSerial, kConcurrent };
+// kFinished: no new work, queued work still completes. kEnded: everything it held is freed.
+enum class SessionState { kActive, kFinished, kEnded };
+
+struct SessionRow {
+  std::string session_id;
+  std::string tenant_id;
+  SessionOrdering ordering = SessionOrdering::kConcurrent;
+  SessionState state = SessionState::kActive;
+  std::string finish_reason;  // success, errored, interrupted, expired
+  std::string finish_detail;
+  std::string sdk_version;
+  std::string display_name;
+  std::string project_id;
+  std::string tags;  // comma-separated
+  Metadata user_metadata;
+  int64_t created_at = 0;
+  int64_t heartbeat_at = 0;
+};
+
+struct LoraConfig {
+  int64_t rank = 32;
+  double alpha = 32.0;
+  uint64_t seed = 0;
+  bool train_attn = true;
+  bool train_mlp = true;
+  bool train_unembed = true;
+};
+
+// kLost: the state went with its worker; checkpoints are intact.
+enum class ModelState { kCreating, kReady, kFailed, kLost, kUnloaded };
+
+// A model is a training run; its row outlives the session.
+struct ModelRow {
+  std::string model_id;
+  std::string session_id;
+  std::string tenant_id;
+  int64_t model_seq_id = 0;
+  std::string base_model;
+  LoraConfig lora;
+  std::string group;
+  ModelState state = ModelState::kCreating;
+  std::string state_reason;
+  int64_t applied_seq = 0;  // seq of the last done operation that changed the weights
+  int64_t closed_seq = 0;   // every missing seq up to here is abandoned
+  int64_t saved_seq = 0;    // applied_seq of the newest training checkpoint
+  int64_t gradient_from_seq = 0;     // gradients of seqs up to here are stepped or cleared
+  std::string kept_window;  // comma-separated: seqs of the open gradient without a request row
+  Metadata user_metadata;
+  int64_t created_at = 0;
+  int64_t last_request_at = 0;
+};
+
+enum class OperationKind {
+  kCreateModel = 1,
+  kUnloadModel,
+  kForward,
+  kForwardBackward,
+  kOptimStep,
+  kSaveWeights,
+  kSaveWeightsForSampler,
+  kLoadWeights,
+  kSample,
+};
+
+// Name space of a seq: requests are keyed (owner_id, op_class, seq_id).
+//   kTrain: owner is the model.   kModel: owner is the session, seq is model_seq_id.
+//   kSample: owner is the sampling session.   kUnload: owner is the model, seq 0.
+enum class OpClass { kTrain = 1, kModel, kSample, kUnload };
+
+enum class RequestState { kAccepted = 1, kDispatched, kDone, kFailed };
+
+struct RequestRow {
+  std::string request_id;
+  std::string tenant_id;
+  std::string owner_id;
+  OpClass op_class = OpClass::kTrain;
+  int64_t seq_id = 0;
+  OperationKind kind = OperationKind::kForwardBackward;
+  RequestState state = RequestState::kAccepted;
+  std::string content_hash;
+  std::string body_id;      // empty: no body
+  int64_t body_bytes = 0;
+  int64_t tokens = 0;       // charged to the tenant
+  std::string plan;         // what was fixed at accept (seeds, dirs, version ids…), core's encoding
+  int64_t epoch = 0;        // of the group, when dispatched
+  int64_t accepted_at = 0;
+  int64_t done_at = 0;
+  int64_t delivered_at = 0;
+};
+
+enum class CheckpointKind { kTraining = 1, kSampler };
+enum class CheckpointState { kComplete = 1, kDeleted };
+
+struct CheckpointRow {
+  std::string tinker_path;  // tinker://{model_id}/{weights|sampler_weights}/{name}
+  std::string model_id;
+  std::string tenant_id;
+  CheckpointKind kind = CheckpointKind::kTraining;
+  std::string name;
+  std::string dir;  // below DATA_DIR/checkpoints, chosen by the engine
+  CheckpointState state = CheckpointState::kComplete;
+  std::string base_model;
+  LoraConfig lora;
+  int64_t applied_seq = 0;
+  int64_t size_bytes = 0;
+  std::string manifest_sha256;
+  bool is_public = false;
+  Metadata user_metadata;
+  int64_t created_at = 0;
+  int64_t expires_at = 0;
+};
+
+// One sampling session. Weights: version_id (memory of the worker), or checkpoint_dir, or the base.
+struct SamplerRow {
+  std::string sampling_session_id;
+  std::string session_id;
+  std::string tenant_id;
+  int64_t sampling_session_seq_id = 0;
+  std::string base_model;
+  std::string model_path;     // tinker://…, as asked for
+  std::string model_id;       // of the version
+  std::string version_id;     // empty: the base model
+  std::string checkpoint_dir; // where LoadVersion finds it; empty: only in memory
+  int64_t version_bytes = 0;  // memory of an unnamed version
+  bool version_dropped = false;  // by the tenant's sampler_versions_bytes
+  int64_t created_at = 0;
+};
+
+// What a worker said of its base model; lets the engine validate before a worker is back.
+struct BaseModelRow {
+  std::string name;
+  std::string content_hash;
+  std::string arch;
+  std::string tokenizer_id;
+  int64_t max_context_length = 0;
+  int64_t vocab_size = 0;
+  int64_t max_lora_rank = 512;
+  int64_t token_budget = 0;
+};
+
+struct GroupRow {
+  std::string group;
+  std::string base_model;
+  int64_t epoch = 0;
+  std::string process_id;  // of the worker that was formed
+};
+
+// ---- writes; all of one Commit become durable together, in order ---------------------------------
+
+struct PutSession { SessionRow row; };
+struct TouchSession { std::string session_id; int64_t heartbeat_at = 0; };
+struct PutModel { ModelRow row; };
+// Replaces a finished row of the same (owner_id, op_class, seq_id): retention removed its result and
+// the core has forgotten it.
+struct InsertRequest { RequestRow row; };
+struct MarkDispatched { std::string request_id; int64_t epoch = 0; };
+// `result_id` names the encoded OperationResult held by the runtime until the commit.
+struct CompleteRequest {
+  std::string request_id;
+  RequestState state = RequestState::kDone;
+  std::string result_id;
+  int64_t done_at = 0;
+};
+struct MarkDelivered { std::string request_id; int64_t delivered_at = 0; };
+struct PutCheckpoint { CheckpointRow row; };
+struct PutSampler { SamplerRow row; };
+struct DeleteSampler { std::string sampling_session_id; };
+struct PutBaseModel { BaseModelRow row; };
+struct PutGroup { GroupRow row; };
+// Drops the body of a finished request.
+struct DropBody { std::string body_id; };
+// Deletes results delivered before `delivered_before` or done before `done_before`, and the rows of
+// requests done before `rows_before`. A row without result answers "expired".
+struct PurgeResults {
+  int64_t delivered_before = 0;
+  int64_t done_before = 0;
+  int64_t rows_before = 0;
+};
+
+using Write = std::variant<PutSession, TouchSession, PutModel, InsertRequest, MarkDispatched,
+                           CompleteRequest, MarkDelivered, PutCheckpoint, PutSampler,
+                           DeleteSampler, PutBaseModel, PutGroup, DropBody, PurgeResults>;
+
+// Everything a new leader needs: sessions not ended and those that ended within a day (heartbeat_at),
+// models and samplers of sessions not ended, live requests and finished ones whose result is still
+// kept (and refused ones, which never have a result, for a day), complete checkpoints, base models,
+// groups.
+struct StoredState {
+  int64_t term = 0;
+  std::vector<SessionRow> sessions;
+  std::vector<ModelRow> models;
+  std::vector<RequestRow> requests;
+  std::vector<CheckpointRow> checkpoints;
+  std::vector<SamplerRow> samplers;
+  std::vector<BaseModelRow> base_models;
+  std::vector<GroupRow> groups;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,92 @@
+#include "services/engine/store/sqlite/body_files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe::engine {
+namespace {
+
+absl::Status WriteAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return absl::ErrnoToStatus(errno, "cannot write a request body");
+    bytes.remove_prefix(written);
+  }
+  return absl::OkStatus();
+}
+
+// A new file's name is durable only with its directory.
+absl::Status SyncDir(const std::filesystem::path& dir) {
+  const int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open the directory of request bodies");
+  const int result = fsync(fd);
+  const int saved = errno;
+  close(fd);
+  if (result != 0) {
+    return absl::ErrnoToStatus(saved, "cannot sync the directory of request bodies");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<BodyFiles> BodyFiles::Open(std::filesystem::path dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (!error) {
+    std::filesystem::permissions(dir, std::filesystem::perms::owner_all, error);
+  }
+  if (error) {
+    return absl::InternalError(absl::StrCat("cannot make '", dir.string(), "': ", error.message()));
+  }
+  return BodyFiles(std::move(dir));
+}
+
+absl::Status BodyFiles::Write(const std::string& body_id, const std::string& bytes) const {
+  const std::filesystem::path path = dir_ / body_id;
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot create a file for a request body");
+  absl::Status status = WriteAll(fd, bytes);
+  if (status.ok() && fdatasync(fd) != 0) {
+    status = absl::ErrnoToStatus(errno, "cannot sync a request body");
+  }
+  close(fd);
+  if (status.ok()) status = SyncDir(dir_);
+  if (!status.ok()) Remove(body_id);
+  return status;
+}
+
+absl::StatusOr<std::string> BodyFiles::Read(const std::string& body_id) const {
+  std::ifstream file(dir_ / body_id, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat("no body '", body_id, "'"));
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return std::move(bytes).str();
+}
+
+void BodyFiles::Remove(const std::string& body_id) const {
+  std::error_code ignored;
+  std::filesystem::remove(dir_ / body_id, ignored);
+}
+
+void BodyFiles::RemoveAllBut(const std::set<std::string>& live) const {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_, ignored)) {
+    if (!live.contains(entry.path().filename().string())) {
+      std::filesystem::remove(entry.path(), ignored);
+    }
+  }
+}
+
+}  // namespace lathe::engine

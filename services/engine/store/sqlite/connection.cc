@@ -1,0 +1,83 @@
+#include "services/engine/store/sqlite/connection.h"
+
+#include <sqlite3.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lathe::engine {
+namespace {
+
+// Readers never wait in WAL mode; the writer may meet a checkpoint of the CLI.
+constexpr int kBusyTimeoutMs = 2000;
+
+}  // namespace
+
+Query::~Query() {
+  statement_.tryReset();
+  try {
+    statement_.clearBindings();
+  } catch (const SQLite::Exception&) {
+    // Bindings are set again by the next use.
+  }
+}
+
+Query& Query::BindBytes(std::string_view bytes) {
+  // A null pointer would bind NULL.
+  statement_.bindNoCopy(++bound_, static_cast<const void*>(bytes.data() ? bytes.data() : ""),
+                        static_cast<int>(bytes.size()));
+  return *this;
+}
+
+int64_t Query::Run() { return statement_.exec(); }
+
+bool Query::Next() {
+  column_ = 0;
+  return statement_.executeStep();
+}
+
+std::string Query::Text() { return statement_.getColumn(column_++).getString(); }
+
+std::string Query::Bytes() {
+  const SQLite::Column column = statement_.getColumn(column_++);
+  const void* data = column.getBlob();
+  return std::string(static_cast<const char*>(data), column.getBytes());
+}
+
+int64_t Query::Int() { return statement_.getColumn(column_++).getInt64(); }
+
+double Query::Real() { return statement_.getColumn(column_++).getDouble(); }
+
+Connection::Connection(const std::string& path, int flags)
+    : database_(path, flags, kBusyTimeoutMs) {}
+
+Query Connection::Prepare(std::string_view sql) {
+  auto found = statements_.find(sql);
+  if (found == statements_.end()) {
+    std::string text(sql);
+    SQLite::Statement statement(database_, text);
+    found = statements_.emplace(std::move(text), std::move(statement)).first;
+  }
+  return Query(found->second);
+}
+
+absl::Status SqlStatus(const SQLite::Exception& error) {
+  const std::string message = absl::StrCat("database: ", error.what(), " (code ",
+                                           error.getExtendedErrorCode(), ")");
+  switch (error.getErrorCode()) {
+    case SQLITE_FULL:
+      return absl::ResourceExhaustedError(message);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return absl::UnavailableError(message);
+    case SQLITE_IOERR:
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return absl::DataLossError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,74 @@
+#include "services/engine/store/sqlite/load_state.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/engine/store/sqlite/row_codec.h"
+
+namespace lathe::engine {
+namespace {
+
+// A session counts until everything it held is freed.
+constexpr char kLiveSessions[] =
+    "(SELECT session_id FROM sessions WHERE state < 2 UNION "
+    "SELECT session_id FROM models WHERE state IN (0, 1))";
+
+// Ended sessions of the last day still answer a repeated finish and late heartbeats.
+constexpr char kRecentlyEnded[] =
+    " OR heartbeat_at > (strftime('%s', 'now') - 86400) * 1000000000";
+
+constexpr char kLiveRequests[] =
+    "state < 3"
+    " OR owner_id IN (SELECT model_id FROM models WHERE session_id IN live)"
+    " OR owner_id IN (SELECT sampling_session_id FROM samplers WHERE session_id IN live)"
+    " OR owner_id IN live";
+
+constexpr char kLiveBodies[] = "SELECT body_id FROM requests WHERE state < 3 AND body_id <> ''";
+constexpr char kSweepPayloads[] =
+    "DELETE FROM payloads WHERE body_id NOT IN "
+    "(SELECT body_id FROM requests WHERE state < 3)";
+
+template <typename Row>
+std::vector<Row> Load(Connection& connection, const std::string& sql) {
+  Query query = connection.Prepare(sql);
+  return ReadRows<Row>(query);
+}
+
+}  // namespace
+
+StoredState LoadState(Connection& connection) {
+  const std::string of_live_session = absl::StrCat(" WHERE session_id IN ", kLiveSessions);
+  StoredState state;
+  state.sessions = Load<SessionRow>(
+      connection, absl::StrCat("SELECT ", kSessionColumns, " FROM sessions", of_live_session,
+                               kRecentlyEnded, " ORDER BY created_at, session_id"));
+  state.models = Load<ModelRow>(
+      connection, absl::StrCat("SELECT ", kModelColumns, " FROM models", of_live_session,
+                               " ORDER BY created_at, model_id"));
+  state.requests = Load<RequestRow>(
+      connection,
+      absl::StrCat("WITH live AS ", kLiveSessions, " SELECT ", kRequestColumns,
+                   " FROM requests WHERE ", kLiveRequests, " ORDER BY accepted_at, rowid"));
+  state.checkpoints = Load<CheckpointRow>(
+      connection, absl::StrCat("SELECT ", kCheckpointColumns,
+                               " FROM checkpoints WHERE state = 1 ORDER BY created_at, rowid"));
+  state.samplers = Load<SamplerRow>(
+      connection, absl::StrCat("SELECT ", kSamplerColumns, " FROM samplers", of_live_session,
+                               " ORDER BY created_at, rowid"));
+  state.base_models = Load<BaseModelRow>(
+      connection, absl::StrCat("SELECT ", kBaseModelColumns, " FROM base_models ORDER BY name"));
+  state.groups = Load<GroupRow>(
+      connection, absl::StrCat("SELECT ", kGroupColumns, " FROM groups ORDER BY group_name"));
+  return state;
+}
+
+std::set<std::string> LiveBodyIds(Connection& connection) {
+  std::set<std::string> ids;
+  Query query = connection.Prepare(kLiveBodies);
+  while (query.Next()) ids.insert(query.Text());
+  return ids;
+}
+
+void SweepPayloads(Connection& connection) { connection.Prepare(kSweepPayloads).Run(); }
+
+}  // namespace lathe::engine

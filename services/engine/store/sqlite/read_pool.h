@@ -1,0 +1,41 @@
+// A few read-only connections shared by the threads that answer reads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "services/engine/store/sqlite/connection.h"
+
+namespace lathe::engine {
+
+// Thread-safe. Connections are opened on first need, at most kMaxIdle are kept.
+class ReadPool {
+ public:
+  explicit ReadPool(std::string path) : path_(std::move(path)) {}
+
+  // Runs `read(connection)` (returning Status or StatusOr) on a connection of its own.
+  template <typename Read>
+  auto Run(const Read& read) {
+    return Guarded([&] {
+      std::unique_ptr<Connection> connection = Take();
+      auto result = read(*connection);
+      Give(std::move(connection));
+      return result;
+    });
+  }
+
+ private:
+  std::unique_ptr<Connection> Take();
+  void Give(std::unique_ptr<Connection> connection);
+
+  static constexpr size_t kMaxIdle = 4;
+
+  const std::string path_;
+  absl::Mutex mu_;
+  std::vector<std::unique_ptr<Connection>> idle_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lathe::engine

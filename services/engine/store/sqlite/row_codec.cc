@@ -1,0 +1,196 @@
+#include "services/engine/store/sqlite/row_codec.h"
+
+#include "services/engine/store/sqlite/metadata_codec.h"
+
+namespace lathe::engine {
+namespace {
+
+template <typename Enum>
+void ReadEnum(Query& query, Enum& value) {
+  value = static_cast<Enum>(query.Int());
+}
+
+void BindLora(Query& query, const LoraConfig& lora) {
+  query.Bind(lora.rank, lora.alpha, lora.seed, lora.train_attn, lora.train_mlp,
+             lora.train_unembed);
+}
+
+void ReadLora(Query& query, LoraConfig& lora) {
+  lora.rank = query.Int();
+  lora.alpha = query.Real();
+  lora.seed = static_cast<uint64_t>(query.Int());
+  lora.train_attn = query.Bool();
+  lora.train_mlp = query.Bool();
+  lora.train_unembed = query.Bool();
+}
+
+}  // namespace
+
+void BindRow(Query& query, const SessionRow& row) {
+  query.Bind(row.session_id, row.tenant_id, row.ordering, row.state, row.finish_reason,
+             row.finish_detail, row.sdk_version, row.display_name, row.project_id, row.tags,
+             EncodeMetadata(row.user_metadata), row.created_at, row.heartbeat_at);
+}
+
+void ReadRow(Query& query, SessionRow& row) {
+  row.session_id = query.Text();
+  row.tenant_id = query.Text();
+  ReadEnum(query, row.ordering);
+  ReadEnum(query, row.state);
+  row.finish_reason = query.Text();
+  row.finish_detail = query.Text();
+  row.sdk_version = query.Text();
+  row.display_name = query.Text();
+  row.project_id = query.Text();
+  row.tags = query.Text();
+  row.user_metadata = DecodeMetadata(query.Text());
+  row.created_at = query.Int();
+  row.heartbeat_at = query.Int();
+}
+
+void BindRow(Query& query, const ModelRow& row) {
+  query.Bind(row.model_id, row.session_id, row.tenant_id, row.model_seq_id, row.base_model);
+  BindLora(query, row.lora);
+  query.Bind(row.group, row.state, row.state_reason, row.applied_seq, row.closed_seq,
+             row.saved_seq, row.gradient_from_seq, row.kept_window,
+             EncodeMetadata(row.user_metadata), row.created_at, row.last_request_at);
+}
+
+void ReadRow(Query& query, ModelRow& row) {
+  row.model_id = query.Text();
+  row.session_id = query.Text();
+  row.tenant_id = query.Text();
+  row.model_seq_id = query.Int();
+  row.base_model = query.Text();
+  ReadLora(query, row.lora);
+  row.group = query.Text();
+  ReadEnum(query, row.state);
+  row.state_reason = query.Text();
+  row.applied_seq = query.Int();
+  row.closed_seq = query.Int();
+  row.saved_seq = query.Int();
+  row.gradient_from_seq = query.Int();
+  row.kept_window = query.Text();
+  row.user_metadata = DecodeMetadata(query.Text());
+  row.created_at = query.Int();
+  row.last_request_at = query.Int();
+}
+
+void BindRow(Query& query, const RequestRow& row) {
+  query.Bind(row.request_id, row.tenant_id, row.owner_id, row.op_class, row.seq_id, row.kind,
+             row.state, row.content_hash, row.body_id, row.body_bytes, row.tokens);
+  query.BindBytes(row.plan);
+  query.Bind(row.epoch, row.accepted_at, row.done_at, row.delivered_at);
+}
+
+void ReadRow(Query& query, RequestRow& row) {
+  row.request_id = query.Text();
+  row.tenant_id = query.Text();
+  row.owner_id = query.Text();
+  ReadEnum(query, row.op_class);
+  row.seq_id = query.Int();
+  ReadEnum(query, row.kind);
+  ReadEnum(query, row.state);
+  row.content_hash = query.Text();
+  row.body_id = query.Text();
+  row.body_bytes = query.Int();
+  row.tokens = query.Int();
+  row.plan = query.Bytes();
+  row.epoch = query.Int();
+  row.accepted_at = query.Int();
+  row.done_at = query.Int();
+  row.delivered_at = query.Int();
+}
+
+void BindRow(Query& query, const CheckpointRow& row) {
+  query.Bind(row.tinker_path, row.model_id, row.tenant_id, row.kind, row.name, row.dir, row.state,
+             row.base_model);
+  BindLora(query, row.lora);
+  query.Bind(row.applied_seq, row.size_bytes, row.manifest_sha256, row.is_public,
+             EncodeMetadata(row.user_metadata), row.created_at, row.expires_at);
+}
+
+void ReadRow(Query& query, CheckpointRow& row) {
+  row.tinker_path = query.Text();
+  row.model_id = query.Text();
+  row.tenant_id = query.Text();
+  ReadEnum(query, row.kind);
+  row.name = query.Text();
+  row.dir = query.Text();
+  ReadEnum(query, row.state);
+  row.base_model = query.Text();
+  ReadLora(query, row.lora);
+  row.applied_seq = query.Int();
+  row.size_bytes = query.Int();
+  row.manifest_sha256 = query.Text();
+  row.is_public = query.Bool();
+  row.user_metadata = DecodeMetadata(query.Text());
+  row.created_at = query.Int();
+  row.expires_at = query.Int();
+}
+
+void BindRow(Query& query, const SamplerRow& row) {
+  query.Bind(row.sampling_session_id, row.session_id, row.tenant_id, row.sampling_session_seq_id,
+             row.base_model, row.model_path, row.model_id, row.version_id, row.checkpoint_dir,
+             row.version_bytes, row.version_dropped, row.created_at);
+}
+
+void ReadRow(Query& query, SamplerRow& row) {
+  row.sampling_session_id = query.Text();
+  row.session_id = query.Text();
+  row.tenant_id = query.Text();
+  row.sampling_session_seq_id = query.Int();
+  row.base_model = query.Text();
+  row.model_path = query.Text();
+  row.model_id = query.Text();
+  row.version_id = query.Text();
+  row.checkpoint_dir = query.Text();
+  row.version_bytes = query.Int();
+  row.version_dropped = query.Bool();
+  row.created_at = query.Int();
+}
+
+void BindRow(Query& query, const BaseModelRow& row) {
+  query.Bind(row.name, row.content_hash, row.arch, row.tokenizer_id, row.max_context_length,
+             row.vocab_size, row.max_lora_rank, row.token_budget);
+}
+
+void ReadRow(Query& query, BaseModelRow& row) {
+  row.name = query.Text();
+  row.content_hash = query.Text();
+  row.arch = query.Text();
+  row.tokenizer_id = query.Text();
+  row.max_context_length = query.Int();
+  row.vocab_size = query.Int();
+  row.max_lora_rank = query.Int();
+  row.token_budget = query.Int();
+}
+
+void BindRow(Query& query, const GroupRow& row) {
+  query.Bind(row.group, row.base_model, row.epoch, row.process_id);
+}
+
+void ReadRow(Query& query, GroupRow& row) {
+  row.group = query.Text();
+  row.base_model = query.Text();
+  row.epoch = query.Int();
+  row.process_id = query.Text();
+}
+
+void BindRow(Query& query, const ApiKeyRow& row) {
+  query.Bind(row.key_id, row.tenant_id, row.name, row.secret_sha256, EncodeWords(row.scopes),
+             row.created_at, row.expires_at, row.revoked_at);
+}
+
+void ReadRow(Query& query, ApiKeyRow& row) {
+  row.key_id = query.Text();
+  row.tenant_id = query.Text();
+  row.name = query.Text();
+  row.secret_sha256 = query.Text();
+  row.scopes = DecodeWords(query.Text());
+  row.created_at = query.Int();
+  row.expires_at = query.Int();
+  row.revoked_at = query.Int();
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,65 @@
+// Rows to and from columns. A Read function takes the columns in the order of its k...Columns; a
+// Bind function gives them in the same order.
+#pragma once
+
+#include <vector>
+
+#include "services/engine/store/rows.h"
+#include "services/engine/store/sqlite/connection.h"
+#include "services/engine/store/store.h"
+
+namespace lathe::engine {
+
+inline constexpr char kSessionColumns[] =
+    "session_id, tenant_id, ordering, state, finish_reason, finish_detail, sdk_version, "
+    "display_name, project_id, tags, user_metadata, created_at, heartbeat_at";
+inline constexpr char kModelColumns[] =
+    "model_id, session_id, tenant_id, model_seq_id, base_model, lora_rank, lora_alpha, "
+    "lora_seed, train_attn, train_mlp, train_unembed, group_name, state, state_reason, "
+    "applied_seq, closed_seq, saved_seq, gradient_from_seq, kept_window, user_metadata, "
+    "created_at, last_request_at";
+inline constexpr char kRequestColumns[] =
+    "request_id, tenant_id, owner_id, op_class, seq_id, kind, state, content_hash, body_id, "
+    "body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at";
+inline constexpr char kCheckpointColumns[] =
+    "tinker_path, model_id, tenant_id, kind, name, dir, state, base_model, lora_rank, "
+    "lora_alpha, lora_seed, train_attn, train_mlp, train_unembed, applied_seq, size_bytes, "
+    "manifest_sha256, is_public, user_metadata, created_at, expires_at";
+inline constexpr char kSamplerColumns[] =
+    "sampling_session_id, session_id, tenant_id, sampling_session_seq_id, base_model, "
+    "model_path, model_id, version_id, checkpoint_dir, version_bytes, version_dropped, "
+    "created_at";
+inline constexpr char kBaseModelColumns[] =
+    "name, content_hash, arch, tokenizer_id, max_context_length, vocab_size, max_lora_rank, "
+    "token_budget";
+inline constexpr char kGroupColumns[] = "group_name, base_model, epoch, process_id";
+inline constexpr char kKeyColumns[] =
+    "key_id, tenant_id, name, secret_sha256, scopes, created_at, expires_at, revoked_at";
+
+void BindRow(Query& query, const SessionRow& row);
+void BindRow(Query& query, const ModelRow& row);
+void BindRow(Query& query, const RequestRow& row);
+void BindRow(Query& query, const CheckpointRow& row);
+void BindRow(Query& query, const SamplerRow& row);
+void BindRow(Query& query, const BaseModelRow& row);
+void BindRow(Query& query, const GroupRow& row);
+void BindRow(Query& query, const ApiKeyRow& row);
+
+void ReadRow(Query& query, SessionRow& row);
+void ReadRow(Query& query, ModelRow& row);
+void ReadRow(Query& query, RequestRow& row);
+void ReadRow(Query& query, CheckpointRow& row);
+void ReadRow(Query& query, SamplerRow& row);
+void ReadRow(Query& query, BaseModelRow& row);
+void ReadRow(Query& query, GroupRow& row);
+void ReadRow(Query& query, ApiKeyRow& row);
+
+// Every row that `query` finds.
+template <typename Row>
+std::vector<Row> ReadRows(Query& query) {
+  std::vector<Row> rows;
+  while (query.Next()) ReadRow(query, rows.emplace_back());
+  return rows;
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,206 @@
+// Reads of the SQLite store: what callers list and look up.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/engine/store/sqlite/row_codec.h"
+#include "services/engine/store/sqlite/sqlite_store.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr char kReadPayload[] = "SELECT bytes FROM payloads WHERE body_id = ?";
+constexpr char kFindRequest[] =
+    "SELECT tenant_id, kind, state,"
+    " state >= 3 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?1)"
+    " FROM requests WHERE request_id = ?1";
+constexpr char kReadResult[] = "SELECT bytes FROM results WHERE request_id = ?";
+constexpr char kModelIds[] =
+    "SELECT model_id FROM models WHERE session_id = ? ORDER BY model_seq_id";
+constexpr char kSamplerIds[] =
+    "SELECT sampling_session_id FROM samplers WHERE session_id = ?"
+    " ORDER BY sampling_session_seq_id";
+constexpr char kListTenants[] =
+    "SELECT tenant_id, name, created_at FROM tenants ORDER BY created_at, tenant_id";
+constexpr char kNewestFirst[] = " ORDER BY created_at DESC, rowid DESC LIMIT ? OFFSET ?";
+
+template <typename Row>
+std::optional<Row> ReadOne(Query& query) {
+  if (!query.Next()) return std::nullopt;
+  Row row;
+  ReadRow(query, row);
+  return row;
+}
+
+std::vector<std::string> ReadTexts(Query& query) {
+  std::vector<std::string> texts;
+  while (query.Next()) texts.push_back(query.Text());
+  return texts;
+}
+
+// A page of `table` where `condition` holds with `values` bound to it.
+template <typename Row, typename... Values>
+Page<Row> ReadPage(Connection& connection, const char* columns, const char* table,
+                   const std::string& condition, int64_t limit, int64_t offset,
+                   const Values&... values) {
+  Page<Row> page;
+  Query count =
+      connection.Prepare(absl::StrCat("SELECT count(*) FROM ", table, " WHERE ", condition));
+  count.Bind(values...).Next();
+  page.total_count = count.Int();
+  Query query = connection.Prepare(
+      absl::StrCat("SELECT ", columns, " FROM ", table, " WHERE ", condition, kNewestFirst));
+  query.Bind(values..., limit, offset);
+  page.rows = ReadRows<Row>(query);
+  return page;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> SqliteStore::ReadBody(const std::string& body_id) {
+  absl::StatusOr<std::optional<std::string>> inline_body =
+      readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<std::string>> {
+        Query query = connection.Prepare(kReadPayload);
+        if (!query.Bind(body_id).Next()) return std::nullopt;
+        return query.Bytes();
+      });
+  if (!inline_body.ok()) return inline_body.status();
+  if (inline_body->has_value()) return **std::move(inline_body);
+  return bodies_.Read(body_id);
+}
+
+absl::StatusOr<std::optional<RequestStatus>> SqliteStore::FindRequest(
+    const std::string& request_id) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<RequestStatus>> {
+    Query query = connection.Prepare(kFindRequest);
+    if (!query.Bind(request_id).Next()) return std::nullopt;
+    RequestStatus status;
+    status.tenant_id = query.Text();
+    status.kind = static_cast<OperationKind>(query.Int());
+    status.state = static_cast<RequestState>(query.Int());
+    status.result_expired = query.Bool();
+    return status;
+  });
+}
+
+absl::StatusOr<std::optional<StoredResult>> SqliteStore::ReadResult(
+    const std::string& request_id) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<StoredResult>> {
+    Query query = connection.Prepare(kReadResult);
+    if (!query.Bind(request_id).Next()) return std::nullopt;
+    return StoredResult{query.Bytes()};
+  });
+}
+
+absl::StatusOr<std::optional<SessionRow>> SqliteStore::FindSession(const std::string& tenant_id,
+                                                                   const std::string& session_id) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<SessionRow>> {
+    Query query = connection.Prepare(absl::StrCat(
+        "SELECT ", kSessionColumns, " FROM sessions WHERE tenant_id = ? AND session_id = ?"));
+    return ReadOne<SessionRow>(query.Bind(tenant_id, session_id));
+  });
+}
+
+absl::StatusOr<Page<SessionRow>> SqliteStore::ListSessions(const std::string& tenant_id,
+                                                           int64_t limit, int64_t offset) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<Page<SessionRow>> {
+    return ReadPage<SessionRow>(connection, kSessionColumns, "sessions", "tenant_id = ?", limit,
+                                offset, tenant_id);
+  });
+}
+
+absl::StatusOr<std::optional<ModelRow>> SqliteStore::FindModel(const std::string& tenant_id,
+                                                               const std::string& model_id) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<ModelRow>> {
+    Query query = connection.Prepare(absl::StrCat(
+        "SELECT ", kModelColumns, " FROM models WHERE tenant_id = ? AND model_id = ?"));
+    return ReadOne<ModelRow>(query.Bind(tenant_id, model_id));
+  });
+}
+
+absl::StatusOr<Page<ModelRow>> SqliteStore::ListModels(const std::string& tenant_id, int64_t limit,
+                                                       int64_t offset) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<Page<ModelRow>> {
+    return ReadPage<ModelRow>(connection, kModelColumns, "models", "tenant_id = ?", limit, offset,
+                              tenant_id);
+  });
+}
+
+absl::StatusOr<std::vector<std::string>> SqliteStore::ModelIdsOfSession(
+    const std::string& session_id) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<std::string>> {
+    Query query = connection.Prepare(kModelIds);
+    return ReadTexts(query.Bind(session_id));
+  });
+}
+
+absl::StatusOr<std::vector<std::string>> SqliteStore::SamplerIdsOfSession(
+    const std::string& session_id) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<std::string>> {
+    Query query = connection.Prepare(kSamplerIds);
+    return ReadTexts(query.Bind(session_id));
+  });
+}
+
+absl::StatusOr<std::optional<SamplerRow>> SqliteStore::FindSampler(
+    const std::string& tenant_id, const std::string& sampling_session_id) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<SamplerRow>> {
+    Query query = connection.Prepare(
+        absl::StrCat("SELECT ", kSamplerColumns,
+                     " FROM samplers WHERE tenant_id = ? AND sampling_session_id = ?"));
+    return ReadOne<SamplerRow>(query.Bind(tenant_id, sampling_session_id));
+  });
+}
+
+absl::StatusOr<std::optional<CheckpointRow>> SqliteStore::FindCheckpoint(
+    const std::string& tenant_id, const std::string& tinker_path, int64_t now) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<CheckpointRow>> {
+    Query query = connection.Prepare(absl::StrCat(
+        "SELECT ", kCheckpointColumns,
+        " FROM checkpoints WHERE (tenant_id = ? OR is_public) AND tinker_path = ? AND state = 1"
+        " AND (expires_at = 0 OR expires_at > ?)"));
+    return ReadOne<CheckpointRow>(query.Bind(tenant_id, tinker_path, now));
+  });
+}
+
+absl::StatusOr<Page<CheckpointRow>> SqliteStore::ListCheckpoints(const std::string& tenant_id,
+                                                                 const std::string& model_id,
+                                                                 int64_t now, int64_t limit,
+                                                                 int64_t offset) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<Page<CheckpointRow>> {
+    constexpr char kLive[] =
+        "tenant_id = ? AND state = 1 AND (expires_at = 0 OR expires_at > ?)";
+    if (model_id.empty()) {
+      return ReadPage<CheckpointRow>(connection, kCheckpointColumns, "checkpoints", kLive, limit,
+                                     offset, tenant_id, now);
+    }
+    return ReadPage<CheckpointRow>(connection, kCheckpointColumns, "checkpoints",
+                                   absl::StrCat(kLive, " AND model_id = ?"), limit, offset,
+                                   tenant_id, now, model_id);
+  });
+}
+
+absl::StatusOr<std::vector<TenantRow>> SqliteStore::ListTenants() {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<TenantRow>> {
+    Query query = connection.Prepare(kListTenants);
+    std::vector<TenantRow> rows;
+    while (query.Next()) {
+      TenantRow& row = rows.emplace_back();
+      row.tenant_id = query.Text();
+      row.name = query.Text();
+      row.created_at = query.Int();
+    }
+    return rows;
+  });
+}
+
+absl::StatusOr<std::vector<ApiKeyRow>> SqliteStore::ListKeys() {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<ApiKeyRow>> {
+    Query query = connection.Prepare(absl::StrCat("SELECT ", kKeyColumns,
+                                                  " FROM api_keys ORDER BY created_at, key_id"));
+    return ReadRows<ApiKeyRow>(query);
+  });
+}
+
+}  // namespace lathe::engine

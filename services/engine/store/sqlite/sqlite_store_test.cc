@@ -1,0 +1,102 @@
+// What only the SQLite store promises: pragmas, schema versions, death between commits.
+#include "services/engine/store/sqlite/sqlite_store.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <string>
+
+#include "services/engine/store/sqlite/connection.h"
+#include "services/engine/store/sqlite/sqlite_harness.h"
+#include "services/engine/store/testing/store_rows.h"
+
+namespace lathe::engine {
+namespace {
+
+int64_t ReadInt(Connection& connection, const std::string& sql) {
+  Query query = connection.Prepare(sql);
+  query.Next();
+  return query.Int();
+}
+
+// Commits sessions s0, s1, … for ever, reporting each on `report_fd` once it is durable.
+[[noreturn]] void CommitForEver(const SqliteStore::Options& options, int report_fd) {
+  auto store = *SqliteStore::Open(options);
+  const int64_t term = store->TakeLeadership()->term;
+  for (int i = 0;; ++i) {
+    const std::array<Write, 1> writes = {PutSession{TestSession("s" + std::to_string(i))}};
+    if (!store->Commit(term, writes, {}).ok()) _exit(1);
+    const char byte = 'x';
+    if (write(report_fd, &byte, 1) != 1) _exit(1);
+  }
+}
+
+TEST_CASE("SqliteStore: WAL and incremental vacuum are set from the first migration", "[store]") {
+  SqliteHarness harness;
+  Connection connection(harness.options().database.string(), SQLite::OPEN_READONLY);
+  CHECK(ReadInt(connection, "PRAGMA auto_vacuum") == 2);
+  Query mode = connection.Prepare("PRAGMA journal_mode");
+  mode.Next();
+  CHECK(mode.Text() == "wal");
+}
+
+TEST_CASE("SqliteStore: a newer schema is refused naming both versions", "[store]") {
+  SqliteHarness harness;
+  {
+    Connection connection(harness.options().database.string(), SQLite::OPEN_READWRITE);
+    connection.Execute("UPDATE schema_version SET version = 99");
+  }
+  const auto opened = SqliteStore::Open(harness.options());
+  CHECK(opened.status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK_THAT(std::string(opened.status().message()),
+             Catch::Contains("schema version 99") && Catch::Contains("knows version 1"));
+}
+
+TEST_CASE("SqliteStore: a file that is no database is an error, not a crash", "[store]") {
+  SqliteHarness harness;
+  const std::filesystem::path path = harness.dir() / "garbage.db";
+  FILE* file = fopen(path.c_str(), "w");
+  fputs(std::string(4096, 'g').c_str(), file);
+  fclose(file);
+  const auto opened =
+      SqliteStore::Open({.database = path, .bodies_dir = harness.dir() / "bodies"});
+  CHECK(opened.status().code() == absl::StatusCode::kDataLoss);
+}
+
+TEST_CASE("SqliteStore: what a killed process had committed is there", "[store]") {
+  SqliteHarness harness;
+  std::array<int, 2> pipe_fds{};
+  REQUIRE(pipe(pipe_fds.data()) == 0);
+  const SqliteStore::Options options{.database = harness.dir() / "killed.db",
+                                     .bodies_dir = harness.dir() / "killed_bodies"};
+  const pid_t child = fork();
+  if (child == 0) CommitForEver(options, pipe_fds[1]);
+  close(pipe_fds[1]);
+  int reported = 0;
+  char byte = 0;
+  while (reported < 50 && read(pipe_fds[0], &byte, 1) == 1) ++reported;
+  kill(child, SIGKILL);
+  while (read(pipe_fds[0], &byte, 1) == 1) ++reported;
+  close(pipe_fds[0]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WTERMSIG(status) == SIGKILL);
+
+  REQUIRE(reported >= 50);
+  auto store = SqliteStore::Open(options);
+  INFO(store.status());
+  REQUIRE(store.ok());
+  CHECK((*store)->ListSessions("t1", 1, 0)->total_count >= reported);
+  CHECK((*store)->FindSession("t1", "s" + std::to_string(reported - 1))->has_value());
+  Connection connection(options.database.string(), SQLite::OPEN_READONLY);
+  Query check = connection.Prepare("PRAGMA integrity_check");
+  check.Next();
+  CHECK(check.Text() == "ok");
+}
+
+}  // namespace
+}  // namespace lathe::engine

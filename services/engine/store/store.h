@@ -1,0 +1,117 @@
+// Durable state of the engine. SQL lives only in the folders below this one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/engine/store/rows.h"
+
+namespace lathe::engine {
+
+struct TenantRow {
+  std::string tenant_id;
+  std::string name;
+  int64_t created_at = 0;
+};
+
+struct ApiKeyRow {
+  std::string key_id;
+  std::string tenant_id;
+  std::string name;
+  std::string secret_sha256;  // hex, of the whole key
+  std::vector<std::string> scopes;
+  int64_t created_at = 0;
+  int64_t expires_at = 0;  // 0: never
+  int64_t revoked_at = 0;  // 0: live
+};
+
+// Bytes that travel beside a commit: bodies of new requests, results of completed ones.
+struct Blob {
+  std::string id;          // body_id or result_id
+  std::string_view bytes;  // borrowed until Commit returns
+};
+
+struct StoredResult {
+  std::string bytes;  // encoded lathe.v1.OperationResult
+};
+
+struct RequestStatus {
+  std::string tenant_id;
+  OperationKind kind = OperationKind::kForwardBackward;
+  RequestState state = RequestState::kAccepted;
+  bool result_expired = false;  // finished, but retention removed the result
+};
+
+// A page of a listing, newest first, and how many rows there are in all.
+template <typename Row>
+struct Page {
+  std::vector<Row> rows;
+  int64_t total_count = 0;
+};
+
+// Thread-safe. Reads see every finished Commit.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Becomes the leader: a new term, and everything a leader needs to go on.
+  virtual absl::StatusOr<StoredState> TakeLeadership() = 0;
+
+  // All writes of one call become durable together, in order, before this returns. Called by one
+  // thread, which merges what arrived while the last commit ran (group commit).
+  // Refused with FailedPrecondition under an old term.
+  virtual absl::Status Commit(int64_t term, std::span<const Write> writes,
+                              std::span<const Blob> blobs) = 0;
+
+  // Makes durable a body larger than kInlineBodyBytes before its row joins a commit. Any thread.
+  virtual absl::Status PutLargeBody(const std::string& body_id, const std::string& bytes) = 0;
+  // Takes back a PutLargeBody whose row was never committed. Any thread.
+  virtual void DiscardLargeBody(const std::string& body_id) = 0;
+  // NotFound when no such body is stored.
+  virtual absl::StatusOr<std::string> ReadBody(const std::string& body_id) = 0;
+
+  virtual absl::StatusOr<std::optional<RequestStatus>> FindRequest(const std::string& request_id) = 0;
+  virtual absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) = 0;
+
+  // Every read takes the caller's tenant as part of the query; foreign objects are absent.
+  virtual absl::StatusOr<std::optional<SessionRow>> FindSession(const std::string& tenant_id,
+                                                                const std::string& session_id) = 0;
+  virtual absl::StatusOr<Page<SessionRow>> ListSessions(const std::string& tenant_id, int64_t limit,
+                                                        int64_t offset) = 0;
+  virtual absl::StatusOr<std::optional<ModelRow>> FindModel(const std::string& tenant_id,
+                                                            const std::string& model_id) = 0;
+  virtual absl::StatusOr<Page<ModelRow>> ListModels(const std::string& tenant_id, int64_t limit,
+                                                    int64_t offset) = 0;
+  virtual absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(const std::string& session_id) = 0;
+  virtual absl::StatusOr<std::vector<std::string>> SamplerIdsOfSession(const std::string& session_id) = 0;
+  virtual absl::StatusOr<std::optional<SamplerRow>> FindSampler(
+      const std::string& tenant_id, const std::string& sampling_session_id) = 0;
+  // Own or public, complete and not expired at `now`.
+  virtual absl::StatusOr<std::optional<CheckpointRow>> FindCheckpoint(
+      const std::string& tenant_id, const std::string& tinker_path, int64_t now) = 0;
+  // Empty model_id: all of the tenant's.
+  virtual absl::StatusOr<Page<CheckpointRow>> ListCheckpoints(const std::string& tenant_id,
+                                                              const std::string& model_id,
+                                                              int64_t now, int64_t limit,
+                                                              int64_t offset) = 0;
+
+  virtual absl::StatusOr<std::vector<TenantRow>> ListTenants() = 0;
+  virtual absl::Status PutTenant(const TenantRow& row) = 0;
+  virtual absl::StatusOr<std::vector<ApiKeyRow>> ListKeys() = 0;
+  virtual absl::Status PutKey(const ApiKeyRow& row) = 0;
+
+  // A secret made on first use and kept in the store, e.g. the key that signs archive URLs.
+  virtual absl::StatusOr<std::string> Secret(const std::string& name) = 0;
+};
+
+inline constexpr int64_t kInlineBodyBytes = 64 * 1024;
+
+}  // namespace lathe::engine

@@ -1,0 +1,243 @@
+// What every store promises about commits, terms, requests, bodies and results.
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "services/engine/store/testing/store_harness.h"
+#include "services/engine/store/testing/store_rows.h"
+
+namespace lathe::engine {
+namespace {
+
+int64_t Lead(Store& store) {
+  const absl::StatusOr<StoredState> state = store.TakeLeadership();
+  INFO(state.status());
+  REQUIRE(state.ok());
+  return state->term;
+}
+
+void Commit(Store& store, int64_t term, const std::vector<Write>& writes,
+            const std::vector<Blob>& blobs = {}) {
+  const absl::Status status = store.Commit(term, writes, blobs);
+  INFO(status);
+  REQUIRE(status.ok());
+}
+
+TEST_CASE("Store: each leadership has a higher term, also after a restart", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t first = Lead(harness->store());
+  const int64_t second = Lead(harness->store());
+  harness->Reopen();
+  CHECK(second > first);
+  CHECK(Lead(harness->store()) > second);
+}
+
+TEST_CASE("Store: a commit under an old term is refused and changes nothing", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t old_term = Lead(harness->store());
+  const int64_t term = Lead(harness->store());
+  const std::vector<Write> writes = {PutSession{TestSession("s1")}};
+  CHECK(harness->store().Commit(old_term, writes, {}).code() ==
+        absl::StatusCode::kFailedPrecondition);
+  CHECK_FALSE(harness->store().FindSession("t1", "s1")->has_value());
+  Commit(harness->store(), term, writes);
+  CHECK(harness->store().FindSession("t1", "s1")->has_value());
+}
+
+TEST_CASE("Store: a commit that fails half way leaves nothing behind", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = Lead(harness->store());
+  const std::vector<Write> writes = {PutSession{TestSession("s1")},
+                                     CompleteRequest{.request_id = "r1", .result_id = "missing"}};
+  CHECK_FALSE(harness->store().Commit(term, writes, {}).ok());
+  CHECK_FALSE(harness->store().FindSession("t1", "s1")->has_value());
+}
+
+TEST_CASE("Store: a leader gets back every field of what was committed", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = Lead(harness->store());
+  RequestRow request = TestRequest("r1", 3);
+  request.body_id = "b1";
+  request.body_bytes = 4;
+  ModelRow model = TestModel("s1:train:0");
+  model.applied_seq = 7;
+  model.closed_seq = 5;
+  SamplerRow sampler{.sampling_session_id = "s1:sample:0", .session_id = "s1", .tenant_id = "t1",
+                     .sampling_session_seq_id = 2, .base_model = "tiny", .model_path = "p",
+                     .model_id = "s1:train:0", .version_id = "v", .checkpoint_dir = "d",
+                     .created_at = 9};
+  BaseModelRow base{.name = "tiny", .content_hash = "h", .arch = "qwen3", .tokenizer_id = "/t",
+                    .max_context_length = 2048, .vocab_size = 768, .max_lora_rank = 512,
+                    .token_budget = 4096};
+  Commit(harness->store(), term,
+         {PutSession{TestSession("s1")}, PutModel{model}, InsertRequest{request},
+          MarkDispatched{"r1", 4}, PutCheckpoint{TestCheckpoint("tinker://m/weights/final")},
+          PutSampler{sampler}, PutBaseModel{base},
+          PutGroup{{.group = "g", .base_model = "tiny", .epoch = 4, .process_id = "p"}},
+          TouchSession{"s1", 77}},
+         {{"b1", "body"}});
+  harness->Reopen();
+  const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
+  REQUIRE(state.ok());
+  REQUIRE(state->sessions.size() == 1);
+  CHECK(state->sessions[0].heartbeat_at == 77);
+  CHECK(state->sessions[0].user_metadata == Metadata{{"k", "v"}});
+  REQUIRE(state->models.size() == 1);
+  CHECK(state->models[0].lora.seed == ~uint64_t{0});
+  CHECK_FALSE(state->models[0].lora.train_mlp);
+  CHECK(state->models[0].applied_seq == 7);
+  CHECK(state->models[0].closed_seq == 5);
+  CHECK(state->models[0].state == ModelState::kReady);
+  REQUIRE(state->requests.size() == 1);
+  CHECK(state->requests[0].state == RequestState::kDispatched);
+  CHECK(state->requests[0].epoch == 4);
+  CHECK(state->requests[0].plan == request.plan);
+  CHECK(state->requests[0].body_id == "b1");
+  CHECK(state->requests[0].content_hash == "hash");
+  REQUIRE(state->checkpoints.size() == 1);
+  CHECK(state->checkpoints[0].dir == "c1");
+  REQUIRE(state->samplers.size() == 1);
+  CHECK(state->samplers[0].version_id == "v");
+  CHECK(state->samplers[0].sampling_session_seq_id == 2);
+  REQUIRE(state->base_models.size() == 1);
+  CHECK(state->base_models[0].token_budget == 4096);
+  REQUIRE(state->groups.size() == 1);
+  CHECK(state->groups[0].process_id == "p");
+  CHECK(*harness->store().ReadBody("b1") == "body");
+}
+
+TEST_CASE("Store: an ended session stays loaded while a model of it is at work", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = Lead(harness->store());
+  SessionRow ended = TestSession("s1");
+  ended.state = SessionState::kEnded;
+  RequestRow old = TestRequest("r1", 1);
+  old.state = RequestState::kDone;
+  Commit(harness->store(), term,
+         {PutSession{ended}, PutModel{TestModel("s1:train:0")}, InsertRequest{old}});
+  CHECK(harness->store().TakeLeadership()->requests.size() == 1);
+
+  ModelRow unloaded = TestModel("s1:train:0");
+  unloaded.state = ModelState::kUnloaded;
+  Commit(harness->store(), Lead(harness->store()), {PutModel{unloaded}});
+  const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
+  CHECK(state->sessions.empty());
+  CHECK(state->models.empty());
+  CHECK(state->requests.empty());
+  CHECK(harness->store().FindModel("t1", "s1:train:0")->has_value());
+}
+
+TEST_CASE("Store: the first result of a request stays", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = Lead(harness->store());
+  Commit(harness->store(), term, {InsertRequest{TestRequest("r1", 1)}});
+  CHECK((*harness->store().FindRequest("r1"))->state == RequestState::kAccepted);
+  CHECK_FALSE(harness->store().ReadResult("r1")->has_value());
+  Commit(harness->store(), term, {CompleteRequest{"r1", RequestState::kDone, "x", 10}},
+         {{"x", "first"}});
+  Commit(harness->store(), term, {CompleteRequest{"r1", RequestState::kFailed, "y", 11}},
+         {{"y", "second"}});
+  CHECK((*harness->store().ReadResult("r1"))->bytes == "first");
+  CHECK((*harness->store().FindRequest("r1"))->state == RequestState::kDone);
+  CHECK_FALSE(harness->store().FindRequest("r2")->has_value());
+}
+
+TEST_CASE("Store: one key cannot hold two live requests", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = Lead(harness->store());
+  Commit(harness->store(), term, {InsertRequest{TestRequest("r1", 1)}});
+  const std::vector<Write> same_key = {InsertRequest{TestRequest("r2", 1)}};
+  CHECK_FALSE(harness->store().Commit(term, same_key, {}).ok());
+  RequestRow other_class = TestRequest("r2", 1);
+  other_class.op_class = OpClass::kSample;
+  Commit(harness->store(), term, {InsertRequest{other_class}});
+}
+
+TEST_CASE("Store: a finished request gives its key to a new one", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = Lead(harness->store());
+  Commit(harness->store(), term,
+         {InsertRequest{TestRequest("r1", 1)}, CompleteRequest{"r1", RequestState::kDone, "x", 5}},
+         {{"x", "result"}});
+  Commit(harness->store(), term, {InsertRequest{TestRequest("r2", 1)}});
+  CHECK_FALSE(harness->store().FindRequest("r1")->has_value());
+  CHECK((*harness->store().FindRequest("r2"))->state == RequestState::kAccepted);
+}
+
+TEST_CASE("Store: results end by retention and rows say so until they are gone too", "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  const int64_t term = Lead(store);
+  for (int64_t seq = 1; seq <= 3; ++seq) {
+    const std::string id = "r" + std::to_string(seq);
+    Commit(store, term,
+           {InsertRequest{TestRequest(id, seq)},
+            CompleteRequest{id, RequestState::kDone, id, 100 * seq}},
+           {{id, "bytes"}});
+  }
+  Commit(store, term, {MarkDelivered{"r2", 250}, MarkDelivered{"r2", 900}});
+  Commit(store, term, {PurgeResults{.delivered_before = 260, .done_before = 150}});
+  CHECK((*store.FindRequest("r1"))->result_expired);
+  CHECK((*store.FindRequest("r2"))->result_expired);
+  CHECK_FALSE((*store.FindRequest("r3"))->result_expired);
+  CHECK((*store.ReadResult("r3"))->bytes == "bytes");
+  Commit(store, term, {PurgeResults{.rows_before = 150}});
+  CHECK_FALSE(store.FindRequest("r1")->has_value());
+  CHECK(store.FindRequest("r2")->has_value());
+}
+
+TEST_CASE("Store: bodies of both sizes are read back and dropped", "[store]") {
+  const int64_t size = GENERATE(int64_t{0}, kInlineBodyBytes, kInlineBodyBytes + 1);
+  auto harness = MakeStoreHarness();
+  const int64_t term = Lead(harness->store());
+  const std::string body(size, 'x');
+  RequestRow request = TestRequest("r1", 1);
+  request.body_id = "b1";
+  request.body_bytes = size;
+  std::vector<Blob> blobs;
+  if (size > kInlineBodyBytes) {
+    REQUIRE(harness->store().PutLargeBody("b1", body).ok());
+  } else {
+    blobs.push_back({"b1", body});
+  }
+  Commit(harness->store(), term, {InsertRequest{request}}, blobs);
+  harness->Reopen();
+  REQUIRE(harness->store().ReadBody("b1").ok());
+  CHECK(*harness->store().ReadBody("b1") == body);
+  Commit(harness->store(), Lead(harness->store()), {DropBody{"b1"}});
+  CHECK(harness->store().ReadBody("b1").status().code() == absl::StatusCode::kNotFound);
+}
+
+TEST_CASE("Store: bodies without a live request are gone after a restart", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = Lead(harness->store());
+  REQUIRE(harness->store().PutLargeBody("orphan", std::string(kInlineBodyBytes + 1, 'x')).ok());
+  RequestRow request = TestRequest("r1", 1);
+  request.body_id = "small";
+  request.body_bytes = 1;
+  Commit(harness->store(), term,
+         {InsertRequest{request}, CompleteRequest{"r1", RequestState::kDone, "x", 5}},
+         {{"small", "s"}, {"x", "result"}});
+  harness->Reopen();
+  CHECK_FALSE(harness->store().ReadBody("orphan").ok());
+  CHECK_FALSE(harness->store().ReadBody("small").ok());
+}
+
+TEST_CASE("Store: a discarded large body is gone", "[store]") {
+  auto harness = MakeStoreHarness();
+  REQUIRE(harness->store().PutLargeBody("b1", "bytes").ok());
+  harness->store().DiscardLargeBody("b1");
+  CHECK_FALSE(harness->store().ReadBody("b1").ok());
+}
+
+TEST_CASE("Store: a secret is random, stays, and differs by name", "[store]") {
+  auto harness = MakeStoreHarness();
+  const std::string secret = *harness->store().Secret("a");
+  CHECK(secret.size() >= 32);
+  CHECK(*harness->store().Secret("b") != secret);
+  harness->Reopen();
+  CHECK(*harness->store().Secret("a") == secret);
+}
+
+}  // namespace
+}  // namespace lathe::engine

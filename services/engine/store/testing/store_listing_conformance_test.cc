@@ -1,0 +1,112 @@
+// What every store promises about look-ups and listings: tenants, order, pages, expiry, keys.
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "services/engine/store/testing/store_harness.h"
+#include "services/engine/store/testing/store_rows.h"
+
+namespace lathe::engine {
+namespace {
+
+void Commit(Store& store, const std::vector<Write>& writes) {
+  const absl::StatusOr<StoredState> state = store.TakeLeadership();
+  REQUIRE(state.ok());
+  const absl::Status status = store.Commit(state->term, writes, {});
+  INFO(status);
+  REQUIRE(status.ok());
+}
+
+TEST_CASE("Store: a tenant finds its own objects and nobody else's", "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  Commit(store, {PutSession{TestSession("s1")}, PutModel{TestModel("s1:train:0")},
+                 PutSampler{{.sampling_session_id = "s1:sample:0", .session_id = "s1",
+                             .tenant_id = "t1"}},
+                 PutCheckpoint{TestCheckpoint("tinker://m/weights/a")}});
+  CHECK(store.FindSession("t1", "s1")->has_value());
+  CHECK(store.FindModel("t1", "s1:train:0")->has_value());
+  CHECK(store.FindSampler("t1", "s1:sample:0")->has_value());
+  CHECK(store.FindCheckpoint("t1", "tinker://m/weights/a", 0)->has_value());
+  CHECK_FALSE(store.FindSession("t2", "s1")->has_value());
+  CHECK_FALSE(store.FindModel("t2", "s1:train:0")->has_value());
+  CHECK_FALSE(store.FindSampler("t2", "s1:sample:0")->has_value());
+  CHECK_FALSE(store.FindCheckpoint("t2", "tinker://m/weights/a", 0)->has_value());
+  CHECK(store.ListSessions("t2", 10, 0)->total_count == 0);
+  CHECK(store.ListModels("t2", 10, 0)->rows.empty());
+  CHECK(store.ListCheckpoints("t2", "", 0, 10, 0)->rows.empty());
+  CHECK(*store.ModelIdsOfSession("s1") == std::vector<std::string>{"s1:train:0"});
+  CHECK(*store.SamplerIdsOfSession("s1") == std::vector<std::string>{"s1:sample:0"});
+}
+
+TEST_CASE("Store: a public checkpoint is found by everyone and listed by its owner", "[store]") {
+  auto harness = MakeStoreHarness();
+  CheckpointRow row = TestCheckpoint("tinker://m/weights/a");
+  row.is_public = true;
+  Commit(harness->store(), {PutCheckpoint{row}});
+  CHECK(harness->store().FindCheckpoint("t2", row.tinker_path, 0)->has_value());
+  CHECK(harness->store().ListCheckpoints("t2", "", 0, 10, 0)->total_count == 0);
+}
+
+TEST_CASE("Store: deleted and expired checkpoints are absent", "[store]") {
+  auto harness = MakeStoreHarness();
+  CheckpointRow deleted = TestCheckpoint("tinker://m/weights/a");
+  deleted.state = CheckpointState::kDeleted;
+  CheckpointRow expiring = TestCheckpoint("tinker://m/weights/b");
+  expiring.expires_at = 100;
+  Commit(harness->store(), {PutCheckpoint{deleted}, PutCheckpoint{expiring}});
+  Store& store = harness->store();
+  CHECK_FALSE(store.FindCheckpoint("t1", deleted.tinker_path, 0)->has_value());
+  CHECK(store.FindCheckpoint("t1", expiring.tinker_path, 99)->has_value());
+  CHECK_FALSE(store.FindCheckpoint("t1", expiring.tinker_path, 100)->has_value());
+  CHECK(store.ListCheckpoints("t1", "", 99, 10, 0)->total_count == 1);
+  CHECK(store.ListCheckpoints("t1", "", 100, 10, 0)->total_count == 0);
+}
+
+TEST_CASE("Store: pages are newest first and count everything", "[store]") {
+  auto harness = MakeStoreHarness();
+  std::vector<Write> writes;
+  for (int i = 0; i < 5; ++i) {
+    const std::string id = "s" + std::to_string(i);
+    writes.push_back(PutSession{TestSession(id, "t1", /*created_at=*/i)});
+    writes.push_back(PutModel{TestModel(id + ":train:0", id, "t1", i)});
+    writes.push_back(PutCheckpoint{TestCheckpoint("tinker://m/weights/" + id, "t1", i)});
+  }
+  Commit(harness->store(), writes);
+  const Page<SessionRow> sessions = *harness->store().ListSessions("t1", 2, 1);
+  CHECK(sessions.total_count == 5);
+  REQUIRE(sessions.rows.size() == 2);
+  CHECK(sessions.rows[0].session_id == "s3");
+  CHECK(sessions.rows[1].session_id == "s2");
+  const Page<ModelRow> models = *harness->store().ListModels("t1", 10, 4);
+  REQUIRE(models.rows.size() == 1);
+  CHECK(models.rows[0].model_id == "s0:train:0");
+  const Page<CheckpointRow> of_model =
+      *harness->store().ListCheckpoints("t1", "s1:train:0", 0, 1, 0);
+  CHECK(of_model.total_count == 5);
+  REQUIRE(of_model.rows.size() == 1);
+  CHECK(of_model.rows[0].tinker_path == "tinker://m/weights/s4");
+  CHECK(harness->store().ListCheckpoints("t1", "other", 0, 10, 0)->total_count == 0);
+}
+
+TEST_CASE("Store: keys and tenants survive a restart", "[store]") {
+  auto harness = MakeStoreHarness();
+  REQUIRE(harness->store().PutTenant({.tenant_id = "t1", .name = "default", .created_at = 3}).ok());
+  ApiKeyRow key{.key_id = "k1", .tenant_id = "t1", .name = "first", .secret_sha256 = "ab",
+                .scopes = {"train", "read"}, .created_at = 4, .expires_at = 5, .revoked_at = 0};
+  REQUIRE(harness->store().PutKey(key).ok());
+  key.revoked_at = 6;
+  REQUIRE(harness->store().PutKey(key).ok());
+  harness->Reopen();
+  const std::vector<TenantRow> tenants = *harness->store().ListTenants();
+  REQUIRE(tenants.size() == 1);
+  CHECK(tenants[0].name == "default");
+  const std::vector<ApiKeyRow> keys = *harness->store().ListKeys();
+  REQUIRE(keys.size() == 1);
+  CHECK(keys[0].scopes == std::vector<std::string>{"train", "read"});
+  CHECK(keys[0].revoked_at == 6);
+  CHECK(keys[0].expires_at == 5);
+}
+
+}  // namespace
+}  // namespace lathe::engine

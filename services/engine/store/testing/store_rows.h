@@ -1,0 +1,61 @@
+// Rows for tests of stores; every field that matters to a test is set by it.
+#pragma once
+
+#include <string>
+
+#include "services/engine/store/store.h"
+
+namespace lathe::engine {
+
+inline SessionRow TestSession(const std::string& id, const std::string& tenant = "t1",
+                              int64_t created_at = 1) {
+  SessionRow row;
+  row.session_id = id;
+  row.tenant_id = tenant;
+  row.user_metadata = {{"k", "v"}};
+  row.tags = "a,b";
+  row.created_at = created_at;
+  return row;
+}
+
+inline ModelRow TestModel(const std::string& id, const std::string& session = "s1",
+                          const std::string& tenant = "t1", int64_t created_at = 1) {
+  ModelRow row;
+  row.model_id = id;
+  row.session_id = session;
+  row.tenant_id = tenant;
+  row.base_model = "tiny";
+  row.lora.seed = ~uint64_t{0};
+  row.lora.train_mlp = false;
+  row.state = ModelState::kReady;
+  row.created_at = created_at;
+  return row;
+}
+
+inline RequestRow TestRequest(const std::string& id, int64_t seq,
+                              const std::string& owner = "s1:train:0") {
+  RequestRow row;
+  row.request_id = id;
+  row.tenant_id = "t1";
+  row.owner_id = owner;
+  row.seq_id = seq;
+  row.content_hash = "hash";
+  row.plan = std::string("\0plan\xff", 6);
+  row.accepted_at = seq;
+  return row;
+}
+
+inline CheckpointRow TestCheckpoint(const std::string& path, const std::string& tenant = "t1",
+                                    int64_t created_at = 1) {
+  CheckpointRow row;
+  row.tinker_path = path;
+  row.model_id = "s1:train:0";
+  row.tenant_id = tenant;
+  row.name = "final";
+  row.dir = "c1";
+  row.base_model = "tiny";
+  row.created_at = created_at;
+  return row;
+}
+
+}  // namespace lathe::engine

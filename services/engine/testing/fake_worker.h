@@ -1,0 +1,76 @@
+// A worker without a model: a real client of WorkerPool.Attach that answers at once.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "protos/lathe/v1/worker.grpc.pb.h"
+
+namespace lathe::engine {
+
+// Logprobs are -1 for every target, samples are the token 7, "loss:sum" is the number of datums.
+// State and unacknowledged results survive streams, as in a real worker. One thread reads.
+class FakeWorker {
+ public:
+  struct Options {
+    std::string address;  // of WorkerPool
+    std::string secret;
+    std::string group = "g0";
+    std::string base_model = "tiny";
+    std::string process_id = "process-1";
+    std::string version;      // empty: this build's
+    bool answers = true;      // false: receives and keeps silent
+    std::string checkpoints;  // where saves write the files of an archive; empty: nowhere
+  };
+
+  explicit FakeWorker(Options options);
+  ~FakeWorker();
+
+  // Dials, says Hello and works until Detach or the engine's end.
+  void Attach(const std::string& address);
+  // Cuts the stream; what it held stays.
+  void Detach();
+  // How the engine ended the last stream, after it has.
+  grpc::Status WaitForEnd();
+  // Answers what it has kept silent about, and everything from now on.
+  void StartAnswering();
+
+  // Copies of what was received.
+  std::vector<lathe::v1::EngineMessage> received();
+
+ private:
+  using Stream = grpc::ClientReaderWriter<lathe::v1::WorkerMessage, lathe::v1::EngineMessage>;
+
+  lathe::v1::WorkerMessage MakeHello();
+  void Read(Stream* stream);
+  void Handle(const lathe::v1::EngineMessage& message);
+  void Answer(const lathe::v1::EngineMessage& message);
+  void Execute(const lathe::v1::TrainItem& item);
+  void Execute(const lathe::v1::OptimStep& step);
+  void Execute(const lathe::v1::Sample& sample);
+  void Finish(lathe::v1::OperationDone done);
+  void Write(const lathe::v1::WorkerMessage& message);
+
+  Options options_;
+  std::mutex mu_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<lathe::v1::WorkerPool::Stub> stub_;
+  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<Stream> stream_;
+  int64_t epoch_ = 0;
+  int64_t term_ = 0;
+  std::string pieces_;
+  std::map<std::string, lathe::v1::ModelState> models_;
+  std::map<std::string, lathe::v1::OperationDone> unacknowledged_;
+  std::vector<lathe::v1::EngineMessage> unanswered_;
+  std::vector<lathe::v1::EngineMessage> received_;
+  std::thread reader_;
+};
+
+}  // namespace lathe::engine

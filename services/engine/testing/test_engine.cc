@@ -1,0 +1,96 @@
+#include "services/engine/testing/test_engine.h"
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "libs/common/rpc/channel.h"
+#include "services/engine/rpc/caller.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr char kWorkerSecret[] = "worker-secret";
+
+}  // namespace
+
+TestEngine::TestEngine() { Start(); }
+
+TestEngine::~TestEngine() { Stop(); }
+
+void TestEngine::Start() {
+  parts_ = std::make_unique<Parts>();
+  Parts& p = *parts_;
+  auto store = SqliteStore::Open(
+      {.database = dir_.path() / "lathe.db", .bodies_dir = dir_.path() / "bodies"});
+  INFO(store.status());
+  REQUIRE(store.ok());
+  p.store = *std::move(store);
+  p.keys = std::make_unique<KeyRing>(*p.store, clock_);
+  REQUIRE(p.keys->Refresh().ok());
+  Runtime::Options options;
+  options.checkpoints_dir = dir_.path() / "checkpoints";
+  options.on_fatal = [](const absl::Status& status) {
+    fprintf(stderr, "store failed: %s\n", status.ToString().c_str());
+    std::abort();
+  };
+  p.runtime = std::make_unique<Runtime>(options, *p.store, clock_);
+  p.dispatcher = std::make_unique<Dispatcher>(*p.runtime, kWorkerSecret);
+  p.archives = std::make_unique<ArchiveSigner>(*p.store->Secret("archive_signing_key"),
+                                               options.checkpoints_dir, clock_);
+  p.engine = std::make_unique<EngineService>(*p.runtime, *p.keys, *p.archives);
+  p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, *p.dispatcher);
+  REQUIRE(p.runtime->Start(*p.dispatcher).ok());
+  absl::StatusOr<Servers> servers =
+      Servers::Start({.run_dir = dir_.path().string()},
+                     {.engine = *p.engine, .admin = *p.admin, .workers = *p.dispatcher});
+  INFO(servers.status());
+  REQUIRE(servers.ok());
+  p.servers = std::make_unique<Servers>(*std::move(servers));
+  const std::string socket = "unix:" + dir_.path().string();
+  engine_stub_ = v1::Engine::NewStub(MakeChannel(socket + "/engine.sock"));
+  admin_stub_ = v1::Admin::NewStub(MakeChannel(socket + "/admin.sock"));
+}
+
+void TestEngine::Stop() {
+  if (!parts_) return;
+  parts_->runtime->ReleaseWaiters();
+  parts_->dispatcher->EndStreams();
+  parts_->servers->Shutdown();
+  parts_->runtime->Stop();
+  // In the opposite order of their making.
+  parts_->servers.reset();
+  parts_->admin.reset();
+  parts_->engine.reset();
+  parts_->dispatcher.reset();
+  parts_.reset();
+}
+
+void TestEngine::Restart() {
+  Stop();
+  Start();
+}
+
+std::string TestEngine::MakeKey(const std::string& tenant,
+                                const std::vector<std::string>& scopes) {
+  const absl::StatusOr<KeyRing::NewKey> key = keys().Create(tenant, "test", scopes);
+  REQUIRE(key.ok());
+  return key->text;
+}
+
+FakeWorker::Options TestEngine::WorkerOptions() const {
+  return {.address = "unix:" + dir_.path().string() + "/worker.sock",
+          .secret = kWorkerSecret,
+          .checkpoints = (dir_.path() / "checkpoints").string()};
+}
+
+void TestEngine::WaitForBaseModel(const std::string& name) {
+  while (!runtime().directory().FindBaseModel(name)) std::this_thread::yield();
+}
+
+CallContext::CallContext(const std::string& key) {
+  context_.AddMetadata(kApiKeyHeader, key);
+  context_.set_wait_for_ready(true);
+  SetDeadline(context_, absl::Seconds(60));
+}
+
+}  // namespace lathe::engine

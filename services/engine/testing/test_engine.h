@@ -1,0 +1,77 @@
+// A whole engine in the test's process: real store, core, services and sockets in a directory of
+// its own.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
+#include "libs/common/time/clock.h"
+#include "protos/lathe/v1/admin.grpc.pb.h"
+#include "protos/lathe/v1/engine.grpc.pb.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/dispatcher/dispatcher.h"
+#include "services/engine/rpc/admin_service.h"
+#include "services/engine/rpc/archive.h"
+#include "services/engine/rpc/engine_service.h"
+#include "services/engine/rpc/servers.h"
+#include "services/engine/runtime/runtime.h"
+#include "services/engine/store/sqlite/sqlite_store.h"
+#include "services/engine/store/testing/temp_dir.h"
+#include "services/engine/testing/fake_worker.h"
+
+namespace lathe::engine {
+
+class TestEngine {
+ public:
+  TestEngine();
+  ~TestEngine();
+
+  // Stops and starts on the same directory, as a new process would.
+  void Restart();
+  void Stop();
+  void Start();
+
+  v1::Engine::Stub& engine() { return *engine_stub_; }
+  v1::Admin::Stub& admin() { return *admin_stub_; }
+  KeyRing& keys() { return *parts_->keys; }
+  Runtime& runtime() { return *parts_->runtime; }
+  FakeClock& clock() { return clock_; }
+
+  // A key of the tenant; empty scopes: the default ones.
+  std::string MakeKey(const std::string& tenant, const std::vector<std::string>& scopes = {});
+  FakeWorker::Options WorkerOptions() const;
+  // Waits until the engine knows the worker's base model.
+  void WaitForBaseModel(const std::string& name);
+
+ private:
+  struct Parts {
+    std::unique_ptr<SqliteStore> store;
+    std::unique_ptr<KeyRing> keys;
+    std::unique_ptr<Runtime> runtime;
+    std::unique_ptr<Dispatcher> dispatcher;
+    std::unique_ptr<ArchiveSigner> archives;
+    std::unique_ptr<EngineService> engine;
+    std::unique_ptr<AdminService> admin;
+    std::unique_ptr<Servers> servers;
+  };
+
+  TempDir dir_;
+  FakeClock clock_;
+  std::unique_ptr<Parts> parts_;
+  std::unique_ptr<v1::Engine::Stub> engine_stub_;
+  std::unique_ptr<v1::Admin::Stub> admin_stub_;
+};
+
+// The metadata and deadline of one call.
+class CallContext {
+ public:
+  explicit CallContext(const std::string& key);
+  operator grpc::ClientContext*() { return &context_; }  // NOLINT
+
+ private:
+  grpc::ClientContext context_;
+};
+
+}  // namespace lathe::engine
