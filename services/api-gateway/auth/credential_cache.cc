@@ -1,0 +1,78 @@
+#include "services/api-gateway/auth/credential_cache.h"
+
+#include <algorithm>
+
+#include "libs/common/errors.h"
+
+namespace lathe::gateway {
+namespace {
+
+constexpr size_t kMaxEntries = 10'000;
+constexpr size_t kMaxKeyBytes = 4096;
+// A revoked key stops working within this time, whatever the engine allows.
+constexpr absl::Duration kMaxLifetime = absl::Seconds(5);
+// Unknown keys: shields the engine from a client that repeats them.
+constexpr absl::Duration kRefusalLifetime = absl::Seconds(1);
+constexpr absl::Duration kTimeout = absl::Seconds(5);
+
+// One text for every reason: a caller learns nothing about keys.
+absl::Status Unauthenticated() {
+  return WithDetail(absl::UnauthenticatedError("the API key is missing or not valid"),
+                    "unauthenticated", "x-api-key");
+}
+
+// What gRPC metadata can carry.
+bool IsWellFormed(const std::string& api_key) {
+  return !api_key.empty() && api_key.size() <= kMaxKeyBytes &&
+         std::all_of(api_key.begin(), api_key.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+}
+
+bool IsOutage(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kUnavailable ||
+         status.code() == absl::StatusCode::kDeadlineExceeded;
+}
+
+}  // namespace
+
+asio::awaitable<absl::Status> CredentialCache::Check(const Route& route, const Request& request) {
+  if (route.access == Access::kPublic) co_return absl::OkStatus();
+  if (!IsWellFormed(request.api_key)) co_return Unauthenticated();
+  absl::Status status = co_await CheckKey(request.api_key);
+  if (route.access == Access::kKeyUnlessEngineDown && IsOutage(status)) co_return absl::OkStatus();
+  co_return status;
+}
+
+asio::awaitable<absl::Status> CredentialCache::CheckKey(const std::string& api_key) {
+  if (const auto known = Find(api_key)) co_return *known;
+  const v1::AuthenticateRequest question;
+  const absl::StatusOr<v1::AuthenticateResponse> answer = co_await engine_.Call(
+      &EngineClient::AsyncStub::Authenticate, question, api_key, kTimeout);
+  if (answer.ok()) {
+    Remember(api_key, absl::OkStatus(), absl::Seconds(answer->cache_seconds()));
+    co_return absl::OkStatus();
+  }
+  if (answer.status().code() != absl::StatusCode::kUnauthenticated) co_return answer.status();
+  Remember(api_key, Unauthenticated(), kRefusalLifetime);
+  co_return Unauthenticated();
+}
+
+std::optional<absl::Status> CredentialCache::Find(const std::string& api_key) {
+  const absl::Time now = clock_.Now();
+  absl::MutexLock lock(&mu_);
+  const auto entry = entries_.find(api_key);
+  if (entry == entries_.end() || entry->second.expires_at <= now) return std::nullopt;
+  return entry->second.status;
+}
+
+void CredentialCache::Remember(const std::string& api_key, absl::Status status,
+                               absl::Duration lifetime) {
+  const absl::Time now = clock_.Now();
+  absl::MutexLock lock(&mu_);
+  if (entries_.size() >= kMaxEntries) {
+    absl::erase_if(entries_, [now](const auto& item) { return item.second.expires_at <= now; });
+  }
+  if (entries_.size() >= kMaxEntries) return;
+  entries_[api_key] = {now + std::min(lifetime, kMaxLifetime), std::move(status)};
+}
+
+}  // namespace lathe::gateway

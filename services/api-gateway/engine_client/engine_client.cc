@@ -1,0 +1,35 @@
+#include "services/api-gateway/engine_client/engine_client.h"
+
+namespace lathe::gateway {
+
+EngineClient::EngineClient(const std::vector<std::string>& addresses) {
+  for (const std::string& address : addresses) {
+    peers_.push_back({address, v1::Engine::NewStub(MakeChannel(address))});
+  }
+}
+
+void EngineClient::CancelAll() {
+  absl::MutexLock lock(&mu_);
+  for (grpc::ClientContext* context : calls_) context->TryCancel();
+}
+
+std::string EngineClient::current_address() const { return peers_[current_].address; }
+
+void EngineClient::ReportUnavailable(const std::string& address) {
+  size_t index = current_;
+  if (peers_[index].address != address) return;  // somebody moved on already
+  current_.compare_exchange_strong(index, (index + 1) % peers_.size());
+}
+
+EngineClient::LiveCall::LiveCall(EngineClient& client, grpc::ClientContext& context)
+    : client_(client), context_(context) {
+  absl::MutexLock lock(&client_.mu_);
+  client_.calls_.insert(&context_);
+}
+
+EngineClient::LiveCall::~LiveCall() {
+  absl::MutexLock lock(&client_.mu_);
+  client_.calls_.erase(&context_);
+}
+
+}  // namespace lathe::gateway

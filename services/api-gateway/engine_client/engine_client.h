@@ -1,0 +1,120 @@
+// The gateway's only use of gRPC for single calls: lathe.v1.Engine as awaitables.
+#pragma once
+
+#include <grpcpp/client_context.h>
+
+#include <atomic>
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "libs/common/rpc/channel.h"
+#include "libs/common/rpc/status.h"
+#include "protos/lathe/v1/engine.grpc.pb.h"
+
+namespace lathe::gateway {
+
+namespace asio = boost::asio;
+
+// Any thread. No call may be in progress when it is destroyed.
+class EngineClient {
+ public:
+  using AsyncStub = v1::Engine::StubInterface::async_interface;
+  // A unary method of the engine: &EngineClient::AsyncStub::CreateSession.
+  template <typename Req, typename Resp>
+  using UnaryMethod = void (AsyncStub::*)(grpc::ClientContext*, const Req*, Resp*,
+                                          std::function<void(grpc::Status)>);
+
+  static constexpr absl::Duration kDefaultTimeout = absl::Seconds(40);
+
+  // `addresses` ("unix:PATH" or "HOST:PORT"), not empty: an engine and its standbys. When one is
+  // unavailable the next call goes to the next.
+  explicit EngineClient(const std::vector<std::string>& addresses);
+
+  // One try, on behalf of `api_key` (empty: none). Resumes on the coroutine's executor. Unavailable
+  // at once while the engine cannot be reached.
+  template <typename Req, typename Resp>
+  asio::awaitable<absl::StatusOr<Resp>> Call(UnaryMethod<Req, Resp> method, const Req& request,
+                                             std::string api_key,
+                                             absl::Duration timeout = kDefaultTimeout);
+
+  // Ends all calls in progress with Cancelled.
+  void CancelAll();
+
+  // For streams, which want a connection of their own: the address that is tried now, and a report
+  // that it did not answer.
+  std::string current_address() const;
+  void ReportUnavailable(const std::string& address);
+
+ private:
+  struct Peer {
+    std::string address;
+    std::unique_ptr<v1::Engine::Stub> stub;
+  };
+  // Registers a call for CancelAll.
+  class LiveCall {
+   public:
+    LiveCall(EngineClient& client, grpc::ClientContext& context);
+    ~LiveCall();
+    LiveCall(const LiveCall&) = delete;
+    LiveCall& operator=(const LiveCall&) = delete;
+
+   private:
+    EngineClient& client_;
+    grpc::ClientContext& context_;
+  };
+
+  std::vector<Peer> peers_;
+  std::atomic<size_t> current_{0};
+  absl::Mutex mu_;
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
+};
+
+template <typename Req, typename Resp>
+asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Req, Resp> method,
+                                                         const Req& request, std::string api_key,
+                                                         absl::Duration timeout) {
+  struct State {
+    grpc::ClientContext context;
+    Resp response;
+  };
+  const auto state = std::make_shared<State>();
+  SetDeadline(state->context, timeout);
+  if (!api_key.empty()) state->context.AddMetadata("x-api-key", api_key);
+  Peer& peer = peers_[current_];
+  const LiveCall live(*this, state->context);
+  const auto start = [&](auto&& handler) {
+    // std::function wants copies; the work guard keeps the io_context running meanwhile.
+    const auto shared = std::make_shared<std::decay_t<decltype(handler)>>(std::move(handler));
+    const auto executor = asio::get_associated_executor(*shared);
+    auto guard = asio::make_work_guard(executor);
+    (peer.stub->async()->*method)(&state->context, &request, &state->response,
+                                  [shared, executor, guard, state](grpc::Status status) {
+                                    asio::post(executor, [shared, status = std::move(status)] {
+                                      (*shared)(std::move(status));
+                                    });
+                                  });
+  };
+  const grpc::Status status =
+      co_await asio::async_initiate<const asio::use_awaitable_t<>, void(grpc::Status)>(
+          start, asio::use_awaitable);
+  if (!status.ok()) {
+    if (status.error_code() == grpc::UNAVAILABLE) ReportUnavailable(peer.address);
+    co_return FromGrpcStatus(status);
+  }
+  co_return std::move(state->response);
+}
+
+}  // namespace lathe::gateway

@@ -1,0 +1,224 @@
+#include "services/api-gateway/engine_client/watch_client.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/strand.hpp>
+#include <chrono>
+#include <utility>
+
+#include "libs/common/logging/logging.h"
+#include "libs/common/random/random_id.h"
+
+namespace lathe::gateway {
+namespace {
+
+// Between attempts, so that many gateways do not fall on an engine at once.
+constexpr int64_t kMinRetryMs = 50;
+constexpr int64_t kRetryJitterMs = 250;
+
+v1::WatchRequest SubscribeMessage(const std::string& request_id, const std::string& api_key) {
+  v1::WatchRequest message;
+  message.mutable_subscribe()->set_request_id(request_id);
+  message.mutable_subscribe()->set_api_key(api_key);
+  return message;
+}
+
+WatchUpdate ToUpdate(const v1::WatchResponse& response) {
+  WatchUpdate update;
+  update.is_done = response.done();
+  if (response.has_error()) update.error = FromErrorProto(response.error());
+  update.queue_state = response.queue_state();
+  update.queue_state_reason = response.queue_state_reason();
+  return update;
+}
+
+}  // namespace
+
+WatchClient::WatchClient(asio::any_io_executor executor, EngineClient& engine)
+    : engine_(engine), retry_(asio::make_strand(executor)) {
+  Connect();
+}
+
+WatchClient::~WatchClient() {
+  Stop();
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &WatchClient::HasNoStreamLocked));
+}
+
+void WatchClient::Stop() {
+  std::shared_ptr<WatchStream> stream;
+  {
+    absl::MutexLock lock(&mu_);
+    is_stopped_ = true;
+    stream = stream_;
+  }
+  if (stream) stream->Cancel();
+  // On the timer's strand; no new wait begins once is_stopped_ is seen there.
+  asio::post(retry_.get_executor(), [this] { retry_.cancel(); });
+}
+
+int64_t WatchClient::Subscribe(const std::string& request_id, const std::string& api_key,
+                               Callback callback) {
+  int64_t ticket = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    ticket = next_ticket_++;
+    subscribers_[ticket] = {request_id, api_key, std::move(callback)};
+    Watched& watched = watched_[request_id];
+    watched.tickets.push_back(ticket);
+    if (watched.tickets.size() > 1) return ticket;
+    watched.api_key = api_key;
+    EnqueueLocked(SubscribeMessage(request_id, api_key));
+  }
+  Flush();
+  return ticket;
+}
+
+void WatchClient::Unsubscribe(int64_t ticket) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto subscriber = subscribers_.find(ticket);
+    if (subscriber == subscribers_.end()) return;
+    const std::string request_id = std::move(subscriber->second.request_id);
+    subscribers_.erase(subscriber);
+    const auto watched = watched_.find(request_id);
+    std::erase(watched->second.tickets, ticket);
+    if (!watched->second.tickets.empty()) return;
+    watched_.erase(watched);
+    v1::WatchRequest message;
+    message.set_unsubscribe(request_id);
+    EnqueueLocked(std::move(message));
+  }
+  Flush();
+}
+
+void WatchClient::EnqueueLocked(v1::WatchRequest message) {
+  if (stream_) stream_->Enqueue(std::move(message));
+}
+
+void WatchClient::Flush() {
+  std::shared_ptr<WatchStream> stream;
+  {
+    absl::MutexLock lock(&mu_);
+    stream = stream_;
+  }
+  if (stream) stream->Flush();
+}
+
+bool WatchClient::IsWatchedByOther(const std::string& request_id,
+                                   const std::string& api_key) const {
+  absl::MutexLock lock(&mu_);
+  const auto watched = watched_.find(request_id);
+  return watched != watched_.end() && watched->second.api_key != api_key;
+}
+
+bool WatchClient::is_connected() const {
+  absl::MutexLock lock(&mu_);
+  return !is_down_;
+}
+
+int64_t WatchClient::num_subscriptions() const {
+  absl::MutexLock lock(&mu_);
+  return static_cast<int64_t>(subscribers_.size());
+}
+
+void WatchClient::Connect() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (is_stopped_) return;
+    ++num_streams_;
+  }
+  const std::string address = engine_.current_address();
+  const std::shared_ptr<WatchStream> stream = WatchStream::Start(
+      address, {[this] { OnConnected(); },
+                [this](const v1::WatchResponse& response) { OnResponse(response); },
+                [this, address](const grpc::Status& status) { OnDone(address, status); }});
+  {
+    absl::MutexLock lock(&mu_);
+    stream_ = stream;
+    if (is_stopped_) stream->Cancel();
+    for (const auto& [request_id, watched] : watched_) {
+      EnqueueLocked(SubscribeMessage(request_id, watched.api_key));
+    }
+  }
+  stream->Flush();
+}
+
+void WatchClient::ScheduleConnect() {
+  asio::post(retry_.get_executor(), [this] {
+    {
+      absl::MutexLock lock(&mu_);
+      if (is_stopped_) return;
+    }
+    const auto jitter = static_cast<int64_t>(RandomUint64() % kRetryJitterMs);
+    retry_.expires_after(std::chrono::milliseconds(kMinRetryMs + jitter));
+    retry_.async_wait([this](boost::system::error_code error) {
+      if (!error) Connect();
+    });
+  });
+}
+
+void WatchClient::OnConnected() {
+  bool was_down = false;
+  {
+    absl::MutexLock lock(&mu_);
+    was_down = std::exchange(is_down_, false);
+  }
+  if (was_down) LogInfo("watch stream is up again");
+}
+
+void WatchClient::OnDone(const std::string& address, const grpc::Status& status) {
+  engine_.ReportUnavailable(address);
+  bool was_down = false;
+  bool is_stopped = false;
+  {
+    absl::MutexLock lock(&mu_);
+    was_down = std::exchange(is_down_, true);
+    is_stopped = is_stopped_;
+  }
+  if (!was_down && !is_stopped) LogWarn("watch stream ended", {{"error", status.error_message()}});
+  ScheduleConnect();
+  absl::MutexLock lock(&mu_);
+  --num_streams_;  // the destructor may go on after this
+}
+
+void WatchClient::OnResponse(const v1::WatchResponse& response) {
+  std::vector<Callback> callbacks;
+  {
+    absl::MutexLock lock(&mu_);
+    callbacks = TakeCallbacksLocked(response);
+  }
+  const WatchUpdate update = ToUpdate(response);
+  for (const Callback& callback : callbacks) callback(update);
+  Flush();
+}
+
+std::vector<WatchClient::Callback> WatchClient::TakeCallbacksLocked(
+    const v1::WatchResponse& response) {
+  std::vector<Callback> callbacks;
+  const auto found = watched_.find(response.request_id());
+  if (found == watched_.end()) return callbacks;
+  Watched& watched = found->second;
+  std::vector<int64_t> staying;
+  for (const int64_t ticket : watched.tickets) {
+    const Subscriber& subscriber = subscribers_[ticket];
+    // An error is about the key that asked; others find out for themselves.
+    const bool is_addressed = !response.has_error() || subscriber.api_key == watched.api_key;
+    if (is_addressed) callbacks.push_back(subscriber.callback);
+    if (is_addressed && (response.done() || response.has_error())) {
+      subscribers_.erase(ticket);
+    } else {
+      staying.push_back(ticket);
+    }
+  }
+  watched.tickets = std::move(staying);
+  if (watched.tickets.empty()) {
+    watched_.erase(found);
+  } else if (response.has_error()) {
+    watched.api_key = subscribers_[watched.tickets.front()].api_key;
+    EnqueueLocked(SubscribeMessage(response.request_id(), watched.api_key));
+  }
+  return callbacks;
+}
+
+}  // namespace lathe::gateway

@@ -1,0 +1,101 @@
+// All waiting polls of the gateway over one Watch stream: no thread and no rpc per poll.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "services/api-gateway/engine_client/engine_client.h"
+#include "services/api-gateway/engine_client/watch_stream.h"
+
+namespace lathe::gateway {
+
+// News of a watched request. After one with `is_done` or an error no other follows.
+struct WatchUpdate {
+  // The result can be fetched.
+  bool is_done = false;
+  // Why the request cannot be watched: unknown, foreign, expired.
+  absl::Status error;
+  v1::QueueState queue_state = v1::QUEUE_STATE_UNSPECIFIED;
+  std::string queue_state_reason;
+};
+
+// Keeps the stream up, with jitter between attempts, and subscribes everything again after a
+// reconnect. Any thread.
+class WatchClient {
+ public:
+  // Called on gRPC's threads; must not block.
+  using Callback = std::function<void(const WatchUpdate&)>;
+
+  // `engine` must outlive it.
+  WatchClient(asio::any_io_executor executor, EngineClient& engine);
+  // Ends the stream and waits for it. `executor` must have stopped running.
+  ~WatchClient();
+
+  // Tells `callback` about `request_id` as `api_key` may see it; the answer is a ticket. A request
+  // is watched under the key that subscribed first; see IsWatchedByOther.
+  int64_t Subscribe(const std::string& request_id, const std::string& api_key, Callback callback);
+  // A call in progress may still end after this.
+  void Unsubscribe(int64_t ticket);
+
+  // Whether `request_id` is watched under another key. Whether `api_key` may see it is then not
+  // checked by Subscribe.
+  bool IsWatchedByOther(const std::string& request_id, const std::string& api_key) const;
+
+  // False while the engine cannot be reached.
+  bool is_connected() const;
+  int64_t num_subscriptions() const;
+
+  // Stops reconnecting and ends the stream.
+  void Stop();
+
+ private:
+  struct Subscriber {
+    std::string request_id;
+    std::string api_key;
+    Callback callback;
+  };
+  struct Watched {
+    // Under which it was subscribed.
+    std::string api_key;
+    std::vector<int64_t> tickets;
+  };
+
+  void Connect();
+  void ScheduleConnect();
+  void OnConnected();
+  void OnResponse(const v1::WatchResponse& response);
+  void OnDone(const std::string& address, const grpc::Status& status);
+  // Changes the books for `response`; returns the callbacks to call.
+  std::vector<Callback> TakeCallbacksLocked(const v1::WatchResponse& response)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Under the lock, so that messages about one request keep their order.
+  void EnqueueLocked(v1::WatchRequest message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // After the lock was given up.
+  void Flush();
+  bool HasNoStreamLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return num_streams_ == 0; }
+
+  EngineClient& engine_;
+  asio::steady_timer retry_;
+  mutable absl::Mutex mu_;
+  std::map<int64_t, Subscriber> subscribers_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Watched> watched_ ABSL_GUARDED_BY(mu_);
+  int64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
+  // The latest; it may have ended. Null before the first.
+  std::shared_ptr<WatchStream> stream_ ABSL_GUARDED_BY(mu_);
+  // That have not called OnDone.
+  int num_streams_ ABSL_GUARDED_BY(mu_) = 0;
+  // From the first failure to the next success.
+  bool is_down_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lathe::gateway

@@ -1,0 +1,76 @@
+#include "services/api-gateway/engine_client/watch_stream.h"
+
+#include <utility>
+
+#include "libs/common/rpc/channel.h"
+
+namespace lathe::gateway {
+
+std::shared_ptr<WatchStream> WatchStream::Start(const std::string& address, Callbacks callbacks) {
+  const std::shared_ptr<WatchStream> stream(new WatchStream(address, std::move(callbacks)));
+  stream->self_ = stream;
+  stream->stub_->async()->Watch(&stream->context_, stream.get());
+  // Held until reading fails: Flush starts writes from outside the reactor's own callbacks.
+  stream->AddHold();
+  stream->StartRead(&stream->response_);
+  stream->StartCall();
+  return stream;
+}
+
+// A connection of its own: what is pushed must not wait behind large results.
+WatchStream::WatchStream(const std::string& address, Callbacks callbacks)
+    : stub_(v1::Engine::NewStub(MakeChannel(address))), callbacks_(std::move(callbacks)) {}
+
+void WatchStream::Enqueue(v1::WatchRequest request) {
+  absl::MutexLock lock(&mu_);
+  if (!is_over_) outgoing_.push_back(std::move(request));
+}
+
+void WatchStream::Flush() {
+  const v1::WatchRequest* next = nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    if (is_over_ || is_writing_ || outgoing_.empty()) return;
+    is_writing_ = true;
+    next = &outgoing_.front();
+    AddHold();
+  }
+  StartWrite(next);
+  RemoveHold();
+}
+
+void WatchStream::OnWriteDone(bool ok) {
+  if (!ok) return;  // the read fails too
+  const v1::WatchRequest* next = nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    outgoing_.pop_front();
+    is_writing_ = !outgoing_.empty();
+    if (is_writing_) next = &outgoing_.front();
+  }
+  if (!was_connected_) {
+    was_connected_ = true;
+    callbacks_.on_connected();
+  }
+  if (next != nullptr) StartWrite(next);
+}
+
+void WatchStream::OnReadDone(bool ok) {
+  if (ok) {
+    callbacks_.on_response(response_);
+    StartRead(&response_);
+    return;
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    is_over_ = true;
+  }
+  RemoveHold();
+}
+
+void WatchStream::OnDone(const grpc::Status& status) {
+  const std::shared_ptr<WatchStream> self = std::exchange(self_, nullptr);
+  callbacks_.on_done(status);
+}
+
+}  // namespace lathe::gateway

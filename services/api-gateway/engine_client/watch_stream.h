@@ -1,0 +1,59 @@
+// One attempt at the engine's Watch stream; private to WatchClient.
+#pragma once
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "protos/lathe/v1/engine.grpc.pb.h"
+
+namespace lathe::gateway {
+
+// Keeps itself alive until `on_done` has returned. Callbacks run on gRPC's threads, one at a time
+// for each kind.
+class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchResponse> {
+ public:
+  struct Callbacks {
+    // The engine has taken a first message.
+    std::function<void()> on_connected;
+    std::function<void(const v1::WatchResponse&)> on_response;
+    // The last call.
+    std::function<void(const grpc::Status&)> on_done;
+  };
+
+  static std::shared_ptr<WatchStream> Start(const std::string& address, Callbacks callbacks);
+
+  // Any thread. Puts a message in line; the next Flush sends it. Calls nothing.
+  void Enqueue(v1::WatchRequest request);
+  // Any thread, holding no lock. Messages to a stream that has ended are dropped.
+  void Flush();
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  WatchStream(const std::string& address, Callbacks callbacks);
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+  const std::unique_ptr<v1::Engine::Stub> stub_;
+  const Callbacks callbacks_;
+  grpc::ClientContext context_;
+  v1::WatchResponse response_;
+  bool was_connected_ = false;
+  // This stream; emptied by OnDone.
+  std::shared_ptr<WatchStream> self_;
+  absl::Mutex mu_;
+  std::deque<v1::WatchRequest> outgoing_ ABSL_GUARDED_BY(mu_);
+  // The front one of outgoing_ is being written.
+  bool is_writing_ ABSL_GUARDED_BY(mu_) = false;
+  // No operation may be started any more.
+  bool is_over_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lathe::gateway

@@ -1,0 +1,64 @@
+// A whole gateway as one object: what main builds and what tests start in-process.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "libs/common/time/clock.h"
+#include "services/api-gateway/auth/credential_cache.h"
+#include "services/api-gateway/engine_client/engine_client.h"
+#include "services/api-gateway/engine_client/watch_client.h"
+#include "services/api-gateway/http/server.h"
+#include "services/api-gateway/routes/archive_files.h"
+#include "services/api-gateway/routes/poll_gate.h"
+#include "services/api-gateway/routes/route_table.h"
+
+namespace lathe::gateway {
+
+struct GatewayOptions {
+  // The engine and its standbys, "unix:PATH" or "HOST:PORT".
+  std::vector<std::string> engine_addresses;
+  // Where the engine keeps checkpoints.
+  std::filesystem::path data_dir;
+  // How long a drain waits for requests in progress.
+  absl::Duration drain_timeout = absl::Seconds(10);
+  RouteOptions routes;
+  HttpLimits limits;
+};
+
+// Everything runs on `io`, whose threads the owner provides; io.run() returns some time after Drain.
+class Gateway {
+ public:
+  // `io` and `clock` must outlive it, and `io` must have stopped when it is destroyed.
+  Gateway(asio::io_context& io, Clock& clock, GatewayOptions options);
+
+  absl::Status Listen(const std::string& address) { return server_.Listen(address); }
+  int port() const { return server_.port(); }
+  const Router& router() const { return router_; }
+
+  // Stops accepting, answers held polls try_again, lets other requests finish within
+  // drain_timeout. Any thread, once.
+  void Drain();
+
+ private:
+  // Looks every few milliseconds whether all connections have ended.
+  void AwaitConnections(std::chrono::steady_clock::time_point deadline);
+
+  GatewayOptions options_;
+  EngineClient engine_;
+  WatchClient watch_;
+  PollGate polls_;
+  ArchiveFiles archives_;
+  CredentialCache credentials_;
+  Router router_;
+  HttpServer server_;
+  asio::steady_timer drain_timer_;
+};
+
+}  // namespace lathe::gateway

@@ -1,0 +1,272 @@
+#include "services/api-gateway/http/connection.h"
+
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/read.hpp>
+#include <array>
+#include <chrono>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "libs/common/errors.h"
+#include "libs/common/strings/string_view.h"
+#include "services/api-gateway/http/error_response.h"
+#include "services/api-gateway/http/zstd.h"
+
+namespace lathe::gateway {
+namespace {
+
+namespace beast = boost::beast;
+using ErrorCodeHolder = boost::system::error_code;
+
+constexpr size_t kHeadReadBytes = 4 << 10;
+constexpr absl::Duration kLingerTimeout = absl::Seconds(5);
+
+absl::Status HeadTooLarge(const HttpLimits& limits) {
+  return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                        "request headers exceed the limit of %d bytes", limits.max_head_bytes)),
+                    "headers_too_large");
+}
+
+absl::Status BodyTooLarge(int64_t limit) {
+  return WithDetail(absl::InvalidArgumentError(
+                        absl::StrFormat("request body exceeds the limit of %d bytes", limit)),
+                    "body_too_large");
+}
+
+// As opposed to a connection that ended or timed out.
+bool IsParseError(const ErrorCodeHolder& error) {
+  static const auto& category = make_error_code(beast::http::error::bad_chunk).category();
+  return error && error.category() == category &&
+         error != beast::http::error::partial_message &&
+         error != beast::http::error::end_of_stream;
+}
+
+}  // namespace
+
+Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
+    : context_(context),
+      stream_(std::move(socket)),
+      buffer_(kReadBufferBytes),
+      client_(stream_.socket()) {}
+
+void Connection::SetTimeout(absl::Duration timeout) {
+  stream_.expires_after(absl::ToChronoMilliseconds(timeout));
+}
+
+asio::awaitable<void> Connection::Run() {
+  const auto self = shared_from_this();
+  ErrorCodeHolder ignored;
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  bool is_open = true;
+  while (is_open && !context_.is_draining) is_open = co_await ServeOne();
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_.close();
+}
+
+void Connection::Drain(bool now) {
+  asio::dispatch(stream_.get_executor(), [self = shared_from_this(), now] {
+    if (self->is_idle_ || now) self->stream_.close();
+  });
+}
+
+asio::awaitable<bool> Connection::ServeOne() {
+  parser_.emplace();
+  request_ = Request();
+  route_ = nullptr;
+  refusal_ = absl::OkStatus();
+  can_skip_body_ = false;
+  is_idle_ = true;
+  Outcome outcome = co_await ReadHead();
+  if (outcome == Outcome::kRequest) outcome = co_await ReadBody();
+  if (outcome == Outcome::kClosed) co_return false;
+  if (outcome == Outcome::kRefused) co_return co_await Refuse(refusal_);
+  const bool keep_alive = parser_->keep_alive();
+  parser_.reset();
+  stream_.expires_never();
+  request_.client = &client_;
+  absl::StatusOr<Response> response = co_await route_->handler(request_);
+  client_.Stop();
+  Response answer = response.ok() ? *std::move(response) : ErrorResponse(response.status());
+  co_return co_await Write(std::move(answer), keep_alive && !context_.is_draining);
+}
+
+asio::awaitable<Connection::Outcome> Connection::ReadHead() {
+  SetTimeout(buffer_.size() > 0 ? context_.limits.head_timeout : context_.limits.idle_timeout);
+  std::optional<size_t> head_bytes;
+  while (true) {
+    const auto data = buffer_.cdata();
+    const std::string_view bytes(static_cast<const char*>(data.data()), data.size());
+    head_bytes = FindHead(bytes);
+    if (head_bytes || static_cast<int64_t>(bytes.size()) > context_.limits.max_head_bytes) break;
+    const bool was_empty = bytes.empty();
+    ErrorCodeHolder error;
+    const size_t num_read =
+        co_await stream_.async_read_some(buffer_.prepare(kHeadReadBytes),
+                                         asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return Outcome::kClosed;
+    buffer_.commit(num_read);
+    is_idle_ = false;
+    if (was_empty) SetTimeout(context_.limits.head_timeout);
+  }
+  is_idle_ = false;
+  if (!head_bytes || static_cast<int64_t>(*head_bytes) > context_.limits.max_head_bytes) {
+    refusal_ = HeadTooLarge(context_.limits);
+    co_return Outcome::kRefused;
+  }
+  const std::string_view head(static_cast<const char*>(buffer_.cdata().data()), *head_bytes);
+  refusal_ = ParseHead(head, context_.limits, *parser_);
+  if (!refusal_.ok()) co_return Outcome::kRefused;
+  can_skip_body_ = true;
+  absl::StatusOr<RequestHead> parsed = ReadRequestHead(*parser_);
+  buffer_.consume(*head_bytes);
+  if (!parsed.ok()) {
+    refusal_ = parsed.status();
+    co_return Outcome::kRefused;
+  }
+  request_ = std::move(parsed->request);
+  refusal_ = co_await FindRoute(std::move(parsed->segments));
+  co_return refusal_.ok() ? Outcome::kRequest : Outcome::kRefused;
+}
+
+asio::awaitable<absl::Status> Connection::FindRoute(std::vector<std::string> segments) {
+  absl::StatusOr<Router::Match> match =
+      context_.router.Find(request_.method, request_.path, segments);
+  if (!match.ok()) co_return match.status();
+  route_ = match->route;
+  request_.path_parameters = std::move(match->path_parameters);
+  stream_.expires_never();
+  co_return co_await context_.authorize(*route_, request_);
+}
+
+asio::awaitable<Connection::Outcome> Connection::ReadBody() {
+  body_limit_ = std::min(route_->max_body_bytes, context_.limits.max_body_bytes);
+  const auto content_length = parser_->content_length();
+  if (content_length && *content_length > static_cast<uint64_t>(body_limit_)) {
+    refusal_ = BodyTooLarge(body_limit_);
+    co_return Outcome::kRefused;
+  }
+  const bool is_expected = co_await AnswerExpectation();
+  if (!is_expected) co_return Outcome::kClosed;
+  const bool is_read = co_await ReadBodyBytes();
+  if (!is_read) {
+    can_skip_body_ = false;
+    co_return refusal_.ok() ? Outcome::kClosed : Outcome::kRefused;
+  }
+  request_.body = std::move(parser_->get().body());
+  refusal_ = Inflate();
+  co_return refusal_.ok() ? Outcome::kRequest : Outcome::kRefused;
+}
+
+// False: closed, or refused when refusal_ is set.
+asio::awaitable<bool> Connection::ReadBodyBytes() {
+  const absl::Time deadline = absl::Now() + context_.limits.body_timeout;
+  ErrorCodeHolder error;
+  parser_->eager(true);
+  parser_->body_limit(static_cast<uint64_t>(body_limit_));
+  while (!parser_->is_done() && !error) {
+    SetTimeout(std::min(context_.limits.progress_timeout, deadline - absl::Now()));
+    co_await beast::http::async_read_some(stream_, buffer_, *parser_,
+                                          asio::redirect_error(asio::use_awaitable, error));
+  }
+  if (error == beast::http::error::body_limit) {
+    refusal_ = BodyTooLarge(body_limit_);
+  } else if (IsParseError(error)) {
+    refusal_ = WithDetail(absl::InvalidArgumentError("malformed HTTP body: " + error.message()),
+                          "malformed_http");
+  }
+  co_return !error;
+}
+
+asio::awaitable<bool> Connection::AnswerExpectation() {
+  if (!absl::EqualsIgnoreCase(AbslView(request_.HeaderValue("expect")), "100-continue")) {
+    co_return true;
+  }
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  SetTimeout(context_.limits.progress_timeout);
+  ErrorCodeHolder error;
+  co_await asio::async_write(stream_, asio::buffer(kContinue),
+                             asio::redirect_error(asio::use_awaitable, error));
+  co_return !error;
+}
+
+absl::Status Connection::Inflate() {
+  const std::string_view encoding = request_.HeaderValue("content-encoding");
+  if (encoding.empty() || absl::EqualsIgnoreCase(AbslView(encoding), "identity")) {
+    return absl::OkStatus();
+  }
+  if (!absl::EqualsIgnoreCase(AbslView(encoding), "zstd")) {
+    return WithDetail(absl::InvalidArgumentError(
+                          "Content-Encoding is not one of identity, zstd"),
+                      "unsupported_encoding");
+  }
+  absl::StatusOr<std::string> inflated =
+      InflateZstd(request_.body, context_.limits.max_inflated_bytes);
+  if (!inflated.ok()) return inflated.status();
+  request_.body = *std::move(inflated);
+  return absl::OkStatus();
+}
+
+asio::awaitable<bool> Connection::Refuse(absl::Status status) {
+  // A short body is skipped, so that the connection and its client's pool live on. A client that
+  // waits for "100 Continue" will not send it.
+  bool keep_alive = can_skip_body_ && parser_->is_done();
+  if (can_skip_body_ && !keep_alive && request_.HeaderValue("expect").empty() &&
+      parser_->content_length_remaining().value_or(kMaxSkippedBodyBytes + 1) <=
+          static_cast<uint64_t>(kMaxSkippedBodyBytes)) {
+    body_limit_ = kMaxSkippedBodyBytes;
+    keep_alive = co_await ReadBodyBytes();
+  }
+  keep_alive = keep_alive && parser_->keep_alive() && !context_.is_draining;
+  Response answer = ErrorResponse(status);
+  const bool is_written = co_await Write(std::move(answer), keep_alive);
+  if (is_written || keep_alive) co_return is_written;
+  co_await Linger();
+  co_return false;
+}
+
+// Whether another request may follow.
+asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
+  const std::string head = ResponseHead(response, keep_alive);
+  const std::array<asio::const_buffer, 2> pieces = {asio::buffer(head),
+                                                    asio::buffer(response.body)};
+  // Large answers get time in proportion: 1 MiB/s at least.
+  SetTimeout(context_.limits.progress_timeout + absl::Seconds(response.body.size() >> 20));
+  ErrorCodeHolder error;
+  co_await asio::async_write(stream_, pieces, asio::redirect_error(asio::use_awaitable, error));
+  bool is_whole = !error;
+  if (is_whole && response.stream) is_whole = co_await WriteStream(*response.stream);
+  co_return is_whole && keep_alive;
+}
+
+asio::awaitable<bool> Connection::WriteStream(const BodyStream& body) {
+  int64_t num_left = body.num_bytes;
+  while (num_left > 0) {
+    stream_.expires_never();
+    absl::StatusOr<std::string> piece = co_await body.next();
+    if (!piece.ok() || piece->empty()) co_return false;
+    num_left -= static_cast<int64_t>(piece->size());
+    SetTimeout(context_.limits.progress_timeout);
+    ErrorCodeHolder error;
+    co_await asio::async_write(stream_, asio::buffer(*piece),
+                               asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return false;
+  }
+  co_return true;
+}
+
+asio::awaitable<void> Connection::Linger() {
+  ErrorCodeHolder error;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  SetTimeout(kLingerTimeout);
+  std::string dropped(64 << 10, '\0');
+  while (!error) {
+    co_await stream_.async_read_some(asio::buffer(dropped),
+                                     asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+}  // namespace lathe::gateway

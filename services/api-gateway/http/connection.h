@@ -1,0 +1,83 @@
+// One client connection: reads requests one after the other, answers each in one write.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "services/api-gateway/http/client_watch.h"
+#include "services/api-gateway/http/limits.h"
+#include "services/api-gateway/http/message.h"
+#include "services/api-gateway/http/read_head.h"
+#include "services/api-gateway/http/router.h"
+
+namespace lathe::gateway {
+
+// Whether `request` may use `route`, asked before its body is read.
+using Authorize =
+    std::function<asio::awaitable<absl::Status>(const Route& route, const Request& request)>;
+
+// What all connections of a server share; outlives them.
+struct ConnectionContext {
+  const Router& router;
+  Authorize authorize;
+  HttpLimits limits;
+  // Set once: no connection takes another request.
+  std::atomic<bool> is_draining{false};
+};
+
+// Owned by its coroutine; everything runs on its strand.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(asio::ip::tcp::socket socket, ConnectionContext& context);
+
+  // Returns when the connection is over.
+  asio::awaitable<void> Run();
+
+  // Any thread: closes the connection if it is between two requests; with `now`, in any case.
+  void Drain(bool now);
+
+ private:
+  // What became of reading a request.
+  enum class Outcome { kRequest, kRefused, kClosed };
+
+  // Reads up to the end of a head into buffer_ and parses it.
+  asio::awaitable<Outcome> ReadHead();
+  // Reads, bounds and inflates the body of request_.
+  asio::awaitable<Outcome> ReadBody();
+  asio::awaitable<bool> ReadBodyBytes();
+  asio::awaitable<bool> AnswerExpectation();
+  absl::Status Inflate();
+  // Fills route_; refuses by status.
+  asio::awaitable<absl::Status> FindRoute(std::vector<std::string> segments);
+  // One request and its answer; false ends the connection.
+  asio::awaitable<bool> ServeOne();
+  asio::awaitable<bool> Refuse(absl::Status status);
+  asio::awaitable<bool> Write(Response response, bool keep_alive);
+  asio::awaitable<bool> WriteStream(const BodyStream& body);
+  // Lets the client read our answer before the connection is torn down.
+  asio::awaitable<void> Linger();
+  void SetTimeout(absl::Duration timeout);
+
+  ConnectionContext& context_;
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  ClientWatch client_;
+  // Of the request in progress.
+  std::optional<RequestParser> parser_;
+  Request request_;
+  const Route* route_ = nullptr;
+  absl::Status refusal_;
+  int64_t body_limit_ = 0;
+  // The head was sound, so the end of the body can be found.
+  bool can_skip_body_ = false;
+  bool is_idle_ = true;
+};
+
+}  // namespace lathe::gateway

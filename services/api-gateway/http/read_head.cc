@@ -1,0 +1,95 @@
+#include "services/api-gateway/http/read_head.h"
+
+#include <iterator>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "libs/common/strings/string_view.h"
+
+namespace lathe::gateway {
+namespace {
+
+namespace beast = boost::beast;
+
+absl::Status Malformed(std::string_view why) {
+  return WithDetail(
+      absl::InvalidArgumentError(absl::StrFormat("malformed HTTP: %s", AbslView(why))),
+      "malformed_http");
+}
+
+bool HasFoldedLine(std::string_view head) {
+  return head.find("\r\n ") != head.npos || head.find("\r\n\t") != head.npos;
+}
+
+std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
+
+absl::Status CheckFields(const RequestParser& parser, const HttpLimits& limits) {
+  const auto& fields = parser.get();
+  const auto num_fields = std::distance(fields.begin(), fields.end());
+  if (num_fields > limits.max_header_fields) {
+    return WithDetail(
+        absl::InvalidArgumentError(absl::StrFormat("request has %d header fields, limit is %d",
+                                                   num_fields, limits.max_header_fields)),
+        "headers_too_large");
+  }
+  const auto encodings = fields.equal_range(beast::http::field::transfer_encoding);
+  const auto num_encodings = std::distance(encodings.first, encodings.second);
+  if (num_encodings > 1) return Malformed("more than one Transfer-Encoding");
+  if (num_encodings == 1) {
+    const std::string_view value = View(encodings.first->value());
+    if (!absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(AbslView(value)), "chunked")) {
+      return Malformed("Transfer-Encoding must be chunked or absent");
+    }
+    if (fields.count(beast::http::field::content_length) > 0) {
+      return Malformed("both Content-Length and Transfer-Encoding");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::optional<size_t> FindHead(std::string_view bytes) {
+  const size_t begin = std::min(bytes.find_first_not_of("\r\n"), bytes.size());
+  const size_t end = bytes.find("\r\n\r\n", begin);
+  if (end == bytes.npos) return std::nullopt;
+  return end + 4;
+}
+
+absl::Status ParseHead(std::string_view head, const HttpLimits& limits, RequestParser& parser) {
+  head.remove_prefix(std::min(head.find_first_not_of("\r\n"), head.size()));
+  if (HasFoldedLine(head)) return Malformed("a header is folded over two lines");
+  parser.eager(false);
+  parser.header_limit(static_cast<uint32_t>(limits.max_head_bytes));
+  // Bounds of bodies are checked once the route is known.
+  parser.body_limit(boost::none);
+  beast::error_code error;
+  parser.put(boost::asio::buffer(head.data(), head.size()), error);
+  if (error) return Malformed(error.message());
+  if (!parser.is_header_done()) return Malformed("the headers do not end");
+  if (parser.get().version() != 10 && parser.get().version() != 11) {
+    return Malformed("the version must be HTTP/1.0 or HTTP/1.1");
+  }
+  return CheckFields(parser, limits);
+}
+
+absl::StatusOr<RequestHead> ReadRequestHead(const RequestParser& parser) {
+  const auto& message = parser.get();
+  ASSIGN_OR_RETURN(Target target, ParseTarget(View(message.target())));
+  RequestHead head;
+  head.request.method = message.method_string();
+  head.request.path = std::move(target.path);
+  head.request.query = std::move(target.query);
+  head.segments = std::move(target.segments);
+  for (const auto& field : message) {
+    head.request.headers.push_back(
+        {std::string(View(field.name_string())), std::string(View(field.value()))});
+  }
+  head.request.api_key = head.request.HeaderValue("x-api-key");
+  return head;
+}
+
+}  // namespace lathe::gateway

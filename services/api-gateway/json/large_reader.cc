@@ -1,0 +1,212 @@
+#include "services/api-gateway/json/large_reader.h"
+
+#include <limits>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
+#include "libs/common/strings/string_view.h"
+#include "services/api-gateway/json/parse_json.h"
+
+namespace lathe::gateway {
+namespace {
+
+using simdjson::dom::element;
+
+std::string Indexed(const std::string& pointer, size_t index) {
+  return absl::StrCat(pointer, "/", index);
+}
+
+// A document that lives for ever; default-constructed simdjson values must not be touched.
+element Constant(std::string_view text, simdjson::dom::parser& parser) {
+  return parser.parse(simdjson::padded_string(text)).value_unsafe();
+}
+
+element EmptyObject() {
+  static simdjson::dom::parser parser;
+  static const element empty = Constant("{}", parser);
+  return empty;
+}
+
+simdjson::dom::array EmptyArray() {
+  static simdjson::dom::parser parser;
+  static const element empty = Constant("[]", parser);
+  return empty.get_array().value_unsafe();
+}
+
+// T's bytes are the wire's: all hosts we build for are little-endian.
+template <typename T, typename Convert>
+std::string Pack(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors,
+                 std::string_view expected, Convert convert) {
+  std::string packed;
+  packed.reserve(list.size() * sizeof(T));
+  size_t index = 0;
+  for (const element value : list) {
+    const std::optional<T> number = convert(value);
+    if (!number) {
+      errors.Fail(Indexed(pointer, index), expected);
+      return packed;
+    }
+    packed.append(reinterpret_cast<const char*>(&*number), sizeof(T));
+    ++index;
+  }
+  return packed;
+}
+
+}  // namespace
+
+void LargeErrors::Set(absl::Status status) {
+  if (status_.ok()) status_ = std::move(status);
+}
+
+void LargeErrors::Fail(const std::string& pointer, std::string_view expected) {
+  Set(WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                     "%s: expected %s", pointer.empty() ? std::string("body") : "field " + pointer,
+                     AbslView(expected))),
+                 "invalid_field", pointer));
+}
+
+LargeObject::LargeObject(element value, std::string pointer, LargeErrors& errors)
+    : pointer_(std::move(pointer)), errors_(errors) {
+  simdjson::dom::object object;
+  if (value.get(object) != simdjson::SUCCESS) {
+    errors_.Fail(pointer_, "an object");
+    return;
+  }
+  object_ = object;
+  absl::flat_hash_set<std::string_view> names;
+  for (const auto field : object) {
+    if (names.insert(field.key).second) continue;
+    const std::string where = PointerTo(field.key.substr(0, 100));
+    errors_.Set(WithDetail(absl::InvalidArgumentError("key given twice at " + where),
+                           "duplicate_key", where));
+  }
+}
+
+std::optional<element> LargeObject::Find(std::string_view name) const {
+  element value;
+  if (!object_ || object_->at_key(name).get(value) != simdjson::SUCCESS || value.is_null()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::string LargeObject::PointerTo(std::string_view name) const {
+  return absl::StrCat(pointer_, "/", AbslView(name));
+}
+
+simdjson::dom::array LargeObject::Array(std::string_view name) {
+  const auto value = Find(name);
+  if (value && value->is_array()) return value->get_array().value_unsafe();
+  errors_.Fail(PointerTo(name), "a list");
+  return EmptyArray();
+}
+
+LargeObject LargeObject::Object(std::string_view name) {
+  const auto value = Find(name);
+  if (!value) errors_.Fail(PointerTo(name), "an object, but it is missing");
+  return LargeObject(value.value_or(EmptyObject()), PointerTo(name), errors_);
+}
+
+std::string LargeObject::String(std::string_view name) {
+  if (!Has(name)) errors_.Fail(PointerTo(name), "a string, but it is missing");
+  return StringOr(name, "");
+}
+
+int64_t LargeObject::Int(std::string_view name) {
+  if (!Has(name)) errors_.Fail(PointerTo(name), "an integer, but it is missing");
+  return IntOr(name, 0);
+}
+
+std::string LargeObject::StringOr(std::string_view name, std::string fallback) {
+  const auto value = Find(name);
+  if (!value) return fallback;
+  std::string_view text;
+  if (value->get(text) != simdjson::SUCCESS) errors_.Fail(PointerTo(name), "a string");
+  return std::string(text);
+}
+
+int64_t LargeObject::IntOr(std::string_view name, int64_t fallback) {
+  return OptionalInt(name).value_or(fallback);
+}
+
+double LargeObject::NumberOr(std::string_view name, double fallback) {
+  const auto value = Find(name);
+  if (!value) return fallback;
+  double number = fallback;
+  if (value->get(number) != simdjson::SUCCESS) errors_.Fail(PointerTo(name), "a number");
+  return number;
+}
+
+bool LargeObject::BoolOr(std::string_view name, bool fallback) {
+  const auto value = Find(name);
+  if (!value) return fallback;
+  bool flag = fallback;
+  if (value->get(flag) != simdjson::SUCCESS) errors_.Fail(PointerTo(name), "a boolean");
+  return flag;
+}
+
+std::optional<int64_t> LargeObject::OptionalInt(std::string_view name) {
+  const auto value = Find(name);
+  if (!value) return std::nullopt;
+  int64_t number = 0;
+  if (value->get(number) == simdjson::SUCCESS) return number;
+  errors_.Fail(PointerTo(name), "a 64-bit integer");
+  return std::nullopt;
+}
+
+std::optional<uint64_t> LargeObject::OptionalSeed(std::string_view name) {
+  const auto value = Find(name);
+  if (!value) return std::nullopt;
+  uint64_t number = 0;
+  if (value->get(number) == simdjson::SUCCESS) return number;
+  const auto negative = OptionalInt(name);
+  if (!negative) return std::nullopt;
+  return static_cast<uint64_t>(*negative);
+}
+
+absl::StatusOr<element> ParseLargeJson(simdjson::dom::parser& parser, const std::string& text) {
+  element root;
+  auto error = parser.allocate(text.size(), kMaxJsonDepth);
+  if (error == simdjson::SUCCESS) error = parser.parse(text).get(root);
+  if (error == simdjson::SUCCESS) return root;
+  if (absl::Status where = ExplainBadJson(text); !where.ok()) return where;
+  return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                        "body is not JSON: %s", simdjson::error_message(error))),
+                    "bad_json");
+}
+
+std::string PackInt32(simdjson::dom::array list, const std::string& pointer,
+                      LargeErrors& errors) {
+  return Pack<int32_t>(list, pointer, errors, "a 32-bit integer",
+                       [](element value) -> std::optional<int32_t> {
+                         int64_t number = 0;
+                         if (value.get(number) != simdjson::SUCCESS) return std::nullopt;
+                         if (number < std::numeric_limits<int32_t>::min()) return std::nullopt;
+                         if (number > std::numeric_limits<int32_t>::max()) return std::nullopt;
+                         return static_cast<int32_t>(number);
+                       });
+}
+
+std::string PackInt64(simdjson::dom::array list, const std::string& pointer,
+                      LargeErrors& errors) {
+  return Pack<int64_t>(list, pointer, errors, "a 64-bit integer",
+                       [](element value) -> std::optional<int64_t> {
+                         int64_t number = 0;
+                         if (value.get(number) != simdjson::SUCCESS) return std::nullopt;
+                         return number;
+                       });
+}
+
+std::string PackFloat32(simdjson::dom::array list, const std::string& pointer,
+                        LargeErrors& errors) {
+  return Pack<float>(list, pointer, errors, "a number",
+                     [](element value) -> std::optional<float> {
+                       double number = 0;
+                       if (value.get(number) != simdjson::SUCCESS) return std::nullopt;
+                       return static_cast<float>(number);
+                     });
+}
+
+}  // namespace lathe::gateway

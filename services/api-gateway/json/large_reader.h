@@ -1,0 +1,78 @@
+// Large JSON bodies (prompts, training data); the only user of simdjson.
+#pragma once
+
+#include <simdjson.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lathe::gateway {
+
+// Where the errors of all readers of one body go. The first sticks: InvalidArgument `invalid_field`
+// with the JSON pointer.
+class LargeErrors {
+ public:
+  void Fail(const std::string& pointer, std::string_view expected);
+  void Set(absl::Status status);
+  bool ok() const { return status_.ok(); }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  absl::Status status_;
+};
+
+// Members of one object; null counts as absent. Must not outlive the parser.
+class LargeObject {
+ public:
+  // Duplicate keys are an error.
+  LargeObject(simdjson::dom::element element, std::string pointer, LargeErrors& errors);
+
+  bool Has(std::string_view name) const { return Find(name).has_value(); }
+  // Unset when absent.
+  std::optional<simdjson::dom::element> Find(std::string_view name) const;
+  // Empty, and an error, when absent or no list.
+  simdjson::dom::array Array(std::string_view name);
+  // An object that reads as empty, and an error, when absent or no object.
+  LargeObject Object(std::string_view name);
+
+  // Required.
+  std::string String(std::string_view name);
+  int64_t Int(std::string_view name);
+  // Absent: the default, or unset.
+  std::string StringOr(std::string_view name, std::string fallback);
+  int64_t IntOr(std::string_view name, int64_t fallback);
+  double NumberOr(std::string_view name, double fallback);
+  bool BoolOr(std::string_view name, bool fallback);
+  std::optional<int64_t> OptionalInt(std::string_view name);
+  // Negative numbers wrap.
+  std::optional<uint64_t> OptionalSeed(std::string_view name);
+
+  std::string PointerTo(std::string_view name) const;
+  LargeErrors& errors() { return errors_; }
+  // Unset when it is no object.
+  const std::optional<simdjson::dom::object>& members() const { return object_; }
+
+ private:
+  std::optional<simdjson::dom::object> object_;
+  const std::string pointer_;
+  LargeErrors& errors_;
+};
+
+// Parses `text` with `parser`; the same refusals as ParseJsonBody.
+absl::StatusOr<simdjson::dom::element> ParseLargeJson(simdjson::dom::parser& parser,
+                                                      const std::string& text);
+
+// The integers of `list` as packed int32 or int64, little-endian. An element of another type or
+// range is an error naming its index.
+std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors);
+std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors);
+// Numbers as packed float32.
+std::string PackFloat32(simdjson::dom::array list, const std::string& pointer,
+                        LargeErrors& errors);
+
+}  // namespace lathe::gateway

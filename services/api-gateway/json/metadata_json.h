@@ -1,0 +1,24 @@
+// User metadata: a JSON object to sorted strings and back.
+#pragma once
+
+#include <google/protobuf/repeated_ptr_field.h>
+#include <google/protobuf/timestamp.pb.h>
+
+#include "protos/lathe/v1/types.pb.h"
+#include "services/api-gateway/json/field_reader.h"
+
+namespace lathe::gateway {
+
+using Metadata = google::protobuf::RepeatedPtrField<v1::NamedString>;
+
+// Reads member `name`. Values that are no strings become their JSON text, because SDKs that read
+// them back fail on anything but strings.
+void ReadMetadata(FieldReader& in, const std::string& name, Metadata* metadata);
+
+// null when empty.
+Json MetadataToJson(const Metadata& metadata);
+
+// RFC 3339 in UTC, e.g. "2026-01-02T03:04:05.25Z".
+std::string TimestampText(const google::protobuf::Timestamp& time);
+
+}  // namespace lathe::gateway

@@ -1,0 +1,125 @@
+#include <catch2/catch.hpp>
+
+#include "libs/common/errors.h"
+#include "services/api-gateway/json/model_json.h"
+#include "services/api-gateway/json/session_json.h"
+#include "services/api-gateway/json/weights_json.h"
+
+namespace lathe::gateway {
+namespace {
+
+Json Parse(const std::string& text) { return *ParseJsonBody(text); }
+
+TEST_CASE("create_model of SDK 0.38.0 is read whole", "[json]") {
+  const auto request = CreateModelFromJson(Parse(
+      R"({"session_id":"sess1","model_seq_id":3,"base_model":"Qwen/Qwen3-8B",
+          "lora_config":{"rank":8,"seed":1,"train_unembed":true,"train_mlp":false,"train_attn":true},
+          "user_metadata":{"b":{"x":[1]},"a":"text"},"optimizer_config":{"type":"adamw"},
+          "type":"create_model","later":1})"));
+  REQUIRE(request.ok());
+  CHECK(request->session_id() == "sess1");
+  CHECK(request->model_seq_id() == 3);
+  CHECK(request->lora_config().rank() == 8);
+  CHECK(request->lora_config().seed() == 1);
+  CHECK_FALSE(request->lora_config().train_mlp());
+  CHECK(request->optimizer_type() == "adamw");
+  REQUIRE(request->user_metadata_size() == 2);
+  CHECK(request->user_metadata(0).name() == "a");
+  CHECK(request->user_metadata(1).value() == R"({"x":[1]})");
+}
+
+TEST_CASE("A wrong type is refused with a JSON pointer", "[json]") {
+  const auto request = CreateModelFromJson(Parse(
+      R"({"session_id":"s","model_seq_id":0,"base_model":"m","lora_config":{"rank":"8"}})"));
+  CHECK(ErrorCode(request.status()) == "invalid_field");
+  CHECK(ErrorField(request.status()) == "/lora_config/rank");
+}
+
+TEST_CASE("A missing field and a body that is no object are refused", "[json]") {
+  CHECK(ErrorField(UnloadModelFromJson(Parse("{}")).status()) == "/model_id");
+  CHECK(ErrorCode(UnloadModelFromJson(Parse("[1]")).status()) == "invalid_field");
+  CHECK(ErrorField(UnloadModelFromJson(Parse(R"({"model_id":5})")).status()) == "/model_id");
+}
+
+TEST_CASE("A session's metadata, tags and names are kept", "[json]") {
+  const auto request = CreateSessionFromJson(Parse(
+      R"({"tags":["x"],"user_metadata":{"a":"b"},"sdk_version":"0.38.0","display_name":"run"})"));
+  REQUIRE(request.ok());
+  CHECK(request->tags(0) == "x");
+  CHECK(request->display_name() == "run");
+  CHECK_FALSE(CreateSessionFromJson(Parse(R"({"tags":"x"})")).ok());
+}
+
+TEST_CASE("finish understands its reason", "[json]") {
+  const auto request =
+      FinishSessionFromJson(Parse(R"({"reason":{"type":"errored"},"detail":null})"), "s");
+  REQUIRE(request.ok());
+  CHECK(request->reason() == "errored");
+}
+
+TEST_CASE("optim_step tells Adam from another optimizer", "[json]") {
+  const auto adam = OptimStepFromJson(
+      Parse(R"({"adam_params":{"learning_rate":0.5},"model_id":"m","seq_id":2})"));
+  REQUIRE(adam.ok());
+  CHECK(adam->adam_params().learning_rate() == 0.5);
+  CHECK(adam->adam_params().beta2() == 0.95);
+  const auto other = OptimStepFromJson(
+      Parse(R"({"optimizer_params":{"type":"dimuon","learning_rate":0.1},"model_id":"m","seq_id":1})"));
+  REQUIRE(other.ok());
+  CHECK_FALSE(other->has_adam_params());
+  CHECK(other->other_optimizer_type() == "dimuon");
+  CHECK_FALSE(OptimStepFromJson(Parse(R"({"model_id":"m","seq_id":1})")).ok());
+}
+
+TEST_CASE("Both forms of save_weights_for_sampler are told apart", "[json]") {
+  const auto named =
+      SaveWeightsForSamplerFromJson(Parse(R"({"model_id":"m","seq_id":3,"path":"0001"})"));
+  REQUIRE(named.ok());
+  CHECK(named->name() == "0001");
+  CHECK_FALSE(named->has_sampling_session_seq_id());
+  const auto unnamed = SaveWeightsForSamplerFromJson(
+      Parse(R"({"model_id":"m","seq_id":3,"sampling_session_seq_id":0,"kind":"snapshot"})"));
+  REQUIRE(unnamed.ok());
+  CHECK_FALSE(unnamed->has_name());
+  CHECK(unnamed->has_sampling_session_seq_id());
+}
+
+TEST_CASE("Both forms of load_weights are read", "[json]") {
+  const auto legacy = LoadWeightsFromJson(
+      Parse(R"({"model_id":"m","seq_id":1,"path":"tinker://a/weights/b","optimizer":true})"));
+  REQUIRE(legacy.ok());
+  CHECK(legacy->optimizer());
+  CHECK_FALSE(legacy->has_model_seq_id());
+  const auto creating = LoadWeightsFromJson(
+      Parse(R"({"session_id":"s","model_seq_id":0,"path":"tinker://a/weights/b","optimizer":false})"));
+  REQUIRE(creating.ok());
+  CHECK(creating->has_model_seq_id());
+  const auto token = LoadWeightsFromJson(
+      Parse(R"({"model_id":"m","path":"tinker://a/weights/b","weights_access_token":"t"})"));
+  CHECK(ErrorField(token.status()) == "weights_access_token");
+}
+
+TEST_CASE("A TTL is a number, or an explicit null", "[json]") {
+  CHECK(SetTtlFromJson(Parse(R"({"ttl_seconds":60})"), "p")->ttl_seconds() == 60);
+  CHECK_FALSE(SetTtlFromJson(Parse(R"({"ttl_seconds":null})"), "p")->has_ttl_seconds());
+  CHECK_FALSE(SetTtlFromJson(Parse("{}"), "p").ok());
+}
+
+TEST_CASE("Answers have the shapes that clients validate", "[json]") {
+  v1::SubmitResponse future;
+  future.set_request_id("r1");
+  CHECK(FutureToJson(future).dump() == R"({"request_id":"r1"})");
+  v1::GetModelResponse model;
+  model.set_model_id("m");
+  model.set_base_model("Qwen/Qwen3-0.6B");
+  const Json info = GetInfoToJson(model);
+  CHECK(info["model_data"]["model_name"] == "Qwen/Qwen3-0.6B");
+  CHECK(info["model_data"]["tokenizer_id"].is_null());
+  CHECK(info["optimizer_config"]["type"] == "adamw");
+  v1::GetCapabilitiesResponse capabilities;
+  capabilities.add_models()->set_name("tiny");
+  CHECK(CapabilitiesToJson(capabilities)["supported_models"][0]["model_name"] == "tiny");
+}
+
+}  // namespace
+}  // namespace lathe::gateway

@@ -1,0 +1,158 @@
+#include "services/api-gateway/json/result_json.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace lathe::gateway {
+namespace {
+
+// Little-endian elements as they travel; a trailing partial element is left out.
+template <typename T>
+Json UnpackList(const std::string& packed) {
+  Json list = Json::array();
+  const size_t end = packed.size() / sizeof(T);
+  for (size_t i = 0; i < end; ++i) {
+    T value;
+    std::memcpy(&value, packed.data() + i * sizeof(T), sizeof(T));
+    if constexpr (std::is_floating_point_v<T>) {
+      list.push_back(std::isfinite(value) ? Json(value) : Json(nullptr));
+    } else {
+      list.push_back(value);
+    }
+  }
+  return list;
+}
+
+Json ErrorToJson(const v1::Error& error) {
+  Json json = {{"error", error.message()},
+               {"category", error.category() == v1::ERROR_CATEGORY_USER ? "user" : "server"},
+               {"code", error.code()}};
+  if (!error.field().empty()) json["param"] = error.field();
+  return json;
+}
+
+template <typename Metrics>
+Json MetricsToJson(const Metrics& metrics) {
+  Json json = Json::object();
+  for (const v1::NamedNumber& metric : metrics) {
+    if (std::isfinite(metric.value())) json[metric.name()] = metric.value();
+  }
+  return json;
+}
+
+Json ForwardBackwardToJson(const v1::ForwardBackwardResult& result) {
+  Json outputs = Json::array();
+  for (const v1::DatumOutput& output : result.outputs()) {
+    const int64_t num_elements = static_cast<int64_t>(output.logprobs().size() / sizeof(float));
+    Json shape = {num_elements};
+    if (output.num_targets() > 0) {
+      shape = {num_elements / output.num_targets(), output.num_targets()};
+    }
+    Json tensor = {{"data", UnpackList<float>(output.logprobs())},
+                   {"dtype", "float32"},
+                   {"shape", std::move(shape)}};
+    outputs.push_back({{"logprobs", std::move(tensor)}});
+  }
+  return {{"loss_fn_output_type", "ArrayRecord"},
+          {"loss_fn_outputs", std::move(outputs)},
+          {"metrics", MetricsToJson(result.metrics())}};
+}
+
+// Rows of [token id, logprob] pairs; null for an undefined row, sentinel entries at its end cut.
+Json TopkToJson(const v1::TopkLogprobs& topk) {
+  constexpr float kSentinelLogprob = -99999.0f;
+  const Json ids = UnpackList<int32_t>(topk.token_ids());
+  const Json logprobs = UnpackList<float>(topk.logprobs());
+  Json rows = Json::array();
+  for (int64_t row = 0; row < topk.length(); ++row) {
+    Json pairs = Json::array();
+    for (size_t i = row * topk.k(); i < static_cast<size_t>((row + 1) * topk.k()); ++i) {
+      if (i >= ids.size() || i >= logprobs.size()) break;
+      if (ids[i] == 0 && logprobs[i] == kSentinelLogprob) break;
+      pairs.push_back(Json::array({ids[i], logprobs[i]}));
+    }
+    rows.push_back(pairs.empty() ? Json(nullptr) : std::move(pairs));
+  }
+  return rows;
+}
+
+Json SampleToJson(const v1::SampleResult& result) {
+  Json sequences = Json::array();
+  for (const v1::SampledSequence& sequence : result.sequences()) {
+    sequences.push_back({{"stop_reason", sequence.stopped() ? "stop" : "length"},
+                         {"tokens", UnpackList<int32_t>(sequence.tokens())},
+                         {"logprobs", UnpackList<float>(sequence.logprobs())}});
+  }
+  Json json = {{"type", "sample"},
+               {"sequences", std::move(sequences)},
+               {"prompt_cache_hit_tokens", result.prompt_cache_hit_tokens()}};
+  if (!result.prompt_logprobs().empty()) {
+    json["prompt_logprobs"] = UnpackList<float>(result.prompt_logprobs());
+  }
+  if (result.has_topk_prompt_logprobs()) {
+    json["topk_prompt_logprobs"] = TopkToJson(result.topk_prompt_logprobs());
+  }
+  return json;
+}
+
+Json SaveForSamplerToJson(const v1::SaveWeightsForSamplerResult& result) {
+  Json json = {{"type", "save_weights_for_sampler"},
+               {"path", nullptr},
+               {"sampling_session_id", nullptr}};
+  if (!result.path().empty()) json["path"] = result.path();
+  if (!result.sampling_session_id().empty()) {
+    json["sampling_session_id"] = result.sampling_session_id();
+  }
+  return json;
+}
+
+const char* StateName(v1::QueueState state) {
+  switch (state) {
+    case v1::QUEUE_STATE_PAUSED_CAPACITY:
+      return "paused_capacity";
+    case v1::QUEUE_STATE_PAUSED_RATE_LIMIT:
+      return "paused_rate_limit";
+    default:
+      return "active";
+  }
+}
+
+}  // namespace
+
+Json ResultToJson(const v1::OperationResult& result) {
+  switch (result.outcome_case()) {
+    case v1::OperationResult::kError:
+      return ErrorToJson(result.error());
+    case v1::OperationResult::kCreateModel:
+      return {{"type", "create_model"}, {"model_id", result.create_model().model_id()}};
+    case v1::OperationResult::kUnloadModel:
+      return {{"type", "unload_model"}, {"model_id", result.unload_model().model_id()}};
+    case v1::OperationResult::kForwardBackward:
+      return ForwardBackwardToJson(result.forward_backward());
+    case v1::OperationResult::kOptimStep:
+      return {{"metrics", MetricsToJson(result.optim_step().metrics())}};
+    case v1::OperationResult::kSaveWeights:
+      return {{"type", "save_weights"}, {"path", result.save_weights().path()}};
+    case v1::OperationResult::kSaveWeightsForSampler:
+      return SaveForSamplerToJson(result.save_weights_for_sampler());
+    case v1::OperationResult::kLoadWeights:
+      return {{"type", "load_weights"},
+              {"model_id", result.load_weights().model_id()},
+              {"path", result.load_weights().path()}};
+    case v1::OperationResult::kSample:
+      return SampleToJson(result.sample());
+    case v1::OperationResult::OUTCOME_NOT_SET:
+      return Json::object();
+  }
+  return Json::object();
+}
+
+Json TryAgainToJson(const std::string& request_id, v1::QueueState state,
+                    const std::string& reason) {
+  return {{"type", "try_again"},
+          {"request_id", request_id},
+          {"queue_state", StateName(state)},
+          {"queue_state_reason", reason.empty() ? Json(nullptr) : Json(reason)}};
+}
+
+}  // namespace lathe::gateway

@@ -1,0 +1,28 @@
+// Sampling: JSON <-> lathe.v1.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "protos/lathe/v1/engine.pb.h"
+#include "services/api-gateway/json/large_reader.h"
+#include "services/api-gateway/json/parse_json.h"
+
+namespace lathe::gateway {
+
+absl::StatusOr<v1::CreateSamplingSessionRequest> CreateSamplingSessionFromJson(const Json& body);
+Json CreateSamplingSessionToJson(const v1::CreateSamplingSessionResponse& response);
+
+Json GetSamplerToJson(const v1::GetSamplerResponse& response);
+
+// The body of asample. Chunk kinds and options that the engine does not offer are passed on by
+// name, so that the engine refuses them.
+absl::StatusOr<v1::SampleRequest> SampleFromJson(const std::string& body);
+// {"request_id", "sample_sequence_ids"}
+Json SampleFutureToJson(const v1::SampleSubmitResponse& response);
+
+// `list`: [{"type": "encoded_text", "tokens": […]}, …], appended to `chunks`.
+void ReadChunks(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors,
+                google::protobuf::RepeatedPtrField<v1::Chunk>* chunks);
+
+}  // namespace lathe::gateway

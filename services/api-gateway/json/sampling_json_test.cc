@@ -1,0 +1,103 @@
+#include "services/api-gateway/json/sampling_json.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "libs/common/errors.h"
+
+namespace lathe::gateway {
+namespace {
+
+std::string Body(const std::string& stop, const std::string& more = "") {
+  return R"({"num_samples":2,"prompt":{"chunks":[{"tokens":[1,2],"type":"encoded_text"},
+      {"tokens":[],"type":"encoded_text"}]},"sampling_params":{"max_tokens":4,"seed":3)" +
+         stop + R"(,"temperature":0.7,"top_k":-1,"top_p":1.0},
+      "sampling_session_id":"s:sample:0","seq_id":9000000000000000000,"prompt_logprobs":false,
+      "topk_prompt_logprobs":0)" +
+         more + R"(,"type":"sample"})";
+}
+
+std::vector<int32_t> Tokens(const std::string& packed) {
+  std::vector<int32_t> tokens(packed.size() / 4);
+  std::memcpy(tokens.data(), packed.data(), packed.size());
+  return tokens;
+}
+
+TEST_CASE("asample of the SDK is read whole", "[json]") {
+  const auto request = SampleFromJson(
+      Body("", R"(,"topk_sample_logprobs":0,"prompt_alt_tokens_k":0,"record_stability_info":true)"));
+  REQUIRE(request.ok());
+  CHECK(request->num_samples() == 2);
+  CHECK(request->seq_id() == 9000000000000000000);
+  REQUIRE(request->prompt_size() == 2);
+  CHECK(Tokens(request->prompt(0).tokens()) == std::vector<int32_t>{1, 2});
+  CHECK(request->prompt(1).chunk_case() == v1::Chunk::kTokens);
+  CHECK(request->params().max_tokens() == 4);
+  CHECK(request->params().seed() == 3);
+  CHECK(request->params().temperature() == 0.7);
+  CHECK(request->params().top_k() == -1);
+  CHECK(request->params().stop_case() == v1::SamplingParams::STOP_NOT_SET);
+  CHECK(request->unsupported_options_size() == 0);
+}
+
+TEST_CASE("stop is a string, a list of strings, a list of tokens, or an empty list", "[json]") {
+  CHECK(SampleFromJson(Body(R"(,"stop":"\n")"))->params().stop_strings().values(0) == "\n");
+  CHECK(SampleFromJson(Body(R"(,"stop":["a","b"])"))->params().stop_strings().values_size() == 2);
+  CHECK(SampleFromJson(Body(R"(,"stop":[5,6])"))->params().stop_tokens().values(1) == 6);
+  const auto empty = SampleFromJson(Body(R"(,"stop":[])"));
+  CHECK(empty->params().stop_case() == v1::SamplingParams::kStopStrings);
+  CHECK(SampleFromJson(Body(R"(,"stop":null)"))->params().stop_case() ==
+        v1::SamplingParams::STOP_NOT_SET);
+  CHECK_FALSE(SampleFromJson(Body(R"(,"stop":[1,"a"])")).ok());
+  CHECK_FALSE(SampleFromJson(Body(R"(,"stop":["a",1])")).ok());
+}
+
+TEST_CASE("Options that are not offered are passed on by name", "[json]") {
+  const auto request = SampleFromJson(
+      Body("", R"(,"topk_sample_logprobs":5,"target_prompt_logprobs":{"data":[7]},
+                   "prompt_alt_tokens_k":2,"prompt_logprobs_last_n":1)"));
+  REQUIRE(request.ok());
+  CHECK(request->unsupported_options_size() == 4);
+}
+
+TEST_CASE("Chunks of other kinds are passed on by name", "[json]") {
+  const auto request = SampleFromJson(
+      R"({"prompt":{"chunks":[{"type":"image","data":"aGk=","format":"png"}]},
+          "sampling_params":{},"sampling_session_id":"s","seq_id":0})");
+  REQUIRE(request.ok());
+  CHECK(request->prompt(0).unsupported() == "image");
+  CHECK(request->num_samples() == 1);
+}
+
+TEST_CASE("A faulty asample is refused with the place", "[json]") {
+  const auto [body, word, field] = GENERATE(table<std::string, std::string, std::string>({
+      {R"({"prompt":)", "bad_json", ""},
+      {R"([])", "invalid_field", ""},
+      {R"({})", "invalid_field", "/prompt"},
+      {R"({"prompt":{"chunks":[{"tokens":[1,2147483648]}]},"sampling_session_id":"s","seq_id":0})",
+       "invalid_field", "/prompt/chunks/0/tokens/1"},
+      {R"({"prompt":{"chunks":[]},"sampling_session_id":"s","seq_id":0,"seq_id":1})",
+       "duplicate_key", "/seq_id"},
+      {R"({"prompt":{"chunks":[]},"sampling_session_id":"s","seq_id":"0","sampling_params":{}})",
+       "invalid_field", "/seq_id"},
+  }));
+  const auto request = SampleFromJson(body);
+  CHECK(ErrorCode(request.status()) == word);
+  CHECK(ErrorField(request.status()) == field);
+}
+
+TEST_CASE("Deep nesting in a large body is refused", "[json]") {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  CHECK(ErrorCode(SampleFromJson(deep).status()) == "too_deep");
+}
+
+TEST_CASE("The future of a sample carries its sequence ids", "[json]") {
+  v1::SampleSubmitResponse response;
+  response.set_request_id("r6");
+  response.add_sample_sequence_ids("s:0:0");
+  CHECK(SampleFutureToJson(response).dump() ==
+        R"({"request_id":"r6","sample_sequence_ids":["s:0:0"]})");
+}
+
+}  // namespace
+}  // namespace lathe::gateway

@@ -1,0 +1,16 @@
+// forward and forward_backward as JSON (tinker-api 24), for plain HTTP users.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "protos/lathe/v1/engine.pb.h"
+
+namespace lathe::gateway {
+
+// The body of forward_backward (`forward_only` false) or forward (true). On an error `request` still
+// has model_id and seq_id if they could be read.
+absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
+                                     v1::ForwardBackwardRequest* request);
+
+}  // namespace lathe::gateway

@@ -1,0 +1,64 @@
+#include "services/api-gateway/json/training_json.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "libs/common/errors.h"
+
+namespace lathe::gateway {
+namespace {
+
+TEST_CASE("forward_backward as JSON is read like its protobuf form", "[json]") {
+  v1::ForwardBackwardRequest request;
+  const absl::Status status = ForwardBackwardFromJson(
+      R"({"forward_backward_input":{"data":[{"model_input":{"chunks":[{"type":"encoded_text",
+          "tokens":[1,2,3]}]},"loss_fn_inputs":{"weights":{"data":[0,1,0.5],"dtype":"float32",
+          "shape":[3]},"target_tokens":{"data":[2,3,4],"dtype":"int64","shape":[3]}}}],
+          "loss_fn":"ppo","loss_fn_config":{"clip_low_threshold":0.9,"b":"text","a":1}},
+          "model_id":"m","seq_id":7})",
+      /*forward_only=*/false, &request);
+  REQUIRE(status.ok());
+  CHECK(request.model_id() == "m");
+  CHECK(request.seq_id() == 7);
+  REQUIRE(request.data_size() == 1);
+  REQUIRE(request.data(0).loss_fn_inputs_size() == 2);
+  CHECK(request.data(0).loss_fn_inputs(0).name() == "target_tokens");
+  const v1::Tensor& weights = request.data(0).loss_fn_inputs(1).tensor();
+  CHECK(weights.dtype() == v1::DTYPE_FLOAT32);
+  float values[3];
+  REQUIRE(weights.dense().size() == sizeof(values));
+  std::memcpy(values, weights.dense().data(), sizeof(values));
+  CHECK(values[2] == 0.5f);
+  CHECK(request.loss().config(0).name() == "a");
+  CHECK(request.loss().text_config(0).value() == "text");
+}
+
+TEST_CASE("Sparse tensors keep their three parts", "[json]") {
+  v1::ForwardBackwardRequest request;
+  const absl::Status status = ForwardBackwardFromJson(
+      R"({"forward_input":{"data":[{"model_input":{"chunks":[]},"loss_fn_inputs":{"weights":
+          {"data":[1.5],"dtype":"float32","shape":[2,3],"sparse_crow_indices":[0,0,1],
+          "sparse_col_indices":[2]}}}],"loss_fn":"cross_entropy"},"model_id":"m","seq_id":1})",
+      /*forward_only=*/true, &request);
+  REQUIRE(status.ok());
+  CHECK(request.forward_only());
+  const v1::Tensor& weights = request.data(0).loss_fn_inputs(0).tensor();
+  CHECK(weights.sparse_csr().values().size() == 4);
+  CHECK(weights.sparse_csr().crow_indices().size() == 24);
+  CHECK(weights.sparse_csr().col_indices().size() == 8);
+}
+
+TEST_CASE("A refused body still says whose place in the sequence it takes", "[json]") {
+  v1::ForwardBackwardRequest request;
+  const absl::Status status = ForwardBackwardFromJson(
+      R"({"forward_backward_input":{"data":[{"model_input":{"chunks":[{"tokens":["x"]}]},
+          "loss_fn_inputs":{}}],"loss_fn":"ppo"},"model_id":"m","seq_id":7})",
+      /*forward_only=*/false, &request);
+  CHECK(ErrorField(status) ==
+        "/forward_backward_input/data/0/model_input/chunks/0/tokens/0");
+  CHECK(request.model_id() == "m");
+  CHECK(request.seq_id() == 7);
+}
+
+}  // namespace
+}  // namespace lathe::gateway

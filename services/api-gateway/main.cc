@@ -1,0 +1,119 @@
+// lathe-gateway: the Tinker API over HTTP, in front of lathe-engine.
+#include <google/protobuf/stubs/logging.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "libs/common/concurrency/named_thread.h"
+#include "libs/common/config/option_set.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/time/clock.h"
+#include "services/api-gateway/gateway.h"
+
+namespace lathe::gateway {
+namespace {
+
+constexpr int kMaxPollHoldSeconds = 40;
+
+struct Options {
+  GatewayOptions gateway;
+  std::string listen;
+  std::string data_dir;
+  std::string log_level;
+  absl::Duration poll_hold;
+  int poll_hold_seconds = 0;
+  int num_threads = 0;
+};
+
+Options ReadOptions(int argc, char** argv) {
+  Options options;
+  OptionSet set("lathe-gateway", "Serves the Tinker API over HTTP in front of lathe-engine.");
+  set.Add(&options.gateway.engine_addresses, "gateway.engine", {},
+          "addresses of the engine and its standbys, unix:PATH or HOST:PORT", {.required = true});
+  set.Add(&options.listen, "gateway.listen", "127.0.0.1:8080", "address of the API, HOST:PORT");
+  set.Add(&options.gateway.routes.public_url, "gateway.public_url", "",
+          "scheme and host of download links; empty: from the Host header");
+  set.Add(&options.data_dir, "gateway.data_dir", "",
+          "where the engine keeps checkpoints; needed if it gives relative folders");
+  set.Add(&options.poll_hold_seconds, "gateway.poll_hold_seconds", 20,
+          "how long a poll waits for its result, at most 40");
+  set.Add(&options.gateway.limits.max_body_bytes, "gateway.max_body_bytes",
+          options.gateway.limits.max_body_bytes, "bound of a request body as sent");
+  set.Add(&options.num_threads, "gateway.threads", 2, "HTTP threads");
+  set.Add(&options.log_level, "log.level", "info", "least severe lines to log",
+          {.flag = "log-level", .choices = {"debug", "info", "warn", "error"}});
+  set.ParseOrExit(argc, argv);
+  return options;
+}
+
+// "" when all is well.
+std::string CheckOptions(const Options& options) {
+  if (options.poll_hold_seconds < 1 || options.poll_hold_seconds > kMaxPollHoldSeconds) {
+    return "poll_hold_seconds is " + std::to_string(options.poll_hold_seconds) +
+           ", allowed are 1 to 40";
+  }
+  if (options.num_threads < 1 || options.num_threads > 64) {
+    return "threads is " + std::to_string(options.num_threads) + ", allowed are 1 to 64";
+  }
+  return "";
+}
+
+// Every client that polls holds a socket.
+void RaiseFileLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void RunThreads(asio::io_context& io, int num_threads) {
+  std::vector<NamedThread> threads;
+  for (int i = 1; i < num_threads; ++i) {
+    threads.emplace_back("http-" + std::to_string(i), [&io] { io.run(); });
+  }
+  io.run();
+}
+
+int Main(int argc, char** argv) {
+  Options options = ReadOptions(argc, argv);
+  InitLogging("gateway", options.log_level);
+  if (const std::string complaint = CheckOptions(options); !complaint.empty()) {
+    LogError("bad configuration", {{"error", complaint}});
+    return kExitConfiguration;
+  }
+  options.gateway.data_dir = options.data_dir;
+  options.gateway.routes.poll_hold = absl::Seconds(options.poll_hold_seconds);
+  std::string& public_url = options.gateway.routes.public_url;
+  while (!public_url.empty() && public_url.back() == '/') public_url.pop_back();
+  RaiseFileLimit();
+  // It would write a line of its own for every malformed body; the caller is told, which suffices.
+  google::protobuf::SetLogHandler(nullptr);
+
+  RealClock clock;
+  asio::io_context io(options.num_threads);
+  Gateway gateway(io, clock, options.gateway);
+  if (const absl::Status status = gateway.Listen(options.listen); !status.ok()) {
+    LogError("cannot listen", {{"address", options.listen}, {"error", status.message()}});
+    return status.code() == absl::StatusCode::kInvalidArgument ? kExitConfiguration
+                                                               : kExitUnavailable;
+  }
+  LogInfo("listening", {{"address", options.listen}, {"port", gateway.port()}});
+  asio::signal_set signals(io, SIGINT, SIGTERM);
+  signals.async_wait([&gateway](boost::system::error_code error, int) {
+    if (!error) gateway.Drain();
+  });
+  RunThreads(io, options.num_threads);
+  LogInfo("stopped");
+  return 0;
+}
+
+}  // namespace
+}  // namespace lathe::gateway
+
+int main(int argc, char** argv) { return lathe::gateway::Main(argc, argv); }

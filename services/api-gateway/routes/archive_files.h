@@ -1,0 +1,35 @@
+// Reads checkpoint files away from the HTTP threads.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/api-gateway/routes/tar_stream.h"
+
+namespace lathe::gateway {
+
+namespace asio = boost::asio;
+
+// Owns one thread, which may block on the disk.
+class ArchiveFiles {
+ public:
+  // Relative folders of the engine are below `data_dir`.
+  explicit ArchiveFiles(std::filesystem::path data_dir);
+  // Waits for a read in progress.
+  ~ArchiveFiles();
+
+  asio::awaitable<absl::StatusOr<std::shared_ptr<TarStream>>> Open(std::string dir,
+                                                                   std::vector<TarMember> members);
+  asio::awaitable<absl::StatusOr<std::string>> ReadNext(std::shared_ptr<TarStream> stream);
+
+ private:
+  const std::filesystem::path data_dir_;
+  asio::thread_pool pool_;
+};
+
+}  // namespace lathe::gateway

@@ -1,0 +1,32 @@
+// What client/config and client/dynamic_config answer: the one place of these settings.
+#pragma once
+
+#include "services/api-gateway/json/parse_json.h"
+
+namespace lathe::gateway {
+
+// Every flag is a promise (tinker-api 6.1); what is not listed keeps the SDK's default.
+inline Json ClientConfig() {
+  return {
+      // Chunks arrive in order, each after the previous was answered: arrival order is sequence
+      // order, a refused chunk cannot hang the client, and gaps are known at once (18.3).
+      {"parallel_fwdbwd_chunks", false},
+      // SDKs until 0.36 then resume as 0.38 always does, with one request (9.2).
+      {"create_model_via_load_weights", true},
+      // httpx has timeouts per phase; the other transport has one for the whole call, uploads and
+      // held polls included (4.1).
+      {"use_pyqwest_transport", false},
+      // Token arrays compress to a third or less, at little cost.
+      {"proto_compress_fwdbwd", true},
+      // One socket each while they wait; below our connection limit, and the engine's bound on
+      // queued samples is at least this.
+      {"sample_max_concurrent_requests", 2000},
+  };
+}
+
+// Cancelling is off: the endpoint is not offered.
+inline Json DynamicClientConfig() {
+  return {{"refresh_interval_sec", 300}, {"sample_cancel_enabled", false}};
+}
+
+}  // namespace lathe::gateway

@@ -1,0 +1,45 @@
+#include "services/api-gateway/routes/held_poll.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace lathe::gateway {
+
+void HeldPoll::PostUpdate(const WatchUpdate& update) {
+  asio::post(timer_.get_executor(), [self = shared_from_this(), update] {
+    self->queue_state_ = update.queue_state;
+    self->queue_state_reason_ = update.queue_state_reason;
+    if (!update.is_done && update.error.ok()) return;
+    self->is_settled_ = true;
+    self->timer_.cancel();
+  });
+}
+
+void HeldPoll::PostEnd() {
+  asio::post(timer_.get_executor(), [self = shared_from_this()] { self->End(); });
+}
+
+void HeldPoll::End() {
+  is_over_ = true;
+  timer_.cancel();
+}
+
+asio::awaitable<void> HeldPoll::WaitFor(std::chrono::steady_clock::time_point deadline) {
+  boost::system::error_code ignored;
+  timer_.expires_at(deadline);
+  co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+asio::awaitable<void> HeldPoll::Sleep(std::chrono::steady_clock::time_point deadline) {
+  if (!is_settled_ && !is_over_) co_await WaitFor(deadline);
+}
+
+asio::awaitable<void> HeldPoll::Pause(std::chrono::steady_clock::duration pause,
+                                      std::chrono::steady_clock::time_point deadline) {
+  if (is_over_) co_return;
+  co_await WaitFor(std::min(deadline, std::chrono::steady_clock::now() + pause));
+}
+
+}  // namespace lathe::gateway

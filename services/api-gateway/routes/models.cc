@@ -1,0 +1,23 @@
+#include "services/api-gateway/json/model_json.h"
+#include "services/api-gateway/routes/route_table.h"
+#include "services/api-gateway/routes/rpc_route.h"
+
+namespace lathe::gateway {
+
+std::vector<Route> ModelRoutes(const RouteContext& context) {
+  using Stub = EngineClient::AsyncStub;
+  EngineClient& engine = context.engine;
+  return {
+      {.method = "POST",
+       .pattern = "/api/v1/create_model",
+       .handler = JsonRoute(engine, &Stub::CreateModel, CreateModelFromJson, FutureToJson)},
+      {.method = "POST",
+       .pattern = "/api/v1/get_info",
+       .handler = JsonRoute(engine, &Stub::GetModel, GetInfoFromJson, GetInfoToJson)},
+      {.method = "POST",
+       .pattern = "/api/v1/unload_model",
+       .handler = JsonRoute(engine, &Stub::UnloadModel, UnloadModelFromJson, FutureToJson)},
+  };
+}
+
+}  // namespace lathe::gateway

@@ -1,0 +1,40 @@
+// All polls that wait, so that a drain can end them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "services/api-gateway/routes/held_poll.h"
+
+namespace lathe::gateway {
+
+// Any thread.
+class PollGate {
+ public:
+  // Counts `poll` in for as long as the ticket lives. It must not outlive the gate.
+  class Ticket {
+   public:
+    Ticket(PollGate& gate, std::shared_ptr<HeldPoll> poll);
+    ~Ticket();
+    Ticket(const Ticket&) = delete;
+    Ticket& operator=(const Ticket&) = delete;
+
+   private:
+    PollGate& gate_;
+    std::shared_ptr<HeldPoll> poll_;
+  };
+
+  // Ends all polls, also those that come later.
+  void EndAll();
+  int64_t num_waiting() const;
+
+ private:
+  mutable absl::Mutex mu_;
+  std::set<std::shared_ptr<HeldPoll>> polls_ ABSL_GUARDED_BY(mu_);
+  bool is_ending_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lathe::gateway

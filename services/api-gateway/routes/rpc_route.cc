@@ -1,0 +1,63 @@
+#include "services/api-gateway/routes/rpc_route.h"
+
+#include <string_view>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "libs/common/strings/string_view.h"
+
+namespace lathe::gateway {
+namespace {
+
+absl::Status ReadIntParameter(const Request& request, const char* name, int64_t* value) {
+  const auto text = request.QueryValue(name);
+  if (!text || absl::SimpleAtoi(AbslView(*text), value)) return absl::OkStatus();
+  return WithDetail(
+      absl::InvalidArgumentError(absl::StrFormat("query parameter %s is not an integer", name)),
+      "invalid_field", name);
+}
+
+}  // namespace
+
+Response JsonResponse(const Json& body) {
+  Response response;
+  response.body = JsonText(body);
+  return response;
+}
+
+Response EmptyResponse() {
+  Response response;
+  response.status = 204;
+  return response;
+}
+
+absl::StatusOr<Json> ReadJsonBody(const Request& request) {
+  const std::string_view type = request.HeaderValue("content-type");
+  if (!type.empty() && !absl::StartsWithIgnoreCase(AbslView(type), "application/json")) {
+    return WithDetail(
+        absl::InvalidArgumentError("Content-Type is not the application/json this path takes"),
+        "unsupported_media_type");
+  }
+  return ParseJsonBody(request.body);
+}
+
+absl::StatusOr<Page> ReadPage(const Request& request, int64_t default_limit) {
+  Page page;
+  page.limit = default_limit;
+  RETURN_IF_ERROR(ReadIntParameter(request, "limit", &page.limit));
+  RETURN_IF_ERROR(ReadIntParameter(request, "offset", &page.offset));
+  return page;
+}
+
+Handler ConstantRoute(Json body) {
+  return [text = JsonText(body)](Request&) -> asio::awaitable<absl::StatusOr<Response>> {
+    Response response;
+    response.body = text;
+    co_return response;
+  };
+}
+
+}  // namespace lathe::gateway

@@ -1,0 +1,123 @@
+// Training runs and their checkpoints.
+#include "absl/strings/str_cat.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "services/api-gateway/json/listing_json.h"
+#include "services/api-gateway/json/weights_json.h"
+#include "services/api-gateway/routes/checkpoint_path.h"
+#include "services/api-gateway/routes/route_table.h"
+#include "services/api-gateway/routes/rpc_route.h"
+
+namespace lathe::gateway {
+namespace {
+
+using Stub = EngineClient::AsyncStub;
+
+constexpr int64_t kRunCheckpointsPerCall = 1000;
+
+absl::StatusOr<v1::ListRunsRequest> DecodeListRuns(const Request& request) {
+  ASSIGN_OR_RETURN(const Page page, ReadPage(request, /*default_limit=*/20));
+  v1::ListRunsRequest message;
+  message.set_limit(page.limit);
+  message.set_offset(page.offset);
+  return message;
+}
+
+absl::StatusOr<v1::GetRunRequest> DecodeGetRun(const Request& request) {
+  v1::GetRunRequest message;
+  message.set_training_run_id(request.path_parameters[0]);
+  return message;
+}
+
+absl::StatusOr<v1::ListCheckpointsRequest> DecodeListCheckpoints(const Request& request) {
+  ASSIGN_OR_RETURN(const Page page, ReadPage(request, /*default_limit=*/100));
+  v1::ListCheckpointsRequest message;
+  message.set_limit(page.limit);
+  message.set_offset(page.offset);
+  return message;
+}
+
+// All of a run's, in as many calls as it takes: this listing has no pages.
+Handler RunCheckpointsHandler(EngineClient& engine) {
+  return [&engine](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
+    v1::ListCheckpointsResponse all;
+    v1::ListCheckpointsRequest question;
+    question.set_training_run_id(request.path_parameters[0]);
+    question.set_limit(kRunCheckpointsPerCall);
+    while (true) {
+      question.set_offset(all.checkpoints_size());
+      absl::StatusOr<v1::ListCheckpointsResponse> page =
+          co_await engine.Call(&Stub::ListCheckpoints, question, request.api_key);
+      if (!page.ok()) co_return page.status();
+      all.set_total_count(page->total_count());
+      all.MergeFrom(*page);
+      if (page->checkpoints_size() == 0 || all.checkpoints_size() >= all.total_count()) break;
+    }
+    co_return JsonResponse(ListCheckpointsToJson(all, all.checkpoints_size(), 0));
+  };
+}
+
+absl::StatusOr<v1::DeleteCheckpointRequest> DecodeDelete(const Request& request) {
+  v1::DeleteCheckpointRequest message;
+  message.set_tinker_path(CheckpointPath(request));
+  return message;
+}
+
+absl::StatusOr<v1::PublishCheckpointRequest> DecodePublish(const Request& request) {
+  v1::PublishCheckpointRequest message;
+  message.set_tinker_path(CheckpointPath(request));
+  message.set_public_(request.method == "POST");
+  return message;
+}
+
+absl::StatusOr<v1::SetCheckpointTtlRequest> DecodeTtl(const Request& request) {
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
+  return SetTtlFromJson(body, CheckpointPath(request));
+}
+
+constexpr auto kEncodeNothing = [](const auto&, const auto&) { return EmptyResponse(); };
+
+}  // namespace
+
+std::vector<Route> RunRoutes(const RouteContext& context) {
+  EngineClient& engine = context.engine;
+  const std::string run = "/api/v1/training_runs/{run_id}";
+  const std::string checkpoint = run + "/checkpoints/{kind}/{name}";
+  const Handler publish =
+      RpcRoute(engine, &Stub::PublishCheckpoint, DecodePublish, kEncodeNothing);
+  return {
+      {.method = "GET",
+       .pattern = "/api/v1/training_runs",
+       .handler = RpcRoute(engine, &Stub::ListRuns, DecodeListRuns,
+                           [](const auto& asked, const auto& answer) {
+                             return JsonResponse(
+                                 ListRunsToJson(answer, asked.limit(), asked.offset()));
+                           })},
+      {.method = "GET",
+       .pattern = run,
+       .handler = RpcRoute(engine, &Stub::GetRun, DecodeGetRun,
+                           [](const auto&, const auto& answer) {
+                             return JsonResponse(RunToJson(answer.run()));
+                           })},
+      {.method = "GET",
+       .pattern = run + "/checkpoints",
+       .handler = RunCheckpointsHandler(engine)},
+      {.method = "GET",
+       .pattern = "/api/v1/checkpoints",
+       .handler = RpcRoute(engine, &Stub::ListCheckpoints, DecodeListCheckpoints,
+                           [](const auto& asked, const auto& answer) {
+                             return JsonResponse(
+                                 ListCheckpointsToJson(answer, asked.limit(), asked.offset()));
+                           })},
+      {.method = "DELETE",
+       .pattern = checkpoint,
+       .handler = RpcRoute(engine, &Stub::DeleteCheckpoint, DecodeDelete, kEncodeNothing)},
+      {.method = "POST", .pattern = checkpoint + "/publish", .handler = publish},
+      {.method = "DELETE", .pattern = checkpoint + "/publish", .handler = publish},
+      {.method = "PUT",
+       .pattern = checkpoint + "/ttl",
+       .handler = RpcRoute(engine, &Stub::SetCheckpointTtl, DecodeTtl, kEncodeNothing)},
+  };
+}
+
+}  // namespace lathe::gateway

@@ -1,0 +1,55 @@
+#include "absl/strings/match.h"
+#include "libs/common/errors.h"
+#include "libs/common/strings/string_view.h"
+#include "services/api-gateway/json/sampling_json.h"
+#include "services/api-gateway/routes/route_table.h"
+#include "services/api-gateway/routes/rpc_route.h"
+
+namespace lathe::gateway {
+namespace {
+
+// A prompt of images in base64 may be large.
+constexpr int64_t kMaxSampleBytes = int64_t{128} << 20;
+
+absl::StatusOr<v1::SampleRequest> DecodeSample(const Request& request) {
+  const absl::string_view type = AbslView(request.HeaderValue("content-type"));
+  if (!type.empty() && !absl::StartsWithIgnoreCase(type, "application/json")) {
+    return WithDetail(absl::InvalidArgumentError("Content-Type is not application/json"),
+                      "unsupported_media_type");
+  }
+  return SampleFromJson(request.body);
+}
+
+absl::StatusOr<v1::GetSamplerRequest> DecodeGetSampler(const Request& request) {
+  v1::GetSamplerRequest message;
+  message.set_sampling_session_id(request.path_parameters[0]);
+  return message;
+}
+
+}  // namespace
+
+std::vector<Route> SamplingRoutes(const RouteContext& context) {
+  using Stub = EngineClient::AsyncStub;
+  EngineClient& engine = context.engine;
+  return {
+      {.method = "POST",
+       .pattern = "/api/v1/create_sampling_session",
+       .handler = JsonRoute(engine, &Stub::CreateSamplingSession, CreateSamplingSessionFromJson,
+                            CreateSamplingSessionToJson)},
+      {.method = "POST",
+       .pattern = "/api/v1/asample",
+       .max_body_bytes = kMaxSampleBytes,
+       .handler = RpcRoute(engine, &Stub::Sample, DecodeSample,
+                           [](const auto&, const auto& answer) {
+                             return JsonResponse(SampleFutureToJson(answer));
+                           })},
+      {.method = "GET",
+       .pattern = "/api/v1/samplers/{sampling_session_id}",
+       .handler = RpcRoute(engine, &Stub::GetSampler, DecodeGetSampler,
+                           [](const auto&, const auto& answer) {
+                             return JsonResponse(GetSamplerToJson(answer));
+                           })},
+  };
+}
+
+}  // namespace lathe::gateway

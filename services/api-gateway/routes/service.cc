@@ -1,0 +1,46 @@
+// client/*, telemetry, capabilities, health.
+#include "services/api-gateway/json/session_json.h"
+#include "services/api-gateway/routes/client_config.h"
+#include "services/api-gateway/routes/route_table.h"
+#include "services/api-gateway/routes/rpc_route.h"
+
+namespace lathe::gateway {
+namespace {
+
+constexpr int64_t kMaxTelemetryBytes = 8 << 20;
+
+}  // namespace
+
+std::vector<Route> ServiceRoutes(const RouteContext& context) {
+  return {
+      {.method = "POST",
+       .pattern = "/api/v1/client/config",
+       .access = Access::kKeyUnlessEngineDown,
+       .handler = ConstantRoute(ClientConfig())},
+      {.method = "POST",
+       .pattern = "/api/v1/client/dynamic_config",
+       .access = Access::kKeyUnlessEngineDown,
+       .handler = ConstantRoute(DynamicClientConfig())},
+      // Discarded unread: the batches hold request headers, API keys included. It must never fail,
+      // because old clients repeat it for ever and delay their own errors meanwhile.
+      {.method = "POST",
+       .pattern = "/api/v1/telemetry",
+       .access = Access::kKeyUnlessEngineDown,
+       .max_body_bytes = kMaxTelemetryBytes,
+       .handler = ConstantRoute({{"status", "accepted"}})},
+      {.method = "GET",
+       .pattern = "/api/v1/healthz",
+       .access = Access::kPublic,
+       .handler = ConstantRoute({{"status", "ok"}})},
+      {.method = "GET",
+       .pattern = "/api/v1/get_server_capabilities",
+       .handler = RpcRoute(
+           context.engine, &EngineClient::AsyncStub::GetCapabilities,
+           [](const Request&) { return v1::GetCapabilitiesRequest(); },
+           [](const auto&, const v1::GetCapabilitiesResponse& answer) {
+             return JsonResponse(CapabilitiesToJson(answer));
+           })},
+  };
+}
+
+}  // namespace lathe::gateway

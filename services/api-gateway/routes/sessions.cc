@@ -1,0 +1,96 @@
+#include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "services/api-gateway/json/session_json.h"
+#include "services/api-gateway/routes/route_table.h"
+#include "services/api-gateway/routes/rpc_route.h"
+
+namespace lathe::gateway {
+namespace {
+
+using Stub = EngineClient::AsyncStub;
+
+absl::StatusOr<v1::CreateSessionRequest> DecodeCreate(const Request& request) {
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
+  ASSIGN_OR_RETURN(v1::CreateSessionRequest message, CreateSessionFromJson(body));
+  // The SDK obeys parallel_fwdbwd_chunks: false; nobody else promised to send in order.
+  const bool is_sdk = !request.HeaderValue("x-stainless-package-version").empty();
+  message.set_ordering(is_sdk ? v1::SESSION_ORDERING_SERIAL : v1::SESSION_ORDERING_CONCURRENT);
+  return message;
+}
+
+Handler HeartbeatHandler(EngineClient& engine) {
+  return [&engine](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
+    const absl::StatusOr<Json> body = ReadJsonBody(request);
+    if (!body.ok()) co_return body.status();
+    const absl::StatusOr<v1::HeartbeatRequest> message = HeartbeatFromJson(*body);
+    if (!message.ok()) co_return message.status();
+    const absl::StatusOr<v1::HeartbeatResponse> answer =
+        co_await engine.Call(&Stub::Heartbeat, *message, request.api_key, absl::Seconds(8));
+    if (!answer.ok()) co_return answer.status();
+    if (answer->finished()) {
+      // 410 ends the SDK's heartbeat loop quietly.
+      co_return WithDetail(absl::OutOfRangeError(absl::StrFormat("session %s has finished",
+                                                                 message->session_id())),
+                           "session_finished", "session_id");
+    }
+    co_return JsonResponse({{"type", "session_heartbeat"}});
+  };
+}
+
+absl::StatusOr<v1::FinishSessionRequest> DecodeFinish(const Request& request) {
+  const std::string& session_id = request.path_parameters[0];
+  if (request.body.empty()) return FinishSessionFromJson(Json::object(), session_id);
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
+  return FinishSessionFromJson(body, session_id);
+}
+
+absl::StatusOr<v1::ListSessionsRequest> DecodeList(const Request& request) {
+  ASSIGN_OR_RETURN(const Page page, ReadPage(request, /*default_limit=*/20));
+  v1::ListSessionsRequest message;
+  message.set_limit(page.limit);
+  message.set_offset(page.offset);
+  return message;
+}
+
+absl::StatusOr<v1::GetSessionRequest> DecodeGet(const Request& request) {
+  v1::GetSessionRequest message;
+  message.set_session_id(request.path_parameters[0]);
+  return message;
+}
+
+}  // namespace
+
+std::vector<Route> SessionRoutes(const RouteContext& context) {
+  EngineClient& engine = context.engine;
+  return {
+      {.method = "POST",
+       .pattern = "/api/v1/create_session",
+       .handler = RpcRoute(engine, &Stub::CreateSession, DecodeCreate,
+                           [](const auto&, const auto& answer) {
+                             return JsonResponse(CreateSessionToJson(answer));
+                           })},
+      {.method = "POST",
+       .pattern = "/api/v1/session_heartbeat",
+       .handler = HeartbeatHandler(engine)},
+      {.method = "GET",
+       .pattern = "/api/v1/sessions",
+       .handler = RpcRoute(engine, &Stub::ListSessions, DecodeList,
+                           [](const auto& asked, const auto& answer) {
+                             return JsonResponse(
+                                 ListSessionsToJson(answer, asked.limit(), asked.offset()));
+                           })},
+      {.method = "GET",
+       .pattern = "/api/v1/sessions/{session_id}",
+       .handler = RpcRoute(engine, &Stub::GetSession, DecodeGet,
+                           [](const auto&, const auto& answer) {
+                             return JsonResponse(GetSessionToJson(answer));
+                           })},
+      {.method = "POST",
+       .pattern = "/api/v1/sessions/{session_id}/finish",
+       .handler = RpcRoute(engine, &Stub::FinishSession, DecodeFinish,
+                           [](const auto&, const auto&) { return JsonResponse(Json::object()); })},
+  };
+}
+
+}  // namespace lathe::gateway

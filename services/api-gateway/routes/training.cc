@@ -1,0 +1,86 @@
+#include "absl/strings/match.h"
+#include "libs/common/errors.h"
+#include "libs/common/strings/string_view.h"
+#include "services/api-gateway/json/model_json.h"
+#include "services/api-gateway/json/training_json.h"
+#include "services/api-gateway/json/weights_json.h"
+#include "services/api-gateway/routes/route_table.h"
+#include "services/api-gateway/routes/rpc_route.h"
+#include "services/api-gateway/wire/forward_backward.h"
+
+namespace lathe::gateway {
+namespace {
+
+using Stub = EngineClient::AsyncStub;
+
+constexpr int64_t kMaxTrainingBytes = int64_t{128} << 20;
+
+absl::Status DecodeBody(const Request& request, bool forward_only,
+                        v1::ForwardBackwardRequest* message) {
+  const absl::string_view type = AbslView(request.HeaderValue("content-type"));
+  if (absl::StartsWithIgnoreCase(type, "application/x-protobuf")) {
+    const absl::Status decoded = ForwardBackwardFromWire(request.body, message);
+    if (forward_only) message->set_forward_only(true);
+    return decoded;
+  }
+  if (absl::StartsWithIgnoreCase(type, "application/json")) {
+    return ForwardBackwardFromJson(request.body, forward_only, message);
+  }
+  return WithDetail(absl::InvalidArgumentError(
+                        "Content-Type is not application/x-protobuf or application/json"),
+                    "unsupported_media_type");
+}
+
+// The seq_id of a refused request is used up, so the engine records it as failed: what follows in
+// the sequence then does not wait for it, and an optim_step knows that its gradient has a hole.
+asio::awaitable<void> RecordRefusal(EngineClient& engine, const Request& request,
+                                    const v1::ForwardBackwardRequest& partial,
+                                    const absl::Status& refusal) {
+  v1::ForwardBackwardRequest message;
+  message.set_model_id(partial.model_id());
+  message.set_seq_id(partial.seq_id());
+  message.set_forward_only(partial.forward_only());
+  message.set_malformed(std::string(refusal.message()));
+  // The caller gets the refusal whatever becomes of this.
+  co_await engine.Call(&Stub::ForwardBackward, message, request.api_key);
+}
+
+Handler ForwardBackwardHandler(EngineClient& engine, bool forward_only) {
+  return [&engine, forward_only](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
+    v1::ForwardBackwardRequest message;
+    const absl::Status decoded = DecodeBody(request, forward_only, &message);
+    request.body = std::string();  // its bytes were moved or are no longer needed
+    if (!decoded.ok()) {
+      if (!message.model_id().empty() && message.seq_id() > 0) {
+        co_await RecordRefusal(engine, request, message, decoded);
+      }
+      co_return decoded;
+    }
+    const absl::StatusOr<v1::SubmitResponse> answer =
+        co_await engine.Call(&Stub::ForwardBackward, message, request.api_key);
+    if (!answer.ok()) co_return answer.status();
+    co_return JsonResponse(FutureToJson(*answer));
+  };
+}
+
+}  // namespace
+
+std::vector<Route> TrainingRoutes(const RouteContext& context) {
+  EngineClient& engine = context.engine;
+  return {
+      {.method = "POST",
+       .pattern = "/api/v1/forward_backward",
+       .max_body_bytes = kMaxTrainingBytes,
+       .handler = ForwardBackwardHandler(engine, /*forward_only=*/false)},
+      // Of SDKs before 0.25 and plain HTTP users; the present SDK sets forward_only instead.
+      {.method = "POST",
+       .pattern = "/api/v1/forward",
+       .max_body_bytes = kMaxTrainingBytes,
+       .handler = ForwardBackwardHandler(engine, /*forward_only=*/true)},
+      {.method = "POST",
+       .pattern = "/api/v1/optim_step",
+       .handler = JsonRoute(engine, &Stub::OptimStep, OptimStepFromJson, FutureToJson)},
+  };
+}
+
+}  // namespace lathe::gateway

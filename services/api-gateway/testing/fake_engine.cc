@@ -1,0 +1,287 @@
+#include "services/api-gateway/testing/fake_engine.h"
+
+#include <grpcpp/server_builder.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "libs/common/errors.h"
+#include "libs/common/rpc/server.h"
+#include "libs/common/rpc/status.h"
+
+namespace lathe::gateway {
+namespace {
+
+std::string KeyOf(const grpc::ServerContext* context) {
+  const auto key = context->client_metadata().find("x-api-key");
+  if (key == context->client_metadata().end()) return "";
+  return std::string(key->second.data(), key->second.size());
+}
+
+grpc::Status Fail(absl::Status status, std::string_view word) {
+  return ToGrpcStatus(WithDetail(std::move(status), word));
+}
+
+grpc::Status NoRequest(const std::string& request_id) {
+  return Fail(absl::NotFoundError(absl::StrCat("no request ", request_id)), "not_found");
+}
+
+grpc::Status CheckKey(const grpc::ServerContext* context) {
+  if (KeyOf(context) == FakeEngine::kFakeKey) return grpc::Status::OK;
+  return Fail(absl::UnauthenticatedError("unknown key"), "unauthenticated");
+}
+
+}  // namespace
+
+FakeEngine::FakeEngine() {
+  char folder[] = "/tmp/lathe-fake-engine-XXXXXX";
+  dir_ = mkdtemp(folder);
+  address_ = absl::StrCat("unix:", dir_, "/engine.sock");
+  StartServing();
+}
+
+FakeEngine::~FakeEngine() {
+  StopServing();
+  std::filesystem::remove_all(dir_);
+}
+
+void FakeEngine::StartServing() {
+  grpc::ServerBuilder builder;
+  ApplyServerDefaults(builder);
+  AddListener(builder, address_);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+}
+
+void FakeEngine::StopServing() {
+  if (!server_) return;
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+  server_.reset();
+}
+
+std::string FakeEngine::Count(const std::string& method) {
+  const std::string request_id = absl::StrCat(method, "-", ++num_calls_[method]);
+  request_ids_.insert(request_id);
+  return request_id;
+}
+
+void FakeEngine::Push(const std::string& request_id) {
+  if (stream_ == nullptr || watched_.count(request_id) == 0) return;
+  v1::WatchResponse response;
+  response.set_request_id(request_id);
+  response.set_done(results_.count(request_id) > 0);
+  if (request_ids_.count(request_id) == 0) {
+    *response.mutable_error() =
+        ToErrorProto(WithDetail(absl::NotFoundError("no such request"), "not_found"));
+  }
+  const auto state = states_.find(request_id);
+  if (state != states_.end()) response.set_queue_state(state->second);
+  if (response.done() || response.has_error()) watched_.erase(request_id);
+  stream_->Write(response);
+}
+
+void FakeEngine::Settle(const std::string& request_id, v1::OperationResult result) {
+  absl::MutexLock lock(&mu_);
+  request_ids_.insert(request_id);
+  results_[request_id] = std::move(result);
+  Push(request_id);
+}
+
+void FakeEngine::SetQueueState(const std::string& request_id, v1::QueueState state) {
+  absl::MutexLock lock(&mu_);
+  request_ids_.insert(request_id);
+  states_[request_id] = state;
+  Push(request_id);
+}
+
+bool FakeEngine::AwaitLocked(const absl::Condition& condition) {
+  return mu_.AwaitWithTimeout(condition, absl::Seconds(10));
+}
+
+bool FakeEngine::AwaitSubscription(const std::string& request_id) {
+  absl::MutexLock lock(&mu_);
+  const auto is_watched = [this, &request_id] { return watched_.count(request_id) > 0; };
+  return AwaitLocked(absl::Condition(&is_watched));
+}
+
+bool FakeEngine::AwaitUnsubscription(const std::string& request_id) {
+  absl::MutexLock lock(&mu_);
+  const auto is_forgotten = [this, &request_id] { return watched_.count(request_id) == 0; };
+  return AwaitLocked(absl::Condition(&is_forgotten));
+}
+
+int FakeEngine::num_calls(const std::string& method) {
+  absl::MutexLock lock(&mu_);
+  return num_calls_[method];
+}
+
+v1::ForwardBackwardRequest FakeEngine::last_forward_backward() {
+  absl::MutexLock lock(&mu_);
+  return forward_backward_;
+}
+
+v1::SampleRequest FakeEngine::last_sample() {
+  absl::MutexLock lock(&mu_);
+  return sample_;
+}
+
+v1::CreateSessionRequest FakeEngine::last_create_session() {
+  absl::MutexLock lock(&mu_);
+  return session_;
+}
+
+v1::PublishCheckpointRequest FakeEngine::last_publish() {
+  absl::MutexLock lock(&mu_);
+  return publish_;
+}
+
+void FakeEngine::SetArchive(v1::OpenArchiveResponse archive) {
+  absl::MutexLock lock(&mu_);
+  archive_ = std::move(archive);
+}
+
+grpc::Status FakeEngine::Authenticate(grpc::ServerContext* context, const v1::AuthenticateRequest*,
+                                      v1::AuthenticateResponse* response) {
+  absl::MutexLock lock(&mu_);
+  ++num_calls_["Authenticate"];
+  response->set_cache_seconds(5);
+  return CheckKey(context);
+}
+
+grpc::Status FakeEngine::GetCapabilities(grpc::ServerContext*, const v1::GetCapabilitiesRequest*,
+                                         v1::GetCapabilitiesResponse* response) {
+  v1::ServedModel* model = response->add_models();
+  model->set_name("tiny");
+  model->set_max_context_length(2048);
+  model->set_trainable(true);
+  model->set_sampleable(true);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::CreateSession(grpc::ServerContext*, const v1::CreateSessionRequest* request,
+                                       v1::CreateSessionResponse* response) {
+  absl::MutexLock lock(&mu_);
+  session_ = *request;
+  response->set_session_id(Count("CreateSession"));
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
+                                   v1::HeartbeatResponse* response) {
+  response->set_finished(request->session_id() == "finished");
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::ForwardBackward(grpc::ServerContext* context,
+                                         const v1::ForwardBackwardRequest* request,
+                                         v1::SubmitResponse* response) {
+  if (grpc::Status status = CheckKey(context); !status.ok()) return status;
+  absl::MutexLock lock(&mu_);
+  forward_backward_ = *request;
+  response->set_request_id(Count("ForwardBackward"));
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::OptimStep(grpc::ServerContext*, const v1::OptimStepRequest* request,
+                                   v1::SubmitResponse* response) {
+  if (request->adam_params().learning_rate() < 0) {
+    return ToGrpcStatus(
+        WithDetail(absl::InvalidArgumentError("learning_rate is -1, allowed is 0 or more"),
+                   "bad_optimizer", "adam_params.learning_rate"));
+  }
+  absl::MutexLock lock(&mu_);
+  response->set_request_id(Count("OptimStep"));
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::Sample(grpc::ServerContext*, const v1::SampleRequest* request,
+                                v1::SampleSubmitResponse* response) {
+  absl::MutexLock lock(&mu_);
+  sample_ = *request;
+  response->set_request_id(Count("Sample"));
+  for (int64_t i = 0; i < request->num_samples(); ++i) {
+    response->add_sample_sequence_ids(
+        absl::StrCat(request->sampling_session_id(), ":", request->seq_id(), ":", i));
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::GetResult(grpc::ServerContext* context, const v1::GetResultRequest* request,
+                                   v1::GetResultResponse* response) {
+  if (grpc::Status status = CheckKey(context); !status.ok()) return status;
+  absl::MutexLock lock(&mu_);
+  ++num_calls_["GetResult"];
+  if (request->request_id() == "expired") {
+    return Fail(absl::OutOfRangeError("the result is gone"), "result_expired");
+  }
+  if (request_ids_.count(request->request_id()) == 0) return NoRequest(request->request_id());
+  const auto result = results_.find(request->request_id());
+  if (result != results_.end()) *response->mutable_result() = result->second;
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::ListCheckpoints(grpc::ServerContext*,
+                                         const v1::ListCheckpointsRequest* request,
+                                         v1::ListCheckpointsResponse* response) {
+  constexpr int64_t kNumCheckpoints = 1500;
+  const int64_t end = std::min(kNumCheckpoints, request->offset() + request->limit());
+  for (int64_t i = request->offset(); i < end; ++i) {
+    v1::Checkpoint* checkpoint = response->add_checkpoints();
+    checkpoint->set_checkpoint_id(absl::StrCat("weights/", i));
+    checkpoint->set_checkpoint_type("training");
+    checkpoint->set_tinker_path(absl::StrCat("tinker://s:train:0/weights/", i));
+  }
+  response->set_total_count(kNumCheckpoints);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::PublishCheckpoint(grpc::ServerContext*,
+                                           const v1::PublishCheckpointRequest* request,
+                                           v1::PublishCheckpointResponse*) {
+  absl::MutexLock lock(&mu_);
+  publish_ = *request;
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::DescribeArchive(grpc::ServerContext*, const v1::DescribeArchiveRequest*,
+                                         v1::DescribeArchiveResponse* response) {
+  response->set_token("t0ken-_");
+  response->mutable_expires_at()->set_seconds(1'767'225'600);  // 2026-01-01
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::OpenArchive(grpc::ServerContext*, const v1::OpenArchiveRequest* request,
+                                     v1::OpenArchiveResponse* response) {
+  absl::MutexLock lock(&mu_);
+  if (request->token() != "t0ken-_") return Fail(absl::NotFoundError("bad token"), "not_found");
+  *response = archive_;
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::Watch(grpc::ServerContext*, WatchServer* stream) {
+  {
+    absl::MutexLock lock(&mu_);
+    stream_ = stream;
+    watched_.clear();
+    ++num_calls_["Watch"];
+  }
+  v1::WatchRequest request;
+  while (stream->Read(&request)) {
+    absl::MutexLock lock(&mu_);
+    if (request.has_subscribe()) {
+      const std::string& request_id = request.subscribe().request_id();
+      watched_.insert(request_id);
+      // Pending requests stay silent until there is news.
+      if (results_.count(request_id) > 0 || request_ids_.count(request_id) == 0) Push(request_id);
+    } else {
+      watched_.erase(request.unsubscribe());
+    }
+  }
+  absl::MutexLock lock(&mu_);
+  if (stream_ == stream) stream_ = nullptr;
+  return grpc::Status::OK;
+}
+
+}  // namespace lathe::gateway

@@ -1,0 +1,223 @@
+// The gateway over real sockets, in front of a fake engine.
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/testing/fake_engine.h"
+#include "services/api-gateway/testing/http_client.h"
+#include "services/api-gateway/testing/running_gateway.h"
+
+namespace lathe::gateway {
+namespace {
+
+std::string CodeOf(const HttpAnswer& answer) {
+  return Json::parse(answer.body)["error"]["code"].get<std::string>();
+}
+
+// With something in place of each parameter.
+std::string ExampleOf(const std::string& pattern) {
+  std::string path;
+  bool is_parameter = false;
+  for (const char c : pattern) {
+    if (c == '{') path += "x";
+    is_parameter = c == '{' || (is_parameter && c != '}');
+    if (!is_parameter && c != '}') path += c;
+  }
+  return path;
+}
+
+TEST_CASE("Every route but the listed few wants a key", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  const std::set<std::string> open = {"/api/v1/healthz", "/archive/{token}"};
+  for (const Route& route : gateway.gateway().router().routes()) {
+    HttpClient client(gateway.port());
+    const std::string path = ExampleOf(route.pattern);
+    INFO(route.method << " " << path);
+    const auto none = client.Exchange(route.method, path, "", {{"x-api-key", ""}});
+    CHECK((none.status == 401) == (open.count(route.pattern) == 0));
+    const auto wrong = client.Exchange(route.method, path, "", {{"x-api-key", "tml-wrong"}});
+    CHECK((wrong.status == 401) == (open.count(route.pattern) == 0));
+    if (none.status == 401) CHECK(none.headers.count("www-authenticate") == 1);
+    if (none.status == 401) CHECK(none.body == wrong.body);
+  }
+}
+
+TEST_CASE("The start of an SDK program is answered over one connection", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  const Json config = Json::parse(client.Post("/api/v1/client/config", R"({"sdk_version":"0"})").body);
+  CHECK(config["parallel_fwdbwd_chunks"] == false);
+  CHECK(config["create_model_via_load_weights"] == true);
+  CHECK(config["proto_compress_fwdbwd"] == true);
+  CHECK_FALSE(config.contains("sample_use_retrieve_futures"));
+  CHECK(client.Post("/api/v1/client/dynamic_config", "{}").status == 200);
+  const HttpAnswer session =
+      client.Exchange("POST", "/api/v1/create_session",
+                      R"({"tags":[],"user_metadata":{"a":"b"},"sdk_version":"0.38.0"})",
+                      {{"content-type", "application/json"},
+                       {"x-stainless-package-version", "0.38.0"}});
+  CHECK(Json::parse(session.body)["session_id"] == "CreateSession-1");
+  CHECK(engine.last_create_session().ordering() == v1::SESSION_ORDERING_SERIAL);
+  client.Post("/api/v1/create_session", "{}");
+  CHECK(engine.last_create_session().ordering() == v1::SESSION_ORDERING_CONCURRENT);
+  CHECK(client.Post("/api/v1/telemetry", "not even JSON").body == R"({"status":"accepted"})");
+  CHECK(client.Exchange("GET", "/api/v1/healthz").body == R"({"status":"ok"})");
+  const HttpAnswer models = client.Exchange("GET", "/api/v1/get_server_capabilities");
+  CHECK(Json::parse(models.body)["supported_models"][0]["model_name"] == "tiny");
+}
+
+TEST_CASE("A beat of a finished session is answered 410", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  CHECK(client.Post("/api/v1/session_heartbeat", R"({"session_id":"s"})").status == 200);
+  CHECK(client.Post("/api/v1/session_heartbeat", R"({"session_id":"finished"})").status == 410);
+}
+
+TEST_CASE("A key is asked about once in its lifetime", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  for (int i = 0; i < 5; ++i) client.Post("/api/v1/client/config", "{}");
+  CHECK(engine.num_calls("Authenticate") == 1);
+  gateway.clock().Advance(absl::Seconds(6));
+  client.Post("/api/v1/client/config", "{}");
+  CHECK(engine.num_calls("Authenticate") == 2);
+}
+
+TEST_CASE("An engine error keeps its code, field and message", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  const HttpAnswer answer = HttpClient(gateway.port())
+                                .Post("/api/v1/optim_step",
+                                      R"({"adam_params":{"learning_rate":-1},"model_id":"m","seq_id":1})");
+  CHECK(answer.status == 400);
+  const Json error = Json::parse(answer.body)["error"];
+  CHECK(error["code"] == "bad_optimizer");
+  CHECK(error["param"] == "adam_params.learning_rate");
+  CHECK(error["message"] == "learning_rate is -1, allowed is 0 or more");
+}
+
+TEST_CASE("forward_backward is taken as protobuf and as JSON", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  const std::string protobuf = "\x0a\x01m\x10\x07";
+  CHECK(client.Exchange("POST", "/api/v1/forward_backward", protobuf,
+                        {{"Content-Type", "application/x-protobuf"}})
+            .body == R"({"request_id":"ForwardBackward-1"})");
+  CHECK(engine.last_forward_backward().seq_id() == 7);
+  CHECK(client
+            .Post("/api/v1/forward",
+                  R"({"forward_input":{"data":[],"loss_fn":"x"},"model_id":"m","seq_id":8})")
+            .status == 200);
+  CHECK(engine.last_forward_backward().forward_only());
+  CHECK(client.Exchange("POST", "/api/v1/forward_backward", protobuf, {{"Content-Type", "a/b"}})
+            .status == 415);
+}
+
+TEST_CASE("A malformed forward_backward is refused, and recorded under its seq_id", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  const std::string damaged = "\x0a\x01m\x10\x07\x1a\x64xx";
+  const HttpAnswer answer = client.Exchange("POST", "/api/v1/forward_backward", damaged,
+                                            {{"Content-Type", "application/x-protobuf"}});
+  CHECK(answer.status == 400);
+  CHECK(CodeOf(answer) == "bad_proto");
+  CHECK(engine.last_forward_backward().model_id() == "m");
+  CHECK(engine.last_forward_backward().seq_id() == 7);
+  CHECK(engine.last_forward_backward().malformed() ==
+        Json::parse(answer.body)["error"]["message"]);
+}
+
+TEST_CASE("asample answers one sequence id per sample", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  const HttpAnswer answer =
+      HttpClient(gateway.port())
+          .Post("/api/v1/asample",
+                R"({"num_samples":2,"prompt":{"chunks":[{"tokens":[1],"type":"encoded_text"}]},
+                    "sampling_params":{"stop":[]},"sampling_session_id":"s","seq_id":4})");
+  CHECK(Json::parse(answer.body)["sample_sequence_ids"].dump() == R"(["s:4:0","s:4:1"])");
+  CHECK(engine.last_sample().params().has_stop_strings());
+}
+
+TEST_CASE("A run's checkpoints are listed without pages, the user's with", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  const Json of_run = Json::parse(
+      client.Exchange("GET", "/api/v1/training_runs/s:train:0/checkpoints").body);
+  CHECK(of_run["checkpoints"].size() == 1500);
+  const Json page = Json::parse(client.Exchange("GET", "/api/v1/checkpoints?limit=1000&offset=1400").body);
+  CHECK(page["checkpoints"].size() == 100);
+  CHECK(page["cursor"].dump() == R"({"limit":1000,"offset":1400,"total_count":1500})");
+  CHECK(client.Exchange("GET", "/api/v1/checkpoints?limit=x").status == 400);
+}
+
+TEST_CASE("publish and unpublish need no body and answer 204", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  const std::string path = "/api/v1/training_runs/s:train:0/checkpoints/weights/0001/publish";
+  const std::vector<Header> json = {{"Content-Type", "application/json"}};
+  CHECK(client.Exchange("POST", path, "", json).status == 204);
+  CHECK(engine.last_publish().tinker_path() == "tinker://s:train:0/weights/0001");
+  CHECK(engine.last_publish().public_());
+  CHECK(client.Exchange("DELETE", path, "", json).status == 204);
+  CHECK_FALSE(engine.last_publish().public_());
+}
+
+TEST_CASE("An archive link is absolute, signed, and needs no key", "[gateway]") {
+  FakeEngine engine;
+  v1::OpenArchiveResponse archive;
+  archive.set_dir("/proc/self");
+  archive.set_file_name("a\r\nb.tar");
+  engine.SetArchive(archive);
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  const HttpAnswer link = client.Exchange(
+      "GET", "/api/v1/training_runs/s:train:0/checkpoints/sampler_weights/a/archive", "",
+      {{"Accept", "application/json"}, {"accept", "application/json"}});
+  CHECK(link.status == 302);
+  CHECK(link.headers.at("location") == "http://gateway.test:80/archive/t0ken-_");
+  CHECK(link.headers.at("expires") == "Thu, 01 Jan 2026 00:00:00 GMT");
+  const HttpAnswer tar = client.Exchange("GET", "/archive/t0ken-_", "", {{"x-api-key", ""}});
+  CHECK(tar.status == 200);
+  CHECK(tar.headers.at("content-disposition") == "attachment; filename=\"ab.tar\"");
+  CHECK(tar.body.size() == 1536);
+  CHECK(tar.body.substr(0, 19) == "checkpoint_complete");
+  CHECK(client.Exchange("GET", "/archive/other", "", {{"x-api-key", ""}}).status == 404);
+}
+
+TEST_CASE("While the engine is away submissions get 503 and start-up still works", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  REQUIRE(client.Post("/api/v1/client/config", "{}").status == 200);
+  engine.StopServing();
+  const HttpAnswer answer =
+      client.Post("/api/v1/optim_step", R"({"adam_params":{},"model_id":"m","seq_id":1})");
+  CHECK(answer.status == 503);
+  CHECK(answer.headers.count("retry-after") == 1);
+  gateway.clock().Advance(absl::Seconds(6));  // forgets the key
+  CHECK(client.Post("/api/v1/client/config", "{}").status == 200);
+  CHECK(client.Post("/api/v1/telemetry", "{}").status == 200);
+  CHECK(client.Post("/api/v1/create_session", "{}").status == 503);
+}
+
+TEST_CASE("A drain finishes the request in progress and closes idle connections", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient idle(gateway.port());
+  idle.Post("/api/v1/client/config", "{}");
+  gateway.Stop();
+  CHECK(idle.IsClosedByServer());
+}
+
+}  // namespace
+}  // namespace lathe::gateway

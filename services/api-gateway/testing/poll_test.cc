@@ -1,0 +1,190 @@
+// Long polls over real sockets and one Watch stream.
+#include <catch2/catch.hpp>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "protos/tinker/tinker_public.pb.h"
+#include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/testing/fake_engine.h"
+#include "services/api-gateway/testing/http_client.h"
+#include "services/api-gateway/testing/running_gateway.h"
+
+namespace lathe::gateway {
+namespace {
+
+constexpr char kPoll[] = "/api/v1/retrieve_future";
+
+std::string PollBody(const std::string& request_id) {
+  return absl::StrCat(R"({"request_id":")", request_id, R"(","allow_metadata_only":true})");
+}
+
+v1::OperationResult Stepped(double grad_norm) {
+  v1::OperationResult result;
+  result.set_kind(v1::OPERATION_KIND_OPTIM_STEP);
+  v1::NamedNumber* metric = result.mutable_optim_step()->add_metrics();
+  metric->set_name("grad_norm");
+  metric->set_value(grad_norm);
+  return result;
+}
+
+GatewayOptions HoldFor(absl::Duration hold) {
+  GatewayOptions options;
+  options.routes.poll_hold = hold;
+  return options;
+}
+
+TEST_CASE("A finished request is answered at once", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  engine.Settle("r1", Stepped(2));
+  CHECK(HttpClient(gateway.port()).Post(kPoll, PollBody("r1")).body ==
+        R"({"metrics":{"grad_norm":2.0}})");
+}
+
+TEST_CASE("A poll waits for its result, which is fetched once", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  HttpClient client(gateway.port());
+  client.Send("POST", kPoll, PollBody("r1"));
+  REQUIRE(engine.AwaitSubscription("r1"));
+  engine.Settle("r1", Stepped(3));
+  CHECK(client.Receive().body == R"({"metrics":{"grad_norm":3.0}})");
+  CHECK(engine.num_calls("GetResult") == 1);
+  CHECK(engine.num_calls("Watch") == 1);
+  // Delivery deletes nothing.
+  CHECK(client.Post(kPoll, PollBody("r1")).body == R"({"metrics":{"grad_norm":3.0}})");
+}
+
+TEST_CASE("A pending poll ends as try_again with the latest queue state", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, HoldFor(absl::Milliseconds(300)));
+  engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  HttpClient client(gateway.port());
+  client.Send("POST", kPoll, PollBody("r1"));
+  REQUIRE(engine.AwaitSubscription("r1"));
+  engine.SetQueueState("r1", v1::QUEUE_STATE_PAUSED_RATE_LIMIT);
+  const Json answer = Json::parse(client.Receive().body);
+  CHECK(answer["type"] == "try_again");
+  CHECK(answer["request_id"] == "r1");
+  CHECK(answer["queue_state"] == "paused_rate_limit");
+  CHECK(engine.AwaitUnsubscription("r1"));
+}
+
+TEST_CASE("Many polls wait on one stream, two on one request included", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 100; ++i) {
+    const std::string request_id = absl::StrCat("r", i / 2);
+    engine.SetQueueState(request_id, v1::QUEUE_STATE_ACTIVE);
+    clients.push_back(std::make_unique<HttpClient>(gateway.port()));
+    clients.back()->Send("POST", kPoll, PollBody(request_id));
+  }
+  for (int i = 0; i < 50; ++i) REQUIRE(engine.AwaitSubscription(absl::StrCat("r", i)));
+  for (int i = 0; i < 50; ++i) engine.Settle(absl::StrCat("r", i), Stepped(i));
+  for (int i = 0; i < 100; ++i) {
+    CHECK(Json::parse(clients[i]->Receive().body)["metrics"]["grad_norm"] == i / 2);
+  }
+  CHECK(engine.num_calls("Watch") == 1);
+}
+
+TEST_CASE("Unknown requests are 404 and expired ones 410", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  CHECK(client.Post(kPoll, PollBody("nobody")).status == 404);
+  CHECK(client.Post(kPoll, PollBody("expired")).status == 410);
+  CHECK(client.Post(kPoll, R"({"request_id":5})").status == 400);
+}
+
+TEST_CASE("A failed request is answered 200 with error and category", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  v1::OperationResult result;
+  result.set_kind(v1::OPERATION_KIND_FORWARD_BACKWARD);
+  result.mutable_error()->set_message("datum 0: token 999 is beyond the vocabulary of 768");
+  result.mutable_error()->set_category(v1::ERROR_CATEGORY_USER);
+  engine.Settle("r1", result);
+  const HttpAnswer answer = HttpClient(gateway.port())
+                                .Exchange("POST", kPoll, PollBody("r1"),
+                                          {{"Accept", "application/x-protobuf"}});
+  CHECK(answer.status == 200);
+  CHECK(answer.headers.at("content-type") == "application/json");
+  CHECK(Json::parse(answer.body)["category"] == "user");
+}
+
+TEST_CASE("Accept decides between protobuf and JSON where both exist", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  v1::OperationResult result;
+  result.set_kind(v1::OPERATION_KIND_SAMPLE);
+  result.mutable_sample()->add_sequences()->set_stopped(true);
+  engine.Settle("r1", result);
+  engine.Settle("r2", Stepped(1));
+  HttpClient client(gateway.port());
+  const auto poll = [&client](const std::string& request_id, const std::string& accept) {
+    return client.Exchange("POST", kPoll, PollBody(request_id), {{"Accept", accept}});
+  };
+  const HttpAnswer protobuf = poll("r1", "application/x-protobuf, application/json");
+  CHECK(protobuf.headers.at("content-type") == "application/x-protobuf");
+  tinker_public::SampleResponse sample;
+  REQUIRE(sample.ParseFromString(protobuf.body));
+  CHECK(sample.sequences(0).stop_reason() == tinker_public::STOP_REASON_STOP);
+  CHECK(Json::parse(poll("r1", "application/json").body)["type"] == "sample");
+  CHECK(poll("r2", "application/x-protobuf").headers.at("content-type") == "application/json");
+}
+
+TEST_CASE("A client that leaves is unsubscribed before its time", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, HoldFor(absl::Seconds(40)));
+  engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  HttpClient client(gateway.port());
+  client.Send("POST", kPoll, PollBody("r1"));
+  REQUIRE(engine.AwaitSubscription("r1"));
+  client.Close();
+  CHECK(engine.AwaitUnsubscription("r1"));
+}
+
+TEST_CASE("An engine restart is bridged: polls wait and get their results after it", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  HttpClient before(gateway.port());
+  before.Send("POST", kPoll, PollBody("r1"));
+  REQUIRE(engine.AwaitSubscription("r1"));
+  engine.StopServing();
+  HttpClient during(gateway.port());
+  during.Send("POST", kPoll, PollBody("r1"));
+  engine.Settle("r1", Stepped(4));
+  engine.StartServing();
+  CHECK(before.Receive().body == R"({"metrics":{"grad_norm":4.0}})");
+  CHECK(during.Receive().body == R"({"metrics":{"grad_norm":4.0}})");
+}
+
+TEST_CASE("With the engine away a poll is held, then told that capacity is paused", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, HoldFor(absl::Milliseconds(500)));
+  HttpClient client(gateway.port());
+  client.Post("/api/v1/client/config", "{}");
+  engine.StopServing();
+  const HttpAnswer answer = client.Post(kPoll, PollBody("r1"));
+  CHECK(answer.status == 200);
+  CHECK(Json::parse(answer.body)["queue_state"] == "paused_capacity");
+}
+
+TEST_CASE("A drain answers held polls try_again", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, HoldFor(absl::Seconds(40)));
+  engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  HttpClient client(gateway.port());
+  client.Send("POST", kPoll, PollBody("r1"));
+  REQUIRE(engine.AwaitSubscription("r1"));
+  gateway.Stop();
+  const HttpAnswer answer = client.Receive();
+  CHECK(Json::parse(answer.body)["type"] == "try_again");
+  CHECK(answer.headers.at("connection") == "close");
+}
+
+}  // namespace
+}  // namespace lathe::gateway

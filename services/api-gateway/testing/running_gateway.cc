@@ -1,0 +1,30 @@
+#include "services/api-gateway/testing/running_gateway.h"
+
+#include <cstdlib>
+#include <iostream>
+
+namespace lathe::gateway {
+
+RunningGateway::RunningGateway(const FakeEngine& engine, GatewayOptions options) {
+  options.engine_addresses = {engine.address()};
+  gateway_.emplace(io_, clock_, std::move(options));
+  if (const absl::Status status = gateway_->Listen("127.0.0.1:0"); !status.ok()) {
+    std::cerr << status << std::endl;
+    std::abort();
+  }
+  first_.emplace("http-0", [this] { io_.run(); });
+  second_.emplace("http-1", [this] { io_.run(); });
+}
+
+RunningGateway::~RunningGateway() { Stop(); }
+
+void RunningGateway::Stop() {
+  if (is_stopped_) return;
+  is_stopped_ = true;
+  gateway_->Drain();
+  first_->Join();
+  second_->Join();
+  gateway_.reset();
+}
+
+}  // namespace lathe::gateway

@@ -1,0 +1,153 @@
+// Byte strings of tinker-api section 28.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/escaping.h"
+#include "libs/common/errors.h"
+#include "services/api-gateway/wire/forward_backward.h"
+#include "services/api-gateway/wire/result_wire.h"
+
+namespace lathe::gateway {
+namespace {
+
+constexpr char kRequest[] =
+    "0a0d73657373313a747261696e3a3010011a640a100a0e0a0c01000000020000000300000012300a"
+    "0d7461726765745f746f6b656e73121f0a1802000000000000000300000000000000040000000000"
+    "00001802220103121e0a077765696768747312130a0c000000000000803f0000803f180122010322"
+    "0d63726f73735f656e74726f7079";
+constexpr char kConfig[] = "2a1d0a12636c69705f6c6f775f7468726573686f6c6411cdccccccccccec3f";
+constexpr char kConfigTwin[] =
+    "3a1f0a12636c69705f6c6f775f7468726573686f6c64120909cdccccccccccec3f";
+constexpr char kTextConfig[] = "3a130a076c6f73735f6964120812066c6f73735f31";
+constexpr char kOutput[] =
+    "0a0b41727261795265636f7264123f0a0b41727261795265636f7264122e0a086c6f6770726f6273"
+    "12220a0c0000c0bf0000c0bf0000c0bf121000000000000000000c00000000000000180118011a13"
+    "0a086c6f73733a73756d110000000000000840";
+
+std::string Bytes(const std::string& hex) { return absl::HexStringToBytes(hex); }
+
+template <typename T>
+std::string Pack(std::vector<T> values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+v1::ForwardBackwardRequest Read(const std::string& hex) {
+  v1::ForwardBackwardRequest request;
+  REQUIRE(ForwardBackwardFromWire(Bytes(hex), &request).ok());
+  return request;
+}
+
+TEST_CASE("The SDK's forward_backward is read whole", "[wire]") {
+  const v1::ForwardBackwardRequest request = Read(kRequest);
+  CHECK(request.model_id() == "sess1:train:0");
+  CHECK(request.seq_id() == 1);
+  CHECK_FALSE(request.forward_only());
+  CHECK(request.loss().name() == "cross_entropy");
+  REQUIRE(request.data_size() == 1);
+  CHECK(request.data(0).model_input(0).tokens() == Pack<int32_t>({1, 2, 3}));
+  REQUIRE(request.data(0).loss_fn_inputs_size() == 2);
+  const v1::NamedTensor& targets = request.data(0).loss_fn_inputs(0);
+  CHECK(targets.name() == "target_tokens");
+  CHECK(targets.tensor().dtype() == v1::DTYPE_INT64);
+  CHECK(targets.tensor().shape(0) == 3);
+  CHECK(targets.tensor().dense() == Pack<int64_t>({2, 3, 4}));
+  CHECK(request.data(0).loss_fn_inputs(1).tensor().dense() == Pack<float>({0, 1, 1}));
+  CHECK(Read(std::string(kRequest) + "3001").forward_only());
+}
+
+TEST_CASE("Field 7 replaces field 5 when it is set", "[wire]") {
+  const auto old_form = Read(std::string(kRequest) + kConfig);
+  REQUIRE(old_form.loss().config_size() == 1);
+  CHECK(old_form.loss().config(0).name() == "clip_low_threshold");
+  CHECK(old_form.loss().config(0).value() == 0.9);
+  CHECK(Read(std::string(kRequest) + kConfig + kConfigTwin).loss().config_size() == 1);
+  const auto text = Read(std::string(kRequest) + kTextConfig);
+  CHECK(text.loss().config_size() == 0);
+  CHECK(text.loss().text_config(0).name() == "loss_id");
+  CHECK(text.loss().text_config(0).value() == "loss_1");
+}
+
+TEST_CASE("Provenance spans and unknown fields are skipped", "[wire]") {
+  tinker_public::ForwardBackwardRequest message;
+  message.set_model_id("m");
+  auto* datum = message.add_data();
+  datum->add_model_input_spans()->mutable_prompt_tokens()->set_sequence_id("q");
+  datum->add_model_input()->mutable_image()->set_data("png");
+  std::string body = message.SerializeAsString();
+  body += Bytes("a206020801");  // field 100, a message
+  v1::ForwardBackwardRequest request;
+  REQUIRE(ForwardBackwardFromWire(body, &request).ok());
+  CHECK(request.data(0).model_input(0).unsupported() == "image");
+}
+
+TEST_CASE("A damaged body is refused with byte and field, its place still known", "[wire]") {
+  const std::string whole = Bytes(kRequest);
+  v1::ForwardBackwardRequest request;
+  const absl::Status status = ForwardBackwardFromWire(whole.substr(0, 60), &request);
+  CHECK(ErrorCode(status) == "bad_proto");
+  CHECK(std::string(status.message()) ==
+        "protobuf body is damaged at byte 19, in data: length 100 exceeds the 41 bytes left");
+  CHECK(request.model_id() == "sess1:train:0");
+  CHECK(request.seq_id() == 1);
+}
+
+TEST_CASE("No prefix of a body and no single flipped byte brings the parser down", "[wire]") {
+  const std::string whole = Bytes(kRequest);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    v1::ForwardBackwardRequest request;
+    ForwardBackwardFromWire(whole.substr(0, i), &request).IgnoreError();
+    std::string flipped = whole;
+    flipped[i] = static_cast<char>(~flipped[i]);
+    const absl::Status status = ForwardBackwardFromWire(flipped, &request);
+    CHECK((status.ok() || ErrorCode(status) == "bad_proto"));
+  }
+}
+
+TEST_CASE("forward_backward's output is the SDK's, byte for byte", "[wire]") {
+  v1::ForwardBackwardResult result;
+  result.add_outputs()->set_logprobs(Pack<float>({-1.5f, -1.5f, -1.5f}));
+  v1::NamedNumber* metric = result.add_metrics();
+  metric->set_name("loss:sum");
+  metric->set_value(3.0);
+  metric = result.add_metrics();
+  metric->set_name("x:mean");
+  metric->set_value(std::nan(""));
+  CHECK(ToTinker(result).SerializeAsString() == Bytes(kOutput));
+}
+
+TEST_CASE("Runs of equal trailing shape share a record, with byte offsets", "[wire]") {
+  v1::ForwardBackwardResult result;
+  result.add_outputs()->set_logprobs(Pack<float>({1, 2}));
+  result.add_outputs()->set_logprobs(Pack<float>({3}));
+  v1::DatumOutput* soft = result.add_outputs();
+  soft->set_logprobs(Pack<float>({4, 5, 6, 7}));
+  soft->set_num_targets(2);
+  result.add_outputs()->set_logprobs(Pack<float>({8}));
+  const tinker_public::ForwardBackwardOutput output = ToTinker(result);
+  REQUIRE(output.loss_fn_outputs_size() == 3);
+  const auto& first = output.loss_fn_outputs(0).fields().at("logprobs");
+  CHECK(output.loss_fn_outputs(0).num_datums() == 2);
+  CHECK(first.offsets() == Pack<int64_t>({0, 8, 12}));
+  CHECK(first.trailing_shape_size() == 0);
+  const auto& second = output.loss_fn_outputs(1).fields().at("logprobs");
+  CHECK(second.trailing_shape(0) == 2);
+  CHECK(second.offsets() == Pack<int64_t>({0, 16}));
+  CHECK(output.loss_fn_outputs(2).num_datums() == 1);
+}
+
+TEST_CASE("A sample's answer is the SDK's, byte for byte", "[wire]") {
+  v1::SampleResult result;
+  v1::SampledSequence* sequence = result.add_sequences();
+  sequence->set_stopped(true);
+  sequence->set_tokens(Pack<int32_t>({5, 6}));
+  sequence->set_logprobs(Pack<float>({-0.5f, -0.25f}));
+  CHECK(ToTinker(result).SerializeAsString() ==
+        Bytes("0a14120805000000060000001a08000000bf000080be"));
+  sequence->set_stopped(false);
+  CHECK(ToTinker(result).SerializeAsString() ==
+        Bytes("0a160801120805000000060000001a08000000bf000080be"));
+}
+
+}  // namespace
+}  // namespace lathe::gateway
