@@ -1,0 +1,25 @@
+"""A worker that only says that it is there: DIR/fake_worker_ready while it lives.
+
+With DIR/fake_worker_exit it prints that file and ends with code 78 instead; with
+DIR/fake_worker_loading it does not become ready until that file is gone.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+data_dir = pathlib.Path(sys.argv[sys.argv.index("--data-dir") + 1])
+(data_dir / "worker_arguments.json").write_text(json.dumps(
+    {"arguments": sys.argv[1:], "wait_policy": os.environ.get("OMP_WAIT_POLICY")}))
+ready = data_dir / "fake_worker_ready"
+ready.unlink(missing_ok=True)
+if (data_dir / "fake_worker_exit").exists():
+    print((data_dir / "fake_worker_exit").read_text(), file=sys.stderr)
+    sys.exit(78)
+while (data_dir / "fake_worker_loading").exists():
+    time.sleep(0.01)
+ready.touch()
+signal.sigwait({signal.SIGTERM})

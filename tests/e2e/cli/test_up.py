@@ -1,0 +1,191 @@
+"""`lathe up` and its siblings over fake services: start, restart, stop, and every named error."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import urllib.request
+
+from fake_lathe import is_alive, wait_until
+
+
+def test_up_starts_all_three_and_says_how_to_go_on(bench):
+    up = bench.up()
+    up.wait_for("next ")
+    url = re.search(r"ready +API (http://127\.0\.0\.1:\d+)", up.output()).group(1)
+    assert urllib.request.urlopen(url).status == 200
+    key_file = bench.data_dir / "admin.key"
+    assert key_file.stat().st_mode & 0o777 == 0o600
+    assert bench.data_dir.stat().st_mode & 0o777 == 0o700
+    assert f"export TINKER_BASE_URL={url} TINKER_API_KEY=$(cat {key_file})" in up.output()
+    pids = up.pids()
+    assert sorted(pids) == ["engine", "gateway", "up", "worker"]
+    assert pids["up"] == up.process.pid
+    assert all(is_alive(pid) for pid in pids.values())
+
+
+def test_the_worker_gets_its_flags(bench):
+    up = bench.up("--threads", "3", "--device", "cpu", model=f"Org/tiny={bench.model}")
+    up.wait_for("next ")
+    seen = json.loads((bench.data_dir / "worker_arguments.json").read_text())
+    flags = dict(zip(seen["arguments"][::2], seen["arguments"][1::2]))
+    assert flags == {
+        "--engine": f"unix:{bench.data_dir}/run/worker.sock", "--group": "default",
+        "--model": f"Org/tiny={bench.model}", "--rank": "0", "--world": "1", "--device": "cpu",
+        "--threads": "3", "--tokenizer": str(bench.model), "--data-dir": str(bench.data_dir)}
+    assert seen["wait_policy"] == "passive"
+
+
+def test_loading_progress_is_shown(bench):
+    bench.steer("fake_worker_loading")
+    up = bench.up()
+    up.wait_for("loading 64 % of 1.2 GB")
+    assert "ready " not in up.output()
+    (bench.data_dir / "fake_worker_loading").unlink()
+    up.wait_for("ready ")
+
+
+def test_sigint_and_sigterm_drain_name_unsaved_models_and_exit_0(bench):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        bench.steer("fake_unsaved", "run-7")
+        up = bench.up()
+        up.wait_for("next ")
+        pids = up.pids()
+        assert up.stop(number) == 0
+        assert "model run-7 has steps that were not saved" in up.output()
+        assert not any(is_alive(pid) for pid in pids.values())
+
+
+def test_a_stop_while_loading_exits_0_without_children(bench):
+    bench.steer("fake_worker_loading")
+    up = bench.up()
+    up.wait_for("loading 64 %")
+    pids = up.pids()
+    assert up.stop() == 0
+    assert not any(is_alive(pid) for pid in pids.values())
+
+
+def test_a_killed_child_is_started_again(bench):
+    up = bench.up()
+    up.wait_for("next ")
+    for name in ("engine", "worker", "gateway", "engine"):
+        before = up.pids()
+        os.kill(before[name], signal.SIGKILL)
+        wait_until(lambda: up.pids()[name] != before[name], f"a new {name}")
+        after = up.pids()
+        assert {k: v for k, v in after.items() if k != name} == \
+            {k: v for k, v in before.items() if k != name}
+        wait_until(lambda: bench.run("status", "--data-dir", bench.data_dir).returncode == 0,
+                   "the engine")
+    assert "died (signal 9)" in up.output()
+
+
+def test_children_die_with_lathe_up(bench):
+    up = bench.up()
+    up.wait_for("next ")
+    pids = up.pids()
+    up.stop(signal.SIGKILL)
+    wait_until(lambda: not any(is_alive(pid) for pid in pids.values()), "the children's end")
+    bench.up().wait_for("next ")
+
+
+def test_the_admin_key_is_kept_while_it_works(bench):
+    keys = []
+    for _ in range(2):
+        up = bench.up()
+        up.wait_for("next ")
+        keys.append((bench.data_dir / "admin.key").read_text())
+        assert up.stop() == 0
+    assert keys[0] == keys[1]
+    (bench.data_dir / "fake_keys" / keys[0].strip()).unlink()
+    bench.up().wait_for("next ")
+    assert (bench.data_dir / "admin.key").read_text() != keys[0]
+
+
+def test_a_long_data_dir_has_its_sockets_elsewhere(bench):
+    bench.data_dir = bench.folder / ("x" * 100)
+    bench.up().wait_for("next ")
+    result = bench.run("status", "--data-dir", bench.data_dir)
+    assert result.returncode == 0, result.stderr
+    assert not (bench.data_dir / "run" / "admin.sock").exists()
+    worker = json.loads((bench.data_dir / "worker_arguments.json").read_text())["arguments"]
+    run_dir = pathlib.Path(worker[worker.index("--run-dir") + 1])
+    assert worker[worker.index("--engine") + 1] == f"unix:{run_dir}/worker.sock"
+    assert (run_dir / "secret").exists()
+    bench.started[-1].stop()
+    shutil.rmtree(run_dir)
+
+
+def test_a_second_up_on_the_directory_is_refused_with_the_pid(bench):
+    up = bench.up()
+    up.wait_for("next ")
+    second = bench.run_up()
+    assert second.returncode == 73
+    assert f"data_dir_in_use: {bench.data_dir} is in use by process {up.process.pid}" in second.stderr
+
+
+def test_a_taken_port_is_named(bench):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = bench.run("up", "--data-dir", bench.data_dir, "--model", bench.model,
+                           "--listen", address)
+    assert result.returncode == 69
+    assert f"port_taken: {address} is in use" in result.stderr
+
+
+def test_what_is_no_model_is_named(bench):
+    result = bench.run_up(model=bench.folder / "missing")
+    assert (result.returncode, "model_missing" in result.stderr) == (78, True)
+    (bench.model / "model.safetensors").unlink()
+    result = bench.run_up()
+    assert (result.returncode, "not_a_model" in result.stderr) == (78, True)
+
+
+def test_a_model_larger_than_memory_is_refused_with_the_numbers(bench):
+    with open(bench.model / "model.safetensors", "wb") as weights:
+        weights.truncate(8 << 40)
+    result = bench.run_up("--device", "cpu")
+    assert result.returncode == 69
+    assert "too_little_memory: the model needs about 9011.7 GiB" in result.stderr
+
+
+def test_a_child_that_refuses_its_configuration_ends_the_start_with_its_words(bench):
+    bench.steer("fake_worker_exit", "config.json: rope_scaling is not supported")
+    result = bench.run_up()
+    assert result.returncode == 78
+    assert "worker ended with exit code 78" in result.stderr
+    assert "rope_scaling is not supported" in result.stderr
+    assert str(bench.data_dir / "logs" / "worker.log") in result.stderr
+
+
+def test_wrong_usage_exits_2(bench):
+    assert bench.run("up").returncode == 2
+    assert bench.run("upp").returncode == 2
+    result = bench.run("up", "--modle", "x")
+    assert (result.returncode, "did you mean '--model'?" in result.stderr) == (2, True)
+    assert bench.run("version").stdout == "lathe 0.1.0\n"
+    assert "lathe up" in bench.run("--help").stdout
+
+
+def test_keys_are_created_listed_and_revoked(bench):
+    bench.up().wait_for("next ")
+    where = ("--data-dir", bench.data_dir)
+    created = bench.run("keys", "create", "--tenant", "ada", *where)
+    assert created.returncode == 0
+    key_id = created.stdout.strip().removeprefix("tml-")
+    assert key_id in bench.run("keys", "list", *where).stdout
+    assert bench.run("keys", "revoke", key_id, *where).returncode == 0
+    assert key_id not in bench.run("keys", "list", *where).stdout
+    assert bench.run("keys", "revoke", key_id, *where).returncode == 2
+    assert bench.run("keys", *where).returncode == 2
+
+
+def test_without_a_running_engine_the_cli_says_so(bench):
+    result = bench.run("keys", "list", "--data-dir", bench.data_dir)
+    assert result.returncode == 69
+    assert "not_running" in result.stderr and "lathe up" in result.stderr

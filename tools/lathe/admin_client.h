@@ -1,0 +1,45 @@
+// The CLI's calls to a running engine.
+#pragma once
+
+#include <grpcpp/client_context.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "protos/lathe/v1/admin.grpc.pb.h"
+#include "tools/lathe/data_dir.h"
+
+namespace lathe::cli {
+
+// Speaks lathe.v1.Admin over DIR/run/admin.sock. Every call makes a connection of its own, so that
+// an engine which just came back is reached at once. Error not_running when there is none.
+class AdminClient {
+ public:
+  explicit AdminClient(const DataDir& dir);
+
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout = absl::Seconds(5));
+  absl::StatusOr<v1::CreateKeyResponse> CreateKey(const v1::CreateKeyRequest& request);
+  absl::StatusOr<v1::ListKeysResponse> ListKeys();
+  absl::Status RevokeKey(const std::string& key_id);
+  // Waits up to `timeout`. `context` is fresh; TryCancel on it from another thread ends the wait.
+  absl::StatusOr<v1::DrainResponse> Drain(absl::Duration timeout, grpc::ClientContext& context);
+
+ private:
+  std::unique_ptr<v1::Admin::Stub> Stub();
+  absl::Status Translate(const grpc::Status& status) const;
+
+  const std::string address_;
+  const std::string data_dir_;
+};
+
+// The scopes of an API key, asked of lathe.v1.Engine on DIR/run/engine.sock. Unauthenticated when
+// the engine does not know it.
+absl::StatusOr<std::vector<std::string>> KeyScopes(const DataDir& dir, const std::string& api_key);
+
+// Makes sure that DIR/admin.key holds a key that works and has scope admin: keeps the one that is
+// there, else creates one for tenant `default`. True when one was created.
+absl::StatusOr<bool> EnsureAdminKey(const DataDir& dir);
+
+}  // namespace lathe::cli

@@ -1,0 +1,57 @@
+#include "tools/lathe/exit_code.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "libs/common/config/option_set.h"
+#include "libs/common/errors.h"
+
+namespace lathe::cli {
+namespace {
+
+struct NamedExit {
+  std::string_view word;
+  int exit_code;
+};
+
+constexpr NamedExit kNamedExits[] = {
+    {"usage", kExitUsage},
+    {"port_taken", kExitUnavailable},
+    {"not_running", kExitUnavailable},
+    {"too_little_memory", kExitUnavailable},
+    {"child_failed", kExitUnavailable},
+    {"data_dir_in_use", kExitCannotCreate},
+    {"cannot_create", kExitCannotCreate},
+    {"permission", kExitPermission},
+    {"model_missing", kExitConfiguration},
+    {"not_a_model", kExitConfiguration},
+    {"bad_model_name", kExitConfiguration},
+    {"configuration", kExitConfiguration},
+};
+
+}  // namespace
+
+int ExitCodeOf(const absl::Status& status) {
+  if (status.ok() || absl::IsCancelled(status)) return 0;
+  const std::string word = ErrorCode(status);
+  const auto* named = std::find_if(std::begin(kNamedExits), std::end(kNamedExits),
+                                   [&](const NamedExit& exit) { return exit.word == word; });
+  if (named != std::end(kNamedExits)) return named->exit_code;
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kExitUnavailable;
+  if (absl::IsPermissionDenied(status)) return kExitPermission;
+  return IsUserError(status) ? kExitUsage : kExitSoftware;
+}
+
+int Report(const absl::Status& status) {
+  const std::string message(status.message());
+  if (absl::IsCancelled(status)) {
+    std::fputs(message.c_str(), stdout);
+  } else if (!status.ok()) {
+    std::fprintf(stderr, "lathe: %s: %s\n", ErrorCode(status).c_str(), message.c_str());
+  }
+  return ExitCodeOf(status);
+}
+
+}  // namespace lathe::cli

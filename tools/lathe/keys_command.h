@@ -1,0 +1,11 @@
+// `lathe keys create|list|revoke`.
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace lathe::cli {
+
+// `argv[0]` is the verb `keys`, `argv[1]` what to do.
+absl::Status KeysCommand(int argc, const char* const* argv);
+
+}  // namespace lathe::cli

@@ -1,0 +1,191 @@
+#include "tools/lathe/launcher.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/synchronization/notification.h"
+#include "libs/common/concurrency/named_thread.h"
+#include "libs/common/config/option_set.h"
+#include "libs/common/errors.h"
+#include "libs/common/json/json.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe::cli {
+namespace {
+
+constexpr char kEngine[] = "engine";
+constexpr char kWorker[] = "worker";
+constexpr char kGateway[] = "gateway";
+constexpr char kGroup[] = "default";
+constexpr char kHealthPath[] = "/api/v1/healthz";
+
+constexpr absl::Duration kReadinessPoll = absl::Milliseconds(100);
+constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
+// The engine may still call the group of a worker that has just died ready.
+constexpr absl::Duration kMinWorkerAge = absl::Milliseconds(300);
+constexpr absl::Duration kStopGrace = absl::Seconds(10);
+constexpr absl::Duration kFailureGrace = absl::Seconds(2);
+constexpr int kMaxFirstStarts = 3;
+
+// Exit codes that say that another try would end the same way.
+const char* WordOfExit(int wait_status) {
+  if (!WIFEXITED(wait_status)) return "";
+  switch (WEXITSTATUS(wait_status)) {
+    case kExitUsage:
+    case kExitConfiguration:
+      return "configuration";
+    case kExitPermission:
+      return "permission";
+    case kExitCannotCreate:
+      return "cannot_create";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+Launcher::Launcher(const LaunchPlan& plan, Signals& signals, Announcer& announcer)
+    : plan_(plan), signals_(signals), announcer_(announcer), admin_(plan.data_dir) {}
+
+absl::Status Launcher::Run() {
+  const absl::Status served = Serve();
+  if (served.ok()) Drain();
+  StopAll(served.ok() ? kStopGrace : kFailureGrace);
+  unlink((plan_.data_dir.run() / "pids.json").c_str());
+  return served;
+}
+
+absl::Status Launcher::Serve() {
+  for (const ChildSpec& child : plan_.children) RETURN_IF_ERROR(supervisor_.Start(child));
+  RETURN_IF_ERROR(WritePids());
+  while (signals_.Wait(NextWait()) != SignalEvent::kStop) {
+    RETURN_IF_ERROR(HandleDeaths());
+    RETURN_IF_ERROR(Restart());
+    RETURN_IF_ERROR(CheckReadiness());
+  }
+  return absl::OkStatus();
+}
+
+absl::Duration Launcher::NextWait() const {
+  const absl::Duration poll = supervisor_.AllReady() ? absl::InfiniteDuration() : kReadinessPoll;
+  return std::min(poll, supervisor_.UntilNextRestart());
+}
+
+absl::Status Launcher::HandleDeaths() {
+  for (const ChildExit& exit : supervisor_.Reap()) {
+    if (!is_announced_) RETURN_IF_ERROR(FirstStartFailure(exit));
+    announcer_.Say(exit.name, absl::StrCat("died (", DescribeExit(exit.wait_status),
+                                           "), is started again; its log is ",
+                                           (plan_.data_dir.logs() / exit.name).string(), ".log"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Launcher::FirstStartFailure(const ChildExit& exit) const {
+  const std::string word = WordOfExit(exit.wait_status);
+  if (exit.was_ready || (word.empty() && exit.early_deaths < kMaxFirstStarts)) {
+    return absl::OkStatus();
+  }
+  const std::string tail = supervisor_.LogTail(exit.name);
+  return WithDetail(
+      absl::UnavailableError(absl::StrCat(
+          exit.name, " ended with ", DescribeExit(exit.wait_status), " before it was ready; ",
+          (plan_.data_dir.logs() / exit.name).string(), ".log ends with\n  ",
+          absl::StrReplaceAll(tail.empty() ? "(nothing)" : tail, {{"\n", "\n  "}}))),
+      word.empty() ? "child_failed" : word);
+}
+
+absl::Status Launcher::Restart() {
+  ASSIGN_OR_RETURN(const std::vector<std::string> started, supervisor_.RestartDue());
+  return started.empty() ? absl::OkStatus() : WritePids();
+}
+
+absl::Status Launcher::CheckReadiness() {
+  if (supervisor_.AllReady()) return absl::OkStatus();
+  CheckEngineAndWorker();
+  if (supervisor_.IsReady(kEngine) && !has_key_) {
+    ASSIGN_OR_RETURN(is_new_key_, EnsureAdminKey(plan_.data_dir));
+    has_key_ = true;
+  }
+  if (!supervisor_.IsReady(kGateway) && supervisor_.Age(kGateway) > absl::ZeroDuration() &&
+      AnswersOk(plan_.listen, kHealthPath)) {
+    supervisor_.MarkReady(kGateway);
+  }
+  if (supervisor_.AllReady() && !is_announced_) Announce();
+  return absl::OkStatus();
+}
+
+void Launcher::CheckEngineAndWorker() {
+  if (supervisor_.IsReady(kEngine) && supervisor_.IsReady(kWorker)) return;
+  if (supervisor_.Age(kEngine) == absl::ZeroDuration()) return;
+  const auto status = admin_.GetStatus(kStatusTimeout);
+  if (!status.ok()) return;
+  supervisor_.MarkReady(kEngine);
+  for (const v1::GroupStatus& group : status->groups()) {
+    if (group.group() != kGroup) continue;
+    if (group.state() == "ready" && supervisor_.Age(kWorker) > kMinWorkerAge) {
+      supervisor_.MarkReady(kWorker);
+    } else if (!is_announced_ && !group.progress().empty()) {
+      announcer_.Loading(group.progress());
+    }
+  }
+}
+
+void Launcher::Announce() {
+  is_announced_ = true;
+  announcer_.Ready(plan_, is_new_key_);
+}
+
+absl::Status Launcher::WritePids() const {
+  Json pids = {{"up", getpid()}};
+  for (const ChildSpec& child : plan_.children) pids[child.name] = supervisor_.Pid(child.name);
+  return WriteFileAtomically(plan_.data_dir.run() / "pids.json", ToJsonText(pids) + "\n", 0600);
+}
+
+void Launcher::Drain() {
+  if (!supervisor_.IsReady(kEngine)) return;
+  announcer_.Say("drain", absl::StrCat("finishing accepted work, at most ",
+                                       absl::FormatDuration(plan_.drain_timeout),
+                                       "; Ctrl-C again stops at once"));
+  grpc::ClientContext context;
+  absl::StatusOr<v1::DrainResponse> drained = absl::UnknownError("not drained");
+  absl::Notification done;
+  const NamedThread thread("drain", [&] {
+    drained = admin_.Drain(plan_.drain_timeout, context);
+    done.Notify();
+  });
+  while (!done.HasBeenNotified()) {
+    if (signals_.Wait(kReadinessPoll) == SignalEvent::kStop) context.TryCancel();
+    supervisor_.Reap();
+  }
+  ReportDrained(drained);
+}
+
+void Launcher::ReportDrained(const absl::StatusOr<v1::DrainResponse>& drained) {
+  if (!drained.ok()) {
+    announcer_.Say("drain",
+                   absl::StrCat("not finished: ", std::string(drained.status().message())));
+    return;
+  }
+  if (drained->pending_requests() > 0) {
+    announcer_.Say("drain", absl::StrCat(drained->pending_requests(),
+                                         " requests are not finished; they stay accepted"));
+  }
+  for (const std::string& model_id : drained->unsaved_model_ids()) {
+    announcer_.Say("unsaved", absl::StrCat("model ", model_id, " has steps that were not saved"));
+  }
+}
+
+void Launcher::StopAll(absl::Duration grace) {
+  // From the clients inwards: nobody is left talking to a process that is gone.
+  for (const char* name : {kGateway, kWorker, kEngine}) supervisor_.Stop(name, grace);
+  announcer_.Say("stopped", plan_.data_dir.path().string());
+}
+
+}  // namespace lathe::cli

@@ -1,0 +1,58 @@
+#include "tools/lathe/listen_address.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include "libs/common/errors.h"
+#include "tools/lathe/exit_code.h"
+
+namespace lathe::cli {
+namespace {
+
+TEST_CASE("Listen addresses are read and written", "[listen]") {
+  CHECK(ParseListenAddress("127.0.0.1:8080")->ToString() == "127.0.0.1:8080");
+  CHECK(ParseListenAddress("localhost:1")->ToString() == "127.0.0.1:1");
+  CHECK(ParseListenAddress("[::1]:80")->ToString() == "[::1]:80");
+  CHECK(ParseListenAddress("0.0.0.0:80")->Url() == "http://127.0.0.1:80");
+}
+
+TEST_CASE("What is no HOST:PORT is a configuration error", "[listen]") {
+  const std::string text = GENERATE("", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:99999",
+                                    "example.org:80", "::1:80");
+  CHECK(ExitCodeOf(ParseListenAddress(text).status()) == 78);
+}
+
+TEST_CASE("Port 0 becomes a free port", "[listen]") {
+  ListenAddress address = *ParseListenAddress("127.0.0.1:0");
+  REQUIRE(ClaimPort(address).ok());
+  CHECK(address.port > 0);
+  CHECK(ClaimPort(address).ok());
+}
+
+TEST_CASE("A port that somebody listens on is taken", "[listen]") {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in bound{};
+  bound.sin_family = AF_INET;
+  bound.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(bound);
+  REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&bound), length) == 0);
+  REQUIRE(listen(fd, 1) == 0);
+  REQUIRE(getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) == 0);
+  ListenAddress address = *ParseListenAddress("127.0.0.1:" + std::to_string(ntohs(bound.sin_port)));
+  const absl::Status status = ClaimPort(address);
+  close(fd);
+  CHECK(ErrorCode(status) == "port_taken");
+  CHECK(ExitCodeOf(status) == 69);
+  CHECK_FALSE(AnswersOk(address, "/"));
+}
+
+TEST_CASE("An address of another machine cannot be claimed", "[listen]") {
+  ListenAddress address = *ParseListenAddress("192.0.2.1:0");
+  CHECK(ExitCodeOf(ClaimPort(address)) == 78);
+}
+
+}  // namespace
+}  // namespace lathe::cli

@@ -1,0 +1,47 @@
+// The command line: `lathe VERB …`.
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "libs/common/errors.h"
+#include "libs/common/version.h"
+#include "tools/lathe/exit_code.h"
+#include "tools/lathe/keys_command.h"
+#include "tools/lathe/status_command.h"
+#include "tools/lathe/up_command.h"
+
+namespace lathe::cli {
+namespace {
+
+constexpr char kHelp[] =
+    "Lathe: a self-hosted post-training service that speaks the Tinker API.\n"
+    "\n"
+    "  lathe up --model ./Qwen3-0.6B        start engine, worker and gateway\n"
+    "  lathe status                         what a running one holds\n"
+    "  lathe keys create --tenant NAME      a key for somebody\n"
+    "  lathe keys list\n"
+    "  lathe keys revoke KEY_ID\n"
+    "  lathe version\n"
+    "\n"
+    "Every verb has --help.\n";
+
+absl::Status Run(int argc, const char* const* argv) {
+  const std::string_view verb = argc > 1 ? argv[1] : "";
+  if (verb == "up") return UpCommand(argc - 1, argv + 1);
+  if (verb == "keys") return KeysCommand(argc - 1, argv + 1);
+  if (verb == "status") return StatusCommand(argc - 1, argv + 1);
+  if (verb == "version" || verb == "--version") {
+    return absl::CancelledError("lathe " + std::string(kVersion) + "\n");
+  }
+  if (verb == "help" || verb == "--help" || verb == "-h") return absl::CancelledError(kHelp);
+  return WithDetail(absl::InvalidArgumentError(verb.empty() ? "no verb given; try lathe --help"
+                                                            : "unknown verb '" + std::string(verb) +
+                                                                  "'; try lathe --help"),
+                    "usage");
+}
+
+}  // namespace
+}  // namespace lathe::cli
+
+int main(int argc, char** argv) { return lathe::cli::Report(lathe::cli::Run(argc, argv)); }

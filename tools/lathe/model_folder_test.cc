@@ -1,0 +1,102 @@
+#include "tools/lathe/model_folder.h"
+
+#include <catch2/catch.hpp>
+
+#include "absl/strings/match.h"
+#include "libs/common/errors.h"
+#include "tools/lathe/exit_code.h"
+#include "tools/lathe/testing/temp_dir.h"
+
+namespace lathe::cli {
+namespace {
+
+constexpr char kHubModel[] = "hub/models--Qwen--Qwen3-0.6B/";
+
+void WriteModel(const TempDir& dir, const std::string& folder) {
+  dir.Write(folder + "/config.json", "{}");
+  dir.Write(folder + "/model.safetensors", "12345678");
+}
+
+std::string ErrorWord(const TempDir& dir, const std::string& argument) {
+  const auto model = ResolveModel(argument, dir.path() / "hub");
+  return ErrorCode(model.status());
+}
+
+TEST_CASE("A model is named after its folder unless told", "[model]") {
+  const TempDir dir;
+  WriteModel(dir, "tiny");
+  dir.Write("tiny/more.safetensors", "12");
+  const std::string path = (dir.path() / "tiny").string();
+  const auto model = ResolveModel(path, dir.path());
+  REQUIRE(model.ok());
+  CHECK(model->name == "tiny");
+  CHECK(model->path == path);
+  CHECK(model->weight_bytes == 10);
+  CHECK(ResolveModel(path + "/", dir.path())->name == "tiny");
+  CHECK(ResolveModel("Qwen/Qwen3-0.6B=" + path, dir.path())->name == "Qwen/Qwen3-0.6B");
+}
+
+TEST_CASE("Half-precision weights are counted as they are loaded", "[model]") {
+  const TempDir dir;
+  WriteModel(dir, "m");
+  const std::string path = (dir.path() / "m").string();
+  CHECK(ResolveModel(path, dir.path())->loaded_bytes == 8);
+  dir.Write("m/config.json", R"({"torch_dtype": "bfloat16"})");
+  CHECK(ResolveModel(path, dir.path())->loaded_bytes == 16);
+  dir.Write("m/config.json", R"({"dtype": "float32", "torch_dtype": "bfloat16"})");
+  CHECK(ResolveModel(path, dir.path())->loaded_bytes == 8);
+}
+
+TEST_CASE("A path may hold an equals sign", "[model]") {
+  const TempDir dir;
+  WriteModel(dir, "lr=3");
+  CHECK(ResolveModel("m=" + (dir.path() / "lr=3").string(), dir.path())->name == "m");
+  CHECK(ErrorWord(dir, (dir.path() / "lr=3").string()) == "bad_model_name");
+}
+
+TEST_CASE("A name without a folder is found in the hub cache", "[model]") {
+  const TempDir dir;
+  SECTION("by refs/main") {
+    WriteModel(dir, std::string(kHubModel) + "snapshots/abc");
+    WriteModel(dir, std::string(kHubModel) + "snapshots/def");
+    dir.Write(std::string(kHubModel) + "refs/main", "abc");
+    const auto model = ResolveModel("Qwen/Qwen3-0.6B", dir.path() / "hub");
+    REQUIRE(model.ok());
+    CHECK(model->name == "Qwen/Qwen3-0.6B");
+    CHECK(model->path.filename() == "abc");
+  }
+  SECTION("by its only snapshot, under another name") {
+    WriteModel(dir, std::string(kHubModel) + "snapshots/def");
+    const auto model = ResolveModel("mine=Qwen/Qwen3-0.6B", dir.path() / "hub");
+    REQUIRE(model.ok());
+    CHECK(model->name == "mine");
+    CHECK(model->path.filename() == "def");
+  }
+  SECTION("or is missing") { CHECK(ErrorWord(dir, "Qwen/Qwen3-0.6B") == "model_missing"); }
+}
+
+TEST_CASE("A folder that is no model says what it lacks", "[model]") {
+  const TempDir dir;
+  const std::string path = (dir.path() / "m").string();
+  CHECK(ErrorWord(dir, path) == "model_missing");
+  dir.Write("m/readme", "");
+  CHECK(absl::StrContains(ResolveModel(path, dir.path()).status().message(), "no config.json"));
+  dir.Write("m/config.json", "{");
+  CHECK(absl::StrContains(ResolveModel(path, dir.path()).status().message(), "not valid JSON"));
+  dir.Write("m/config.json", "{}");
+  CHECK(absl::StrContains(ResolveModel(path, dir.path()).status().message(), ".safetensors"));
+  CHECK(ErrorWord(dir, path) == "not_a_model");
+  CHECK(ErrorWord(dir, path + "/config.json") == "not_a_model");
+  CHECK(ExitCodeOf(ResolveModel(path, dir.path()).status()) == 78);
+}
+
+TEST_CASE("A model name is never a path", "[model]") {
+  const TempDir dir;
+  WriteModel(dir, "m");
+  const std::string path = (dir.path() / "m").string();
+  const std::string name = GENERATE("a/b/c", "/a", "a/", "../m", "a b", "");
+  CHECK(ErrorWord(dir, name + "=" + path) == "bad_model_name");
+}
+
+}  // namespace
+}  // namespace lathe::cli

@@ -1,0 +1,59 @@
+#include "tools/lathe/status_command.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <cstdio>
+#include <string>
+
+#include "libs/common/config/option_set.h"
+#include "libs/common/status_macros.h"
+#include "tools/lathe/admin_client.h"
+#include "tools/lathe/data_dir_options.h"
+
+namespace lathe::cli {
+namespace {
+
+void PrintJson(const v1::GetStatusResponse& status) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  // Fails only for messages with unresolved Any fields; this one has none.
+  if (google::protobuf::util::MessageToJsonString(status, &text, options).ok()) {
+    std::printf("%s\n", text.c_str());
+  }
+}
+
+void PrintTable(const v1::GetStatusResponse& status) {
+  std::printf("engine   version %s, term %lld, %lld pending requests\n", status.version().c_str(),
+              static_cast<long long>(status.term()),
+              static_cast<long long>(status.pending_requests()));
+  for (const v1::GroupStatus& group : status.groups()) {
+    std::printf("group    %s serves %s: %s%s%s, epoch %lld, %lld models\n", group.group().c_str(),
+                group.base_model().c_str(), group.state().c_str(),
+                group.progress().empty() ? "" : " ", group.progress().c_str(),
+                static_cast<long long>(group.epoch()), static_cast<long long>(group.models()));
+  }
+  for (const v1::ModelStatus& model : status.models()) {
+    std::printf(
+        "model    %s of %s: %s, seq %lld, %lld pending%s\n", model.model_id().c_str(),
+        model.tenant().c_str(), model.state().c_str(), static_cast<long long>(model.applied_seq()),
+        static_cast<long long>(model.pending_requests()), model.unsaved() ? ", not saved" : "");
+  }
+}
+
+}  // namespace
+
+absl::Status StatusCommand(int argc, const char* const* argv) {
+  DataDirOptions data;
+  std::string format;
+  OptionSet options("lathe status", "Shows what a running Lathe holds.");
+  AddDataDirOptions(options, data);
+  options.Add(&format, "status.format", "table", "table or json", {.choices = {"table", "json"}});
+  RETURN_IF_ERROR(options.Parse(argc, argv));
+  ASSIGN_OR_RETURN(const v1::GetStatusResponse status, AdminClient(OpenDataDir(data)).GetStatus());
+  format == "json" ? PrintJson(status) : PrintTable(status);
+  return absl::OkStatus();
+}
+
+}  // namespace lathe::cli

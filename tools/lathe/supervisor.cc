@@ -1,0 +1,140 @@
+#include "tools/lathe/supervisor.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe::cli {
+namespace {
+
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
+constexpr absl::Duration kLongestBackoff = absl::Seconds(10);
+
+absl::Duration Backoff(int early_deaths) {
+  if (early_deaths == 0) return absl::ZeroDuration();
+  const int doublings = std::min(early_deaths - 1, 16);
+  return std::min(kFirstBackoff * (1 << doublings), kLongestBackoff);
+}
+
+std::streamoff FileSize(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<std::streamoff>(size);
+}
+
+}  // namespace
+
+absl::Status Supervisor::Start(ChildSpec spec) {
+  children_.push_back({.spec = std::move(spec)});
+  return Spawn(children_.back());
+}
+
+absl::Status Supervisor::Spawn(Child& child) {
+  child.log_start = FileSize(child.spec.log_path);
+  ASSIGN_OR_RETURN(child.pid, SpawnChild(child.spec));
+  child.is_running = true;
+  child.is_ready = false;
+  child.started = clock_.Now();
+  child.restart_at.reset();
+  return absl::OkStatus();
+}
+
+bool Supervisor::HasEnded(const Child& child, int& wait_status) {
+  return waitpid(child.pid, &wait_status, WNOHANG) == child.pid;
+}
+
+std::vector<ChildExit> Supervisor::Reap() {
+  std::vector<ChildExit> exits;
+  for (Child& child : children_) {
+    int wait_status = 0;
+    if (!child.is_running || !HasEnded(child, wait_status)) continue;
+    child.early_deaths = child.is_ready ? 0 : child.early_deaths + 1;
+    exits.push_back({child.spec.name, wait_status, child.is_ready, child.early_deaths});
+    child.is_running = false;
+    child.is_ready = false;
+    child.restart_at = clock_.Now() + Backoff(child.early_deaths);
+  }
+  return exits;
+}
+
+absl::StatusOr<std::vector<std::string>> Supervisor::RestartDue() {
+  std::vector<std::string> started;
+  for (Child& child : children_) {
+    if (!child.restart_at || *child.restart_at > clock_.Now()) continue;
+    RETURN_IF_ERROR(Spawn(child));
+    started.push_back(child.spec.name);
+  }
+  return started;
+}
+
+absl::Duration Supervisor::UntilNextRestart() const {
+  absl::Duration wait = absl::InfiniteDuration();
+  for (const Child& child : children_) {
+    if (child.restart_at) wait = std::min(wait, *child.restart_at - clock_.Now());
+  }
+  return std::max(wait, absl::ZeroDuration());
+}
+
+void Supervisor::MarkReady(const std::string& name) {
+  Find(name).is_ready = true;
+  Find(name).early_deaths = 0;
+}
+
+bool Supervisor::IsReady(const std::string& name) const { return Find(name).is_ready; }
+
+bool Supervisor::AllReady() const {
+  return std::all_of(children_.begin(), children_.end(),
+                     [](const Child& child) { return child.is_ready; });
+}
+
+absl::Duration Supervisor::Age(const std::string& name) const {
+  const Child& child = Find(name);
+  return child.is_running ? clock_.Now() - child.started : absl::ZeroDuration();
+}
+
+pid_t Supervisor::Pid(const std::string& name) const { return Find(name).pid; }
+
+std::string Supervisor::LogTail(const std::string& name, std::size_t max_bytes) const {
+  const Child& child = Find(name);
+  const std::streamoff start = std::max(
+      child.log_start, FileSize(child.spec.log_path) - static_cast<std::streamoff>(max_bytes));
+  std::ifstream file(child.spec.log_path, std::ios::binary);
+  file.seekg(start);
+  std::string tail{std::istreambuf_iterator<char>(file), {}};
+  if (start > child.log_start) tail.erase(0, tail.find('\n') + 1);
+  return tail;
+}
+
+void Supervisor::Stop(const std::string& name, absl::Duration grace) {
+  Child& child = Find(name);
+  child.restart_at.reset();
+  if (!std::exchange(child.is_running, false)) return;
+  child.is_ready = false;
+  kill(child.pid, SIGTERM);
+  int wait_status;
+  const absl::Time deadline = absl::Now() + grace;
+  while (absl::Now() < deadline) {
+    if (HasEnded(child, wait_status)) return;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  kill(child.pid, SIGKILL);
+  waitpid(child.pid, &wait_status, 0);
+}
+
+const Supervisor::Child& Supervisor::Find(const std::string& name) const {
+  return *std::find_if(children_.begin(), children_.end(),
+                       [&](const Child& child) { return child.spec.name == name; });
+}
+
+Supervisor::Child& Supervisor::Find(const std::string& name) {
+  return const_cast<Child&>(std::as_const(*this).Find(name));
+}
+
+}  // namespace lathe::cli

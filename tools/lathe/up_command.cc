@@ -1,0 +1,54 @@
+#include "tools/lathe/up_command.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "tools/lathe/announce.h"
+#include "tools/lathe/launcher.h"
+#include "tools/lathe/memory_check.h"
+#include "tools/lathe/signals.h"
+#include "tools/lathe/up_options.h"
+
+namespace lathe::cli {
+namespace {
+
+// On a GPU the weights are streamed to it and need no room here.
+absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model) {
+  if (options.device == "cuda") return absl::OkStatus();
+  ASSIGN_OR_RETURN(const int64_t available, AvailableMemoryBytes());
+  return CheckMemory(model.loaded_bytes, available);
+}
+
+void SayPlan(const LaunchPlan& plan, Announcer& announcer) {
+  announcer.Say("data", plan.data_dir.path().string());
+  announcer.Say("model",
+                absl::StrFormat("%s from %s (%.2f GB)", plan.model.name, plan.model.path.string(),
+                                static_cast<double>(plan.model.weight_bytes) / 1e9));
+}
+
+}  // namespace
+
+absl::Status UpCommand(int argc, const char* const* argv) {
+  Signals signals;
+  Announcer announcer;
+  ASSIGN_OR_RETURN(const UpOptions options, ParseUpOptions(argc, argv));
+  ASSIGN_OR_RETURN(ModelFolder model, ResolveModel(options.model, DefaultHubCache()));
+  ASSIGN_OR_RETURN(ListenAddress listen, ParseListenAddress(options.listen));
+  RETURN_IF_ERROR(CheckHostMemory(options, model));
+
+  LaunchPlan plan{OpenDataDir(options.data), std::move(model), std::move(listen),
+                  options.public_url, options.drain_timeout};
+  RETURN_IF_ERROR(plan.data_dir.Create());
+  ASSIGN_OR_RETURN(const DataDirLock lock, DataDirLock::Take(plan.data_dir));
+  RETURN_IF_ERROR(ClaimPort(plan.listen));
+  const auto program_dir = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  ASSIGN_OR_RETURN(plan.children, ChildSpecs(options, plan, program_dir));
+
+  SayPlan(plan, announcer);
+  return Launcher(plan, signals, announcer).Run();
+}
+
+}  // namespace lathe::cli

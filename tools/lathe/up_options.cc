@@ -1,0 +1,121 @@
+#include "tools/lathe/up_options.h"
+
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "libs/common/config/option_set.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe::cli {
+namespace {
+
+constexpr char kDescription[] =
+    "Starts Lathe on this machine: engine, worker and gateway.\n"
+    "  lathe up --model ./Qwen3-0.6B\n"
+    "  lathe up --model Qwen/Qwen3-0.6B --listen 127.0.0.1:0 --data-dir /srv/lathe";
+
+absl::StatusOr<std::string> Program(const std::filesystem::path& dir, const std::string& name) {
+  const std::string path = (dir / name).string();
+  if (access(path.c_str(), X_OK) == 0) return path;
+  return WithDetail(
+      absl::NotFoundError(absl::StrCat(name, " is missing beside lathe in ", dir.string())),
+      "configuration");
+}
+
+std::vector<std::string> EngineArguments(const UpOptions& options, const LaunchPlan& plan) {
+  std::vector<std::string> arguments = {
+      "--store", absl::StrCat("sqlite:", (plan.data_dir.path() / "lathe.db").string())};
+  if (!options.grpc_listen.empty()) {
+    arguments.insert(arguments.end(), {"--grpc-listen", options.grpc_listen});
+  }
+  return arguments;
+}
+
+int NumThreads(const UpOptions& options) {
+  if (options.num_threads > 0) return options.num_threads;
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchPlan& plan) {
+  const std::string path = plan.model.path.string();
+  return {"--engine",    plan.data_dir.SocketAddress("worker"),
+          "--group",     "default",
+          "--model",     absl::StrCat(plan.model.name, "=", path),
+          "--rank",      "0",
+          "--world",     "1",
+          "--device",    options.device,
+          "--threads",   absl::StrCat(NumThreads(options)),
+          "--tokenizer", options.tokenizer.empty() ? path : options.tokenizer};
+}
+
+std::vector<std::string> GatewayArguments(const LaunchPlan& plan) {
+  std::vector<std::string> arguments = {"--engine", plan.data_dir.SocketAddress("engine"),
+                                        "--listen", plan.listen.ToString()};
+  if (!plan.public_url.empty()) {
+    arguments.insert(arguments.end(), {"--public-url", plan.public_url});
+  }
+  return arguments;
+}
+
+}  // namespace
+
+absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
+  UpOptions options;
+  OptionSet set("lathe up", kDescription);
+  set.Add(&options.model, "up.model", "",
+          "[NAME=]PATH of a model folder, or a model id in the local cache", {.required = true});
+  set.Add(&options.tokenizer, "up.tokenizer", "",
+          "tokenizer id that clients are told; default: the model's path");
+  set.Add(&options.listen, "up.listen", "127.0.0.1:8080",
+          "address of the API, HOST:PORT; port 0 picks a free one");
+  AddDataDirOptions(set, options.data);
+  set.Add(&options.device, "up.device", "auto", "auto, cpu or cuda",
+          {.choices = {"auto", "cpu", "cuda"}});
+  set.Add(&options.num_threads, "up.threads", 0, "threads of the worker; 0: one for each CPU");
+  set.Add(&options.grpc_listen, "up.grpc_listen", "", "also serve gRPC on this HOST:PORT");
+  set.Add(&options.public_url, "up.public_url", "",
+          "URL under which clients reach the API; default: from each request");
+  set.Add(&options.drain_timeout, "up.drain_timeout", absl::Seconds(30),
+          "how long accepted work may go on after Ctrl-C");
+  RETURN_IF_ERROR(set.Parse(argc, argv));
+  if (options.num_threads < 0) {
+    return WithDetail(absl::InvalidArgumentError(
+                          absl::StrCat("threads is ", options.num_threads, ", expected 0 or more")),
+                      "usage", "threads");
+  }
+  options.config_path = set.config_path();
+  return options;
+}
+
+absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, const LaunchPlan& plan,
+                                                  const std::filesystem::path& program_dir) {
+  std::vector<ChildSpec> children;
+  const auto add = [&](const std::string& name, std::vector<std::string> arguments,
+                       std::vector<std::string> environment) -> absl::Status {
+    ASSIGN_OR_RETURN(std::string program, Program(program_dir, absl::StrCat("lathe-", name)));
+    arguments.insert(arguments.begin(), std::move(program));
+    arguments.insert(arguments.end(), {"--data-dir", plan.data_dir.path().string()});
+    if (name != "gateway" && plan.data_dir.has_own_socket_dir()) {
+      arguments.insert(arguments.end(), {"--run-dir", plan.data_dir.socket_dir().string()});
+    }
+    if (!options.config_path.empty()) {
+      arguments.insert(arguments.end(), {"--config", options.config_path});
+    }
+    children.push_back({name, std::move(arguments), std::move(environment),
+                        plan.data_dir.logs() / absl::StrCat(name, ".log")});
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(add("engine", EngineArguments(options, plan), {}));
+  // libgomp reads these when it is loaded; spinning threads would take the CPU from the others.
+  RETURN_IF_ERROR(
+      add("worker", WorkerArguments(options, plan),
+          {absl::StrCat("OMP_NUM_THREADS=", NumThreads(options)), "OMP_WAIT_POLICY=passive"}));
+  RETURN_IF_ERROR(add("gateway", GatewayArguments(plan), {}));
+  return children;
+}
+
+}  // namespace lathe::cli

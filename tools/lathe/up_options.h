@@ -1,0 +1,57 @@
+// What `lathe up` was asked for, and what it starts for that.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tools/lathe/child_process.h"
+#include "tools/lathe/data_dir.h"
+#include "tools/lathe/data_dir_options.h"
+#include "tools/lathe/listen_address.h"
+#include "tools/lathe/model_folder.h"
+
+namespace lathe::cli {
+
+struct UpOptions {
+  // [NAME=]PATH
+  std::string model;
+  // Empty: the model folder's absolute path.
+  std::string tokenizer;
+  std::string listen;
+  DataDirOptions data;
+  // auto, cpu or cuda.
+  std::string device;
+  // Of the worker; 0: one for each CPU this process may use.
+  int num_threads = 0;
+  // Empty: the public gRPC service is not opened on TCP.
+  std::string grpc_listen;
+  // Empty: taken from each request's Host.
+  std::string public_url;
+  // How long accepted work may go on after a signal.
+  absl::Duration drain_timeout;
+  // Passed on to the three; empty: none.
+  std::string config_path;
+};
+
+// `argv[0]` is not looked at. Errors as OptionSet::Parse.
+absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv);
+
+// Everything resolved: what `lathe up` runs.
+struct LaunchPlan {
+  DataDir data_dir;
+  ModelFolder model;
+  ListenAddress listen;
+  std::string public_url;
+  absl::Duration drain_timeout;
+  // engine, worker, gateway.
+  std::vector<ChildSpec> children = {};
+};
+
+// The three commands. `program_dir` holds the binaries; error configuration when one is missing.
+absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, const LaunchPlan& plan,
+                                                  const std::filesystem::path& program_dir);
+
+}  // namespace lathe::cli
