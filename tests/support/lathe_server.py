@@ -1,0 +1,147 @@
+"""Starts a whole Lathe (`lathe up`) for tests and benches, on a free port and a temporary directory.
+
+Binaries come from LATHE_BIN (default build/release/bin). Processes are ended by their pid only.
+"""
+
+import atexit
+import functools
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build" / "release" / "bin"))
+
+
+@functools.lru_cache(maxsize=None)
+def tiny_model(*options):
+    """Folder of a tiny random Qwen3, made once per process; `options` go to make_tiny_model.py."""
+    # A parent process (the SDK matrix) may hand one down.
+    given = os.environ.get("LATHE_TINY_MODEL")
+    if given and not options:
+        return given
+    folder = tempfile.mkdtemp(prefix="lathe-model-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    subprocess.run([str(ROOT / ".venv" / "bin" / "python"), str(ROOT / "tools/make_tiny_model.py"),
+                    "--out", folder, *options], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class LatheServer:
+    """A running Lathe. `with LatheServer(tiny_model()) as server:` or start() / stop()."""
+
+    def __init__(self, model, name="tiny", data_dir=None, args=(), env=None):
+        self.model = model
+        self.model_name = name
+        self.args = list(args)
+        self.env = {**os.environ, **(env or {})}
+        self._own_dir = data_dir is None
+        self.data_dir = data_dir or tempfile.mkdtemp(prefix="lathe-")
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        if self._own_dir:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    @property
+    def api_key(self):
+        return pathlib.Path(self.data_dir, "admin.key").read_text().strip()
+
+    def start(self, timeout=60):
+        """Returns once `lathe up` says it is ready; its output is kept in DATA_DIR/up.log."""
+        os.makedirs(self.data_dir, exist_ok=True)
+        self._log = open(os.path.join(self.data_dir, "up.log"), "ab")
+        begin = self._log.tell()
+        self.process = subprocess.Popen(
+            [str(BIN / "lathe"), "up", "--model", f"{self.model_name}={self.model}",
+             "--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data_dir,
+             "--device", "cpu", *self.args],
+            stdout=self._log, stderr=subprocess.STDOUT, env=self.env)
+        deadline = time.monotonic() + timeout
+        while True:
+            text = self.output()[begin:]
+            if "\nready " in text or text.startswith("ready "):
+                return
+            if self.process.poll() is not None:
+                raise RuntimeError(f"lathe up ended with {self.process.returncode}:\n{text}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"lathe up is not ready after {timeout} s:\n{text}")
+            time.sleep(0.02)
+
+    def output(self):
+        return pathlib.Path(self.data_dir, "up.log").read_text(errors="replace")
+
+    def stop(self, timeout=60):
+        """Drains with SIGTERM; returns the exit code."""
+        if self.process is None:
+            return None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            self._log.close()
+            self.process = None
+        return code
+
+    def pids(self):
+        """{"up": pid, "engine": pid, "worker": pid, "gateway": pid} as of now."""
+        return json.loads(pathlib.Path(self.data_dir, "run", "pids.json").read_text())
+
+    def kill(self, name):
+        """`kill -9` of one child; returns the pid it had."""
+        pid = self.pids()[name]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait_restarted(self, name, old_pid, timeout=30):
+        deadline = time.monotonic() + timeout
+        while self.pids().get(name) in (old_pid, None):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{name} (pid {old_pid}) was not restarted in {timeout} s")
+            time.sleep(0.005)
+
+    def counters(self):
+        """Counters of the (one) worker, from its last heartbeat."""
+        answer = subprocess.run(
+            [str(BIN / "lathe"), "status", "--format", "json", "--data-dir", self.data_dir],
+            check=True, capture_output=True, text=True, env=self.env)
+        group = json.loads(answer.stdout)["groups"][0]
+        return {name: int(group.get(name, 0)) for name in (
+            "train_passes", "train_tokens", "prefill_passes", "decode_passes",
+            "generated_tokens")}
+
+    def create_key(self, tenant):
+        answer = subprocess.run(
+            [str(BIN / "lathe"), "keys", "create", "--tenant", tenant, "--data-dir", self.data_dir],
+            check=True, capture_output=True, text=True, env=self.env)
+        return next(word for word in answer.stdout.split() if word.startswith("tml-"))
+
+
+if __name__ == "__main__":
+    with LatheServer(sys.argv[1] if len(sys.argv) > 1 else tiny_model()) as running:
+        print(running.url, running.api_key, running.pids())

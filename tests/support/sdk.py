@@ -1,0 +1,6 @@
+"""Differences between the SDK versions that the tests bridge."""
+
+
+def resolved(client):
+    """Newer SDKs return a future of the client where older ones return the client itself."""
+    return client.result() if hasattr(client, "result") else client

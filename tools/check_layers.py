@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Checks who may include what, and a few things no file may contain.
+
+Includes start at the root of the tree, so CMake cannot see a forbidden one; this does. The rules:
+
+  * arrows point down: services -> libs -> protos, and services never include each other;
+  * every outside library has its homes (HOMES below);
+  * no translation unit sees both torch and protobuf or gRPC, through any chain of our headers;
+  * no autograd outside tests: requires_grad, .backward( and torch/csrc/autograd;
+  * no hash container where decisions are made, unless its line says `// lookup only`: iteration
+    order differs between processes, and a replay must not.
+
+Prints each violation as file:line and ends with 1 if there is one.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import re
+import sys
+
+SOURCE_SUFFIXES = {".h", ".cc", ".cuh", ".cu"}
+SOURCE_FOLDERS = ("libs", "services", "tools", "tests")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+LINE_COMMENT = re.compile(r"//.*$")
+
+# What an include path belongs to. The first pattern that matches decides.
+LIBRARIES = {
+    "torch": r"(ATen|c10|torch|caffe2)/",
+    "gRPC": r"(grpc|grpcpp|grpc\+\+)/|.*\.grpc\.pb\.h$",
+    "protobuf": r"google/protobuf/|.*\.pb\.h$",
+    "SQL": r"SQLiteCpp/|sqlite3\.h$|pqxx/",
+    "nlohmann-json": r"nlohmann/",
+    "simdjson": r"simdjson",
+    "Boost.Asio": r"boost/(asio|beast)[/.]",
+    "yaml-cpp": r"yaml-cpp/",
+    "spdlog": r"(spdlog|fmt)/",
+    "prometheus": r"prometheus/|CivetServer\.h$",
+    "zstd": r"zstd",
+}
+
+HOMES = {
+    "torch": [r"services/worker/(?!rpc/|main\.cc$|ops\.h$)"],
+    "gRPC": [
+        r"libs/common/rpc/",
+        r"services/[^/]+/(rpc|engine_client|dispatcher)/",
+        r"tools/lathe/",
+    ],
+    "protobuf": [
+        r"libs/common/rpc/",
+        r"services/api-gateway/",
+        r"services/[^/]+/(rpc|dispatcher)/",
+        r"services/engine/runtime/result_encoder\.cc$",  # results are stored as they are served
+        r"tools/lathe/",
+    ],
+    "SQL": [r"services/engine/store/"],
+    "nlohmann-json": [
+        r"libs/common/json/",
+        r"services/api-gateway/json/",
+        r"services/api-gateway/http/error_response\.cc$",
+        r"services/worker/(checkpoint|models|tokenizer)/",  # the files they read and write are JSON
+    ],
+    "simdjson": [r"services/api-gateway/json/"],
+    "Boost.Asio": [
+        r"services/api-gateway/((auth|http|routes|engine_client)/|main\.cc$)",
+        r"libs/common/metrics/metrics_server_test\.cc$",  # a plain client for the page
+    ],
+    "yaml-cpp": [r"libs/common/config/"],
+    "spdlog": [r"libs/common/logging/"],
+    "prometheus": [r"libs/common/metrics/", r"services/[^/]+/metrics\.(h|cc)$"],
+    "zstd": [r"services/api-gateway/http/"],
+}
+
+AUTOGRAD = ("requires_grad", ".backward(", "torch/csrc/autograd")
+DECIDING_FOLDERS = re.compile(r"services/engine/(core|ledger|scheduler|batcher)/")
+HASH_CONTAINER = re.compile(r"\b((flat|node)_hash_(map|set)|unordered_(multi)?(map|set))\b")
+LOOKUP_ONLY = "// lookup only"
+
+
+@dataclasses.dataclass
+class Include:
+    line: int
+    path: str
+
+    @property
+    def library(self) -> str | None:
+        return next((name for name, p in LIBRARIES.items() if re.match(p, self.path)), None)
+
+
+@dataclasses.dataclass
+class Source:
+    path: str
+    lines: list[str]
+
+    @property
+    def is_test(self) -> bool:
+        return self.path.startswith("tests/") or re.search(r"_test\.(cc|cu)$", self.path) is not None
+
+    def includes(self) -> list[Include]:
+        found = ((number, INCLUDE.match(line)) for number, line in enumerate(self.lines, start=1))
+        return [Include(number, match[1]) for number, match in found if match]
+
+
+def read_sources(root: pathlib.Path) -> dict[str, Source]:
+    sources = {}
+    for folder in SOURCE_FOLDERS:
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in SOURCE_SUFFIXES and file.is_file():
+                path = file.relative_to(root).as_posix()
+                sources[path] = Source(path, file.read_text(encoding="utf-8").splitlines())
+    return sources
+
+
+def check_arrow(source: Source, include: Include) -> str | None:
+    """Says what is wrong with an include of our own tree, or None."""
+    target = re.match(r"(libs|services|tools|tests)/(?:([^/]+)/)?", include.path)
+    if not target or source.path.startswith(("tools/", "tests/")):
+        return None
+    layer, service = target[1], target[2]
+    own_layer, own_service = source.path.split("/")[:2]
+    if layer in ("tools", "tests") and not source.is_test:
+        return f"{own_layer}/ must not include {layer}/"
+    if own_layer == "libs" and layer == "services":
+        return "libs/ must not include services/"
+    if own_layer == "services" and layer == "services" and service != own_service:
+        return f"services never include each other: {own_service} includes {service}"
+    return None
+
+
+def check_home(source: Source, include: Include) -> str | None:
+    library = include.library
+    if library is None or source.path.startswith("tests/"):
+        return None
+    if any(re.match(home, source.path) for home in HOMES[library]):
+        return None
+    return f"{library} has no home here ({include.path})"
+
+
+def check_includes(source: Source):
+    for include in source.includes():
+        for message in (check_arrow(source, include), check_home(source, include)):
+            if message:
+                yield include.line, message
+
+
+def check_torch_and_protobuf(sources: dict[str, Source]):
+    """Follows our own headers from each .cc, the unit a compiler sees."""
+    for source in sources.values():
+        if not source.path.endswith((".cc", ".cu")):
+            continue
+        seen_via = libraries_seen(source, sources)
+        torch = seen_via.get("torch")
+        for other in ("protobuf", "gRPC"):
+            if torch and other in seen_via:
+                where, line = seen_via[other]
+                yield source.path, 1, (
+                    f"sees torch ({torch[0]}:{torch[1]}) and {other} ({where}:{line})"
+                )
+                break
+
+
+def libraries_seen(source: Source, sources: dict[str, Source]) -> dict[str, tuple[str, int]]:
+    """Library -> the file and line that bring it in, directly or through our headers."""
+    seen, visited, queue = {}, {source.path}, [source]
+    while queue:
+        current = queue.pop()
+        for include in current.includes():
+            if include.library:
+                seen.setdefault(include.library, (current.path, include.line))
+            if include.path in sources and include.path not in visited:
+                visited.add(include.path)
+                queue.append(sources[include.path])
+    return seen
+
+
+def check_contents(source: Source):
+    for number, line in enumerate(source.lines, start=1):
+        code = LINE_COMMENT.sub("", line)
+        if not source.is_test:
+            for word in AUTOGRAD:
+                if word in code:
+                    yield number, f"{word} outside tests: every pass is an explicit forward and backward"
+        if DECIDING_FOLDERS.match(source.path) and not INCLUDE.match(line):
+            container = HASH_CONTAINER.search(code)
+            if container and LOOKUP_ONLY not in line:
+                yield number, (
+                    f"{container[1]} where decisions are made; use an ordered container, "
+                    f"or say `{LOOKUP_ONLY}` if it is never iterated"
+                )
+
+
+def find_violations(root: pathlib.Path) -> list[str]:
+    sources = read_sources(root)
+    found = []
+    for source in sources.values():
+        for line, message in (*check_includes(source), *check_contents(source)):
+            found.append((source.path, line, message))
+    found.extend(check_torch_and_protobuf(sources))
+    return [f"{path}:{line}: {message}" for path, line, message in sorted(found)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    default_root = pathlib.Path(__file__).resolve().parent.parent
+    parser.add_argument("--root", type=pathlib.Path, default=default_root, help="tree to check")
+    root = parser.parse_args().root
+    violations = find_violations(root)
+    print(*violations, sep="\n", end="\n" if violations else "")
+    print(f"check_layers: {len(read_sources(root))} files, {len(violations)} violations")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
