@@ -29,8 +29,8 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
       drain_timer_(io) {}
 
 void Gateway::Drain() {
-  LogInfo("draining", {{"connections", server_.num_connections()},
-                       {"waiting_polls", polls_.num_waiting()}});
+  LogInfo("draining",
+          {{"connections", server_.num_connections()}, {"waiting_polls", polls_.num_waiting()}});
   server_.Drain();
   polls_.EndAll();
   const auto deadline =
@@ -49,7 +49,8 @@ void Gateway::AwaitConnections(std::chrono::steady_clock::time_point deadline) {
     return;
   }
   drain_timer_.expires_after(kDrainCheck);
-  drain_timer_.async_wait([this, deadline](boost::system::error_code) { AwaitConnections(deadline); });
+  drain_timer_.async_wait(
+      [this, deadline](boost::system::error_code) { AwaitConnections(deadline); });
 }
 
 }  // namespace lathe::gateway

@@ -32,7 +32,8 @@ struct GatewayOptions {
   HttpLimits limits;
 };
 
-// Everything runs on `io`, whose threads the owner provides; io.run() returns some time after Drain.
+// Everything runs on `io`, whose threads the owner provides; io.run() returns some time after
+// Drain.
 class Gateway {
  public:
   // `io` and `clock` must outlive it, and `io` must have stopped when it is destroyed.

@@ -45,8 +45,8 @@ asio::awaitable<absl::Status> CredentialCache::Check(const Route& route, const R
 asio::awaitable<absl::Status> CredentialCache::CheckKey(const std::string& api_key) {
   if (const auto known = Find(api_key)) co_return *known;
   const v1::AuthenticateRequest question;
-  const absl::StatusOr<v1::AuthenticateResponse> answer = co_await engine_.Call(
-      &EngineClient::AsyncStub::Authenticate, question, api_key, kTimeout);
+  const absl::StatusOr<v1::AuthenticateResponse> answer =
+      co_await engine_.Call(&EngineClient::AsyncStub::Authenticate, question, api_key, kTimeout);
   if (answer.ok()) {
     Remember(api_key, absl::OkStatus(), absl::Seconds(answer->cache_seconds()));
     co_return absl::OkStatus();

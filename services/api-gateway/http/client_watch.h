@@ -12,7 +12,7 @@ namespace asio = boost::asio;
 // Belongs to one connection and its strand; reads nothing from the socket.
 class ClientWatch {
  public:
-  // `socket` must outlive it.
+  // `socket` must outlive it and be in non-blocking mode.
   explicit ClientWatch(asio::ip::tcp::socket& socket) : socket_(socket) {}
   ~ClientWatch() { Stop(); }
 
@@ -23,9 +23,13 @@ class ClientWatch {
   void Stop();
 
  private:
+  using Callback = std::shared_ptr<std::function<void()>>;
+
+  void Wait(Callback callback);
+
   asio::ip::tcp::socket& socket_;
   // Shared with the wait in progress; emptied by Stop.
-  std::shared_ptr<std::function<void()>> on_gone_;
+  Callback on_gone_;
 };
 
 }  // namespace lathe::gateway

@@ -1,11 +1,11 @@
 #include "services/api-gateway/http/connection.h"
 
+#include <array>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/read.hpp>
-#include <array>
 #include <chrono>
 
 #include "absl/strings/match.h"
@@ -40,8 +40,7 @@ absl::Status BodyTooLarge(int64_t limit) {
 // As opposed to a connection that ended or timed out.
 bool IsParseError(const ErrorCodeHolder& error) {
   static const auto& category = make_error_code(beast::http::error::bad_chunk).category();
-  return error && error.category() == category &&
-         error != beast::http::error::partial_message &&
+  return error && error.category() == category && error != beast::http::error::partial_message &&
          error != beast::http::error::end_of_stream;
 }
 
@@ -61,6 +60,7 @@ asio::awaitable<void> Connection::Run() {
   const auto self = shared_from_this();
   ErrorCodeHolder ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  stream_.socket().non_blocking(true, ignored);
   bool is_open = true;
   while (is_open && !context_.is_draining) is_open = co_await ServeOne();
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
@@ -104,9 +104,8 @@ asio::awaitable<Connection::Outcome> Connection::ReadHead() {
     if (head_bytes || static_cast<int64_t>(bytes.size()) > context_.limits.max_head_bytes) break;
     const bool was_empty = bytes.empty();
     ErrorCodeHolder error;
-    const size_t num_read =
-        co_await stream_.async_read_some(buffer_.prepare(kHeadReadBytes),
-                                         asio::redirect_error(asio::use_awaitable, error));
+    const size_t num_read = co_await stream_.async_read_some(
+        buffer_.prepare(kHeadReadBytes), asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return Outcome::kClosed;
     buffer_.commit(num_read);
     is_idle_ = false;
@@ -199,8 +198,7 @@ absl::Status Connection::Inflate() {
     return absl::OkStatus();
   }
   if (!absl::EqualsIgnoreCase(AbslView(encoding), "zstd")) {
-    return WithDetail(absl::InvalidArgumentError(
-                          "Content-Encoding is not one of identity, zstd"),
+    return WithDetail(absl::InvalidArgumentError("Content-Encoding is not one of identity, zstd"),
                       "unsupported_encoding");
   }
   absl::StatusOr<std::string> inflated =
@@ -239,7 +237,7 @@ asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
   co_await asio::async_write(stream_, pieces, asio::redirect_error(asio::use_awaitable, error));
   bool is_whole = !error;
   if (is_whole && response.stream) is_whole = co_await WriteStream(*response.stream);
-  co_return is_whole && keep_alive;
+  co_return is_whole&& keep_alive;
 }
 
 asio::awaitable<bool> Connection::WriteStream(const BodyStream& body) {

@@ -34,8 +34,8 @@ TEST_CASE("Every status code has its HTTP status, and none is 409", "[http]") {
 }
 
 TEST_CASE("An error body names code, message and field, and repeats the message", "[http]") {
-  const Response response = ErrorResponse(
-      WithDetail(absl::InvalidArgumentError("rank is 0, allowed are 1 to 512"), "bad_lora", "rank"));
+  const Response response = ErrorResponse(WithDetail(
+      absl::InvalidArgumentError("rank is 0, allowed are 1 to 512"), "bad_lora", "rank"));
   const auto body = nlohmann::json::parse(response.body);
   CHECK(response.status == 400);
   CHECK(body["error"]["code"] == "bad_lora");

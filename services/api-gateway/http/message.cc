@@ -11,23 +11,40 @@ constexpr int kNoContent = 204;
 
 std::string_view ReasonPhrase(int status) {
   switch (status) {
-    case 200: return "OK";
-    case 204: return "No Content";
-    case 302: return "Found";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 410: return "Gone";
-    case 413: return "Content Too Large";
-    case 415: return "Unsupported Media Type";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 500: return "Internal Server Error";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    default: return "Unknown";
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 302:
+      return "Found";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 410:
+      return "Gone";
+    case 413:
+      return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    default:
+      return "Unknown";
   }
 }
 
@@ -54,14 +71,15 @@ std::string ResponseHead(const Response& response, bool keep_alive) {
     absl::StrAppend(&head, header.name, ": ", header.value, "\r\n");
   }
   if (response.status != kNoContent) {
-    const int64_t num_bytes = response.stream ? response.stream->num_bytes
-                                              : static_cast<int64_t>(response.body.size());
+    const int64_t num_bytes =
+        response.stream ? response.stream->num_bytes : static_cast<int64_t>(response.body.size());
     if (!response.content_type.empty()) {
       absl::StrAppend(&head, "Content-Type: ", response.content_type, "\r\n");
     }
     absl::StrAppend(&head, "Content-Length: ", num_bytes, "\r\n");
   }
-  absl::StrAppend(&head, keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n");
+  absl::StrAppend(&head,
+                  keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n");
   return head;
 }
 

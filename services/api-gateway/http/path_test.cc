@@ -19,8 +19,9 @@ TEST_CASE("A target is split and decoded once, colons and all", "[http]") {
 }
 
 TEST_CASE("A target that could escape its segment is refused", "[http]") {
-  const auto text = GENERATE(as<std::string>(), "", "x", "/a/../b", "/a/%2e%2e/b", "/%2E/b",
-                             "/a%2fb", "/a%00b", "/a%0ab", "/a%c3%28", "/\xc3\xa9", "/a%2", "/a%zz");
+  const auto text =
+      GENERATE(as<std::string>(), "", "x", "/a/../b", "/a/%2e%2e/b", "/%2E/b", "/a%2fb", "/a%00b",
+               "/a%0ab", "/a%c3%28", "/\xc3\xa9", "/a%2", "/a%zz");
   const auto target = ParseTarget(text);
   REQUIRE_FALSE(target.ok());
   CHECK(ErrorCode(target.status()) == "bad_path");

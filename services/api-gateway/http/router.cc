@@ -64,8 +64,8 @@ std::string NearestPattern(std::string_view path, const std::vector<Route>& rout
 
 absl::Status UnknownRoute(std::string_view method, std::string_view path,
                           const std::vector<Route>& routes) {
-  std::string message = absl::StrFormat("no route %s %s in this version of Lathe",
-                                        AbslView(method), AbslView(path.substr(0, 200)));
+  std::string message = absl::StrFormat("no route %s %s in this version of Lathe", AbslView(method),
+                                        AbslView(path.substr(0, 200)));
   const std::string nearest = NearestPattern(path, routes);
   if (!nearest.empty()) absl::StrAppendFormat(&message, "; did you mean %s?", nearest);
   return WithDetail(absl::NotFoundError(message), "unknown_route");

@@ -8,9 +8,10 @@ namespace lathe::gateway {
 namespace {
 
 Router MakeRouter() {
-  return Router({{.method = "GET", .pattern = "/api/v1/runs/{id}", .handler = {}},
-                 {.method = "POST", .pattern = "/api/v1/runs/{id}/c/{kind}/{name}", .handler = {}},
-                 {.method = "DELETE", .pattern = "/api/v1/runs/{id}/c/{kind}/{name}", .handler = {}}});
+  return Router(
+      {{.method = "GET", .pattern = "/api/v1/runs/{id}", .handler = {}},
+       {.method = "POST", .pattern = "/api/v1/runs/{id}/c/{kind}/{name}", .handler = {}},
+       {.method = "DELETE", .pattern = "/api/v1/runs/{id}/c/{kind}/{name}", .handler = {}}});
 }
 
 TEST_CASE("Parameters of a pattern match one segment each", "[http]") {

@@ -1,12 +1,12 @@
 #include "services/api-gateway/http/server.h"
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <algorithm>
 #include <exception>
 
 #include "absl/strings/numbers.h"
@@ -124,8 +124,6 @@ void HttpServer::CloseAll() {
   for (const auto& connection : Connections()) connection->Drain(/*now=*/true);
 }
 
-int64_t HttpServer::num_connections() const {
-  return static_cast<int64_t>(Connections().size());
-}
+int64_t HttpServer::num_connections() const { return static_cast<int64_t>(Connections().size()); }
 
 }  // namespace lathe::gateway

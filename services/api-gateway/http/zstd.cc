@@ -28,10 +28,10 @@ absl::Status BadCompression(size_t offset, std::string_view why) {
 }
 
 absl::Status TooLarge(int64_t max_bytes) {
-  return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
-                        "body inflates beyond the limit of %d bytes or %d times its size",
-                        max_bytes, kMaxRatio)),
-                    "decompressed_too_large");
+  return WithDetail(
+      absl::InvalidArgumentError(absl::StrFormat(
+          "body inflates beyond the limit of %d bytes or %d times its size", max_bytes, kMaxRatio)),
+      "decompressed_too_large");
 }
 
 absl::Status FromZstd(size_t code, size_t offset) {

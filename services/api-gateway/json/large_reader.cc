@@ -172,13 +172,12 @@ absl::StatusOr<element> ParseLargeJson(simdjson::dom::parser& parser, const std:
   if (error == simdjson::SUCCESS) error = parser.parse(text).get(root);
   if (error == simdjson::SUCCESS) return root;
   if (absl::Status where = ExplainBadJson(text); !where.ok()) return where;
-  return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
-                        "body is not JSON: %s", simdjson::error_message(error))),
+  return WithDetail(absl::InvalidArgumentError(
+                        absl::StrFormat("body is not JSON: %s", simdjson::error_message(error))),
                     "bad_json");
 }
 
-std::string PackInt32(simdjson::dom::array list, const std::string& pointer,
-                      LargeErrors& errors) {
+std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors) {
   return Pack<int32_t>(list, pointer, errors, "a 32-bit integer",
                        [](element value) -> std::optional<int32_t> {
                          int64_t number = 0;
@@ -189,8 +188,7 @@ std::string PackInt32(simdjson::dom::array list, const std::string& pointer,
                        });
 }
 
-std::string PackInt64(simdjson::dom::array list, const std::string& pointer,
-                      LargeErrors& errors) {
+std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors) {
   return Pack<int64_t>(list, pointer, errors, "a 64-bit integer",
                        [](element value) -> std::optional<int64_t> {
                          int64_t number = 0;
@@ -201,12 +199,11 @@ std::string PackInt64(simdjson::dom::array list, const std::string& pointer,
 
 std::string PackFloat32(simdjson::dom::array list, const std::string& pointer,
                         LargeErrors& errors) {
-  return Pack<float>(list, pointer, errors, "a number",
-                     [](element value) -> std::optional<float> {
-                       double number = 0;
-                       if (value.get(number) != simdjson::SUCCESS) return std::nullopt;
-                       return static_cast<float>(number);
-                     });
+  return Pack<float>(list, pointer, errors, "a number", [](element value) -> std::optional<float> {
+    double number = 0;
+    if (value.get(number) != simdjson::SUCCESS) return std::nullopt;
+    return static_cast<float>(number);
+  });
 }
 
 }  // namespace lathe::gateway

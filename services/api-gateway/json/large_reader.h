@@ -72,7 +72,6 @@ absl::StatusOr<simdjson::dom::element> ParseLargeJson(simdjson::dom::parser& par
 std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors);
 std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors);
 // Numbers as packed float32.
-std::string PackFloat32(simdjson::dom::array list, const std::string& pointer,
-                        LargeErrors& errors);
+std::string PackFloat32(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors);
 
 }  // namespace lathe::gateway

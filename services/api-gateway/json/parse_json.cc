@@ -81,10 +81,10 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     constexpr int kOutOfRange = 406;
-    return Fail(error.id == kOutOfRange
-                    ? Bad("bad_number", "number beyond double precision's range at " + Pointer(),
-                          Pointer())
-                    : BadJson(text_, position));
+    return Fail(
+        error.id == kOutOfRange
+            ? Bad("bad_number", "number beyond double precision's range at " + Pointer(), Pointer())
+            : BadJson(text_, position));
   }
 
  private:

@@ -13,7 +13,8 @@ std::string Message(const std::string& text) {
 }
 
 TEST_CASE("Sound JSON is read as it is", "[json]") {
-  const auto parsed = ParseJsonBody(R"({"a":[1,-2,0.5,"x",true,null],"b":{"a":18446744073709551615}})");
+  const auto parsed =
+      ParseJsonBody(R"({"a":[1,-2,0.5,"x",true,null],"b":{"a":18446744073709551615}})");
   REQUIRE(parsed.ok());
   CHECK((*parsed)["a"].dump() == R"([1,-2,0.5,"x",true,null])");
   CHECK((*parsed)["b"]["a"].get<uint64_t>() == 18446744073709551615u);

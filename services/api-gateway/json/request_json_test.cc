@@ -29,8 +29,8 @@ TEST_CASE("create_model of SDK 0.38.0 is read whole", "[json]") {
 }
 
 TEST_CASE("A wrong type is refused with a JSON pointer", "[json]") {
-  const auto request = CreateModelFromJson(Parse(
-      R"({"session_id":"s","model_seq_id":0,"base_model":"m","lora_config":{"rank":"8"}})"));
+  const auto request = CreateModelFromJson(
+      Parse(R"({"session_id":"s","model_seq_id":0,"base_model":"m","lora_config":{"rank":"8"}})"));
   CHECK(ErrorCode(request.status()) == "invalid_field");
   CHECK(ErrorField(request.status()) == "/lora_config/rank");
 }
@@ -63,8 +63,8 @@ TEST_CASE("optim_step tells Adam from another optimizer", "[json]") {
   REQUIRE(adam.ok());
   CHECK(adam->adam_params().learning_rate() == 0.5);
   CHECK(adam->adam_params().beta2() == 0.95);
-  const auto other = OptimStepFromJson(
-      Parse(R"({"optimizer_params":{"type":"dimuon","learning_rate":0.1},"model_id":"m","seq_id":1})"));
+  const auto other = OptimStepFromJson(Parse(
+      R"({"optimizer_params":{"type":"dimuon","learning_rate":0.1},"model_id":"m","seq_id":1})"));
   REQUIRE(other.ok());
   CHECK_FALSE(other->has_adam_params());
   CHECK(other->other_optimizer_type() == "dimuon");
@@ -90,8 +90,8 @@ TEST_CASE("Both forms of load_weights are read", "[json]") {
   REQUIRE(legacy.ok());
   CHECK(legacy->optimizer());
   CHECK_FALSE(legacy->has_model_seq_id());
-  const auto creating = LoadWeightsFromJson(
-      Parse(R"({"session_id":"s","model_seq_id":0,"path":"tinker://a/weights/b","optimizer":false})"));
+  const auto creating = LoadWeightsFromJson(Parse(
+      R"({"session_id":"s","model_seq_id":0,"path":"tinker://a/weights/b","optimizer":false})"));
   REQUIRE(creating.ok());
   CHECK(creating->has_model_seq_id());
   const auto token = LoadWeightsFromJson(

@@ -96,9 +96,8 @@ Json SampleToJson(const v1::SampleResult& result) {
 }
 
 Json SaveForSamplerToJson(const v1::SaveWeightsForSamplerResult& result) {
-  Json json = {{"type", "save_weights_for_sampler"},
-               {"path", nullptr},
-               {"sampling_session_id", nullptr}};
+  Json json = {
+      {"type", "save_weights_for_sampler"}, {"path", nullptr}, {"sampling_session_id", nullptr}};
   if (!result.path().empty()) json["path"] = result.path();
   if (!result.sampling_session_id().empty()) {
     json["sampling_session_id"] = result.sampling_session_id();

@@ -13,7 +13,6 @@ namespace lathe::gateway {
 Json ResultToJson(const v1::OperationResult& result);
 
 // {"type": "try_again", …}
-Json TryAgainToJson(const std::string& request_id, v1::QueueState state,
-                    const std::string& reason);
+Json TryAgainToJson(const std::string& request_id, v1::QueueState state, const std::string& reason);
 
 }  // namespace lathe::gateway

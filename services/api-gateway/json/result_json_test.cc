@@ -78,8 +78,9 @@ TEST_CASE("A sample as JSON has stop reasons, logprobs and cut top-k rows", "[js
 }
 
 TEST_CASE("A pending poll says so", "[json]") {
-  CHECK(TryAgainToJson("r1", v1::QUEUE_STATE_PAUSED_CAPACITY, "").dump() ==
-        R"({"queue_state":"paused_capacity","queue_state_reason":null,"request_id":"r1","type":"try_again"})");
+  CHECK(
+      TryAgainToJson("r1", v1::QUEUE_STATE_PAUSED_CAPACITY, "").dump() ==
+      R"({"queue_state":"paused_capacity","queue_state_reason":null,"request_id":"r1","type":"try_again"})");
   CHECK(TryAgainToJson("r1", v1::QUEUE_STATE_UNSPECIFIED, "x")["queue_state"] == "active");
 }
 

@@ -24,8 +24,8 @@ std::vector<int32_t> Tokens(const std::string& packed) {
 }
 
 TEST_CASE("asample of the SDK is read whole", "[json]") {
-  const auto request = SampleFromJson(
-      Body("", R"(,"topk_sample_logprobs":0,"prompt_alt_tokens_k":0,"record_stability_info":true)"));
+  const auto request = SampleFromJson(Body(
+      "", R"(,"topk_sample_logprobs":0,"prompt_alt_tokens_k":0,"record_stability_info":true)"));
   REQUIRE(request.ok());
   CHECK(request->num_samples() == 2);
   CHECK(request->seq_id() == 9000000000000000000);
@@ -53,8 +53,8 @@ TEST_CASE("stop is a string, a list of strings, a list of tokens, or an empty li
 }
 
 TEST_CASE("Options that are not offered are passed on by name", "[json]") {
-  const auto request = SampleFromJson(
-      Body("", R"(,"topk_sample_logprobs":5,"target_prompt_logprobs":{"data":[7]},
+  const auto request =
+      SampleFromJson(Body("", R"(,"topk_sample_logprobs":5,"target_prompt_logprobs":{"data":[7]},
                    "prompt_alt_tokens_k":2,"prompt_logprobs_last_n":1)"));
   REQUIRE(request.ok());
   CHECK(request->unsupported_options_size() == 4);

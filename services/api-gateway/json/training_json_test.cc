@@ -54,8 +54,7 @@ TEST_CASE("A refused body still says whose place in the sequence it takes", "[js
       R"({"forward_backward_input":{"data":[{"model_input":{"chunks":[{"tokens":["x"]}]},
           "loss_fn_inputs":{}}],"loss_fn":"ppo"},"model_id":"m","seq_id":7})",
       /*forward_only=*/false, &request);
-  CHECK(ErrorField(status) ==
-        "/forward_backward_input/data/0/model_input/chunks/0/tokens/0");
+  CHECK(ErrorField(status) == "/forward_backward_input/data/0/model_input/chunks/0/tokens/0");
   CHECK(request.model_id() == "m");
   CHECK(request.seq_id() == 7);
 }

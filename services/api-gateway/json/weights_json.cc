@@ -83,9 +83,9 @@ absl::StatusOr<v1::LoadWeightsRequest> LoadWeightsFromJson(const Json& body) {
   FieldReader optimizer(in.Object("optimizer_config"), in.PointerTo("optimizer_config"));
   request.set_optimizer_type(optimizer.StringOr("type", ""));
   if (in.Has("weights_access_token")) {
-    return WithDetail(absl::InvalidArgumentError(
-                          "weights_access_token is not offered by this version of Lathe"),
-                      "not_offered", "weights_access_token");
+    return WithDetail(
+        absl::InvalidArgumentError("weights_access_token is not offered by this version of Lathe"),
+        "not_offered", "weights_access_token");
   }
   RETURN_IF_ERROR(in.status());
   RETURN_IF_ERROR(optimizer.status());
@@ -101,12 +101,9 @@ absl::StatusOr<v1::GetWeightsInfoRequest> WeightsInfoFromJson(const Json& body) 
 }
 
 Json WeightsInfoToJson(const v1::GetWeightsInfoResponse& response) {
-  return {{"base_model", response.base_model()},
-          {"is_lora", response.is_lora()},
-          {"lora_rank", response.lora_rank()},
-          {"train_attn", response.train_attn()},
-          {"train_mlp", response.train_mlp()},
-          {"train_unembed", response.train_unembed()},
+  return {{"base_model", response.base_model()},    {"is_lora", response.is_lora()},
+          {"lora_rank", response.lora_rank()},      {"train_attn", response.train_attn()},
+          {"train_mlp", response.train_mlp()},      {"train_unembed", response.train_unembed()},
           {"optimizer_config", {{"type", "adamw"}}}};
 }
 

@@ -30,14 +30,13 @@ absl::StatusOr<std::string> PublicUrl(const Request& request, const std::string&
 }
 
 Response RedirectTo(const std::string& url, const google::protobuf::Timestamp& expires_at) {
-  Response response =
-      JsonResponse({{"url", url}, {"expires", TimestampText(expires_at)}});
+  Response response = JsonResponse({{"url", url}, {"expires", TimestampText(expires_at)}});
   response.status = 302;
   response.headers.push_back({"Location", url});
   response.headers.push_back(
-      {"Expires", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT",
-                                   absl::FromUnixSeconds(expires_at.seconds()),
-                                   absl::UTCTimeZone())});
+      {"Expires",
+       absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::FromUnixSeconds(expires_at.seconds()),
+                        absl::UTCTimeZone())});
   return response;
 }
 

@@ -29,10 +29,9 @@ class Subscription {
   Subscription(WatchClient& watch, const std::string& request_id, const std::string& api_key,
                std::shared_ptr<HeldPoll> poll)
       : watch_(watch),
-        ticket_(watch.Subscribe(request_id, api_key,
-                                [poll = std::move(poll)](const WatchUpdate& update) {
-                                  poll->PostUpdate(update);
-                                })) {}
+        ticket_(watch.Subscribe(
+            request_id, api_key,
+            [poll = std::move(poll)](const WatchUpdate& update) { poll->PostUpdate(update); })) {}
   ~Subscription() { watch_.Unsubscribe(ticket_); }
   Subscription(const Subscription&) = delete;
   Subscription& operator=(const Subscription&) = delete;

@@ -17,12 +17,12 @@ Response JsonResponse(const Json& body);
 // 204.
 Response EmptyResponse();
 
-// The body as JSON. InvalidArgument `unsupported_media_type` for another Content-Type; an absent one
-// passes.
+// The body as JSON. InvalidArgument `unsupported_media_type` for another Content-Type; an absent
+// one passes.
 absl::StatusOr<Json> ReadJsonBody(const Request& request);
 
-// Query parameters `limit` and `offset`, or the defaults. InvalidArgument when they are no integers;
-// the engine knows the bounds.
+// Query parameters `limit` and `offset`, or the defaults. InvalidArgument when they are no
+// integers; the engine knows the bounds.
 struct Page {
   int64_t limit = 20;
   int64_t offset = 0;

@@ -83,8 +83,7 @@ std::vector<Route> RunRoutes(const RouteContext& context) {
   EngineClient& engine = context.engine;
   const std::string run = "/api/v1/training_runs/{run_id}";
   const std::string checkpoint = run + "/checkpoints/{kind}/{name}";
-  const Handler publish =
-      RpcRoute(engine, &Stub::PublishCheckpoint, DecodePublish, kEncodeNothing);
+  const Handler publish = RpcRoute(engine, &Stub::PublishCheckpoint, DecodePublish, kEncodeNothing);
   return {
       {.method = "GET",
        .pattern = "/api/v1/training_runs",
@@ -95,13 +94,10 @@ std::vector<Route> RunRoutes(const RouteContext& context) {
                            })},
       {.method = "GET",
        .pattern = run,
-       .handler = RpcRoute(engine, &Stub::GetRun, DecodeGetRun,
-                           [](const auto&, const auto& answer) {
-                             return JsonResponse(RunToJson(answer.run()));
-                           })},
-      {.method = "GET",
-       .pattern = run + "/checkpoints",
-       .handler = RunCheckpointsHandler(engine)},
+       .handler = RpcRoute(
+           engine, &Stub::GetRun, DecodeGetRun,
+           [](const auto&, const auto& answer) { return JsonResponse(RunToJson(answer.run())); })},
+      {.method = "GET", .pattern = run + "/checkpoints", .handler = RunCheckpointsHandler(engine)},
       {.method = "GET",
        .pattern = "/api/v1/checkpoints",
        .handler = RpcRoute(engine, &Stub::ListCheckpoints, DecodeListCheckpoints,

@@ -45,10 +45,9 @@ std::vector<Route> SamplingRoutes(const RouteContext& context) {
                            })},
       {.method = "GET",
        .pattern = "/api/v1/samplers/{sampling_session_id}",
-       .handler = RpcRoute(engine, &Stub::GetSampler, DecodeGetSampler,
-                           [](const auto&, const auto& answer) {
-                             return JsonResponse(GetSamplerToJson(answer));
-                           })},
+       .handler = RpcRoute(
+           engine, &Stub::GetSampler, DecodeGetSampler,
+           [](const auto&, const auto& answer) { return JsonResponse(GetSamplerToJson(answer)); })},
   };
 }
 

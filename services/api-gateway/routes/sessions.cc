@@ -30,9 +30,9 @@ Handler HeartbeatHandler(EngineClient& engine) {
     if (!answer.ok()) co_return answer.status();
     if (answer->finished()) {
       // 410 ends the SDK's heartbeat loop quietly.
-      co_return WithDetail(absl::OutOfRangeError(absl::StrFormat("session %s has finished",
-                                                                 message->session_id())),
-                           "session_finished", "session_id");
+      co_return WithDetail(
+          absl::OutOfRangeError(absl::StrFormat("session %s has finished", message->session_id())),
+          "session_finished", "session_id");
     }
     co_return JsonResponse({{"type", "session_heartbeat"}});
   };
@@ -82,10 +82,9 @@ std::vector<Route> SessionRoutes(const RouteContext& context) {
                            })},
       {.method = "GET",
        .pattern = "/api/v1/sessions/{session_id}",
-       .handler = RpcRoute(engine, &Stub::GetSession, DecodeGet,
-                           [](const auto&, const auto& answer) {
-                             return JsonResponse(GetSessionToJson(answer));
-                           })},
+       .handler = RpcRoute(
+           engine, &Stub::GetSession, DecodeGet,
+           [](const auto&, const auto& answer) { return JsonResponse(GetSessionToJson(answer)); })},
       {.method = "POST",
        .pattern = "/api/v1/sessions/{session_id}/finish",
        .handler = RpcRoute(engine, &Stub::FinishSession, DecodeFinish,

@@ -51,7 +51,10 @@ absl::StatusOr<std::string> TarHeader(const TarMember& member, absl::Time modifi
   Put(block, kTimeAt, absl::StrFormat("%011o", absl::ToUnixSeconds(modified_at)));
   Put(block, kChecksumAt, "        ");
   block[kTypeAt] = '0';
-  Put(block, kMagicAt, std::string("ustar\0" "00", 8));
+  Put(block, kMagicAt,
+      std::string("ustar\0"
+                  "00",
+                  8));
   uint32_t checksum = 0;
   for (const char c : block) checksum += static_cast<uint8_t>(c);
   Put(block, kChecksumAt, absl::StrFormat("%06o", checksum) + std::string("\0 ", 2));

@@ -18,8 +18,8 @@ struct TarMember {
   int64_t num_bytes = 0;
 };
 
-// One block. InvalidArgument for a name that is empty, over 100 bytes, has a '/' or begins with '.'.
-// Sizes from 8 GiB on use the base-256 form that GNU tar and Python read.
+// One block. InvalidArgument for a name that is empty, over 100 bytes, has a '/' or begins with
+// '.'. Sizes from 8 GiB on use the base-256 form that GNU tar and Python read.
 absl::StatusOr<std::string> TarHeader(const TarMember& member, absl::Time modified_at);
 
 // Zeros after a member's bytes, to the next block.

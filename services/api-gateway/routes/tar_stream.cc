@@ -47,8 +47,9 @@ class TarStream::File {
 
 absl::StatusOr<std::unique_ptr<TarStream>> TarStream::Open(const std::filesystem::path& dir,
                                                            std::vector<TarMember> members) {
-  const bool has_mark = std::any_of(members.begin(), members.end(),
-                                    [](const auto& member) { return member.name == kCompleteMark; });
+  const bool has_mark = std::any_of(members.begin(), members.end(), [](const auto& member) {
+    return member.name == kCompleteMark;
+  });
   std::unique_ptr<TarStream> stream(new TarStream(std::move(members)));
   for (const TarMember& member : stream->members_) {
     RETURN_IF_ERROR(TarHeader(member, absl::UnixEpoch()).status());
@@ -78,8 +79,7 @@ absl::StatusOr<std::string> TarStream::Next() {
   if (position_ < 0) {
     position_ = 0;
     const auto info = files_[index_]->Stat();
-    const absl::Time modified_at =
-        info.ok() ? absl::FromTimeT(info->st_mtime) : absl::UnixEpoch();
+    const absl::Time modified_at = info.ok() ? absl::FromTimeT(info->st_mtime) : absl::UnixEpoch();
     ASSIGN_OR_RETURN(std::string header, TarHeader(member, modified_at));
     if (member.num_bytes == 0) {
       ++index_;
@@ -96,8 +96,8 @@ absl::StatusOr<std::string> TarStream::ReadPiece() {
   const ssize_t num_read =
       pread(files_[index_]->descriptor(), piece.data(), piece.size(), position_);
   if (num_read <= 0) {
-    return absl::DataLossError(
-        absl::StrFormat("file %s ended at byte %d of %d", member.name, position_, member.num_bytes));
+    return absl::DataLossError(absl::StrFormat("file %s ended at byte %d of %d", member.name,
+                                               position_, member.num_bytes));
   }
   piece.resize(num_read);
   position_ += num_read;

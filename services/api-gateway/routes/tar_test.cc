@@ -75,8 +75,8 @@ TEST_CASE("A checkpoint deleted during a download is still delivered whole", "[a
 }
 
 TEST_CASE("Names that would leave the folder are refused", "[archive]") {
-  const auto name = GENERATE(as<std::string>(), "", "..", ".hidden", "a/b", "/etc/passwd",
-                             std::string(101, 'x'));
+  const auto name =
+      GENERATE(as<std::string>(), "", "..", ".hidden", "a/b", "/etc/passwd", std::string(101, 'x'));
   CHECK_FALSE(TarHeader({name, 0}, absl::UnixEpoch()).ok());
 }
 

@@ -26,9 +26,9 @@ absl::Status DecodeBody(const Request& request, bool forward_only,
   if (absl::StartsWithIgnoreCase(type, "application/json")) {
     return ForwardBackwardFromJson(request.body, forward_only, message);
   }
-  return WithDetail(absl::InvalidArgumentError(
-                        "Content-Type is not application/x-protobuf or application/json"),
-                    "unsupported_media_type");
+  return WithDetail(
+      absl::InvalidArgumentError("Content-Type is not application/x-protobuf or application/json"),
+      "unsupported_media_type");
 }
 
 // The seq_id of a refused request is used up, so the engine records it as failed: what follows in

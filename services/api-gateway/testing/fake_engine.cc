@@ -160,7 +160,8 @@ grpc::Status FakeEngine::GetCapabilities(grpc::ServerContext*, const v1::GetCapa
   return grpc::Status::OK;
 }
 
-grpc::Status FakeEngine::CreateSession(grpc::ServerContext*, const v1::CreateSessionRequest* request,
+grpc::Status FakeEngine::CreateSession(grpc::ServerContext*,
+                                       const v1::CreateSessionRequest* request,
                                        v1::CreateSessionResponse* response) {
   absl::MutexLock lock(&mu_);
   session_ = *request;
@@ -208,7 +209,8 @@ grpc::Status FakeEngine::Sample(grpc::ServerContext*, const v1::SampleRequest* r
   return grpc::Status::OK;
 }
 
-grpc::Status FakeEngine::GetResult(grpc::ServerContext* context, const v1::GetResultRequest* request,
+grpc::Status FakeEngine::GetResult(grpc::ServerContext* context,
+                                   const v1::GetResultRequest* request,
                                    v1::GetResultResponse* response) {
   if (grpc::Status status = CheckKey(context); !status.ok()) return status;
   absl::MutexLock lock(&mu_);

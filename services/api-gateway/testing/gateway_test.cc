@@ -48,17 +48,17 @@ TEST_CASE("The start of an SDK program is answered over one connection", "[gatew
   FakeEngine engine;
   RunningGateway gateway(engine);
   HttpClient client(gateway.port());
-  const Json config = Json::parse(client.Post("/api/v1/client/config", R"({"sdk_version":"0"})").body);
+  const Json config =
+      Json::parse(client.Post("/api/v1/client/config", R"({"sdk_version":"0"})").body);
   CHECK(config["parallel_fwdbwd_chunks"] == false);
   CHECK(config["create_model_via_load_weights"] == true);
   CHECK(config["proto_compress_fwdbwd"] == true);
   CHECK_FALSE(config.contains("sample_use_retrieve_futures"));
   CHECK(client.Post("/api/v1/client/dynamic_config", "{}").status == 200);
-  const HttpAnswer session =
-      client.Exchange("POST", "/api/v1/create_session",
-                      R"({"tags":[],"user_metadata":{"a":"b"},"sdk_version":"0.38.0"})",
-                      {{"content-type", "application/json"},
-                       {"x-stainless-package-version", "0.38.0"}});
+  const HttpAnswer session = client.Exchange(
+      "POST", "/api/v1/create_session",
+      R"({"tags":[],"user_metadata":{"a":"b"},"sdk_version":"0.38.0"})",
+      {{"content-type", "application/json"}, {"x-stainless-package-version", "0.38.0"}});
   CHECK(Json::parse(session.body)["session_id"] == "CreateSession-1");
   CHECK(engine.last_create_session().ordering() == v1::SESSION_ORDERING_SERIAL);
   client.Post("/api/v1/create_session", "{}");
@@ -91,9 +91,10 @@ TEST_CASE("A key is asked about once in its lifetime", "[gateway]") {
 TEST_CASE("An engine error keeps its code, field and message", "[gateway]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
-  const HttpAnswer answer = HttpClient(gateway.port())
-                                .Post("/api/v1/optim_step",
-                                      R"({"adam_params":{"learning_rate":-1},"model_id":"m","seq_id":1})");
+  const HttpAnswer answer =
+      HttpClient(gateway.port())
+          .Post("/api/v1/optim_step",
+                R"({"adam_params":{"learning_rate":-1},"model_id":"m","seq_id":1})");
   CHECK(answer.status == 400);
   const Json error = Json::parse(answer.body)["error"];
   CHECK(error["code"] == "bad_optimizer");
@@ -106,8 +107,9 @@ TEST_CASE("forward_backward is taken as protobuf and as JSON", "[gateway]") {
   RunningGateway gateway(engine);
   HttpClient client(gateway.port());
   const std::string protobuf = "\x0a\x01m\x10\x07";
-  CHECK(client.Exchange("POST", "/api/v1/forward_backward", protobuf,
-                        {{"Content-Type", "application/x-protobuf"}})
+  CHECK(client
+            .Exchange("POST", "/api/v1/forward_backward", protobuf,
+                      {{"Content-Type", "application/x-protobuf"}})
             .body == R"({"request_id":"ForwardBackward-1"})");
   CHECK(engine.last_forward_backward().seq_id() == 7);
   CHECK(client
@@ -130,8 +132,7 @@ TEST_CASE("A malformed forward_backward is refused, and recorded under its seq_i
   CHECK(CodeOf(answer) == "bad_proto");
   CHECK(engine.last_forward_backward().model_id() == "m");
   CHECK(engine.last_forward_backward().seq_id() == 7);
-  CHECK(engine.last_forward_backward().malformed() ==
-        Json::parse(answer.body)["error"]["message"]);
+  CHECK(engine.last_forward_backward().malformed() == Json::parse(answer.body)["error"]["message"]);
 }
 
 TEST_CASE("asample answers one sequence id per sample", "[gateway]") {
@@ -150,10 +151,11 @@ TEST_CASE("A run's checkpoints are listed without pages, the user's with", "[gat
   FakeEngine engine;
   RunningGateway gateway(engine);
   HttpClient client(gateway.port());
-  const Json of_run = Json::parse(
-      client.Exchange("GET", "/api/v1/training_runs/s:train:0/checkpoints").body);
+  const Json of_run =
+      Json::parse(client.Exchange("GET", "/api/v1/training_runs/s:train:0/checkpoints").body);
   CHECK(of_run["checkpoints"].size() == 1500);
-  const Json page = Json::parse(client.Exchange("GET", "/api/v1/checkpoints?limit=1000&offset=1400").body);
+  const Json page =
+      Json::parse(client.Exchange("GET", "/api/v1/checkpoints?limit=1000&offset=1400").body);
   CHECK(page["checkpoints"].size() == 100);
   CHECK(page["cursor"].dump() == R"({"limit":1000,"offset":1400,"total_count":1500})");
   CHECK(client.Exchange("GET", "/api/v1/checkpoints?limit=x").status == 400);

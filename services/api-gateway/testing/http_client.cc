@@ -17,8 +17,8 @@ HttpClient::HttpClient(int port) : socket_(io_) {
   socket_.connect({asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(port)});
 }
 
-void HttpClient::Send(const std::string& method, const std::string& target,
-                      const std::string& body, const std::vector<Header>& headers) {
+void HttpClient::Send(const std::string& method, const std::string& target, const std::string& body,
+                      const std::vector<Header>& headers) {
   std::string text = absl::StrCat(method, " ", target, " HTTP/1.1\r\nHost: gateway.test:80\r\n");
   bool has_key = false;
   for (const Header& header : headers) {

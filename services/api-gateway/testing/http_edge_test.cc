@@ -12,8 +12,7 @@
 namespace lathe::gateway {
 namespace {
 
-constexpr char kHead[] =
-    "POST /api/v1/telemetry HTTP/1.1\r\nHost: x\r\nX-API-Key: tml-fake\r\n";
+constexpr char kHead[] = "POST /api/v1/telemetry HTTP/1.1\r\nHost: x\r\nX-API-Key: tml-fake\r\n";
 
 std::string CodeOf(const HttpAnswer& answer) {
   return Json::parse(answer.body)["error"]["code"].get<std::string>();
@@ -33,7 +32,7 @@ HttpAnswer SendRaw(const RunningGateway& gateway, const std::string& bytes) {
 TEST_CASE("Malformed heads are refused with a body", "[gateway]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
-  const auto lines = GENERATE(as<std::string>(),                                     //
+  const auto lines = GENERATE(as<std::string>(),                                      //
                               "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",  //
                               "Content-Length: 5\r\nContent-Length: 6\r\n",           //
                               "Content-Length: -1\r\n",                               //
@@ -56,7 +55,8 @@ TEST_CASE("Heads over 8 KiB or 100 fields are refused with 431", "[gateway]") {
   std::string many = kHead;
   for (int i = 0; i < 101; ++i) absl::StrAppend(&many, "X", i, ": 1\r\n");
   CHECK(SendRaw(gateway, many + "\r\n").status == 431);
-  CHECK(SendRaw(gateway, absl::StrCat(kHead, "X: ", std::string(9000, 'x'), "\r\n\r\n")).status == 431);
+  CHECK(SendRaw(gateway, absl::StrCat(kHead, "X: ", std::string(9000, 'x'), "\r\n\r\n")).status ==
+        431);
   CHECK(SendRaw(gateway, absl::StrCat(kHead, "X: ", std::string(40'000, 'x'))).status == 431);
   CheckAlive(gateway);
 }
@@ -90,8 +90,8 @@ TEST_CASE("A body over its limit is refused before and while it is read", "[gate
   std::string chunks = absl::StrCat(kHead, "Transfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 101; ++i) absl::StrAppend(&chunks, "3e8\r\n", std::string(1000, 'x'), "\r\n");
   CHECK(SendRaw(gateway, chunks).status == 413);
-  CHECK(SendRaw(gateway, absl::StrCat(kHead, "Content-Length: 100000\r\n\r\n",
-                                      std::string(100'000, 'x')))
+  CHECK(SendRaw(gateway,
+                absl::StrCat(kHead, "Content-Length: 100000\r\n\r\n", std::string(100'000, 'x')))
             .status == 200);
 }
 
@@ -124,8 +124,9 @@ TEST_CASE("Unknown routes, methods and paths are told apart", "[gateway]") {
   CHECK(method.status == 405);
   CHECK(method.headers.at("allow") == "POST");
   CHECK(CodeOf(client.Exchange("GET", "/api/v1/sessions/%2e%2e%2f")) == "bad_path");
-  CHECK(client.Exchange("POST", "/api/v1/get_info", "{}", {{"Content-Type", "text/plain"}}).status ==
-        415);
+  CHECK(
+      client.Exchange("POST", "/api/v1/get_info", "{}", {{"Content-Type", "text/plain"}}).status ==
+      415);
 }
 
 TEST_CASE("A refused request with a short body leaves the connection usable", "[gateway]") {
@@ -133,8 +134,9 @@ TEST_CASE("A refused request with a short body leaves the connection usable", "[
   RunningGateway gateway(engine);
   HttpClient client(gateway.port());
   for (int i = 0; i < 3; ++i) {
-    CHECK(client.Exchange("POST", "/api/v1/get_info", std::string(5000, 'x'),
-                          {{"x-api-key", "tml-wrong"}})
+    CHECK(client
+              .Exchange("POST", "/api/v1/get_info", std::string(5000, 'x'),
+                        {{"x-api-key", "tml-wrong"}})
               .status == 401);
   }
   CHECK(client.Exchange("GET", "/api/v1/healthz").status == 200);
@@ -144,8 +146,9 @@ TEST_CASE("A refused request with a long body gets its answer before the end", "
   FakeEngine engine;
   RunningGateway gateway(engine);
   HttpClient client(gateway.port());
-  const HttpAnswer answer = client.Exchange("POST", "/api/v1/forward_backward",
-                                            std::string(5'000'000, 'x'), {{"x-api-key", "tml-wrong"}});
+  const HttpAnswer answer =
+      client.Exchange("POST", "/api/v1/forward_backward", std::string(5'000'000, 'x'),
+                      {{"x-api-key", "tml-wrong"}});
   CHECK(answer.status == 401);
   CHECK(answer.headers.at("connection") == "close");
 }

@@ -71,6 +71,16 @@ TEST_CASE("A pending poll ends as try_again with the latest queue state", "[poll
   CHECK(engine.AwaitUnsubscription("r1"));
 }
 
+TEST_CASE("A thousand polls on one connection, one after the other, are all answered", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  engine.Settle("r1", Stepped(2));
+  HttpClient client(gateway.port());
+  int num_answered = 0;
+  for (int i = 0; i < 1000; ++i) num_answered += client.Post(kPoll, PollBody("r1")).status == 200;
+  CHECK(num_answered == 1000);
+}
+
 TEST_CASE("Many polls wait on one stream, two on one request included", "[poll]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
@@ -106,9 +116,9 @@ TEST_CASE("A failed request is answered 200 with error and category", "[poll]") 
   result.mutable_error()->set_message("datum 0: token 999 is beyond the vocabulary of 768");
   result.mutable_error()->set_category(v1::ERROR_CATEGORY_USER);
   engine.Settle("r1", result);
-  const HttpAnswer answer = HttpClient(gateway.port())
-                                .Exchange("POST", kPoll, PollBody("r1"),
-                                          {{"Accept", "application/x-protobuf"}});
+  const HttpAnswer answer =
+      HttpClient(gateway.port())
+          .Exchange("POST", kPoll, PollBody("r1"), {{"Accept", "application/x-protobuf"}});
   CHECK(answer.status == 200);
   CHECK(answer.headers.at("content-type") == "application/json");
   CHECK(Json::parse(answer.body)["category"] == "user");

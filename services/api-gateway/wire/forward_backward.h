@@ -9,8 +9,8 @@
 
 namespace lathe::gateway {
 
-// A serialized tinker_public.ForwardBackwardRequest. InvalidArgument `bad_proto` with byte and field
-// path; `request` then still has model_id and seq_id if they could be read.
+// A serialized tinker_public.ForwardBackwardRequest. InvalidArgument `bad_proto` with byte and
+// field path; `request` then still has model_id and seq_id if they could be read.
 absl::Status ForwardBackwardFromWire(const std::string& body, v1::ForwardBackwardRequest* request);
 
 // Entries sorted by name; field 7 replaces field 5 when it is set.

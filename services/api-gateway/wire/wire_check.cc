@@ -83,8 +83,8 @@ class Walker {
     const std::optional<uint64_t> length = Varint(end);
     if (!length) return At(path, "the varint of a length does not end");
     if (*length > end - position_) {
-      return At(path, absl::StrFormat("length %d exceeds the %d bytes left", *length,
-                                      end - position_));
+      return At(path,
+                absl::StrFormat("length %d exceeds the %d bytes left", *length, end - position_));
     }
     const size_t field_end = position_ + *length;
     if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE) {
@@ -104,9 +104,9 @@ absl::Status ExplainBadProto(std::string_view body, const Descriptor& descriptor
   Walker walker(body);
   const auto fault = walker.Walk(&descriptor, body.size(), "", 0);
   // What the walk does not check.
-  std::string message = absl::StrFormat(
-      "protobuf body of %d bytes is not a valid %s: a string field is not UTF-8", body.size(),
-      descriptor.name());
+  std::string message =
+      absl::StrFormat("protobuf body of %d bytes is not a valid %s: a string field is not UTF-8",
+                      body.size(), descriptor.name());
   if (fault) {
     message = absl::StrFormat("protobuf body is damaged at byte %d%s: %s", fault->offset,
                               fault->path.empty() ? "" : ", in " + fault->path, fault->reason);
