@@ -53,8 +53,7 @@ Settings ParseSettings(int argc, char** argv) {
   OptionSet options("lathe-engine", "Orders, schedules and keeps the work of a Lathe service.");
   options.Add(&settings.data_dir, "engine.data_dir", "", "directory of everything durable",
               {.required = true});
-  options.Add(&settings.store, "engine.store", "",
-              "sqlite:PATH; empty: sqlite:DATA_DIR/lathe.db");
+  options.Add(&settings.store, "engine.store", "", "sqlite:PATH; empty: sqlite:DATA_DIR/lathe.db");
   options.Add(&settings.run_dir, "engine.run_dir", "",
               "directory of sockets and the workers' secret; empty: DATA_DIR/run");
   options.Add(&settings.servers.grpc_listen, "engine.grpc_listen", "",
@@ -63,8 +62,7 @@ Settings ParseSettings(int argc, char** argv) {
               "lets grpc_listen be an address other machines reach, without TLS");
   options.Add(&settings.servers.reflection, "engine.reflection", false,
               "gRPC reflection on the public service too");
-  options.Add(&settings.gap_timeout, "engine.gap_timeout",
-              absl::Nanoseconds(defaults.gap_timeout),
+  options.Add(&settings.gap_timeout, "engine.gap_timeout", absl::Nanoseconds(defaults.gap_timeout),
               "how long a forward_backward waits for a smaller seq_id that is missing");
   options.Add(&settings.session_timeout, "engine.session_timeout",
               absl::Nanoseconds(defaults.session_timeout),

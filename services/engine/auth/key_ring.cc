@@ -24,7 +24,8 @@ absl::Status BadKey() {
 
 bool IsTenantName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxTenantNameBytes && name[0] != '.' &&
-         name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+         name.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
              std::string::npos;
 }
 
@@ -101,8 +102,8 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::Create(const std::string& tenant_name,
   RETURN_IF_ERROR(CheckNames(tenant_name, key_name));
   ASSIGN_OR_RETURN(Scopes parsed, Scopes::Parse(scopes));
   if (scopes.empty()) {
-    parsed = Scope::kTrain | Scope::kSample | Scopes(Scope::kRead) |
-             Scopes(Scope::kCheckpointsWrite);
+    parsed =
+        Scope::kTrain | Scope::kSample | Scopes(Scope::kRead) | Scopes(Scope::kCheckpointsWrite);
   }
   ASSIGN_OR_RETURN(const std::string tenant_id, FindOrMakeTenant(tenant_name));
   const ApiKeyText key = MakeApiKey();

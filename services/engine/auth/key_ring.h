@@ -55,8 +55,8 @@ class KeyRing {
 
  private:
   struct Snapshot {
-    std::map<std::string, ApiKeyRow, std::less<>> keys;      // by key_id
-    std::map<std::string, std::string> tenant_names;  // by tenant_id
+    std::map<std::string, ApiKeyRow, std::less<>> keys;  // by key_id
+    std::map<std::string, std::string> tenant_names;     // by tenant_id
   };
 
   std::shared_ptr<const Snapshot> snapshot() const;

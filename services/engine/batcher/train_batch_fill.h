@@ -8,9 +8,9 @@ namespace lathe::engine {
 // A worker has at most this many batches: one that executes and one that is ready.
 inline constexpr int64_t kMaxTrainBatches = 2;
 
-// Whether another batch may be sent to a worker that has `num_outstanding`. An idle worker gets what
-// there is at once. A busy one gets its next batch early only when that is full: what waits may still
-// grow, and one fuller pass is cheaper than two.
+// Whether another batch may be sent to a worker that has `num_outstanding`. An idle worker gets
+// what there is at once. A busy one gets its next batch early only when that is full: what waits
+// may still grow, and one fuller pass is cheaper than two.
 bool MaySendTrainBatch(int64_t num_outstanding, int64_t queued_tokens, int64_t max_tokens);
 
 // Fills one batch up to `max_tokens`. A request that is larger by itself travels alone: the worker

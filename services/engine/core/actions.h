@@ -1,5 +1,5 @@
-// What the core wants done. The runtime executes the actions of one Step in order and never waits: a
-// Commit is handed to the store's thread and followed, in order, by an event Committed. Whatever
+// What the core wants done. The runtime executes the actions of one Step in order and never waits:
+// a Commit is handed to the store's thread and followed, in order, by an event Committed. Whatever
 // depends on durability (answers, dispatches) is emitted by the core only then. A MakeResult comes
 // before the Commit that names its result. SendToWorker to a group without a stream is dropped: the
 // core sends everything unfinished again when the group attaches.
@@ -25,12 +25,12 @@ struct Commit {
 struct Answer {
   CallId call = 0;
   std::optional<ErrorInfo> error;
-  std::string id;                               // request_id, session_id, sampling_session_id
-  std::vector<std::string> sample_sequence_ids; // Sample
-  std::string group;                            // Submit: whose queue state applies; may be empty
-  bool session_finished = false;                // Heartbeat
-  std::vector<std::string> unsaved_model_ids;   // Drain
-  int64_t pending_requests = 0;                 // Drain
+  std::string id;                                // request_id, session_id, sampling_session_id
+  std::vector<std::string> sample_sequence_ids;  // Sample
+  std::string group;                             // Submit: whose queue state applies; may be empty
+  bool session_finished = false;                 // Heartbeat
+  std::vector<std::string> unsaved_model_ids;    // Drain
+  int64_t pending_requests = 0;                  // Drain
 };
 
 // The runtime encodes a result the core decided by itself and holds it under `result_id`.
@@ -56,10 +56,14 @@ struct NotifyQueueState {
   std::string reason;
 };
 
-// ---- to the group's worker -----------------------------------------------------------------------
+// ---- to the group's worker
 
-struct FormGroup { int64_t term = 0; };
-struct AdoptGroup { int64_t term = 0; };
+struct FormGroup {
+  int64_t term = 0;
+};
+struct AdoptGroup {
+  int64_t term = 0;
+};
 
 struct SendTrainBatch {
   struct Item {

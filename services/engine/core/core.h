@@ -15,10 +15,12 @@ namespace lathe::engine {
 // Used by one thread. The first event is Loaded; Tick comes about every second.
 //
 // What a caller may rely on:
-// - A call is answered exactly once, in an Answer with its CallId, after what it changed is durable.
+// - A call is answered exactly once, in an Answer with its CallId, after what it changed is
+// durable.
 // - Every accepted request ends in one CompleteRequest, followed (once durable) by NotifyDone,
 //   ForgetBody (if it had a body) and SendAck (if a worker executed it).
-// - All effects of a Step wait for the Commit of that Step, and for every earlier one: sends, answers
+// - All effects of a Step wait for the Commit of that Step, and for every earlier one: sends,
+// answers
 //   and acknowledgements leave in the order in which they were decided.
 // - A worker's commands carry the epoch of its group; Form or Adopt comes first after an attach.
 class Core {

@@ -33,7 +33,8 @@ ErrorInfo Draining() {
 }
 
 ErrorInfo NotFound(const std::string& what, const std::string& id) {
-  return {absl::StatusCode::kNotFound, "not_found", "", absl::StrFormat("%s %s not found", what, id)};
+  return {absl::StatusCode::kNotFound, "not_found", "",
+          absl::StrFormat("%s %s not found", what, id)};
 }
 
 }  // namespace lathe::engine

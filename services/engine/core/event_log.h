@@ -1,5 +1,5 @@
-// The events of one core in a file, and the digest of the actions they led to. Replaying the file in
-// another process must give the same digest (design 5.1).
+// The events of one core in a file, and the digest of the actions they led to. Replaying the file
+// in another process must give the same digest (design 5.1).
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class ActionDigest {
   int64_t num_actions_ = 0;
 };
 
-// Writes the options and then every event before its Step. Buffered: a killed process loses the last
-// events, never a part of one in the middle. Not thread-safe.
+// Writes the options and then every event before its Step. Buffered: a killed process loses the
+// last events, never a part of one in the middle. Not thread-safe.
 class EventLogWriter {
  public:
   // Replaces the file.

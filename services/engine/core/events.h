@@ -18,7 +18,7 @@ using CallId = uint64_t;
 
 struct ErrorInfo {
   absl::StatusCode status = absl::StatusCode::kOk;
-  std::string code;   // stable word
+  std::string code;  // stable word
   std::string field;
   std::string message;
 };
@@ -43,7 +43,7 @@ struct Committed {
   uint64_t commit_id = 0;
 };
 
-// ---- callers -------------------------------------------------------------------------------------
+// ---- callers
 
 struct CreateSession {
   CallId call = 0;
@@ -81,9 +81,9 @@ struct OptimStepArgs {
 };
 
 struct SaveArgs {
-  std::string name;                        // empty: unnamed sampler form
-  int64_t sampling_session_seq_id = -1;    // unnamed form
-  int64_t ttl_seconds = 0;                 // 0: never expires
+  std::string name;                      // empty: unnamed sampler form
+  int64_t sampling_session_seq_id = -1;  // unnamed form
+  int64_t ttl_seconds = 0;               // 0: never expires
   bool overwrite = false;
   Metadata user_metadata;
 };
@@ -115,7 +115,7 @@ struct Submit {
   std::string tenant_id;
   std::string owner_id;  // see OpClass
   OpClass op_class = OpClass::kTrain;
-  int64_t seq_id = 0;    // 0 on kTrain: none given, take the next
+  int64_t seq_id = 0;  // 0 on kTrain: none given, take the next
   OperationKind kind = OperationKind::kForwardBackward;
   std::string content_hash;
   PayloadRef payload;
@@ -166,7 +166,7 @@ struct Drain {
   CallId call = 0;
 };
 
-// ---- workers -------------------------------------------------------------------------------------
+// ---- workers
 
 struct HeldModel {
   std::string model_id;
@@ -217,11 +217,10 @@ struct WorkerVersionFailed {
   ErrorInfo error;
 };
 
-using EventBody =
-    std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit,
-                 CreateSamplingSession, DeleteCheckpoint, PublishCheckpoint, SetCheckpointTtl,
-                 Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached, WorkerDone,
-                 WorkerVersionFailed>;
+using EventBody = std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession,
+                               Submit, CreateSamplingSession, DeleteCheckpoint, PublishCheckpoint,
+                               SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady,
+                               WorkerDetached, WorkerDone, WorkerVersionFailed>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

@@ -62,10 +62,10 @@ void SubmitCreation(State& s, const Submit& submit) {
   row.created_at = s.now;
   row.last_request_at = s.now;
   if (s.models.count(row.model_id) > 0) {
-    return AnswerError(s, submit.call,
-                       InvalidArgument("seq_id_reused", "model_seq_id",
-                                       absl::StrFormat("model_seq_id %d is already used",
-                                                       submit.seq_id)));
+    return AnswerError(
+        s, submit.call,
+        InvalidArgument("seq_id_reused", "model_seq_id",
+                        absl::StrFormat("model_seq_id %d is already used", submit.seq_id)));
   }
   Plan plan;
   plan.args = submit.args;
@@ -105,9 +105,9 @@ ErrorInfo ReasonOf(const Model& model) {
   if (model.row.state == ModelState::kLost) {
     return DataLoss("model_lost", model.row.state_reason);
   }
-  return FailedPrecondition("model_failed", absl::StrFormat("model %s could not be created: %s",
-                                                            model.row.model_id,
-                                                            model.row.state_reason));
+  return FailedPrecondition("model_failed",
+                            absl::StrFormat("model %s could not be created: %s", model.row.model_id,
+                                            model.row.state_reason));
 }
 
 void FailModel(State& s, Model& model, const ErrorInfo& reason) {
@@ -123,9 +123,8 @@ void FailModel(State& s, Model& model, const ErrorInfo& reason) {
 
 void LoseModel(State& s, Model& model) {
   model.row.state = ModelState::kLost;
-  model.row.state_reason =
-      absl::StrFormat("model %s was lost when its worker stopped; load a checkpoint to go on",
-                      model.row.model_id);
+  model.row.state_reason = absl::StrFormat(
+      "model %s was lost when its worker stopped; load a checkpoint to go on", model.row.model_id);
   PutRow(s, model);
   for (const std::string& id : LiveRequestIds(s, model.row.model_id)) {
     Request& request = s.requests.at(id);

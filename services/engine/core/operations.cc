@@ -139,8 +139,8 @@ void FillTrainBatches(State& s, Group& group) {
          MaySendTrainBatch(static_cast<int64_t>(group.requests_in_batch.size()),
                            group.train.queued_tokens(), budget)) {
     TrainBatchFill fill(budget);
-    const std::vector<FairQueue::Item> items =
-        group.train.TakeWhile([&](const FairQueue::Item& item) { return fill.TryAdd(item.tokens); });
+    const std::vector<FairQueue::Item> items = group.train.TakeWhile(
+        [&](const FairQueue::Item& item) { return fill.TryAdd(item.tokens); });
     const int64_t batch_id = ++group.last_batch;
     SendTrainBatch batch;
     for (const FairQueue::Item& item : items) {

@@ -19,8 +19,7 @@ TEST_CASE("Order: pipelined operations run in seq order around barriers", "[core
   h.Gradient(model, 4);
   h.Step(model, 5);
   h.RunWorker();
-  CHECK(h.worker->History(model) ==
-        History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
+  CHECK(h.worker->History(model) == History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
   CHECK(h.store.models().at(model).applied_seq == 5);
 }
 
@@ -100,8 +99,7 @@ TEST_CASE("Gradient: a step accepted before the failure was delivered is refused
   h.Step(model, 5);
   h.RunWorker();
   CHECK(h.ErrorOf(step)->code == "incomplete_gradient");
-  CHECK(h.ErrorOf(step)->message ==
-        "forward_backward seq 2 failed; the gradient is incomplete");
+  CHECK(h.ErrorOf(step)->message == "forward_backward seq 2 failed; the gradient is incomplete");
   CHECK(h.worker->History(model) == History{"fb 1", "clear", "fb 4", "step 5 [4]"});
   CHECK(h.worker->num_refused_steps() == 0);
 }

@@ -1,4 +1,5 @@
-// What is fixed when a request is accepted, so that running it again cannot differ: kept in its row.
+// What is fixed when a request is accepted, so that running it again cannot differ: kept in its
+// row.
 #pragma once
 
 #include <cstdint>

@@ -132,7 +132,8 @@ void Insert(State& s, const Request& request, const Plan& plan) {
 }
 
 ErrorInfo TooMany(const char* limit, int64_t value) {
-  return ResourceExhausted(limit, absl::StrFormat("%s is %d and reached; retry later", limit, value));
+  return ResourceExhausted(limit,
+                           absl::StrFormat("%s is %d and reached; retry later", limit, value));
 }
 
 }  // namespace
@@ -142,8 +143,8 @@ Request* FindByKey(State& s, const std::string& owner_id, OpClass op_class, int6
   return id == nullptr ? nullptr : Find(s.requests, *id);
 }
 
-std::optional<ErrorInfo> OverBound(const State& s, const std::string& tenant_id,
-                                   const Model* model, int64_t bytes) {
+std::optional<ErrorInfo> OverBound(const State& s, const std::string& tenant_id, const Model* model,
+                                   int64_t bytes) {
   const CoreOptions& o = s.options;
   if (model != nullptr && model->num_live_requests >= o.max_rows_per_model) {
     return TooMany("max_rows_per_model", o.max_rows_per_model);
@@ -222,12 +223,12 @@ void AnswerRepeated(State& s, const Submit& submit, const Request& request) {
                     absl::StrFormat("seq_id %d of %s was refused before and is consumed",
                                     row.seq_id, row.owner_id))));
   } else if (row.kind != submit.kind || row.content_hash != submit.content_hash) {
-    AnswerError(s, submit.call,
-                InvalidArgument(
-                    "seq_id_reused", "seq_id",
-                    absl::StrFormat("seq_id %d of %s was already used by a different request; "
-                                    "create one TrainingClient per process",
-                                    row.seq_id, row.owner_id)));
+    AnswerError(
+        s, submit.call,
+        InvalidArgument("seq_id_reused", "seq_id",
+                        absl::StrFormat("seq_id %d of %s was already used by a different request; "
+                                        "create one TrainingClient per process",
+                                        row.seq_id, row.owner_id)));
   } else {
     s.fx.After(SubmitAnswer(submit.call, request));
   }

@@ -12,8 +12,8 @@ namespace lathe::engine {
 Request* FindByKey(State& s, const std::string& owner_id, OpClass op_class, int64_t seq_id);
 
 // The bound that one more request of `tenant_id` would break. `model`: nullptr for samples.
-std::optional<ErrorInfo> OverBound(const State& s, const std::string& tenant_id,
-                                   const Model* model, int64_t bytes);
+std::optional<ErrorInfo> OverBound(const State& s, const std::string& tenant_id, const Model* model,
+                                   int64_t bytes);
 
 // Accepts `submit` under `seq_id`: its row joins this Step's Commit and its caller is answered.
 // `group`: that will run it; may be empty for samples.

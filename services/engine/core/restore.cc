@@ -71,16 +71,14 @@ void RestoreGradient(Model& model, const RequestRow& row) {
   } else if (row.kind == OperationKind::kLoadWeights) {
     model.failed_load.reset();
     if (row.state == RequestState::kFailed) {
-      model.failed_load =
-          Model::FailedLoad{row.seq_id, row.delivered_at, "see its own error"};
+      model.failed_load = Model::FailedLoad{row.seq_id, row.delivered_at, "see its own error"};
     }
   }
 }
 
 void RestoreOrder(Model& model, const Request& request) {
   const RequestRow& row = request.row;
-  model.order.Add(row.seq_id,
-                  {!IsForward(row.kind), IsForward(row.kind), row.accepted_at});
+  model.order.Add(row.seq_id, {!IsForward(row.kind), IsForward(row.kind), row.accepted_at});
   if (request.live()) return;
   model.order.Resolve(row.seq_id);
   if (!request.refused) RestoreGradient(model, row);

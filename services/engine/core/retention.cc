@@ -47,8 +47,8 @@ void ForgetRequests(State& s) {
 void ForgetEndedSessions(State& s) {
   for (auto it = s.sessions.begin(); it != s.sessions.end();) {
     const SessionRow& row = it->second.row;
-    const bool old = row.state == SessionState::kEnded &&
-                     row.heartbeat_at + kEndedSessionsKept < s.now;
+    const bool old =
+        row.state == SessionState::kEnded && row.heartbeat_at + kEndedSessionsKept < s.now;
     it = old ? s.sessions.erase(it) : std::next(it);
   }
 }

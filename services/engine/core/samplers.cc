@@ -65,8 +65,8 @@ std::optional<ErrorInfo> PlanSample(State& s, const Sampler& sampler, const Samp
   const BaseModelRow* const base = Find(s.base_models, sampler.row.base_model);
   const int64_t context = base == nullptr ? 0 : base->max_context_length;
   plan.seed = args.has_seed ? args.seed : s.random();
-  plan.max_tokens = args.max_tokens > 0 ? args.max_tokens
-                                        : std::max<int64_t>(1, context - args.prompt_tokens);
+  plan.max_tokens =
+      args.max_tokens > 0 ? args.max_tokens : std::max<int64_t>(1, context - args.prompt_tokens);
   if (args.prompt_tokens + plan.max_tokens <= context) return std::nullopt;
   return InvalidArgument(
       "too_long", "prompt",
@@ -84,7 +84,7 @@ void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
   }
   const std::string id = SamplerId(event.session_id, event.sampling_session_seq_id);
   if (const Sampler* const known = Find(s.samplers, id)) {
-    const bool same = known->row.model_path == event.model_path &&
+    const bool same = !known->in_memory() && known->row.model_path == event.model_path &&
                       (!event.model_path.empty() || known->row.base_model == event.base_model);
     if (same) return AnswerSampler(s, event.call, id);
   }
@@ -204,9 +204,9 @@ Group* GroupForSampler(State& s, const Sampler& sampler) {
   Group* best = nullptr;
   for (auto& [name, group] : s.groups) {
     if (group.row.base_model != sampler.row.base_model) continue;
-    const bool better = best == nullptr || (group.usable() && !best->usable()) ||
-                        (group.usable() == best->usable() &&
-                         group.inflight_sequences < best->inflight_sequences);
+    const bool better =
+        best == nullptr || (group.usable() && !best->usable()) ||
+        (group.usable() == best->usable() && group.inflight_sequences < best->inflight_sequences);
     if (better) best = &group;
   }
   return best;

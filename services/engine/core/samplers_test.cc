@@ -33,8 +33,7 @@ TEST_CASE("Sampler: unknown base models and foreign checkpoints are not found", 
   h.RunWorker();
   const std::string path = "tinker://" + model + "/sampler_weights/a";
   const std::string foreign = h.NewSession(SessionOrdering::kSerial, "u");
-  CHECK(h.AnswerTo(h.Sampler(foreign, 0, path, "u")).error->status ==
-        absl::StatusCode::kNotFound);
+  CHECK(h.AnswerTo(h.Sampler(foreign, 0, path, "u")).error->status == absl::StatusCode::kNotFound);
   h.Post(PublishCheckpoint{++h.last_call, "t", path, true});
   CHECK_FALSE(h.AnswerTo(h.Sampler(foreign, 1, path, "u")).error.has_value());
 }
@@ -132,10 +131,10 @@ TEST_CASE("Version: an unnamed save makes a sampler and a repetition returns it"
   h.AttachWorker();
   const std::string session = h.NewSession();
   const std::string model = h.NewModel(session);
-  const CallId first = h.Save(model, 1, {.sampling_session_seq_id = 4},
-                              OperationKind::kSaveWeightsForSampler);
-  const CallId again = h.Save(model, 1, {.sampling_session_seq_id = 5},
-                              OperationKind::kSaveWeightsForSampler);
+  const CallId first =
+      h.Save(model, 1, {.sampling_session_seq_id = 4}, OperationKind::kSaveWeightsForSampler);
+  const CallId again =
+      h.Save(model, 1, {.sampling_session_seq_id = 5}, OperationKind::kSaveWeightsForSampler);
   h.RunWorker();
   CHECK(h.AnswerTo(again).id == h.AnswerTo(first).id);
   CHECK(h.ResultOf(first)->sampling_session_id == session + ":sample:4");

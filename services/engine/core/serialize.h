@@ -1,6 +1,6 @@
 // Plain structs to bytes and back, without naming their fields: for the event log, the action hash
-// and the plan kept in a request's row. Little-endian; strings and lists with their length, variants
-// with their index. A changed struct is a changed format.
+// and the plan kept in a request's row. Little-endian; strings and lists with their length,
+// variants with their index. A changed struct is a changed format.
 #pragma once
 
 #include <bit>

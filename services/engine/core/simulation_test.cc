@@ -59,7 +59,17 @@ class Client {
 
   bool waiting() const { return !open_.empty(); }
 
-  void Check() {
+  // Every accepted request ended and its caller was told.
+  void CheckEnded() {
+    for (const auto& [id, operation] : accepted_) {
+      INFO(model_ << " seq " << operation.seq);
+      CHECK(h_.store.requests().at(id).done_at > 0);
+      CHECK(h_.done.count(id) == 1);
+    }
+  }
+
+  // The worker's history is what the accepted requests say.
+  void CheckApplied() {
     std::map<int64_t, int64_t> times_added;
     int64_t last_step = 0;
     for (const std::string& line : h_.worker->History(model_)) {
@@ -74,10 +84,8 @@ class Client {
     for (const auto& [id, operation] : accepted_) {
       INFO(model_ << " seq " << operation.seq);
       const RequestRow& row = h_.store.requests().at(id);
-      CHECK(row.done_at > 0);
-      CHECK(h_.done.count(id) == 1);
-      const bool added = row.kind == OperationKind::kForwardBackward &&
-                         row.state == RequestState::kDone;
+      const bool added =
+          row.kind == OperationKind::kForwardBackward && row.state == RequestState::kDone;
       CHECK(times_added[operation.seq] == (added ? 1 : 0));
     }
   }
@@ -120,8 +128,12 @@ class Client {
   std::map<std::string, Operation> accepted_;
 };
 
-void RandomEvent(CoreHarness& h, std::vector<Client>& clients, std::mt19937_64& random) {
+void RandomEvent(CoreHarness& h, std::vector<Client>& clients, bool kills,
+                 std::mt19937_64& random) {
   Client& client = clients[random() % clients.size()];
+  if (kills && random() % 150 == 0) {
+    return h.AttachWorker("p" + std::to_string(random()));
+  }
   switch (random() % 12) {
     case 0:
     case 1:
@@ -162,12 +174,13 @@ void RunToTheEnd(CoreHarness& h, std::vector<Client>& clients) {
   }
 }
 
-void Simulate(uint64_t seed) {
+// `kills`: the worker's process is replaced now and then; what it held is lost.
+void Simulate(uint64_t seed, bool kills) {
   INFO("LATHE_SEED=" << seed);
   std::mt19937_64 random(seed);
   CoreOptions options;
   options.batch_tokens = 40;
-  // The worker of this test is slow to come back and never dies.
+  // The worker is slow to come back; only a new process makes it lost.
   options.worker_lost_timeout = 1'000'000 * kSecond;
   options.session_timeout = 1'000'000 * kSecond;
   CoreHarness h(options);
@@ -180,25 +193,33 @@ void Simulate(uint64_t seed) {
     clients.emplace_back(h, h.NewModel(session), serial, random);
   }
   h.HoldCommits();
-  for (int i = 0; i < 600; ++i) RandomEvent(h, clients, random);
+  for (int i = 0; i < 600; ++i) RandomEvent(h, clients, kills, random);
   RunToTheEnd(h, clients);
   for (Client& client : clients) {
     CHECK_FALSE(client.waiting());
-    client.Check();
+    client.CheckEnded();
+    if (!kills) client.CheckApplied();
   }
   CHECK(h.worker->num_refused_steps() == 0);
   for (const auto& [id, model] : h.store.models()) {
     INFO(id << ": " << model.state_reason);
-    CHECK(model.state == ModelState::kReady);
+    CHECK((kills || model.state == ModelState::kReady));
   }
 }
 
-TEST_CASE("Simulation: every accepted request ends and is applied once, in order", "[core]") {
+void SimulateMany(bool kills) {
   if (const char* const seed = std::getenv("LATHE_SEED")) {
-    Simulate(std::strtoull(seed, nullptr, 10));
-    return;
+    return Simulate(std::strtoull(seed, nullptr, 10), kills);
   }
-  for (uint64_t seed = 1; seed <= 300; ++seed) Simulate(seed);
+  for (uint64_t seed = 1; seed <= 300; ++seed) Simulate(seed, kills);
+}
+
+TEST_CASE("Simulation: every accepted request ends and is applied once, in order", "[core]") {
+  SimulateMany(/*kills=*/false);
+}
+
+TEST_CASE("Simulation: every accepted request ends although workers die", "[core]") {
+  SimulateMany(/*kills=*/true);
 }
 
 }  // namespace

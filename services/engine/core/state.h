@@ -24,7 +24,7 @@ namespace lathe::engine {
 
 struct Session {
   SessionRow row;
-  int64_t last_sign_at = 0;     // of life
+  int64_t last_sign_at = 0;  // of life
   int64_t touch_written_at = 0;
   std::set<std::string> model_ids;
   std::set<std::string> sampler_ids;
@@ -62,8 +62,8 @@ struct Request {
   RequestRow row;              // plan left empty, see below
   std::unique_ptr<Plan> plan;  // until it ends
   std::string session_id;
-  std::string group;     // that runs it; samples: once chosen
-  int64_t order = 0;     // of acceptance
+  std::string group;        // that runs it; samples: once chosen
+  int64_t order = 0;        // of acceptance
   int64_t num_crashes = 0;  // workers lost while this request ran
   int64_t num_samples = 0;
   bool refused = false;
@@ -117,7 +117,7 @@ struct State {
 
   std::map<std::string, Request> requests;
   std::map<RequestKey, std::string> request_ids;
-  std::map<int64_t, std::string> live;  // in order of acceptance
+  std::map<int64_t, std::string> live;                  // in order of acceptance
   std::set<std::pair<int64_t, std::string>> retention;  // when a finished request is forgotten
   int64_t last_order = 0;
   std::map<std::string, TenantUsage> usage;

@@ -99,8 +99,7 @@ std::optional<ErrorInfo> CheckSeq(const Model& model, int64_t seq_id) {
 
 // The seq has arrived, whether its request runs or not.
 void PlaceInOrder(State& s, Model& model, const Submit& submit, int64_t seq_id) {
-  const bool serial =
-      s.sessions.at(model.row.session_id).row.ordering == SessionOrdering::kSerial;
+  const bool serial = s.sessions.at(model.row.session_id).row.ordering == SessionOrdering::kSerial;
   const bool waits_for_gap = IsForward(submit.kind);
   model.order.Add(seq_id, {!IsForward(submit.kind), waits_for_gap, s.now});
   CloseGapsThrough(s, model, model.order.ClosedByArrival(seq_id, serial, waits_for_gap));

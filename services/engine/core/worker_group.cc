@@ -23,9 +23,7 @@ void NotifyState(State& s, const Group& group, const std::string& reason) {
   s.fx.After(NotifyQueueState{group.row.group, /*paused=*/!group.usable(), reason});
 }
 
-bool Runs(const Group& group, const Request& request) {
-  return request.group == group.row.group;
-}
+bool Runs(const Group& group, const Request& request) { return request.group == group.row.group; }
 
 std::vector<std::string> LiveRequestsOf(const State& s, const Group& group) {
   std::vector<std::string> ids;
@@ -50,11 +48,12 @@ void CountCrashes(State& s, Group& group) {
     if (request.row.state != RequestState::kDispatched) continue;
     request.row.state = RequestState::kAccepted;
     if (++request.num_crashes < kMaxCrashes) continue;
-    Fail(s, request, Internal(absl::StrFormat("the worker stopped %d times while this request ran",
-                                              kMaxCrashes)));
+    Fail(s, request,
+         Internal(
+             absl::StrFormat("the worker stopped %d times while this request ran", kMaxCrashes)));
     if (request.row.op_class != OpClass::kModel) continue;
-    Model* const model = Find(s.models, absl::StrFormat("%s:train:%d", request.row.owner_id,
-                                                        request.row.seq_id));
+    Model* const model =
+        Find(s.models, absl::StrFormat("%s:train:%d", request.row.owner_id, request.row.seq_id));
     if (model != nullptr) FailModel(s, *model, Internal("its worker stopped again and again"));
   }
 }

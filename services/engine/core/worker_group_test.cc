@@ -55,8 +55,7 @@ TEST_CASE("Group: a killed engine adopts the living worker and goes on", "[core]
   const CallId last = h.Step(model, 5);
   h.RunWorker();
   CHECK(h.StateOf(last) == RequestState::kDone);
-  CHECK(h.worker->History(model) ==
-        History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
+  CHECK(h.worker->History(model) == History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
 }
 
 TEST_CASE("Group: a step whose result the dead engine never saw is not run again", "[core]") {

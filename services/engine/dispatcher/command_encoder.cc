@@ -17,7 +17,8 @@ using google::protobuf::internal::WireFormatLite;
 
 // Appends an embedded message of the wire format: concatenated fields of one message merge, so a
 // body and a few fields more are one message without parsing the body.
-void AppendMessage(std::string& out, int field_number, std::initializer_list<std::string_view> parts) {
+void AppendMessage(std::string& out, int field_number,
+                   std::initializer_list<std::string_view> parts) {
   size_t size = 0;
   for (const std::string_view part : parts) size += part.size();
   {

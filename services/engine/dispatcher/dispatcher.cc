@@ -43,11 +43,10 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attac
 void Dispatcher::Send(const SendToWorker& command) {
   const std::shared_ptr<WorkerStream> stream = StreamOf(command.group);
   if (!stream) return;
-  stream->Send(encoder_.Encode(
-      command.epoch, command.command,
-      [&](const std::string& request_id, const absl::Status& status) {
-        OnLostBody(command, request_id, status);
-      }));
+  stream->Send(encoder_.Encode(command.epoch, command.command,
+                               [&](const std::string& request_id, const absl::Status& status) {
+                                 OnLostBody(command, request_id, status);
+                               }));
 }
 
 void Dispatcher::OnLostBody(const SendToWorker& command, const std::string& request_id,
@@ -115,8 +114,8 @@ absl::Status Dispatcher::CheckHello(const v1::Hello& hello) const {
                         std::string(kVersion)));
   }
   if (hello.rank() != 0 || hello.world() != 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "rank %d of world %d, groups have one rank", hello.rank(), hello.world()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("rank %d of world %d, groups have one rank", hello.rank(), hello.world()));
   }
   if (hello.group().empty() || hello.process_id().empty()) {
     return absl::InvalidArgumentError("hello names no group or no process");
@@ -181,9 +180,9 @@ void Dispatcher::UpdateStatus(const std::string& group, const v1::WorkerMessage&
     status.progress.clear();
   } else if (message.has_progress() && message.progress().bytes_total() > 0) {
     const v1::Progress& progress = message.progress();
-    status.progress = absl::StrFormat(
-        "%d %% of %.1f GB", 100 * progress.bytes_loaded() / progress.bytes_total(),
-        static_cast<double>(progress.bytes_total()) / 1e9);
+    status.progress =
+        absl::StrFormat("%d %% of %.1f GB", 100 * progress.bytes_loaded() / progress.bytes_total(),
+                        static_cast<double>(progress.bytes_total()) / 1e9);
   } else if (message.has_heartbeat()) {
     status.train_passes = message.heartbeat().train_passes();
     status.train_tokens = message.heartbeat().train_tokens();

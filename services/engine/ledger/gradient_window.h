@@ -11,8 +11,8 @@
 namespace lathe::engine {
 
 // The ledger's half of (applied_seq, window): the seq of the last operation that changed the
-// weights, and the successful forward_backwards since. Also remembers which forward_backwards of the
-// open gradient failed, and when their callers learned of it.
+// weights, and the successful forward_backwards since. Also remembers which forward_backwards of
+// the open gradient failed, and when their callers learned of it.
 class GradientWindow {
  public:
   GradientWindow() = default;

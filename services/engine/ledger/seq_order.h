@@ -25,9 +25,10 @@ class SeqOrder {
   // Every seq up to `closed_seq` either ended or is abandoned, unless it is added.
   explicit SeqOrder(int64_t closed_seq = 0) : closed_seq_(closed_seq), contiguous_(closed_seq) {}
 
-  // Through which seq the arrival of `seq` proves the missing ones abandoned; at least closed_seq().
-  // In a serial session submissions arrive in order, so every arrival proves it; in a concurrent one
-  // only that of an operation which cannot overtake members of its own group (tinker-api 18.4).
+  // Through which seq the arrival of `seq` proves the missing ones abandoned; at least
+  // closed_seq(). In a serial session submissions arrive in order, so every arrival proves it; in a
+  // concurrent one only that of an operation which cannot overtake members of its own group
+  // (tinker-api 18.4).
   int64_t ClosedByArrival(int64_t seq, bool serial, bool waits_for_gap) const;
 
   void Add(int64_t seq, const Operation& operation);
@@ -69,11 +70,11 @@ class SeqOrder {
 
   std::map<int64_t, Entry> operations_;  // resolved ones only while next_ has not passed them
   int64_t closed_seq_;
-  int64_t contiguous_;            // every seq up to here came or is closed
+  int64_t contiguous_;  // every seq up to here came or is closed
   int64_t max_seq_ = 0;
-  int64_t next_ = 1;              // everything below was issued, resolved or abandoned
-  int64_t num_open_ = 0;          // issued and not resolved
-  bool barrier_issued_ = false;   // then next_ stands on it
+  int64_t next_ = 1;             // everything below was issued, resolved or abandoned
+  int64_t num_open_ = 0;         // issued and not resolved
+  bool barrier_issued_ = false;  // then next_ stands on it
 };
 
 }  // namespace lathe::engine

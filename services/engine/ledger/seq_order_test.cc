@@ -75,8 +75,8 @@ TEST_CASE("SeqOrder: which arrivals prove smaller seqs abandoned", "[ledger]") {
     bool waits_for_gap;
     int64_t closed;
   };
-  const Row row = GENERATE(Row{true, true, 6}, Row{true, false, 6}, Row{false, false, 6},
-                           Row{false, true, 2});
+  const Row row =
+      GENERATE(Row{true, true, 6}, Row{true, false, 6}, Row{false, false, 6}, Row{false, true, 2});
   const SeqOrder order(2);
   CHECK(order.ClosedByArrival(7, row.serial, row.waits_for_gap) == row.closed);
 }

@@ -72,9 +72,8 @@ ArchiveSigner::ArchiveSigner(std::string secret, std::filesystem::path checkpoin
 absl::StatusOr<v1::DescribeArchiveResponse> ArchiveSigner::Describe(const CheckpointRow& row) {
   RETURN_IF_ERROR(ListFiles(row.dir).status());
   const absl::Time expires_at = clock_.Now() + kLifetime;
-  const std::string claim = Encode({.expires_at = absl::ToUnixSeconds(expires_at),
-                                    .dir = row.dir,
-                                    .file_name = FileName(row)});
+  const std::string claim = Encode(
+      {.expires_at = absl::ToUnixSeconds(expires_at), .dir = row.dir, .file_name = FileName(row)});
   v1::DescribeArchiveResponse response;
   response.set_token(absl::StrCat(absl::WebSafeBase64Escape(claim), ".",
                                   absl::WebSafeBase64Escape(HmacSha256(secret_, claim))));

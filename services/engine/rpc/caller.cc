@@ -12,8 +12,7 @@
 namespace lathe::engine {
 
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
-                                        const grpc::CallbackServerContext& context,
-                                        Scopes scopes) {
+                                        const grpc::CallbackServerContext& context, Scopes scopes) {
   const auto header = context.client_metadata().find(kApiKeyHeader);
   std::string_view key;
   if (header != context.client_metadata().end()) {

@@ -15,8 +15,8 @@
 namespace lathe::engine {
 
 // Every rpc authenticates the metadata `x-api-key` and checks the scopes its key has; the caller's
-// tenant goes into every look-up. Runs on gRPC's threads: reads use the store and caches, changes go
-// through the core and are answered from its thread.
+// tenant goes into every look-up. Runs on gRPC's threads: reads use the store and caches, changes
+// go through the core and are answered from its thread.
 class EngineService final : public v1::Engine::CallbackService {
  public:
   // All must outlive this, and the server that runs it.

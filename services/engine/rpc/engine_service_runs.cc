@@ -125,8 +125,7 @@ EngineService::Reactor* EngineService::DeleteCheckpoint(Context* context,
 }
 
 EngineService::Reactor* EngineService::PublishCheckpoint(
-    Context* context, const v1::PublishCheckpointRequest* request,
-    v1::PublishCheckpointResponse*) {
+    Context* context, const v1::PublishCheckpointRequest* request, v1::PublishCheckpointResponse*) {
   return Change<engine::PublishCheckpoint>(
       context, Scope::kCheckpointsWrite,
       [request](const Caller& caller) -> absl::StatusOr<engine::PublishCheckpoint> {

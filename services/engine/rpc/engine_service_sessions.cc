@@ -23,9 +23,9 @@ constexpr size_t kMaxDetailBytes = 4096;
 absl::StatusOr<SessionRow> MakeSession(const Caller& caller,
                                        const v1::CreateSessionRequest& request) {
   if (static_cast<size_t>(request.tags_size()) > kMaxTags) {
-    return Invalid("invalid_field", "tags",
-                   absl::StrFormat("tags has %d words, limit is %d", request.tags_size(),
-                                   kMaxTags));
+    return Invalid(
+        "invalid_field", "tags",
+        absl::StrFormat("tags has %d words, limit is %d", request.tags_size(), kMaxTags));
   }
   SessionRow row;
   row.tenant_id = caller.tenant_id;
@@ -104,7 +104,9 @@ EngineService::Reactor* EngineService::Heartbeat(Context* context,
         return engine::Heartbeat{.tenant_id = caller.tenant_id,
                                  .session_id = request->session_id()};
       },
-      [response](const engine::Answer& answer) { response->set_finished(answer.session_finished); });
+      [response](const engine::Answer& answer) {
+        response->set_finished(answer.session_finished);
+      });
 }
 
 EngineService::Reactor* EngineService::FinishSession(Context* context,

@@ -20,8 +20,7 @@ void Fill(const engine::Answer& answer, v1::SampleSubmitResponse* response) {
   for (const std::string& id : answer.sample_sequence_ids) response->add_sample_sequence_ids(id);
 }
 
-absl::Status CheckSamplerTarget(Runtime& runtime,
-                                const v1::CreateSamplingSessionRequest& request) {
+absl::Status CheckSamplerTarget(Runtime& runtime, const v1::CreateSamplingSessionRequest& request) {
   RETURN_IF_ERROR(ValidateSeq(request.sampling_session_seq_id(), "sampling_session_seq_id"));
   // The path wins; a base model beside it is only informational.
   if (!request.model_path().empty()) return ValidateTinkerPath(request.model_path(), "model_path");

@@ -24,8 +24,7 @@ void FillWorker(const WorkerStatus& worker, v1::GroupStatus& proto) {
 
 }  // namespace
 
-v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
-                                     WorkerSender& workers) {
+v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, WorkerSender& workers) {
   v1::GetStatusResponse response;
   response.set_term(runtime.term());
   response.set_version(std::string(kVersion));

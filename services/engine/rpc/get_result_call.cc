@@ -17,8 +17,7 @@ grpc::ServerUnaryReactor* GetResultCall::Start(Runtime& runtime,
                                                const absl::StatusOr<Caller>& caller,
                                                const v1::GetResultRequest& request,
                                                v1::GetResultResponse* response) {
-  std::shared_ptr<GetResultCall> call(
-      new GetResultCall(runtime, request.request_id(), response));
+  std::shared_ptr<GetResultCall> call(new GetResultCall(runtime, request.request_id(), response));
   call->self_ = call;
   const absl::Status status =
       caller.ok() ? call->Begin(caller->tenant_id, request.wait_ms()) : caller.status();

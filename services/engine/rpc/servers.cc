@@ -26,8 +26,7 @@ bool IsLoopback(const std::string& host) {
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(grpc::Service& service,
                                                           const std::string& socket,
-                                                          const std::string& tcp,
-                                                          int* tcp_port) {
+                                                          const std::string& tcp, int* tcp_port) {
   grpc::ServerBuilder builder;
   ApplyServerDefaults(builder);
   int socket_port = 0;
@@ -36,8 +35,8 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(grpc::Service& service
   builder.RegisterService(&service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (!server || socket_port == 0) {
-    return absl::UnavailableError(absl::StrFormat("cannot listen on %s%s%s", socket,
-                                                  tcp.empty() ? "" : " and ", tcp));
+    return absl::UnavailableError(
+        absl::StrFormat("cannot listen on %s%s%s", socket, tcp.empty() ? "" : " and ", tcp));
   }
   return server;
 }
@@ -67,9 +66,8 @@ absl::StatusOr<Servers> Servers::Start(const ServerOptions& options, const Servi
   ASSIGN_OR_RETURN(servers.workers_,
                    StartServer(services.workers, options.run_dir + "/worker.sock", "", nullptr));
   if (options.reflection) add_reflection();
-  ASSIGN_OR_RETURN(servers.engine_,
-                   StartServer(services.engine, options.run_dir + "/engine.sock",
-                               options.grpc_listen, &servers.grpc_port_));
+  ASSIGN_OR_RETURN(servers.engine_, StartServer(services.engine, options.run_dir + "/engine.sock",
+                                                options.grpc_listen, &servers.grpc_port_));
   if (!options.reflection) add_reflection();
   ASSIGN_OR_RETURN(servers.admin_,
                    StartServer(services.admin, options.run_dir + "/admin.sock", "", nullptr));

@@ -168,11 +168,10 @@ absl::StatusOr<BaseModelRow> FindServedModel(Runtime& runtime, const std::string
     if (row.name == name) return std::move(row);
     served.push_back(row.name);
   }
-  return WithDetail(
-      absl::NotFoundError(absl::StrFormat("base_model is '%s', this server has %s", name,
-                                          served.empty() ? "none yet"
-                                                         : absl::StrJoin(served, ", "))),
-      "unknown_base_model", "base_model");
+  return WithDetail(absl::NotFoundError(
+                        absl::StrFormat("base_model is '%s', this server has %s", name,
+                                        served.empty() ? "none yet" : absl::StrJoin(served, ", "))),
+                    "unknown_base_model", "base_model");
 }
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
@@ -195,12 +194,11 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::ForwardBackwardRequest& request) {
   RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
-  Submit submit =
-      Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
-            request.forward_only() ? OperationKind::kForward : OperationKind::kForwardBackward,
-            request);
-  submit.args = TrainArgs{.forward_only = request.forward_only(),
-                          .num_datums = request.data_size()};
+  Submit submit = Start(
+      tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
+      request.forward_only() ? OperationKind::kForward : OperationKind::kForwardBackward, request);
+  submit.args =
+      TrainArgs{.forward_only = request.forward_only(), .num_datums = request.data_size()};
   ASSIGN_OR_RETURN(const ModelLimits limits,
                    LimitsOfModel(runtime_, tenant_id, request.model_id()));
   SetInvalid(submit, ValidateForwardBackward(request, limits));

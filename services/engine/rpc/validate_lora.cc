@@ -21,9 +21,9 @@ absl::StatusOr<LoraConfig> ValidateLora(const v1::LoraConfig& proto, const Model
   LoraConfig lora;
   if (proto.has_alpha()) lora.alpha = proto.alpha();
   if (!std::isfinite(lora.alpha) || lora.alpha <= 0) {
-    return Invalid("bad_lora", "lora_config.alpha",
-                   absl::StrFormat("lora_config.alpha is %g, expected a finite number above 0",
-                                   lora.alpha));
+    return Invalid(
+        "bad_lora", "lora_config.alpha",
+        absl::StrFormat("lora_config.alpha is %g, expected a finite number above 0", lora.alpha));
   }
   lora.rank = proto.rank();
   lora.seed = proto.seed();

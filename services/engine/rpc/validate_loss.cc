@@ -50,9 +50,9 @@ absl::Status CheckThresholds(const v1::LossSpec& loss) {
   const std::optional<double> low = ConfigValue(loss, "clip_low_threshold");
   const std::optional<double> high = ConfigValue(loss, "clip_high_threshold");
   if (!low || !high || *low <= *high) return absl::OkStatus();
-  return Invalid("bad_loss_config", "loss_fn_config.clip_low_threshold",
-                 absl::StrFormat("clip_low_threshold is %g, above clip_high_threshold %g", *low,
-                                 *high));
+  return Invalid(
+      "bad_loss_config", "loss_fn_config.clip_low_threshold",
+      absl::StrFormat("clip_low_threshold is %g, above clip_high_threshold %g", *low, *high));
 }
 
 }  // namespace
@@ -61,9 +61,9 @@ absl::StatusOr<const LossRule*> CheckLoss(const v1::LossSpec& loss) {
   const auto rule = std::find_if(Rules().begin(), Rules().end(),
                                  [&](const LossRule& one) { return one.name == loss.name(); });
   if (rule == Rules().end()) {
-    return Invalid("bad_loss", "loss_fn",
-                   absl::StrFormat("loss_fn is '%s', allowed are %s", loss.name(),
-                                   AllowedLosses()));
+    return Invalid(
+        "bad_loss", "loss_fn",
+        absl::StrFormat("loss_fn is '%s', allowed are %s", loss.name(), AllowedLosses()));
   }
   std::set<std::string> seen;
   for (const v1::NamedNumber& number : loss.config()) {

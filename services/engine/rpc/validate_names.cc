@@ -31,11 +31,11 @@ bool IsName(const std::string& name) {
 
 absl::Status ValidateName(const std::string& name, const std::string& field) {
   if (IsName(name)) return absl::OkStatus();
-  return Invalid("bad_name", field,
-                 absl::StrFormat("%s is '%s', expected 1 to %d of A-Z a-z 0-9 . _ - without a "
-                                 "leading dot",
-                                 field, absl::CHexEscape(name.substr(0, kMaxNameBytes)),
-                                 kMaxNameBytes));
+  return Invalid(
+      "bad_name", field,
+      absl::StrFormat("%s is '%s', expected 1 to %d of A-Z a-z 0-9 . _ - without a "
+                      "leading dot",
+                      field, absl::CHexEscape(name.substr(0, kMaxNameBytes)), kMaxNameBytes));
 }
 
 absl::Status ValidateTinkerPath(const std::string& path, const std::string& field) {
@@ -74,13 +74,14 @@ absl::StatusOr<Metadata> ValidateMetadata(
     sorted.emplace_back(entry.name(), entry.value());
   }
   if (bytes > kMaxMetadataBytes) {
-    return Invalid("bad_metadata", kField,
-                   absl::StrFormat("user_metadata has %d bytes, limit is %d", bytes,
-                                   kMaxMetadataBytes));
+    return Invalid(
+        "bad_metadata", kField,
+        absl::StrFormat("user_metadata has %d bytes, limit is %d", bytes, kMaxMetadataBytes));
   }
   std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(
-      sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
+  const auto twice =
+      std::adjacent_find(sorted.begin(), sorted.end(),
+                         [](const auto& a, const auto& b) { return a.first == b.first; });
   if (twice != sorted.end()) {
     return Invalid("bad_metadata", kField,
                    absl::StrFormat("user_metadata has '%s' twice", twice->first));
@@ -96,8 +97,7 @@ absl::Status ValidateText(const std::string& text, size_t max_bytes, const std::
 
 absl::Status ValidateSeq(int64_t seq, const std::string& field) {
   if (seq >= 0) return absl::OkStatus();
-  return Invalid("bad_seq_id", field,
-                 absl::StrFormat("%s is %d, expected at least 0", field, seq));
+  return Invalid("bad_seq_id", field, absl::StrFormat("%s is %d, expected at least 0", field, seq));
 }
 
 absl::StatusOr<PageBounds> ValidatePage(int64_t limit, int64_t offset) {

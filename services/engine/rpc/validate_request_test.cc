@@ -139,14 +139,13 @@ TEST_CASE("lora_config: bad shapes are refused by name", "[validate]") {
 }
 
 TEST_CASE("names: only plain ones pass", "[validate]") {
-  for (const std::string& good : {std::string("final"), std::string("000020"), std::string("a.b-C_9"),
-                                  std::string(128, 'x')}) {
+  for (const std::string& good : {std::string("final"), std::string("000020"),
+                                  std::string("a.b-C_9"), std::string(128, 'x')}) {
     CHECK(ValidateName(good, "path").ok());
   }
-  for (const std::string& bad :
-       {std::string(), std::string(".x"), std::string("a/b"), std::string(".."),
-        std::string("a\0b", 3), std::string("a b"), std::string("\xe2\x80\xae"),
-        std::string(129, 'x')}) {
+  for (const std::string& bad : {std::string(), std::string(".x"), std::string("a/b"),
+                                 std::string(".."), std::string("a\0b", 3), std::string("a b"),
+                                 std::string("\xe2\x80\xae"), std::string(129, 'x')}) {
     CHECK(ErrorCode(ValidateName(bad, "path")) == "bad_name");
   }
 }

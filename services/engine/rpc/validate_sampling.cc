@@ -25,9 +25,9 @@ absl::Status OutOfRange(const char* field, double value, const char* range) {
 absl::Status CheckNumbers(const v1::SampleRequest& request) {
   const v1::SamplingParams& params = request.params();
   if (request.num_samples() < 1 || request.num_samples() > kMaxSamples) {
-    return Invalid("invalid_field", "num_samples",
-                   absl::StrFormat("num_samples is %d, expected 1 to %d", request.num_samples(),
-                                   kMaxSamples));
+    return Invalid(
+        "invalid_field", "num_samples",
+        absl::StrFormat("num_samples is %d, expected 1 to %d", request.num_samples(), kMaxSamples));
   }
   if (!std::isfinite(params.temperature()) || params.temperature() < 0) {
     return OutOfRange("sampling_params.temperature", params.temperature(),

@@ -9,7 +9,6 @@ namespace lathe::engine {
 
 // The number of prompt tokens of a valid request. Errors name the field, its value and its bound; a
 // prompt that is too long has the wording of tinker-api 10.2.
-absl::StatusOr<int64_t> ValidateSample(const v1::SampleRequest& request,
-                                       const ModelLimits& limits);
+absl::StatusOr<int64_t> ValidateSample(const v1::SampleRequest& request, const ModelLimits& limits);
 
 }  // namespace lathe::engine

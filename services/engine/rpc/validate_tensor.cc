@@ -43,9 +43,9 @@ absl::StatusOr<TensorShape> DeclaredShape(const v1::Tensor& tensor, const std::s
   }
   for (const int64_t dim : tensor.shape()) {
     if (dim < 0 || dim > (int64_t{1} << 31)) {
-      return Invalid("bad_tensor", field,
-                     absl::StrFormat("%s: shape %s has a dimension out of range", field,
-                                     ShapeText(tensor)));
+      return Invalid(
+          "bad_tensor", field,
+          absl::StrFormat("%s: shape %s has a dimension out of range", field, ShapeText(tensor)));
     }
   }
   TensorShape shape;
@@ -63,11 +63,11 @@ absl::StatusOr<TensorShape> CheckDense(const v1::Tensor& tensor, TensorShape sha
   if (shape.rows < 0 && bytes % element == 0) shape.rows = bytes / element;
   // Dimensions are at most 2^31, so a product of two and an element cannot be trusted to fit:
   // divide instead.
-  const bool fits = shape.rows >= 0 && bytes % element == 0 &&
-                    (shape.rows == 0 || shape.cols == 0
-                         ? bytes == 0
-                         : bytes / element / shape.rows == shape.cols &&
-                               bytes / element % shape.rows == 0);
+  const bool fits =
+      shape.rows >= 0 && bytes % element == 0 &&
+      (shape.rows == 0 || shape.cols == 0
+           ? bytes == 0
+           : bytes / element / shape.rows == shape.cols && bytes / element % shape.rows == 0);
   if (fits) return shape;
   return Invalid("bad_tensor", field,
                  absl::StrFormat("%s: %d bytes do not make a %s tensor of shape %s", field, bytes,
@@ -163,8 +163,8 @@ absl::Status CheckTokenValues(const v1::Tensor& tensor, int64_t vocab_size,
   for (int64_t i = 0; i < values.size(); ++i) {
     if (values[i] < 0 || values[i] >= vocab_size) {
       return Invalid("bad_token", field,
-                     absl::StrFormat("%s: token at position %d is %d, vocabulary size is %d",
-                                     field, i, values[i], vocab_size));
+                     absl::StrFormat("%s: token at position %d is %d, vocabulary size is %d", field,
+                                     i, values[i], vocab_size));
     }
   }
   return absl::OkStatus();

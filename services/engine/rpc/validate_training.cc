@@ -44,9 +44,9 @@ absl::StatusOr<Inputs> NameInputs(const v1::Datum& proto, const DatumContext& da
       std::vector<std::string> allowed = datum.rule.required_inputs;
       allowed.insert(allowed.end(), datum.rule.optional_inputs.begin(),
                      datum.rule.optional_inputs.end());
-      return Invalid("bad_loss_input", field,
-                     absl::StrFormat("%s: %s takes %s", field, datum.rule.name,
-                                     absl::StrJoin(allowed, ", ")));
+      return Invalid(
+          "bad_loss_input", field,
+          absl::StrFormat("%s: %s takes %s", field, datum.rule.name, absl::StrJoin(allowed, ", ")));
     }
     if (!inputs.emplace(input.name(), &input.tensor()).second) {
       return Invalid("bad_loss_input", field, absl::StrFormat("%s is given twice", field));
@@ -74,14 +74,14 @@ absl::StatusOr<TensorShape> CheckTargets(const v1::Tensor& targets, const DatumC
   RETURN_IF_ERROR(CheckDType(targets, v1::DTYPE_INT64, field));
   ASSIGN_OR_RETURN(const TensorShape shape, CheckTensor(targets, field));
   if (shape.is_2d && !datum.rule.takes_2d_targets) {
-    return Invalid("bad_loss_input", field,
-                   absl::StrFormat("%s: shape has two dimensions, %s takes one", field,
-                                   datum.rule.name));
+    return Invalid(
+        "bad_loss_input", field,
+        absl::StrFormat("%s: shape has two dimensions, %s takes one", field, datum.rule.name));
   }
   if (shape.rows != datum.num_tokens) {
     return Invalid("bad_loss_input", field,
-                   absl::StrFormat("%s: length is %d, model_input has %d tokens", field,
-                                   shape.rows, datum.num_tokens));
+                   absl::StrFormat("%s: length is %d, model_input has %d tokens", field, shape.rows,
+                                   datum.num_tokens));
   }
   if (shape.is_2d && (shape.cols < 1 || shape.cols > datum.limits.vocab_size)) {
     return Invalid("bad_loss_input", field,
@@ -141,10 +141,8 @@ absl::Status ValidateForwardBackward(const v1::ForwardBackwardRequest& request,
   ASSIGN_OR_RETURN(const LossRule* const rule, CheckLoss(request.loss()));
   if (request.data().empty()) return Invalid("empty_batch", "data", "data is empty");
   for (int i = 0; i < request.data_size(); ++i) {
-    const DatumContext datum{.rule = *rule,
-                             .limits = limits,
-                             .prefix = absl::StrFormat("data[%d]", i),
-                             .num_tokens = 0};
+    const DatumContext datum{
+        .rule = *rule, .limits = limits, .prefix = absl::StrFormat("data[%d]", i), .num_tokens = 0};
     RETURN_IF_ERROR(CheckDatum(request.data(i), datum));
   }
   return absl::OkStatus();
@@ -168,8 +166,8 @@ absl::Status ValidateAdam(const v1::AdamParams& adam) {
   RETURN_IF_ERROR(
       CheckAdamField("beta2", adam.beta2(), adam.beta2() >= 0 && adam.beta2() < 1, kBeta));
   RETURN_IF_ERROR(CheckAdamField("eps", adam.eps(), adam.eps() > 0, "a finite number above 0"));
-  RETURN_IF_ERROR(CheckAdamField("weight_decay", adam.weight_decay(), adam.weight_decay() >= 0,
-                                 kNotNegative));
+  RETURN_IF_ERROR(
+      CheckAdamField("weight_decay", adam.weight_decay(), adam.weight_decay() >= 0, kNotNegative));
   return CheckAdamField("grad_clip_norm", adam.grad_clip_norm(), adam.grad_clip_norm() >= 0,
                         kNotNegative);
 }

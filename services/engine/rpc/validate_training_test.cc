@@ -165,45 +165,76 @@ TEST_CASE("forward_backward: every bad datum is refused by datum and field", "[v
       {"no targets",
        [](Request& r) { r.mutable_data(1)->mutable_loss_fn_inputs()->DeleteSubrange(0, 1); },
        "bad_loss_input", "data[1].loss_fn_inputs.target_tokens is missing"},
-      {"unknown input", [](Request& r) { Input(r, "mask") = Floats({1, 1, 1}); },
-       "bad_loss_input",
-       "data[1].loss_fn_inputs.mask: cross_entropy takes target_tokens, weights"},
+      {"unknown input",
+       [](Request& r) {
+         Input(r, "mask") = Floats({1, 1, 1});
+       },
+       "bad_loss_input", "data[1].loss_fn_inputs.mask: cross_entropy takes target_tokens, weights"},
       {"input twice",
        [](Request& r) { *r.mutable_data(1)->add_loss_fn_inputs() = r.data(1).loss_fn_inputs(1); },
        "bad_loss_input", "data[1].loss_fn_inputs.weights is given twice"},
-      {"short targets", [](Request& r) { Input(r, "target_tokens") = Ints({1, 2}); },
+      {"short targets",
+       [](Request& r) {
+         Input(r, "target_tokens") = Ints({1, 2});
+       },
        "bad_loss_input", "length is 2, model_input has 3 tokens"},
       {"target out of vocabulary",
-       [](Request& r) { Input(r, "target_tokens") = Ints({1, 2, 100}); }, "bad_token",
-       "data[1].loss_fn_inputs.target_tokens: token at position 2 is 100"},
-      {"float targets", [](Request& r) { Input(r, "target_tokens") = Floats({1, 2, 3}); },
+       [](Request& r) {
+         Input(r, "target_tokens") = Ints({1, 2, 100});
+       },
+       "bad_token", "data[1].loss_fn_inputs.target_tokens: token at position 2 is 100"},
+      {"float targets",
+       [](Request& r) {
+         Input(r, "target_tokens") = Floats({1, 2, 3});
+       },
        "bad_tensor", "dtype is float32, expected int64"},
-      {"integer weights", [](Request& r) { Input(r, "weights") = Ints({1, 2, 3}); }, "bad_tensor",
-       "dtype is int64, expected float32"},
+      {"integer weights",
+       [](Request& r) {
+         Input(r, "weights") = Ints({1, 2, 3});
+       },
+       "bad_tensor", "dtype is int64, expected float32"},
       {"no dtype", [](Request& r) { Input(r, "weights").set_dtype(v1::DTYPE_UNSPECIFIED); },
        "bad_tensor", "dtype is unknown"},
-      {"weights of other shape", [](Request& r) { Input(r, "weights") = Floats({1, 2}); },
+      {"weights of other shape",
+       [](Request& r) {
+         Input(r, "weights") = Floats({1, 2});
+       },
        "bad_loss_input", "shape is (2, 1), target_tokens has (3, 1)"},
-      {"nan weight", [](Request& r) { Input(r, "weights") = Floats({1, kNan, 2}); },
+      {"nan weight",
+       [](Request& r) {
+         Input(r, "weights") = Floats({1, kNan, 2});
+       },
        "non_finite_input", "data[1].loss_fn_inputs.weights: value at position 1 is nan"},
-      {"infinite weight", [](Request& r) { Input(r, "weights") = Floats({1, 2, INFINITY}); },
+      {"infinite weight",
+       [](Request& r) {
+         Input(r, "weights") = Floats({1, 2, INFINITY});
+       },
        "non_finite_input", "value at position 2 is inf"},
-      {"bytes against shape", [](Request& r) { Input(r, "weights") = Floats({1, 2, 3}, {4}); },
+      {"bytes against shape",
+       [](Request& r) {
+         Input(r, "weights") = Floats({1, 2, 3}, {4});
+       },
        "bad_tensor", "12 bytes do not make a float32 tensor of shape [4]"},
-      {"negative dimension", [](Request& r) { Input(r, "weights") = Floats({1, 2, 3}, {-3}); },
+      {"negative dimension",
+       [](Request& r) {
+         Input(r, "weights") = Floats({1, 2, 3}, {-3});
+       },
        "bad_tensor", "out of range"},
       {"overflowing shape",
-       [](Request& r) { Input(r, "weights") = Floats({1, 2, 3}, {1ll << 31, 1ll << 31}); },
+       [](Request& r) {
+         Input(r, "weights") = Floats({1, 2, 3}, {1ll << 31, 1ll << 31});
+       },
        "bad_tensor", "do not make"},
       {"three dimensions",
-       [](Request& r) { Input(r, "weights") = Floats({1, 2, 3}, {3, 1, 1}); }, "bad_tensor",
-       "has 3 dimensions, limit is 2"},
+       [](Request& r) {
+         Input(r, "weights") = Floats({1, 2, 3}, {3, 1, 1});
+       },
+       "bad_tensor", "has 3 dimensions, limit is 2"},
       {"unknown loss", [](Request& r) { r.mutable_loss()->set_name("gspo"); }, "bad_loss",
        "loss_fn is 'gspo', allowed are cross_entropy, importance_sampling, ppo, cispo, dro"},
       {"config of no config", [](Request& r) { AddConfig(r, "beta", 1); }, "bad_loss_config",
        "loss_fn_config has 'beta', cross_entropy takes none"},
-      {"text config",
-       [](Request& r) { r.mutable_loss()->add_text_config()->set_name("loss_id"); },
+      {"text config", [](Request& r) { r.mutable_loss()->add_text_config()->set_name("loss_id"); },
        "bad_loss_config", "loss_fn_config has 'loss_id'"},
   };
   for (const Row& row : rows) {
@@ -219,11 +250,17 @@ TEST_CASE("forward_backward: bad inputs of the other losses are refused", "[vali
       {"no advantages",
        [](Request& r) { r.mutable_data(1)->mutable_loss_fn_inputs()->DeleteSubrange(0, 1); },
        "bad_loss_input", "data[1].loss_fn_inputs.advantages is missing, ppo needs it"},
-      {"weights", [](Request& r) { Input(r, "weights") = Floats({1, 1, 1}); }, "bad_loss_input",
+      {"weights",
+       [](Request& r) {
+         Input(r, "weights") = Floats({1, 1, 1});
+       },
+       "bad_loss_input",
        "ppo takes target_tokens, logprobs, advantages, clip_low_threshold, clip_high_threshold"},
       {"2-D targets",
-       [](Request& r) { Input(r, "target_tokens") = Ints({1, 2, 3}, {3, 1}); }, "bad_loss_input",
-       "shape has two dimensions, ppo takes one"},
+       [](Request& r) {
+         Input(r, "target_tokens") = Ints({1, 2, 3}, {3, 1});
+       },
+       "bad_loss_input", "shape has two dimensions, ppo takes one"},
       {"negative threshold", [](Request& r) { AddConfig(r, "clip_low_threshold", -0.1); },
        "bad_loss_config", "loss_fn_config.clip_low_threshold is -0.1"},
       {"nan threshold", [](Request& r) { AddConfig(r, "clip_high_threshold", kNan); },
@@ -273,7 +310,8 @@ TEST_CASE("forward_backward: broken sparse tensors are refused", "[validate]") {
     v1::ForwardBackwardRequest request = CrossEntropy();
     Input(request, "target_tokens") = Ints({1, 2, 3, 4, 5, 6}, {3, 2});
     Input(request, "weights") = tensor;
-    CheckRefusal(ValidateForwardBackward(request, kLimits), {message, nullptr, "bad_sparse", message});
+    CheckRefusal(ValidateForwardBackward(request, kLimits),
+                 {message, nullptr, "bad_sparse", message});
   }
 }
 

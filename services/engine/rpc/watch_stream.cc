@@ -55,7 +55,8 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
     const auto subscription = wait_ids_.find(request_id);
     if (subscription != wait_ids_.end()) subscription->second = waiting->wait_id;
   }
-  if (waiting->queue.paused) Push(request_id, {.done = false, .released = false, .queue = waiting->queue});
+  if (waiting->queue.paused)
+    Push(request_id, {.done = false, .released = false, .queue = waiting->queue});
 }
 
 bool WatchStream::AddSubscription(const std::string& request_id) {

@@ -21,7 +21,8 @@ class EventQueue {
   bool TryPushCall(EventBody body);
   // Dropped when the queue is closed.
   void Push(EventBody body);
-  // Waits, then moves everything that arrived into `out` (emptied first). False once closed and empty.
+  // Waits, then moves everything that arrived into `out` (emptied first). False once closed and
+  // empty.
   bool PopAll(std::vector<EventBody>& out);
   void Close();
 

@@ -20,8 +20,7 @@ void FillOutcome(const MakeResult& result, v1::OperationResult& proto) {
       return;
     case OperationKind::kSaveWeightsForSampler:
       proto.mutable_save_weights_for_sampler()->set_path(result.path);
-      proto.mutable_save_weights_for_sampler()->set_sampling_session_id(
-          result.sampling_session_id);
+      proto.mutable_save_weights_for_sampler()->set_sampling_session_id(result.sampling_session_id);
       return;
     case OperationKind::kLoadWeights:
       proto.mutable_load_weights()->set_model_id(result.model_id);

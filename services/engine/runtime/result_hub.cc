@@ -42,7 +42,8 @@ void ResultHub::NotifyDone(const std::string& request_id) {
     RememberLocked(request_id, std::move(found->second.tenant_id));
     pending_.erase(found);
   }
-  for (const auto& [wait_id, callback] : waiters) callback({.done = true, .released = false, .queue = {}});
+  for (const auto& [wait_id, callback] : waiters)
+    callback({.done = true, .released = false, .queue = {}});
 }
 
 void ResultHub::RememberLocked(const std::string& request_id, std::string tenant_id) {
@@ -77,7 +78,8 @@ void ResultHub::SetQueueState(const std::string& group, QueueStatus status) {
       for (const auto& [wait_id, callback] : pending.waiters) waiters.push_back(callback);
     }
   }
-  for (const Callback& callback : waiters) callback({.done = false, .released = false, .queue = status});
+  for (const Callback& callback : waiters)
+    callback({.done = false, .released = false, .queue = status});
 }
 
 void ResultHub::ReleaseAll() {
@@ -120,8 +122,8 @@ absl::StatusOr<SharedBytes> ResultHub::FindFinished(const std::string& tenant_id
   if (!status->result_expired) return SharedBytes();  // between its commit and NotifyDone
   return WithDetail(
       absl::OutOfRangeError(absl::StrCat("the result of request '", request_id,
-                                       "' is gone: results are kept for 1 h after their first "
-                                       "delivery, else for 24 h")),
+                                         "' is gone: results are kept for 1 h after their first "
+                                         "delivery, else for 24 h")),
       "result_expired", "request_id");
 }
 

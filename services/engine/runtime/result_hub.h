@@ -53,8 +53,8 @@ class ResultHub {
 
   // ---- for callers
   // The encoded result; null while the request is under way. NotFound for what `tenant_id` has not
-  // submitted; OutOfRange ("result_expired") once retention removed the result. Reads the store when
-  // the result is not in memory.
+  // submitted; OutOfRange ("result_expired") once retention removed the result. Reads the store
+  // when the result is not in memory.
   absl::StatusOr<SharedBytes> Find(const std::string& tenant_id, const std::string& request_id);
   QueueStatus Queue(const std::string& request_id);
   // True the first time (and for requests that finished too long ago to be remembered).

@@ -10,10 +10,10 @@
 
 namespace lathe::engine {
 
-// Deficit round robin over tenants by tokens (Shreedhar and Varghese, 1995), then round robin over a
-// tenant's owners (models or samplers), first come first served within one. Work-conserving: while
-// anything waits, something is served. Two tenants that both wait are never further apart than one
-// quantum and one item, however many requests either has queued.
+// Deficit round robin over tenants by tokens (Shreedhar and Varghese, 1995), then round robin over
+// a tenant's owners (models or samplers), first come first served within one. Work-conserving:
+// while anything waits, something is served. Two tenants that both wait are never further apart
+// than one quantum and one item, however many requests either has queued.
 class FairQueue {
  public:
   struct Item {

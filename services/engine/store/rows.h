@@ -55,10 +55,10 @@ struct ModelRow {
   std::string group;
   ModelState state = ModelState::kCreating;
   std::string state_reason;
-  int64_t applied_seq = 0;  // seq of the last done operation that changed the weights
-  int64_t closed_seq = 0;   // every missing seq up to here is abandoned
-  int64_t saved_seq = 0;    // applied_seq of the newest training checkpoint
-  int64_t gradient_from_seq = 0;     // gradients of seqs up to here are stepped or cleared
+  int64_t applied_seq = 0;        // seq of the last done operation that changed the weights
+  int64_t closed_seq = 0;         // every missing seq up to here is abandoned
+  int64_t saved_seq = 0;          // applied_seq of the newest training checkpoint
+  int64_t gradient_from_seq = 0;  // gradients of seqs up to here are stepped or cleared
   std::string kept_window;  // comma-separated: seqs of the open gradient without a request row
   Metadata user_metadata;
   int64_t created_at = 0;
@@ -93,11 +93,11 @@ struct RequestRow {
   OperationKind kind = OperationKind::kForwardBackward;
   RequestState state = RequestState::kAccepted;
   std::string content_hash;
-  std::string body_id;      // empty: no body
+  std::string body_id;  // empty: no body
   int64_t body_bytes = 0;
-  int64_t tokens = 0;       // charged to the tenant
-  std::string plan;         // what was fixed at accept (seeds, dirs, version ids…), core's encoding
-  int64_t epoch = 0;        // of the group, when dispatched
+  int64_t tokens = 0;  // charged to the tenant
+  std::string plan;    // what was fixed at accept (seeds, dirs, version ids…), core's encoding
+  int64_t epoch = 0;   // of the group, when dispatched
   int64_t accepted_at = 0;
   int64_t done_at = 0;
   int64_t delivered_at = 0;
@@ -132,11 +132,11 @@ struct SamplerRow {
   std::string tenant_id;
   int64_t sampling_session_seq_id = 0;
   std::string base_model;
-  std::string model_path;     // tinker://…, as asked for
-  std::string model_id;       // of the version
-  std::string version_id;     // empty: the base model
-  std::string checkpoint_dir; // where LoadVersion finds it; empty: only in memory
-  int64_t version_bytes = 0;  // memory of an unnamed version
+  std::string model_path;        // tinker://…, as asked for
+  std::string model_id;          // of the version
+  std::string version_id;        // empty: the base model
+  std::string checkpoint_dir;    // where LoadVersion finds it; empty: only in memory
+  int64_t version_bytes = 0;     // memory of an unnamed version
   bool version_dropped = false;  // by the tenant's sampler_versions_bytes
   int64_t created_at = 0;
 };
@@ -160,15 +160,28 @@ struct GroupRow {
   std::string process_id;  // of the worker that was formed
 };
 
-// ---- writes; all of one Commit become durable together, in order ---------------------------------
+// ---- writes; all of one Commit become durable together, in order
+// ---------------------------------
 
-struct PutSession { SessionRow row; };
-struct TouchSession { std::string session_id; int64_t heartbeat_at = 0; };
-struct PutModel { ModelRow row; };
-// Replaces a finished row of the same (owner_id, op_class, seq_id): retention removed its result and
-// the core has forgotten it.
-struct InsertRequest { RequestRow row; };
-struct MarkDispatched { std::string request_id; int64_t epoch = 0; };
+struct PutSession {
+  SessionRow row;
+};
+struct TouchSession {
+  std::string session_id;
+  int64_t heartbeat_at = 0;
+};
+struct PutModel {
+  ModelRow row;
+};
+// Replaces a finished row of the same (owner_id, op_class, seq_id): retention removed its result
+// and the core has forgotten it.
+struct InsertRequest {
+  RequestRow row;
+};
+struct MarkDispatched {
+  std::string request_id;
+  int64_t epoch = 0;
+};
 // `result_id` names the encoded OperationResult held by the runtime until the commit.
 struct CompleteRequest {
   std::string request_id;
@@ -176,14 +189,29 @@ struct CompleteRequest {
   std::string result_id;
   int64_t done_at = 0;
 };
-struct MarkDelivered { std::string request_id; int64_t delivered_at = 0; };
-struct PutCheckpoint { CheckpointRow row; };
-struct PutSampler { SamplerRow row; };
-struct DeleteSampler { std::string sampling_session_id; };
-struct PutBaseModel { BaseModelRow row; };
-struct PutGroup { GroupRow row; };
+struct MarkDelivered {
+  std::string request_id;
+  int64_t delivered_at = 0;
+};
+struct PutCheckpoint {
+  CheckpointRow row;
+};
+struct PutSampler {
+  SamplerRow row;
+};
+struct DeleteSampler {
+  std::string sampling_session_id;
+};
+struct PutBaseModel {
+  BaseModelRow row;
+};
+struct PutGroup {
+  GroupRow row;
+};
 // Drops the body of a finished request.
-struct DropBody { std::string body_id; };
+struct DropBody {
+  std::string body_id;
+};
 // Deletes results delivered before `delivered_before` or done before `done_before`, and the rows of
 // requests done before `rows_before`. A row without result answers "expired".
 struct PurgeResults {
@@ -193,13 +221,13 @@ struct PurgeResults {
 };
 
 using Write = std::variant<PutSession, TouchSession, PutModel, InsertRequest, MarkDispatched,
-                           CompleteRequest, MarkDelivered, PutCheckpoint, PutSampler,
-                           DeleteSampler, PutBaseModel, PutGroup, DropBody, PurgeResults>;
+                           CompleteRequest, MarkDelivered, PutCheckpoint, PutSampler, DeleteSampler,
+                           PutBaseModel, PutGroup, DropBody, PurgeResults>;
 
-// Everything a new leader needs: sessions not ended and those that ended within a day (heartbeat_at),
-// models and samplers of sessions not ended, live requests and finished ones whose result is still
-// kept (and refused ones, which never have a result, for a day), complete checkpoints, base models,
-// groups.
+// Everything a new leader needs: sessions not ended and those that ended within a day
+// (heartbeat_at), models and samplers of sessions not ended, live requests and finished ones whose
+// result is still kept (and refused ones, which never have a result, for a day), complete
+// checkpoints, base models, groups.
 struct StoredState {
   int64_t term = 0;
   std::vector<SessionRow> sessions;

@@ -78,7 +78,8 @@ class Store {
   // NotFound when no such body is stored.
   virtual absl::StatusOr<std::string> ReadBody(const std::string& body_id) = 0;
 
-  virtual absl::StatusOr<std::optional<RequestStatus>> FindRequest(const std::string& request_id) = 0;
+  virtual absl::StatusOr<std::optional<RequestStatus>> FindRequest(
+      const std::string& request_id) = 0;
   virtual absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) = 0;
 
   // Every read takes the caller's tenant as part of the query; foreign objects are absent.
@@ -90,8 +91,10 @@ class Store {
                                                             const std::string& model_id) = 0;
   virtual absl::StatusOr<Page<ModelRow>> ListModels(const std::string& tenant_id, int64_t limit,
                                                     int64_t offset) = 0;
-  virtual absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(const std::string& session_id) = 0;
-  virtual absl::StatusOr<std::vector<std::string>> SamplerIdsOfSession(const std::string& session_id) = 0;
+  virtual absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(
+      const std::string& session_id) = 0;
+  virtual absl::StatusOr<std::vector<std::string>> SamplerIdsOfSession(
+      const std::string& session_id) = 0;
   virtual absl::StatusOr<std::optional<SamplerRow>> FindSampler(
       const std::string& tenant_id, const std::string& sampling_session_id) = 0;
   // Own or public, complete and not expired at `now`.

@@ -174,14 +174,12 @@ CallId CoreHarness::Train(const std::string& model, int64_t seq, OperationKind k
   return Send(std::move(submit));
 }
 
-CallId CoreHarness::Save(const std::string& model, int64_t seq, SaveArgs args,
-                         OperationKind kind) {
+CallId CoreHarness::Save(const std::string& model, int64_t seq, SaveArgs args, OperationKind kind) {
   return SubmitArgs(model, OpClass::kTrain, seq, kind, std::move(args));
 }
 
 CallId CoreHarness::SubmitArgs(const std::string& owner, OpClass op_class, int64_t seq,
-                               OperationKind kind, OperationArgs args,
-                               const std::string& tenant) {
+                               OperationKind kind, OperationArgs args, const std::string& tenant) {
   Submit submit;
   submit.tenant_id = tenant;
   submit.owner_id = owner;

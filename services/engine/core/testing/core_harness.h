@@ -92,7 +92,7 @@ class CoreHarness {
   bool attached = false;
   int64_t now = 1'000'000 * kSecond;
   std::map<CallId, Answer> answers;
-  std::set<std::string> done;  // NotifyDone
+  std::set<std::string> done;              // NotifyDone
   std::map<std::string, MakeResult> made;  // by result id
   std::set<std::string> deleted_dirs;
   std::set<std::string> forgotten_bodies;

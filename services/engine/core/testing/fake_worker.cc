@@ -147,7 +147,8 @@ WorkerDone FakeWorker::Run(const Work& work) {
   }
   const auto held = models_.find(model_id);
   if (held != models_.end()) {
-    done.model = HeldModel{model_id, held->second.applied_seq,
+    done.model = HeldModel{model_id,
+                           held->second.applied_seq,
                            {held->second.window.begin(), held->second.window.end()}};
   }
   return done;

@@ -63,8 +63,8 @@ Query Connection::Prepare(std::string_view sql) {
 }
 
 absl::Status SqlStatus(const SQLite::Exception& error) {
-  const std::string message = absl::StrCat("database: ", error.what(), " (code ",
-                                           error.getExtendedErrorCode(), ")");
+  const std::string message =
+      absl::StrCat("database: ", error.what(), " (code ", error.getExtendedErrorCode(), ")");
   switch (error.getErrorCode()) {
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(message);

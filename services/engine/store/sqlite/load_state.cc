@@ -14,8 +14,7 @@ constexpr char kLiveSessions[] =
     "SELECT session_id FROM models WHERE state IN (0, 1))";
 
 // Ended sessions of the last day still answer a repeated finish and late heartbeats.
-constexpr char kRecentlyEnded[] =
-    " OR heartbeat_at > (strftime('%s', 'now') - 86400) * 1000000000";
+constexpr char kRecentlyEnded[] = " OR heartbeat_at > (strftime('%s', 'now') - 86400) * 1000000000";
 
 constexpr char kLiveRequests[] =
     "state < 3"
@@ -42,19 +41,19 @@ StoredState LoadState(Connection& connection) {
   state.sessions = Load<SessionRow>(
       connection, absl::StrCat("SELECT ", kSessionColumns, " FROM sessions", of_live_session,
                                kRecentlyEnded, " ORDER BY created_at, session_id"));
-  state.models = Load<ModelRow>(
-      connection, absl::StrCat("SELECT ", kModelColumns, " FROM models", of_live_session,
-                               " ORDER BY created_at, model_id"));
-  state.requests = Load<RequestRow>(
-      connection,
-      absl::StrCat("WITH live AS ", kLiveSessions, " SELECT ", kRequestColumns,
-                   " FROM requests WHERE ", kLiveRequests, " ORDER BY accepted_at, rowid"));
+  state.models =
+      Load<ModelRow>(connection, absl::StrCat("SELECT ", kModelColumns, " FROM models",
+                                              of_live_session, " ORDER BY created_at, model_id"));
+  state.requests =
+      Load<RequestRow>(connection, absl::StrCat("WITH live AS ", kLiveSessions, " SELECT ",
+                                                kRequestColumns, " FROM requests WHERE ",
+                                                kLiveRequests, " ORDER BY accepted_at, rowid"));
   state.checkpoints = Load<CheckpointRow>(
       connection, absl::StrCat("SELECT ", kCheckpointColumns,
                                " FROM checkpoints WHERE state = 1 ORDER BY created_at, rowid"));
-  state.samplers = Load<SamplerRow>(
-      connection, absl::StrCat("SELECT ", kSamplerColumns, " FROM samplers", of_live_session,
-                               " ORDER BY created_at, rowid"));
+  state.samplers =
+      Load<SamplerRow>(connection, absl::StrCat("SELECT ", kSamplerColumns, " FROM samplers",
+                                                of_live_session, " ORDER BY created_at, rowid"));
   state.base_models = Load<BaseModelRow>(
       connection, absl::StrCat("SELECT ", kBaseModelColumns, " FROM base_models ORDER BY name"));
   state.groups = Load<GroupRow>(

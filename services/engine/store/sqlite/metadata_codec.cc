@@ -14,8 +14,8 @@ namespace {
 std::optional<std::string> TakeText(std::string_view& rest) {
   const size_t colon = rest.find(':');
   size_t size = 0;
-  if (colon == std::string_view::npos || !absl::SimpleAtoi(AbslView(rest.substr(0, colon)), &size) ||
-      size > rest.size() - colon - 1) {
+  if (colon == std::string_view::npos ||
+      !absl::SimpleAtoi(AbslView(rest.substr(0, colon)), &size) || size > rest.size() - colon - 1) {
     return std::nullopt;
   }
   std::string text(rest.substr(colon + 1, size));
@@ -44,9 +44,7 @@ Metadata DecodeMetadata(std::string_view text) {
   return metadata;
 }
 
-std::string EncodeWords(const std::vector<std::string>& words) {
-  return absl::StrJoin(words, ",");
-}
+std::string EncodeWords(const std::vector<std::string>& words) { return absl::StrJoin(words, ","); }
 
 std::vector<std::string> DecodeWords(std::string_view text) {
   return absl::StrSplit(AbslView(text), ',', absl::SkipEmpty());

@@ -11,8 +11,7 @@ void ReadEnum(Query& query, Enum& value) {
 }
 
 void BindLora(Query& query, const LoraConfig& lora) {
-  query.Bind(lora.rank, lora.alpha, lora.seed, lora.train_attn, lora.train_mlp,
-             lora.train_unembed);
+  query.Bind(lora.rank, lora.alpha, lora.seed, lora.train_attn, lora.train_mlp, lora.train_unembed);
 }
 
 void ReadLora(Query& query, LoraConfig& lora) {
@@ -51,9 +50,9 @@ void ReadRow(Query& query, SessionRow& row) {
 void BindRow(Query& query, const ModelRow& row) {
   query.Bind(row.model_id, row.session_id, row.tenant_id, row.model_seq_id, row.base_model);
   BindLora(query, row.lora);
-  query.Bind(row.group, row.state, row.state_reason, row.applied_seq, row.closed_seq,
-             row.saved_seq, row.gradient_from_seq, row.kept_window,
-             EncodeMetadata(row.user_metadata), row.created_at, row.last_request_at);
+  query.Bind(row.group, row.state, row.state_reason, row.applied_seq, row.closed_seq, row.saved_seq,
+             row.gradient_from_seq, row.kept_window, EncodeMetadata(row.user_metadata),
+             row.created_at, row.last_request_at);
 }
 
 void ReadRow(Query& query, ModelRow& row) {

@@ -84,8 +84,7 @@ absl::Status SqliteStore::Commit(int64_t term, std::span<const Write> writes,
   std::vector<std::string> dropped_bodies;
   {
     absl::MutexLock lock(&write_mu_);
-    RETURN_IF_ERROR(
-        Guarded([&] { return CommitLocked(term, writes, blobs, dropped_bodies); }));
+    RETURN_IF_ERROR(Guarded([&] { return CommitLocked(term, writes, blobs, dropped_bodies); }));
   }
   for (const std::string& body_id : dropped_bodies) bodies_.Remove(body_id);
   return absl::OkStatus();

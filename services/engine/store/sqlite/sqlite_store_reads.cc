@@ -84,8 +84,7 @@ absl::StatusOr<std::optional<RequestStatus>> SqliteStore::FindRequest(
   });
 }
 
-absl::StatusOr<std::optional<StoredResult>> SqliteStore::ReadResult(
-    const std::string& request_id) {
+absl::StatusOr<std::optional<StoredResult>> SqliteStore::ReadResult(const std::string& request_id) {
   return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<StoredResult>> {
     Query query = connection.Prepare(kReadResult);
     if (!query.Bind(request_id).Next()) return std::nullopt;
@@ -169,8 +168,7 @@ absl::StatusOr<Page<CheckpointRow>> SqliteStore::ListCheckpoints(const std::stri
                                                                  int64_t now, int64_t limit,
                                                                  int64_t offset) {
   return readers_.Run([&](Connection& connection) -> absl::StatusOr<Page<CheckpointRow>> {
-    constexpr char kLive[] =
-        "tenant_id = ? AND state = 1 AND (expires_at = 0 OR expires_at > ?)";
+    constexpr char kLive[] = "tenant_id = ? AND state = 1 AND (expires_at = 0 OR expires_at > ?)";
     if (model_id.empty()) {
       return ReadPage<CheckpointRow>(connection, kCheckpointColumns, "checkpoints", kLive, limit,
                                      offset, tenant_id, now);
@@ -197,8 +195,8 @@ absl::StatusOr<std::vector<TenantRow>> SqliteStore::ListTenants() {
 
 absl::StatusOr<std::vector<ApiKeyRow>> SqliteStore::ListKeys() {
   return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<ApiKeyRow>> {
-    Query query = connection.Prepare(absl::StrCat("SELECT ", kKeyColumns,
-                                                  " FROM api_keys ORDER BY created_at, key_id"));
+    Query query = connection.Prepare(
+        absl::StrCat("SELECT ", kKeyColumns, " FROM api_keys ORDER BY created_at, key_id"));
     return ReadRows<ApiKeyRow>(query);
   });
 }

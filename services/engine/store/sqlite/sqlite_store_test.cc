@@ -62,8 +62,7 @@ TEST_CASE("SqliteStore: a file that is no database is an error, not a crash", "[
   FILE* file = fopen(path.c_str(), "w");
   fputs(std::string(4096, 'g').c_str(), file);
   fclose(file);
-  const auto opened =
-      SqliteStore::Open({.database = path, .bodies_dir = harness.dir() / "bodies"});
+  const auto opened = SqliteStore::Open({.database = path, .bodies_dir = harness.dir() / "bodies"});
   CHECK(opened.status().code() == absl::StatusCode::kDataLoss);
 }
 

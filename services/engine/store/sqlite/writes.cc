@@ -19,8 +19,7 @@ constexpr char kMarkDispatched[] =
     "UPDATE requests SET state = 2, epoch = ?2 WHERE request_id = ?1 AND state < 3";
 // The first result of a request stays: two reads of one result are byte-identical.
 constexpr char kInsertResult[] = "INSERT OR IGNORE INTO results (request_id, bytes) VALUES (?, ?)";
-constexpr char kEndRequest[] =
-    "UPDATE requests SET state = ?2, done_at = ?3 WHERE request_id = ?1";
+constexpr char kEndRequest[] = "UPDATE requests SET state = ?2, done_at = ?3 WHERE request_id = ?1";
 constexpr char kMarkDelivered[] =
     "UPDATE requests SET delivered_at = ?2 WHERE request_id = ?1 AND delivered_at = 0";
 constexpr char kDeleteSampler[] = "DELETE FROM samplers WHERE sampling_session_id = ?";
@@ -78,8 +77,7 @@ absl::Status WriteApplier::operator()(const PutModel& write) {
 
 absl::Status WriteApplier::operator()(const InsertRequest& write) {
   static const std::string insert = InsertSql("INSERT", "requests", kRequestColumns);
-  static const std::string try_insert =
-      InsertSql("INSERT OR IGNORE", "requests", kRequestColumns);
+  static const std::string try_insert = InsertSql("INSERT OR IGNORE", "requests", kRequestColumns);
   const RequestRow& row = write.row;
   if (!row.body_id.empty() && row.body_bytes <= kInlineBodyBytes) {
     const auto body = blobs_.find(row.body_id);

@@ -62,12 +62,23 @@ TEST_CASE("Store: a leader gets back every field of what was committed", "[store
   ModelRow model = TestModel("s1:train:0");
   model.applied_seq = 7;
   model.closed_seq = 5;
-  SamplerRow sampler{.sampling_session_id = "s1:sample:0", .session_id = "s1", .tenant_id = "t1",
-                     .sampling_session_seq_id = 2, .base_model = "tiny", .model_path = "p",
-                     .model_id = "s1:train:0", .version_id = "v", .checkpoint_dir = "d",
+  SamplerRow sampler{.sampling_session_id = "s1:sample:0",
+                     .session_id = "s1",
+                     .tenant_id = "t1",
+                     .sampling_session_seq_id = 2,
+                     .base_model = "tiny",
+                     .model_path = "p",
+                     .model_id = "s1:train:0",
+                     .version_id = "v",
+                     .checkpoint_dir = "d",
                      .created_at = 9};
-  BaseModelRow base{.name = "tiny", .content_hash = "h", .arch = "qwen3", .tokenizer_id = "/t",
-                    .max_context_length = 2048, .vocab_size = 768, .max_lora_rank = 512,
+  BaseModelRow base{.name = "tiny",
+                    .content_hash = "h",
+                    .arch = "qwen3",
+                    .tokenizer_id = "/t",
+                    .max_context_length = 2048,
+                    .vocab_size = 768,
+                    .max_lora_rank = 512,
                     .token_budget = 4096};
   Commit(harness->store(), term,
          {PutSession{TestSession("s1")}, PutModel{model}, InsertRequest{request},

@@ -20,10 +20,10 @@ void Commit(Store& store, const std::vector<Write>& writes) {
 TEST_CASE("Store: a tenant finds its own objects and nobody else's", "[store]") {
   auto harness = MakeStoreHarness();
   Store& store = harness->store();
-  Commit(store, {PutSession{TestSession("s1")}, PutModel{TestModel("s1:train:0")},
-                 PutSampler{{.sampling_session_id = "s1:sample:0", .session_id = "s1",
-                             .tenant_id = "t1"}},
-                 PutCheckpoint{TestCheckpoint("tinker://m/weights/a")}});
+  Commit(store,
+         {PutSession{TestSession("s1")}, PutModel{TestModel("s1:train:0")},
+          PutSampler{{.sampling_session_id = "s1:sample:0", .session_id = "s1", .tenant_id = "t1"}},
+          PutCheckpoint{TestCheckpoint("tinker://m/weights/a")}});
   CHECK(store.FindSession("t1", "s1")->has_value());
   CHECK(store.FindModel("t1", "s1:train:0")->has_value());
   CHECK(store.FindSampler("t1", "s1:sample:0")->has_value());
@@ -92,8 +92,14 @@ TEST_CASE("Store: pages are newest first and count everything", "[store]") {
 TEST_CASE("Store: keys and tenants survive a restart", "[store]") {
   auto harness = MakeStoreHarness();
   REQUIRE(harness->store().PutTenant({.tenant_id = "t1", .name = "default", .created_at = 3}).ok());
-  ApiKeyRow key{.key_id = "k1", .tenant_id = "t1", .name = "first", .secret_sha256 = "ab",
-                .scopes = {"train", "read"}, .created_at = 4, .expires_at = 5, .revoked_at = 0};
+  ApiKeyRow key{.key_id = "k1",
+                .tenant_id = "t1",
+                .name = "first",
+                .secret_sha256 = "ab",
+                .scopes = {"train", "read"},
+                .created_at = 4,
+                .expires_at = 5,
+                .revoked_at = 0};
   REQUIRE(harness->store().PutKey(key).ok());
   key.revoked_at = 6;
   REQUIRE(harness->store().PutKey(key).ok());

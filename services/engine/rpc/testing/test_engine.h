@@ -16,10 +16,10 @@
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/servers.h"
+#include "services/engine/rpc/testing/fake_worker.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "services/engine/store/testing/temp_dir.h"
-#include "services/engine/testing/fake_worker.h"
 
 namespace lathe::engine {
 

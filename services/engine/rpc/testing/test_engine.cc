@@ -1,4 +1,4 @@
-#include "services/engine/testing/test_engine.h"
+#include "services/engine/rpc/testing/test_engine.h"
 
 #include <catch2/catch.hpp>
 #include <thread>
@@ -70,8 +70,7 @@ void TestEngine::Restart() {
   Start();
 }
 
-std::string TestEngine::MakeKey(const std::string& tenant,
-                                const std::vector<std::string>& scopes) {
+std::string TestEngine::MakeKey(const std::string& tenant, const std::vector<std::string>& scopes) {
   const absl::StatusOr<KeyRing::NewKey> key = keys().Create(tenant, "test", scopes);
   REQUIRE(key.ok());
   return key->text;

@@ -1,4 +1,4 @@
-#include "services/engine/testing/fake_worker.h"
+#include "services/engine/rpc/testing/fake_worker.h"
 
 #include <cstring>
 #include <filesystem>
@@ -24,8 +24,8 @@ std::string Floats(size_t count, float value) {
 
 void WriteCheckpointFiles(const std::string& dir) {
   std::filesystem::create_directories(dir);
-  for (const char* name : {"adapter_config.json", "adapter_model.safetensors",
-                           "checkpoint_complete"}) {
+  for (const char* name :
+       {"adapter_config.json", "adapter_model.safetensors", "checkpoint_complete"}) {
     std::ofstream(std::filesystem::path(dir) / name) << name;
   }
 }
@@ -178,7 +178,8 @@ void FakeWorker::Execute(const lathe::v1::TrainItem& item) {
   lathe::v1::ForwardBackwardResult* result = done.mutable_result()->mutable_forward_backward();
   for (const lathe::v1::Datum& datum : item.request().data()) {
     size_t num_tokens = 0;
-    for (const lathe::v1::Chunk& chunk : datum.model_input()) num_tokens += chunk.tokens().size() / 4;
+    for (const lathe::v1::Chunk& chunk : datum.model_input())
+      num_tokens += chunk.tokens().size() / 4;
     result->add_outputs()->set_logprobs(Floats(num_tokens, -1.0F));
   }
   lathe::v1::NamedNumber* loss = result->add_metrics();

@@ -1,0 +1,212 @@
+// The life of requests, from the public service to a worker's stream and back.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "libs/common/errors.h"
+#include "libs/common/rpc/status.h"
+#include "services/engine/rpc/testing/test_client.h"
+
+namespace lathe::engine {
+namespace {
+
+TEST_CASE("Engine: a model is made, trained, stepped and sampled", "[engine]") {
+  Fixture f;
+  std::string create_id;
+  REQUIRE(f.client.CreateModel(&create_id).ok());
+  v1::GetModelRequest get_model;
+  get_model.set_model_id(f.client.model_id());
+  v1::GetModelResponse model;
+  REQUIRE(f.engine.engine().GetModel(CallContext(f.client.key()), get_model, &model).ok());
+  CHECK(model.base_model() == "tiny");
+  CHECK(model.tokenizer_id() == "/tokenizer");
+  CHECK(model.lora_rank() == 8);
+
+  std::string train_id;
+  std::string step_id;
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &train_id)
+              .ok());
+  REQUIRE(f.client.OptimStep(2, &step_id).ok());
+  CHECK(f.client.Result(create_id).create_model().model_id() == f.client.model_id());
+  const v1::OperationResult trained = f.client.Result(train_id);
+  INFO(trained.ShortDebugString());
+  REQUIRE(trained.forward_backward().outputs_size() == 1);
+  CHECK(trained.forward_backward().outputs(0).logprobs().size() == 12);
+  CHECK(f.client.Result(step_id).has_optim_step());
+
+  v1::SaveWeightsForSamplerRequest save;
+  save.set_model_id(f.client.model_id());
+  save.set_seq_id(3);
+  save.set_sampling_session_seq_id(0);
+  std::string save_id;
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::SaveWeightsForSampler, save, &save_id).ok());
+  const v1::OperationResult saved = f.client.Result(save_id);
+  const std::string sampler = saved.save_weights_for_sampler().sampling_session_id();
+  INFO(saved.ShortDebugString());
+  REQUIRE_FALSE(sampler.empty());
+
+  v1::SampleRequest sample;
+  sample.set_sampling_session_id(sampler);
+  sample.add_prompt()->set_tokens(Tokens({1, 2}));
+  sample.set_num_samples(2);
+  sample.mutable_params()->set_temperature(1);
+  sample.mutable_params()->set_top_k(-1);
+  sample.mutable_params()->set_top_p(1);
+  v1::SampleSubmitResponse submitted;
+  REQUIRE(f.engine.engine().Sample(CallContext(f.client.key()), sample, &submitted).ok());
+  CHECK(submitted.sample_sequence_ids_size() == 2);
+  CHECK(f.client.Result(submitted.request_id()).sample().sequences_size() == 2);
+
+  for (const v1::EngineMessage& message : f.worker.received()) {
+    if (!message.has_sample()) continue;
+    // The seed and the length the caller left open are fixed before the worker sees them.
+    CHECK(message.sample().request().params().has_seed());
+    CHECK(message.sample().request().params().max_tokens() == 62);
+  }
+}
+
+TEST_CASE("Engine: an invalid forward_backward fails through its future", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  v1::ForwardBackwardRequest request = f.client.TrainRequest(1);
+  request.mutable_data(0)->mutable_model_input(0)->set_tokens(Tokens({1, 768, 3}));
+  std::string id;
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, request, &id).ok());
+  const v1::OperationResult result = f.client.Result(id);
+  CHECK(result.error().category() == v1::ERROR_CATEGORY_USER);
+  CHECK(result.error().code() == "bad_token");
+  CHECK(result.error().message() ==
+        "data[0].model_input: token at position 1 is 768, vocabulary size is 768");
+}
+
+TEST_CASE("Engine: other invalid requests are refused at submission", "[engine]") {
+  Fixture f;
+  std::string id;
+  const absl::Status bad_rank = f.client.CreateModel(&id, 0, 513);
+  CHECK(bad_rank.code() == absl::StatusCode::kInvalidArgument);
+  CHECK(ErrorField(bad_rank) == "lora_config.rank");
+
+  v1::CreateModelRequest unknown;
+  unknown.set_session_id(f.client.session_id());
+  unknown.set_base_model("other");
+  const absl::Status not_served = f.client.Submit(&v1::Engine::Stub::CreateModel, unknown, &id);
+  CHECK(not_served.code() == absl::StatusCode::kNotFound);
+  CHECK(ErrorCode(not_served) == "unknown_base_model");
+  CHECK_THAT(std::string(not_served.message()), Catch::Contains("tiny"));
+}
+
+TEST_CASE("Engine: another optimizer's parameters fail through the future", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  v1::OptimStepRequest step;
+  step.set_model_id(f.client.model_id());
+  step.set_seq_id(1);
+  step.set_other_optimizer_type("dimuon");
+  std::string id;
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::OptimStep, step, &id).ok());
+  const v1::OperationResult result = f.client.Result(id);
+  CHECK(result.error().category() == v1::ERROR_CATEGORY_USER);
+  CHECK_THAT(result.error().message(), Catch::Contains("dimuon"));
+}
+
+TEST_CASE("Engine: a repeated request has one id, another content is refused", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  std::string first;
+  std::string second;
+  REQUIRE(
+      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &first).ok());
+  REQUIRE(
+      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &second).ok());
+  CHECK(first == second);
+  const absl::Status other =
+      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1, 4), &second);
+  CHECK(other.code() == absl::StatusCode::kInvalidArgument);
+  CHECK(ErrorCode(other) == "seq_id_reused");
+}
+
+TEST_CASE("Engine: a pending result is answered as pending when its time is up", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  f.worker.Detach();
+  std::string id;
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &id).ok());
+  v1::GetResultResponse response;
+  REQUIRE(f.client.GetResult(id, &response, 0).ok());
+  CHECK_FALSE(response.has_result());
+  REQUIRE(f.client.GetResult(id, &response, 1).ok());
+  CHECK_FALSE(response.has_result());
+}
+
+TEST_CASE("Engine: a watch stream tells what is done and what cannot be watched", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  std::string id;
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &id).ok());
+  const std::string stranger = f.engine.MakeKey("other");
+
+  CallContext context(f.client.key());
+  auto stream = f.engine.engine().Watch(context);
+  v1::WatchRequest request;
+  v1::WatchResponse response;
+  request.mutable_subscribe()->set_request_id(id);
+  request.mutable_subscribe()->set_api_key(f.client.key());
+  REQUIRE(stream->Write(request));
+  REQUIRE(stream->Read(&response));
+  CHECK(response.request_id() == id);
+  CHECK(response.done());
+
+  request.mutable_subscribe()->set_api_key(stranger);
+  REQUIRE(stream->Write(request));
+  REQUIRE(stream->Read(&response));
+  CHECK(response.error().code() == "not_found");
+
+  request.mutable_subscribe()->set_api_key("nonsense");
+  REQUIRE(stream->Write(request));
+  REQUIRE(stream->Read(&response));
+  CHECK(response.error().code() == "unauthenticated");
+  stream->WritesDone();
+  CHECK(stream->Finish().ok());
+}
+
+TEST_CASE("Engine: results and accepted work survive a restart", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  std::string done_id;
+  REQUIRE(
+      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &done_id).ok());
+  const std::string before = f.client.Result(done_id).SerializeAsString();
+  f.worker.Detach();
+  std::string open_id;
+  REQUIRE(f.client.OptimStep(2, &open_id).ok());
+
+  f.engine.Restart();
+  CHECK(f.client.Result(done_id).SerializeAsString() == before);
+  f.worker.Attach(f.engine.WorkerOptions().address);
+  CHECK(f.client.Result(open_id).has_optim_step());
+}
+
+TEST_CASE("Engine: a body larger than a piece reaches the worker as it was sent", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  v1::ForwardBackwardRequest request = f.client.TrainRequest(1, 64);
+  const v1::Datum datum = request.data(0);
+  for (int i = 0; i < 3000; ++i) *request.add_data() = datum;
+  REQUIRE(request.ByteSizeLong() > (2u << 20));
+  request.set_seq_id(0);
+  std::string id;
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, request, &id).ok());
+  CHECK(f.client.Result(id).forward_backward().outputs_size() == 3001);
+  bool is_seen = false;
+  for (const v1::EngineMessage& message : f.worker.received()) {
+    if (!message.has_train_batch()) continue;
+    is_seen = true;
+    v1::ForwardBackwardRequest got = message.train_batch().items(0).request();
+    CHECK(got.seq_id() == 1);
+    got.set_seq_id(0);
+    CHECK(got.SerializeAsString() == request.SerializeAsString());
+  }
+  CHECK(is_seen);
+}
+
+}  // namespace
+}  // namespace lathe::engine

@@ -1,0 +1,108 @@
+#include "services/engine/runtime/commit_loop.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "services/engine/store/sqlite/sqlite_store.h"
+#include "services/engine/store/testing/store_rows.h"
+#include "services/engine/store/testing/temp_dir.h"
+
+namespace lathe::engine {
+namespace {
+
+struct Fixture {
+  TempDir dir;
+  std::unique_ptr<SqliteStore> store = *SqliteStore::Open(
+      {.database = dir.path() / "lathe.db", .bodies_dir = dir.path() / "bodies"});
+  int64_t term = store->TakeLeadership()->term;
+};
+
+CommitLoop::Item Session(uint64_t commit_id) {
+  CommitLoop::Item item;
+  item.commit.commit_id = commit_id;
+  item.commit.writes = {PutSession{TestSession("s" + std::to_string(commit_id))}};
+  return item;
+}
+
+TEST_CASE("CommitLoop: what waits during a commit goes into the next, in order", "[runtime]") {
+  Fixture f;
+  absl::Notification first_is_durable;
+  absl::Notification go_on;
+  std::vector<std::vector<uint64_t>> groups;
+  {
+    CommitLoop loop(*f.store, f.term,
+                    {.on_durable =
+                         [&](const std::vector<CommitLoop::Item>& items) {
+                           std::vector<uint64_t>& group = groups.emplace_back();
+                           for (const auto& item : items) group.push_back(item.commit.commit_id);
+                           if (groups.size() > 1) return;
+                           first_is_durable.Notify();
+                           go_on.WaitForNotification();
+                         },
+                     .on_failure = [](const absl::Status&) { FAIL("no failure expected"); }});
+    loop.Enqueue(Session(1));
+    first_is_durable.WaitForNotification();
+    for (uint64_t id = 2; id <= 4; ++id) loop.Enqueue(Session(id));
+    go_on.Notify();
+  }
+  CHECK(groups == std::vector<std::vector<uint64_t>>{{1}, {2, 3, 4}});
+  CHECK(f.store->ListSessions("t1", 10, 0)->total_count == 4);
+}
+
+TEST_CASE("CommitLoop: a group has at most 256 writes, but one commit is never split",
+          "[runtime]") {
+  Fixture f;
+  absl::Notification first_is_durable;
+  absl::Notification go_on;
+  std::vector<size_t> sizes;
+  {
+    CommitLoop loop(*f.store, f.term,
+                    {.on_durable =
+                         [&](const std::vector<CommitLoop::Item>& items) {
+                           sizes.push_back(items.size());
+                           if (sizes.size() > 1) return;
+                           first_is_durable.Notify();
+                           go_on.WaitForNotification();
+                         },
+                     .on_failure = [](const absl::Status&) { FAIL("no failure expected"); }});
+    CommitLoop::Item large = Session(1);
+    large.commit.writes.resize(300, PutSession{TestSession("s1")});
+    loop.Enqueue(large);
+    first_is_durable.WaitForNotification();
+    for (uint64_t id = 2; id <= 301; ++id) loop.Enqueue(Session(id));
+    go_on.Notify();
+  }
+  CHECK(sizes == std::vector<size_t>{1, 256, 44});
+}
+
+TEST_CASE("CommitLoop: after a failure nothing is acknowledged any more", "[runtime]") {
+  Fixture f;
+  absl::Status failure;
+  std::vector<uint64_t> durable;
+  absl::Notification has_failed;
+  {
+    CommitLoop loop(*f.store, f.term,
+                    {.on_durable =
+                         [&](const std::vector<CommitLoop::Item>& items) {
+                           for (const auto& item : items) durable.push_back(item.commit.commit_id);
+                         },
+                     .on_failure =
+                         [&](const absl::Status& status) {
+                           failure = status;
+                           has_failed.Notify();
+                         }});
+    // Another leader: our term is over.
+    REQUIRE(f.store->TakeLeadership().ok());
+    loop.Enqueue(Session(1));
+    has_failed.WaitForNotification();
+    loop.Enqueue(Session(2));
+  }
+  CHECK(failure.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(durable.empty());
+  CHECK(f.store->ListSessions("t1", 10, 0)->total_count == 0);
+}
+
+}  // namespace
+}  // namespace lathe::engine

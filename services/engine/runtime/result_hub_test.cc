@@ -1,0 +1,126 @@
+#include "services/engine/runtime/result_hub.h"
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "libs/common/errors.h"
+#include "services/engine/store/sqlite/sqlite_store.h"
+#include "services/engine/store/testing/store_rows.h"
+#include "services/engine/store/testing/temp_dir.h"
+
+namespace lathe::engine {
+namespace {
+
+struct Fixture {
+  TempDir dir;
+  std::unique_ptr<SqliteStore> store = *SqliteStore::Open(
+      {.database = dir.path() / "lathe.db", .bodies_dir = dir.path() / "bodies"});
+  int64_t term = store->TakeLeadership()->term;
+  Results results{1 << 20};
+  ResultHub hub{*store, results};
+  std::vector<ResultUpdate> updates;
+
+  ResultHub::Callback Record() {
+    return [this](const ResultUpdate& update) { updates.push_back(update); };
+  }
+
+  void Accept() {
+    const std::vector<Write> writes = {InsertRequest{TestRequest("r1", 1)}};
+    REQUIRE(store->Commit(term, writes, {}).ok());
+    hub.OnAccepted(TestRequest("r1", 1));
+  }
+
+  void Finish(const std::string& bytes) {
+    const std::vector<Write> writes = {CompleteRequest{"r1", RequestState::kDone, "x", 5}};
+    const std::vector<Blob> blobs = {{"x", bytes}};
+    REQUIRE(store->Commit(term, writes, blobs).ok());
+    results.HoldAs("x", bytes);
+    results.Finish("x", "r1");
+    hub.NotifyDone("r1");
+  }
+};
+
+TEST_CASE("ResultHub: a waiter is told once, when the result can be read", "[runtime]") {
+  Fixture f;
+  f.Accept();
+  REQUIRE(f.hub.Wait("t1", "r1", f.Record()).ok());
+  CHECK(*f.hub.Find("t1", "r1") == nullptr);
+  CHECK(f.updates.empty());
+  f.Finish("bytes");
+  REQUIRE(f.updates.size() == 1);
+  CHECK(f.updates[0].done);
+  CHECK(**f.hub.Find("t1", "r1") == "bytes");
+  CHECK(f.hub.Wait("t1", "r1", f.Record()).status().code() == absl::StatusCode::kAlreadyExists);
+}
+
+TEST_CASE("ResultHub: a request is nobody else's, pending or finished", "[runtime]") {
+  Fixture f;
+  f.Accept();
+  CHECK(f.hub.Find("t2", "r1").status().code() == absl::StatusCode::kNotFound);
+  CHECK(f.hub.Wait("t2", "r1", f.Record()).status().code() == absl::StatusCode::kNotFound);
+  f.Finish("bytes");
+  CHECK(f.hub.Find("t2", "r1").status().code() == absl::StatusCode::kNotFound);
+  CHECK(f.hub.Find("t1", "r2").status() == f.hub.Find("t2", "r2").status());
+}
+
+TEST_CASE("ResultHub: a result that left memory comes from the store", "[runtime]") {
+  Fixture f;
+  f.Accept();
+  f.Finish("bytes");
+  Results empty(1);
+  ResultHub restarted(*f.store, empty);
+  CHECK(**restarted.Find("t1", "r1") == "bytes");
+  CHECK(restarted.Find("t2", "r1").status().code() == absl::StatusCode::kNotFound);
+  const std::vector<Write> purge = {PurgeResults{.done_before = 6}};
+  REQUIRE(f.store->Commit(f.term, purge, {}).ok());
+  const absl::Status expired = restarted.Find("t1", "r1").status();
+  CHECK(expired.code() == absl::StatusCode::kOutOfRange);
+  CHECK(ErrorCode(expired) == "result_expired");
+}
+
+TEST_CASE("ResultHub: a cancelled waiter hears nothing", "[runtime]") {
+  Fixture f;
+  f.Accept();
+  const ResultHub::Waiting waiting = *f.hub.Wait("t1", "r1", f.Record());
+  f.hub.Cancel("r1", waiting.wait_id);
+  f.Finish("bytes");
+  CHECK(f.updates.empty());
+}
+
+TEST_CASE("ResultHub: waiters hear of their own group's queue only", "[runtime]") {
+  Fixture f;
+  f.Accept();
+  f.hub.SetGroup("r1", "g1");
+  f.hub.SetQueueState("g1", {.paused = true, .reason = "loading"});
+  const ResultHub::Waiting waiting = *f.hub.Wait("t1", "r1", f.Record());
+  CHECK(waiting.queue.paused);
+  CHECK(waiting.queue.reason == "loading");
+  f.hub.SetQueueState("g2", {.paused = true, .reason = "gone"});
+  CHECK(f.updates.empty());
+  f.hub.SetQueueState("g1", {});
+  REQUIRE(f.updates.size() == 1);
+  CHECK_FALSE(f.updates[0].done);
+  CHECK_FALSE(f.updates[0].queue.paused);
+  CHECK_FALSE(f.hub.Queue("r1").paused);
+}
+
+TEST_CASE("ResultHub: the first delivery is seen once", "[runtime]") {
+  Fixture f;
+  f.Accept();
+  f.Finish("bytes");
+  CHECK(f.hub.MarkDelivered("r1"));
+  CHECK_FALSE(f.hub.MarkDelivered("r1"));
+}
+
+TEST_CASE("ResultHub: a stopping engine lets everybody go", "[runtime]") {
+  Fixture f;
+  f.Accept();
+  REQUIRE(f.hub.Wait("t1", "r1", f.Record()).ok());
+  f.hub.ReleaseAll();
+  REQUIRE(f.updates.size() == 1);
+  CHECK(f.updates[0].released);
+  CHECK(f.hub.Wait("t1", "r1", f.Record()).status().code() == absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace lathe::engine
