@@ -36,15 +36,15 @@ struct LossSpec {
 
 // One training sequence, already validated: every vector has the length stated.
 struct TrainDatum {
-  std::vector<int32_t> tokens;      // [N]
-  int64_t num_targets = 1;          // K
-  bool targets_2d = false;          // (N, K) on the wire even when K is 1
-  std::vector<int64_t> targets;     // [N·K]
-  std::vector<float> weights;       // [N·K], cross_entropy only
-  std::vector<float> logprobs;      // [N], the other losses
-  std::vector<float> advantages;    // [N], the other losses
-  std::vector<float> clip_low;      // [N] or empty: per-token bound, overrides LossSpec
-  std::vector<float> clip_high;     // [N] or empty
+  std::vector<int32_t> tokens;    // [N]
+  int64_t num_targets = 1;        // K
+  bool targets_2d = false;        // (N, K) on the wire even when K is 1
+  std::vector<int64_t> targets;   // [N·K]
+  std::vector<float> weights;     // [N·K], cross_entropy only
+  std::vector<float> logprobs;    // [N], the other losses
+  std::vector<float> advantages;  // [N], the other losses
+  std::vector<float> clip_low;    // [N] or empty: per-token bound, overrides LossSpec
+  std::vector<float> clip_high;   // [N] or empty
 };
 
 struct TrainRequest {
@@ -77,12 +77,12 @@ struct AdamParams {
 };
 
 struct SamplingParams {
-  int64_t max_tokens = 0;     // always set; the engine resolves "unset" to the context's end
-  double temperature = 1.0;   // 0 = greedy
-  int64_t top_k = -1;         // -1 = off
-  double top_p = 1.0;         // 1 = off
-  uint64_t seed = 0;          // always fixed by the engine when the request is accepted
-  bool ignore_eos = false;    // `stop: []`
+  int64_t max_tokens = 0;    // always set; the engine resolves "unset" to the context's end
+  double temperature = 1.0;  // 0 = greedy
+  int64_t top_k = -1;        // -1 = off
+  double top_p = 1.0;        // 1 = off
+  uint64_t seed = 0;         // always fixed by the engine when the request is accepted
+  bool ignore_eos = false;   // `stop: []`
   std::vector<int32_t> stop_tokens;
   std::vector<std::string> stop_strings;
 };
@@ -192,9 +192,9 @@ struct Cancel {
   std::string request_id;
 };
 
-using Command = std::variant<TrainBatch, CreateAdapter, LoadAdapter, DropAdapter, OptimStep,
-                             ClearGradient, SaveCheckpoint, PublishVersion, LoadVersion,
-                             DropVersion, SampleRequest, Cancel>;
+using Command =
+    std::variant<TrainBatch, CreateAdapter, LoadAdapter, DropAdapter, OptimStep, ClearGradient,
+                 SaveCheckpoint, PublishVersion, LoadVersion, DropVersion, SampleRequest, Cancel>;
 
 // ---- reports, executor -> engine ---------------------------------------------------------------
 
@@ -215,7 +215,7 @@ struct StepDone {
 // CreateAdapter, LoadAdapter, DropAdapter, PublishVersion.
 struct OpDone {
   std::string request_id;
-  LoraSpec lora;           // of the created or loaded adapter
+  LoraSpec lora;              // of the created or loaded adapter
   int64_t version_bytes = 0;  // PublishVersion: memory the version holds
 };
 
@@ -248,8 +248,8 @@ using Report = std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, Samp
 // What a worker holds of one model; compared with the ledger when an engine adopts the worker.
 struct ModelState {
   std::string model_id;
-  int64_t applied_seq = 0;       // seq of the last barrier that changed the weights
-  std::vector<int64_t> window;   // seq_ids in the accumulator, ascending
+  int64_t applied_seq = 0;      // seq of the last barrier that changed the weights
+  std::vector<int64_t> window;  // seq_ids in the accumulator, ascending
 };
 
 // What a worker says of its base model once it is loaded.

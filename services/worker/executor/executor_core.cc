@@ -76,10 +76,10 @@ void ExecutorCore::Do(const Cancel& command) {
 }
 
 bool ExecutorCore::RunUnit() {
-  const bool ran_barriers = RunBarriers();
-  if (!trainer_.HasWork()) BeginTrains();
+  bool did_something = RunBarriers();
+  if (!trainer_.HasWork()) did_something |= BeginTrains();
   const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork());
-  if (use == DeviceUse::kNothing) return ran_barriers;
+  if (use == DeviceUse::kNothing) return did_something;
   const absl::Time began = absl::Now();
   if (use == DeviceUse::kTraining) {
     trainer_.RunUnit();
@@ -117,10 +117,11 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
 }
 
 // All that is ready becomes one batch, so that requests of many models share passes.
-void ExecutorCore::BeginTrains() {
+bool ExecutorCore::BeginTrains() {
   TrainBatch batch;
   Started started;
-  for (TrainRequest& request : lanes_.TakeTrains()) {
+  std::vector<TrainRequest> requests = lanes_.TakeTrains();
+  for (TrainRequest& request : requests) {
     if (AnswerAtOnce(request)) {
       lanes_.EndTrain(request.model_id);
       continue;
@@ -132,9 +133,12 @@ void ExecutorCore::BeginTrains() {
     started.request_ids.push_back(request.request_id);
     batch.requests.push_back(std::move(request));
   }
-  if (batch.requests.empty()) return;
-  Emit(std::move(started));
-  trainer_.Begin(std::move(batch));
+  if (!batch.requests.empty()) {
+    Emit(std::move(started));
+    trainer_.Begin(std::move(batch));
+  }
+  // Those answered at once may have been what a barrier waited for.
+  return !requests.empty();
 }
 
 // A forward_backward that is in the accumulator, or about to be, is never added again.

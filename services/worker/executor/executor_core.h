@@ -76,7 +76,7 @@ class ExecutorCore {
 
   bool RunBarriers();
   void AfterBarrier(const ModelLanes::Barrier& barrier, bool ok);
-  void BeginTrains();
+  bool BeginTrains();
   bool AnswerAtOnce(const TrainRequest& request);
   void CollectTrains();
   void AddSample(SampleRequest request);

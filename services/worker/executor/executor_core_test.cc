@@ -182,6 +182,17 @@ TEST_CASE("a request already in the window is answered again and not added again
   CHECK(GradNorm(Answer<StepDone>(twice.Drain(), "m:2")) == Approx(expected).epsilon(1e-6));
 }
 
+TEST_CASE("a barrier behind a request that is answered at once runs", "[executor]") {
+  Worker worker;
+  worker.Apply({Train("m", 1)});
+  worker.Drain();
+  worker.Apply({Train("m", 1)});
+  worker.core.Apply(Step("m", 2, 0, {1}));
+  const auto reports = worker.Drain();
+  Answer<TrainDone>(reports, "m:1");
+  Answer<StepDone>(reports, "m:2");
+}
+
 TEST_CASE("the same seq twice in one batch is added once", "[executor]") {
   Worker worker;
   TrainRequest copy = Train("m", 1);
