@@ -45,6 +45,7 @@ HOMES = {
     "gRPC": [
         r"libs/common/rpc/",
         r"services/[^/]+/(rpc|engine_client|dispatcher)/",
+        r"services/api-gateway/testing/",  # a fake engine for tests
         r"tools/lathe/",
     ],
     "protobuf": [
@@ -58,18 +59,18 @@ HOMES = {
     "nlohmann-json": [
         r"libs/common/json/",
         r"services/api-gateway/json/",
-        r"services/api-gateway/http/error_response\.cc$",
+        r"services/api-gateway/http/error_response(_test)?\.cc$",
         r"services/worker/(checkpoint|models|tokenizer)/",  # the files they read and write are JSON
     ],
     "simdjson": [r"services/api-gateway/json/"],
     "Boost.Asio": [
-        r"services/api-gateway/((auth|http|routes|engine_client)/|main\.cc$)",
+        r"services/api-gateway/((auth|http|routes|engine_client|testing)/|(main|gateway)\.(h|cc)$)",
         r"libs/common/metrics/metrics_server_test\.cc$",  # a plain client for the page
     ],
     "yaml-cpp": [r"libs/common/config/"],
     "spdlog": [r"libs/common/logging/"],
     "prometheus": [r"libs/common/metrics/", r"services/[^/]+/metrics\.(h|cc)$"],
-    "zstd": [r"services/api-gateway/http/"],
+    "zstd": [r"services/api-gateway/(http|testing)/"],
 }
 
 AUTOGRAD = ("requires_grad", ".backward(", "torch/csrc/autograd")
