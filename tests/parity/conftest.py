@@ -2,27 +2,13 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 import torch
+from parity_setup import BIN, ROOT, VARIANTS
 from safetensors.torch import load_file
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build/release/bin"))
-
-# Folder variants: arguments of tools/make_tiny_model.py.
-VARIANTS = {
-    "tiny": [],
-    "untied": ["--untied"],
-    "sharded_bf16": ["--dtype", "bfloat16", "--shards", "3"],
-    "fp16": ["--dtype", "float16"],
-    "attention_bias": ["--attention-bias"],
-    "wide_heads": ["--head-dim", "24"],  # 4 heads x 24 = 96, hidden is 64
-    "everything": ["--untied", "--shards", "4", "--attention-bias", "--head-dim", "8"],
-}
 
 torch.set_num_threads(1)
 

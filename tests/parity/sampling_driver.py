@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-import conftest
+import parity_setup
 
 
 def run(tmp_path, folder, **script):
@@ -12,7 +12,7 @@ def run(tmp_path, folder, **script):
     path = tmp_path / "sampling.json"
     path.write_text(json.dumps({"folder": str(folder), "store": str(tmp_path), **script}))
     done = subprocess.run(
-        [conftest.BIN / "lathe_sampling_driver", path],
+        [parity_setup.BIN / "lathe_sampling_driver", path],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_WAIT_POLICY": "passive"},

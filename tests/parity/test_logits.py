@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 import reference
-from conftest import VARIANTS
+from parity_setup import VARIANTS
 
 # fp32 on both sides; the two sum in different orders.
 TOLERANCE = 1e-4
