@@ -1,5 +1,8 @@
 #include "services/worker/layers/rms_norm.h"
 
+#include "services/worker/kernels/cpu/row_kernels.h"
+#include "services/worker/layers/cpu_rows.h"
+
 namespace lathe::worker {
 namespace {
 
@@ -11,6 +14,19 @@ at::Tensor InverseRms(const at::Tensor& x, double eps) {
 }  // namespace
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (x.dim() != 2 || !HasCpuRows(x)) return RmsNormByTorch(x, weight, eps);
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  const RmsNormTask task = {.x = x.const_data_ptr<float>(),
+                            .x_stride = x.stride(0),
+                            .weight = weight.const_data_ptr<float>(),
+                            .y = y.mutable_data_ptr<float>(),
+                            .width = x.size(1),
+                            .eps = static_cast<float>(eps)};
+  ForRows(x.size(0), x.size(1), [&](int64_t begin, int64_t end) { RmsNormRows(task, begin, end); });
+  return y;
+}
+
+at::Tensor RmsNormByTorch(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return at::mul(x, InverseRms(x, eps)).mul_(weight);
 }
 

@@ -9,6 +9,9 @@ namespace lathe::worker {
 //   x [..., D] fp32;  weight [D] fp32
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
+// The same by torch operations, on any device.
+at::Tensor RmsNormByTorch(const at::Tensor& x, const at::Tensor& weight, double eps);
+
 // dL/dx from dL/dy; x is the norm's input. The weight is frozen.
 at::Tensor RmsNormBackward(const at::Tensor& x, const at::Tensor& weight, double eps,
                            const at::Tensor& dy);

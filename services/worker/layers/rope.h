@@ -16,8 +16,12 @@ class RopeTable {
   // Rows of `positions` [T] int64, each in [0, num_positions): a pair (cos, sin) [T, 1, D/2].
   std::pair<at::Tensor, at::Tensor> At(const at::Tensor& positions) const;
 
+  // [num_positions, D/2] fp32
+  const at::Tensor& cos() const { return cos_; }
+  const at::Tensor& sin() const { return sin_; }
+
  private:
-  at::Tensor cos_;  // [num_positions, D/2] fp32
+  at::Tensor cos_;
   at::Tensor sin_;
 };
 

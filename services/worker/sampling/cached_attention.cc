@@ -7,7 +7,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "services/worker/sampling/decode_kernel.h"
+#include "services/worker/kernels/cpu/decode_kernel.h"
 
 namespace lathe::worker {
 namespace {

@@ -20,8 +20,9 @@ struct Qkv {
   at::Tensor v;
 };
 
-Qkv RandomQkv(int64_t num_rows) {
-  return {at::randn({num_rows, 4, 16}), at::randn({num_rows, 2, 16}), at::randn({num_rows, 2, 16})};
+Qkv RandomQkv(int64_t num_rows, int64_t head_dim = 16) {
+  return {at::randn({num_rows, 4, head_dim}), at::randn({num_rows, 2, head_dim}),
+          at::randn({num_rows, 2, head_dim})};
 }
 
 at::Tensor Plain(const Qkv& x) { return PlainAttention().Attend(0, x.q, x.k, x.v); }
@@ -48,15 +49,16 @@ TEST_CASE("Cached attention: a prompt in chunks, then tokens, equals one plain p
 TEST_CASE("Cached attention: the kernel equals torch operations for sequences of any length",
           "[sampling]") {
   at::manual_seed(2);
+  const int64_t head_dim = GENERATE(16, 24, 64, 128);
   KvCache cache(SmallSpec(), kCacheBytes);
   std::vector<KvSequence> sequences(5);
   std::vector<CachedRows> rows;
   const std::vector<int64_t> lengths = {1, 15, 16, 17, 200};
   for (size_t s = 0; s < sequences.size(); ++s) {
-    AttendRange(cache, sequences[s], RandomQkv(lengths[s]), 0, lengths[s]);
+    AttendRange(cache, sequences[s], RandomQkv(lengths[s], head_dim), 0, lengths[s]);
     rows.push_back({.kv = &sequences[s], .num_rows = 1});
   }
-  const at::Tensor q = at::randn({5, 4, 16}) * 4;
+  const at::Tensor q = at::randn({5, 4, head_dim}) * 2;
   const at::Tensor by_kernel = DecodeByKernel(q, cache.keys(0), cache.values(0), rows);
   CHECK(MaxDifference(by_kernel, DecodeByGather(q, cache.keys(0), cache.values(0), rows)) <
         kTolerance);

@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace lathe::worker {
+namespace {
+
+// fp32 on a CPU, each head's numbers side by side.
+bool HasRowKernel(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kFloat && x.stride(2) == 1;
+}
+
+}  // namespace
 
 int64_t KvCache::BytesPerToken(const ModelSpec& model, int64_t element_bytes) {
   return 2 * model.num_layers * model.num_kv_heads * model.head_dim * element_bytes;
@@ -69,9 +77,34 @@ void KvCache::Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& p
     keys_ = at::empty({num_layers_, num_blocks(), heads, head_dim, kBlockTokens}, k.options());
     values_ = at::empty({num_layers_, num_blocks(), heads, kBlockTokens, head_dim}, k.options());
   }
+  if (HasRowKernel(k) && HasRowKernel(v)) {
+    WriteByKernel(layer, blocks, places, k, v);
+    return;
+  }
   // As [blocks, kBlockTokens, Hk, D]; the two indices then select rows of Hk · D.
   keys(layer).permute({0, 3, 1, 2}).index_put_({blocks, places}, k);
   values(layer).permute({0, 2, 1, 3}).index_put_({blocks, places}, v);
+}
+
+void KvCache::WriteByKernel(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,
+                            const at::Tensor& k, const at::Tensor& v) {
+  const int64_t num_heads = k.size(1);
+  const int64_t head_dim = k.size(2);
+  const int64_t head_size = head_dim * kBlockTokens;
+  const int64_t layer_size = num_blocks() * num_heads * head_size;
+  float* keys = keys_.mutable_data_ptr<float>() + layer * layer_size;
+  float* values = values_.mutable_data_ptr<float>() + layer * layer_size;
+  const auto* block_of = blocks.const_data_ptr<int64_t>();
+  const auto* place_of = places.const_data_ptr<int64_t>();
+  for (int64_t row = 0; row < k.size(0); ++row) {
+    const float* key = k.const_data_ptr<float>() + row * k.stride(0);
+    const float* value = v.const_data_ptr<float>() + row * v.stride(0);
+    for (int64_t head = 0; head < num_heads; ++head) {
+      const int64_t offset = (block_of[row] * num_heads + head) * head_size;
+      StoreToken(key + head * k.stride(1), value + head * v.stride(1), head_dim, place_of[row],
+                 keys + offset, values + offset);
+    }
+  }
 }
 
 }  // namespace lathe::worker

@@ -6,8 +6,8 @@
 
 #include <ATen/ATen.h>
 
+#include "services/worker/kernels/cpu/decode_kernel.h"
 #include "services/worker/models/model_spec.h"
-#include "services/worker/sampling/decode_kernel.h"
 
 namespace lathe::worker {
 
@@ -56,6 +56,9 @@ class KvCache {
   }  // [blocks, Hk, kBlockTokens, D]
 
  private:
+  void WriteByKernel(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,
+                     const at::Tensor& k, const at::Tensor& v);
+
   int64_t num_layers_;
   std::vector<int32_t> references_;  // by block
   std::vector<int32_t> free_;

@@ -6,7 +6,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "services/worker/sampling/draw_kernel.h"
+#include "services/worker/kernels/cpu/draw_kernel.h"
 #include "services/worker/sampling/top_filter.h"
 
 namespace lathe::worker {

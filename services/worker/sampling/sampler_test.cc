@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/sampling/philox.h"
+#include "services/worker/kernels/cpu/philox.h"
 
 namespace lathe::worker {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "services/worker/layers/attention.h"
 #include "services/worker/layers/mlp.h"
+#include "services/worker/layers/qk_norm.h"
 #include "services/worker/layers/rms_norm.h"
 #include "services/worker/lora/lora_linear.h"
 #include "services/worker/models/packed_attention.h"
@@ -71,7 +72,6 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
                              AttentionContext& attention, Saved* saved) const {
   const Qwen3LayerWeights& w = weights_.layers[layer];
   const double eps = spec_.rms_norm_eps;
-  const auto [cos, sin] = rope_.At(rows.positions);
 
   const at::Tensor normed_th = RmsNorm(x, w.input_norm, eps);
   const at::Tensor qkv_tw = at::linear(normed_th, w.qkv, w.qkv_bias);
@@ -79,12 +79,11 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   AddLora(normed_th, rows.segments, {layer, LoraTarget::kQ}, qkv.q);
   AddLora(normed_th, rows.segments, {layer, LoraTarget::kK}, qkv.k);
   AddLora(normed_th, rows.segments, {layer, LoraTarget::kV}, qkv.v);
-  const at::Tensor q_tnd =
-      ApplyRope(RmsNorm(SplitHeads(qkv.q, spec_.head_dim), w.q_norm, eps), cos, sin);
-  const at::Tensor k_tnd =
-      ApplyRope(RmsNorm(SplitHeads(qkv.k, spec_.head_dim), w.k_norm, eps), cos, sin);
+  const QkHeads normed =
+      NormRope({SplitHeads(qkv.q, spec_.head_dim), SplitHeads(qkv.k, spec_.head_dim)},
+               {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps}, rope_, rows.positions);
   const at::Tensor attn_tw =
-      attention.Attend(layer, q_tnd, k_tnd, SplitHeads(qkv.v, spec_.head_dim)).flatten(1);
+      attention.Attend(layer, normed.q, normed.k, SplitHeads(qkv.v, spec_.head_dim)).flatten(1);
 
   at::Tensor mid_th = at::addmm(x, attn_tw, w.o.t());
   if (w.o_bias.defined()) mid_th.add_(w.o_bias);
@@ -156,10 +155,12 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
 
   const at::Tensor dattn_tw = at::mm(dy, w.o);
   AddLoraBackward(saved.attn_tw, dy, rows.segments, {layer, LoraTarget::kO}, gradients, dattn_tw);
-  const AttentionGradients d = CausalAttentionBackward(
-      ApplyRope(RmsNorm(q_raw_tnd, w.q_norm, eps), cos, sin),
-      ApplyRope(RmsNorm(k_raw_tnd, w.k_norm, eps), cos, sin), SplitHeads(qkv.v, spec_.head_dim),
-      rows.cu_seqlens, SplitHeads(dattn_tw, spec_.head_dim));
+  const QkHeads normed =
+      NormRope({q_raw_tnd, k_raw_tnd}, {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps},
+               rope_, rows.positions);
+  const AttentionGradients d =
+      CausalAttentionBackward(normed.q, normed.k, SplitHeads(qkv.v, spec_.head_dim),
+                              rows.cu_seqlens, SplitHeads(dattn_tw, spec_.head_dim));
 
   const at::Tensor dqkv_tw = at::empty_like(saved.qkv_tw);
   const Qkv dqkv = SplitQkv(dqkv_tw, spec_);

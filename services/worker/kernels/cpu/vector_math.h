@@ -11,6 +11,7 @@
 #define LATHE_SIMD_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define LATHE_INLINE __attribute__((always_inline)) inline
+#define LATHE_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace lathe::worker {
 
@@ -56,6 +57,27 @@ LATHE_INLINE float FastLog(float x) {
   const float square = r * r;
   const float tail = p * r * square - 2.12194440e-4f * n - 0.5f * square;
   return r + tail + n * 0.693359375f;
+}
+
+// The largest of n > 0 numbers. In lanes, because a plain loop over floats stays scalar. A NaN may
+// be passed over; what is computed with the result then shows it.
+LATHE_INLINE float MaxOfRange(const float* x, int64_t n) {
+  constexpr int kLanes = 32;
+  float max = x[0];
+  int64_t i = 0;
+  if (n >= kLanes) {
+    float lanes[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = x[lane];
+    for (i = kLanes; i + kLanes <= n; i += kLanes) {
+#pragma omp simd
+      for (int lane = 0; lane < kLanes; ++lane) {
+        lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
+      }
+    }
+    for (int lane = 0; lane < kLanes; ++lane) max = lanes[lane] > max ? lanes[lane] : max;
+  }
+  for (; i < n; ++i) max = x[i] > max ? x[i] : max;
+  return max;
 }
 
 }  // namespace lathe::worker

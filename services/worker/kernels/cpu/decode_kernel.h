@@ -26,11 +26,16 @@ struct DecodeTask {
 
 // Floats of scratch memory that AttendDecode needs.
 inline int64_t DecodeScratchSize(int64_t num_tokens) {
-  return (num_tokens + kKernelBlockTokens - 1) / kKernelBlockTokens * kKernelBlockTokens;
+  const int64_t num_blocks = (num_tokens + kKernelBlockTokens - 1) / kKernelBlockTokens;
+  return 2 * num_blocks * kKernelBlockTokens;
 }
 
 // Reads keys and values in place. The order of the sums depends on this sequence alone, so
 // neighbours never change the result.
 void AttendDecode(const DecodeTask& task, float* scratch);
+
+// Key and value [head_dim] of one token to its `place` in this head's part of a block.
+void StoreToken(const float* key, const float* value, int64_t head_dim, int64_t place,
+                float* block_keys, float* block_values);
 
 }  // namespace lathe::worker

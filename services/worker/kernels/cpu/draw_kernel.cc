@@ -1,10 +1,10 @@
-#include "services/worker/sampling/draw_kernel.h"
+#include "services/worker/kernels/cpu/draw_kernel.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "services/worker/sampling/philox.h"
-#include "services/worker/sampling/vector_math.h"
+#include "services/worker/kernels/cpu/philox.h"
+#include "services/worker/kernels/cpu/vector_math.h"
 
 namespace lathe::worker {
 namespace {
@@ -71,12 +71,7 @@ double Weigh(std::span<const float> logits, float max, float inverse_temperature
 
 LATHE_SIMD_CLONES
 float MaxOf(std::span<const float> values) {
-  const auto n = static_cast<int64_t>(values.size());
-  const float* x = values.data();
-  float max = x[0];
-#pragma omp simd reduction(max : max)
-  for (int64_t i = 0; i < n; ++i) max = std::max(max, x[i]);
-  return max;
+  return MaxOfRange(values.data(), static_cast<int64_t>(values.size()));
 }
 
 int64_t FirstOf(std::span<const float> values, float value) {

@@ -1,0 +1,47 @@
+// Hot file, free of torch: the steps of a layer that treat each row by itself, on a CPU. Rows may
+// lie apart (strides in floats). A row's bits do not depend on the rows around it.
+#pragma once
+
+#include <cstdint>
+
+namespace lathe::worker {
+
+// y = x / sqrt(mean(x^2) + eps) * weight for rows of `width`; y is contiguous.
+struct RmsNormTask {
+  const float* x;
+  int64_t x_stride;
+  const float* weight;  // [width]
+  float* y;
+  int64_t width;
+  float eps;
+};
+void RmsNormRows(const RmsNormTask& task, int64_t begin, int64_t end);
+
+// RmsNorm of each head, then the rotation of its element i with element i + head_dim / 2 by the
+// angle of the row's position; y [rows, num_heads, head_dim] is contiguous.
+struct NormRopeTask {
+  const float* x;  // [rows, num_heads, head_dim], a row's heads contiguous
+  int64_t x_stride;
+  const float* weight;       // [head_dim]
+  const float* cos;          // [num_positions, head_dim / 2]
+  const float* sin;          // same
+  const int64_t* positions;  // [rows]
+  float* y;
+  int64_t num_heads;
+  int64_t head_dim;
+  float eps;
+};
+void NormRopeRows(const NormRopeTask& task, int64_t begin, int64_t end);
+
+// y = silu(gate) * up for rows of `width`; y is contiguous.
+struct SiluMulTask {
+  const float* gate;
+  const float* up;
+  int64_t gate_stride;
+  int64_t up_stride;
+  float* y;
+  int64_t width;
+};
+void SiluMulRows(const SiluMulTask& task, int64_t begin, int64_t end);
+
+}  // namespace lathe::worker

@@ -1,0 +1,28 @@
+// How layers hand rows to the CPU kernels.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+namespace lathe::worker {
+
+// Whether the kernels understand x: fp32 on a CPU, numbers of a row side by side.
+inline bool HasCpuRows(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kFloat && x.stride(-1) == 1;
+}
+
+// run(begin, end) over parts of `num_rows` rows of `width` numbers; small ones stay on this thread.
+template <typename F>
+void ForRows(int64_t num_rows, int64_t width, const F& run) {
+  constexpr int64_t kGrainNumbers = 65536;  // fewer are not worth another thread
+  if (num_rows * width <= kGrainNumbers) {
+    run(int64_t{0}, num_rows);
+  } else {
+    at::parallel_for(0, num_rows, std::max<int64_t>(1, kGrainNumbers / width), run);
+  }
+}
+
+}  // namespace lathe::worker

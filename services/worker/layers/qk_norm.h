@@ -1,0 +1,30 @@
+// Queries and keys as attention wants them: rms-normed per head, then rotated by their position.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "services/worker/layers/rope.h"
+
+namespace lathe::worker {
+
+// q [T, Hq, D], k [T, Hk, D] fp32; column slices of a wider matrix are fine.
+struct QkHeads {
+  at::Tensor q;
+  at::Tensor k;
+};
+
+struct QkNormWeights {
+  const at::Tensor& q_weight;  // [D]
+  const at::Tensor& k_weight;
+  double eps = 0;
+};
+
+// ApplyRope(RmsNorm(x)) of both; positions [T] int64.
+QkHeads NormRope(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
+                 const at::Tensor& positions);
+
+// The same by torch operations, on any device.
+QkHeads NormRopeByTorch(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
+                        const at::Tensor& positions);
+
+}  // namespace lathe::worker
