@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -19,9 +20,9 @@ def lathe_command(*args, timeout=60):
                           timeout=timeout)
 
 
-def up(data_dir, *args, model=None):
+def up(data_dir, model=None, listen="127.0.0.1:0"):
     return lathe_command("up", "--model", model or f"tiny={tiny_model()}", "--device", "cpu",
-                         "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *args)
+                         "--data-dir", str(data_dir), "--listen", listen)
 
 
 def test_version_and_help():
@@ -54,7 +55,7 @@ def test_a_taken_port_is_named(tmp_path):
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        result = up(tmp_path / "data", "--listen", f"127.0.0.1:{port}")
+        result = up(tmp_path / "data", listen=f"127.0.0.1:{port}")
     assert result.returncode == PORT_TAKEN
     assert str(port) in result.stderr
 
@@ -69,7 +70,7 @@ def test_a_data_dir_in_use_is_named_with_its_owner(lathe):
 @pytest.mark.parametrize("content, word", [
     (None, "absent"),
     ({}, "config.json"),
-    ({"config.json": '{"model_type": "gpt9", "architectures": ["Gpt9"]}'}, "gpt9"),
+    ({"config.json": '{"model_type": "qwen3"}'}, ".safetensors"),
 ])
 def test_what_is_not_a_model_is_named(tmp_path, content, word):
     folder = tmp_path / "absent"
@@ -80,6 +81,16 @@ def test_what_is_not_a_model_is_named(tmp_path, content, word):
     result = up(tmp_path / "data", model=f"broken={folder}")
     assert result.returncode == BAD_MODEL
     assert word in result.stderr
+
+
+def test_a_family_that_is_not_supported_is_named(tmp_path):
+    folder = tmp_path / "other"
+    shutil.copytree(tiny_model(), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "gpt9"}))
+    result = up(tmp_path / "data", model=f"broken={folder}")
+    assert result.returncode == BAD_MODEL
+    assert "gpt9" in result.stderr
 
 
 def test_verbs_need_a_running_lathe_and_say_so(tmp_path):
