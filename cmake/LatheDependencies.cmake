@@ -25,4 +25,5 @@ add_library(lathe_catch_main STATIC ${CMAKE_BINARY_DIR}/catch_main.cc)
 target_link_libraries(lathe_catch_main PUBLIC Catch2::Catch2)
 add_library(lathe::catch_main ALIAS lathe_catch_main)
 
+include(LatheHeaders)
 include(LatheTorch)

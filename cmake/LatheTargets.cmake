@@ -1,6 +1,7 @@
 # lathe_library(NAME engine_core SOURCES a.cc b.cc DEPS lathe::common_time PRIVATE_DEPS SQLiteCpp [TORCH])
 #   One static library per folder: target lathe_engine_core, alias lathe::engine_core.
 #   TORCH links libtorch and uses the shared precompiled header.
+#   PCH grpc|web uses that precompiled header (LatheHeaders.cmake).
 # lathe_test(NAME ledger_test SOURCES ledger_test.cc DEPS lathe::engine_ledger [LABELS unit] [TORCH])
 #   One Catch2 binary, registered with ctest under NAME.
 # lathe_binary(NAME lathe-engine SOURCES main.cc DEPS ...)
@@ -15,18 +16,25 @@ endfunction()
 
 function(lathe_use_torch target)
   target_link_libraries(${target} PUBLIC lathe::torch)
-  target_precompile_headers(${target} REUSE_FROM lathe_torch_pch)
-  target_compile_options(${target} PRIVATE -fPIC)  # executables too: the header was compiled with it
+  lathe_use_pch(${target} torch)
+endfunction()
+
+# Executables too: the header was compiled with -fPIC.
+function(lathe_use_pch target name)
+  target_precompile_headers(${target} REUSE_FROM lathe_${name}_pch)
+  target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
 
 function(lathe_library)
-  cmake_parse_arguments(ARG "TORCH" "NAME" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "NAME;PCH" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(lathe_${ARG_NAME} STATIC ${ARG_SOURCES})
   add_library(lathe::${ARG_NAME} ALIAS lathe_${ARG_NAME})
   lathe_compile_options(lathe_${ARG_NAME})
   target_link_libraries(lathe_${ARG_NAME} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
   if(ARG_TORCH)
     lathe_use_torch(lathe_${ARG_NAME})
+  elseif(ARG_PCH)
+    lathe_use_pch(lathe_${ARG_NAME} ${ARG_PCH})
   endif()
 endfunction()
 
@@ -40,22 +48,26 @@ function(lathe_header_library)
 endfunction()
 
 function(lathe_binary)
-  cmake_parse_arguments(ARG "TORCH" "NAME" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "NAME;PCH" "SOURCES;DEPS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   lathe_compile_options(${ARG_NAME})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS})
   if(ARG_TORCH)
     lathe_use_torch(${ARG_NAME})
+  elseif(ARG_PCH)
+    lathe_use_pch(${ARG_NAME} ${ARG_PCH})
   endif()
 endfunction()
 
 function(lathe_test)
-  cmake_parse_arguments(ARG "TORCH" "NAME" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "NAME;PCH" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   lathe_compile_options(${ARG_NAME})
   target_link_libraries(${ARG_NAME} PRIVATE lathe::catch_main ${ARG_DEPS})
   if(ARG_TORCH)
     lathe_use_torch(${ARG_NAME})
+  elseif(ARG_PCH)
+    lathe_use_pch(${ARG_NAME} ${ARG_PCH})
   endif()
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
