@@ -9,12 +9,15 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 # Everywhere alike: a precompiled header is only used by files compiled with the same flags.
 add_compile_options(-pthread)
 
+# The compiler's garbage collector would walk a whole precompiled header again and again.
+add_compile_options(--param=ggc-min-heapsize=4000000 --param=ggc-min-expand=1000)
+
 find_program(LATHE_CCACHE ccache)
 if(LATHE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # A precompiled header is cacheable only when ccache may ignore its time stamps.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${LATHE_CCACHE})
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_IGNOREOPTIONS=--param=ggc* ${LATHE_CCACHE})
   add_compile_options(-fpch-preprocess)
 endif()
 
