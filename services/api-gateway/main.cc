@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/logging/logging.h"
@@ -81,6 +82,7 @@ void RunThreads(asio::io_context& io, int num_threads) {
 }
 
 int Main(int argc, char** argv) {
+  DisableMutexChecks();
   Options options = ReadOptions(argc, argv);
   InitLogging("gateway", options.log_level);
   if (const std::string complaint = CheckOptions(options); !complaint.empty()) {

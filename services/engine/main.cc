@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
 #include "libs/common/logging/logging.h"
@@ -185,6 +186,7 @@ int Run(Settings settings, const sigset_t& signals) {
 }  // namespace lathe::engine
 
 int main(int argc, char** argv) {
+  lathe::DisableMutexChecks();
   // What the engine writes is its owner's only.
   umask(077);
   lathe::engine::Settings settings = lathe::engine::ParseSettings(argc, argv);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
@@ -113,6 +114,7 @@ int Run(const WorkerOptions& options) {
 }  // namespace lathe::worker
 
 int main(int argc, char** argv) {
+  lathe::DisableMutexChecks();
   lathe::worker::RestartWithPassiveThreads(argv);
   const lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
   lathe::InitLogging("worker", options.log_level);

@@ -27,6 +27,10 @@ WatchUpdate ToUpdate(const v1::WatchResponse& response) {
   WatchUpdate update;
   update.is_done = response.done();
   if (response.has_error()) update.error = FromErrorProto(response.error());
+  if (!response.encoded_result().empty()) {
+    auto result = std::make_shared<v1::OperationResult>();
+    if (result->ParseFromString(response.encoded_result())) update.result = std::move(result);
+  }
   update.queue_state = response.queue_state();
   update.queue_state_reason = response.queue_state_reason();
   return update;
@@ -183,28 +187,33 @@ void WatchClient::OnDone(const std::string& address, const grpc::Status& status)
 }
 
 void WatchClient::OnResponse(const v1::WatchResponse& response) {
-  std::vector<Callback> callbacks;
+  std::vector<Addressee> addressees;
   {
     absl::MutexLock lock(&mu_);
-    callbacks = TakeCallbacksLocked(response);
+    addressees = TakeAddresseesLocked(response);
   }
   const WatchUpdate update = ToUpdate(response);
-  for (const Callback& callback : callbacks) callback(update);
+  WatchUpdate news_only = update;
+  news_only.result = nullptr;
+  for (const auto& [callback, may_see_result] : addressees) {
+    callback(may_see_result ? update : news_only);
+  }
   Flush();
 }
 
-std::vector<WatchClient::Callback> WatchClient::TakeCallbacksLocked(
+std::vector<WatchClient::Addressee> WatchClient::TakeAddresseesLocked(
     const v1::WatchResponse& response) {
-  std::vector<Callback> callbacks;
+  std::vector<Addressee> addressees;
   const auto found = watched_.find(response.request_id());
-  if (found == watched_.end()) return callbacks;
+  if (found == watched_.end()) return addressees;
   Watched& watched = found->second;
   std::vector<int64_t> staying;
   for (const int64_t ticket : watched.tickets) {
     const Subscriber& subscriber = subscribers_[ticket];
     // An error is about the key that asked; others find out for themselves.
-    const bool is_addressed = !response.has_error() || subscriber.api_key == watched.api_key;
-    if (is_addressed) callbacks.push_back(subscriber.callback);
+    const bool has_checked_key = subscriber.api_key == watched.api_key;
+    const bool is_addressed = !response.has_error() || has_checked_key;
+    if (is_addressed) addressees.push_back({subscriber.callback, has_checked_key});
     if (is_addressed && (response.done() || response.has_error())) {
       subscribers_.erase(ticket);
     } else {
@@ -218,7 +227,7 @@ std::vector<WatchClient::Callback> WatchClient::TakeCallbacksLocked(
     watched.api_key = subscribers_[watched.tickets.front()].api_key;
     EnqueueLocked(SubscribeMessage(response.request_id(), watched.api_key));
   }
-  return callbacks;
+  return addressees;
 }
 
 }  // namespace lathe::gateway

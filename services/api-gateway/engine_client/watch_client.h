@@ -20,8 +20,10 @@ namespace lathe::gateway {
 
 // News of a watched request. After one with `is_done` or an error no other follows.
 struct WatchUpdate {
-  // The result can be fetched.
+  // The result is in `result` or can be fetched.
   bool is_done = false;
+  // A small result that this subscriber's key may see. Null: fetch it.
+  std::shared_ptr<const v1::OperationResult> result;
   // Why the request cannot be watched: unknown, foreign, expired.
   absl::Status error;
   v1::QueueState queue_state = v1::QUEUE_STATE_UNSPECIFIED;
@@ -74,8 +76,13 @@ class WatchClient {
   void OnConnected();
   void OnResponse(const v1::WatchResponse& response);
   void OnDone(const std::string& address, const grpc::Status& status);
-  // Changes the books for `response`; returns the callbacks to call.
-  std::vector<Callback> TakeCallbacksLocked(const v1::WatchResponse& response)
+  struct Addressee {
+    Callback callback;
+    // It subscribed under the key that the engine checked.
+    bool may_see_result = false;
+  };
+  // Changes the books for `response`; returns whom to tell.
+  std::vector<Addressee> TakeAddresseesLocked(const v1::WatchResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Under the lock, so that messages about one request keep their order.
   void EnqueueLocked(v1::WatchRequest message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

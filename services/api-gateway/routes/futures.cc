@@ -106,6 +106,7 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
       co_await poll->Sleep(deadline);
     }
     if (!poll->is_settled()) break;
+    if (poll->result() != nullptr) co_return EncodeResult(request, *poll->result());
     FinalAnswer answer = co_await Fetch(context.engine, request, request_id);
     if (answer) co_return answer;
     co_await poll->Pause(kFetchPause, deadline);

@@ -13,6 +13,7 @@ void HeldPoll::PostUpdate(const WatchUpdate& update) {
     self->queue_state_reason_ = update.queue_state_reason;
     if (!update.is_done && update.error.ok()) return;
     self->is_settled_ = true;
+    self->result_ = update.result;
     self->timer_.cancel();
   });
 }

@@ -32,11 +32,16 @@ class HeldPoll : public std::enable_shared_from_this<HeldPoll> {
   asio::awaitable<void> Pause(std::chrono::steady_clock::duration pause,
                               std::chrono::steady_clock::time_point deadline);
   // Forgets that the request was settled.
-  void Rearm() { is_settled_ = false; }
+  void Rearm() {
+    is_settled_ = false;
+    result_ = nullptr;
+  }
 
   // Done, or it cannot be watched: the engine can say more now.
   bool is_settled() const { return is_settled_; }
   bool is_over() const { return is_over_; }
+  // Came with the news. Null: it must be fetched.
+  const std::shared_ptr<const v1::OperationResult>& result() const { return result_; }
   v1::QueueState queue_state() const { return queue_state_; }
   const std::string& queue_state_reason() const { return queue_state_reason_; }
 
@@ -46,6 +51,7 @@ class HeldPoll : public std::enable_shared_from_this<HeldPoll> {
   asio::steady_timer timer_;
   bool is_settled_ = false;
   bool is_over_ = false;
+  std::shared_ptr<const v1::OperationResult> result_;
   v1::QueueState queue_state_ = v1::QUEUE_STATE_UNSPECIFIED;
   std::string queue_state_reason_;
 };

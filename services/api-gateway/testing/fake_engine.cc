@@ -71,7 +71,11 @@ void FakeEngine::Push(const std::string& request_id) {
   if (stream_ == nullptr || watched_.count(request_id) == 0) return;
   v1::WatchResponse response;
   response.set_request_id(request_id);
-  response.set_done(results_.count(request_id) > 0);
+  const auto result = results_.find(request_id);
+  response.set_done(result != results_.end());
+  if (response.done() && inlines_results_) {
+    response.set_encoded_result(result->second.SerializeAsString());
+  }
   if (request_ids_.count(request_id) == 0) {
     *response.mutable_error() =
         ToErrorProto(WithDetail(absl::NotFoundError("no such request"), "not_found"));
@@ -87,6 +91,11 @@ void FakeEngine::Settle(const std::string& request_id, v1::OperationResult resul
   request_ids_.insert(request_id);
   results_[request_id] = std::move(result);
   Push(request_id);
+}
+
+void FakeEngine::SetInlineResults(bool inlines) {
+  absl::MutexLock lock(&mu_);
+  inlines_results_ = inlines;
 }
 
 void FakeEngine::SetQueueState(const std::string& request_id, v1::QueueState state) {

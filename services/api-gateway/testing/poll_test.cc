@@ -1,9 +1,13 @@
 // Long polls over real sockets and one Watch stream.
+#include <boost/asio/io_context.hpp>
 #include <catch2/catch.hpp>
 #include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "protos/tinker/tinker_public.pb.h"
+#include "services/api-gateway/engine_client/watch_client.h"
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/testing/fake_engine.h"
 #include "services/api-gateway/testing/http_client.h"
@@ -41,8 +45,48 @@ TEST_CASE("A finished request is answered at once", "[poll]") {
         R"({"metrics":{"grad_norm":2.0}})");
 }
 
-TEST_CASE("A poll waits for its result, which is fetched once", "[poll]") {
+TEST_CASE("A small result comes with the news that it is there", "[poll]") {
   FakeEngine engine;
+  RunningGateway gateway(engine);
+  engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  HttpClient client(gateway.port());
+  client.Send("POST", kPoll, PollBody("r1"));
+  REQUIRE(engine.AwaitSubscription("r1"));
+  engine.Settle("r1", Stepped(3));
+  CHECK(client.Receive().body == R"({"metrics":{"grad_norm":3.0}})");
+  CHECK(engine.num_calls("GetResult") == 0);
+}
+
+TEST_CASE("A result that came with the news is only for the key it was checked with", "[poll]") {
+  FakeEngine engine;
+  asio::io_context io;
+  EngineClient client({engine.address()});
+  WatchClient watch(io.get_executor(), client);
+  absl::Mutex mu;
+  std::vector<WatchUpdate> updates(2);
+  const auto remember = [&](size_t i) {
+    return [&, i](const WatchUpdate& update) {
+      absl::MutexLock lock(&mu);
+      updates[i] = update;
+    };
+  };
+  engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  watch.Subscribe("r1", FakeEngine::kFakeKey, remember(0));
+  watch.Subscribe("r1", "tml-another", remember(1));
+  REQUIRE(engine.AwaitSubscription("r1"));
+  engine.Settle("r1", Stepped(3));
+  const auto both_done = [&] { return updates[0].is_done && updates[1].is_done; };
+  {
+    absl::MutexLock lock(&mu);
+    REQUIRE(mu.AwaitWithTimeout(absl::Condition(&both_done), absl::Seconds(10)));
+    CHECK(updates[0].result != nullptr);
+    CHECK(updates[1].result == nullptr);
+  }
+}
+
+TEST_CASE("A large result is fetched once", "[poll]") {
+  FakeEngine engine;
+  engine.SetInlineResults(false);
   RunningGateway gateway(engine);
   engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
   HttpClient client(gateway.port());

@@ -41,13 +41,14 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
     return PushError(request_id, absl::ResourceExhaustedError("too many subscriptions"));
   }
   const absl::StatusOr<ResultHub::Waiting> waiting = runtime_.hub().Wait(
-      caller->tenant_id, request_id, [weak = weak_from_this(), request_id](const auto& update) {
+      caller->tenant_id, request_id,
+      [weak = weak_from_this(), tenant_id = caller->tenant_id, request_id](const auto& update) {
         if (const std::shared_ptr<WatchStream> stream = weak.lock()) {
-          stream->Push(request_id, update);
+          stream->Push(tenant_id, request_id, update);
         }
       });
   if (waiting.status().code() == absl::StatusCode::kAlreadyExists) {
-    return Push(request_id, {.done = true, .released = false, .queue = {}});
+    return Push(caller->tenant_id, request_id, {.done = true, .released = false, .queue = {}});
   }
   if (!waiting.ok()) return PushError(request_id, waiting.status());
   {
@@ -55,8 +56,10 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
     const auto subscription = wait_ids_.find(request_id);
     if (subscription != wait_ids_.end()) subscription->second = waiting->wait_id;
   }
-  if (waiting->queue.paused)
-    Push(request_id, {.done = false, .released = false, .queue = waiting->queue});
+  if (waiting->queue.paused) {
+    Push(caller->tenant_id, request_id,
+         {.done = false, .released = false, .queue = waiting->queue});
+  }
 }
 
 bool WatchStream::AddSubscription(const std::string& request_id) {
@@ -78,7 +81,15 @@ void WatchStream::Unsubscribe(const std::string& request_id) {
   runtime_.hub().Cancel(request_id, wait_id);
 }
 
-void WatchStream::Push(const std::string& request_id, const ResultUpdate& update) {
+std::string WatchStream::SmallResult(const std::string& tenant_id, const std::string& request_id) {
+  const absl::StatusOr<SharedBytes> bytes = runtime_.hub().FindRecent(tenant_id, request_id);
+  if (!bytes.ok() || *bytes == nullptr || (*bytes)->size() > kMaxInlineResultBytes) return {};
+  if (runtime_.hub().MarkDelivered(request_id)) runtime_.Post(Delivered{request_id});
+  return **bytes;
+}
+
+void WatchStream::Push(const std::string& tenant_id, const std::string& request_id,
+                       const ResultUpdate& update) {
   if (update.released) return End(absl::UnavailableError("the engine is stopping"));
   v1::WatchResponse response;
   response.set_request_id(request_id);
@@ -88,6 +99,7 @@ void WatchStream::Push(const std::string& request_id, const ResultUpdate& update
                                                  : v1::QUEUE_STATE_ACTIVE);
     response.set_queue_state_reason(update.queue.reason);
   } else {
+    response.set_encoded_result(SmallResult(tenant_id, request_id));
     absl::MutexLock lock(&mu_);
     wait_ids_.erase(request_id);
   }

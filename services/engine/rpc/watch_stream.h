@@ -23,6 +23,8 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
  public:
   // Above it a stream's further subscriptions are refused with ResourceExhausted.
   static constexpr size_t kMaxSubscriptions = 131072;
+  // A larger result would hold up the news of all other requests on the stream.
+  static constexpr size_t kMaxInlineResultBytes = 64 << 10;
 
   // Both must outlive the stream.
   static WatchStream* Start(Runtime& runtime, const KeyRing& keys);
@@ -39,7 +41,10 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
   // False above the bound.
   bool AddSubscription(const std::string& request_id);
   void Unsubscribe(const std::string& request_id);
-  void Push(const std::string& request_id, const ResultUpdate& update);
+  void Push(const std::string& tenant_id, const std::string& request_id,
+            const ResultUpdate& update);
+  // Empty: it is large, or must be asked for to see the error.
+  std::string SmallResult(const std::string& tenant_id, const std::string& request_id);
   void PushError(const std::string& request_id, const absl::Status& status);
   void Write(v1::WatchResponse response);
   void End(const absl::Status& status);

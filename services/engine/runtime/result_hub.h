@@ -56,6 +56,9 @@ class ResultHub {
   // submitted; OutOfRange ("result_expired") once retention removed the result. Reads the store
   // when the result is not in memory.
   absl::StatusOr<SharedBytes> Find(const std::string& tenant_id, const std::string& request_id);
+  // As Find, but only looks in memory: null also for a result that only the store has.
+  absl::StatusOr<SharedBytes> FindRecent(const std::string& tenant_id,
+                                         const std::string& request_id);
   QueueStatus Queue(const std::string& request_id);
   // True the first time (and for requests that finished too long ago to be remembered).
   bool MarkDelivered(const std::string& request_id);
@@ -86,6 +89,7 @@ class ResultHub {
   void RememberLocked(const std::string& request_id, std::string tenant_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   QueueStatus QueueLocked(const Pending& pending) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsPending(const std::string& request_id);
   absl::StatusOr<SharedBytes> FindFinished(const std::string& tenant_id,
                                            const std::string& request_id);
 

@@ -154,11 +154,15 @@ TEST_CASE("Engine: a watch stream tells what is done and what cannot be watched"
   REQUIRE(stream->Read(&response));
   CHECK(response.request_id() == id);
   CHECK(response.done());
+  v1::OperationResult result;
+  REQUIRE(result.ParseFromString(response.encoded_result()));
+  CHECK(result.kind() == v1::OPERATION_KIND_FORWARD_BACKWARD);
 
   request.mutable_subscribe()->set_api_key(stranger);
   REQUIRE(stream->Write(request));
   REQUIRE(stream->Read(&response));
   CHECK(response.error().code() == "not_found");
+  CHECK(response.encoded_result().empty());
 
   request.mutable_subscribe()->set_api_key("nonsense");
   REQUIRE(stream->Write(request));
