@@ -163,8 +163,8 @@ int Run(Settings settings, const sigset_t& signals) {
   if (const absl::Status status = runtime.Start(dispatcher); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
-  absl::StatusOr<Servers> servers =
-      Servers::Start(settings.servers, {.engine = engine, .admin = admin, .workers = dispatcher});
+  absl::StatusOr<Servers> servers = Servers::Start(
+      settings.servers, {.engine = {&engine}, .admin = admin, .workers = dispatcher});
   if (!servers.ok()) {
     runtime.Stop();
     return Fail(servers.status(), kExitUnavailable);

@@ -4,7 +4,8 @@ namespace lathe::gateway {
 
 EngineClient::EngineClient(const std::vector<std::string>& addresses) {
   for (const std::string& address : addresses) {
-    peers_.push_back({address, v1::Engine::NewStub(MakeChannel(address))});
+    const std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
+    peers_.push_back({address, channel, v1::Engine::NewStub(channel)});
   }
 }
 

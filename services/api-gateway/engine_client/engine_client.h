@@ -1,4 +1,4 @@
-// The gateway's only use of gRPC for single calls: lathe.v1.Engine as awaitables.
+// The gateway's only use of gRPC for single calls: the engine's services as awaitables.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -14,6 +14,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -28,14 +29,22 @@ namespace lathe::gateway {
 
 namespace asio = boost::asio;
 
+// The service of an async stub. Specialised beside the include of each further service.
+template <typename Async>
+struct ServiceOf;
+template <>
+struct ServiceOf<v1::Engine::StubInterface::async_interface> {
+  using type = v1::Engine;
+};
+
 // Any thread. No call may be in progress when it is destroyed.
 class EngineClient {
  public:
   using AsyncStub = v1::Engine::StubInterface::async_interface;
-  // A unary method of the engine: &EngineClient::AsyncStub::CreateSession.
-  template <typename Req, typename Resp>
-  using UnaryMethod = void (AsyncStub::*)(grpc::ClientContext*, const Req*, Resp*,
-                                          std::function<void(grpc::Status)>);
+  // A unary method of one of the engine's services: &EngineClient::AsyncStub::CreateSession.
+  template <typename Async, typename Req, typename Resp>
+  using UnaryMethod = void (Async::*)(grpc::ClientContext*, const Req*, Resp*,
+                                      std::function<void(grpc::Status)>);
 
   static constexpr absl::Duration kDefaultTimeout = absl::Seconds(40);
 
@@ -45,9 +54,9 @@ class EngineClient {
 
   // One try, on behalf of `api_key` (empty: none). Resumes on the coroutine's executor. Unavailable
   // at once while the engine cannot be reached.
-  template <typename Req, typename Resp>
-  asio::awaitable<absl::StatusOr<Resp>> Call(UnaryMethod<Req, Resp> method, const Req& request,
-                                             std::string api_key,
+  template <typename Async, typename Req, typename Resp>
+  asio::awaitable<absl::StatusOr<Resp>> Call(UnaryMethod<Async, Req, Resp> method,
+                                             const Req& request, std::string api_key,
                                              absl::Duration timeout = kDefaultTimeout);
 
   // Ends all calls in progress with Cancelled.
@@ -61,6 +70,8 @@ class EngineClient {
  private:
   struct Peer {
     std::string address;
+    std::shared_ptr<grpc::Channel> channel;
+    // Of the busiest service; stubs of the others are made as they are needed.
     std::unique_ptr<v1::Engine::Stub> stub;
   };
   // Registers a call for CancelAll.
@@ -82,30 +93,39 @@ class EngineClient {
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
 };
 
-template <typename Req, typename Resp>
-asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Req, Resp> method,
+template <typename Async, typename Req, typename Resp>
+asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req, Resp> method,
                                                          const Req& request, std::string api_key,
                                                          absl::Duration timeout) {
+  using Service = typename ServiceOf<Async>::type;
   struct State {
     grpc::ClientContext context;
     Resp response;
+    std::unique_ptr<typename Service::Stub> stub;
   };
   const auto state = std::make_shared<State>();
   SetDeadline(state->context, timeout);
   if (!api_key.empty()) state->context.AddMetadata("x-api-key", api_key);
   Peer& peer = peers_[current_];
+  Async* stub = nullptr;
+  if constexpr (std::is_same_v<Service, v1::Engine>) {
+    stub = peer.stub->async();
+  } else {
+    state->stub = Service::NewStub(peer.channel);
+    stub = state->stub->async();
+  }
   const LiveCall live(*this, state->context);
   const auto start = [&](auto&& handler) {
     // std::function wants copies; the work guard keeps the io_context running meanwhile.
     const auto shared = std::make_shared<std::decay_t<decltype(handler)>>(std::move(handler));
     const auto executor = asio::get_associated_executor(*shared);
     auto guard = asio::make_work_guard(executor);
-    (peer.stub->async()->*method)(&state->context, &request, &state->response,
-                                  [shared, executor, guard, state](grpc::Status status) {
-                                    asio::post(executor, [shared, status = std::move(status)] {
-                                      (*shared)(std::move(status));
-                                    });
-                                  });
+    (stub->*method)(&state->context, &request, &state->response,
+                    [shared, executor, guard, state](grpc::Status status) {
+                      asio::post(executor, [shared, status = std::move(status)] {
+                        (*shared)(std::move(status));
+                      });
+                    });
   };
   const grpc::Status status =
       co_await asio::async_initiate<const asio::use_awaitable_t<>, void(grpc::Status)>(

@@ -35,8 +35,8 @@ template <typename Req, typename Resp>
 using Encode = std::function<Response(const Req& asked, const Resp& answer)>;
 
 // `engine` must outlive the handler.
-template <typename Req, typename Resp>
-Handler RpcRoute(EngineClient& engine, EngineClient::UnaryMethod<Req, Resp> method,
+template <typename Async, typename Req, typename Resp>
+Handler RpcRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Resp> method,
                  std::type_identity_t<Decode<Req>> decode,
                  std::type_identity_t<Encode<Req, Resp>> encode) {
   return [&engine, method, decode = std::move(decode), encode = std::move(encode)](
@@ -50,8 +50,8 @@ Handler RpcRoute(EngineClient& engine, EngineClient::UnaryMethod<Req, Resp> meth
 }
 
 // As above for a JSON body and a JSON answer.
-template <typename Req, typename Resp>
-Handler JsonRoute(EngineClient& engine, EngineClient::UnaryMethod<Req, Resp> method,
+template <typename Async, typename Req, typename Resp>
+Handler JsonRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Resp> method,
                   std::type_identity_t<absl::StatusOr<Req> (*)(const Json&)> from_json,
                   std::type_identity_t<Json (*)(const Resp&)> to_json) {
   return RpcRoute(

@@ -12,18 +12,20 @@
 namespace lathe::engine {
 
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
-                                        const grpc::CallbackServerContext& context, Scopes scopes) {
+                                        const grpc::CallbackServerContext& context,
+                                        RpcAccess access) {
   const auto header = context.client_metadata().find(kApiKeyHeader);
   std::string_view key;
   if (header != context.client_metadata().end()) {
     key = std::string_view(header->second.data(), header->second.size());
   }
   ASSIGN_OR_RETURN(Caller caller, keys.Authenticate(key));
-  if (!caller.scopes.HasAny(scopes)) {
-    return WithDetail(
-        absl::PermissionDeniedError(absl::StrFormat("the API key has none of the scopes %s",
-                                                    absl::StrJoin(scopes.Words(), ", "))),
-        "missing_scope");
+  if (!caller.scopes.HasAny(access.scopes())) {
+    return WithDetail(absl::PermissionDeniedError(
+                          absl::StrFormat("the API key has scope %s, this call needs %s",
+                                          absl::StrJoin(caller.scopes.Words(), ", "),
+                                          absl::StrJoin(access.scopes().Words(), " or "))),
+                      "missing_scope");
   }
   return caller;
 }

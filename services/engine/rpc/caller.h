@@ -5,18 +5,16 @@
 
 #include "absl/status/statusor.h"
 #include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/rpc_access.h"
 
 namespace lathe::engine {
 
 inline constexpr char kApiKeyHeader[] = "x-api-key";
 
-// Every scope: any key that is valid will do.
-inline constexpr Scopes kAnyScope =
-    Scopes(Scope::kTrain) | Scope::kSample | Scope::kRead | Scope::kCheckpointsWrite;
-
 // The owner of the metadata's key. Unauthenticated without a valid key; PermissionDenied
-// ("missing_scope", naming them) when it has none of `scopes`.
+// ("missing_scope", naming them) when it has none of the scopes that `access` wants.
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
-                                        const grpc::CallbackServerContext& context, Scopes scopes);
+                                        const grpc::CallbackServerContext& context,
+                                        RpcAccess access);
 
 }  // namespace lathe::engine

@@ -9,6 +9,7 @@
 #include "protos/lathe/v1/engine.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/rpc/archive.h"
+#include "services/engine/rpc/rpc_access.h"
 #include "services/engine/rpc/submissions.h"
 #include "services/engine/runtime/runtime.h"
 
@@ -90,21 +91,21 @@ class EngineService final : public v1::Engine::CallbackService {
                        v1::OpenArchiveResponse* response) override;
 
  private:
-  // Authenticates, checks that the key has one of `scopes`, and ends the call with what `read`
+  // Authenticates, checks that the key may, and ends the call with what `read`
   // returns.
-  Reactor* Answer(Context* context, Scopes scopes,
+  Reactor* Answer(Context* context, RpcAccess access,
                   const std::function<absl::Status(const Caller&)>& read);
 
   // As above for a change: `make` gives the core's event or the refusal; `fill` puts the core's
   // answer into the response before the call ends.
   template <typename CoreEvent>
-  Reactor* Change(Context* context, Scopes scopes,
+  Reactor* Change(Context* context, RpcAccess access,
                   const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
                   std::function<void(const engine::Answer&)> fill);
 
   // A message that becomes a future.
   template <typename Request, typename Response>
-  Reactor* SubmitRequest(Context* context, Scopes scopes, const Request* request,
+  Reactor* SubmitRequest(Context* context, RpcAccess access, const Request* request,
                          Response* response);
 
   absl::StatusOr<v1::Run> DescribeRun(const Caller& caller, const ModelRow& row);

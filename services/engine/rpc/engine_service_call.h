@@ -12,11 +12,11 @@ namespace lathe::engine {
 
 template <typename CoreEvent>
 EngineService::Reactor* EngineService::Change(
-    Context* context, Scopes scopes,
+    Context* context, RpcAccess access,
     const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
     std::function<void(const engine::Answer&)> fill) {
   Reactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<Caller> caller = AuthenticateCall(keys_, *context, scopes);
+  const absl::StatusOr<Caller> caller = AuthenticateCall(keys_, *context, access);
   if (!caller.ok()) {
     reactor->Finish(ToGrpcStatus(caller.status()));
     return reactor;

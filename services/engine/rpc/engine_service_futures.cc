@@ -8,8 +8,8 @@ namespace lathe::engine {
 EngineService::Reactor* EngineService::GetResult(Context* context,
                                                  const v1::GetResultRequest* request,
                                                  v1::GetResultResponse* response) {
-  return GetResultCall::Start(runtime_, AuthenticateCall(keys_, *context, kAnyScope), *request,
-                              response);
+  return GetResultCall::Start(runtime_, AuthenticateCall(keys_, *context, "Engine.GetResult"),
+                              *request, response);
 }
 
 grpc::ServerBidiReactor<v1::WatchRequest, v1::WatchResponse>* EngineService::Watch(Context*) {

@@ -49,7 +49,7 @@ absl::StatusOr<v1::Run> EngineService::DescribeRun(const Caller& caller, const M
 EngineService::Reactor* EngineService::ListRuns(Context* context,
                                                 const v1::ListRunsRequest* request,
                                                 v1::ListRunsResponse* response) {
-  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+  return Answer(context, "Engine.ListRuns", [&](const Caller& caller) -> absl::Status {
     ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
     ASSIGN_OR_RETURN(const Page<ModelRow> models,
                      runtime_.store().ListModels(caller.tenant_id, page.limit, page.offset));
@@ -63,7 +63,7 @@ EngineService::Reactor* EngineService::ListRuns(Context* context,
 
 EngineService::Reactor* EngineService::GetRun(Context* context, const v1::GetRunRequest* request,
                                               v1::GetRunResponse* response) {
-  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+  return Answer(context, "Engine.GetRun", [&](const Caller& caller) -> absl::Status {
     const std::string& id = request->training_run_id();
     ASSIGN_OR_RETURN(const std::optional<ModelRow> row,
                      runtime_.store().FindModel(caller.tenant_id, id));
@@ -76,7 +76,7 @@ EngineService::Reactor* EngineService::GetRun(Context* context, const v1::GetRun
 EngineService::Reactor* EngineService::ListCheckpoints(Context* context,
                                                        const v1::ListCheckpointsRequest* request,
                                                        v1::ListCheckpointsResponse* response) {
-  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+  return Answer(context, "Engine.ListCheckpoints", [&](const Caller& caller) -> absl::Status {
     ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
     const std::string& run = request->training_run_id();
     if (!run.empty()) {
@@ -98,7 +98,7 @@ EngineService::Reactor* EngineService::ListCheckpoints(Context* context,
 EngineService::Reactor* EngineService::GetWeightsInfo(Context* context,
                                                       const v1::GetWeightsInfoRequest* request,
                                                       v1::GetWeightsInfoResponse* response) {
-  return Answer(context, kAnyScope, [&](const Caller& caller) -> absl::Status {
+  return Answer(context, "Engine.GetWeightsInfo", [&](const Caller& caller) -> absl::Status {
     ASSIGN_OR_RETURN(const CheckpointRow row,
                      FindCheckpoint(runtime_, caller, request->tinker_path()));
     response->set_base_model(row.base_model);
@@ -115,7 +115,7 @@ EngineService::Reactor* EngineService::DeleteCheckpoint(Context* context,
                                                         const v1::DeleteCheckpointRequest* request,
                                                         v1::DeleteCheckpointResponse*) {
   return Change<engine::DeleteCheckpoint>(
-      context, Scope::kCheckpointsWrite,
+      context, "Engine.DeleteCheckpoint",
       [request](const Caller& caller) -> absl::StatusOr<engine::DeleteCheckpoint> {
         RETURN_IF_ERROR(ValidateTinkerPath(request->tinker_path(), "tinker_path"));
         return engine::DeleteCheckpoint{.tenant_id = caller.tenant_id,
@@ -127,7 +127,7 @@ EngineService::Reactor* EngineService::DeleteCheckpoint(Context* context,
 EngineService::Reactor* EngineService::PublishCheckpoint(
     Context* context, const v1::PublishCheckpointRequest* request, v1::PublishCheckpointResponse*) {
   return Change<engine::PublishCheckpoint>(
-      context, Scope::kCheckpointsWrite,
+      context, "Engine.PublishCheckpoint",
       [request](const Caller& caller) -> absl::StatusOr<engine::PublishCheckpoint> {
         RETURN_IF_ERROR(ValidateTinkerPath(request->tinker_path(), "tinker_path"));
         return engine::PublishCheckpoint{.tenant_id = caller.tenant_id,
@@ -141,7 +141,7 @@ EngineService::Reactor* EngineService::SetCheckpointTtl(Context* context,
                                                         const v1::SetCheckpointTtlRequest* request,
                                                         v1::SetCheckpointTtlResponse*) {
   return Change<engine::SetCheckpointTtl>(
-      context, Scope::kCheckpointsWrite,
+      context, "Engine.SetCheckpointTtl",
       [request](const Caller& caller) -> absl::StatusOr<engine::SetCheckpointTtl> {
         RETURN_IF_ERROR(ValidateTinkerPath(request->tinker_path(), "tinker_path"));
         if (request->has_ttl_seconds()) RETURN_IF_ERROR(ValidateTtl(request->ttl_seconds()));
@@ -155,7 +155,7 @@ EngineService::Reactor* EngineService::SetCheckpointTtl(Context* context,
 EngineService::Reactor* EngineService::DescribeArchive(Context* context,
                                                        const v1::DescribeArchiveRequest* request,
                                                        v1::DescribeArchiveResponse* response) {
-  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+  return Answer(context, "Engine.DescribeArchive", [&](const Caller& caller) -> absl::Status {
     ASSIGN_OR_RETURN(const CheckpointRow row,
                      FindCheckpoint(runtime_, caller, request->tinker_path()));
     ASSIGN_OR_RETURN(*response, archives_.Describe(row));

@@ -55,9 +55,9 @@ absl::Status CheckFinishReason(const std::string& reason) {
 }  // namespace
 
 EngineService::Reactor* EngineService::Answer(
-    Context* context, Scopes scopes, const std::function<absl::Status(const Caller&)>& read) {
+    Context* context, RpcAccess access, const std::function<absl::Status(const Caller&)>& read) {
   Reactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<Caller> caller = AuthenticateCall(keys_, *context, scopes);
+  const absl::StatusOr<Caller> caller = AuthenticateCall(keys_, *context, access);
   reactor->Finish(ToGrpcStatus(caller.ok() ? read(*caller) : caller.status()));
   return reactor;
 }
@@ -65,7 +65,7 @@ EngineService::Reactor* EngineService::Answer(
 EngineService::Reactor* EngineService::Authenticate(Context* context,
                                                     const v1::AuthenticateRequest*,
                                                     v1::AuthenticateResponse* response) {
-  return Answer(context, kAnyScope, [response](const Caller& caller) {
+  return Answer(context, "Engine.Authenticate", [response](const Caller& caller) {
     for (std::string& word : caller.scopes.Words()) response->add_scopes(std::move(word));
     response->set_cache_seconds(kAuthenticateCacheSeconds);
     return absl::OkStatus();
@@ -75,7 +75,7 @@ EngineService::Reactor* EngineService::Authenticate(Context* context,
 EngineService::Reactor* EngineService::GetCapabilities(Context* context,
                                                        const v1::GetCapabilitiesRequest*,
                                                        v1::GetCapabilitiesResponse* response) {
-  return Answer(context, kAnyScope, [this, response](const Caller&) {
+  return Answer(context, "Engine.GetCapabilities", [this, response](const Caller&) {
     for (const BaseModelRow& row : runtime_.directory().BaseModels()) {
       *response->add_models() = ToProto(row);
     }
@@ -87,7 +87,7 @@ EngineService::Reactor* EngineService::CreateSession(Context* context,
                                                      const v1::CreateSessionRequest* request,
                                                      v1::CreateSessionResponse* response) {
   return Change<engine::CreateSession>(
-      context, Scope::kTrain | Scope::kSample | Scopes(Scope::kRead),
+      context, "Engine.CreateSession",
       [request](const Caller& caller) -> absl::StatusOr<engine::CreateSession> {
         ASSIGN_OR_RETURN(SessionRow row, MakeSession(caller, *request));
         return engine::CreateSession{.row = std::move(row)};
@@ -99,7 +99,7 @@ EngineService::Reactor* EngineService::Heartbeat(Context* context,
                                                  const v1::HeartbeatRequest* request,
                                                  v1::HeartbeatResponse* response) {
   return Change<engine::Heartbeat>(
-      context, kAnyScope,
+      context, "Engine.Heartbeat",
       [request](const Caller& caller) -> absl::StatusOr<engine::Heartbeat> {
         return engine::Heartbeat{.tenant_id = caller.tenant_id,
                                  .session_id = request->session_id()};
@@ -113,7 +113,7 @@ EngineService::Reactor* EngineService::FinishSession(Context* context,
                                                      const v1::FinishSessionRequest* request,
                                                      v1::FinishSessionResponse*) {
   return Change<engine::FinishSession>(
-      context, kAnyScope,
+      context, "Engine.FinishSession",
       [request](const Caller& caller) -> absl::StatusOr<engine::FinishSession> {
         RETURN_IF_ERROR(CheckFinishReason(request->reason()));
         RETURN_IF_ERROR(ValidateText(request->detail(), kMaxDetailBytes, "detail"));
@@ -128,7 +128,7 @@ EngineService::Reactor* EngineService::FinishSession(Context* context,
 EngineService::Reactor* EngineService::ListSessions(Context* context,
                                                     const v1::ListSessionsRequest* request,
                                                     v1::ListSessionsResponse* response) {
-  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+  return Answer(context, "Engine.ListSessions", [&](const Caller& caller) -> absl::Status {
     ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
     ASSIGN_OR_RETURN(const Page<SessionRow> sessions,
                      runtime_.store().ListSessions(caller.tenant_id, page.limit, page.offset));
@@ -141,7 +141,7 @@ EngineService::Reactor* EngineService::ListSessions(Context* context,
 EngineService::Reactor* EngineService::GetSession(Context* context,
                                                   const v1::GetSessionRequest* request,
                                                   v1::GetSessionResponse* response) {
-  return Answer(context, Scope::kRead, [&](const Caller& caller) -> absl::Status {
+  return Answer(context, "Engine.GetSession", [&](const Caller& caller) -> absl::Status {
     const std::string& id = request->session_id();
     ASSIGN_OR_RETURN(const std::optional<SessionRow> row,
                      runtime_.store().FindSession(caller.tenant_id, id));

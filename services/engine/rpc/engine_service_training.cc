@@ -33,10 +33,10 @@ absl::Status CheckSamplerTarget(Runtime& runtime, const v1::CreateSamplingSessio
 }  // namespace
 
 template <typename Request, typename Response>
-EngineService::Reactor* EngineService::SubmitRequest(Context* context, Scopes scopes,
+EngineService::Reactor* EngineService::SubmitRequest(Context* context, RpcAccess access,
                                                      const Request* request, Response* response) {
   return Change<Submit>(
-      context, scopes,
+      context, access,
       [this, request](const Caller& caller) { return builder_.Build(caller.tenant_id, *request); },
       [response](const engine::Answer& answer) { Fill(answer, response); });
 }
@@ -44,54 +44,54 @@ EngineService::Reactor* EngineService::SubmitRequest(Context* context, Scopes sc
 EngineService::Reactor* EngineService::CreateModel(Context* context,
                                                    const v1::CreateModelRequest* request,
                                                    v1::SubmitResponse* response) {
-  return SubmitRequest(context, Scope::kTrain, request, response);
+  return SubmitRequest(context, "Engine.CreateModel", request, response);
 }
 
 EngineService::Reactor* EngineService::UnloadModel(Context* context,
                                                    const v1::UnloadModelRequest* request,
                                                    v1::SubmitResponse* response) {
-  return SubmitRequest(context, Scope::kTrain, request, response);
+  return SubmitRequest(context, "Engine.UnloadModel", request, response);
 }
 
 EngineService::Reactor* EngineService::ForwardBackward(Context* context,
                                                        const v1::ForwardBackwardRequest* request,
                                                        v1::SubmitResponse* response) {
-  return SubmitRequest(context, Scope::kTrain, request, response);
+  return SubmitRequest(context, "Engine.ForwardBackward", request, response);
 }
 
 EngineService::Reactor* EngineService::OptimStep(Context* context,
                                                  const v1::OptimStepRequest* request,
                                                  v1::SubmitResponse* response) {
-  return SubmitRequest(context, Scope::kTrain, request, response);
+  return SubmitRequest(context, "Engine.OptimStep", request, response);
 }
 
 EngineService::Reactor* EngineService::SaveWeights(Context* context,
                                                    const v1::SaveWeightsRequest* request,
                                                    v1::SubmitResponse* response) {
-  return SubmitRequest(context, Scope::kTrain, request, response);
+  return SubmitRequest(context, "Engine.SaveWeights", request, response);
 }
 
 EngineService::Reactor* EngineService::SaveWeightsForSampler(
     Context* context, const v1::SaveWeightsForSamplerRequest* request,
     v1::SubmitResponse* response) {
-  return SubmitRequest(context, Scope::kTrain, request, response);
+  return SubmitRequest(context, "Engine.SaveWeightsForSampler", request, response);
 }
 
 EngineService::Reactor* EngineService::LoadWeights(Context* context,
                                                    const v1::LoadWeightsRequest* request,
                                                    v1::SubmitResponse* response) {
-  return SubmitRequest(context, Scope::kTrain, request, response);
+  return SubmitRequest(context, "Engine.LoadWeights", request, response);
 }
 
 EngineService::Reactor* EngineService::Sample(Context* context, const v1::SampleRequest* request,
                                               v1::SampleSubmitResponse* response) {
-  return SubmitRequest(context, Scope::kSample, request, response);
+  return SubmitRequest(context, "Engine.Sample", request, response);
 }
 
 EngineService::Reactor* EngineService::GetModel(Context* context,
                                                 const v1::GetModelRequest* request,
                                                 v1::GetModelResponse* response) {
-  return Answer(context, kAnyScope, [&](const Caller& caller) -> absl::Status {
+  return Answer(context, "Engine.GetModel", [&](const Caller& caller) -> absl::Status {
     const std::string& id = request->model_id();
     std::optional<ModelRow> row = runtime_.directory().FindModel(caller.tenant_id, id);
     if (!row) {
@@ -118,7 +118,7 @@ EngineService::Reactor* EngineService::CreateSamplingSession(
     Context* context, const v1::CreateSamplingSessionRequest* request,
     v1::CreateSamplingSessionResponse* response) {
   return Change<engine::CreateSamplingSession>(
-      context, Scope::kSample,
+      context, "Engine.CreateSamplingSession",
       [this, request](const Caller& caller) -> absl::StatusOr<engine::CreateSamplingSession> {
         RETURN_IF_ERROR(CheckSamplerTarget(runtime_, *request));
         return engine::CreateSamplingSession{
@@ -134,7 +134,7 @@ EngineService::Reactor* EngineService::CreateSamplingSession(
 EngineService::Reactor* EngineService::GetSampler(Context* context,
                                                   const v1::GetSamplerRequest* request,
                                                   v1::GetSamplerResponse* response) {
-  return Answer(context, kAnyScope, [&](const Caller& caller) -> absl::Status {
+  return Answer(context, "Engine.GetSampler", [&](const Caller& caller) -> absl::Status {
     const std::string& id = request->sampling_session_id();
     std::optional<SamplerRow> row = runtime_.directory().FindSampler(caller.tenant_id, id);
     if (!row) {

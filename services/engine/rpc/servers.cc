@@ -24,15 +24,15 @@ bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
 }
 
-absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(grpc::Service& service,
-                                                          const std::string& socket,
-                                                          const std::string& tcp, int* tcp_port) {
+absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(
+    const std::vector<grpc::Service*>& services, const std::string& socket, const std::string& tcp,
+    int* tcp_port) {
   grpc::ServerBuilder builder;
   ApplyServerDefaults(builder);
   int socket_port = 0;
   AddListener(builder, "unix:" + socket, &socket_port);
   if (!tcp.empty()) AddListener(builder, tcp, tcp_port);
-  builder.RegisterService(&service);
+  for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (!server || socket_port == 0) {
     return absl::UnavailableError(
@@ -64,13 +64,13 @@ absl::StatusOr<Servers> Servers::Start(const ServerOptions& options, const Servi
   const auto add_reflection = [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); };
   Servers servers;
   ASSIGN_OR_RETURN(servers.workers_,
-                   StartServer(services.workers, options.run_dir + "/worker.sock", "", nullptr));
+                   StartServer({&services.workers}, options.run_dir + "/worker.sock", "", nullptr));
   if (options.reflection) add_reflection();
   ASSIGN_OR_RETURN(servers.engine_, StartServer(services.engine, options.run_dir + "/engine.sock",
                                                 options.grpc_listen, &servers.grpc_port_));
   if (!options.reflection) add_reflection();
   ASSIGN_OR_RETURN(servers.admin_,
-                   StartServer(services.admin, options.run_dir + "/admin.sock", "", nullptr));
+                   StartServer({&services.admin}, options.run_dir + "/admin.sock", "", nullptr));
   return servers;
 }
 

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,12 +28,13 @@ struct ServerOptions {
 // address without TLS.
 absl::Status CheckServerOptions(const ServerOptions& options);
 
-// lathe.v1.Engine on engine.sock (and grpc_listen), lathe.v1.Admin on admin.sock,
+// The public services on engine.sock (and grpc_listen), lathe.v1.Admin on admin.sock,
 // lathe.v1.WorkerPool on worker.sock; grpc.health.v1 on all.
 class Servers {
  public:
   struct Services {
-    grpc::Service& engine;
+    // lathe.v1.Engine and those beside it.
+    std::vector<grpc::Service*> engine;
     grpc::Service& admin;
     grpc::Service& workers;
   };

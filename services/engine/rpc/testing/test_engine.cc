@@ -42,7 +42,7 @@ void TestEngine::Start() {
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
   absl::StatusOr<Servers> servers =
       Servers::Start({.run_dir = dir_.path().string()},
-                     {.engine = *p.engine, .admin = *p.admin, .workers = *p.dispatcher});
+                     {.engine = {p.engine.get()}, .admin = *p.admin, .workers = *p.dispatcher});
   INFO(servers.status());
   REQUIRE(servers.ok());
   p.servers = std::make_unique<Servers>(*std::move(servers));

@@ -33,6 +33,8 @@ class TestEngine {
   void Stop();
   void Start();
 
+  // Of the public services.
+  std::string address() const { return "unix:" + dir_.path().string() + "/engine.sock"; }
   v1::Engine::Stub& engine() { return *engine_stub_; }
   v1::Admin::Stub& admin() { return *admin_stub_; }
   KeyRing& keys() { return *parts_->keys; }
