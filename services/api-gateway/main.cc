@@ -40,6 +40,8 @@ Options ReadOptions(int argc, char** argv) {
   set.Add(&options.listen, "gateway.listen", "127.0.0.1:8080", "address of the API, HOST:PORT");
   set.Add(&options.gateway.routes.public_url, "gateway.public_url", "",
           "scheme and host of download links; empty: from the Host header");
+  set.Add(&options.gateway.routes.jwt_auth, "gateway.jwt_auth", false,
+          "tells clients to exchange their key for tokens that live an hour");
   set.Add(&options.data_dir, "gateway.data_dir", "",
           "where the engine keeps checkpoints; needed if it gives relative folders");
   set.Add(&options.poll_hold_seconds, "gateway.poll_hold_seconds", 20,

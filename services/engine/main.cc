@@ -20,6 +20,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/dispatcher/dispatcher.h"
 #include "services/engine/dispatcher/worker_secret.h"
@@ -27,6 +28,7 @@
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/servers.h"
+#include "services/engine/rpc/tenants_service.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/data_dir_lock.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
@@ -158,13 +160,15 @@ int Run(Settings settings, const sigset_t& signals) {
   Runtime runtime(RuntimeOptions(settings, checkpoints_dir), **store, clock);
   Dispatcher dispatcher(runtime, *worker_secret);
   ArchiveSigner archives(*archive_key, checkpoints_dir, clock);
-  EngineService engine(runtime, keys, archives);
+  AuditLog audit(**store, clock);
+  EngineService engine(runtime, keys, archives, audit);
+  TenantsService tenants(runtime, keys);
   AdminService admin(runtime, keys, dispatcher);
   if (const absl::Status status = runtime.Start(dispatcher); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
   absl::StatusOr<Servers> servers = Servers::Start(
-      settings.servers, {.engine = {&engine}, .admin = admin, .workers = dispatcher});
+      settings.servers, {.engine = {&engine, &tenants}, .admin = admin, .workers = dispatcher});
   if (!servers.ok()) {
     runtime.Stop();
     return Fail(servers.status(), kExitUnavailable);

@@ -70,6 +70,14 @@ absl::Status AdminClient::RevokeKey(const std::string& key_id) {
   return Translate(Stub()->RevokeKey(&context, request, &response));
 }
 
+absl::StatusOr<v1::RotateKeyResponse> AdminClient::RotateKey(const v1::RotateKeyRequest& request) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::RotateKeyResponse response;
+  RETURN_IF_ERROR(Translate(Stub()->RotateKey(&context, request, &response)));
+  return response;
+}
+
 absl::StatusOr<v1::DrainResponse> AdminClient::Drain(absl::Duration timeout,
                                                      grpc::ClientContext& context) {
   SetDeadline(context, timeout + kDrainMargin);

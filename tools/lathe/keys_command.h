@@ -1,4 +1,4 @@
-// `lathe keys create|list|revoke`.
+// `lathe keys create|list|revoke|rotate`.
 #pragma once
 
 #include "absl/status/status.h"

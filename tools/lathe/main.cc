@@ -22,6 +22,7 @@ constexpr char kHelp[] =
     "  lathe keys create --tenant NAME      a key for somebody\n"
     "  lathe keys list\n"
     "  lathe keys revoke KEY_ID\n"
+    "  lathe keys rotate KEY_ID             a new key in its place\n"
     "  lathe version\n"
     "\n"
     "Every verb has --help.\n";

@@ -52,8 +52,11 @@ asio::awaitable<absl::Status> CredentialCache::CheckKey(const std::string& api_k
     co_return absl::OkStatus();
   }
   if (answer.status().code() != absl::StatusCode::kUnauthenticated) co_return answer.status();
-  Remember(api_key, Unauthenticated(), kRefusalLifetime);
-  co_return Unauthenticated();
+  // Of a token the engine may say that its time is over; of a key it says nothing.
+  const bool is_token = ErrorCode(answer.status()) == "bad_token";
+  const absl::Status refusal = is_token ? answer.status() : Unauthenticated();
+  Remember(api_key, refusal, kRefusalLifetime);
+  co_return refusal;
 }
 
 std::optional<absl::Status> CredentialCache::Find(const std::string& api_key) {

@@ -23,7 +23,8 @@ class CredentialCache {
   // Both must outlive it.
   CredentialCache(EngineClient& engine, Clock& clock) : engine_(engine), clock_(clock) {}
 
-  // Unauthenticated for a missing, malformed or unknown key, in the same words; Unavailable while
+  // Unauthenticated for a missing, malformed or unknown key, in the same words, and for a token
+  // that is not valid or has expired; Unavailable while
   // the engine cannot be asked and the route insists.
   asio::awaitable<absl::Status> Check(const Route& route, const Request& request);
 

@@ -74,7 +74,12 @@ Response ErrorResponse(const absl::Status& status) {
   nlohmann::json error = {{"code", word}, {"message", message}, {"param", nullptr}};
   if (!field.empty() && response.status != 405) error["param"] = field;
   if (const std::string_view hint = Hint(word); !hint.empty()) error["hint"] = hint;
-  if (response.status == 401) response.headers.push_back({"WWW-Authenticate", "ApiKey"});
+  if (response.status == 401) {
+    // On the second the SDK exchanges a new token and sends the request once more (tinker-api 2.3).
+    const bool is_token = word == "bad_token";
+    response.headers.push_back(
+        {"WWW-Authenticate", is_token ? "Bearer error=\"invalid_token\"" : "ApiKey"});
+  }
   if (response.status == 405) response.headers.push_back({"Allow", field});
   if (response.status == 429 || response.status == 503) {
     response.headers.push_back({"Retry-After", kRetryAfter});

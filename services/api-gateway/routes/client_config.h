@@ -6,8 +6,10 @@
 namespace lathe::gateway {
 
 // Every flag is a promise (tinker-api 6.1); what is not listed keeps the SDK's default.
-inline Json ClientConfig() {
+inline Json ClientConfig(bool jwt_auth) {
   return {
+      // The key then travels only to be exchanged, and whoami works (6.3).
+      {"pjwt_auth_enabled", jwt_auth},
       // Chunks arrive in order, each after the previous was answered: arrival order is sequence
       // order, a refused chunk cannot hang the client, and gaps are known at once (18.3).
       {"parallel_fwdbwd_chunks", false},

@@ -18,6 +18,8 @@ struct RouteOptions {
   absl::Duration poll_hold = absl::Seconds(20);
   // Scheme and host of download links, "https://lathe.example:8443"; empty: from the Host header.
   std::string public_url;
+  // Whether clients are told to exchange their key for short-lived tokens; both are always taken.
+  bool jwt_auth = false;
 };
 
 // All outlive the routes.
@@ -41,5 +43,6 @@ std::vector<Route> SamplingRoutes(const RouteContext& context);
 std::vector<Route> FutureRoutes(const RouteContext& context);
 std::vector<Route> RunRoutes(const RouteContext& context);
 std::vector<Route> ArchiveRoutes(const RouteContext& context);
+std::vector<Route> TenantRoutes(const RouteContext& context);
 
 }  // namespace lathe::gateway

@@ -16,7 +16,7 @@ std::vector<Route> ServiceRoutes(const RouteContext& context) {
       {.method = "POST",
        .pattern = "/api/v1/client/config",
        .access = Access::kKeyUnlessEngineDown,
-       .handler = ConstantRoute(ClientConfig())},
+       .handler = ConstantRoute(ClientConfig(context.options.jwt_auth))},
       {.method = "POST",
        .pattern = "/api/v1/client/dynamic_config",
        .access = Access::kKeyUnlessEngineDown,

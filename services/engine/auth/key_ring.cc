@@ -1,8 +1,10 @@
 #include "services/engine/auth/key_ring.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "libs/common/digest/sha256.h"
 #include "libs/common/errors.h"
@@ -16,6 +18,7 @@ namespace {
 constexpr size_t kTenantIdBytes = 8;
 constexpr size_t kMaxTenantNameBytes = 64;
 constexpr size_t kMaxKeyNameBytes = 128;
+constexpr absl::Duration kMaxLifetime = absl::Hours(24 * 3650);
 
 absl::Status BadKey() {
   return WithDetail(absl::UnauthenticatedError("the API key is missing or not valid"),
@@ -45,6 +48,14 @@ absl::Status CheckNames(const std::string& tenant_name, const std::string& key_n
   return absl::OkStatus();
 }
 
+absl::Status CheckLifetime(absl::Duration lifetime, const char* field) {
+  if (lifetime > absl::ZeroDuration() && lifetime <= kMaxLifetime) return absl::OkStatus();
+  return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                        "%s is %d s, expected 1 s to %d s", field, absl::ToInt64Seconds(lifetime),
+                        absl::ToInt64Seconds(kMaxLifetime))),
+                    "invalid_field", field);
+}
+
 }  // namespace
 
 absl::Status KeyRing::Refresh() {
@@ -66,23 +77,39 @@ std::shared_ptr<const KeyRing::Snapshot> KeyRing::snapshot() const {
   return snapshot_;
 }
 
-absl::StatusOr<Caller> KeyRing::Authenticate(std::string_view key) const {
-  const std::optional<std::string> key_id = ParseKeyId(key);
-  if (!key_id) return BadKey();
+bool KeyRing::IsLive(const ApiKeyRow& row) const {
+  return row.revoked_at == 0 &&
+         (row.expires_at == 0 || row.expires_at > absl::ToUnixNanos(clock_.Now()));
+}
+
+absl::StatusOr<Caller> KeyRing::Authenticate(std::string_view credential) const {
+  std::string key_id;
+  const bool is_token = TokenSigner::IsToken(credential);
+  if (is_token) {
+    ASSIGN_OR_RETURN(key_id, tokens_.Verify(credential));
+  } else {
+    const std::optional<std::string> parsed = ParseKeyId(credential);
+    if (!parsed) return BadKey();
+    key_id = *parsed;
+  }
   const std::shared_ptr<const Snapshot> known = snapshot();
-  const auto found = known->keys.find(*key_id);
+  const auto found = known->keys.find(key_id);
   // An unknown id costs as much as a wrong secret.
-  const std::string digest = Sha256Hex(key);
-  if (found == known->keys.end()) return BadKey();
+  const std::string digest = is_token ? "" : Sha256Hex(credential);
+  if (found == known->keys.end()) return is_token ? TokenSigner::BadToken() : BadKey();
   const ApiKeyRow& row = found->second;
-  const bool is_live = row.revoked_at == 0 &&
-                       (row.expires_at == 0 || row.expires_at > absl::ToUnixNanos(clock_.Now()));
-  if (!EqualInConstantTime(digest, row.secret_sha256) || !is_live) return BadKey();
+  const bool is_proven = is_token || EqualInConstantTime(digest, row.secret_sha256);
+  if (!is_proven || !IsLive(row)) return is_token ? TokenSigner::BadToken() : BadKey();
   ASSIGN_OR_RETURN(const Scopes scopes, Scopes::Parse(row.scopes));
   const auto name = known->tenant_names.find(row.tenant_id);
-  return Caller{.tenant_id = row.tenant_id,
+  return Caller{.key_id = key_id,
+                .tenant_id = row.tenant_id,
                 .tenant_name = name == known->tenant_names.end() ? "" : name->second,
                 .scopes = scopes};
+}
+
+absl::StatusOr<TokenSigner::Token> KeyRing::IssueToken(const Caller& caller) const {
+  return tokens_.Issue(caller.key_id, caller.tenant_name);
 }
 
 absl::StatusOr<std::string> KeyRing::FindOrMakeTenant(const std::string& name) {
@@ -93,42 +120,102 @@ absl::StatusOr<std::string> KeyRing::FindOrMakeTenant(const std::string& name) {
                       .name = name,
                       .created_at = absl::ToUnixNanos(clock_.Now())};
   RETURN_IF_ERROR(store_.PutTenant(row));
+  RETURN_IF_ERROR(store_.AppendAudit({.at = row.created_at,
+                                      .tenant_id = row.tenant_id,
+                                      .resource = "organizations",
+                                      .event = "tenant_create",
+                                      .actor = "",
+                                      .object = name,
+                                      .outcome = "ok",
+                                      .details = {}}));
   return row.tenant_id;
+}
+
+AuditRow KeyRing::Entry(const ApiKeyRow& row, const char* event, const std::string& actor) const {
+  return {.at = absl::ToUnixNanos(clock_.Now()),
+          .tenant_id = row.tenant_id,
+          .resource = "organizations",
+          .event = event,
+          .actor = actor,
+          .object = row.key_id,
+          .outcome = "ok",
+          .details = {{"name", row.name}, {"scopes", absl::StrJoin(row.scopes, ",")}}};
+}
+
+absl::StatusOr<KeyRing::NewKey> KeyRing::Add(ApiKeyRow row, std::vector<ApiKeyRow> others,
+                                             AuditRow audit) {
+  const ApiKeyText key = MakeApiKey();
+  row.key_id = key.key_id;
+  row.secret_sha256 = Sha256Hex(key.text);
+  row.created_at = absl::ToUnixNanos(clock_.Now());
+  if (audit.object.empty()) {
+    audit.object = key.key_id;
+  } else {
+    audit.details.emplace_back("new_key_id", key.key_id);
+    std::sort(audit.details.begin(), audit.details.end());
+  }
+  others.push_back(row);
+  RETURN_IF_ERROR(store_.PutKeys(others, audit));
+  RETURN_IF_ERROR(Refresh());
+  return NewKey{.key_id = key.key_id, .text = key.text, .expires_at = row.expires_at};
 }
 
 absl::StatusOr<KeyRing::NewKey> KeyRing::Create(const std::string& tenant_name,
                                                 const std::string& key_name,
-                                                const std::vector<std::string>& scopes) {
+                                                const std::vector<std::string>& scopes,
+                                                absl::Duration lifetime) {
   RETURN_IF_ERROR(CheckNames(tenant_name, key_name));
   ASSIGN_OR_RETURN(Scopes parsed, Scopes::Parse(scopes));
   if (scopes.empty()) {
     parsed =
         Scope::kTrain | Scope::kSample | Scopes(Scope::kRead) | Scopes(Scope::kCheckpointsWrite);
   }
-  ASSIGN_OR_RETURN(const std::string tenant_id, FindOrMakeTenant(tenant_name));
-  const ApiKeyText key = MakeApiKey();
-  RETURN_IF_ERROR(store_.PutKey({.key_id = key.key_id,
-                                 .tenant_id = tenant_id,
-                                 .name = key_name,
-                                 .secret_sha256 = Sha256Hex(key.text),
-                                 .scopes = parsed.Words(),
-                                 .created_at = absl::ToUnixNanos(clock_.Now())}));
-  RETURN_IF_ERROR(Refresh());
-  return NewKey{.key_id = key.key_id, .text = key.text};
+  ApiKeyRow row;
+  row.name = key_name;
+  row.scopes = parsed.Words();
+  if (lifetime != absl::InfiniteDuration()) {
+    RETURN_IF_ERROR(CheckLifetime(lifetime, "expires_in_seconds"));
+    row.expires_at = absl::ToUnixNanos(clock_.Now() + lifetime);
+  }
+  absl::MutexLock lock(&change_mu_);
+  ASSIGN_OR_RETURN(row.tenant_id, FindOrMakeTenant(tenant_name));
+  return Add(row, {}, Entry(row, "key_create", /*actor=*/""));
 }
 
-absl::Status KeyRing::Revoke(const std::string& key_id) {
+absl::StatusOr<KeyRing::NewKey> KeyRing::Rotate(const std::string& key_id, absl::Duration overlap) {
+  absl::MutexLock lock(&change_mu_);
+  ASSIGN_OR_RETURN(ApiKeyRow old, Find(key_id));
+  if (!IsLive(old)) {
+    return WithDetail(absl::FailedPreconditionError(
+                          absl::StrFormat("key '%s' has ended; create a new one instead", key_id)),
+                      "key_ended", "key_id");
+  }
+  if (overlap != absl::ZeroDuration()) {
+    RETURN_IF_ERROR(CheckLifetime(overlap, "overlap_seconds"));
+  }
+  const int64_t now = absl::ToUnixNanos(clock_.Now());
+  ApiKeyRow fresh = old;
+  if (old.expires_at > 0) fresh.expires_at = now + (old.expires_at - old.created_at);
+  const int64_t end = now + absl::ToInt64Nanoseconds(overlap);
+  old.expires_at = old.expires_at == 0 ? end : std::min(old.expires_at, end);
+  return Add(fresh, {old}, Entry(old, "key_rotate", /*actor=*/""));
+}
+
+absl::Status KeyRing::Revoke(const std::string& key_id, const std::string& actor) {
+  absl::MutexLock lock(&change_mu_);
+  ASSIGN_OR_RETURN(ApiKeyRow row, Find(key_id));
+  if (row.revoked_at != 0) return absl::OkStatus();
+  row.revoked_at = absl::ToUnixNanos(clock_.Now());
+  RETURN_IF_ERROR(store_.PutKeys({&row, 1}, Entry(row, "key_revoke", actor)));
+  return Refresh();
+}
+
+absl::StatusOr<ApiKeyRow> KeyRing::Find(const std::string& key_id) const {
   const std::shared_ptr<const Snapshot> known = snapshot();
   const auto found = known->keys.find(key_id);
-  if (found == known->keys.end()) {
-    return WithDetail(absl::NotFoundError(absl::StrFormat("key '%s' does not exist", key_id)),
-                      "not_found", "key_id");
-  }
-  if (found->second.revoked_at != 0) return absl::OkStatus();
-  ApiKeyRow row = found->second;
-  row.revoked_at = absl::ToUnixNanos(clock_.Now());
-  RETURN_IF_ERROR(store_.PutKey(row));
-  return Refresh();
+  if (found != known->keys.end()) return found->second;
+  return WithDetail(absl::NotFoundError(absl::StrFormat("key '%s' does not exist", key_id)),
+                    "not_found", "key_id");
 }
 
 std::vector<KeyRing::ListedKey> KeyRing::List() const {

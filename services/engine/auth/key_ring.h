@@ -1,4 +1,4 @@
-// Who calls: keys in memory, checked on every rpc.
+// Who calls: keys in memory, checked on every rpc; and the tokens that stand for them.
 #pragma once
 
 #include <map>
@@ -10,13 +10,16 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "libs/common/time/clock.h"
 #include "services/engine/auth/scope.h"
+#include "services/engine/auth/token_signer.h"
 #include "services/engine/store/store.h"
 
 namespace lathe::engine {
 
 struct Caller {
+  std::string key_id;
   std::string tenant_id;
   std::string tenant_name;
   Scopes scopes;
@@ -26,30 +29,41 @@ struct Caller {
 class KeyRing {
  public:
   // Both must outlive this.
-  KeyRing(Store& store, Clock& clock) : store_(store), clock_(clock) {}
+  KeyRing(Store& store, Clock& clock) : store_(store), clock_(clock), tokens_(store, clock) {}
 
   // Reads the store's keys anew.
   absl::Status Refresh();
 
-  // Unauthenticated, always with the same text, for a key that is malformed, unknown, wrong,
-  // expired or revoked.
-  absl::StatusOr<Caller> Authenticate(std::string_view key) const;
+  // Whose the key, or the token of a key, is. Unauthenticated, always with the same text, for a key
+  // that is malformed, unknown, wrong, expired or revoked; with the word bad_token for a token.
+  absl::StatusOr<Caller> Authenticate(std::string_view credential) const;
+  // A token for the caller's key.
+  absl::StatusOr<TokenSigner::Token> IssueToken(const Caller& caller) const;
 
   struct NewKey {
     std::string key_id;
     std::string text;  // shown once
+    int64_t expires_at = 0;
   };
   // Makes the tenant when its name is new. Empty `scopes`: train, sample, read, checkpoints:write.
+  // `lifetime` is above 0 and at most ten years, or infinite.
   absl::StatusOr<NewKey> Create(const std::string& tenant_name, const std::string& key_name,
-                                const std::vector<std::string>& scopes);
-  // NotFound for an unknown id; revoking twice is fine.
-  absl::Status Revoke(const std::string& key_id);
+                                const std::vector<std::string>& scopes,
+                                absl::Duration lifetime = absl::InfiniteDuration());
+  // A new key with the tenant, name, scopes and lifetime of `key_id`, which itself ends after
+  // `overlap`. NotFound for an unknown id, FailedPrecondition for one that has ended.
+  absl::StatusOr<NewKey> Rotate(const std::string& key_id, absl::Duration overlap);
+  // NotFound for an unknown id; revoking twice is fine. `actor`: the key that asks; empty: a person
+  // at this machine.
+  absl::Status Revoke(const std::string& key_id, const std::string& actor = "");
 
   struct ListedKey {
     ApiKeyRow row;
     std::string tenant_name;
   };
   std::vector<ListedKey> List() const;
+  // NotFound for an unknown id.
+  absl::StatusOr<ApiKeyRow> Find(const std::string& key_id) const;
   // Empty when there is no such tenant.
   std::string TenantName(const std::string& tenant_id) const;
 
@@ -61,9 +75,17 @@ class KeyRing {
 
   std::shared_ptr<const Snapshot> snapshot() const;
   absl::StatusOr<std::string> FindOrMakeTenant(const std::string& name);
+  // Whether the key may be used now.
+  bool IsLive(const ApiKeyRow& row) const;
+  // Makes `row` a new key and writes it together with `others`.
+  absl::StatusOr<NewKey> Add(ApiKeyRow row, std::vector<ApiKeyRow> others, AuditRow audit);
+  AuditRow Entry(const ApiKeyRow& row, const char* event, const std::string& actor) const;
 
   Store& store_;
   Clock& clock_;
+  mutable TokenSigner tokens_;
+  // Held over a change and the Refresh after it: the last snapshot must be the newest.
+  absl::Mutex change_mu_;
   mutable absl::Mutex mu_;
   std::shared_ptr<const Snapshot> snapshot_ ABSL_GUARDED_BY(mu_) =
       std::make_shared<const Snapshot>();

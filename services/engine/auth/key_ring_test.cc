@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "libs/common/errors.h"
 #include "services/engine/auth/api_key.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "services/engine/store/testing/temp_dir.h"
@@ -44,14 +45,7 @@ TEST_CASE("KeyRing: unknown, wrong, malformed, expired and revoked keys look the
   const KeyRing::NewKey revoked = *f.ring.Create("default", "a", {});
   REQUIRE(f.ring.Revoke(revoked.key_id).ok());
   REQUIRE(f.ring.Revoke(revoked.key_id).ok());
-  const KeyRing::NewKey expiring = *f.ring.Create("default", "b", {});
-  ApiKeyRow row = f.ring.List().front().row;
-  for (const KeyRing::ListedKey& listed : f.ring.List()) {
-    if (listed.row.key_id == expiring.key_id) row = listed.row;
-  }
-  row.expires_at = absl::ToUnixNanos(f.clock.Now() + absl::Seconds(5));
-  REQUIRE(f.store->PutKey(row).ok());
-  REQUIRE(f.ring.Refresh().ok());
+  const KeyRing::NewKey expiring = *f.ring.Create("default", "b", {}, absl::Seconds(5));
   CHECK(f.ring.Authenticate(expiring.text).ok());
   f.clock.Advance(absl::Seconds(5));
 
@@ -74,6 +68,65 @@ TEST_CASE("KeyRing: two keys of one tenant name share the tenant, others do not"
   CHECK_FALSE(a.scopes.HasAny(Scope::kSample | Scope::kRead));
 }
 
+TEST_CASE("KeyRing: a rotated key gives way to one with the same rights", "[auth]") {
+  Fixture f;
+  const KeyRing::NewKey old = *f.ring.Create("default", "laptop", {"read"}, absl::Hours(48));
+  f.clock.Advance(absl::Hours(24));
+  const KeyRing::NewKey fresh = *f.ring.Rotate(old.key_id, absl::Hours(1));
+  CHECK(f.ring.Authenticate(fresh.text)->scopes.Words() == std::vector<std::string>{"read"});
+  CHECK(f.ring.Find(fresh.key_id)->name == "laptop");
+  CHECK(f.ring.Find(fresh.key_id)->expires_at ==
+        absl::ToUnixNanos(f.clock.Now() + absl::Hours(48)));
+  CHECK(f.ring.Authenticate(old.text).ok());
+  f.clock.Advance(absl::Hours(1));
+  CHECK_FALSE(f.ring.Authenticate(old.text).ok());
+  CHECK(f.ring.Authenticate(fresh.text).ok());
+  CHECK(absl::IsFailedPrecondition(f.ring.Rotate(old.key_id, absl::Hours(1)).status()));
+  CHECK(absl::IsNotFound(f.ring.Rotate("nobody", absl::Hours(1)).status()));
+}
+
+TEST_CASE("KeyRing: rotating without overlap ends the old key at once", "[auth]") {
+  Fixture f;
+  const KeyRing::NewKey old = *f.ring.Create("default", "", {});
+  REQUIRE(f.ring.Rotate(old.key_id, absl::ZeroDuration()).ok());
+  CHECK_FALSE(f.ring.Authenticate(old.text).ok());
+}
+
+TEST_CASE("KeyRing: a token has its key's rights and ends with it", "[auth]") {
+  Fixture f;
+  const KeyRing::NewKey key = *f.ring.Create("default", "", {"sample"});
+  const std::string jwt = f.ring.IssueToken(*f.ring.Authenticate(key.text))->jwt;
+  const Caller caller = *f.ring.Authenticate(jwt);
+  CHECK(caller.key_id == key.key_id);
+  CHECK(caller.scopes.Words() == std::vector<std::string>{"sample"});
+  REQUIRE(f.ring.Revoke(key.key_id).ok());
+  CHECK(ErrorCode(f.ring.Authenticate(jwt).status()) == "bad_token");
+}
+
+TEST_CASE("KeyRing: every change is in the audit log, and nothing secret is", "[auth]") {
+  Fixture f;
+  const KeyRing::NewKey key = *f.ring.Create("default", "laptop", {"read"});
+  const KeyRing::NewKey fresh = *f.ring.Rotate(key.key_id, absl::Hours(1));
+  REQUIRE(f.ring.Revoke(fresh.key_id, /*actor=*/fresh.key_id).ok());
+  const std::string tenant_id = f.ring.List().front().row.tenant_id;
+  const std::vector<AuditRow> log =
+      *f.store->ListAudit(tenant_id, "", 0, absl::ToUnixNanos(f.clock.Now()) + 1, 10);
+  REQUIRE(log.size() == 4);
+  CHECK(log[0].event == "tenant_create");
+  CHECK(log[1].event == "key_create");
+  CHECK(log[1].object == key.key_id);
+  CHECK(log[2].event == "key_rotate");
+  CHECK(log[2].details ==
+        Metadata{{"name", "laptop"}, {"new_key_id", fresh.key_id}, {"scopes", "read"}});
+  CHECK(log[3].event == "key_revoke");
+  CHECK(log[3].actor == fresh.key_id);
+  for (const AuditRow& row : log) {
+    for (const auto& [name, value] : row.details) {
+      CHECK(value.find(key.text.substr(20)) == std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("KeyRing: bad names and scopes are refused by name", "[auth]") {
   Fixture f;
   CHECK(f.ring.Create("", "", {}).status().code() == absl::StatusCode::kInvalidArgument);
@@ -81,6 +134,9 @@ TEST_CASE("KeyRing: bad names and scopes are refused by name", "[auth]") {
   CHECK(f.ring.Create("a/b", "", {}).status().code() == absl::StatusCode::kInvalidArgument);
   CHECK_THAT(std::string(f.ring.Create("a", "", {"root"}).status().message()),
              Catch::Contains("scope is 'root'"));
+  CHECK(absl::IsInvalidArgument(f.ring.Create("a", "", {}, absl::ZeroDuration()).status()));
+  CHECK(absl::IsInvalidArgument(f.ring.Create("a", "", {}, absl::Hours(1'000'000)).status()));
+  CHECK(f.ring.List().empty());
   CHECK(f.ring.Revoke("nobody").code() == absl::StatusCode::kNotFound);
 }
 

@@ -42,6 +42,26 @@ void AnswerDone(State& s, CallId call, const std::string& path) {
   s.fx.After(std::move(answer));
 }
 
+// The attempt joins the audit log together with what it changed.
+void Audit(State& s, const std::string& tenant_id, const std::string& actor, const char* event,
+           const std::string& path, const char* outcome) {
+  s.fx.Put(AppendAudit{{.at = s.now,
+                        .tenant_id = tenant_id,
+                        .resource = "checkpoints",
+                        .event = event,
+                        .actor = actor,
+                        .object = path,
+                        .outcome = outcome,
+                        .details = {}}});
+}
+
+// Refuses a change of what is not the caller's.
+template <typename CallEvent>
+void AnswerAbsent(State& s, const CallEvent& event, const char* name) {
+  Audit(s, event.tenant_id, event.actor, name, event.tinker_path, "not_found");
+  AnswerError(s, event.call, NotFound("checkpoint", event.tinker_path));
+}
+
 std::string Geometry(const LoraConfig& lora) {
   return absl::StrFormat("rank %d, train_attn %d, train_mlp %d, train_unembed %d", lora.rank,
                          lora.train_attn, lora.train_mlp, lora.train_unembed);
@@ -50,32 +70,34 @@ std::string Geometry(const LoraConfig& lora) {
 }  // namespace
 
 void OnDeleteCheckpoint(State& s, const DeleteCheckpoint& event) {
+  constexpr char kEvent[] = "checkpoint_delete";
   if (FindOwn(s, event.tenant_id, event.tinker_path) == nullptr) {
-    return AnswerError(s, event.call, NotFound("checkpoint", event.tinker_path));
+    return AnswerAbsent(s, event, kEvent);
   }
   Remove(s, event.tinker_path);
+  Audit(s, event.tenant_id, event.actor, kEvent, event.tinker_path, "ok");
   AnswerDone(s, event.call, event.tinker_path);
 }
 
 void OnPublishCheckpoint(State& s, const PublishCheckpoint& event) {
+  const char* const name = event.is_public ? "checkpoint_publish" : "checkpoint_unpublish";
   CheckpointRow* const row = FindOwn(s, event.tenant_id, event.tinker_path);
-  if (row == nullptr) {
-    return AnswerError(s, event.call, NotFound("checkpoint", event.tinker_path));
-  }
+  if (row == nullptr) return AnswerAbsent(s, event, name);
   if (row->is_public != event.is_public) {
     row->is_public = event.is_public;
     s.fx.Put(PutCheckpoint{*row});
   }
+  Audit(s, event.tenant_id, event.actor, name, event.tinker_path, "ok");
   AnswerDone(s, event.call, event.tinker_path);
 }
 
 void OnSetCheckpointTtl(State& s, const SetCheckpointTtl& event) {
+  constexpr char kEvent[] = "checkpoint_set_ttl";
   CheckpointRow* const row = FindOwn(s, event.tenant_id, event.tinker_path);
-  if (row == nullptr) {
-    return AnswerError(s, event.call, NotFound("checkpoint", event.tinker_path));
-  }
+  if (row == nullptr) return AnswerAbsent(s, event, kEvent);
   row->expires_at = event.ttl_seconds > 0 ? s.now + event.ttl_seconds * kSecond : 0;
   s.fx.Put(PutCheckpoint{*row});
+  Audit(s, event.tenant_id, event.actor, kEvent, event.tinker_path, "ok");
   AnswerDone(s, event.call, event.tinker_path);
 }
 
@@ -164,7 +186,11 @@ void SweepExpiredCheckpoints(State& s) {
   for (const auto& [path, row] : s.checkpoints) {
     if (IsExpired(s, row)) expired.push_back(path);
   }
-  for (const std::string& path : expired) Remove(s, path);
+  for (const std::string& path : expired) {
+    const std::string tenant_id = s.checkpoints.at(path).tenant_id;
+    Remove(s, path);
+    Audit(s, tenant_id, "engine", "checkpoint_expire", path, "ok");
+  }
 }
 
 }  // namespace lathe::engine

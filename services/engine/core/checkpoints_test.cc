@@ -169,5 +169,24 @@ TEST_CASE("Expiry: a TTL can be taken back", "[core]") {
   CHECK(t.Row().state == CheckpointState::kComplete);
 }
 
+TEST_CASE("Checkpoints: every change and every refusal is in the audit log", "[core]") {
+  Trained t;
+  t.Save(1);
+  t.h.Post(PublishCheckpoint{++t.h.last_call, "t", t.path, true, "k1"});
+  t.h.Post(SetCheckpointTtl{++t.h.last_call, "t", t.path, 60, "k1"});
+  t.h.Post(DeleteCheckpoint{++t.h.last_call, "other", t.path, "k2"});
+  t.h.Advance(61 * kSecond);
+  const std::vector<AuditRow>& log = t.h.store.audit();
+  REQUIRE(log.size() == 4);
+  CHECK(log[0].event == "checkpoint_publish");
+  CHECK(log[0].actor == "k1");
+  CHECK(log[0].object == t.path);
+  CHECK(log[1].event == "checkpoint_set_ttl");
+  CHECK(log[2].tenant_id == "other");
+  CHECK(log[2].outcome == "not_found");
+  CHECK(log[3].event == "checkpoint_expire");
+  CHECK(log[3].actor == "engine");
+}
+
 }  // namespace
 }  // namespace lathe::engine

@@ -140,6 +140,7 @@ struct DeleteCheckpoint {
   CallId call = 0;
   std::string tenant_id;
   std::string tinker_path;
+  std::string actor = "";  // for the audit log
 };
 
 struct PublishCheckpoint {
@@ -147,6 +148,7 @@ struct PublishCheckpoint {
   std::string tenant_id;
   std::string tinker_path;
   bool is_public = false;
+  std::string actor = "";  // for the audit log
 };
 
 struct SetCheckpointTtl {
@@ -154,6 +156,7 @@ struct SetCheckpointTtl {
   std::string tenant_id;
   std::string tinker_path;
   int64_t ttl_seconds = 0;  // 0: never expires
+  std::string actor = "";   // for the audit log
 };
 
 // A result was handed to its caller for the first time.

@@ -1,6 +1,7 @@
 #include "services/engine/rpc/admin_service.h"
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/rpc/status.h"
 #include "services/engine/rpc/drain_call.h"
@@ -8,16 +9,27 @@
 #include "services/engine/rpc/row_convert.h"
 
 namespace lathe::engine {
+namespace {
+
+template <typename Response>
+void SetNewKey(const KeyRing::NewKey& key, Response* response) {
+  response->set_key_id(key.key_id);
+  response->set_api_key(key.text);
+  if (key.expires_at != 0) *response->mutable_expires_at() = ToTimestamp(key.expires_at);
+}
+
+}  // namespace
 
 AdminService::Reactor* AdminService::CreateKey(Context* context,
                                                const v1::CreateKeyRequest* request,
                                                v1::CreateKeyResponse* response) {
   const absl::StatusOr<KeyRing::NewKey> key = keys_.Create(
-      request->tenant(), request->name(), {request->scopes().begin(), request->scopes().end()});
+      request->tenant(), request->name(), {request->scopes().begin(), request->scopes().end()},
+      request->has_expires_in_seconds() ? absl::Seconds(request->expires_in_seconds())
+                                        : absl::InfiniteDuration());
   if (key.ok()) {
     LogInfo("key created", {{"key_id", key->key_id}, {"tenant", request->tenant()}});
-    response->set_key_id(key->key_id);
-    response->set_api_key(key->text);
+    SetNewKey(*key, response);
   }
   Reactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(key.status()));
@@ -34,6 +46,7 @@ AdminService::Reactor* AdminService::ListKeys(Context* context, const v1::ListKe
     for (const std::string& scope : key.row.scopes) proto->add_scopes(scope);
     *proto->mutable_created_at() = ToTimestamp(key.row.created_at);
     proto->set_revoked(key.row.revoked_at != 0);
+    if (key.row.expires_at != 0) *proto->mutable_expires_at() = ToTimestamp(key.row.expires_at);
   }
   Reactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
@@ -47,6 +60,20 @@ AdminService::Reactor* AdminService::RevokeKey(Context* context,
   if (status.ok()) LogInfo("key revoked", {{"key_id", request->key_id()}});
   Reactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::RotateKey(Context* context,
+                                               const v1::RotateKeyRequest* request,
+                                               v1::RotateKeyResponse* response) {
+  const absl::StatusOr<KeyRing::NewKey> key =
+      keys_.Rotate(request->key_id(), absl::Seconds(request->overlap_seconds()));
+  if (key.ok()) {
+    LogInfo("key rotated", {{"key_id", request->key_id()}, {"new_key_id", key->key_id}});
+    SetNewKey(*key, response);
+  }
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(key.status()));
   return reactor;
 }
 

@@ -25,6 +25,8 @@ class AdminService final : public v1::Admin::CallbackService {
                     v1::ListKeysResponse* response) override;
   Reactor* RevokeKey(Context* context, const v1::RevokeKeyRequest* request,
                      v1::RevokeKeyResponse* response) override;
+  Reactor* RotateKey(Context* context, const v1::RotateKeyRequest* request,
+                     v1::RotateKeyResponse* response) override;
   Reactor* GetStatus(Context* context, const v1::GetStatusRequest* request,
                      v1::GetStatusResponse* response) override;
   Reactor* Drain(Context* context, const v1::DrainRequest* request,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "libs/common/errors.h"
+#include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe::engine {
@@ -28,6 +29,15 @@ absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                       "missing_scope");
   }
   return caller;
+}
+
+grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerContext* context,
+                                     RpcAccess access,
+                                     const std::function<absl::Status(const Caller&)>& read) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Caller> caller = AuthenticateCall(keys, *context, access);
+  reactor->Finish(ToGrpcStatus(caller.ok() ? read(*caller) : caller.status()));
+  return reactor;
 }
 
 }  // namespace lathe::engine

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/engine.grpc.pb.h"
+#include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/rpc_access.h"
@@ -21,8 +22,8 @@ namespace lathe::engine {
 class EngineService final : public v1::Engine::CallbackService {
  public:
   // All must outlive this, and the server that runs it.
-  EngineService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives)
-      : runtime_(runtime), keys_(keys), archives_(archives), builder_(runtime) {}
+  EngineService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit)
+      : runtime_(runtime), keys_(keys), archives_(archives), audit_(audit), builder_(runtime) {}
 
   using Reactor = grpc::ServerUnaryReactor;
   using Context = grpc::CallbackServerContext;
@@ -113,6 +114,7 @@ class EngineService final : public v1::Engine::CallbackService {
   Runtime& runtime_;
   KeyRing& keys_;
   ArchiveSigner& archives_;
+  AuditLog& audit_;
   SubmissionBuilder builder_;
 };
 

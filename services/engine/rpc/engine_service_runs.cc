@@ -119,7 +119,8 @@ EngineService::Reactor* EngineService::DeleteCheckpoint(Context* context,
       [request](const Caller& caller) -> absl::StatusOr<engine::DeleteCheckpoint> {
         RETURN_IF_ERROR(ValidateTinkerPath(request->tinker_path(), "tinker_path"));
         return engine::DeleteCheckpoint{.tenant_id = caller.tenant_id,
-                                        .tinker_path = request->tinker_path()};
+                                        .tinker_path = request->tinker_path(),
+                                        .actor = caller.key_id};
       },
       [](const engine::Answer&) {});
 }
@@ -132,7 +133,8 @@ EngineService::Reactor* EngineService::PublishCheckpoint(
         RETURN_IF_ERROR(ValidateTinkerPath(request->tinker_path(), "tinker_path"));
         return engine::PublishCheckpoint{.tenant_id = caller.tenant_id,
                                          .tinker_path = request->tinker_path(),
-                                         .is_public = request->public_()};
+                                         .is_public = request->public_(),
+                                         .actor = caller.key_id};
       },
       [](const engine::Answer&) {});
 }
@@ -147,7 +149,8 @@ EngineService::Reactor* EngineService::SetCheckpointTtl(Context* context,
         if (request->has_ttl_seconds()) RETURN_IF_ERROR(ValidateTtl(request->ttl_seconds()));
         return engine::SetCheckpointTtl{.tenant_id = caller.tenant_id,
                                         .tinker_path = request->tinker_path(),
-                                        .ttl_seconds = request->ttl_seconds()};
+                                        .ttl_seconds = request->ttl_seconds(),
+                                        .actor = caller.key_id};
       },
       [](const engine::Answer&) {});
 }
@@ -159,7 +162,7 @@ EngineService::Reactor* EngineService::DescribeArchive(Context* context,
     ASSIGN_OR_RETURN(const CheckpointRow row,
                      FindCheckpoint(runtime_, caller, request->tinker_path()));
     ASSIGN_OR_RETURN(*response, archives_.Describe(row));
-    return absl::OkStatus();
+    return audit_.Record(caller, "checkpoints", "checkpoint_download", row.tinker_path);
   });
 }
 

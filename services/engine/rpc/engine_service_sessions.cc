@@ -56,10 +56,7 @@ absl::Status CheckFinishReason(const std::string& reason) {
 
 EngineService::Reactor* EngineService::Answer(
     Context* context, RpcAccess access, const std::function<absl::Status(const Caller&)>& read) {
-  Reactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<Caller> caller = AuthenticateCall(keys_, *context, access);
-  reactor->Finish(ToGrpcStatus(caller.ok() ? read(*caller) : caller.status()));
-  return reactor;
+  return AnswerCall(keys_, context, access, read);
 }
 
 EngineService::Reactor* EngineService::Authenticate(Context* context,

@@ -57,6 +57,11 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Engine.DescribeArchive", Scope::kRead},
     // The token that DescribeArchive signed is the right.
     {"Engine.OpenArchive", Scopes(), /*is_open=*/true},
+
+    {"Tenants.GetOwnKey", kAnyScope},
+    {"Tenants.RevokeOwnKey", kAnyScope},
+    {"Tenants.ExchangeToken", kAnyScope},
+    {"Tenants.ListAudit", Scope::kAdmin},
 };
 
 // What an rpc asks of a key. Made of the rpc's name; one that is not in the table, or is open,

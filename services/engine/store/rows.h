@@ -160,6 +160,18 @@ struct GroupRow {
   std::string process_id;  // of the worker that was formed
 };
 
+// One line of the audit log: who did what to which object, and how that ended. Never changed.
+struct AuditRow {
+  int64_t at = 0;
+  std::string tenant_id;  // whose key or object
+  std::string resource;   // checkpoints, organizations, projects: what a reader may ask for
+  std::string event;      // {resource}_{action}: key_create, checkpoint_publish…
+  std::string actor;      // key id; empty: a person at this machine; "engine": by itself
+  std::string object;     // key id, tinker path, tenant's name…
+  std::string outcome;    // "ok", or the stable word of the error
+  Metadata details;
+};
+
 // ---- writes; all of one Commit become durable together, in order
 // ---------------------------------
 
@@ -219,10 +231,13 @@ struct PurgeResults {
   int64_t done_before = 0;
   int64_t rows_before = 0;
 };
+struct AppendAudit {
+  AuditRow row;
+};
 
 using Write = std::variant<PutSession, TouchSession, PutModel, InsertRequest, MarkDispatched,
                            CompleteRequest, MarkDelivered, PutCheckpoint, PutSampler, DeleteSampler,
-                           PutBaseModel, PutGroup, DropBody, PurgeResults>;
+                           PutBaseModel, PutGroup, DropBody, PurgeResults, AppendAudit>;
 
 // Everything a new leader needs: sessions not ended and those that ended within a day
 // (heartbeat_at), models and samplers of sessions not ended, live requests and finished ones whose

@@ -109,7 +109,15 @@ class Store {
   virtual absl::StatusOr<std::vector<TenantRow>> ListTenants() = 0;
   virtual absl::Status PutTenant(const TenantRow& row) = 0;
   virtual absl::StatusOr<std::vector<ApiKeyRow>> ListKeys() = 0;
-  virtual absl::Status PutKey(const ApiKeyRow& row) = 0;
+  // Writes the keys, and what the audit log says of it, together.
+  virtual absl::Status PutKeys(std::span<const ApiKeyRow> rows, const AuditRow& audit) = 0;
+
+  virtual absl::Status AppendAudit(const AuditRow& row) = 0;
+  // The tenant's entries in [from, until), oldest first, the newest `limit` of them. Empty
+  // `resource`: all.
+  virtual absl::StatusOr<std::vector<AuditRow>> ListAudit(const std::string& tenant_id,
+                                                          const std::string& resource, int64_t from,
+                                                          int64_t until, int64_t limit) = 0;
 
   // A secret made on first use and kept in the store, e.g. the key that signs archive URLs.
   virtual absl::StatusOr<std::string> Secret(const std::string& name) = 0;

@@ -20,6 +20,7 @@ class FakeStore {
   const std::map<std::string, SessionRow>& sessions() const { return sessions_; }
   const std::map<std::string, CheckpointRow>& checkpoints() const { return checkpoints_; }
   const std::map<std::string, SamplerRow>& samplers() const { return samplers_; }
+  const std::vector<AuditRow>& audit() const { return audit_; }
 
  private:
   void Apply(const PutSession& write) { sessions_[write.row.session_id] = write.row; }
@@ -38,6 +39,7 @@ class FakeStore {
   void Apply(const PutGroup& write) { groups_[write.row.group] = write.row; }
   void Apply(const DropBody&) {}
   void Apply(const PurgeResults& write);
+  void Apply(const AppendAudit& write) { audit_.push_back(write.row); }
 
   int64_t term_ = 0;
   std::map<std::string, SessionRow> sessions_;
@@ -47,6 +49,7 @@ class FakeStore {
   std::map<std::string, SamplerRow> samplers_;
   std::map<std::string, BaseModelRow> base_models_;
   std::map<std::string, GroupRow> groups_;
+  std::vector<AuditRow> audit_;
 };
 
 }  // namespace lathe::engine

@@ -37,17 +37,20 @@ void TestEngine::Start() {
   p.dispatcher = std::make_unique<Dispatcher>(*p.runtime, kWorkerSecret);
   p.archives = std::make_unique<ArchiveSigner>(*p.store->Secret("archive_signing_key"),
                                                options.checkpoints_dir, clock_);
-  p.engine = std::make_unique<EngineService>(*p.runtime, *p.keys, *p.archives);
+  p.audit = std::make_unique<AuditLog>(*p.store, clock_);
+  p.engine = std::make_unique<EngineService>(*p.runtime, *p.keys, *p.archives, *p.audit);
+  p.tenants = std::make_unique<TenantsService>(*p.runtime, *p.keys);
   p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, *p.dispatcher);
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
-  absl::StatusOr<Servers> servers =
-      Servers::Start({.run_dir = dir_.path().string()},
-                     {.engine = {p.engine.get()}, .admin = *p.admin, .workers = *p.dispatcher});
+  absl::StatusOr<Servers> servers = Servers::Start(
+      {.run_dir = dir_.path().string()},
+      {.engine = {p.engine.get(), p.tenants.get()}, .admin = *p.admin, .workers = *p.dispatcher});
   INFO(servers.status());
   REQUIRE(servers.ok());
   p.servers = std::make_unique<Servers>(*std::move(servers));
   const std::string socket = "unix:" + dir_.path().string();
   engine_stub_ = v1::Engine::NewStub(MakeChannel(socket + "/engine.sock"));
+  tenants_stub_ = v1::Tenants::NewStub(MakeChannel(address()));
   admin_stub_ = v1::Admin::NewStub(MakeChannel(socket + "/admin.sock"));
 }
 
@@ -60,6 +63,7 @@ void TestEngine::Stop() {
   // In the opposite order of their making.
   parts_->servers.reset();
   parts_->admin.reset();
+  parts_->tenants.reset();
   parts_->engine.reset();
   parts_->dispatcher.reset();
   parts_.reset();

@@ -10,12 +10,14 @@
 #include "libs/common/time/clock.h"
 #include "protos/lathe/v1/admin.grpc.pb.h"
 #include "protos/lathe/v1/engine.grpc.pb.h"
+#include "protos/lathe/v1/tenants.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/dispatcher/dispatcher.h"
 #include "services/engine/rpc/admin_service.h"
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/servers.h"
+#include "services/engine/rpc/tenants_service.h"
 #include "services/engine/rpc/testing/fake_worker.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
@@ -36,6 +38,7 @@ class TestEngine {
   // Of the public services.
   std::string address() const { return "unix:" + dir_.path().string() + "/engine.sock"; }
   v1::Engine::Stub& engine() { return *engine_stub_; }
+  v1::Tenants::Stub& tenants() { return *tenants_stub_; }
   v1::Admin::Stub& admin() { return *admin_stub_; }
   KeyRing& keys() { return *parts_->keys; }
   Runtime& runtime() { return *parts_->runtime; }
@@ -54,7 +57,9 @@ class TestEngine {
     std::unique_ptr<Runtime> runtime;
     std::unique_ptr<Dispatcher> dispatcher;
     std::unique_ptr<ArchiveSigner> archives;
+    std::unique_ptr<AuditLog> audit;
     std::unique_ptr<EngineService> engine;
+    std::unique_ptr<TenantsService> tenants;
     std::unique_ptr<AdminService> admin;
     std::unique_ptr<Servers> servers;
   };
@@ -63,6 +68,7 @@ class TestEngine {
   FakeClock clock_;
   std::unique_ptr<Parts> parts_;
   std::unique_ptr<v1::Engine::Stub> engine_stub_;
+  std::unique_ptr<v1::Tenants::Stub> tenants_stub_;
   std::unique_ptr<v1::Admin::Stub> admin_stub_;
 };
 

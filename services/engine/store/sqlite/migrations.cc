@@ -91,7 +91,20 @@ CREATE TABLE samplers (
 CREATE INDEX samplers_by_session ON samplers (session_id);
 )sql";
 
-constexpr const char* kMigrations[kSchemaVersion] = {kMigration1};
+// AUTOINCREMENT: a number is never given twice, so that a gap would show.
+constexpr char kMigration2[] = R"sql(
+CREATE TABLE audit (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant_id TEXT NOT NULL,
+  resource TEXT NOT NULL, event TEXT NOT NULL, actor TEXT NOT NULL, object TEXT NOT NULL,
+  outcome TEXT NOT NULL, details TEXT NOT NULL);
+CREATE INDEX audit_by_tenant ON audit (tenant_id, at);
+CREATE TRIGGER audit_keeps BEFORE DELETE ON audit
+  BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER audit_stays BEFORE UPDATE ON audit
+  BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+)sql";
+
+constexpr const char* kMigrations[kSchemaVersion] = {kMigration1, kMigration2};
 
 }  // namespace
 

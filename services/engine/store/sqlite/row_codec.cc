@@ -192,4 +192,20 @@ void ReadRow(Query& query, ApiKeyRow& row) {
   row.revoked_at = query.Int();
 }
 
+void BindRow(Query& query, const AuditRow& row) {
+  query.Bind(row.at, row.tenant_id, row.resource, row.event, row.actor, row.object, row.outcome,
+             EncodeMetadata(row.details));
+}
+
+void ReadRow(Query& query, AuditRow& row) {
+  row.at = query.Int();
+  row.tenant_id = query.Text();
+  row.resource = query.Text();
+  row.event = query.Text();
+  row.actor = query.Text();
+  row.object = query.Text();
+  row.outcome = query.Text();
+  row.details = DecodeMetadata(query.Text());
+}
+
 }  // namespace lathe::engine

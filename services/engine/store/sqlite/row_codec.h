@@ -36,6 +36,9 @@ inline constexpr char kGroupColumns[] = "group_name, base_model, epoch, process_
 inline constexpr char kKeyColumns[] =
     "key_id, tenant_id, name, secret_sha256, scopes, created_at, expires_at, revoked_at";
 
+inline constexpr char kAuditColumns[] =
+    "at, tenant_id, resource, event, actor, object, outcome, details";
+
 void BindRow(Query& query, const SessionRow& row);
 void BindRow(Query& query, const ModelRow& row);
 void BindRow(Query& query, const RequestRow& row);
@@ -44,6 +47,7 @@ void BindRow(Query& query, const SamplerRow& row);
 void BindRow(Query& query, const BaseModelRow& row);
 void BindRow(Query& query, const GroupRow& row);
 void BindRow(Query& query, const ApiKeyRow& row);
+void BindRow(Query& query, const AuditRow& row);
 
 void ReadRow(Query& query, SessionRow& row);
 void ReadRow(Query& query, ModelRow& row);
@@ -53,6 +57,7 @@ void ReadRow(Query& query, SamplerRow& row);
 void ReadRow(Query& query, BaseModelRow& row);
 void ReadRow(Query& query, GroupRow& row);
 void ReadRow(Query& query, ApiKeyRow& row);
+void ReadRow(Query& query, AuditRow& row);
 
 // Every row that `query` finds.
 template <typename Row>

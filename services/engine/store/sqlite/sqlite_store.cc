@@ -123,13 +123,26 @@ absl::Status SqliteStore::PutTenant(const TenantRow& row) {
   });
 }
 
-absl::Status SqliteStore::PutKey(const ApiKeyRow& row) {
+absl::Status SqliteStore::PutKeys(std::span<const ApiKeyRow> rows, const AuditRow& audit) {
   static const std::string sql = ReplaceSql("api_keys", kKeyColumns);
   absl::MutexLock lock(&write_mu_);
   return Guarded([&] {
-    Query query = writer_.Prepare(sql);
-    BindRow(query, row);
-    query.Run();
+    SQLite::Transaction transaction(writer_.database());
+    for (const ApiKeyRow& row : rows) {
+      Query query = writer_.Prepare(sql);
+      BindRow(query, row);
+      query.Run();
+    }
+    InsertAudit(writer_, audit);
+    transaction.commit();
+    return absl::OkStatus();
+  });
+}
+
+absl::Status SqliteStore::AppendAudit(const AuditRow& row) {
+  absl::MutexLock lock(&write_mu_);
+  return Guarded([&] {
+    InsertAudit(writer_, row);
     return absl::OkStatus();
   });
 }

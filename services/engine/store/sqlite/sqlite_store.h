@@ -62,7 +62,11 @@ class SqliteStore : public Store {
   absl::StatusOr<std::vector<TenantRow>> ListTenants() override;
   absl::Status PutTenant(const TenantRow& row) override;
   absl::StatusOr<std::vector<ApiKeyRow>> ListKeys() override;
-  absl::Status PutKey(const ApiKeyRow& row) override;
+  absl::Status PutKeys(std::span<const ApiKeyRow> rows, const AuditRow& audit) override;
+  absl::Status AppendAudit(const AuditRow& row) override;
+  absl::StatusOr<std::vector<AuditRow>> ListAudit(const std::string& tenant_id,
+                                                  const std::string& resource, int64_t from,
+                                                  int64_t until, int64_t limit) override;
   absl::StatusOr<std::string> Secret(const std::string& name) override;
 
  private:

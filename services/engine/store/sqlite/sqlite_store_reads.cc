@@ -201,4 +201,17 @@ absl::StatusOr<std::vector<ApiKeyRow>> SqliteStore::ListKeys() {
   });
 }
 
+absl::StatusOr<std::vector<AuditRow>> SqliteStore::ListAudit(const std::string& tenant_id,
+                                                             const std::string& resource,
+                                                             int64_t from, int64_t until,
+                                                             int64_t limit) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<AuditRow>> {
+    Query query = connection.Prepare(absl::StrCat(
+        "SELECT ", kAuditColumns,
+        " FROM (SELECT * FROM audit WHERE tenant_id = ?1 AND at >= ?2 AND at < ?3"
+        " AND (?4 = '' OR resource = ?4) ORDER BY at DESC, id DESC LIMIT ?5) ORDER BY at, id"));
+    return ReadRows<AuditRow>(query.Bind(tenant_id, from, until, resource, limit));
+  });
+}
+
 }  // namespace lathe::engine

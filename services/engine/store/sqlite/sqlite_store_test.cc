@@ -97,5 +97,17 @@ TEST_CASE("SqliteStore: what a killed process had committed is there", "[store]"
   CHECK(check.Text() == "ok");
 }
 
+TEST_CASE("SqliteStore: the audit log refuses to be changed", "[store]") {
+  TempDir dir;
+  const std::filesystem::path database = dir.path() / "lathe.db";
+  {
+    auto store = SqliteStore::Open({.database = database, .bodies_dir = dir.path() / "bodies"});
+    REQUIRE((*store)->AppendAudit(TestAudit(1)).ok());
+  }
+  SQLite::Database raw(database.string(), SQLite::OPEN_READWRITE);
+  CHECK_THROWS_WITH(raw.exec("DELETE FROM audit"), Catch::Contains("append-only"));
+  CHECK_THROWS_WITH(raw.exec("UPDATE audit SET outcome = 'no'"), Catch::Contains("append-only"));
+}
+
 }  // namespace
 }  // namespace lathe::engine

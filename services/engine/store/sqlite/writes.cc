@@ -43,6 +43,13 @@ std::string ReplaceSql(const std::string& table, const std::string& columns) {
   return InsertSql("INSERT OR REPLACE", table, columns);
 }
 
+void InsertAudit(Connection& connection, const AuditRow& row) {
+  static const std::string sql = InsertSql("INSERT", "audit", kAuditColumns);
+  Query query = connection.Prepare(sql);
+  BindRow(query, row);
+  query.Run();
+}
+
 absl::Status WriteApplier::Apply(const Write& write) {
   return std::visit([this](const auto& one) { return (*this)(one); }, write);
 }
@@ -151,6 +158,11 @@ absl::Status WriteApplier::operator()(const DropBody& write) {
 absl::Status WriteApplier::operator()(const PurgeResults& write) {
   connection_.Prepare(kPurgeResults).Bind(write.delivered_before, write.done_before).Run();
   connection_.Prepare(kPurgeRows).Bind(write.rows_before).Run();
+  return absl::OkStatus();
+}
+
+absl::Status WriteApplier::operator()(const AppendAudit& write) {
+  InsertAudit(connection_, write.row);
   return absl::OkStatus();
 }
 

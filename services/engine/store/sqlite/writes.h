@@ -42,6 +42,7 @@ class WriteApplier {
   absl::Status operator()(const PutGroup& write);
   absl::Status operator()(const DropBody& write);
   absl::Status operator()(const PurgeResults& write);
+  absl::Status operator()(const AppendAudit& write);
 
   // Runs `sql` with the columns of `row`; returns the number of changed rows.
   template <typename Row>
@@ -56,5 +57,8 @@ class WriteApplier {
 
 // "INSERT OR REPLACE INTO table (columns) VALUES (?, …)".
 std::string ReplaceSql(const std::string& table, const std::string& columns);
+
+// Adds to the audit log. Throws SQLite::Exception.
+void InsertAudit(Connection& connection, const AuditRow& row);
 
 }  // namespace lathe::engine

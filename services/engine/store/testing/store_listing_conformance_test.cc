@@ -100,9 +100,9 @@ TEST_CASE("Store: keys and tenants survive a restart", "[store]") {
                 .created_at = 4,
                 .expires_at = 5,
                 .revoked_at = 0};
-  REQUIRE(harness->store().PutKey(key).ok());
+  REQUIRE(harness->store().PutKeys({&key, 1}, TestAudit(4)).ok());
   key.revoked_at = 6;
-  REQUIRE(harness->store().PutKey(key).ok());
+  REQUIRE(harness->store().PutKeys({&key, 1}, TestAudit(6)).ok());
   harness->Reopen();
   const std::vector<TenantRow> tenants = *harness->store().ListTenants();
   REQUIRE(tenants.size() == 1);
@@ -112,6 +112,31 @@ TEST_CASE("Store: keys and tenants survive a restart", "[store]") {
   CHECK(keys[0].scopes == std::vector<std::string>{"train", "read"});
   CHECK(keys[0].revoked_at == 6);
   CHECK(keys[0].expires_at == 5);
+  CHECK(harness->store().ListAudit("t1", "", 0, 10, 10)->size() == 2);
+}
+
+TEST_CASE("Store: the audit log keeps entries by tenant, resource and time", "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  REQUIRE(store.AppendAudit(TestAudit(1, "t1", "checkpoints")).ok());
+  REQUIRE(store.AppendAudit(TestAudit(2, "t2", "checkpoints")).ok());
+  const int64_t term = store.TakeLeadership()->term;
+  const Write write = AppendAudit{TestAudit(3, "t1", "organizations")};
+  REQUIRE(store.Commit(term, {&write, 1}, {}).ok());
+  REQUIRE(store.AppendAudit(TestAudit(4, "t1", "checkpoints")).ok());
+  harness->Reopen();
+  const auto events = [&](const std::string& resource, int64_t from, int64_t until, int64_t limit) {
+    std::string text;
+    for (const AuditRow& row : *harness->store().ListAudit("t1", resource, from, until, limit)) {
+      text += row.event;
+    }
+    return text;
+  };
+  CHECK(events("", 0, 10, 10) == "e1e3e4");
+  CHECK(events("checkpoints", 0, 10, 10) == "e1e4");
+  CHECK(events("", 3, 4, 10) == "e3");
+  CHECK(events("", 0, 10, 2) == "e3e4");
+  CHECK(harness->store().ListAudit("t1", "", 1, 2, 10)->front().details == Metadata{{"a", "b"}});
 }
 
 }  // namespace

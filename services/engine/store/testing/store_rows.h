@@ -18,6 +18,18 @@ inline SessionRow TestSession(const std::string& id, const std::string& tenant =
   return row;
 }
 
+inline AuditRow TestAudit(int64_t at, const std::string& tenant = "t1",
+                          const std::string& resource = "organizations") {
+  return {.at = at,
+          .tenant_id = tenant,
+          .resource = resource,
+          .event = "e" + std::to_string(at),
+          .actor = "k1",
+          .object = "o",
+          .outcome = "ok",
+          .details = {{"a", "b"}}};
+}
+
 inline ModelRow TestModel(const std::string& id, const std::string& session = "s1",
                           const std::string& tenant = "t1", int64_t created_at = 1) {
   ModelRow row;

@@ -1,0 +1,31 @@
+// Who did what: the append-only log of changes to keys, tenants and checkpoints.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "libs/common/time/clock.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/store/store.h"
+
+namespace lathe::engine {
+
+// For what happens outside the core; the core adds its own entries to its commits (AppendAudit).
+// Thread-safe.
+class AuditLog {
+ public:
+  // Both must outlive this.
+  AuditLog(Store& store, Clock& clock) : store_(store), clock_(clock) {}
+
+  // Durable on return. `resource`: checkpoints, organizations or projects; `event`:
+  // {resource}_{action} in the singular; `object`: a path or an id; `result`: how the action ended.
+  absl::Status Record(const Caller& caller, const std::string& resource, const std::string& event,
+                      const std::string& object, const absl::Status& result = absl::OkStatus(),
+                      const Metadata& details = {});
+
+ private:
+  Store& store_;
+  Clock& clock_;
+};
+
+}  // namespace lathe::engine

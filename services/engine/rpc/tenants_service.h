@@ -1,0 +1,35 @@
+// lathe.v1.Tenants: a caller's own key, tokens for it, and the tenant's audit log.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include "protos/lathe/v1/tenants.grpc.pb.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/runtime/runtime.h"
+
+namespace lathe::engine {
+
+// Runs on gRPC's threads; authenticates as EngineService does.
+class TenantsService final : public v1::Tenants::CallbackService {
+ public:
+  // Both must outlive this, and the server that runs it.
+  TenantsService(Runtime& runtime, KeyRing& keys) : runtime_(runtime), keys_(keys) {}
+
+  using Reactor = grpc::ServerUnaryReactor;
+  using Context = grpc::CallbackServerContext;
+
+  Reactor* GetOwnKey(Context* context, const v1::GetOwnKeyRequest* request,
+                     v1::GetOwnKeyResponse* response) override;
+  Reactor* RevokeOwnKey(Context* context, const v1::RevokeOwnKeyRequest* request,
+                        v1::RevokeOwnKeyResponse* response) override;
+  Reactor* ExchangeToken(Context* context, const v1::ExchangeTokenRequest* request,
+                         v1::ExchangeTokenResponse* response) override;
+  Reactor* ListAudit(Context* context, const v1::ListAuditRequest* request,
+                     v1::ListAuditResponse* response) override;
+
+ private:
+  Runtime& runtime_;
+  KeyRing& keys_;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,113 @@
+// A caller's own key, tokens, and the audit log, through the engine's sockets.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "libs/common/errors.h"
+#include "libs/common/rpc/status.h"
+#include "services/engine/rpc/testing/test_client.h"
+
+namespace lathe::engine {
+namespace {
+
+absl::Status CanList(TestEngine& engine, const std::string& credential) {
+  v1::ListRunsResponse runs;
+  return FromGrpcStatus(engine.engine().ListRuns(CallContext(credential), {}, &runs));
+}
+
+TEST_CASE("Tenants: a key describes itself and can end itself", "[engine][auth]") {
+  TestEngine engine;
+  const std::string key = engine.MakeKey("default", {"read"});
+  v1::GetOwnKeyResponse own;
+  REQUIRE(engine.tenants().GetOwnKey(CallContext(key), {}, &own).ok());
+  CHECK(own.tenant() == "default");
+  CHECK(own.name() == "test");
+  CHECK(own.scopes_size() == 1);
+  v1::RevokeOwnKeyResponse revoked;
+  REQUIRE(engine.tenants().RevokeOwnKey(CallContext(key), {}, &revoked).ok());
+  CHECK(absl::IsUnauthenticated(CanList(engine, key)));
+}
+
+TEST_CASE("Tenants: a token does what its key does, until time or the key ends it",
+          "[engine][auth]") {
+  TestEngine engine;
+  const std::string key = engine.MakeKey("default", {"read"});
+  v1::ExchangeTokenResponse token;
+  REQUIRE(engine.tenants().ExchangeToken(CallContext(key), {}, &token).ok());
+  CHECK(CanList(engine, token.jwt()).ok());
+  v1::SubmitResponse response;
+  CHECK(ErrorCode(FromGrpcStatus(engine.engine().CreateModel(CallContext(token.jwt()), {},
+                                                             &response))) == "missing_scope");
+  engine.Restart();
+  CHECK(CanList(engine, token.jwt()).ok());
+  engine.clock().Advance(TokenSigner::kLifetime + TokenSigner::kLeeway);
+  CHECK(ErrorCode(CanList(engine, token.jwt())) == "bad_token");
+  CHECK(CanList(engine, key).ok());
+
+  REQUIRE(engine.tenants().ExchangeToken(CallContext(key), {}, &token).ok());
+  v1::RevokeOwnKeyResponse revoked;
+  REQUIRE(engine.tenants().RevokeOwnKey(CallContext(token.jwt()), {}, &revoked).ok());
+  CHECK(ErrorCode(CanList(engine, token.jwt())) == "bad_token");
+  CHECK(absl::IsUnauthenticated(CanList(engine, key)));
+}
+
+TEST_CASE("Tenants: an administrator reads the tenant's audit log, by resource and day",
+          "[engine][auth]") {
+  TestEngine engine;
+  const std::string admin = engine.MakeKey("default", {"admin"});
+  engine.MakeKey("other");
+  v1::DeleteCheckpointRequest remove;
+  remove.set_tinker_path("tinker://nobody:train:0/weights/a");
+  v1::DeleteCheckpointResponse removed;
+  CHECK_FALSE(engine.engine().DeleteCheckpoint(CallContext(admin), remove, &removed).ok());
+
+  v1::ListAuditRequest request;
+  v1::ListAuditResponse log;
+  REQUIRE(engine.tenants().ListAudit(CallContext(admin), request, &log).ok());
+  REQUIRE(log.entries_size() == 3);
+  CHECK(log.entries(0).event() == "tenant_create");
+  CHECK(log.entries(1).event() == "key_create");
+  CHECK(log.entries(2).event() == "checkpoint_delete");
+  CHECK(log.entries(2).outcome() == "not_found");
+  CHECK(log.entries(2).object() == remove.tinker_path());
+  CHECK(log.entries(2).actor() == log.entries(1).object());
+
+  request.set_event_type("checkpoints");
+  REQUIRE(engine.tenants().ListAudit(CallContext(admin), request, &log).ok());
+  CHECK(log.entries_size() == 1);
+  request.set_day("2001-02-03");
+  REQUIRE(engine.tenants().ListAudit(CallContext(admin), request, &log).ok());
+  CHECK(log.entries_size() == 0);
+  request.set_day("2001-2-3");
+  CHECK(ErrorField(FromGrpcStatus(engine.tenants().ListAudit(CallContext(admin), request, &log))) ==
+        "day");
+  request.set_event_type("weights");
+  CHECK(ErrorField(FromGrpcStatus(engine.tenants().ListAudit(CallContext(admin), request, &log))) ==
+        "event_type");
+}
+
+TEST_CASE("Admin: keys expire and rotate", "[engine][auth]") {
+  TestEngine engine;
+  v1::CreateKeyRequest create;
+  create.set_tenant("default");
+  create.set_expires_in_seconds(60);
+  v1::CreateKeyResponse old;
+  REQUIRE(engine.admin().CreateKey(CallContext(""), create, &old).ok());
+  CHECK(old.has_expires_at());
+  v1::RotateKeyRequest rotate;
+  rotate.set_key_id(old.key_id());
+  v1::RotateKeyResponse fresh;
+  REQUIRE(engine.admin().RotateKey(CallContext(""), rotate, &fresh).ok());
+  CHECK(absl::IsUnauthenticated(CanList(engine, old.api_key())));
+  CHECK(CanList(engine, fresh.api_key()).ok());
+  engine.clock().Advance(absl::Seconds(60));
+  CHECK(absl::IsUnauthenticated(CanList(engine, fresh.api_key())));
+  v1::ListKeysResponse keys;
+  REQUIRE(engine.admin().ListKeys(CallContext(""), {}, &keys).ok());
+  CHECK(keys.keys_size() == 2);
+  create.set_expires_in_seconds(0);
+  CHECK(ErrorField(FromGrpcStatus(engine.admin().CreateKey(CallContext(""), create, &old))) ==
+        "expires_in_seconds");
+}
+
+}  // namespace
+}  // namespace lathe::engine
