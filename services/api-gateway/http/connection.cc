@@ -8,12 +8,14 @@
 #include <boost/beast/http/read.hpp>
 #include <chrono>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "libs/common/errors.h"
 #include "libs/common/strings/string_view.h"
 #include "services/api-gateway/http/error_response.h"
+#include "services/api-gateway/http/origin.h"
 #include "services/api-gateway/http/zstd.h"
 
 namespace lathe::gateway {
@@ -23,6 +25,7 @@ namespace beast = boost::beast;
 using ErrorCodeHolder = boost::system::error_code;
 
 constexpr size_t kHeadReadBytes = 4 << 10;
+constexpr size_t kMaxQuotedBytes = 200;
 constexpr absl::Duration kLingerTimeout = absl::Seconds(5);
 
 absl::Status HeadTooLarge(const HttpLimits& limits) {
@@ -90,6 +93,7 @@ asio::awaitable<bool> Connection::ServeOne() {
   request_.client = &client_;
   absl::StatusOr<Response> response = co_await route_->handler(request_);
   client_.Stop();
+  FreeBody();
   Response answer = response.ok() ? *std::move(response) : ErrorResponse(response.status());
   co_return co_await Write(std::move(answer), keep_alive && !context_.is_draining);
 }
@@ -127,6 +131,8 @@ asio::awaitable<Connection::Outcome> Connection::ReadHead() {
     co_return Outcome::kRefused;
   }
   request_ = std::move(parsed->request);
+  refusal_ = CheckOrigin(request_);
+  if (!refusal_.ok()) co_return Outcome::kRefused;
   refusal_ = co_await FindRoute(std::move(parsed->segments));
   co_return refusal_.ok() ? Outcome::kRequest : Outcome::kRefused;
 }
@@ -198,8 +204,10 @@ absl::Status Connection::Inflate() {
     return absl::OkStatus();
   }
   if (!absl::EqualsIgnoreCase(AbslView(encoding), "zstd")) {
-    return WithDetail(absl::InvalidArgumentError("Content-Encoding is not one of identity, zstd"),
-                      "unsupported_encoding");
+    return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                          "Content-Encoding is '%s', this server takes identity, zstd",
+                          absl::CHexEscape(AbslView(encoding.substr(0, kMaxQuotedBytes))))),
+                      "unsupported_encoding", "Content-Encoding");
   }
   absl::StatusOr<std::string> inflated =
       InflateZstd(request_.body, context_.limits.max_inflated_bytes);
@@ -208,7 +216,10 @@ absl::Status Connection::Inflate() {
   return absl::OkStatus();
 }
 
+void Connection::FreeBody() { std::string().swap(request_.body); }
+
 asio::awaitable<bool> Connection::Refuse(absl::Status status) {
+  FreeBody();
   // A short body is skipped, so that the connection and its client's pool live on. A client that
   // waits for "100 Continue" will not send it.
   bool keep_alive = can_skip_body_ && parser_->is_done();

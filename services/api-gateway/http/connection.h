@@ -54,6 +54,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> ReadBodyBytes();
   asio::awaitable<bool> AnswerExpectation();
   absl::Status Inflate();
+  // Gives its memory back: an assigned string would keep it, and the connection may idle for
+  // minutes.
+  void FreeBody();
   // Fills route_; refuses by status.
   asio::awaitable<absl::Status> FindRoute(std::vector<std::string> segments);
   // One request and its answer; false ends the connection.

@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
@@ -22,8 +23,15 @@ absl::Status BadJson(std::string_view text, size_t position) {
   const std::string_view before = text.substr(0, offset);
   const size_t line = 1 + std::count(before.begin(), before.end(), '\n');
   const size_t column = offset - (before.rfind('\n') == before.npos ? 0 : before.rfind('\n') + 1);
-  return Bad("bad_json", absl::StrFormat("body is not JSON: line %d, column %d (byte %d)", line,
-                                         column + 1, offset));
+  const std::string where =
+      absl::StrFormat("line %d, column %d (byte %d)", line, column + 1, offset);
+  // What Python's json module writes for them by default.
+  for (const char* const name : {"NaN", "Infinity"}) {
+    if (absl::StartsWith(AbslView(text.substr(offset)), name)) {
+      return Bad("bad_number", absl::StrFormat("%s is not a JSON number: %s", name, where));
+    }
+  }
+  return Bad("bad_json", "body is not JSON: " + where);
 }
 
 // Checks what nlohmann does not, and builds the document if asked to.

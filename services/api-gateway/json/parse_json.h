@@ -17,7 +17,8 @@ inline constexpr int kMaxJsonDepth = 64;
 //   bad_json       not JSON or not UTF-8, with line, column and byte
 //   too_deep       nested beyond kMaxJsonDepth
 //   duplicate_key  with the JSON pointer
-//   bad_number     an integer beyond 64 bits, or a number beyond double, with the JSON pointer
+//   bad_number     an integer beyond 64 bits or a number beyond double, with the JSON pointer; NaN
+//                  or Infinity, with line, column and byte
 absl::StatusOr<Json> ParseJsonBody(std::string_view text);
 
 // As above for a document that another parser has refused: finds out where. OK when nothing is

@@ -49,7 +49,7 @@ Handler ForwardBackwardHandler(EngineClient& engine, bool forward_only) {
   return [&engine, forward_only](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
     v1::ForwardBackwardRequest message;
     const absl::Status decoded = DecodeBody(request, forward_only, &message);
-    request.body = std::string();  // its bytes were moved or are no longer needed
+    std::string().swap(request.body);  // frees it, as an assignment would not
     if (!decoded.ok()) {
       if (!message.model_id().empty() && message.seq_id() > 0) {
         co_await RecordRefusal(engine, request, message, decoded);

@@ -193,7 +193,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::ForwardBackwardRequest& request) {
-  RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
+  RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
   Submit submit = Start(
       tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
       request.forward_only() ? OperationKind::kForward : OperationKind::kForwardBackward, request);
@@ -211,7 +211,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::OptimStepRequest& request) {
-  RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
+  RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
   Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
                         OperationKind::kOptimStep, request);
   SetArgs(submit, MakeOptimStepArgs(request));
@@ -222,7 +222,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::SaveWeightsRequest& request) {
-  RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
+  RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
   Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
                         OperationKind::kSaveWeights, request);
   SetArgs(submit, MakeSaveArgs(request));
@@ -231,7 +231,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::SaveWeightsForSamplerRequest& request) {
-  RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
+  RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
   Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
                         OperationKind::kSaveWeightsForSampler, request);
   SetArgs(submit, MakeSaveArgs(request));
@@ -246,7 +246,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                    "either model_id with seq_id or session_id with model_seq_id must be given");
   }
   const int64_t seq_id = creates_model ? request.model_seq_id() : request.seq_id();
-  RETURN_IF_ERROR(ValidateSeq(seq_id, creates_model ? "model_seq_id" : "seq_id"));
+  RETURN_IF_ERROR(creates_model ? ValidateSeq(seq_id, "model_seq_id") : ValidateTrainSeq(seq_id));
   Submit submit = Start(tenant_id, creates_model ? request.session_id() : request.model_id(),
                         creates_model ? OpClass::kModel : OpClass::kTrain, seq_id,
                         OperationKind::kLoadWeights, request);

@@ -1,6 +1,7 @@
 #include "services/engine/rpc/validate_names.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -98,6 +99,13 @@ absl::Status ValidateText(const std::string& text, size_t max_bytes, const std::
 absl::Status ValidateSeq(int64_t seq, const std::string& field) {
   if (seq >= 0) return absl::OkStatus();
   return Invalid("bad_seq_id", field, absl::StrFormat("%s is %d, expected at least 0", field, seq));
+}
+
+absl::Status ValidateTrainSeq(int64_t seq_id) {
+  constexpr int64_t kMaxSeqId = std::numeric_limits<int32_t>::max();
+  if (seq_id >= 0 && seq_id <= kMaxSeqId) return absl::OkStatus();
+  return Invalid("bad_seq_id", "seq_id",
+                 absl::StrFormat("seq_id is %d, expected 0 to %d", seq_id, kMaxSeqId));
 }
 
 absl::StatusOr<PageBounds> ValidatePage(int64_t limit, int64_t offset) {

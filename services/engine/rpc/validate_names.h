@@ -31,6 +31,9 @@ absl::Status ValidateText(const std::string& text, size_t max_bytes, const std::
 // A number of the caller's own sequence: not negative. Error: bad_seq_id.
 absl::Status ValidateSeq(int64_t seq, const std::string& field);
 
+// As above for the seq_id of a model's operation, which is an int32 on the wire.
+absl::Status ValidateTrainSeq(int64_t seq_id);
+
 struct PageBounds {
   int64_t limit = 0;
   int64_t offset = 0;

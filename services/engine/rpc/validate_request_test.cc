@@ -196,6 +196,11 @@ TEST_CASE("pages and numbers out of range are refused", "[validate]") {
   CHECK(ErrorCode(ValidatePage(1, -1).status()) == "bad_page");
   CHECK(ErrorCode(ValidateSeq(-1, "seq_id")) == "bad_seq_id");
   CHECK(ValidateSeq(INT64_MAX, "seq_id").ok());
+  CHECK(ValidateTrainSeq(0).ok());
+  CHECK(ValidateTrainSeq(INT32_MAX).ok());
+  CHECK(ErrorCode(ValidateTrainSeq(-1)) == "bad_seq_id");
+  CHECK(ValidateTrainSeq(int64_t{INT32_MAX} + 1).message() ==
+        "seq_id is 2147483648, expected 0 to 2147483647");
   CHECK(ErrorCode(ValidateText("abc", 2, "detail")) == "invalid_field");
 }
 

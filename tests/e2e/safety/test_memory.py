@@ -1,0 +1,117 @@
+"""Refused bodies cost the gateway no more than what it holds of them at one time."""
+
+import pathlib
+import threading
+
+import zstandard
+
+from support.raw_api import RawApi
+
+BODY_BYTES = 24 << 20
+PROTO = {"Content-Type": "application/x-protobuf"}
+JSON = {"Content-Type": "application/json"}
+
+
+class PeakMemory:
+    """Growth of the gateway's largest resident size from here on."""
+
+    def __init__(self, server):
+        self.process = pathlib.Path("/proc", str(server.pids()["gateway"]))
+        (self.process / "clear_refs").write_text("5")  # the peak becomes the present size
+        self.begin = self.peak()
+
+    def peak(self):
+        status = (self.process / "status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+    def growth(self):
+        return self.peak() - self.begin
+
+
+def test_fifty_bodies_that_cannot_be_read(api):
+    memory = PeakMemory(api.server)
+    body = b"\xff" * BODY_BYTES
+    for _ in range(50):
+        assert api.post("forward_backward", content=body, headers=PROTO).status_code == 400
+    assert memory.growth() <= 2 * BODY_BYTES
+
+
+def test_an_idle_connection_holds_no_body(api):
+    clients = [RawApi(api.server) for _ in range(8)]
+    memory = PeakMemory(api.server)
+    for client in clients:
+        for path, headers in (("forward_backward", PROTO), ("asample", JSON)):
+            assert client.post(path, content=b"\xff" * BODY_BYTES, headers=headers).status_code == 400
+    assert memory.growth() <= 3 * BODY_BYTES
+    for client in clients:
+        client.close()
+
+
+def test_large_bodies_on_every_kind_of_route(api):
+    """Refused for the key, the route, the size, the encoding and the text."""
+    body = b"\xff" * BODY_BYTES
+    garbage = [("asample", JSON, 400), ("forward_backward", JSON, 400), ("get_info", JSON, 413),
+               ("telemetry", JSON, 413), ("retrieve_future", JSON, 413), ("no_such_route", JSON, 404),
+               ("forward_backward", {**PROTO, "Content-Encoding": "gzip"}, 415),
+               ("forward_backward", {**PROTO, "Content-Encoding": "zstd"}, 400),
+               ("forward_backward", {**PROTO, "X-API-Key": "tml-wrong"}, 401)]
+    for path, headers, status in garbage:
+        memory = PeakMemory(api.server)
+        for _ in range(3):
+            assert api.post(path, content=body, headers=headers).status_code == status, path
+        assert memory.growth() <= 2 * BODY_BYTES, path
+
+
+def test_json_of_many_small_values(api):
+    """The costliest text there is: the parser's own tables, ten times the body, for its moment."""
+    for body in (b"[" * BODY_BYTES, b"[" + b"0," * (BODY_BYTES // 2)):
+        memory = PeakMemory(api.server)
+        for _ in range(3):
+            assert api.post("asample", content=body, headers=JSON).status_code == 400
+        assert memory.growth() <= 14 * BODY_BYTES
+
+
+def test_bombs_are_not_inflated(api):
+    memory = PeakMemory(api.server)
+    bomb = zstandard.compress(b"\0" * (1 << 30))
+    for _ in range(20):
+        answer = api.post("forward_backward", content=bomb, headers={
+            **PROTO, "Content-Encoding": "zstd"})
+        assert answer.status_code == 413
+    assert memory.growth() <= 2 * BODY_BYTES
+
+
+def test_unfinished_heads_and_bodies_hold_little(api):
+    """What a connection sends before it is let in is bounded: 200 of them, 32 KiB each."""
+    import socket
+    memory = PeakMemory(api.server)
+    connections = []
+    for i in range(200):
+        connection = socket.create_connection(("127.0.0.1", api.server.port), timeout=30)
+        connection.sendall(b"POST /api/v1/forward_backward HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 7000)
+        connections.append(connection)
+    assert api.get("healthz").status_code == 200
+    assert memory.growth() <= 200 * (64 << 10)
+    for connection in connections:
+        connection.close()
+
+
+def test_others_are_served_meanwhile(api):
+    """While large bodies are refused on one key, another one's requests pass."""
+    body = b"\xff" * BODY_BYTES
+    flooding = RawApi(api.server)
+    ended = threading.Event()
+
+    def flood():
+        for _ in range(5):
+            flooding.post("forward_backward", content=body, headers=PROTO)
+        ended.set()
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    num_served = 0
+    while not ended.is_set():
+        assert api.get("get_server_capabilities").status_code == 200
+        num_served += 1
+    thread.join()
+    assert num_served > 5
