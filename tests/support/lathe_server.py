@@ -135,9 +135,11 @@ class LatheServer:
             "train_passes", "train_tokens", "prefill_passes", "decode_passes",
             "generated_tokens")}
 
-    def create_key(self, tenant):
+    def create_key(self, tenant, scopes=()):
+        """A key with all scopes but admin, or with `scopes`."""
         answer = subprocess.run(
-            [str(BIN / "lathe"), "keys", "create", "--tenant", tenant, "--data-dir", self.data_dir],
+            [str(BIN / "lathe"), "keys", "create", "--tenant", tenant, "--data-dir", self.data_dir,
+             *(word for scope in scopes for word in ("--scope", scope))],
             check=True, capture_output=True, text=True, env=self.env)
         return next(word for word in answer.stdout.split() if word.startswith("tml-"))
 

@@ -49,8 +49,9 @@ void TestEngine::Start() {
   REQUIRE(servers.ok());
   p.servers = std::make_unique<Servers>(*std::move(servers));
   const std::string socket = "unix:" + dir_.path().string();
-  engine_stub_ = v1::Engine::NewStub(MakeChannel(socket + "/engine.sock"));
   tenants_stub_ = v1::Tenants::NewStub(MakeChannel(address()));
+  engine_channel_ = MakeChannel(socket + "/engine.sock");
+  engine_stub_ = v1::Engine::NewStub(engine_channel_);
   admin_stub_ = v1::Admin::NewStub(MakeChannel(socket + "/admin.sock"));
 }
 

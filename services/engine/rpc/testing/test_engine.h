@@ -40,6 +40,8 @@ class TestEngine {
   v1::Engine::Stub& engine() { return *engine_stub_; }
   v1::Tenants::Stub& tenants() { return *tenants_stub_; }
   v1::Admin::Stub& admin() { return *admin_stub_; }
+  // To engine.sock.
+  std::shared_ptr<grpc::Channel> channel() { return engine_channel_; }
   KeyRing& keys() { return *parts_->keys; }
   Runtime& runtime() { return *parts_->runtime; }
   FakeClock& clock() { return clock_; }
@@ -67,6 +69,7 @@ class TestEngine {
   TempDir dir_;
   FakeClock clock_;
   std::unique_ptr<Parts> parts_;
+  std::shared_ptr<grpc::Channel> engine_channel_;
   std::unique_ptr<v1::Engine::Stub> engine_stub_;
   std::unique_ptr<v1::Tenants::Stub> tenants_stub_;
   std::unique_ptr<v1::Admin::Stub> admin_stub_;

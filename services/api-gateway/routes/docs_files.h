@@ -1,0 +1,16 @@
+// Files that CMake builds into the gateway.
+#pragma once
+
+#include <string_view>
+
+namespace lathe::gateway {
+
+// docs/openapi.json: every route, checked against the route table by a test.
+std::string_view OpenApiJson();
+
+// services/api-gateway/docs_page/
+std::string_view DocsIndexHtml();
+std::string_view DocsPageJs();
+std::string_view DocsPageCss();
+
+}  // namespace lathe::gateway

@@ -1,0 +1,300 @@
+// Every rpc of every public service × who calls × whose object. The rpcs come from the service
+// descriptors: one without a row here fails.
+#include <google/protobuf/dynamic_message.h>
+#include <google/protobuf/text_format.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "libs/common/errors.h"
+#include "services/engine/rpc/testing/test_client.h"
+
+namespace lathe::engine {
+namespace {
+
+using google::protobuf::DescriptorPool;
+using google::protobuf::MethodDescriptor;
+using google::protobuf::ServiceDescriptor;
+
+// Those of engine.sock and grpc_listen. The others have a socket of their own: Admin one that only
+// the service's user may open, WorkerPool one whose first message proves a secret.
+constexpr const char* kPublicServices[] = {"lathe.v1.Engine"};
+
+const std::vector<std::string> kAllScopes = {"train", "sample", "read", "checkpoints:write"};
+const std::vector<std::string> kTrain = {"train"};
+const std::vector<std::string> kSample = {"sample"};
+const std::vector<std::string> kRead = {"read"};
+const std::vector<std::string> kWrite = {"checkpoints:write"};
+
+struct Row {
+  std::string method;
+  // A key with one of them passes. Empty: needs no key.
+  std::vector<std::string> scopes;
+  // Text format. $S session, $M model, $R request, $A sampler, $P checkpoint, $T archive token,
+  // $OWN a session of the caller, $KEY the caller's key.
+  std::string request;
+};
+
+const std::vector<Row>& Matrix() {
+  static const std::vector<Row> rows = {
+      {"Authenticate", kAllScopes, ""},
+      {"GetCapabilities", kAllScopes, ""},
+      {"CreateSession", {"train", "sample", "read"}, ""},
+      {"Heartbeat", kAllScopes, "session_id: '$S'"},
+      {"ListSessions", kRead, ""},
+      {"GetSession", kRead, "session_id: '$S'"},
+      {"CreateModel", kTrain,
+       "session_id: '$S' model_seq_id: 5 base_model: 'tiny' lora_config { rank: 8 train_mlp: true "
+       "}"},
+      {"ForwardBackward", kTrain,
+       "model_id: '$M' seq_id: 2 loss { name: 'cross_entropy' } malformed: 'damaged'"},
+      {"OptimStep", kTrain, "model_id: '$M' seq_id: 3 adam_params { learning_rate: 1 eps: 1 }"},
+      {"SaveWeights", kTrain, "model_id: '$M' seq_id: 4 name: 'again'"},
+      {"SaveWeightsForSampler", kTrain, "model_id: '$M' seq_id: 5 name: 'again'"},
+      {"LoadWeights", kTrain, "model_id: '$M' seq_id: 6 path: '$P'"},
+      {"LoadWeights", kTrain, "session_id: '$S' model_seq_id: 6 path: '$P'"},
+      {"LoadWeights", kTrain, "session_id: '$OWN' model_seq_id: 7 path: '$P'"},
+      {"GetModel", kAllScopes, "model_id: '$M'"},
+      {"CreateSamplingSession", kSample,
+       "session_id: '$S' sampling_session_seq_id: 5 base_model: 'tiny'"},
+      {"CreateSamplingSession", kSample,
+       "session_id: '$OWN' sampling_session_seq_id: 6 model_path: '$P'"},
+      {"GetSampler", kAllScopes, "sampling_session_id: '$A'"},
+      {"Sample", kSample,
+       "sampling_session_id: '$A' num_samples: 1 prompt { tokens: '\\1\\0\\0\\0' } "
+       "params { max_tokens: 1 top_p: 1 top_k: -1 }"},
+      {"GetResult", kAllScopes, "request_id: '$R'"},
+      {"Watch", kAllScopes, "subscribe { request_id: '$R' api_key: '$KEY' }"},
+      {"ListRuns", kRead, ""},
+      {"GetRun", kRead, "training_run_id: '$M'"},
+      {"ListCheckpoints", kRead, ""},
+      {"ListCheckpoints", kRead, "training_run_id: '$M'"},
+      {"GetWeightsInfo", kAllScopes, "tinker_path: '$P'"},
+      {"SetCheckpointTtl", kWrite, "tinker_path: '$P' ttl_seconds: 4000"},
+      {"DescribeArchive", kRead, "tinker_path: '$P'"},
+      // The token is the credential.
+      {"OpenArchive", {}, "token: '$T'"},
+      {"PublishCheckpoint", kWrite, "tinker_path: '$P' public: false"},
+      // These end the owner's objects, so they come last.
+      {"DeleteCheckpoint", kWrite, "tinker_path: '$P'"},
+      {"UnloadModel", kTrain, "model_id: '$M'"},
+      {"FinishSession", kAllScopes, "session_id: '$S' reason: 'success'"},
+  };
+  return rows;
+}
+
+std::map<std::string, const MethodDescriptor*> PublicMethods() {
+  std::map<std::string, const MethodDescriptor*> methods;
+  for (const char* name : kPublicServices) {
+    const ServiceDescriptor* service = DescriptorPool::generated_pool()->FindServiceByName(name);
+    REQUIRE(service != nullptr);
+    for (int i = 0; i < service->method_count(); ++i) {
+      methods[service->method(i)->name()] = service->method(i);
+    }
+  }
+  return methods;
+}
+
+// What the placeholders stand for.
+using Names = std::vector<std::pair<std::string, std::string>>;
+
+const Names kAbsent = {{"$S", "absent"},
+                       {"$M", "absent:train:0"},
+                       {"$R", "req-00000000000000000000000000000000"},
+                       {"$A", "absent:sample:0"},
+                       {"$P", "tinker://absent:train:0/weights/kept"},
+                       {"$T", "absent"}};
+
+// One tenant's objects, and another tenant.
+class World {
+ public:
+  World() : stranger_(f_.engine, f_.engine.MakeKey("other")) {
+    f_.client.MakeModel();
+    own_ = kAbsent;
+    Own("$S") = f_.client.session_id();
+    Own("$M") = f_.client.model_id();
+    v1::SaveWeightsRequest save;
+    save.set_model_id(f_.client.model_id());
+    save.set_seq_id(1);
+    save.set_name("kept");
+    REQUIRE(f_.client.Submit(&v1::Engine::Stub::SaveWeights, save, &Own("$R")).ok());
+    Own("$P") = f_.client.Result(Own("$R")).save_weights().path();
+    v1::CreateSamplingSessionRequest sampler;
+    sampler.set_session_id(f_.client.session_id());
+    sampler.set_base_model("tiny");
+    v1::CreateSamplingSessionResponse made;
+    REQUIRE(f_.engine.engine()
+                .CreateSamplingSession(CallContext(f_.client.key()), sampler, &made)
+                .ok());
+    Own("$A") = made.sampling_session_id();
+    v1::DescribeArchiveRequest describe;
+    describe.set_tinker_path(Own("$P"));
+    v1::DescribeArchiveResponse archive;
+    REQUIRE(
+        f_.engine.engine().DescribeArchive(CallContext(f_.client.key()), describe, &archive).ok());
+    Own("$T") = archive.token();
+  }
+
+  const Names& own() const { return own_; }
+  const Client& owner() const { return f_.client; }
+  const Client& stranger() const { return stranger_; }
+  std::string KeyWith(const std::string& scope) { return f_.engine.MakeKey("default", {scope}); }
+
+  // Calls with `key` for the objects `names`; the answer's text goes to `answer`.
+  absl::Status Call(const MethodDescriptor& method, const Row& row, const Names& names,
+                    const std::string& key, std::string* answer = nullptr) {
+    Names values = names;
+    const bool is_stranger = key == stranger_.key();
+    values.emplace_back("$OWN", (is_stranger ? stranger_ : f_.client).session_id());
+    values.emplace_back("$KEY", key);
+    google::protobuf::DynamicMessageFactory factory;
+    const std::unique_ptr<google::protobuf::Message> request(
+        factory.GetPrototype(method.input_type())->New());
+    REQUIRE(google::protobuf::TextFormat::ParseFromString(absl::StrReplaceAll(row.request, values),
+                                                          request.get()));
+    std::string bytes;
+    const absl::Status status = Exchange(method, request->SerializeAsString(), key, &bytes);
+    if (answer != nullptr) *answer = bytes;
+    v1::WatchResponse in_band;
+    if (status.ok() && method.output_type() == v1::WatchResponse::descriptor() &&
+        in_band.ParseFromString(bytes) && in_band.has_error()) {
+      return FromErrorProto(in_band.error());
+    }
+    return status;
+  }
+
+ private:
+  std::string& Own(const std::string& placeholder) {
+    for (auto& [name, value] : own_) {
+      if (name == placeholder) return value;
+    }
+    FAIL(placeholder);
+    std::abort();
+  }
+
+  // Works for every kind of rpc: one message there, at most one back.
+  absl::Status Exchange(const MethodDescriptor& method, const std::string& request,
+                        const std::string& key, std::string* answer) {
+    grpc::GenericStub stub(f_.engine.channel());
+    CallContext context(key);
+    grpc::CompletionQueue queue;
+    const auto call = stub.PrepareCall(
+        context, absl::StrCat("/", method.service()->full_name(), "/", method.name()), &queue);
+    const auto await = [&queue] {
+      void* tag = nullptr;
+      bool ok = false;
+      REQUIRE(queue.Next(&tag, &ok));
+      return ok;
+    };
+    call->StartCall(nullptr);
+    await();
+    grpc::Slice slice(request);
+    call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+    await();
+    grpc::ByteBuffer received;
+    call->Read(&received, nullptr);
+    if (await()) {
+      grpc::Slice whole;
+      REQUIRE(received.DumpToSingleSlice(&whole).ok());
+      answer->assign(reinterpret_cast<const char*>(whole.begin()), whole.size());
+    }
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    await();
+    return FromGrpcStatus(status);
+  }
+
+  Fixture f_;
+  Client stranger_;
+  Names own_;
+};
+
+bool NamesObject(const Row& row) {
+  for (const auto& [placeholder, value] : kAbsent) {
+    if (row.request.find(placeholder) != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST_CASE("Authorization: every public rpc has a row", "[engine]") {
+  std::set<std::string> rows;
+  for (const Row& row : Matrix()) rows.insert(row.method);
+  std::set<std::string> methods;
+  for (const auto& [name, method] : PublicMethods()) methods.insert(name);
+  CHECK(rows == methods);
+}
+
+TEST_CASE("Authorization: no rpc answers without a key that is known", "[engine]") {
+  World world;
+  const auto methods = PublicMethods();
+  for (const Row& row : Matrix()) {
+    INFO(row.method << " " << row.request);
+    for (const std::string& key :
+         {std::string(), std::string("tml-wrong"), world.owner().key() + "x"}) {
+      const absl::Status status = world.Call(*methods.at(row.method), row, world.own(), key);
+      CHECK((status.code() == absl::StatusCode::kUnauthenticated) == !row.scopes.empty());
+    }
+  }
+}
+
+TEST_CASE("Authorization: a key does what its scopes say and nothing else", "[engine]") {
+  World world;
+  const auto methods = PublicMethods();
+  for (const std::string& scope : kAllScopes) {
+    const std::string key = world.KeyWith(scope);
+    for (const Row& row : Matrix()) {
+      INFO(scope << ": " << row.method << " " << row.request);
+      const absl::Status status = world.Call(*methods.at(row.method), row, kAbsent, key);
+      const bool is_allowed = row.scopes.empty() || std::find(row.scopes.begin(), row.scopes.end(),
+                                                              scope) != row.scopes.end();
+      CHECK((status.code() == absl::StatusCode::kPermissionDenied) == !is_allowed);
+      if (!is_allowed) CHECK(ErrorCode(status) == "missing_scope");
+    }
+  }
+}
+
+TEST_CASE("Authorization: what belongs to another is like what does not exist", "[engine]") {
+  World world;
+  const auto methods = PublicMethods();
+  for (const Row& row : Matrix()) {
+    if (row.scopes.empty()) continue;
+    INFO(row.method << " " << row.request);
+    std::string answer;
+    const std::string& key = world.stranger().key();
+    const MethodDescriptor& method = *methods.at(row.method);
+    const absl::Status foreign = world.Call(method, row, world.own(), key, &answer);
+    if (!NamesObject(row)) {
+      CHECK(foreign.ok());
+      for (const auto& [placeholder, value] : world.own()) {
+        CHECK(answer.find(value) == std::string::npos);
+      }
+      continue;
+    }
+    CHECK(foreign.code() == absl::StatusCode::kNotFound);
+    const absl::Status absent = world.Call(method, row, kAbsent, key);
+    CHECK(absent.code() == absl::StatusCode::kNotFound);
+    CHECK(ErrorCode(foreign) == ErrorCode(absent));
+    Names to_absent;
+    for (size_t i = 0; i < kAbsent.size(); ++i) {
+      to_absent.emplace_back(world.own()[i].second, kAbsent[i].second);
+    }
+    CHECK(absl::StrReplaceAll(foreign.message(), to_absent) == std::string(absent.message()));
+  }
+  // None of it changed anything of the owner's: the right key still finds all of it.
+  for (const Row& row : Matrix()) {
+    INFO(row.method << " " << row.request);
+    const absl::Status own =
+        world.Call(*methods.at(row.method), row, world.own(), world.owner().key());
+    INFO(own.ToString());
+    CHECK(own.code() != absl::StatusCode::kNotFound);
+    CHECK(own.code() != absl::StatusCode::kPermissionDenied);
+    CHECK(own.code() != absl::StatusCode::kUnauthenticated);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::engine

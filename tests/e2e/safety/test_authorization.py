@@ -1,0 +1,214 @@
+"""Every route × who calls × whose object. The routes are those of /docs/openapi.json, which a unit
+test holds equal to the route table: one without a row here fails."""
+
+import httpx
+import pytest
+
+from support.raw_api import ADAM, RawApi, RawModel
+
+CHECKPOINT = "training_runs/{model}/checkpoints/weights/{name}"
+ANY = {"train", "sample", "read", "checkpoints:write"}
+TRAIN, SAMPLE, READ, WRITE = {"train"}, {"sample"}, {"read"}, {"checkpoints:write"}
+PROMPT = {"prompt": {"chunks": [{"type": "encoded_text", "tokens": [30]}]}, "num_samples": 1,
+          "sampling_params": {"max_tokens": 1}}
+LORA = {"rank": 4, "train_mlp": True}
+BATCH = {"data": [], "loss_fn": "cross_entropy"}
+
+
+class Row:
+    """One request to a route. `path` and `body` name objects by {session}, {model}, {sampler},
+    {future}, {name} and {tinker_path}; {own_session} is the caller's. `scopes`: a key with one of
+    them passes; None: no key is needed."""
+
+    def __init__(self, route, scopes, body=None, path=None, status=200):
+        self.method, pattern = route.split(" ")
+        self.pattern = pattern if pattern.startswith("/") else "/api/v1/" + pattern
+        self.scopes, self.body, self.status = scopes, body, status
+        self.path = path or pattern
+        self.names_object = "{" in self.path + repr_names(body)
+
+    def send(self, api, names):
+        options = {} if self.body is None else {"json": filled(self.body, names)}
+        return api.request(self.method, self.path.format(**names), **options)
+
+    def __repr__(self):
+        return f"{self.method} {self.path} {sorted(self.body or ())}"
+
+
+def repr_names(body):
+    if isinstance(body, dict):
+        return "".join(map(repr_names, body.values()))
+    return body if isinstance(body, str) else ""
+
+
+def filled(body, names):
+    if isinstance(body, dict):
+        return {key: filled(value, names) for key, value in body.items()}
+    return body.format(**names) if isinstance(body, str) else body
+
+
+MATRIX = [
+    Row("POST client/config", ANY, {}),
+    Row("POST client/dynamic_config", ANY, {}),
+    Row("POST telemetry", ANY, {}),
+    Row("GET healthz", None),
+    Row("GET get_server_capabilities", ANY),
+    Row("POST create_session", TRAIN | SAMPLE | READ, {}),
+    Row("POST session_heartbeat", ANY, {"session_id": "{session}"}),
+    Row("GET sessions", READ),
+    Row("GET sessions/{session_id}", READ, path="sessions/{session}"),
+    Row("POST create_model", TRAIN, {"session_id": "{session}", "model_seq_id": 5,
+                                     "base_model": "tiny", "lora_config": LORA}),
+    Row("POST get_info", ANY, {"model_id": "{model}"}),
+    Row("POST forward_backward", TRAIN, {"model_id": "{model}", "seq_id": 20,
+                                         "forward_backward_input": BATCH}),
+    Row("POST forward", TRAIN, {"model_id": "{model}", "seq_id": 21, "forward_input": BATCH}),
+    Row("POST optim_step", TRAIN, {"model_id": "{model}", "seq_id": 22, "adam_params": ADAM}),
+    Row("POST save_weights", TRAIN, {"model_id": "{model}", "seq_id": 23, "path": "again"}),
+    Row("POST save_weights_for_sampler", TRAIN, {"model_id": "{model}", "seq_id": 24,
+                                                 "path": "again"}),
+    Row("POST load_weights", TRAIN, {"model_id": "{model}", "seq_id": 25, "path": "{tinker_path}"}),
+    Row("POST load_weights", TRAIN, {"session_id": "{session}", "model_seq_id": 6,
+                                     "path": "{tinker_path}"}),
+    Row("POST load_weights", TRAIN, {"session_id": "{own_session}", "model_seq_id": 7,
+                                     "path": "{tinker_path}"}),
+    Row("POST weights_info", ANY, {"tinker_path": "{tinker_path}"}),
+    Row("POST create_sampling_session", SAMPLE, {
+        "session_id": "{session}", "sampling_session_seq_id": 5, "base_model": "tiny"}),
+    Row("POST create_sampling_session", SAMPLE, {
+        "session_id": "{own_session}", "sampling_session_seq_id": 6,
+        "model_path": "{tinker_path}"}),
+    Row("POST asample", SAMPLE, {"sampling_session_id": "{sampler}", "seq_id": 5, **PROMPT}),
+    Row("GET samplers/{sampling_session_id}", ANY, path="samplers/{sampler}"),
+    Row("POST retrieve_future", ANY, {"request_id": "{future}"}),
+    Row("GET training_runs", READ),
+    Row("GET training_runs/{run_id}", READ, path="training_runs/{model}"),
+    Row("GET training_runs/{run_id}/checkpoints", READ, path="training_runs/{model}/checkpoints"),
+    Row("GET checkpoints", READ),
+    Row("PUT training_runs/{run_id}/checkpoints/{kind}/{name}/ttl", WRITE, {"ttl_seconds": 4000},
+        CHECKPOINT + "/ttl", 204),
+    Row("GET training_runs/{run_id}/checkpoints/{kind}/{name}/archive", READ, None,
+        CHECKPOINT + "/archive", 302),
+    Row("GET /archive/{token}", None, path="/archive/{token}"),
+    Row("POST training_runs/{run_id}/checkpoints/{kind}/{name}/publish", WRITE, None,
+        CHECKPOINT + "/publish", 204),
+    Row("DELETE training_runs/{run_id}/checkpoints/{kind}/{name}/publish", WRITE, None,
+        CHECKPOINT + "/publish", 204),
+    Row("GET /docs", None), Row("GET /docs/page.js", None), Row("GET /docs/page.css", None),
+    Row("GET /docs/openapi.json", None),
+    # These end the owner's objects, so they come last.
+    Row("DELETE training_runs/{run_id}/checkpoints/{kind}/{name}", WRITE, None, CHECKPOINT, 204),
+    Row("POST unload_model", TRAIN, {"model_id": "{model}"}),
+    Row("POST sessions/{session_id}/finish", ANY, {}, "sessions/{session}/finish"),
+]
+
+ABSENT = {"session": "absent", "model": "absent:train:0", "sampler": "absent:sample:0",
+          "future": "req-00000000000000000000000000000000", "name": "kept", "token": "absent",
+          "tinker_path": "tinker://absent:train:0/weights/kept"}
+
+
+class Tenant:
+    """A key with everything a tenant can own."""
+
+    def __init__(self, server, key=None):
+        self.api = RawApi(server, key)
+        model = RawModel(self.api)
+        sampler = self.api.made("create_sampling_session", {
+            "session_id": model.session_id, "sampling_session_seq_id": 0,
+            "base_model": server.model_name})["sampling_session_id"]
+        saved = self.api.made("save_weights", {"model_id": model.model_id, "seq_id": 1,
+                                               "path": "kept"})
+        names = {"session": model.session_id, "model": model.model_id, "sampler": sampler,
+                 "future": saved["request_id"], "name": "kept",
+                 "tinker_path": self.api.result(saved)["path"]}
+        link = self.api.get((CHECKPOINT + "/archive").format(**names)).headers["location"]
+        self.names = {**names, "token": link.rsplit("/", 1)[1], "own_session": model.session_id}
+
+
+@pytest.fixture(scope="module")
+def owner(lathe):
+    return Tenant(lathe)
+
+
+@pytest.fixture(scope="module")
+def stranger(lathe):
+    return Tenant(lathe, lathe.create_key("stranger"))
+
+
+def test_every_route_has_a_row(api):
+    paths = api.get("/docs/openapi.json").json()["paths"]
+    served = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    assert served == {(row.method, row.pattern) for row in MATRIX}
+
+
+@pytest.mark.parametrize("key", ["", "tml-wrong", "tml-" + "a" * 60])
+def test_without_a_key_that_is_known(api, owner, key):
+    with_key = RawApi(api.server, key)
+    for row in MATRIX:
+        answer = row.send(with_key, owner.names)
+        assert (answer.status_code == 401) == (row.scopes is not None), (row, answer.text)
+
+
+@pytest.mark.parametrize("scope", sorted(ANY))
+def test_a_key_does_what_its_scope_says(api, scope):
+    with_scope = RawApi(api.server, api.server.create_key("default", scopes=[scope]))
+    for row in MATRIX:
+        answer = row.send(with_scope, {**ABSENT, "own_session": "absent"})
+        allowed = row.scopes is None or scope in row.scopes
+        assert (answer.status_code == 403) != allowed, (row, answer.text)
+        if not allowed:
+            assert answer.json()["error"]["code"] == "missing_scope"
+
+
+def test_what_belongs_to_another_is_like_what_does_not_exist(owner, stranger):
+    own_session = {"own_session": stranger.names["session"]}
+    for row in MATRIX:
+        if row.scopes is None:
+            continue
+        foreign = row.send(stranger.api, {**owner.names, **own_session})
+        if not row.names_object:
+            assert foreign.status_code == 200, (row, foreign.text)
+            for name in ("session", "model", "sampler", "future", "tinker_path"):
+                assert owner.names[name] not in foreign.text, row
+            continue
+        absent = row.send(stranger.api, {**ABSENT, **own_session})
+        assert foreign.status_code == absent.status_code == 404, (row, foreign.text, absent.text)
+        text = foreign.text
+        for name in ("tinker_path", "model", "sampler", "session", "future"):
+            text = text.replace(owner.names[name], ABSENT[name])
+        assert text == absent.text, row
+        assert {name for name, _ in foreign.headers.items()} == set(absent.headers)
+
+
+def test_the_right_key_finds_its_own(owner):
+    """After all of the above: none of it changed anything of the owner's."""
+    for row in MATRIX:
+        answer = row.send(owner.api, owner.names)
+        assert answer.status_code == row.status, (row, answer.text)
+
+
+def test_a_published_checkpoint_is_read_by_others_and_changed_by_none(api, stranger):
+    owner = Tenant(api.server)
+    path = CHECKPOINT.format(**owner.names)
+    assert owner.api.post(path + "/publish").status_code == 204
+    info = {"tinker_path": owner.names["tinker_path"]}
+    assert stranger.api.post("weights_info", info).status_code == 200
+    assert stranger.api.post("create_sampling_session", {
+        "session_id": stranger.names["session"], "sampling_session_seq_id": 9,
+        "model_path": owner.names["tinker_path"]}).status_code == 200
+    for method, suffix, body in (("DELETE", "", None), ("DELETE", "/publish", None),
+                                 ("POST", "/publish", None), ("PUT", "/ttl", {"ttl_seconds": 4000})):
+        answer = stranger.api.request(method, path + suffix, **({"json": body} if body else {}))
+        assert answer.status_code == 404, (method, suffix, answer.text)
+    assert owner.names["tinker_path"] not in stranger.api.get("checkpoints").text
+    assert owner.api.request("DELETE", path + "/publish").status_code == 204
+    assert stranger.api.post("weights_info", info).status_code == 404
+
+
+def test_a_link_works_for_itself_alone(owner):
+    server = owner.api.server
+    token = owner.names["token"]
+    for index in (0, len(token) // 2, len(token) - 2):
+        changed = "a" if token[index] != "a" else "b"
+        answer = httpx.get(f"{server.url}/archive/{token[:index]}{changed}{token[index + 1:]}")
+        assert answer.status_code in (400, 403, 404), answer.text
