@@ -1,0 +1,48 @@
+// What every fuzz target is: bytes in, and no way to end but returning.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include <unistd.h>
+
+namespace lathe::fuzz {
+
+inline std::string Text(const uint8_t* data, size_t size) {
+  return std::string(reinterpret_cast<const char*>(data), size);
+}
+
+// A promise between two parts of Lathe that no input may break.
+inline void Expect(bool holds, std::string_view promise) {
+  if (holds) return;
+  std::fprintf(stderr, "fuzz: broken promise: %.*s\n", static_cast<int>(promise.size()),
+               promise.data());
+  std::abort();
+}
+
+// A folder of this process for targets that read files.
+inline std::filesystem::path Folder() {
+  static const std::filesystem::path folder = [] {
+    const auto path =
+        std::filesystem::temp_directory_path() / ("lathe-fuzz-" + std::to_string(getpid()));
+    std::filesystem::create_directories(path);
+    std::atexit([] { std::filesystem::remove_all(Folder()); });
+    return path;
+  }();
+  return folder;
+}
+
+inline void WriteFile(const std::filesystem::path& path, const uint8_t* data, size_t size) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+}
+
+}  // namespace lathe::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);

@@ -1,0 +1,12 @@
+// config.json of a model folder.
+#include "services/worker/models/qwen3/config.h"
+#include "tests/fuzz/fuzz_target.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  lathe::fuzz::WriteFile(lathe::fuzz::Folder() / "config.json", data, size);
+  const auto spec = lathe::worker::ReadQwen3Config(lathe::fuzz::Folder());
+  if (!spec.ok()) return 0;
+  lathe::fuzz::Expect(spec->num_heads % spec->num_kv_heads == 0 && spec->vocab_size > 0,
+                      "a config that is read describes a model");
+  return 0;
+}
