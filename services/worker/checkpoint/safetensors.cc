@@ -25,6 +25,7 @@ using nlohmann::json;
 using Entry = SafetensorsFile::Entry;
 
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
+constexpr int kMaxHeaderDepth = 8;                // a right one has 3; printing one recurses
 
 struct DtypeName {
   const char* name;
@@ -64,7 +65,10 @@ bool ReadAt(int fd, int64_t offset, void* data, int64_t num_bytes) {
 absl::StatusOr<json> ParseHeader(const std::filesystem::path& path, const std::string& text) {
   std::vector<std::set<std::string>> keys;
   std::optional<std::string> duplicate;
-  auto on_event = [&](int, json::parse_event_t event, json& parsed) {
+  bool is_too_deep = false;
+  auto on_event = [&](int depth, json::parse_event_t event, json& parsed) {
+    is_too_deep = is_too_deep || depth > kMaxHeaderDepth;
+    if (is_too_deep) return false;
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key &&
@@ -74,6 +78,9 @@ absl::StatusOr<json> ParseHeader(const std::filesystem::path& path, const std::s
     return true;
   };
   json header = json::parse(text, on_event, /*allow_exceptions=*/false);
+  if (is_too_deep) {
+    return FileError(path, absl::StrFormat("header is nested deeper than %d", kMaxHeaderDepth));
+  }
   if (header.is_discarded() || !header.is_object()) {
     return FileError(path, "header is not a JSON object");
   }
@@ -130,9 +137,13 @@ std::optional<std::string> ParseEntry(const json& value, int64_t data_begin, Ent
   entry.shape = shape.get<std::vector<int64_t>>();
   const auto [begin, end] = offsets.get<std::pair<int64_t, int64_t>>();
   int64_t wanted = static_cast<int64_t>(at::elementSize(entry.dtype));
+  // Strides are products of the other sizes, so these must not overflow beside a 0 either.
   for (const int64_t size : entry.shape) {
-    if (__builtin_mul_overflow(wanted, size, &wanted)) return "shape overflows";
+    if (__builtin_mul_overflow(wanted, std::max<int64_t>(size, 1), &wanted)) {
+      return "shape overflows";
+    }
   }
+  if (std::count(entry.shape.begin(), entry.shape.end(), 0) > 0) wanted = 0;
   if (begin > end || end - begin != wanted) {
     return absl::StrFormat("data_offsets [%d, %d] do not hold the %d bytes of shape %s %s", begin,
                            end, wanted, shape.dump(), known->name);

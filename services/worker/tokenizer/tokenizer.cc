@@ -51,13 +51,19 @@ std::string DecodeByteLevel(const std::string& token, const std::map<char32_t, c
   return bytes;
 }
 
+// A file may nest sequences deeper than the stack is.
 bool IsByteLevel(const json& decoder) {
-  if (!decoder.is_object()) return false;
-  const std::string type = decoder.value("type", "");
-  if (type == "ByteLevel") return true;
-  if (type != "Sequence" || !decoder.contains("decoders")) return false;
-  // Other steps would change the text between tokens.
-  return decoder["decoders"].size() == 1 && IsByteLevel(decoder["decoders"][0]);
+  const json* step = &decoder;
+  while (step->is_object()) {
+    const std::string type = step->value("type", "");
+    if (type == "ByteLevel") return true;
+    if (type != "Sequence" || !step->contains("decoders")) return false;
+    const json& decoders = (*step)["decoders"];
+    // Other steps would change the text between tokens.
+    if (!decoders.is_array() || decoders.size() != 1) return false;
+    step = &decoders[0];
+  }
+  return false;
 }
 
 // The error's text, or nothing.
