@@ -24,7 +24,15 @@ struct LoraSpec {
   bool train_unembed = true;
 };
 
-enum class LossKind { kCrossEntropy, kImportanceSampling, kPpo, kCispo, kDro };
+enum class LossKind {
+  kCrossEntropy,
+  kImportanceSampling,
+  kPpo,
+  kCispo,
+  kDro,
+  kGspo,
+  kStableReinforce,
+};
 
 // Loss of one request (tinker-api 16.1). Thresholds bound the ratio itself.
 struct LossSpec {
@@ -32,6 +40,7 @@ struct LossSpec {
   double clip_low = 0.8;
   double clip_high = 1.2;
   double beta = 0.05;
+  double kl_coeff = 0.0;  // stable_reinforce
 };
 
 // One training sequence, already validated: every vector has the length stated.
@@ -45,6 +54,8 @@ struct TrainDatum {
   std::vector<float> advantages;  // [N], the other losses
   std::vector<float> clip_low;    // [N] or empty: per-token bound, overrides LossSpec
   std::vector<float> clip_high;   // [N] or empty
+  // [N], 1 or 0; gspo: tokens whose ratios make the sequence's; stable_reinforce: sampled tokens
+  std::vector<float> mask;
 };
 
 struct TrainRequest {
@@ -98,10 +109,17 @@ struct SampleRequest {
   int64_t topk_prompt_logprobs = 0;
 };
 
+// Neighbouring tokens drawn under the same weights.
+struct WeightsRun {
+  int64_t seq_id = 0;  // of the PublishVersion
+  int64_t num_tokens = 0;
+};
+
 struct SampledSequence {
   bool stopped = false;  // false = max_tokens reached
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
+  std::vector<WeightsRun> weights_runs;  // of an inflight version, else empty
 };
 
 struct TopkLogprobs {
@@ -170,12 +188,14 @@ struct SaveCheckpoint {
   std::string manifest_json;  // owner, names, term: copied into manifest.json
 };
 
-// Makes an immutable sampler version of the model's weights as they are now.
+// Makes a sampler version of the model's weights as they are now. An inflight one is replaced by
+// each later publication: samples that run under it go on with the new weights.
 struct PublishVersion {
   std::string request_id;
   std::string model_id;
   int64_t seq_id = 0;
   std::string version_id;
+  bool is_inflight = false;
 };
 
 // Loads a sampler version from a checkpoint directory (training or sampler kind).

@@ -18,12 +18,15 @@ LossSpec ParseLoss(const json& value) {
                                           {"importance_sampling", LossKind::kImportanceSampling},
                                           {"ppo", LossKind::kPpo},
                                           {"cispo", LossKind::kCispo},
-                                          {"dro", LossKind::kDro}};
+                                          {"dro", LossKind::kDro},
+                                          {"gspo", LossKind::kGspo},
+                                          {"stable_reinforce", LossKind::kStableReinforce}};
   LossSpec loss;
   loss.kind = kinds->at(value.at("kind"));
   loss.clip_low = value.value("clip_low", loss.clip_low);
   loss.clip_high = value.value("clip_high", loss.clip_high);
   loss.beta = value.value("beta", loss.beta);
+  loss.kl_coeff = value.value("kl_coeff", loss.kl_coeff);
   return loss;
 }
 
@@ -38,6 +41,7 @@ TrainDatum ParseDatum(const json& value) {
   datum.advantages = floats("advantages");
   datum.clip_low = floats("clip_low");
   datum.clip_high = floats("clip_high");
+  datum.mask = floats("mask");
   return datum;
 }
 

@@ -85,6 +85,10 @@ class Loss:
         datum["advantages"] = uniform(-1.5, 1.5)
         for i in range(length // 3):  # a prompt: advantage 0 and logprob 0
             datum["advantages"][i] = 0.0
+        if self.kind in ("gspo", "stable_reinforce"):
+            datum["mask"] = [0.0 if i < length // 3 else 1.0 for i in range(length)]
+            # One sampled token without an advantage.
+            datum["advantages"][-1] = 0.0 if length > 1 else 1.0
         if self.per_token_clip:
             datum["clip_low"] = uniform(0.6, 0.9)
             datum["clip_high"] = uniform(1.1, 1.4)
@@ -96,6 +100,8 @@ class Loss:
             weights = torch.tensor(datum["weights"]).view_as(p)
             return -(weights * p).sum()
         p = p.squeeze(1)
+        if self.kind in ("gspo", "stable_reinforce"):
+            return self.total_over_sampled(datum, p)
         advantages = torch.tensor(datum["advantages"])
         counts = advantages != 0
         p, a = p[counts], advantages[counts]
@@ -116,6 +122,19 @@ class Loss:
             return -(p * a - 0.5 * self.config["beta"] * (p - q) ** 2).sum()
         raise ValueError(self.kind)
 
+    def total_over_sampled(self, datum, p):
+        sampled = torch.tensor(datum["mask"]) == 1
+        p, a = p[sampled], torch.tensor(datum["advantages"])[sampled]
+        q = torch.tensor(datum["logprobs"])[sampled]
+        if self.kind == "gspo":
+            sequence = torch.exp((p - q).mean()).detach()
+            ratio = sequence * torch.exp(p - p.detach())
+            clipped = torch.clamp(ratio, self.config["clip_low"], self.config["clip_high"])
+            return -torch.minimum(ratio * a, clipped * a).sum()
+        ratio = torch.clamp(torch.exp(p - q), max=4.0).detach()
+        kl_coeff = self.config.get("kl_coeff", 0.0)
+        return -(ratio * p * a).sum() + 0.5 * kl_coeff * ((p - q) ** 2).sum()
+
 
 def target_logprobs(model, datum):
     """p [N, K] of the datum's targets."""
@@ -133,7 +152,8 @@ def make_data(model, loss, lengths, seed, vocab_size=768):
         noise = torch.tensor(datum.pop("noise"))
         with torch.no_grad():
             q = target_logprobs(model, datum).squeeze(1) + noise
-        q[torch.tensor(datum["advantages"]) == 0] = 0.0
+        counts = datum.get("mask", datum["advantages"])
+        q[torch.tensor(counts) == 0] = 0.0
         datum["logprobs"] = q.tolist()
     return data
 

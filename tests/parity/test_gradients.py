@@ -17,6 +17,10 @@ LOSSES = {
     "ppo_per_token_bounds": Loss("ppo", per_token_clip=True),
     "cispo": Loss("cispo", {"clip_low": 0.0, "clip_high": 1.3}),
     "dro": Loss("dro", {"beta": 0.05}),
+    "gspo": Loss("gspo", {"clip_low": 0.95, "clip_high": 1.05}),
+    "gspo_unclipped": Loss("gspo", {"clip_low": 0.0, "clip_high": 100.0}),
+    "stable_reinforce": Loss("stable_reinforce"),
+    "stable_reinforce_kl": Loss("stable_reinforce", {"kl_coeff": 0.2}),
 }
 LENGTHS = [12, 30, 12, 1, 300]
 
@@ -63,6 +67,13 @@ def test_every_folder(folders, run_driver, tmp_path, variant):
 @pytest.mark.parametrize("rank", [1, 33])
 def test_any_rank(folders, run_driver, tmp_path, rank):
     check_against_peft(folders("tiny"), run_driver, tmp_path, LOSSES["importance_sampling"], rank)
+
+
+def test_gspo_over_micro_batches_and_head_chunks(folders, run_driver, tmp_path):
+    check_against_peft(
+        folders("tiny"), run_driver, tmp_path, LOSSES["gspo"], rank=4,
+        token_budget=40, head_chunk_elements=16 * 768,
+    )
 
 
 def test_micro_batches_and_head_chunks(folders, run_driver, tmp_path):

@@ -51,7 +51,9 @@ void ReadUnsupportedOptions(LargeObject& in, v1::SampleRequest* request) {
   for (const char* option : {"topk_sample_logprobs", "prompt_alt_tokens_k"}) {
     if (in.IntOr(option, 0) != 0) request->add_unsupported_options(option);
   }
-  for (const char* option : {"target_prompt_logprobs", "prompt_logprobs_last_n"}) {
+  // In the SDK's schema, never sent by it: the sampling session names the weights.
+  for (const char* option :
+       {"target_prompt_logprobs", "prompt_logprobs_last_n", "base_model", "model_path"}) {
     if (in.Has(option)) request->add_unsupported_options(option);
   }
 }
@@ -72,6 +74,18 @@ absl::StatusOr<v1::CreateSamplingSessionRequest> CreateSamplingSessionFromJson(c
 Json CreateSamplingSessionToJson(const v1::CreateSamplingSessionResponse& response) {
   return {{"type", "create_sampling_session"},
           {"sampling_session_id", response.sampling_session_id()}};
+}
+
+absl::StatusOr<v1::JoinSamplingSessionRequest> JoinSamplingSessionFromJson(const Json& body) {
+  FieldReader in(body);
+  v1::JoinSamplingSessionRequest request;
+  request.set_sampling_session_id(in.String("sampling_session_id"));
+  RETURN_IF_ERROR(in.status());
+  return request;
+}
+
+Json JoinSamplingSessionToJson(const v1::JoinSamplingSessionResponse& response) {
+  return {{"client_counter", response.client_counter()}};
 }
 
 Json GetSamplerToJson(const v1::GetSamplerResponse& response) {
@@ -112,6 +126,7 @@ absl::StatusOr<v1::SampleRequest> SampleFromJson(const std::string& body) {
   ReadSamplingParams(in.Object("sampling_params"), request.mutable_params());
   request.set_prompt_logprobs(in.BoolOr("prompt_logprobs", false));
   request.set_topk_prompt_logprobs(in.IntOr("topk_prompt_logprobs", 0));
+  request.set_record_stability_info(in.BoolOr("record_stability_info", false));
   ReadUnsupportedOptions(in, &request);
   RETURN_IF_ERROR(errors.status());
   return request;

@@ -13,6 +13,8 @@ namespace lathe::gateway {
 absl::StatusOr<v1::CreateSamplingSessionRequest> CreateSamplingSessionFromJson(const Json& body);
 Json CreateSamplingSessionToJson(const v1::CreateSamplingSessionResponse& response);
 
+absl::StatusOr<v1::JoinSamplingSessionRequest> JoinSamplingSessionFromJson(const Json& body);
+Json JoinSamplingSessionToJson(const v1::JoinSamplingSessionResponse& response);
 Json GetSamplerToJson(const v1::GetSamplerResponse& response);
 
 // The body of asample. Chunk kinds and options that the engine does not offer are passed on by

@@ -38,6 +38,7 @@ TEST_CASE("asample of the SDK is read whole", "[json]") {
   CHECK(request->params().top_k() == -1);
   CHECK(request->params().stop_case() == v1::SamplingParams::STOP_NOT_SET);
   CHECK(request->unsupported_options_size() == 0);
+  CHECK(request->record_stability_info());
 }
 
 TEST_CASE("stop is a string, a list of strings, a list of tokens, or an empty list", "[json]") {
@@ -55,9 +56,13 @@ TEST_CASE("stop is a string, a list of strings, a list of tokens, or an empty li
 TEST_CASE("Options that are not offered are passed on by name", "[json]") {
   const auto request =
       SampleFromJson(Body("", R"(,"topk_sample_logprobs":5,"target_prompt_logprobs":{"data":[7]},
-                   "prompt_alt_tokens_k":2,"prompt_logprobs_last_n":1)"));
+                   "prompt_alt_tokens_k":2,"prompt_logprobs_last_n":1,"base_model":"b",
+                   "model_path":"tinker://m/weights/x")"));
   REQUIRE(request.ok());
-  CHECK(request->unsupported_options_size() == 4);
+  CHECK(request->unsupported_options_size() == 6);
+  const auto unset = SampleFromJson(Body("", R"(,"base_model":null,"prompt_alt_tokens_k":0)"));
+  REQUIRE(unset.ok());
+  CHECK(unset->unsupported_options_size() == 0);
 }
 
 TEST_CASE("Chunks of other kinds are passed on by name", "[json]") {

@@ -42,6 +42,25 @@ void ReadTensor(LargeObject in, v1::Tensor* tensor) {
   sparse->set_col_indices(PackElements(v1::DTYPE_INT64, in, "sparse_col_indices"));
 }
 
+void ReadSpans(LargeObject& in, std::string_view name,
+               google::protobuf::RepeatedPtrField<v1::ProvenanceSpan>* spans) {
+  if (!in.Has(name)) return;
+  size_t index = 0;
+  for (const element value : in.Array(name)) {
+    LargeObject from(value, absl::StrCat(in.PointerTo(name), "/", index++), in.errors());
+    const std::string type = from.String("type");
+    if (type != "prompt_tokens" && type != "sampled_tokens") {
+      in.errors().Fail(from.PointerTo("type"), "prompt_tokens or sampled_tokens");
+      return;
+    }
+    v1::ProvenanceSpan* span = spans->Add();
+    span->set_sampled(type == "sampled_tokens");
+    span->set_sequence_id(from.String("sequence_id"));
+    span->set_offset(from.IntOr("offset", 0));
+    span->set_length(from.Int("length"));
+  }
+}
+
 void ReadDatum(LargeObject in, v1::Datum* datum) {
   LargeObject input = in.Object("model_input");
   ReadChunks(input.Array("chunks"), input.PointerTo("chunks"), in.errors(),
@@ -56,6 +75,8 @@ void ReadDatum(LargeObject in, v1::Datum* datum) {
   }
   std::sort(datum->mutable_loss_fn_inputs()->begin(), datum->mutable_loss_fn_inputs()->end(),
             [](const auto& a, const auto& b) { return a.name() < b.name(); });
+  ReadSpans(in, "model_input_spans", datum->mutable_model_input_spans());
+  ReadSpans(in, "loss_fn_input_spans", datum->mutable_loss_fn_input_spans());
 }
 
 void ReadLoss(LargeObject& in, v1::LossSpec* loss) {

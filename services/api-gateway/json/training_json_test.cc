@@ -48,6 +48,29 @@ TEST_CASE("Sparse tensors keep their three parts", "[json]") {
   CHECK(weights.sparse_csr().col_indices().size() == 8);
 }
 
+TEST_CASE("Provenance spans are read by their type", "[json]") {
+  const auto read = [](const std::string& spans, v1::ForwardBackwardRequest* request) {
+    return ForwardBackwardFromJson(
+        R"({"forward_backward_input":{"data":[{"model_input":{"chunks":[]},"loss_fn_inputs":{},
+            "loss_fn_input_spans":)" +
+            spans + R"(}],"loss_fn":"stable_reinforce"},"model_id":"m","seq_id":1})",
+        /*forward_only=*/false, request);
+  };
+  v1::ForwardBackwardRequest request;
+  REQUIRE(read(R"([{"type":"prompt_tokens","sequence_id":"q","offset":1,"length":2},
+                   {"type":"sampled_tokens","sequence_id":"q","length":3}])",
+               &request)
+              .ok());
+  REQUIRE(request.data(0).loss_fn_input_spans_size() == 2);
+  CHECK_FALSE(request.data(0).loss_fn_input_spans(0).sampled());
+  CHECK(request.data(0).loss_fn_input_spans(0).offset() == 1);
+  CHECK(request.data(0).loss_fn_input_spans(1).sampled());
+  CHECK(request.data(0).loss_fn_input_spans(1).length() == 3);
+  v1::ForwardBackwardRequest other;
+  CHECK(ErrorField(read(R"([{"type":"image","sequence_id":"q","length":3}])", &other)) ==
+        "/forward_backward_input/data/0/loss_fn_input_spans/0/type");
+}
+
 TEST_CASE("A refused body still says whose place in the sequence it takes", "[json]") {
   v1::ForwardBackwardRequest request;
   const absl::Status status = ForwardBackwardFromJson(

@@ -45,6 +45,15 @@ asio::awaitable<void> RecordRefusal(EngineClient& engine, const Request& request
   co_await engine.Call(&Stub::ForwardBackward, message, request.api_key);
 }
 
+// Refused by name for programs that ask although client/config says no. A traced graph could take
+// any time and memory of the device that all tenants share.
+asio::awaitable<absl::StatusOr<Response>> RefuseCustomLoss(Request&) {
+  co_return WithDetail(
+      absl::InvalidArgumentError("create_custom_loss is not offered by this server: "
+                                 "forward_backward_custom runs the loss in your process"),
+      "not_offered");
+}
+
 Handler ForwardBackwardHandler(EngineClient& engine, bool forward_only) {
   return [&engine, forward_only](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
     v1::ForwardBackwardRequest message;
@@ -77,6 +86,7 @@ std::vector<Route> TrainingRoutes(const RouteContext& context) {
        .pattern = "/api/v1/forward",
        .max_body_bytes = kMaxTrainingBytes,
        .handler = ForwardBackwardHandler(engine, /*forward_only=*/true)},
+      {.method = "POST", .pattern = "/api/v1/create_custom_loss", .handler = RefuseCustomLoss},
       {.method = "POST",
        .pattern = "/api/v1/optim_step",
        .handler = JsonRoute(engine, &Stub::OptimStep, OptimStepFromJson, FutureToJson)},

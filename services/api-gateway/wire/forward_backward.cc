@@ -51,6 +51,24 @@ v1::Tensor FromTinker(tinker_public::Tensor tensor) {
   return result;
 }
 
+void FromTinker(const google::protobuf::RepeatedPtrField<tinker_public::ProvenanceSpan>& spans,
+                google::protobuf::RepeatedPtrField<v1::ProvenanceSpan>* result) {
+  for (const tinker_public::ProvenanceSpan& span : spans) {
+    const auto add = [result](const auto& from) {
+      v1::ProvenanceSpan* to = result->Add();
+      to->set_sequence_id(from.sequence_id());
+      to->set_offset(from.offset());
+      to->set_length(from.length());
+      return to;
+    };
+    if (span.has_sampled_tokens()) {
+      add(span.sampled_tokens())->set_sampled(true);
+    } else {
+      add(span.prompt_tokens());  // one of no kind gets no sequence_id; the engine refuses it
+    }
+  }
+}
+
 void FromTinker(tinker_public::Datum datum, v1::Datum* result) {
   for (tinker_public::Chunk& chunk : *datum.mutable_model_input()) {
     *result->add_model_input() = FromTinker(std::move(chunk));
@@ -61,6 +79,8 @@ void FromTinker(tinker_public::Datum datum, v1::Datum* result) {
     *named->mutable_tensor() = FromTinker(std::move(tensor));
   }
   SortByName(result->mutable_loss_fn_inputs());
+  FromTinker(datum.model_input_spans(), result->mutable_model_input_spans());
+  FromTinker(datum.loss_fn_input_spans(), result->mutable_loss_fn_input_spans());
 }
 
 void AddNumber(const std::string& name, double value, v1::LossSpec* loss) {

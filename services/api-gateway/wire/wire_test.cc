@@ -67,11 +67,26 @@ TEST_CASE("Field 7 replaces field 5 when it is set", "[wire]") {
   CHECK(text.loss().text_config(0).value() == "loss_1");
 }
 
-TEST_CASE("Provenance spans and unknown fields are skipped", "[wire]") {
+TEST_CASE("Provenance spans keep their kind, place and length", "[wire]") {
+  // The spans of section 28 in a datum of their own.
+  const std::string spans =
+      "1a070a050a017118021a0712050a0171180122090a070a017110011801220712050a01711802";
+  const v1::Datum datum = Read(std::string(kRequest) + "1a26" + spans).data(1);
+  REQUIRE(datum.model_input_spans_size() == 2);
+  REQUIRE(datum.loss_fn_input_spans_size() == 2);
+  CHECK_FALSE(datum.model_input_spans(0).sampled());
+  CHECK(datum.model_input_spans(0).length() == 2);
+  CHECK(datum.model_input_spans(1).sampled());
+  CHECK(datum.loss_fn_input_spans(0).offset() == 1);
+  CHECK(datum.loss_fn_input_spans(0).sequence_id() == "q");
+  CHECK(datum.loss_fn_input_spans(1).sampled());
+  CHECK(datum.loss_fn_input_spans(1).length() == 2);
+}
+
+TEST_CASE("Unknown fields are skipped", "[wire]") {
   tinker_public::ForwardBackwardRequest message;
   message.set_model_id("m");
   auto* datum = message.add_data();
-  datum->add_model_input_spans()->mutable_prompt_tokens()->set_sequence_id("q");
   datum->add_model_input()->mutable_image()->set_data("png");
   std::string body = message.SerializeAsString();
   body += Bytes("a206020801");  // field 100, a message

@@ -90,6 +90,19 @@ void AddDatum(Hasher& hasher, const v1::Datum& datum) {
   }
 }
 
+bool HasSpans(const v1::ForwardBackwardRequest& request) {
+  return std::any_of(request.data().begin(), request.data().end(), [](const v1::Datum& datum) {
+    return !datum.model_input_spans().empty() || !datum.loss_fn_input_spans().empty();
+  });
+}
+
+void AddSpans(Hasher& hasher, const RepeatedPtrField<v1::ProvenanceSpan>& spans) {
+  hasher.Add(spans.size());
+  for (const v1::ProvenanceSpan& span : spans) {
+    hasher.Add(span.sequence_id()).Add(span.sampled()).Add(span.offset()).Add(span.length());
+  }
+}
+
 void AddSamplingParams(Hasher& hasher, const v1::SamplingParams& params) {
   hasher.Add(params.has_max_tokens()).Add(params.max_tokens());
   hasher.Add(params.has_seed()).Add(params.seed());
@@ -123,6 +136,16 @@ std::string ContentHash(const v1::ForwardBackwardRequest& request) {
   AddNamedValues(hasher, request.loss().text_config());
   hasher.Add(request.data_size());
   for (const v1::Datum& datum : request.data()) AddDatum(hasher, datum);
+  // Parts that came later go in only when they are there: hashes of older requests stay.
+  if (HasSpans(request)) {
+    hasher.Add(std::string_view("spans"));
+    for (const v1::Datum& datum : request.data()) {
+      AddSpans(hasher, datum.model_input_spans());
+      AddSpans(hasher, datum.loss_fn_input_spans());
+    }
+  }
+  if (!request.malformed().empty())
+    hasher.Add(std::string_view("malformed")).Add(request.malformed());
   return hasher.Finish();
 }
 
@@ -148,6 +171,7 @@ std::string ContentHash(const v1::SaveWeightsForSamplerRequest& request) {
   hasher.Add(request.has_name()).Add(request.name());
   hasher.Add(request.has_ttl_seconds()).Add(request.ttl_seconds());
   AddNamedValues(hasher, request.user_metadata());
+  if (request.kind() == "inflight") hasher.Add(request.kind());
   return hasher.Finish();
 }
 

@@ -48,6 +48,15 @@ TEST_CASE("ContentHash: every part of the content counts", "[rpc]") {
   datum->mutable_model_input(0)->set_tokens("12");
   datum->add_model_input()->set_tokens("34");
   CHECK(ContentHash(changed) != hash);
+  changed = Request();
+  changed.set_malformed("cut short");
+  CHECK(ContentHash(changed) != hash);
+  changed = Request();
+  changed.mutable_data(0)->add_model_input_spans()->set_length(1);
+  const std::string with_span = ContentHash(changed);
+  CHECK(with_span != hash);
+  changed.mutable_data(0)->mutable_model_input_spans(0)->set_sampled(true);
+  CHECK(ContentHash(changed) != with_span);
 }
 
 TEST_CASE("ContentHash: a sampling session's number of an outer retry does not count", "[rpc]") {
@@ -56,6 +65,11 @@ TEST_CASE("ContentHash: a sampling session's number of an outer retry does not c
   v1::SaveWeightsForSamplerRequest b;
   b.set_sampling_session_seq_id(2);
   CHECK(ContentHash(a) == ContentHash(b));
+  b.set_kind("snapshot");
+  CHECK(ContentHash(a) == ContentHash(b));
+  b.set_kind("inflight");
+  CHECK(ContentHash(a) != ContentHash(b));
+  b.set_kind("");
   b.set_name("x");
   CHECK(ContentHash(a) != ContentHash(b));
 }

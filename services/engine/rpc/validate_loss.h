@@ -17,6 +17,9 @@ struct LossRule {
   std::vector<std::string> config;  // names of numbers
   // Whether targets and weights may be (N, K) or sparse.
   bool takes_2d_targets = false;
+  // Datums must say which of their tokens were sampled, by spans or by a sequence_ratio_mask.
+  bool needs_provenance = false;
+  bool needs_ratio_mask = false;
 };
 
 // Errors: bad_loss for an unknown loss (names the allowed ones), bad_loss_config for a config key

@@ -12,10 +12,14 @@
 #include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/validate_chunks.h"
 #include "services/engine/rpc/validate_loss.h"
+#include "services/engine/rpc/validate_provenance.h"
 #include "services/engine/rpc/validate_tensor.h"
 
 namespace lathe::engine {
 namespace {
+
+// What is kept of a caller's text on a body that could not be read.
+constexpr size_t kMaxMalformedBytes = 1024;
 
 using Inputs = std::map<std::string, const v1::Tensor*>;
 
@@ -105,6 +109,17 @@ absl::Status CheckNumbers(const std::string& name, const v1::Tensor& tensor,
   return CheckFinite(tensor, field);
 }
 
+// Of losses that need to know which tokens were sampled.
+absl::Status CheckSampledTokens(const v1::Datum& proto, const Inputs& inputs,
+                                const DatumContext& datum) {
+  if (datum.rule.needs_provenance) {
+    return CheckProvenance(proto, *inputs.at("advantages"), datum.num_tokens, datum.prefix);
+  }
+  if (!datum.rule.needs_ratio_mask) return absl::OkStatus();
+  return CheckRatioMask(*inputs.at("sequence_ratio_mask"), *inputs.at("advantages"),
+                        InputField(datum, "sequence_ratio_mask"));
+}
+
 absl::Status CheckDatum(const v1::Datum& proto, DatumContext datum) {
   const std::string field = datum.prefix + ".model_input";
   ASSIGN_OR_RETURN(datum.num_tokens,
@@ -123,7 +138,7 @@ absl::Status CheckDatum(const v1::Datum& proto, DatumContext datum) {
     if (name == "target_tokens") continue;
     RETURN_IF_ERROR(CheckNumbers(name, *tensor, targets, datum));
   }
-  return absl::OkStatus();
+  return CheckSampledTokens(proto, inputs, datum);
 }
 
 absl::Status CheckAdamField(const std::string& name, double value, bool is_in_range,
@@ -138,6 +153,9 @@ absl::Status CheckAdamField(const std::string& name, double value, bool is_in_ra
 
 absl::Status ValidateForwardBackward(const v1::ForwardBackwardRequest& request,
                                      const ModelLimits& limits) {
+  if (!request.malformed().empty()) {
+    return Invalid("malformed", "", request.malformed().substr(0, kMaxMalformedBytes));
+  }
   ASSIGN_OR_RETURN(const LossRule* const rule, CheckLoss(request.loss()));
   if (request.data().empty()) return Invalid("empty_batch", "data", "data is empty");
   for (int i = 0; i < request.data_size(); ++i) {

@@ -88,6 +88,40 @@ v1::ForwardBackwardRequest Ppo() {
   return request;
 }
 
+v1::ForwardBackwardRequest Gspo() {
+  v1::ForwardBackwardRequest request = Ppo();
+  request.mutable_loss()->set_name("gspo");
+  for (v1::Datum& datum : *request.mutable_data()) {
+    v1::NamedTensor* mask = datum.add_loss_fn_inputs();
+    mask->set_name("sequence_ratio_mask");
+    *mask->mutable_tensor() = Floats({0, 1, 1});
+  }
+  return request;
+}
+
+v1::ProvenanceSpan Span(bool sampled, int64_t length) {
+  v1::ProvenanceSpan span;
+  span.set_sequence_id("q");
+  span.set_sampled(sampled);
+  span.set_length(length);
+  return span;
+}
+
+// Input: two tokens of the prompt and one sampled; targets: one of the prompt and two sampled.
+v1::ForwardBackwardRequest StableReinforce() {
+  v1::ForwardBackwardRequest request = Ppo();
+  request.mutable_loss()->set_name("stable_reinforce");
+  for (v1::Datum& datum : *request.mutable_data()) {
+    *datum.mutable_loss_fn_inputs(0)->mutable_tensor() = Floats({0, 1, 2});
+    *datum.add_model_input_spans() = Span(false, 2);
+    *datum.add_model_input_spans() = Span(true, 1);
+    *datum.add_loss_fn_input_spans() = Span(false, 1);
+    *datum.add_loss_fn_input_spans() = Span(true, 0);
+    *datum.add_loss_fn_input_spans() = Span(true, 2);
+  }
+  return request;
+}
+
 void AddConfig(v1::ForwardBackwardRequest& request, const std::string& name, double value) {
   v1::NamedNumber* number = request.mutable_loss()->add_config();
   number->set_name(name);
@@ -133,6 +167,104 @@ TEST_CASE("forward_backward: valid requests of every loss pass", "[validate]") {
     v1::ForwardBackwardRequest request = Ppo();
     request.mutable_loss()->set_name(loss);
     CHECK(ValidateForwardBackward(request, kLimits).ok());
+  }
+
+  v1::ForwardBackwardRequest gspo = Gspo();
+  AddConfig(gspo, "clip_low_threshold", 0.8);
+  CHECK(ValidateForwardBackward(gspo, kLimits).ok());
+  // Nothing was sampled and nothing counts.
+  Input(gspo, "sequence_ratio_mask") = Floats({0, 0, 0});
+  Input(gspo, "advantages") = Floats({0, 0, 0});
+  CHECK(ValidateForwardBackward(gspo, kLimits).ok());
+
+  v1::ForwardBackwardRequest stable = StableReinforce();
+  AddConfig(stable, "kl_coeff", 0.01);
+  const absl::Status status = ValidateForwardBackward(stable, kLimits);
+  INFO(status);
+  CHECK(status.ok());
+}
+
+TEST_CASE("forward_backward: spans are skipped by losses that do not read them", "[validate]") {
+  v1::ForwardBackwardRequest request = Ppo();
+  *request.mutable_data(0)->add_model_input_spans() = Span(true, -7);
+  CHECK(ValidateForwardBackward(request, kLimits).ok());
+}
+
+TEST_CASE("forward_backward: a body that could not be read fails with its reason", "[validate]") {
+  v1::ForwardBackwardRequest request;
+  request.set_malformed(std::string(2000, 'x'));
+  const absl::Status status = ValidateForwardBackward(request, kLimits);
+  CHECK(ErrorCode(status) == "malformed");
+  CHECK(status.message() == std::string(1024, 'x'));
+}
+
+TEST_CASE("forward_backward: what says which tokens were sampled is checked", "[validate]") {
+  using Request = v1::ForwardBackwardRequest;
+  const std::vector<Row> gspo_rows = {
+      {"no mask", [](Request& r) { r.mutable_data(1)->mutable_loss_fn_inputs()->RemoveLast(); },
+       "bad_loss_input", "data[1].loss_fn_inputs.sequence_ratio_mask is missing, gspo needs it"},
+      {"half",
+       [](Request& r) {
+         Input(r, "sequence_ratio_mask") = Floats({0, 1, 0.5});
+       },
+       "bad_loss_input",
+       "data[1].loss_fn_inputs.sequence_ratio_mask: value at position 2 is 0.5, expected 0 or 1"},
+      {"all zero",
+       [](Request& r) {
+         Input(r, "sequence_ratio_mask") = Floats({0, 0, 0});
+       },
+       "bad_loss_input", "data[1].loss_fn_inputs.sequence_ratio_mask is 0 everywhere"},
+      {"short",
+       [](Request& r) {
+         Input(r, "sequence_ratio_mask") = Floats({1, 1});
+       },
+       "bad_loss_input", "sequence_ratio_mask: shape is (2, 1), target_tokens has (3, 1)"},
+  };
+  for (const Row& row : gspo_rows) {
+    Request request = Gspo();
+    row.spoil(request);
+    CheckRefusal(ValidateForwardBackward(request, kLimits), row);
+  }
+  const std::vector<Row> span_rows = {
+      {"no input spans", [](Request& r) { r.mutable_data(0)->clear_model_input_spans(); },
+       "bad_provenance", "data[0].model_input_spans is missing, stable_reinforce needs it"},
+      {"no target spans", [](Request& r) { r.mutable_data(1)->clear_loss_fn_input_spans(); },
+       "bad_provenance", "data[1].loss_fn_input_spans is missing"},
+      {"short",
+       [](Request& r) { r.mutable_data(1)->mutable_loss_fn_input_spans(2)->set_length(1); },
+       "bad_provenance", "data[1].loss_fn_input_spans: lengths sum to 2, expected 3"},
+      {"long", [](Request& r) { r.mutable_data(1)->mutable_model_input_spans(1)->set_length(2); },
+       "bad_provenance", "data[1].model_input_spans[1]: length is 2, expected 0 to 1"},
+      {"negative",
+       [](Request& r) { r.mutable_data(1)->mutable_loss_fn_input_spans(0)->set_length(-1); },
+       "bad_provenance", "data[1].loss_fn_input_spans[0]: length is -1, expected 0 to 3"},
+      {"offset",
+       [](Request& r) { r.mutable_data(1)->mutable_loss_fn_input_spans(0)->set_offset(-1); },
+       "bad_provenance", "data[1].loss_fn_input_spans[0]: offset is -1, expected at least 0"},
+      {"no id",
+       [](Request& r) { r.mutable_data(1)->mutable_model_input_spans(0)->clear_sequence_id(); },
+       "bad_provenance", "data[1].model_input_spans[0]: sequence_id is empty"},
+      {"advantage of a prompt's token",
+       [](Request& r) {
+         Input(r, "advantages") = Floats({0.5, 1, 2});
+       },
+       "bad_provenance", "data[1].loss_fn_inputs.advantages: value at position 0 is 0.5"},
+      {"kl_coeff below zero", [](Request& r) { AddConfig(r, "kl_coeff", -1); }, "bad_loss_config",
+       "loss_fn_config.kl_coeff is -1"},
+      {"a string",
+       [](Request& r) {
+         v1::NamedString* text = r.mutable_loss()->add_text_config();
+         text->set_name("kl_coeff");
+         text->set_value("much");
+       },
+       "bad_loss_config", "loss_fn_config.kl_coeff is 'much', expected a number"},
+      {"custom", [](Request& r) { r.mutable_loss()->set_name("custom"); }, "bad_loss",
+       "call forward_backward_custom, which runs the loss in your process"},
+  };
+  for (const Row& row : span_rows) {
+    Request request = StableReinforce();
+    row.spoil(request);
+    CheckRefusal(ValidateForwardBackward(request, kLimits), row);
   }
 }
 
@@ -313,34 +445,6 @@ TEST_CASE("forward_backward: broken sparse tensors are refused", "[validate]") {
     CheckRefusal(ValidateForwardBackward(request, kLimits),
                  {message, nullptr, "bad_sparse", message});
   }
-}
-
-TEST_CASE("optim_step: values out of range are refused by name", "[validate]") {
-  v1::AdamParams good;
-  good.set_learning_rate(1e-4);
-  good.set_beta1(0.9);
-  good.set_beta2(0.95);
-  good.set_eps(1e-12);
-  CHECK(ValidateAdam(good).ok());
-  using Spoil = void (v1::AdamParams::*)(double);
-  const std::vector<std::tuple<Spoil, double, const char*>> rows = {
-      {&v1::AdamParams::set_learning_rate, -1, "adam_params.learning_rate is -1"},
-      {&v1::AdamParams::set_learning_rate, NAN, "adam_params.learning_rate is nan"},
-      {&v1::AdamParams::set_beta1, 1, "adam_params.beta1 is 1, expected a number in [0, 1)"},
-      {&v1::AdamParams::set_beta2, -0.5, "adam_params.beta2 is -0.5"},
-      {&v1::AdamParams::set_eps, 0, "adam_params.eps is 0"},
-      {&v1::AdamParams::set_weight_decay, INFINITY, "adam_params.weight_decay is inf"},
-      {&v1::AdamParams::set_grad_clip_norm, -1, "adam_params.grad_clip_norm is -1"},
-  };
-  for (const auto& [spoil, value, message] : rows) {
-    v1::AdamParams adam = good;
-    (adam.*spoil)(value);
-    CheckRefusal(ValidateAdam(adam), {message, nullptr, "bad_optimizer", message});
-  }
-  CHECK(ValidateOptimizerType("adamw").ok());
-  CHECK(ValidateOptimizerType("").ok());
-  CHECK_THAT(std::string(ValidateOptimizerType("dimuon").message()),
-             Catch::Contains("optimizer type is 'dimuon'"));
 }
 
 }  // namespace

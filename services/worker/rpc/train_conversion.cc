@@ -53,6 +53,22 @@ struct FloatInput {
   size_t size;
 };
 
+// 1 for each target that its datum's spans call sampled.
+absl::StatusOr<std::vector<float>> ReadSampledMask(const lathe::v1::Datum& proto, size_t size) {
+  std::vector<float> mask;
+  for (const lathe::v1::ProvenanceSpan& span : proto.loss_fn_input_spans()) {
+    const int64_t room = static_cast<int64_t>(size - mask.size());
+    if (span.length() < 0 || span.length() > room) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("a span has length %d, %d tokens remain", span.length(), room));
+    }
+    mask.insert(mask.end(), span.length(), span.sampled() ? 1.0f : 0.0f);
+  }
+  if (mask.size() == size) return mask;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("spans cover %d of %d tokens", mask.size(), size));
+}
+
 absl::Status ReadLossInputs(const lathe::v1::Datum& proto, LossKind kind, TrainDatum* datum) {
   const lathe::v1::Tensor* targets = FindInput(proto, "target_tokens");
   if (targets == nullptr) return absl::InvalidArgumentError("target_tokens is missing");
@@ -66,9 +82,21 @@ absl::Status ReadLossInputs(const lathe::v1::Datum& proto, LossKind kind, TrainD
   } else {
     const size_t num_tokens = datum->tokens.size();
     inputs = {{"logprobs", &datum->logprobs, /*required=*/true, num_tokens},
-              {"advantages", &datum->advantages, /*required=*/true, num_tokens},
-              {"clip_low_threshold", &datum->clip_low, /*required=*/false, num_tokens},
-              {"clip_high_threshold", &datum->clip_high, /*required=*/false, num_tokens}};
+              {"advantages", &datum->advantages, /*required=*/true, num_tokens}};
+  }
+  if (kind == LossKind::kPpo || kind == LossKind::kCispo) {
+    const size_t num_tokens = datum->tokens.size();
+    inputs.push_back({"clip_low_threshold", &datum->clip_low, /*required=*/false, num_tokens});
+    inputs.push_back({"clip_high_threshold", &datum->clip_high, /*required=*/false, num_tokens});
+  }
+  if (kind == LossKind::kGspo) {
+    inputs.push_back(
+        {"sequence_ratio_mask", &datum->mask, /*required=*/true, datum->tokens.size()});
+  }
+  if (kind == LossKind::kStableReinforce) {
+    absl::StatusOr<std::vector<float>> mask = ReadSampledMask(proto, datum->tokens.size());
+    if (!mask.ok()) return At("loss_fn_input_spans", mask.status());
+    datum->mask = *std::move(mask);
   }
   for (const FloatInput& input : inputs) {
     const lathe::v1::Tensor* tensor = FindInput(proto, input.name);
@@ -96,16 +124,24 @@ struct LossDefaults {
   std::string name;
   LossSpec spec;
   bool clips;
-  bool has_beta;
+  double LossSpec::*number = nullptr;  // its one other parameter
+  const char* number_name = "";
 };
 
 const LossDefaults* FindLoss(const std::string& name) {
   static const std::vector<LossDefaults> kLosses = {
-      {"cross_entropy", {.kind = LossKind::kCrossEntropy}, false, false},
-      {"importance_sampling", {.kind = LossKind::kImportanceSampling}, false, false},
-      {"ppo", {.kind = LossKind::kPpo, .clip_low = 0.8, .clip_high = 1.2}, true, false},
-      {"cispo", {.kind = LossKind::kCispo, .clip_low = 0.0, .clip_high = 4.0}, true, false},
-      {"dro", {.kind = LossKind::kDro, .beta = 0.05}, false, true},
+      {"cross_entropy", {.kind = LossKind::kCrossEntropy}, false},
+      {"importance_sampling", {.kind = LossKind::kImportanceSampling}, false},
+      {"ppo", {.kind = LossKind::kPpo, .clip_low = 0.8, .clip_high = 1.2}, true},
+      {"cispo", {.kind = LossKind::kCispo, .clip_low = 0.0, .clip_high = 4.0}, true},
+      {"dro", {.kind = LossKind::kDro, .beta = 0.05}, false, &LossSpec::beta, "beta"},
+      // The bounds of the GSPO paper, section 5.1.
+      {"gspo", {.kind = LossKind::kGspo, .clip_low = 1 - 3e-4, .clip_high = 1 + 4e-4}, true},
+      {"stable_reinforce",
+       {.kind = LossKind::kStableReinforce},
+       false,
+       &LossSpec::kl_coeff,
+       "kl_coeff"},
   };
   for (const LossDefaults& loss : kLosses) {
     if (loss.name == name) return &loss;
@@ -141,8 +177,8 @@ absl::StatusOr<LossSpec> ToLossSpec(const lathe::v1::LossSpec& loss) {
       spec.clip_low = entry.value();
     } else if (defaults->clips && entry.name() == "clip_high_threshold") {
       spec.clip_high = entry.value();
-    } else if (defaults->has_beta && entry.name() == "beta") {
-      spec.beta = entry.value();
+    } else if (defaults->number != nullptr && entry.name() == defaults->number_name) {
+      spec.*defaults->number = entry.value();
     } else {
       return absl::InvalidArgumentError(absl::StrCat("loss_fn_config has '", entry.name(),
                                                      "', which ", loss.name(), " does not take"));

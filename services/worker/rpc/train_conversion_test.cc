@@ -78,6 +78,29 @@ TEST_CASE("policy losses take logprobs, advantages and per-token clip bounds", "
   CHECK(request->data[0].clip_high.empty());
 }
 
+TEST_CASE("gspo reads its mask, stable_reinforce makes it from spans", "[rpc]") {
+  lathe::v1::TrainItem item = MakeItem("gspo");
+  lathe::v1::Datum* datum = item.mutable_request()->mutable_data(0);
+  AddTargets(datum, {3}, {2, 3, 4});
+  AddFloats(datum, "logprobs", {-1, -2, -3});
+  AddFloats(datum, "advantages", {0, 1, 2});
+  CHECK(ToTrainRequest(item).status().message() == "datum 0: sequence_ratio_mask is missing");
+  AddFloats(datum, "sequence_ratio_mask", {0, 1, 1});
+  CHECK(ToTrainRequest(item)->data[0].mask == std::vector<float>{0, 1, 1});
+
+  item.mutable_request()->mutable_loss()->set_name("stable_reinforce");
+  CHECK(ToTrainRequest(item).status().message() ==
+        "datum 0: loss_fn_input_spans: spans cover 0 of 3 tokens");
+  for (const bool sampled : {true, false}) {
+    lathe::v1::ProvenanceSpan* span = datum->add_loss_fn_input_spans();
+    span->set_sampled(sampled);
+    span->set_length(sampled ? 2 : 1);
+  }
+  CHECK(ToTrainRequest(item)->data[0].mask == std::vector<float>{1, 1, 0});
+  datum->mutable_loss_fn_input_spans(1)->set_length(2);
+  CHECK_FALSE(ToTrainRequest(item).ok());
+}
+
 TEST_CASE("losses have the documented defaults", "[rpc]") {
   lathe::v1::LossSpec loss;
   loss.set_name("ppo");
@@ -88,6 +111,11 @@ TEST_CASE("losses have the documented defaults", "[rpc]") {
   CHECK(ToLossSpec(loss)->clip_high == 4.0);
   loss.set_name("dro");
   CHECK(ToLossSpec(loss)->beta == 0.05);
+  loss.set_name("gspo");
+  CHECK(ToLossSpec(loss)->clip_low == Approx(0.9997));
+  CHECK(ToLossSpec(loss)->clip_high == Approx(1.0004));
+  loss.set_name("stable_reinforce");
+  CHECK(ToLossSpec(loss)->kl_coeff == 0);
 }
 
 TEST_CASE("a loss's configuration replaces its defaults, unknown keys are refused", "[rpc]") {

@@ -3,11 +3,17 @@
 #include <algorithm>
 
 namespace lathe::worker {
+namespace {
+
+bool IsGspo(const LossRun& run) { return run.loss.kind == LossKind::kGspo; }
+
+}  // namespace
 
 LossHead::LossHead(const Model& model, const PackedBatch& batch, int64_t chunk_elements)
     : model_(model),
       batch_(batch),
-      chunk_rows_(std::max<int64_t>(1, chunk_elements / model.spec().vocab_size)) {
+      chunk_rows_(std::max<int64_t>(1, chunk_elements / model.spec().vocab_size)),
+      is_first_sweep_(std::any_of(batch.loss_runs.begin(), batch.loss_runs.end(), IsGspo)) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(model.device());
   logprobs_ = at::empty({batch.num_entries()}, options);
   losses_ = at::empty({batch.num_entries()}, options);
@@ -32,6 +38,13 @@ bool LossHead::RunChunk(const at::Tensor& x, at::Tensor dx,
               model_.spec().vocab_size);  // index into the flattened chunk
   logprobs_.narrow(0, entry_begin, entry_end - entry_begin)
       .copy_(log_probabilities.view(-1).index_select(0, picked));
+  if (is_first_sweep_) {
+    if (end < batch_.num_tokens()) return true;
+    ComputeSequenceRatios();
+    is_first_sweep_ = false;
+    next_row_ = 0;
+    return true;
+  }
   const at::Tensor dlogprobs = Evaluate(entry_begin, entry_end);
   if (!dx.defined()) return end < batch_.num_tokens();
 
@@ -51,14 +64,30 @@ at::Tensor LossHead::Evaluate(int64_t begin, int64_t end) {
     const int64_t first = std::max(begin, run.entry_begin);
     const int64_t size = std::min(end, run.entry_end) - first;
     if (size <= 0) continue;
-    const LossResult result = EvaluateLoss(run.loss, logprobs_.narrow(0, first, size),
-                                           batch_.loss_inputs.Narrow(first, size));
+    LossInputs inputs = batch_.loss_inputs.Narrow(first, size);
+    if (IsGspo(run)) inputs.sequence_log_ratio = sequence_log_ratio_.narrow(0, first, size);
+    const LossResult result = EvaluateLoss(run.loss, logprobs_.narrow(0, first, size), inputs);
     losses_.narrow(0, first, size).copy_(result.loss);
     dlogprobs.narrow(0, first - begin, size).copy_(result.dlogprobs);
   }
   // Not a product: a forward_only entry's slope may be infinite.
   return dlogprobs.masked_fill_(batch_.entry_wants_gradient.narrow(0, begin, end - begin) == 0,
                                 0.0);
+}
+
+void LossHead::ComputeSequenceRatios() {
+  sequence_log_ratio_ = at::zeros_like(logprobs_);
+  for (const PackedDatum& datum : batch_.datums) {
+    if (datum.row.job->request.loss.kind != LossKind::kGspo) continue;
+    const int64_t size = datum.entry_end - datum.entry_begin;
+    const LossInputs inputs = batch_.loss_inputs.Narrow(datum.entry_begin, size);
+    const at::Tensor log_ratio =
+        at::sub(logprobs_.narrow(0, datum.entry_begin, size), inputs.logprobs)
+            .masked_fill_(inputs.mask == 0, 0.0);
+    // Without a masked token there is no ratio: 1.
+    const at::Tensor mean = log_ratio.sum().div_(inputs.mask.sum().clamp_min_(1.0));
+    sequence_log_ratio_.narrow(0, datum.entry_begin, size).copy_(mean);
+  }
 }
 
 std::vector<Segment> LossHead::ChunkSegments(int64_t begin, int64_t end) const {

@@ -11,7 +11,8 @@ at::Tensor ToTensor(const std::vector<T>& values, at::Device device) {
 }
 
 bool SameProgram(const LossSpec& a, const LossSpec& b) {
-  return a.kind == b.kind && a.beta == b.beta;  // clip bounds are per entry
+  // Clip bounds are per entry.
+  return a.kind == b.kind && a.beta == b.beta && a.kl_coeff == b.kl_coeff;
 }
 
 class Packer {
@@ -34,7 +35,9 @@ class Packer {
                           .logprobs = ToTensor(logprobs_, device),
                           .advantages = ToTensor(advantages_, device),
                           .clip_low = ToTensor(clip_low_, device),
-                          .clip_high = ToTensor(clip_high_, device)};
+                          .clip_high = ToTensor(clip_high_, device),
+                          .mask = ToTensor(mask_, device),
+                          .sequence_log_ratio = {}};
     return std::move(batch_);
   }
 
@@ -104,11 +107,13 @@ class Packer {
                                                : datum.clip_low[i]);
     clip_high_.push_back(datum.clip_high.empty() ? static_cast<float>(request.loss.clip_high)
                                                  : datum.clip_high[i]);
+    mask_.push_back(datum.mask.empty() ? 0.0f : datum.mask[i]);
   }
 
   PackedBatch batch_;
   std::vector<int64_t> tokens_, positions_, entry_rows_, targets_;
-  std::vector<float> wants_gradient_, weights_, logprobs_, advantages_, clip_low_, clip_high_;
+  std::vector<float> wants_gradient_, weights_, logprobs_, advantages_, clip_low_, clip_high_,
+      mask_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -151,6 +152,36 @@ TEST_CASE("Trainer: gradients are the numeric derivatives of loss:sum", "[traini
         (LossAt(requests, parameter, kStep) - LossAt(requests, parameter, -kStep)) / (2 * kStep);
     CHECK(gradient[parameter].item<double>() == Approx(numeric).margin(2e-3 * scale));
   }
+}
+
+TEST_CASE("Trainer: gspo has one ratio a datum, however its rows are cut", "[training]") {
+  // Two datums and head chunks of four rows: no chunk holds all of a datum.
+  TrainRequest request =
+      Request("r", "m1", 1, LossKind::kGspo, {Datum(9, 3), Datum(11, 20, -0.5f)});
+  request.loss.clip_low = 0.0;
+  request.loss.clip_high = 1e3;
+  for (TrainDatum& datum : request.data) {
+    datum.mask.assign(datum.tokens.size(), 1.0f);
+    datum.mask[0] = datum.mask[1] = 0.0f;
+  }
+  Bench whole, cut({.head_chunk_elements = 4 * 40});
+  auto outputs = whole.Run({request});
+  const double loss = outputs.at("r")->metrics[0].value;
+  CHECK(cut.Run({request}).at("r")->metrics[0].value == Approx(loss));
+  CHECK(RelativeDiff(cut.Gradient("m1"), whole.Gradient("m1")) < kTolerance);
+
+  double expected = 0;
+  for (size_t i = 0; i < request.data.size(); ++i) {
+    const TrainDatum& datum = request.data[i];
+    const std::vector<float>& p = outputs.at("r")->logprobs[i];
+    double log_ratio = 0, advantage = 0;
+    for (size_t t = 0; t < p.size(); ++t) {
+      if (t >= 2) log_ratio += (p[t] - datum.logprobs[t]) / static_cast<double>(p.size() - 2);
+      advantage += datum.advantages[t];
+    }
+    expected -= std::exp(log_ratio) * advantage;
+  }
+  CHECK(loss == Approx(expected));
 }
 
 TEST_CASE("Trainer: packed with another adapter's rank and loss, a request is as if alone",

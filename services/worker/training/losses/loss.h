@@ -17,8 +17,11 @@ struct LossInputs {
   at::Tensor advantages;
   at::Tensor clip_low;  // bounds of the ratio exp(p - q)
   at::Tensor clip_high;
+  at::Tensor mask;  // 1 where the loss counts the entry as sampled: gspo, stable_reinforce
+  // gspo: mean of p - q over the masked entries of the datum, at every entry. Else undefined.
+  at::Tensor sequence_log_ratio;
 
-  // Entries [begin, begin + size).
+  // Entries [begin, begin + size), without the sequence_log_ratio.
   LossInputs Narrow(int64_t begin, int64_t size) const;
 };
 
@@ -28,7 +31,8 @@ struct LossResult {
 };
 
 // Evaluates the loss `spec` names at log-probabilities p [E] fp32. Entries of zero weight or
-// advantage give exactly zero loss and gradient, whatever their p and q are.
+// advantage give exactly zero loss and gradient, whatever their p and q are; only the kl term of
+// stable_reinforce counts them if they were sampled.
 LossResult EvaluateLoss(const LossSpec& spec, const at::Tensor& p, const LossInputs& inputs);
 
 }  // namespace lathe::worker

@@ -19,14 +19,16 @@ struct Entry {
   double advantage = 0;
   double clip_low = 0.8;
   double clip_high = 1.2;
+  double mask = 1;
+  double sequence_log_ratio = 0;
 };
 
 at::Tensor One(double value) { return at::full({1}, value, at::kFloat); }
 
 LossResult Evaluate(const LossSpec& spec, const Entry& e) {
-  return EvaluateLoss(
-      spec, One(e.p),
-      {One(e.weight), One(e.q), One(e.advantage), One(e.clip_low), One(e.clip_high)});
+  return EvaluateLoss(spec, One(e.p),
+                      {One(e.weight), One(e.q), One(e.advantage), One(e.clip_low), One(e.clip_high),
+                       One(e.mask), One(e.sequence_log_ratio)});
 }
 
 double Loss(const LossSpec& spec, const Entry& e) { return Evaluate(spec, e).loss.item<double>(); }
@@ -86,6 +88,35 @@ TEST_CASE("dro: -(p A - beta/2 (p - q)^2)", "[losses]") {
   CHECK(Slope(spec, e) == Approx(-2 + 0.1 * -0.5));
 }
 
+TEST_CASE("gspo: the sequence's ratio is clipped, p and q of the token do not matter", "[losses]") {
+  const LossSpec spec{.kind = LossKind::kGspo};
+  const double inside = std::log(1.1);
+  const double above = std::log(1.5);
+  CHECK(Loss(spec, {.advantage = 2, .sequence_log_ratio = inside}) == Approx(-2.2));
+  CHECK(Slope(spec, {.advantage = 2, .sequence_log_ratio = inside}) == Approx(-2.2));
+  CHECK(Loss(spec, {.advantage = 2, .sequence_log_ratio = above}) == Approx(-2.4));
+  CHECK(Slope(spec, {.advantage = 2, .sequence_log_ratio = above}) == 0);
+  CHECK(Slope(spec, {.advantage = -2, .sequence_log_ratio = above}) == Approx(3.0));
+}
+
+TEST_CASE("stable_reinforce: the ratio is capped at 4 and is itself not differentiated",
+          "[losses]") {
+  const LossSpec spec{.kind = LossKind::kStableReinforce};
+  CHECK(Loss(spec, {.p = -2, .q = -2.5, .advantage = 3}) == Approx(6 * std::exp(0.5)));
+  CHECK(Slope(spec, {.p = -2, .q = -2.5, .advantage = 3}) == Approx(-3 * std::exp(0.5)));
+  CHECK(Slope(spec, {.p = -2, .q = -5, .advantage = 3}) == Approx(-12));
+  CHECK(Slope(spec, {.p = -2, .q = -500, .advantage = 3}) == Approx(-12));
+}
+
+TEST_CASE("stable_reinforce: kl_coeff pulls sampled tokens towards q, others are left alone",
+          "[losses]") {
+  const LossSpec spec{.kind = LossKind::kStableReinforce, .kl_coeff = 0.1};
+  CHECK(Loss(spec, {.p = -2, .q = -1.5}) == Approx(0.05 * 0.25));
+  CHECK(Slope(spec, {.p = -2, .q = -1.5}) == Approx(-0.05));
+  CHECK(Loss(spec, {.p = -2, .q = 0, .mask = 0}) == 0);
+  CHECK(Slope(spec, {.p = -2, .q = 0, .mask = 0}) == 0);
+}
+
 TEST_CASE("Every loss: its slope is the derivative of its loss", "[losses]") {
   const LossKind kind = GENERATE(LossKind::kCrossEntropy, LossKind::kImportanceSampling,
                                  LossKind::kPpo, LossKind::kDro);
@@ -104,11 +135,13 @@ TEST_CASE("Every loss: its slope is the derivative of its loss", "[losses]") {
 
 TEST_CASE("Every loss: zero weight or advantage gives exactly zero, whatever p and q are",
           "[losses]") {
-  const LossKind kind = GENERATE(LossKind::kCrossEntropy, LossKind::kImportanceSampling,
-                                 LossKind::kPpo, LossKind::kCispo, LossKind::kDro);
+  const LossKind kind =
+      GENERATE(LossKind::kCrossEntropy, LossKind::kImportanceSampling, LossKind::kPpo,
+               LossKind::kCispo, LossKind::kDro, LossKind::kGspo, LossKind::kStableReinforce);
   const double p = GENERATE(-200.0, -double{kInf}, 0.0);
   const double q = GENERATE(0.0, -300.0, -double{kInf});
-  const LossResult result = Evaluate({.kind = kind}, {.p = p, .weight = 0, .q = q});
+  const LossResult result =
+      Evaluate({.kind = kind}, {.p = p, .weight = 0, .q = q, .sequence_log_ratio = kInf});
   CHECK(result.loss.item<double>() == 0);
   CHECK(result.dlogprobs.item<double>() == 0);
 }

@@ -5,14 +5,7 @@
 namespace lathe::worker {
 
 LossResult Ppo(const at::Tensor& p, const LossInputs& in) {
-  const at::Tensor ratio = MaskedLogRatio(p, in).exp_();
-  const at::Tensor plain = at::mul(ratio, in.advantages);
-  const at::Tensor clipped =
-      at::minimum(at::maximum(ratio, in.clip_low), in.clip_high).mul_(in.advantages);
-  // A clipped ratio is a constant; inside the bounds both branches are equal and have slope r A.
-  const at::Tensor is_constant = at::lt(clipped, plain);
-  return {.loss = at::minimum(plain, clipped).neg_(),
-          .dlogprobs = plain.neg().masked_fill_(is_constant, 0.0)};
+  return ClippedSurrogate(MaskedLogRatio(p, in).exp_(), in);
 }
 
 }  // namespace lathe::worker
