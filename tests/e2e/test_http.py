@@ -235,3 +235,27 @@ def test_service_endpoints_answer_as_the_contract_says(http):
     assert http.post("client/dynamic_config", json={"sdk_version": "0.38.0"}).status_code == 200
     assert http.post("telemetry", json={"events": [], "platform": "Linux", "sdk_version": "0.25.0",
                                         "session_id": "s"}).json() == {"status": "accepted"}
+
+
+def test_a_malformed_batch_uses_up_its_place_and_the_next_one_runs(http, lathe):
+    _, model_id = session_and_model(http, lathe)
+    name = model_id.encode()
+    # model_id and seq_id 1 can be read; the datum after them is cut short.
+    body = b"\x0a" + bytes([len(name)]) + name + b"\x10\x01" + b"\x1a\x7f\x0a"
+    detail = checked(http.post("forward_backward", content=body,
+                               headers={"Content-Type": "application/x-protobuf"}), 400)
+    assert any(character.isdigit() for character in detail)
+    result = result_of(http, http.post("forward_backward", json=json_batch(model_id, 2)).json())
+    assert "loss:sum" in result["metrics"]
+    # The gradient lacks the part that could not be read; a step says so once, then counts again.
+    step = {"model_id": model_id, "adam_params": adam()}
+    refused = result_of(http, http.post("optim_step", json={**step, "seq_id": 3}).json())
+    assert refused["category"] == "user" and "seq 1" in refused["error"]
+    assert "metrics" in result_of(http, http.post("optim_step", json={**step, "seq_id": 4}).json())
+
+
+def test_create_custom_loss_is_refused_by_name(http):
+    assert "create_custom_loss" in checked(http.post("create_custom_loss", json={
+        "session_id": "s", "custom_loss_seq_id": 0, "name": "f", "inputs": [], "graph": {}}), 400)
+    config = http.post("client/config", json={"sdk_version": "0.38.0"}).json()
+    assert config["custom_loss_server_side"] is False

@@ -23,6 +23,10 @@ inline Json ClientConfig(bool jwt_auth) {
       // One socket each while they wait; below our connection limit, and the engine's bound on
       // queued samples is at least this.
       {"sample_max_concurrent_requests", 2000},
+      // Copies of a sampling client get numbers of their own instead of drawing them (10.4).
+      {"sample_join_sampling_session", true},
+      // A custom loss runs in its program, at the price of one forward pass more (8.3).
+      {"custom_loss_server_side", false},
   };
 }
 

@@ -29,6 +29,7 @@ struct Answer {
   std::vector<std::string> sample_sequence_ids;  // Sample
   std::string group;                             // Submit: whose queue state applies; may be empty
   bool session_finished = false;                 // Heartbeat
+  int64_t client_counter = 0;                    // JoinSamplingSession
   std::vector<std::string> unsaved_model_ids;    // Drain
   int64_t pending_requests = 0;                  // Drain
 };
@@ -119,6 +120,7 @@ struct SendPublishVersion {
   std::string model_id;
   int64_t seq_id = 0;
   std::string version_id;
+  bool is_inflight = false;
 };
 
 struct SendLoadVersion {

@@ -58,6 +58,7 @@ struct Core::Impl {
   void Handle(const FinishSession& event) { OnFinishSession(s, event); }
   void Handle(const Submit& event) { OnSubmit(s, event); }
   void Handle(const CreateSamplingSession& event) { OnCreateSamplingSession(s, event); }
+  void Handle(const JoinSamplingSession& event) { OnJoinSamplingSession(s, event); }
   void Handle(const DeleteCheckpoint& event) { OnDeleteCheckpoint(s, event); }
   void Handle(const PublishCheckpoint& event) { OnPublishCheckpoint(s, event); }
   void Handle(const SetCheckpointTtl& event) { OnSetCheckpointTtl(s, event); }

@@ -83,6 +83,7 @@ struct OptimStepArgs {
 struct SaveArgs {
   std::string name;                      // empty: unnamed sampler form
   int64_t sampling_session_seq_id = -1;  // unnamed form
+  bool inflight = false;                 // unnamed form: all of the model's move on together
   int64_t ttl_seconds = 0;               // 0: never expires
   bool overwrite = false;
   Metadata user_metadata;
@@ -134,6 +135,13 @@ struct CreateSamplingSession {
   int64_t sampling_session_seq_id = 0;
   std::string base_model;
   std::string model_path;
+};
+
+// Numbers a copy of a sampling client.
+struct JoinSamplingSession {
+  CallId call = 0;
+  std::string tenant_id;
+  std::string sampling_session_id;
 };
 
 struct DeleteCheckpoint {
@@ -220,10 +228,11 @@ struct WorkerVersionFailed {
   ErrorInfo error;
 };
 
-using EventBody = std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession,
-                               Submit, CreateSamplingSession, DeleteCheckpoint, PublishCheckpoint,
-                               SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady,
-                               WorkerDetached, WorkerDone, WorkerVersionFailed>;
+using EventBody =
+    std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit,
+                 CreateSamplingSession, JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint,
+                 SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
+                 WorkerDone, WorkerVersionFailed>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

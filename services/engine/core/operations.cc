@@ -81,7 +81,8 @@ WorkerCommand SaveCommand(State& s, const Model& model, const Request& request) 
   const RequestRow& row = request.row;
   const Plan& plan = *request.plan;
   if (!plan.version_id.empty()) {
-    return SendPublishVersion{row.request_id, model.row.model_id, row.seq_id, plan.version_id};
+    return SendPublishVersion{row.request_id, model.row.model_id, row.seq_id, plan.version_id,
+                              std::get<SaveArgs>(plan.args).inflight};
   }
   return SendSaveCheckpoint{row.request_id, CheckpointOf(s, model, request), row.seq_id, s.term};
 }

@@ -110,6 +110,23 @@ void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
   AnswerSampler(s, event.call, id);
 }
 
+void OnJoinSamplingSession(State& s, const JoinSamplingSession& event) {
+  Sampler* const sampler = FindSampler(s, event.tenant_id, event.sampling_session_id);
+  if (sampler == nullptr) {
+    return AnswerError(s, event.call, NotFound("sampling_session", event.sampling_session_id));
+  }
+  Session& session = s.sessions.at(sampler->row.session_id);
+  if (s.draining) return AnswerError(s, event.call, Draining());
+  if (auto refusal = RefusalOf(session)) return AnswerError(s, event.call, *refusal);
+  NoteSignOfLife(s, session);
+  ++sampler->row.num_joined;
+  s.fx.Put(PutSampler{sampler->row});
+  Answer answer;
+  answer.call = event.call;
+  answer.client_counter = sampler->row.num_joined;
+  s.fx.After(std::move(answer));
+}
+
 void SubmitSample(State& s, const Submit& submit) {
   const Sampler& sampler = s.samplers.at(submit.owner_id);
   const auto& args = std::get<SampleArgs>(submit.args);
@@ -133,6 +150,8 @@ Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& 
 std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id) {
   return absl::StrFormat("%s:sample:%d", session_id, sampling_session_seq_id);
 }
+
+std::string InflightVersionId(const std::string& model_id) { return model_id + "@inflight"; }
 
 Sampler& TrackSampler(State& s, SamplerRow row) {
   if (!row.checkpoint_dir.empty()) PinDir(s, row.checkpoint_dir);
@@ -191,7 +210,7 @@ void ReleaseSampler(State& s, const std::string& sampler_id) {
     DropVersionIfUnused(s, row.version_id);
     UnpinDir(s, row.checkpoint_dir);
   } else if (in_memory && !row.version_dropped && !row.version_id.empty()) {
-    DropVersion(s, row.version_id);
+    DropVersionIfUnused(s, row.version_id);
   }
 }
 

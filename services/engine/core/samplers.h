@@ -11,11 +11,16 @@ namespace lathe::engine {
 // Idempotent on (session, sampling_session_seq_id).
 void OnCreateSamplingSession(State& s, const CreateSamplingSession& event);
 
+// Answers a number that no other call for this sampler got, restarts included.
+void OnJoinSamplingSession(State& s, const JoinSamplingSession& event);
+
 // `submit.owner_id` is a sampler of the caller, its session active.
 void SubmitSample(State& s, const Submit& submit);
 
 Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id);
 std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id);
+// The one version that all inflight samplers of a model share; each inflight save replaces it.
+std::string InflightVersionId(const std::string& model_id);
 // Adds a sampler to the indexes; for creation and for a restart.
 Sampler& TrackSampler(State& s, SamplerRow row);
 

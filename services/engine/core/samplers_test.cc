@@ -144,6 +144,86 @@ TEST_CASE("Version: an unnamed save makes a sampler and a repetition returns it"
   CHECK(h.worker->Received<SendSample>()[0].version_id == model + "@1");
 }
 
+std::string PublishInflight(CoreHarness& h, const std::string& model, int64_t seq,
+                            int64_t sampler_seq) {
+  const CallId call = h.Save(model, seq, {.sampling_session_seq_id = sampler_seq, .inflight = true},
+                             OperationKind::kSaveWeightsForSampler);
+  h.RunWorker();
+  return h.ResultOf(call)->sampling_session_id;
+}
+
+TEST_CASE("Inflight: a later save moves the samplers of its model, and no others", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  const std::string snapshot = Publish(h, model, 1, 0);
+  const std::string first = PublishInflight(h, model, 2, 1);
+  const std::string second = PublishInflight(h, model, 3, 2);
+  CHECK(first != second);
+  for (const std::string& sampler : {first, second, snapshot}) h.Sample(sampler, 1);
+  const auto published = h.worker->Received<SendPublishVersion>();
+  REQUIRE(published.size() == 3);
+  CHECK_FALSE(published[0].is_inflight);
+  CHECK(published[1].is_inflight);
+  CHECK(published[2].version_id == published[1].version_id);
+  const auto samples = h.worker->Received<SendSample>();
+  REQUIRE(samples.size() == 3);
+  CHECK(samples[0].version_id == published[1].version_id);
+  CHECK(samples[1].version_id == published[1].version_id);
+  CHECK(samples[2].version_id == published[0].version_id);
+}
+
+TEST_CASE("Inflight: the shared version outlives a bound, a restart and all but its last sampler",
+          "[core]") {
+  CoreOptions options;
+  options.sampler_versions_bytes = 100;  // one of the fake's versions
+  CoreHarness h(options);
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  const std::string inflight = PublishInflight(h, model, 1, 0);
+  PublishInflight(h, model, 2, 1);
+  for (int64_t i = 2; i < 8; ++i) Publish(h, model, i + 1, i);
+  h.RestartEngine();
+  h.ReattachWorker();
+  const CallId call = h.Sample(inflight, 1);
+  h.RunWorker();
+  CHECK(h.StateOf(call) == RequestState::kDone);
+  for (const SendDropVersion& drop : h.worker->Received<SendDropVersion>()) {
+    CHECK(drop.version_id != model + "@inflight");
+  }
+  h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
+  h.RunWorker();
+  int64_t num_drops = 0;
+  for (const SendDropVersion& drop : h.worker->Received<SendDropVersion>()) {
+    num_drops += drop.version_id == model + "@inflight";
+  }
+  CHECK(num_drops == 1);
+}
+
+TEST_CASE("Sampler: every copy of a client gets another number, after a restart too", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.Sampler(session, 0, "");
+  const std::string sampler = session + ":sample:0";
+  const auto join = [&](const std::string& tenant) {
+    h.Post(JoinSamplingSession{++h.last_call, tenant, sampler});
+    return h.AnswerTo(h.last_call);
+  };
+  CHECK(join("t").client_counter == 1);
+  CHECK(join("t").client_counter == 2);
+  CHECK(join("u").error->status == absl::StatusCode::kNotFound);
+  h.RestartEngine();
+  CHECK(join("t").client_counter == 3);
+  h.HoldCommits();
+  h.Post(JoinSamplingSession{++h.last_call, "t", sampler});
+  CHECK(h.FindAnswer(h.last_call) == nullptr);
+  h.CommitAll();
+  CHECK(h.AnswerTo(h.last_call).client_counter == 4);
+}
+
 TEST_CASE("Version: the least recently sampled go when a tenant has too much", "[core]") {
   CoreOptions options;
   options.sampler_versions_bytes = 500;  // five of the fake's versions

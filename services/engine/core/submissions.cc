@@ -74,7 +74,8 @@ std::optional<ErrorInfo> PlanTraining(State& s, const Model& model, const Submit
                              absl::StrFormat("sampling_session_seq_id %d is already used",
                                              save->sampling_session_seq_id));
     }
-    plan.version_id = absl::StrFormat("%s@%d", model.row.model_id, seq_id);
+    plan.version_id = save->inflight ? InflightVersionId(model.row.model_id)
+                                     : absl::StrFormat("%s@%d", model.row.model_id, seq_id);
     plan.sampling_session_id = SamplerId(model.row.session_id, save->sampling_session_seq_id);
   }
   const auto* const load = std::get_if<LoadArgs>(&submit.args);

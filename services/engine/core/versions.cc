@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "services/engine/core/samplers.h"
+
 namespace lathe::engine {
 namespace {
 
@@ -16,6 +18,8 @@ void EnforceVersionBudget(State& s, const std::string& tenant_id) {
   for (auto& [id, sampler] : s.samplers) {
     if (sampler.row.tenant_id != tenant_id || !sampler.in_memory()) continue;
     if (sampler.lost || sampler.row.version_dropped) continue;
+    // There is one for all of a model, smaller than the model itself.
+    if (sampler.row.version_id == InflightVersionId(sampler.row.model_id)) continue;
     versions.push_back(&sampler);
     bytes += sampler.row.version_bytes;
   }

@@ -176,6 +176,7 @@ void CommandEncoder::Fill(const SendPublishVersion& command, v1::EngineMessage& 
   proto->set_model_id(command.model_id);
   proto->set_seq_id(command.seq_id);
   proto->set_version_id(command.version_id);
+  proto->set_is_inflight(command.is_inflight);
 }
 
 void CommandEncoder::Fill(const SendLoadVersion& command, v1::EngineMessage& message) const {

@@ -65,6 +65,8 @@ class EngineService final : public v1::Engine::CallbackService {
                                  v1::CreateSamplingSessionResponse* response) override;
   Reactor* GetSampler(Context* context, const v1::GetSamplerRequest* request,
                       v1::GetSamplerResponse* response) override;
+  Reactor* JoinSamplingSession(Context* context, const v1::JoinSamplingSessionRequest* request,
+                               v1::JoinSamplingSessionResponse* response) override;
   Reactor* Sample(Context* context, const v1::SampleRequest* request,
                   v1::SampleSubmitResponse* response) override;
 

@@ -152,4 +152,18 @@ EngineService::Reactor* EngineService::GetSampler(Context* context,
   });
 }
 
+EngineService::Reactor* EngineService::JoinSamplingSession(
+    Context* context, const v1::JoinSamplingSessionRequest* request,
+    v1::JoinSamplingSessionResponse* response) {
+  return Change<engine::JoinSamplingSession>(
+      context, Scope::kSample,
+      [request](const Caller& caller) -> absl::StatusOr<engine::JoinSamplingSession> {
+        return engine::JoinSamplingSession{.tenant_id = caller.tenant_id,
+                                           .sampling_session_id = request->sampling_session_id()};
+      },
+      [response](const engine::Answer& answer) {
+        response->set_client_counter(answer.client_counter);
+      });
+}
+
 }  // namespace lathe::engine

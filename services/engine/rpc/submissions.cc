@@ -125,7 +125,13 @@ absl::StatusOr<SaveArgs> MakeSaveArgs(const v1::SaveWeightsForSamplerRequest& re
     return Invalid("invalid_field", "kind",
                    absl::StrFormat("kind is '%s', expected snapshot or inflight", request.kind()));
   }
+  const bool inflight = request.kind() == "inflight";
+  if (inflight && request.has_name()) {
+    return Invalid("invalid_field", "kind",
+                   "kind is 'inflight', a save under a name takes snapshot only");
+  }
   SaveArgs args;
+  args.inflight = inflight;
   if (request.has_name()) {
     RETURN_IF_ERROR(ValidateName(request.name(), "path"));
     args.name = request.name();

@@ -172,7 +172,6 @@ TEST_CASE("forward_backward: valid requests of every loss pass", "[validate]") {
   v1::ForwardBackwardRequest gspo = Gspo();
   AddConfig(gspo, "clip_low_threshold", 0.8);
   CHECK(ValidateForwardBackward(gspo, kLimits).ok());
-  // Nothing was sampled and nothing counts.
   Input(gspo, "sequence_ratio_mask") = Floats({0, 0, 0});
   Input(gspo, "advantages") = Floats({0, 0, 0});
   CHECK(ValidateForwardBackward(gspo, kLimits).ok());

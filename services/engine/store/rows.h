@@ -139,6 +139,7 @@ struct SamplerRow {
   int64_t version_bytes = 0;     // memory of an unnamed version
   bool version_dropped = false;  // by the tenant's sampler_versions_bytes
   int64_t created_at = 0;
+  int64_t num_joined = 0;  // copies of the sampling client that got a number
 };
 
 // What a worker said of its base model; lets the engine validate before a worker is back.

@@ -27,7 +27,8 @@ void ExecutorCore::Apply(Command command) {
 template <typename Barrier>
 void ExecutorCore::Do(Barrier barrier) {
   if constexpr (std::is_same_v<Barrier, PublishVersion>) {
-    pending_versions_.insert(barrier.version_id);
+    // Samples of an inflight version that is here run on the weights it has.
+    if (!versions_.Has(barrier.version_id)) pending_versions_.insert(barrier.version_id);
   }
   lanes_.Push(ModelLanes::Barrier(std::move(barrier)));
 }
@@ -42,7 +43,7 @@ void ExecutorCore::Do(LoadVersion command) {
     return parts_.store.Load(command.dir, /*with_optimizer=*/false, parts_.model.device());
   });
   if (loaded.ok()) {
-    versions_.Put(command.version_id, loaded->adapter->Publish());
+    versions_.Put(command.version_id, {.weights = loaded->adapter->Publish(), .inflight_seq = 0});
     return;
   }
   versions_.PutFailure(command.version_id, loaded.status());
@@ -111,6 +112,10 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
   if (!state.has_value() || state->window.empty()) window_outputs_.erase(model_id);
   if (ok && std::holds_alternative<OptimStep>(barrier)) ++num_optim_steps_;
   if (const auto* publish = std::get_if<PublishVersion>(&barrier)) {
+    if (ok && publish->is_inflight) {
+      const absl::StatusOr<SamplerVersion> version = versions_.Find(publish->version_id);
+      sampling_.MoveVersion(publish->version_id, version->weights, version->inflight_seq);
+    }
     pending_versions_.erase(publish->version_id);
     ReleaseParkedSamples(publish->version_id);
   }
@@ -182,14 +187,15 @@ void ExecutorCore::CollectTrains() {
 }
 
 void ExecutorCore::AddSample(SampleRequest request) {
-  absl::StatusOr<VersionTable::Weights> weights = versions_.Find(request.version_id);
-  if (!weights.ok()) {
-    Emit(OpFailed{request.request_id, weights.status()});
+  absl::StatusOr<SamplerVersion> version = versions_.Find(request.version_id);
+  if (!version.ok()) {
+    Emit(OpFailed{request.request_id, version.status()});
     return;
   }
   const std::string request_id = request.request_id;
-  const absl::Status added =
-      Guarded("sample", [&] { return sampling_.Add(std::move(request), *std::move(weights)); });
+  const absl::Status added = Guarded("sample", [&] {
+    return sampling_.Add(std::move(request), version->weights, version->inflight_seq);
+  });
   if (!added.ok()) {
     Emit(OpFailed{request_id, added});
     return;

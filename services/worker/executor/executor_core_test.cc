@@ -320,6 +320,35 @@ TEST_CASE("a published version samples with the weights of its moment", "[execut
   CHECK(before.sequences[0].tokens.size() == 4);
 }
 
+TEST_CASE("an inflight version is replaced by each publication and says which it was",
+          "[executor]") {
+  Worker worker;
+  const auto publish = [&](int64_t seq_id) {
+    worker.core.Apply(PublishVersion{.request_id = "p" + std::to_string(seq_id),
+                                     .model_id = "m",
+                                     .seq_id = seq_id,
+                                     .version_id = "m@inflight",
+                                     .is_inflight = true});
+  };
+  publish(1);
+  worker.core.Apply(Sample("before", "m@inflight"));
+  const auto before = Answer<SampleDone>(worker.Drain(), "before").output;
+  worker.Apply({Train("m", 2)});
+  worker.core.Apply(Step("m", 3, 0, {2}));
+  worker.core.Apply(Sample("between", "m@inflight"));
+  const auto between = Answer<SampleDone>(worker.Drain(), "between").output;
+  publish(4);
+  worker.Drain();
+  worker.core.Apply(Sample("after", "m@inflight"));
+  const auto after = Answer<SampleDone>(worker.Drain(), "after").output;
+
+  CHECK(Difference(before, between) < kRounding);
+  CHECK(Difference(before, after) > kRounding);
+  CHECK(between.sequences[0].weights_runs.at(0).seq_id == 1);
+  CHECK(after.sequences[0].weights_runs.at(0).seq_id == 4);
+  CHECK(after.sequences[0].weights_runs.at(0).num_tokens == 4);
+}
+
 TEST_CASE("a sampler checkpoint loads as a version, a missing one fails its samples",
           "[executor]") {
   Worker worker;

@@ -6,8 +6,8 @@
 
 namespace lathe::worker {
 
-void VersionTable::Put(const std::string& version_id, Weights weights) {
-  versions_.insert_or_assign(version_id, std::move(weights));
+void VersionTable::Put(const std::string& version_id, SamplerVersion version) {
+  versions_.insert_or_assign(version_id, std::move(version));
 }
 
 void VersionTable::PutFailure(const std::string& version_id, absl::Status status) {
@@ -21,8 +21,8 @@ bool VersionTable::Has(const std::string& version_id) const {
   return it != versions_.end() && it->second.ok();
 }
 
-absl::StatusOr<VersionTable::Weights> VersionTable::Find(const std::string& version_id) const {
-  if (version_id.empty()) return Weights();
+absl::StatusOr<SamplerVersion> VersionTable::Find(const std::string& version_id) const {
+  if (version_id.empty()) return SamplerVersion();
   const auto it = versions_.find(version_id);
   if (it != versions_.end()) return it->second;
   return absl::NotFoundError(
@@ -31,8 +31,8 @@ absl::StatusOr<VersionTable::Weights> VersionTable::Find(const std::string& vers
 
 std::vector<std::string> VersionTable::Ids() const {
   std::vector<std::string> ids;
-  for (const auto& [version_id, weights] : versions_) {
-    if (weights.ok()) ids.push_back(version_id);
+  for (const auto& [version_id, version] : versions_) {
+    if (version.ok()) ids.push_back(version_id);
   }
   return ids;
 }

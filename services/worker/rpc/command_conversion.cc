@@ -179,7 +179,8 @@ std::vector<Incoming> ToCommands(const lathe::v1::EngineMessage& message) {
           lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_FOR_SAMPLER,
           PublishVersion{message.publish_version().request_id(),
                          message.publish_version().model_id(), message.publish_version().seq_id(),
-                         message.publish_version().version_id()}));
+                         message.publish_version().version_id(),
+                         message.publish_version().is_inflight()}));
       break;
     case Message::kLoadVersion:
       commands.push_back(Unanswered(

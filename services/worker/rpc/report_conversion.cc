@@ -86,6 +86,11 @@ void Fill(const SampleDone& report, const RequestInfo&, lathe::v1::OperationDone
     proto->set_stopped(sequence.stopped);
     proto->set_tokens(WritePacked(sequence.tokens));
     proto->set_logprobs(WritePacked(sequence.logprobs));
+    for (const WeightsRun& run : sequence.weights_runs) {
+      lathe::v1::WeightsRun* out = proto->add_weights_runs();
+      out->set_seq_id(run.seq_id);
+      out->set_num_tokens(run.num_tokens);
+    }
   }
   result->set_prompt_logprobs(WritePacked(output.prompt_logprobs));
   if (output.topk_prompt_logprobs.has_value()) {

@@ -25,15 +25,18 @@ struct ActiveSample {
   KvSequence kv;
   std::vector<int32_t> tokens;  // generated
   std::vector<float> logprobs;
+  std::vector<WeightsRun> weights_runs;
 };
 
 struct ActiveRequest {
   SampleRequest request;
   std::shared_ptr<const AdapterWeights> adapter;  // null: base model
+  int64_t inflight_seq = 0;                       // publication of `adapter`; 0: it never changes
   int64_t arrival = 0;
 
-  KvSequence prompt_kv;    // shared by the samples that start from it
-  at::Tensor next_logits;  // [V] behind the prompt; defined while samples wait to start
+  KvSequence prompt_kv;         // shared by the samples that start from it
+  at::Tensor next_logits;       // [V] behind the prompt; defined while samples wait to start
+  int64_t next_logits_seq = 0;  // inflight_seq when they were computed
   int64_t num_started = 0;
   int64_t num_finished = 0;
   std::vector<std::unique_ptr<ActiveSample>> samples;  // by index, made when they start

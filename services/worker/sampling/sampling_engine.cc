@@ -24,6 +24,17 @@ at::Tensor RunLayers(const Model& model, const PackedRows& rows, AttentionContex
 
 const AdapterWeights* AdapterOf(const ActiveRequest* request) { return request->adapter.get(); }
 
+// Of the token that comes next. A sample's first one is drawn from the prompt's logits, which may
+// be older than the weights.
+void NoteWeights(ActiveSample& sample) {
+  const ActiveRequest& request = *sample.request;
+  const int64_t seq_id = sample.tokens.empty() ? request.next_logits_seq : request.inflight_seq;
+  if (seq_id == 0) return;
+  std::vector<WeightsRun>& runs = sample.weights_runs;
+  if (runs.empty() || runs.back().seq_id != seq_id) runs.push_back({seq_id, 0});
+  ++runs.back().num_tokens;
+}
+
 }  // namespace
 
 SamplingEngine::SamplingEngine(const Model& model, const SamplingOptions& options,
@@ -36,7 +47,8 @@ SamplingEngine::SamplingEngine(const Model& model, const SamplingOptions& option
                       .max_prefill_tokens = options.max_prefill_tokens}) {}
 
 absl::Status SamplingEngine::Add(SampleRequest request,
-                                 std::shared_ptr<const AdapterWeights> adapter) {
+                                 std::shared_ptr<const AdapterWeights> adapter,
+                                 int64_t inflight_seq) {
   if (static_cast<int64_t>(requests_.size()) >= options_.max_requests) {
     return absl::ResourceExhaustedError(absl::StrFormat("%d samples are queued, limit is %d",
                                                         requests_.size(), options_.max_requests));
@@ -55,6 +67,7 @@ absl::Status SamplingEngine::Add(SampleRequest request,
   auto active = std::make_unique<ActiveRequest>();
   active->request = std::move(request);
   active->adapter = std::move(adapter);
+  active->inflight_seq = inflight_seq;
   PreparePromptScores(active->request, active->output);
   active->output.sequences.resize(active->request.num_samples);
   for (int64_t index = 0; index < active->request.num_samples; ++index) {
@@ -67,6 +80,16 @@ absl::Status SamplingEngine::Add(SampleRequest request,
   std::string id = active->request.request_id;
   requests_.emplace(std::move(id), std::move(active));
   return absl::OkStatus();
+}
+
+void SamplingEngine::MoveVersion(const std::string& version_id,
+                                 std::shared_ptr<const AdapterWeights> adapter,
+                                 int64_t inflight_seq) {
+  for (const auto& [id, request] : requests_) {
+    if (request->request.version_id != version_id) continue;
+    request->adapter = adapter;
+    request->inflight_seq = inflight_seq;
+  }
 }
 
 void SamplingEngine::Cancel(const std::string& request_id) {
@@ -131,6 +154,7 @@ bool SamplingEngine::RunPrefill() {
       const at::Tensor next_logits = logits.select(0, row++);
       if (chunk.sample == nullptr) {
         chunk.request->next_logits = next_logits;
+        chunk.request->next_logits_seq = chunk.request->inflight_seq;
       } else {
         draws.Add(chunk.sample, next_logits);
       }
@@ -200,6 +224,7 @@ void SamplingEngine::DrawAll(const PendingDraws& pending) {
 
 void SamplingEngine::Accept(ActiveSample* sample, int32_t token, float logprob) {
   ++counters_.generated_tokens;
+  NoteWeights(*sample);
   sample->tokens.push_back(token);
   sample->logprobs.push_back(logprob);
   ActiveRequest* request = sample->request;
@@ -210,7 +235,8 @@ void SamplingEngine::Accept(ActiveSample* sample, int32_t token, float logprob) 
   batch_.Finish(sample);
   request->output.sequences[sample->index] = {.stopped = is_stopped,
                                               .tokens = std::move(sample->tokens),
-                                              .logprobs = std::move(sample->logprobs)};
+                                              .logprobs = std::move(sample->logprobs),
+                                              .weights_runs = std::move(sample->weights_runs)};
   if (++request->num_finished == request->request.num_samples) Complete(request);
 }
 

@@ -58,7 +58,14 @@ class SamplingEngine {
   // `adapter` null is the base model. The request was validated against the model's limits.
   // ResourceExhausted: too many requests, or a prompt larger than the whole cache.
   // InvalidArgument: stop strings without a tokenizer. AlreadyExists: the id is running.
-  absl::Status Add(SampleRequest request, std::shared_ptr<const AdapterWeights> adapter);
+  // `inflight_seq`: of an inflight version, whose tokens say so; 0: the weights stay.
+  absl::Status Add(SampleRequest request, std::shared_ptr<const AdapterWeights> adapter,
+                   int64_t inflight_seq = 0);
+
+  // Requests of `version_id` go on with these weights. Keys and values that are there stay, so what
+  // they still generate depends on when this came.
+  void MoveVersion(const std::string& version_id, std::shared_ptr<const AdapterWeights> adapter,
+                   int64_t inflight_seq);
 
   // Forgets the request; nothing is reported. Unknown ids are ignored.
   void Cancel(const std::string& request_id);

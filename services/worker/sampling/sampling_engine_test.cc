@@ -100,6 +100,38 @@ TEST_CASE("Sampling: a seed gives the same tokens alone and in company", "[sampl
   }
 }
 
+TEST_CASE("Sampling: an inflight version moves on under a running sample, token by token",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  const auto first = RandomAdapter(4, 1);
+  const auto second = RandomAdapter(4, 2);
+  SamplingEngine engine(model, {}, nullptr);
+  SampleRequest request = Request("r", Prompt(9), Free(12, 0, 0.0));
+  request.version_id = "m@inflight";
+  REQUIRE(engine.Add(request, first, /*inflight_seq=*/3).ok());
+  SampleRequest other = Request("other", Prompt(9), Free(12, 0, 0.0));
+  other.version_id = "m@1";
+  REQUIRE(engine.Add(other, first).ok());
+  for (int pass = 0; pass < 5; ++pass) engine.RunPass();
+  engine.MoveVersion("m@inflight", second, /*inflight_seq=*/7);
+  const Outputs outputs = RunAll(engine);
+  const SampledSequence& sequence = outputs.at("r")->sequences[0];
+
+  REQUIRE(sequence.weights_runs.size() == 2);
+  CHECK(sequence.weights_runs[0].seq_id == 3);
+  CHECK(sequence.weights_runs[1].seq_id == 7);
+  const int64_t num_old = sequence.weights_runs[0].num_tokens;
+  CHECK(num_old + sequence.weights_runs[1].num_tokens == 12);
+  // Up to the move, and for ever in another version, tokens are those of the first weights.
+  SamplingEngine plain(model, {}, nullptr);
+  const SampledSequence old =
+      RunOne(plain, Request("r", Prompt(9), Free(12, 0, 0.0)), first).sequences[0];
+  CHECK(outputs.at("other")->sequences[0].tokens == old.tokens);
+  CHECK(outputs.at("other")->sequences[0].weights_runs.empty());
+  for (int64_t i = 0; i < num_old; ++i) CHECK(sequence.tokens[i] == old.tokens[i]);
+  CHECK(sequence.logprobs[num_old] != Approx(old.logprobs[num_old]).margin(1e-6));
+}
+
 TEST_CASE("Sampling: the samples of a request differ and its prompt is computed once",
           "[sampling]") {
   const Qwen3Model model = SmallModel();

@@ -78,6 +78,66 @@ TEST_CASE("Engine: an invalid forward_backward fails through its future", "[engi
         "data[0].model_input: token at position 1 is 768, vocabulary size is 768");
 }
 
+TEST_CASE("Engine: a body that could not be read uses up its seq_id", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  v1::ForwardBackwardRequest request;
+  request.set_model_id(f.client.model_id());
+  request.set_seq_id(1);
+  request.set_malformed("data[3] ends at byte 17");
+  std::string id;
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, request, &id).ok());
+  const v1::OperationResult result = f.client.Result(id);
+  CHECK(result.error().category() == v1::ERROR_CATEGORY_USER);
+  CHECK(result.error().code() == "malformed");
+  CHECK(result.error().message() == "data[3] ends at byte 17");
+
+  std::string repeated;
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, request, &repeated).ok());
+  CHECK(repeated == id);
+  std::string next;
+  REQUIRE(
+      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(2), &next).ok());
+  CHECK(f.client.Result(next).has_forward_backward());
+}
+
+TEST_CASE("Engine: copies of a sampling client get numbers of their own", "[engine]") {
+  Fixture f;
+  v1::CreateSamplingSessionRequest create;
+  create.set_session_id(f.client.session_id());
+  create.set_base_model("tiny");
+  v1::CreateSamplingSessionResponse created;
+  REQUIRE(
+      f.engine.engine().CreateSamplingSession(CallContext(f.client.key()), create, &created).ok());
+  v1::JoinSamplingSessionRequest join;
+  join.set_sampling_session_id(created.sampling_session_id());
+  v1::JoinSamplingSessionResponse joined;
+  for (const int64_t number : {1, 2}) {
+    REQUIRE(f.engine.engine().JoinSamplingSession(CallContext(f.client.key()), join, &joined).ok());
+    CHECK(joined.client_counter() == number);
+  }
+  f.engine.Restart();
+  REQUIRE(f.engine.engine().JoinSamplingSession(CallContext(f.client.key()), join, &joined).ok());
+  CHECK(joined.client_counter() == 3);
+  const std::string stranger = f.engine.MakeKey("other");
+  CHECK(f.engine.engine().JoinSamplingSession(CallContext(stranger), join, &joined).error_code() ==
+        grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_CASE("Engine: an inflight save under a name is refused", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  v1::SaveWeightsForSamplerRequest save;
+  save.set_model_id(f.client.model_id());
+  save.set_seq_id(1);
+  save.set_name("x");
+  save.set_kind("inflight");
+  std::string id;
+  const absl::Status status = f.client.Submit(&v1::Engine::Stub::SaveWeightsForSampler, save, &id);
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK(ErrorField(status) == "kind");
+}
+
 TEST_CASE("Engine: other invalid requests are refused at submission", "[engine]") {
   Fixture f;
   std::string id;

@@ -104,7 +104,11 @@ CREATE TRIGGER audit_stays BEFORE UPDATE ON audit
   BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 )sql";
 
-constexpr const char* kMigrations[kSchemaVersion] = {kMigration1, kMigration2};
+// Copies of sampling clients are numbered.
+constexpr char kMigration3[] =
+    "ALTER TABLE samplers ADD COLUMN num_joined INTEGER NOT NULL DEFAULT 0";
+
+constexpr const char* kMigrations[kSchemaVersion] = {kMigration1, kMigration2, kMigration3};
 
 }  // namespace
 

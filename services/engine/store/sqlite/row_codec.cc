@@ -131,7 +131,7 @@ void ReadRow(Query& query, CheckpointRow& row) {
 void BindRow(Query& query, const SamplerRow& row) {
   query.Bind(row.sampling_session_id, row.session_id, row.tenant_id, row.sampling_session_seq_id,
              row.base_model, row.model_path, row.model_id, row.version_id, row.checkpoint_dir,
-             row.version_bytes, row.version_dropped, row.created_at);
+             row.version_bytes, row.version_dropped, row.created_at, row.num_joined);
 }
 
 void ReadRow(Query& query, SamplerRow& row) {
@@ -147,6 +147,7 @@ void ReadRow(Query& query, SamplerRow& row) {
   row.version_bytes = query.Int();
   row.version_dropped = query.Bool();
   row.created_at = query.Int();
+  row.num_joined = query.Int();
 }
 
 void BindRow(Query& query, const BaseModelRow& row) {

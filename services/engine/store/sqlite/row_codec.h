@@ -28,7 +28,7 @@ inline constexpr char kCheckpointColumns[] =
 inline constexpr char kSamplerColumns[] =
     "sampling_session_id, session_id, tenant_id, sampling_session_seq_id, base_model, "
     "model_path, model_id, version_id, checkpoint_dir, version_bytes, version_dropped, "
-    "created_at";
+    "created_at, num_joined";
 inline constexpr char kBaseModelColumns[] =
     "name, content_hash, arch, tokenizer_id, max_context_length, vocab_size, max_lora_rank, "
     "token_budget";

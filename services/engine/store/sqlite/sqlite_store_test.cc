@@ -53,7 +53,7 @@ TEST_CASE("SqliteStore: a newer schema is refused naming both versions", "[store
   const auto opened = SqliteStore::Open(harness.options());
   CHECK(opened.status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK_THAT(std::string(opened.status().message()),
-             Catch::Contains("schema version 99") && Catch::Contains("knows version 1"));
+             Catch::Contains("schema version 99") && Catch::Contains("knows version 2"));
 }
 
 TEST_CASE("SqliteStore: a file that is no database is an error, not a crash", "[store]") {

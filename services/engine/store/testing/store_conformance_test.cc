@@ -71,7 +71,8 @@ TEST_CASE("Store: a leader gets back every field of what was committed", "[store
                      .model_id = "s1:train:0",
                      .version_id = "v",
                      .checkpoint_dir = "d",
-                     .created_at = 9};
+                     .created_at = 9,
+                     .num_joined = 3};
   BaseModelRow base{.name = "tiny",
                     .content_hash = "h",
                     .arch = "qwen3",

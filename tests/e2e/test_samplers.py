@@ -1,0 +1,200 @@
+"""Samplers that follow their model, and copies of sampling clients."""
+
+import pickle
+
+import httpx
+import pytest
+import tinker
+from tinker import types
+
+from support.sdk import resolved
+
+ROW = [30, 31, 32, 33, 34, 35, 36, 37]
+ADAM = types.AdamParams(learning_rate=1e-2)
+
+
+@pytest.fixture(scope="module")
+def service(lathe):
+    return tinker.ServiceClient(base_url=lathe.url, api_key=lathe.api_key)
+
+
+@pytest.fixture(scope="module")
+def http(lathe):
+    with httpx.Client(base_url=lathe.url + "/api/v1/", headers={"X-API-Key": lathe.api_key},
+                      timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def client(service, lathe):
+    return resolved(service.create_lora_training_client(lathe.model_name, rank=4, seed=7))
+
+
+def step(client):
+    datum = types.Datum(model_input=types.ModelInput.from_ints(ROW[:-1]),
+                        loss_fn_inputs={"target_tokens": ROW[1:], "weights": [1.0] * 7})
+    client.forward_backward([datum], "cross_entropy")
+    client.optim_step(ADAM).result()
+
+
+def scores(sampler):
+    return sampler.compute_logprobs(types.ModelInput.from_ints(ROW)).result()[1:]
+
+
+def has_inflight():
+    import inspect
+    method = tinker.TrainingClient.save_weights_and_get_sampling_client
+    return "kind" in inspect.signature(method).parameters
+
+
+needs_inflight = pytest.mark.skipif(not has_inflight(), reason="this SDK has no inflight samplers")
+
+
+@needs_inflight
+def test_inflight_samplers_move_on_with_the_next_inflight_save_and_snapshots_stay(client):
+    snapshot = resolved(client.save_weights_and_get_sampling_client())
+    first = resolved(client.save_weights_and_get_sampling_client(kind="inflight"))
+    before = scores(first)
+    assert before == pytest.approx(scores(snapshot), abs=1e-5)
+    step(client)
+    # A step alone moves nothing: weights are published by saves.
+    assert scores(first) == pytest.approx(before, abs=1e-5)
+    assert scores(resolved(client.save_weights_and_get_sampling_client())) != pytest.approx(
+        before, abs=1e-3)
+    assert scores(first) == pytest.approx(before, abs=1e-5)
+
+    second = resolved(client.save_weights_and_get_sampling_client(kind="inflight"))
+    after = scores(second)
+    assert after != pytest.approx(before, abs=1e-3)
+    assert scores(first) == pytest.approx(after, abs=1e-5)
+    assert scores(snapshot) == pytest.approx(before, abs=1e-5)
+
+
+@needs_inflight
+def test_inflight_samplers_of_two_models_are_apart(service, lathe):
+    models = [resolved(service.create_lora_training_client(lathe.model_name, rank=4, seed=seed))
+              for seed in (1, 2)]
+    samplers = [resolved(model.save_weights_and_get_sampling_client(kind="inflight"))
+                for model in models]
+    before = scores(samplers[1])
+    step(models[0])
+    resolved(models[0].save_weights_and_get_sampling_client(kind="inflight"))
+    assert scores(samplers[1]) == pytest.approx(before, abs=1e-5)
+    assert scores(samplers[0]) != pytest.approx(before, abs=1e-3)
+
+
+@needs_inflight
+def test_long_generations_span_an_inflight_save(client):
+    sampler = resolved(client.save_weights_and_get_sampling_client(kind="inflight"))
+    params = types.SamplingParams(max_tokens=600, seed=1, stop=[])
+    running = [sampler.sample(types.ModelInput.from_ints(ROW[:4]), 1, params) for _ in range(4)]
+    step(client)
+    resolved(client.save_weights_and_get_sampling_client(kind="inflight"))
+    for future in running:
+        sequence = future.result().sequences[0]
+        assert len(sequence.tokens) == len(sequence.logprobs) == 600
+
+
+def test_an_unknown_kind_is_refused_and_a_named_save_takes_snapshots_only(http, client):
+    model_id = client.get_info().model_id
+    for body, word in (({"sampling_session_seq_id": 900, "kind": "latest"}, "latest"),
+                       ({"path": "x", "kind": "inflight"}, "snapshot only")):
+        answer = http.post("save_weights_for_sampler",
+                           json={"model_id": model_id, "seq_id": 0, **body})
+        assert answer.status_code == 400 and word in answer.json()["detail"]
+
+
+def new_sampler(http, lathe):
+    session = http.post("create_session", json={
+        "tags": [], "user_metadata": {}, "sdk_version": "raw"}).json()["session_id"]
+    return http.post("create_sampling_session", json={
+        "session_id": session, "sampling_session_seq_id": 0,
+        "base_model": lathe.model_name}).json()["sampling_session_id"]
+
+
+def test_copies_of_a_sampling_client_are_numbered(http, lathe):
+    sampler = new_sampler(http, lathe)
+    join = lambda **headers: http.post("join_sampling_session", headers=headers, json={
+        "sampling_session_id": sampler, "type": "join_sampling_session"})
+    assert [join().json() for _ in range(3)] == [{"client_counter": n} for n in (1, 2, 3)]
+    assert join(**{"X-API-Key": lathe.create_key("stranger")}).status_code == 404
+    assert http.post("join_sampling_session", json={}).status_code == 400
+    config = http.post("client/config", json={"sdk_version": "0.38.0"}).json()
+    assert config["sample_join_sampling_session"] is True
+
+
+def test_a_pickled_sampling_client_samples_for_itself(service, lathe, monkeypatch):
+    monkeypatch.setenv("TINKER_API_KEY", lathe.api_key)
+    monkeypatch.setenv("TINKER_BASE_URL", lathe.url)
+    sampler = service.create_sampling_client(base_model=lathe.model_name)
+    copies = [pickle.loads(pickle.dumps(sampler)) for _ in range(2)]
+    params = types.SamplingParams(max_tokens=3, seed=1, stop=[])
+    sequences = [one.sample(types.ModelInput.from_ints(ROW), 1, params).result().sequences[0]
+                 for one in (sampler, *copies)]
+    assert len({tuple(sequence.tokens) for sequence in sequences}) == 1
+    if hasattr(sequences[0], "sequence_id"):
+        assert len({sequence.sequence_id for sequence in sequences}) == 3
+
+
+def sample_body(sampler, seq_id, **changes):
+    return {"num_samples": 1, "sampling_session_id": sampler, "seq_id": seq_id,
+            "prompt": {"chunks": [{"type": "encoded_text", "tokens": ROW}]},
+            "sampling_params": {"max_tokens": 2, "temperature": 1.0, "top_k": -1, "top_p": 1.0,
+                                **changes.pop("sampling_params", {})}, **changes}
+
+
+# Every field of asample (tinker-api 10.2, 19.1): honoured here, or refused below.
+HONOURED = [
+    {"num_samples": 3}, {"prompt_logprobs": True}, {"topk_prompt_logprobs": 4},
+    {"record_stability_info": True}, {"type": "sample"},
+    {"sampling_params": {"max_tokens": 1}}, {"sampling_params": {"seed": 2**63 - 1}},
+    {"sampling_params": {"stop": "a"}}, {"sampling_params": {"stop": ["a", "b"]}},
+    {"sampling_params": {"stop": [5, 6]}}, {"sampling_params": {"stop": []}},
+    {"sampling_params": {"temperature": 0.0}}, {"sampling_params": {"top_k": 3}},
+    {"sampling_params": {"top_p": 0.5}},
+    # At their defaults, as SDK 0.38 always sends them.
+    {"topk_sample_logprobs": 0, "prompt_alt_tokens_k": 0, "record_stability_info": False},
+    {"target_prompt_logprobs": None, "prompt_logprobs_last_n": None, "base_model": None,
+     "model_path": None},
+]
+REFUSED = [
+    ({"topk_sample_logprobs": 2}, "topk_sample_logprobs"),
+    ({"prompt_alt_tokens_k": 1}, "prompt_alt_tokens_k"),
+    ({"target_prompt_logprobs": {"data": [-1] * 7, "dtype": "int64", "shape": [7, 1]}},
+     "target_prompt_logprobs"),
+    ({"prompt_logprobs": True, "prompt_logprobs_last_n": 2}, "prompt_logprobs_last_n"),
+    ({"base_model": "tiny"}, "base_model"), ({"model_path": "tinker://a/weights/b"}, "model_path"),
+    ({"record_stability_info": "yes"}, "record_stability_info"),
+    ({"num_samples": 0}, "num_samples is 0, expected 1 to 1024"),
+    ({"topk_prompt_logprobs": 129}, "topk_prompt_logprobs is 129, expected 0 to 128"),
+    ({"sampling_params": {"max_tokens": 0}}, "max_tokens is 0"),
+    ({"sampling_params": {"max_tokens": 2048}}, "exceeds the model's context window"),
+    ({"sampling_params": {"temperature": -0.5}}, "temperature is -0.5"),
+    ({"sampling_params": {"top_k": 0}}, "top_k is 0"),
+    ({"sampling_params": {"top_p": 0.0}}, "top_p is 0"),
+    ({"sampling_params": {"stop": [768]}}, "768"), ({"sampling_params": {"stop": [""]}}, "stop"),
+]
+
+
+@pytest.fixture(scope="module")
+def sampler(http, lathe):
+    return new_sampler(http, lathe)
+
+
+@pytest.mark.parametrize("index", range(len(HONOURED)))
+def test_a_sampling_option_is_honoured(http, sampler, index):
+    answer = http.post("asample", json=sample_body(sampler, 100 + index, **HONOURED[index]))
+    assert answer.status_code == 200, answer.text
+    num_samples = HONOURED[index].get("num_samples", 1)
+    assert len(answer.json()["sample_sequence_ids"]) == num_samples
+    result = http.post("retrieve_future", json={"request_id": answer.json()["request_id"],
+                                                "allow_metadata_only": False})
+    assert result.headers["content-type"].startswith("application/x-protobuf"), result.text
+
+
+@pytest.mark.parametrize("index", range(len(REFUSED)))
+def test_a_sampling_option_is_refused_by_name(http, sampler, index):
+    changes, words = REFUSED[index]
+    answer = http.post("asample", json=sample_body(sampler, 200 + index, **changes))
+    assert answer.status_code == 400, answer.text
+    assert words in answer.json()["detail"]
