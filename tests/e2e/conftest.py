@@ -1,5 +1,5 @@
 """One running Lathe per test module. The suite runs once per SDK version: `tools/test` starts
-pytest with the Python of `.venv` (newest SDK) and of `.venv-tinker-0.25.0`."""
+pytest with the Python of `.venv` (newest SDK) and of each `.venv-tinker-*`."""
 
 import os
 import sys

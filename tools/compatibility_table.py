@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Writes the table method x SDK version of docs/tinker_compatibility.md from test runs.
+
+    tools/compatibility_table.py [--check] RUN.json...
+
+The runs are what tests/e2e/sdk records when LATHE_SDK_MATRIX names a file, one per SDK version.
+With --check nothing is written; the exit code is 1 if the committed table says something else.
+"""
+
+import argparse
+import difflib
+import json
+import pathlib
+import sys
+
+PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "tinker_compatibility.md"
+BEGIN, END = "<!-- methods: begin -->", "<!-- methods: end -->"
+
+# What the SDK does without asking a server; no run could say anything of Lathe.
+LOCAL = {
+    "get_telemetry": "the client's own queue; `telemetry` is accepted and dropped",
+    "on_queue_state_change": "called by the SDK itself",
+    "SamplingClient.create": "called by the SDK itself",
+    "get_console_url": "an address of the hosted service's console",
+}
+
+
+def base_name(method):
+    return method.removesuffix("_async")
+
+
+def local_note(method):
+    return LOCAL.get(method) or LOCAL.get(method.partition(".")[2])
+
+
+def cell(run, method):
+    forms = [name for name in (method, method + "_async") if name in run["methods"]]
+    if not forms:
+        return "–"
+    if local_note(method):
+        return "local"
+    answers = {run["cells"].get(form, "no") for form in forms}
+    if len(answers) == 1:
+        return answers.pop()
+    return "yes, but for " + ", ".join(
+        f"`{form.partition('.')[2]}`" for form in forms if run["cells"].get(form) != "yes")
+
+
+def table(runs):
+    runs = sorted(runs, key=lambda run: [int(part) for part in run["sdk"].split(".")])
+    notes = {method: note for run in runs for method, note in run["notes"].items()}
+    methods = list(dict.fromkeys(base_name(m) for run in reversed(runs) for m in run["methods"]))
+    clients = list(dict.fromkeys(method.partition(".")[0] for method in methods))
+    lines = []
+    for client in clients:
+        lines += [f"### {client}", "",
+                  "| Method | " + " | ".join(run["sdk"] for run in runs) + " | What Lathe does |",
+                  "|---|" + "---|" * (len(runs) + 1)]
+        for method in sorted(m for m in methods if m.startswith(client + ".")):
+            cells = [cell(run, method) for run in runs]
+            served = set(cells) - {"–", "no"}
+            note = local_note(method) or (notes.get(method, "") if served else "not served yet")
+            lines.append(f"| `{method.partition('.')[2]}` | {' | '.join(cells)} | {note} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("runs", nargs="+", type=pathlib.Path)
+    args = parser.parse_args()
+
+    page = PAGE.read_text(encoding="utf-8")
+    head, _, rest = page.partition(BEGIN)
+    _, marker, tail = rest.partition(END)
+    if not marker:
+        raise SystemExit(f"{PAGE} has no lines {BEGIN} and {END}")
+    runs = [json.loads(path.read_text()) for path in args.runs]
+    wanted = f"{head}{BEGIN}\n\n{table(runs)}\n{END}{tail}"
+    if not args.check:
+        PAGE.write_text(wanted, encoding="utf-8")
+        return 0
+    for line in difflib.unified_diff(page.splitlines(), wanted.splitlines(), "committed",
+                                     "as the tests ran", lineterm="", n=0):
+        print(line)
+    return int(page != wanted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
