@@ -156,7 +156,7 @@ EngineService::Reactor* EngineService::JoinSamplingSession(
     Context* context, const v1::JoinSamplingSessionRequest* request,
     v1::JoinSamplingSessionResponse* response) {
   return Change<engine::JoinSamplingSession>(
-      context, Scope::kSample,
+      context, "Engine.JoinSamplingSession",
       [request](const Caller& caller) -> absl::StatusOr<engine::JoinSamplingSession> {
         return engine::JoinSamplingSession{.tenant_id = caller.tenant_id,
                                            .sampling_session_id = request->sampling_session_id()};

@@ -40,6 +40,7 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Engine.GetModel", kAnyScope},
 
     {"Engine.CreateSamplingSession", Scope::kSample},
+    {"Engine.JoinSamplingSession", Scope::kSample},
     {"Engine.GetSampler", kAnyScope},
     {"Engine.Sample", Scope::kSample},
 

@@ -127,9 +127,9 @@ TEST_CASE("Store: the audit log keeps entries by tenant, resource and time", "[s
   harness->Reopen();
   const auto events = [&](const std::string& resource, int64_t from, int64_t until, int64_t limit) {
     std::string text;
-    for (const AuditRow& row : *harness->store().ListAudit("t1", resource, from, until, limit)) {
-      text += row.event;
-    }
+    const auto rows = harness->store().ListAudit("t1", resource, from, until, limit);
+    REQUIRE(rows.ok());
+    for (const AuditRow& row : *rows) text += row.event;
     return text;
   };
   CHECK(events("", 0, 10, 10) == "e1e3e4");
