@@ -78,6 +78,22 @@ absl::StatusOr<v1::RotateKeyResponse> AdminClient::RotateKey(const v1::RotateKey
   return response;
 }
 
+absl::StatusOr<v1::ListTenantsResponse> AdminClient::ListTenants() {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::ListTenantsResponse response;
+  RETURN_IF_ERROR(Translate(Stub()->ListTenants(&context, {}, &response)));
+  return response;
+}
+
+absl::StatusOr<v1::SetQuotaResponse> AdminClient::SetQuota(const v1::SetQuotaRequest& request) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::SetQuotaResponse response;
+  RETURN_IF_ERROR(Translate(Stub()->SetQuota(&context, request, &response)));
+  return response;
+}
+
 absl::StatusOr<v1::DrainResponse> AdminClient::Drain(absl::Duration timeout,
                                                      grpc::ClientContext& context) {
   SetDeadline(context, timeout + kDrainMargin);

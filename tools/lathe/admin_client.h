@@ -24,6 +24,8 @@ class AdminClient {
   absl::StatusOr<v1::ListKeysResponse> ListKeys();
   absl::Status RevokeKey(const std::string& key_id);
   absl::StatusOr<v1::RotateKeyResponse> RotateKey(const v1::RotateKeyRequest& request);
+  absl::StatusOr<v1::ListTenantsResponse> ListTenants();
+  absl::StatusOr<v1::SetQuotaResponse> SetQuota(const v1::SetQuotaRequest& request);
   // Waits up to `timeout`. `context` is fresh; TryCancel on it from another thread ends the wait.
   absl::StatusOr<v1::DrainResponse> Drain(absl::Duration timeout, grpc::ClientContext& context);
 

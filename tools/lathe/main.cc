@@ -9,6 +9,7 @@
 #include "tools/lathe/exit_code.h"
 #include "tools/lathe/keys_command.h"
 #include "tools/lathe/status_command.h"
+#include "tools/lathe/tenants_command.h"
 #include "tools/lathe/up_command.h"
 
 namespace lathe::cli {
@@ -23,6 +24,8 @@ constexpr char kHelp[] =
     "  lathe keys list\n"
     "  lathe keys revoke KEY_ID\n"
     "  lathe keys rotate KEY_ID             a new key in its place\n"
+    "  lathe tenants list                   who may use what, and what they hold\n"
+    "  lathe tenants set-quota TENANT --tokens-per-minute 100000\n"
     "  lathe version\n"
     "\n"
     "Every verb has --help.\n";
@@ -31,6 +34,7 @@ absl::Status Run(int argc, const char* const* argv) {
   const std::string_view verb = argc > 1 ? argv[1] : "";
   if (verb == "up") return UpCommand(argc - 1, argv + 1);
   if (verb == "keys") return KeysCommand(argc - 1, argv + 1);
+  if (verb == "tenants") return TenantsCommand(argc - 1, argv + 1);
   if (verb == "status") return StatusCommand(argc - 1, argv + 1);
   if (verb == "version" || verb == "--version") {
     return absl::CancelledError("lathe " + std::string(kVersion) + "\n");

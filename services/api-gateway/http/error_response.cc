@@ -13,6 +13,8 @@ namespace {
 
 // Seconds. Ten tries of the SDK then bridge an engine restart of 20 s.
 constexpr char kRetryAfter[] = "2";
+// A rate is counted over a minute: ten tries of the SDK then bridge most of it.
+constexpr char kRetryAfterRate[] = "5";
 
 struct WordStatus {
   std::string_view word;
@@ -82,7 +84,9 @@ Response ErrorResponse(const absl::Status& status) {
   }
   if (response.status == 405) response.headers.push_back({"Allow", field});
   if (response.status == 429 || response.status == 503) {
-    response.headers.push_back({"Retry-After", kRetryAfter});
+    response.headers.push_back(
+        {"Retry-After", word == "rate_limit" ? kRetryAfterRate : kRetryAfter});
+    response.headers.push_back({"x-should-retry", "true"});
   }
   if (response.status >= 500) {
     const std::string request_id = RandomId(8);

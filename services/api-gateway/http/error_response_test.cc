@@ -60,6 +60,10 @@ TEST_CASE("Statuses that need a header have it", "[http]") {
   CHECK(HeaderOf(ErrorResponse(absl::UnauthenticatedError("x")), "WWW-Authenticate") != "");
   CHECK(HeaderOf(ErrorResponse(absl::ResourceExhaustedError("x")), "Retry-After") != "");
   CHECK(HeaderOf(ErrorResponse(absl::UnavailableError("x")), "Retry-After") != "");
+  CHECK(HeaderOf(ErrorResponse(absl::ResourceExhaustedError("x")), "x-should-retry") == "true");
+  CHECK(HeaderOf(ErrorResponse(absl::UnauthenticatedError("x")), "WWW-Authenticate") == "ApiKey");
+  CHECK(HeaderOf(ErrorResponse(WithDetail(absl::UnauthenticatedError("x"), "bad_token")),
+                 "WWW-Authenticate") == "Bearer error=\"invalid_token\"");
   const auto not_allowed = WithDetail(absl::InvalidArgumentError("x"), "method_not_allowed", "GET");
   CHECK(HeaderOf(ErrorResponse(not_allowed), "Allow") == "GET");
 }

@@ -228,6 +228,14 @@ std::vector<KeyRing::ListedKey> KeyRing::List() const {
   return keys;
 }
 
+absl::StatusOr<std::string> KeyRing::TenantId(const std::string& name) const {
+  for (const auto& [tenant_id, tenant_name] : snapshot()->tenant_names) {
+    if (tenant_name == name) return tenant_id;
+  }
+  return WithDetail(absl::NotFoundError(absl::StrFormat("tenant '%s' does not exist", name)),
+                    "not_found", "tenant");
+}
+
 std::string KeyRing::TenantName(const std::string& tenant_id) const {
   const std::shared_ptr<const Snapshot> known = snapshot();
   const auto name = known->tenant_names.find(tenant_id);

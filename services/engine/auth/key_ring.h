@@ -64,6 +64,8 @@ class KeyRing {
   std::vector<ListedKey> List() const;
   // NotFound for an unknown id.
   absl::StatusOr<ApiKeyRow> Find(const std::string& key_id) const;
+  // NotFound for an unknown name.
+  absl::StatusOr<std::string> TenantId(const std::string& name) const;
   // Empty when there is no such tenant.
   std::string TenantName(const std::string& tenant_id) const;
 

@@ -7,6 +7,7 @@
 #include "services/engine/core/drain.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
+#include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/restore.h"
 #include "services/engine/core/retention.h"
@@ -62,6 +63,7 @@ struct Core::Impl {
   void Handle(const DeleteCheckpoint& event) { OnDeleteCheckpoint(s, event); }
   void Handle(const PublishCheckpoint& event) { OnPublishCheckpoint(s, event); }
   void Handle(const SetCheckpointTtl& event) { OnSetCheckpointTtl(s, event); }
+  void Handle(const SetQuota& event) { OnSetQuota(s, event); }
   void Handle(const Delivered& event) { OnDelivered(s, event); }
   void Handle(const Drain& event) { OnDrain(s, event); }
   void Handle(const WorkerAttached& event) { OnWorkerAttached(s, event); }

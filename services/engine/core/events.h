@@ -167,6 +167,14 @@ struct SetCheckpointTtl {
   std::string actor = "";   // for the audit log
 };
 
+// Replaces the tenant's quota.
+struct SetQuota {
+  CallId call = 0;
+  QuotaRow row;
+  std::string tenant_name;
+  std::string actor = "";  // for the audit log
+};
+
 // A result was handed to its caller for the first time.
 struct Delivered {
   std::string request_id;
@@ -232,7 +240,7 @@ using EventBody =
     std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit,
                  CreateSamplingSession, JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint,
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
-                 WorkerDone, WorkerVersionFailed>;
+                 WorkerDone, WorkerVersionFailed, SetQuota>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

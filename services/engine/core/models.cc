@@ -4,6 +4,7 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/operations.h"
+#include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/sessions.h"
 
@@ -67,6 +68,7 @@ void SubmitCreation(State& s, const Submit& submit) {
         InvalidArgument("seq_id_reused", "model_seq_id",
                         absl::StrFormat("model_seq_id %d is already used", submit.seq_id)));
   }
+  if (auto error = OverAdapters(s, submit.tenant_id)) return AnswerError(s, submit.call, *error);
   Plan plan;
   plan.args = submit.args;
   plan.model_id = row.model_id;

@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/quotas.h"
 
 namespace lathe::engine {
 namespace {
@@ -194,6 +195,7 @@ Request& Accept(State& s, const Submit& submit, int64_t seq_id, const std::strin
   if (const auto* const sample = std::get_if<SampleArgs>(&plan.args)) {
     request.num_samples = sample->num_samples;
   }
+  ChargeRate(s, request.row.tenant_id, s.now, request.row.tokens);
   Insert(s, request, plan);
   request.plan = std::make_unique<Plan>(std::move(plan));
   s.body_kept = true;

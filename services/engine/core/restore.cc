@@ -6,6 +6,7 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 
@@ -113,6 +114,7 @@ void RestoreRequest(State& s, const RequestRow& row) {
     if (unreadable) plan.emplace().model_id = model_id;
     request.plan = std::make_unique<Plan>(*std::move(plan));
   }
+  if (!request.refused) ChargeRate(s, row.tenant_id, row.accepted_at, row.tokens);
   Request& tracked = Track(s, std::move(request));
   if (tracked.live()) RestoreClaims(s, tracked);
   if (model != nullptr && row.op_class == OpClass::kTrain) RestoreOrder(*model, tracked);
@@ -144,6 +146,7 @@ void OnLoaded(State& s, const Loaded& event) {
     s.checkpoints[row.tinker_path] = row;
     s.checkpoint_of_dir[row.dir] = row.tinker_path;
   }
+  for (const QuotaRow& row : stored.quotas) s.quotas[row.tenant_id] = row;
   RestoreSessions(s, stored);
   RestoreModels(s, stored);
   RestoreSamplers(s, stored);

@@ -95,6 +95,15 @@ struct TenantUsage {
   int64_t bytes = 0;
 };
 
+// What a tenant had accepted in the last minute.
+struct RateWindow {
+  struct Use {
+    int64_t requests = 0;
+    int64_t tokens = 0;
+  };
+  std::map<int64_t, Use> by_second;  // Unix seconds
+};
+
 using RequestKey = std::tuple<std::string, OpClass, int64_t>;  // owner_id, op_class, seq_id
 
 struct State {
@@ -122,6 +131,8 @@ struct State {
   int64_t last_order = 0;
   std::map<std::string, TenantUsage> usage;
   TenantUsage total_usage;
+  std::map<std::string, QuotaRow> quotas;   // by tenant; absent: no limits
+  std::map<std::string, RateWindow> rates;  // of tenants with a rate
 
   // Subjects to look at again before the Step ends.
   std::set<std::string> dirty_models;

@@ -6,6 +6,7 @@
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
+#include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/sessions.h"
@@ -46,9 +47,11 @@ std::optional<ErrorInfo> FindSubject(State& s, const Submit& submit, Subject& su
   return std::nullopt;
 }
 
-std::optional<ErrorInfo> RefusedFor(const State& s, const Submit& submit, const Subject& subject) {
+std::optional<ErrorInfo> RefusedFor(State& s, const Submit& submit, const Subject& subject) {
   if (s.draining) return Draining();
   if (auto refusal = RefusalOf(*subject.session)) return refusal;
+  if (auto refusal = OverRate(s, submit.tenant_id, submit.payload.tokens)) return refusal;
+  if (auto refusal = OverQueue(s, submit.tenant_id, submit.payload.bytes)) return refusal;
   const Model* const model = subject.model;
   if (model == nullptr) return OverBound(s, submit.tenant_id, nullptr, submit.payload.bytes);
   const bool unloaded =
@@ -65,6 +68,7 @@ std::optional<ErrorInfo> PlanTraining(State& s, const Model& model, const Submit
                                       int64_t seq_id, Plan& plan) {
   if (const auto* const save = std::get_if<SaveArgs>(&submit.args)) {
     if (!save->name.empty()) {
+      if (auto error = OverStorage(s, submit.tenant_id)) return error;
       plan.dir = "c" + NewId(s);
       return std::nullopt;
     }

@@ -1,12 +1,19 @@
 #include "services/engine/rpc/admin_service.h"
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/rpc/status.h"
+#include "libs/common/status_macros.h"
 #include "services/engine/rpc/drain_call.h"
 #include "services/engine/rpc/engine_status.h"
+#include "services/engine/rpc/quota_proto.h"
 #include "services/engine/rpc/row_convert.h"
+#include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {
 namespace {
@@ -74,6 +81,49 @@ AdminService::Reactor* AdminService::RotateKey(Context* context,
   }
   Reactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(key.status()));
+  return reactor;
+}
+
+absl::Status AdminService::DescribeTenants(v1::ListTenantsResponse* response) {
+  std::map<std::string, int64_t> adapters;
+  for (const ModelRow& model : runtime_.directory().LiveModels()) ++adapters[model.tenant_id];
+  ASSIGN_OR_RETURN(const std::vector<TenantRow> tenants, runtime_.store().ListTenants());
+  for (const TenantRow& row : tenants) {
+    v1::TenantInfo* const tenant = response->add_tenants();
+    tenant->set_name(row.name);
+    *tenant->mutable_created_at() = ToTimestamp(row.created_at);
+    *tenant->mutable_quota() = ToProto(runtime_.directory().QuotaOf(row.tenant_id));
+    tenant->set_adapters(adapters[row.tenant_id]);
+    ASSIGN_OR_RETURN(const int64_t stored_bytes, runtime_.store().StoredBytes(row.tenant_id));
+    tenant->set_stored_bytes(stored_bytes);
+  }
+  return absl::OkStatus();
+}
+
+AdminService::Reactor* AdminService::ListTenants(Context* context, const v1::ListTenantsRequest*,
+                                                 v1::ListTenantsResponse* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(DescribeTenants(response)));
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::SetQuota(Context* context, const v1::SetQuotaRequest* request,
+                                              v1::SetQuotaResponse* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  const auto quota = [&]() -> absl::StatusOr<QuotaRow> {
+    ASSIGN_OR_RETURN(const std::string tenant_id, keys_.TenantId(request->tenant()));
+    return WithQuota(runtime_.directory().QuotaOf(tenant_id), request->quota());
+  }();
+  if (!quota.ok()) {
+    reactor->Finish(ToGrpcStatus(quota.status()));
+    return reactor;
+  }
+  *response->mutable_quota() = ToProto(*quota);
+  runtime_.Call(
+      engine::SetQuota{.row = *quota, .tenant_name = request->tenant()},
+      [reactor](const Answer& answer) {
+        reactor->Finish(answer.error ? ToGrpcStatus(ToStatus(*answer.error)) : grpc::Status::OK);
+      });
   return reactor;
 }
 

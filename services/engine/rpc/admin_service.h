@@ -3,6 +3,7 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include "absl/status/status.h"
 #include "protos/lathe/v1/admin.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/runtime/runtime.h"
@@ -27,12 +28,18 @@ class AdminService final : public v1::Admin::CallbackService {
                      v1::RevokeKeyResponse* response) override;
   Reactor* RotateKey(Context* context, const v1::RotateKeyRequest* request,
                      v1::RotateKeyResponse* response) override;
+  Reactor* ListTenants(Context* context, const v1::ListTenantsRequest* request,
+                       v1::ListTenantsResponse* response) override;
+  Reactor* SetQuota(Context* context, const v1::SetQuotaRequest* request,
+                    v1::SetQuotaResponse* response) override;
   Reactor* GetStatus(Context* context, const v1::GetStatusRequest* request,
                      v1::GetStatusResponse* response) override;
   Reactor* Drain(Context* context, const v1::DrainRequest* request,
                  v1::DrainResponse* response) override;
 
  private:
+  absl::Status DescribeTenants(v1::ListTenantsResponse* response);
+
   Runtime& runtime_;
   KeyRing& keys_;
   WorkerSender& workers_;

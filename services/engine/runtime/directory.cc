@@ -31,6 +31,7 @@ void Directory::Load(const StoredState& state) {
   for (const ModelRow& row : state.models) ApplyLocked(PutModel{row});
   for (const SamplerRow& row : state.samplers) samplers_[row.sampling_session_id] = row;
   for (const GroupRow& row : state.groups) groups_[row.group] = row;
+  for (const QuotaRow& row : state.quotas) quotas_[row.tenant_id] = row;
 }
 
 void Directory::Apply(const Write& write) {
@@ -45,6 +46,8 @@ void Directory::Apply(const Write& write) {
     base_models_[base->row.name] = base->row;
   } else if (const auto* group = std::get_if<PutGroup>(&write)) {
     groups_[group->row.group] = group->row;
+  } else if (const auto* quota = std::get_if<PutQuota>(&write)) {
+    quotas_[quota->row.tenant_id] = quota->row;
   }
 }
 
@@ -83,6 +86,13 @@ std::optional<SamplerRow> Directory::FindSampler(const std::string& tenant_id,
 std::vector<ModelRow> Directory::LiveModels() {
   absl::MutexLock lock(&mu_);
   return Values(models_);
+}
+
+QuotaRow Directory::QuotaOf(const std::string& tenant_id) {
+  absl::MutexLock lock(&mu_);
+  QuotaRow none;
+  none.tenant_id = tenant_id;
+  return FindIn(quotas_, tenant_id).value_or(none);
 }
 
 std::vector<GroupRow> Directory::Groups() {

@@ -28,6 +28,8 @@ class Directory {
                                         const std::string& sampling_session_id);
   std::vector<ModelRow> LiveModels();
   std::vector<GroupRow> Groups();
+  // Without limits when none was set.
+  QuotaRow QuotaOf(const std::string& tenant_id);
 
  private:
   void ApplyLocked(const PutModel& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -37,6 +39,7 @@ class Directory {
   std::map<std::string, ModelRow> models_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, SamplerRow> samplers_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, GroupRow> groups_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, QuotaRow> quotas_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lathe::engine

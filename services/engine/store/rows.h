@@ -161,6 +161,16 @@ struct GroupRow {
   std::string process_id;  // of the worker that was formed
 };
 
+// What a tenant may use; 0: no limit.
+struct QuotaRow {
+  std::string tenant_id;
+  int64_t requests_per_minute = 0;  // that become futures
+  int64_t tokens_per_minute = 0;    // of those requests, as sent
+  int64_t queued_bytes = 0;         // bodies of unfinished requests
+  int64_t stored_bytes = 0;         // checkpoints
+  int64_t adapters = 0;             // live models
+};
+
 // One line of the audit log: who did what to which object, and how that ended. Never changed.
 struct AuditRow {
   int64_t at = 0;
@@ -235,15 +245,18 @@ struct PurgeResults {
 struct AppendAudit {
   AuditRow row;
 };
+struct PutQuota {
+  QuotaRow row;
+};
 
 using Write = std::variant<PutSession, TouchSession, PutModel, InsertRequest, MarkDispatched,
                            CompleteRequest, MarkDelivered, PutCheckpoint, PutSampler, DeleteSampler,
-                           PutBaseModel, PutGroup, DropBody, PurgeResults, AppendAudit>;
+                           PutBaseModel, PutGroup, DropBody, PurgeResults, AppendAudit, PutQuota>;
 
 // Everything a new leader needs: sessions not ended and those that ended within a day
 // (heartbeat_at), models and samplers of sessions not ended, live requests and finished ones whose
 // result is still kept (and refused ones, which never have a result, for a day), complete
-// checkpoints, base models, groups.
+// checkpoints, base models, groups, quotas.
 struct StoredState {
   int64_t term = 0;
   std::vector<SessionRow> sessions;
@@ -253,6 +266,7 @@ struct StoredState {
   std::vector<SamplerRow> samplers;
   std::vector<BaseModelRow> base_models;
   std::vector<GroupRow> groups;
+  std::vector<QuotaRow> quotas;
 };
 
 }  // namespace lathe::engine

@@ -106,6 +106,9 @@ class Store {
                                                               int64_t now, int64_t limit,
                                                               int64_t offset) = 0;
 
+  // What the tenant's complete checkpoints hold.
+  virtual absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) = 0;
+
   virtual absl::StatusOr<std::vector<TenantRow>> ListTenants() = 0;
   virtual absl::Status PutTenant(const TenantRow& row) = 0;
   virtual absl::StatusOr<std::vector<ApiKeyRow>> ListKeys() = 0;

@@ -75,6 +75,7 @@ StoredState FakeStore::TakeLeadership() {
   state.samplers = Values(samplers_);
   state.base_models = Values(base_models_);
   state.groups = Values(groups_);
+  state.quotas = Values(quotas_);
   return state;
 }
 

@@ -39,6 +39,7 @@ class FakeStore {
   void Apply(const PutGroup& write) { groups_[write.row.group] = write.row; }
   void Apply(const DropBody&) {}
   void Apply(const PurgeResults& write);
+  void Apply(const PutQuota& write) { quotas_[write.row.tenant_id] = write.row; }
   void Apply(const AppendAudit& write) { audit_.push_back(write.row); }
 
   int64_t term_ = 0;
@@ -49,6 +50,7 @@ class FakeStore {
   std::map<std::string, SamplerRow> samplers_;
   std::map<std::string, BaseModelRow> base_models_;
   std::map<std::string, GroupRow> groups_;
+  std::map<std::string, QuotaRow> quotas_;
   std::vector<AuditRow> audit_;
 };
 

@@ -109,5 +109,38 @@ TEST_CASE("Admin: keys expire and rotate", "[engine][auth]") {
         "expires_in_seconds");
 }
 
+TEST_CASE("Admin: quotas are set field by field, listed, and outlive a restart", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  v1::SetQuotaRequest request;
+  request.set_tenant("default");
+  request.mutable_quota()->set_adapters(1);
+  v1::SetQuotaResponse quota;
+  REQUIRE(f.engine.admin().SetQuota(CallContext(""), request, &quota).ok());
+  request.mutable_quota()->clear_adapters();
+  request.mutable_quota()->set_stored_bytes(5);
+  REQUIRE(f.engine.admin().SetQuota(CallContext(""), request, &quota).ok());
+  CHECK(quota.quota().adapters() == 1);
+  std::string id;
+  const absl::Status refused = f.client.CreateModel(&id, 1);
+  CHECK(absl::IsPermissionDenied(refused));
+  CHECK(ErrorCode(refused) == "adapter_quota");
+
+  f.engine.Restart();
+  v1::ListTenantsResponse tenants;
+  REQUIRE(f.engine.admin().ListTenants(CallContext(""), {}, &tenants).ok());
+  REQUIRE(tenants.tenants_size() == 1);
+  CHECK(tenants.tenants(0).name() == "default");
+  CHECK(tenants.tenants(0).adapters() == 1);
+  CHECK(tenants.tenants(0).quota().stored_bytes() == 5);
+
+  request.mutable_quota()->set_stored_bytes(-1);
+  CHECK(ErrorField(FromGrpcStatus(f.engine.admin().SetQuota(CallContext(""), request, &quota))) ==
+        "stored_bytes");
+  request.set_tenant("nobody");
+  CHECK(f.engine.admin().SetQuota(CallContext(""), request, &quota).error_code() ==
+        grpc::StatusCode::NOT_FOUND);
+}
+
 }  // namespace
 }  // namespace lathe::engine

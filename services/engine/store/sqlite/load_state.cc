@@ -58,6 +58,8 @@ StoredState LoadState(Connection& connection) {
       connection, absl::StrCat("SELECT ", kBaseModelColumns, " FROM base_models ORDER BY name"));
   state.groups = Load<GroupRow>(
       connection, absl::StrCat("SELECT ", kGroupColumns, " FROM groups ORDER BY group_name"));
+  state.quotas = Load<QuotaRow>(
+      connection, absl::StrCat("SELECT ", kQuotaColumns, " FROM quotas ORDER BY tenant_id"));
   return state;
 }
 

@@ -108,7 +108,14 @@ CREATE TRIGGER audit_stays BEFORE UPDATE ON audit
 constexpr char kMigration3[] =
     "ALTER TABLE samplers ADD COLUMN num_joined INTEGER NOT NULL DEFAULT 0";
 
-constexpr const char* kMigrations[kSchemaVersion] = {kMigration1, kMigration2, kMigration3};
+constexpr char kMigration4[] = R"sql(
+CREATE TABLE quotas (
+  tenant_id TEXT PRIMARY KEY, requests_per_minute INTEGER NOT NULL,
+  tokens_per_minute INTEGER NOT NULL, queued_bytes INTEGER NOT NULL,
+  stored_bytes INTEGER NOT NULL, adapters INTEGER NOT NULL);
+)sql";
+
+constexpr const char* kMigrations[kSchemaVersion] = {kMigration1, kMigration2, kMigration3, kMigration4};
 
 }  // namespace
 

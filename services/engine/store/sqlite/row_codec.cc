@@ -209,4 +209,18 @@ void ReadRow(Query& query, AuditRow& row) {
   row.details = DecodeMetadata(query.Text());
 }
 
+void BindRow(Query& query, const QuotaRow& row) {
+  query.Bind(row.tenant_id, row.requests_per_minute, row.tokens_per_minute, row.queued_bytes,
+             row.stored_bytes, row.adapters);
+}
+
+void ReadRow(Query& query, QuotaRow& row) {
+  row.tenant_id = query.Text();
+  row.requests_per_minute = query.Int();
+  row.tokens_per_minute = query.Int();
+  row.queued_bytes = query.Int();
+  row.stored_bytes = query.Int();
+  row.adapters = query.Int();
+}
+
 }  // namespace lathe::engine

@@ -39,6 +39,9 @@ inline constexpr char kKeyColumns[] =
 inline constexpr char kAuditColumns[] =
     "at, tenant_id, resource, event, actor, object, outcome, details";
 
+inline constexpr char kQuotaColumns[] =
+    "tenant_id, requests_per_minute, tokens_per_minute, queued_bytes, stored_bytes, adapters";
+
 void BindRow(Query& query, const SessionRow& row);
 void BindRow(Query& query, const ModelRow& row);
 void BindRow(Query& query, const RequestRow& row);
@@ -48,6 +51,7 @@ void BindRow(Query& query, const BaseModelRow& row);
 void BindRow(Query& query, const GroupRow& row);
 void BindRow(Query& query, const ApiKeyRow& row);
 void BindRow(Query& query, const AuditRow& row);
+void BindRow(Query& query, const QuotaRow& row);
 
 void ReadRow(Query& query, SessionRow& row);
 void ReadRow(Query& query, ModelRow& row);
@@ -58,6 +62,7 @@ void ReadRow(Query& query, BaseModelRow& row);
 void ReadRow(Query& query, GroupRow& row);
 void ReadRow(Query& query, ApiKeyRow& row);
 void ReadRow(Query& query, AuditRow& row);
+void ReadRow(Query& query, QuotaRow& row);
 
 // Every row that `query` finds.
 template <typename Row>

@@ -21,6 +21,8 @@ constexpr char kModelIds[] =
 constexpr char kSamplerIds[] =
     "SELECT sampling_session_id FROM samplers WHERE session_id = ?"
     " ORDER BY sampling_session_seq_id";
+constexpr char kStoredBytes[] =
+    "SELECT coalesce(sum(size_bytes), 0) FROM checkpoints WHERE tenant_id = ? AND state = 1";
 constexpr char kListTenants[] =
     "SELECT tenant_id, name, created_at FROM tenants ORDER BY created_at, tenant_id";
 constexpr char kNewestFirst[] = " ORDER BY created_at DESC, rowid DESC LIMIT ? OFFSET ?";
@@ -176,6 +178,14 @@ absl::StatusOr<Page<CheckpointRow>> SqliteStore::ListCheckpoints(const std::stri
     return ReadPage<CheckpointRow>(connection, kCheckpointColumns, "checkpoints",
                                    absl::StrCat(kLive, " AND model_id = ?"), limit, offset,
                                    tenant_id, now, model_id);
+  });
+}
+
+absl::StatusOr<int64_t> SqliteStore::StoredBytes(const std::string& tenant_id) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<int64_t> {
+    Query query = connection.Prepare(kStoredBytes);
+    query.Bind(tenant_id).Next();
+    return query.Int();
   });
 }
 

@@ -166,4 +166,9 @@ absl::Status WriteApplier::operator()(const AppendAudit& write) {
   return absl::OkStatus();
 }
 
+absl::Status WriteApplier::operator()(const PutQuota& write) {
+  static const std::string sql = ReplaceSql("quotas", kQuotaColumns);
+  return Replace(sql, write.row);
+}
+
 }  // namespace lathe::engine

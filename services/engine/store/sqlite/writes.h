@@ -43,6 +43,7 @@ class WriteApplier {
   absl::Status operator()(const DropBody& write);
   absl::Status operator()(const PurgeResults& write);
   absl::Status operator()(const AppendAudit& write);
+  absl::Status operator()(const PutQuota& write);
 
   // Runs `sql` with the columns of `row`; returns the number of changed rows.
   template <typename Row>

@@ -1,0 +1,75 @@
+"""Quotas of a tenant, seen by the stock SDK and by raw HTTP."""
+
+import subprocess
+
+import httpx
+import pytest
+import tinker
+from support.lathe_server import BIN
+from support.sdk import resolved
+from tinker import types
+
+
+def set_quota(lathe, tenant, **limits):
+    options = [word for name, value in limits.items()
+               for word in (f"--{name.replace('_', '-')}", str(value))]
+    subprocess.run([str(BIN / "lathe"), "tenants", "set-quota", tenant, *options, "--data-dir",
+                    lathe.data_dir], check=True, capture_output=True)
+
+
+def tenants(lathe):
+    listed = subprocess.run([str(BIN / "lathe"), "tenants", "list", "--data-dir", lathe.data_dir],
+                            check=True, capture_output=True, text=True).stdout
+    return {line.split()[0]: line.split()[1:] for line in listed.splitlines()[1:]}
+
+
+def trainer(lathe, key):
+    service = tinker.ServiceClient(base_url=lathe.url, api_key=key)
+    return resolved(service.create_lora_training_client(base_model=lathe.model_name, rank=4))
+
+
+def test_adapters_and_storage_are_refused_with_limit_and_use(lathe):
+    key = lathe.create_key("small")
+    client = trainer(lathe, key)
+    set_quota(lathe, "small", adapters=1, stored_bytes=1)
+    with pytest.raises(tinker.PermissionDeniedError, match="adapters is 1 and 1 models are live"):
+        trainer(lathe, key)
+    client.save_state("first").result()
+    with pytest.raises(tinker.PermissionDeniedError, match="stored_bytes is 1 and checkpoints hold"):
+        client.save_state("second").result()
+    row = tenants(lathe)["small"]
+    assert int(row[3]) > 1 and row[4] == "1" and row[5:7] == ["1", "1"]
+    set_quota(lathe, "small", stored_bytes=0)
+    client.save_state("third").result()
+
+
+def test_a_rate_is_refused_with_when_to_come_back(lathe):
+    key = lathe.create_key("slow")
+    with httpx.Client(base_url=lathe.url + "/api/v1/", headers={"X-API-Key": key},
+                      timeout=30) as http:
+        session = http.post("create_session", json={"tags": [], "user_metadata": {}}).json()
+        body = {"session_id": session["session_id"], "model_seq_id": 0,
+                "base_model": lathe.model_name, "lora_config": {"rank": 4}}
+        set_quota(lathe, "slow", requests_per_minute=1)
+        assert http.post("create_model", json=body).status_code == 200
+        # The same request is no new one.
+        assert http.post("create_model", json=body).status_code == 200
+        refused = http.post("create_model", json={**body, "model_seq_id": 1})
+        assert refused.status_code == 429
+        assert 0 < int(refused.headers["Retry-After"]) <= 60
+        assert refused.headers["x-should-retry"] == "true"
+        assert "requests_per_minute is 1" in refused.json()["detail"]
+        assert http.get("get_server_capabilities").status_code == 200
+
+
+def test_the_sdk_waits_a_rate_out(lathe):
+    key = lathe.create_key("patient")
+    client = trainer(lathe, key)
+    set_quota(lathe, "patient", requests_per_minute=1)
+    datum = types.Datum(model_input=types.ModelInput.from_ints([1, 2, 3]),
+                        loss_fn_inputs={"target_tokens": [2, 3, 4], "weights": [1.0, 1.0, 1.0]})
+    # One of these comes too early; the retries of the SDK bring it through.
+    first = client.forward_backward([datum], "cross_entropy")
+    second = client.optim_step(types.AdamParams(learning_rate=1e-4))
+    assert first.result(timeout=150) is not None
+    assert second.result(timeout=150) is not None
