@@ -7,7 +7,6 @@ import pytest
 import tinker
 from support.lathe_server import BIN
 from support.sdk import resolved
-from tinker import types
 
 
 def set_quota(lathe, tenant, **limits):
@@ -60,16 +59,3 @@ def test_a_rate_is_refused_with_when_to_come_back(lathe):
         assert refused.headers["x-should-retry"] == "true"
         assert "requests_per_minute is 1" in refused.json()["detail"]
         assert http.get("get_server_capabilities").status_code == 200
-
-
-def test_the_sdk_waits_a_rate_out(lathe):
-    key = lathe.create_key("patient")
-    client = trainer(lathe, key)
-    set_quota(lathe, "patient", requests_per_minute=1)
-    datum = types.Datum(model_input=types.ModelInput.from_ints([1, 2, 3]),
-                        loss_fn_inputs={"target_tokens": [2, 3, 4], "weights": [1.0, 1.0, 1.0]})
-    # One of these comes too early; the retries of the SDK bring it through.
-    first = client.forward_backward([datum], "cross_entropy")
-    second = client.optim_step(types.AdamParams(learning_rate=1e-4))
-    assert first.result(timeout=150) is not None
-    assert second.result(timeout=150) is not None
