@@ -59,6 +59,19 @@ TEST_CASE("Tokenizer: what is not byte-level BPE is refused by name", "[tokenize
   CHECK_THAT(std::string(tokenizer.status().message()), Catch::Contains(bad.message));
 }
 
+TEST_CASE("Tokenizer: a decoder in a hundred thousand sequences is followed to its end",
+          "[tokenizer]") {
+  std::string decoder = R"({"type": "ByteLevel"})";
+  std::string before, after;
+  for (int i = 0; i < 100'000; ++i) {
+    before += R"({"type":"Sequence","decoders":[)";
+    after += "]}";
+  }
+  const TokenizerFolder folder(R"({"model": {"type": "BPE", "vocab": {"a": 0}}, "decoder": )" +
+                               before + decoder + after + "}");
+  CHECK(Tokenizer::Load(folder.path()).ok());
+}
+
 TEST_CASE("Tokenizer: a folder without tokenizer.json is not found", "[tokenizer]") {
   CHECK(Tokenizer::Load("/nonexistent").status().code() == absl::StatusCode::kNotFound);
 }
