@@ -22,7 +22,9 @@ LOCAL = {
     "on_queue_state_change": "called by the SDK itself",
     "SamplingClient.create": "called by the SDK itself",
     "get_console_url": "an address of the hosted service's console",
+    "tinker.version": "prints the SDK's version",
 }
+HEADINGS = {"tinker": "The program `tinker`"}
 
 
 def base_name(method):
@@ -53,7 +55,7 @@ def table(runs):
     clients = list(dict.fromkeys(method.partition(".")[0] for method in methods))
     lines = []
     for client in clients:
-        lines += [f"### {client}", "",
+        lines += [f"### {HEADINGS.get(client, client)}", "",
                   "| Method | " + " | ".join(run["sdk"] for run in runs) + " | What Lathe does |",
                   "|---|" + "---|" * (len(runs) + 1)]
         for method in sorted(m for m in methods if m.startswith(client + ".")):

@@ -6,7 +6,8 @@ and checks the value inside a block:
     with answer(client, "name") as saved:
         assert saved.path == ...
 
-It runs once for the method and once for its `_async` twin, where this SDK has them. A cell counts when
+A command of `tinker` is a method of "tinker", `@sdk_method("tinker.run list")`, with the fixture `cli`
+as client. A test runs once for the method and once for its `_async` twin, where this SDK has them. A cell counts when
 the block has ended without an exception; that it asserts something of the value is checked when the
 tests are collected. What the docstring says is the table's note on the method.
 """
@@ -23,6 +24,7 @@ import os
 import pathlib
 import textwrap
 
+import click
 import pytest
 
 CLIENTS = {"ServiceClient": "service_client", "TrainingClient": "training_client",
@@ -43,16 +45,58 @@ def client_class(name):
     return getattr(module, name)
 
 
+@functools.cache
+def cli_commands():
+    """Every command of the SDK's program, as "group command"."""
+    from tinker.cli.__main__ import main_cli
+
+    def walk(command, path):
+        names = command.list_commands(click.Context(command)) if hasattr(
+            command, "list_commands") else []
+        for name in names:
+            yield from walk(command.get_command(click.Context(command), name), [*path, name])
+        if not names:
+            yield " ".join(path)
+
+    return list(walk(main_cli, []))
+
+
+class Cli:
+    """The SDK's program: `getattr(cli, "run list")(...)` runs it in this process."""
+
+    def __init__(self, url, api_key):
+        self._environment = {"TINKER_BASE_URL": url, "TINKER_API_KEY": api_key,
+                             "TINKER_TELEMETRY": "0"}
+
+    def __getattr__(self, command):
+        from click.testing import CliRunner
+        from tinker.cli.__main__ import main_cli
+
+        def run(*arguments):
+            result = CliRunner().invoke(main_cli, ["--format", "json", *command.split(), *arguments],
+                                        env=self._environment)
+            if result.exception is not None:
+                raise result.exception
+            try:
+                return json.loads(result.stdout)
+            except ValueError:
+                return result.stdout
+        return run
+
+
 def public_methods():
-    """Every public method of the clients of this SDK, as "Client.method"."""
+    """Every public method of the clients of this SDK, as "Client.method", and its commands."""
     return [f"{client}.{name}" for client in CLIENTS if client_class(client)
             for name, member in inspect.getmembers(client_class(client))
-            if callable(member) and not name.startswith("_")]
+            if callable(member) and not name.startswith("_")] \
+        + [f"tinker.{command}" for command in cli_commands()]
 
 
 def existing_forms(method):
     """The method and its asynchronous twin, as far as this SDK has them."""
     client, _, name = method.partition(".")
+    if client == "tinker":
+        return [name] if name in cli_commands() else []
     return [form for form in (name, name + "_async") if hasattr(client_class(client), form)]
 
 

@@ -11,7 +11,7 @@ from tinker import types
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", ".."))
 from support.lathe_server import LatheServer, tiny_model  # noqa: E402
 from support.sdk import resolved  # noqa: E402
-from support.sdk_matrix import MatrixPlugin  # noqa: E402
+from support.sdk_matrix import Cli, MatrixPlugin  # noqa: E402
 
 DATA = [types.Datum(model_input=types.ModelInput.from_ints([30, 31, 32, 33]),
                     loss_fn_inputs={"target_tokens": [50, 51, 52, 53], "weights": [1.0] * 4})]
@@ -38,6 +38,11 @@ def service(lathe):
 @pytest.fixture(scope="package")
 def rest(service):
     return service.create_rest_client()
+
+
+@pytest.fixture(scope="package")
+def cli(lathe):
+    return Cli(lathe.url, lathe.api_key)
 
 
 def new_model(service, lathe, steps=1, **options):

@@ -1,0 +1,87 @@
+"""The SDK's program `tinker`, command by command."""
+
+import pathlib
+
+from support.sdk_matrix import sdk_method
+
+
+@sdk_method("tinker.run list")
+def test_run_list(answer, cli, run_id):
+    """the caller's runs"""
+    with answer(cli, "--limit", "0") as listed:
+        assert run_id in [run["training_run_id"] for run in listed["runs"]]
+
+
+@sdk_method("tinker.run info")
+def test_run_info(answer, cli, run_id, lathe):
+    """base model, rank, last checkpoints"""
+    with answer(cli, run_id) as run:
+        assert run["base_model"] == lathe.model_name and run["lora_rank"] == 4
+
+
+@sdk_method("tinker.checkpoint list")
+def test_checkpoint_list(answer, cli, run_id, saved):
+    """of one run or of all"""
+    with answer(cli, "--run-id", run_id) as listed:
+        assert saved in [checkpoint["tinker_path"] for checkpoint in listed["checkpoints"]]
+
+
+@sdk_method("tinker.checkpoint info")
+def test_checkpoint_info(answer, cli, saved):
+    """size, expiry, whether it is public"""
+    with answer(cli, saved) as checkpoint:
+        assert checkpoint["tinker_path"] == saved and not checkpoint["public"]
+
+
+def is_public(rest, path):
+    run = path.removeprefix("tinker://").split("/")[0]
+    return next(c.public for c in rest.list_checkpoints(run).result().checkpoints
+                if c.tinker_path == path)
+
+
+@sdk_method("tinker.checkpoint publish")
+def test_checkpoint_publish(answer, cli, rest, saved):
+    """anyone with a key may then load and sample it"""
+    with answer(cli, saved) as said:
+        assert said is not None and is_public(rest, saved)
+
+
+@sdk_method("tinker.checkpoint unpublish")
+def test_checkpoint_unpublish(answer, cli, rest, saved):
+    """for its owner alone again"""
+    rest.publish_checkpoint_from_tinker_path(saved).result()
+    with answer(cli, saved) as said:
+        assert said is not None and not is_public(rest, saved)
+
+
+@sdk_method("tinker.checkpoint set-ttl")
+def test_checkpoint_set_ttl(answer, cli, rest, saved):
+    """an expiry from now on, or none"""
+    with answer(cli, saved, "--ttl", "7200") as said:
+        run = saved.removeprefix("tinker://").split("/")[0]
+        listed = rest.list_checkpoints(run).result().checkpoints
+        assert said is not None
+        assert next(c.expires_at for c in listed if c.tinker_path == saved) is not None
+
+
+@sdk_method("tinker.checkpoint delete")
+def test_checkpoint_delete(answer, cli, rest, saved):
+    """takes the files away"""
+    with answer(cli, "--yes", saved) as said:
+        run = saved.removeprefix("tinker://").split("/")[0]
+        assert said is not None
+        assert saved not in [c.tinker_path for c in rest.list_checkpoints(run).result().checkpoints]
+
+
+@sdk_method("tinker.model list")
+def test_model_list(answer, cli, lathe):
+    """the served model"""
+    with answer(cli) as listed:
+        assert lathe.model_name in str(listed)
+
+
+@sdk_method("tinker.auth status")
+def test_auth_status(answer, cli):
+    """whether the key works"""
+    with answer(cli) as status:
+        assert "Tinker accessible: yes" in status
