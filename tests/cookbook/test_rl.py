@@ -90,8 +90,9 @@ def test_twenty_questions_learns_the_word(kitchen):
     rules = {"role": "system", "content": env.PLAYER_SYSTEM_PROMPT}
 
     def attempt():
+        words = ["cat", "egg", "cow", "dog", "car", "bus", "hat", "sun"]
         return {"role": "assistant", "content": rng.choice(
-            ["Is it big?", "Is it old?", "Guess: cat", "Guess: egg", "Guess: cow"])}
+            ["Is it big?", "Is it old?", *(f"Guess: {word}" for word in words)])}
 
     def game(num_turns):
         return [rules, *(message for _ in range(num_turns) for message in (
