@@ -21,6 +21,11 @@ if(LATHE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   add_compile_options(-fpch-preprocess)
 endif()
 
+# Programs can be placed anywhere, and what the loader has filled in becomes read-only.
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES CXX)
+add_link_options(LINKER:-z,relro,-z,now,-z,noexecstack)
+
 find_program(LATHE_MOLD mold)
 if(LATHE_MOLD)
   add_link_options(-fuse-ld=mold)

@@ -25,7 +25,7 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
           [this](const Route& route, const Request& request) {
             return credentials_.Check(route, request);
           },
-          options_.limits),
+          options_.limits, options_.tls),
       drain_timer_(io) {}
 
 void Gateway::Drain() {

@@ -30,6 +30,8 @@ struct GatewayOptions {
   absl::Duration drain_timeout = absl::Seconds(10);
   RouteOptions routes;
   HttpLimits limits;
+  // Without a certificate the API is served in the clear.
+  TlsFiles tls;
 };
 
 // Everything runs on `io`, whose threads the owner provides; io.run() returns some time after

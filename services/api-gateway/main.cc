@@ -13,6 +13,7 @@
 #include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/config/option_set.h"
+#include "libs/common/listener/exposure.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/time/clock.h"
 #include "services/api-gateway/gateway.h"
@@ -30,7 +31,51 @@ struct Options {
   absl::Duration poll_hold;
   int poll_hold_seconds = 0;
   int num_threads = 0;
+  bool insecure_i_know = false;
 };
+
+void AddLimits(OptionSet& set, HttpLimits& limits) {
+  set.Add(&limits.max_head_bytes, "gateway.max_head_bytes", limits.max_head_bytes,
+          "bound of a request's first line and headers");
+  set.Add(&limits.max_body_bytes, "gateway.max_body_bytes", limits.max_body_bytes,
+          "bound of a request body as sent");
+  set.Add(&limits.max_connections, "gateway.max_connections", limits.max_connections,
+          "open connections; one more is closed at once");
+  set.Add(&limits.max_connections_per_address, "gateway.max_connections_per_address",
+          limits.max_connections_per_address, "of these from one address; 0: no bound of its own");
+  set.Add(&limits.idle_timeout, "gateway.idle_timeout", limits.idle_timeout,
+          "how long a connection waits between requests");
+  set.Add(&limits.head_timeout, "gateway.head_timeout", limits.head_timeout,
+          "for a TLS handshake, and from a request's first byte to the end of its headers");
+  set.Add(&limits.progress_timeout, "gateway.progress_timeout", limits.progress_timeout,
+          "without a byte of a body received or of a response taken");
+  set.Add(&limits.body_timeout, "gateway.body_timeout", limits.body_timeout, "for a whole body");
+  set.Add(&limits.min_body_bytes_per_second, "gateway.min_body_bytes_per_second",
+          limits.min_body_bytes_per_second, "slower bodies end after progress_timeout");
+}
+
+// "" when all is well.
+std::string CheckLimits(const HttpLimits& limits) {
+  const absl::Duration shortest = std::min(
+      {limits.idle_timeout, limits.head_timeout, limits.progress_timeout, limits.body_timeout});
+  if (shortest <= absl::ZeroDuration()) {
+    return "a timeout is " + absl::FormatDuration(shortest) + ", expected more than 0";
+  }
+  if (limits.max_head_bytes < 1024 || limits.max_head_bytes > kReadBufferBytes / 2) {
+    return "max_head_bytes is " + std::to_string(limits.max_head_bytes) + ", allowed are 1024 to " +
+           std::to_string(kReadBufferBytes / 2);
+  }
+  if (limits.max_connections < 1 || limits.max_connections_per_address < 0) {
+    return "max_connections is " + std::to_string(limits.max_connections) +
+           " and max_connections_per_address " +
+           std::to_string(limits.max_connections_per_address) + ", expected at least 1 and 0";
+  }
+  if (limits.min_body_bytes_per_second < 1) {
+    return "min_body_bytes_per_second is " + std::to_string(limits.min_body_bytes_per_second) +
+           ", expected at least 1";
+  }
+  return "";
+}
 
 Options ReadOptions(int argc, char** argv) {
   Options options;
@@ -46,8 +91,14 @@ Options ReadOptions(int argc, char** argv) {
           "where the engine keeps checkpoints; needed if it gives relative folders");
   set.Add(&options.poll_hold_seconds, "gateway.poll_hold_seconds", 20,
           "how long a poll waits for its result, at most 40");
-  set.Add(&options.gateway.limits.max_body_bytes, "gateway.max_body_bytes",
-          options.gateway.limits.max_body_bytes, "bound of a request body as sent");
+  AddLimits(set, options.gateway.limits);
+  set.Add(&options.gateway.tls.cert, "gateway.tls_cert", "",
+          "PEM file of the certificate chain: serve HTTPS; read again when it changes");
+  set.Add(&options.gateway.tls.key, "gateway.tls_key", "", "PEM file of its private key");
+  set.Add(&options.gateway.tls.client_ca, "gateway.tls_client_ca", "",
+          "PEM file: clients must show a certificate that one of these has signed");
+  set.Add(&options.insecure_i_know, "gateway.insecure_i_know", false,
+          "lets listen be an address other machines reach, without TLS");
   set.Add(&options.num_threads, "gateway.threads", 2, "HTTP threads");
   set.Add(&options.log_level, "log.level", "info", "least severe lines to log",
           {.flag = "log-level", .choices = {"debug", "info", "warn", "error"}});
@@ -64,7 +115,15 @@ std::string CheckOptions(const Options& options) {
   if (options.num_threads < 1 || options.num_threads > 64) {
     return "threads is " + std::to_string(options.num_threads) + ", allowed are 1 to 64";
   }
-  return "";
+  absl::Status status = CheckTlsFiles(options.gateway.tls);
+  if (status.ok()) {
+    status = CheckExposure({.option = "listen",
+                            .address = options.listen,
+                            .has_tls = options.gateway.tls.enabled(),
+                            .insecure_i_know = options.insecure_i_know});
+  }
+  if (!status.ok()) return std::string(status.message());
+  return CheckLimits(options.gateway.limits);
 }
 
 // Every client that polls holds a socket.

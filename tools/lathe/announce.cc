@@ -45,7 +45,7 @@ void Announcer::EndLoadingLine() {
 }
 
 void Announcer::Ready(const LaunchPlan& plan, bool is_new_key) {
-  const std::string url = plan.listen.Url();
+  const std::string url = plan.listen.Url(plan.has_tls);
   const std::string key_file = plan.data_dir.admin_key().string();
   Say("ready", absl::StrCat("API ", url));
   Say("key", absl::StrCat(key_file, is_new_key ? " (new, mode 0600)" : " (kept, mode 0600)"));

@@ -114,11 +114,17 @@ absl::Status Launcher::CheckReadiness() {
     has_key_ = true;
   }
   if (!supervisor_.IsReady(kGateway) && supervisor_.Age(kGateway) > absl::ZeroDuration() &&
-      AnswersOk(plan_.listen, kHealthPath)) {
+      GatewayAnswers()) {
     supervisor_.MarkReady(kGateway);
   }
   if (supervisor_.AllReady() && !is_announced_) Announce();
   return absl::OkStatus();
+}
+
+// Under TLS a request may need a certificate of ours, and the gateway listens only when it can
+// serve.
+bool Launcher::GatewayAnswers() const {
+  return plan_.has_tls ? Accepts(plan_.listen) : AnswersOk(plan_.listen, kHealthPath);
 }
 
 void Launcher::CheckEngineAndWorker() {

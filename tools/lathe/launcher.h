@@ -35,6 +35,7 @@ class Launcher {
   absl::Status Restart();
   absl::Status CheckReadiness();
   void CheckEngineAndWorker();
+  bool GatewayAnswers() const;
   // Once, when all three are ready.
   void Announce();
   absl::Duration NextWait() const;

@@ -81,7 +81,9 @@ ListenAddress ListenAddress::Reachable() const {
   return reachable;
 }
 
-std::string ListenAddress::Url() const { return absl::StrCat("http://", Reachable().ToString()); }
+std::string ListenAddress::Url(bool has_tls) const {
+  return absl::StrCat(has_tls ? "https://" : "http://", Reachable().ToString());
+}
 
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
   ListenAddress address;
@@ -114,6 +116,14 @@ absl::Status ClaimPort(ListenAddress& address) {
   address.port = ntohs(address.is_ipv6 ? reinterpret_cast<sockaddr_in6*>(bound.get())->sin6_port
                                        : reinterpret_cast<sockaddr_in*>(bound.get())->sin_port);
   return absl::OkStatus();
+}
+
+bool Accepts(const ListenAddress& address) {
+  const ListenAddress reachable = address.Reachable();
+  const Socket socket(reachable);
+  SocketAddress peer;
+  Fill(reachable, peer);
+  return connect(socket.fd(), peer.get(), peer.length) == 0;
 }
 
 bool AnswersOk(const ListenAddress& address, const std::string& path) {

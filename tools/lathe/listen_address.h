@@ -17,8 +17,8 @@ struct ListenAddress {
   std::string ToString() const;
   // As a client on this machine reaches it: loopback for "any address".
   ListenAddress Reachable() const;
-  // http://HOST:PORT of Reachable().
-  std::string Url() const;
+  // http://HOST:PORT or https://HOST:PORT of Reachable().
+  std::string Url(bool has_tls = false) const;
 };
 
 // configuration error when `text` is not HOST:PORT.
@@ -27,6 +27,9 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 // Makes sure that the port can be bound now, and picks a free one for port 0. Errors: port_taken,
 // permission, and configuration for an address that this machine does not have.
 absl::Status ClaimPort(ListenAddress& address);
+
+// Whether somebody accepts connections there.
+bool Accepts(const ListenAddress& address);
 
 // Whether GET `path` on the address is answered with 200 within a second.
 bool AnswersOk(const ListenAddress& address, const std::string& path);

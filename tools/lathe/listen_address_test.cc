@@ -17,6 +17,7 @@ TEST_CASE("Listen addresses are read and written", "[listen]") {
   CHECK(ParseListenAddress("localhost:1")->ToString() == "127.0.0.1:1");
   CHECK(ParseListenAddress("[::1]:80")->ToString() == "[::1]:80");
   CHECK(ParseListenAddress("0.0.0.0:80")->Url() == "http://127.0.0.1:80");
+  CHECK(ParseListenAddress("[::]:80")->Url(/*has_tls=*/true) == "https://[::1]:80");
 }
 
 TEST_CASE("What is no HOST:PORT is a configuration error", "[listen]") {

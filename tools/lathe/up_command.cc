@@ -39,8 +39,8 @@ absl::Status UpCommand(int argc, const char* const* argv) {
   ASSIGN_OR_RETURN(ListenAddress listen, ParseListenAddress(options.listen));
   RETURN_IF_ERROR(CheckHostMemory(options, model));
 
-  LaunchPlan plan{OpenDataDir(options.data), std::move(model), std::move(listen),
-                  options.public_url, options.drain_timeout};
+  LaunchPlan plan{OpenDataDir(options.data), std::move(model),   std::move(listen),
+                  options.tls.enabled(),     options.public_url, options.drain_timeout};
   RETURN_IF_ERROR(plan.data_dir.Create());
   ASSIGN_OR_RETURN(const DataDirLock lock, DataDirLock::Take(plan.data_dir));
   RETURN_IF_ERROR(ClaimPort(plan.listen));

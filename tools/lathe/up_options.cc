@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
+#include "libs/common/listener/exposure.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe::cli {
@@ -26,11 +27,37 @@ absl::StatusOr<std::string> Program(const std::filesystem::path& dir, const std:
       "configuration");
 }
 
+// What the two public listeners have in common.
+void AddTransport(const UpOptions& options, std::vector<std::string>& arguments) {
+  const auto add = [&](const char* flag, const std::string& path) {
+    if (path.empty()) return;
+    arguments.insert(arguments.end(), {flag, std::filesystem::absolute(path).string()});
+  };
+  add("--tls-cert", options.tls.cert);
+  add("--tls-key", options.tls.key);
+  add("--tls-client-ca", options.tls.client_ca);
+  if (options.insecure_i_know) arguments.push_back("--insecure-i-know");
+}
+
+absl::Status CheckTransport(const UpOptions& options) {
+  RETURN_IF_ERROR(CheckTlsFiles(options.tls));
+  for (const auto& [option, address] :
+       {std::pair("listen", options.listen), std::pair("grpc_listen", options.grpc_listen)}) {
+    if (address.empty()) continue;
+    RETURN_IF_ERROR(CheckExposure({.option = option,
+                                   .address = address,
+                                   .has_tls = options.tls.enabled(),
+                                   .insecure_i_know = options.insecure_i_know}));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<std::string> EngineArguments(const UpOptions& options, const LaunchPlan& plan) {
   std::vector<std::string> arguments = {
       "--store", absl::StrCat("sqlite:", (plan.data_dir.path() / "lathe.db").string())};
   if (!options.grpc_listen.empty()) {
     arguments.insert(arguments.end(), {"--grpc-listen", options.grpc_listen});
+    AddTransport(options, arguments);
   }
   return arguments;
 }
@@ -52,12 +79,13 @@ std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchP
           "--tokenizer", options.tokenizer.empty() ? path : options.tokenizer};
 }
 
-std::vector<std::string> GatewayArguments(const LaunchPlan& plan) {
+std::vector<std::string> GatewayArguments(const UpOptions& options, const LaunchPlan& plan) {
   std::vector<std::string> arguments = {"--engine", plan.data_dir.SocketAddress("engine"),
                                         "--listen", plan.listen.ToString()};
   if (!plan.public_url.empty()) {
     arguments.insert(arguments.end(), {"--public-url", plan.public_url});
   }
+  AddTransport(options, arguments);
   return arguments;
 }
 
@@ -77,6 +105,13 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
           {.choices = {"auto", "cpu", "cuda"}});
   set.Add(&options.num_threads, "up.threads", 0, "threads of the worker; 0: one for each CPU");
   set.Add(&options.grpc_listen, "up.grpc_listen", "", "also serve gRPC on this HOST:PORT");
+  set.Add(&options.tls.cert, "up.tls_cert", "",
+          "PEM file of a certificate chain: HTTPS, and TLS for gRPC; read again when it changes");
+  set.Add(&options.tls.key, "up.tls_key", "", "PEM file of its private key");
+  set.Add(&options.tls.client_ca, "up.tls_client_ca", "",
+          "PEM file: clients must show a certificate that one of these has signed");
+  set.Add(&options.insecure_i_know, "up.insecure_i_know", false,
+          "lets the addresses be such that other machines reach, without TLS");
   set.Add(&options.public_url, "up.public_url", "",
           "URL under which clients reach the API; default: from each request");
   set.Add(&options.drain_timeout, "up.drain_timeout", absl::Seconds(30),
@@ -87,6 +122,7 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
                           absl::StrCat("threads is ", options.num_threads, ", expected 0 or more")),
                       "usage", "threads");
   }
+  RETURN_IF_ERROR(CheckTransport(options));
   options.config_path = set.config_path();
   return options;
 }
@@ -114,7 +150,7 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
   RETURN_IF_ERROR(
       add("worker", WorkerArguments(options, plan),
           {absl::StrCat("OMP_NUM_THREADS=", NumThreads(options)), "OMP_WAIT_POLICY=passive"}));
-  RETURN_IF_ERROR(add("gateway", GatewayArguments(plan), {}));
+  RETURN_IF_ERROR(add("gateway", GatewayArguments(options, plan), {}));
   return children;
 }
 

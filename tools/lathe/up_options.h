@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "libs/common/listener/tls_files.h"
 #include "tools/lathe/child_process.h"
 #include "tools/lathe/data_dir.h"
 #include "tools/lathe/data_dir_options.h"
@@ -28,6 +29,10 @@ struct UpOptions {
   int num_threads = 0;
   // Empty: the public gRPC service is not opened on TCP.
   std::string grpc_listen;
+  // Of the API and of grpc_listen; without a certificate both are served in the clear.
+  TlsFiles tls;
+  // Lets both be addresses that other machines reach, without TLS.
+  bool insecure_i_know = false;
   // Empty: taken from each request's Host.
   std::string public_url;
   // How long accepted work may go on after a signal.
@@ -44,6 +49,7 @@ struct LaunchPlan {
   DataDir data_dir;
   ModelFolder model;
   ListenAddress listen;
+  bool has_tls = false;
   std::string public_url;
   absl::Duration drain_timeout;
   // engine, worker, gateway.

@@ -1,10 +1,21 @@
 #include "services/api-gateway/http/client_watch.h"
 
+#include <array>
 #include <boost/asio/error.hpp>
 #include <boost/system/error_code.hpp>
 #include <utility>
 
 namespace lathe::gateway {
+namespace {
+
+// A client that leaves says so in an alert, which TLS 1.3 wraps as data: two bytes, their type and
+// the tag. No HTTP request is that short.
+constexpr size_t kTlsRecordHead = 5;
+constexpr unsigned char kTlsAlert = 21;
+constexpr unsigned char kTlsData = 23;
+constexpr int kTls13AlertBytes = 2 + 1 + 16;
+
+}  // namespace
 
 void ClientWatch::Start(std::function<void()> on_gone) {
   Stop();
@@ -15,10 +26,7 @@ void ClientWatch::Start(std::function<void()> on_gone) {
 void ClientWatch::Wait(Callback callback) {
   const auto on_readable = [this, callback](boost::system::error_code error) {
     if (!*callback) return;  // stopped; `this` may be gone
-    if (!error) {
-      char byte;
-      socket_.receive(asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, error);
-    }
+    if (!error) error = Peek();
     if (error == asio::error::would_block) {
       Wait(callback);  // woken by bytes that were read since
     } else if (error) {
@@ -26,6 +34,18 @@ void ClientWatch::Wait(Callback callback) {
     }
   };
   socket_.async_wait(asio::ip::tcp::socket::wait_read, on_readable);
+}
+
+boost::system::error_code ClientWatch::Peek() {
+  std::array<unsigned char, kTlsRecordHead> head{};
+  boost::system::error_code error;
+  const size_t size =
+      socket_.receive(asio::buffer(head), asio::ip::tcp::socket::message_peek, error);
+  if (error || !is_tls_ || size < kTlsRecordHead) return error;
+  const int length = head[3] << 8 | head[4];
+  const bool is_close_notify =
+      head[0] == kTlsAlert || (head[0] == kTlsData && length == kTls13AlertBytes);
+  return is_close_notify ? asio::error::eof : error;
 }
 
 void ClientWatch::Stop() {

@@ -12,8 +12,8 @@ namespace asio = boost::asio;
 // Belongs to one connection and its strand; reads nothing from the socket.
 class ClientWatch {
  public:
-  // `socket` must outlive it and be in non-blocking mode.
-  explicit ClientWatch(asio::ip::tcp::socket& socket) : socket_(socket) {}
+  // `socket` must outlive it and be in non-blocking mode; under TLS its bytes are records.
+  ClientWatch(asio::ip::tcp::socket& socket, bool is_tls) : socket_(socket), is_tls_(is_tls) {}
   ~ClientWatch() { Stop(); }
 
   // Calls `on_gone` once, on the connection's executor, if the client closes before Stop. A client
@@ -26,8 +26,11 @@ class ClientWatch {
   using Callback = std::shared_ptr<std::function<void()>>;
 
   void Wait(Callback callback);
+  // Looks at what has arrived: an error, or end of file, when the client has left.
+  boost::system::error_code Peek();
 
   asio::ip::tcp::socket& socket_;
+  const bool is_tls_;
   // Shared with the wait in progress; emptied by Stop.
   Callback on_gone_;
 };

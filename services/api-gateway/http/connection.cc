@@ -26,7 +26,10 @@ using ErrorCodeHolder = boost::system::error_code;
 
 constexpr size_t kHeadReadBytes = 4 << 10;
 constexpr size_t kMaxQuotedBytes = 200;
+constexpr char kOneYear[] = "max-age=31536000";
 constexpr absl::Duration kLingerTimeout = absl::Seconds(5);
+// For the end of TLS; a client that does not answer loses nothing.
+constexpr absl::Duration kShutdownTimeout = absl::Seconds(1);
 
 absl::Status HeadTooLarge(const HttpLimits& limits) {
   return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
@@ -49,30 +52,38 @@ bool IsParseError(const ErrorCodeHolder& error) {
 
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
+Connection::Connection(asio::ip::tcp::socket socket, asio::ssl::context* tls,
+                       ConnectionSlots::Slot slot, ConnectionContext& context)
     : context_(context),
-      stream_(std::move(socket)),
+      slot_(std::move(slot)),
+      stream_(std::move(socket), tls),
       buffer_(kReadBufferBytes),
-      client_(stream_.socket()) {}
-
-void Connection::SetTimeout(absl::Duration timeout) {
-  stream_.expires_after(absl::ToChronoMilliseconds(timeout));
-}
+      client_(stream_.socket(), stream_.is_tls()) {}
 
 asio::awaitable<void> Connection::Run() {
   const auto self = shared_from_this();
   ErrorCodeHolder ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   stream_.socket().non_blocking(true, ignored);
+  stream_.SetTimeout(context_.limits.head_timeout);
+  const ErrorCodeHolder error = co_await stream_.Handshake();
+  if (!error) {
+    co_await ServeAll();
+    stream_.SetTimeout(kShutdownTimeout);
+    co_await stream_.ShutdownSend();
+  }
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_.Close();
+}
+
+asio::awaitable<void> Connection::ServeAll() {
   bool is_open = true;
   while (is_open && !context_.is_draining) is_open = co_await ServeOne();
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-  stream_.close();
 }
 
 void Connection::Drain(bool now) {
   asio::dispatch(stream_.get_executor(), [self = shared_from_this(), now] {
-    if (self->is_idle_ || now) self->stream_.close();
+    if (self->is_idle_ || now) self->stream_.Close();
   });
 }
 
@@ -89,7 +100,7 @@ asio::awaitable<bool> Connection::ServeOne() {
   if (outcome == Outcome::kRefused) co_return co_await Refuse(refusal_);
   const bool keep_alive = parser_->keep_alive();
   parser_.reset();
-  stream_.expires_never();
+  stream_.NoTimeout();
   request_.client = &client_;
   absl::StatusOr<Response> response = co_await route_->handler(request_);
   client_.Stop();
@@ -99,7 +110,8 @@ asio::awaitable<bool> Connection::ServeOne() {
 }
 
 asio::awaitable<Connection::Outcome> Connection::ReadHead() {
-  SetTimeout(buffer_.size() > 0 ? context_.limits.head_timeout : context_.limits.idle_timeout);
+  stream_.SetTimeout(buffer_.size() > 0 ? context_.limits.head_timeout
+                                        : context_.limits.idle_timeout);
   std::optional<size_t> head_bytes;
   while (true) {
     const auto data = buffer_.cdata();
@@ -113,7 +125,7 @@ asio::awaitable<Connection::Outcome> Connection::ReadHead() {
     if (error) co_return Outcome::kClosed;
     buffer_.commit(num_read);
     is_idle_ = false;
-    if (was_empty) SetTimeout(context_.limits.head_timeout);
+    if (was_empty) stream_.SetTimeout(context_.limits.head_timeout);
   }
   is_idle_ = false;
   if (!head_bytes || static_cast<int64_t>(*head_bytes) > context_.limits.max_head_bytes) {
@@ -131,6 +143,7 @@ asio::awaitable<Connection::Outcome> Connection::ReadHead() {
     co_return Outcome::kRefused;
   }
   request_ = std::move(parsed->request);
+  request_.is_tls = stream_.is_tls();
   refusal_ = CheckOrigin(request_);
   if (!refusal_.ok()) co_return Outcome::kRefused;
   refusal_ = co_await FindRoute(std::move(parsed->segments));
@@ -143,7 +156,7 @@ asio::awaitable<absl::Status> Connection::FindRoute(std::vector<std::string> seg
   if (!match.ok()) co_return match.status();
   route_ = match->route;
   request_.path_parameters = std::move(match->path_parameters);
-  stream_.expires_never();
+  stream_.NoTimeout();
   co_return co_await context_.authorize(*route_, request_);
 }
 
@@ -168,14 +181,20 @@ asio::awaitable<Connection::Outcome> Connection::ReadBody() {
 
 // False: closed, or refused when refusal_ is set.
 asio::awaitable<bool> Connection::ReadBodyBytes() {
-  const absl::Time deadline = absl::Now() + context_.limits.body_timeout;
+  const HttpLimits& limits = context_.limits;
+  const absl::Time began = absl::Now();
+  int64_t num_read = 0;
   ErrorCodeHolder error;
   parser_->eager(true);
   parser_->body_limit(static_cast<uint64_t>(body_limit_));
   while (!parser_->is_done() && !error) {
-    SetTimeout(std::min(context_.limits.progress_timeout, deadline - absl::Now()));
-    co_await beast::http::async_read_some(stream_, buffer_, *parser_,
-                                          asio::redirect_error(asio::use_awaitable, error));
+    // The whole body has its time, and what has come has paid for some of it.
+    const absl::Duration paid =
+        limits.progress_timeout + absl::Seconds(num_read) / limits.min_body_bytes_per_second;
+    const absl::Time deadline = began + std::min(limits.body_timeout, paid);
+    stream_.SetTimeout(std::min(limits.progress_timeout, deadline - absl::Now()));
+    num_read += static_cast<int64_t>(co_await beast::http::async_read_some(
+        stream_, buffer_, *parser_, asio::redirect_error(asio::use_awaitable, error)));
   }
   if (error == beast::http::error::body_limit) {
     refusal_ = BodyTooLarge(body_limit_);
@@ -191,7 +210,7 @@ asio::awaitable<bool> Connection::AnswerExpectation() {
     co_return true;
   }
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-  SetTimeout(context_.limits.progress_timeout);
+  stream_.SetTimeout(context_.limits.progress_timeout);
   ErrorCodeHolder error;
   co_await asio::async_write(stream_, asio::buffer(kContinue),
                              asio::redirect_error(asio::use_awaitable, error));
@@ -239,11 +258,12 @@ asio::awaitable<bool> Connection::Refuse(absl::Status status) {
 
 // Whether another request may follow.
 asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
+  if (stream_.is_tls()) response.headers.push_back({"Strict-Transport-Security", kOneYear});
   const std::string head = ResponseHead(response, keep_alive);
   const std::array<asio::const_buffer, 2> pieces = {asio::buffer(head),
                                                     asio::buffer(response.body)};
   // Large answers get time in proportion: 1 MiB/s at least.
-  SetTimeout(context_.limits.progress_timeout + absl::Seconds(response.body.size() >> 20));
+  stream_.SetTimeout(context_.limits.progress_timeout + absl::Seconds(response.body.size() >> 20));
   ErrorCodeHolder error;
   co_await asio::async_write(stream_, pieces, asio::redirect_error(asio::use_awaitable, error));
   bool is_whole = !error;
@@ -254,11 +274,11 @@ asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
 asio::awaitable<bool> Connection::WriteStream(const BodyStream& body) {
   int64_t num_left = body.num_bytes;
   while (num_left > 0) {
-    stream_.expires_never();
+    stream_.NoTimeout();
     absl::StatusOr<std::string> piece = co_await body.next();
     if (!piece.ok() || piece->empty()) co_return false;
     num_left -= static_cast<int64_t>(piece->size());
-    SetTimeout(context_.limits.progress_timeout);
+    stream_.SetTimeout(context_.limits.progress_timeout);
     ErrorCodeHolder error;
     co_await asio::async_write(stream_, asio::buffer(*piece),
                                asio::redirect_error(asio::use_awaitable, error));
@@ -268,13 +288,13 @@ asio::awaitable<bool> Connection::WriteStream(const BodyStream& body) {
 }
 
 asio::awaitable<void> Connection::Linger() {
-  ErrorCodeHolder error;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
-  SetTimeout(kLingerTimeout);
+  stream_.SetTimeout(kLingerTimeout);
+  co_await stream_.ShutdownSend();
   std::string dropped(64 << 10, '\0');
+  ErrorCodeHolder error;
   while (!error) {
-    co_await stream_.async_read_some(asio::buffer(dropped),
-                                     asio::redirect_error(asio::use_awaitable, error));
+    co_await stream_.tcp().async_read_some(asio::buffer(dropped),
+                                           asio::redirect_error(asio::use_awaitable, error));
   }
 }
 

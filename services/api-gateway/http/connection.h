@@ -4,14 +4,15 @@
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "services/api-gateway/http/client_stream.h"
 #include "services/api-gateway/http/client_watch.h"
+#include "services/api-gateway/http/connection_slots.h"
 #include "services/api-gateway/http/limits.h"
 #include "services/api-gateway/http/message.h"
 #include "services/api-gateway/http/read_head.h"
@@ -35,7 +36,9 @@ struct ConnectionContext {
 // Owned by its coroutine; everything runs on its strand.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(asio::ip::tcp::socket socket, ConnectionContext& context);
+  // `tls` null: in the clear; else it is needed until the constructor returns.
+  Connection(asio::ip::tcp::socket socket, asio::ssl::context* tls, ConnectionSlots::Slot slot,
+             ConnectionContext& context);
 
   // Returns when the connection is over.
   asio::awaitable<void> Run();
@@ -66,10 +69,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> WriteStream(const BodyStream& body);
   // Lets the client read our answer before the connection is torn down.
   asio::awaitable<void> Linger();
-  void SetTimeout(absl::Duration timeout);
+
+  // Requests until one of the sides has enough.
+  asio::awaitable<void> ServeAll();
 
   ConnectionContext& context_;
-  boost::beast::tcp_stream stream_;
+  const ConnectionSlots::Slot slot_;
+  ClientStream stream_;
   boost::beast::flat_buffer buffer_;
   ClientWatch client_;
   // Of the request in progress.

@@ -17,13 +17,19 @@ struct HttpLimits {
   int64_t max_inflated_bytes = int64_t{512} << 20;
   // Open connections; one more is closed at once.
   int64_t max_connections = 20'000;
+  // Of these from one address, so that one client cannot take them all; an IPv6 /64 counts as one.
+  // 0: no bound of its own, as behind a proxy.
+  int64_t max_connections_per_address = 10'000;
 
   // Between requests. Long, because a client that sends while we close must repeat its request.
   absl::Duration idle_timeout = absl::Seconds(330);
-  // From the first byte of a request to the end of its headers.
+  // From the first byte of a request to the end of its headers; also for a TLS handshake.
   absl::Duration head_timeout = absl::Seconds(10);
   // Without a single byte of a body or of a response accepted.
   absl::Duration progress_timeout = absl::Seconds(30);
+  // A body that is slower on average, counted after progress_timeout, ends its connection. More:
+  // slow senders hold their connections and buffers for less time, and poor links lose theirs.
+  int64_t min_body_bytes_per_second = 1024;
   // For a whole body.
   absl::Duration body_timeout = absl::Seconds(300);
 };

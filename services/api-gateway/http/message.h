@@ -39,6 +39,8 @@ struct Request {
   std::vector<Header> headers;
   // Inflated. Handlers may move from it.
   std::string body;
+  // Whether it came over TLS.
+  bool is_tls = false;
   // X-API-Key; empty on public routes when none was sent.
   std::string api_key;
   // Sees the client leave while a handler waits; null in tests without a connection.

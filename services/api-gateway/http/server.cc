@@ -51,11 +51,16 @@ void LogEnd(std::exception_ptr exception) {
 }  // namespace
 
 HttpServer::HttpServer(asio::io_context& io, const Router& router, Authorize authorize,
-                       HttpLimits limits)
-    : io_(io), context_{router, std::move(authorize), limits}, acceptor_(asio::make_strand(io)) {}
+                       HttpLimits limits, TlsFiles tls)
+    : io_(io),
+      context_{router, std::move(authorize), limits},
+      slots_(limits.max_connections_per_address),
+      tls_(tls.enabled() ? std::make_unique<TlsContexts>(std::move(tls)) : nullptr),
+      acceptor_(asio::make_strand(io)) {}
 
 absl::Status HttpServer::Listen(const std::string& address) {
   ASSIGN_OR_RETURN(const asio::ip::tcp::endpoint endpoint, ParseAddress(address));
+  if (tls_) RETURN_IF_ERROR(tls_->Load());
   boost::system::error_code error;
   acceptor_.open(endpoint.protocol(), error);
   if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
@@ -88,7 +93,14 @@ asio::awaitable<void> HttpServer::AcceptLoop() {
 
 void HttpServer::Serve(asio::ip::tcp::socket socket) {
   const auto executor = socket.get_executor();
-  const auto connection = std::make_shared<Connection>(std::move(socket), context_);
+  boost::system::error_code error;
+  const auto peer = socket.remote_endpoint(error);
+  if (error) return;  // it has left already
+  ConnectionSlots::Slot slot = slots_.Take(peer.address());
+  if (!slot) return;
+  const std::shared_ptr<asio::ssl::context> tls = tls_ ? tls_->Current() : nullptr;
+  const auto connection =
+      std::make_shared<Connection>(std::move(socket), tls.get(), std::move(slot), context_);
   {
     absl::MutexLock lock(&mu_);
     const auto limit = static_cast<size_t>(context_.limits.max_connections);

@@ -10,7 +10,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "libs/common/listener/tls_files.h"
 #include "services/api-gateway/http/connection.h"
+#include "services/api-gateway/http/connection_slots.h"
+#include "services/api-gateway/http/tls_contexts.h"
 
 namespace lathe::gateway {
 
@@ -18,10 +21,11 @@ namespace lathe::gateway {
 class HttpServer {
  public:
   // All must outlive it; connections end before `io` does.
-  HttpServer(asio::io_context& io, const Router& router, Authorize authorize, HttpLimits limits);
+  HttpServer(asio::io_context& io, const Router& router, Authorize authorize, HttpLimits limits,
+             TlsFiles tls);
 
   // Begins to accept on `address`, HOST:PORT with a numeric host; port 0 takes a free one.
-  // Unavailable when it cannot be bound.
+  // Unavailable when it cannot be bound; errors of LoadServerContext when TLS cannot be offered.
   absl::Status Listen(const std::string& address);
   int port() const { return port_; }
 
@@ -40,6 +44,9 @@ class HttpServer {
 
   asio::io_context& io_;
   ConnectionContext context_;
+  ConnectionSlots slots_;
+  // Null: in the clear.
+  std::unique_ptr<TlsContexts> tls_;
   asio::ip::tcp::acceptor acceptor_;
   int port_ = 0;
   mutable absl::Mutex mu_;

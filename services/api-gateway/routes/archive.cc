@@ -24,7 +24,7 @@ absl::StatusOr<std::string> PublicUrl(const Request& request, const std::string&
   const bool is_clean = !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == ':' || c == '[' || c == ']';
   });
-  if (is_clean) return "http://" + host;
+  if (is_clean) return (request.is_tls ? "https://" : "http://") + host;
   return WithDetail(absl::InvalidArgumentError("the Host header is missing or malformed"),
                     "malformed_http", "host");
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "libs/common/listener/tls_files.h"
 
 namespace lathe::engine {
 
@@ -18,14 +19,16 @@ struct ServerOptions {
   std::string run_dir;
   // HOST:PORT of the public service beside engine.sock; empty: none.
   std::string grpc_listen;
+  // Of grpc_listen; the sockets have none.
+  TlsFiles tls;
   // Whether grpc_listen may be other than loopback although it has no TLS.
   bool allow_insecure = false;
   // gRPC reflection on the public service; the admin socket always has it.
   bool reflection = false;
 };
 
-// InvalidArgument when the options must not be served: a socket path that is too long, or a public
-// address without TLS.
+// What must not be served: a socket path that is too long, TLS files that cannot be used, or a
+// public address without TLS.
 absl::Status CheckServerOptions(const ServerOptions& options);
 
 // The public services on engine.sock (and grpc_listen), lathe.v1.Admin on admin.sock,

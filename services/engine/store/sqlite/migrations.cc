@@ -115,7 +115,8 @@ CREATE TABLE quotas (
   stored_bytes INTEGER NOT NULL, adapters INTEGER NOT NULL);
 )sql";
 
-constexpr const char* kMigrations[kSchemaVersion] = {kMigration1, kMigration2, kMigration3, kMigration4};
+constexpr const char* kMigrations[kSchemaVersion] = {kMigration1, kMigration2, kMigration3,
+                                                     kMigration4};
 
 }  // namespace
 
