@@ -1,0 +1,139 @@
+// Clients that hold on to connections: each bound of HttpLimits, over real sockets. A bound that
+// did not act would leave its test waiting for ever.
+#include <boost/asio/steady_timer.hpp>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/api-gateway/testing/fake_engine.h"
+#include "services/api-gateway/testing/http_client.h"
+#include "services/api-gateway/testing/running_gateway.h"
+
+namespace lathe::gateway {
+namespace {
+
+constexpr absl::Duration kShort = absl::Milliseconds(100);
+// Longer than a loaded machine takes from a connection to its first request.
+constexpr absl::Duration kIdle = absl::Seconds(1);
+constexpr char kPost[] =
+    "POST /api/v1/telemetry HTTP/1.1\r\nHost: x\r\nX-API-Key: tml-fake\r\nContent-Length: "
+    "100000\r\n"
+    "\r\n";
+
+GatewayOptions WithLimits(const HttpLimits& limits) {
+  GatewayOptions options;
+  options.limits = limits;
+  return options;
+}
+
+void CheckAlive(const RunningGateway& gateway) {
+  CHECK(HttpClient(gateway.port()).Exchange("GET", "/api/v1/healthz").status == 200);
+}
+
+TEST_CASE("Slow clients: a connection without a request ends", "[slow]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, WithLimits({.idle_timeout = kIdle}));
+  HttpClient client(gateway.port());
+  CHECK(client.IsClosedByServer());
+  CheckAlive(gateway);
+}
+
+TEST_CASE("Slow clients: a connection ends when no second request follows", "[slow]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, WithLimits({.idle_timeout = kIdle}));
+  HttpClient client(gateway.port());
+  CHECK(client.Exchange("GET", "/api/v1/healthz").status == 200);
+  CHECK(client.IsClosedByServer());
+}
+
+TEST_CASE("Slow clients: headers have to end", "[slow]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, WithLimits({.head_timeout = kShort}));
+  HttpClient client(gateway.port());
+  client.SendRaw("GET /api/v1/healthz HTTP/1.1\r\nHost: x\r\n");
+  CHECK(client.IsClosedByServer());
+  CheckAlive(gateway);
+}
+
+TEST_CASE("Slow clients: a body has to go on", "[slow]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, WithLimits({.progress_timeout = kShort}));
+  HttpClient client(gateway.port());
+  client.SendRaw(absl::StrCat(kPost, "some bytes"));
+  CHECK(client.IsClosedByServer());
+  CheckAlive(gateway);
+}
+
+// One byte every few milliseconds, until the server has enough.
+void Drip(HttpClient& client) {
+  asio::io_context io;
+  asio::steady_timer pause(io);
+  try {
+    for (;;) {
+      client.SendRaw("x");
+      pause.expires_after(std::chrono::milliseconds(10));
+      pause.wait();
+    }
+  } catch (const boost::system::system_error&) {
+  }
+}
+
+TEST_CASE("Slow clients: a body that drips ends", "[slow]") {
+  FakeEngine engine;
+  const auto limits = GENERATE(
+      HttpLimits{.progress_timeout = absl::Seconds(1), .min_body_bytes_per_second = 1 << 20},
+      HttpLimits{.body_timeout = kShort});
+  RunningGateway gateway(engine, WithLimits(limits));
+  HttpClient client(gateway.port());
+  client.SendRaw(kPost);
+  Drip(client);
+  CheckAlive(gateway);
+}
+
+TEST_CASE("Slow clients: a body above the minimum rate is taken", "[slow]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, WithLimits({.min_body_bytes_per_second = 1}));
+  HttpClient client(gateway.port());
+  CHECK(client.Post("/api/v1/telemetry", std::string(100'000, ' ') + "{}").status == 200);
+}
+
+TEST_CASE("Slow clients: who does not read is not written to for ever", "[slow]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, WithLimits({.progress_timeout = kShort}));
+  HttpClient client(gateway.port());
+  std::string requests;
+  for (int i = 0; i < 1000; ++i) requests += "GET /api/v1/healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+  // The answers fill the sockets' buffers; then nothing moves until the server gives up.
+  const auto send_for_ever = [&] {
+    for (;;) client.SendRaw(requests);
+  };
+  CHECK_THROWS_AS(send_for_ever(), boost::system::system_error);
+  CheckAlive(gateway);
+}
+
+TEST_CASE("Slow clients: open connections are bounded, in all and by address", "[slow]") {
+  FakeEngine engine;
+  const auto limits =
+      GENERATE(HttpLimits{.max_connections = 3}, HttpLimits{.max_connections_per_address = 3});
+  RunningGateway gateway(engine, WithLimits(limits));
+  std::vector<HttpClient> clients;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(clients.emplace_back(gateway.port()).Exchange("GET", "/api/v1/healthz").status == 200);
+  }
+  HttpClient one_more(gateway.port());
+  CHECK(one_more.IsClosedByServer());
+  CHECK(clients[0].Exchange("GET", "/api/v1/healthz").status == 200);
+}
+
+TEST_CASE("Slow clients: the bound of headers is what was configured", "[slow]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, WithLimits({.max_head_bytes = 1024}));
+  const std::vector<Header> large = {{"X-Large", std::string(2000, 'x')}};
+  CHECK(HttpClient(gateway.port()).Exchange("GET", "/api/v1/healthz", "", large).status == 431);
+  CheckAlive(gateway);
+}
+
+}  // namespace
+}  // namespace lathe::gateway
