@@ -39,6 +39,7 @@ std::string ErrorField(const absl::Status& status) { return Payload(status, kFie
 
 bool IsUserError(const absl::Status& status) {
   switch (status.code()) {
+    case absl::StatusCode::kCancelled:
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kNotFound:

@@ -28,6 +28,7 @@
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/servers.h"
+#include "services/engine/rpc/streaming_service.h"
 #include "services/engine/rpc/tenants_service.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/data_dir_lock.h"
@@ -168,12 +169,14 @@ int Run(Settings settings, const sigset_t& signals) {
   AuditLog audit(**store, clock);
   EngineService engine(runtime, keys, archives, audit);
   TenantsService tenants(runtime, keys);
+  StreamingService streaming(runtime, keys);
   AdminService admin(runtime, keys, dispatcher);
   if (const absl::Status status = runtime.Start(dispatcher); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
   absl::StatusOr<Servers> servers = Servers::Start(
-      settings.servers, {.engine = {&engine, &tenants}, .admin = admin, .workers = dispatcher});
+      settings.servers,
+      {.engine = {&engine, &tenants, &streaming}, .admin = admin, .workers = dispatcher});
   if (!servers.ok()) {
     runtime.Stop();
     return Fail(servers.status(), kExitUnavailable);

@@ -107,6 +107,7 @@ struct SampleRequest {
   SamplingParams params;
   bool prompt_logprobs = false;
   int64_t topk_prompt_logprobs = 0;
+  bool streamed = false;  // report its tokens as they come
 };
 
 // Neighbouring tokens drawn under the same weights.
@@ -250,6 +251,22 @@ struct SampleDone {
   SampleOutput output;
 };
 
+// One token of a streamed sample.
+struct SampledToken {
+  std::string request_id;
+  int64_t sample_index = 0;
+  int64_t token_index = 0;  // from the end of the prompt
+  int32_t token = 0;
+  float logprob = 0;
+  bool finished = false;  // the sample's last one
+  bool stopped = false;   // of the last one, as SampledSequence::stopped
+};
+
+// What one pass gave to streamed samples. It answers no request: the result has all tokens.
+struct SampleProgress {
+  std::vector<SampledToken> tokens;
+};
+
 // InvalidArgument and FailedPrecondition are the user's, everything else the server's.
 struct OpFailed {
   std::string request_id;
@@ -263,7 +280,7 @@ struct VersionFailed {
 };
 
 using Report = std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, SampleDone, OpFailed,
-                            VersionFailed>;
+                            VersionFailed, SampleProgress>;
 
 // What a worker holds of one model; compared with the ledger when an engine adopts the worker.
 struct ModelState {

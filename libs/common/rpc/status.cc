@@ -3,24 +3,31 @@
 #include <string>
 
 #include "libs/common/errors.h"
+#include "protos/google/rpc/status.pb.h"
 
 namespace lathe {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
+  google::rpc::Status details;
+  details.set_code(static_cast<int>(status.code()));
+  details.set_message(std::string(status.message()));
+  details.add_details()->PackFrom(ToErrorProto(status));
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
-                      ToErrorProto(status).SerializeAsString());
+                      details.SerializeAsString());
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const absl::Status plain(static_cast<absl::StatusCode>(status.error_code()),
                            status.error_message());
-  v1::Error error;
-  if (status.error_details().empty() || !error.ParseFromString(status.error_details())) {
-    return plain;
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return plain;
+  for (const google::protobuf::Any& detail : details.details()) {
+    v1::Error error;
+    if (detail.UnpackTo(&error)) return WithDetail(plain, error.code(), error.field());
   }
-  return WithDetail(plain, error.code(), error.field());
+  return plain;
 }
 
 v1::Error ToErrorProto(const absl::Status& status) {

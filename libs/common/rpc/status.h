@@ -8,7 +8,7 @@
 
 namespace lathe {
 
-// Carries a serialized lathe.v1.Error as error details.
+// Its details are a google.rpc.Status with one lathe.v1.Error, as gRPC libraries expect them.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // The code and message as received, the word and field from the details when there are any.

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "libs/common/errors.h"
+#include "protos/google/rpc/status.pb.h"
 
 namespace lathe {
 namespace {
@@ -21,8 +22,13 @@ TEST_CASE("A status keeps code, message, word and field over gRPC", "[rpc]") {
 }
 
 TEST_CASE("A gRPC status with our error says who is to blame", "[rpc]") {
+  google::rpc::Status details;
+  REQUIRE(details.ParseFromString(ToGrpcStatus(SeqReused()).error_details()));
+  CHECK(details.code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(details.message() == "seq_id 4 was used for another request");
+  REQUIRE(details.details_size() == 1);
   v1::Error error;
-  REQUIRE(error.ParseFromString(ToGrpcStatus(SeqReused()).error_details()));
+  REQUIRE(details.details(0).UnpackTo(&error));
   CHECK(error.category() == v1::ERROR_CATEGORY_USER);
   CHECK(error.message() == "seq_id 4 was used for another request");
   CHECK(ToErrorProto(absl::InternalError("x")).category() == v1::ERROR_CATEGORY_SERVER);

@@ -71,6 +71,7 @@ struct Core::Impl {
   void Handle(const WorkerDetached& event) { OnWorkerDetached(s, event); }
   void Handle(const WorkerDone& event) { OnWorkerDone(s, event); }
   void Handle(const WorkerVersionFailed& event) { OnVersionFailed(s, event); }
+  void Handle(const CancelSample& event) { OnCancelSample(s, event); }
 
   State s;
   std::vector<Action>* out = nullptr;  // of the running Step

@@ -23,6 +23,10 @@ ErrorInfo DataLoss(std::string code, std::string message) {
   return {absl::StatusCode::kDataLoss, std::move(code), "", std::move(message)};
 }
 
+ErrorInfo Cancelled(std::string message) {
+  return {absl::StatusCode::kCancelled, "cancelled", "", std::move(message)};
+}
+
 ErrorInfo Internal(std::string message) {
   return {absl::StatusCode::kInternal, "internal", "", std::move(message)};
 }

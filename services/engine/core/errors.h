@@ -12,6 +12,8 @@ ErrorInfo FailedPrecondition(std::string code, std::string message);
 ErrorInfo ResourceExhausted(std::string code, std::string message);
 // Server's fault: the state that an operation needs is gone.
 ErrorInfo DataLoss(std::string code, std::string message);
+// The caller gave the work up.
+ErrorInfo Cancelled(std::string message);
 ErrorInfo Internal(std::string message);
 ErrorInfo Draining();
 

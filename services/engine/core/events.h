@@ -180,6 +180,12 @@ struct Delivered {
   std::string request_id;
 };
 
+// Whoever wanted the sample has left: unless it is complete, it fails and its work is dropped.
+struct CancelSample {
+  std::string tenant_id;
+  std::string request_id;
+};
+
 // New submissions are refused from now on; answered (an Answer) once nothing is pending.
 struct Drain {
   CallId call = 0;
@@ -240,7 +246,7 @@ using EventBody =
     std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit,
                  CreateSamplingSession, JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint,
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
-                 WorkerDone, WorkerVersionFailed, SetQuota>;
+                 WorkerDone, WorkerVersionFailed, SetQuota, CancelSample>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

@@ -142,6 +142,19 @@ void SubmitSample(State& s, const Submit& submit) {
   QueueSample(s, request);
 }
 
+void OnCancelSample(State& s, const CancelSample& event) {
+  Request* const request = Find(s.requests, event.request_id);
+  const bool is_running_sample = request != nullptr && request->live() &&
+                                 request->row.tenant_id == event.tenant_id &&
+                                 request->row.op_class == OpClass::kSample;
+  if (!is_running_sample) return;
+  const Group* const group = Find(s.groups, request->group);
+  if (group != nullptr && request->row.state == RequestState::kDispatched) {
+    s.fx.Send(request->group, group->row.epoch, SendCancel{event.request_id});
+  }
+  Fail(s, *request, Cancelled("the sample was cancelled: its caller left"));
+}
+
 Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id) {
   Sampler* const sampler = Find(s.samplers, sampler_id);
   return sampler != nullptr && sampler->row.tenant_id == tenant_id ? sampler : nullptr;

@@ -16,6 +16,7 @@ void OnJoinSamplingSession(State& s, const JoinSamplingSession& event);
 
 // `submit.owner_id` is a sampler of the caller, its session active.
 void SubmitSample(State& s, const Submit& submit);
+void OnCancelSample(State& s, const CancelSample& event);
 
 Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id);
 std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id);

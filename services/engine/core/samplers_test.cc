@@ -272,5 +272,40 @@ TEST_CASE("Version: an adopted worker still serves what it holds", "[core]") {
   CHECK(h.StateOf(call) == RequestState::kDone);
 }
 
+TEST_CASE("Sample: one that is cancelled fails, and its worker drops it", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.Sampler(session, 0, "");
+  const CallId call = h.Sample(session + ":sample:0", 1);
+  const std::string id = h.AnswerTo(call).id;
+  h.Post(CancelSample{"other tenant", id});
+  CHECK_FALSE(h.Done(call));
+  h.Post(CancelSample{"t", id});
+  REQUIRE(h.Done(call));
+  CHECK(h.ErrorOf(call)->code == "cancelled");
+  REQUIRE(h.worker->Received<SendCancel>().size() == 1);
+  CHECK(h.worker->Received<SendCancel>()[0].request_id == id);
+  // What the worker still says of it changes nothing.
+  h.RunWorker();
+  CHECK(h.ErrorOf(call)->code == "cancelled");
+}
+
+TEST_CASE("Sample: one that waits for a worker can be cancelled, a complete one not", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.Sampler(session, 0, "");
+  const CallId complete = h.Sample(session + ":sample:0", 1);
+  h.RunWorker();
+  h.Post(CancelSample{"t", h.AnswerTo(complete).id});
+  CHECK(h.StateOf(complete) == RequestState::kDone);
+  h.DetachWorker();
+  const CallId waiting = h.Sample(session + ":sample:0", 2);
+  h.Post(CancelSample{"t", h.AnswerTo(waiting).id});
+  CHECK(h.ErrorOf(waiting)->code == "cancelled");
+  CHECK(h.worker->Received<SendCancel>().empty());
+}
+
 }  // namespace
 }  // namespace lathe::engine

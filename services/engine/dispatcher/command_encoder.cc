@@ -104,6 +104,7 @@ std::vector<v1::EngineMessage> CommandEncoder::EncodeSample(int64_t epoch, const
   v1::Sample head;
   head.set_request_id(sample.request_id);
   head.set_version_id(sample.version_id);
+  head.set_streamed(streams_.IsWanted(sample.request_id));
   std::string encoded = head.SerializeAsString();
   AppendMessage(encoded, v1::Sample::kRequestFieldNumber, {**body, fixed.SerializeAsString()});
   return Finish(epoch, v1::EngineMessage::kSampleFieldNumber, encoded);

@@ -10,6 +10,7 @@
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/engine/core/actions.h"
 #include "services/engine/runtime/bodies.h"
+#include "services/engine/runtime/sample_streams.h"
 
 namespace lathe::engine {
 
@@ -20,9 +21,10 @@ class CommandEncoder {
   // A request whose body cannot be read.
   using OnLostBody = std::function<void(const std::string& request_id, const absl::Status&)>;
 
-  // `bodies` must outlive this. Relative directories of commands are below `checkpoints_dir`.
-  CommandEncoder(Bodies& bodies, std::filesystem::path checkpoints_dir)
-      : bodies_(bodies), checkpoints_dir_(std::move(checkpoints_dir)) {}
+  // The first two must outlive this; samples that `streams` wants are marked so. Relative
+  // directories of commands are below `checkpoints_dir`.
+  CommandEncoder(Bodies& bodies, SampleStreams& streams, std::filesystem::path checkpoints_dir)
+      : bodies_(bodies), streams_(streams), checkpoints_dir_(std::move(checkpoints_dir)) {}
 
   // What to write on the stream, in order; empty when all bodies of the command are lost.
   std::vector<v1::EngineMessage> Encode(int64_t epoch, const WorkerCommand& command,
@@ -52,6 +54,7 @@ class CommandEncoder {
   void Fill(const SendDie& command, v1::EngineMessage& message) const;
 
   Bodies& bodies_;
+  SampleStreams& streams_;
   const std::filesystem::path checkpoints_dir_;
 };
 

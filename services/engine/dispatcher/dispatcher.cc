@@ -30,7 +30,7 @@ v1::EngineMessage HeartbeatMessage(int64_t term) {
 Dispatcher::Dispatcher(Runtime& runtime, std::string secret)
     : runtime_(runtime),
       secret_(std::move(secret)),
-      encoder_(runtime.bodies(), runtime.checkpoints_dir()),
+      encoder_(runtime.bodies(), runtime.streams(), runtime.checkpoints_dir()),
       heartbeat_("engine-beat", kBeatPeriod, [this] { Beat(); }) {}
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attach(
@@ -155,6 +155,8 @@ void Dispatcher::OnReport(const std::string& group, const v1::WorkerMessage& mes
       return;
     case v1::WorkerMessage::kDone:
       return OnDone(group, message.epoch(), message.done());
+    case v1::WorkerMessage::kSampleProgress:
+      return runtime_.streams().Push(ToTokens(message.sample_progress()));
     case v1::WorkerMessage::kVersionFailed:
       runtime_.Post(ToEvent(group, message.epoch(), message.version_failed()));
       return;

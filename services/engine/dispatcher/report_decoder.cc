@@ -69,6 +69,20 @@ WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationD
   return event;
 }
 
+std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress) {
+  std::vector<StreamedToken> tokens;
+  for (const v1::SampledToken& token : progress.tokens()) {
+    tokens.push_back({.request_id = token.request_id(),
+                      .sample_index = token.sample_index(),
+                      .token_index = token.token_index(),
+                      .token = token.token(),
+                      .logprob = token.logprob(),
+                      .finished = token.finished(),
+                      .stopped = token.stopped()});
+  }
+  return tokens;
+}
+
 WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,
                             const v1::VersionFailed& failed) {
   return {.group = group,

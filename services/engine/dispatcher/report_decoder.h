@@ -2,9 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/engine/core/events.h"
+#include "services/engine/runtime/sample_streams.h"
 
 namespace lathe::engine {
 
@@ -15,6 +17,8 @@ WorkerAttached ToEvent(const v1::Hello& hello);
 // The encoded result is the caller's to hold; `result_id` names it.
 WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationDone& done,
                    std::string result_id);
+
+std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress);
 
 WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,
                             const v1::VersionFailed& failed);

@@ -25,6 +25,7 @@
 #include "services/engine/runtime/event_queue.h"
 #include "services/engine/runtime/result_hub.h"
 #include "services/engine/runtime/results.h"
+#include "services/engine/runtime/sample_streams.h"
 #include "services/engine/runtime/worker_sender.h"
 #include "services/engine/store/store.h"
 
@@ -76,6 +77,7 @@ class Runtime {
   Bodies& bodies() { return bodies_; }
   Results& results() { return results_; }
   ResultHub& hub() { return hub_; }
+  SampleStreams& streams() { return streams_; }
   Directory& directory() { return directory_; }
   Store& store() { return store_; }
   Clock& clock() { return clock_; }
@@ -115,6 +117,7 @@ class Runtime {
   Bodies bodies_;
   Results results_;
   ResultHub hub_;
+  SampleStreams streams_;
   Directory directory_;
   CallTable calls_;
   EventQueue events_;

@@ -221,6 +221,8 @@ void ExecutorCore::RunSamplingPass() {
 }
 
 void ExecutorCore::CollectSamples() {
+  std::vector<SampledToken> tokens = sampling_.TakeStreamed();
+  if (!tokens.empty()) Emit(SampleProgress{std::move(tokens)});
   for (FinishedSample& finished : sampling_.TakeFinished()) {
     running_samples_.erase(finished.request_id);
     if (finished.output.ok()) {

@@ -10,6 +10,12 @@
 #include "services/worker/rpc/report_conversion.h"
 
 namespace lathe::worker {
+namespace {
+
+// With more messages waiting for the stream, the progress of samples is not told.
+constexpr size_t kMaxOutgoingForProgress = 1024;
+
+}  // namespace
 
 AttachProtocol::AttachProtocol(WorkerIdentity identity, ExecutorPort& executor)
     : identity_(std::move(identity)), executor_(executor) {}
@@ -165,6 +171,12 @@ void AttachProtocol::Absorb(const ReportEvent& event) {
     lathe::v1::VersionFailed* proto = Queue().mutable_version_failed();
     proto->set_version_id(failed->version_id);
     *proto->mutable_error() = ToError(failed->status);
+    return;
+  }
+  if (const auto* progress = std::get_if<SampleProgress>(&event.report)) {
+    // Whoever streams finds what is missing here in the result.
+    if (!is_attached_ || outgoing_.size() >= kMaxOutgoingForProgress) return;
+    *Queue().mutable_sample_progress() = ToProto(*progress);
     return;
   }
   const std::string& request_id = AnsweredRequest(event.report);

@@ -139,6 +139,7 @@ absl::StatusOr<SampleRequest> ToSampleRequest(const lathe::v1::Sample& sample) {
   request.params = ToSamplingParams(proto.params());
   request.prompt_logprobs = proto.prompt_logprobs();
   request.topk_prompt_logprobs = proto.topk_prompt_logprobs();
+  request.streamed = sample.streamed();
   return request;
 }
 

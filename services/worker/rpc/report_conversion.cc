@@ -109,6 +109,7 @@ void Fill(const OpFailed& report, const RequestInfo&, lathe::v1::OperationDone* 
 
 void Fill(const Started&, const RequestInfo&, lathe::v1::OperationDone*) {}
 void Fill(const VersionFailed&, const RequestInfo&, lathe::v1::OperationDone*) {}
+void Fill(const SampleProgress&, const RequestInfo&, lathe::v1::OperationDone*) {}
 
 }  // namespace
 
@@ -117,6 +118,7 @@ const std::string& AnsweredRequest(const Report& report) {
   return std::visit(
       Overloaded{[](const Started&) -> const std::string& { return kNone; },
                  [](const VersionFailed&) -> const std::string& { return kNone; },
+                 [](const SampleProgress&) -> const std::string& { return kNone; },
                  [](const auto& answer) -> const std::string& { return answer.request_id; }},
       report);
 }
@@ -139,6 +141,21 @@ lathe::v1::Error ToError(const absl::Status& status) {
   error.set_field(ErrorField(status));
   error.set_message(std::string(status.message()));
   return error;
+}
+
+lathe::v1::SampleProgress ToProto(const SampleProgress& progress) {
+  lathe::v1::SampleProgress proto;
+  for (const SampledToken& token : progress.tokens) {
+    lathe::v1::SampledToken* out = proto.add_tokens();
+    out->set_request_id(token.request_id);
+    out->set_sample_index(token.sample_index);
+    out->set_token_index(token.token_index);
+    out->set_token(token.token);
+    out->set_logprob(token.logprob);
+    out->set_finished(token.finished);
+    out->set_stopped(token.stopped);
+  }
+  return proto;
 }
 
 lathe::v1::ModelState ToProto(const ModelState& state) {

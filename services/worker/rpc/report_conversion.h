@@ -11,7 +11,7 @@
 
 namespace lathe::worker {
 
-// Request id a report answers; empty: Started and VersionFailed answer none.
+// Request id a report answers; empty: Started, VersionFailed and SampleProgress answer none.
 const std::string& AnsweredRequest(const Report& report);
 
 // The outcome of the request that `event.report` answers. Paths of saves and publications are left
@@ -21,6 +21,7 @@ lathe::v1::OperationDone ToOperationDone(const ReportEvent& event, const Request
 // InvalidArgument and FailedPrecondition are the user's fault, everything else ours.
 lathe::v1::Error ToError(const absl::Status& status);
 
+lathe::v1::SampleProgress ToProto(const SampleProgress& progress);
 lathe::v1::ModelState ToProto(const ModelState& state);
 lathe::v1::ModelInfo ToProto(const ModelInfo& info);
 

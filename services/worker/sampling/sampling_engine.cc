@@ -231,6 +231,15 @@ void SamplingEngine::Accept(ActiveSample* sample, int32_t token, float logprob) 
   const bool is_stopped = sample->stop.Append(token);
   const bool is_full =
       static_cast<int64_t>(sample->tokens.size()) >= request->request.params.max_tokens;
+  if (request->request.streamed) {
+    streamed_.push_back({.request_id = request->request.request_id,
+                         .sample_index = sample->index,
+                         .token_index = static_cast<int64_t>(sample->tokens.size()) - 1,
+                         .token = token,
+                         .logprob = logprob,
+                         .finished = is_stopped || is_full,
+                         .stopped = is_stopped});
+  }
   if (!is_stopped && !is_full) return;
   batch_.Finish(sample);
   request->output.sequences[sample->index] = {.stopped = is_stopped,
@@ -276,5 +285,7 @@ void SamplingEngine::AbandonPass(const absl::Status& status) {
 }
 
 std::vector<FinishedSample> SamplingEngine::TakeFinished() { return std::exchange(finished_, {}); }
+
+std::vector<SampledToken> SamplingEngine::TakeStreamed() { return std::exchange(streamed_, {}); }
 
 }  // namespace lathe::worker

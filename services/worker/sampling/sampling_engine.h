@@ -82,6 +82,9 @@ class SamplingEngine {
   // In the order they finished, since the last call.
   std::vector<FinishedSample> TakeFinished();
 
+  // Tokens of streamed requests since the last call, in the order they were drawn.
+  std::vector<SampledToken> TakeStreamed();
+
   const SamplingCounters& counters() const { return counters_; }
 
  private:
@@ -113,6 +116,7 @@ class SamplingEngine {
   std::map<std::string, std::unique_ptr<ActiveRequest>> requests_;
   std::vector<std::string> in_pass_;  // request ids
   std::vector<FinishedSample> finished_;
+  std::vector<SampledToken> streamed_;
   SamplingCounters counters_;
 };
 

@@ -331,5 +331,36 @@ TEST_CASE("Sampling: an adapter with weights that are not finite fails its own r
   CHECK(outputs.at("good").ok());
 }
 
+TEST_CASE("Sampling: a streamed request reports every token once, in order", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingEngine engine(model, {}, nullptr);
+  SampleRequest streamed = Request("streamed", Prompt(9), Free(6), 2);
+  streamed.streamed = true;
+  REQUIRE(engine.Add(std::move(streamed), nullptr).ok());
+  REQUIRE(engine.Add(Request("plain", Prompt(9), Free(6)), nullptr).ok());
+  std::map<int64_t, SampledSequence> reported;  // by sample
+  std::map<std::string, SampleOutput> outputs;
+  while (engine.HasWork()) {
+    engine.RunPass();
+    for (const SampledToken& token : engine.TakeStreamed()) {
+      CHECK(token.request_id == "streamed");
+      SampledSequence& sequence = reported[token.sample_index];
+      CHECK(token.token_index == static_cast<int64_t>(sequence.tokens.size()));
+      CHECK(token.finished == (token.token_index == 5));
+      CHECK_FALSE(token.stopped);
+      sequence.tokens.push_back(token.token);
+      sequence.logprobs.push_back(token.logprob);
+    }
+    for (FinishedSample& finished : engine.TakeFinished()) {
+      outputs[finished.request_id] = *std::move(finished.output);
+    }
+  }
+  REQUIRE(reported.size() == 2);
+  for (const auto& [index, sequence] : reported) {
+    CHECK(sequence.tokens == outputs.at("streamed").sequences[index].tokens);
+    CHECK(sequence.logprobs == outputs.at("streamed").sequences[index].logprobs);
+  }
+}
+
 }  // namespace
 }  // namespace lathe::worker

@@ -222,6 +222,14 @@ void FakeWorker::Finish(lathe::v1::OperationDone done) {
   Write(message);
 }
 
+void FakeWorker::Report(const lathe::v1::SampleProgress& progress) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  lathe::v1::WorkerMessage message;
+  message.set_epoch(epoch_);
+  *message.mutable_sample_progress() = progress;
+  Write(message);
+}
+
 void FakeWorker::Write(const lathe::v1::WorkerMessage& message) { stream_->Write(message); }
 
 std::vector<lathe::v1::EngineMessage> FakeWorker::received() {

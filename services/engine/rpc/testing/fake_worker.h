@@ -41,6 +41,9 @@ class FakeWorker {
   // Answers what it has kept silent about, and everything from now on.
   void StartAnswering();
 
+  // Sends tokens of a streamed sample, as a pass would give them.
+  void Report(const lathe::v1::SampleProgress& progress);
+
   // Copies of what was received.
   std::vector<lathe::v1::EngineMessage> received();
 

@@ -40,11 +40,14 @@ void TestEngine::Start() {
   p.audit = std::make_unique<AuditLog>(*p.store, clock_);
   p.engine = std::make_unique<EngineService>(*p.runtime, *p.keys, *p.archives, *p.audit);
   p.tenants = std::make_unique<TenantsService>(*p.runtime, *p.keys);
+  p.streaming = std::make_unique<StreamingService>(*p.runtime, *p.keys);
   p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, *p.dispatcher);
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
-  absl::StatusOr<Servers> servers = Servers::Start(
-      {.run_dir = dir_.path().string()},
-      {.engine = {p.engine.get(), p.tenants.get()}, .admin = *p.admin, .workers = *p.dispatcher});
+  absl::StatusOr<Servers> servers =
+      Servers::Start({.run_dir = dir_.path().string()},
+                     {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get()},
+                      .admin = *p.admin,
+                      .workers = *p.dispatcher});
   INFO(servers.status());
   REQUIRE(servers.ok());
   p.servers = std::make_unique<Servers>(*std::move(servers));
@@ -52,6 +55,7 @@ void TestEngine::Start() {
   tenants_stub_ = v1::Tenants::NewStub(MakeChannel(address()));
   engine_channel_ = MakeChannel(socket + "/engine.sock");
   engine_stub_ = v1::Engine::NewStub(engine_channel_);
+  streaming_stub_ = v1::Streaming::NewStub(MakeChannel(address()));
   admin_stub_ = v1::Admin::NewStub(MakeChannel(socket + "/admin.sock"));
 }
 
@@ -65,6 +69,7 @@ void TestEngine::Stop() {
   parts_->servers.reset();
   parts_->admin.reset();
   parts_->tenants.reset();
+  parts_->streaming.reset();
   parts_->engine.reset();
   parts_->dispatcher.reset();
   parts_.reset();

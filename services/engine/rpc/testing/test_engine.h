@@ -10,6 +10,7 @@
 #include "libs/common/time/clock.h"
 #include "protos/lathe/v1/admin.grpc.pb.h"
 #include "protos/lathe/v1/engine.grpc.pb.h"
+#include "protos/lathe/v1/streaming.grpc.pb.h"
 #include "protos/lathe/v1/tenants.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/dispatcher/dispatcher.h"
@@ -17,6 +18,7 @@
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/servers.h"
+#include "services/engine/rpc/streaming_service.h"
 #include "services/engine/rpc/tenants_service.h"
 #include "services/engine/rpc/testing/fake_worker.h"
 #include "services/engine/runtime/runtime.h"
@@ -42,6 +44,7 @@ class TestEngine {
   v1::Admin::Stub& admin() { return *admin_stub_; }
   // To engine.sock.
   std::shared_ptr<grpc::Channel> channel() { return engine_channel_; }
+  v1::Streaming::Stub& streaming() { return *streaming_stub_; }
   KeyRing& keys() { return *parts_->keys; }
   Runtime& runtime() { return *parts_->runtime; }
   FakeClock& clock() { return clock_; }
@@ -62,6 +65,7 @@ class TestEngine {
     std::unique_ptr<AuditLog> audit;
     std::unique_ptr<EngineService> engine;
     std::unique_ptr<TenantsService> tenants;
+    std::unique_ptr<StreamingService> streaming;
     std::unique_ptr<AdminService> admin;
     std::unique_ptr<Servers> servers;
   };
@@ -73,6 +77,7 @@ class TestEngine {
   std::unique_ptr<v1::Engine::Stub> engine_stub_;
   std::unique_ptr<v1::Tenants::Stub> tenants_stub_;
   std::unique_ptr<v1::Admin::Stub> admin_stub_;
+  std::unique_ptr<v1::Streaming::Stub> streaming_stub_;
 };
 
 // The metadata and deadline of one call.

@@ -1,0 +1,81 @@
+// One SampleStream: a sample that is submitted, and its tokens on the way to the caller.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "protos/lathe/v1/streaming.pb.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/submissions.h"
+#include "services/engine/runtime/runtime.h"
+
+namespace lathe::engine {
+
+// Tokens wait here while an earlier message is being written and leave as one: a slow caller gets
+// larger messages, and holds at most what the result holds. Tokens the worker did not report come
+// from the result. Keeps itself alive until gRPC is done with it.
+class SampleStreamCall final : public grpc::ServerWriteReactor<v1::SampleStreamResponse>,
+                               public std::enable_shared_from_this<SampleStreamCall> {
+ public:
+  // `runtime` must outlive the call.
+  static SampleStreamCall* Start(Runtime& runtime, SubmissionBuilder& builder,
+                                 const absl::StatusOr<Caller>& caller,
+                                 const v1::SampleRequest& request);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  // Of one sample: what was not written yet, and what comes next.
+  struct Unsent {
+    std::string tokens;
+    std::string logprobs;
+    int64_t next_index = 0;  // of the token after those
+    v1::SampleStop stop = v1::SAMPLE_STOP_UNSPECIFIED;
+    bool is_ended = false;  // the message with `stop` was written
+  };
+
+  explicit SampleStreamCall(Runtime& runtime) : runtime_(runtime) {}
+
+  void OnAnswer(const Answer& answer);
+  void OnToken(const StreamedToken& token);
+  void WaitForResult();
+  // Adds what the result has and the stream has not.
+  void Conclude();
+  absl::Status AddResult(const v1::OperationResult& result);
+  // Takes the next message, unless one is being written.
+  void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeTokensLocked(int64_t sample_index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void End(const absl::Status& status);
+  // Leaves the sample to others, or cancels it when there are none.
+  void Abandon();
+
+  Runtime& runtime_;
+  std::string tenant_id_;
+  std::shared_ptr<SampleStreamCall> self_;
+
+  absl::Mutex mu_;
+  std::string request_id_ ABSL_GUARDED_BY(mu_);
+  uint64_t stream_id_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t wait_id_ ABSL_GUARDED_BY(mu_) = 0;
+  v1::SampleStreamResponse message_ ABSL_GUARDED_BY(mu_);  // being written
+  std::vector<Unsent> samples_ ABSL_GUARDED_BY(mu_);
+  v1::SampleEnd result_end_ ABSL_GUARDED_BY(mu_);
+  bool is_writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool waits_for_result_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_result_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  // The request goes on without this stream: it is complete, or the engine stops.
+  bool keeps_request_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,14 @@
+#include "services/engine/rpc/streaming_service.h"
+
+#include "services/engine/rpc/caller.h"
+#include "services/engine/rpc/sample_stream_call.h"
+
+namespace lathe::engine {
+
+grpc::ServerWriteReactor<v1::SampleStreamResponse>* StreamingService::SampleStream(
+    grpc::CallbackServerContext* context, const v1::SampleRequest* request) {
+  return SampleStreamCall::Start(runtime_, builder_,
+                                 AuthenticateCall(keys_, *context, Scope::kSample), *request);
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,29 @@
+// lathe.v1.Streaming: samples whose tokens are sent as they come.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include "protos/lathe/v1/streaming.grpc.pb.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/submissions.h"
+#include "services/engine/runtime/runtime.h"
+
+namespace lathe::engine {
+
+// Needs the scope `sample`. Runs on gRPC's threads and the core's.
+class StreamingService final : public v1::Streaming::CallbackService {
+ public:
+  // Both must outlive this, and the server that runs it.
+  StreamingService(Runtime& runtime, const KeyRing& keys)
+      : runtime_(runtime), keys_(keys), builder_(runtime) {}
+
+  grpc::ServerWriteReactor<v1::SampleStreamResponse>* SampleStream(
+      grpc::CallbackServerContext* context, const v1::SampleRequest* request) override;
+
+ private:
+  Runtime& runtime_;
+  const KeyRing& keys_;
+  SubmissionBuilder builder_;
+};
+
+}  // namespace lathe::engine

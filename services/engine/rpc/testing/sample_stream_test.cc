@@ -1,0 +1,215 @@
+// SampleStream, from the caller to a worker that reports tokens and back.
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "libs/common/errors.h"
+#include "services/engine/rpc/testing/test_client.h"
+
+namespace lathe::engine {
+namespace {
+
+using Reader = std::unique_ptr<grpc::ClientReader<v1::SampleStreamResponse>>;
+
+FakeWorker::Options WorkerOptions(const TestEngine& engine, bool answers) {
+  FakeWorker::Options options = engine.WorkerOptions();
+  options.answers = answers;
+  return options;
+}
+
+// A client with a sampling session of the base model; the worker answers each sample with token 7.
+struct StreamFixture {
+  TestEngine engine;
+  FakeWorker worker;
+  Client client;
+  v1::SampleRequest request;
+
+  explicit StreamFixture(bool answers)
+      : worker(WorkerOptions(engine, answers)),
+        client((engine.WaitForBaseModel("tiny"), engine), engine.MakeKey("default")) {
+    v1::CreateSamplingSessionRequest create;
+    create.set_session_id(client.session_id());
+    create.set_base_model("tiny");
+    v1::CreateSamplingSessionResponse created;
+    REQUIRE(
+        engine.engine().CreateSamplingSession(CallContext(client.key()), create, &created).ok());
+    request.set_sampling_session_id(created.sampling_session_id());
+    request.add_prompt()->set_tokens(Tokens({1, 2}));
+    request.set_num_samples(1);
+    request.mutable_params()->set_max_tokens(3);
+    request.mutable_params()->set_temperature(1);
+    request.mutable_params()->set_top_k(-1);
+    request.mutable_params()->set_top_p(1);
+  }
+
+  // The message in which the worker got the stream's sample, once it has.
+  v1::Sample WaitForSample() {
+    while (true) {
+      for (const v1::EngineMessage& message : worker.received()) {
+        if (message.has_sample()) return message.sample();
+      }
+      std::this_thread::yield();
+    }
+  }
+
+  void Report(const std::string& request_id, int64_t token_index, int32_t token) {
+    v1::SampleProgress progress;
+    v1::SampledToken* const one = progress.add_tokens();
+    one->set_request_id(request_id);
+    one->set_token_index(token_index);
+    one->set_token(token);
+    one->set_logprob(-0.5F);
+    worker.Report(progress);
+  }
+};
+
+std::vector<int32_t> TokensOf(const v1::SampleTokens& tokens) {
+  std::vector<int32_t> values(tokens.tokens().size() / 4);
+  std::memcpy(values.data(), tokens.tokens().data(), tokens.tokens().size());
+  return values;
+}
+
+std::string ReadAccepted(const Reader& reader) {
+  v1::SampleStreamResponse response;
+  REQUIRE(reader->Read(&response));
+  REQUIRE(response.has_accepted());
+  CHECK(response.accepted().sample_sequence_ids_size() == 1);
+  return response.accepted().request_id();
+}
+
+v1::SampleTokens ReadTokens(const Reader& reader) {
+  v1::SampleStreamResponse response;
+  REQUIRE(reader->Read(&response));
+  INFO(response.ShortDebugString());
+  REQUIRE(response.has_tokens());
+  return response.tokens();
+}
+
+TEST_CASE("SampleStream: tokens come before the result, which adds the rest", "[stream]") {
+  StreamFixture f(/*answers=*/false);
+  CallContext context(f.client.key());
+  const Reader reader = f.engine.streaming().SampleStream(context, f.request);
+  const std::string request_id = ReadAccepted(reader);
+  const v1::Sample sample = f.WaitForSample();
+  CHECK(sample.streamed());
+  CHECK(sample.request_id() == request_id);
+
+  f.Report(request_id, 0, 7);
+  const v1::SampleTokens first = ReadTokens(reader);
+  CHECK(TokensOf(first) == std::vector<int32_t>{7});
+  CHECK(first.token_index() == 0);
+  CHECK(first.stop() == v1::SAMPLE_STOP_UNSPECIFIED);
+
+  f.worker.StartAnswering();
+  const v1::SampleTokens last = ReadTokens(reader);
+  CHECK(last.tokens().empty());
+  CHECK(last.stop() == v1::SAMPLE_STOP_LENGTH);
+  v1::SampleStreamResponse response;
+  REQUIRE(reader->Read(&response));
+  CHECK(response.has_end());
+  CHECK_FALSE(reader->Read(&response));
+  CHECK(reader->Finish().ok());
+  CHECK(f.client.Result(request_id).sample().sequences_size() == 1);
+}
+
+TEST_CASE("SampleStream: tokens behind a gap wait for the result", "[stream]") {
+  StreamFixture f(/*answers=*/false);
+  CallContext context(f.client.key());
+  const Reader reader = f.engine.streaming().SampleStream(context, f.request);
+  const std::string request_id = ReadAccepted(reader);
+  f.WaitForSample();
+  f.Report(request_id, 1, 9);
+  f.worker.StartAnswering();
+  const v1::SampleTokens only = ReadTokens(reader);
+  CHECK(TokensOf(only) == std::vector<int32_t>{7});
+  CHECK(only.stop() == v1::SAMPLE_STOP_LENGTH);
+}
+
+TEST_CASE("SampleStream: the same request again streams the same result", "[stream]") {
+  StreamFixture f(/*answers=*/true);
+  std::vector<std::string> request_ids;
+  for (int i = 0; i < 2; ++i) {
+    CallContext context(f.client.key());
+    const Reader reader = f.engine.streaming().SampleStream(context, f.request);
+    request_ids.push_back(ReadAccepted(reader));
+    CHECK(TokensOf(ReadTokens(reader)) == std::vector<int32_t>{7});
+    v1::SampleStreamResponse response;
+    while (reader->Read(&response)) {
+    }
+    CHECK(reader->Finish().ok());
+  }
+  CHECK(request_ids[0] == request_ids[1]);
+}
+
+TEST_CASE("SampleStream: a caller that leaves cancels the sample", "[stream]") {
+  StreamFixture f(/*answers=*/false);
+  std::string request_id;
+  {
+    CallContext context(f.client.key());
+    const Reader reader = f.engine.streaming().SampleStream(context, f.request);
+    request_id = ReadAccepted(reader);
+    f.WaitForSample();
+    static_cast<grpc::ClientContext*>(context)->TryCancel();
+    CHECK(reader->Finish().error_code() == grpc::StatusCode::CANCELLED);
+  }
+  const v1::OperationResult result = f.client.Result(request_id);
+  CHECK(result.error().code() == "cancelled");
+  CHECK(result.error().category() == v1::ERROR_CATEGORY_USER);
+  // The worker is told too, by a stream of its own: it may hear of it later.
+  bool was_told = false;
+  while (!was_told) {
+    for (const v1::EngineMessage& message : f.worker.received()) {
+      was_told |= message.has_cancel() && message.cancel().request_id() == request_id;
+    }
+    std::this_thread::yield();
+  }
+}
+
+TEST_CASE("SampleStream: one of two streams may leave", "[stream]") {
+  StreamFixture f(/*answers=*/false);
+  CallContext staying(f.client.key());
+  const Reader reader = f.engine.streaming().SampleStream(staying, f.request);
+  const std::string request_id = ReadAccepted(reader);
+  {
+    CallContext leaving(f.client.key());
+    const Reader other = f.engine.streaming().SampleStream(leaving, f.request);
+    CHECK(ReadAccepted(other) == request_id);
+    static_cast<grpc::ClientContext*>(leaving)->TryCancel();
+    other->Finish();
+  }
+  f.worker.StartAnswering();
+  CHECK(TokensOf(ReadTokens(reader)) == std::vector<int32_t>{7});
+}
+
+TEST_CASE("SampleStream: what Sample refuses is refused with the same word", "[stream]") {
+  StreamFixture f(/*answers=*/true);
+  v1::SampleStreamResponse response;
+  SECTION("a bad request") {
+    f.request.set_num_samples(0);
+    CallContext context(f.client.key());
+    const Reader reader = f.engine.streaming().SampleStream(context, f.request);
+    CHECK_FALSE(reader->Read(&response));
+    const absl::Status status = FromGrpcStatus(reader->Finish());
+    CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+    CHECK(ErrorField(status) == "num_samples");
+  }
+  SECTION("another tenant's sampler") {
+    CallContext context(f.engine.MakeKey("other"));
+    const Reader reader = f.engine.streaming().SampleStream(context, f.request);
+    CHECK_FALSE(reader->Read(&response));
+    CHECK(reader->Finish().error_code() == grpc::StatusCode::NOT_FOUND);
+  }
+  SECTION("a key without the scope") {
+    CallContext context(f.engine.MakeKey("default", {"train"}));
+    const Reader reader = f.engine.streaming().SampleStream(context, f.request);
+    CHECK_FALSE(reader->Read(&response));
+    CHECK(reader->Finish().error_code() == grpc::StatusCode::PERMISSION_DENIED);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::engine

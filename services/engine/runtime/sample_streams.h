@@ -1,0 +1,49 @@
+// Who reads the tokens of which sample while it runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace lathe::engine {
+
+// One token, as the worker reported it.
+struct StreamedToken {
+  std::string request_id;
+  int64_t sample_index = 0;
+  int64_t token_index = 0;  // from the end of the prompt
+  int32_t token = 0;
+  float logprob = 0;
+  bool finished = false;  // the sample's last one
+  bool stopped = false;   // of the last one: it was a stop, not max_tokens
+};
+
+// Passes tokens on and keeps none: what a reader misses is in the result. Thread-safe; callbacks
+// run without locks, on the thread that pushes, and must not block. One may still run shortly after
+// its Remove.
+class SampleStreams {
+ public:
+  using Callback = std::function<void(const StreamedToken&)>;
+
+  // The stream's id, for Remove.
+  uint64_t Add(const std::string& request_id, Callback callback);
+  // True: it was the last one of the request.
+  bool Remove(const std::string& request_id, uint64_t stream_id);
+
+  // Whether the worker should report the request's tokens.
+  bool IsWanted(const std::string& request_id);
+  void Push(const std::vector<StreamedToken>& tokens);
+
+ private:
+  absl::Mutex mu_;
+  uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
+  // By request id, then by stream id.
+  std::map<std::string, std::map<uint64_t, Callback>> streams_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lathe::engine
