@@ -63,6 +63,8 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Tenants.RevokeOwnKey", kAnyScope},
     {"Tenants.ExchangeToken", kAnyScope},
     {"Tenants.ListAudit", Scope::kAdmin},
+
+    {"Streaming.SampleStream", Scope::kSample},
 };
 
 // What an rpc asks of a key. Made of the rpc's name; one that is not in the table, or is open,

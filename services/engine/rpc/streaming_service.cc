@@ -7,8 +7,8 @@ namespace lathe::engine {
 
 grpc::ServerWriteReactor<v1::SampleStreamResponse>* StreamingService::SampleStream(
     grpc::CallbackServerContext* context, const v1::SampleRequest* request) {
-  return SampleStreamCall::Start(runtime_, builder_,
-                                 AuthenticateCall(keys_, *context, Scope::kSample), *request);
+  return SampleStreamCall::Start(
+      runtime_, builder_, AuthenticateCall(keys_, *context, "Streaming.SampleStream"), *request);
 }
 
 }  // namespace lathe::engine
