@@ -137,26 +137,43 @@ def test_a_pickled_sampling_client_samples_for_itself(service, lathe, monkeypatc
 
 
 def sample_body(sampler, seq_id, **changes):
+    params = {"max_tokens": 2, "temperature": 1.0, "top_k": -1, "top_p": 1.0,
+              **changes.pop("sampling_params", {})}
     return {"num_samples": 1, "sampling_session_id": sampler, "seq_id": seq_id,
             "prompt": {"chunks": [{"type": "encoded_text", "tokens": ROW}]},
-            "sampling_params": {"max_tokens": 2, "temperature": 1.0, "top_k": -1, "top_p": 1.0,
-                                **changes.pop("sampling_params", {})}, **changes}
+            "sampling_params": params, **changes}
+
+
+def num_tokens(result):
+    return [len(sequence["tokens"]) for sequence in result["sequences"]]
 
 
 # Every field of asample (tinker-api 10.2, 19.1): honoured here, or refused below.
 HONOURED = [
-    {"num_samples": 3}, {"prompt_logprobs": True}, {"topk_prompt_logprobs": 4},
-    {"record_stability_info": True}, {"type": "sample"},
-    {"sampling_params": {"max_tokens": 1}}, {"sampling_params": {"seed": 2**63 - 1}},
-    {"sampling_params": {"stop": "a"}}, {"sampling_params": {"stop": ["a", "b"]}},
-    {"sampling_params": {"stop": [5, 6]}}, {"sampling_params": {"stop": []}},
-    {"sampling_params": {"temperature": 0.0}}, {"sampling_params": {"top_k": 3}},
-    {"sampling_params": {"top_p": 0.5}},
+    ({"num_samples": 3}, lambda r: num_tokens(r) == [2, 2, 2]),
+    ({"prompt_logprobs": True},
+     lambda r: len(r["prompt_logprobs"]) == len(ROW) and r["prompt_logprobs"][0] is None),
+    ({"topk_prompt_logprobs": 4}, lambda r: [len(row or []) for row in r["topk_prompt_logprobs"]]
+     == [0] + [4] * (len(ROW) - 1)),
+    ({"record_stability_info": True}, lambda r: num_tokens(r) == [2]),
+    ({"sampling_params": {"max_tokens": 1}}, lambda r: num_tokens(r) == [1]),
+    ({"sampling_params": {"seed": 2**63 - 1}}, lambda r: num_tokens(r) == [2]),
+    ({"sampling_params": {"stop": []}}, lambda r: num_tokens(r) == [2]),
+    # Every token stops.
+    ({"sampling_params": {"stop": list(range(768))}}, lambda r: num_tokens(r) == [1]
+     and r["sequences"][0]["stop_reason"] == "stop"),
+    ({"sampling_params": {"stop": "no such text"}}, lambda r: num_tokens(r) == [2]),
+    ({"sampling_params": {"stop": ["no", "such"], "max_tokens": 1}}, lambda r: num_tokens(r) == [1]),
+    # Greedy, by three ways.
+    ({"sampling_params": {"temperature": 0.0}}, lambda r: r["sequences"][0]["tokens"] == GREEDY),
+    ({"sampling_params": {"top_k": 1}}, lambda r: r["sequences"][0]["tokens"] == GREEDY),
+    ({"sampling_params": {"top_p": 1e-6}}, lambda r: r["sequences"][0]["tokens"] == GREEDY),
     # At their defaults, as SDK 0.38 always sends them.
-    {"topk_sample_logprobs": 0, "prompt_alt_tokens_k": 0, "record_stability_info": False},
-    {"target_prompt_logprobs": None, "prompt_logprobs_last_n": None, "base_model": None,
-     "model_path": None},
+    ({"topk_sample_logprobs": 0, "prompt_alt_tokens_k": 0, "record_stability_info": False,
+      "target_prompt_logprobs": None, "prompt_logprobs_last_n": None, "base_model": None,
+      "model_path": None, "type": "sample"}, lambda r: num_tokens(r) == [2]),
 ]
+GREEDY = []  # filled by the fixture
 REFUSED = [
     ({"topk_sample_logprobs": 2}, "topk_sample_logprobs"),
     ({"prompt_alt_tokens_k": 1}, "prompt_alt_tokens_k"),
@@ -176,20 +193,33 @@ REFUSED = [
 ]
 
 
+def sampled(http, body):
+    answer = http.post("asample", json=body)
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["sample_sequence_ids"]) == body["num_samples"]
+    while True:
+        result = http.post("retrieve_future", json={"request_id": answer.json()["request_id"],
+                                                    "allow_metadata_only": False}).json()
+        if result.get("type") != "try_again":
+            return result
+
+
 @pytest.fixture(scope="module")
 def sampler(http, lathe):
-    return new_sampler(http, lathe)
+    """A sampler whose most likely tokens are in GREEDY, found by scores and not by sampling."""
+    sampler = new_sampler(http, lathe)
+    for seq_id in range(2):
+        prompt = {"chunks": [{"type": "encoded_text", "tokens": ROW + GREEDY + [0]}]}
+        result = sampled(http, sample_body(sampler, seq_id, prompt=prompt, topk_prompt_logprobs=1))
+        GREEDY.append(result["topk_prompt_logprobs"][-1][0][0])
+    return sampler
 
 
 @pytest.mark.parametrize("index", range(len(HONOURED)))
 def test_a_sampling_option_is_honoured(http, sampler, index):
-    answer = http.post("asample", json=sample_body(sampler, 100 + index, **HONOURED[index]))
-    assert answer.status_code == 200, answer.text
-    num_samples = HONOURED[index].get("num_samples", 1)
-    assert len(answer.json()["sample_sequence_ids"]) == num_samples
-    result = http.post("retrieve_future", json={"request_id": answer.json()["request_id"],
-                                                "allow_metadata_only": False})
-    assert result.headers["content-type"].startswith("application/x-protobuf"), result.text
+    changes, check = HONOURED[index]
+    result = sampled(http, sample_body(sampler, 100 + index, **changes))
+    assert check(result), result
 
 
 @pytest.mark.parametrize("index", range(len(REFUSED)))

@@ -21,6 +21,8 @@ LOSSES = {
     "ppo": Loss("ppo", {"clip_low": 0.8, "clip_high": 1.2}),
     "cispo": Loss("cispo", {"clip_low": 0.0, "clip_high": 4.0}),
     "dro": Loss("dro", {"beta": 0.05}),
+    # Not gspo: with these seeds its first gradient has an element of rounding size, see TOLERANCE.
+    "stable_reinforce": Loss("stable_reinforce", {"kl_coeff": 0.1}),
 }
 ADAM = {
     "plain": dict(learning_rate=1e-3, beta1=0.9, beta2=0.95, eps=1e-8),
