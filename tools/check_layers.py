@@ -38,6 +38,8 @@ LIBRARIES = {
     "spdlog": r"(spdlog|fmt)/",
     "prometheus": r"prometheus/|CivetServer\.h$",
     "zstd": r"zstd",
+    "libsodium": r"sodium",
+    "libarchive": r"archive(_entry)?\.h$",
 }
 
 HOMES = {
@@ -71,6 +73,8 @@ HOMES = {
     "spdlog": [r"libs/common/logging/"],
     "prometheus": [r"libs/common/metrics/", r"services/[^/]+/metrics\.(h|cc)$"],
     "zstd": [r"services/api-gateway/(http|testing)/"],
+    "libsodium": [r"libs/common/age/"],
+    "libarchive": [r"services/api-gateway/routes/"],
 }
 
 AUTOGRAD = ("requires_grad", ".backward(", "torch/csrc/autograd")

@@ -1,0 +1,18 @@
+// Public keys that files are encrypted to, in the form of the tool `age`.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace lathe {
+
+// An X25519 public key.
+using AgeRecipient = std::array<unsigned char, 32>;
+
+// Of "age1…". InvalidArgument for other kinds of recipients (SSH keys, plugins) and for text that
+// is none.
+absl::StatusOr<AgeRecipient> ParseAgeRecipient(std::string_view text);
+
+}  // namespace lathe
