@@ -26,6 +26,7 @@
 #include "services/engine/dispatcher/worker_secret.h"
 #include "services/engine/rpc/admin_service.h"
 #include "services/engine/rpc/archive.h"
+#include "services/engine/rpc/checkpoints_service.h"
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/servers.h"
 #include "services/engine/rpc/streaming_service.h"
@@ -170,13 +171,15 @@ int Run(Settings settings, const sigset_t& signals) {
   EngineService engine(runtime, keys, archives, audit);
   TenantsService tenants(runtime, keys);
   StreamingService streaming(runtime, keys);
+  CheckpointsService checkpoints(runtime, keys, archives);
   AdminService admin(runtime, keys, dispatcher);
   if (const absl::Status status = runtime.Start(dispatcher); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
-  absl::StatusOr<Servers> servers = Servers::Start(
-      settings.servers,
-      {.engine = {&engine, &tenants, &streaming}, .admin = admin, .workers = dispatcher});
+  absl::StatusOr<Servers> servers =
+      Servers::Start(settings.servers, {.engine = {&engine, &tenants, &streaming, &checkpoints},
+                                        .admin = admin,
+                                        .workers = dispatcher});
   if (!servers.ok()) {
     runtime.Stop();
     return Fail(servers.status(), kExitUnavailable);

@@ -178,15 +178,17 @@ struct ClearGradient {
   std::string model_id;
 };
 
-enum class CheckpointKind { kTraining, kSampler };
+// kExternal: a PEFT folder for other programs, encrypted if it has recipients; never loaded.
+enum class CheckpointKind { kTraining, kSampler, kExternal };
 
 struct SaveCheckpoint {
   std::string request_id;
   std::string model_id;
   int64_t seq_id = 0;
   CheckpointKind kind = CheckpointKind::kTraining;
-  std::string dir;            // final directory, chosen by the engine
-  std::string manifest_json;  // owner, names, term: copied into manifest.json
+  std::string dir;                          // final directory, chosen by the engine
+  std::string manifest_json;                // owner, names, term: copied into manifest.json
+  std::vector<std::string> age_recipients;  // external kind: "age1…"; empty: plain files
 };
 
 // Makes a sampler version of the model's weights as they are now. An inflight one is replaced by

@@ -260,14 +260,15 @@ asio::awaitable<bool> Connection::Refuse(absl::Status status) {
 asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
   if (stream_.is_tls()) response.headers.push_back({"Strict-Transport-Security", kOneYear});
   const std::string head = ResponseHead(response, keep_alive);
-  const std::array<asio::const_buffer, 2> pieces = {asio::buffer(head),
-                                                    asio::buffer(response.body)};
+  const bool has_body = request_.method != "HEAD";
+  const std::array<asio::const_buffer, 2> pieces = {
+      asio::buffer(head), has_body ? asio::buffer(response.body) : asio::const_buffer()};
   // Large answers get time in proportion: 1 MiB/s at least.
   stream_.SetTimeout(context_.limits.progress_timeout + absl::Seconds(response.body.size() >> 20));
   ErrorCodeHolder error;
   co_await asio::async_write(stream_, pieces, asio::redirect_error(asio::use_awaitable, error));
   bool is_whole = !error;
-  if (is_whole && response.stream) is_whole = co_await WriteStream(*response.stream);
+  if (is_whole && has_body && response.stream) is_whole = co_await WriteStream(*response.stream);
   co_return is_whole&& keep_alive;
 }
 

@@ -15,6 +15,8 @@ std::string_view ReasonPhrase(int status) {
       return "OK";
     case 204:
       return "No Content";
+    case 206:
+      return "Partial Content";
     case 302:
       return "Found";
     case 400:
@@ -33,6 +35,8 @@ std::string_view ReasonPhrase(int status) {
       return "Content Too Large";
     case 415:
       return "Unsupported Media Type";
+    case 416:
+      return "Range Not Satisfiable";
     case 429:
       return "Too Many Requests";
     case 431:

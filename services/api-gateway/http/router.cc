@@ -85,7 +85,10 @@ absl::StatusOr<Router::Match> Router::Find(std::string_view method, std::string_
   for (size_t i = 0; i < routes_.size(); ++i) {
     auto parameters = MatchPattern(patterns_[i], segments);
     if (!parameters) continue;
-    if (routes_[i].method == method) return Match{&routes_[i], *std::move(parameters)};
+    // HEAD is a GET whose body is not sent.
+    if (routes_[i].method == (method == "HEAD" ? "GET" : method)) {
+      return Match{&routes_[i], *std::move(parameters)};
+    }
     allowed.push_back(routes_[i].method);
   }
   if (allowed.empty()) return UnknownRoute(method, path, routes_);

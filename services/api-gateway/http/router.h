@@ -41,8 +41,8 @@ class Router {
     const Route* route = nullptr;
     std::vector<std::string> path_parameters;
   };
-  // NotFound `unknown_route` with the nearest pattern, or InvalidArgument `method_not_allowed`
-  // whose field is the value of the Allow header.
+  // HEAD finds the routes of GET. NotFound `unknown_route` with the nearest pattern, or
+  // InvalidArgument `method_not_allowed` whose field is the value of the Allow header.
   absl::StatusOr<Match> Find(std::string_view method, std::string_view path,
                              const std::vector<std::string>& segments) const;
 

@@ -23,6 +23,11 @@ TEST_CASE("Parameters of a pattern match one segment each", "[http]") {
   CHECK_FALSE(router.Find("GET", "", {"api", "v1", "runs", ""}).ok());
 }
 
+TEST_CASE("HEAD is answered by the routes of GET alone", "[http]") {
+  CHECK(MakeRouter().Find("HEAD", "", {"api", "v1", "runs", "s:0"})->route->method == "GET");
+  CHECK_FALSE(MakeRouter().Find("HEAD", "", {"api", "v1", "runs", "s:0", "c", "w", "1"}).ok());
+}
+
 TEST_CASE("A known path with another method names the allowed ones", "[http]") {
   const auto match =
       MakeRouter().Find("PUT", "", {"api", "v1", "runs", "s:0", "c", "weights", "1"});

@@ -71,6 +71,39 @@ TEST_CASE("optim_step tells Adam from another optimizer", "[json]") {
   CHECK_FALSE(OptimStepFromJson(Parse(R"({"model_id":"m","seq_id":1})")).ok());
 }
 
+TEST_CASE("An export names its recipients", "[json]") {
+  const auto plain =
+      SaveWeightsExternalFromJson(Parse(R"({"model_id":"m","seq_id":1,"path":"x"})"));
+  REQUIRE(plain.ok());
+  CHECK(plain->age_encryption_recipients_size() == 0);
+  CHECK_FALSE(plain->has_ttl_seconds());
+  const auto sealed =
+      SaveWeightsExternalFromJson(Parse(R"({"model_id":"m","seq_id":1,"path":"x","ttl_seconds":3600,
+                "age_encryption_recipients":["age1a","age1b"]})"));
+  REQUIRE(sealed.ok());
+  CHECK(sealed->ttl_seconds() == 3600);
+  CHECK(sealed->age_encryption_recipients(1) == "age1b");
+  const auto text = GENERATE(as<std::string>(), R"("age1a")", "[1]", "{}");
+  CHECK_FALSE(SaveWeightsExternalFromJson(
+                  Parse(R"({"model_id":"m","path":"x","age_encryption_recipients":)" + text + "}"))
+                  .ok());
+}
+
+TEST_CASE("A copy goes into a project, or to a model's place in a session", "[json]") {
+  const auto newer = CopyWeightsFromJson(
+      Parse(R"({"source_path":"tinker://r/weights/a","destination_project_id":"p"})"));
+  REQUIRE(newer.ok());
+  CHECK(newer->destination_project_id() == "p");
+  CHECK_FALSE(newer->has_model_seq_id());
+  const auto older = CopyWeightsFromJson(
+      Parse(R"({"source_path":"tinker://r/weights/a","session_id":"s","model_seq_id":0,
+                "weights_access_token":"t"})"));
+  REQUIRE(older.ok());
+  CHECK(older->has_model_seq_id());
+  CHECK(older->weights_access_token() == "t");
+  CHECK_FALSE(CopyWeightsFromJson(Parse(R"({"destination_project_id":"p"})")).ok());
+}
+
 TEST_CASE("Both forms of save_weights_for_sampler are told apart", "[json]") {
   const auto named =
       SaveWeightsForSamplerFromJson(Parse(R"({"model_id":"m","seq_id":3,"path":"0001"})"));

@@ -134,6 +134,10 @@ Json ResultToJson(const v1::OperationResult& result) {
       return {{"type", "save_weights"}, {"path", result.save_weights().path()}};
     case v1::OperationResult::kSaveWeightsForSampler:
       return SaveForSamplerToJson(result.save_weights_for_sampler());
+    case v1::OperationResult::kSaveWeightsExternal:
+      return {{"type", "save_weights_external"},
+              {"path", result.save_weights_external().path()},
+              {"size_bytes", result.save_weights_external().size_bytes()}};
     case v1::OperationResult::kLoadWeights:
       return {{"type", "load_weights"},
               {"model_id", result.load_weights().model_id()},

@@ -20,6 +20,17 @@ absl::StatusOr<v1::AdamParams> AdamParamsFromJson(const Json& body, const std::s
   return params;
 }
 
+void ReadRecipients(FieldReader& in, const Json& body, v1::SaveWeightsExternalRequest* request) {
+  constexpr char kName[] = "age_encryption_recipients";
+  if (!in.Has(kName)) return;
+  const Json& recipients = body[kName];
+  if (!recipients.is_array()) return in.Fail(kName, "a list of strings");
+  for (const Json& recipient : recipients) {
+    if (!recipient.is_string()) return in.Fail(kName, "a list of strings");
+    request->add_age_encryption_recipients(recipient.get<std::string>());
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<v1::OptimStepRequest> OptimStepFromJson(const Json& body) {
@@ -69,6 +80,35 @@ absl::StatusOr<v1::SaveWeightsForSamplerRequest> SaveWeightsForSamplerFromJson(c
   return request;
 }
 
+absl::StatusOr<v1::SaveWeightsExternalRequest> SaveWeightsExternalFromJson(const Json& body) {
+  FieldReader in(body);
+  v1::SaveWeightsExternalRequest request;
+  request.set_model_id(in.String("model_id"));
+  request.set_seq_id(in.IntOr("seq_id", 0));
+  request.set_name(in.String("path"));
+  if (const auto ttl = in.OptionalInt("ttl_seconds")) request.set_ttl_seconds(*ttl);
+  ReadRecipients(in, body, &request);
+  RETURN_IF_ERROR(in.status());
+  return request;
+}
+
+absl::StatusOr<v1::CopyWeightsRequest> CopyWeightsFromJson(const Json& body) {
+  FieldReader in(body);
+  v1::CopyWeightsRequest request;
+  request.set_source_path(in.String("source_path"));
+  if (const auto ttl = in.OptionalInt("ttl_seconds")) request.set_ttl_seconds(*ttl);
+  request.set_destination_project_id(in.StringOr("destination_project_id", ""));
+  request.set_session_id(in.StringOr("session_id", ""));
+  if (const auto number = in.OptionalInt("model_seq_id")) request.set_model_seq_id(*number);
+  request.set_weights_access_token(in.StringOr("weights_access_token", ""));
+  RETURN_IF_ERROR(in.status());
+  return request;
+}
+
+Json CopyWeightsToJson(const v1::CopyWeightsResponse& response) {
+  return {{"tinker_path", response.tinker_path()}};
+}
+
 absl::StatusOr<v1::LoadWeightsRequest> LoadWeightsFromJson(const Json& body) {
   FieldReader in(body);
   v1::LoadWeightsRequest request;
@@ -82,11 +122,7 @@ absl::StatusOr<v1::LoadWeightsRequest> LoadWeightsFromJson(const Json& body) {
   request.set_optimizer(in.BoolOr("optimizer", false));
   FieldReader optimizer(in.Object("optimizer_config"), in.PointerTo("optimizer_config"));
   request.set_optimizer_type(optimizer.StringOr("type", ""));
-  if (in.Has("weights_access_token")) {
-    return WithDetail(
-        absl::InvalidArgumentError("weights_access_token is not offered by this version of Lathe"),
-        "not_offered", "weights_access_token");
-  }
+  request.set_weights_access_token(in.StringOr("weights_access_token", ""));
   RETURN_IF_ERROR(in.status());
   RETURN_IF_ERROR(optimizer.status());
   return request;

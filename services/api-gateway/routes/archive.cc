@@ -1,4 +1,4 @@
-// Downloads: a signed link, and the tar file behind it.
+// Downloads: signed links, and the files behind them.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -6,7 +6,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "libs/common/digest/sha256.h"
 #include "libs/common/errors.h"
+#include "services/api-gateway/engine_client/checkpoints_client.h"
+#include "services/api-gateway/http/byte_range.h"
 #include "services/api-gateway/json/metadata_json.h"
 #include "services/api-gateway/routes/checkpoint_path.h"
 #include "services/api-gateway/routes/route_table.h"
@@ -16,6 +19,7 @@ namespace lathe::gateway {
 namespace {
 
 using Stub = EngineClient::AsyncStub;
+using CheckpointsStub = v1::Checkpoints::StubInterface::async_interface;
 
 // Scheme, host and port under which the client reached us.
 absl::StatusOr<std::string> PublicUrl(const Request& request, const std::string& configured) {
@@ -61,6 +65,51 @@ std::string SafeFileName(std::string name) {
   return name.empty() ? "checkpoint.tar" : name;
 }
 
+// One link per file of an external checkpoint.
+Handler ExternalUrlsHandler(const RouteContext& context) {
+  return [context](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
+    const absl::StatusOr<std::string> base = PublicUrl(request, context.options.public_url);
+    if (!base.ok()) co_return base.status();
+    v1::DescribeExternalWeightsRequest question;
+    question.set_tinker_path(absl::StrCat("tinker://", request.path_parameters[0],
+                                          "/external_weights/", request.path_parameters[1]));
+    const absl::StatusOr<v1::DescribeExternalWeightsResponse> answer = co_await context.engine.Call(
+        &CheckpointsStub::DescribeExternalWeights, question, request.api_key);
+    if (!answer.ok()) co_return answer.status();
+    Json urls = Json::object();
+    for (const v1::ExternalFile& file : answer->files()) {
+      urls[file.name()] = absl::StrCat(*base, "/archive/", file.token());
+    }
+    co_return JsonResponse(
+        {{"urls", std::move(urls)}, {"expires", TimestampText(answer->expires_at())}});
+  };
+}
+
+// Names what a download holds: files of a checkpoint never change, and no two share a directory.
+std::string EntityTag(const v1::OpenArchiveResponse& archive) {
+  std::string text = archive.dir();
+  for (const v1::ArchiveFile& file : archive.files()) absl::StrAppend(&text, "\n", file.name());
+  return absl::StrCat("\"", Sha256Hex(text).substr(0, 32), "\"");
+}
+
+// Makes `response` the part of the download that was asked for.
+void ApplyRange(const Request& request, const std::string& tag, DownloadStream& stream,
+                Response& response) {
+  const std::string_view condition = request.HeaderValue("if-range");
+  if (!condition.empty() && condition != tag) return;
+  const int64_t total = stream.num_bytes();
+  const auto range = ParseByteRange(request.HeaderValue("range"), total);
+  if (!range) return;
+  const bool is_empty = range->begin == range->end;
+  response.status = is_empty ? 416 : 206;
+  response.headers.push_back(
+      {"Content-Range",
+       is_empty ? absl::StrCat("bytes */", total)
+                : absl::StrCat("bytes ", range->begin, "-", range->end - 1, "/", total)});
+  stream.Select(range->begin, range->end);
+  response.stream->num_bytes = range->end - range->begin;
+}
+
 Handler DownloadHandler(const RouteContext& context) {
   return [context](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
     v1::OpenArchiveRequest question;
@@ -72,19 +121,23 @@ Handler DownloadHandler(const RouteContext& context) {
     for (const v1::ArchiveFile& file : answer->files()) {
       members.push_back({file.name(), file.size_bytes()});
     }
-    absl::StatusOr<std::shared_ptr<TarStream>> tar =
-        co_await context.archives.Open(answer->dir(), std::move(members));
-    if (!tar.ok()) co_return tar.status();
+    absl::StatusOr<std::shared_ptr<DownloadStream>> stream =
+        co_await context.archives.Open(answer->dir(), std::move(members), answer->is_plain());
+    if (!stream.ok()) co_return stream.status();
     Response response;
-    response.content_type = "application/x-tar";
-    response.headers.push_back(
+    const std::string tag = EntityTag(*answer);
+    response.content_type = answer->is_plain() ? "application/octet-stream" : "application/x-tar";
+    response.headers = {
+        {"Accept-Ranges", "bytes"},
+        {"ETag", tag},
         {"Content-Disposition",
-         absl::StrCat("attachment; filename=\"", SafeFileName(answer->file_name()), "\"")});
+         absl::StrCat("attachment; filename=\"", SafeFileName(answer->file_name()), "\"")}};
     response.stream.emplace();
-    response.stream->num_bytes = (*tar)->num_bytes();
-    response.stream->next = [tar = *tar, &archives = context.archives] {
-      return archives.ReadNext(tar);
+    response.stream->num_bytes = (*stream)->num_bytes();
+    response.stream->next = [stream = *stream, &archives = context.archives] {
+      return archives.ReadNext(stream);
     };
+    ApplyRange(request, tag, **stream, response);
     co_return response;
   };
 }
@@ -96,6 +149,10 @@ std::vector<Route> ArchiveRoutes(const RouteContext& context) {
       {.method = "GET",
        .pattern = "/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/archive",
        .handler = LinkHandler(context)},
+      {.method = "GET",
+       .pattern = "/api/v1/training_runs/{run_id}/checkpoints/external_weights/{name}/"
+                  "external_weights_urls",
+       .handler = ExternalUrlsHandler(context)},
       // The link itself is the credential: downloads are made by plain HTTP clients.
       {.method = "GET",
        .pattern = "/archive/{token}",

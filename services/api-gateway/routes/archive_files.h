@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/api-gateway/routes/tar_stream.h"
+#include "services/api-gateway/routes/download_stream.h"
 
 namespace lathe::gateway {
 
@@ -23,9 +23,10 @@ class ArchiveFiles {
   // Waits for a read in progress.
   ~ArchiveFiles();
 
-  asio::awaitable<absl::StatusOr<std::shared_ptr<TarStream>>> Open(std::string dir,
-                                                                   std::vector<TarMember> members);
-  asio::awaitable<absl::StatusOr<std::string>> ReadNext(std::shared_ptr<TarStream> stream);
+  // `is_plain`: the one member as it is, else a tar of all.
+  asio::awaitable<absl::StatusOr<std::shared_ptr<DownloadStream>>> Open(
+      std::string dir, std::vector<TarMember> members, bool is_plain);
+  asio::awaitable<absl::StatusOr<std::string>> ReadNext(std::shared_ptr<DownloadStream> stream);
 
  private:
   const std::filesystem::path data_dir_;

@@ -1,7 +1,13 @@
 // Training runs and their checkpoints.
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
+#include "libs/common/strings/string_view.h"
 #include "services/api-gateway/json/listing_json.h"
 #include "services/api-gateway/json/weights_json.h"
 #include "services/api-gateway/routes/checkpoint_path.h"
@@ -29,9 +35,21 @@ absl::StatusOr<v1::GetRunRequest> DecodeGetRun(const Request& request) {
   return message;
 }
 
+// SDKs before 0.28 cannot read a listing that has a checkpoint of type external.
+bool ReadsExternal(const Request& request) {
+  const std::vector<std::string> parts =
+      absl::StrSplit(AbslView(request.HeaderValue("x-stainless-package-version")), '.');
+  int major = 0;
+  int minor = 0;
+  const bool is_version =
+      parts.size() >= 2 && absl::SimpleAtoi(parts[0], &major) && absl::SimpleAtoi(parts[1], &minor);
+  return !is_version || major > 0 || minor >= 28;
+}
+
 absl::StatusOr<v1::ListCheckpointsRequest> DecodeListCheckpoints(const Request& request) {
   ASSIGN_OR_RETURN(const Page page, ReadPage(request, /*default_limit=*/100));
   v1::ListCheckpointsRequest message;
+  message.set_without_external(!ReadsExternal(request));
   message.set_limit(page.limit);
   message.set_offset(page.offset);
   return message;
@@ -44,6 +62,7 @@ Handler RunCheckpointsHandler(EngineClient& engine) {
     v1::ListCheckpointsRequest question;
     question.set_training_run_id(request.path_parameters[0]);
     question.set_limit(kRunCheckpointsPerCall);
+    question.set_without_external(!ReadsExternal(request));
     while (true) {
       question.set_offset(all.checkpoints_size());
       absl::StatusOr<v1::ListCheckpointsResponse> page =

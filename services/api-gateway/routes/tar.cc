@@ -1,6 +1,9 @@
 #include "services/api-gateway/routes/tar.h"
 
-#include <cstring>
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
@@ -8,69 +11,55 @@
 namespace lathe::gateway {
 namespace {
 
-// Offsets and lengths of header fields, POSIX.1-1988 ustar.
-constexpr size_t kNameBytes = 100;
-constexpr size_t kModeAt = 100, kOwnerAt = 108, kGroupAt = 116, kSizeAt = 124, kTimeAt = 136,
-                 kChecksumAt = 148, kTypeAt = 156, kMagicAt = 257;
-constexpr size_t kSizeBytes = 12;
-constexpr int64_t kMaxOctalSize = int64_t{1} << 33;
+constexpr size_t kMaxNameBytes = 100;
 
-void Put(std::string& block, size_t at, const std::string& text) {
-  std::memcpy(block.data() + at, text.data(), text.size());
+la_ssize_t AppendTo(struct archive*, void* out, const void* bytes, size_t size) {
+  static_cast<std::string*>(out)->append(static_cast<const char*>(bytes), size);
+  return static_cast<la_ssize_t>(size);
 }
 
-void PutSize(std::string& block, int64_t num_bytes) {
-  if (num_bytes < kMaxOctalSize) {
-    Put(block, kSizeAt, absl::StrFormat("%011o", num_bytes));
-    return;
+// Without the member's bytes there is no whole archive: nothing is padded or closed.
+struct Abandon {
+  void operator()(struct archive* writer) const {
+    archive_write_fail(writer);
+    archive_write_free(writer);
   }
-  block[kSizeAt] = static_cast<char>(0x80);
-  for (size_t i = 0; i < 8; ++i) {
-    block[kSizeAt + kSizeBytes - 1 - i] = static_cast<char>((num_bytes >> (8 * i)) & 0xff);
-  }
-}
+};
 
-int64_t RoundUp(int64_t num_bytes) {
-  return (num_bytes + kTarBlockBytes - 1) / kTarBlockBytes * kTarBlockBytes;
-}
+struct FreeEntry {
+  void operator()(struct archive_entry* entry) const { archive_entry_free(entry); }
+};
 
 }  // namespace
 
 absl::StatusOr<std::string> TarHeader(const TarMember& member, absl::Time modified_at) {
-  if (member.name.empty() || member.name.size() > kNameBytes || member.name[0] == '.' ||
+  if (member.name.empty() || member.name.size() > kMaxNameBytes || member.name[0] == '.' ||
       absl::StrContains(member.name, "/")) {
     return absl::InvalidArgumentError(
         absl::StrFormat("'%s' cannot be the name of an archive member", member.name));
   }
-  std::string block(kTarBlockBytes, '\0');
-  Put(block, 0, member.name);
-  Put(block, kModeAt, "0000644");
-  Put(block, kOwnerAt, "0000000");
-  Put(block, kGroupAt, "0000000");
-  PutSize(block, member.num_bytes);
-  Put(block, kTimeAt, absl::StrFormat("%011o", absl::ToUnixSeconds(modified_at)));
-  Put(block, kChecksumAt, "        ");
-  block[kTypeAt] = '0';
-  Put(block, kMagicAt,
-      std::string("ustar\0"
-                  "00",
-                  8));
-  uint32_t checksum = 0;
-  for (const char c : block) checksum += static_cast<uint8_t>(c);
-  Put(block, kChecksumAt, absl::StrFormat("%06o", checksum) + std::string("\0 ", 2));
-  return block;
+  const std::unique_ptr<struct archive_entry, FreeEntry> entry(archive_entry_new());
+  archive_entry_set_pathname(entry.get(), member.name.c_str());
+  archive_entry_set_filetype(entry.get(), AE_IFREG);
+  archive_entry_set_perm(entry.get(), 0644);
+  archive_entry_set_size(entry.get(), member.num_bytes);
+  archive_entry_set_mtime(entry.get(), absl::ToUnixSeconds(modified_at), 0);
+  std::string header;
+  const std::unique_ptr<struct archive, Abandon> writer(archive_write_new());
+  archive_write_set_format_pax_restricted(writer.get());
+  archive_write_set_bytes_per_block(writer.get(), 0);
+  if (archive_write_open(writer.get(), &header, nullptr, AppendTo, nullptr) != ARCHIVE_OK ||
+      archive_write_header(writer.get(), entry.get()) != ARCHIVE_OK) {
+    return absl::InternalError(absl::StrFormat("an archive header cannot be written: %s",
+                                               archive_error_string(writer.get())));
+  }
+  return header;
 }
 
 std::string TarPadding(int64_t num_bytes) {
-  return std::string(RoundUp(num_bytes) - num_bytes, '\0');
+  return std::string((kTarBlockBytes - num_bytes % kTarBlockBytes) % kTarBlockBytes, '\0');
 }
 
 std::string TarEnd() { return std::string(2 * kTarBlockBytes, '\0'); }
-
-int64_t TarBytes(const std::vector<TarMember>& members) {
-  int64_t total = 2 * kTarBlockBytes;
-  for (const TarMember& member : members) total += kTarBlockBytes + RoundUp(member.num_bytes);
-  return total;
-}
 
 }  // namespace lathe::gateway

@@ -1,9 +1,8 @@
-// The parts of a POSIX ustar archive of plain files.
+// Headers of an uncompressed tar file.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -12,23 +11,23 @@ namespace lathe::gateway {
 
 inline constexpr int64_t kTarBlockBytes = 512;
 
+// A file at the root of an archive.
 struct TarMember {
-  // In the root of the archive.
   std::string name;
   int64_t num_bytes = 0;
 };
 
-// One block. InvalidArgument for a name that is empty, over 100 bytes, has a '/' or begins with
-// '.'. Sizes from 8 GiB on use the base-256 form that GNU tar and Python read.
+// What precedes the member's bytes: one block, or more for a size that one cannot hold (8 GiB).
+// InvalidArgument for a name with a folder in it, a hidden one, or one over 100 bytes.
+//
+// libarchive writes the headers only: the bytes between them come from the files, at any offset a
+// Range asks for, which its stream of a whole archive has no way to give.
 absl::StatusOr<std::string> TarHeader(const TarMember& member, absl::Time modified_at);
 
-// Zeros after a member's bytes, to the next block.
+// Zeros that follow a member of `num_bytes`.
 std::string TarPadding(int64_t num_bytes);
 
-// Two empty blocks.
+// The end of an archive.
 std::string TarEnd();
-
-// Of the whole archive.
-int64_t TarBytes(const std::vector<TarMember>& members);
 
 }  // namespace lathe::gateway

@@ -1,5 +1,9 @@
 // The gateway over real sockets, in front of a fake engine.
+#include <stdlib.h>
+
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -195,6 +199,66 @@ TEST_CASE("An archive link is absolute, signed, and needs no key", "[gateway]") 
   CHECK(tar.body.size() == 1536);
   CHECK(tar.body.substr(0, 19) == "checkpoint_complete");
   CHECK(client.Exchange("GET", "/archive/other", "", {{"x-api-key", ""}}).status == 404);
+}
+
+// A download of "0123456789".
+struct PlainDownload {
+  FakeEngine engine;
+  std::string dir = "/tmp/lathe-gateway-XXXXXX";
+
+  PlainDownload() {
+    REQUIRE(mkdtemp(dir.data()) != nullptr);
+    std::ofstream(dir + "/digits") << "0123456789";
+    v1::OpenArchiveResponse archive;
+    archive.set_dir(dir);
+    archive.set_file_name("digits");
+    archive.set_is_plain(true);
+    archive.add_files()->set_name("digits");
+    archive.mutable_files(0)->set_size_bytes(10);
+    engine.SetArchive(archive);
+  }
+  ~PlainDownload() { std::filesystem::remove_all(dir); }
+};
+
+TEST_CASE("A download is given in ranges", "[gateway]") {
+  PlainDownload download;
+  RunningGateway gateway(download.engine);
+  HttpClient client(gateway.port());
+  const auto get = [&](std::vector<Header> headers) {
+    return client.Exchange("GET", "/archive/t0ken-_", "", headers);
+  };
+  const HttpAnswer whole = get({});
+  CHECK(whole.status == 200);
+  CHECK(whole.body == "0123456789");
+  CHECK(whole.headers.at("accept-ranges") == "bytes");
+  CHECK(whole.headers.at("content-type") == "application/octet-stream");
+  const HttpAnswer part = get({{"Range", "bytes=2-4"}});
+  CHECK(part.status == 206);
+  CHECK(part.body == "234");
+  CHECK(part.headers.at("content-range") == "bytes 2-4/10");
+  const std::string tag = whole.headers.at("etag");
+  CHECK(get({{"Range", "bytes=-1"}, {"If-Range", tag}}).body == "9");
+  CHECK(get({{"Range", "bytes=-1"}, {"If-Range", "\"other\""}}).body == "0123456789");
+  const HttpAnswer none = get({{"Range", "bytes=10-"}});
+  CHECK(none.status == 416);
+  CHECK(none.headers.at("content-range") == "bytes */10");
+  CHECK(none.body.empty());
+}
+
+TEST_CASE("HEAD tells the length and sends nothing", "[gateway]") {
+  PlainDownload download;
+  RunningGateway gateway(download.engine);
+  HttpClient client(gateway.port());
+  client.SendRaw(
+      "HEAD /archive/t0ken-_ HTTP/1.1\r\nHost: x\r\n\r\n"
+      "HEAD /archive/unknown HTTP/1.1\r\nHost: x\r\n\r\n"
+      "GET /archive/t0ken-_ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  const std::string all = client.ReceiveAll();
+  CHECK(all.find("Content-Length: 10\r\n") < all.find("404"));
+  // The bodies of both HEAD requests are left out: what follows their heads is the next answer.
+  CHECK(all.find("keep-alive\r\n\r\nHTTP/1.1 404") != std::string::npos);
+  CHECK(all.find("keep-alive\r\n\r\nHTTP/1.1 200") != std::string::npos);
+  CHECK(all.substr(all.size() - 14) == "\r\n\r\n0123456789");
 }
 
 TEST_CASE("While the engine is away submissions get 503 and start-up still works", "[gateway]") {

@@ -5,6 +5,7 @@
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -64,6 +65,12 @@ HttpAnswer HttpClient::Exchange(const std::string& method, const std::string& ta
 
 HttpAnswer HttpClient::Post(const std::string& target, const std::string& json) {
   return Exchange("POST", target, json, {{"Content-Type", "application/json"}});
+}
+
+std::string HttpClient::ReceiveAll() {
+  boost::system::error_code error;
+  asio::read(socket_, asio::dynamic_buffer(received_), error);
+  return std::exchange(received_, {});
 }
 
 void HttpClient::Close() { socket_.close(); }

@@ -32,6 +32,8 @@ class HttpClient {
   HttpAnswer Exchange(const std::string& method, const std::string& target,
                       const std::string& body = "", const std::vector<Header>& headers = {});
   HttpAnswer Post(const std::string& target, const std::string& json);
+  // Everything until the server closes.
+  std::string ReceiveAll();
   void Close();
   // Whether the server has closed, after everything it sent was received.
   bool IsClosedByServer();

@@ -119,7 +119,7 @@ TEST_CASE("Unknown routes, methods and paths are told apart", "[gateway]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
   HttpClient client(gateway.port());
-  CHECK(client.Post("/api/v1/save_weights_external", "{}").status == 404);
+  CHECK(client.Post("/api/v1/save_weights_inside", "{}").status == 404);
   const HttpAnswer method = client.Exchange("GET", "/api/v1/optim_step");
   CHECK(method.status == 405);
   CHECK(method.headers.at("allow") == "POST");

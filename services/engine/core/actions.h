@@ -43,6 +43,7 @@ struct MakeResult {
   std::string model_id;
   std::string path;
   std::string sampling_session_id;
+  int64_t size_bytes = 0;  // kSaveWeightsExternal
 };
 
 // The result is durable: wake whoever waits for it.
@@ -113,6 +114,7 @@ struct SendSaveCheckpoint {
   CheckpointRow row;  // dir, kind, names for the manifest
   int64_t seq_id = 0;
   int64_t term = 0;
+  std::vector<std::string> age_recipients;
 };
 
 struct SendPublishVersion {
@@ -169,6 +171,12 @@ struct DeleteFiles {
   std::string dir;
 };
 
+// A leader starts: of the directories it found, only these are needed. What a crash left of a save,
+// a copy or a deletion goes.
+struct DeleteOtherFiles {
+  std::vector<std::string> needed_dirs;  // sorted
+};
+
 // Nobody needs this body any more.
 struct ForgetBody {
   std::string body_id;
@@ -180,6 +188,6 @@ struct ForgetResult {
 };
 
 using Action = std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState, SendToWorker,
-                            DeleteFiles, ForgetBody, ForgetResult>;
+                            DeleteFiles, DeleteOtherFiles, ForgetBody, ForgetResult>;
 
 }  // namespace lathe::engine

@@ -103,20 +103,26 @@ void OnSetCheckpointTtl(State& s, const SetCheckpointTtl& event) {
 
 std::string CheckpointPath(const std::string& model_id, CheckpointKind kind,
                            const std::string& name) {
-  return absl::StrFormat("tinker://%s/%s/%s", model_id,
-                         kind == CheckpointKind::kTraining ? "weights" : "sampler_weights", name);
+  const char* folder = "weights";
+  if (kind == CheckpointKind::kSampler) folder = "sampler_weights";
+  if (kind == CheckpointKind::kExternal) folder = "external_weights";
+  return absl::StrFormat("tinker://%s/%s/%s", model_id, folder, name);
 }
 
 CheckpointKind KindOf(const Request& save) {
+  if (save.row.kind == OperationKind::kSaveWeightsExternal) return CheckpointKind::kExternal;
   return save.row.kind == OperationKind::kSaveWeights ? CheckpointKind::kTraining
                                                       : CheckpointKind::kSampler;
 }
 
 const CheckpointRow* FindUsable(const State& s, const std::string& tenant_id,
-                                const std::string& tinker_path) {
+                                const std::string& tinker_path,
+                                const std::string& reader_tenant_id) {
   const CheckpointRow* const row = Find(s.checkpoints, tinker_path);
   if (row == nullptr || IsExpired(s, *row)) return nullptr;
-  return row->tenant_id == tenant_id || row->is_public ? row : nullptr;
+  const bool may_read = row->tenant_id == tenant_id || row->is_public ||
+                        (!reader_tenant_id.empty() && row->tenant_id == reader_tenant_id);
+  return may_read ? row : nullptr;
 }
 
 std::optional<ErrorInfo> CheckLoadable(const CheckpointRow& checkpoint, const LoadArgs& args,

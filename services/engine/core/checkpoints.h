@@ -12,14 +12,16 @@ void OnDeleteCheckpoint(State& s, const DeleteCheckpoint& event);
 void OnPublishCheckpoint(State& s, const PublishCheckpoint& event);
 void OnSetCheckpointTtl(State& s, const SetCheckpointTtl& event);
 
-// tinker://{model_id}/{weights|sampler_weights}/{name}
+// tinker://{model_id}/{weights|sampler_weights|external_weights}/{name}
 std::string CheckpointPath(const std::string& model_id, CheckpointKind kind,
                            const std::string& name);
 CheckpointKind KindOf(const Request& save);
 
 // Own or public, complete and not expired; nullptr otherwise. Holds until the Step ends.
+// `reader_tenant_id`: of a weights access token, whose own count too; may be empty.
 const CheckpointRow* FindUsable(const State& s, const std::string& tenant_id,
-                                const std::string& tinker_path);
+                                const std::string& tinker_path,
+                                const std::string& reader_tenant_id = "");
 
 // Why `checkpoint` cannot be loaded as asked; `base_model` empty: any.
 std::optional<ErrorInfo> CheckLoadable(const CheckpointRow& checkpoint, const LoadArgs& args,

@@ -1,5 +1,6 @@
 #include "services/engine/core/checkpoints.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "services/engine/core/testing/core_harness.h"
@@ -159,6 +160,128 @@ TEST_CASE("Expiry: a checkpoint past its time is swept with its files", "[core]"
   t.h.Advance(6 * kSecond);
   CHECK(t.Row().state == CheckpointState::kDeleted);
   CHECK(t.h.deleted_dirs.count(dir) == 1);
+}
+
+TEST_CASE("Expiry: a checkpoint that is being loaded keeps its files", "[core]") {
+  Trained t;
+  t.Save(1, {.name = "a", .ttl_seconds = 5});
+  const std::string dir = t.Row().dir;
+  const CallId load = t.h.SubmitArgs(t.session, OpClass::kModel, 1, OperationKind::kLoadWeights,
+                                     LoadArgs{.path = t.path, .creates_model = true});
+  t.h.Advance(6 * kSecond);
+  CHECK(t.Row().state == CheckpointState::kDeleted);
+  CHECK(t.h.deleted_dirs.count(dir) == 0);
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(load) == RequestState::kDone);
+  CHECK(t.h.deleted_dirs.count(dir) == 1);
+}
+
+TEST_CASE("Restart: what a deletion left is not needed, what is named or written is", "[core]") {
+  Trained t;
+  t.Save(1);
+  const std::string deleted = t.Row().dir;
+  t.Save(2, {.name = "b"});
+  t.h.Post(DeleteCheckpoint{++t.h.last_call, "t", t.path});
+  t.h.Save(t.model, 3, {.name = "c"});  // the worker has not run it
+  t.h.RestartEngine();
+  const std::string kept = t.h.store.checkpoints().at("tinker://" + t.model + "/weights/b").dir;
+  const auto needs = [&](const std::string& dir) {
+    return std::count(t.h.needed_dirs.begin(), t.h.needed_dirs.end(), dir) == 1;
+  };
+  CHECK(needs(kept));
+  CHECK_FALSE(needs(deleted));
+  CHECK(t.h.needed_dirs.size() == 2);
+}
+
+TEST_CASE("Restart: a store without a past removes nothing", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  CHECK(std::none_of(h.actions.begin(), h.actions.end(), [](const Action& action) {
+    return std::holds_alternative<DeleteOtherFiles>(action);
+  }));
+}
+
+TEST_CASE("External: saved with its recipients, and only to be downloaded", "[core]") {
+  Trained t;
+  const CallId save = t.h.Save(t.model, 1, {.name = "x", .age_recipients = {"age1"}},
+                               OperationKind::kSaveWeightsExternal);
+  t.h.RunWorker();
+  const std::string path = "tinker://" + t.model + "/external_weights/x";
+  CHECK(t.h.ResultOf(save)->path == path);
+  CHECK(t.h.ResultOf(save)->size_bytes == 100);
+  CHECK(t.h.store.checkpoints().at(path).kind == CheckpointKind::kExternal);
+  const CallId load = t.h.SubmitArgs(t.session, OpClass::kModel, 1, OperationKind::kLoadWeights,
+                                     LoadArgs{.path = path, .creates_model = true});
+  CHECK(t.h.AnswerTo(load).error->code == "incompatible_checkpoint");
+  const CallId sampler = t.h.Sampler(t.session, 0, path);
+  CHECK(t.h.AnswerTo(sampler).error->code == "incompatible_checkpoint");
+}
+
+CopyCheckpoint CopyInto(Trained& t, const std::string& tenant, const std::string& dir) {
+  return {.call = ++t.h.last_call,
+          .tenant_id = tenant,
+          .source_path = t.path,
+          .source_dir = t.Row().dir,
+          .dir = dir,
+          .session_id = "copied",
+          .makes_session = true,
+          .project_id = "p"};
+}
+
+TEST_CASE("Copy: a run of its own, which outlives its source", "[core]") {
+  Trained t;
+  t.Save(1, {.name = "a", .ttl_seconds = 5});
+  t.h.Post(CopyInto(t, "t", "c1"));
+  const std::string copy = "tinker://copied:train:0/weights/a";
+  CHECK(t.h.AnswerTo(t.h.last_call).id == copy);
+  const CheckpointRow& row = t.h.store.checkpoints().at(copy);
+  CHECK(row.dir == "c1");
+  CHECK(row.expires_at == 0);
+  CHECK(t.h.store.sessions().at("copied").project_id == "p");
+  CHECK(t.h.store.models().at("copied:train:0").state == ModelState::kUnloaded);
+  t.h.Advance(6 * kSecond);
+  t.h.Post(CopyInto(t, "t", "c2"));
+  CHECK(t.h.AnswerTo(t.h.last_call).error->status == absl::StatusCode::kNotFound);
+  CHECK(t.h.deleted_dirs.count("c2") == 1);
+  CHECK(t.h.deleted_dirs.count("c1") == 0);
+}
+
+TEST_CASE("Copy: a repetition is answered with the first one", "[core]") {
+  Trained t;
+  t.Save(1);
+  t.h.Post(CopyInto(t, "t", "c1"));
+  t.h.Post(CopyInto(t, "t", "c2"));
+  CHECK(t.h.AnswerTo(t.h.last_call).id == "tinker://copied:train:0/weights/a");
+  CHECK(t.h.deleted_dirs == std::set<std::string>{"c2"});
+}
+
+TEST_CASE("Copy: another tenant needs a token of the owner", "[core]") {
+  Trained t;
+  t.Save(1);
+  t.h.Post(CopyInto(t, "u", "c1"));
+  CHECK(t.h.AnswerTo(t.h.last_call).error->status == absl::StatusCode::kNotFound);
+  CopyCheckpoint with_token = CopyInto(t, "u", "c2");
+  with_token.reader_tenant_id = "t";
+  t.h.Post(with_token);
+  CHECK_FALSE(t.h.AnswerTo(t.h.last_call).error.has_value());
+  CHECK(t.h.store.checkpoints().at("tinker://copied:train:0/weights/a").tenant_id == "u");
+}
+
+TEST_CASE("Copy: in an open session it takes the model's number", "[core]") {
+  Trained t;
+  t.Save(1);
+  CopyCheckpoint copy = CopyInto(t, "t", "c1");
+  copy.session_id = t.session;
+  copy.makes_session = false;
+  copy.model_seq_id = 0;
+  t.h.Post(copy);
+  CHECK(t.h.AnswerTo(t.h.last_call).error->code == "seq_id_reused");
+  copy.call = ++t.h.last_call;
+  copy.model_seq_id = 1;
+  t.h.Post(copy);
+  CHECK(t.h.AnswerTo(t.h.last_call).id == "tinker://" + t.session + ":train:1/weights/a");
+  const CallId train = t.h.Gradient(t.session + ":train:1", 1);
+  CHECK(t.h.AnswerTo(train).error->code == "model_unloaded");
 }
 
 TEST_CASE("Expiry: a TTL can be taken back", "[core]") {

@@ -46,6 +46,7 @@ void CompleteSave(State& s, Model& model, Request& request, const WorkerDone& do
   row.size_bytes = done.size_bytes;
   row.manifest_sha256 = done.manifest_sha256;
   result.path = row.tinker_path;
+  result.size_bytes = row.size_bytes;
   if (row.kind == CheckpointKind::kTraining) {
     model.row.saved_seq = model.gradient.applied_seq();
     PutRow(s, model);
@@ -83,6 +84,7 @@ void CompleteDone(State& s, Request& request, const WorkerDone& done) {
                                                      : CompleteLoad(s, *model, request);
     case OperationKind::kSaveWeights:
     case OperationKind::kSaveWeightsForSampler:
+    case OperationKind::kSaveWeightsExternal:
       return CompleteSave(s, *model, request, done);
     case OperationKind::kUnloadModel:
       return CompleteUnload(s, *model, request);

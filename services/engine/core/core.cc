@@ -4,6 +4,7 @@
 
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/completion.h"
+#include "services/engine/core/copies.h"
 #include "services/engine/core/drain.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
@@ -64,6 +65,7 @@ struct Core::Impl {
   void Handle(const PublishCheckpoint& event) { OnPublishCheckpoint(s, event); }
   void Handle(const SetCheckpointTtl& event) { OnSetCheckpointTtl(s, event); }
   void Handle(const SetQuota& event) { OnSetQuota(s, event); }
+  void Handle(const CopyCheckpoint& event) { OnCopyCheckpoint(s, event); }
   void Handle(const Delivered& event) { OnDelivered(s, event); }
   void Handle(const Drain& event) { OnDrain(s, event); }
   void Handle(const WorkerAttached& event) { OnWorkerAttached(s, event); }

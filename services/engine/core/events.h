@@ -87,6 +87,7 @@ struct SaveArgs {
   int64_t ttl_seconds = 0;               // 0: never expires
   bool overwrite = false;
   Metadata user_metadata;
+  std::vector<std::string> age_recipients;  // kSaveWeightsExternal; empty: not encrypted
 };
 
 struct LoadArgs {
@@ -95,6 +96,8 @@ struct LoadArgs {
   bool creates_model = false;  // create-via-load: owner is the session, seq is model_seq_id
   std::string base_model;
   Metadata user_metadata;
+  // Of the weights access token: may read the checkpoint too. Empty: none was given.
+  std::string reader_tenant_id;
 };
 
 struct SampleArgs {
@@ -175,6 +178,25 @@ struct SetQuota {
   std::string actor = "";  // for the audit log
 };
 
+// The files of `source_path` lie in `dir` too: names them as a checkpoint of a run of its own. A
+// repetition, and a refusal, drop `dir`.
+struct CopyCheckpoint {
+  CallId call = 0;
+  std::string tenant_id;
+  std::string reader_tenant_id;  // as in LoadArgs
+  std::string source_path;
+  std::string source_dir;
+  std::string dir;
+  int64_t ttl_seconds = 0;  // 0: never expires
+  // The new run is {session_id}:train:{model_seq_id}. `makes_session`: so is the session, which
+  // ends at once and belongs to the project.
+  std::string session_id;
+  bool makes_session = false;
+  std::string project_id;
+  int64_t model_seq_id = 0;
+  Metadata run_metadata;
+};
+
 // A result was handed to its caller for the first time.
 struct Delivered {
   std::string request_id;
@@ -246,7 +268,7 @@ using EventBody =
     std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit,
                  CreateSamplingSession, JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint,
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
-                 WorkerDone, WorkerVersionFailed, SetQuota, CancelSample>;
+                 WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

@@ -33,7 +33,8 @@ std::optional<ErrorInfo> UnknownBaseModel(const State& s, const std::string& bas
 // Fills `row` from the checkpoint that the model is loaded from, and pins it in the plan.
 std::optional<ErrorInfo> PlanLoad(State& s, const Submit& submit, ModelRow& row, Plan& plan) {
   const auto& args = std::get<LoadArgs>(submit.args);
-  const CheckpointRow* const checkpoint = FindUsable(s, submit.tenant_id, args.path);
+  const CheckpointRow* const checkpoint =
+      FindUsable(s, submit.tenant_id, args.path, args.reader_tenant_id);
   if (checkpoint == nullptr) return NotFound("checkpoint", args.path);
   if (auto error = CheckLoadable(*checkpoint, args, args.base_model)) return error;
   row.base_model = checkpoint->base_model;

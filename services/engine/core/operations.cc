@@ -84,7 +84,8 @@ WorkerCommand SaveCommand(State& s, const Model& model, const Request& request) 
     return SendPublishVersion{row.request_id, model.row.model_id, row.seq_id, plan.version_id,
                               std::get<SaveArgs>(plan.args).inflight};
   }
-  return SendSaveCheckpoint{row.request_id, CheckpointOf(s, model, request), row.seq_id, s.term};
+  return SendSaveCheckpoint{row.request_id, CheckpointOf(s, model, request), row.seq_id, s.term,
+                            std::get<SaveArgs>(plan.args).age_recipients};
 }
 
 WorkerCommand CommandOf(State& s, const Model& model, const Request& request) {

@@ -1,6 +1,7 @@
 #include "services/engine/core/restore.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "services/engine/core/checkpoints.h"
@@ -127,6 +128,17 @@ void RestoreRequest(State& s, const RequestRow& row) {
   }
 }
 
+// Only what the ledger names is needed; a save that was begun writes where its plan says. A store
+// that has had no leader yet cannot have left anything: the files are another one's.
+void DropOrphans(State& s) {
+  if (s.term <= 1) return;
+  std::set<std::string> needed;
+  for (const auto& [dir, path] : s.checkpoint_of_dir) needed.insert(dir);
+  for (const auto& [dir, count] : s.dir_pins) needed.insert(dir);
+  for (const auto& [order, id] : s.live) needed.insert(s.requests.at(id).plan->dir);
+  s.fx.After(DeleteOtherFiles{{needed.begin(), needed.end()}});
+}
+
 }  // namespace
 
 void OnLoaded(State& s, const Loaded& event) {
@@ -155,6 +167,7 @@ void OnLoaded(State& s, const Loaded& event) {
     return a.accepted_at < b.accepted_at;
   });
   for (const RequestRow& row : rows) RestoreRequest(s, row);
+  DropOrphans(s);
 }
 
 }  // namespace lathe::engine

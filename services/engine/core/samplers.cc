@@ -30,6 +30,13 @@ std::optional<ErrorInfo> ResolveWeights(const State& s, const CreateSamplingSess
   if (!event.model_path.empty()) {
     const CheckpointRow* const checkpoint = FindUsable(s, event.tenant_id, event.model_path);
     if (checkpoint == nullptr) return NotFound("checkpoint", event.model_path);
+    if (checkpoint->kind == CheckpointKind::kExternal) {
+      return InvalidArgument(
+          "incompatible_checkpoint", "model_path",
+          absl::StrFormat("%s is for download only; sample from a tinker://…/sampler_weights/… "
+                          "checkpoint",
+                          event.model_path));
+    }
     row.base_model = checkpoint->base_model;
     row.model_id = checkpoint->model_id;
     row.version_id = "checkpoint:" + checkpoint->dir;

@@ -84,7 +84,8 @@ std::optional<ErrorInfo> PlanTraining(State& s, const Model& model, const Submit
   }
   const auto* const load = std::get_if<LoadArgs>(&submit.args);
   if (load == nullptr) return std::nullopt;
-  const CheckpointRow* const checkpoint = FindUsable(s, submit.tenant_id, load->path);
+  const CheckpointRow* const checkpoint =
+      FindUsable(s, submit.tenant_id, load->path, load->reader_tenant_id);
   if (checkpoint == nullptr) return NotFound("checkpoint", load->path);
   if (auto error = CheckLoadable(*checkpoint, *load, model.row.base_model)) return error;
   if (auto error = CheckGeometry(*checkpoint, model.row.lora)) return error;

@@ -169,6 +169,9 @@ void CommandEncoder::Fill(const SendSaveCheckpoint& command, v1::EngineMessage& 
   proto->set_for_sampler(command.row.kind == CheckpointKind::kSampler);
   proto->set_dir(Path(command.row.dir));
   proto->set_manifest_json(ManifestJson(command.row, command.term));
+  proto->set_external(command.row.kind == CheckpointKind::kExternal);
+  proto->mutable_age_recipients()->Assign(command.age_recipients.begin(),
+                                          command.age_recipients.end());
 }
 
 void CommandEncoder::Fill(const SendPublishVersion& command, v1::EngineMessage& message) const {

@@ -31,28 +31,17 @@ constexpr ListedFile kFiles[] = {{"adapter_config.json", true},
                                  {"checkpoint_complete", true},
                                  {"optimizer.safetensors", false}};
 
-// What a token says: "{unix seconds of its end}\n{dir}\n{file name}".
-struct Claim {
-  int64_t expires_at = 0;
-  std::string dir;
-  std::string file_name;
-};
-
-std::string Encode(const Claim& claim) {
-  return absl::StrCat(claim.expires_at, "\n", claim.dir, "\n", claim.file_name);
-}
+constexpr const char* kExternalFiles[] = {"adapter_config.json", "adapter_model.safetensors"};
+constexpr char kEncryptedSuffix[] = ".age";
 
 absl::Status BadToken() {
   return Invalid("bad_token", "token", "the archive token was not made by this server");
 }
 
-absl::StatusOr<Claim> Decode(const std::string& text) {
-  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  Claim claim;
-  if (lines.size() != 3 || !absl::SimpleAtoi(lines[0], &claim.expires_at)) return BadToken();
-  claim.dir = lines[1];
-  claim.file_name = lines[2];
-  return claim;
+absl::Status MissingFile(const std::string& name) {
+  return WithDetail(absl::NotFoundError(
+                        absl::StrFormat("the checkpoint's file %s is missing on the server", name)),
+                    "checkpoint_missing", "tinker_path");
 }
 
 // Colons and slashes are awkward in file names.
@@ -65,20 +54,81 @@ std::string FileName(const CheckpointRow& row) {
 
 }  // namespace
 
+// "{unix seconds of its end}\n{dir}\n{file name}\n{member}".
+struct ArchiveSigner::Claim {
+  int64_t expires_at = 0;
+  std::string dir;
+  std::string file_name;  // of the download
+  std::string member;     // the one file that is downloaded as it is; empty: an archive of all
+
+  std::string Encode() const {
+    return absl::StrCat(expires_at, "\n", dir, "\n", file_name, "\n", member);
+  }
+  static absl::StatusOr<Claim> Decode(const std::string& text) {
+    const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+    Claim claim;
+    if (lines.size() != 4 || !absl::SimpleAtoi(lines[0], &claim.expires_at)) return BadToken();
+    claim.dir = lines[1];
+    claim.file_name = lines[2];
+    claim.member = lines[3];
+    return claim;
+  }
+};
+
 ArchiveSigner::ArchiveSigner(std::string secret, std::filesystem::path checkpoints_dir,
                              Clock& clock)
     : secret_(std::move(secret)), checkpoints_dir_(std::move(checkpoints_dir)), clock_(clock) {}
 
+std::string ArchiveSigner::Sign(const Claim& claim) const {
+  const std::string text = claim.Encode();
+  return absl::StrCat(absl::WebSafeBase64Escape(text), ".",
+                      absl::WebSafeBase64Escape(HmacSha256(secret_, text)));
+}
+
 absl::StatusOr<v1::DescribeArchiveResponse> ArchiveSigner::Describe(const CheckpointRow& row) {
+  if (row.kind == CheckpointKind::kExternal) {
+    return Invalid(
+        "incompatible_checkpoint", "tinker_path",
+        absl::StrFormat("%s has no archive; ask for its external_weights_urls", row.tinker_path));
+  }
   RETURN_IF_ERROR(ListFiles(row.dir).status());
   const absl::Time expires_at = clock_.Now() + kLifetime;
-  const std::string claim = Encode(
-      {.expires_at = absl::ToUnixSeconds(expires_at), .dir = row.dir, .file_name = FileName(row)});
   v1::DescribeArchiveResponse response;
-  response.set_token(absl::StrCat(absl::WebSafeBase64Escape(claim), ".",
-                                  absl::WebSafeBase64Escape(HmacSha256(secret_, claim))));
+  response.set_token(Sign(
+      {.expires_at = absl::ToUnixSeconds(expires_at), .dir = row.dir, .file_name = FileName(row)}));
   *response.mutable_expires_at() = ToTimestamp(absl::ToUnixNanos(expires_at));
   response.set_file_name(FileName(row));
+  return response;
+}
+
+absl::StatusOr<v1::DescribeExternalWeightsResponse> ArchiveSigner::DescribeFiles(
+    const CheckpointRow& row) {
+  if (row.kind != CheckpointKind::kExternal) {
+    return Invalid("incompatible_checkpoint", "tinker_path",
+                   absl::StrFormat("%s is no external_weights checkpoint; make one with "
+                                   "save_weights_external",
+                                   row.tinker_path));
+  }
+  absl::Time expires_at = clock_.Now() + kLifetime;
+  if (row.expires_at != 0) expires_at = std::min(expires_at, absl::FromUnixNanos(row.expires_at));
+  v1::DescribeExternalWeightsResponse response;
+  *response.mutable_expires_at() = ToTimestamp(absl::ToUnixNanos(expires_at));
+  for (const char* plain_name : kExternalFiles) {
+    std::string name = plain_name;
+    std::optional<int64_t> size = SizeOf(row.dir, name);
+    if (!size) {
+      name += kEncryptedSuffix;
+      size = SizeOf(row.dir, name);
+    }
+    if (!size) return MissingFile(plain_name);
+    v1::ExternalFile* file = response.add_files();
+    file->set_token(Sign({.expires_at = absl::ToUnixSeconds(expires_at),
+                          .dir = row.dir,
+                          .file_name = name,
+                          .member = name}));
+    file->set_size_bytes(*size);
+    file->set_name(std::move(name));
+  }
   return response;
 }
 
@@ -91,34 +141,46 @@ absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::Open(const std::string& t
       !EqualInConstantTime(signature, HmacSha256(secret_, text))) {
     return BadToken();
   }
-  ASSIGN_OR_RETURN(const Claim claim, Decode(text));
+  ASSIGN_OR_RETURN(const Claim claim, Claim::Decode(text));
   if (absl::ToUnixSeconds(clock_.Now()) >= claim.expires_at) {
     return WithDetail(absl::OutOfRangeError("the archive link has expired; ask for a new one"),
                       "link_expired", "token");
   }
-  ASSIGN_OR_RETURN(v1::OpenArchiveResponse response, ListFiles(claim.dir));
+  v1::OpenArchiveResponse response;
+  if (claim.member.empty()) {
+    ASSIGN_OR_RETURN(response, ListFiles(claim.dir));
+  } else {
+    const std::optional<int64_t> size = SizeOf(claim.dir, claim.member);
+    if (!size) return MissingFile(claim.member);
+    response.set_dir((checkpoints_dir_ / claim.dir).string());
+    response.set_is_plain(true);
+    response.add_files()->set_name(claim.member);
+    response.mutable_files(0)->set_size_bytes(*size);
+  }
   response.set_file_name(claim.file_name);
   return response;
 }
 
 absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::ListFiles(const std::string& dir) const {
   v1::OpenArchiveResponse response;
-  const std::filesystem::path path = checkpoints_dir_ / dir;
-  response.set_dir(path.string());
+  response.set_dir((checkpoints_dir_ / dir).string());
   for (const ListedFile& listed : kFiles) {
-    std::error_code error;
-    const auto size = std::filesystem::file_size(path / listed.name, error);
-    if (error && !listed.is_required) continue;
-    if (error) {
-      return WithDetail(absl::NotFoundError(absl::StrFormat(
-                            "the checkpoint's file %s is missing on the server", listed.name)),
-                        "checkpoint_missing", "tinker_path");
-    }
+    const std::optional<int64_t> size = SizeOf(dir, listed.name);
+    if (!size && listed.is_required) return MissingFile(listed.name);
+    if (!size) continue;
     v1::ArchiveFile* file = response.add_files();
     file->set_name(listed.name);
-    file->set_size_bytes(static_cast<int64_t>(size));
+    file->set_size_bytes(*size);
   }
   return response;
+}
+
+std::optional<int64_t> ArchiveSigner::SizeOf(const std::string& dir,
+                                             const std::string& name) const {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(checkpoints_dir_ / dir / name, error);
+  if (error) return std::nullopt;
+  return static_cast<int64_t>(size);
 }
 
 }  // namespace lathe::engine

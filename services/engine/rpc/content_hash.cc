@@ -175,6 +175,14 @@ std::string ContentHash(const v1::SaveWeightsForSamplerRequest& request) {
   return hasher.Finish();
 }
 
+std::string ContentHash(const v1::SaveWeightsExternalRequest& request) {
+  Hasher hasher("save_weights_external");
+  hasher.Add(request.name()).Add(request.has_ttl_seconds()).Add(request.ttl_seconds());
+  hasher.Add(request.age_encryption_recipients_size());
+  for (const std::string& recipient : request.age_encryption_recipients()) hasher.Add(recipient);
+  return hasher.Finish();
+}
+
 std::string ContentHash(const v1::LoadWeightsRequest& request) {
   Hasher hasher("load_weights");
   hasher.Add(request.path()).Add(request.optimizer()).Add(request.optimizer_type());

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "protos/lathe/v1/checkpoints.pb.h"
 #include "protos/lathe/v1/engine.pb.h"
 
 namespace lathe::engine {
@@ -16,6 +17,7 @@ std::string ContentHash(const v1::ForwardBackwardRequest& request);
 std::string ContentHash(const v1::OptimStepRequest& request);
 std::string ContentHash(const v1::SaveWeightsRequest& request);
 std::string ContentHash(const v1::SaveWeightsForSamplerRequest& request);
+std::string ContentHash(const v1::SaveWeightsExternalRequest& request);
 std::string ContentHash(const v1::LoadWeightsRequest& request);
 std::string ContentHash(const v1::SampleRequest& request);
 

@@ -5,6 +5,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/engine_service_call.h"
+#include "services/engine/rpc/find_checkpoint.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/validate_names.h"
 
@@ -19,27 +20,19 @@ absl::Status NoSuch(const char* what, const std::string& id, const char* field) 
                     "not_found", field);
 }
 
-absl::StatusOr<CheckpointRow> FindCheckpoint(Runtime& runtime, const Caller& caller,
-                                             const std::string& path) {
-  RETURN_IF_ERROR(ValidateTinkerPath(path, "tinker_path"));
-  ASSIGN_OR_RETURN(std::optional<CheckpointRow> row,
-                   runtime.store().FindCheckpoint(caller.tenant_id, path, runtime.NowNanos()));
-  if (!row) return NoSuch("checkpoint", path, "tinker_path");
-  return *std::move(row);
-}
-
 }  // namespace
 
 absl::StatusOr<v1::Run> EngineService::DescribeRun(const Caller& caller, const ModelRow& row) {
   v1::Run run = ToProto(row, caller.tenant_name);
-  ASSIGN_OR_RETURN(const Page<CheckpointRow> recent,
-                   runtime_.store().ListCheckpoints(caller.tenant_id, row.model_id,
-                                                    runtime_.NowNanos(), kRecentCheckpoints, 0));
+  ASSIGN_OR_RETURN(
+      const Page<CheckpointRow> recent,
+      runtime_.store().ListCheckpoints(caller.tenant_id, row.model_id, runtime_.NowNanos(),
+                                       /*with_external=*/false, kRecentCheckpoints, 0));
   for (const CheckpointRow& checkpoint : recent.rows) {
-    const bool is_training = checkpoint.kind == CheckpointKind::kTraining;
-    if (is_training && !run.has_last_checkpoint()) {
+    const CheckpointKind kind = checkpoint.kind;
+    if (kind == CheckpointKind::kTraining && !run.has_last_checkpoint()) {
       *run.mutable_last_checkpoint() = ToProto(checkpoint);
-    } else if (!is_training && !run.has_last_sampler_checkpoint()) {
+    } else if (kind == CheckpointKind::kSampler && !run.has_last_sampler_checkpoint()) {
       *run.mutable_last_sampler_checkpoint() = ToProto(checkpoint);
     }
   }
@@ -84,9 +77,10 @@ EngineService::Reactor* EngineService::ListCheckpoints(Context* context,
                        runtime_.store().FindModel(caller.tenant_id, run));
       if (!row) return NoSuch("training run", run, "training_run_id");
     }
-    ASSIGN_OR_RETURN(const Page<CheckpointRow> checkpoints,
-                     runtime_.store().ListCheckpoints(caller.tenant_id, run, runtime_.NowNanos(),
-                                                      page.limit, page.offset));
+    ASSIGN_OR_RETURN(
+        const Page<CheckpointRow> checkpoints,
+        runtime_.store().ListCheckpoints(caller.tenant_id, run, runtime_.NowNanos(),
+                                         !request->without_external(), page.limit, page.offset));
     for (const CheckpointRow& row : checkpoints.rows) {
       *response->add_checkpoints() = ToProto(row);
     }
@@ -99,8 +93,9 @@ EngineService::Reactor* EngineService::GetWeightsInfo(Context* context,
                                                       const v1::GetWeightsInfoRequest* request,
                                                       v1::GetWeightsInfoResponse* response) {
   return Answer(context, "Engine.GetWeightsInfo", [&](const Caller& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(const CheckpointRow row,
-                     FindCheckpoint(runtime_, caller, request->tinker_path()));
+    ASSIGN_OR_RETURN(
+        const CheckpointRow row,
+        FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(), "tinker_path"));
     response->set_base_model(row.base_model);
     response->set_is_lora(true);
     response->set_lora_rank(row.lora.rank);
@@ -159,8 +154,9 @@ EngineService::Reactor* EngineService::DescribeArchive(Context* context,
                                                        const v1::DescribeArchiveRequest* request,
                                                        v1::DescribeArchiveResponse* response) {
   return Answer(context, "Engine.DescribeArchive", [&](const Caller& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(const CheckpointRow row,
-                     FindCheckpoint(runtime_, caller, request->tinker_path()));
+    ASSIGN_OR_RETURN(
+        const CheckpointRow row,
+        FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(), "tinker_path"));
     ASSIGN_OR_RETURN(*response, archives_.Describe(row));
     return audit_.Record(caller, "checkpoints", "checkpoint_download", row.tinker_path);
   });

@@ -5,6 +5,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/engine_service_call.h"
+#include "services/engine/rpc/find_checkpoint.h"
 #include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/validate_names.h"
 
@@ -80,7 +81,14 @@ EngineService::Reactor* EngineService::SaveWeightsForSampler(
 EngineService::Reactor* EngineService::LoadWeights(Context* context,
                                                    const v1::LoadWeightsRequest* request,
                                                    v1::SubmitResponse* response) {
-  return SubmitRequest(context, "Engine.LoadWeights", request, response);
+  return Change<Submit>(
+      context, "Engine.LoadWeights",
+      [this, request](const Caller& caller) -> absl::StatusOr<Submit> {
+        ASSIGN_OR_RETURN(const std::string reader,
+                         ReaderOf(keys_, request->weights_access_token()));
+        return builder_.Build(caller.tenant_id, *request, reader);
+      },
+      [response](const engine::Answer& answer) { Fill(answer, response); });
 }
 
 EngineService::Reactor* EngineService::Sample(Context* context, const v1::SampleRequest* request,

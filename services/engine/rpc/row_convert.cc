@@ -3,6 +3,26 @@
 #include "absl/strings/str_cat.h"
 
 namespace lathe::engine {
+namespace {
+
+struct KindWords {
+  const char* folder;
+  const char* type;
+};
+
+KindWords WordsOf(CheckpointKind kind) {
+  switch (kind) {
+    case CheckpointKind::kTraining:
+      return {"weights", "training"};
+    case CheckpointKind::kSampler:
+      return {"sampler_weights", "sampler"};
+    case CheckpointKind::kExternal:
+      break;
+  }
+  return {"external_weights", "external"};
+}
+
+}  // namespace
 
 google::protobuf::Timestamp ToTimestamp(int64_t nanos) {
   constexpr int64_t kNanosPerSecond = 1'000'000'000;
@@ -22,10 +42,10 @@ void SetMetadata(const Metadata& metadata,
 }
 
 v1::Checkpoint ToProto(const CheckpointRow& row) {
-  const bool is_training = row.kind == CheckpointKind::kTraining;
+  const KindWords words = WordsOf(row.kind);
   v1::Checkpoint proto;
-  proto.set_checkpoint_id(absl::StrCat(is_training ? "weights/" : "sampler_weights/", row.name));
-  proto.set_checkpoint_type(is_training ? "training" : "sampler");
+  proto.set_checkpoint_id(absl::StrCat(words.folder, "/", row.name));
+  proto.set_checkpoint_type(words.type);
   *proto.mutable_time() = ToTimestamp(row.created_at);
   proto.set_tinker_path(row.tinker_path);
   proto.set_size_bytes(row.size_bytes);

@@ -56,7 +56,7 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Engine.PublishCheckpoint", Scope::kCheckpointsWrite},
     {"Engine.SetCheckpointTtl", Scope::kCheckpointsWrite},
     {"Engine.DescribeArchive", Scope::kRead},
-    // The token that DescribeArchive signed is the right.
+    // The token that DescribeArchive or DescribeExternalWeights signed is the right.
     {"Engine.OpenArchive", Scopes(), /*is_open=*/true},
 
     {"Tenants.GetOwnKey", kAnyScope},
@@ -65,6 +65,10 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Tenants.ListAudit", Scope::kAdmin},
 
     {"Streaming.SampleStream", Scope::kSample},
+
+    {"Checkpoints.SaveWeightsExternal", Scope::kTrain},
+    {"Checkpoints.DescribeExternalWeights", Scope::kRead},
+    {"Checkpoints.CopyWeights", Scope::kCheckpointsWrite},
 };
 
 // What an rpc asks of a key. Made of the rpc's name; one that is not in the table, or is open,

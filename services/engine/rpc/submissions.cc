@@ -11,6 +11,7 @@
 #include "services/engine/rpc/content_hash.h"
 #include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/model_limits.h"
+#include "services/engine/rpc/validate_export.h"
 #include "services/engine/rpc/validate_lora.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validate_sampling.h"
@@ -145,6 +146,17 @@ absl::StatusOr<SaveArgs> MakeSaveArgs(const v1::SaveWeightsForSamplerRequest& re
   return args;
 }
 
+absl::StatusOr<SaveArgs> MakeSaveArgs(const v1::SaveWeightsExternalRequest& request) {
+  RETURN_IF_ERROR(ValidateName(request.name(), "path"));
+  if (request.has_ttl_seconds()) RETURN_IF_ERROR(ValidateTtl(request.ttl_seconds()));
+  SaveArgs args;
+  args.name = request.name();
+  args.ttl_seconds = request.ttl_seconds();
+  args.age_recipients = {request.age_encryption_recipients().begin(),
+                         request.age_encryption_recipients().end()};
+  return args;
+}
+
 absl::StatusOr<LoadArgs> MakeLoadArgs(Runtime& runtime, const v1::LoadWeightsRequest& request) {
   RETURN_IF_ERROR(ValidateTinkerPath(request.path(), "path"));
   RETURN_IF_ERROR(ValidateOptimizerType(request.optimizer_type()));
@@ -245,7 +257,21 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 }
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
-                                                const v1::LoadWeightsRequest& request) {
+                                                const v1::SaveWeightsExternalRequest& request) {
+  RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
+  Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
+                        OperationKind::kSaveWeightsExternal, request);
+  SetArgs(submit, MakeSaveArgs(request));
+  if (submit.invalid) return submit;
+  SetInvalid(submit, ValidateAgeRecipients(request.age_encryption_recipients()).status());
+  // A kind of key that is not supported is reported by the future (9.4).
+  submit.invalid_through_future = submit.invalid.has_value();
+  return submit;
+}
+
+absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
+                                                const v1::LoadWeightsRequest& request,
+                                                const std::string& reader_tenant_id) {
   const bool creates_model = request.has_model_seq_id();
   if (creates_model == !request.model_id().empty()) {
     return Invalid("invalid_field", "model_id",
@@ -257,6 +283,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                         creates_model ? OpClass::kModel : OpClass::kTrain, seq_id,
                         OperationKind::kLoadWeights, request);
   SetArgs(submit, MakeLoadArgs(runtime_, request));
+  std::get<LoadArgs>(submit.args).reader_tenant_id = reader_tenant_id;
   return submit;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "protos/lathe/v1/checkpoints.pb.h"
 #include "protos/lathe/v1/engine.pb.h"
 #include "services/engine/core/events.h"
 #include "services/engine/runtime/runtime.h"
@@ -27,7 +28,11 @@ class SubmissionBuilder {
   absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::SaveWeightsRequest& request);
   absl::StatusOr<Submit> Build(const std::string& tenant_id,
                                const v1::SaveWeightsForSamplerRequest& request);
-  absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::LoadWeightsRequest& request);
+  absl::StatusOr<Submit> Build(const std::string& tenant_id,
+                               const v1::SaveWeightsExternalRequest& request);
+  // `reader_tenant_id`: of the weights access token, or empty.
+  absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::LoadWeightsRequest& request,
+                               const std::string& reader_tenant_id);
   absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::SampleRequest& request);
 
  private:

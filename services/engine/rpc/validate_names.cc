@@ -44,12 +44,13 @@ absl::Status ValidateTinkerPath(const std::string& path, const std::string& fiel
   const bool has_scheme = absl::ConsumePrefix(&rest, "tinker://");
   const std::vector<std::string> parts = absl::StrSplit(rest, '/');
   if (has_scheme && parts.size() == 3 && !parts[0].empty() &&
-      (parts[1] == "weights" || parts[1] == "sampler_weights") && IsName(parts[2])) {
+      (parts[1] == "weights" || parts[1] == "sampler_weights" || parts[1] == "external_weights") &&
+      IsName(parts[2])) {
     return absl::OkStatus();
   }
   return Invalid("bad_path", field,
-                 absl::StrFormat("%s is '%s', expected tinker://{training_run_id}/weights/{name} "
-                                 "or tinker://{training_run_id}/sampler_weights/{name}",
+                 absl::StrFormat("%s is '%s', expected tinker://{training_run_id}/{kind}/{name} "
+                                 "with kind weights, sampler_weights or external_weights",
                                  field, absl::CHexEscape(path.substr(0, 512))));
 }
 

@@ -22,6 +22,10 @@ void FillOutcome(const MakeResult& result, v1::OperationResult& proto) {
       proto.mutable_save_weights_for_sampler()->set_path(result.path);
       proto.mutable_save_weights_for_sampler()->set_sampling_session_id(result.sampling_session_id);
       return;
+    case OperationKind::kSaveWeightsExternal:
+      proto.mutable_save_weights_external()->set_path(result.path);
+      proto.mutable_save_weights_external()->set_size_bytes(result.size_bytes);
+      return;
     case OperationKind::kLoadWeights:
       proto.mutable_load_weights()->set_model_id(result.model_id);
       proto.mutable_load_weights()->set_path(result.path);

@@ -1,5 +1,6 @@
 #include "services/engine/runtime/runtime.h"
 
+#include <algorithm>
 #include <system_error>
 #include <variant>
 
@@ -16,6 +17,12 @@ constexpr absl::Duration kTickPeriod = absl::Seconds(1);
 
 bool IsLive(const RequestRow& row) {
   return row.state == RequestState::kAccepted || row.state == RequestState::kDispatched;
+}
+
+// "c" and 32 hexadecimal digits: what the core and copies make. Anything else is not ours.
+bool IsCheckpointDir(const std::string& name) {
+  return name.size() == 33 && name[0] == 'c' &&
+         name.find_first_not_of("0123456789abcdef", 1) == std::string::npos;
 }
 
 // The bytes that a write brings along; null for none.
@@ -47,6 +54,10 @@ Runtime::~Runtime() { Stop(); }
 absl::Status Runtime::Start(WorkerSender& sender) {
   sender_ = &sender;
   ASSIGN_OR_RETURN(StoredState state, store_.TakeLeadership());
+  {
+    absl::MutexLock lock(&mu_);
+    dirs_at_start_ = ListCheckpointDirs();
+  }
   term_ = state.term;
   directory_.Load(state);
   for (const RequestRow& row : state.requests) {
@@ -152,8 +163,21 @@ void Runtime::Execute(NotifyQueueState& action) {
 void Runtime::Execute(SendToWorker& action) { sender_->Send(action); }
 
 void Runtime::Execute(DeleteFiles& action) {
+  // The name of everything; no checkpoint's.
+  if (action.dir.empty()) return;
   absl::MutexLock lock(&mu_);
   dirs_to_delete_.push_back(std::move(action.dir));
+}
+
+void Runtime::Execute(DeleteOtherFiles& action) {
+  absl::MutexLock lock(&mu_);
+  for (std::string& dir : dirs_at_start_) {
+    const auto& needed = action.needed_dirs;
+    if (std::binary_search(needed.begin(), needed.end(), dir)) continue;
+    LogInfo("removing checkpoint files that nothing names", {{"dir", dir}});
+    dirs_to_delete_.push_back(std::move(dir));
+  }
+  dirs_at_start_.clear();
 }
 
 void Runtime::Execute(ForgetBody& action) { bodies_.Forget(action.body_id); }
@@ -179,6 +203,18 @@ void Runtime::OnDurable(const std::vector<CommitLoop::Item>& items) {
 void Runtime::OnTick() {
   events_.Push(Tick{});
   DeleteDirs();
+}
+
+// Before anything is accepted: what is made from now on is not among them.
+std::vector<std::string> Runtime::ListCheckpointDirs() const {
+  std::vector<std::string> dirs;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(options_.checkpoints_dir, error), end;
+       !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (IsCheckpointDir(name)) dirs.push_back(name);
+  }
+  return dirs;
 }
 
 void Runtime::DeleteDirs() {

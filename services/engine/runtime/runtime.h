@@ -99,6 +99,7 @@ class Runtime {
   void Execute(NotifyQueueState& action);
   void Execute(SendToWorker& action);
   void Execute(DeleteFiles& action);
+  void Execute(DeleteOtherFiles& action);
   void Execute(ForgetBody& action);
   void Execute(ForgetResult& action);
 
@@ -107,6 +108,7 @@ class Runtime {
   // On the ticker's thread.
   void OnTick();
   void DeleteDirs();
+  std::vector<std::string> ListCheckpointDirs() const;
 
   const Options options_;
   Store& store_;
@@ -127,6 +129,8 @@ class Runtime {
 
   absl::Mutex mu_;
   std::vector<std::string> dirs_to_delete_ ABSL_GUARDED_BY(mu_);
+  // Until the core has said which of them it needs.
+  std::vector<std::string> dirs_at_start_ ABSL_GUARDED_BY(mu_);
 
   std::unique_ptr<CommitLoop> commits_;
   std::unique_ptr<NamedThread> core_thread_;

@@ -75,6 +75,7 @@ enum class OperationKind {
   kSaveWeightsForSampler,
   kLoadWeights,
   kSample,
+  kSaveWeightsExternal,
 };
 
 // Name space of a seq: requests are keyed (owner_id, op_class, seq_id).
@@ -103,11 +104,13 @@ struct RequestRow {
   int64_t delivered_at = 0;
 };
 
-enum class CheckpointKind { kTraining = 1, kSampler };
+// kExternal: files to download, never loaded or sampled from.
+enum class CheckpointKind { kTraining = 1, kSampler, kExternal };
 enum class CheckpointState { kComplete = 1, kDeleted };
 
 struct CheckpointRow {
-  std::string tinker_path;  // tinker://{model_id}/{weights|sampler_weights}/{name}
+  // tinker://{model_id}/{weights|sampler_weights|external_weights}/{name}
+  std::string tinker_path;
   std::string model_id;
   std::string tenant_id;
   CheckpointKind kind = CheckpointKind::kTraining;

@@ -100,11 +100,11 @@ class Store {
   // Own or public, complete and not expired at `now`.
   virtual absl::StatusOr<std::optional<CheckpointRow>> FindCheckpoint(
       const std::string& tenant_id, const std::string& tinker_path, int64_t now) = 0;
-  // Empty model_id: all of the tenant's.
+  // Empty model_id: all of the tenant's. `with_external`: those of kind kExternal too.
   virtual absl::StatusOr<Page<CheckpointRow>> ListCheckpoints(const std::string& tenant_id,
                                                               const std::string& model_id,
-                                                              int64_t now, int64_t limit,
-                                                              int64_t offset) = 0;
+                                                              int64_t now, bool with_external,
+                                                              int64_t limit, int64_t offset) = 0;
 
   // What the tenant's complete checkpoints hold.
   virtual absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) = 0;

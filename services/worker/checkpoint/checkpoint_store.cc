@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/checkpoint/atomic_directory.h"
@@ -17,6 +18,11 @@ namespace {
 
 constexpr char kOptimizerFile[] = "optimizer.safetensors";
 constexpr char kCompleteFile[] = "checkpoint_complete";
+constexpr char kEncryptedSuffix[] = ".age";
+
+std::string FileName(const char* name, const std::vector<AgeRecipient>& recipients) {
+  return recipients.empty() ? name : absl::StrCat(name, kEncryptedSuffix);
+}
 
 std::string MomentName(const char* moment, const AdapterMatrix& matrix) {
   return absl::StrFormat("%s.%s", moment, matrix.name());
@@ -28,10 +34,12 @@ at::Tensor View(const at::Tensor& flat, const AdapterMatrix& matrix) {
 
 // Writes one safetensors file and notes it and its tensors in the manifest.
 absl::Status AddTensors(const std::filesystem::path& dir, const std::string& file_name,
-                        const std::vector<NamedTensor>& tensors, Manifest& manifest) {
+                        const std::vector<NamedTensor>& tensors,
+                        const std::vector<AgeRecipient>& recipients, Manifest& manifest) {
   ASSIGN_OR_RETURN(FileDigest digest,
-                   WriteSafetensors(dir / file_name, tensors, {{"format", "pt"}}));
+                   WriteSafetensors(dir / file_name, tensors, {{"format", "pt"}}, recipients));
   manifest.files.push_back({file_name, digest.size_bytes, std::move(digest.sha256)});
+  if (!recipients.empty()) return absl::OkStatus();
   for (const NamedTensor& named : tensors) {
     manifest.tensors.push_back({.file = file_name,
                                 .name = named.name,
@@ -43,8 +51,9 @@ absl::Status AddTensors(const std::filesystem::path& dir, const std::string& fil
 }
 
 absl::Status AddText(const std::filesystem::path& dir, const std::string& file_name,
-                     const std::string& text, Manifest& manifest) {
-  ASSIGN_OR_RETURN(FileDigest digest, WriteDurably(dir / file_name, text));
+                     const std::string& text, const std::vector<AgeRecipient>& recipients,
+                     Manifest& manifest) {
+  ASSIGN_OR_RETURN(FileDigest digest, WriteDurably(dir / file_name, text, recipients));
   manifest.files.push_back({file_name, digest.size_bytes, std::move(digest.sha256)});
   return absl::OkStatus();
 }
@@ -80,7 +89,7 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveTraining(const std::string&
                .lora = adapter.lora(),
                .applied_seq = adapter.applied_seq,
                .optimizer = optimizer},
-              adapter.parameters, &adapter, extra_json);
+              adapter.parameters, &adapter, /*recipients=*/{}, extra_json);
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveSampler(const std::string& dir,
@@ -93,12 +102,25 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveSampler(const std::string& 
                .model_id = model_id,
                .lora = weights.lora,
                .applied_seq = applied_seq},
-              weights.tensors.flat, nullptr, extra_json);
+              weights.tensors.flat, nullptr, /*recipients=*/{}, extra_json);
+}
+
+absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveExternal(
+    const std::string& dir, const std::string& model_id, const AdapterWeights& weights,
+    int64_t applied_seq, const std::vector<AgeRecipient>& recipients,
+    const std::string& extra_json) const {
+  return Save(dir,
+              {.kind = CheckpointKind::kExternal,
+               .model_id = model_id,
+               .lora = weights.lora,
+               .applied_seq = applied_seq},
+              weights.tensors.flat, nullptr, recipients, extra_json);
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Manifest manifest,
                                                       const at::Tensor& flat,
                                                       const Adapter* optimizer_state,
+                                                      const std::vector<AgeRecipient>& recipients,
                                                       const std::string& extra_json) const {
   ASSIGN_OR_RETURN(const std::filesystem::path final_dir, Resolve(dir));
   manifest.base_model = base_model_;
@@ -115,13 +137,15 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Ma
   }
 
   ASSIGN_OR_RETURN(AtomicDirectory attempt, AtomicDirectory::Create(root_));
-  RETURN_IF_ERROR(AddTensors(attempt.path(), kPeftWeightsFile, weights, manifest));
-  RETURN_IF_ERROR(AddText(attempt.path(), kPeftConfigFile,
-                          PeftConfigJson(manifest.lora, layout, base_model_), manifest));
+  RETURN_IF_ERROR(AddTensors(attempt.path(), FileName(kPeftWeightsFile, recipients), weights,
+                             recipients, manifest));
+  RETURN_IF_ERROR(AddText(attempt.path(), FileName(kPeftConfigFile, recipients),
+                          PeftConfigJson(manifest.lora, layout, base_model_), recipients,
+                          manifest));
   if (optimizer_state != nullptr) {
-    RETURN_IF_ERROR(AddTensors(attempt.path(), kOptimizerFile, moments, manifest));
+    RETURN_IF_ERROR(AddTensors(attempt.path(), kOptimizerFile, moments, recipients, manifest));
   }
-  RETURN_IF_ERROR(AddText(attempt.path(), kCompleteFile, "", manifest));
+  RETURN_IF_ERROR(AddText(attempt.path(), kCompleteFile, "", /*recipients=*/{}, manifest));
   ASSIGN_OR_RETURN(const std::string json, ManifestToJson(manifest, extra_json));
   ASSIGN_OR_RETURN(FileDigest digest, WriteDurably(attempt.path() / kManifestFile, json));
   RETURN_IF_ERROR(attempt.Commit(final_dir));
@@ -140,6 +164,9 @@ absl::StatusOr<LoadedAdapter> CheckpointStore::Load(const std::string& dir, bool
     return absl::FailedPreconditionError(absl::StrFormat(
         "checkpoint is of base model %s with content hash %s, loaded is %s with %s",
         manifest.base_model, manifest.base_content_hash, base_model_, base_content_hash_));
+  }
+  if (manifest.kind == CheckpointKind::kExternal) {
+    return absl::InvalidArgumentError("checkpoint is of kind external, it is for download only");
   }
   if (with_optimizer && !manifest.optimizer) {
     return absl::InvalidArgumentError("checkpoint is of kind sampler, it has no optimizer state");

@@ -2,15 +2,18 @@
 //
 // A directory holds adapter_model.safetensors and adapter_config.json (a folder `peft` loads),
 // manifest.json and the empty file checkpoint_complete; of the training kind also
-// optimizer.safetensors with AdamW's moments. It appears whole or not at all.
+// optimizer.safetensors with AdamW's moments. The files of the external kind may be encrypted;
+// their names then end in .age. It appears whole or not at all.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "libs/common/age/age_recipient.h"
 #include "services/worker/checkpoint/manifest.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/model_spec.h"
@@ -46,9 +49,17 @@ class CheckpointStore {
                                               const AdapterWeights& weights, int64_t applied_seq,
                                               const std::string& extra_json) const;
 
-  // Either kind. Verifies the manifest, sizes and every checksum; a mismatch is DataLoss naming
-  // file and tensor, another base model FailedPrecondition, `with_optimizer` on a sampler
-  // checkpoint InvalidArgument. Without the optimizer moments and step count are zero.
+  // As SaveSampler, to be handed out: encrypted to `recipients` unless there are none. The manifest
+  // of encrypted files says nothing of what they hold.
+  absl::StatusOr<SavedCheckpoint> SaveExternal(const std::string& dir, const std::string& model_id,
+                                               const AdapterWeights& weights, int64_t applied_seq,
+                                               const std::vector<AgeRecipient>& recipients,
+                                               const std::string& extra_json) const;
+
+  // Training or sampler kind. Verifies the manifest, sizes and every checksum; a mismatch is
+  // DataLoss naming file and tensor, another base model FailedPrecondition, the external kind or
+  // `with_optimizer` on a sampler checkpoint InvalidArgument. Without the optimizer moments and
+  // step count are zero.
   absl::StatusOr<LoadedAdapter> Load(const std::string& dir, bool with_optimizer,
                                      at::Device device) const;
 
@@ -56,6 +67,7 @@ class CheckpointStore {
   absl::StatusOr<std::filesystem::path> Resolve(const std::string& dir) const;
   absl::StatusOr<SavedCheckpoint> Save(const std::string& dir, Manifest manifest,
                                        const at::Tensor& flat, const Adapter* optimizer_state,
+                                       const std::vector<AgeRecipient>& recipients,
                                        const std::string& extra_json) const;
 
   const std::filesystem::path root_;

@@ -74,6 +74,33 @@ TEST_CASE("Checkpoint: training state comes back bit for bit", "[checkpoint]") {
   CHECK(IsEmptyDir(dir / "tmp"));
 }
 
+TEST_CASE("Checkpoint: external files are for download, and may be encrypted", "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  Adapter adapter = TrainedAdapter();
+  const bool is_encrypted = GENERATE(false, true);
+  std::vector<AgeRecipient> recipients;
+  if (is_encrypted) {
+    recipients.push_back(
+        *ParseAgeRecipient("age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2z"));
+  }
+  REQUIRE(store.SaveExternal("e", "m", *adapter.Publish(), 41, recipients, "").ok());
+  const std::string suffix = is_encrypted ? ".age" : "";
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
+    CHECK(fs::exists(dir / "e" / (name + suffix)));
+    CHECK(fs::exists(dir / "e" / name) != is_encrypted);
+  }
+  const auto manifest = ReadManifest(dir / "e");
+  REQUIRE(manifest.ok());
+  CHECK(manifest->kind == CheckpointKind::kExternal);
+  CHECK(manifest->tensors.empty() == is_encrypted);
+  for (const ManifestFile& file : manifest->files) {
+    CHECK(DigestFile(dir / "e" / file.name)->sha256 == file.sha256);
+  }
+  CHECK(store.Load("e", /*with_optimizer=*/false, at::kCPU).status().code() ==
+        absl::StatusCode::kInvalidArgument);
+}
+
 TEST_CASE("Checkpoint: without the optimizer moments and steps are zero", "[checkpoint]") {
   const TempDir dir;
   CheckpointStore store = MakeStore(dir);

@@ -31,22 +31,44 @@ absl::StatusOr<DurableFile> DurableFile::Create(const std::filesystem::path& pat
   return DurableFile(path, fd);
 }
 
+absl::StatusOr<DurableFile> DurableFile::Create(const std::filesystem::path& path,
+                                                const std::vector<AgeRecipient>& recipients) {
+  ASSIGN_OR_RETURN(DurableFile file, Create(path));
+  if (!recipients.empty()) {
+    ASSIGN_OR_RETURN(file.encryptor_, AgeEncryptor::Create(recipients));
+  }
+  return file;
+}
+
 DurableFile::DurableFile(DurableFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
       hash_(std::move(other.hash_)),
-      size_bytes_(other.size_bytes_) {}
+      size_bytes_(other.size_bytes_),
+      encryptor_(std::move(other.encryptor_)) {}
 
 DurableFile::~DurableFile() {
   if (fd_ >= 0) close(fd_);
 }
 
 absl::Status DurableFile::Append(const void* data, size_t num_bytes) {
+  if (encryptor_ == nullptr) return Write(data, num_bytes);
+  constexpr size_t kMaxPieceBytes = size_t{4} << 20;  // bounds the encrypted copy
+  std::string_view rest(static_cast<const char*>(data), num_bytes);
+  while (!rest.empty()) {
+    const std::string sealed = encryptor_->Update(rest.substr(0, kMaxPieceBytes));
+    RETURN_IF_ERROR(Write(sealed.data(), sealed.size()));
+    rest.remove_prefix(std::min(rest.size(), kMaxPieceBytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DurableFile::Write(const void* data, size_t num_bytes) {
   constexpr size_t kMaxWriteBytes = size_t{1} << 30;  // write(2) takes at most 2 GiB
   hash_.Update(data, num_bytes);
   const char* next = static_cast<const char*>(data);
   while (num_bytes > 0) {
-    const ssize_t written = write(fd_, next, std::min(num_bytes, kMaxWriteBytes));
+    const ssize_t written = ::write(fd_, next, std::min(num_bytes, kMaxWriteBytes));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return IoError(path_, "write", errno);
     next += written;
@@ -57,14 +79,19 @@ absl::Status DurableFile::Append(const void* data, size_t num_bytes) {
 }
 
 absl::StatusOr<FileDigest> DurableFile::Finish() {
+  if (encryptor_ != nullptr) {
+    const std::string end = encryptor_->Finish();
+    RETURN_IF_ERROR(Write(end.data(), end.size()));
+  }
   if (fsync(fd_) != 0) return IoError(path_, "fsync", errno);
   if (close(std::exchange(fd_, -1)) != 0) return IoError(path_, "close", errno);
   return FileDigest{.size_bytes = size_bytes_, .sha256 = hash_.HexDigest()};
 }
 
 absl::StatusOr<FileDigest> WriteDurably(const std::filesystem::path& path,
-                                        const std::string& content) {
-  ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
+                                        const std::string& content,
+                                        const std::vector<AgeRecipient>& recipients) {
+  ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, recipients));
   RETURN_IF_ERROR(file.Append(content.data(), content.size()));
   return file.Finish();
 }

@@ -14,6 +14,24 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kTraining[] = "training";
 constexpr char kSampler[] = "sampler";
+constexpr char kExternal[] = "external";
+
+const char* KindName(CheckpointKind kind) {
+  switch (kind) {
+    case CheckpointKind::kTraining:
+      return kTraining;
+    case CheckpointKind::kSampler:
+      return kSampler;
+    case CheckpointKind::kExternal:
+      break;
+  }
+  return kExternal;
+}
+
+CheckpointKind KindFromName(const std::string& name) {
+  if (name == kExternal) return CheckpointKind::kExternal;
+  return name == kSampler ? CheckpointKind::kSampler : CheckpointKind::kTraining;
+}
 
 Json LoraToJson(const LoraSpec& lora) {
   return {{"rank", lora.rank},           {"alpha", lora.alpha},
@@ -55,8 +73,7 @@ OptimizerSummary OptimizerFromJson(const Json& json) {
 // Throws Json::exception, whose text names the field.
 Manifest FromJson(const Json& json) {
   Manifest manifest;
-  manifest.kind =
-      json.at("kind") == kSampler ? CheckpointKind::kSampler : CheckpointKind::kTraining;
+  manifest.kind = KindFromName(json.at("kind"));
   manifest.model_id = json.at("model_id");
   manifest.base_model = json.at("base_model").at("name");
   manifest.base_content_hash = json.at("base_model").at("content_hash");
@@ -87,7 +104,7 @@ absl::StatusOr<std::string> ManifestToJson(const Manifest& manifest,
   if (!json.is_object()) return absl::InvalidArgumentError("manifest_json is not a JSON object");
   json["format_version"] = kManifestFormatVersion;
   json["writer"] = "lathe";
-  json["kind"] = manifest.kind == CheckpointKind::kSampler ? kSampler : kTraining;
+  json["kind"] = KindName(manifest.kind);
   json["model_id"] = manifest.model_id;
   json["base_model"] = {{"name", manifest.base_model},
                         {"content_hash", manifest.base_content_hash}};

@@ -40,9 +40,10 @@ absl::StatusOr<std::string> MakeHeader(const std::filesystem::path& path,
 
 absl::StatusOr<FileDigest> WriteSafetensors(const std::filesystem::path& path,
                                             const std::vector<NamedTensor>& tensors,
-                                            const std::map<std::string, std::string>& metadata) {
+                                            const std::map<std::string, std::string>& metadata,
+                                            const std::vector<AgeRecipient>& recipients) {
   ASSIGN_OR_RETURN(const std::string header, MakeHeader(path, tensors, metadata));
-  ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
+  ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, recipients));
   std::array<unsigned char, 8> prefix;
   for (size_t i = 0; i < 8; ++i) prefix[i] = static_cast<unsigned char>(header.size() >> (8 * i));
   RETURN_IF_ERROR(file.Append(prefix.data(), prefix.size()));

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "absl/status/statusor.h"
+#include "libs/common/age/age_recipient.h"
 #include "services/worker/checkpoint/sha256.h"
 
 namespace lathe::worker {
@@ -18,10 +19,11 @@ struct NamedTensor {
   at::Tensor tensor;  // any device and strides
 };
 
-// Creates `path` with the tensors' bytes in the given order, then fsync. Names must differ.
-// The caller discards the file after an error.
+// Creates `path` with the tensors' bytes in the given order, then fsync. Names must differ. The
+// file is age-encrypted if there are recipients. The caller discards the file after an error.
 absl::StatusOr<FileDigest> WriteSafetensors(const std::filesystem::path& path,
                                             const std::vector<NamedTensor>& tensors,
-                                            const std::map<std::string, std::string>& metadata);
+                                            const std::map<std::string, std::string>& metadata,
+                                            const std::vector<AgeRecipient>& recipients = {});
 
 }  // namespace lathe::worker

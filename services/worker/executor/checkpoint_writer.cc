@@ -1,10 +1,12 @@
 #include "services/worker/executor/checkpoint_writer.h"
 
 #include <utility>
+#include <vector>
 
 #include <c10/core/InferenceMode.h>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/status_macros.h"
 #include "services/worker/executor/torch_guard.h"
 
 namespace lathe::worker {
@@ -26,15 +28,29 @@ void CheckpointWriter::Run() {
   while (std::optional<StagedSave> save = queue_.Pop()) on_report_(Write(*save));
 }
 
+absl::StatusOr<SavedCheckpoint> CheckpointWriter::Save(const StagedSave& save) {
+  const SaveCheckpoint& command = save.command;
+  switch (command.kind) {
+    case CheckpointKind::kTraining:
+      return store_.SaveTraining(command.dir, command.model_id, *save.adapter, save.last_adam,
+                                 command.manifest_json);
+    case CheckpointKind::kSampler:
+      return store_.SaveSampler(command.dir, command.model_id, *save.weights,
+                                save.state.applied_seq, command.manifest_json);
+    case CheckpointKind::kExternal:
+      break;
+  }
+  std::vector<AgeRecipient> recipients;
+  for (const std::string& text : command.age_recipients) {
+    ASSIGN_OR_RETURN(recipients.emplace_back(), ParseAgeRecipient(text));
+  }
+  return store_.SaveExternal(command.dir, command.model_id, *save.weights, save.state.applied_seq,
+                             recipients, command.manifest_json);
+}
+
 ReportEvent CheckpointWriter::Write(const StagedSave& save) {
   const SaveCheckpoint& command = save.command;
-  const absl::StatusOr<SavedCheckpoint> saved = Guarded("save", [&] {
-    return save.adapter.has_value()
-               ? store_.SaveTraining(command.dir, command.model_id, *save.adapter, save.last_adam,
-                                     command.manifest_json)
-               : store_.SaveSampler(command.dir, command.model_id, *save.weights,
-                                    save.state.applied_seq, command.manifest_json);
-  });
+  const absl::StatusOr<SavedCheckpoint> saved = Guarded("save", [&] { return Save(save); });
   ReportEvent event{.generation = save.generation, .report = {}, .model = save.state};
   if (saved.ok()) {
     event.report = SaveDone{command.request_id, saved->size_bytes, saved->manifest_sha256};

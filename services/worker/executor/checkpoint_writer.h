@@ -19,7 +19,7 @@ struct StagedSave {
   SaveCheckpoint command;
   std::optional<Adapter> adapter;                 // training kind
   AdamParams last_adam;                           // training kind
-  std::shared_ptr<const AdapterWeights> weights;  // sampler kind
+  std::shared_ptr<const AdapterWeights> weights;  // sampler and external kind
   ModelState state;
 };
 
@@ -37,6 +37,7 @@ class CheckpointWriter {
 
  private:
   void Run();
+  absl::StatusOr<SavedCheckpoint> Save(const StagedSave& save);
   ReportEvent Write(const StagedSave& save);
 
   CheckpointStore& store_;

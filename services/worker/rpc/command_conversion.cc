@@ -82,16 +82,34 @@ Incoming Unanswered(Command command) {
   return {.request_id = {}, .info = {}, .command = std::move(command)};
 }
 
+CheckpointKind KindOf(const lathe::v1::SaveCheckpoint& proto) {
+  if (proto.external()) return CheckpointKind::kExternal;
+  return proto.for_sampler() ? CheckpointKind::kSampler : CheckpointKind::kTraining;
+}
+
+lathe::v1::OperationKind OperationOf(CheckpointKind kind) {
+  switch (kind) {
+    case CheckpointKind::kTraining:
+      return lathe::v1::OPERATION_KIND_SAVE_WEIGHTS;
+    case CheckpointKind::kSampler:
+      return lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_FOR_SAMPLER;
+    case CheckpointKind::kExternal:
+      break;
+  }
+  return lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_EXTERNAL;
+}
+
 Incoming Save(const lathe::v1::SaveCheckpoint& proto) {
-  return Answered(proto.for_sampler() ? lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_FOR_SAMPLER
-                                      : lathe::v1::OPERATION_KIND_SAVE_WEIGHTS,
+  const CheckpointKind kind = KindOf(proto);
+  return Answered(OperationOf(kind),
                   SaveCheckpoint{.request_id = proto.request_id(),
                                  .model_id = proto.model_id(),
                                  .seq_id = proto.seq_id(),
-                                 .kind = proto.for_sampler() ? CheckpointKind::kSampler
-                                                             : CheckpointKind::kTraining,
+                                 .kind = kind,
                                  .dir = proto.dir(),
-                                 .manifest_json = proto.manifest_json()});
+                                 .manifest_json = proto.manifest_json(),
+                                 .age_recipients = {proto.age_recipients().begin(),
+                                                    proto.age_recipients().end()}});
 }
 
 Incoming Step(const lathe::v1::OptimStep& proto) {

@@ -90,6 +90,11 @@ TEST_CASE("saves know their kind", "[rpc]") {
   message.mutable_save_checkpoint()->set_for_sampler(false);
   CHECK(std::get<SaveCheckpoint>(*ToCommands(message)[0].command).kind ==
         CheckpointKind::kTraining);
+  message.mutable_save_checkpoint()->set_external(true);
+  message.mutable_save_checkpoint()->add_age_recipients("age1x");
+  const SaveCheckpoint external = std::get<SaveCheckpoint>(*ToCommands(message)[0].command);
+  CHECK(external.kind == CheckpointKind::kExternal);
+  CHECK(external.age_recipients == std::vector<std::string>{"age1x"});
 }
 
 TEST_CASE("messages about the stream are no commands", "[rpc]") {

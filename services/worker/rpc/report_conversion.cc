@@ -71,6 +71,8 @@ void Fill(const OpDone& report, const RequestInfo& info, lathe::v1::OperationDon
 void Fill(const SaveDone& report, const RequestInfo& info, lathe::v1::OperationDone* done) {
   if (info.kind == lathe::v1::OPERATION_KIND_SAVE_WEIGHTS) {
     done->mutable_result()->mutable_save_weights();
+  } else if (info.kind == lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_EXTERNAL) {
+    done->mutable_result()->mutable_save_weights_external()->set_size_bytes(report.size_bytes);
   } else {
     done->mutable_result()->mutable_save_weights_for_sampler();
   }

@@ -117,6 +117,8 @@ void CoreHarness::Execute(const Action& action) {
     if (attached) worker->Receive(*send);
   } else if (const auto* files = std::get_if<DeleteFiles>(&action)) {
     deleted_dirs.insert(files->dir);
+  } else if (const auto* others = std::get_if<DeleteOtherFiles>(&action)) {
+    needed_dirs = others->needed_dirs;
   } else if (const auto* body = std::get_if<ForgetBody>(&action)) {
     forgotten_bodies.insert(body->body_id);
   }

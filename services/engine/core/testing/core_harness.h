@@ -95,6 +95,7 @@ class CoreHarness {
   std::set<std::string> done;              // NotifyDone
   std::map<std::string, MakeResult> made;  // by result id
   std::set<std::string> deleted_dirs;
+  std::vector<std::string> needed_dirs;  // DeleteOtherFiles
   std::set<std::string> forgotten_bodies;
   std::optional<NotifyQueueState> queue_state;
   std::map<std::string, std::string> result_of;  // request id -> result id

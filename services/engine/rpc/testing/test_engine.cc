@@ -41,13 +41,14 @@ void TestEngine::Start() {
   p.engine = std::make_unique<EngineService>(*p.runtime, *p.keys, *p.archives, *p.audit);
   p.tenants = std::make_unique<TenantsService>(*p.runtime, *p.keys);
   p.streaming = std::make_unique<StreamingService>(*p.runtime, *p.keys);
+  p.checkpoints = std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.archives);
   p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, *p.dispatcher);
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
-  absl::StatusOr<Servers> servers =
-      Servers::Start({.run_dir = dir_.path().string()},
-                     {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get()},
-                      .admin = *p.admin,
-                      .workers = *p.dispatcher});
+  absl::StatusOr<Servers> servers = Servers::Start(
+      {.run_dir = dir_.path().string()},
+      {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(), p.checkpoints.get()},
+       .admin = *p.admin,
+       .workers = *p.dispatcher});
   INFO(servers.status());
   REQUIRE(servers.ok());
   p.servers = std::make_unique<Servers>(*std::move(servers));
@@ -56,6 +57,7 @@ void TestEngine::Start() {
   engine_channel_ = MakeChannel(socket + "/engine.sock");
   engine_stub_ = v1::Engine::NewStub(engine_channel_);
   streaming_stub_ = v1::Streaming::NewStub(MakeChannel(address()));
+  checkpoints_stub_ = v1::Checkpoints::NewStub(engine_channel_);
   admin_stub_ = v1::Admin::NewStub(MakeChannel(socket + "/admin.sock"));
 }
 
@@ -70,6 +72,7 @@ void TestEngine::Stop() {
   parts_->admin.reset();
   parts_->tenants.reset();
   parts_->streaming.reset();
+  parts_->checkpoints.reset();
   parts_->engine.reset();
   parts_->dispatcher.reset();
   parts_.reset();

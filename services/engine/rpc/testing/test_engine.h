@@ -16,6 +16,7 @@
 #include "services/engine/dispatcher/dispatcher.h"
 #include "services/engine/rpc/admin_service.h"
 #include "services/engine/rpc/archive.h"
+#include "services/engine/rpc/checkpoints_service.h"
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/servers.h"
 #include "services/engine/rpc/streaming_service.h"
@@ -41,6 +42,7 @@ class TestEngine {
   std::string address() const { return "unix:" + dir_.path().string() + "/engine.sock"; }
   v1::Engine::Stub& engine() { return *engine_stub_; }
   v1::Tenants::Stub& tenants() { return *tenants_stub_; }
+  v1::Checkpoints::Stub& checkpoints() { return *checkpoints_stub_; }
   v1::Admin::Stub& admin() { return *admin_stub_; }
   // To engine.sock.
   std::shared_ptr<grpc::Channel> channel() { return engine_channel_; }
@@ -66,6 +68,7 @@ class TestEngine {
     std::unique_ptr<EngineService> engine;
     std::unique_ptr<TenantsService> tenants;
     std::unique_ptr<StreamingService> streaming;
+    std::unique_ptr<CheckpointsService> checkpoints;
     std::unique_ptr<AdminService> admin;
     std::unique_ptr<Servers> servers;
   };
@@ -76,6 +79,7 @@ class TestEngine {
   std::shared_ptr<grpc::Channel> engine_channel_;
   std::unique_ptr<v1::Engine::Stub> engine_stub_;
   std::unique_ptr<v1::Tenants::Stub> tenants_stub_;
+  std::unique_ptr<v1::Checkpoints::Stub> checkpoints_stub_;
   std::unique_ptr<v1::Admin::Stub> admin_stub_;
   std::unique_ptr<v1::Streaming::Stub> streaming_stub_;
 };

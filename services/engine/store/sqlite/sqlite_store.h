@@ -58,7 +58,8 @@ class SqliteStore : public Store {
                                                               int64_t now) override;
   absl::StatusOr<Page<CheckpointRow>> ListCheckpoints(const std::string& tenant_id,
                                                       const std::string& model_id, int64_t now,
-                                                      int64_t limit, int64_t offset) override;
+                                                      bool with_external, int64_t limit,
+                                                      int64_t offset) override;
   absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) override;
   absl::StatusOr<std::vector<TenantRow>> ListTenants() override;
   absl::Status PutTenant(const TenantRow& row) override;

@@ -167,17 +167,18 @@ absl::StatusOr<std::optional<CheckpointRow>> SqliteStore::FindCheckpoint(
 
 absl::StatusOr<Page<CheckpointRow>> SqliteStore::ListCheckpoints(const std::string& tenant_id,
                                                                  const std::string& model_id,
-                                                                 int64_t now, int64_t limit,
-                                                                 int64_t offset) {
+                                                                 int64_t now, bool with_external,
+                                                                 int64_t limit, int64_t offset) {
   return readers_.Run([&](Connection& connection) -> absl::StatusOr<Page<CheckpointRow>> {
-    constexpr char kLive[] = "tenant_id = ? AND state = 1 AND (expires_at = 0 OR expires_at > ?)";
+    constexpr char kLive[] =
+        "tenant_id = ? AND state = 1 AND (expires_at = 0 OR expires_at > ?) AND (? OR kind <> 3)";
     if (model_id.empty()) {
       return ReadPage<CheckpointRow>(connection, kCheckpointColumns, "checkpoints", kLive, limit,
-                                     offset, tenant_id, now);
+                                     offset, tenant_id, now, with_external);
     }
     return ReadPage<CheckpointRow>(connection, kCheckpointColumns, "checkpoints",
                                    absl::StrCat(kLive, " AND model_id = ?"), limit, offset,
-                                   tenant_id, now, model_id);
+                                   tenant_id, now, with_external, model_id);
   });
 }
 

@@ -34,7 +34,7 @@ TEST_CASE("Store: a tenant finds its own objects and nobody else's", "[store]") 
   CHECK_FALSE(store.FindCheckpoint("t2", "tinker://m/weights/a", 0)->has_value());
   CHECK(store.ListSessions("t2", 10, 0)->total_count == 0);
   CHECK(store.ListModels("t2", 10, 0)->rows.empty());
-  CHECK(store.ListCheckpoints("t2", "", 0, 10, 0)->rows.empty());
+  CHECK(store.ListCheckpoints("t2", "", 0, true, 10, 0)->rows.empty());
   CHECK(*store.ModelIdsOfSession("s1") == std::vector<std::string>{"s1:train:0"});
   CHECK(*store.SamplerIdsOfSession("s1") == std::vector<std::string>{"s1:sample:0"});
 }
@@ -45,7 +45,7 @@ TEST_CASE("Store: a public checkpoint is found by everyone and listed by its own
   row.is_public = true;
   Commit(harness->store(), {PutCheckpoint{row}});
   CHECK(harness->store().FindCheckpoint("t2", row.tinker_path, 0)->has_value());
-  CHECK(harness->store().ListCheckpoints("t2", "", 0, 10, 0)->total_count == 0);
+  CHECK(harness->store().ListCheckpoints("t2", "", 0, true, 10, 0)->total_count == 0);
 }
 
 TEST_CASE("Store: deleted and expired checkpoints are absent", "[store]") {
@@ -59,8 +59,8 @@ TEST_CASE("Store: deleted and expired checkpoints are absent", "[store]") {
   CHECK_FALSE(store.FindCheckpoint("t1", deleted.tinker_path, 0)->has_value());
   CHECK(store.FindCheckpoint("t1", expiring.tinker_path, 99)->has_value());
   CHECK_FALSE(store.FindCheckpoint("t1", expiring.tinker_path, 100)->has_value());
-  CHECK(store.ListCheckpoints("t1", "", 99, 10, 0)->total_count == 1);
-  CHECK(store.ListCheckpoints("t1", "", 100, 10, 0)->total_count == 0);
+  CHECK(store.ListCheckpoints("t1", "", 99, true, 10, 0)->total_count == 1);
+  CHECK(store.ListCheckpoints("t1", "", 100, true, 10, 0)->total_count == 0);
 }
 
 TEST_CASE("Store: pages are newest first and count everything", "[store]") {
@@ -82,11 +82,11 @@ TEST_CASE("Store: pages are newest first and count everything", "[store]") {
   REQUIRE(models.rows.size() == 1);
   CHECK(models.rows[0].model_id == "s0:train:0");
   const Page<CheckpointRow> of_model =
-      *harness->store().ListCheckpoints("t1", "s1:train:0", 0, 1, 0);
+      *harness->store().ListCheckpoints("t1", "s1:train:0", 0, true, 1, 0);
   CHECK(of_model.total_count == 5);
   REQUIRE(of_model.rows.size() == 1);
   CHECK(of_model.rows[0].tinker_path == "tinker://m/weights/s4");
-  CHECK(harness->store().ListCheckpoints("t1", "other", 0, 10, 0)->total_count == 0);
+  CHECK(harness->store().ListCheckpoints("t1", "other", 0, true, 10, 0)->total_count == 0);
 }
 
 TEST_CASE("Store: keys and tenants survive a restart", "[store]") {

@@ -1,4 +1,4 @@
-#include "services/api-gateway/routes/tar.h"
+#include "services/api-gateway/routes/download_stream.h"
 
 #include <stdlib.h>
 
@@ -6,15 +6,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "services/api-gateway/routes/tar_stream.h"
-
 namespace lathe::gateway {
 namespace {
 
 class TempDir {
  public:
   TempDir() {
-    char folder[] = "/tmp/lathe-tar-XXXXXX";
+    char folder[] = "/tmp/lathe-download-XXXXXX";
     path_ = mkdtemp(folder);
   }
   ~TempDir() { std::filesystem::remove_all(path_); }
@@ -28,7 +26,7 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-std::string ReadAll(TarStream& stream) {
+std::string ReadAll(DownloadStream& stream) {
   std::string all;
   while (true) {
     const auto piece = stream.Next();
@@ -43,7 +41,7 @@ TEST_CASE("A folder becomes an archive that tar extracts, of the announced lengt
   const std::string large(3'000'001, 'x');
   from.Write("adapter_config.json", "{}");
   from.Write("adapter_model.safetensors", large);
-  auto stream = TarStream::Open(
+  auto stream = DownloadStream::OpenTar(
       from.path(), {{"adapter_config.json", 2}, {"adapter_model.safetensors", 3'000'001}});
   REQUIRE(stream.ok());
   const std::string bytes = ReadAll(**stream);
@@ -60,15 +58,15 @@ TEST_CASE("A file that is missing, linked or of another size is not delivered", 
   const TempDir from;
   from.Write("a", "four");
   std::filesystem::create_symlink("/etc/passwd", from.path() / "link");
-  CHECK_FALSE(TarStream::Open(from.path(), {{"missing", 0}}).ok());
-  CHECK_FALSE(TarStream::Open(from.path(), {{"a", 5}}).ok());
-  CHECK_FALSE(TarStream::Open(from.path(), {{"link", 4}}).ok());
+  CHECK_FALSE(DownloadStream::OpenTar(from.path(), {{"missing", 0}}).ok());
+  CHECK_FALSE(DownloadStream::OpenTar(from.path(), {{"a", 5}}).ok());
+  CHECK_FALSE(DownloadStream::OpenTar(from.path(), {{"link", 4}}).ok());
 }
 
 TEST_CASE("A checkpoint deleted during a download is still delivered whole", "[archive]") {
   const TempDir from;
   from.Write("a", "four");
-  auto stream = TarStream::Open(from.path(), {{"a", 4}});
+  auto stream = DownloadStream::OpenTar(from.path(), {{"a", 4}});
   REQUIRE(stream.ok());
   std::filesystem::remove(from.path() / "a");
   CHECK(ReadAll(**stream).find("four") != std::string::npos);
@@ -80,10 +78,33 @@ TEST_CASE("Names that would leave the folder are refused", "[archive]") {
   CHECK_FALSE(TarHeader({name, 0}, absl::UnixEpoch()).ok());
 }
 
-TEST_CASE("Sizes of 8 GiB and more are written in base 256", "[archive]") {
+TEST_CASE("A size of 8 GiB or more is announced too", "[archive]") {
   const auto header = TarHeader({"a", int64_t{1} << 33}, absl::UnixEpoch());
   REQUIRE(header.ok());
-  CHECK(header->substr(124, 12) == std::string("\x80\0\0\0\0\0\0\x02\0\0\0\0", 12));
+  CHECK(header->size() % kTarBlockBytes == 0);
+  CHECK(header->find("size=8589934592\n") != std::string::npos);
+}
+
+TEST_CASE("Any range of a download is that part of the whole", "[archive]") {
+  const TempDir from;
+  from.Write("a", "four");
+  from.Write("b", std::string(1'500'000, 'b'));
+  const bool is_plain = GENERATE(false, true);
+  const auto open = [&] {
+    return is_plain ? DownloadStream::OpenPlain(from.path(), {"b", 1'500'000})
+                    : DownloadStream::OpenTar(from.path(), {{"a", 4}, {"b", 1'500'000}});
+  };
+  auto stream = open();
+  REQUIRE(stream.ok());
+  const std::string whole = ReadAll(**stream);
+  const auto total = static_cast<int64_t>(whole.size());
+  CHECK(total == (*stream)->num_bytes());
+  for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, 1}, {511, 513}, {1000, 1'200'000}, {total - 1, total}, {700, 700}, {0, total}}) {
+    auto part = open();
+    (*part)->Select(begin, end);
+    CHECK(ReadAll(**part) == whole.substr(begin, end - begin));
+  }
 }
 
 }  // namespace

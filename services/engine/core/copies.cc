@@ -1,0 +1,124 @@
+#include "services/engine/core/copies.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/sessions.h"
+
+namespace lathe::engine {
+namespace {
+
+std::optional<ErrorInfo> CheckSource(const CheckpointRow* source, const CopyCheckpoint& event) {
+  if (source == nullptr) return NotFound("checkpoint", event.source_path);
+  if (source->kind == CheckpointKind::kExternal) {
+    return InvalidArgument("incompatible_checkpoint", "source_path",
+                           absl::StrFormat("%s is for download only; copy a weights or a "
+                                           "sampler_weights checkpoint",
+                                           event.source_path));
+  }
+  if (source->dir == event.source_dir) return std::nullopt;
+  return ErrorInfo{.status = absl::StatusCode::kUnavailable,
+                   .code = "checkpoint_replaced",
+                   .field = "source_path",
+                   .message = absl::StrFormat("%s was replaced while it was copied; try again",
+                                              event.source_path)};
+}
+
+std::optional<ErrorInfo> CheckDestination(State& s, const CopyCheckpoint& event,
+                                          const std::string& model_id) {
+  if (s.draining) return Draining();
+  if (event.makes_session) return std::nullopt;
+  const Session* const session = FindSession(s, event.tenant_id, event.session_id);
+  if (session == nullptr) return NotFound("session", event.session_id);
+  if (auto refusal = RefusalOf(*session)) return refusal;
+  if (s.models.count(model_id) == 0) return std::nullopt;
+  return InvalidArgument("seq_id_reused", "model_seq_id",
+                         absl::StrFormat("model_seq_id %d is already used", event.model_seq_id));
+}
+
+// A repetition gets the copy that is there.
+bool IsCopyOf(const CheckpointRow* made, const CheckpointRow& source) {
+  return made != nullptr && made->tinker_path != source.tinker_path &&
+         made->manifest_sha256 == source.manifest_sha256;
+}
+
+// Its row is all there is of it: nobody sends heartbeats, nothing is freed at its end.
+void PutEndedSession(State& s, const CopyCheckpoint& event) {
+  SessionRow row;
+  row.session_id = event.session_id;
+  row.tenant_id = event.tenant_id;
+  row.project_id = event.project_id;
+  row.state = SessionState::kEnded;
+  row.finish_reason = "success";
+  row.finish_detail = "made for a copy of " + event.source_path;
+  row.created_at = s.now;
+  row.heartbeat_at = s.now;
+  s.fx.Put(PutSession{std::move(row)});
+}
+
+void PutRun(State& s, const CopyCheckpoint& event, const CheckpointRow& source,
+            const std::string& model_id) {
+  Model model;
+  model.row.model_id = model_id;
+  model.row.session_id = event.session_id;
+  model.row.tenant_id = event.tenant_id;
+  model.row.model_seq_id = event.model_seq_id;
+  model.row.base_model = source.base_model;
+  model.row.lora = source.lora;
+  model.row.state = ModelState::kUnloaded;
+  model.row.state_reason = "a copy, which cannot be trained";
+  model.row.user_metadata = event.run_metadata;
+  model.row.created_at = s.now;
+  model.row.last_request_at = s.now;
+  model.row_written_at = s.now;
+  s.fx.Put(PutModel{model.row});
+  // In an open session it takes its number.
+  if (event.makes_session) return;
+  s.sessions.at(event.session_id).model_ids.insert(model_id);
+  s.models[model_id] = std::move(model);
+}
+
+CheckpointRow CopyOf(const State& s, const CopyCheckpoint& event, const CheckpointRow& source,
+                     const std::string& model_id) {
+  CheckpointRow row = source;
+  row.tinker_path = CheckpointPath(model_id, source.kind, source.name);
+  row.model_id = model_id;
+  row.tenant_id = event.tenant_id;
+  row.dir = event.dir;
+  row.is_public = false;
+  row.created_at = s.now;
+  row.expires_at = event.ttl_seconds > 0 ? s.now + event.ttl_seconds * kSecond : 0;
+  return row;
+}
+
+}  // namespace
+
+void OnCopyCheckpoint(State& s, const CopyCheckpoint& event) {
+  const CheckpointRow* const source =
+      FindUsable(s, event.tenant_id, event.source_path, event.reader_tenant_id);
+  const std::string model_id = absl::StrFormat("%s:train:%d", event.session_id, event.model_seq_id);
+  std::optional<ErrorInfo> error = CheckSource(source, event);
+  Answer answer;
+  answer.call = event.call;
+  if (!error) {
+    answer.id = CheckpointPath(model_id, source->kind, source->name);
+    if (IsCopyOf(FindUsable(s, event.tenant_id, answer.id), *source)) {
+      s.fx.After(DeleteFiles{event.dir});
+      s.fx.After(std::move(answer));
+      return;
+    }
+    error = CheckDestination(s, event, model_id);
+  }
+  if (error) {
+    s.fx.After(DeleteFiles{event.dir});
+    return AnswerError(s, event.call, *error);
+  }
+  if (event.makes_session) PutEndedSession(s, event);
+  PutRun(s, event, *source, model_id);
+  CommitCheckpoint(s, CopyOf(s, event, *source, model_id));
+  s.fx.After(std::move(answer));
+}
+
+}  // namespace lathe::engine
