@@ -222,14 +222,14 @@ void LoseVersion(State& s, Sampler& sampler) {
 
 void ReleaseSampler(State& s, const std::string& sampler_id) {
   const auto it = s.samplers.find(sampler_id);
-  const SamplerRow row = std::move(it->second.row);
   const bool in_memory = it->second.in_memory() && !it->second.lost;
+  const SamplerRow row = std::move(it->second.row);
   s.samplers.erase(it);
   s.fx.Put(DeleteSampler{sampler_id});
   if (!row.checkpoint_dir.empty()) {
     DropVersionIfUnused(s, row.version_id);
     UnpinDir(s, row.checkpoint_dir);
-  } else if (in_memory && !row.version_dropped && !row.version_id.empty()) {
+  } else if (in_memory && !row.version_dropped) {
     DropVersionIfUnused(s, row.version_id);
   }
 }

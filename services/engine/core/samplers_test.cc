@@ -224,6 +224,18 @@ TEST_CASE("Sampler: every copy of a client gets another number, after a restart 
   CHECK(h.AnswerTo(h.last_call).client_counter == 4);
 }
 
+TEST_CASE("Version: the end of its session frees it on the worker", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  Publish(h, model, 1, 0);
+  h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
+  const auto drops = h.worker->Received<SendDropVersion>();
+  REQUIRE(drops.size() == 1);
+  CHECK(drops[0].version_id == model + "@1");
+}
+
 TEST_CASE("Version: the least recently sampled go when a tenant has too much", "[core]") {
   CoreOptions options;
   options.sampler_versions_bytes = 500;  // five of the fake's versions

@@ -361,8 +361,8 @@ TEST_CASE("forward_backward: every bad datum is refused by datum and field", "[v
          Input(r, "weights") = Floats({1, 2, 3}, {3, 1, 1});
        },
        "bad_tensor", "has 3 dimensions, limit is 2"},
-      {"unknown loss", [](Request& r) { r.mutable_loss()->set_name("gspo"); }, "bad_loss",
-       "loss_fn is 'gspo', allowed are cross_entropy, importance_sampling, ppo, cispo, dro"},
+      {"unknown loss", [](Request& r) { r.mutable_loss()->set_name("mse"); }, "bad_loss",
+       "loss_fn is 'mse', allowed are cross_entropy, importance_sampling, ppo, cispo, dro, gspo"},
       {"config of no config", [](Request& r) { AddConfig(r, "beta", 1); }, "bad_loss_config",
        "loss_fn_config has 'beta', cross_entropy takes none"},
       {"text config", [](Request& r) { r.mutable_loss()->add_text_config()->set_name("loss_id"); },
