@@ -36,7 +36,7 @@ void AddTransport(const UpOptions& options, std::vector<std::string>& arguments)
   add("--tls-cert", options.tls.cert);
   add("--tls-key", options.tls.key);
   add("--tls-client-ca", options.tls.client_ca);
-  if (options.insecure_i_know) arguments.push_back("--insecure-i-know");
+  if (options.insecure_i_know) arguments.emplace_back("--insecure-i-know");
 }
 
 absl::Status CheckTransport(const UpOptions& options) {
