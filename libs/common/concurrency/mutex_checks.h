@@ -3,8 +3,9 @@
 
 namespace lathe {
 
-// Debian builds Abseil with deadlock detection on: each lock then updates one graph under one global
-// lock (5 % of the engine's time; gRPC uses the same mutexes). Call first in main; tests keep it on.
+// Debian builds Abseil with deadlock detection on: each lock then updates one graph under one
+// global lock (5 % of the engine's time; gRPC uses the same mutexes). Call first in main; tests
+// keep it on.
 void DisableMutexChecks();
 
 }  // namespace lathe

@@ -153,8 +153,9 @@ TEST_CASE("names: only plain ones pass", "[validate]") {
 TEST_CASE("paths: three parts of a known kind", "[validate]") {
   CHECK(ValidateTinkerPath("tinker://s:train:0/weights/a", "path").ok());
   CHECK(ValidateTinkerPath("tinker://s:train:0/sampler_weights/a", "path").ok());
+  CHECK(ValidateTinkerPath("tinker://s:train:0/external_weights/a", "path").ok());
   for (const char* bad : {"", "tinker://", "tinker://s/a", "tinker://s/weights/", "s/weights/a",
-                          "tinker://s/external_weights/a", "tinker://s/weights/a/b",
+                          "tinker://s/other_weights/a", "tinker://s/weights/a/b",
                           "tinker:///weights/a", "tinker://s/weights/.."}) {
     INFO(bad);
     CHECK(ErrorCode(ValidateTinkerPath(bad, "path")) == "bad_path");

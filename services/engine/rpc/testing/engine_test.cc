@@ -216,7 +216,7 @@ TEST_CASE("Engine: a watch stream tells what is done and what cannot be watched"
   CHECK(response.done());
   v1::OperationResult result;
   REQUIRE(result.ParseFromString(response.encoded_result()));
-  CHECK(result.kind() == v1::OPERATION_KIND_FORWARD_BACKWARD);
+  CHECK(result.has_forward_backward());
 
   request.mutable_subscribe()->set_api_key(stranger);
   REQUIRE(stream->Write(request));
