@@ -26,16 +26,16 @@ inline void Expect(bool holds, std::string_view promise) {
   std::abort();
 }
 
-// A folder of this process for targets that read files.
-inline std::filesystem::path Folder() {
-  static const std::filesystem::path folder = [] {
-    const auto path =
-        std::filesystem::temp_directory_path() / ("lathe-fuzz-" + std::to_string(getpid()));
-    std::filesystem::create_directories(path);
+// A folder of this process for targets that read files. Never destroyed: the exit removes it.
+inline const std::filesystem::path& Folder() {
+  static const auto* const folder = [] {
+    const auto* path = new std::filesystem::path(std::filesystem::temp_directory_path() /
+                                                 ("lathe-fuzz-" + std::to_string(getpid())));
+    std::filesystem::create_directories(*path);
     std::atexit([] { std::filesystem::remove_all(Folder()); });
     return path;
   }();
-  return folder;
+  return *folder;
 }
 
 inline void WriteFile(const std::filesystem::path& path, const uint8_t* data, size_t size) {

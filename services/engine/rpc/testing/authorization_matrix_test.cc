@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "libs/common/errors.h"
+#include "protos/lathe/v1/checkpoints.grpc.pb.h"
 #include "services/engine/rpc/testing/test_client.h"
 
 namespace lathe::engine {
@@ -22,9 +23,13 @@ using google::protobuf::ServiceDescriptor;
 
 // Those of engine.sock and grpc_listen. The others have a socket of their own: Admin one that only
 // the service's user may open, WorkerPool one whose first message proves a secret.
-constexpr const char* kPublicServices[] = {"lathe.v1.Engine"};
+constexpr const char* kPublicServices[] = {"lathe.v1.Engine", "lathe.v1.Tenants",
+                                           "lathe.v1.Streaming", "lathe.v1.Checkpoints"};
 
 const std::vector<std::string> kAllScopes = {"train", "sample", "read", "checkpoints:write"};
+const std::vector<std::string> kAdmin = {"admin"};
+const std::vector<std::string> kEveryScope = {"train", "sample", "read", "checkpoints:write",
+                                              "admin"};
 const std::vector<std::string> kTrain = {"train"};
 const std::vector<std::string> kSample = {"sample"};
 const std::vector<std::string> kRead = {"read"};
@@ -35,6 +40,7 @@ struct Row {
   // A key with one of them passes. Empty: needs no key.
   std::vector<std::string> scopes;
   // Text format. $S session, $M model, $R request, $A sampler, $P checkpoint, $T archive token,
+  // $X external checkpoint,
   // $OWN a session of the caller, $KEY the caller's key.
   std::string request;
 };
@@ -51,11 +57,11 @@ const std::vector<Row>& Matrix() {
        "session_id: '$S' model_seq_id: 5 base_model: 'tiny' lora_config { rank: 8 train_mlp: true "
        "}"},
       {"ForwardBackward", kTrain,
-       "model_id: '$M' seq_id: 2 loss { name: 'cross_entropy' } malformed: 'damaged'"},
-      {"OptimStep", kTrain, "model_id: '$M' seq_id: 3 adam_params { learning_rate: 1 eps: 1 }"},
-      {"SaveWeights", kTrain, "model_id: '$M' seq_id: 4 name: 'again'"},
-      {"SaveWeightsForSampler", kTrain, "model_id: '$M' seq_id: 5 name: 'again'"},
-      {"LoadWeights", kTrain, "model_id: '$M' seq_id: 6 path: '$P'"},
+       "model_id: '$M' seq_id: 12 loss { name: 'cross_entropy' } malformed: 'damaged'"},
+      {"OptimStep", kTrain, "model_id: '$M' seq_id: 13 adam_params { learning_rate: 1 eps: 1 }"},
+      {"SaveWeights", kTrain, "model_id: '$M' seq_id: 14 name: 'again'"},
+      {"SaveWeightsForSampler", kTrain, "model_id: '$M' seq_id: 15 name: 'again'"},
+      {"LoadWeights", kTrain, "model_id: '$M' seq_id: 16 path: '$P'"},
       {"LoadWeights", kTrain, "session_id: '$S' model_seq_id: 6 path: '$P'"},
       {"LoadWeights", kTrain, "session_id: '$OWN' model_seq_id: 7 path: '$P'"},
       {"GetModel", kAllScopes, "model_id: '$M'"},
@@ -63,9 +69,13 @@ const std::vector<Row>& Matrix() {
        "session_id: '$S' sampling_session_seq_id: 5 base_model: 'tiny'"},
       {"CreateSamplingSession", kSample,
        "session_id: '$OWN' sampling_session_seq_id: 6 model_path: '$P'"},
+      {"JoinSamplingSession", kSample, "sampling_session_id: '$A'"},
       {"GetSampler", kAllScopes, "sampling_session_id: '$A'"},
       {"Sample", kSample,
        "sampling_session_id: '$A' num_samples: 1 prompt { tokens: '\\1\\0\\0\\0' } "
+       "params { max_tokens: 1 top_p: 1 top_k: -1 }"},
+      {"SampleStream", kSample,
+       "sampling_session_id: '$A' seq_id: 1 num_samples: 1 prompt { tokens: '\\1\\0\\0\\0' } "
        "params { max_tokens: 1 top_p: 1 top_k: -1 }"},
       {"GetResult", kAllScopes, "request_id: '$R'"},
       {"Watch", kAllScopes, "subscribe { request_id: '$R' api_key: '$KEY' }"},
@@ -75,6 +85,12 @@ const std::vector<Row>& Matrix() {
       {"ListCheckpoints", kRead, "training_run_id: '$M'"},
       {"GetWeightsInfo", kAllScopes, "tinker_path: '$P'"},
       {"SetCheckpointTtl", kWrite, "tinker_path: '$P' ttl_seconds: 4000"},
+      {"SaveWeightsExternal", kTrain, "model_id: '$M' seq_id: 17 name: 'again'"},
+      {"DescribeExternalWeights", kRead, "tinker_path: '$X'"},
+      {"CopyWeights", kWrite, "source_path: '$P' idempotency_key: 'k'"},
+      {"GetOwnKey", kAllScopes, ""},
+      {"ExchangeToken", kAllScopes, ""},
+      {"ListAudit", kAdmin, ""},
       {"DescribeArchive", kRead, "tinker_path: '$P'"},
       // The token is the credential.
       {"OpenArchive", {}, "token: '$T'"},
@@ -83,6 +99,7 @@ const std::vector<Row>& Matrix() {
       {"DeleteCheckpoint", kWrite, "tinker_path: '$P'"},
       {"UnloadModel", kTrain, "model_id: '$M'"},
       {"FinishSession", kAllScopes, "session_id: '$S' reason: 'success'"},
+      {"RevokeOwnKey", kAllScopes, ""},
   };
   return rows;
 }
@@ -107,12 +124,15 @@ const Names kAbsent = {{"$S", "absent"},
                        {"$R", "req-00000000000000000000000000000000"},
                        {"$A", "absent:sample:0"},
                        {"$P", "tinker://absent:train:0/weights/kept"},
+                       {"$X", "tinker://absent:train:0/external_weights/kept"},
                        {"$T", "absent"}};
 
 // One tenant's objects, and another tenant.
 class World {
  public:
-  World() : stranger_(f_.engine, f_.engine.MakeKey("other")) {
+  World()
+      : stranger_(f_.engine, f_.engine.MakeKey("other", kEveryScope)),
+        owner_key_(f_.engine.MakeKey("default", kEveryScope)) {
     f_.client.MakeModel();
     own_ = kAbsent;
     Own("$S") = f_.client.session_id();
@@ -123,6 +143,16 @@ class World {
     save.set_name("kept");
     REQUIRE(f_.client.Submit(&v1::Engine::Stub::SaveWeights, save, &Own("$R")).ok());
     Own("$P") = f_.client.Result(Own("$R")).save_weights().path();
+    v1::SaveWeightsExternalRequest external;
+    external.set_model_id(f_.client.model_id());
+    external.set_seq_id(2);
+    external.set_name("kept");
+    v1::SubmitResponse exported;
+    REQUIRE(v1::Checkpoints::NewStub(f_.engine.channel())
+                ->SaveWeightsExternal(CallContext(f_.client.key()), external, &exported)
+                .ok());
+    f_.client.Result(exported.request_id());
+    Own("$X") = "tinker://" + f_.client.model_id() + "/external_weights/kept";
     v1::CreateSamplingSessionRequest sampler;
     sampler.set_session_id(f_.client.session_id());
     sampler.set_base_model("tiny");
@@ -140,7 +170,7 @@ class World {
   }
 
   const Names& own() const { return own_; }
-  const Client& owner() const { return f_.client; }
+  const std::string& owner_key() const { return owner_key_; }
   const Client& stranger() const { return stranger_; }
   std::string KeyWith(const std::string& scope) { return f_.engine.MakeKey("default", {scope}); }
 
@@ -197,10 +227,14 @@ class World {
     await();
     grpc::ByteBuffer received;
     call->Read(&received, nullptr);
-    if (await()) {
+    // The first message is the answer; a stream is read to its end.
+    while (await()) {
       grpc::Slice whole;
       REQUIRE(received.DumpToSingleSlice(&whole).ok());
-      answer->assign(reinterpret_cast<const char*>(whole.begin()), whole.size());
+      if (answer->empty()) {
+        answer->assign(reinterpret_cast<const char*>(whole.begin()), whole.size());
+      }
+      call->Read(&received, nullptr);
     }
     grpc::Status status;
     call->Finish(&status, nullptr);
@@ -210,6 +244,7 @@ class World {
 
   Fixture f_;
   Client stranger_;
+  const std::string owner_key_;
   Names own_;
 };
 
@@ -234,7 +269,7 @@ TEST_CASE("Authorization: no rpc answers without a key that is known", "[engine]
   for (const Row& row : Matrix()) {
     INFO(row.method << " " << row.request);
     for (const std::string& key :
-         {std::string(), std::string("tml-wrong"), world.owner().key() + "x"}) {
+         {std::string(), std::string("tml-wrong"), world.owner_key() + "x"}) {
       const absl::Status status = world.Call(*methods.at(row.method), row, world.own(), key);
       CHECK((status.code() == absl::StatusCode::kUnauthenticated) == !row.scopes.empty());
     }
@@ -288,7 +323,7 @@ TEST_CASE("Authorization: what belongs to another is like what does not exist", 
   for (const Row& row : Matrix()) {
     INFO(row.method << " " << row.request);
     const absl::Status own =
-        world.Call(*methods.at(row.method), row, world.own(), world.owner().key());
+        world.Call(*methods.at(row.method), row, world.own(), world.owner_key());
     INFO(own.ToString());
     CHECK(own.code() != absl::StatusCode::kNotFound);
     CHECK(own.code() != absl::StatusCode::kPermissionDenied);
