@@ -48,6 +48,8 @@ struct Row {
 const std::vector<Row>& Matrix() {
   static const std::vector<Row> rows = {
       {"Authenticate", kAllScopes, ""},
+      // Before the others: a log also keeps what its tenant tried in vain, with the names it gave.
+      {"ListAudit", kAdmin, ""},
       {"GetCapabilities", kAllScopes, ""},
       {"CreateSession", {"train", "sample", "read"}, ""},
       {"Heartbeat", kAllScopes, "session_id: '$S'"},
@@ -90,7 +92,6 @@ const std::vector<Row>& Matrix() {
       {"CopyWeights", kWrite, "source_path: '$P' idempotency_key: 'k'"},
       {"GetOwnKey", kAllScopes, ""},
       {"ExchangeToken", kAllScopes, ""},
-      {"ListAudit", kAdmin, ""},
       {"DescribeArchive", kRead, "tinker_path: '$P'"},
       // The token is the credential.
       {"OpenArchive", {}, "token: '$T'"},
