@@ -61,7 +61,7 @@ def table(runs):
         for method in sorted(m for m in methods if m.startswith(client + ".")):
             cells = [cell(run, method) for run in runs]
             served = set(cells) - {"–", "no"}
-            note = local_note(method) or (notes.get(method, "") if served else "not served yet")
+            note = local_note(method) or (notes.get(method, "") if served else "no test of it here yet")
             lines.append(f"| `{method.partition('.')[2]}` | {' | '.join(cells)} | {note} |")
         lines.append("")
     return "\n".join(lines)

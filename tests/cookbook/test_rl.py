@@ -29,7 +29,7 @@ def test_rl_loop_learns_sums(kitchen):
         for _ in range(32)], num_steps=25, renderer_name="qwen3")
     kitchen.start_from(warm["state"], "rl_loop")
     steps = kitchen.run(f"{RECIPES}.rl_loop", "rl_loop", batch_size=4, group_size=16, max_tokens=12,
-                        learning_rate=5e-3, loss_fn="importance_sampling", save_every=5)
+                        learning_rate=5e-3, save_every=5)
     reward = [step["reward/total"] for step in steps]
     assert len(reward) == 8 and sum(reward[-2:]) > sum(reward[:2])
 
@@ -42,8 +42,7 @@ def test_math_rl_learns_to_answer_in_short_and_resumes(kitchen):
                          rng.choice(["{}", "it may be {} or so"]).format(rng.randrange(200)))
         for _ in range(48)], num_steps=25, renderer_name="qwen3")
     options = {"env": "arithmetic", "load_checkpoint_path": warm["state"], "group_size": 8,
-               "groups_per_batch": 6, "learning_rate": 4e-3, "loss_fn": "importance_sampling",
-               "max_steps": 6, "eval_every": 0, "save_every": 4}
+               "groups_per_batch": 6, "learning_rate": 4e-3, "max_steps": 6, "eval_every": 0, "save_every": 4}
     steps = kitchen.run(f"{RECIPES}.math_rl.train", "math_rl", **options)
     reward = rewards(steps)
     assert len(reward) == 6 and sum(reward[-2:]) > sum(reward[:2])
