@@ -1,5 +1,6 @@
 """Downloads: external weights, age encryption, the SDK's CLI, archives in ranges, copies."""
 
+import inspect
 import io
 import json
 import os
@@ -22,6 +23,10 @@ DATA = [types.Datum(model_input=types.ModelInput.from_ints([30, 31, 32, 33]),
 
 pytestmark = pytest.mark.skipif(not hasattr(tinker.TrainingClient, "save_weights_external"),
                                 reason="this SDK has no external weights")
+needs_age = pytest.mark.skipif(
+    "age_encryption_recipients" not in inspect.signature(
+        getattr(tinker.TrainingClient, "save_weights_external", len)).parameters,
+    reason="this SDK cannot ask for encryption")
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +99,7 @@ def test_external_weights_are_a_peft_folder(service, lathe, client, rest, tmp_pa
     assert scored == pytest.approx(expected, abs=1e-3)
 
 
+@needs_age
 def test_encrypted_files_decrypt_to_the_plain_ones_for_each_recipient(client, rest):
     pyrage = pytest.importorskip("pyrage")
     plain = files_of(rest, client.save_weights_external("plain").result().path)
@@ -110,6 +116,7 @@ def test_encrypted_files_decrypt_to_the_plain_ones_for_each_recipient(client, re
         pyrage.decrypt(sealed["adapter_config.json.age"], [pyrage.x25519.Identity.generate()])
 
 
+@needs_age
 def test_recipients_of_another_kind_are_refused_by_name(client):
     with pytest.raises(tinker.RequestFailedError, match="SSH"):
         client.save_weights_external(
@@ -132,13 +139,16 @@ def test_external_weights_are_listed_for_clients_that_can_read_them(lathe, clien
 def test_external_weights_are_neither_trained_nor_sampled(service, client):
     path = client.save_weights_external("only-files").result().path
     with pytest.raises(tinker.BadRequestError, match="weights"):
-        service.create_training_client_from_state(path)
+        service.create_training_client_from_state(path).get_info()  # newer SDKs fail here
     with pytest.raises(tinker.BadRequestError, match="download"):
-        service.create_sampling_client(model_path=path)
+        sampler = service.create_sampling_client(model_path=path)
+        sampler.compute_logprobs(types.ModelInput.from_ints([30, 31])).result()
 
 
 @pytest.mark.parametrize("kind", ["weights", "external_weights"])
 def test_the_cli_downloads(lathe, client, tmp_path, kind):
+    if kind == "external_weights" and tuple(map(int, tinker.__version__.split("."))) < (0, 36):
+        pytest.skip("this SDK's command downloads archives only, which external weights have not")
     name = f"cli-{kind.replace('_', '-')}"
     save = client.save_state if kind == "weights" else client.save_weights_external
     path = save(name).result().path
@@ -223,9 +233,10 @@ def test_a_token_of_the_owner_loads_into_another_account(lathe, client, service)
     expected = losses(service.create_training_client_from_state_with_optimizer(path), 2)
     other = tinker.ServiceClient(base_url=lathe.url, api_key=lathe.create_key("borrower"))
     with pytest.raises(tinker.APIStatusError):
-        other.create_training_client_from_state(path)
+        other.create_training_client_from_state(path).get_info()
     with pytest.raises(tinker.APIStatusError):
-        other.create_training_client_from_state(path, weights_access_token="tml-wrong")
+        other.create_training_client_from_state(
+            path, weights_access_token="tml-wrong").get_info()
     lent = other.create_training_client_from_state_with_optimizer(
         path, weights_access_token=lathe.api_key)
     assert losses(lent, 2) == pytest.approx(expected, rel=1e-6)

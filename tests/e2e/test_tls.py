@@ -246,7 +246,7 @@ def test_the_switch_opens_an_address_without_tls(tmp_path):
                                 "0.0.0.0:0", "--insecure-i-know", "--data-dir", str(tmp_path)],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        assert "listening" in process.stdout.readline()
+        assert any("listening" in line for line in process.stdout)
     finally:
         process.terminate()
         process.wait(30)
