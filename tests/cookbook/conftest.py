@@ -116,7 +116,7 @@ class Kitchen:
         self.write_rows(self.log(log) / "checkpoints.jsonl",
                         [{"name": "warm", "batch": 0, "epoch": 0, "state_path": state_path}])
 
-    def teach(self, name, conversations, num_steps, renderer_name, learning_rate=1e-2):
+    def teach(self, name, conversations, num_steps, renderer_name, **lora_options):
         """A model that has seen these conversations, as {"state": path, "sampler": path}: a random
         model earns no reward at all, so there would be nothing for a recipe to improve."""
         import tinker
@@ -130,10 +130,10 @@ class Kitchen:
                 for messages in conversations]
         with tinker.ServiceClient(base_url=self.server.url, api_key=self.server.api_key) as service:
             client = service.create_lora_training_client(
-                MODEL, rank=8, seed=1,
-                user_metadata={"renderer_name": renderer_name}).result()
+                MODEL, rank=8, seed=1, user_metadata={"renderer_name": renderer_name},
+                **lora_options).result()
             steps = [(client.forward_backward(data, "cross_entropy"),
-                      client.optim_step(tinker.AdamParams(learning_rate=learning_rate)))
+                      client.optim_step(tinker.AdamParams(learning_rate=1e-2)))
                      for _ in range(num_steps)]
             for step in steps:
                 for future in step:

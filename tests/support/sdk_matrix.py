@@ -62,11 +62,15 @@ def cli_commands():
 
 
 class Cli:
-    """The SDK's program: `getattr(cli, "run list")(...)` runs it in this process."""
+    """The SDK's program: `getattr(cli, "run list")(...)` runs it in this process. Without a key it
+    has what `auth login` left in `home`, and `stdin` to read."""
 
-    def __init__(self, url, api_key):
+    def __init__(self, url, api_key=None, home=None, stdin=None):
+        self._stdin = stdin
         self._environment = {"TINKER_BASE_URL": url, "TINKER_API_KEY": api_key,
                              "TINKER_TELEMETRY": "0"}
+        if home is not None:
+            self._environment["HOME"] = str(home)
 
     def __getattr__(self, command):
         from click.testing import CliRunner
@@ -74,7 +78,7 @@ class Cli:
 
         def run(*arguments):
             result = CliRunner().invoke(main_cli, ["--format", "json", *command.split(), *arguments],
-                                        env=self._environment)
+                                        env=self._environment, input=self._stdin)
             if result.exception is not None:
                 raise result.exception
             try:
@@ -133,6 +137,7 @@ class Answer:
     """Calls the method under test, in one of its forms."""
 
     def __init__(self, method, form, cells):
+        self.is_async = form.endswith("_async")
         self._form = form
         self._cell = f"{method.partition('.')[0]}.{form}"
         self._cells = cells

@@ -41,6 +41,13 @@ def rest(service):
 
 
 @pytest.fixture(scope="package")
+def jwt_lathe():
+    """One that has its clients exchange their keys for tokens."""
+    with LatheServer(tiny_model(), env={"LATHE_GATEWAY__JWT_AUTH": "true"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
 def cli(lathe):
     return Cli(lathe.url, lathe.api_key)
 
@@ -68,7 +75,8 @@ def run_id(trained):
 @pytest.fixture
 def fresh_name(request):
     """A checkpoint name that no other test, and no other form of this one, has taken."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+    name = f"{request.module.__name__.rpartition('.')[2]}-{request.node.name}"
+    return "".join(c if c.isalnum() else "-" for c in name)
 
 
 @pytest.fixture

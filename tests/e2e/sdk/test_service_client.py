@@ -2,6 +2,7 @@
 
 import httpx
 import tinker
+from support.sdk import resolved
 from support.sdk_matrix import sdk_method
 from tinker import types
 
@@ -76,3 +77,28 @@ def test_close(answer, lathe):
         beat = httpx.post(f"{lathe.url}/api/v1/session_heartbeat", headers={"X-API-Key": key},
                           json={"session_id": session, "type": "session_heartbeat"})
         assert nothing is None and beat.status_code == 410
+
+
+@sdk_method("ServiceClient.copy_weights")
+def test_copy_weights(answer, lathe, trained, saved):
+    """into a run of its own; files are shared, the copy outlives its source"""
+    service = tinker.ServiceClient(base_url=lathe.url, api_key=lathe.api_key, project_id="copies")
+    with answer(service, saved) as path:
+        assert path != saved
+        assert loss_of(resolved(service.create_training_client_from_state(path))) \
+            == loss_of(trained)
+
+
+@sdk_method("ServiceClient.create_custom_loss")
+def test_create_custom_loss(answer, service, lathe):
+    """the SDK traces the loss and runs it in the user's process"""
+    model = new_model(service, lathe, steps=0)
+
+    def squared(logprobs, weights):
+        loss = (logprobs * weights).sum().pow(2)
+        return loss, {"custom/squared:sum": loss}
+
+    with answer(service, squared, {"logprobs": 1, "weights": 1}) as handle:
+        before = model.forward_backward_custom(DATA, handle).result().metrics["custom/squared:sum"]
+        model.optim_step(ADAM).result()
+        assert model.forward_backward_custom(DATA, handle).result().metrics["custom/squared:sum"] < before

@@ -1,8 +1,8 @@
 """The SDK's program `tinker`, command by command."""
 
-import pathlib
+import json
 
-from support.sdk_matrix import sdk_method
+from support.sdk_matrix import Cli, sdk_method
 
 
 @sdk_method("tinker.run list")
@@ -85,3 +85,39 @@ def test_auth_status(answer, cli):
     """whether the key works"""
     with answer(cli) as status:
         assert "Tinker accessible: yes" in status
+
+
+@sdk_method("tinker.auth login")
+def test_auth_login(answer, lathe, tmp_path):
+    """checks a pasted key and keeps it"""
+    key = lathe.create_key("cli-login")
+    with answer(Cli(lathe.url, home=tmp_path, stdin=key + "\n")) as said:
+        assert "cli-login" in said
+        assert key in (tmp_path / ".tinker" / "credentials.json").read_text()
+
+
+@sdk_method("tinker.auth logout")
+def test_auth_logout(answer, lathe, tmp_path):
+    """forgets the key"""
+    key = lathe.create_key("cli-logout")
+    getattr(Cli(lathe.url, home=tmp_path, stdin=key + "\n"), "auth login")()
+    with answer(Cli(lathe.url, home=tmp_path)) as said:
+        kept = tmp_path / ".tinker" / "credentials.json"
+        assert said is not None and (not kept.exists() or key not in kept.read_text())
+
+
+@sdk_method("tinker.auth whoami")
+def test_auth_whoami(answer, jwt_lathe):
+    """key and tenant, where tokens are on (`gateway.jwt_auth`)"""
+    with answer(Cli(jwt_lathe.url, jwt_lathe.create_key("cli-who"))) as said:
+        assert "tml:organization:cli-who" in str(said)
+
+
+@sdk_method("tinker.checkpoint download")
+def test_checkpoint_download(answer, cli, saved, tmp_path):
+    """a PEFT folder: the archive until 0.35, external weights since 0.36"""
+    with answer(cli, saved, "--output", str(tmp_path)) as said:
+        assert said is not None
+        folder = next(path for path in tmp_path.iterdir() if path.is_dir())
+        assert json.loads((folder / "adapter_config.json").read_text())["r"] == 4
+        assert (folder / "adapter_model.safetensors").stat().st_size > 0

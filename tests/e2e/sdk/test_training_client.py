@@ -40,7 +40,8 @@ def test_forward(answer, trained):
 
 @sdk_method("TrainingClient.forward_backward")
 def test_forward_backward(answer, service, lathe):
-    """`cross_entropy` (also (N, K) targets), `importance_sampling`, `ppo`, `cispo`, `dro`"""
+    """`cross_entropy` (also (N, K) targets), `importance_sampling`, `ppo`, `cispo`, `dro`, `gspo`,
+    `stable_reinforce` (a stand-in, see numerics.md)"""
     model = new_model(service, lathe, steps=0)
     with answer(model, DATA, "cross_entropy") as result:
         model.optim_step(ADAM).result()
@@ -103,7 +104,8 @@ def test_save_weights_for_sampler(answer, trained, run_id, fresh_name):
 
 @sdk_method("TrainingClient.save_weights_and_get_sampling_client")
 def test_save_weights_and_get_sampling_client(answer, trained):
-    """a snapshot of the weights as they are"""
+    """a snapshot of the weights as they are, or with `kind="inflight"` one that moves on with the
+    model's next inflight save"""
     datum = types.Datum(model_input=types.ModelInput.from_ints([30]),
                         loss_fn_inputs={"target_tokens": [50], "weights": [1.0]})
     loss = trained.forward([datum], "cross_entropy").result().metrics["loss:sum"]
@@ -118,3 +120,10 @@ def test_create_sampling_client(answer, trained, fresh_name):
     path = trained.save_weights_for_sampler(fresh_name).result().path
     with answer(trained, path) as sampler:
         assert len(sampler.sample(PROMPT, 1, GREEDY).result().sequences[0].tokens) == 4
+
+
+@sdk_method("TrainingClient.save_weights_external")
+def test_save_weights_external(answer, trained, run_id, fresh_name):
+    """a PEFT folder to download, encrypted for up to 10 `age_encryption_recipients` if asked"""
+    with answer(trained, fresh_name) as saved:
+        assert saved.path == f"tinker://{run_id}/external_weights/{fresh_name}"
