@@ -22,6 +22,8 @@ import inspect
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import textwrap
 
 import click
@@ -63,10 +65,12 @@ def cli_commands():
 
 class Cli:
     """The SDK's program: `getattr(cli, "run list")(...)` runs it in this process. Without a key it
-    has what `auth login` left in `home`, and `stdin` to read."""
+    has what `auth login` left in `home`, and `stdin` to read. `own_process`: it sees nothing of
+    what the SDK remembers in this one (a server's settings)."""
 
-    def __init__(self, url, api_key=None, home=None, stdin=None):
+    def __init__(self, url, api_key=None, home=None, stdin=None, own_process=False):
         self._stdin = stdin
+        self._own_process = own_process
         self._environment = {"TINKER_BASE_URL": url, "TINKER_API_KEY": api_key,
                              "TINKER_TELEMETRY": "0"}
         if home is not None:
@@ -76,15 +80,25 @@ class Cli:
         from click.testing import CliRunner
         from tinker.cli.__main__ import main_cli
 
+        def parsed(text):
+            try:
+                return json.loads(text)
+            except ValueError:
+                return text
+
         def run(*arguments):
+            if self._own_process:
+                done = subprocess.run(
+                    [sys.executable, "-m", "tinker.cli", "--format", "json", *command.split(),
+                     *arguments], env={**os.environ, **self._environment}, input=self._stdin,
+                    capture_output=True, text=True)
+                assert done.returncode == 0, done.stdout + done.stderr
+                return parsed(done.stdout)
             result = CliRunner().invoke(main_cli, ["--format", "json", *command.split(), *arguments],
                                         env=self._environment, input=self._stdin)
             if result.exception is not None:
                 raise result.exception
-            try:
-                return json.loads(result.stdout)
-            except ValueError:
-                return result.stdout
+            return parsed(result.stdout)
         return run
 
 

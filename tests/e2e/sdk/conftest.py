@@ -76,7 +76,8 @@ def run_id(trained):
 def fresh_name(request):
     """A checkpoint name that no other test, and no other form of this one, has taken."""
     name = f"{request.module.__name__.rpartition('.')[2]}-{request.node.name}"
-    return "".join(c if c.isalnum() else "-" for c in name)
+    # The end tells forms apart; a name has 128 characters at most.
+    return "".join(c if c.isalnum() else "-" for c in name)[-128:].strip("-")
 
 
 @pytest.fixture

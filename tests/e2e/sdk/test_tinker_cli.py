@@ -109,7 +109,8 @@ def test_auth_logout(answer, lathe, tmp_path):
 @sdk_method("tinker.auth whoami")
 def test_auth_whoami(answer, jwt_lathe):
     """key and tenant, where tokens are on (`gateway.jwt_auth`)"""
-    with answer(Cli(jwt_lathe.url, jwt_lathe.create_key("cli-who"))) as said:
+    with answer(Cli(jwt_lathe.url, jwt_lathe.create_key("cli-who"),
+                    own_process=True)) as said:
         assert "tml:organization:cli-who" in str(said)
 
 
