@@ -113,9 +113,7 @@ absl::StatusOr<TokenSigner::Token> KeyRing::IssueToken(const Caller& caller) con
 }
 
 absl::StatusOr<std::string> KeyRing::FindOrMakeTenant(const std::string& name) {
-  for (const auto& [tenant_id, tenant_name] : snapshot()->tenant_names) {
-    if (tenant_name == name) return tenant_id;
-  }
+  if (absl::StatusOr<std::string> known = TenantId(name); known.ok()) return known;
   const TenantRow row{.tenant_id = RandomId(kTenantIdBytes),
                       .name = name,
                       .created_at = absl::ToUnixNanos(clock_.Now())};

@@ -64,7 +64,7 @@ absl::Status CheckDestination(const v1::CopyWeightsRequest& request) {
 CheckpointsService::Reactor* CheckpointsService::SaveWeightsExternal(
     Context* context, const v1::SaveWeightsExternalRequest* request, v1::SubmitResponse* response) {
   return ChangeCall<Submit>(
-      runtime_, keys_, *context, "Checkpoints.SaveWeightsExternal",
+      runtime_, keys_, context, "Checkpoints.SaveWeightsExternal",
       [this, request](const Caller& caller) { return builder_.Build(caller.tenant_id, *request); },
       [response](const Answer& answer) { response->set_request_id(answer.id); });
 }
@@ -72,7 +72,7 @@ CheckpointsService::Reactor* CheckpointsService::SaveWeightsExternal(
 CheckpointsService::Reactor* CheckpointsService::DescribeExternalWeights(
     Context* context, const v1::DescribeExternalWeightsRequest* request,
     v1::DescribeExternalWeightsResponse* response) {
-  return AnswerCall(keys_, *context, "Checkpoints.DescribeExternalWeights",
+  return AnswerCall(keys_, context, "Checkpoints.DescribeExternalWeights",
                     [&](const Caller& caller) -> absl::Status {
                       ASSIGN_OR_RETURN(const CheckpointRow row,
                                        FindCheckpoint(runtime_, caller.tenant_id,
@@ -86,7 +86,7 @@ CheckpointsService::Reactor* CheckpointsService::CopyWeights(Context* context,
                                                              const v1::CopyWeightsRequest* request,
                                                              v1::CopyWeightsResponse* response) {
   return ChangeCall<CopyCheckpoint>(
-      runtime_, keys_, *context, "Checkpoints.CopyWeights",
+      runtime_, keys_, context, "Checkpoints.CopyWeights",
       [this, request](const Caller& caller) { return PlanCopy(caller, *request); },
       [response](const Answer& answer) { response->set_tinker_path(answer.id); });
 }

@@ -1,12 +1,10 @@
 #include "services/engine/rpc/link_files.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <string>
 #include <system_error>
 
 #include "libs/common/errors.h"
+#include "libs/common/files/sync_directory.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe::engine {
@@ -24,15 +22,6 @@ absl::Status ToStatus(const std::error_code& error) {
     return absl::ResourceExhaustedError("the disk is full");
   }
   return absl::InternalError("the checkpoint's files cannot be copied: " + error.message());
-}
-
-absl::Status SyncDirectory(const fs::path& dir) {
-  const int descriptor = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return absl::InternalError("a checkpoint directory cannot be opened");
-  const bool is_synced = fsync(descriptor) == 0;
-  close(descriptor);
-  return is_synced ? absl::OkStatus()
-                   : absl::InternalError("a checkpoint directory cannot be synced");
 }
 
 absl::Status LinkInto(const fs::path& from, const fs::path& to) {

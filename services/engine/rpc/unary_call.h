@@ -1,4 +1,4 @@
-// The shapes of unary rpcs of the services beside EngineService: authenticate, then read or change.
+// The shape of unary rpcs that change something; of those that read it is AnswerCall.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -14,25 +14,15 @@
 
 namespace lathe::engine {
 
-// Ends the call with what `read` returns for a caller who may make it.
-inline grpc::ServerUnaryReactor* AnswerCall(
-    KeyRing& keys, grpc::CallbackServerContext& context, RpcAccess access,
-    const std::function<absl::Status(const Caller&)>& read) {
-  grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
-  const absl::StatusOr<Caller> caller = AuthenticateCall(keys, context, access);
-  reactor->Finish(ToGrpcStatus(caller.ok() ? read(*caller) : caller.status()));
-  return reactor;
-}
-
-// As above for a change: `make` gives the core's event or the refusal; `fill` puts the core's
-// answer into the response before the call ends.
+// Authenticates; `make` gives the core's event or the refusal; `fill` puts the core's answer into
+// the response before the call ends.
 template <typename CoreEvent>
 grpc::ServerUnaryReactor* ChangeCall(
-    Runtime& runtime, KeyRing& keys, grpc::CallbackServerContext& context, RpcAccess access,
+    Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContext* context, RpcAccess access,
     const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
     std::function<void(const Answer&)> fill) {
-  grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
-  const absl::StatusOr<Caller> caller = AuthenticateCall(keys, context, access);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Caller> caller = AuthenticateCall(keys, *context, access);
   absl::StatusOr<CoreEvent> event = caller.ok() ? make(*caller) : caller.status();
   if (!event.ok()) {
     reactor->Finish(ToGrpcStatus(event.status()));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/files/sync_directory.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/checkpoint/durable_file.h"
 

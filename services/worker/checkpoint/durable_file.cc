@@ -96,12 +96,4 @@ absl::StatusOr<FileDigest> WriteDurably(const std::filesystem::path& path,
   return file.Finish();
 }
 
-absl::Status SyncDirectory(const std::filesystem::path& dir) {
-  const int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return IoError(dir, "open", errno);
-  const int error = fsync(fd) == 0 ? 0 : errno;
-  close(fd);
-  return error == 0 ? absl::OkStatus() : IoError(dir, "fsync", error);
-}
-
 }  // namespace lathe::worker

@@ -50,7 +50,4 @@ absl::StatusOr<FileDigest> WriteDurably(const std::filesystem::path& path,
                                         const std::string& content,
                                         const std::vector<AgeRecipient>& recipients = {});
 
-// Makes creations and renames inside `dir` durable.
-absl::Status SyncDirectory(const std::filesystem::path& dir);
-
 }  // namespace lathe::worker

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/files/sync_directory.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe::engine {
@@ -22,19 +23,6 @@ absl::Status WriteAll(int fd, std::string_view bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return absl::ErrnoToStatus(errno, "cannot write a request body");
     bytes.remove_prefix(written);
-  }
-  return absl::OkStatus();
-}
-
-// A new file's name is durable only with its directory.
-absl::Status SyncDir(const std::filesystem::path& dir) {
-  const int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open the directory of request bodies");
-  const int result = fsync(fd);
-  const int saved = errno;
-  close(fd);
-  if (result != 0) {
-    return absl::ErrnoToStatus(saved, "cannot sync the directory of request bodies");
   }
   return absl::OkStatus();
 }
@@ -62,7 +50,7 @@ absl::Status BodyFiles::Write(const std::string& body_id, const std::string& byt
     status = absl::ErrnoToStatus(errno, "cannot sync a request body");
   }
   close(fd);
-  if (status.ok()) status = SyncDir(dir_);
+  if (status.ok()) status = SyncDirectory(dir_);
   if (!status.ok()) Remove(body_id);
   return status;
 }
