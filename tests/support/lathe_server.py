@@ -125,15 +125,25 @@ class LatheServer:
                 raise RuntimeError(f"{name} (pid {old_pid}) was not restarted in {timeout} s")
             time.sleep(0.005)
 
-    def counters(self):
-        """Counters of the (one) worker, from its last heartbeat."""
+    def status(self):
+        """What `lathe status` says, as parsed JSON."""
         answer = subprocess.run(
             [str(BIN / "lathe"), "status", "--format", "json", "--data-dir", self.data_dir],
             check=True, capture_output=True, text=True, env=self.env)
-        group = json.loads(answer.stdout)["groups"][0]
+        return json.loads(answer.stdout)
+
+    def counters(self):
+        """Counters of the (one) worker, from its last heartbeat."""
+        group = self.status()["groups"][0]
         return {name: int(group.get(name, 0)) for name in (
             "train_passes", "train_tokens", "prefill_passes", "decode_passes",
             "generated_tokens")}
+
+    def wait_for_pending(self, count):
+        """Until the engine has accepted `count` requests that have not ended."""
+        while (pending := int(self.status().get("pending_requests", 0))) < count:
+            print(f"{pending} of {count} requests are pending")
+            time.sleep(0.05)
 
     def create_key(self, tenant, scopes=()):
         """A key with all scopes but admin, or with `scopes`."""
