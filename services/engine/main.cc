@@ -24,6 +24,7 @@
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/dispatcher/dispatcher.h"
 #include "services/engine/dispatcher/worker_secret.h"
+#include "services/engine/rpc/accounts_service.h"
 #include "services/engine/rpc/admin_service.h"
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/checkpoints_service.h"
@@ -172,14 +173,15 @@ int Run(Settings settings, const sigset_t& signals) {
   TenantsService tenants(runtime, keys);
   StreamingService streaming(runtime, keys);
   CheckpointsService checkpoints(runtime, keys, archives);
+  AccountsService accounts(runtime, keys);
   AdminService admin(runtime, keys, dispatcher);
   if (const absl::Status status = runtime.Start(dispatcher); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
-  absl::StatusOr<Servers> servers =
-      Servers::Start(settings.servers, {.engine = {&engine, &tenants, &streaming, &checkpoints},
-                                        .admin = admin,
-                                        .workers = dispatcher});
+  absl::StatusOr<Servers> servers = Servers::Start(
+      settings.servers, {.engine = {&engine, &tenants, &streaming, &checkpoints, &accounts},
+                         .admin = admin,
+                         .workers = dispatcher});
   if (!servers.ok()) {
     runtime.Stop();
     return Fail(servers.status(), kExitUnavailable);

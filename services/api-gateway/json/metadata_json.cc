@@ -1,6 +1,10 @@
 #include "services/api-gateway/json/metadata_json.h"
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "libs/common/errors.h"
+#include "libs/common/strings/string_view.h"
 
 namespace lathe::gateway {
 
@@ -24,6 +28,27 @@ std::string TimestampText(const google::protobuf::Timestamp& time) {
   const absl::Time instant =
       absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
   return absl::FormatTime("%Y-%m-%d%ET%H:%M:%E*SZ", instant, absl::UTCTimeZone());
+}
+
+absl::StatusOr<google::protobuf::Timestamp> TimestampFromText(std::string_view text,
+                                                              const std::string& field) {
+  constexpr size_t kMaxBytes = 64;
+  absl::Time time;
+  std::string error;
+  const bool is_time = text.size() <= kMaxBytes &&
+                       absl::ParseTime(absl::RFC3339_full, AbslView(text), &time, &error) &&
+                       time >= absl::UnixEpoch() && time != absl::InfiniteFuture();
+  if (!is_time) {
+    return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                          "%s is '%s', expected RFC 3339 with a zone, like 2026-01-02T03:00:00Z",
+                          field, absl::CHexEscape(AbslView(text.substr(0, kMaxBytes))))),
+                      "invalid_field", field);
+  }
+  google::protobuf::Timestamp proto;
+  proto.set_seconds(absl::ToUnixSeconds(time));
+  proto.set_nanos(static_cast<int32_t>(
+      absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(proto.seconds()))));
+  return proto;
 }
 
 }  // namespace lathe::gateway

@@ -4,6 +4,10 @@
 #include <google/protobuf/repeated_ptr_field.h>
 #include <google/protobuf/timestamp.pb.h>
 
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
 #include "protos/lathe/v1/types.pb.h"
 #include "services/api-gateway/json/field_reader.h"
 
@@ -20,5 +24,8 @@ Json MetadataToJson(const Metadata& metadata);
 
 // RFC 3339 in UTC, e.g. "2026-01-02T03:04:05.25Z".
 std::string TimestampText(const google::protobuf::Timestamp& time);
+// RFC 3339 with any zone, not before 1970. InvalidArgument `invalid_field` with `field`.
+absl::StatusOr<google::protobuf::Timestamp> TimestampFromText(std::string_view text,
+                                                              const std::string& field);
 
 }  // namespace lathe::gateway

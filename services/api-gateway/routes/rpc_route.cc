@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
@@ -50,6 +51,15 @@ absl::StatusOr<Page> ReadPage(const Request& request, int64_t default_limit) {
   RETURN_IF_ERROR(ReadIntParameter(request, "limit", &page.limit));
   RETURN_IF_ERROR(ReadIntParameter(request, "offset", &page.offset));
   return page;
+}
+
+absl::Status CheckAccessScope(const Request& request) {
+  const std::string_view scope = request.QueryValue("access_scope").value_or("owned");
+  if (scope == "owned" || scope == "accessible") return absl::OkStatus();
+  return WithDetail(absl::InvalidArgumentError(
+                        absl::StrFormat("access_scope is '%s', expected owned or accessible",
+                                        absl::CHexEscape(AbslView(scope.substr(0, 64))))),
+                    "invalid_field", "access_scope");
 }
 
 Handler ConstantRoute(Json body) {

@@ -29,6 +29,10 @@ struct Page {
 };
 absl::StatusOr<Page> ReadPage(const Request& request, int64_t default_limit);
 
+// Query parameter `access_scope`: owned or accessible, which find the same, as a tenant sees its
+// own objects only. InvalidArgument for anything else.
+absl::Status CheckAccessScope(const Request& request);
+
 template <typename Req>
 using Decode = std::function<absl::StatusOr<Req>(const Request& request)>;
 template <typename Req, typename Resp>

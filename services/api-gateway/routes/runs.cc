@@ -8,6 +8,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/strings/string_view.h"
+#include "services/api-gateway/engine_client/accounts_client.h"
 #include "services/api-gateway/json/listing_json.h"
 #include "services/api-gateway/json/weights_json.h"
 #include "services/api-gateway/routes/checkpoint_path.h"
@@ -22,6 +23,7 @@ using Stub = EngineClient::AsyncStub;
 constexpr int64_t kRunCheckpointsPerCall = 1000;
 
 absl::StatusOr<v1::ListRunsRequest> DecodeListRuns(const Request& request) {
+  RETURN_IF_ERROR(CheckAccessScope(request));
   ASSIGN_OR_RETURN(const Page page, ReadPage(request, /*default_limit=*/20));
   v1::ListRunsRequest message;
   message.set_limit(page.limit);
@@ -29,7 +31,28 @@ absl::StatusOr<v1::ListRunsRequest> DecodeListRuns(const Request& request) {
   return message;
 }
 
+absl::StatusOr<v1::ListProjectRunsRequest> DecodeListProjectRuns(const Request& request) {
+  ASSIGN_OR_RETURN(const v1::ListRunsRequest page, DecodeListRuns(request));
+  v1::ListProjectRunsRequest message;
+  message.set_project_id(std::string(*request.QueryValue("project_id")));
+  message.set_limit(page.limit());
+  message.set_offset(page.offset());
+  return message;
+}
+
+Handler ListRunsHandler(EngineClient& engine) {
+  constexpr auto kEncode = [](const auto& asked, const auto& answer) {
+    return JsonResponse(ListRunsToJson(answer, asked.limit(), asked.offset()));
+  };
+  return [all = RpcRoute(engine, &Stub::ListRuns, DecodeListRuns, kEncode),
+          of_project = RpcRoute(engine, &AccountsStub::ListProjectRuns, DecodeListProjectRuns,
+                                kEncode)](Request& request) {
+    return request.QueryValue("project_id") ? of_project(request) : all(request);
+  };
+}
+
 absl::StatusOr<v1::GetRunRequest> DecodeGetRun(const Request& request) {
+  RETURN_IF_ERROR(CheckAccessScope(request));
   v1::GetRunRequest message;
   message.set_training_run_id(request.path_parameters[0]);
   return message;
@@ -104,13 +127,7 @@ std::vector<Route> RunRoutes(const RouteContext& context) {
   const std::string checkpoint = run + "/checkpoints/{kind}/{name}";
   const Handler publish = RpcRoute(engine, &Stub::PublishCheckpoint, DecodePublish, kEncodeNothing);
   return {
-      {.method = "GET",
-       .pattern = "/api/v1/training_runs",
-       .handler = RpcRoute(engine, &Stub::ListRuns, DecodeListRuns,
-                           [](const auto& asked, const auto& answer) {
-                             return JsonResponse(
-                                 ListRunsToJson(answer, asked.limit(), asked.offset()));
-                           })},
+      {.method = "GET", .pattern = "/api/v1/training_runs", .handler = ListRunsHandler(engine)},
       {.method = "GET",
        .pattern = run,
        .handler = RpcRoute(

@@ -46,6 +46,7 @@ absl::StatusOr<v1::FinishSessionRequest> DecodeFinish(const Request& request) {
 }
 
 absl::StatusOr<v1::ListSessionsRequest> DecodeList(const Request& request) {
+  RETURN_IF_ERROR(CheckAccessScope(request));
   ASSIGN_OR_RETURN(const Page page, ReadPage(request, /*default_limit=*/20));
   v1::ListSessionsRequest message;
   message.set_limit(page.limit);
@@ -54,6 +55,7 @@ absl::StatusOr<v1::ListSessionsRequest> DecodeList(const Request& request) {
 }
 
 absl::StatusOr<v1::GetSessionRequest> DecodeGet(const Request& request) {
+  RETURN_IF_ERROR(CheckAccessScope(request));
   v1::GetSessionRequest message;
   message.set_session_id(request.path_parameters[0]);
   return message;

@@ -7,6 +7,7 @@
 #include "services/engine/core/models.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
+#include "services/engine/core/usage.h"
 
 namespace lathe::engine {
 namespace {
@@ -75,6 +76,7 @@ bool UsesWorkerResult(OperationKind kind) {
 }
 
 void CompleteDone(State& s, Request& request, const WorkerDone& done) {
+  CountUsage(s, request, done);
   Model* const model = Find(s.models, request.plan->model_id);
   switch (request.row.kind) {
     case OperationKind::kCreateModel:

@@ -6,6 +6,7 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/sessions.h"
+#include "services/engine/core/usage.h"
 
 namespace lathe::engine {
 namespace {
@@ -117,6 +118,7 @@ void OnCopyCheckpoint(State& s, const CopyCheckpoint& event) {
   }
   if (event.makes_session) PutEndedSession(s, event);
   PutRun(s, event, *source, model_id);
+  CountCheckpoint(s, event.tenant_id, event.session_id, source->base_model);
   CommitCheckpoint(s, CopyOf(s, event, *source, model_id));
   s.fx.After(std::move(answer));
 }

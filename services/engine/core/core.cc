@@ -16,6 +16,7 @@
 #include "services/engine/core/sessions.h"
 #include "services/engine/core/state.h"
 #include "services/engine/core/submissions.h"
+#include "services/engine/core/usage.h"
 #include "services/engine/core/worker_group.h"
 
 namespace lathe::engine {
@@ -27,6 +28,7 @@ void OnTick(State& s) {
   GiveUpLostWorkers(s);
   SweepExpiredCheckpoints(s);
   PurgeOldResults(s);
+  CountStorage(s);
 }
 
 // Follows every change to its end: models, then queues, then sessions, then a drain.
@@ -66,6 +68,7 @@ struct Core::Impl {
   void Handle(const SetCheckpointTtl& event) { OnSetCheckpointTtl(s, event); }
   void Handle(const SetQuota& event) { OnSetQuota(s, event); }
   void Handle(const CopyCheckpoint& event) { OnCopyCheckpoint(s, event); }
+  void Handle(const AssignSessionProject& event) { OnAssignSessionProject(s, event); }
   void Handle(const Delivered& event) { OnDelivered(s, event); }
   void Handle(const Drain& event) { OnDrain(s, event); }
   void Handle(const WorkerAttached& event) { OnWorkerAttached(s, event); }

@@ -197,6 +197,15 @@ struct CopyCheckpoint {
   Metadata run_metadata;
 };
 
+// A session that is the tenant's, also one that is over and forgotten here.
+struct AssignSessionProject {
+  CallId call = 0;
+  std::string tenant_id;
+  std::string session_id;
+  std::string project_id;
+  std::string actor = "";  // for the audit log
+};
+
 // A result was handed to its caller for the first time.
 struct Delivered {
   std::string request_id;
@@ -255,6 +264,8 @@ struct WorkerDone {
   std::optional<LoraConfig> lora;
   int64_t version_bytes = 0;
   std::optional<HeldModel> model;
+  int64_t sampled_tokens = 0;        // of all samples
+  int64_t cached_prompt_tokens = 0;  // that needed no prefill
 };
 
 struct WorkerVersionFailed {
@@ -268,7 +279,8 @@ using EventBody =
     std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit,
                  CreateSamplingSession, JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint,
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
-                 WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint>;
+                 WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint,
+                 AssignSessionProject>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

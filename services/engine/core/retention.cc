@@ -13,6 +13,8 @@ constexpr int64_t kInterval = 60 * kSecond;
 // Rows without result answer "expired" for this long.
 constexpr int64_t kRowsKept = 7 * 24 * 3600 * kSecond;
 constexpr int64_t kEndedSessionsKept = 24 * 3600 * kSecond;
+// A year, and time to settle it.
+constexpr int64_t kUsageKept = int64_t{400} * 24 * 3600 * kSecond;
 
 // The ledger needs its row no more, but what the row said of the model must survive a restart.
 void KeepInModelRow(State& s, const RequestRow& row, std::set<std::string>& changed) {
@@ -61,7 +63,8 @@ void PurgeOldResults(State& s) {
   ForgetRequests(s);
   ForgetEndedSessions(s);
   s.fx.PutLater(PurgeResults{s.now - s.options.result_kept_after_delivery,
-                             s.now - s.options.result_kept_undelivered, s.now - kRowsKept});
+                             s.now - s.options.result_kept_undelivered, s.now - kRowsKept,
+                             s.now - kUsageKept});
 }
 
 }  // namespace lathe::engine

@@ -76,6 +76,25 @@ void OnFinishSession(State& s, const FinishSession& event) {
   s.fx.After(std::move(answer));
 }
 
+void OnAssignSessionProject(State& s, const AssignSessionProject& event) {
+  if (Session* const session = FindSession(s, event.tenant_id, event.session_id)) {
+    session->row.project_id = event.project_id;
+  }
+  s.fx.Put(SetSessionProject{event.tenant_id, event.session_id, event.project_id});
+  s.fx.Put(AppendAudit{{.at = s.now,
+                        .tenant_id = event.tenant_id,
+                        .resource = "projects",
+                        .event = "project_assign_session",
+                        .actor = event.actor,
+                        .object = event.session_id,
+                        .outcome = "ok",
+                        .details = {{"project_id", event.project_id}}}});
+  Answer answer;
+  answer.call = event.call;
+  answer.id = event.session_id;
+  s.fx.After(std::move(answer));
+}
+
 void NoteSignOfLife(State& s, Session& session) {
   session.last_sign_at = s.now;
   if (s.now - session.touch_written_at < kTouchInterval) return;

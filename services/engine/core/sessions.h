@@ -12,6 +12,8 @@ void OnCreateSession(State& s, const CreateSession& event);
 void OnHeartbeat(State& s, const Heartbeat& event);
 // Idempotent: the first reason stays.
 void OnFinishSession(State& s, const FinishSession& event);
+// The caller has seen that it is the tenant's; it may be forgotten here.
+void OnAssignSessionProject(State& s, const AssignSessionProject& event);
 
 // Any use of a session shows that somebody is there.
 void NoteSignOfLife(State& s, Session& session);

@@ -201,5 +201,27 @@ TEST_CASE("Retention: an open gradient outlives its requests and a restart", "[c
   CHECK(h.worker->History(model).back() == "step 2 [1]");
 }
 
+TEST_CASE("Sessions: a project stays with the session, and with one that is forgotten here",
+          "[core]") {
+  CoreHarness h;
+  const std::string session = h.NewSession();
+  const auto assign = [&](const std::string& project) {
+    h.Post(AssignSessionProject{++h.last_call, "t", session, project, "key"});
+    CHECK_FALSE(h.AnswerTo(h.last_call).error);
+    return h.store.sessions().at(session).project_id;
+  };
+  CHECK(assign("p1") == "p1");
+  h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
+  CHECK(h.store.sessions().at(session).project_id == "p1");
+  // Ended sessions leave the core after a day.
+  h.Advance(48 * 3600 * kSecond);
+  CHECK(assign("p2") == "p2");
+  REQUIRE(h.store.audit().size() == 2);
+  CHECK(h.store.audit()[1].event == "project_assign_session");
+  CHECK(h.store.audit()[1].object == session);
+  CHECK(h.store.audit()[1].actor == "key");
+  CHECK(h.store.audit()[1].details == Metadata{{"project_id", "p2"}});
+}
+
 }  // namespace
 }  // namespace lathe::engine

@@ -143,6 +143,7 @@ struct State {
   bool draining = false;
   std::vector<CallId> drain_calls;
   int64_t purged_at = 0;
+  int64_t storage_hour = 0;  // in which stored bytes were counted last
 };
 
 template <typename Map>

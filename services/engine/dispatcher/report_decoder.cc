@@ -66,6 +66,11 @@ WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationD
   if (done.has_lora()) event.lora = ToLora(done.lora());
   event.version_bytes = done.version_bytes();
   if (done.has_model()) event.model = ToHeld(done.model());
+  constexpr int64_t kTokenBytes = 4;
+  for (const v1::SampledSequence& sequence : done.result().sample().sequences()) {
+    event.sampled_tokens += static_cast<int64_t>(sequence.tokens().size()) / kTokenBytes;
+  }
+  event.cached_prompt_tokens = done.result().sample().prompt_cache_hit_tokens();
   return event;
 }
 

@@ -20,7 +20,6 @@ namespace lathe::engine {
 namespace {
 
 constexpr size_t kMaxIdempotencyKeyBytes = 256;
-constexpr size_t kMaxProjectIdBytes = 256;
 
 // The form of a session's id, from 128 bits.
 std::string SessionIdOf(std::string bits) {
@@ -51,8 +50,9 @@ absl::Status CheckDestination(const v1::CopyWeightsRequest& request) {
   if (request.has_model_seq_id()) {
     RETURN_IF_ERROR(ValidateSeq(request.model_seq_id(), "model_seq_id"));
   }
-  RETURN_IF_ERROR(
-      ValidateText(request.destination_project_id(), kMaxProjectIdBytes, "destination_project_id"));
+  if (!request.destination_project_id().empty()) {
+    RETURN_IF_ERROR(ValidateProjectId(request.destination_project_id(), "destination_project_id"));
+  }
   RETURN_IF_ERROR(
       ValidateText(request.idempotency_key(), kMaxIdempotencyKeyBytes, "idempotency_key"));
   if (request.has_ttl_seconds()) return ValidateTtl(request.ttl_seconds());

@@ -111,8 +111,6 @@ class EngineService final : public v1::Engine::CallbackService {
   Reactor* SubmitRequest(Context* context, RpcAccess access, const Request* request,
                          Response* response);
 
-  absl::StatusOr<v1::Run> DescribeRun(const Caller& caller, const ModelRow& row);
-
   Runtime& runtime_;
   KeyRing& keys_;
   ArchiveSigner& archives_;

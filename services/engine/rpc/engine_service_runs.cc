@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/rpc/describe_run.h"
 #include "services/engine/rpc/engine_service_call.h"
 #include "services/engine/rpc/find_checkpoint.h"
 #include "services/engine/rpc/row_convert.h"
@@ -12,32 +13,12 @@
 namespace lathe::engine {
 namespace {
 
-// Enough to find the newest of each kind among rolling checkpoints.
-constexpr int64_t kRecentCheckpoints = 100;
-
 absl::Status NoSuch(const char* what, const std::string& id, const char* field) {
   return WithDetail(absl::NotFoundError(absl::StrFormat("%s '%s' does not exist", what, id)),
                     "not_found", field);
 }
 
 }  // namespace
-
-absl::StatusOr<v1::Run> EngineService::DescribeRun(const Caller& caller, const ModelRow& row) {
-  v1::Run run = ToProto(row, caller.tenant_name);
-  ASSIGN_OR_RETURN(
-      const Page<CheckpointRow> recent,
-      runtime_.store().ListCheckpoints(caller.tenant_id, row.model_id, runtime_.NowNanos(),
-                                       /*with_external=*/false, kRecentCheckpoints, 0));
-  for (const CheckpointRow& checkpoint : recent.rows) {
-    const CheckpointKind kind = checkpoint.kind;
-    if (kind == CheckpointKind::kTraining && !run.has_last_checkpoint()) {
-      *run.mutable_last_checkpoint() = ToProto(checkpoint);
-    } else if (kind == CheckpointKind::kSampler && !run.has_last_sampler_checkpoint()) {
-      *run.mutable_last_sampler_checkpoint() = ToProto(checkpoint);
-    }
-  }
-  return run;
-}
 
 EngineService::Reactor* EngineService::ListRuns(Context* context,
                                                 const v1::ListRunsRequest* request,
@@ -46,10 +27,7 @@ EngineService::Reactor* EngineService::ListRuns(Context* context,
     ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
     ASSIGN_OR_RETURN(const Page<ModelRow> models,
                      runtime_.store().ListModels(caller.tenant_id, page.limit, page.offset));
-    for (const ModelRow& row : models.rows) {
-      ASSIGN_OR_RETURN(*response->add_runs(), DescribeRun(caller, row));
-    }
-    response->set_total_count(models.total_count);
+    ASSIGN_OR_RETURN(*response, DescribeRuns(runtime_, caller, models));
     return absl::OkStatus();
   });
 }
@@ -61,7 +39,7 @@ EngineService::Reactor* EngineService::GetRun(Context* context, const v1::GetRun
     ASSIGN_OR_RETURN(const std::optional<ModelRow> row,
                      runtime_.store().FindModel(caller.tenant_id, id));
     if (!row) return NoSuch("training run", id, "training_run_id");
-    ASSIGN_OR_RETURN(*response->mutable_run(), DescribeRun(caller, *row));
+    ASSIGN_OR_RETURN(*response->mutable_run(), DescribeRun(runtime_, caller, *row));
     return absl::OkStatus();
   });
 }

@@ -38,7 +38,9 @@ absl::StatusOr<SessionRow> MakeSession(const Caller& caller,
   RETURN_IF_ERROR(ValidateText(row.tags, kMaxDetailBytes, "tags"));
   RETURN_IF_ERROR(ValidateText(row.sdk_version, kMaxTextBytes, "sdk_version"));
   RETURN_IF_ERROR(ValidateText(row.display_name, kMaxTextBytes, "display_name"));
-  RETURN_IF_ERROR(ValidateText(row.project_id, kMaxTextBytes, "project_id"));
+  if (!row.project_id.empty()) {
+    RETURN_IF_ERROR(ValidateProjectId(row.project_id, "project_id"));
+  }
   ASSIGN_OR_RETURN(row.user_metadata, ValidateMetadata(request.user_metadata()));
   return row;
 }

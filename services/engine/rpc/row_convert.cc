@@ -1,9 +1,13 @@
 #include "services/engine/rpc/row_convert.h"
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 
 namespace lathe::engine {
 namespace {
+
+constexpr int64_t kNanosPerSecond = 1'000'000'000;
 
 struct KindWords {
   const char* folder;
@@ -25,11 +29,17 @@ KindWords WordsOf(CheckpointKind kind) {
 }  // namespace
 
 google::protobuf::Timestamp ToTimestamp(int64_t nanos) {
-  constexpr int64_t kNanosPerSecond = 1'000'000'000;
   google::protobuf::Timestamp proto;
   proto.set_seconds(nanos / kNanosPerSecond);
   proto.set_nanos(static_cast<int32_t>(nanos % kNanosPerSecond));
   return proto;
+}
+
+int64_t ToNanos(const google::protobuf::Timestamp& proto) {
+  constexpr int64_t kMaxSeconds = std::numeric_limits<int64_t>::max() / kNanosPerSecond - 1;
+  const bool fits = proto.seconds() >= 0 && proto.seconds() <= kMaxSeconds && proto.nanos() >= 0 &&
+                    proto.nanos() < kNanosPerSecond;
+  return fits ? proto.seconds() * kNanosPerSecond + proto.nanos() : -1;
 }
 
 void SetMetadata(const Metadata& metadata,

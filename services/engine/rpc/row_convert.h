@@ -9,6 +9,8 @@
 namespace lathe::engine {
 
 google::protobuf::Timestamp ToTimestamp(int64_t nanos);
+// Below 0: before 1970, or beyond what 64 bits of nanoseconds hold.
+int64_t ToNanos(const google::protobuf::Timestamp& proto);
 
 void SetMetadata(const Metadata& metadata,
                  google::protobuf::RepeatedPtrField<v1::NamedString>* proto);

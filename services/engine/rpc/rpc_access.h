@@ -66,6 +66,12 @@ inline constexpr RpcRule kRpcRules[] = {
 
     {"Streaming.SampleStream", Scope::kSample},
 
+    {"Accounts.AssignSessionProject", Scope::kTrain | Scope::kSample},
+    {"Accounts.ListProjectRuns", Scope::kRead},
+    {"Accounts.SearchSessions", Scope::kRead},
+    {"Accounts.ListUsage", Scope::kRead},
+    {"Accounts.GetCheckpointStorage", Scope::kRead},
+
     {"Checkpoints.SaveWeightsExternal", Scope::kTrain},
     {"Checkpoints.DescribeExternalWeights", Scope::kRead},
     {"Checkpoints.CopyWeights", Scope::kCheckpointsWrite},

@@ -14,6 +14,7 @@ namespace lathe::engine {
 namespace {
 
 constexpr size_t kMaxNameBytes = 128;
+constexpr size_t kMaxProjectIdBytes = 256;
 constexpr int64_t kMaxTtlSeconds = int64_t{3653} * 24 * 3600;
 constexpr int kMaxMetadataNames = 64;
 constexpr size_t kMaxMetadataBytes = 16 * 1024;
@@ -22,6 +23,9 @@ constexpr int64_t kMaxPage = 1000;
 
 constexpr char kNameCharacters[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+
+constexpr char kProjectCharacters[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-";
 
 bool IsName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxNameBytes && name[0] != '.' &&
@@ -37,6 +41,19 @@ absl::Status ValidateName(const std::string& name, const std::string& field) {
       absl::StrFormat("%s is '%s', expected 1 to %d of A-Z a-z 0-9 . _ - without a "
                       "leading dot",
                       field, absl::CHexEscape(name.substr(0, kMaxNameBytes)), kMaxNameBytes));
+}
+
+absl::Status ValidateProjectId(const std::string& project_id, const std::string& field) {
+  if (!project_id.empty() && project_id.size() <= kMaxProjectIdBytes && project_id[0] != '.' &&
+      project_id.find_first_not_of(kProjectCharacters) == std::string::npos) {
+    return absl::OkStatus();
+  }
+  return Invalid(
+      "bad_project", field,
+      absl::StrFormat("%s is '%s' of %d bytes, expected 1 to %d of A-Z a-z 0-9 . _ : - without a "
+                      "leading dot",
+                      field, absl::CHexEscape(project_id.substr(0, kMaxProjectIdBytes)),
+                      project_id.size(), kMaxProjectIdBytes));
 }
 
 absl::Status ValidateTinkerPath(const std::string& path, const std::string& field) {

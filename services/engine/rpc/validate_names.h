@@ -15,6 +15,9 @@ namespace lathe::engine {
 // A checkpoint's name: [A-Za-z0-9._-]{1,128} without a leading dot. Error: bad_name.
 absl::Status ValidateName(const std::string& name, const std::string& field);
 
+// A project's id: [A-Za-z0-9._:-]{1,256} without a leading dot. Error: bad_project.
+absl::Status ValidateProjectId(const std::string& project_id, const std::string& field);
+
 // tinker://{run}/{weights|sampler_weights|external_weights}/{name}. Error: bad_path with the
 // expected form.
 absl::Status ValidateTinkerPath(const std::string& path, const std::string& field);

@@ -186,6 +186,21 @@ struct AuditRow {
   Metadata details;
 };
 
+// What a session used in one hour on one base model; counters, in tokens where not said otherwise.
+struct UsageRow {
+  std::string tenant_id;
+  int64_t hour = 0;        // its begin
+  std::string session_id;  // empty: storage
+  std::string base_model;
+  int64_t forward_tokens = 0;
+  int64_t forward_backward_tokens = 0;
+  int64_t prefill_tokens = 0;
+  int64_t cached_prefill_tokens = 0;
+  int64_t sampled_tokens = 0;
+  int64_t num_checkpoints = 0;
+  int64_t stored_bytes = 0;  // a level, not a counter
+};
+
 // ---- writes; all of one Commit become durable together, in order
 // ---------------------------------
 
@@ -239,11 +254,13 @@ struct DropBody {
   std::string body_id;
 };
 // Deletes results delivered before `delivered_before` or done before `done_before`, and the rows of
-// requests done before `rows_before`. A row without result answers "expired".
+// requests done before `rows_before`. A row without result answers "expired". Deletes the usage of
+// hours before `usage_before` too.
 struct PurgeResults {
   int64_t delivered_before = 0;
   int64_t done_before = 0;
   int64_t rows_before = 0;
+  int64_t usage_before = 0;
 };
 struct AppendAudit {
   AuditRow row;
@@ -251,10 +268,22 @@ struct AppendAudit {
 struct PutQuota {
   QuotaRow row;
 };
+// Of a session that may be over.
+struct SetSessionProject {
+  std::string tenant_id;
+  std::string session_id;
+  std::string project_id;
+};
+// Adds to the counters of the row with the same tenant, hour, session and base model; of two levels
+// the higher stays.
+struct AddUsage {
+  UsageRow row;
+};
 
-using Write = std::variant<PutSession, TouchSession, PutModel, InsertRequest, MarkDispatched,
-                           CompleteRequest, MarkDelivered, PutCheckpoint, PutSampler, DeleteSampler,
-                           PutBaseModel, PutGroup, DropBody, PurgeResults, AppendAudit, PutQuota>;
+using Write =
+    std::variant<PutSession, TouchSession, PutModel, InsertRequest, MarkDispatched, CompleteRequest,
+                 MarkDelivered, PutCheckpoint, PutSampler, DeleteSampler, PutBaseModel, PutGroup,
+                 DropBody, PurgeResults, AppendAudit, PutQuota, SetSessionProject, AddUsage>;
 
 // Everything a new leader needs: sessions not ended and those that ended within a day
 // (heartbeat_at), models and samplers of sessions not ended, live requests and finished ones whose

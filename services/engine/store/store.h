@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/engine/store/rows.h"
+#include "services/engine/store/session_query.h"
 
 namespace lathe::engine {
 
@@ -57,6 +58,24 @@ struct Page {
   int64_t total_count = 0;
 };
 
+// What some checkpoints hold together.
+struct StoredUse {
+  int64_t num_checkpoints = 0;
+  int64_t stored_bytes = 0;
+};
+
+struct ProjectUse {
+  std::string project_id;  // empty: of sessions in none
+  StoredUse use;
+};
+
+// Usage with what its session says now.
+struct SessionUsage {
+  UsageRow row;
+  std::string project_id;
+  Metadata user_metadata;
+};
+
 // Thread-safe. Reads see every finished Commit.
 class Store {
  public:
@@ -91,6 +110,13 @@ class Store {
                                                             const std::string& model_id) = 0;
   virtual absl::StatusOr<Page<ModelRow>> ListModels(const std::string& tenant_id, int64_t limit,
                                                     int64_t offset) = 0;
+  // As ListModels, for the sessions of one project.
+  virtual absl::StatusOr<Page<ModelRow>> ListModelsOfProject(const std::string& tenant_id,
+                                                             const std::string& project_id,
+                                                             int64_t limit, int64_t offset) = 0;
+  // Newest first, at most query.limit.
+  virtual absl::StatusOr<std::vector<SessionRow>> SearchSessions(const std::string& tenant_id,
+                                                                 const SessionQuery& query) = 0;
   virtual absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(
       const std::string& session_id) = 0;
   virtual absl::StatusOr<std::vector<std::string>> SamplerIdsOfSession(
@@ -108,6 +134,18 @@ class Store {
 
   // What the tenant's complete checkpoints hold.
   virtual absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) = 0;
+
+  // Of checkpoints that are complete and not expired at `now`.
+  virtual absl::StatusOr<StoredUse> StoredUseOfSession(const std::string& tenant_id,
+                                                       const std::string& session_id,
+                                                       int64_t now) = 0;
+  // The same by project; sorted by its id.
+  virtual absl::StatusOr<std::vector<ProjectUse>> StoredUseByProject(const std::string& tenant_id,
+                                                                     int64_t now) = 0;
+  // Hours in [from, until), oldest first, at most `limit` rows.
+  virtual absl::StatusOr<std::vector<SessionUsage>> ListUsage(const std::string& tenant_id,
+                                                              int64_t from, int64_t until,
+                                                              int64_t limit) = 0;
 
   virtual absl::StatusOr<std::vector<TenantRow>> ListTenants() = 0;
   virtual absl::Status PutTenant(const TenantRow& row) = 0;

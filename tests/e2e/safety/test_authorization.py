@@ -76,6 +76,13 @@ MATRIX = [
     Row("GET training_runs/{run_id}/checkpoints/external_weights/{name}/external_weights_urls",
         READ, None, EXTERNAL),
     Row("POST join_sampling_session", SAMPLE, {"sampling_session_id": "{sampler}"}),
+    Row("PUT sessions/{session_id}/project", TRAIN | SAMPLE, {"project_id": "p"},
+        "sessions/{session}/project", 204),
+    Row("GET training_runs", READ, path="training_runs?project_id=p"),
+    Row("POST sessions/search", READ, {"owner": {"type": "accessible"}}),
+    Row("GET billing/usage/events", READ, path="billing/usage/events"
+        "?starting_on=2026-01-01T00:00:00Z&ending_before=2026-01-02T00:00:00Z"),
+    Row("GET billing/usage/checkpoints/current", READ),
     Row("POST auth/token", ANY, {}),
     Row("GET auth/apikey/me", ANY),
     Row("POST save_weights", TRAIN, {"model_id": "{model}", "seq_id": 24, "path": "again"}),

@@ -198,10 +198,79 @@ def test_user_metadata(api, model, metadata, words):
 
 
 def test_texts_are_bounded(api):
-    for field in ("sdk_version", "display_name", "project_id"):
+    for field in ("sdk_version", "display_name"):
         refused(api.post("create_session", {field: "x" * 1025}), 400, "invalid_field", "1025",
                 "1024", field=field)
     refused(api.post("create_session", {"tags": ["x"] * 65}), 400, "invalid_field", "65", "64")
+
+
+@pytest.mark.parametrize("project", ["a/b", ".a", "a b", "a\n", "caf\xe9", "x" * 257])
+def test_project_ids(api, project):
+    refused(api.post("create_session", {"project_id": project}), 400, "bad_project", "256",
+            field="project_id")
+    session = api.new_session()
+    refused(api.request("PUT", f"sessions/{session}/project", json={"project_id": project}), 400,
+            "bad_project", "256", field="project_id")
+    refused(api.post("sessions/search", {"project_ids": ["ok", project]}), 400, "bad_project",
+            field="project_ids")
+    for path in ("training_runs", "billing/usage/checkpoints/current"):
+        refused(api.get(path, params={"project_id": project}), 400, "bad_project",
+                field="project_id")
+
+
+def test_a_project_must_be_given(api):
+    path = f"sessions/{api.new_session()}/project"
+    refused(api.request("PUT", path, json={"project_id": ""}), 400, "bad_project",
+            field="project_id")
+    for body in ({}, {"project_id": None}, {"project_id": 7}):
+        refused(api.request("PUT", path, json=body), 400, "invalid_field", field="/project_id")
+
+
+@pytest.mark.parametrize("body, code, field, words", [
+    ({"limit": 0}, "bad_page", "limit", ["0", "200"]),
+    ({"limit": 201}, "bad_page", "limit", ["201", "200"]),
+    ({"limit": "1"}, "invalid_field", "/limit", []),
+    ({"owner": {"type": "team"}}, "invalid_field", "owner.type", ["team", "accessible"]),
+    ({"owner": {"type": "user"}}, "invalid_field", "owner.owner_urns", ["0", "10"]),
+    ({"owner": {"type": "user", "owner_urns": ["x"] * 11}}, "invalid_field", "owner.owner_urns",
+     ["11", "10"]),
+    ({"owner": {"type": "own", "owner_urns": ["x"]}}, "invalid_field", "owner.owner_urns", []),
+    ({"statuses": []}, "invalid_field", "/statuses", []),
+    ({"statuses": [{"type": "done"}]}, "invalid_field", "statuses.type", ["done", "active"]),
+    ({"statuses": [{"type": "client_finished", "reasons": ["bored"]}]}, "invalid_field",
+     "statuses.reasons", ["bored", "errored"]),
+    ({"project_ids": []}, "invalid_field", "/project_ids", []),
+    ({"project_ids": ["p"] * 101}, "invalid_field", "project_ids", ["101", "100"]),
+    ({"display_name": ""}, "invalid_field", "display_name", []),
+    ({"user_metadata": {str(i): "" for i in range(65)}}, "bad_metadata", "user_metadata", ["65"]),
+    ({"cursor": {"last_created_at": "yesterday", "last_session_id": "s"}}, "invalid_field",
+     "/cursor/last_created_at", ["yesterday", "RFC 3339"])])
+def test_session_searches(api, body, code, field, words):
+    refused(api.post("sessions/search", body), 400, code, *words, field=field)
+
+
+@pytest.mark.parametrize("begin, end, code, field", [
+    (None, "2026-01-02T00:00:00Z", "invalid_field", "starting_on"),
+    ("2026-01-01T00:00:00Z", None, "invalid_field", "ending_before"),
+    ("2026-01-01", "2026-01-02T00:00:00Z", "invalid_field", "starting_on"),
+    ("2026-01-01T00:00:00", "2026-01-02T00:00:00Z", "invalid_field", "starting_on"),
+    ("2026-01-01T00:30:00Z", "2026-01-02T00:00:00Z", "bad_window", "starting_on"),
+    ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "bad_window", "ending_before"),
+    ("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z", "bad_window", "ending_before"),
+    ("2026-01-01T00:00:00Z", "2026-01-15T01:00:00Z", "bad_window", "ending_before"),
+    ("2200-01-01T00:00:00Z", "2200-01-02T00:00:00Z", "bad_window", "starting_on"),
+    ("9999-01-01T00:00:00Z", "9999-01-02T00:00:00Z", "bad_window", "starting_on")])
+def test_usage_windows(api, begin, end, code, field):
+    window = {"starting_on": begin, "ending_before": end}
+    answer = api.get("billing/usage/events",
+                     params={name: value for name, value in window.items() if value})
+    refused(answer, 400, code, field, field=field)
+
+
+@pytest.mark.parametrize("path", ["sessions", "sessions/x", "training_runs", "training_runs/x"])
+def test_access_scopes(api, path):
+    refused(api.get(path, params={"access_scope": "all"}), 400, "invalid_field", "all",
+            "accessible", field="access_scope")
 
 
 @pytest.mark.parametrize("key", [

@@ -54,6 +54,12 @@ void FakeStore::Apply(const MarkDelivered& write) {
   if (it != requests_.end()) it->second.delivered_at = write.delivered_at;
 }
 
+void FakeStore::Apply(const SetSessionProject& write) {
+  const auto it = sessions_.find(write.session_id);
+  if (it == sessions_.end() || it->second.tenant_id != write.tenant_id) return;
+  it->second.project_id = write.project_id;
+}
+
 void FakeStore::Apply(const PurgeResults& write) {
   for (auto it = requests_.begin(); it != requests_.end();) {
     const RequestRow& row = it->second;

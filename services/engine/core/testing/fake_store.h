@@ -21,6 +21,7 @@ class FakeStore {
   const std::map<std::string, CheckpointRow>& checkpoints() const { return checkpoints_; }
   const std::map<std::string, SamplerRow>& samplers() const { return samplers_; }
   const std::vector<AuditRow>& audit() const { return audit_; }
+  const std::vector<UsageRow>& usage() const { return usage_; }
 
  private:
   void Apply(const PutSession& write) { sessions_[write.row.session_id] = write.row; }
@@ -41,6 +42,8 @@ class FakeStore {
   void Apply(const PurgeResults& write);
   void Apply(const PutQuota& write) { quotas_[write.row.tenant_id] = write.row; }
   void Apply(const AppendAudit& write) { audit_.push_back(write.row); }
+  void Apply(const SetSessionProject& write);
+  void Apply(const AddUsage& write) { usage_.push_back(write.row); }
 
   int64_t term_ = 0;
   std::map<std::string, SessionRow> sessions_;
@@ -52,6 +55,7 @@ class FakeStore {
   std::map<std::string, GroupRow> groups_;
   std::map<std::string, QuotaRow> quotas_;
   std::vector<AuditRow> audit_;
+  std::vector<UsageRow> usage_;  // as added
 };
 
 }  // namespace lathe::engine

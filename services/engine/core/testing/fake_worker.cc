@@ -144,6 +144,9 @@ WorkerDone FakeWorker::Run(const Work& work) {
     if (!fails()) versions_.insert(publish->version_id);
   } else if (const auto* drop = std::get_if<SendDropAdapter>(&work.command)) {
     models_.erase(drop->model_id);
+  } else if (const auto* sample = std::get_if<SendSample>(&work.command)) {
+    done.sampled_tokens = sample->max_tokens;
+    done.cached_prompt_tokens = 1;
   }
   const auto held = models_.find(model_id);
   if (held != models_.end()) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "libs/common/errors.h"
+#include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/checkpoints.grpc.pb.h"
 #include "services/engine/rpc/testing/test_client.h"
 
@@ -24,7 +25,8 @@ using google::protobuf::ServiceDescriptor;
 // Those of engine.sock and grpc_listen. The others have a socket of their own: Admin one that only
 // the service's user may open, WorkerPool one whose first message proves a secret.
 constexpr const char* kPublicServices[] = {"lathe.v1.Engine", "lathe.v1.Tenants",
-                                           "lathe.v1.Streaming", "lathe.v1.Checkpoints"};
+                                           "lathe.v1.Streaming", "lathe.v1.Checkpoints",
+                                           "lathe.v1.Accounts"};
 
 const std::vector<std::string> kAllScopes = {"train", "sample", "read", "checkpoints:write"};
 const std::vector<std::string> kAdmin = {"admin"};
@@ -90,6 +92,11 @@ const std::vector<Row>& Matrix() {
       {"SaveWeightsExternal", kTrain, "model_id: '$M' seq_id: 17 name: 'again'"},
       {"DescribeExternalWeights", kRead, "tinker_path: '$X'"},
       {"CopyWeights", kWrite, "source_path: '$P' idempotency_key: 'k'"},
+      {"AssignSessionProject", {"train", "sample"}, "session_id: '$S' project_id: 'p'"},
+      {"ListProjectRuns", kRead, "project_id: 'p'"},
+      {"SearchSessions", kRead, "owner: 'accessible'"},
+      {"ListUsage", kRead, "starting_on { seconds: 0 } ending_before { seconds: 3600 }"},
+      {"GetCheckpointStorage", kRead, ""},
       {"GetOwnKey", kAllScopes, ""},
       {"ExchangeToken", kAllScopes, ""},
       {"DescribeArchive", kRead, "tinker_path: '$P'"},

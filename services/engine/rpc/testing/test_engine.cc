@@ -42,13 +42,15 @@ void TestEngine::Start() {
   p.tenants = std::make_unique<TenantsService>(*p.runtime, *p.keys);
   p.streaming = std::make_unique<StreamingService>(*p.runtime, *p.keys);
   p.checkpoints = std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.archives);
+  p.accounts = std::make_unique<AccountsService>(*p.runtime, *p.keys);
   p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, *p.dispatcher);
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
-  absl::StatusOr<Servers> servers = Servers::Start(
-      {.run_dir = dir_.path().string()},
-      {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(), p.checkpoints.get()},
-       .admin = *p.admin,
-       .workers = *p.dispatcher});
+  absl::StatusOr<Servers> servers =
+      Servers::Start({.run_dir = dir_.path().string()},
+                     {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(),
+                                 p.checkpoints.get(), p.accounts.get()},
+                      .admin = *p.admin,
+                      .workers = *p.dispatcher});
   INFO(servers.status());
   REQUIRE(servers.ok());
   p.servers = std::make_unique<Servers>(*std::move(servers));
@@ -58,6 +60,7 @@ void TestEngine::Start() {
   engine_stub_ = v1::Engine::NewStub(engine_channel_);
   streaming_stub_ = v1::Streaming::NewStub(MakeChannel(address()));
   checkpoints_stub_ = v1::Checkpoints::NewStub(engine_channel_);
+  accounts_stub_ = v1::Accounts::NewStub(engine_channel_);
   admin_stub_ = v1::Admin::NewStub(MakeChannel(socket + "/admin.sock"));
 }
 
@@ -70,6 +73,7 @@ void TestEngine::Stop() {
   // In the opposite order of their making.
   parts_->servers.reset();
   parts_->admin.reset();
+  parts_->accounts.reset();
   parts_->tenants.reset();
   parts_->streaming.reset();
   parts_->checkpoints.reset();

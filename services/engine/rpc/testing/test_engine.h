@@ -8,12 +8,14 @@
 #include <string>
 
 #include "libs/common/time/clock.h"
+#include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/admin.grpc.pb.h"
 #include "protos/lathe/v1/engine.grpc.pb.h"
 #include "protos/lathe/v1/streaming.grpc.pb.h"
 #include "protos/lathe/v1/tenants.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/dispatcher/dispatcher.h"
+#include "services/engine/rpc/accounts_service.h"
 #include "services/engine/rpc/admin_service.h"
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/checkpoints_service.h"
@@ -43,6 +45,7 @@ class TestEngine {
   v1::Engine::Stub& engine() { return *engine_stub_; }
   v1::Tenants::Stub& tenants() { return *tenants_stub_; }
   v1::Checkpoints::Stub& checkpoints() { return *checkpoints_stub_; }
+  v1::Accounts::Stub& accounts() { return *accounts_stub_; }
   v1::Admin::Stub& admin() { return *admin_stub_; }
   // To engine.sock.
   std::shared_ptr<grpc::Channel> channel() { return engine_channel_; }
@@ -69,6 +72,7 @@ class TestEngine {
     std::unique_ptr<TenantsService> tenants;
     std::unique_ptr<StreamingService> streaming;
     std::unique_ptr<CheckpointsService> checkpoints;
+    std::unique_ptr<AccountsService> accounts;
     std::unique_ptr<AdminService> admin;
     std::unique_ptr<Servers> servers;
   };
@@ -80,6 +84,7 @@ class TestEngine {
   std::unique_ptr<v1::Engine::Stub> engine_stub_;
   std::unique_ptr<v1::Tenants::Stub> tenants_stub_;
   std::unique_ptr<v1::Checkpoints::Stub> checkpoints_stub_;
+  std::unique_ptr<v1::Accounts::Stub> accounts_stub_;
   std::unique_ptr<v1::Admin::Stub> admin_stub_;
   std::unique_ptr<v1::Streaming::Stub> streaming_stub_;
 };

@@ -223,4 +223,24 @@ void ReadRow(Query& query, QuotaRow& row) {
   row.adapters = query.Int();
 }
 
+void BindRow(Query& query, const UsageRow& row) {
+  query.Bind(row.tenant_id, row.hour, row.session_id, row.base_model, row.forward_tokens,
+             row.forward_backward_tokens, row.prefill_tokens, row.cached_prefill_tokens,
+             row.sampled_tokens, row.num_checkpoints, row.stored_bytes);
+}
+
+void ReadRow(Query& query, UsageRow& row) {
+  row.tenant_id = query.Text();
+  row.hour = query.Int();
+  row.session_id = query.Text();
+  row.base_model = query.Text();
+  row.forward_tokens = query.Int();
+  row.forward_backward_tokens = query.Int();
+  row.prefill_tokens = query.Int();
+  row.cached_prefill_tokens = query.Int();
+  row.sampled_tokens = query.Int();
+  row.num_checkpoints = query.Int();
+  row.stored_bytes = query.Int();
+}
+
 }  // namespace lathe::engine

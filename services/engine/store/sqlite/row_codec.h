@@ -42,6 +42,10 @@ inline constexpr char kAuditColumns[] =
 inline constexpr char kQuotaColumns[] =
     "tenant_id, requests_per_minute, tokens_per_minute, queued_bytes, stored_bytes, adapters";
 
+inline constexpr char kUsageColumns[] =
+    "tenant_id, hour, session_id, base_model, forward_tokens, forward_backward_tokens, "
+    "prefill_tokens, cached_prefill_tokens, sampled_tokens, num_checkpoints, stored_bytes";
+
 void BindRow(Query& query, const SessionRow& row);
 void BindRow(Query& query, const ModelRow& row);
 void BindRow(Query& query, const RequestRow& row);
@@ -52,6 +56,7 @@ void BindRow(Query& query, const GroupRow& row);
 void BindRow(Query& query, const ApiKeyRow& row);
 void BindRow(Query& query, const AuditRow& row);
 void BindRow(Query& query, const QuotaRow& row);
+void BindRow(Query& query, const UsageRow& row);
 
 void ReadRow(Query& query, SessionRow& row);
 void ReadRow(Query& query, ModelRow& row);
@@ -63,6 +68,7 @@ void ReadRow(Query& query, GroupRow& row);
 void ReadRow(Query& query, ApiKeyRow& row);
 void ReadRow(Query& query, AuditRow& row);
 void ReadRow(Query& query, QuotaRow& row);
+void ReadRow(Query& query, UsageRow& row);
 
 // Every row that `query` finds.
 template <typename Row>

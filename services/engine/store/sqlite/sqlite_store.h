@@ -47,6 +47,11 @@ class SqliteStore : public Store {
                                                     const std::string& model_id) override;
   absl::StatusOr<Page<ModelRow>> ListModels(const std::string& tenant_id, int64_t limit,
                                             int64_t offset) override;
+  absl::StatusOr<Page<ModelRow>> ListModelsOfProject(const std::string& tenant_id,
+                                                     const std::string& project_id, int64_t limit,
+                                                     int64_t offset) override;
+  absl::StatusOr<std::vector<SessionRow>> SearchSessions(const std::string& tenant_id,
+                                                         const SessionQuery& query) override;
   absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(
       const std::string& session_id) override;
   absl::StatusOr<std::vector<std::string>> SamplerIdsOfSession(
@@ -61,6 +66,12 @@ class SqliteStore : public Store {
                                                       bool with_external, int64_t limit,
                                                       int64_t offset) override;
   absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) override;
+  absl::StatusOr<StoredUse> StoredUseOfSession(const std::string& tenant_id,
+                                               const std::string& session_id, int64_t now) override;
+  absl::StatusOr<std::vector<ProjectUse>> StoredUseByProject(const std::string& tenant_id,
+                                                             int64_t now) override;
+  absl::StatusOr<std::vector<SessionUsage>> ListUsage(const std::string& tenant_id, int64_t from,
+                                                      int64_t until, int64_t limit) override;
   absl::StatusOr<std::vector<TenantRow>> ListTenants() override;
   absl::Status PutTenant(const TenantRow& row) override;
   absl::StatusOr<std::vector<ApiKeyRow>> ListKeys() override;

@@ -128,6 +128,18 @@ absl::StatusOr<Page<ModelRow>> SqliteStore::ListModels(const std::string& tenant
   });
 }
 
+absl::StatusOr<Page<ModelRow>> SqliteStore::ListModelsOfProject(const std::string& tenant_id,
+                                                                const std::string& project_id,
+                                                                int64_t limit, int64_t offset) {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<Page<ModelRow>> {
+    return ReadPage<ModelRow>(
+        connection, kModelColumns, "models",
+        "tenant_id = ?1 AND session_id IN"
+        " (SELECT session_id FROM sessions WHERE tenant_id = ?1 AND project_id = ?2)",
+        limit, offset, tenant_id, project_id);
+  });
+}
+
 absl::StatusOr<std::vector<std::string>> SqliteStore::ModelIdsOfSession(
     const std::string& session_id) {
   return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<std::string>> {

@@ -29,6 +29,17 @@ constexpr char kPurgeResults[] =
     "AND (done_at < ?2 OR (delivered_at > 0 AND delivered_at < ?1))) "
     "OR request_id NOT IN (SELECT request_id FROM requests)";
 constexpr char kPurgeRows[] = "DELETE FROM requests WHERE done_at > 0 AND done_at < ?";
+constexpr char kPurgeUsage[] = "DELETE FROM usage WHERE hour < ?";
+constexpr char kSetProject[] =
+    "UPDATE sessions SET project_id = ?3 WHERE tenant_id = ?1 AND session_id = ?2";
+constexpr char kOrAdd[] =
+    " ON CONFLICT DO UPDATE SET forward_tokens = forward_tokens + excluded.forward_tokens,"
+    " forward_backward_tokens = forward_backward_tokens + excluded.forward_backward_tokens,"
+    " prefill_tokens = prefill_tokens + excluded.prefill_tokens,"
+    " cached_prefill_tokens = cached_prefill_tokens + excluded.cached_prefill_tokens,"
+    " sampled_tokens = sampled_tokens + excluded.sampled_tokens,"
+    " num_checkpoints = num_checkpoints + excluded.num_checkpoints,"
+    " stored_bytes = max(stored_bytes, excluded.stored_bytes)";
 
 std::string InsertSql(const std::string& verb, const std::string& table,
                       const std::string& columns) {
@@ -158,6 +169,7 @@ absl::Status WriteApplier::operator()(const DropBody& write) {
 absl::Status WriteApplier::operator()(const PurgeResults& write) {
   connection_.Prepare(kPurgeResults).Bind(write.delivered_before, write.done_before).Run();
   connection_.Prepare(kPurgeRows).Bind(write.rows_before).Run();
+  connection_.Prepare(kPurgeUsage).Bind(write.usage_before).Run();
   return absl::OkStatus();
 }
 
@@ -169,6 +181,17 @@ absl::Status WriteApplier::operator()(const AppendAudit& write) {
 absl::Status WriteApplier::operator()(const PutQuota& write) {
   static const std::string sql = ReplaceSql("quotas", kQuotaColumns);
   return Replace(sql, write.row);
+}
+
+absl::Status WriteApplier::operator()(const SetSessionProject& write) {
+  connection_.Prepare(kSetProject).Bind(write.tenant_id, write.session_id, write.project_id).Run();
+  return absl::OkStatus();
+}
+
+absl::Status WriteApplier::operator()(const AddUsage& write) {
+  static const std::string sql = absl::StrCat(InsertSql("INSERT", "usage", kUsageColumns), kOrAdd);
+  Put(sql, write.row);
+  return absl::OkStatus();
 }
 
 }  // namespace lathe::engine

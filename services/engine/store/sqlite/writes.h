@@ -44,6 +44,8 @@ class WriteApplier {
   absl::Status operator()(const PurgeResults& write);
   absl::Status operator()(const AppendAudit& write);
   absl::Status operator()(const PutQuota& write);
+  absl::Status operator()(const SetSessionProject& write);
+  absl::Status operator()(const AddUsage& write);
 
   // Runs `sql` with the columns of `row`; returns the number of changed rows.
   template <typename Row>

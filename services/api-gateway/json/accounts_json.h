@@ -1,0 +1,22 @@
+// Projects, session search and usage as JSON.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "protos/lathe/v1/accounts.pb.h"
+#include "services/api-gateway/json/parse_json.h"
+
+namespace lathe::gateway {
+
+absl::StatusOr<v1::AssignSessionProjectRequest> AssignProjectFromJson(
+    const Json& body, const std::string& session_id);
+
+absl::StatusOr<v1::SearchSessionsRequest> SearchFromJson(const Json& body);
+Json SearchToJson(const v1::SearchSessionsResponse& response);
+
+// One event per hour and kind of use, as the SDK reads them: by hour, then the most tokens first.
+Json UsageToJson(const v1::ListUsageResponse& response);
+Json CheckpointStorageToJson(const v1::GetCheckpointStorageResponse& response);
+
+}  // namespace lathe::gateway

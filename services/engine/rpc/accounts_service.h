@@ -1,0 +1,43 @@
+// lathe.v1.Accounts: projects, search of sessions, usage.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include "absl/status/statusor.h"
+#include "protos/lathe/v1/accounts.grpc.pb.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/runtime/runtime.h"
+
+namespace lathe::engine {
+
+// Runs on gRPC's threads; authenticates as EngineService does.
+class AccountsService final : public v1::Accounts::CallbackService {
+ public:
+  // Both must outlive this, and the server that runs it.
+  AccountsService(Runtime& runtime, KeyRing& keys) : runtime_(runtime), keys_(keys) {}
+
+  using Reactor = grpc::ServerUnaryReactor;
+  using Context = grpc::CallbackServerContext;
+
+  Reactor* AssignSessionProject(Context* context, const v1::AssignSessionProjectRequest* request,
+                                v1::AssignSessionProjectResponse* response) override;
+  Reactor* ListProjectRuns(Context* context, const v1::ListProjectRunsRequest* request,
+                           v1::ListRunsResponse* response) override;
+  Reactor* SearchSessions(Context* context, const v1::SearchSessionsRequest* request,
+                          v1::SearchSessionsResponse* response) override;
+  Reactor* ListUsage(Context* context, const v1::ListUsageRequest* request,
+                     v1::ListUsageResponse* response) override;
+  Reactor* GetCheckpointStorage(Context* context, const v1::GetCheckpointStorageRequest* request,
+                                v1::GetCheckpointStorageResponse* response) override;
+
+ private:
+  absl::Status Search(const Caller& caller, const v1::SearchSessionsRequest& request,
+                      v1::SearchSessionsResponse& response);
+  // A cursor's time may be rounded: that of the session it names is exact.
+  absl::Status RefineCursor(const Caller& caller, SessionQuery& query);
+
+  Runtime& runtime_;
+  KeyRing& keys_;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,160 @@
+// What every store promises about projects, search of sessions, storage and usage.
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "services/engine/store/testing/store_harness.h"
+#include "services/engine/store/testing/store_rows.h"
+
+namespace lathe::engine {
+namespace {
+
+void Commit(Store& store, const std::vector<Write>& writes) {
+  const absl::StatusOr<StoredState> state = store.TakeLeadership();
+  REQUIRE(state.ok());
+  const absl::Status status = store.Commit(state->term, writes, {});
+  INFO(status);
+  REQUIRE(status.ok());
+}
+
+std::string Ids(const absl::StatusOr<std::vector<SessionRow>>& rows) {
+  REQUIRE(rows.ok());
+  std::string ids;
+  for (const SessionRow& row : *rows) ids += row.session_id;
+  return ids;
+}
+
+UsageRow Usage(int64_t hour, const std::string& session, int64_t tokens,
+               const std::string& tenant = "t1") {
+  UsageRow row;
+  row.tenant_id = tenant;
+  row.hour = hour;
+  row.session_id = session;
+  row.base_model = "tiny";
+  row.forward_tokens = tokens;
+  row.forward_backward_tokens = tokens + 1;
+  row.prefill_tokens = tokens + 2;
+  row.cached_prefill_tokens = tokens + 3;
+  row.sampled_tokens = tokens + 4;
+  row.num_checkpoints = tokens + 5;
+  row.stored_bytes = tokens + 6;
+  return row;
+}
+
+TEST_CASE("Store: a session's project is its tenant's to set", "[store]") {
+  auto harness = MakeStoreHarness();
+  Commit(harness->store(),
+         {PutSession{TestSession("s1")}, PutSession{TestSession("s2", "t2")},
+          PutModel{TestModel("s1:train:0")}, PutModel{TestModel("s2:train:0", "s2", "t2")},
+          SetSessionProject{"t1", "s1", "p"}, SetSessionProject{"t1", "s2", "p"}});
+  harness->Reopen();
+  Store& store = harness->store();
+  CHECK((*store.FindSession("t1", "s1"))->project_id == "p");
+  CHECK((*store.FindSession("t2", "s2"))->project_id.empty());
+  const Page<ModelRow> runs = *store.ListModelsOfProject("t1", "p", 10, 0);
+  CHECK(runs.total_count == 1);
+  REQUIRE(runs.rows.size() == 1);
+  CHECK(runs.rows[0].model_id == "s1:train:0");
+  CHECK(store.ListModelsOfProject("t1", "other", 10, 0)->total_count == 0);
+  CHECK(store.ListModelsOfProject("t2", "p", 10, 0)->total_count == 0);
+}
+
+TEST_CASE("Store: sessions are found by what they say, newest first, page by page", "[store]") {
+  auto harness = MakeStoreHarness();
+  std::vector<Write> writes = {PutSession{TestSession("x", "t2", 9)}};
+  for (int i = 1; i <= 4; ++i) {
+    // c and d are of the same instant.
+    SessionRow row = TestSession(std::string(1, static_cast<char>('`' + i)), "t1", i < 4 ? i : 3);
+    row.user_metadata = {{"k", "v"}, {"n", std::to_string(i % 2)}};
+    row.display_name = i < 3 ? "Alpha Run" : "beta run";
+    row.project_id = i == 1 ? "p" : "";
+    if (i > 2) row.state = SessionState::kEnded;
+    if (i > 2) row.finish_reason = i == 3 ? "errored" : "expired";
+    writes.push_back(PutSession{row});
+  }
+  Commit(harness->store(), writes);
+  Store& store = harness->store();
+  const auto found = [&](SessionQuery query) {
+    query.limit = 10;
+    return Ids(store.SearchSessions("t1", query));
+  };
+  CHECK(found({}) == "dcba");
+  CHECK(found({.session_id = "b"}) == "b");
+  CHECK(found({.name_words = {"run", "al"}}) == "ba");
+  CHECK(found({.session_id = "d", .name_words = {"alpha"}}) == "dba");
+  CHECK(found({.project_ids = {"p", "q"}}) == "a");
+  CHECK(found({.user_metadata = {{"n", "1"}}}) == "ca");
+  CHECK(found({.user_metadata = {{"n", "1"}, {"k", "w"}}}) == "");
+  CHECK(found({.statuses = {"active"}, .has_statuses = true}) == "ba");
+  CHECK(found({.statuses = {"success", "errored"}, .has_statuses = true}) == "c");
+  CHECK(found({.has_statuses = true}) == "");
+  CHECK(found({.before_created_at = 3, .before_session_id = "d"}) == "cba");
+  CHECK(found({.before_created_at = 3, .before_session_id = "c"}) == "ba");
+  CHECK(Ids(store.SearchSessions("t1", {.limit = 2})) == "dc");
+  CHECK(Ids(store.SearchSessions("t2", {.session_id = "a", .limit = 2})) == "");
+}
+
+TEST_CASE("Store: what checkpoints hold is summed by session and by project", "[store]") {
+  auto harness = MakeStoreHarness();
+  const auto checkpoint = [](const std::string& name, const std::string& model, int64_t bytes) {
+    CheckpointRow row = TestCheckpoint("tinker://" + model + "/weights/" + name);
+    row.model_id = model;
+    row.size_bytes = bytes;
+    return row;
+  };
+  CheckpointRow deleted = checkpoint("c", "s1:train:0", 100);
+  deleted.state = CheckpointState::kDeleted;
+  CheckpointRow expiring = checkpoint("d", "s1:train:0", 1000);
+  expiring.expires_at = 50;
+  Commit(harness->store(),
+         {PutSession{TestSession("s1")}, PutSession{TestSession("s2")},
+          PutModel{TestModel("s1:train:0")}, PutModel{TestModel("s2:train:0", "s2")},
+          SetSessionProject{"t1", "s2", "p"}, PutCheckpoint{checkpoint("a", "s1:train:0", 1)},
+          PutCheckpoint{checkpoint("b", "s1:train:0", 10)}, PutCheckpoint{deleted},
+          PutCheckpoint{expiring}, PutCheckpoint{checkpoint("e", "s2:train:0", 7)}});
+  Store& store = harness->store();
+  CHECK(store.StoredUseOfSession("t1", "s1", 50)->stored_bytes == 11);
+  CHECK(store.StoredUseOfSession("t1", "s1", 49)->num_checkpoints == 3);
+  CHECK(store.StoredUseOfSession("t2", "s1", 50)->num_checkpoints == 0);
+  const std::vector<ProjectUse> uses = *store.StoredUseByProject("t1", 50);
+  REQUIRE(uses.size() == 2);
+  CHECK(uses[0].project_id.empty());
+  CHECK(uses[0].use.num_checkpoints == 2);
+  CHECK(uses[0].use.stored_bytes == 11);
+  CHECK(uses[1].project_id == "p");
+  CHECK(uses[1].use.stored_bytes == 7);
+  CHECK(store.StoredUseByProject("t2", 50)->empty());
+}
+
+TEST_CASE("Store: usage of an hour adds up, and a level stays at its highest", "[store]") {
+  auto harness = MakeStoreHarness();
+  Commit(harness->store(), {PutSession{TestSession("s1")}, SetSessionProject{"t1", "s1", "p"},
+                            AddUsage{Usage(10, "s1", 1)}, AddUsage{Usage(10, "s1", 100)},
+                            AddUsage{Usage(20, "s1", 1)}, AddUsage{Usage(10, "", 1)},
+                            AddUsage{Usage(10, "s1", 1, "t2")}});
+  harness->Reopen();
+  Store& store = harness->store();
+  const std::vector<SessionUsage> hour = *store.ListUsage("t1", 10, 20, 10);
+  REQUIRE(hour.size() == 2);
+  CHECK(hour[0].row.session_id.empty());
+  CHECK(hour[0].project_id.empty());
+  CHECK(hour[1].project_id == "p");
+  CHECK(hour[1].user_metadata == Metadata{{"k", "v"}});
+  const UsageRow& row = hour[1].row;
+  CHECK(row.base_model == "tiny");
+  CHECK(row.forward_tokens == 101);
+  CHECK(row.forward_backward_tokens == 103);
+  CHECK(row.prefill_tokens == 105);
+  CHECK(row.cached_prefill_tokens == 107);
+  CHECK(row.sampled_tokens == 109);
+  CHECK(row.num_checkpoints == 111);
+  CHECK(row.stored_bytes == 106);
+  CHECK(store.ListUsage("t1", 0, 30, 10)->size() == 3);
+  CHECK(store.ListUsage("t1", 0, 30, 1)->size() == 1);
+  CHECK(store.ListUsage("t1", 0, 30, 10)->back().row.hour == 20);
+  Commit(store, {PurgeResults{.usage_before = 20}});
+  CHECK(store.ListUsage("t1", 0, 30, 10)->size() == 1);
+}
+
+}  // namespace
+}  // namespace lathe::engine
