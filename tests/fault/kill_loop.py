@@ -2,12 +2,14 @@
 
 SDK programs train (forward_backward and optim_step submitted ahead) and sample while `kill -9` hits
 the target at random instants. Every future must be answered, and the losses must equal those of an
-undisturbed run of the same program to 1e-5: a lost, doubled or reordered step would show.
+undisturbed run of the same program to 1e-5: a lost, doubled or reordered step would show. The usage
+that the server counted must be that of the requests, each once.
 Run: .venv/bin/python tests/fault/kill_loop.py --target engine --kills 100
 """
 
 import argparse
 import concurrent.futures
+import datetime
 import functools
 import os
 import random
@@ -44,6 +46,7 @@ class Program:
         self.bursts = 0
         self.losses = []
         self.samples = []
+        self.used = {"training": 0, "sampling_prefill": 0, "sampling_sample": 0}
 
     def new_model(self):
         self.training = resolved(self.service.create_lora_training_client(
@@ -60,6 +63,7 @@ class Program:
         for _ in range(self.STEPS_AHEAD):
             for _ in range(2):
                 data = [datum(types, self.rng) for _ in range(2)]
+                self.used["training"] += sum(len(one.model_input.to_ints()) for one in data)
                 passes.append(self.training.forward_backward(data, "cross_entropy"))
             others.append(self.training.optim_step(types.AdamParams(learning_rate=3e-3)))
             samples.append(self.sampler.sample(
@@ -69,8 +73,24 @@ class Program:
         self.losses += [done.result(timeout=180).metrics["loss:sum"] for done in passes]
         for done in others:
             done.result(timeout=180)
-        self.samples += [[list(sequence.tokens) for sequence in done.result(timeout=180).sequences]
-                         for done in samples]
+        drawn = [[list(sequence.tokens) for sequence in done.result(timeout=180).sequences]
+                 for done in samples]
+        self.used["sampling_prefill"] += 3 * len(drawn)
+        self.used["sampling_sample"] += sum(len(one) for sequences in drawn for one in sequences)
+        self.samples += drawn
+
+    def check_usage(self):
+        """What the server counted of the session is what its requests were, each once."""
+        session = self.training.model_id.split(":")[0]
+        hour = datetime.datetime.now(datetime.timezone.utc).replace(
+            minute=0, second=0, microsecond=0)
+        usage = self.service.create_rest_client().get_billing_usage(
+            hour - datetime.timedelta(hours=2), hour + datetime.timedelta(hours=1)).result()
+        counted = dict.fromkeys(self.used, 0)
+        for event in usage.data:
+            if event.session_id == session:
+                counted[event.event_info.type] += event.event_info.token_count
+        assert counted == self.used, f"counted {counted}, used were {self.used}"
 
     def close(self):
         if hasattr(self.service, "close"):
@@ -118,6 +138,7 @@ def run(num_programs, bursts=None, kills=0, target=None, seed=0):
               f" of {target}, {time.monotonic() - begin:.1f} s", flush=True)
         result = [p.losses for p in programs], [p.samples for p in programs], counts
         for program in programs:
+            program.check_usage()
             program.close()
     return result
 

@@ -1,6 +1,7 @@
 """One Lathe for all tests of single SDK methods; the table of docs/tinker_compatibility.md is
 written from what they record (tests/support/sdk_matrix.py)."""
 
+import datetime
 import os
 import sys
 
@@ -84,6 +85,40 @@ def fresh_name(request):
 def saved(trained, fresh_name):
     """The path of a training checkpoint of its own."""
     return trained.save_state(fresh_name).result().path
+
+
+def used(data, session_id):
+    """Tokens of one session by kind of event, and its checkpoints."""
+    kinds = {}
+    for event in data:
+        if event.session_id == session_id:
+            info = event.event_info
+            name = info.type + ("_cached" if getattr(info, "cached", False) else "")
+            kinds[name] = kinds.get(name, 0) + (
+                info.count if info.type == "checkpoint" else info.token_count)
+    return kinds
+
+
+def this_hour():
+    """A window around now, even if an hour ended meanwhile."""
+    hour = datetime.timedelta(hours=1)
+    begin = datetime.datetime.now(datetime.timezone.utc).replace(minute=0, second=0, microsecond=0)
+    return begin - hour, begin + hour
+
+
+@pytest.fixture(scope="package")
+def billed(lathe):
+    """(ServiceClient, session id) of a tenant that made known use of one session: 8 tokens of
+    forward_backward, 4 of forward, 3 tokens of prompt, 5 sampled, one checkpoint."""
+    service = tinker.ServiceClient(base_url=lathe.url, api_key=lathe.create_key("billed"),
+                                   user_metadata={"team": "blue"}, project_id="first")
+    model = new_model(service, lathe, steps=2)
+    model.forward(DATA, "cross_entropy").result()
+    model.save_state("kept").result()
+    sampler = resolved(model.save_weights_and_get_sampling_client())
+    sampler.sample(types.ModelInput.from_ints([30, 31, 32]), 1,
+                   types.SamplingParams(max_tokens=5, stop=[])).result()
+    return service, model.get_info().model_id.split(":")[0]
 
 
 @pytest.fixture(scope="package")

@@ -3,9 +3,13 @@
 import datetime
 
 import httpx
+import pytest
 import tinker
 from support.sdk import VERSION, resolved
 from support.sdk_matrix import sdk_method
+from tinker import types
+
+from .conftest import new_model, this_hour, used
 
 
 @sdk_method("RestClient.get_server_capabilities")
@@ -130,6 +134,56 @@ def test_list_sessions(answer, rest, run_id):
     """the caller's, newest first, in pages"""
     with answer(rest, limit=100) as listed:
         assert run_id.split(":")[0] in listed.sessions
+
+
+@sdk_method("RestClient.assign_session_project")
+def test_assign_session_project(answer, rest, service, lathe, fresh_name):
+    """moves a session with its runs and usage; projects are the tenant's own and need no creation"""
+    run_id = new_model(service, lathe, steps=0).get_info().model_id
+    session = run_id.split(":")[0]
+    with answer(rest, session, fresh_name) as nothing:
+        listed = httpx.get(f"{lathe.url}/api/v1/training_runs", params={"project_id": fresh_name},
+                           headers={"X-API-Key": lathe.api_key}).json()
+        assert nothing is None
+        assert run_id in [run["training_run_id"] for run in listed["training_runs"]]
+
+
+@sdk_method("RestClient.search_sessions")
+@pytest.mark.filterwarnings("ignore")
+def test_search_sessions(answer, billed):
+    """the tenant's, newest first, in pages: by id, name, project, metadata and status"""
+    service, session = billed
+    request = types.SessionSearchRequest(
+        project_ids=["first"], user_metadata={"team": "blue"}, limit=1,
+        statuses=[{"type": "active"}, {"type": "client_finished", "reasons": ["errored"]}])
+    rest = service.create_rest_client()
+    with answer(rest, request) as found:
+        assert [one.session_id for one in found.sessions] == [session]
+        one = found.sessions[0]
+        assert (one.owner, one.project_id, one.checkpoints_count) == ("billed", "first", 1)
+        assert one.status.type == "active" and one.checkpoint_storage_bytes > 0
+        assert found.next_cursor is None
+
+
+@sdk_method("RestClient.get_billing_usage")
+def test_get_billing_usage(answer, billed, lathe):
+    """tokens and checkpoints by hour, session and base model, there with the result; no prices"""
+    service, session = billed
+    with answer(service.create_rest_client(), *this_hour()) as usage:
+        assert used(usage.data, session) == {"training": 12, "sampling_prefill": 3,
+                                             "sampling_sample": 5, "checkpoint": 1}
+        assert usage.sessions[session].user_metadata == {"team": "blue"}
+        event = next(e for e in usage.data if e.session_id == session)
+        assert (event.base_model, event.project_id) == (lathe.model_name, "first")
+
+
+@sdk_method("RestClient.get_current_checkpoint_storage_usage")
+def test_get_current_checkpoint_storage_usage(answer, billed):
+    """what checkpoints hold now, by project; no prices"""
+    service, _ = billed
+    with answer(service.create_rest_client(), project_id="first") as usage:
+        assert [one.checkpoint_count for one in usage.data] == [1]
+        assert usage.data[0].size_bytes == round(usage.data[0].size_gigabytes * 1e9) > 0
 
 
 @sdk_method("RestClient.get_sampler")

@@ -4,6 +4,8 @@ import json
 
 from support.sdk_matrix import Cli, sdk_method
 
+from .conftest import this_hour
+
 
 @sdk_method("tinker.run list")
 def test_run_list(answer, cli, run_id):
@@ -78,6 +80,26 @@ def test_model_list(answer, cli, lathe):
     """the served model"""
     with answer(cli) as listed:
         assert lathe.model_name in str(listed)
+
+
+@sdk_method("tinker.billing usage")
+def test_billing_usage(answer, lathe, billed):
+    """tokens and checkpoints by hour, session and base model; no prices"""
+    cli = Cli(lathe.url, lathe.create_key("billed", scopes=["read"]))
+    begin, end = this_hour()
+    with answer(cli, begin.isoformat(), end.isoformat()) as usage:
+        tokens = {row["event_info"]["type"]: row["event_info"].get("token_count")
+                  for row in usage["data"] if row["session_id"] == billed[1]}
+        assert tokens == {"training": 12, "sampling_prefill": 3, "sampling_sample": 5,
+                          "checkpoint": None}
+
+
+@sdk_method("tinker.billing checkpoint-storage")
+def test_billing_checkpoint_storage(answer, lathe, billed):
+    """what checkpoints hold now, by project; no prices"""
+    cli = Cli(lathe.url, lathe.create_key("billed", scopes=["read"]))
+    with answer(cli, "--project-id", "first") as usage:
+        assert [row["checkpoint_count"] for row in usage["data"]] == [1]
 
 
 @sdk_method("tinker.auth status")
