@@ -55,7 +55,8 @@ def test_a_rate_is_refused_with_when_to_come_back(lathe):
         assert http.post("create_model", json=body).status_code == 200
         refused = http.post("create_model", json={**body, "model_seq_id": 1})
         assert refused.status_code == 429
-        assert 0 < int(refused.headers["Retry-After"]) <= 60
+        wait = int(refused.headers["Retry-After"])
+        assert 0 < wait <= 60 and f"come back in {wait} s" in refused.json()["detail"]
         assert refused.headers["x-should-retry"] == "true"
         assert "requests_per_minute is 1" in refused.json()["detail"]
         assert http.get("get_server_capabilities").status_code == 200

@@ -1,8 +1,11 @@
 #include "libs/common/rpc/status.h"
 
 #include <string>
+#include <utility>
 
 #include "libs/common/errors.h"
+#include "libs/common/retry_after.h"
+#include "protos/google/rpc/error_details.pb.h"
 #include "protos/google/rpc/status.pb.h"
 
 namespace lathe {
@@ -13,21 +16,33 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   details.set_code(static_cast<int>(status.code()));
   details.set_message(std::string(status.message()));
   details.add_details()->PackFrom(ToErrorProto(status));
+  if (const absl::Duration wait = RetryAfter(status); wait > absl::ZeroDuration()) {
+    google::rpc::RetryInfo info;
+    info.mutable_retry_delay()->set_seconds(
+        absl::ToInt64Seconds(absl::Ceil(wait, absl::Seconds(1))));
+    details.add_details()->PackFrom(info);
+  }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
                       details.SerializeAsString());
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  const absl::Status plain(static_cast<absl::StatusCode>(status.error_code()),
-                           status.error_message());
+  absl::Status translated(static_cast<absl::StatusCode>(status.error_code()),
+                          status.error_message());
   google::rpc::Status details;
-  if (!details.ParseFromString(status.error_details())) return plain;
+  if (!details.ParseFromString(status.error_details())) return translated;
   for (const google::protobuf::Any& detail : details.details()) {
     v1::Error error;
-    if (detail.UnpackTo(&error)) return WithDetail(plain, error.code(), error.field());
+    google::rpc::RetryInfo info;
+    if (detail.UnpackTo(&error)) {
+      translated = WithDetail(std::move(translated), error.code(), error.field());
+    } else if (detail.UnpackTo(&info)) {
+      translated =
+          WithRetryAfter(std::move(translated), absl::Seconds(info.retry_delay().seconds()));
+    }
   }
-  return plain;
+  return translated;
 }
 
 v1::Error ToErrorProto(const absl::Status& status) {

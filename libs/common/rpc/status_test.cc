@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "libs/common/errors.h"
+#include "libs/common/retry_after.h"
 #include "protos/google/rpc/status.pb.h"
 
 namespace lathe {
@@ -32,6 +33,20 @@ TEST_CASE("A gRPC status with our error says who is to blame", "[rpc]") {
   CHECK(error.category() == v1::ERROR_CATEGORY_USER);
   CHECK(error.message() == "seq_id 4 was used for another request");
   CHECK(ToErrorProto(absl::InternalError("x")).category() == v1::ERROR_CATEGORY_SERVER);
+}
+
+TEST_CASE("When to come back travels over gRPC, as its libraries expect it", "[rpc]") {
+  const absl::Status limited =
+      WithRetryAfter(WithDetail(absl::ResourceExhaustedError("slow down"), "rate_limit"),
+                     absl::Milliseconds(16'200));
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(limited));
+  CHECK(ErrorCode(back) == "rate_limit");
+  CHECK(RetryAfter(back) == absl::Seconds(17));
+  CHECK(RetryAfter(FromGrpcStatus(ToGrpcStatus(SeqReused()))) == absl::ZeroDuration());
+  google::rpc::Status details;
+  REQUIRE(details.ParseFromString(ToGrpcStatus(limited).error_details()));
+  REQUIRE(details.details_size() == 2);
+  CHECK(details.details(1).type_url() == "type.googleapis.com/google.rpc.RetryInfo");
 }
 
 TEST_CASE("A gRPC status without details is still translated", "[rpc]") {

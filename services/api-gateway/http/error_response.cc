@@ -1,20 +1,20 @@
 #include "services/api-gateway/http/error_response.h"
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "libs/common/errors.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
+#include "libs/common/retry_after.h"
 
 namespace lathe::gateway {
 namespace {
 
 // Seconds. Ten tries of the SDK then bridge an engine restart of 20 s.
 constexpr char kRetryAfter[] = "2";
-// A rate is counted over a minute: ten tries of the SDK then bridge most of it.
-constexpr char kRetryAfterRate[] = "5";
 
 struct WordStatus {
   std::string_view word;
@@ -84,8 +84,8 @@ Response ErrorResponse(const absl::Status& status) {
   }
   if (response.status == 405) response.headers.push_back({"Allow", field});
   if (response.status == 429 || response.status == 503) {
-    response.headers.push_back(
-        {"Retry-After", word == "rate_limit" ? kRetryAfterRate : kRetryAfter});
+    const int64_t wait = absl::ToInt64Seconds(RetryAfter(status));
+    response.headers.push_back({"Retry-After", wait > 0 ? std::to_string(wait) : kRetryAfter});
     response.headers.push_back({"x-should-retry", "true"});
   }
   if (response.status >= 500) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "libs/common/errors.h"
+#include "libs/common/retry_after.h"
 
 namespace lathe::gateway {
 namespace {
@@ -60,6 +61,8 @@ TEST_CASE("Statuses that need a header have it", "[http]") {
   CHECK(HeaderOf(ErrorResponse(absl::UnauthenticatedError("x")), "WWW-Authenticate") != "");
   CHECK(HeaderOf(ErrorResponse(absl::ResourceExhaustedError("x")), "Retry-After") != "");
   CHECK(HeaderOf(ErrorResponse(absl::UnavailableError("x")), "Retry-After") != "");
+  const absl::Status limited = WithRetryAfter(absl::ResourceExhaustedError("x"), absl::Seconds(37));
+  CHECK(HeaderOf(ErrorResponse(limited), "Retry-After") == "37");
   CHECK(HeaderOf(ErrorResponse(absl::ResourceExhaustedError("x")), "x-should-retry") == "true");
   CHECK(HeaderOf(ErrorResponse(absl::UnauthenticatedError("x")), "WWW-Authenticate") == "ApiKey");
   CHECK(HeaderOf(ErrorResponse(WithDetail(absl::UnauthenticatedError("x"), "bad_token")),

@@ -21,6 +21,7 @@ struct ErrorInfo {
   std::string code;  // stable word
   std::string field;
   std::string message;
+  int64_t retry_after_seconds = 0;  // when another try may succeed; 0: unknown
 };
 
 struct PayloadRef {

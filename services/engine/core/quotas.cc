@@ -41,10 +41,12 @@ std::optional<ErrorInfo> Over(const State& s, const RateWindow& window, const ch
   for (const auto& [second, use] : window.by_second) used += used_of(use);
   if (used == 0 || used + more <= limit) return std::nullopt;
   const int64_t wait = SecondsUntil(window, s.now / kSecond, used + more - limit, used_of);
-  return ResourceExhausted(
+  ErrorInfo error = ResourceExhausted(
       "rate_limit", absl::StrFormat("%s is %d, used in the last minute are %d and this request has "
                                     "%d; come back in %d s",
                                     name, limit, used, more, wait));
+  error.retry_after_seconds = wait;
+  return error;
 }
 
 std::string Text(int64_t limit) { return limit == 0 ? "none" : absl::StrFormat("%d", limit); }

@@ -40,6 +40,7 @@ TEST_CASE("Quotas: tokens beyond the rate are refused until the minute has passe
   CHECK_THAT(refusal.message, Catch::Contains("tokens_per_minute is 100, used in the last minute "
                                               "are 60 and this request has 50"));
   CHECK_THAT(refusal.message, Catch::Contains("come back in 40 s"));
+  CHECK(refusal.retry_after_seconds == 40);
   CHECK_FALSE(t.h.AnswerTo(t.Train(2, 40)).error);
   t.h.Advance(40 * kSecond);
   CHECK_FALSE(t.h.AnswerTo(t.Train(3, 50)).error);

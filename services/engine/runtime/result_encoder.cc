@@ -1,6 +1,7 @@
 #include "services/engine/runtime/result_encoder.h"
 
 #include "libs/common/errors.h"
+#include "libs/common/retry_after.h"
 #include "libs/common/rpc/status.h"
 #include "protos/lathe/v1/types.pb.h"
 
@@ -46,7 +47,9 @@ void FillOutcome(const MakeResult& result, v1::OperationResult& proto) {
 }  // namespace
 
 absl::Status ToStatus(const ErrorInfo& error) {
-  return WithDetail(absl::Status(error.status, error.message), error.code, error.field);
+  return WithRetryAfter(
+      WithDetail(absl::Status(error.status, error.message), error.code, error.field),
+      absl::Seconds(error.retry_after_seconds));
 }
 
 ErrorInfo ToErrorInfo(const absl::Status& status) {
