@@ -204,6 +204,7 @@ void AttachProtocol::QueueHeartbeat() {
   lathe::v1::WorkerHeartbeat* heartbeat = Queue().mutable_heartbeat();
   heartbeat->set_train_passes(counters.train_passes);
   heartbeat->set_train_tokens(counters.train_tokens);
+  heartbeat->set_prefill_passes(counters.prefill_passes);
   heartbeat->set_decode_passes(counters.decode_passes);
   heartbeat->set_generated_tokens(counters.generated_tokens);
 }

@@ -175,6 +175,23 @@ TEST_CASE("messages of another epoch and lower terms are not obeyed", "[rpc]") {
   CHECK(worker.executor.generation() == 1);
 }
 
+TEST_CASE("a heartbeat carries every counter", "[rpc]") {
+  Worker worker;
+  worker.executor.SetState({.counters = {.train_passes = 1,
+                                         .train_tokens = 2,
+                                         .prefill_passes = 3,
+                                         .decode_passes = 4,
+                                         .generated_tokens = 5}});
+  worker.protocol.BeginStream("s");
+  worker.protocol.QueueHeartbeat();
+  const lathe::v1::WorkerHeartbeat heartbeat = worker.Drain().back().heartbeat();
+  CHECK(heartbeat.train_passes() == 1);
+  CHECK(heartbeat.train_tokens() == 2);
+  CHECK(heartbeat.prefill_passes() == 3);
+  CHECK(heartbeat.decode_passes() == 4);
+  CHECK(heartbeat.generated_tokens() == 5);
+}
+
 TEST_CASE("requests of one batch stay together", "[rpc]") {
   Worker worker;
   worker.protocol.BeginStream("s");
