@@ -18,6 +18,9 @@ struct CoreOptions {
 
   // A forward or forward_backward of a concurrent session waits this long for a smaller seq.
   int64_t gap_timeout = 330 * kSecond;
+  // A training seq may be this far above the largest that came. Beyond: no client skips so many,
+  // and taking it for the next would abandon all between.
+  int64_t max_seqs_ahead = 65536;
   // A session without a sign of life ends after this long with reason `expired`.
   int64_t session_timeout = 600 * kSecond;
   // A worker whose connection ended is waited for this long; then what it held is lost.

@@ -93,7 +93,15 @@ std::optional<ErrorInfo> PlanTraining(State& s, const Model& model, const Submit
   return std::nullopt;
 }
 
-std::optional<ErrorInfo> CheckSeq(const Model& model, int64_t seq_id) {
+std::optional<ErrorInfo> CheckSeq(const State& s, const Model& model, int64_t seq_id) {
+  const int64_t limit = model.order.max_seq() + s.options.max_seqs_ahead;
+  if (seq_id > limit) {
+    ErrorInfo error = ResourceExhausted(
+        "too_far_ahead", absl::StrFormat("seq_id is %d, limit is %d: the last that came is %d",
+                                         seq_id, limit, model.order.max_seq()));
+    error.field = "seq_id";
+    return error;
+  }
   if (seq_id > model.order.closed_seq() && seq_id > model.order.ResolvedThrough()) {
     return std::nullopt;
   }
@@ -133,7 +141,7 @@ void AcceptTraining(State& s, Model& model, const Submit& submit, int64_t seq_id
 
 void SubmitTraining(State& s, Model& model, const Submit& submit) {
   const int64_t seq_id = submit.seq_id > 0 ? submit.seq_id : model.order.NextFreeSeq();
-  if (auto error = CheckSeq(model, seq_id)) return AnswerError(s, submit.call, *error);
+  if (auto error = CheckSeq(s, model, seq_id)) return AnswerError(s, submit.call, *error);
   Plan plan;
   plan.args = submit.args;
   plan.model_id = model.row.model_id;

@@ -45,6 +45,21 @@ TEST_CASE("Submit: a repeated key gets the same request and runs once", "[core]"
   CHECK(h.worker->History(model) == std::vector<std::string>{"fb 1"});
 }
 
+TEST_CASE("Submit: a seq far above all that came is refused and abandons nothing", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Gradient(model, 1);
+  const CallId far = h.Gradient(model, 65538);
+  REQUIRE(h.AnswerTo(far).error);
+  CHECK(h.AnswerTo(far).error->status == absl::StatusCode::kResourceExhausted);
+  CHECK(h.AnswerTo(far).error->code == "too_far_ahead");
+  CHECK(h.AnswerTo(far).error->message ==
+        "seq_id is 65538, limit is 65537: the last that came is 1");
+  CHECK_FALSE(h.AnswerTo(h.Gradient(model, 2)).error);
+  CHECK_FALSE(h.AnswerTo(h.Gradient(model, 65538)).error);
+}
+
 TEST_CASE("Submit: a repetition waits for the commit of the original", "[core]") {
   CoreHarness h;
   h.AttachWorker();
