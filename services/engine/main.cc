@@ -18,12 +18,15 @@
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/metrics/metrics_server.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
 #include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/dispatcher/dispatcher.h"
 #include "services/engine/dispatcher/worker_secret.h"
+#include "services/engine/metrics.h"
+#include "services/engine/readiness.h"
 #include "services/engine/rpc/accounts_service.h"
 #include "services/engine/rpc/admin_service.h"
 #include "services/engine/rpc/archive.h"
@@ -32,6 +35,7 @@
 #include "services/engine/rpc/servers.h"
 #include "services/engine/rpc/streaming_service.h"
 #include "services/engine/rpc/tenants_service.h"
+#include "services/engine/rpc/traces_service.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/data_dir_lock.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
@@ -48,6 +52,7 @@ struct Settings {
   std::string run_dir;
   std::string event_log;
   std::string log_level;
+  std::string metrics_listen;
   absl::Duration gap_timeout;
   absl::Duration session_timeout;
   ServerOptions servers;
@@ -80,6 +85,9 @@ Settings ParseSettings(int argc, char** argv) {
               "a session without heartbeats ends after this long");
   options.Add(&settings.event_log, "engine.event_log", "",
               "file for every event of the core, to replay; empty: none");
+  options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
+              "HOST:PORT of /metrics, /livez and /readyz, for your own network; empty: none",
+              {.flag = "metrics-listen"});
   options.Add(&settings.log_level, "engine.log_level", "info", "debug, info, warn or error");
   options.ParseOrExit(argc, argv);
   return settings;
@@ -115,8 +123,10 @@ absl::Status MakeDirs(const Settings& settings, const std::filesystem::path& che
 }
 
 Runtime::Options RuntimeOptions(const Settings& settings,
-                                const std::filesystem::path& checkpoints_dir) {
+                                const std::filesystem::path& checkpoints_dir,
+                                EngineMetrics& metrics) {
   Runtime::Options options;
+  options.observers = metrics.MakeObservers();
   options.core.gap_timeout = absl::ToInt64Nanoseconds(settings.gap_timeout);
   options.core.session_timeout = absl::ToInt64Nanoseconds(settings.session_timeout);
   options.checkpoints_dir = checkpoints_dir;
@@ -126,6 +136,20 @@ Runtime::Options RuntimeOptions(const Settings& settings,
     std::_Exit(kExitIo);
   };
   return options;
+}
+
+// Null: none was asked for.
+absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const Settings& settings,
+                                                            const EngineMetrics& metrics,
+                                                            Readiness& readiness) {
+  if (settings.metrics_listen.empty()) return nullptr;
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<MetricsServer> server,
+      MetricsServer::Start(
+          settings.metrics_listen, metrics.registry(), [&readiness] { return readiness.IsReady(); },
+          [&readiness] { return readiness.IsLive(); }));
+  LogInfo("metrics", {{"address", settings.metrics_listen}, {"port", server->port()}});
+  return server;
 }
 
 void WaitForSignal(const sigset_t& signals) {
@@ -161,11 +185,16 @@ int Run(Settings settings, const sigset_t& signals) {
   if (!archive_key.ok()) return Fail(archive_key.status(), kExitUnavailable);
 
   RealClock clock;
+  EngineMetrics metrics;
+  Readiness readiness;
+  const absl::StatusOr<std::unique_ptr<MetricsServer>> metrics_server =
+      StartMetrics(settings, metrics, readiness);
+  if (!metrics_server.ok()) return Fail(metrics_server.status(), kExitUnavailable);
   KeyRing keys(**store, clock);
   if (const absl::Status status = keys.Refresh(); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
-  Runtime runtime(RuntimeOptions(settings, checkpoints_dir), **store, clock);
+  Runtime runtime(RuntimeOptions(settings, checkpoints_dir, metrics), **store, clock);
   Dispatcher dispatcher(runtime, *worker_secret);
   ArchiveSigner archives(*archive_key, checkpoints_dir, clock);
   AuditLog audit(**store, clock);
@@ -174,14 +203,16 @@ int Run(Settings settings, const sigset_t& signals) {
   StreamingService streaming(runtime, keys);
   CheckpointsService checkpoints(runtime, keys, archives);
   AccountsService accounts(runtime, keys);
+  TracesService traces(runtime, keys, *archive_key);
   AdminService admin(runtime, keys, dispatcher);
   if (const absl::Status status = runtime.Start(dispatcher); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
-  absl::StatusOr<Servers> servers = Servers::Start(
-      settings.servers, {.engine = {&engine, &tenants, &streaming, &checkpoints, &accounts},
-                         .admin = admin,
-                         .workers = dispatcher});
+  absl::StatusOr<Servers> servers =
+      Servers::Start(settings.servers,
+                     {.engine = {&engine, &tenants, &streaming, &checkpoints, &accounts, &traces},
+                      .admin = admin,
+                      .workers = dispatcher});
   if (!servers.ok()) {
     runtime.Stop();
     return Fail(servers.status(), kExitUnavailable);
@@ -190,7 +221,11 @@ int Run(Settings settings, const sigset_t& signals) {
                       {"term", runtime.term()},
                       {"grpc_port", servers->grpc_port()}});
 
+  metrics.ShowState(runtime, dispatcher);
+  readiness.Follow(&runtime);
   WaitForSignal(signals);
+  readiness.Follow(nullptr);
+  metrics.HideState();
   runtime.ReleaseWaiters();
   dispatcher.EndStreams();
   servers->Shutdown();

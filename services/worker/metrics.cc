@@ -1,10 +1,8 @@
 #include "services/worker/metrics.h"
 
-#include <prometheus/metric_family.h>
-
-#include <string>
-#include <utility>
 #include <vector>
+
+#include "libs/common/metrics/family_list.h"
 
 namespace lathe::worker {
 namespace {
@@ -16,31 +14,26 @@ class WorkerRegistry : public prometheus::Registry {
   std::vector<prometheus::MetricFamily> Collect() const override {
     const ExecutorState state = executor_.State();
     const ExecutorCounters& counters = state.counters;
-    std::vector<prometheus::MetricFamily> families;
-    const auto add = [&families](std::string name, std::string help, prometheus::MetricType type,
-                                 int64_t value) {
-      prometheus::ClientMetric metric;
-      (type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) =
-          static_cast<double>(value);
-      families.push_back({std::move(name), std::move(help), type, {std::move(metric)}});
+    FamilyList list;
+    const auto counter = [&list](const char* name, const char* help, int64_t value) {
+      list.AddCounter(name, help, static_cast<double>(value));
     };
-    constexpr auto kCounter = prometheus::MetricType::Counter;
-    constexpr auto kGauge = prometheus::MetricType::Gauge;
-    add("lathe_worker_train_passes_total", "packed training passes", kCounter,
-        counters.train_passes);
-    add("lathe_worker_train_tokens_total", "tokens in training passes", kCounter,
-        counters.train_tokens);
-    add("lathe_worker_prefill_passes_total", "prefill passes", kCounter, counters.prefill_passes);
-    add("lathe_worker_decode_passes_total", "decode passes, one token for every running sample",
-        kCounter, counters.decode_passes);
-    add("lathe_worker_generated_tokens_total", "sampled tokens", kCounter,
-        counters.generated_tokens);
-    add("lathe_worker_optim_steps_total", "optimizer steps", kCounter, counters.optim_steps);
-    add("lathe_worker_adapters_loaded", "trainable adapters in memory", kGauge,
-        static_cast<int64_t>(state.models.size()));
-    add("lathe_worker_sampler_versions_loaded", "sampler versions in memory", kGauge,
-        static_cast<int64_t>(state.version_ids.size()));
-    return families;
+    const auto gauge = [&list](const char* name, const char* help, int64_t value) {
+      list.AddGauge(name, help, static_cast<double>(value));
+    };
+    counter("lathe_worker_train_passes_total", "packed training passes", counters.train_passes);
+    counter("lathe_worker_train_tokens_total", "tokens in training passes", counters.train_tokens);
+    counter("lathe_worker_prefill_passes_total", "prefill passes", counters.prefill_passes);
+    counter("lathe_worker_decode_passes_total", "decode passes, one token for every running sample",
+            counters.decode_passes);
+    counter("lathe_worker_generated_tokens_total", "sampled tokens", counters.generated_tokens);
+    counter("lathe_worker_optim_steps_total", "optimizer steps", counters.optim_steps);
+    gauge("lathe_worker_adapters_loaded", "trainable adapters in memory",
+          static_cast<int64_t>(state.models.size()));
+    gauge("lathe_worker_sampler_versions_loaded", "sampler versions in memory",
+          static_cast<int64_t>(state.version_ids.size()));
+    list.AddProcess();
+    return list.Take();
   }
 
  private:

@@ -37,7 +37,7 @@ Page MetricsPage(const prometheus::Registry& registry) {
   return {200, prometheus::TextSerializer().Serialize(registry.Collect())};
 }
 
-Page ReadyPage(const absl::Status& status) {
+Page ProbePage(const absl::Status& status) {
   if (status.ok()) return {200, "ok\n"};
   return {503, std::string(status.message()) + "\n"};
 }
@@ -45,13 +45,11 @@ Page ReadyPage(const absl::Status& status) {
 }  // namespace
 
 struct MetricsServer::Server {
-  Server(const std::string& address, std::shared_ptr<prometheus::Registry> registry,
-         ReadyCheck is_ready)
+  Server(const std::string& address, std::shared_ptr<prometheus::Registry> registry, Check is_ready,
+         Check is_live)
       : metrics([registry = std::move(registry)] { return MetricsPage(*registry); }),
-        live([] {
-          return Page{200, "ok\n"};
-        }),
-        ready([is_ready = std::move(is_ready)] { return ReadyPage(is_ready()); }),
+        live([is_live = std::move(is_live)] { return ProbePage(is_live()); }),
+        ready([is_ready = std::move(is_ready)] { return ProbePage(is_ready()); }),
         http(std::vector<std::string>{"listening_ports", address, "num_threads", "2",
                                       "enable_keep_alive", "no"}) {
     http.addHandler("/metrics$", metrics);
@@ -66,11 +64,11 @@ struct MetricsServer::Server {
 };
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
-    const std::string& address, std::shared_ptr<prometheus::Registry> registry,
-    ReadyCheck is_ready) {
+    const std::string& address, std::shared_ptr<prometheus::Registry> registry, Check is_ready,
+    Check is_live) {
   try {
-    return std::unique_ptr<MetricsServer>(new MetricsServer(
-        std::make_unique<Server>(address, std::move(registry), std::move(is_ready))));
+    return std::unique_ptr<MetricsServer>(new MetricsServer(std::make_unique<Server>(
+        address, std::move(registry), std::move(is_ready), std::move(is_live))));
   } catch (const CivetException& error) {
     return absl::UnavailableError("metrics cannot listen on " + address + ": " + error.what());
   }

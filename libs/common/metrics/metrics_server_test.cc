@@ -5,6 +5,8 @@
 #include <boost/asio.hpp>
 #include <catch2/catch.hpp>
 
+#include "libs/common/metrics/family_list.h"
+
 namespace lathe {
 namespace {
 
@@ -42,6 +44,32 @@ TEST_CASE("Readiness is asked anew each time and says why not", "[metrics]") {
   CHECK(Get(server->port(), "/livez").find("HTTP/1.1 200") == 0);
   status = absl::OkStatus();
   CHECK(Get(server->port(), "/readyz").find("HTTP/1.1 200") == 0);
+}
+
+TEST_CASE("A process that says it hangs is not live", "[metrics]") {
+  auto server = *MetricsServer::Start(
+      "127.0.0.1:0", std::make_shared<prometheus::Registry>(), [] { return absl::OkStatus(); },
+      [] { return absl::DeadlineExceededError("nothing moved for 31 s"); });
+  CHECK(Get(server->port(), "/livez").find("HTTP/1.1 503") == 0);
+  CHECK(Get(server->port(), "/livez").find("nothing moved for 31 s") != std::string::npos);
+  CHECK(Get(server->port(), "/readyz").find("HTTP/1.1 200") == 0);
+}
+
+TEST_CASE("Values of one name that differ in labels are one family", "[metrics]") {
+  FamilyList list;
+  list.AddGauge("lathe_test_things", "things", 1, {{"state", "a"}});
+  list.AddGauge("lathe_test_things", "things", 2, {{"state", "b"}});
+  list.AddProcess();
+  const std::vector<prometheus::MetricFamily> families = list.Take();
+  REQUIRE(families.size() == 6);
+  CHECK(families[0].metric.size() == 2);
+  CHECK(families[0].metric[1].label[0].value == "b");
+  CHECK(families[0].metric[1].gauge.value == 2);
+  for (const prometheus::MetricFamily& family : families) {
+    const prometheus::ClientMetric& metric = family.metric[0];
+    INFO(family.name);
+    CHECK(metric.gauge.value + metric.counter.value > 0);
+  }
 }
 
 TEST_CASE("A port in use is unavailable", "[metrics]") {

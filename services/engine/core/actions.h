@@ -38,6 +38,7 @@ struct Answer {
 // `error` unset: success of `kind` with the fields given.
 struct MakeResult {
   std::string result_id;
+  std::string request_id;
   OperationKind kind = OperationKind::kForwardBackward;
   std::optional<ErrorInfo> error;
   std::string model_id;

@@ -249,6 +249,7 @@ void EndWithWorkerResult(State& s, Request& request, RequestState state,
 
 void Succeed(State& s, Request& request, MakeResult result, bool from_worker) {
   result.result_id = CoreResultId(request);
+  result.request_id = request.row.request_id;
   result.kind = request.row.kind;
   const std::string result_id = result.result_id;
   s.fx.Now(std::move(result));
@@ -258,6 +259,7 @@ void Succeed(State& s, Request& request, MakeResult result, bool from_worker) {
 void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker) {
   MakeResult result;
   result.result_id = CoreResultId(request);
+  result.request_id = request.row.request_id;
   result.kind = request.row.kind;
   result.error = error;
   s.fx.Now(std::move(result));

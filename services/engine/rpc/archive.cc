@@ -5,16 +5,15 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "libs/common/digest/sha256.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/signed_text.h"
 
 namespace lathe::engine {
 namespace {
@@ -80,9 +79,7 @@ ArchiveSigner::ArchiveSigner(std::string secret, std::filesystem::path checkpoin
     : secret_(std::move(secret)), checkpoints_dir_(std::move(checkpoints_dir)), clock_(clock) {}
 
 std::string ArchiveSigner::Sign(const Claim& claim) const {
-  const std::string text = claim.Encode();
-  return absl::StrCat(absl::WebSafeBase64Escape(text), ".",
-                      absl::WebSafeBase64Escape(HmacSha256(secret_, text)));
+  return SignText(secret_, claim.Encode());
 }
 
 absl::StatusOr<v1::DescribeArchiveResponse> ArchiveSigner::Describe(const CheckpointRow& row) {
@@ -133,15 +130,9 @@ absl::StatusOr<v1::DescribeExternalWeightsResponse> ArchiveSigner::DescribeFiles
 }
 
 absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::Open(const std::string& token) {
-  const std::vector<std::string> parts = absl::StrSplit(token, '.');
-  std::string text;
-  std::string signature;
-  if (parts.size() != 2 || !absl::WebSafeBase64Unescape(parts[0], &text) ||
-      !absl::WebSafeBase64Unescape(parts[1], &signature) ||
-      !EqualInConstantTime(signature, HmacSha256(secret_, text))) {
-    return BadToken();
-  }
-  ASSIGN_OR_RETURN(const Claim claim, Claim::Decode(text));
+  const std::optional<std::string> text = VerifySignedText(secret_, token);
+  if (!text) return BadToken();
+  ASSIGN_OR_RETURN(const Claim claim, Claim::Decode(*text));
   if (absl::ToUnixSeconds(clock_.Now()) >= claim.expires_at) {
     return WithDetail(absl::OutOfRangeError("the archive link has expired; ask for a new one"),
                       "link_expired", "token");

@@ -75,7 +75,7 @@ EngineService::Reactor* EngineService::GetCapabilities(Context* context,
                                                        const v1::GetCapabilitiesRequest*,
                                                        v1::GetCapabilitiesResponse* response) {
   return Answer(context, "Engine.GetCapabilities", [this, response](const Caller&) {
-    for (const BaseModelRow& row : runtime_.directory().BaseModels()) {
+    for (const BaseModelRow& row : runtime_.directory().ServedModels()) {
       *response->add_models() = ToProto(row);
     }
     return absl::OkStatus();

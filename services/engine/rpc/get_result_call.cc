@@ -71,7 +71,7 @@ void GetResultCall::Conclude() {
     }
     if (runtime_.hub().MarkDelivered(request_id_)) runtime_.Post(Delivered{request_id_});
   } else {
-    const QueueStatus queue = runtime_.hub().Queue(request_id_);
+    const QueueStatus queue = runtime_.QueueOf(request_id_);
     response.set_queue_state(queue.paused ? v1::QUEUE_STATE_PAUSED_CAPACITY
                                           : v1::QUEUE_STATE_ACTIVE);
     response.set_queue_state_reason(queue.reason);

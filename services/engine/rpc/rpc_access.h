@@ -75,6 +75,10 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Checkpoints.SaveWeightsExternal", Scope::kTrain},
     {"Checkpoints.DescribeExternalWeights", Scope::kRead},
     {"Checkpoints.CopyWeights", Scope::kCheckpointsWrite},
+
+    {"Traces.DescribeTrace", Scope::kRead},
+    // The token that DescribeTrace signed is the right.
+    {"Traces.OpenTrace", Scopes(), /*is_open=*/true},
 };
 
 // What an rpc asks of a key. Made of the rpc's name; one that is not in the table, or is open,

@@ -182,7 +182,7 @@ void SetArgs(Submit& submit, absl::StatusOr<Args> args) {
 
 absl::StatusOr<BaseModelRow> FindServedModel(Runtime& runtime, const std::string& name) {
   std::vector<std::string> served;
-  for (BaseModelRow& row : runtime.directory().BaseModels()) {
+  for (BaseModelRow& row : runtime.directory().ServedModels()) {
     if (row.name == name) return std::move(row);
     served.push_back(row.name);
   }

@@ -10,6 +10,7 @@ namespace lathe::engine {
 WatchStream* WatchStream::Start(Runtime& runtime, const KeyRing& keys) {
   std::shared_ptr<WatchStream> stream(new WatchStream(runtime, keys));
   stream->self_ = stream;
+  ++runtime.num_watch_streams();
   stream->StartRead(&stream->request_);
   return stream.get();
 }
@@ -141,6 +142,7 @@ void WatchStream::End(const absl::Status& status) {
 }
 
 void WatchStream::OnDone() {
+  --runtime_.num_watch_streams();
   std::map<std::string, uint64_t> wait_ids;
   {
     absl::MutexLock lock(&mu_);

@@ -1,5 +1,6 @@
 #include "services/engine/runtime/commit_loop.h"
 
+#include <chrono>
 #include <iterator>
 #include <utility>
 
@@ -64,12 +65,22 @@ absl::Status CommitLoop::CommitGroup(const std::vector<Item>& group) {
   for (const Item& item : group) {
     for (const Item::NamedBytes& blob : item.blobs) blobs.push_back({blob.id, *blob.bytes});
   }
-  if (group.size() == 1) return store_.Commit(term_, group.front().commit.writes, blobs);
+  if (group.size() == 1) return CommitWrites(group.front().commit.writes, blobs);
   std::vector<Write> writes;
   for (const Item& item : group) {
     writes.insert(writes.end(), item.commit.writes.begin(), item.commit.writes.end());
   }
-  return store_.Commit(term_, writes, blobs);
+  return CommitWrites(writes, blobs);
+}
+
+absl::Status CommitLoop::CommitWrites(const std::vector<Write>& writes,
+                                      const std::vector<Blob>& blobs) {
+  const auto began = std::chrono::steady_clock::now();
+  absl::Status status = store_.Commit(term_, writes, blobs);
+  if (callbacks_.on_timed) {
+    callbacks_.on_timed(absl::FromChrono(std::chrono::steady_clock::now() - began), writes.size());
+  }
+  return status;
 }
 
 }  // namespace lathe::engine

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "libs/common/concurrency/named_thread.h"
 #include "services/engine/core/actions.h"
 #include "services/engine/runtime/bodies.h"
@@ -38,6 +39,9 @@ class CommitLoop {
     std::function<void(const std::vector<Item>&)> on_durable;
     // The store refused or failed. On the store's thread, once.
     std::function<void(const absl::Status&)> on_failure;
+    // How long the store took for a transaction of so many writes; may be empty. On the store's
+    // thread, before on_durable.
+    std::function<void(absl::Duration, size_t num_writes)> on_timed = {};
   };
 
   // `store` must outlive this.
@@ -55,6 +59,7 @@ class CommitLoop {
   // Empty once closed and empty.
   std::vector<Item> TakeGroup();
   absl::Status CommitGroup(const std::vector<Item>& group);
+  absl::Status CommitWrites(const std::vector<Write>& writes, const std::vector<Blob>& blobs);
 
   Store& store_;
   const int64_t term_;

@@ -1,5 +1,6 @@
 #include "services/engine/runtime/directory.h"
 
+#include <algorithm>
 #include <variant>
 
 namespace lathe::engine {
@@ -27,6 +28,7 @@ std::vector<Row> Values(const std::map<std::string, Row>& rows) {
 
 void Directory::Load(const StoredState& state) {
   absl::MutexLock lock(&mu_);
+  for (const SessionRow& row : state.sessions) ApplyLocked(PutSession{row});
   for (const BaseModelRow& row : state.base_models) base_models_[row.name] = row;
   for (const ModelRow& row : state.models) ApplyLocked(PutModel{row});
   for (const SamplerRow& row : state.samplers) samplers_[row.sampling_session_id] = row;
@@ -48,7 +50,24 @@ void Directory::Apply(const Write& write) {
     groups_[group->row.group] = group->row;
   } else if (const auto* quota = std::get_if<PutQuota>(&write)) {
     quotas_[quota->row.tenant_id] = quota->row;
+  } else if (const auto* session = std::get_if<PutSession>(&write)) {
+    ApplyLocked(*session);
   }
+}
+
+void Directory::ApplyLocked(const PutSession& write) {
+  if (write.row.state == SessionState::kEnded) {
+    sessions_.erase(write.row.session_id);
+  } else {
+    sessions_.insert(write.row.session_id);
+  }
+}
+
+Directory::Sizes Directory::CountLive() {
+  absl::MutexLock lock(&mu_);
+  return {.num_sessions = static_cast<int64_t>(sessions_.size()),
+          .num_models = static_cast<int64_t>(models_.size()),
+          .num_samplers = static_cast<int64_t>(samplers_.size())};
 }
 
 void Directory::ApplyLocked(const PutModel& write) {
@@ -59,9 +78,16 @@ void Directory::ApplyLocked(const PutModel& write) {
   }
 }
 
-std::vector<BaseModelRow> Directory::BaseModels() {
+std::vector<BaseModelRow> Directory::ServedModels() {
   absl::MutexLock lock(&mu_);
-  return Values(base_models_);
+  std::vector<BaseModelRow> served;
+  for (const auto& [name, row] : base_models_) {
+    const bool is_served = std::any_of(groups_.begin(), groups_.end(), [&](const auto& entry) {
+      return entry.second.base_model == name;
+    });
+    if (is_served) served.push_back(row);
+  }
+  return served;
 }
 
 std::optional<BaseModelRow> Directory::FindBaseModel(const std::string& name) {

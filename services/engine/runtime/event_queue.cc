@@ -24,6 +24,11 @@ bool EventQueue::PopAll(std::vector<EventBody>& out) {
   return !out.empty();
 }
 
+size_t EventQueue::size() const {
+  absl::MutexLock lock(&mu_);
+  return events_.size();
+}
+
 void EventQueue::Close() {
   absl::MutexLock lock(&mu_);
   closed_ = true;

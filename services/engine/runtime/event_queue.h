@@ -24,6 +24,7 @@ class EventQueue {
   // Waits, then moves everything that arrived into `out` (emptied first). False once closed and
   // empty.
   bool PopAll(std::vector<EventBody>& out);
+  size_t size() const;
   void Close();
 
  private:
@@ -32,7 +33,7 @@ class EventQueue {
   }
 
   const size_t max_calls_;
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   std::vector<EventBody> events_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };

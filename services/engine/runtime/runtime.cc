@@ -15,10 +15,6 @@ namespace {
 
 constexpr absl::Duration kTickPeriod = absl::Seconds(1);
 
-bool IsLive(const RequestRow& row) {
-  return row.state == RequestState::kAccepted || row.state == RequestState::kDispatched;
-}
-
 // "c" and 32 hexadecimal digits: what the core and copies make. Anything else is not ours.
 bool IsCheckpointDir(const std::string& name) {
   return name.size() == 33 && name[0] == 'c' &&
@@ -44,9 +40,11 @@ Runtime::Runtime(Options options, Store& store, Clock& clock)
     : options_(std::move(options)),
       store_(store),
       clock_(clock),
+      last_step_at_(std::chrono::steady_clock::now()),
       bodies_(store, options_.max_cached_body_bytes),
       results_(options_.max_cached_result_bytes),
       hub_(store, results_),
+      traces_(SessionTraces::Options(), NowNanos()),
       events_(options_.max_waiting_calls) {}
 
 Runtime::~Runtime() { Stop(); }
@@ -61,7 +59,10 @@ absl::Status Runtime::Start(WorkerSender& sender) {
   term_ = state.term;
   directory_.Load(state);
   for (const RequestRow& row : state.requests) {
-    if (IsLive(row)) hub_.OnAccepted(row);
+    if (!IsLive(row)) continue;
+    hub_.OnAccepted(row);
+    traces_.OnAccepted(row);
+    traces_.OnDurable(row.request_id, row.accepted_at);
   }
   if (!options_.event_log.empty()) {
     ASSIGN_OR_RETURN(EventLogWriter event_log,
@@ -72,7 +73,8 @@ absl::Status Runtime::Start(WorkerSender& sender) {
       store_, term_,
       CommitLoop::Callbacks{
           .on_durable = [this](const std::vector<CommitLoop::Item>& items) { OnDurable(items); },
-          .on_failure = options_.on_fatal});
+          .on_failure = options_.on_fatal,
+          .on_timed = options_.observers.on_commit});
   core_thread_ = std::make_unique<NamedThread>(
       "engine-core", [this, loaded = std::move(state)]() mutable { RunCore(std::move(loaded)); });
   ticker_ = std::make_unique<PeriodicTask>("engine-ticker", kTickPeriod, [this] { OnTick(); });
@@ -112,11 +114,18 @@ void Runtime::StepCore(Core& core, EventBody body) {
   const Event event{.now = NowNanos(), .body = std::move(body)};
   actions_.clear();
   if (event_log_) AppendToLog(event);
+  Trace(event);
   core.Step(event, &actions_);
   if (event_log_) action_digest_.Add(actions_);
+  TraceAccepted();
   for (Action& action : actions_) {
     std::visit([this](auto& one) { Execute(one); }, action);
   }
+  last_step_at_ = std::chrono::steady_clock::now();
+}
+
+absl::Duration Runtime::CoreIdleTime() const {
+  return absl::FromChrono(std::chrono::steady_clock::now() - last_step_at_.load());
 }
 
 void Runtime::AppendToLog(const Event& event) {
@@ -151,6 +160,7 @@ void Runtime::Execute(Answer& action) {
 }
 
 void Runtime::Execute(MakeResult& action) {
+  if (action.error) TraceFailure(action.request_id, *action.error);
   results_.HoldAs(action.result_id, EncodeResult(action));
 }
 
@@ -160,7 +170,10 @@ void Runtime::Execute(NotifyQueueState& action) {
   hub_.SetQueueState(action.group, {.paused = action.paused, .reason = action.reason});
 }
 
-void Runtime::Execute(SendToWorker& action) { sender_->Send(action); }
+void Runtime::Execute(SendToWorker& action) {
+  TraceDispatch(action);
+  sender_->Send(action);
+}
 
 void Runtime::Execute(DeleteFiles& action) {
   // The name of everything; no checkpoint's.
@@ -185,13 +198,16 @@ void Runtime::Execute(ForgetBody& action) { bodies_.Forget(action.body_id); }
 void Runtime::Execute(ForgetResult& action) { results_.Forget(action.result_id); }
 
 void Runtime::OnDurable(const std::vector<CommitLoop::Item>& items) {
+  const int64_t now = NowNanos();
   for (const CommitLoop::Item& item : items) {
     for (const Write& write : item.commit.writes) {
       if (const auto* insert = std::get_if<InsertRequest>(&write)) {
         if (IsLive(insert->row)) hub_.OnAccepted(insert->row);
+        traces_.OnDurable(insert->row.request_id, now);
         bodies_.MarkCommitted(insert->row.body_id);
       } else if (const auto* complete = std::get_if<CompleteRequest>(&write)) {
         results_.Finish(complete->result_id, complete->request_id);
+        OnCompleted(complete->request_id, now);
       } else {
         directory_.Apply(write);
       }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -26,6 +27,7 @@
 #include "services/engine/runtime/result_hub.h"
 #include "services/engine/runtime/results.h"
 #include "services/engine/runtime/sample_streams.h"
+#include "services/engine/runtime/session_traces.h"
 #include "services/engine/runtime/worker_sender.h"
 #include "services/engine/store/store.h"
 
@@ -50,6 +52,14 @@ class Runtime {
     // The store failed: nothing may be acknowledged any more. Should end the process. Called on
     // the store's thread.
     std::function<void(const absl::Status&)> on_fatal;
+    // For metrics; each may be empty, must not block and may run on any thread of the runtime.
+    struct Observers {
+      // Its result is durable.
+      std::function<void(const RequestSpan&)> on_request_completed;
+      std::function<void(int64_t num_requests)> on_train_batch;
+      std::function<void(absl::Duration, size_t num_writes)> on_commit;
+    };
+    Observers observers;
   };
 
   // `store` and `clock` must outlive this.
@@ -79,17 +89,35 @@ class Runtime {
   ResultHub& hub() { return hub_; }
   SampleStreams& streams() { return streams_; }
   Directory& directory() { return directory_; }
+  SessionTraces& traces() { return traces_; }
   Store& store() { return store_; }
   Clock& clock() { return clock_; }
   const std::filesystem::path& checkpoints_dir() const { return options_.checkpoints_dir; }
   int64_t term() const { return term_; }
+  // Whether and why a request that is under way waits, for its caller.
+  QueueStatus QueueOf(const std::string& request_id);
+  // Since the core handled its last event; it gets one every second.
+  absl::Duration CoreIdleTime() const;
+  size_t num_waiting_events() const { return events_.size(); }
+  // Watch streams of gateways that are open, for metrics.
+  std::atomic<int64_t>& num_watch_streams() { return num_watch_streams_; }
   int64_t NowNanos() { return absl::ToUnixNanos(clock_.Now()); }
 
  private:
+  static bool IsLive(const RequestRow& row) {
+    return row.state == RequestState::kAccepted || row.state == RequestState::kDispatched;
+  }
+
   void RefuseCall(CallId call);
   void RunCore(StoredState state);
   void StepCore(Core& core, EventBody body);
   void AppendToLog(const Event& event);
+  // What of an event a trace shows.
+  void Trace(const Event& event);
+  // Before the actions of a step: some of them may already tell how a new request ends.
+  void TraceAccepted();
+  void TraceDispatch(const SendToWorker& action);
+  void TraceFailure(const std::string& request_id, const ErrorInfo& error);
   void CloseEventLog();
 
   void Execute(Commit& action);
@@ -105,6 +133,7 @@ class Runtime {
 
   // On the store's thread.
   void OnDurable(const std::vector<CommitLoop::Item>& items);
+  void OnCompleted(const std::string& request_id, int64_t now);
   // On the ticker's thread.
   void OnTick();
   void DeleteDirs();
@@ -115,11 +144,14 @@ class Runtime {
   Clock& clock_;
   WorkerSender* sender_ = nullptr;
   int64_t term_ = 0;
+  std::atomic<int64_t> num_watch_streams_ = 0;
+  std::atomic<std::chrono::steady_clock::time_point> last_step_at_;
 
   Bodies bodies_;
   Results results_;
   ResultHub hub_;
   SampleStreams streams_;
+  SessionTraces traces_;
   Directory directory_;
   CallTable calls_;
   EventQueue events_;

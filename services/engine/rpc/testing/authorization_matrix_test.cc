@@ -24,9 +24,9 @@ using google::protobuf::ServiceDescriptor;
 
 // Those of engine.sock and grpc_listen. The others have a socket of their own: Admin one that only
 // the service's user may open, WorkerPool one whose first message proves a secret.
-constexpr const char* kPublicServices[] = {"lathe.v1.Engine", "lathe.v1.Tenants",
+constexpr const char* kPublicServices[] = {"lathe.v1.Engine",    "lathe.v1.Tenants",
                                            "lathe.v1.Streaming", "lathe.v1.Checkpoints",
-                                           "lathe.v1.Accounts"};
+                                           "lathe.v1.Accounts",  "lathe.v1.Traces"};
 
 const std::vector<std::string> kAllScopes = {"train", "sample", "read", "checkpoints:write"};
 const std::vector<std::string> kAdmin = {"admin"};
@@ -41,9 +41,9 @@ struct Row {
   std::string method;
   // A key with one of them passes. Empty: needs no key.
   std::vector<std::string> scopes;
-  // Text format. $S session, $M model, $R request, $A sampler, $P checkpoint, $T archive token,
-  // $X external checkpoint,
-  // $OWN a session of the caller, $KEY the caller's key.
+  // Text format. $S session, $M model, $R request, $A sampler, $P checkpoint, $X external
+  // checkpoint, $T archive token, $V trace token, $OWN a session of the caller, $KEY the caller's
+  // key.
   std::string request;
 };
 
@@ -102,6 +102,8 @@ const std::vector<Row>& Matrix() {
       {"DescribeArchive", kRead, "tinker_path: '$P'"},
       // The token is the credential.
       {"OpenArchive", {}, "token: '$T'"},
+      {"DescribeTrace", kRead, "session_id: '$S'"},
+      {"OpenTrace", {}, "token: '$V'"},
       {"PublishCheckpoint", kWrite, "tinker_path: '$P' public: false"},
       // These end the owner's objects, so they come last.
       {"DeleteCheckpoint", kWrite, "tinker_path: '$P'"},
@@ -133,7 +135,8 @@ const Names kAbsent = {{"$S", "absent"},
                        {"$A", "absent:sample:0"},
                        {"$P", "tinker://absent:train:0/weights/kept"},
                        {"$X", "tinker://absent:train:0/external_weights/kept"},
-                       {"$T", "absent"}};
+                       {"$T", "absent"},
+                       {"$V", "absent"}};
 
 // One tenant's objects, and another tenant.
 class World {
@@ -175,6 +178,13 @@ class World {
     REQUIRE(
         f_.engine.engine().DescribeArchive(CallContext(f_.client.key()), describe, &archive).ok());
     Own("$T") = archive.token();
+    v1::DescribeTraceRequest traced;
+    traced.set_session_id(f_.client.session_id());
+    v1::DescribeTraceResponse trace;
+    REQUIRE(v1::Traces::NewStub(f_.engine.channel())
+                ->DescribeTrace(CallContext(f_.client.key()), traced, &trace)
+                .ok());
+    Own("$V") = trace.token();
   }
 
   const Names& own() const { return own_; }

@@ -43,12 +43,14 @@ void TestEngine::Start() {
   p.streaming = std::make_unique<StreamingService>(*p.runtime, *p.keys);
   p.checkpoints = std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.archives);
   p.accounts = std::make_unique<AccountsService>(*p.runtime, *p.keys);
+  p.traces =
+      std::make_unique<TracesService>(*p.runtime, *p.keys, *p.store->Secret("archive_signing_key"));
   p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, *p.dispatcher);
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
   absl::StatusOr<Servers> servers =
       Servers::Start({.run_dir = dir_.path().string()},
                      {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(),
-                                 p.checkpoints.get(), p.accounts.get()},
+                                 p.checkpoints.get(), p.accounts.get(), p.traces.get()},
                       .admin = *p.admin,
                       .workers = *p.dispatcher});
   INFO(servers.status());
@@ -76,6 +78,7 @@ void TestEngine::Stop() {
   parts_->accounts.reset();
   parts_->tenants.reset();
   parts_->streaming.reset();
+  parts_->traces.reset();
   parts_->checkpoints.reset();
   parts_->engine.reset();
   parts_->dispatcher.reset();

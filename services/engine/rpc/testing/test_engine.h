@@ -13,6 +13,7 @@
 #include "protos/lathe/v1/engine.grpc.pb.h"
 #include "protos/lathe/v1/streaming.grpc.pb.h"
 #include "protos/lathe/v1/tenants.grpc.pb.h"
+#include "protos/lathe/v1/traces.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/dispatcher/dispatcher.h"
 #include "services/engine/rpc/accounts_service.h"
@@ -24,6 +25,7 @@
 #include "services/engine/rpc/streaming_service.h"
 #include "services/engine/rpc/tenants_service.h"
 #include "services/engine/rpc/testing/fake_worker.h"
+#include "services/engine/rpc/traces_service.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "services/engine/store/testing/temp_dir.h"
@@ -73,6 +75,7 @@ class TestEngine {
     std::unique_ptr<StreamingService> streaming;
     std::unique_ptr<CheckpointsService> checkpoints;
     std::unique_ptr<AccountsService> accounts;
+    std::unique_ptr<TracesService> traces;
     std::unique_ptr<AdminService> admin;
     std::unique_ptr<Servers> servers;
   };

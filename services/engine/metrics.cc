@@ -1,0 +1,205 @@
+#include "services/engine/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "libs/common/metrics/family_list.h"
+#include "services/engine/runtime/request_words.h"
+
+namespace lathe::engine {
+namespace {
+
+using prometheus::Histogram;
+
+constexpr OperationKind kKinds[] = {
+    OperationKind::kCreateModel,           OperationKind::kUnloadModel, OperationKind::kForward,
+    OperationKind::kForwardBackward,       OperationKind::kOptimStep,   OperationKind::kSaveWeights,
+    OperationKind::kSaveWeightsForSampler, OperationKind::kLoadWeights, OperationKind::kSample,
+    OperationKind::kSaveWeightsExternal};
+constexpr Outcome kOutcomes[] = {Outcome::kOk, Outcome::kUserError, Outcome::kServerError,
+                                 Outcome::kCancelled};
+
+Histogram::BucketBoundaries RequestBuckets() {
+  return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+          1,     2.5,    5,     10,   30,    60,   300, 1800};
+}
+Histogram::BucketBoundaries CommitBuckets() {
+  return {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5};
+}
+Histogram::BucketBoundaries CountBuckets() { return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512}; }
+
+double Seconds(int64_t from, int64_t to) {
+  // The clock of the wall may be set back.
+  return std::max(0.0, static_cast<double>(to - from) / 1e9);
+}
+
+// The series of one operation; all exist from the start, so that rates begin at 0.
+struct OperationSeries {
+  std::map<Outcome, prometheus::Counter*> completed;
+  prometheus::Counter* tokens = nullptr;
+  Histogram* queue = nullptr;
+  Histogram* execute = nullptr;
+  Histogram* total = nullptr;
+};
+
+}  // namespace
+
+class EngineMetrics::State : public prometheus::Registry {
+ public:
+  State()
+      : batch_requests_(
+            Series("lathe_engine_batch_requests", "requests of a training batch", CountBuckets())),
+        commit_seconds_(
+            Series("lathe_engine_commit_seconds", "one transaction of the store", CommitBuckets())),
+        commit_writes_(
+            Series("lathe_engine_commit_writes", "writes of a transaction", CountBuckets())) {
+    auto& completed = prometheus::BuildCounter()
+                          .Name("lathe_engine_requests_total")
+                          .Help("requests whose result is on disk")
+                          .Register(*this);
+    auto& tokens = prometheus::BuildCounter()
+                       .Name("lathe_engine_request_tokens_total")
+                       .Help("tokens that completed requests brought")
+                       .Register(*this);
+    auto& queue = Family("lathe_engine_request_queue_seconds",
+                         "from a request's acceptance on disk to its worker");
+    auto& execute =
+        Family("lathe_engine_request_execute_seconds", "from its worker to the result's arrival");
+    auto& total =
+        Family("lathe_engine_request_seconds", "from a request's acceptance to its result on disk");
+    for (const OperationKind kind : kKinds) {
+      const prometheus::Labels labels = {{"operation", std::string(WordOf(kind))}};
+      OperationSeries& series = operations_[kind];
+      for (const Outcome outcome : kOutcomes) {
+        prometheus::Labels both = labels;
+        both["outcome"] = std::string(WordOf(outcome));
+        series.completed[outcome] = &completed.Add(both);
+      }
+      series.tokens = &tokens.Add(labels);
+      series.queue = &queue.Add(labels, RequestBuckets());
+      series.execute = &execute.Add(labels, RequestBuckets());
+      series.total = &total.Add(labels, RequestBuckets());
+    }
+  }
+
+  void OnRequestCompleted(const RequestSpan& span) {
+    const OperationSeries& series = operations_.at(span.kind);
+    series.completed.at(span.outcome)->Increment();
+    series.tokens->Increment(static_cast<double>(span.tokens));
+    series.total->Observe(Seconds(span.accepted_at, span.completed_at));
+    if (span.dispatched_at == 0) return;
+    series.queue->Observe(Seconds(span.durable_at, span.dispatched_at));
+    if (span.executed_at == 0) return;
+    series.execute->Observe(Seconds(span.dispatched_at, span.executed_at));
+  }
+  void OnTrainBatch(int64_t num_requests) {
+    batch_requests_.Observe(static_cast<double>(num_requests));
+  }
+  void OnCommit(absl::Duration took, size_t num_writes) {
+    commit_seconds_.Observe(absl::ToDoubleSeconds(took));
+    commit_writes_.Observe(static_cast<double>(num_writes));
+  }
+
+  void Show(Runtime* runtime, WorkerSender* workers) {
+    absl::MutexLock lock(&mu_);
+    runtime_ = runtime;
+    workers_ = workers;
+  }
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    std::vector<prometheus::MetricFamily> families = prometheus::Registry::Collect();
+    FamilyList list;
+    {
+      absl::MutexLock lock(&mu_);
+      if (runtime_ != nullptr) AddStateLocked(list);
+    }
+    list.AddProcess();
+    for (prometheus::MetricFamily& family : list.Take()) families.push_back(std::move(family));
+    return families;
+  }
+
+ private:
+  Histogram& Series(const std::string& name, const std::string& help,
+                    const Histogram::BucketBoundaries& buckets) {
+    return Family(name, help).Add({}, buckets);
+  }
+  prometheus::Family<Histogram>& Family(const std::string& name, const std::string& help) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(*this);
+  }
+
+  void AddStateLocked(FamilyList& list) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::map<OperationKind, SessionTraces::Load> loads = runtime_->traces().Loads();
+    for (const OperationKind kind : kKinds) {
+      list.AddGauge("lathe_engine_requests_waiting", "accepted requests that no worker has",
+                    static_cast<double>(loads[kind].num_waiting),
+                    {{"operation", std::string(WordOf(kind))}});
+    }
+    for (const OperationKind kind : kKinds) {
+      list.AddGauge("lathe_engine_requests_running", "requests that a worker has",
+                    static_cast<double>(loads[kind].num_running),
+                    {{"operation", std::string(WordOf(kind))}});
+    }
+    const Directory::Sizes sizes = runtime_->directory().CountLive();
+    const auto gauge = [&list](const char* name, const char* help, int64_t value) {
+      list.AddGauge(name, help, static_cast<double>(value));
+    };
+    gauge("lathe_engine_sessions", "sessions that have not ended", sizes.num_sessions);
+    gauge("lathe_engine_models", "models that are being created or can be trained",
+          sizes.num_models);
+    gauge("lathe_engine_samplers", "sampling sessions", sizes.num_samplers);
+    gauge("lathe_engine_watch_streams", "open streams of news to gateways",
+          runtime_->num_watch_streams());
+    gauge("lathe_engine_events_waiting", "events before the deciding thread",
+          static_cast<int64_t>(runtime_->num_waiting_events()));
+    gauge("lathe_engine_term", "number of this leadership", runtime_->term());
+    AddWorkers(workers_->Statuses(), list);
+  }
+
+  static void AddWorkers(const std::vector<WorkerStatus>& workers, FamilyList& list) {
+    const auto num_ready = std::count_if(workers.begin(), workers.end(),
+                                         [](const WorkerStatus& one) { return one.ready; });
+    const char* const help = "attached workers";
+    list.AddGauge("lathe_engine_workers", help, static_cast<double>(num_ready),
+                  {{"state", "ready"}});
+    list.AddGauge("lathe_engine_workers", help,
+                  static_cast<double>(workers.size()) - static_cast<double>(num_ready),
+                  {{"state", "loading"}});
+  }
+
+  Histogram& batch_requests_;
+  Histogram& commit_seconds_;
+  Histogram& commit_writes_;
+  std::map<OperationKind, OperationSeries> operations_;
+  mutable absl::Mutex mu_;
+  Runtime* runtime_ ABSL_GUARDED_BY(mu_) = nullptr;
+  WorkerSender* workers_ ABSL_GUARDED_BY(mu_) = nullptr;
+};
+
+EngineMetrics::EngineMetrics() : state_(std::make_shared<State>()) {}
+EngineMetrics::~EngineMetrics() = default;
+
+Runtime::Options::Observers EngineMetrics::MakeObservers() {
+  State* const state = state_.get();
+  return {
+      .on_request_completed = [state](const RequestSpan& span) { state->OnRequestCompleted(span); },
+      .on_train_batch = [state](int64_t num_requests) { state->OnTrainBatch(num_requests); },
+      .on_commit = [state](absl::Duration took,
+                           size_t num_writes) { state->OnCommit(took, num_writes); }};
+}
+
+void EngineMetrics::ShowState(Runtime& runtime, WorkerSender& workers) {
+  state_->Show(&runtime, &workers);
+}
+
+void EngineMetrics::HideState() { state_->Show(nullptr, nullptr); }
+
+std::shared_ptr<prometheus::Registry> EngineMetrics::registry() const { return state_; }
+
+}  // namespace lathe::engine

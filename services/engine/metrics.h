@@ -1,0 +1,34 @@
+// The engine's page of metrics; docs/operations.md lists them.
+#pragma once
+
+#include <prometheus/registry.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "services/engine/runtime/runtime.h"
+#include "services/engine/runtime/worker_sender.h"
+
+namespace lathe::engine {
+
+// Counts what the runtime reports; the rest is read when the page is asked for. Thread-safe.
+class EngineMetrics {
+ public:
+  EngineMetrics();
+  ~EngineMetrics();
+
+  // For Runtime::Options. This must outlive that runtime.
+  Runtime::Options::Observers MakeObservers();
+  // What else is shown, from now until HideState; both must live that long.
+  void ShowState(Runtime& runtime, WorkerSender& workers);
+  void HideState();
+
+  std::shared_ptr<prometheus::Registry> registry() const;
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace lathe::engine

@@ -1,0 +1,114 @@
+#include "services/engine/rpc/traces_service.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "libs/common/errors.h"
+#include "libs/common/rpc/status.h"
+#include "libs/common/status_macros.h"
+#include "services/engine/rpc/caller.h"
+#include "services/engine/rpc/invalid.h"
+#include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/signed_text.h"
+#include "services/engine/runtime/request_words.h"
+
+namespace lathe::engine {
+namespace {
+
+// First line of what is signed. The key also signs archive links, which begin with a number.
+constexpr char kPurpose[] = "trace";
+
+v1::RequestSpan ToProto(const RequestSpan& span) {
+  v1::RequestSpan proto;
+  proto.set_request_id(span.request_id);
+  proto.set_owner_id(span.owner_id);
+  proto.set_operation(std::string(WordOf(span.kind)));
+  proto.set_seq_id(span.seq_id);
+  proto.set_tokens(span.tokens);
+  proto.set_group(span.group);
+  proto.set_num_dispatches(span.num_dispatches);
+  proto.set_num_batch_requests(span.num_batch_requests);
+  proto.set_accepted_unix_nanos(span.accepted_at);
+  proto.set_durable_unix_nanos(span.durable_at);
+  proto.set_dispatched_unix_nanos(span.dispatched_at);
+  proto.set_executed_unix_nanos(span.executed_at);
+  proto.set_completed_unix_nanos(span.completed_at);
+  proto.set_delivered_unix_nanos(span.delivered_at);
+  if (span.completed_at > 0) proto.set_outcome(std::string(WordOf(span.outcome)));
+  return proto;
+}
+
+}  // namespace
+
+// "trace\n{unix seconds of its end}\n{tenant}\n{session}".
+std::string TracesService::Sign(const Claim& claim, absl::Time expires_at) const {
+  return SignText(secret_, absl::StrCat(kPurpose, "\n", absl::ToUnixSeconds(expires_at), "\n",
+                                        claim.tenant_id, "\n", claim.session_id));
+}
+
+absl::StatusOr<TracesService::Claim> TracesService::Verify(const std::string& token) const {
+  const std::optional<std::string> text = VerifySignedText(secret_, token);
+  std::vector<std::string> lines;
+  if (text) lines = absl::StrSplit(*text, '\n');
+  int64_t expires_at = 0;
+  if (lines.size() != 4 || lines[0] != kPurpose || !absl::SimpleAtoi(lines[1], &expires_at)) {
+    return Invalid("bad_token", "token", "the trace token was not made by this server");
+  }
+  if (absl::ToUnixSeconds(runtime_.clock().Now()) >= expires_at) {
+    return WithDetail(absl::OutOfRangeError("the trace link has expired; ask for a new one"),
+                      "link_expired", "token");
+  }
+  return Claim{.tenant_id = lines[2], .session_id = lines[3]};
+}
+
+absl::StatusOr<SessionRow> TracesService::FindSession(const Claim& claim) const {
+  ASSIGN_OR_RETURN(std::optional<SessionRow> row,
+                   runtime_.store().FindSession(claim.tenant_id, claim.session_id));
+  if (row) return *std::move(row);
+  return WithDetail(
+      absl::NotFoundError(absl::StrFormat("session '%s' does not exist", claim.session_id)),
+      "not_found", "session_id");
+}
+
+TracesService::Reactor* TracesService::DescribeTrace(Context* context,
+                                                     const v1::DescribeTraceRequest* request,
+                                                     v1::DescribeTraceResponse* response) {
+  return AnswerCall(
+      keys_, context, "Traces.DescribeTrace", [&](const Caller& caller) -> absl::Status {
+        const Claim claim{.tenant_id = caller.tenant_id, .session_id = request->session_id()};
+        RETURN_IF_ERROR(FindSession(claim).status());
+        const absl::Time expires_at = runtime_.clock().Now() + kLifetime;
+        response->set_token(Sign(claim, expires_at));
+        *response->mutable_expires_at() = ToTimestamp(absl::ToUnixNanos(expires_at));
+        return absl::OkStatus();
+      });
+}
+
+TracesService::Reactor* TracesService::OpenTrace(Context* context,
+                                                 const v1::OpenTraceRequest* request,
+                                                 v1::OpenTraceResponse* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(Open(request->token(), response)));
+  return reactor;
+}
+
+absl::Status TracesService::Open(const std::string& token, v1::OpenTraceResponse* response) const {
+  ASSIGN_OR_RETURN(const Claim claim, Verify(token));
+  ASSIGN_OR_RETURN(const SessionRow session, FindSession(claim));
+  const SessionTraces::Trace trace = runtime_.traces().Read(claim.session_id);
+  response->set_session_id(claim.session_id);
+  *response->mutable_created_at() = ToTimestamp(session.created_at);
+  *response->mutable_read_at() = ToTimestamp(runtime_.NowNanos());
+  if (session.created_at < trace.complete_since) {
+    *response->mutable_complete_since() = ToTimestamp(trace.complete_since);
+  }
+  for (const RequestSpan& span : trace.spans) *response->add_spans() = ToProto(span);
+  return absl::OkStatus();
+}
+
+}  // namespace lathe::engine

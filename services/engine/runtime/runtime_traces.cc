@@ -1,0 +1,91 @@
+// Runtime: what it tells SessionTraces and those who count.
+#include <type_traits>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "libs/common/errors.h"
+#include "services/engine/runtime/runtime.h"
+
+namespace lathe::engine {
+namespace {
+
+Outcome OutcomeOf(const ErrorInfo& error) {
+  if (error.status == absl::StatusCode::kCancelled) return Outcome::kCancelled;
+  return IsUserError(absl::Status(error.status, "")) ? Outcome::kUserError : Outcome::kServerError;
+}
+
+// That a command runs; empty: none, or several.
+std::string RequestOf(const WorkerCommand& command) {
+  return std::visit(
+      [](const auto& one) -> std::string {
+        if constexpr (requires { one.request_id; }) {
+          using Command = std::decay_t<decltype(one)>;
+          if constexpr (!std::is_same_v<Command, SendCancel>) return one.request_id;
+        }
+        return "";
+      },
+      command);
+}
+
+}  // namespace
+
+void Runtime::Trace(const Event& event) {
+  if (const auto* done = std::get_if<WorkerDone>(&event.body)) {
+    traces_.OnExecuted(done->request_id, event.now);
+    if (done->error) TraceFailure(done->request_id, *done->error);
+  } else if (const auto* delivered = std::get_if<Delivered>(&event.body)) {
+    traces_.OnDelivered(delivered->request_id, event.now);
+  }
+}
+
+void Runtime::TraceAccepted() {
+  for (const Action& action : actions_) {
+    const auto* commit = std::get_if<Commit>(&action);
+    if (commit == nullptr) continue;
+    for (const Write& write : commit->writes) {
+      const auto* insert = std::get_if<InsertRequest>(&write);
+      if (insert != nullptr && IsLive(insert->row)) traces_.OnAccepted(insert->row);
+    }
+  }
+}
+
+void Runtime::TraceDispatch(const SendToWorker& action) {
+  const int64_t now = NowNanos();
+  const auto* batch = std::get_if<SendTrainBatch>(&action.command);
+  if (batch == nullptr) {
+    const std::string request_id = RequestOf(action.command);
+    if (!request_id.empty()) traces_.OnDispatched(request_id, action.group, 0, now);
+    return;
+  }
+  const auto num_requests = static_cast<int64_t>(batch->items.size());
+  for (const SendTrainBatch::Item& item : batch->items) {
+    traces_.OnDispatched(item.request_id, action.group, num_requests, now);
+  }
+  if (options_.observers.on_train_batch) options_.observers.on_train_batch(num_requests);
+}
+
+QueueStatus Runtime::QueueOf(const std::string& request_id) {
+  QueueStatus status = hub_.Queue(request_id);
+  const std::optional<SessionTraces::Place> place = traces_.PlaceOf(request_id);
+  if (!place) return status;
+  if (!status.paused) status.reason = place->is_running ? "with a worker" : "waiting for its turn";
+  if (place->num_before == 0 || (place->is_running && !status.paused)) return status;
+  absl::StrAppend(&status.reason, "; ", place->num_before,
+                  place->num_before == 1 ? " request of its model, sampler or session is before it"
+                                         : " requests of its model, sampler or session are before "
+                                           "it");
+  return status;
+}
+
+void Runtime::TraceFailure(const std::string& request_id, const ErrorInfo& error) {
+  traces_.SetOutcome(request_id, OutcomeOf(error));
+}
+
+void Runtime::OnCompleted(const std::string& request_id, int64_t now) {
+  const std::optional<RequestSpan> span = traces_.OnCompleted(request_id, now);
+  if (span && options_.observers.on_request_completed) {
+    options_.observers.on_request_completed(*span);
+  }
+}
+
+}  // namespace lathe::engine

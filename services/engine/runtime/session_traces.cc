@@ -1,0 +1,143 @@
+#include "services/engine/runtime/session_traces.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace lathe::engine {
+
+// Ids are SESSION, SESSION:train:N and SESSION:sample:N.
+std::string SessionOfOwner(const std::string& owner_id) {
+  return owner_id.substr(0, owner_id.find(':'));
+}
+
+SessionTraces::SessionTraces(Options options, int64_t began_at)
+    : options_(options), complete_since_(began_at) {}
+
+void SessionTraces::OnAccepted(const RequestRow& row) {
+  absl::MutexLock lock(&mu_);
+  const auto [entry, is_new] = sessions_.try_emplace(SessionOfOwner(row.owner_id));
+  Session& session = entry->second;
+  if (is_new) session.complete_since = complete_since_;
+  const Order order = ++last_order_;
+  RequestSpan& span = spans_[order];
+  span.request_id = row.request_id;
+  span.owner_id = row.owner_id;
+  span.kind = row.kind;
+  span.seq_id = row.seq_id;
+  span.tokens = row.tokens;
+  span.accepted_at = row.accepted_at;
+  ++LoadLocked(span).num_waiting;
+  queues_[span.owner_id].insert(order);
+  orders_[row.request_id] = order;
+  session.orders.insert(order);
+  if (session.orders.size() > options_.max_spans_per_session) DropLocked(*session.orders.begin());
+  if (spans_.size() > options_.max_spans) DropLocked(spans_.begin()->first);
+}
+
+SessionTraces::Load& SessionTraces::LoadLocked(const RequestSpan& span) {
+  return loads_[span.kind];
+}
+
+void SessionTraces::DropLocked(Order order) {
+  const auto found = spans_.find(order);
+  const RequestSpan& span = found->second;
+  // Its end will not be seen.
+  if (span.completed_at == 0) LeaveLocked(order, span);
+  const auto session = sessions_.find(SessionOfOwner(span.owner_id));
+  session->second.orders.erase(order);
+  session->second.complete_since = std::max(session->second.complete_since, span.accepted_at);
+  if (session->second.orders.empty()) {
+    complete_since_ = std::max(complete_since_, session->second.complete_since);
+    sessions_.erase(session);
+  }
+  orders_.erase(span.request_id);
+  spans_.erase(found);
+}
+
+RequestSpan* SessionTraces::FindLocked(const std::string& request_id) {
+  const auto order = orders_.find(request_id);
+  return order == orders_.end() ? nullptr : &spans_.at(order->second);
+}
+
+void SessionTraces::OnDurable(const std::string& request_id, int64_t now) {
+  absl::MutexLock lock(&mu_);
+  if (RequestSpan* const span = FindLocked(request_id)) span->durable_at = now;
+}
+
+void SessionTraces::OnDispatched(const std::string& request_id, const std::string& group,
+                                 int64_t num_batch_requests, int64_t now) {
+  absl::MutexLock lock(&mu_);
+  RequestSpan* const span = FindLocked(request_id);
+  if (span == nullptr || span->completed_at > 0) return;
+  if (span->num_dispatches++ == 0) {
+    Load& load = LoadLocked(*span);
+    --load.num_waiting;
+    ++load.num_running;
+  }
+  span->group = group;
+  span->num_batch_requests = num_batch_requests;
+  span->dispatched_at = now;
+}
+
+void SessionTraces::OnExecuted(const std::string& request_id, int64_t now) {
+  absl::MutexLock lock(&mu_);
+  RequestSpan* const span = FindLocked(request_id);
+  if (span != nullptr && span->completed_at == 0) span->executed_at = now;
+}
+
+void SessionTraces::SetOutcome(const std::string& request_id, Outcome outcome) {
+  absl::MutexLock lock(&mu_);
+  RequestSpan* const span = FindLocked(request_id);
+  if (span != nullptr && span->completed_at == 0) span->outcome = outcome;
+}
+
+std::optional<RequestSpan> SessionTraces::OnCompleted(const std::string& request_id, int64_t now) {
+  absl::MutexLock lock(&mu_);
+  RequestSpan* const span = FindLocked(request_id);
+  if (span == nullptr || span->completed_at > 0) return std::nullopt;
+  LeaveLocked(orders_.at(request_id), *span);
+  span->completed_at = now;
+  return *span;
+}
+
+void SessionTraces::LeaveLocked(Order order, const RequestSpan& span) {
+  Load& load = LoadLocked(span);
+  --(span.num_dispatches > 0 ? load.num_running : load.num_waiting);
+  const auto queue = queues_.find(span.owner_id);
+  queue->second.erase(order);
+  if (queue->second.empty()) queues_.erase(queue);
+}
+
+std::optional<SessionTraces::Place> SessionTraces::PlaceOf(const std::string& request_id) {
+  absl::MutexLock lock(&mu_);
+  const RequestSpan* const span = FindLocked(request_id);
+  if (span == nullptr || span->completed_at > 0) return std::nullopt;
+  const std::set<Order>& queue = queues_.at(span->owner_id);
+  return Place{.is_running = span->num_dispatches > 0,
+               .num_before = std::distance(queue.begin(), queue.find(orders_.at(request_id)))};
+}
+
+void SessionTraces::OnDelivered(const std::string& request_id, int64_t now) {
+  absl::MutexLock lock(&mu_);
+  RequestSpan* const span = FindLocked(request_id);
+  if (span != nullptr && span->delivered_at == 0) span->delivered_at = now;
+}
+
+SessionTraces::Trace SessionTraces::Read(const std::string& session_id) {
+  absl::MutexLock lock(&mu_);
+  const auto session = sessions_.find(session_id);
+  if (session == sessions_.end()) return {.spans = {}, .complete_since = complete_since_};
+  Trace trace;
+  trace.complete_since = session->second.complete_since;
+  trace.spans.reserve(session->second.orders.size());
+  for (const Order order : session->second.orders) trace.spans.push_back(spans_.at(order));
+  return trace;
+}
+
+std::map<OperationKind, SessionTraces::Load> SessionTraces::Loads() {
+  absl::MutexLock lock(&mu_);
+  return loads_;
+}
+
+}  // namespace lathe::engine
