@@ -71,7 +71,7 @@ HOMES = {
     ],
     "yaml-cpp": [r"libs/common/config/"],
     "spdlog": [r"libs/common/logging/"],
-    "prometheus": [r"libs/common/metrics/", r"services/[^/]+/metrics\.(h|cc)$"],
+    "prometheus": [r"libs/common/metrics/", r"services/[^/]+/metrics(_test\.cc|\.h|\.cc)$"],
     "zstd": [r"services/api-gateway/(http|testing)/"],
     "libsodium": [r"libs/common/age/"],
     "libarchive": [r"services/api-gateway/routes/"],

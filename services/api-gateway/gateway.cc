@@ -1,6 +1,7 @@
 #include "services/api-gateway/gateway.h"
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/strand.hpp>
 #include <chrono>
 #include <utility>
 
@@ -10,6 +11,8 @@ namespace lathe::gateway {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainCheck{20};
+constexpr std::chrono::seconds kPulsePeriod{1};
+constexpr absl::Duration kMaxPulseAge = absl::Seconds(30);
 
 }  // namespace
 
@@ -20,17 +23,49 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
       archives_(options_.data_dir),
       credentials_(engine_, clock),
       router_(AllRoutes({engine_, watch_, polls_, archives_, options_.routes})),
-      server_(
-          io, router_,
-          [this](const Route& route, const Request& request) {
-            return credentials_.Check(route, request);
-          },
-          options_.limits, options_.tls),
-      drain_timer_(io) {}
+      metrics_([this] {
+        return GatewayGauges{.num_connections = server_.num_connections(),
+                             .num_waiting_polls = polls_.num_waiting(),
+                             .num_watched_requests = watch_.num_subscriptions(),
+                             .is_engine_connected = watch_.is_connected()};
+      }),
+      server_(io, router_,
+              {.authorize =
+                   [this](const Route& route, const Request& request) {
+                     return credentials_.Check(route, request);
+                   },
+               .on_answered = [this](const Answered& answered) { metrics_.OnAnswer(answered); },
+               .notices = Notices(options_.notices)},
+              options_.limits, options_.tls),
+      pulsed_at_(std::chrono::steady_clock::now()),
+      pulse_timer_(asio::make_strand(io)),
+      drain_timer_(io) {
+  asio::post(pulse_timer_.get_executor(), [this] { Pulse(); });
+}
+
+void Gateway::Pulse() {
+  if (is_pulse_over_) return;
+  pulsed_at_ = std::chrono::steady_clock::now();
+  pulse_timer_.expires_after(kPulsePeriod);
+  pulse_timer_.async_wait([this](boost::system::error_code) { Pulse(); });
+}
+
+absl::Status Gateway::CheckReady() const {
+  if (is_draining_) return absl::UnavailableError("the gateway is stopping");
+  if (!watch_.is_connected()) return absl::UnavailableError("the engine is not reachable");
+  return absl::OkStatus();
+}
+
+absl::Status Gateway::CheckLive() const {
+  const absl::Duration age = absl::FromChrono(std::chrono::steady_clock::now() - pulsed_at_.load());
+  if (age < kMaxPulseAge) return absl::OkStatus();
+  return absl::DeadlineExceededError("no timer ran for " + absl::FormatDuration(age));
+}
 
 void Gateway::Drain() {
   LogInfo("draining",
           {{"connections", server_.num_connections()}, {"waiting_polls", polls_.num_waiting()}});
+  is_draining_ = true;
   server_.Drain();
   polls_.EndAll();
   const auto deadline =
@@ -46,6 +81,10 @@ void Gateway::AwaitConnections(std::chrono::steady_clock::time_point deadline) {
   }
   if (is_late || server_.num_connections() == 0) {
     watch_.Stop();
+    asio::post(pulse_timer_.get_executor(), [this] {
+      is_pulse_over_ = true;
+      pulse_timer_.cancel();
+    });
     return;
   }
   drain_timer_.expires_after(kDrainCheck);

@@ -1,6 +1,7 @@
 // A whole gateway as one object: what main builds and what tests start in-process.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_client.h"
 #include "services/api-gateway/http/server.h"
+#include "services/api-gateway/metrics.h"
 #include "services/api-gateway/routes/archive_files.h"
 #include "services/api-gateway/routes/poll_gate.h"
 #include "services/api-gateway/routes/route_table.h"
@@ -30,6 +32,7 @@ struct GatewayOptions {
   absl::Duration drain_timeout = absl::Seconds(10);
   RouteOptions routes;
   HttpLimits limits;
+  NoticeOptions notices;
   // Without a certificate the API is served in the clear.
   TlsFiles tls;
 };
@@ -45,6 +48,13 @@ class Gateway {
   int port() const { return server_.port(); }
   const Router& router() const { return router_; }
 
+  // For the internal page. Any thread.
+  std::shared_ptr<prometheus::Registry> metrics() const { return metrics_.registry(); }
+  // Unavailable while the engine cannot be reached, and from Drain on.
+  absl::Status CheckReady() const;
+  // DeadlineExceeded when no thread of `io` has come to a timer for 30 s.
+  absl::Status CheckLive() const;
+
   // Stops accepting, answers held polls try_again, lets other requests finish within
   // drain_timeout. Any thread, once.
   void Drain();
@@ -53,6 +63,9 @@ class Gateway {
   // Looks every few milliseconds whether all connections have ended.
   void AwaitConnections(std::chrono::steady_clock::time_point deadline);
 
+  // Shows that the threads of io_context run.
+  void Pulse();
+
   GatewayOptions options_;
   EngineClient engine_;
   WatchClient watch_;
@@ -60,7 +73,13 @@ class Gateway {
   ArchiveFiles archives_;
   CredentialCache credentials_;
   Router router_;
+  GatewayMetrics metrics_;
   HttpServer server_;
+  std::atomic<bool> is_draining_ = false;
+  std::atomic<std::chrono::steady_clock::time_point> pulsed_at_;
+  // On a strand of its own, as the flag is.
+  asio::steady_timer pulse_timer_;
+  bool is_pulse_over_ = false;
   asio::steady_timer drain_timer_;
 };
 

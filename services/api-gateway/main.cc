@@ -7,6 +7,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "libs/common/config/option_set.h"
 #include "libs/common/listener/exposure.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/metrics/metrics_server.h"
 #include "libs/common/time/clock.h"
 #include "services/api-gateway/gateway.h"
 
@@ -28,6 +30,7 @@ struct Options {
   std::string listen;
   std::string data_dir;
   std::string log_level;
+  std::string metrics_listen;
   absl::Duration poll_hold;
   int poll_hold_seconds = 0;
   int num_threads = 0;
@@ -99,6 +102,16 @@ Options ReadOptions(int argc, char** argv) {
           "PEM file: clients must show a certificate that one of these has signed");
   set.Add(&options.insecure_i_know, "gateway.insecure_i_know", false,
           "lets listen be an address other machines reach, without TLS");
+  NoticeOptions& notices = options.gateway.notices;
+  set.Add(&notices.notice, "gateway.notice", "",
+          "text that SDKs since 0.34 write into their users' logs; empty: none");
+  set.Add(&notices.notice_level, "gateway.notice_level", notices.notice_level,
+          "how they log it: warning or error", {.choices = {"warning", "error"}});
+  set.Add(&notices.min_sdk_version, "gateway.min_sdk_version", notices.min_sdk_version,
+          "older SDKs are told to upgrade; empty: none is too old");
+  set.Add(&options.metrics_listen, "metrics.gateway_listen", "",
+          "HOST:PORT of /metrics, /livez and /readyz, for your own network; empty: none",
+          {.flag = "metrics-listen"});
   set.Add(&options.num_threads, "gateway.threads", 2, "HTTP threads");
   set.Add(&options.log_level, "log.level", "info", "least severe lines to log",
           {.flag = "log-level", .choices = {"debug", "info", "warn", "error"}});
@@ -116,6 +129,7 @@ std::string CheckOptions(const Options& options) {
     return "threads is " + std::to_string(options.num_threads) + ", allowed are 1 to 64";
   }
   absl::Status status = CheckTlsFiles(options.gateway.tls);
+  if (status.ok()) status = CheckNotices(options.gateway.notices);
   if (status.ok()) {
     status = CheckExposure({.option = "listen",
                             .address = options.listen,
@@ -165,6 +179,18 @@ int Main(int argc, char** argv) {
     LogError("cannot listen", {{"address", options.listen}, {"error", status.message()}});
     return status.code() == absl::StatusCode::kInvalidArgument ? kExitConfiguration
                                                                : kExitUnavailable;
+  }
+  std::unique_ptr<MetricsServer> metrics;
+  if (!options.metrics_listen.empty()) {
+    auto started = MetricsServer::Start(
+        options.metrics_listen, gateway.metrics(), [&gateway] { return gateway.CheckReady(); },
+        [&gateway] { return gateway.CheckLive(); });
+    if (!started.ok()) {
+      LogError("metrics page cannot be served", {{"error", started.status().message()}});
+      return kExitUnavailable;
+    }
+    metrics = *std::move(started);
+    LogInfo("metrics", {{"address", options.metrics_listen}, {"port", metrics->port()}});
   }
   LogInfo("listening", {{"address", options.listen}, {"port", gateway.port()}});
   asio::signal_set signals(io, SIGINT, SIGTERM);

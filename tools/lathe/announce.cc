@@ -49,6 +49,12 @@ void Announcer::Ready(const LaunchPlan& plan, bool is_new_key) {
   const std::string key_file = plan.data_dir.admin_key().string();
   Say("ready", absl::StrCat("API ", url));
   Say("key", absl::StrCat(key_file, is_new_key ? " (new, mode 0600)" : " (kept, mode 0600)"));
+  if (plan.metrics) {
+    const auto page = [](const ListenAddress& address) { return address.Url() + "/metrics"; };
+    Say("metrics",
+        absl::StrCat("gateway ", page(plan.metrics->gateway), " engine ",
+                     page(plan.metrics->engine), " worker ", page(plan.metrics->worker)));
+  }
   Say("logs", plan.data_dir.logs().string());
   Say("next", absl::StrCat("export TINKER_BASE_URL=", url, " TINKER_API_KEY=$(cat ",
                            Quoted(key_file), ") && python examples/sft.py"));

@@ -1,6 +1,8 @@
 #include "tools/lathe/up_command.h"
 
 #include <filesystem>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -20,6 +22,37 @@ absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model)
   if (options.device == "cuda") return absl::OkStatus();
   ASSIGN_OR_RETURN(const int64_t available, AvailableMemoryBytes());
   return CheckMemory(model.loaded_bytes, available);
+}
+
+// Claims three ports: that of `text` and the two after it, or any for port 0.
+absl::StatusOr<LaunchPlan::Metrics> ClaimMetricsPorts(const std::string& text, int api_port) {
+  constexpr int kMaxFirstPort = 65533;
+  ASSIGN_OR_RETURN(const ListenAddress first, ParseListenAddress(text));
+  if (first.port > kMaxFirstPort) {
+    return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                          "metrics_listen has port %d, limit is %d: the engine's and the worker's "
+                          "are on the next two",
+                          first.port, kMaxFirstPort)),
+                      "configuration", "metrics_listen");
+  }
+  LaunchPlan::Metrics metrics{first, first, first};
+  std::set<int> claimed = {api_port};
+  for (ListenAddress* address : {&metrics.gateway, &metrics.engine, &metrics.worker}) {
+    if (first.port > 0) address->port = first.port + static_cast<int>(claimed.size()) - 1;
+    RETURN_IF_ERROR(ClaimPort(*address));
+    // A free port that was only looked at may be handed out again.
+    while (first.port == 0 && claimed.contains(address->port)) {
+      address->port = 0;
+      RETURN_IF_ERROR(ClaimPort(*address));
+    }
+    if (!claimed.insert(address->port).second) {
+      return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                            "metrics_listen and the two ports after it include that of listen, %d",
+                            address->port)),
+                        "configuration", "metrics_listen");
+    }
+  }
+  return metrics;
 }
 
 void SayPlan(const LaunchPlan& plan, Announcer& announcer) {
@@ -44,6 +77,9 @@ absl::Status UpCommand(int argc, const char* const* argv) {
   RETURN_IF_ERROR(plan.data_dir.Create());
   ASSIGN_OR_RETURN(const DataDirLock lock, DataDirLock::Take(plan.data_dir));
   RETURN_IF_ERROR(ClaimPort(plan.listen));
+  if (!options.metrics_listen.empty()) {
+    ASSIGN_OR_RETURN(plan.metrics, ClaimMetricsPorts(options.metrics_listen, plan.listen.port));
+  }
   const auto program_dir = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   ASSIGN_OR_RETURN(plan.children, ChildSpecs(options, plan, program_dir));
 

@@ -52,9 +52,14 @@ absl::Status CheckTransport(const UpOptions& options) {
   return absl::OkStatus();
 }
 
+void AddMetrics(const ListenAddress& address, std::vector<std::string>& arguments) {
+  arguments.insert(arguments.end(), {"--metrics-listen", address.ToString()});
+}
+
 std::vector<std::string> EngineArguments(const UpOptions& options, const LaunchPlan& plan) {
   std::vector<std::string> arguments = {
       "--store", absl::StrCat("sqlite:", (plan.data_dir.path() / "lathe.db").string())};
+  if (plan.metrics) AddMetrics(plan.metrics->engine, arguments);
   if (!options.grpc_listen.empty()) {
     arguments.insert(arguments.end(), {"--grpc-listen", options.grpc_listen});
     AddTransport(options, arguments);
@@ -69,19 +74,23 @@ int NumThreads(const UpOptions& options) {
 
 std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchPlan& plan) {
   const std::string path = plan.model.path.string();
-  return {"--engine",    plan.data_dir.SocketAddress("worker"),
-          "--group",     "default",
-          "--model",     absl::StrCat(plan.model.name, "=", path),
-          "--rank",      "0",
-          "--world",     "1",
-          "--device",    options.device,
-          "--threads",   absl::StrCat(NumThreads(options)),
-          "--tokenizer", options.tokenizer.empty() ? path : options.tokenizer};
+  std::vector<std::string> arguments = {
+      "--engine",    plan.data_dir.SocketAddress("worker"),
+      "--group",     "default",
+      "--model",     absl::StrCat(plan.model.name, "=", path),
+      "--rank",      "0",
+      "--world",     "1",
+      "--device",    options.device,
+      "--threads",   absl::StrCat(NumThreads(options)),
+      "--tokenizer", options.tokenizer.empty() ? path : options.tokenizer};
+  if (plan.metrics) AddMetrics(plan.metrics->worker, arguments);
+  return arguments;
 }
 
 std::vector<std::string> GatewayArguments(const UpOptions& options, const LaunchPlan& plan) {
   std::vector<std::string> arguments = {"--engine", plan.data_dir.SocketAddress("engine"),
                                         "--listen", plan.listen.ToString()};
+  if (plan.metrics) AddMetrics(plan.metrics->gateway, arguments);
   if (!plan.public_url.empty()) {
     arguments.insert(arguments.end(), {"--public-url", plan.public_url});
   }
@@ -112,6 +121,9 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
           "PEM file: clients must show a certificate that one of these has signed");
   set.Add(&options.insecure_i_know, "up.insecure_i_know", false,
           "lets the addresses be such that other machines reach, without TLS");
+  set.Add(&options.metrics_listen, "up.metrics_listen", "",
+          "HOST:PORT of the gateway's metrics and probes, for your own network; the engine's and "
+          "the worker's are on the next two ports; port 0 picks free ones");
   set.Add(&options.public_url, "up.public_url", "",
           "URL under which clients reach the API; default: from each request");
   set.Add(&options.drain_timeout, "up.drain_timeout", absl::Seconds(30),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct UpOptions {
   TlsFiles tls;
   // Lets both be addresses that other machines reach, without TLS.
   bool insecure_i_know = false;
+  // Of the gateway's page of metrics; empty: none has one.
+  std::string metrics_listen;
   // Empty: taken from each request's Host.
   std::string public_url;
   // How long accepted work may go on after a signal.
@@ -52,6 +55,13 @@ struct LaunchPlan {
   bool has_tls = false;
   std::string public_url;
   absl::Duration drain_timeout;
+  // Pages of metrics; empty: none.
+  struct Metrics {
+    ListenAddress gateway;
+    ListenAddress engine;
+    ListenAddress worker;
+  };
+  std::optional<Metrics> metrics = {};
   // engine, worker, gateway.
   std::vector<ChildSpec> children = {};
 };

@@ -141,6 +141,8 @@ void WatchClient::Connect() {
     absl::MutexLock lock(&mu_);
     stream_ = stream;
     if (is_stopped_) stream->Cancel();
+    // Asks for nothing: that it is taken shows that the engine is there, though nobody may wait.
+    EnqueueLocked(v1::WatchRequest());
     for (const auto& [request_id, watched] : watched_) {
       EnqueueLocked(SubscribeMessage(request_id, watched.api_key));
     }

@@ -128,6 +128,7 @@ asio::awaitable<Connection::Outcome> Connection::ReadHead() {
     if (was_empty) stream_.SetTimeout(context_.limits.head_timeout);
   }
   is_idle_ = false;
+  began_at_ = std::chrono::steady_clock::now();
   if (!head_bytes || static_cast<int64_t>(*head_bytes) > context_.limits.max_head_bytes) {
     refusal_ = HeadTooLarge(context_.limits);
     co_return Outcome::kRefused;
@@ -157,7 +158,7 @@ asio::awaitable<absl::Status> Connection::FindRoute(std::vector<std::string> seg
   route_ = match->route;
   request_.path_parameters = std::move(match->path_parameters);
   stream_.NoTimeout();
-  co_return co_await context_.authorize(*route_, request_);
+  co_return co_await context_.hooks.authorize(*route_, request_);
 }
 
 asio::awaitable<Connection::Outcome> Connection::ReadBody() {
@@ -259,6 +260,9 @@ asio::awaitable<bool> Connection::Refuse(absl::Status status) {
 // Whether another request may follow.
 asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
   if (stream_.is_tls()) response.headers.push_back({"Strict-Transport-Security", kOneYear});
+  if (route_ != nullptr && route_->carries_notices) {
+    context_.hooks.notices.AddTo(request_, response);
+  }
   const std::string head = ResponseHead(response, keep_alive);
   const bool has_body = request_.method != "HEAD";
   const std::array<asio::const_buffer, 2> pieces = {
@@ -269,7 +273,17 @@ asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
   co_await asio::async_write(stream_, pieces, asio::redirect_error(asio::use_awaitable, error));
   bool is_whole = !error;
   if (is_whole && has_body && response.stream) is_whole = co_await WriteStream(*response.stream);
+  ReportAnswer(response.status);
   co_return is_whole&& keep_alive;
+}
+
+void Connection::ReportAnswer(int status) {
+  if (!context_.hooks.on_answered) return;
+  context_.hooks.on_answered(
+      {.route = route_,
+       .status = status,
+       .took = absl::FromChrono(std::chrono::steady_clock::now() - began_at_),
+       .refusal = ErrorCode(refusal_)});
 }
 
 asio::awaitable<bool> Connection::WriteStream(const BodyStream& body) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "services/api-gateway/http/connection_slots.h"
 #include "services/api-gateway/http/limits.h"
 #include "services/api-gateway/http/message.h"
+#include "services/api-gateway/http/notices.h"
 #include "services/api-gateway/http/read_head.h"
 #include "services/api-gateway/http/router.h"
 
@@ -24,10 +26,29 @@ namespace lathe::gateway {
 using Authorize =
     std::function<asio::awaitable<absl::Status>(const Route& route, const Request& request)>;
 
+// An answer that was sent, for metrics.
+struct Answered {
+  // Null: none was found.
+  const Route* route = nullptr;
+  int status = 0;
+  // From the end of the headers to the end of the answer.
+  absl::Duration took;
+  // The word of the error by which the request was refused before its route saw it; else empty.
+  std::string refusal;
+};
+
+// What the owner of a server has a say in.
+struct HttpHooks {
+  Authorize authorize;
+  // Called when an answer was sent; may be empty.
+  std::function<void(const Answered&)> on_answered = {};
+  Notices notices = Notices(NoticeOptions());
+};
+
 // What all connections of a server share; outlives them.
 struct ConnectionContext {
   const Router& router;
-  Authorize authorize;
+  HttpHooks hooks;
   HttpLimits limits;
   // Set once: no connection takes another request.
   std::atomic<bool> is_draining{false};
@@ -66,6 +87,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> ServeOne();
   asio::awaitable<bool> Refuse(absl::Status status);
   asio::awaitable<bool> Write(Response response, bool keep_alive);
+  // Ends the request's account.
+  void ReportAnswer(int status);
   asio::awaitable<bool> WriteStream(const BodyStream& body);
   // Lets the client read our answer before the connection is torn down.
   asio::awaitable<void> Linger();
@@ -83,6 +106,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Request request_;
   const Route* route_ = nullptr;
   absl::Status refusal_;
+  std::chrono::steady_clock::time_point began_at_;
   int64_t body_limit_ = 0;
   // The head was sound, so the end of the body can be found.
   bool can_skip_body_ = false;

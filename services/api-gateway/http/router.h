@@ -30,6 +30,9 @@ struct Route {
   Access access = Access::kKey;
   // Of the body as sent.
   int64_t max_body_bytes = 1 << 20;
+  // Whether answers carry the notices to clients. The SDK logs every one it sees: for routes that
+  // a program calls when it starts, or every few minutes.
+  bool carries_notices = false;
   Handler handler;
 };
 

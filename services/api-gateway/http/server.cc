@@ -50,10 +50,10 @@ void LogEnd(std::exception_ptr exception) {
 
 }  // namespace
 
-HttpServer::HttpServer(asio::io_context& io, const Router& router, Authorize authorize,
+HttpServer::HttpServer(asio::io_context& io, const Router& router, HttpHooks hooks,
                        HttpLimits limits, TlsFiles tls)
     : io_(io),
-      context_{router, std::move(authorize), limits},
+      context_{router, std::move(hooks), limits},
       slots_(limits.max_connections_per_address),
       tls_(tls.enabled() ? std::make_unique<TlsContexts>(std::move(tls)) : nullptr),
       acceptor_(asio::make_strand(io)) {}

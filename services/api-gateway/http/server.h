@@ -21,7 +21,7 @@ namespace lathe::gateway {
 class HttpServer {
  public:
   // All must outlive it; connections end before `io` does.
-  HttpServer(asio::io_context& io, const Router& router, Authorize authorize, HttpLimits limits,
+  HttpServer(asio::io_context& io, const Router& router, HttpHooks hooks, HttpLimits limits,
              TlsFiles tls);
 
   // Begins to accept on `address`, HOST:PORT with a numeric host; port 0 takes a free one.

@@ -1,5 +1,4 @@
 // Downloads: signed links, and the files behind them.
-#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -7,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "libs/common/digest/sha256.h"
-#include "libs/common/errors.h"
 #include "services/api-gateway/engine_client/checkpoints_client.h"
 #include "services/api-gateway/http/byte_range.h"
 #include "services/api-gateway/json/metadata_json.h"
 #include "services/api-gateway/routes/checkpoint_path.h"
+#include "services/api-gateway/routes/public_url.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
 
@@ -20,18 +19,6 @@ namespace {
 
 using Stub = EngineClient::AsyncStub;
 using CheckpointsStub = v1::Checkpoints::StubInterface::async_interface;
-
-// Scheme, host and port under which the client reached us.
-absl::StatusOr<std::string> PublicUrl(const Request& request, const std::string& configured) {
-  if (!configured.empty()) return configured;
-  const std::string host(request.HeaderValue("host"));
-  const bool is_clean = !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char c) {
-    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == ':' || c == '[' || c == ']';
-  });
-  if (is_clean) return (request.is_tls ? "https://" : "http://") + host;
-  return WithDetail(absl::InvalidArgumentError("the Host header is missing or malformed"),
-                    "malformed_http", "host");
-}
 
 Response RedirectTo(const std::string& url, const google::protobuf::Timestamp& expires_at) {
   Response response = JsonResponse({{"url", url}, {"expires", TimestampText(expires_at)}});

@@ -22,6 +22,8 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 // Between tries while the engine has a result but cannot give it.
 constexpr std::chrono::milliseconds kFetchPause{200};
 constexpr absl::Duration kFetchTimeout = absl::Seconds(30);
+// Together with the longest hold of 40 s below the 45 s at which clients give up.
+constexpr absl::Duration kLastLookTimeout = absl::Seconds(3);
 
 // Unsubscribes when it goes out of scope.
 class Subscription {
@@ -74,15 +76,18 @@ bool IsTransient(const absl::Status& status) { return HttpStatus(status) >= 500;
 // Unset: nothing final yet.
 using FinalAnswer = std::optional<absl::StatusOr<Response>>;
 
+// Notes in `poll` why the request waits, if it does.
 asio::awaitable<FinalAnswer> Fetch(EngineClient& engine, const Request& request,
-                                   const std::string& request_id) {
+                                   const std::string& request_id, HeldPoll& poll,
+                                   absl::Duration timeout = kFetchTimeout) {
   v1::GetResultRequest question;
   question.set_request_id(request_id);
-  absl::StatusOr<v1::GetResultResponse> answer = co_await engine.Call(
-      &EngineClient::AsyncStub::GetResult, question, request.api_key, kFetchTimeout);
+  absl::StatusOr<v1::GetResultResponse> answer =
+      co_await engine.Call(&EngineClient::AsyncStub::GetResult, question, request.api_key, timeout);
   if (answer.ok() && answer->has_result()) {
     co_return EncodeResult(request, std::move(*answer->mutable_result()));
   }
+  if (answer.ok()) poll.NoteQueue(answer->queue_state(), answer->queue_state_reason());
   if (answer.ok() || IsTransient(answer.status())) co_return std::nullopt;
   co_return answer.status();
 }
@@ -107,11 +112,13 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
     }
     if (!poll->is_settled()) break;
     if (poll->result() != nullptr) co_return EncodeResult(request, *poll->result());
-    FinalAnswer answer = co_await Fetch(context.engine, request, request_id);
+    FinalAnswer answer = co_await Fetch(context.engine, request, request_id, *poll);
     if (answer) co_return answer;
     co_await poll->Pause(kFetchPause, deadline);
   }
-  co_return std::nullopt;
+  if (poll->is_over() || !context.watch.is_connected()) co_return std::nullopt;
+  // The client is told how things stand now, not when it began to wait.
+  co_return co_await Fetch(context.engine, request, request_id, *poll, kLastLookTimeout);
 }
 
 asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Request& request) {
@@ -125,7 +132,7 @@ asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Requ
   FinalAnswer answer;
   // The subscription under the other key would not check this one.
   if (context.watch.IsWatchedByOther(*request_id, request.api_key)) {
-    answer = co_await Fetch(context.engine, request, *request_id);
+    answer = co_await Fetch(context.engine, request, *request_id, *poll);
   }
   if (!answer) answer = co_await Await(context, request, *request_id, poll, deadline);
   if (answer) co_return *std::move(answer);

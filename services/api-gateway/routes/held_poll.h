@@ -31,6 +31,10 @@ class HeldPoll : public std::enable_shared_from_this<HeldPoll> {
   // For `pause`, but not beyond End or the deadline.
   asio::awaitable<void> Pause(std::chrono::steady_clock::duration pause,
                               std::chrono::steady_clock::time_point deadline);
+  void NoteQueue(v1::QueueState state, std::string reason) {
+    queue_state_ = state;
+    queue_state_reason_ = std::move(reason);
+  }
   // Forgets that the request was settled.
   void Rearm() {
     is_settled_ = false;

@@ -45,6 +45,7 @@ std::vector<Route> RunRoutes(const RouteContext& context);
 std::vector<Route> ArchiveRoutes(const RouteContext& context);
 std::vector<Route> TenantRoutes(const RouteContext& context);
 std::vector<Route> AccountRoutes(const RouteContext& context);
+std::vector<Route> TraceRoutes(const RouteContext& context);
 std::vector<Route> DocsRoutes(const RouteContext& context);
 
 }  // namespace lathe::gateway

@@ -1,14 +1,14 @@
 // Training runs and their checkpoints.
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/strings/string_view.h"
 #include "services/api-gateway/engine_client/accounts_client.h"
+#include "services/api-gateway/http/sdk_version.h"
 #include "services/api-gateway/json/listing_json.h"
 #include "services/api-gateway/json/weights_json.h"
 #include "services/api-gateway/routes/checkpoint_path.h"
@@ -60,13 +60,8 @@ absl::StatusOr<v1::GetRunRequest> DecodeGetRun(const Request& request) {
 
 // SDKs before 0.28 cannot read a listing that has a checkpoint of type external.
 bool ReadsExternal(const Request& request) {
-  const std::vector<std::string> parts =
-      absl::StrSplit(AbslView(request.HeaderValue("x-stainless-package-version")), '.');
-  int major = 0;
-  int minor = 0;
-  const bool is_version =
-      parts.size() >= 2 && absl::SimpleAtoi(parts[0], &major) && absl::SimpleAtoi(parts[1], &minor);
-  return !is_version || major > 0 || minor >= 28;
+  const std::optional<SdkVersion> version = SdkVersionOf(request);
+  return !version || *version >= SdkVersion{0, 28, 0};
 }
 
 absl::StatusOr<v1::ListCheckpointsRequest> DecodeListCheckpoints(const Request& request) {

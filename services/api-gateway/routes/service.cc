@@ -1,4 +1,5 @@
 // client/*, telemetry, capabilities, health.
+#include "libs/common/errors.h"
 #include "services/api-gateway/json/session_json.h"
 #include "services/api-gateway/routes/client_config.h"
 #include "services/api-gateway/routes/route_table.h"
@@ -9,6 +10,14 @@ namespace {
 
 constexpr int64_t kMaxTelemetryBytes = 8 << 20;
 
+// For load balancers; the internal page says more.
+Handler ReadyHandler(const WatchClient& watch) {
+  return [&watch](Request&) -> asio::awaitable<absl::StatusOr<Response>> {
+    if (watch.is_connected()) co_return JsonResponse({{"status", "ok"}});
+    co_return WithDetail(absl::UnavailableError("the engine is not reachable"), "not_ready");
+  };
+}
+
 }  // namespace
 
 std::vector<Route> ServiceRoutes(const RouteContext& context) {
@@ -16,10 +25,12 @@ std::vector<Route> ServiceRoutes(const RouteContext& context) {
       {.method = "POST",
        .pattern = "/api/v1/client/config",
        .access = Access::kKeyUnlessEngineDown,
+       .carries_notices = true,
        .handler = ConstantRoute(ClientConfig(context.options.jwt_auth))},
       {.method = "POST",
        .pattern = "/api/v1/client/dynamic_config",
        .access = Access::kKeyUnlessEngineDown,
+       .carries_notices = true,
        .handler = ConstantRoute(DynamicClientConfig())},
       // Discarded unread: the batches hold request headers, API keys included. It must never fail,
       // because old clients repeat it for ever and delay their own errors meanwhile.
@@ -32,6 +43,14 @@ std::vector<Route> ServiceRoutes(const RouteContext& context) {
        .pattern = "/api/v1/healthz",
        .access = Access::kPublic,
        .handler = ConstantRoute({{"status", "ok"}})},
+      {.method = "GET",
+       .pattern = "/livez",
+       .access = Access::kPublic,
+       .handler = ConstantRoute({{"status", "ok"}})},
+      {.method = "GET",
+       .pattern = "/readyz",
+       .access = Access::kPublic,
+       .handler = ReadyHandler(context.watch)},
       {.method = "GET",
        .pattern = "/api/v1/get_server_capabilities",
        .handler = RpcRoute(

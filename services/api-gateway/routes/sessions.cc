@@ -68,6 +68,7 @@ std::vector<Route> SessionRoutes(const RouteContext& context) {
   return {
       {.method = "POST",
        .pattern = "/api/v1/create_session",
+       .carries_notices = true,
        .handler = RpcRoute(engine, &Stub::CreateSession, DecodeCreate,
                            [](const auto&, const auto& answer) {
                              return JsonResponse(CreateSessionToJson(answer));

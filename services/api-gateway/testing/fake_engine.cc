@@ -229,7 +229,12 @@ grpc::Status FakeEngine::GetResult(grpc::ServerContext* context,
   }
   if (request_ids_.count(request->request_id()) == 0) return NoRequest(request->request_id());
   const auto result = results_.find(request->request_id());
-  if (result != results_.end()) *response->mutable_result() = result->second;
+  if (result != results_.end()) {
+    *response->mutable_result() = result->second;
+  } else {
+    response->set_queue_state(states_[request->request_id()]);
+    response->set_queue_state_reason("2 requests are before it");
+  }
   return grpc::Status::OK;
 }
 

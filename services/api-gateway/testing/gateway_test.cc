@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "services/api-gateway/json/parse_json.h"
@@ -34,8 +35,9 @@ std::string ExampleOf(const std::string& pattern) {
 TEST_CASE("Every route but the listed few wants a key", "[gateway]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
-  const std::set<std::string> open = {"/api/v1/healthz", "/archive/{token}", "/docs",
-                                      "/docs/page.js",   "/docs/page.css",   "/docs/openapi.json"};
+  const std::set<std::string> open = {"/api/v1/healthz",  "/livez",          "/readyz",
+                                      "/archive/{token}", "/traces/{token}", "/docs",
+                                      "/docs/page.js",    "/docs/page.css",  "/docs/openapi.json"};
   for (const Route& route : gateway.gateway().router().routes()) {
     HttpClient client(gateway.port());
     const std::string path = ExampleOf(route.pattern);
@@ -47,6 +49,46 @@ TEST_CASE("Every route but the listed few wants a key", "[gateway]") {
     if (none.status == 401) CHECK(none.headers.count("www-authenticate") == 1);
     if (none.status == 401) CHECK(none.body == wrong.body);
   }
+}
+
+TEST_CASE("Notices come with what a program asks when it starts, not with every answer",
+          "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine,
+                         {.notices = {.notice = "down at 6 pm", .min_sdk_version = "0.26.0"}});
+  HttpClient client(gateway.port());
+  const auto told = [&client](const std::string& method, const std::string& path) {
+    const HttpAnswer answer = client.Exchange(
+        method, path, method == "POST" ? "{}" : "",
+        {{"content-type", "application/json"}, {"x-stainless-package-version", "0.25.0"}});
+    const auto note = answer.headers.find("x-deprecation-note");
+    if (note == answer.headers.end()) return std::string();
+    CHECK(answer.headers.at("x-deprecation-level") == "error");
+    return note->second;
+  };
+  CHECK(told("POST", "/api/v1/client/config").find("down at 6 pm | tinker 0.25.0") == 0);
+  CHECK(told("POST", "/api/v1/client/dynamic_config") != "");
+  CHECK(told("POST", "/api/v1/create_session") != "");
+  CHECK(told("GET", "/api/v1/get_server_capabilities").empty());
+  CHECK(told("POST", "/api/v1/telemetry").empty());
+}
+
+TEST_CASE("The gateway is ready while it reaches the engine, and live in any case", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  // A poll waits until the stream to the engine is up.
+  engine.Settle("r1", {});
+  client.Post("/api/v1/retrieve_future", R"({"request_id":"r1"})");
+  CHECK(client.Exchange("GET", "/readyz").status == 200);
+  CHECK(gateway.gateway().CheckReady().ok());
+  engine.StopServing();
+  while (gateway.gateway().CheckReady().ok()) std::this_thread::yield();
+  const HttpAnswer away = client.Exchange("GET", "/readyz");
+  CHECK(away.status == 503);
+  CHECK(Json::parse(away.body)["error"]["code"] == "not_ready");
+  CHECK(client.Exchange("GET", "/livez").body == R"({"status":"ok"})");
+  CHECK(gateway.gateway().CheckLive().ok());
 }
 
 TEST_CASE("The start of an SDK program is answered over one connection", "[gateway]") {

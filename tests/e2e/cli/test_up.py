@@ -39,6 +39,23 @@ def test_the_worker_gets_its_flags(bench):
     assert seen["wait_policy"] == "passive"
 
 
+def test_pages_of_metrics_get_a_port_each(bench):
+    up = bench.up("--metrics-listen", "127.0.0.1:0")
+    up.wait_for("next ")
+    ports = re.search(r"metrics +gateway http://127.0.0.1:(\d+)/metrics "
+                      r"engine http://127.0.0.1:(\d+)/metrics "
+                      r"worker http://127.0.0.1:(\d+)/metrics", up.output()).groups()
+    assert len(set(ports)) == 3
+    seen = json.loads((bench.data_dir / "worker_arguments.json").read_text())["arguments"]
+    assert seen[seen.index("--metrics-listen") + 1] == f"127.0.0.1:{ports[2]}"
+
+
+def test_pages_of_metrics_need_three_ports(bench):
+    up = bench.up("--metrics-listen", "127.0.0.1:65534")
+    assert up.process.wait(30) == 78
+    assert "metrics_listen has port 65534, limit is 65533" in up.output()
+
+
 def test_loading_progress_is_shown(bench):
     bench.steer("fake_worker_loading")
     up = bench.up()

@@ -56,12 +56,13 @@ MATRIX = [
     Row("POST client/config", ANY, {}),
     Row("POST client/dynamic_config", ANY, {}),
     Row("POST telemetry", ANY, {}),
-    Row("GET healthz", None),
+    Row("GET healthz", None), Row("GET /livez", None), Row("GET /readyz", None),
     Row("GET get_server_capabilities", ANY),
     Row("POST create_session", TRAIN | SAMPLE | READ, {}),
     Row("POST session_heartbeat", ANY, {"session_id": "{session}"}),
     Row("GET sessions", READ),
     Row("GET sessions/{session_id}", READ, path="sessions/{session}"),
+    Row("GET sessions/{session_id}/trace_export", READ, path="sessions/{session}/trace_export"),
     Row("POST create_model", TRAIN, {"session_id": "{session}", "model_seq_id": 5,
                                      "base_model": "tiny", "lora_config": LORA}),
     Row("POST get_info", ANY, {"model_id": "{model}"}),
@@ -111,6 +112,7 @@ MATRIX = [
     Row("GET training_runs/{run_id}/checkpoints/{kind}/{name}/archive", READ, None,
         CHECKPOINT + "/archive", 302),
     Row("GET /archive/{token}", None, path="/archive/{token}"),
+    Row("GET /traces/{token}", None, path="/traces/{trace_token}"),
     Row("POST training_runs/{run_id}/checkpoints/{kind}/{name}/publish", WRITE, None,
         CHECKPOINT + "/publish", 204),
     Row("DELETE training_runs/{run_id}/checkpoints/{kind}/{name}/publish", WRITE, None,
@@ -126,6 +128,7 @@ MATRIX = [
 
 ABSENT = {"session": "absent", "model": "absent:train:0", "sampler": "absent:sample:0",
           "future": "req-00000000000000000000000000000000", "name": "kept", "token": "absent",
+          "trace_token": "absent",
           "tinker_path": "tinker://absent:train:0/weights/kept"}
 
 
@@ -146,7 +149,9 @@ class Tenant:
                  "future": saved["request_id"], "name": "kept",
                  "tinker_path": self.api.result(saved)["path"]}
         link = self.api.get((CHECKPOINT + "/archive").format(**names)).headers["location"]
-        self.names = {**names, "token": link.rsplit("/", 1)[1], "own_session": model.session_id}
+        trace = self.api.get(f"sessions/{model.session_id}/trace_export").json()["url"]
+        self.names = {**names, "token": link.rsplit("/", 1)[1], "own_session": model.session_id,
+                      "trace_token": trace.rsplit("/", 1)[1]}
 
 
 @pytest.fixture(scope="module")

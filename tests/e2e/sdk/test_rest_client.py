@@ -129,6 +129,16 @@ def test_get_session(answer, rest, run_id):
         assert run_id in session.training_run_ids
 
 
+@sdk_method("RestClient.export_session_trace")
+def test_export_session_trace(answer, rest, run_id):
+    """a link to a Perfetto file: when each request waited, ran and was delivered"""
+    with answer(rest, run_id.split(":")[0]) as url:
+        events = httpx.get(url).json()["traceEvents"]
+        assert f"model {run_id}" in [e["args"]["name"] for e in events if e["ph"] == "M"]
+        names = [event["name"] for event in events if event["ph"] == "b"]
+        assert names.index("forward_backward") < names.index("optim_step")
+
+
 @sdk_method("RestClient.list_sessions")
 def test_list_sessions(answer, rest, run_id):
     """the caller's, newest first, in pages"""

@@ -144,3 +144,12 @@ def test_checkpoint_download(answer, cli, saved, tmp_path):
         folder = next(path for path in tmp_path.iterdir() if path.is_dir())
         assert json.loads((folder / "adapter_config.json").read_text())["r"] == 4
         assert (folder / "adapter_model.safetensors").stat().st_size > 0
+
+
+@sdk_method("tinker.session export-trace")
+def test_session_export_trace(answer, cli, run_id, tmp_path):
+    """downloads the session's Perfetto file"""
+    file = tmp_path / "trace.pftrace"
+    with answer(cli, run_id.split(":")[0], "--output", str(file)) as said:
+        assert said["file_size_bytes"] == file.stat().st_size
+        assert json.loads(file.read_text())["otherData"]["session_id"] == run_id.split(":")[0]

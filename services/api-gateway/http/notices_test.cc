@@ -1,0 +1,47 @@
+#include "services/api-gateway/http/notices.h"
+
+#include <catch2/catch.hpp>
+
+namespace lathe::gateway {
+namespace {
+
+// "note|level" of a request by an SDK of `version`; "" for none.
+std::string Told(const NoticeOptions& options, const std::string& version) {
+  Request request;
+  if (!version.empty()) request.headers = {{"X-Stainless-Package-Version", version}};
+  Response response;
+  Notices(options).AddTo(request, response);
+  std::string told;
+  for (const Header& header : response.headers) told += (told.empty() ? "" : "|") + header.value;
+  return told;
+}
+
+TEST_CASE("Notices: SDKs below the oldest supported one are told, as an error", "[http]") {
+  const std::string told =
+      "tinker 0.24.9 is older than 0.25.0, the oldest that this server supports: upgrade it|error";
+  CHECK(Told({}, "0.24.9") == told);
+  for (const char* version : {"", "0.25.0", "0.38.0", "1.0", "0.25.0rc1", "new", "0.x", "-1.2"}) {
+    INFO(version);
+    CHECK(Told({}, version).empty());
+  }
+  CHECK(Told({.min_sdk_version = ""}, "0.1.0").empty());
+}
+
+TEST_CASE("Notices: the operator's text goes to everyone, at its level", "[http]") {
+  CHECK(Told({.notice = "down at 6 pm"}, "0.38.0") == "down at 6 pm");
+  CHECK(Told({.notice = "down at 6 pm", .notice_level = "error"}, "") == "down at 6 pm|error");
+  CHECK(Told({.notice = "hello"}, "0.20.1").find("hello | tinker 0.20.1 is older") == 0);
+}
+
+TEST_CASE("Notices: what cannot be a header is refused", "[http]") {
+  CHECK(CheckNotices({}).ok());
+  for (const NoticeOptions& options :
+       {NoticeOptions{.notice = "a\r\nset-cookie: b"}, NoticeOptions{.notice = "\xc3\xa4"},
+        NoticeOptions{.notice = std::string(1025, 'a')}, NoticeOptions{.notice_level = "loud"},
+        NoticeOptions{.min_sdk_version = "latest"}}) {
+    CHECK(absl::IsInvalidArgument(CheckNotices(options)));
+  }
+}
+
+}  // namespace
+}  // namespace lathe::gateway

@@ -1,0 +1,169 @@
+#include "services/api-gateway/json/trace_json.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "services/api-gateway/json/metadata_json.h"
+#include "services/api-gateway/json/parse_json.h"
+
+namespace lathe::gateway {
+namespace {
+
+// A request is in the stage of this name until the time `until`.
+struct Stage {
+  const char* name;
+  int64_t (v1::RequestSpan::*until)() const;
+};
+constexpr Stage kStages[] = {{"accept", &v1::RequestSpan::durable_unix_nanos},
+                             {"queued", &v1::RequestSpan::dispatched_unix_nanos},
+                             {"on worker", &v1::RequestSpan::executed_unix_nanos},
+                             {"commit", &v1::RequestSpan::completed_unix_nanos},
+                             {"deliver", &v1::RequestSpan::delivered_unix_nanos}};
+
+int64_t NanosOf(const google::protobuf::Timestamp& time) {
+  return time.seconds() * 1'000'000'000 + time.nanos();
+}
+
+std::string ProcessName(const std::string& owner_id) {
+  const char* const kind = owner_id.find(":train:") != owner_id.npos    ? "model "
+                           : owner_id.find(":sample:") != owner_id.npos ? "sampler "
+                                                                        : "session ";
+  return kind + owner_id;
+}
+
+// Writes text as it goes: a document of objects would take twenty times its size.
+class TraceWriter {
+ public:
+  explicit TraceWriter(const v1::OpenTraceResponse& trace)
+      : trace_(trace), read_at_(NanosOf(trace.read_at())), origin_(NanosOf(trace.read_at())) {
+    for (const v1::RequestSpan& span : trace.spans()) {
+      origin_ = std::min(origin_, span.accepted_unix_nanos());
+    }
+  }
+
+  std::string Write() {
+    out_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+    if (trace_.has_complete_since()) AddMissingNote();
+    for (const v1::RequestSpan& span : trace_.spans()) AddRequest(span);
+    absl::StrAppend(&out_, "\n],\"otherData\":", JsonText(OtherData()), "}\n");
+    return std::move(out_);
+  }
+
+ private:
+  std::string MissingNote() const {
+    return absl::StrCat("requests accepted up to ", TimestampText(trace_.complete_since()),
+                        " may be missing: the engine keeps the last ones of each session, and "
+                        "none over a restart");
+  }
+
+  Json OtherData() const {
+    google::protobuf::Timestamp origin;
+    origin.set_seconds(origin_ / 1'000'000'000);
+    origin.set_nanos(static_cast<int32_t>(origin_ % 1'000'000'000));
+    Json data = {{"session_id", trace_.session_id()},
+                 {"begins_at", TimestampText(origin)},
+                 {"read_at", TimestampText(trace_.read_at())},
+                 {"num_requests", trace_.spans_size()}};
+    if (trace_.has_complete_since()) data["missing"] = MissingNote();
+    return data;
+  }
+
+  // The fields that all events have.
+  void BeginEvent(char phase, int64_t process, std::string_view name) {
+    absl::StrAppend(&out_, is_first_ ? "\n" : ",\n", "{\"ph\":\"", std::string(1, phase),
+                    "\",\"pid\":", process, ",\"tid\":", process,
+                    ",\"name\":", JsonText(Json(name)));
+    is_first_ = false;
+  }
+  // Microseconds, to the nanosecond.
+  void AddTime(int64_t nanos) {
+    const int64_t since = std::max<int64_t>(0, nanos - origin_);
+    absl::StrAppendFormat(&out_, ",\"ts\":%d.%03d", since / 1000, since % 1000);
+  }
+  void EndEvent(const Json& args) {
+    if (!args.empty()) absl::StrAppend(&out_, ",\"args\":", JsonText(args));
+    out_ += "}";
+  }
+
+  void AddMissingNote() {
+    BeginEvent('i', 0, MissingNote());
+    AddTime(origin_);
+    out_ += ",\"s\":\"g\"";
+    EndEvent(Json::object());
+  }
+
+  int64_t ProcessOf(const std::string& owner_id) {
+    const auto [entry, is_new] =
+        processes_.try_emplace(owner_id, static_cast<int64_t>(processes_.size()) + 1);
+    if (is_new) {
+      BeginEvent('M', entry->second, "process_name");
+      EndEvent({{"name", ProcessName(owner_id)}});
+    }
+    return entry->second;
+  }
+
+  void AddEdge(char phase, int64_t process, std::string_view name, int64_t nanos,
+               const Json& args = Json::object()) {
+    BeginEvent(phase, process, name);
+    absl::StrAppend(&out_, ",\"cat\":\"request\",\"id\":", request_);
+    AddTime(nanos);
+    EndEvent(args);
+  }
+
+  static Json ArgsOf(const v1::RequestSpan& span) {
+    Json args = {{"request_id", span.request_id()},
+                 {"seq_id", span.seq_id()},
+                 {"tokens", span.tokens()},
+                 {"outcome", span.outcome().empty() ? "unfinished" : span.outcome()}};
+    if (!span.group().empty()) args["group"] = span.group();
+    if (span.num_dispatches() > 1) args["num_dispatches"] = span.num_dispatches();
+    if (span.num_batch_requests() > 0) args["num_batch_requests"] = span.num_batch_requests();
+    return args;
+  }
+
+  void AddRequest(const v1::RequestSpan& span) {
+    const int64_t process = ProcessOf(span.owner_id());
+    ++request_;
+    int64_t now = span.accepted_unix_nanos();
+    AddEdge('b', process, span.operation(), now, ArgsOf(span));
+    // Named after the first stage of those that have no end of their own: a request that fails
+    // while it is queued was never anything else.
+    const char* stage_name = nullptr;
+    for (const Stage& stage : kStages) {
+      if (stage_name == nullptr) stage_name = stage.name;
+      const int64_t until = (span.*stage.until)();
+      if (until == 0) continue;
+      now = AddStage(process, stage_name, now, until);
+      stage_name = nullptr;
+    }
+    const bool is_unfinished = span.completed_unix_nanos() == 0;
+    if (is_unfinished) now = AddStage(process, stage_name, now, read_at_);
+    AddEdge('e', process, span.operation(), now);
+  }
+
+  // When it ended: the clock of the wall may have been set back meanwhile.
+  int64_t AddStage(int64_t process, const char* name, int64_t from, int64_t until) {
+    until = std::max(from, until);
+    AddEdge('b', process, name, from);
+    AddEdge('e', process, name, until);
+    return until;
+  }
+
+  const v1::OpenTraceResponse& trace_;
+  const int64_t read_at_;
+  int64_t origin_;
+  std::string out_;
+  bool is_first_ = true;
+  int64_t request_ = 0;
+  std::map<std::string, int64_t> processes_;
+};
+
+}  // namespace
+
+std::string TraceToJson(const v1::OpenTraceResponse& trace) { return TraceWriter(trace).Write(); }
+
+}  // namespace lathe::gateway

@@ -1,0 +1,60 @@
+// Traces of sessions: a signed link, and the file behind it.
+#include "absl/strings/str_cat.h"
+#include "services/api-gateway/engine_client/traces_client.h"
+#include "services/api-gateway/json/trace_json.h"
+#include "services/api-gateway/routes/public_url.h"
+#include "services/api-gateway/routes/route_table.h"
+#include "services/api-gateway/routes/rpc_route.h"
+
+namespace lathe::gateway {
+namespace {
+
+// The trace is drawn when the link is followed, so it is always ready.
+Handler ExportHandler(const RouteContext& context) {
+  return [context](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
+    const absl::StatusOr<std::string> base = PublicUrl(request, context.options.public_url);
+    if (!base.ok()) co_return base.status();
+    v1::DescribeTraceRequest question;
+    question.set_session_id(request.path_parameters[0]);
+    const absl::StatusOr<v1::DescribeTraceResponse> answer =
+        co_await context.engine.Call(&TracesStub::DescribeTrace, question, request.api_key);
+    if (!answer.ok()) co_return answer.status();
+    co_return JsonResponse({{"status", "ready"},
+                            {"url", absl::StrCat(*base, "/traces/", answer->token())},
+                            {"error", nullptr}});
+  };
+}
+
+Response TraceFile(const v1::OpenTraceRequest&, const v1::OpenTraceResponse& trace) {
+  Response response;
+  response.body = TraceToJson(trace);
+  // Perfetto looks at the content, not at the name; session ids are hexadecimal and hyphens.
+  response.headers = {{"Content-Disposition",
+                       absl::StrCat("attachment; filename=\"", trace.session_id(), ".json\"")},
+                      {"Cache-Control", "no-store"}};
+  return response;
+}
+
+}  // namespace
+
+std::vector<Route> TraceRoutes(const RouteContext& context) {
+  return {
+      {.method = "GET",
+       .pattern = "/api/v1/sessions/{session_id}/trace_export",
+       .handler = ExportHandler(context)},
+      // The link itself is the credential: downloads are made by plain HTTP clients.
+      {.method = "GET",
+       .pattern = "/traces/{token}",
+       .access = Access::kPublic,
+       .handler = RpcRoute(
+           context.engine, &TracesStub::OpenTrace,
+           [](const Request& request) {
+             v1::OpenTraceRequest message;
+             message.set_token(request.path_parameters[0]);
+             return message;
+           },
+           TraceFile)},
+  };
+}
+
+}  // namespace lathe::gateway

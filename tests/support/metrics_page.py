@@ -1,0 +1,46 @@
+"""Pages of metrics of a Lathe that was started with --metrics-listen."""
+
+import re
+import time
+
+import httpx
+
+SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
+LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
+
+
+class MetricsPages:
+    """What the gateway, the engine and the worker of `server` say of themselves."""
+
+    def __init__(self, server):
+        pattern = re.compile(r"^metrics +gateway (\S+) engine (\S+) worker (\S+)$", re.MULTILINE)
+        # It comes after the line for which LatheServer.start waits.
+        while not (lines := pattern.findall(server.output())):
+            time.sleep(0.02)
+        line = lines[-1]
+        self.urls = {name: url.removesuffix("/metrics")
+                     for name, url in zip(("gateway", "engine", "worker"), line)}
+
+    def get(self, process, path):
+        return httpx.get(self.urls[process] + path, timeout=10)
+
+    def page(self, process):
+        answer = self.get(process, "/metrics")
+        assert answer.status_code == 200
+        return answer.text
+
+    def types(self, process):
+        """{name: counter, gauge or histogram}"""
+        return dict(re.findall(r"^# TYPE (\S+) (\S+)$", self.page(process), re.MULTILINE))
+
+    def value(self, process, name, **labels):
+        """The sum over the series that have these labels."""
+        found = []
+        for line in self.page(process).splitlines():
+            if line.startswith("#"):
+                continue
+            series, texts, value = SAMPLE.fullmatch(line).groups()
+            if series == name and labels.items() <= dict(LABEL.findall(texts or "")).items():
+                found.append(float(value))
+        assert found, (name, labels)
+        return sum(found)
