@@ -133,6 +133,7 @@ def test_get_session(answer, rest, run_id):
 def test_export_session_trace(answer, rest, run_id):
     """a link to a Perfetto file: when each request waited, ran and was delivered"""
     with answer(rest, run_id.split(":")[0]) as url:
+        assert "/traces/" in url
         events = httpx.get(url).json()["traceEvents"]
         assert f"model {run_id}" in [e["args"]["name"] for e in events if e["ph"] == "M"]
         names = [event["name"] for event in events if event["ph"] == "b"]
