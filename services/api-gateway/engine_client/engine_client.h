@@ -117,13 +117,20 @@ asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req,
   const LiveCall live(*this, state->context);
   const auto start = [&](auto&& handler) {
     // std::function wants copies; the work guard keeps the io_context running meanwhile.
-    const auto shared = std::make_shared<std::decay_t<decltype(handler)>>(std::move(handler));
-    const auto executor = asio::get_associated_executor(*shared);
-    auto guard = asio::make_work_guard(executor);
+    struct Pending {
+      std::decay_t<decltype(handler)> resume;
+      decltype(asio::make_work_guard(handler)) guard;
+      std::shared_ptr<State> state;
+    };
+    auto guard = asio::make_work_guard(handler);
+    auto pending = std::make_shared<Pending>(Pending{std::move(handler), std::move(guard), state});
     (stub->*method)(&state->context, &request, &state->response,
-                    [shared, executor, guard, state](grpc::Status status) {
-                      asio::post(executor, [shared, status = std::move(status)] {
-                        (*shared)(std::move(status));
+                    [pending = std::move(pending)](grpc::Status answer) mutable {
+                      // Nothing of the call stays here, see WatchStream.
+                      const auto executor = pending->guard.get_executor();
+                      asio::post(executor, [pending = std::move(pending),
+                                            answer = std::move(answer)]() mutable {
+                        pending->resume(std::move(answer));
                       });
                     });
   };

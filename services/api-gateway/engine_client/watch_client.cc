@@ -40,7 +40,8 @@ WatchUpdate ToUpdate(const v1::WatchResponse& response) {
 
 WatchClient::WatchClient(asio::any_io_executor executor, EngineClient& engine)
     : engine_(engine), retry_(asio::make_strand(executor)) {
-  Connect();
+  // There, so that a stream that ends at once is not replaced before it was taken into the books.
+  asio::post(retry_.get_executor(), [this] { Connect(); });
 }
 
 WatchClient::~WatchClient() {
@@ -137,9 +138,10 @@ void WatchClient::Connect() {
       address, {[this] { OnConnected(); },
                 [this](const v1::WatchResponse& response) { OnResponse(response); },
                 [this, address](const grpc::Status& status) { OnDone(address, status); }});
+  std::shared_ptr<WatchStream> ended = stream;
   {
     absl::MutexLock lock(&mu_);
-    stream_ = stream;
+    stream_.swap(ended);
     if (is_stopped_) stream->Cancel();
     // Asks for nothing: that it is taken shows that the engine is there, though nobody may wait.
     EnqueueLocked(v1::WatchRequest());

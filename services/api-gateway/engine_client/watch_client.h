@@ -37,7 +37,7 @@ class WatchClient {
   // Called on gRPC's threads; must not block.
   using Callback = std::function<void(const WatchUpdate&)>;
 
-  // `engine` must outlive it.
+  // Connects as soon as `executor` runs. `engine` must outlive it.
   WatchClient(asio::any_io_executor executor, EngineClient& engine);
   // Ends the stream and waits for it. `executor` must have stopped running.
   ~WatchClient();
@@ -71,6 +71,7 @@ class WatchClient {
     std::vector<int64_t> tickets;
   };
 
+  // On the timer's strand.
   void Connect();
   void ScheduleConnect();
   void OnConnected();
@@ -96,7 +97,8 @@ class WatchClient {
   std::map<int64_t, Subscriber> subscribers_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, Watched> watched_ ABSL_GUARDED_BY(mu_);
   int64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
-  // The latest; it may have ended. Null before the first.
+  // The latest; it may have ended, and stays until the next or the destructor takes its place. Null
+  // before the first.
   std::shared_ptr<WatchStream> stream_ ABSL_GUARDED_BY(mu_);
   // That have not called OnDone.
   int num_streams_ ABSL_GUARDED_BY(mu_) = 0;

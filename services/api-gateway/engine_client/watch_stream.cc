@@ -8,7 +8,6 @@ namespace lathe::gateway {
 
 std::shared_ptr<WatchStream> WatchStream::Start(const std::string& address, Callbacks callbacks) {
   const std::shared_ptr<WatchStream> stream(new WatchStream(address, std::move(callbacks)));
-  stream->self_ = stream;
   stream->stub_->async()->Watch(&stream->context_, stream.get());
   // Held until reading fails: Flush starts writes from outside the reactor's own callbacks.
   stream->AddHold();
@@ -69,8 +68,8 @@ void WatchStream::OnReadDone(bool ok) {
 }
 
 void WatchStream::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<WatchStream> self = std::exchange(self_, nullptr);
-  callbacks_.on_done(status);
+  const auto on_done = callbacks_.on_done;  // the original may be destroyed meanwhile
+  on_done(status);
 }
 
 }  // namespace lathe::gateway

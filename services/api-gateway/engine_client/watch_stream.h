@@ -15,15 +15,17 @@
 
 namespace lathe::gateway {
 
-// Keeps itself alive until `on_done` has returned. Callbacks run on gRPC's threads, one at a time
-// for each kind.
+// Whoever starts it keeps it until `on_done` is called, and gives it up on a thread of its own:
+// with the last channel of a process end gRPC's callback threads, and one of them cannot wait for
+// itself (gRPC 1.51 then goes on with a deleted queue). Callbacks run on gRPC's threads, one at a
+// time for each kind.
 class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchResponse> {
  public:
   struct Callbacks {
     // The engine has taken a first message.
     std::function<void()> on_connected;
     std::function<void(const v1::WatchResponse&)> on_response;
-    // The last call.
+    // The last call; the stream may be destroyed from its beginning.
     std::function<void(const grpc::Status&)> on_done;
   };
 
@@ -46,8 +48,6 @@ class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchRe
   grpc::ClientContext context_;
   v1::WatchResponse response_;
   bool was_connected_ = false;
-  // This stream; emptied by OnDone.
-  std::shared_ptr<WatchStream> self_;
   absl::Mutex mu_;
   std::deque<v1::WatchRequest> outgoing_ ABSL_GUARDED_BY(mu_);
   // The front one of outgoing_ is being written.

@@ -62,6 +62,7 @@ TEST_CASE("A result that came with the news is only for the key it was checked w
   asio::io_context io;
   EngineClient client({engine.address()});
   WatchClient watch(io.get_executor(), client);
+  io.poll();  // starts the stream
   absl::Mutex mu;
   std::vector<WatchUpdate> updates(2);
   const auto remember = [&](size_t i) {

@@ -1,0 +1,47 @@
+// gRPC's callback threads end with the last channel of the process. One of them that destroyed that
+// channel would wait for itself and go on with a deleted queue: "assertion failed: prior > 0".
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <catch2/catch.hpp>
+
+#include "services/api-gateway/engine_client/engine_client.h"
+#include "services/api-gateway/engine_client/watch_client.h"
+#include "services/api-gateway/testing/fake_engine.h"
+
+namespace lathe::gateway {
+namespace {
+
+// Each is a race that the wrong thread wins now and then. A server keeps the threads too, for its
+// health service: it must end as well.
+constexpr int kNumRaces = 100;
+
+TEST_CASE("A watch client leaves its last channel to no thread of gRPC", "[gateway]") {
+  for (int i = 0; i < kNumRaces; ++i) {
+    FakeEngine engine;
+    asio::io_context io;
+    EngineClient client({engine.address()});
+    WatchClient watch(io.get_executor(), client);
+    engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);  // now it is known
+    watch.Subscribe("r1", FakeEngine::kFakeKey, [](const WatchUpdate&) {});
+    io.poll();  // starts the stream
+    REQUIRE(engine.AwaitSubscription("r1"));
+  }
+}
+
+TEST_CASE("An answered call leaves its channel to no thread of gRPC", "[gateway]") {
+  const v1::AuthenticateRequest request;
+  for (int i = 0; i < kNumRaces; ++i) {
+    FakeEngine engine;
+    asio::io_context io;
+    EngineClient client({engine.address()});
+    asio::co_spawn(
+        io, client.Call(&EngineClient::AsyncStub::Authenticate, request, FakeEngine::kFakeKey),
+        asio::detached);
+    io.run();
+    CHECK(engine.num_calls("Authenticate") == 1);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::gateway
