@@ -33,7 +33,7 @@ def memory_kib(pid, name):
 def saved_folder(server):
     """The folder of a new sampler checkpoint, and its path."""
     service = tinker.ServiceClient(base_url=server.url, api_key=server.api_key)
-    client = service.create_lora_training_client(server.model_name, rank=4)
+    client = service.create_lora_training_client(server.model_name, rank=4).result()
     path = client.save_weights_for_sampler("large").result().path
     root = pathlib.Path(server.data_dir, "checkpoints")
     return next(p for p in root.iterdir() if (p / "manifest.json").exists()), path

@@ -1,13 +1,18 @@
 """Latency of the service itself, on the tiny model, through SDK-identical HTTP.
 
-Prints: no-op request (optim_step) submit -> result p50/p99; the same with 1,000 waiting polls and
-the ratio of the submit times; thread counts; idle CPU of gateway, engine and worker together.
+Prints: no-op request (optim_step) submit -> result p50/p99, with the SDK's HTTP client and with one
+that costs little itself; the same after pauses in which all threads fall asleep; the same with 1,000
+waiting polls and the ratio of the submit times; thread counts; idle CPU of gateway, engine and worker
+together.
 Run: .venv/bin/python tests/bench/service_latency.py
 """
 
 import argparse
 import asyncio
+import http.client
+import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -48,10 +53,13 @@ class Client:
         return (await self.result(future["request_id"]))["model_id"]
 
     def optim_step(self, model_id, seq_id):
-        return self.post("optim_step", {
-            "adam_params": {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12,
+        return self.post("optim_step", optim_step_json(model_id, seq_id))
+
+
+def optim_step_json(model_id, seq_id):
+    return {"adam_params": {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12,
                             "weight_decay": 0.0, "grad_clip_norm": 0.0},
-            "model_id": model_id, "seq_id": seq_id, "type": "optim_step"})
+            "model_id": model_id, "seq_id": seq_id, "type": "optim_step"}
 
 
 def forward_backward_json(model_id, seq_id):
@@ -73,6 +81,39 @@ async def noop_round(client, model_id, first_seq, count):
         await client.result(future["request_id"])
         totals.append(time.perf_counter() - begin)
     return submits, totals
+
+
+def lean_round(server, model_id, first_seq, count):
+    """As noop_round's second list, by Python's own HTTP client: most of httpx' time is its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    headers = {"X-API-Key": server.api_key, "Content-Type": "application/json"}
+
+    def post(path, body):
+        connection.request("POST", "/api/v1/" + path, json.dumps(body), headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        assert answer.status == 200, text
+        return json.loads(text)
+
+    totals = []
+    for seq in range(first_seq, first_seq + count):
+        begin = time.perf_counter()
+        future = post("optim_step", optim_step_json(model_id, seq))
+        question = {"request_id": future["request_id"], "allow_metadata_only": False}
+        while post("retrieve_future", question).get("type") == "try_again":
+            pass
+        totals.append(time.perf_counter() - begin)
+    connection.close()
+    return totals
+
+
+async def paused_round(client, model_id, first_seq, count):
+    """Seconds from submit to result of `count` steps, each after a second or more of silence."""
+    rng, totals = random.Random(1), []
+    for seq in range(first_seq, first_seq + count):
+        await asyncio.sleep(rng.uniform(1, 3))
+        totals += (await noop_round(client, model_id, seq, 1))[1]
+    return totals
 
 
 def percentile(values, q):
@@ -104,6 +145,17 @@ async def measure(args):
         seq += args.steps
         print(f"no-op optim_step submit->result  p50 {statistics.median(totals) * 1e3:.2f} ms  "
               f"p99 {percentile(totals, 0.99) * 1e3:.2f} ms  ({args.steps} steps)")
+
+        totals = lean_round(server, model_id, seq, args.steps)
+        seq += args.steps
+        print(f"the same with a lean HTTP client    p50 {statistics.median(totals) * 1e3:.2f} ms  "
+              f"p99 {percentile(totals, 0.99) * 1e3:.2f} ms  ({args.steps} steps)")
+
+        totals = await paused_round(client, model_id, seq, args.pauses)
+        seq += args.pauses
+        print(f"the same after 1 to 3 s of silence  p50 {statistics.median(totals) * 1e3:.2f} ms  "
+              f"p90 {percentile(totals, 0.9) * 1e3:.2f} ms  worst {max(totals) * 1e3:.2f} ms  "
+              f"({args.pauses} steps)")
 
         begin_cpu, begin = cpu_seconds(pids), time.perf_counter()
         await asyncio.sleep(args.idle_seconds)
@@ -146,6 +198,7 @@ async def measure(args):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--pauses", type=int, default=40)
     parser.add_argument("--idle-seconds", type=float, default=10)
     parser.add_argument("--polls", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
