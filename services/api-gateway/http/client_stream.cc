@@ -19,7 +19,12 @@ asio::awaitable<void> ClientStream::ShutdownSend() {
   if (tls_) {
     co_await tls_->async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
   }
-  tcp_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+}
+
+void ClientStream::Close() {
+  boost::system::error_code ignored;
+  socket_.close(ignored);
 }
 
 }  // namespace lathe::gateway

@@ -6,12 +6,12 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/time/time.h"
+#include "services/api-gateway/http/socket_deadline.h"
 
 namespace lathe::gateway {
 
@@ -21,30 +21,28 @@ namespace asio = boost::asio;
 // the strand of its socket.
 class ClientStream {
  public:
-  using executor_type = boost::beast::tcp_stream::executor_type;
+  using executor_type = asio::ip::tcp::socket::executor_type;
 
   // `tls` null: in the clear. Not needed after the constructor.
-  ClientStream(asio::ip::tcp::socket socket, asio::ssl::context* tls) : tcp_(std::move(socket)) {
-    if (tls != nullptr) tls_.emplace(tcp_, *tls);
+  ClientStream(asio::ip::tcp::socket socket, asio::ssl::context* tls)
+      : socket_(std::move(socket)), deadline_(socket_) {
+    if (tls != nullptr) tls_.emplace(socket_, *tls);
   }
 
-  executor_type get_executor() noexcept { return tcp_.get_executor(); }
-  asio::ip::tcp::socket& socket() { return tcp_.socket(); }
-  // Under the encryption: for what is thrown away.
-  boost::beast::tcp_stream& tcp() { return tcp_; }
+  executor_type get_executor() noexcept { return socket_.get_executor(); }
+  // Under the encryption.
+  asio::ip::tcp::socket& socket() { return socket_; }
   bool is_tls() const { return tls_.has_value(); }
 
-  // Operations that are not done by then fail, and the socket is closed.
-  void SetTimeout(absl::Duration timeout) {
-    tcp_.expires_after(absl::ToChronoMilliseconds(timeout));
-  }
-  void NoTimeout() { tcp_.expires_never(); }
+  // The socket is closed then, and operations in progress fail.
+  void SetTimeout(absl::Duration timeout) { deadline_.Set(absl::ToChronoMilliseconds(timeout)); }
+  void NoTimeout() { deadline_.Clear(); }
 
   // Before the first read; nothing to do in the clear.
   asio::awaitable<boost::system::error_code> Handshake();
   // Tells the client that no more comes. Under TLS it waits for the client's agreement.
   asio::awaitable<void> ShutdownSend();
-  void Close() { tcp_.close(); }
+  void Close();
 
   template <typename Buffers, typename Token>
   auto async_read_some(const Buffers& buffers, Token&& token) {
@@ -53,7 +51,7 @@ class ClientStream {
           if (tls_) {
             tls_->async_read_some(into, std::move(handler));
           } else {
-            tcp_.async_read_some(into, std::move(handler));
+            socket_.async_read_some(into, std::move(handler));
           }
         },
         token, buffers);
@@ -66,15 +64,16 @@ class ClientStream {
           if (tls_) {
             tls_->async_write_some(from, std::move(handler));
           } else {
-            tcp_.async_write_some(from, std::move(handler));
+            socket_.async_write_some(from, std::move(handler));
           }
         },
         token, buffers);
   }
 
  private:
-  boost::beast::tcp_stream tcp_;
-  std::optional<asio::ssl::stream<boost::beast::tcp_stream&>> tls_;
+  asio::ip::tcp::socket socket_;
+  SocketDeadline deadline_;
+  std::optional<asio::ssl::stream<asio::ip::tcp::socket&>> tls_;
 };
 
 }  // namespace lathe::gateway

@@ -308,7 +308,7 @@ asio::awaitable<void> Connection::Linger() {
   std::string dropped(64 << 10, '\0');
   ErrorCodeHolder error;
   while (!error) {
-    co_await stream_.tcp().async_read_some(asio::buffer(dropped),
+    co_await stream_.socket().async_read_some(asio::buffer(dropped),
                                            asio::redirect_error(asio::use_awaitable, error));
   }
 }
