@@ -26,6 +26,10 @@ using ErrorCodeHolder = boost::system::error_code;
 
 constexpr size_t kHeadReadBytes = 4 << 10;
 constexpr size_t kMaxQuotedBytes = 200;
+// Of a body's memory, which follows what has come: a length is only a claim.
+constexpr size_t kBodyStepBytes = 1 << 20;
+// simdjson reads a little beyond the end, and copies a text that has no room there.
+constexpr size_t kBodyPaddingBytes = 64;
 constexpr char kOneYear[] = "max-age=31536000";
 constexpr absl::Duration kLingerTimeout = absl::Seconds(5);
 // For the end of TLS; a client that does not answer loses nothing.
@@ -92,6 +96,7 @@ asio::awaitable<bool> Connection::ServeOne() {
   request_ = Request();
   route_ = nullptr;
   refusal_ = absl::OkStatus();
+  is_body_read_ = false;
   can_skip_body_ = false;
   is_idle_ = true;
   Outcome outcome = co_await ReadHead();
@@ -170,30 +175,57 @@ asio::awaitable<Connection::Outcome> Connection::ReadBody() {
   }
   const bool is_expected = co_await AnswerExpectation();
   if (!is_expected) co_return Outcome::kClosed;
-  const bool is_read = co_await ReadBodyBytes();
-  if (!is_read) {
+  if (content_length) {
+    is_body_read_ = co_await ReadSizedBody(static_cast<size_t>(*content_length));
+  } else {
+    is_body_read_ = co_await ReadBodyBytes();
+    request_.body = std::move(parser_->get().body());
+  }
+  if (!is_body_read_) {
     can_skip_body_ = false;
     co_return refusal_.ok() ? Outcome::kClosed : Outcome::kRefused;
   }
-  request_.body = std::move(parser_->get().body());
   refusal_ = Inflate();
   co_return refusal_.ok() ? Outcome::kRequest : Outcome::kRefused;
 }
 
+void Connection::SetBodyTimeout(absl::Time began, int64_t num_read) {
+  const HttpLimits& limits = context_.limits;
+  // The whole body has its time, and what has come has paid for some of it.
+  const absl::Duration paid =
+      limits.progress_timeout + absl::Seconds(num_read) / limits.min_body_bytes_per_second;
+  const absl::Time deadline = began + std::min(limits.body_timeout, paid);
+  stream_.SetTimeout(std::min(limits.progress_timeout, deadline - absl::Now()));
+}
+
+asio::awaitable<bool> Connection::ReadSizedBody(size_t num_bytes) {
+  const absl::Time began = absl::Now();
+  std::string& body = request_.body;
+  body.reserve(num_bytes + kBodyPaddingBytes);
+  size_t num_read = std::min(buffer_.size(), num_bytes);
+  body.assign(static_cast<const char*>(buffer_.cdata().data()), num_read);
+  buffer_.consume(num_read);
+  while (num_read < num_bytes) {
+    if (num_read == body.size()) body.resize(std::min(num_bytes, num_read + kBodyStepBytes));
+    SetBodyTimeout(began, static_cast<int64_t>(num_read));
+    ErrorCodeHolder error;
+    num_read += co_await stream_.async_read_some(
+        asio::buffer(body.data() + num_read, body.size() - num_read),
+        asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return false;
+  }
+  co_return true;
+}
+
 // False: closed, or refused when refusal_ is set.
 asio::awaitable<bool> Connection::ReadBodyBytes() {
-  const HttpLimits& limits = context_.limits;
   const absl::Time began = absl::Now();
   int64_t num_read = 0;
   ErrorCodeHolder error;
   parser_->eager(true);
   parser_->body_limit(static_cast<uint64_t>(body_limit_));
   while (!parser_->is_done() && !error) {
-    // The whole body has its time, and what has come has paid for some of it.
-    const absl::Duration paid =
-        limits.progress_timeout + absl::Seconds(num_read) / limits.min_body_bytes_per_second;
-    const absl::Time deadline = began + std::min(limits.body_timeout, paid);
-    stream_.SetTimeout(std::min(limits.progress_timeout, deadline - absl::Now()));
+    SetBodyTimeout(began, num_read);
     num_read += static_cast<int64_t>(co_await beast::http::async_read_some(
         stream_, buffer_, *parser_, asio::redirect_error(asio::use_awaitable, error)));
   }
@@ -242,7 +274,7 @@ asio::awaitable<bool> Connection::Refuse(absl::Status status) {
   FreeBody();
   // A short body is skipped, so that the connection and its client's pool live on. A client that
   // waits for "100 Continue" will not send it.
-  bool keep_alive = can_skip_body_ && parser_->is_done();
+  bool keep_alive = can_skip_body_ && (is_body_read_ || parser_->is_done());
   if (can_skip_body_ && !keep_alive && request_.HeaderValue("expect").empty() &&
       parser_->content_length_remaining().value_or(kMaxSkippedBodyBytes + 1) <=
           static_cast<uint64_t>(kMaxSkippedBodyBytes)) {
@@ -309,7 +341,7 @@ asio::awaitable<void> Connection::Linger() {
   ErrorCodeHolder error;
   while (!error) {
     co_await stream_.socket().async_read_some(asio::buffer(dropped),
-                                           asio::redirect_error(asio::use_awaitable, error));
+                                              asio::redirect_error(asio::use_awaitable, error));
   }
 }
 

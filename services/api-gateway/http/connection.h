@@ -76,6 +76,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Reads, bounds and inflates the body of request_.
   asio::awaitable<Outcome> ReadBody();
   asio::awaitable<bool> ReadBodyBytes();
+  // As ReadBodyBytes, for a body of known length, without Beast's piecemeal copies.
+  asio::awaitable<bool> ReadSizedBody(size_t num_bytes);
+  // For the read that follows `num_read` bytes of a body begun at `began`.
+  void SetBodyTimeout(absl::Time began, int64_t num_read);
   asio::awaitable<bool> AnswerExpectation();
   absl::Status Inflate();
   // Gives its memory back: an assigned string would keep it, and the connection may idle for
@@ -108,6 +112,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   absl::Status refusal_;
   std::chrono::steady_clock::time_point began_at_;
   int64_t body_limit_ = 0;
+  bool is_body_read_ = false;
   // The head was sound, so the end of the body can be found.
   bool can_skip_body_ = false;
   bool is_idle_ = true;

@@ -15,7 +15,9 @@ namespace {
 constexpr int kMaxWindowLog = 23;
 constexpr int64_t kFreeRatioBytes = 32 << 20;
 constexpr int64_t kMaxRatio = 1000;
-constexpr int64_t kFirstPieceBytes = 1 << 20;
+constexpr int64_t kPieceBytes = 1 << 20;
+// Room behind the end, which the parser of large JSON would else make by a copy.
+constexpr int64_t kPaddingBytes = 64;
 
 struct FreeContext {
   void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
@@ -42,15 +44,21 @@ absl::Status FromZstd(size_t code, size_t offset) {
   return BadCompression(offset, ZSTD_getErrorName(code));
 }
 
-// How large the output buffer shall become; a declared content size is only a hint.
-int64_t NextCapacity(int64_t size, std::string_view compressed, int64_t max_bytes) {
-  if (size > 0) return std::min(size * 2, max_bytes + 1);
+// What the frame says it holds, in memory that is not touched yet: only a hint, but where it is
+// true nothing is moved and nothing too much is taken.
+int64_t DeclaredBytes(std::string_view compressed, int64_t max_bytes) {
   const unsigned long long declared =
       ZSTD_getFrameContentSize(compressed.data(), compressed.size());
-  const int64_t wanted = declared < static_cast<unsigned long long>(8 * kFirstPieceBytes)
-                             ? static_cast<int64_t>(declared) + 1
-                             : kFirstPieceBytes;
-  return std::min(wanted, max_bytes + 1);
+  if (declared == ZSTD_CONTENTSIZE_UNKNOWN || declared == ZSTD_CONTENTSIZE_ERROR) return 0;
+  const int64_t most = std::max<int64_t>(kFreeRatioBytes, compressed.size() * kMaxRatio);
+  return static_cast<int64_t>(std::min<unsigned long long>(declared, std::min(most, max_bytes)));
+}
+
+// How large the output shall become when `size` bytes of it are full.
+int64_t NextSize(int64_t size, const std::string& output, int64_t max_bytes) {
+  const auto capacity = static_cast<int64_t>(output.capacity());
+  if (size < capacity) return std::min(capacity, size + kPieceBytes);
+  return std::min(std::max(size * 2, kPieceBytes), max_bytes + 1);
 }
 
 bool IsTooLarge(int64_t num_bytes, int64_t compressed_bytes, int64_t max_bytes) {
@@ -65,11 +73,12 @@ absl::StatusOr<std::string> InflateZstd(std::string_view compressed, int64_t max
   ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, kMaxWindowLog);
   ZSTD_inBuffer input{compressed.data(), compressed.size(), 0};
   std::string output;
+  output.reserve(DeclaredBytes(compressed, max_bytes) + kPaddingBytes);
   size_t num_bytes = 0;
   size_t remaining = 1;  // zstd's hint; 0 at the end of the frame
   while (remaining != 0) {
     if (num_bytes == output.size()) {
-      output.resize(NextCapacity(static_cast<int64_t>(num_bytes), compressed, max_bytes));
+      output.resize(NextSize(static_cast<int64_t>(num_bytes), output, max_bytes));
     }
     ZSTD_outBuffer piece{output.data(), output.size(), num_bytes};
     remaining = ZSTD_decompressStream(context.get(), &piece, &input);
