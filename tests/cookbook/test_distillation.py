@@ -16,7 +16,7 @@ def test_on_policy_distillation_comes_closer_to_the_teacher(kitchen):
     teacher = kitchen.teach("teacher", [say(n) for n in range(10)], 25, RENDERER)
     options = {"dataset": "tulu3", "renderer_name": RENDERER, "teacher_model": "Qwen/Qwen3-8B",
                "teacher_checkpoint": teacher["sampler"], "load_checkpoint_path": student["state"],
-               "group_size": 4, "groups_per_batch": 8, "learning_rate": 5e-3, "max_tokens": 8,
+               "group_size": 8, "groups_per_batch": 8, "learning_rate": 2e-3, "max_tokens": 8,
                "eval_every": 0, "save_every": 4}
     recipe = "tinker_cookbook.recipes.distillation.on_policy_distillation"
     steps = kitchen.run(recipe, "on_policy", **options)

@@ -36,21 +36,26 @@ def test_rl_loop_learns_sums(kitchen):
 
 def test_math_rl_learns_to_answer_in_short_and_resumes(kitchen):
     rng = random.Random(1)
+    # An answer has 5 tokens; another renderer would spend 4 of them on an empty thought.
+    renderer = "qwen3_disable_thinking"
     shown = question("What is 4 + 5?", "9")
     warm = kitchen.teach("short", [
         shown + question(f"What is {rng.randrange(100)} + {rng.randrange(100)}?",
-                         rng.choice(["{}", "it may be {} or so"]).format(rng.randrange(200)))
-        for _ in range(48)], num_steps=25, renderer_name="qwen3")
-    options = {"env": "arithmetic", "load_checkpoint_path": warm["state"], "group_size": 8,
-               "groups_per_batch": 6, "learning_rate": 4e-3, "max_steps": 6, "eval_every": 0, "save_every": 4}
+                         ("{}" if n % 2 else "it may be {} or so").format(rng.randrange(200)))
+        for n in range(48)], num_steps=25, renderer_name=renderer)
+    options = {"env": "arithmetic", "renderer_name": renderer, "load_checkpoint_path": warm["state"],
+               "group_size": 8, "groups_per_batch": 6, "learning_rate": 4e-3, "max_steps": 6,
+               "eval_every": 0, "save_every": 4}
     steps = kitchen.run(f"{RECIPES}.math_rl.train", "math_rl", **options)
-    reward = rewards(steps)
-    assert len(reward) == 6 and sum(reward[-2:]) > sum(reward[:2])
+    # The share of answers that end in time; the reward also counts sums that were guessed.
+    ended = values(steps, "env/all/format")
+    assert len(ended) == 6 and ended[0] < 0.8 and min(ended[-2:]) > ended[0] + 0.1
 
     kitchen.interrupted_copy("math_rl", "math_rl_resumed", batch=4)
     resumed = kitchen.run(f"{RECIPES}.math_rl.train", "math_rl_resumed",
                           behavior_if_log_dir_exists="resume", **options)
-    assert len(rewards(resumed)) == 2 and rewards(resumed)[0] > reward[0]
+    after = values(resumed, "env/all/format")
+    assert len(after) == 2 and after[0] > ended[0] + 0.1
 
 
 def test_guess_the_number_learns_the_form_of_a_guess(kitchen):
