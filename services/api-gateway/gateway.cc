@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "libs/common/logging/logging.h"
+#include "libs/common/status_macros.h"
 
 namespace lathe::gateway {
 namespace {
@@ -21,7 +22,7 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
       engine_(options_.engine_addresses),
       watch_(io.get_executor(), engine_),
       archives_(options_.data_dir),
-      credentials_(engine_, clock),
+      credentials_(engine_, clock, options_.limits.max_failed_keys_per_minute),
       router_(AllRoutes({engine_, watch_, polls_, archives_, options_.routes})),
       metrics_([this] {
         return GatewayGauges{.num_connections = server_.num_connections(),
@@ -60,6 +61,12 @@ absl::Status Gateway::CheckLive() const {
   const absl::Duration age = absl::FromChrono(std::chrono::steady_clock::now() - pulsed_at_.load());
   if (age < kMaxPulseAge) return absl::OkStatus();
   return absl::DeadlineExceededError("no timer ran for " + absl::FormatDuration(age));
+}
+
+absl::Status Gateway::Listen(const std::string& address) {
+  ASSIGN_OR_RETURN(AllowedHosts hosts,
+                   AllowedHosts::For(address, options_.allowed_hosts, options_.routes.public_url));
+  return server_.Listen(address, std::move(hosts));
 }
 
 void Gateway::Drain() {

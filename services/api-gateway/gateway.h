@@ -31,6 +31,8 @@ struct GatewayOptions {
   // How long a drain waits for requests in progress.
   absl::Duration drain_timeout = absl::Seconds(10);
   RouteOptions routes;
+  // Names that requests may come for, besides the public URL's and loopback's: see AllowedHosts.
+  std::vector<std::string> allowed_hosts;
   HttpLimits limits;
   NoticeOptions notices;
   // Without a certificate the API is served in the clear.
@@ -44,7 +46,8 @@ class Gateway {
   // `io` and `clock` must outlive it, and `io` must have stopped when it is destroyed.
   Gateway(asio::io_context& io, Clock& clock, GatewayOptions options);
 
-  absl::Status Listen(const std::string& address) { return server_.Listen(address); }
+  // HOST:PORT; errors of AllowedHosts::For and HttpServer::Listen.
+  absl::Status Listen(const std::string& address);
   int port() const { return server_.port(); }
   const Router& router() const { return router_; }
 

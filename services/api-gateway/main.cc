@@ -46,6 +46,9 @@ void AddLimits(OptionSet& set, HttpLimits& limits) {
           "open connections; one more is closed at once");
   set.Add(&limits.max_connections_per_address, "gateway.max_connections_per_address",
           limits.max_connections_per_address, "of these from one address; 0: no bound of its own");
+  set.Add(&limits.max_failed_keys_per_minute, "gateway.max_failed_keys_per_minute",
+          limits.max_failed_keys_per_minute,
+          "refused keys of one address until it may only try them slowly; 0: no bound");
   set.Add(&limits.idle_timeout, "gateway.idle_timeout", limits.idle_timeout,
           "how long a connection waits between requests");
   set.Add(&limits.head_timeout, "gateway.head_timeout", limits.head_timeout,
@@ -73,6 +76,10 @@ std::string CheckLimits(const HttpLimits& limits) {
            " and max_connections_per_address " +
            std::to_string(limits.max_connections_per_address) + ", expected at least 1 and 0";
   }
+  if (limits.max_failed_keys_per_minute < 0) {
+    return "max_failed_keys_per_minute is " + std::to_string(limits.max_failed_keys_per_minute) +
+           ", expected at least 0";
+  }
   if (limits.min_body_bytes_per_second < 1) {
     return "min_body_bytes_per_second is " + std::to_string(limits.min_body_bytes_per_second) +
            ", expected at least 1";
@@ -88,6 +95,9 @@ Options ReadOptions(int argc, char** argv) {
   set.Add(&options.listen, "gateway.listen", "127.0.0.1:8080", "address of the API, HOST:PORT");
   set.Add(&options.gateway.routes.public_url, "gateway.public_url", "",
           "scheme and host of download links; empty: from the Host header");
+  set.Add(&options.gateway.allowed_hosts, "gateway.allowed_hosts", {},
+          "names that the Host header may have besides public_url's and, on a loopback address, "
+          "loopback's; *: any; none on another address: any");
   set.Add(&options.gateway.routes.jwt_auth, "gateway.jwt_auth", false,
           "tells clients to exchange their key for tokens that live an hour");
   set.Add(&options.data_dir, "gateway.data_dir", "",

@@ -19,7 +19,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support.lathe_server import LatheServer, tiny_model  # noqa: E402
 
-HEAD = b"POST /api/v1/create_session HTTP/1.1\r\nHost: slow\r\nX-API-Key: tml-slow\r\nX-Slow: "
+HEAD = b"POST /api/v1/create_session HTTP/1.1\r\nHost: localhost\r\nX-API-Key: tml-slow\r\nX-Slow: "
 # Below the gateway's head_timeout of 10 s, so that some are always in the middle of a head.
 SECONDS_PER_BYTE = 2
 

@@ -37,13 +37,18 @@ bool IsOutage(const absl::Status& status) {
 asio::awaitable<absl::Status> CredentialCache::Check(const Route& route, const Request& request) {
   if (route.access == Access::kPublic) co_return absl::OkStatus();
   if (!IsWellFormed(request.api_key)) co_return Unauthenticated();
-  absl::Status status = co_await CheckKey(request.api_key);
+  absl::Status status = co_await CheckKey(request);
   if (route.access == Access::kKeyUnlessEngineDown && IsOutage(status)) co_return absl::OkStatus();
   co_return status;
 }
 
-asio::awaitable<absl::Status> CredentialCache::CheckKey(const std::string& api_key) {
+asio::awaitable<absl::Status> CredentialCache::CheckKey(const Request& request) {
+  const std::string& api_key = request.api_key;
   if (const auto known = Find(api_key)) co_return *known;
+  if (!WasGood(api_key)) {
+    const absl::Status admitted = failed_.Admit(request.peer);
+    if (!admitted.ok()) co_return admitted;
+  }
   const v1::AuthenticateRequest question;
   const absl::StatusOr<v1::AuthenticateResponse> answer =
       co_await engine_.Call(&EngineClient::AsyncStub::Authenticate, question, api_key, kTimeout);
@@ -52,6 +57,7 @@ asio::awaitable<absl::Status> CredentialCache::CheckKey(const std::string& api_k
     co_return absl::OkStatus();
   }
   if (answer.status().code() != absl::StatusCode::kUnauthenticated) co_return answer.status();
+  failed_.Count(request.peer);
   // Of a token the engine may say that its time is over; of a key it says nothing.
   const bool is_token = ErrorCode(answer.status()) == "bad_token";
   const absl::Status refusal = is_token ? answer.status() : Unauthenticated();
@@ -65,6 +71,12 @@ std::optional<absl::Status> CredentialCache::Find(const std::string& api_key) {
   const auto entry = entries_.find(api_key);
   if (entry == entries_.end() || entry->second.expires_at <= now) return std::nullopt;
   return entry->second.status;
+}
+
+bool CredentialCache::WasGood(const std::string& api_key) {
+  absl::MutexLock lock(&mu_);
+  const auto entry = entries_.find(api_key);
+  return entry != entries_.end() && entry->second.status.ok();
 }
 
 void CredentialCache::Remember(const std::string& api_key, absl::Status status,

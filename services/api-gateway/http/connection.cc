@@ -69,6 +69,7 @@ asio::awaitable<void> Connection::Run() {
   ErrorCodeHolder ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   stream_.socket().non_blocking(true, ignored);
+  peer_ = OwnerOf(stream_.socket().remote_endpoint(ignored).address());
   stream_.SetTimeout(context_.limits.head_timeout);
   const ErrorCodeHolder error = co_await stream_.Handshake();
   if (!error) {
@@ -150,7 +151,9 @@ asio::awaitable<Connection::Outcome> Connection::ReadHead() {
   }
   request_ = std::move(parsed->request);
   request_.is_tls = stream_.is_tls();
-  refusal_ = CheckOrigin(request_);
+  request_.peer = peer_;
+  refusal_ = context_.hosts.Check(request_);
+  if (refusal_.ok()) refusal_ = CheckOrigin(request_);
   if (!refusal_.ok()) co_return Outcome::kRefused;
   refusal_ = co_await FindRoute(std::move(parsed->segments));
   co_return refusal_.ok() ? Outcome::kRequest : Outcome::kRefused;

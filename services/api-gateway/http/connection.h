@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "services/api-gateway/http/allowed_hosts.h"
 #include "services/api-gateway/http/client_stream.h"
 #include "services/api-gateway/http/client_watch.h"
 #include "services/api-gateway/http/connection_slots.h"
@@ -50,6 +51,8 @@ struct ConnectionContext {
   const Router& router;
   HttpHooks hooks;
   HttpLimits limits;
+  // Set before the first connection.
+  AllowedHosts hosts = {};
   // Set once: no connection takes another request.
   std::atomic<bool> is_draining{false};
 };
@@ -105,6 +108,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ClientStream stream_;
   boost::beast::flat_buffer buffer_;
   ClientWatch client_;
+  asio::ip::address peer_;
   // Of the request in progress.
   std::optional<RequestParser> parser_;
   Request request_;

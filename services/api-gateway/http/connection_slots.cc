@@ -7,14 +7,14 @@ namespace {
 
 constexpr int kPrefixBytes = 8;
 
+}  // namespace
+
 boost::asio::ip::address OwnerOf(const boost::asio::ip::address& address) {
   if (!address.is_v6() || address.to_v6().is_v4_mapped()) return address;
   auto bytes = address.to_v6().to_bytes();
   std::fill(bytes.begin() + kPrefixBytes, bytes.end(), 0);
   return boost::asio::ip::address_v6(bytes);
 }
-
-}  // namespace
 
 ConnectionSlots::Slot ConnectionSlots::Take(const boost::asio::ip::address& address) {
   if (max_per_address_ == 0) return std::make_shared<int>(0);

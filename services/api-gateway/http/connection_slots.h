@@ -11,7 +11,10 @@
 
 namespace lathe::gateway {
 
-// Thread-safe; slots may outlive it. An IPv6 host owns its /64, so that is what counts.
+// Whom `address` stands for: an IPv6 host owns its /64.
+boost::asio::ip::address OwnerOf(const boost::asio::ip::address& address);
+
+// Thread-safe; slots may outlive it. What counts is OwnerOf an address.
 class ConnectionSlots {
  public:
   // Ends with the connection.

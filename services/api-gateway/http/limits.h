@@ -21,6 +21,10 @@ struct HttpLimits {
   // 0: no bound of its own, as behind a proxy.
   int64_t max_connections_per_address = 10'000;
 
+  // Keys from one address that are refused; then it may try others at a slow pace, and keys known
+  // to be good pass as ever. 0: no bound of its own, as behind a proxy.
+  int64_t max_failed_keys_per_minute = 100;
+
   // Between requests. Long, because a client that sends while we close must repeat its request.
   absl::Duration idle_timeout = absl::Seconds(330);
   // From the first byte of a request to the end of its headers; also for a TLS handshake.

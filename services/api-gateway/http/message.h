@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -41,6 +42,8 @@ struct Request {
   std::string body;
   // Whether it came over TLS.
   bool is_tls = false;
+  // Whom it came from; of an IPv6 address the /64, which is one owner's.
+  asio::ip::address peer;
   // X-API-Key; empty on public routes when none was sent.
   std::string api_key;
   // Sees the client leave while a handler waits; null in tests without a connection.

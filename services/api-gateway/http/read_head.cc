@@ -35,6 +35,7 @@ absl::Status CheckFields(const RequestParser& parser, const HttpLimits& limits) 
                                                    num_fields, limits.max_header_fields)),
         "headers_too_large");
   }
+  if (fields.count(beast::http::field::host) > 1) return Malformed("more than one Host");
   const auto encodings = fields.equal_range(beast::http::field::transfer_encoding);
   const auto num_encodings = std::distance(encodings.first, encodings.second);
   if (num_encodings > 1) return Malformed("more than one Transfer-Encoding");

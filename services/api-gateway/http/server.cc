@@ -58,8 +58,9 @@ HttpServer::HttpServer(asio::io_context& io, const Router& router, HttpHooks hoo
       tls_(tls.enabled() ? std::make_unique<TlsContexts>(std::move(tls)) : nullptr),
       acceptor_(asio::make_strand(io)) {}
 
-absl::Status HttpServer::Listen(const std::string& address) {
+absl::Status HttpServer::Listen(const std::string& address, AllowedHosts hosts) {
   ASSIGN_OR_RETURN(const asio::ip::tcp::endpoint endpoint, ParseAddress(address));
+  context_.hosts = std::move(hosts);
   if (tls_) RETURN_IF_ERROR(tls_->Load());
   boost::system::error_code error;
   acceptor_.open(endpoint.protocol(), error);

@@ -26,7 +26,8 @@ class HttpServer {
 
   // Begins to accept on `address`, HOST:PORT with a numeric host; port 0 takes a free one.
   // Unavailable when it cannot be bound; errors of LoadServerContext when TLS cannot be offered.
-  absl::Status Listen(const std::string& address);
+  // Requests to other `hosts` are refused.
+  absl::Status Listen(const std::string& address, AllowedHosts hosts = {});
   int port() const { return port_; }
 
   // Stops accepting and closes connections that are between requests; the others close after the

@@ -12,7 +12,7 @@ ZSTD = {"Content-Type": "application/x-protobuf", "Content-Encoding": "zstd"}
 
 
 def head(api, lines="", path="/api/v1/telemetry"):
-    return (f"POST {path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {api.key}\r\n{lines}").encode()
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {api.key}\r\n{lines}").encode()
 
 
 def refused_bytes(answer, status, code, *words):
@@ -113,7 +113,7 @@ def test_unknown_routes_methods_and_types(api):
     "sessions/%2e%2e%2fadmin", "sessions/%2e%2e", "sessions/..", "sessions/a%2fb", "sessions/%00",
     "sessions/%ff", "sessions/a%", "sessions/a%zz", "sessions/%0a", "sessions/caf\xc3\xa9"])
 def test_bad_paths(api, path):
-    line = f"GET /api/v1/{path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {api.key}\r\n\r\n"
+    line = f"GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {api.key}\r\n\r\n"
     status, _, body = api.exchange(line.encode("latin-1"))
     assert (status, json.loads(body)["error"]["code"]) in ((400, "bad_path"),
                                                            (400, "malformed_http"))
