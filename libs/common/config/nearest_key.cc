@@ -24,7 +24,7 @@ std::size_t EditDistance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-std::string DidYouMean(const std::string& word, const std::vector<std::string>& candidates) {
+std::string NearestKey(const std::string& word, const std::vector<std::string>& candidates) {
   const std::string* nearest = nullptr;
   std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
@@ -34,7 +34,12 @@ std::string DidYouMean(const std::string& word, const std::vector<std::string>& 
       nearest = &candidate;
     }
   }
-  return nearest == nullptr ? "" : ", did you mean '" + *nearest + "'?";
+  return nearest == nullptr ? "" : *nearest;
+}
+
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string nearest = NearestKey(word, candidates);
+  return nearest.empty() ? "" : ", did you mean '" + nearest + "'?";
 }
 
 }  // namespace lathe

@@ -1,4 +1,4 @@
-// "did you mean": private to config.
+// "did you mean".
 #pragma once
 
 #include <string>
@@ -6,7 +6,10 @@
 
 namespace lathe {
 
-// ", did you mean 'x'?" with the candidate of the smallest edit distance; "" when none is near.
+// The candidate of the smallest edit distance; "" when none is near.
+std::string NearestKey(const std::string& word, const std::vector<std::string>& candidates);
+
+// ", did you mean 'x'?" with NearestKey; "" when there is none.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace lathe

@@ -1,9 +1,11 @@
 #include "services/api-gateway/json/field_reader.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
+#include "services/api-gateway/json/unknown_field.h"
 
 namespace lathe::gateway {
 namespace {
@@ -26,7 +28,20 @@ FieldReader::FieldReader(const Json& object, std::string pointer)
   if (!object.is_object()) Fail("", std::string("an object, got ") + object.type_name());
 }
 
+FieldReader::~FieldReader() {
+  if (!status_.ok()) return;
+  for (const auto& member : object_.items()) {
+    if (std::find(asked_names_.begin(), asked_names_.end(), member.key()) != asked_names_.end()) {
+      continue;
+    }
+    NoteUnknownField(pointer_, member.key(), {asked_names_.begin(), asked_names_.end()});
+  }
+}
+
 const Json* FieldReader::Find(const std::string& name) const {
+  if (std::find(asked_names_.begin(), asked_names_.end(), name) == asked_names_.end()) {
+    asked_names_.push_back(name);
+  }
   const auto member = object_.find(name);
   return member == object_.end() || member->is_null() ? nullptr : &*member;
 }

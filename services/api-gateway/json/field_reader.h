@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "services/api-gateway/json/parse_json.h"
@@ -22,6 +23,10 @@ class FieldReader {
  public:
   // `object` must outlive it; anything but an object is an error. `pointer` names it in messages.
   explicit FieldReader(const Json& object, std::string pointer = "");
+  // Names that nobody asked for go to the log (NoteUnknownField).
+  ~FieldReader();
+  FieldReader(const FieldReader&) = delete;
+  FieldReader& operator=(const FieldReader&) = delete;
 
   bool Has(const std::string& name) const;
 
@@ -54,6 +59,7 @@ class FieldReader {
 
   const Json& object_;
   const std::string pointer_;
+  mutable std::vector<std::string> asked_names_;
   absl::Status status_;
 };
 

@@ -1,5 +1,6 @@
 #include "services/api-gateway/json/large_reader.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "absl/container/flat_hash_set.h"
@@ -8,6 +9,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/strings/string_view.h"
 #include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/json/unknown_field.h"
 
 namespace lathe::gateway {
 namespace {
@@ -84,7 +86,19 @@ LargeObject::LargeObject(element value, std::string pointer, LargeErrors& errors
   }
 }
 
+LargeObject::~LargeObject() {
+  if (!object_ || takes_any_name_ || !errors_.ok()) return;
+  for (const auto field : *object_) {
+    if (std::find(asked_names_.begin(), asked_names_.end(), field.key) != asked_names_.end())
+      continue;
+    NoteUnknownField(pointer_, field.key, {asked_names_.begin(), asked_names_.end()});
+  }
+}
+
 std::optional<element> LargeObject::Find(std::string_view name) const {
+  if (std::find(asked_names_.begin(), asked_names_.end(), name) == asked_names_.end()) {
+    asked_names_.push_back(name);
+  }
   element value;
   if (!object_ || object_->at_key(name).get(value) != simdjson::SUCCESS || value.is_null()) {
     return std::nullopt;
@@ -167,9 +181,23 @@ std::optional<uint64_t> LargeObject::OptionalSeed(std::string_view name) {
 }
 
 absl::StatusOr<element> ParseLargeJson(simdjson::dom::parser& parser, const std::string& text) {
+  return ParseLargePiece(parser, text, text, /*outer_depth=*/0);
+}
+
+absl::StatusOr<element> ParseLargePiece(simdjson::dom::parser& parser, const std::string& text,
+                                        std::string_view piece, int outer_depth) {
   element root;
-  auto error = parser.allocate(text.size(), kMaxJsonDepth);
-  if (error == simdjson::SUCCESS) error = parser.parse(text).get(root);
+  auto error = simdjson::SUCCESS;
+  // It keeps the depth when it grows.
+  if (parser.capacity() < piece.size()) {
+    error = parser.allocate(piece.size(), kMaxJsonDepth - outer_depth);
+  }
+  // The parser may look beyond its end; what has nothing behind it is copied.
+  const size_t num_behind =
+      static_cast<size_t>(text.data() + text.size() - (piece.data() + piece.size()));
+  const bool is_copied = num_behind < simdjson::SIMDJSON_PADDING;
+  if (error == simdjson::SUCCESS)
+    error = parser.parse(piece.data(), piece.size(), is_copied).get(root);
   if (error == simdjson::SUCCESS) return root;
   if (absl::Status where = ExplainBadJson(text); !where.ok()) return where;
   return WithDetail(absl::InvalidArgumentError(

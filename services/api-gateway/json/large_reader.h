@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -31,9 +32,13 @@ class LargeObject {
  public:
   // Duplicate keys are an error.
   LargeObject(simdjson::dom::element element, std::string pointer, LargeErrors& errors);
+  // Names that nobody asked for go to the log (NoteUnknownField).
+  ~LargeObject();
+  LargeObject(const LargeObject&) = delete;
+  LargeObject& operator=(const LargeObject&) = delete;
 
   bool Has(std::string_view name) const { return Find(name).has_value(); }
-  // Unset when absent.
+  // Unset when absent. `name` must be a constant.
   std::optional<simdjson::dom::element> Find(std::string_view name) const;
   // Empty, and an error, when absent or no list.
   simdjson::dom::array Array(std::string_view name);
@@ -54,11 +59,17 @@ class LargeObject {
 
   std::string PointerTo(std::string_view name) const;
   LargeErrors& errors() { return errors_; }
-  // Unset when it is no object.
-  const std::optional<simdjson::dom::object>& members() const { return object_; }
+  // All of them, whatever their names; unset when it is no object.
+  const std::optional<simdjson::dom::object>& members() {
+    takes_any_name_ = true;
+    return object_;
+  }
 
  private:
   std::optional<simdjson::dom::object> object_;
+  // Constants all of them, so views suffice.
+  mutable absl::InlinedVector<std::string_view, 16> asked_names_;
+  bool takes_any_name_ = false;
   const std::string pointer_;
   LargeErrors& errors_;
 };
@@ -66,6 +77,12 @@ class LargeObject {
 // Parses `text` with `parser`; the same refusals as ParseJsonBody.
 absl::StatusOr<simdjson::dom::element> ParseLargeJson(simdjson::dom::parser& parser,
                                                       const std::string& text);
+
+// Parses `piece`, a part of `text` that stands `outer_depth` levels deep in it. What is wrong is
+// said by its place in `text`.
+absl::StatusOr<simdjson::dom::element> ParseLargePiece(simdjson::dom::parser& parser,
+                                                       const std::string& text,
+                                                       std::string_view piece, int outer_depth);
 
 // The integers of `list` as packed int32 or int64, little-endian. An element of another type or
 // range is an error naming its index.

@@ -3,14 +3,26 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "services/api-gateway/json/large_reader.h"
+#include "services/api-gateway/json/list_scanner.h"
+#include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/json/sampling_json.h"
 
 namespace lathe::gateway {
 namespace {
 
 using simdjson::dom::element;
+
+// A parser needs up to fourteen times the memory of what it reads, so a body of this many bytes
+// more than its data is refused, and a datum too; both are far beyond what a model's context can
+// use.
+constexpr size_t kMaxRestBytes = 4 << 20;
+constexpr size_t kMaxDatumBytes = 16 << 20;
+// Root, input and list are around a datum.
+constexpr int kDatumDepth = 3;
 
 std::string PackElements(v1::DType dtype, LargeObject& in, std::string_view name) {
   simdjson::dom::array list = in.Array(name);
@@ -104,18 +116,44 @@ void ReadLoss(LargeObject& in, v1::LossSpec* loss) {
   std::sort(loss->mutable_text_config()->begin(), loss->mutable_text_config()->end(), by_name);
 }
 
-}  // namespace
+absl::Status TooLarge(const std::string& what, size_t num_bytes, size_t limit) {
+  return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                        "%s has %d bytes of JSON, limit is %d; protobuf takes a fraction of it",
+                        what, num_bytes, limit)),
+                    "body_too_large");
+}
 
-absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
-                                     v1::ForwardBackwardRequest* request) {
+absl::Status NotJson(const std::string& body) {
+  const absl::Status where = ExplainBadJson(body);
+  if (!where.ok()) return where;
+  return WithDetail(absl::InvalidArgumentError("body is not JSON"), "bad_json");
+}
+
+// What is wrong with a field goes to `errors`, after which the rest is only walked over, for what
+// comes behind the list. Fails when something is no JSON.
+absl::Status ReadData(ListScanner& list, const std::string& body, const std::string& pointer,
+                      LargeErrors& errors, v1::ForwardBackwardRequest* request) {
   simdjson::dom::parser parser;
-  ASSIGN_OR_RETURN(const element root, ParseLargeJson(parser, body));
-  LargeErrors errors;
+  size_t index = 0;
+  while (const auto piece = list.Next()) {
+    if (!errors.ok()) continue;
+    const std::string where = absl::StrCat(pointer, "/", index++);
+    if (piece->size() > kMaxDatumBytes) {
+      errors.Set(TooLarge(where, piece->size(), kMaxDatumBytes));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const element datum, ParseLargePiece(parser, body, *piece, kDatumDepth));
+    ReadDatum(LargeObject(datum, where, errors), request->add_data());
+  }
+  return list.is_sound() ? absl::OkStatus() : NotJson(body);
+}
+
+void ReadRoot(const element root, const char* input_name, LargeErrors& errors,
+              v1::ForwardBackwardRequest* request) {
   LargeObject in(root, "", errors);
   request->set_model_id(in.String("model_id"));
   request->set_seq_id(in.IntOr("seq_id", 0));
-  request->set_forward_only(forward_only);
-  LargeObject input = in.Object(forward_only ? "forward_input" : "forward_backward_input");
+  LargeObject input = in.Object(input_name);
   ReadLoss(input, request->mutable_loss());
   size_t index = 0;
   for (const element datum : input.Array("data")) {
@@ -123,7 +161,32 @@ absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
     ReadDatum(LargeObject(datum, absl::StrCat(input.PointerTo("data"), "/", index++), errors),
               request->add_data());
   }
-  return errors.status();
+}
+
+}  // namespace
+
+absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
+                                     v1::ForwardBackwardRequest* request) {
+  const char* const input_name = forward_only ? "forward_input" : "forward_backward_input";
+  request->set_forward_only(forward_only);
+  auto list = ListScanner::Find(body, {input_name, "data"});
+  LargeErrors data_errors;
+  if (list) {
+    RETURN_IF_ERROR(
+        ReadData(*list, body, absl::StrCat("/", input_name, "/data"), data_errors, request));
+  }
+  const size_t rest_bytes = list ? list->RestBytes() : body.size();
+  if (rest_bytes > kMaxRestBytes) {
+    RETURN_IF_ERROR(ExplainBadJson(body));
+    return TooLarge("the body without its data", rest_bytes, kMaxRestBytes);
+  }
+  const std::string rest = list ? list->Rest() : body;
+  simdjson::dom::parser parser;
+  const absl::StatusOr<element> root = ParseLargeJson(parser, rest);
+  if (!root.ok()) return NotJson(body);
+  LargeErrors errors;
+  ReadRoot(*root, input_name, errors, request);
+  return errors.ok() ? data_errors.status() : errors.status();
 }
 
 }  // namespace lathe::gateway

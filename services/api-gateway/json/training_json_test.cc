@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
 
 namespace lathe::gateway {
@@ -80,6 +81,66 @@ TEST_CASE("A refused body still says whose place in the sequence it takes", "[js
   CHECK(ErrorField(status) == "/forward_backward_input/data/0/model_input/chunks/0/tokens/0");
   CHECK(request.model_id() == "m");
   CHECK(request.seq_id() == 7);
+}
+
+std::string Body(const std::string& data, const std::string& more = "") {
+  return absl::StrCat(R"({"model_id":"m","forward_backward_input":{"loss_fn":"ppo","data":[)", data,
+                      "]},", more, R"("seq_id":7})");
+}
+
+constexpr char kDatum[] =
+    R"({"model_input":{"chunks":[{"type":"encoded_text","tokens":[1,2]}]},"loss_fn_inputs":{}})";
+
+absl::Status Read(const std::string& body, v1::ForwardBackwardRequest* request) {
+  return ForwardBackwardFromJson(body, /*forward_only=*/false, request);
+}
+
+TEST_CASE("Datums are read one by one, and errors say which", "[json]") {
+  v1::ForwardBackwardRequest request;
+  REQUIRE(Read(Body(absl::StrCat(kDatum, " ,\n", kDatum, ",", kDatum)), &request).ok());
+  CHECK(request.data_size() == 3);
+  CHECK(request.data(2).model_input(0).tokens().size() == 8);
+  v1::ForwardBackwardRequest other;
+  CHECK(ErrorField(Read(Body(absl::StrCat(kDatum, ",3,", kDatum)), &other)) ==
+        "/forward_backward_input/data/1");
+  CHECK(other.seq_id() == 7);
+}
+
+TEST_CASE("What is no JSON is found by its place in the whole body", "[json]") {
+  const auto [body, column] = GENERATE(table<std::string, std::string>({
+      {Body("\n{\"model_input\":}"), "line 2, column 16"},
+      {Body(absl::StrCat(kDatum, "\n,]")), "line 2, column 2"},
+      {Body(kDatum, "\n\"a\": tru, "), "line 2, column 9"},
+      {Body(absl::StrCat(kDatum, ",\n{\"a\": NaN}")), "line 2, column 7"},
+  }));
+  v1::ForwardBackwardRequest request;
+  const absl::Status status = Read(body, &request);
+  CHECK_THAT(std::string(status.message()), Catch::Contains(column));
+  CHECK(request.seq_id() == 0);
+}
+
+TEST_CASE("Depth counts from the root", "[json]") {
+  const auto nested = [](int depth) {
+    return absl::StrCat(R"({"x":)", std::string(depth, '['), std::string(depth, ']'), "}");
+  };
+  v1::ForwardBackwardRequest request;
+  // Root, input, list and datum are four levels.
+  CHECK(ErrorCode(Read(Body(nested(59)), &request)) == "invalid_field");
+  CHECK(ErrorCode(Read(Body(nested(61)), &request)) == "too_deep");
+}
+
+TEST_CASE("What no parser has memory for is refused with its size", "[json]") {
+  const std::string large(17 << 20, ' ');
+  v1::ForwardBackwardRequest request;
+  const absl::Status datum = Read(Body(absl::StrCat(kDatum, ",{", large, "}")), &request);
+  CHECK(ErrorCode(datum) == "body_too_large");
+  CHECK_THAT(std::string(datum.message()),
+             Catch::Contains("data/1 has 17825794 bytes") && Catch::Contains("16777216"));
+  CHECK(request.seq_id() == 7);
+  const absl::Status rest = Read(Body(kDatum, large), &request);
+  CHECK(ErrorCode(rest) == "body_too_large");
+  CHECK_THAT(std::string(rest.message()), Catch::Contains("limit is 4194304"));
+  CHECK(ErrorCode(Read(std::string(5 << 20, '['), &request)) == "too_deep");
 }
 
 }  // namespace

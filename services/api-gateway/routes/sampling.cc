@@ -8,8 +8,8 @@
 namespace lathe::gateway {
 namespace {
 
-// A prompt of images in base64 may be large.
-constexpr int64_t kMaxSampleBytes = int64_t{128} << 20;
+// Two million tokens. Parsing takes up to fourteen times the memory of the body.
+constexpr int64_t kMaxSampleBytes = int64_t{16} << 20;
 
 absl::StatusOr<v1::SampleRequest> DecodeSample(const Request& request) {
   const absl::string_view type = AbslView(request.HeaderValue("content-type"));

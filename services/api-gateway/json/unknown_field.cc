@@ -1,0 +1,63 @@
+#include "services/api-gateway/json/unknown_field.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "libs/common/config/nearest_key.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/strings/string_view.h"
+
+namespace lathe::gateway {
+namespace {
+
+constexpr size_t kMaxNames = 500;
+constexpr size_t kMaxNameBytes = 100;
+
+// Of the process, as its log is: what was said once need not be said again, whoever reads.
+struct NotedNames {
+  absl::Mutex mu;
+  std::set<std::string> names ABSL_GUARDED_BY(mu);
+};
+
+NotedNames& Noted() {
+  static auto* const noted = new NotedNames;
+  return *noted;
+}
+
+bool IsIndex(absl::string_view segment) {
+  return !segment.empty() &&
+         std::all_of(segment.begin(), segment.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// The pointer with `*` for positions in lists: one name for all elements.
+std::string NameOf(std::string_view pointer, std::string_view name) {
+  std::vector<absl::string_view> segments = absl::StrSplit(AbslView(pointer), '/');
+  for (absl::string_view& segment : segments) {
+    if (IsIndex(segment)) segment = "*";
+  }
+  return absl::StrCat(absl::StrJoin(segments, "/"), "/", AbslView(name.substr(0, kMaxNameBytes)));
+}
+
+}  // namespace
+
+bool NoteUnknownField(std::string_view pointer, std::string_view name,
+                      const std::vector<std::string_view>& known) {
+  const std::string full_name = NameOf(pointer, name);
+  {
+    NotedNames& noted = Noted();
+    absl::MutexLock lock(&noted.mu);
+    if (noted.names.size() >= kMaxNames || !noted.names.insert(full_name).second) return false;
+  }
+  const std::string nearest =
+      NearestKey(std::string(name.substr(0, kMaxNameBytes)), {known.begin(), known.end()});
+  LogWarn("a field that this version does not know was left out",
+          {{"field", full_name}, {"nearest", nearest}});
+  return true;
+}
+
+}  // namespace lathe::gateway

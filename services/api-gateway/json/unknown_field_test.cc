@@ -1,0 +1,23 @@
+#include "services/api-gateway/json/unknown_field.h"
+
+#include <catch2/catch.hpp>
+
+namespace lathe::gateway {
+namespace {
+
+TEST_CASE("A field is unknown once, at whatever place in a list", "[json]") {
+  CHECK(NoteUnknownField("/data/0/tensor", "dtpye", {"dtype"}));
+  CHECK_FALSE(NoteUnknownField("/data/17/tensor", "dtpye", {"dtype"}));
+  CHECK(NoteUnknownField("/data/17/other", "dtpye", {}));
+  CHECK(NoteUnknownField("", "dtpye", {}));
+}
+
+TEST_CASE("Invented names do not fill the log or memory", "[json]") {
+  int num_logged = 0;
+  for (int i = 0; i < 2000; ++i) num_logged += NoteUnknownField("", "x" + std::to_string(i), {});
+  CHECK(num_logged > 100);
+  CHECK(num_logged <= 500);
+}
+
+}  // namespace
+}  // namespace lathe::gateway
