@@ -8,11 +8,19 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "libs/common/concurrency/periodic_task.h"
+#include "libs/common/listener/good_tls_files.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/status_macros.h"
 
 namespace lathe {
 namespace {
 
 constexpr unsigned int kCertificateRefreshSeconds = 1;
+constexpr absl::Duration kFilesPeriod = absl::Milliseconds(500);
 
 class AcceptVerifiedChain final : public grpc::experimental::ExternalCertificateVerifier {
  public:
@@ -25,7 +33,6 @@ class AcceptVerifiedChain final : public grpc::experimental::ExternalCertificate
 };
 
 std::shared_ptr<grpc::ServerCredentials> CredentialsFor(const TlsFiles& tls) {
-  if (!tls.enabled()) return grpc::InsecureServerCredentials();
   namespace tls_api = grpc::experimental;
   tls_api::TlsServerCredentialsOptions options(
       std::make_shared<tls_api::FileWatcherCertificateProvider>(tls.key, tls.cert, tls.client_ca,
@@ -41,7 +48,39 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsFor(const TlsFiles& tls) {
   return tls_api::TlsServerCredentials(options);
 }
 
+void RefreshFiles(GoodTlsFiles& files) {
+  const absl::StatusOr<bool> is_new = files.Refresh();
+  if (!is_new.ok()) {
+    LogWarn("tls files cannot be used, the last ones stay in use",
+            {{"error", is_new.status().message()}});
+  } else if (*is_new) {
+    LogInfo("tls certificate loaded");
+  }
+}
+
+void AddPort(grpc::ServerBuilder& builder, const std::string& address, int* port,
+             std::shared_ptr<grpc::ServerCredentials> credentials) {
+  constexpr char kUnix[] = "unix:";
+  if (address.rfind(kUnix, 0) == 0) unlink(address.c_str() + sizeof(kUnix) - 1);
+  builder.AddListeningPort(address, std::move(credentials), port);
+}
+
 }  // namespace
+
+// gRPC's own watcher reads key and certificate apart, and takes what does not fit together; it is
+// given files that always do.
+class TlsWatch {
+ public:
+  explicit TlsWatch(std::unique_ptr<GoodTlsFiles> files)
+      : files_(std::move(files)),
+        task_("tls-files", kFilesPeriod, [this] { RefreshFiles(*files_); }) {}
+
+ private:
+  const std::unique_ptr<GoodTlsFiles> files_;
+  PeriodicTask task_;
+};
+
+void TlsWatchDeleter::operator()(TlsWatch* watch) const { delete watch; }
 
 void ApplyServerDefaults(grpc::ServerBuilder& builder) {
   grpc::EnableDefaultHealthCheckService(true);
@@ -56,11 +95,15 @@ void ApplyServerDefaults(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
 }
 
-void AddListener(grpc::ServerBuilder& builder, const std::string& address, int* port,
-                 const TlsFiles& tls) {
-  constexpr char kUnix[] = "unix:";
-  if (address.rfind(kUnix, 0) == 0) unlink(address.c_str() + sizeof(kUnix) - 1);
-  builder.AddListeningPort(address, CredentialsFor(tls), port);
+void AddListener(grpc::ServerBuilder& builder, const std::string& address, int* port) {
+  AddPort(builder, address, port, grpc::InsecureServerCredentials());
+}
+
+absl::StatusOr<TlsWatchPtr> AddTlsListener(grpc::ServerBuilder& builder, const std::string& address,
+                                           int* port, const TlsFiles& tls) {
+  ASSIGN_OR_RETURN(std::unique_ptr<GoodTlsFiles> files, GoodTlsFiles::Open(tls));
+  AddPort(builder, address, port, CredentialsFor(files->files()));
+  return TlsWatchPtr(new TlsWatch(std::move(files)));
 }
 
 }  // namespace lathe

@@ -21,12 +21,16 @@ constexpr auto kShutdownTime = std::chrono::seconds(1);
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(
     const std::vector<grpc::Service*>& services, const std::string& socket, const std::string& tcp,
-    const TlsFiles& tls, int* tcp_port) {
+    const TlsFiles& tls, int* tcp_port, TlsWatchPtr* tls_watch) {
   grpc::ServerBuilder builder;
   ApplyServerDefaults(builder);
   int socket_port = 0;
   AddListener(builder, "unix:" + socket, &socket_port);
-  if (!tcp.empty()) AddListener(builder, tcp, tcp_port, tls);
+  if (!tcp.empty() && tls.enabled()) {
+    ASSIGN_OR_RETURN(*tls_watch, AddTlsListener(builder, tcp, tcp_port, tls));
+  } else if (!tcp.empty()) {
+    AddListener(builder, tcp, tcp_port);
+  }
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::vector<std::string> names;
   builder.SetOption(std::make_unique<ServiceNamesOption>(&names));
@@ -63,14 +67,14 @@ absl::StatusOr<Servers> Servers::Start(const ServerOptions& options, const Servi
   Servers servers;
   ASSIGN_OR_RETURN(
       servers.workers_,
-      StartServer({&services.workers}, options.run_dir + "/worker.sock", "", {}, nullptr));
+      StartServer({&services.workers}, options.run_dir + "/worker.sock", "", {}, nullptr, nullptr));
   if (options.reflection) add_reflection();
-  ASSIGN_OR_RETURN(servers.engine_,
-                   StartServer(services.engine, options.run_dir + "/engine.sock",
-                               options.grpc_listen, options.tls, &servers.grpc_port_));
+  ASSIGN_OR_RETURN(servers.engine_, StartServer(services.engine, options.run_dir + "/engine.sock",
+                                                options.grpc_listen, options.tls,
+                                                &servers.grpc_port_, &servers.tls_watch_));
   if (!options.reflection) add_reflection();
   ASSIGN_OR_RETURN(servers.admin_, StartServer({&services.admin}, options.run_dir + "/admin.sock",
-                                               "", {}, nullptr));
+                                               "", {}, nullptr, nullptr));
   return servers;
 }
 

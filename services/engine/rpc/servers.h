@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "libs/common/listener/tls_files.h"
+#include "libs/common/rpc/server.h"
 
 namespace lathe::engine {
 
@@ -52,6 +53,7 @@ class Servers {
   int grpc_port() const { return grpc_port_; }
 
  private:
+  TlsWatchPtr tls_watch_;  // null without TLS
   std::unique_ptr<grpc::Server> engine_;
   std::unique_ptr<grpc::Server> workers_;
   std::unique_ptr<grpc::Server> admin_;

@@ -1,0 +1,109 @@
+#include "libs/common/listener/good_tls_files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe {
+namespace {
+
+std::string PathOf(int fd) { return absl::StrCat("/proc/self/fd/", fd); }
+
+// "" when it cannot be read: the check that follows says so.
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A file that has no name and ends with its descriptors.
+absl::StatusOr<int> MemoryFile(const std::string& text, int64_t changed_at) {
+  const int fd = memfd_create("lathe-tls", MFD_CLOEXEC);
+  const timespec time = {.tv_sec = changed_at, .tv_nsec = 0};
+  const timespec times[] = {time, time};
+  if (fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      futimens(fd, times) == 0) {
+    return fd;
+  }
+  const std::string why = std::strerror(errno);
+  if (fd >= 0) close(fd);
+  return absl::UnavailableError("cannot keep the TLS files in memory: " + why);
+}
+
+// Puts `fd` in the place of `*place`, for readers at once.
+void Exchange(int fd, int* place) {
+  if (*place < 0) {
+    *place = fd;
+    return;
+  }
+  dup3(fd, *place, O_CLOEXEC);
+  close(fd);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GoodTlsFiles>> GoodTlsFiles::Open(TlsFiles files) {
+  std::unique_ptr<GoodTlsFiles> good(new GoodTlsFiles(std::move(files)));
+  good->stamp_ = StampOf(good->source_);
+  // Names the option and the file that cannot be used.
+  RETURN_IF_ERROR(LoadServerContext(good->source_).status());
+  RETURN_IF_ERROR(good->Take());
+  return good;
+}
+
+GoodTlsFiles::~GoodTlsFiles() {
+  if (pair_fd_ >= 0) close(pair_fd_);
+  if (client_ca_fd_ >= 0) close(client_ca_fd_);
+}
+
+TlsFiles GoodTlsFiles::files() const {
+  return {.cert = PathOf(pair_fd_),
+          .key = PathOf(pair_fd_),
+          .client_ca = source_.client_ca.empty() ? "" : PathOf(client_ca_fd_)};
+}
+
+absl::StatusOr<bool> GoodTlsFiles::Refresh() {
+  std::string stamp = StampOf(source_);
+  if (stamp == stamp_) return false;
+  stamp_ = std::move(stamp);
+  RETURN_IF_ERROR(LoadServerContext(source_).status());
+  RETURN_IF_ERROR(Take());
+  return true;
+}
+
+// What is checked is what was read, for the files may change between two looks.
+absl::Status GoodTlsFiles::Take() {
+  // Readers see by the time, in seconds, that a file changed under them.
+  const int64_t changed_at = ++num_taken_;
+  ASSIGN_OR_RETURN(
+      const int pair,
+      MemoryFile(absl::StrCat(ReadAll(source_.cert), "\n", ReadAll(source_.key)), changed_at));
+  absl::Cleanup close_pair = [pair] { close(pair); };
+  int client_ca = -1;
+  if (!source_.client_ca.empty()) {
+    ASSIGN_OR_RETURN(client_ca, MemoryFile(ReadAll(source_.client_ca), changed_at));
+  }
+  absl::Cleanup close_client_ca = [client_ca] { close(client_ca); };
+  RETURN_IF_ERROR(LoadServerContext({.cert = PathOf(pair),
+                                     .key = PathOf(pair),
+                                     .client_ca = client_ca < 0 ? "" : PathOf(client_ca)})
+                      .status());
+  std::move(close_pair).Cancel();
+  std::move(close_client_ca).Cancel();
+  Exchange(pair, &pair_fd_);
+  if (client_ca >= 0) Exchange(client_ca, &client_ca_fd_);
+  return absl::OkStatus();
+}
+
+}  // namespace lathe
