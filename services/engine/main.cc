@@ -201,9 +201,9 @@ int Run(Settings settings, const sigset_t& signals) {
   EngineService engine(runtime, keys, archives, audit);
   TenantsService tenants(runtime, keys);
   StreamingService streaming(runtime, keys);
-  CheckpointsService checkpoints(runtime, keys, archives);
   AccountsService accounts(runtime, keys);
   TracesService traces(runtime, keys, *archive_key);
+  CheckpointsService checkpoints(runtime, keys, archives, audit);
   AdminService admin(runtime, keys, dispatcher);
   if (const absl::Status status = runtime.Start(dispatcher); !status.ok()) {
     return Fail(status, kExitUnavailable);

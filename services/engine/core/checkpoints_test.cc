@@ -284,6 +284,34 @@ TEST_CASE("Copy: in an open session it takes the model's number", "[core]") {
   CHECK(t.h.AnswerTo(train).error->code == "model_unloaded");
 }
 
+TEST_CASE("Copy: it counts as stored, and is in the audit log", "[core]") {
+  Trained t;
+  t.Save(1);
+  QuotaRow quota;
+  quota.tenant_id = "t";
+  quota.stored_bytes = 2 * t.Row().size_bytes;
+  t.h.Post(SetQuota{++t.h.last_call, quota, "tenant"});
+  CopyCheckpoint copy = CopyInto(t, "t", "c1");
+  copy.actor = "k1";
+  t.h.Post(copy);
+  CHECK_FALSE(t.h.AnswerTo(t.h.last_call).error.has_value());
+  copy.call = ++t.h.last_call;
+  copy.session_id = "again";
+  copy.dir = "c2";
+  t.h.Post(copy);
+  CHECK(t.h.AnswerTo(t.h.last_call).error->code == "storage_quota");
+  CHECK(t.h.deleted_dirs.count("c2") == 1);
+  const std::vector<AuditRow>& log = t.h.store.audit();
+  const AuditRow& made = log[log.size() - 2];
+  CHECK(made.event == "checkpoint_copy");
+  CHECK(made.actor == "k1");
+  CHECK(made.object == "tinker://copied:train:0/weights/a");
+  CHECK(made.outcome == "ok");
+  CHECK(made.details == Metadata{{"source_path", t.path}});
+  CHECK(log.back().object == "tinker://again:train:0/weights/a");
+  CHECK(log.back().outcome == "storage_quota");
+}
+
 TEST_CASE("Expiry: a TTL can be taken back", "[core]") {
   Trained t;
   t.Save(1, {.name = "a", .ttl_seconds = 5});

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/quotas.h"
 #include "services/engine/core/sessions.h"
 #include "services/engine/core/usage.h"
 
@@ -30,6 +31,8 @@ std::optional<ErrorInfo> CheckSource(const CheckpointRow* source, const CopyChec
 std::optional<ErrorInfo> CheckDestination(State& s, const CopyCheckpoint& event,
                                           const std::string& model_id) {
   if (s.draining) return Draining();
+  // Its files are shared, yet it keeps them when the source is gone.
+  if (auto error = OverStorage(s, event.tenant_id)) return error;
   if (event.makes_session) return std::nullopt;
   const Session* const session = FindSession(s, event.tenant_id, event.session_id);
   if (session == nullptr) return NotFound("session", event.session_id);
@@ -43,6 +46,19 @@ std::optional<ErrorInfo> CheckDestination(State& s, const CopyCheckpoint& event,
 bool IsCopyOf(const CheckpointRow* made, const CheckpointRow& source) {
   return made != nullptr && made->tinker_path != source.tinker_path &&
          made->manifest_sha256 == source.manifest_sha256;
+}
+
+// The attempt joins the audit log together with what it changed.
+void Audit(State& s, const CopyCheckpoint& event, const std::string& path,
+           const std::string& outcome) {
+  s.fx.Put(AppendAudit{{.at = s.now,
+                        .tenant_id = event.tenant_id,
+                        .resource = "checkpoints",
+                        .event = "checkpoint_copy",
+                        .actor = event.actor,
+                        .object = path,
+                        .outcome = outcome,
+                        .details = {{"source_path", event.source_path}}}});
 }
 
 // Its row is all there is of it: nobody sends heartbeats, nothing is freed at its end.
@@ -114,11 +130,13 @@ void OnCopyCheckpoint(State& s, const CopyCheckpoint& event) {
   }
   if (error) {
     s.fx.After(DeleteFiles{event.dir});
+    Audit(s, event, answer.id.empty() ? event.source_path : answer.id, error->code);
     return AnswerError(s, event.call, *error);
   }
   if (event.makes_session) PutEndedSession(s, event);
   PutRun(s, event, *source, model_id);
   CountCheckpoint(s, event.tenant_id, event.session_id, source->base_model);
+  Audit(s, event, answer.id, "ok");
   CommitCheckpoint(s, CopyOf(s, event, *source, model_id));
   s.fx.After(std::move(answer));
 }

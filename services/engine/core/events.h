@@ -196,6 +196,7 @@ struct CopyCheckpoint {
   std::string project_id;
   int64_t model_seq_id = 0;
   Metadata run_metadata;
+  std::string actor = "";  // for the audit log
 };
 
 // A session that is the tenant's, also one that is over and forgotten here.

@@ -72,14 +72,15 @@ CheckpointsService::Reactor* CheckpointsService::SaveWeightsExternal(
 CheckpointsService::Reactor* CheckpointsService::DescribeExternalWeights(
     Context* context, const v1::DescribeExternalWeightsRequest* request,
     v1::DescribeExternalWeightsResponse* response) {
-  return AnswerCall(keys_, context, "Checkpoints.DescribeExternalWeights",
-                    [&](const Caller& caller) -> absl::Status {
-                      ASSIGN_OR_RETURN(const CheckpointRow row,
-                                       FindCheckpoint(runtime_, caller.tenant_id,
-                                                      request->tinker_path(), "tinker_path"));
-                      ASSIGN_OR_RETURN(*response, archives_.DescribeFiles(row));
-                      return absl::OkStatus();
-                    });
+  return AnswerCall(
+      keys_, context, "Checkpoints.DescribeExternalWeights",
+      [&](const Caller& caller) -> absl::Status {
+        ASSIGN_OR_RETURN(
+            const CheckpointRow row,
+            FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(), "tinker_path"));
+        ASSIGN_OR_RETURN(*response, archives_.DescribeFiles(row));
+        return audit_.Record(caller, "checkpoints", "checkpoint_download", row.tinker_path);
+      });
 }
 
 CheckpointsService::Reactor* CheckpointsService::CopyWeights(Context* context,
@@ -117,6 +118,7 @@ absl::StatusOr<CopyCheckpoint> CheckpointsService::PlanCopy(const Caller& caller
   copy.session_id = copy.makes_session ? NewSessionId(caller.tenant_id, request.idempotency_key())
                                        : request.session_id();
   copy.model_seq_id = request.model_seq_id();
+  copy.actor = caller.key_id;
   copy.project_id = request.destination_project_id();
   // What a run says of itself is its owner's.
   if (source->tenant_id == caller.tenant_id || source->tenant_id == reader) {

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/checkpoints.grpc.pb.h"
+#include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/submissions.h"
@@ -16,8 +17,8 @@ namespace lathe::engine {
 class CheckpointsService final : public v1::Checkpoints::CallbackService {
  public:
   // All must outlive this, and the server that runs it.
-  CheckpointsService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives)
-      : runtime_(runtime), keys_(keys), archives_(archives), builder_(runtime) {}
+  CheckpointsService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit)
+      : runtime_(runtime), keys_(keys), archives_(archives), audit_(audit), builder_(runtime) {}
 
   using Reactor = grpc::ServerUnaryReactor;
   using Context = grpc::CallbackServerContext;
@@ -38,6 +39,7 @@ class CheckpointsService final : public v1::Checkpoints::CallbackService {
   Runtime& runtime_;
   KeyRing& keys_;
   ArchiveSigner& archives_;
+  AuditLog& audit_;
   SubmissionBuilder builder_;
 };
 

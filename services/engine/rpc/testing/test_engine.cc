@@ -41,10 +41,10 @@ void TestEngine::Start() {
   p.engine = std::make_unique<EngineService>(*p.runtime, *p.keys, *p.archives, *p.audit);
   p.tenants = std::make_unique<TenantsService>(*p.runtime, *p.keys);
   p.streaming = std::make_unique<StreamingService>(*p.runtime, *p.keys);
-  p.checkpoints = std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.archives);
   p.accounts = std::make_unique<AccountsService>(*p.runtime, *p.keys);
   p.traces =
       std::make_unique<TracesService>(*p.runtime, *p.keys, *p.store->Secret("archive_signing_key"));
+  p.checkpoints = std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.archives, *p.audit);
   p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, *p.dispatcher);
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
   absl::StatusOr<Servers> servers =
