@@ -64,9 +64,18 @@ bool KvCache::Fork(const KvSequence& sequence, KvSequence& copy) {
 
 void KvCache::Release(KvSequence& sequence) {
   for (const int32_t block : sequence.blocks) {
-    if (--references_[block] == 0) free_.push_back(block);
+    if (--references_[block] > 0) continue;
+    Clear(block);
+    free_.push_back(block);
   }
   sequence = KvSequence();
+}
+
+// Costs what writing the block has cost, a small part of what reading it has.
+void KvCache::Clear(int32_t block) {
+  if (!keys_.defined()) return;
+  keys_.select(1, block).zero_();
+  values_.select(1, block).zero_();
 }
 
 void KvCache::Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,

@@ -42,7 +42,8 @@ class KvCache {
   // False, and `copy` untouched, when that takes a block and none is free.
   bool Fork(const KvSequence& sequence, KvSequence& copy);
 
-  // Gives the blocks back; the sequence is empty afterwards.
+  // Gives the blocks back; the sequence is empty afterwards. A block that nobody shares is zeroed,
+  // so whoever gets it next, of whatever tenant, finds nothing in it.
   void Release(KvSequence& sequence);
 
   // k and v [T, Hk, D] to blocks [T] and places within them [T], both int64.
@@ -56,6 +57,7 @@ class KvCache {
   }  // [blocks, Hk, kBlockTokens, D]
 
  private:
+  void Clear(int32_t block);
   void WriteByKernel(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,
                      const at::Tensor& k, const at::Tensor& v);
 

@@ -50,6 +50,26 @@ TEST_CASE("KV cache: blocks are taken as tokens come and all come back", "[sampl
   CHECK(sequence.length == 0);
 }
 
+TEST_CASE("KV cache: freed blocks are zeroed, shared ones when the last holder leaves",
+          "[sampling]") {
+  KvCache cache = CacheOf(3);
+  KvSequence prompt;
+  REQUIRE(cache.Extend(prompt, 20));
+  Fill(cache, prompt, 0, 1.0);
+  KvSequence fork;
+  REQUIRE(cache.Fork(prompt, fork));
+  const KvSequence before = prompt;
+  cache.Release(prompt);
+  CHECK(At(cache, before, 3) == 1.0f);   // the fork's as well
+  CHECK(At(cache, before, 17) == 0.0f);  // the prompt's alone
+  CHECK(At(cache, fork, 17) == 1.0f);
+  cache.Release(fork);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    CHECK(cache.keys(layer).count_nonzero().item<int64_t>() == 0);
+    CHECK(cache.values(layer).count_nonzero().item<int64_t>() == 0);
+  }
+}
+
 TEST_CASE("KV cache: a sequence that does not fit changes nothing", "[sampling]") {
   KvCache cache = CacheOf(2);
   KvSequence sequence;
