@@ -16,6 +16,11 @@ namespace {
 constexpr int64_t kMinRetryMs = 50;
 constexpr int64_t kRetryJitterMs = 250;
 
+// gRPC's callback threads (two, in 1.51) sleep for 100 ms after a second without work, whatever
+// then arrives: the first call after a silence waited for that. A write more often than that keeps
+// one of them awake, here and in the engine.
+constexpr std::chrono::milliseconds kBeatPeriod{400};
+
 v1::WatchRequest SubscribeMessage(const std::string& request_id, const std::string& api_key) {
   v1::WatchRequest message;
   message.mutable_subscribe()->set_request_id(request_id);
@@ -39,9 +44,12 @@ WatchUpdate ToUpdate(const v1::WatchResponse& response) {
 }  // namespace
 
 WatchClient::WatchClient(asio::any_io_executor executor, EngineClient& engine)
-    : engine_(engine), retry_(asio::make_strand(executor)) {
+    : engine_(engine), retry_(asio::make_strand(executor)), beat_(retry_.get_executor()) {
   // There, so that a stream that ends at once is not replaced before it was taken into the books.
-  asio::post(retry_.get_executor(), [this] { Connect(); });
+  asio::post(retry_.get_executor(), [this] {
+    Connect();
+    BeatFromNowOn();
+  });
 }
 
 WatchClient::~WatchClient() {
@@ -58,8 +66,11 @@ void WatchClient::Stop() {
     stream = stream_;
   }
   if (stream) stream->Cancel();
-  // On the timer's strand; no new wait begins once is_stopped_ is seen there.
-  asio::post(retry_.get_executor(), [this] { retry_.cancel(); });
+  // On the timers' strand; no new wait begins once is_stopped_ is seen there.
+  asio::post(retry_.get_executor(), [this] {
+    retry_.cancel();
+    beat_.cancel();
+  });
 }
 
 int64_t WatchClient::Subscribe(const std::string& request_id, const std::string& api_key,
@@ -163,6 +174,20 @@ void WatchClient::ScheduleConnect() {
     retry_.async_wait([this](boost::system::error_code error) {
       if (!error) Connect();
     });
+  });
+}
+
+void WatchClient::BeatFromNowOn() {
+  std::shared_ptr<WatchStream> stream;
+  {
+    absl::MutexLock lock(&mu_);
+    if (is_stopped_) return;
+    stream = stream_;
+  }
+  if (stream) stream->Beat();
+  beat_.expires_after(kBeatPeriod);
+  beat_.async_wait([this](boost::system::error_code error) {
+    if (!error) BeatFromNowOn();
   });
 }
 

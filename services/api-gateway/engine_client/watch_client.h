@@ -71,9 +71,11 @@ class WatchClient {
     std::vector<int64_t> tickets;
   };
 
-  // On the timer's strand.
+  // On the timers' strand.
   void Connect();
   void ScheduleConnect();
+  // On the timers' strand: writes to the stream now and as long as this runs.
+  void BeatFromNowOn();
   void OnConnected();
   void OnResponse(const v1::WatchResponse& response);
   void OnDone(const std::string& address, const grpc::Status& status);
@@ -93,6 +95,7 @@ class WatchClient {
 
   EngineClient& engine_;
   asio::steady_timer retry_;
+  asio::steady_timer beat_;
   mutable absl::Mutex mu_;
   std::map<int64_t, Subscriber> subscribers_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, Watched> watched_ ABSL_GUARDED_BY(mu_);

@@ -38,6 +38,15 @@ void WatchStream::Flush() {
   RemoveHold();
 }
 
+void WatchStream::Beat() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (is_over_ || is_writing_) return;
+    outgoing_.emplace_back();
+  }
+  Flush();
+}
+
 void WatchStream::OnWriteDone(bool ok) {
   if (!ok) return;  // the read fails too
   const v1::WatchRequest* next = nullptr;

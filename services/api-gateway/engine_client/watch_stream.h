@@ -35,6 +35,8 @@ class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchRe
   void Enqueue(v1::WatchRequest request);
   // Any thread, holding no lock. Messages to a stream that has ended are dropped.
   void Flush();
+  // As Flush of a message that says nothing, unless others are under way.
+  void Beat();
   void Cancel() { context_.TryCancel(); }
 
  private:

@@ -121,6 +121,12 @@ bool FakeEngine::AwaitUnsubscription(const std::string& request_id) {
   return AwaitLocked(absl::Condition(&is_forgotten));
 }
 
+bool FakeEngine::AwaitCalls(const std::string& method, int count) {
+  absl::MutexLock lock(&mu_);
+  const auto have_come = [this, &method, count] { return num_calls_[method] >= count; };
+  return AwaitLocked(absl::Condition(&have_come));
+}
+
 int FakeEngine::num_calls(const std::string& method) {
   absl::MutexLock lock(&mu_);
   return num_calls_[method];
@@ -291,8 +297,10 @@ grpc::Status FakeEngine::Watch(grpc::ServerContext*, WatchServer* stream) {
       watched_.insert(request_id);
       // Pending requests stay silent until there is news.
       if (results_.count(request_id) > 0 || request_ids_.count(request_id) == 0) Push(request_id);
-    } else {
+    } else if (request.has_unsubscribe()) {
       watched_.erase(request.unsubscribe());
+    } else {
+      ++num_calls_["WatchBeat"];
     }
   }
   absl::MutexLock lock(&mu_);

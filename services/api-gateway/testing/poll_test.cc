@@ -85,6 +85,12 @@ TEST_CASE("A result that came with the news is only for the key it was checked w
   }
 }
 
+TEST_CASE("An idle stream keeps gRPC's threads awake", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  CHECK(engine.AwaitCalls("WatchBeat", 2));
+}
+
 TEST_CASE("A large result is fetched once", "[poll]") {
   FakeEngine engine;
   engine.SetInlineResults(false);

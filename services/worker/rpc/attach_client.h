@@ -24,7 +24,9 @@ struct AttachOptions {
   // File with the secret of the data directory, read before every attempt: a new engine may have
   // written a new one.
   std::string secret_path;
-  absl::Duration heartbeat_interval = absl::Seconds(2);
+  // Below the second after which gRPC's callback threads sleep for 100 ms, here and in the engine,
+  // and delay what arrives then.
+  absl::Duration heartbeat_interval = absl::Milliseconds(400);
   // An engine that says nothing for so long is given up.
   absl::Duration silence_limit = absl::Seconds(6);
   // Pause between attempts: a tenth of the outage so far, within these bounds, less up to half of
