@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kMaxNames = 500;
 constexpr size_t kMaxNameBytes = 100;
+// The SDK's requests name their kind, which the route says already.
+constexpr std::string_view kKindName = "type";
 
 // Of the process, as its log is: what was said once need not be said again, whoever reads.
 struct NotedNames {
@@ -47,6 +49,7 @@ std::string NameOf(std::string_view pointer, std::string_view name) {
 
 bool NoteUnknownField(std::string_view pointer, std::string_view name,
                       const std::vector<std::string_view>& known) {
+  if (pointer.empty() && name == kKindName) return false;
   const std::string full_name = NameOf(pointer, name);
   {
     NotedNames& noted = Noted();

@@ -10,6 +10,7 @@ TEST_CASE("A field is unknown once, at whatever place in a list", "[json]") {
   CHECK_FALSE(NoteUnknownField("/data/17/tensor", "dtpye", {"dtype"}));
   CHECK(NoteUnknownField("/data/17/other", "dtpye", {}));
   CHECK(NoteUnknownField("", "dtpye", {}));
+  CHECK_FALSE(NoteUnknownField("", "type", {}));
 }
 
 TEST_CASE("Invented names do not fill the log or memory", "[json]") {

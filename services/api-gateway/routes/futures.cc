@@ -47,6 +47,8 @@ absl::StatusOr<std::string> ReadRequestId(const Request& request) {
   ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
   FieldReader in(body);
   std::string request_id = in.String("request_id");
+  // A permission that is never used: results come whole (tinker-api 11.4).
+  in.BoolOr("allow_metadata_only", false);
   RETURN_IF_ERROR(in.status());
   return request_id;
 }
