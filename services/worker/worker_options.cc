@@ -43,6 +43,11 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
           {.required = true});
   set.Add(&options.device, "worker.device", "auto", "auto, cpu or cuda",
           {.choices = {"auto", "cpu", "cuda"}});
+  set.Add(
+      &options.compute_dtype, "worker.compute_dtype", "auto",
+      "products with bf16 weights: fp32 widens the weights, bf16 rounds the activations, auto is "
+      "bf16 where the device has it",
+      {.choices = {"auto", "fp32", "bf16"}});
   set.Add(&options.num_threads, "worker.threads", 0, "threads of tensor code; 0: one per core");
   set.Add(&options.tokenizer_id, "worker.tokenizer", "",
           "what clients load the tokenizer by; default: the model's absolute path");
@@ -100,6 +105,7 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.tokenizer_id = options.tokenizer_id;
   executor.checkpoint_root = (std::filesystem::path(options.data_dir) / "checkpoints").string();
   executor.device = options.device;
+  executor.compute_dtype = options.compute_dtype;
   executor.num_threads = options.num_threads;
   executor.token_budget = options.token_budget;
   executor.kv_cache_bytes = options.kv_cache_mib << 20;

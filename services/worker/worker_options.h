@@ -18,6 +18,7 @@ struct WorkerOptions {
   int64_t world = 1;
   std::string model;  // [NAME=]PATH
   std::string device;
+  std::string compute_dtype;
   int num_threads = 0;
   std::string tokenizer_id;
   std::string data_dir;

@@ -142,7 +142,9 @@ class ParityDriver {
 absl::Status RunScript(const std::string& script_path, const std::string& out_path) {
   ASSIGN_OR_RETURN(const ParityScript script, ReadParityScript(script_path));
   at::set_num_threads(static_cast<int>(script.num_threads));
-  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadModel(script.folder, at::kCPU, nullptr));
+  ASSIGN_OR_RETURN(const ComputeDtype compute_dtype, ParseComputeDtype(script.compute_dtype));
+  ASSIGN_OR_RETURN(const LoadedModel loaded,
+                   LoadModel(script.folder, at::kCPU, nullptr, compute_dtype));
   ParityDriver driver(*loaded.model, script);
   RETURN_IF_ERROR(driver.RunAll(script));
   RETURN_IF_ERROR(WriteSafetensors(out_path, driver.results(), {}).status());

@@ -56,6 +56,8 @@ using ParityOp = std::variant<LogitsOp, CreateOp, SetWeightsOp, TrainOp, DumpOp,
 
 struct ParityScript {
   std::string folder;  // the model's
+  // The references widen bf16 weights too.
+  std::string compute_dtype = "fp32";
   int64_t token_budget = 4096;
   int64_t head_chunk_elements = int64_t{1} << 24;
   int64_t num_threads = 1;

@@ -129,7 +129,9 @@ absl::Status RunScript(const std::string& path) {
   ASSIGN_OR_RETURN(const json script, ReadJsonObject(path));
   at::set_num_threads(1);
   const std::string folder = script.at("folder");
-  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadModel(folder, at::kCPU, nullptr));
+  ASSIGN_OR_RETURN(const ComputeDtype compute_dtype,
+                   ParseComputeDtype(script.value("compute_dtype", "fp32")));
+  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadModel(folder, at::kCPU, nullptr, compute_dtype));
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Load(folder));
   const ModelSpec& spec = loaded.model->spec();
   CheckpointStore store(script.value("store", "."), spec, folder, loaded.content_hash);

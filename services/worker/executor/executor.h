@@ -14,11 +14,12 @@ namespace lathe::worker {
 
 struct ExecutorOptions {
   std::string model_name;
-  std::string model_path;       // an HF folder
-  std::string tokenizer_id;     // empty: the folder's absolute path
-  std::string checkpoint_root;  // all checkpoint directories lie below it
-  std::string device = "auto";  // auto, cpu or cuda
-  int num_threads = 0;          // of torch; 0: one per core
+  std::string model_path;              // an HF folder
+  std::string tokenizer_id;            // empty: the folder's absolute path
+  std::string checkpoint_root;         // all checkpoint directories lie below it
+  std::string device = "auto";         // auto, cpu or cuda
+  std::string compute_dtype = "auto";  // of products with bf16 weights: auto, fp32 or bf16
+  int num_threads = 0;                 // of torch; 0: one per core
   // Tokens of one training micro-batch. More: larger matrix products, more memory for activations.
   int64_t token_budget = 4096;
   // Bytes of keys and values of all samples. More: more samples run together.

@@ -65,8 +65,9 @@ int64_t WeightBytes(const std::filesystem::path& folder) {
 
 absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,
                                     const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(const ComputeDtype compute_dtype, ParseComputeDtype(options.compute_dtype));
   ASSIGN_OR_RETURN(LoadedModel loaded, Guarded("load of the base model", [&] {
-                     return LoadModel(options.model_path, device, progress);
+                     return LoadModel(options.model_path, device, progress, compute_dtype);
                    }));
   RETURN_IF_ERROR(SweepAttempts(options.checkpoint_root, absl::Now() - kAbandonedAfter));
   LoadedBase base;

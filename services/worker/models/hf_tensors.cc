@@ -65,6 +65,12 @@ absl::Status HfTensors::AddFile(const std::filesystem::path& path) {
   return absl::OkStatus();
 }
 
+std::optional<at::ScalarType> HfTensors::DtypeOf(const std::string& name) const {
+  const auto it = file_of_.find(name);
+  if (it == file_of_.end()) return std::nullopt;
+  return files_[it->second].Find(name)->dtype;
+}
+
 absl::Status HfTensors::ReadInto(const std::string& name, at::Tensor out) {
   const auto it = file_of_.find(name);
   if (it == file_of_.end()) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ class HfTensors {
                                         std::function<void(double)> progress);
 
   bool Has(const std::string& name) const { return file_of_.count(name) > 0; }
+
+  // What `name` is stored as; nothing when it is missing or was read.
+  std::optional<at::ScalarType> DtypeOf(const std::string& name) const;
 
   // Copies tensor `name` into `out`, widening to out's dtype and moving to its device.
   // InvalidArgument when it is missing, not a float type, or of another shape.

@@ -17,12 +17,24 @@ struct LoadedModel {
   std::string content_hash;  // hex SHA-256 over config fields and tensors' names, shapes and bytes
 };
 
+// How products with bf16 matrices are computed; matrices of other dtypes are multiplied in fp32.
+enum class ComputeDtype {
+  kAuto,  // kBf16 where the device multiplies bf16
+  kFp32,  // the matrices widened
+  kBf16,  // activations rounded to bf16, sums in fp32
+};
+
+// auto, fp32 or bf16; InvalidArgument for another word.
+absl::StatusOr<ComputeDtype> ParseComputeDtype(const std::string& name);
+
 // Called from the loading thread with the share done, 0 to 1.
 using LoadProgress = std::function<void(double fraction)>;
 
 // Reads `folder` (config.json, safetensors) onto `device`. A missing file is NotFound; a family,
-// config value or tensor that is not understood is InvalidArgument naming it.
+// config value or tensor that is not understood is InvalidArgument naming it; so is kBf16 where the
+// CPU or the folder has no bf16.
 absl::StatusOr<LoadedModel> LoadModel(const std::filesystem::path& folder, at::Device device,
-                                      const LoadProgress& progress);
+                                      const LoadProgress& progress,
+                                      ComputeDtype compute_dtype = ComputeDtype::kAuto);
 
 }  // namespace lathe::worker

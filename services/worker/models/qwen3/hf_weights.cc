@@ -21,28 +21,50 @@ class Reader {
   Reader(HfTensors& tensors, at::Device device)
       : tensors_(tensors), options_(at::TensorOptions().dtype(at::kFloat).device(device)) {}
 
+  // A norm: fp32.
   absl::StatusOr<at::Tensor> Read(const std::string& name, at::IntArrayRef shape) {
     at::Tensor out = at::empty(shape, options_);
     RETURN_IF_ERROR(tensors_.ReadInto(name, out));
     return out;
   }
 
-  // Tensors of equal trailing shape on top of each other; `suffix` ends each name.
+  absl::StatusOr<at::Tensor> ReadMatrix(const std::string& name, int64_t rows, int64_t cols) {
+    return ReadStacked({{name, rows}}, ".weight", cols);
+  }
+
+  // Matrices on top of each other; `suffix` ends each name.
   absl::StatusOr<at::Tensor> ReadStacked(const std::vector<Part>& parts, const std::string& suffix,
-                                         at::IntArrayRef trailing) {
-    std::vector<int64_t> shape = {0};
-    for (const Part& part : parts) shape[0] += part.rows;
-    shape.insert(shape.end(), trailing.begin(), trailing.end());
-    at::Tensor out = at::empty(shape, options_);
+                                         int64_t cols) {
+    int64_t rows = 0;
+    bool is_bf16 = true;
+    for (const Part& part : parts) {
+      rows += part.rows;
+      is_bf16 = is_bf16 && tensors_.DtypeOf(part.name + suffix) == at::kBFloat16;
+    }
+    at::Tensor out = at::empty({rows, cols}, options_.dtype(is_bf16 ? at::kBFloat16 : at::kFloat));
+    RETURN_IF_ERROR(ReadParts(parts, suffix, out));
+    return out;
+  }
+
+  absl::StatusOr<at::Tensor> ReadStackedBias(const std::vector<Part>& parts) {
+    int64_t size = 0;
+    for (const Part& part : parts) size += part.rows;
+    at::Tensor out = at::empty({size}, options_);
+    RETURN_IF_ERROR(ReadParts(parts, ".bias", out));
+    return out;
+  }
+
+ private:
+  absl::Status ReadParts(const std::vector<Part>& parts, const std::string& suffix,
+                         const at::Tensor& out) {
     int64_t row = 0;
     for (const Part& part : parts) {
       RETURN_IF_ERROR(tensors_.ReadInto(part.name + suffix, out.narrow(0, row, part.rows)));
       row += part.rows;
     }
-    return out;
+    return absl::OkStatus();
   }
 
- private:
   HfTensors& tensors_;
   at::TensorOptions options_;
 };
@@ -60,18 +82,18 @@ absl::StatusOr<Qwen3LayerWeights> ReadLayer(const ModelSpec& spec, int64_t layer
                                      {prefix + "mlp.up_proj", spec.intermediate_size}};
   Qwen3LayerWeights w;
   ASSIGN_OR_RETURN(w.input_norm, reader.Read(prefix + "input_layernorm.weight", {hidden}));
-  ASSIGN_OR_RETURN(w.qkv, reader.ReadStacked(qkv, ".weight", {hidden}));
+  ASSIGN_OR_RETURN(w.qkv, reader.ReadStacked(qkv, ".weight", hidden));
   ASSIGN_OR_RETURN(w.q_norm, reader.Read(attention + "q_norm.weight", {spec.head_dim}));
   ASSIGN_OR_RETURN(w.k_norm, reader.Read(attention + "k_norm.weight", {spec.head_dim}));
-  ASSIGN_OR_RETURN(w.o, reader.Read(attention + "o_proj.weight", {hidden, q_size}));
+  ASSIGN_OR_RETURN(w.o, reader.ReadMatrix(attention + "o_proj", hidden, q_size));
   if (spec.attention_bias) {
-    ASSIGN_OR_RETURN(w.qkv_bias, reader.ReadStacked(qkv, ".bias", {}));
+    ASSIGN_OR_RETURN(w.qkv_bias, reader.ReadStackedBias(qkv));
     ASSIGN_OR_RETURN(w.o_bias, reader.Read(attention + "o_proj.bias", {hidden}));
   }
   ASSIGN_OR_RETURN(w.post_norm, reader.Read(prefix + "post_attention_layernorm.weight", {hidden}));
-  ASSIGN_OR_RETURN(w.gate_up, reader.ReadStacked(gate_up, ".weight", {hidden}));
+  ASSIGN_OR_RETURN(w.gate_up, reader.ReadStacked(gate_up, ".weight", hidden));
   ASSIGN_OR_RETURN(w.down,
-                   reader.Read(prefix + "mlp.down_proj.weight", {hidden, spec.intermediate_size}));
+                   reader.ReadMatrix(prefix + "mlp.down_proj", hidden, spec.intermediate_size));
   return w;
 }
 
@@ -82,7 +104,7 @@ absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelSpec& spec, HfTensors& 
   Reader reader(tensors, device);
   Qwen3Weights weights;
   ASSIGN_OR_RETURN(weights.embedding,
-                   reader.Read("model.embed_tokens.weight", {spec.vocab_size, spec.hidden_size}));
+                   reader.ReadMatrix("model.embed_tokens", spec.vocab_size, spec.hidden_size));
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
     ASSIGN_OR_RETURN(Qwen3LayerWeights layer_weights, ReadLayer(spec, layer, reader));
     weights.layers.push_back(std::move(layer_weights));
@@ -93,7 +115,7 @@ absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelSpec& spec, HfTensors& 
     tensors.Ignore("lm_head.weight");  // some folders hold the tied matrix twice
   } else {
     ASSIGN_OR_RETURN(weights.lm_head,
-                     reader.Read("lm_head.weight", {spec.vocab_size, spec.hidden_size}));
+                     reader.ReadMatrix("lm_head", spec.vocab_size, spec.hidden_size));
   }
   if (const auto rest = tensors.Remaining(); !rest.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", rest.front(), " is not understood"));

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <absl/status/statusor.h>
 
+#include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/model_spec.h"
 
@@ -31,12 +32,12 @@ struct Qwen3Weights {
   at::Tensor lm_head;     // [V, H]; the same tensor as `embedding` when tied
   at::Tensor final_norm;  // [H]
   std::vector<Qwen3LayerWeights> layers;
+  MatmulArithmetic arithmetic = MatmulArithmetic::kFp32;  // of bf16 matrices on a CPU
 };
 
-// Reads all weights in fp32. bf16 and fp16 widen without rounding, so logits are those of the
-// checkpoint's exact values; it costs twice the checkpoint's memory (0.6B: 2.4 GB), which kernels
-// that widen in registers will give back.
-// InvalidArgument names a tensor that is missing, of another shape, or not understood.
+// Matrices of a bf16 folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32,
+// which does not round. Norms and biases are fp32. InvalidArgument names a tensor that is missing,
+// of another shape, or not understood.
 absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelSpec& spec, HfTensors& tensors,
                                               at::Device device);
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "services/worker/layers/attention.h"
+#include "services/worker/layers/base_linear.h"
 #include "services/worker/layers/mlp.h"
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/layers/rms_norm.h"
@@ -50,7 +51,7 @@ Qwen3Model::Qwen3Model(ModelSpec spec, Qwen3Weights weights)
             weights_.embedding.device()) {}
 
 at::Tensor Qwen3Model::Embed(const PackedRows& rows) const {
-  return weights_.embedding.index_select(0, rows.tokens);
+  return weights_.embedding.index_select(0, rows.tokens).to(at::kFloat);
 }
 
 at::Tensor Qwen3Model::LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
@@ -74,7 +75,7 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   const double eps = spec_.rms_norm_eps;
 
   const at::Tensor normed_th = RmsNorm(x, w.input_norm, eps);
-  const at::Tensor qkv_tw = at::linear(normed_th, w.qkv, w.qkv_bias);
+  const at::Tensor qkv_tw = BaseLinear(normed_th, w.qkv, w.qkv_bias, weights_.arithmetic);
   const Qkv qkv = SplitQkv(qkv_tw, spec_);
   AddLora(normed_th, rows.segments, {layer, LoraTarget::kQ}, qkv.q);
   AddLora(normed_th, rows.segments, {layer, LoraTarget::kK}, qkv.k);
@@ -85,18 +86,19 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   const at::Tensor attn_tw =
       attention.Attend(layer, normed.q, normed.k, SplitHeads(qkv.v, spec_.head_dim)).flatten(1);
 
-  at::Tensor mid_th = at::addmm(x, attn_tw, w.o.t());
-  if (w.o_bias.defined()) mid_th.add_(w.o_bias);
+  const at::Tensor mid_th = BaseLinearOnto(x, attn_tw, w.o, w.o_bias, weights_.arithmetic);
   AddLora(attn_tw, rows.segments, {layer, LoraTarget::kO}, mid_th);
 
   const at::Tensor mid_normed_th = RmsNorm(mid_th, w.post_norm, eps);
-  const at::Tensor gate_up_tw = at::linear(mid_normed_th, w.gate_up);
+  const at::Tensor gate_up_tw =
+      BaseLinear(mid_normed_th, w.gate_up, /*bias=*/{}, weights_.arithmetic);
   const at::Tensor gate_tw = gate_up_tw.narrow(1, 0, spec_.intermediate_size);
   const at::Tensor up_tw = gate_up_tw.narrow(1, spec_.intermediate_size, spec_.intermediate_size);
   AddLora(mid_normed_th, rows.segments, {layer, LoraTarget::kGate}, gate_tw);
   AddLora(mid_normed_th, rows.segments, {layer, LoraTarget::kUp}, up_tw);
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
-  at::Tensor out_th = at::addmm(mid_th, act_tw, w.down.t());
+  const at::Tensor out_th =
+      BaseLinearOnto(mid_th, act_tw, w.down, /*bias=*/{}, weights_.arithmetic);
   AddLora(act_tw, rows.segments, {layer, LoraTarget::kDown}, out_th);
 
   if (saved != nullptr) {
@@ -126,7 +128,7 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
   const at::Tensor up_tw = saved.gate_up_tw.narrow(1, size, size);
 
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
-  const at::Tensor dact_tw = at::mm(dy, w.down);
+  const at::Tensor dact_tw = BaseLinearBackward(dy, w.down, weights_.arithmetic);
   AddLoraBackward(act_tw, dy, rows.segments, {layer, LoraTarget::kDown}, gradients, dact_tw);
 
   const at::Tensor dgate_up_tw = at::empty_like(saved.gate_up_tw);
@@ -135,7 +137,7 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
   SiluMulBackward(gate_tw, up_tw, dact_tw, dgate_tw, dup_tw);
 
   const at::Tensor normed_th = RmsNorm(saved.mid_th, w.post_norm, spec_.rms_norm_eps);
-  const at::Tensor dnormed_th = at::mm(dgate_up_tw, w.gate_up);
+  const at::Tensor dnormed_th = BaseLinearBackward(dgate_up_tw, w.gate_up, weights_.arithmetic);
   AddLoraBackward(normed_th, dgate_tw, rows.segments, {layer, LoraTarget::kGate}, gradients,
                   dnormed_th);
   AddLoraBackward(normed_th, dup_tw, rows.segments, {layer, LoraTarget::kUp}, gradients,
@@ -153,7 +155,7 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
   const at::Tensor q_raw_tnd = SplitHeads(qkv.q, spec_.head_dim);
   const at::Tensor k_raw_tnd = SplitHeads(qkv.k, spec_.head_dim);
 
-  const at::Tensor dattn_tw = at::mm(dy, w.o);
+  const at::Tensor dattn_tw = BaseLinearBackward(dy, w.o, weights_.arithmetic);
   AddLoraBackward(saved.attn_tw, dy, rows.segments, {layer, LoraTarget::kO}, gradients, dattn_tw);
   const QkHeads normed =
       NormRope({q_raw_tnd, k_raw_tnd}, {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps},
@@ -171,7 +173,7 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
   SplitHeads(dqkv.v, spec_.head_dim).copy_(d.dv);
 
   const at::Tensor normed_th = RmsNorm(saved.x_th, w.input_norm, eps);
-  const at::Tensor dnormed_th = at::mm(dqkv_tw, w.qkv);
+  const at::Tensor dnormed_th = BaseLinearBackward(dqkv_tw, w.qkv, weights_.arithmetic);
   AddLoraBackward(normed_th, dqkv.q, rows.segments, {layer, LoraTarget::kQ}, gradients, dnormed_th);
   AddLoraBackward(normed_th, dqkv.k, rows.segments, {layer, LoraTarget::kK}, gradients, dnormed_th);
   AddLoraBackward(normed_th, dqkv.v, rows.segments, {layer, LoraTarget::kV}, gradients, dnormed_th);
@@ -187,7 +189,7 @@ at::Tensor Qwen3Model::FinalNormBackward(const at::Tensor& x, const at::Tensor& 
 }
 
 at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& segments) const {
-  const at::Tensor logits = at::linear(h, weights_.lm_head);
+  const at::Tensor logits = BaseLinear(h, weights_.lm_head, /*bias=*/{}, weights_.arithmetic);
   AddLora(h, segments, {LoraSlot::kUnembed}, logits);
   return logits;
 }
@@ -195,7 +197,7 @@ at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& s
 at::Tensor Qwen3Model::LogitsBackward(const at::Tensor& h, const at::Tensor& dlogits,
                                       const std::vector<Segment>& segments,
                                       std::vector<AdapterGradients*>& gradients) const {
-  const at::Tensor dh = at::mm(dlogits, weights_.lm_head);
+  const at::Tensor dh = BaseLinearBackward(dlogits, weights_.lm_head, weights_.arithmetic);
   AddLoraBackward(h, dlogits, segments, {LoraSlot::kUnembed}, gradients, dh);
   return dh;
 }

@@ -10,7 +10,7 @@
 
 namespace lathe::worker {
 
-// Computes in fp32 on every device.
+// Activations are fp32; products with the weights are as the weights' dtype and arithmetic say.
 class Qwen3Model : public Model {
  public:
   Qwen3Model(ModelSpec spec, Qwen3Weights weights);

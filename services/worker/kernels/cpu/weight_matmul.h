@@ -1,0 +1,48 @@
+// Hot file, free of torch: products of activations with a frozen bf16 matrix on a CPU. The matrix
+// stays as checkpoints have it (row-major, two bytes a number): a panel of it is rearranged in the
+// first-level cache and used for all rows.
+//
+// Each output is one chain of fused multiply-adds (kBf16: of two-element dot products) over the
+// inner index in order, in fp32: its bits depend on its own row of x alone, not on how many rows
+// there are, where the row lies, or who else works on the product.
+#pragma once
+
+#include <cstdint>
+
+namespace lathe::worker {
+
+enum class MatmulArithmetic {
+  kFp32,  // the matrix widened to fp32
+  kBf16,  // x rounded to bf16, products summed in fp32; needs CpuHasBf16()
+};
+
+// Whether this CPU multiplies bf16 (AVX512-BF16).
+bool CpuHasBf16();
+
+// Columns of the output that one thread works on at a time.
+inline constexpr int64_t kMatmulPanel = 64;
+
+struct WeightMatmulTask {
+  const uint16_t* weight;  // bf16 [N, K], contiguous
+  int64_t n;
+  int64_t k;
+  const void* x;  // rows of float (kFp32) or bf16 (kBf16)
+  int64_t x_stride;
+  float* y;
+  int64_t y_stride;
+  int64_t num_rows;
+  bool accumulate;  // y += instead of y =
+};
+
+// y [M, N] = x [M, K] W^T for the panels [begin, end) of N.
+void MatmulTransposed(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int64_t begin,
+                      int64_t end);
+
+// y [M, K] = x [M, N] W for the panels [begin, end) of K.
+void MatmulPlain(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int64_t begin,
+                 int64_t end);
+
+// `x` [num_numbers] to bf16, nearest even.
+void RoundToBf16(const float* x, uint16_t* y, int64_t num_numbers);
+
+}  // namespace lathe::worker

@@ -1,0 +1,87 @@
+#include "services/worker/layers/base_linear.h"
+
+#include <ATen/Parallel.h>
+
+namespace lathe::worker {
+namespace {
+
+using Product = void (*)(const WeightMatmulTask&, MatmulArithmetic, int64_t, int64_t);
+
+// x [T, n] in bf16, a row at a time; rows are padded to an even length with zero.
+at::Tensor RoundRows(const at::Tensor& x) {
+  const int64_t n = x.size(1);
+  const int64_t padded = (n + 1) / 2 * 2;
+  at::Tensor y = at::empty({x.size(0), padded}, x.options().dtype(at::kBFloat16));
+  if (padded != n) y.select(1, n).zero_();
+  const auto* from = x.const_data_ptr<float>();
+  auto* to = reinterpret_cast<uint16_t*>(y.mutable_data_ptr<at::BFloat16>());
+  at::parallel_for(0, x.size(0), /*grain_size=*/std::max<int64_t>(1, 65536 / n),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t row = begin; row < end; ++row) {
+                       RoundToBf16(from + row * x.stride(0), to + row * padded, n);
+                     }
+                   });
+  return y;
+}
+
+// y (+)= x times the bf16 matrix w, or its transpose, by the kernels of the CPU.
+void Multiply(const at::Tensor& x, const at::Tensor& w, MatmulArithmetic arithmetic,
+              bool accumulate, Product product, at::Tensor y) {
+  at::Tensor rows = x.stride(1) == 1 ? x : x.contiguous();
+  if (arithmetic == MatmulArithmetic::kBf16) rows = RoundRows(rows);
+  const WeightMatmulTask task = {
+      .weight = reinterpret_cast<const uint16_t*>(w.const_data_ptr<at::BFloat16>()),
+      .n = w.size(0),
+      .k = w.size(1),
+      .x = rows.const_data_ptr(),
+      .x_stride = rows.stride(0),
+      .y = y.mutable_data_ptr<float>(),
+      .y_stride = y.stride(0),
+      .num_rows = y.size(0),
+      .accumulate = accumulate};
+  const int64_t num_panels = (y.size(1) + kMatmulPanel - 1) / kMatmulPanel;
+  at::parallel_for(0, num_panels, /*grain_size=*/1,
+                   [&](int64_t begin, int64_t end) { product(task, arithmetic, begin, end); });
+}
+
+bool IsWideMatrix(const at::Tensor& w) { return w.scalar_type() == at::kFloat; }
+
+}  // namespace
+
+at::Tensor BaseLinear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                      MatmulArithmetic arithmetic) {
+  if (IsWideMatrix(w)) return at::linear(x, w, bias);
+  if (!w.is_cpu()) {
+    at::Tensor y = at::mm(x.to(w.scalar_type()), w.t(), at::kFloat);
+    return bias.defined() ? y.add_(bias) : y;
+  }
+  at::Tensor y = bias.defined() ? bias.expand({x.size(0), -1}).contiguous()
+                                : at::empty({x.size(0), w.size(0)}, x.options());
+  Multiply(x, w, arithmetic, /*accumulate=*/bias.defined(), MatmulTransposed, y);
+  return y;
+}
+
+at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w,
+                          const at::Tensor& bias, MatmulArithmetic arithmetic) {
+  at::Tensor y;
+  if (IsWideMatrix(w)) {
+    y = at::addmm(residual, x, w.t());
+  } else if (!w.is_cpu()) {
+    y = at::mm(x.to(w.scalar_type()), w.t(), at::kFloat).add_(residual);
+  } else {
+    y = residual.clone(at::MemoryFormat::Contiguous);
+    Multiply(x, w, arithmetic, /*accumulate=*/true, MatmulTransposed, y);
+  }
+  return bias.defined() ? y.add_(bias) : y;
+}
+
+at::Tensor BaseLinearBackward(const at::Tensor& dy, const at::Tensor& w,
+                              MatmulArithmetic arithmetic) {
+  if (IsWideMatrix(w)) return at::mm(dy, w);
+  if (!w.is_cpu()) return at::mm(dy.to(w.scalar_type()), w, at::kFloat);
+  at::Tensor dx = at::empty({dy.size(0), w.size(1)}, dy.options());
+  Multiply(dy, w, arithmetic, /*accumulate=*/false, MatmulPlain, dx);
+  return dx;
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,28 @@
+// Products with the frozen matrices of a base model, in the dtype they are stored in.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "services/worker/kernels/cpu/weight_matmul.h"
+
+namespace lathe::worker {
+
+// Activations are fp32 in and out. A fp32 matrix is multiplied in fp32. A bf16 matrix stays bf16 in
+// memory; on a CPU `arithmetic` says whether its numbers are widened or the activations rounded, on
+// another device activations are rounded and sums are fp32.
+//
+// y [T, N] = x [T, K] w^T + bias
+//   w     [N, K] fp32 or bf16, contiguous
+//   bias  [N] fp32, may be undefined
+at::Tensor BaseLinear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                      MatmulArithmetic arithmetic);
+
+// residual [T, N] + x w^T + bias, a new tensor.
+at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w,
+                          const at::Tensor& bias, MatmulArithmetic arithmetic);
+
+// dx [T, K] = dy [T, N] w
+at::Tensor BaseLinearBackward(const at::Tensor& dy, const at::Tensor& w,
+                              MatmulArithmetic arithmetic);
+
+}  // namespace lathe::worker

@@ -1,0 +1,102 @@
+#include <catch2/catch.hpp>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "services/worker/layers/base_linear.h"
+
+namespace lathe::worker {
+namespace {
+
+struct Shape {
+  int64_t rows, in, out;
+};
+
+std::vector<MatmulArithmetic> Arithmetics() {
+  if (CpuHasBf16()) return {MatmulArithmetic::kFp32, MatmulArithmetic::kBf16};
+  WARN("this CPU does not multiply bf16: only the widening kernels are tested");
+  return {MatmulArithmetic::kFp32};
+}
+
+at::Tensor Rounded(const at::Tensor& x, MatmulArithmetic arithmetic) {
+  return (arithmetic == MatmulArithmetic::kBf16 ? x.to(at::kBFloat16) : x).to(at::kDouble);
+}
+
+// Largest difference in units of what fp32 sums of such numbers may be off by.
+double Error(const at::Tensor& y, const at::Tensor& expected, int64_t num_terms) {
+  REQUIRE(y.sizes() == expected.sizes());
+  return (y.to(at::kDouble) - expected).abs().max().item<double>() /
+         (1e-6 * static_cast<double>(num_terms));
+}
+
+}  // namespace
+
+TEST_CASE("BaseLinear: a bf16 matrix gives the product of its exact values",
+          "[layers][base_linear]") {
+  at::manual_seed(3);
+  // Whole and partial panels, depths beyond one panel, an odd inner size, and each tail of rows.
+  const Shape shape = GENERATE(Shape{1, 32, 64}, Shape{5, 300, 130}, Shape{9, 37, 70},
+                               Shape{64, 128, 200}, Shape{13, 513, 65}, Shape{3, 2, 1});
+  const MatmulArithmetic arithmetic = GENERATE(from_range(Arithmetics()));
+  const at::Tensor w = at::randn({shape.out, shape.in}).to(at::kBFloat16);
+  const at::Tensor x = at::randn({shape.rows, shape.in});
+  const at::Tensor dy = at::randn({shape.rows, shape.out});
+  const at::Tensor bias = at::randn({shape.out});
+  const at::Tensor residual = at::randn({shape.rows, shape.out});
+  const at::Tensor exact = at::mm(Rounded(x, arithmetic), w.to(at::kDouble).t());
+
+  CHECK(Error(BaseLinear(x, w, {}, arithmetic), exact, shape.in) < 1);
+  CHECK(Error(BaseLinear(x, w, bias, arithmetic), exact + bias, shape.in) < 1);
+  CHECK(Error(BaseLinearOnto(residual, x, w, {}, arithmetic), exact + residual, shape.in) < 1);
+  CHECK(Error(BaseLinearOnto(residual, x, w, bias, arithmetic), exact + residual + bias, shape.in) <
+        1);
+  CHECK(Error(BaseLinearBackward(dy, w, arithmetic),
+              at::mm(Rounded(dy, arithmetic), w.to(at::kDouble)), shape.out) < 1);
+}
+
+TEST_CASE("BaseLinear: a row's bits depend on nothing but the row", "[layers][base_linear]") {
+  at::manual_seed(4);
+  const MatmulArithmetic arithmetic = GENERATE(from_range(Arithmetics()));
+  const at::Tensor w = at::randn({200, 300}).to(at::kBFloat16);
+  const at::Tensor x = at::randn({40, 300});
+  const at::Tensor dy = at::randn({40, 200});
+  const at::Tensor y = BaseLinear(x, w, {}, arithmetic);
+  const at::Tensor dx = BaseLinearBackward(dy, w, arithmetic);
+  for (int64_t size = 1; size <= 13; ++size) {
+    const int64_t begin = GENERATE_COPY(take(1, random<int64_t>(0, 27)));
+    CAPTURE(begin, size);
+    CHECK(at::equal(BaseLinear(x.narrow(0, begin, size), w, {}, arithmetic),
+                    y.narrow(0, begin, size)));
+    CHECK(at::equal(BaseLinearBackward(dy.narrow(0, begin, size), w, arithmetic),
+                    dx.narrow(0, begin, size)));
+  }
+}
+
+TEST_CASE("BaseLinear: rows of a wider matrix, and of a transposed one", "[layers][base_linear]") {
+  at::manual_seed(5);
+  const MatmulArithmetic arithmetic = GENERATE(from_range(Arithmetics()));
+  const at::Tensor w = at::randn({64, 48}).to(at::kBFloat16);
+  const at::Tensor wide = at::randn({7, 100});
+  const at::Tensor part = wide.narrow(1, 20, 48);
+  CHECK(at::equal(BaseLinear(part, w, {}, arithmetic),
+                  BaseLinear(part.contiguous(), w, {}, arithmetic)));
+  const at::Tensor turned = at::randn({48, 7}).t();
+  CHECK(at::equal(BaseLinear(turned, w, {}, arithmetic),
+                  BaseLinear(turned.contiguous(), w, {}, arithmetic)));
+}
+
+TEST_CASE("BaseLinear: not a number and infinity reach the rows they are in, and no other",
+          "[layers][base_linear]") {
+  at::manual_seed(6);
+  const MatmulArithmetic arithmetic = GENERATE(from_range(Arithmetics()));
+  const at::Tensor w = at::randn({64, 48}).to(at::kBFloat16);
+  at::Tensor x = at::randn({3, 48});
+  x[1][5] =
+      GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
+  const at::Tensor is_finite = at::isfinite(BaseLinear(x, w, {}, arithmetic)).all(1);
+  CHECK(is_finite[0].item<bool>());
+  CHECK_FALSE(is_finite[1].item<bool>());
+  CHECK(is_finite[2].item<bool>());
+}
+
+}  // namespace lathe::worker

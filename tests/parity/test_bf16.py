@@ -1,0 +1,91 @@
+"""bf16 weights multiplied in bf16: closer to the exact numbers than HF and PEFT in bf16 are."""
+
+import pathlib
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import reference
+import sampling_driver
+from reference import Loss
+
+pytestmark = pytest.mark.skipif(
+    "avx512_bf16" not in pathlib.Path("/proc/cpuinfo").read_text(),
+    reason="this CPU does not multiply bf16 (AVX512-BF16)")
+
+
+def tokens_of(length, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(768, (length,), generator=generator).tolist()
+
+
+def mean_error(a, b):
+    return (a.float() - b.float()).abs().mean().item()
+
+
+def test_logits(folders, run_driver):
+    folder, prompt = folders("sharded_bf16"), tokens_of(500, 1)
+    results, _ = run_driver(folder, [{"op": "logits", "tokens": prompt, "name": "l"}],
+                            compute_dtype="bf16")
+    exact, narrow = reference.load_base(folder), reference.load_base(folder).to(torch.bfloat16)
+    with torch.no_grad():
+        expected, hf = (m(torch.tensor([prompt])).logits[0].float() for m in (exact, narrow))
+    assert 0 < mean_error(results["l"], expected) < mean_error(hf, expected)
+    # Logprobs of the tokens, as users see them.
+    ours, wanted, theirs = (x[:499].log_softmax(-1)[range(499), prompt[1:]]
+                            for x in (results["l"], expected, hf))
+    assert mean_error(ours, wanted) < mean_error(theirs, wanted)
+
+
+def test_gradients(folders, run_driver, tmp_path):
+    folder, loss, rank = folders("sharded_bf16"), Loss("cross_entropy"), 8
+    model = reference.load_peft(folder, rank)
+    weights = reference.random_lora(model, seed=1)
+    reference.set_lora(model, weights)
+    save_file(weights, tmp_path / "weights.safetensors")
+    data = reference.make_data(model, loss, [12, 30, 300], seed=1)
+    reference.backward(model, loss, data)
+    exact = {name: p.grad.clone() for name, p in reference.lora_parameters(model).items()}
+
+    narrow = reference.load_peft(folder, rank)
+    reference.set_lora(narrow, weights)
+    narrow.to(torch.bfloat16)
+    reference.backward(narrow, loss, data)
+    peft = {name: p.grad.float() for name, p in reference.lora_parameters(narrow).items()}
+
+    request = {"id": "r", "model": "m", "loss": loss.spec, "data": data}
+    results, _ = run_driver(
+        folder,
+        [{"op": "create", "model": "m", "rank": rank},
+         {"op": "set_weights", "model": "m", "file": str(tmp_path / "weights.safetensors")},
+         {"op": "train", "name": "t", "requests": [request]},
+         {"op": "dump", "model": "m", "what": "gradient", "name": "g"}],
+        compute_dtype="bf16")
+    ours = {name: results[f"g.{name}"] for name in exact}
+
+    def distance(gradients):
+        """Of all gradients as one vector, relative to its length."""
+        squares = sum((gradients[n] - exact[n]).square().sum() for n in exact)
+        return (squares / sum(exact[n].square().sum() for n in exact)).sqrt().item()
+
+    assert 0 < distance(ours) < distance(peft)
+
+
+@pytest.mark.parametrize("compute_dtype", ["fp32", "bf16"])
+def test_the_sampler_equals_the_trainer(folders, run_driver, tmp_path, compute_dtype):
+    folder, prompt = folders("sharded_bf16"), tokens_of(25, 2)
+    request = {"id": "r", "prompt": prompt, "max_tokens": 60, "num_samples": 3,
+               "ignore_eos": True, "seed": 5}
+    output = sampling_driver.run(tmp_path, folder, requests=[request],
+                                 compute_dtype=compute_dtype)["outputs"]["r"]
+    for sequence in output["sequences"]:
+        tokens = prompt + sequence["tokens"]
+        results, _ = run_driver(folder, [{"op": "logits", "tokens": tokens, "name": "l"}],
+                                compute_dtype=compute_dtype)
+        logprobs = results["l"].log_softmax(-1)[range(24, len(tokens) - 1), tokens[25:]]
+        sampled = torch.tensor(sequence["logprobs"])
+        if compute_dtype == "fp32":
+            assert (sampled - logprobs).abs().max() <= 1e-5
+        else:
+            assert mean_error(sampled, logprobs) <= 1e-3
