@@ -30,7 +30,7 @@ void NoteDispatched(State& s, const Group& group, Request& request) {
 
 // The gradient that this step would apply lacks a part its caller does not know of.
 bool FailIncompleteStep(State& s, Model& model, Request& request) {
-  const auto failed = model.gradient.FailureUnknownAt(request.row.accepted_at);
+  const auto failed = model.gradient.FailureUnknownTo(request.row.seq_id, request.row.accepted_at);
   if (!failed) return false;
   Fail(s, request,
        FailedPrecondition("incomplete_gradient",

@@ -120,6 +120,26 @@ TEST_CASE("Gradient: once the failure was delivered the step takes the rest", "[
   CHECK(h.worker->History(model) == History{"fb 1", "step 3 [1]"});
 }
 
+TEST_CASE("Gradient: a later batch that is invalid as it came spoils no earlier step", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Gradient(model, 1);
+  const CallId step = h.Step(model, 2);
+  Submit invalid;
+  invalid.tenant_id = "t";
+  invalid.owner_id = model;
+  invalid.seq_id = 3;
+  invalid.args = TrainArgs{};
+  invalid.invalid = ErrorInfo{absl::StatusCode::kInvalidArgument, "bad_token", "data", "no"};
+  h.Send(invalid);
+  const CallId spoiled = h.Step(model, 4);
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->History(model) == History{"fb 1", "step 2 [1]", "clear"});
+  CHECK(h.ErrorOf(spoiled)->message == "forward_backward seq 3 failed; the gradient is incomplete");
+}
+
 TEST_CASE("Gradient: what was delivered is known after a restart", "[core]") {
   const bool delivered = GENERATE(true, false);
   CoreHarness h;

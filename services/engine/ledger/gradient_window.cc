@@ -38,8 +38,10 @@ void GradientWindow::Replace(int64_t seq, const std::vector<int64_t>& held) {
   }
 }
 
-std::optional<int64_t> GradientWindow::FailureUnknownAt(int64_t accepted_at) const {
+std::optional<int64_t> GradientWindow::FailureUnknownTo(int64_t step_seq,
+                                                        int64_t accepted_at) const {
   for (const auto& [seq, delivered_at] : failures_) {
+    if (seq > step_seq) break;
     if (delivered_at == 0 || delivered_at > accepted_at) return seq;
   }
   return std::nullopt;

@@ -31,8 +31,9 @@ class GradientWindow {
   // The seqs that a worker reports after an operation at `seq` that failed there.
   void Replace(int64_t seq, const std::vector<int64_t>& held);
 
-  // The first failure that the caller of an optim_step accepted at `accepted_at` did not know of.
-  std::optional<int64_t> FailureUnknownAt(int64_t accepted_at) const;
+  // The first failure before the optim_step `step_seq` that its caller, accepted at `accepted_at`,
+  // did not know of. Those after it are of the next gradient.
+  std::optional<int64_t> FailureUnknownTo(int64_t step_seq, int64_t accepted_at) const;
 
   bool Contains(int64_t seq) const { return seqs_.count(seq) > 0; }
   bool empty() const { return seqs_.empty(); }

@@ -32,10 +32,10 @@ TEST_CASE("GradientWindow: a step accepted before the failure was delivered is i
   GradientWindow window;
   window.Add(1);
   window.AddFailure(2, 0);
-  CHECK(window.FailureUnknownAt(100) == 2);
+  CHECK(window.FailureUnknownTo(3, 100) == 2);
   window.MarkDelivered(2, 50);
-  CHECK(window.FailureUnknownAt(49) == 2);
-  CHECK_FALSE(window.FailureUnknownAt(50).has_value());
+  CHECK(window.FailureUnknownTo(3, 49) == 2);
+  CHECK_FALSE(window.FailureUnknownTo(3, 50).has_value());
 }
 
 TEST_CASE("GradientWindow: a later delivery of the same failure changes nothing", "[ledger]") {
@@ -43,7 +43,7 @@ TEST_CASE("GradientWindow: a later delivery of the same failure changes nothing"
   window.AddFailure(2, 0);
   window.MarkDelivered(2, 50);
   window.MarkDelivered(2, 90);
-  CHECK_FALSE(window.FailureUnknownAt(60).has_value());
+  CHECK_FALSE(window.FailureUnknownTo(3, 60).has_value());
 }
 
 TEST_CASE("GradientWindow: a failure above the step belongs to the next gradient", "[ledger]") {
@@ -51,7 +51,15 @@ TEST_CASE("GradientWindow: a failure above the step belongs to the next gradient
   window.AddFailure(1, 0);
   window.AddFailure(4, 0);
   window.Apply(3);
-  CHECK(window.FailureUnknownAt(100) == 4);
+  CHECK(window.FailureUnknownTo(5, 100) == 4);
+}
+
+TEST_CASE("GradientWindow: a failure known early does not spoil the step before it", "[ledger]") {
+  GradientWindow window;
+  window.Add(1);
+  window.AddFailure(3, 0);
+  CHECK_FALSE(window.FailureUnknownTo(2, 100).has_value());
+  CHECK(window.FailureUnknownTo(4, 100) == 3);
 }
 
 TEST_CASE("GradientWindow: a failed step leaves what its worker still holds", "[ledger]") {
