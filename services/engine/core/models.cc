@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/base_models.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
@@ -17,17 +18,6 @@ std::vector<std::string> LiveRequestIds(const State& s, const std::string& model
     if (s.requests.at(id).plan->model_id == model_id) ids.push_back(id);
   }
   return ids;
-}
-
-std::optional<ErrorInfo> UnknownBaseModel(const State& s, const std::string& base_model) {
-  if (s.base_models.count(base_model) > 0) return std::nullopt;
-  std::string served;
-  for (const auto& [name, row] : s.base_models) served += (served.empty() ? "" : ", ") + name;
-  ErrorInfo error = NotFound("base_model", base_model);
-  error.code = "unknown_base_model";
-  error.field = "base_model";
-  error.message += absl::StrFormat("; served: %s", served.empty() ? "none yet" : served);
-  return error;
 }
 
 // Fills `row` from the checkpoint that the model is loaded from, and pins it in the plan.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/base_models.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/operations.h"
@@ -42,11 +43,7 @@ std::optional<ErrorInfo> ResolveWeights(const State& s, const CreateSamplingSess
     row.version_id = "checkpoint:" + checkpoint->dir;
     row.checkpoint_dir = checkpoint->dir;
   }
-  if (s.base_models.count(row.base_model) > 0) return std::nullopt;
-  ErrorInfo error = NotFound("base_model", row.base_model);
-  error.code = "unknown_base_model";
-  error.field = "base_model";
-  return error;
+  return UnknownBaseModel(s, row.base_model);
 }
 
 std::optional<ErrorInfo> WhyNotSampled(const Sampler& sampler) {
@@ -69,6 +66,7 @@ std::optional<ErrorInfo> WhyNotSampled(const Sampler& sampler) {
 // Fixes what the user left open. Checks the context here, where the unset limit is resolved.
 std::optional<ErrorInfo> PlanSample(State& s, const Sampler& sampler, const SampleArgs& args,
                                     Plan& plan) {
+  if (auto error = UnknownBaseModel(s, sampler.row.base_model)) return error;
   const BaseModelRow* const base = Find(s.base_models, sampler.row.base_model);
   const int64_t context = base == nullptr ? 0 : base->max_context_length;
   plan.seed = args.has_seed ? args.seed : s.random();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/base_models.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
@@ -189,8 +190,10 @@ void Form(State& s, Group& group, const WorkerAttached& event) {
   LoseProcess(s, group);
   group.row.process_id = event.process_id;
   group.row.base_model = event.base_model;
+  const bool changed = group.row.base_model != event.base_model;
   ++group.row.epoch;
   s.fx.Put(PutGroup{group.row});
+  if (changed) FailUnserved(s);
   s.fx.Send(group.row.group, group.row.epoch, FormGroup{s.term});
 }
 

@@ -1,5 +1,6 @@
 #include "services/engine/rpc/submissions.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -185,6 +186,13 @@ absl::StatusOr<BaseModelRow> FindServedModel(Runtime& runtime, const std::string
   for (BaseModelRow& row : runtime.directory().ServedModels()) {
     if (row.name == name) return std::move(row);
     served.push_back(row.name);
+  }
+  const std::vector<GroupRow> groups = runtime.directory().Groups();
+  const bool loading = std::any_of(groups.begin(), groups.end(),
+                                   [&](const GroupRow& group) { return group.base_model == name; });
+  if (loading || groups.empty()) {
+    return absl::UnavailableError(
+        absl::StrFormat("base_model is '%s', its worker is starting; try again", name));
   }
   return WithDetail(absl::NotFoundError(
                         absl::StrFormat("base_model is '%s', this server has %s", name,

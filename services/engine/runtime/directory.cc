@@ -82,10 +82,10 @@ std::vector<BaseModelRow> Directory::ServedModels() {
   absl::MutexLock lock(&mu_);
   std::vector<BaseModelRow> served;
   for (const auto& [name, row] : base_models_) {
-    const bool is_served = std::any_of(groups_.begin(), groups_.end(), [&](const auto& entry) {
-      return entry.second.base_model == name;
+    const bool has_group = std::any_of(groups_.begin(), groups_.end(), [&](const auto& group) {
+      return group.second.base_model == name;
     });
-    if (is_served) served.push_back(row);
+    if (has_group) served.push_back(row);
   }
   return served;
 }

@@ -26,8 +26,9 @@ void CoreHarness::Advance(int64_t nanoseconds) {
   Post(engine::Tick{});
 }
 
-void CoreHarness::AttachWorker(const std::string& process_id, bool ready) {
-  worker = std::make_unique<FakeWorker>(process_id);
+void CoreHarness::AttachWorker(const std::string& process_id, bool ready,
+                               const std::string& base_model) {
+  worker = std::make_unique<FakeWorker>(process_id, base_model);
   worker->body_info = body_info_;
   attached = true;
   Post(worker->Hello(ready));

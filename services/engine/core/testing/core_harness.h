@@ -31,7 +31,8 @@ class CoreHarness {
   void Advance(int64_t nanoseconds);
   void Tick() { Advance(kSecond); }
 
-  void AttachWorker(const std::string& process_id = "p1", bool ready = true);
+  void AttachWorker(const std::string& process_id = "p1", bool ready = true,
+                    const std::string& base_model = "base");
   void ReattachWorker();
   void DetachWorker(bool process_gone = false);
   // The worker runs and reports until nothing is left.

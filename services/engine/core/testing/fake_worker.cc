@@ -6,7 +6,6 @@ namespace lathe::engine {
 namespace {
 
 constexpr char kGroup[] = "g";
-constexpr char kBase[] = "base";
 
 }  // namespace
 
@@ -167,7 +166,7 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   WorkerAttached hello;
   hello.group = kGroup;
   hello.process_id = process_id_;
-  hello.base_model = kBase;
+  hello.base_model = base_model_;
   hello.epoch = epoch_;
   hello.term = term_;
   for (const auto& [id, held] : models_) {
@@ -177,7 +176,7 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   hello.running_request_ids = {running_.begin(), running_.end()};
   if (ready) {
     BaseModelRow base;
-    base.name = kBase;
+    base.name = base_model_;
     base.max_context_length = 100;
     base.vocab_size = 1000;
     hello.ready = base;

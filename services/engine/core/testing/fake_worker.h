@@ -16,7 +16,8 @@ namespace lathe::engine {
 
 class FakeWorker {
  public:
-  explicit FakeWorker(std::string process_id) : process_id_(std::move(process_id)) {}
+  explicit FakeWorker(std::string process_id, std::string base_model = "base")
+      : process_id_(std::move(process_id)), base_model_(std::move(base_model)) {}
 
   // Obeys or queues it; commands of another epoch are dropped.
   void Receive(const SendToWorker& message);
@@ -83,6 +84,7 @@ class FakeWorker {
   void RunOn(Held& model, const SendOptimStep& step, WorkerDone& done);
 
   std::string process_id_;
+  const std::string base_model_;
   int64_t epoch_ = 0;
   int64_t term_ = 0;
   std::map<std::string, Held> models_;

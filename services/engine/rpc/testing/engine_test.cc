@@ -64,6 +64,34 @@ TEST_CASE("Engine: a model is made, trained, stepped and sampled", "[engine]") {
   }
 }
 
+TEST_CASE("Engine: before the first worker is ready, a model is asked for again", "[engine]") {
+  TestEngine engine;
+  Client client(engine, engine.MakeKey("default"));
+  std::string id;
+  CHECK(absl::IsUnavailable(client.CreateModel(&id)));
+}
+
+TEST_CASE("Engine: a session that ended days ago is over, not unknown", "[engine]") {
+  TestEngine engine;
+  const Client client(engine, engine.MakeKey("default"));
+  v1::FinishSessionRequest finish;
+  finish.set_session_id(client.session_id());
+  finish.set_reason("success");
+  v1::FinishSessionResponse finished;
+  REQUIRE(engine.engine().FinishSession(CallContext(client.key()), finish, &finished).ok());
+  engine.clock().Advance(absl::Hours(48));
+  engine.Restart();
+  CHECK(engine.engine().FinishSession(CallContext(client.key()), finish, &finished).ok());
+  v1::HeartbeatRequest beat;
+  beat.set_session_id(client.session_id());
+  v1::HeartbeatResponse answer;
+  REQUIRE(engine.engine().Heartbeat(CallContext(client.key()), beat, &answer).ok());
+  CHECK(answer.finished());
+  const std::string stranger = engine.MakeKey("other");
+  const grpc::Status foreign = engine.engine().Heartbeat(CallContext(stranger), beat, &answer);
+  CHECK(foreign.error_code() == grpc::StatusCode::NOT_FOUND);
+}
+
 TEST_CASE("Engine: an invalid forward_backward fails through its future", "[engine]") {
   Fixture f;
   f.client.MakeModel();

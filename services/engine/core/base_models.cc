@@ -1,0 +1,58 @@
+#include "services/engine/core/base_models.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/requests.h"
+
+namespace lathe::engine {
+namespace {
+
+bool IsServed(const State& s, const std::string& base_model) {
+  return s.base_models.count(base_model) > 0 &&
+         std::any_of(s.groups.begin(), s.groups.end(),
+                     [&](const auto& entry) { return entry.second.row.base_model == base_model; });
+}
+
+// Of the model or the sampler that a live request is about.
+std::string BaseModelOf(const State& s, const Request& request) {
+  if (const Model* const model = Find(s.models, request.plan->model_id)) {
+    return model->row.base_model;
+  }
+  const Sampler* const sampler = Find(s.samplers, request.row.owner_id);
+  return sampler == nullptr ? "" : sampler->row.base_model;
+}
+
+}  // namespace
+
+std::optional<ErrorInfo> UnknownBaseModel(const State& s, const std::string& base_model) {
+  if (IsServed(s, base_model)) return std::nullopt;
+  std::string served;
+  for (const auto& [name, row] : s.base_models) {
+    if (IsServed(s, name)) served += (served.empty() ? "" : ", ") + name;
+  }
+  ErrorInfo error = NotFound("base_model", base_model);
+  error.code = "unknown_base_model";
+  error.field = "base_model";
+  error.message += absl::StrFormat("; served: %s", served.empty() ? "none yet" : served);
+  return error;
+}
+
+void FailUnserved(State& s) {
+  for (auto& [id, model] : s.models) {
+    if (model.row.state != ModelState::kCreating) continue;
+    if (auto error = UnknownBaseModel(s, model.row.base_model)) FailModel(s, model, *error);
+  }
+  std::vector<std::string> ids;
+  for (const auto& [order, id] : s.live) ids.push_back(id);
+  for (const std::string& id : ids) {
+    Request& request = s.requests.at(id);
+    if (!request.live()) continue;  // failed with its model
+    if (auto error = UnknownBaseModel(s, BaseModelOf(s, request))) Fail(s, request, *error);
+  }
+}
+
+}  // namespace lathe::engine
