@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/base_models.h"
 #include "services/engine/core/errors.h"
 
 namespace lathe::engine {
@@ -65,6 +66,15 @@ void AnswerAbsent(State& s, const CallEvent& event, const char* name) {
 std::string Geometry(const LoraConfig& lora) {
   return absl::StrFormat("rank %d, train_attn %d, train_mlp %d, train_unembed %d", lora.rank,
                          lora.train_attn, lora.train_mlp, lora.train_unembed);
+}
+
+// Why `checkpoint` does not fit a model of that shape.
+std::optional<ErrorInfo> CheckGeometry(const CheckpointRow& checkpoint, const LoraConfig& lora) {
+  if (Geometry(checkpoint.lora) == Geometry(lora)) return std::nullopt;
+  return InvalidArgument(
+      "incompatible_checkpoint", "path",
+      absl::StrFormat("checkpoint %s has %s; the model has %s", checkpoint.tinker_path,
+                      Geometry(checkpoint.lora), Geometry(lora)));
 }
 
 }  // namespace
@@ -141,12 +151,17 @@ std::optional<ErrorInfo> CheckLoadable(const CheckpointRow& checkpoint, const Lo
   return std::nullopt;
 }
 
-std::optional<ErrorInfo> CheckGeometry(const CheckpointRow& checkpoint, const LoraConfig& lora) {
-  if (Geometry(checkpoint.lora) == Geometry(lora)) return std::nullopt;
-  return InvalidArgument(
-      "incompatible_checkpoint", "path",
-      absl::StrFormat("checkpoint %s has %s; the model has %s", checkpoint.tinker_path,
-                      Geometry(checkpoint.lora), Geometry(lora)));
+std::optional<ErrorInfo> ResolveLoad(State& s, const Model& model, Request& load) {
+  if (auto error = UnknownBaseModel(s, model.row.base_model)) return error;
+  const auto& args = std::get<LoadArgs>(load.plan->args);
+  const CheckpointRow* const checkpoint =
+      FindUsable(s, model.row.tenant_id, args.path, args.reader_tenant_id);
+  if (checkpoint == nullptr) return NotFound("checkpoint", args.path);
+  if (auto error = CheckLoadable(*checkpoint, args, model.row.base_model)) return error;
+  if (auto error = CheckGeometry(*checkpoint, model.row.lora)) return error;
+  load.plan->dir = checkpoint->dir;
+  PinDir(s, checkpoint->dir);
+  return std::nullopt;
 }
 
 CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& save) {
@@ -170,6 +185,7 @@ CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& sa
 void CommitCheckpoint(State& s, CheckpointRow row) {
   const auto it = s.checkpoints.find(row.tinker_path);
   if (it != s.checkpoints.end()) {
+    row.is_public = it->second.is_public;
     s.checkpoint_of_dir.erase(it->second.dir);
     DeleteFilesIfUnused(s, it->second.dir);
   }

@@ -27,12 +27,14 @@ const CheckpointRow* FindUsable(const State& s, const std::string& tenant_id,
 std::optional<ErrorInfo> CheckLoadable(const CheckpointRow& checkpoint, const LoadArgs& args,
                                        const std::string& base_model);
 
-// Why `checkpoint` does not fit a model of that shape.
-std::optional<ErrorInfo> CheckGeometry(const CheckpointRow& checkpoint, const LoraConfig& lora);
+// Pins what the path of a load into `model` names now in the load's plan; or why it cannot be
+// loaded.
+std::optional<ErrorInfo> ResolveLoad(State& s, const Model& model, Request& load);
 
 // The row that a named save will commit.
 CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& save);
-// A save is complete: its row replaces the one of the same name, whose files go.
+// A save is complete: its row replaces the one of the same name, whose files go. What was
+// published stays so.
 void CommitCheckpoint(State& s, CheckpointRow row);
 
 // Files stay while a sampler or a load needs them, whatever happens to their row.

@@ -125,9 +125,72 @@ TEST_CASE("Load: another rank is refused with both shapes", "[core]") {
   t.h.RunWorker();
   const CallId call = t.h.SubmitArgs(t.session + ":train:1", OpClass::kTrain, 1,
                                      OperationKind::kLoadWeights, LoadArgs{.path = t.path});
-  REQUIRE(t.h.AnswerTo(call).error.has_value());
-  CHECK(t.h.AnswerTo(call).error->code == "incompatible_checkpoint");
-  CHECK(t.h.AnswerTo(call).error->message.find("rank 8") != std::string::npos);
+  REQUIRE(t.h.Done(call));
+  CHECK(t.h.ErrorOf(call)->code == "incompatible_checkpoint");
+  CHECK(t.h.ErrorOf(call)->message.find("rank 8") != std::string::npos);
+}
+
+TEST_CASE("Load: behind a save it reads what that save writes", "[core]") {
+  Trained t;
+  t.Save(1);
+  const std::string old_dir = t.Row().dir;
+  t.h.Step(t.model, 2);
+  t.h.Save(t.model, 3, {.name = "a", .overwrite = true});
+  const CallId load = t.h.SubmitArgs(t.model, OpClass::kTrain, 4, OperationKind::kLoadWeights,
+                                     LoadArgs{.path = t.path});
+  t.h.Save(t.model, 5, {.name = "new"});
+  const CallId fresh = t.h.SubmitArgs(t.model, OpClass::kTrain, 6, OperationKind::kLoadWeights,
+                                      LoadArgs{.path = "tinker://" + t.model + "/weights/new"});
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(load) == RequestState::kDone);
+  CHECK(t.h.StateOf(fresh) == RequestState::kDone);
+  const auto sent = t.h.worker->Received<SendLoadAdapter>();
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[0].dir == t.Row().dir);
+  CHECK(sent[0].dir != old_dir);
+}
+
+TEST_CASE("Load: of an absent or foreign path it fails through the future, with what follows",
+          "[core]") {
+  Trained t;
+  const std::string session = t.h.NewSession(SessionOrdering::kSerial, "u");
+  const std::string foreign_model = t.h.NewModel(session, 0, "u");
+  t.h.SubmitArgs(foreign_model, OpClass::kTrain, 1, OperationKind::kSaveWeights,
+                 SaveArgs{.name = "a"}, "u");
+  t.h.RunWorker();
+  const std::string foreign = "tinker://" + foreign_model + "/weights/a";
+  const std::string path = GENERATE_COPY(foreign, foreign + "9");
+  const CallId load = t.h.SubmitArgs(t.model, OpClass::kTrain, 1, OperationKind::kLoadWeights,
+                                     LoadArgs{.path = path});
+  const CallId behind = t.h.Gradient(t.model, 2);
+  t.h.RunWorker();
+  REQUIRE(t.h.Done(load));
+  CHECK(t.h.ErrorOf(load)->status == absl::StatusCode::kNotFound);
+  CHECK(t.h.ErrorOf(load)->message == "checkpoint " + path + " not found");
+  CHECK(t.h.ErrorOf(behind)->code == "load_failed");
+}
+
+TEST_CASE("Load: files that a worker reads stay over a restart", "[core]") {
+  Trained t;
+  t.Save(1);
+  const CallId load = t.h.SubmitArgs(t.model, OpClass::kTrain, 2, OperationKind::kLoadWeights,
+                                     LoadArgs{.path = t.path});
+  t.h.RestartEngine();
+  const std::string dir = t.Row().dir;
+  t.h.Post(DeleteCheckpoint{++t.h.last_call, "t", t.path});
+  CHECK(t.h.deleted_dirs.count(dir) == 0);
+  t.h.ReattachWorker();
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(load) == RequestState::kDone);
+  CHECK(t.h.deleted_dirs.count(dir) == 1);
+}
+
+TEST_CASE("Save: what was published stays so when it is overwritten", "[core]") {
+  Trained t;
+  t.Save(1);
+  t.h.Post(PublishCheckpoint{++t.h.last_call, "t", t.path, true, "k1"});
+  t.Save(2, {.name = "a", .overwrite = true});
+  CHECK(t.Row().is_public);
 }
 
 TEST_CASE("Delete: files stay while a sampler uses them", "[core]") {

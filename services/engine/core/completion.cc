@@ -27,6 +27,10 @@ void CompleteCreation(State& s, Model& model, Request& request, const WorkerDone
 void CompleteLoad(State& s, Model& model, Request& request) {
   model.gradient.Apply(request.row.seq_id);
   model.failed_load.reset();
+  if (model.row.state == ModelState::kLost) {
+    model.row.state = ModelState::kReady;
+    model.row.state_reason.clear();
+  }
   model.row.saved_seq = request.row.seq_id;  // it is what the checkpoint holds
   PutRow(s, model);
   MakeResult result;

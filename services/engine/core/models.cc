@@ -1,9 +1,11 @@
 #include "services/engine/core/models.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
+#include "services/engine/core/base_models.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
-#include "services/engine/core/base_models.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
@@ -122,10 +124,7 @@ void LoseModel(State& s, Model& model) {
   for (const std::string& id : LiveRequestIds(s, model.row.model_id)) {
     Request& request = s.requests.at(id);
     if (request.row.kind == OperationKind::kUnloadModel) {
-      UnloadModel(s, model);
-      MakeResult result;
-      result.model_id = model.row.model_id;
-      Succeed(s, request, std::move(result), /*from_worker=*/false);
+      EndUnload(s, model, request);
     } else {
       Fail(s, request, ReasonOf(model));
     }
@@ -136,6 +135,21 @@ void UnloadModel(State& s, Model& model) {
   model.row.state = ModelState::kUnloaded;
   model.row.state_reason = "unloaded";
   PutRow(s, model);
+}
+
+void EndUnload(State& s, Model& model, Request& unload) {
+  UnloadModel(s, model);
+  MakeResult result;
+  result.model_id = model.row.model_id;
+  Succeed(s, unload, std::move(result), /*from_worker=*/false);
+}
+
+bool IsBeingLoaded(State& s, const Model& model) {
+  const std::vector<int64_t> unresolved = model.order.Unresolved();
+  return std::any_of(unresolved.begin(), unresolved.end(), [&](int64_t seq) {
+    const Request* const request = FindByKey(s, model.row.model_id, OpClass::kTrain, seq);
+    return request != nullptr && request->row.kind == OperationKind::kLoadWeights;
+  });
 }
 
 void ReleaseModel(State& s, const std::string& model_id) {

@@ -24,6 +24,10 @@ ErrorInfo ReasonOf(const Model& model);
 
 // An unload completed.
 void UnloadModel(State& s, Model& model);
+// Its unload has nothing to do on a worker.
+void EndUnload(State& s, Model& model, Request& unload);
+// A load into it has not ended: that one brings back even a lost model.
+bool IsBeingLoaded(State& s, const Model& model);
 // Its session is over: forgets it, its worker too.
 void ReleaseModel(State& s, const std::string& model_id);
 

@@ -56,6 +56,18 @@ bool FailAfterFailedLoad(State& s, const Model& model, Request& request) {
   return true;
 }
 
+// Only a load goes on where a model was lost; what waited for one that failed does not.
+bool EndOnLostModel(State& s, Model& model, Request& request) {
+  const OperationKind kind = request.row.kind;
+  if (model.row.state != ModelState::kLost || kind == OperationKind::kLoadWeights) return false;
+  if (kind == OperationKind::kUnloadModel) {
+    EndUnload(s, model, request);
+  } else {
+    Fail(s, request, ReasonOf(model));
+  }
+  return true;
+}
+
 bool FailNameClash(State& s, const Model& model, Request& request) {
   const auto* const save = std::get_if<SaveArgs>(&request.plan->args);
   if (save == nullptr || save->name.empty() || save->overwrite) return false;
@@ -64,6 +76,17 @@ bool FailNameClash(State& s, const Model& model, Request& request) {
   Fail(s, request,
        FailedPrecondition("checkpoint_exists", absl::StrFormat("checkpoint %s exists", path)));
   return true;
+}
+
+// A load reads what its path names when its turn comes: the save before it may only now have
+// written that.
+bool FailUnloadable(State& s, const Model& model, Request& request) {
+  const bool unresolved = request.row.kind == OperationKind::kLoadWeights &&
+                          request.row.op_class == OpClass::kTrain && request.plan->dir.empty();
+  if (!unresolved) return false;
+  const auto error = ResolveLoad(s, model, request);
+  if (error) Fail(s, request, *error);
+  return error.has_value();
 }
 
 WorkerCommand OptimStepCommand(const Model& model, const Request& request) {
@@ -113,6 +136,7 @@ WorkerCommand CommandOf(State& s, const Model& model, const Request& request) {
 
 void Begin(State& s, Model& model, Request& request) {
   if (FailAfterFailedLoad(s, model, request) || FailNameClash(s, model, request)) return;
+  if (EndOnLostModel(s, model, request) || FailUnloadable(s, model, request)) return;
   if (request.row.kind == OperationKind::kOptimStep && FailIncompleteStep(s, model, request)) {
     return;
   }

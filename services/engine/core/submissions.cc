@@ -1,7 +1,6 @@
 #include "services/engine/core/submissions.h"
 
 #include "absl/strings/str_format.h"
-#include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
@@ -63,7 +62,7 @@ std::optional<ErrorInfo> RefusedFor(State& s, const Submit& submit, const Subjec
   return OverBound(s, submit.tenant_id, model, submit.payload.bytes);
 }
 
-// Fixes what a save or a load may not find differently later.
+// Fixes what a save may not find differently later.
 std::optional<ErrorInfo> PlanTraining(State& s, const Model& model, const Submit& submit,
                                       int64_t seq_id, Plan& plan) {
   if (const auto* const save = std::get_if<SaveArgs>(&submit.args)) {
@@ -82,14 +81,6 @@ std::optional<ErrorInfo> PlanTraining(State& s, const Model& model, const Submit
                                      : absl::StrFormat("%s@%d", model.row.model_id, seq_id);
     plan.sampling_session_id = SamplerId(model.row.session_id, save->sampling_session_seq_id);
   }
-  const auto* const load = std::get_if<LoadArgs>(&submit.args);
-  if (load == nullptr) return std::nullopt;
-  const CheckpointRow* const checkpoint =
-      FindUsable(s, submit.tenant_id, load->path, load->reader_tenant_id);
-  if (checkpoint == nullptr) return NotFound("checkpoint", load->path);
-  if (auto error = CheckLoadable(*checkpoint, *load, model.row.base_model)) return error;
-  if (auto error = CheckGeometry(*checkpoint, model.row.lora)) return error;
-  plan.dir = checkpoint->dir;
   return std::nullopt;
 }
 
@@ -127,19 +118,20 @@ void AcceptTraining(State& s, Model& model, const Submit& submit, int64_t seq_id
   if (!plan.sampling_session_id.empty()) {
     session.sampler_seqs.insert(std::get<SaveArgs>(plan.args).sampling_session_seq_id);
   }
-  if (submit.kind == OperationKind::kLoadWeights) PinDir(s, plan.dir);
   PlaceInOrder(s, model, submit, seq_id);
   Request& request =
       Accept(s, submit, seq_id, model.row.session_id, model.row.group, std::move(plan));
   const ModelState state = model.row.state;
   if (submit.invalid) {
     Fail(s, request, *submit.invalid);
-  } else if (state == ModelState::kLost || state == ModelState::kFailed) {
+  } else if (is_gone) {
     Fail(s, request, ReasonOf(model));
   }
 }
 
 void SubmitTraining(State& s, Model& model, const Submit& submit) {
+  const bool is_gone =
+      state == ModelState::kFailed || (state == ModelState::kLost && !IsBeingLoaded(s, model));
   const int64_t seq_id = submit.seq_id > 0 ? submit.seq_id : model.order.NextFreeSeq();
   if (auto error = CheckSeq(s, model, seq_id)) return AnswerError(s, submit.call, *error);
   Plan plan;
@@ -166,11 +158,9 @@ void SubmitUnload(State& s, Model& model, const Submit& submit) {
   Request& request = Accept(s, submit, submit.seq_id, model.row.session_id, model.row.group, plan);
   model.unload_request_id = request.row.request_id;
   s.dirty_models.insert(model.row.model_id);
-  if (model.row.state == ModelState::kReady || model.row.state == ModelState::kCreating) return;
-  UnloadModel(s, model);
-  MakeResult result;
-  result.model_id = model.row.model_id;
-  Succeed(s, request, std::move(result), /*from_worker=*/false);
+  const bool waits = model.row.state == ModelState::kReady ||
+                     model.row.state == ModelState::kCreating || IsBeingLoaded(s, model);
+  if (!waits) EndUnload(s, model, request);
 }
 
 void SubmitNew(State& s, const Submit& submit, const Subject& subject) {

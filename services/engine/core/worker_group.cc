@@ -123,7 +123,8 @@ bool UnloadMayBeDone(const Model& model) {
 }
 
 void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held) {
-  if (model.row.state == ModelState::kCreating) return;
+  // What makes another one ready runs, or runs again.
+  if (model.row.state != ModelState::kReady) return;
   if (held == nullptr) {
     if (!UnloadMayBeDone(model)) LoseModel(s, model);
     return;
@@ -147,8 +148,9 @@ void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
   for (auto& [id, model] : s.models) {
     if (model.row.group != group.row.group) continue;
     const auto it = held.find(id);
-    const bool wanted =
-        model.row.state == ModelState::kReady || model.row.state == ModelState::kCreating;
+    const bool wanted = model.row.state == ModelState::kReady ||
+                        model.row.state == ModelState::kCreating ||
+                        (model.row.state == ModelState::kLost && IsBeingLoaded(s, model));
     if (wanted) AdoptModel(s, group, model, it == held.end() ? nullptr : it->second);
     if (wanted && it != held.end()) held.erase(it);
   }
@@ -188,12 +190,12 @@ void Adopt(State& s, Group& group, const WorkerAttached& event) {
 
 void Form(State& s, Group& group, const WorkerAttached& event) {
   LoseProcess(s, group);
+  const bool changed = group.row.base_model != event.base_model;
   group.row.process_id = event.process_id;
   group.row.base_model = event.base_model;
-  const bool changed = group.row.base_model != event.base_model;
+  if (changed) FailUnserved(s);
   ++group.row.epoch;
   s.fx.Put(PutGroup{group.row});
-  if (changed) FailUnserved(s);
   s.fx.Send(group.row.group, group.row.epoch, FormGroup{s.term});
 }
 

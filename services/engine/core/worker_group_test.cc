@@ -126,6 +126,47 @@ TEST_CASE("Group: a new process loses the models and re-creates what was not rea
   CHECK(h.store.models().at(model).state == ModelState::kLost);
 }
 
+TEST_CASE("Group: a load brings a lost model back, with what waits behind it", "[core]") {
+  const bool restarts = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Save(model, 1, {.name = "a"});
+  h.RunWorker();
+  h.AttachWorker("p2");
+  REQUIRE(h.store.models().at(model).state == ModelState::kLost);
+  const CallId load = h.SubmitArgs(model, OpClass::kTrain, 2, OperationKind::kLoadWeights,
+                                   LoadArgs{.path = "tinker://" + model + "/weights/a"});
+  h.Gradient(model, 3);
+  const CallId step = h.Step(model, 4);
+  if (restarts) {
+    h.worker->RunOne();  // its report finds no engine
+    h.RestartEngine();
+    h.ReattachWorker();
+  }
+  h.RunWorker();
+  CHECK(h.StateOf(load) == RequestState::kDone);
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->History(model) == History{"fb 3", "step 4 [3]"});
+  CHECK(h.store.models().at(model).state == ModelState::kReady);
+}
+
+TEST_CASE("Group: a lost model whose load fails stays lost, and can be unloaded", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.AttachWorker("p2");
+  h.DetachWorker();
+  const CallId load = h.SubmitArgs(model, OpClass::kTrain, 1, OperationKind::kLoadWeights,
+                                   LoadArgs{.path = "tinker://" + model + "/weights/a"});
+  CHECK(h.ErrorOf(load)->status == absl::StatusCode::kNotFound);
+  const CallId step = h.Step(model, 2);
+  CHECK(h.ErrorOf(step)->code == "model_lost");
+  const CallId unload =
+      h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
+  CHECK(h.StateOf(unload) == RequestState::kDone);
+}
+
 TEST_CASE("Group: a worker that stays away is given up after worker_lost_timeout", "[core]") {
   CoreHarness h;
   h.AttachWorker();
