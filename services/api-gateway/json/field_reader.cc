@@ -71,6 +71,11 @@ int64_t FieldReader::Int(const std::string& name) {
   return IntOr(name, 0);
 }
 
+double FieldReader::Number(const std::string& name) {
+  if (!object_.contains(name)) Fail(name, "a number, but it is missing");
+  return NumberOr(name, 0);
+}
+
 std::string FieldReader::StringOr(const std::string& name, std::string fallback) {
   return OptionalString(name).value_or(std::move(fallback));
 }
@@ -80,10 +85,10 @@ int64_t FieldReader::IntOr(const std::string& name, int64_t fallback) {
 }
 
 double FieldReader::NumberOr(const std::string& name, double fallback) {
-  const Json* value = Find(name);
-  if (value == nullptr) return fallback;
+  const auto value = object_.find(name);
+  if (value == object_.end()) return fallback;
   if (value->is_number()) return value->get<double>();
-  Fail(name, std::string("a number, got ") + value->type_name());
+  Fail(name, std::string("a finite number, got ") + value->type_name());
   return fallback;
 }
 

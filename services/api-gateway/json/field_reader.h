@@ -33,10 +33,12 @@ class FieldReader {
   // Required.
   std::string String(const std::string& name);
   int64_t Int(const std::string& name);
+  double Number(const std::string& name);
 
   // Absent: the default, or unset.
   std::string StringOr(const std::string& name, std::string fallback);
   int64_t IntOr(const std::string& name, int64_t fallback);
+  // Null is an error here: it is what clients make of NaN and infinity.
   double NumberOr(const std::string& name, double fallback);
   bool BoolOr(const std::string& name, bool fallback);
   std::optional<std::string> OptionalString(const std::string& name);

@@ -146,10 +146,10 @@ int64_t LargeObject::IntOr(std::string_view name, int64_t fallback) {
 }
 
 double LargeObject::NumberOr(std::string_view name, double fallback) {
-  const auto value = Find(name);
-  if (!value) return fallback;
+  element value;
+  if (!object_ || object_->at_key(name).get(value) != simdjson::SUCCESS) return fallback;
   double number = fallback;
-  if (value->get(number) != simdjson::SUCCESS) errors_.Fail(PointerTo(name), "a number");
+  if (value.get(number) != simdjson::SUCCESS) errors_.Fail(PointerTo(name), "a finite number");
   return number;
 }
 

@@ -51,6 +51,7 @@ class LargeObject {
   // Absent: the default, or unset.
   std::string StringOr(std::string_view name, std::string fallback);
   int64_t IntOr(std::string_view name, int64_t fallback);
+  // Null is an error here: it is what clients make of NaN and infinity.
   double NumberOr(std::string_view name, double fallback);
   bool BoolOr(std::string_view name, bool fallback);
   std::optional<int64_t> OptionalInt(std::string_view name);

@@ -71,6 +71,20 @@ TEST_CASE("optim_step tells Adam from another optimizer", "[json]") {
   CHECK_FALSE(OptimStepFromJson(Parse(R"({"model_id":"m","seq_id":1})")).ok());
 }
 
+TEST_CASE("optim_step needs a learning rate, and null is no number", "[json]") {
+  const auto step = [](const std::string& adam) {
+    return OptimStepFromJson(Parse(R"({"model_id":"m","seq_id":1,"adam_params":)" + adam + "}"));
+  };
+  const auto without = GENERATE(as<std::string>(), "{}", R"({"lr":0.1})", R"({"beta1":0.9})");
+  CHECK(ErrorField(step(without).status()) == "/adam_params/learning_rate");
+  const auto name = GENERATE(as<std::string>(), "learning_rate", "beta1", "beta2", "eps",
+                             "weight_decay", "grad_clip_norm");
+  const auto null = step(R"({"learning_rate":0.1,")" + name + R"(":null})");
+  CHECK(ErrorField(null.status()) == "/adam_params/" + name);
+  CHECK(null.status().message() ==
+        "field /adam_params/" + name + ": expected a finite number, got null");
+}
+
 TEST_CASE("An export names its recipients", "[json]") {
   const auto plain =
       SaveWeightsExternalFromJson(Parse(R"({"model_id":"m","seq_id":1,"path":"x"})"));

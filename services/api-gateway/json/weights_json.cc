@@ -10,7 +10,7 @@ namespace {
 absl::StatusOr<v1::AdamParams> AdamParamsFromJson(const Json& body, const std::string& pointer) {
   FieldReader in(body, pointer);
   v1::AdamParams params;
-  params.set_learning_rate(in.NumberOr("learning_rate", 1e-4));
+  params.set_learning_rate(in.Number("learning_rate"));
   params.set_beta1(in.NumberOr("beta1", 0.9));
   params.set_beta2(in.NumberOr("beta2", 0.95));
   params.set_eps(in.NumberOr("eps", 1e-12));
@@ -44,6 +44,7 @@ absl::StatusOr<v1::OptimStepRequest> OptimStepFromJson(const Json& body) {
     RETURN_IF_ERROR(other.status());
   } else {
     if (!in.Has("adam_params")) in.Fail("adam_params", "an object, but it is missing");
+    RETURN_IF_ERROR(in.status());
     ASSIGN_OR_RETURN(*request.mutable_adam_params(),
                      AdamParamsFromJson(in.Object("adam_params"), in.PointerTo("adam_params")));
   }

@@ -309,8 +309,8 @@ TEST_CASE("While the engine is away submissions get 503 and start-up still works
   HttpClient client(gateway.port());
   REQUIRE(client.Post("/api/v1/client/config", "{}").status == 200);
   engine.StopServing();
-  const HttpAnswer answer =
-      client.Post("/api/v1/optim_step", R"({"adam_params":{},"model_id":"m","seq_id":1})");
+  const HttpAnswer answer = client.Post(
+      "/api/v1/optim_step", R"({"adam_params":{"learning_rate":0},"model_id":"m","seq_id":1})");
   CHECK(answer.status == 503);
   CHECK(answer.headers.count("retry-after") == 1);
   gateway.clock().Advance(absl::Seconds(6));  // forgets the key

@@ -59,7 +59,7 @@ def test_nothing_of_a_body_is_quoted(api):
     ("get_info", {}, "/model_id", "missing"), ("get_info", {"model_id": 5}, "/model_id", "number"),
     ("optim_step", {"model_id": "m", "seq_id": 1}, "/adam_params", "missing"),
     ("optim_step", {"model_id": "m", "seq_id": 1.5, "adam_params": {}}, "/seq_id", "integer"),
-    ("optim_step", {"model_id": "m", "seq_id": 1, "adam_params": {"eps": "x"}},
+    ("optim_step", {"model_id": "m", "seq_id": 1, "adam_params": {"learning_rate": 0, "eps": "x"}},
      "/adam_params/eps", "got string"),
     ("save_weights", {"model_id": "m", "seq_id": 1}, "/path", "missing"),
     ("save_weights", {"model_id": "m", "seq_id": 1, "path": "a", "overwrite": "yes"}, "/overwrite",

@@ -72,6 +72,25 @@ def test_optimizer_values(api, model, changes, words):
             field="adam_params." + next(iter(changes)))
 
 
+@pytest.mark.parametrize("name", ADAM)
+def test_what_nan_becomes_in_json_is_no_number(api, model, name):
+    refused(api.post("optim_step", step(model, 1, **{name: None})), 400, "invalid_field",
+            f"/adam_params/{name}: expected a finite number, got null")
+
+
+@pytest.mark.parametrize("adam", [{}, {"lr": 0.1}])
+def test_a_step_names_its_learning_rate(api, model, adam):
+    body = {"model_id": model.model_id, "seq_id": 1, "adam_params": adam}
+    refused(api.post("optim_step", body), 400, "invalid_field", "learning_rate", "missing")
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p"])
+def test_a_sampling_number_is_not_null(api, sampler, name):
+    body = sample(sampler)
+    body["sampling_params"][name] = None
+    refused(api.post("asample", body), 400, "invalid_field", name, "a finite number")
+
+
 def lora(api, model, **changes):
     return api.post("create_model", {
         "session_id": model.session_id, "model_seq_id": 1, "base_model": "tiny",
