@@ -25,12 +25,20 @@ struct Subject {
   Model* model = nullptr;  // kTrain and kUnload
 };
 
+// Models and samplers go with their session, whose id theirs begin with.
+ErrorInfo WhyAbsent(State& s, const Submit& submit, const char* what) {
+  const std::string session_id = submit.owner_id.substr(0, submit.owner_id.find(':'));
+  const Session* const session = FindSession(s, submit.tenant_id, session_id);
+  const auto refusal = session == nullptr ? std::nullopt : RefusalOf(*session);
+  return refusal.value_or(NotFound(what, submit.owner_id));
+}
+
 std::optional<ErrorInfo> FindSubject(State& s, const Submit& submit, Subject& subject) {
   switch (submit.op_class) {
     case OpClass::kTrain:
     case OpClass::kUnload:
       subject.model = FindModel(s, submit.tenant_id, submit.owner_id);
-      if (subject.model == nullptr) return NotFound("model", submit.owner_id);
+      if (subject.model == nullptr) return WhyAbsent(s, submit, "model");
       subject.session = &s.sessions.at(subject.model->row.session_id);
       return std::nullopt;
     case OpClass::kModel:
@@ -41,7 +49,7 @@ std::optional<ErrorInfo> FindSubject(State& s, const Submit& submit, Subject& su
       break;
   }
   const Sampler* const sampler = FindSampler(s, submit.tenant_id, submit.owner_id);
-  if (sampler == nullptr) return NotFound("sampling_session", submit.owner_id);
+  if (sampler == nullptr) return WhyAbsent(s, submit, "sampling_session");
   subject.session = &s.sessions.at(sampler->row.session_id);
   return std::nullopt;
 }
@@ -122,6 +130,8 @@ void AcceptTraining(State& s, Model& model, const Submit& submit, int64_t seq_id
   Request& request =
       Accept(s, submit, seq_id, model.row.session_id, model.row.group, std::move(plan));
   const ModelState state = model.row.state;
+  const bool is_gone =
+      state == ModelState::kFailed || (state == ModelState::kLost && !IsBeingLoaded(s, model));
   if (submit.invalid) {
     Fail(s, request, *submit.invalid);
   } else if (is_gone) {
@@ -130,8 +140,6 @@ void AcceptTraining(State& s, Model& model, const Submit& submit, int64_t seq_id
 }
 
 void SubmitTraining(State& s, Model& model, const Submit& submit) {
-  const bool is_gone =
-      state == ModelState::kFailed || (state == ModelState::kLost && !IsBeingLoaded(s, model));
   const int64_t seq_id = submit.seq_id > 0 ? submit.seq_id : model.order.NextFreeSeq();
   if (auto error = CheckSeq(s, model, seq_id)) return AnswerError(s, submit.call, *error);
   Plan plan;

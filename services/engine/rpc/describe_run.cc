@@ -6,24 +6,32 @@
 namespace lathe::engine {
 namespace {
 
-// Enough to find the newest of each kind among rolling checkpoints.
-constexpr int64_t kRecentCheckpoints = 100;
+// Read at once; mostly enough to find the newest of each kind.
+constexpr int64_t kCheckpointsPage = 100;
+
+// Of rows that come newest first, one of each kind stays.
+void NoteNewest(const CheckpointRow& checkpoint, v1::Run& run) {
+  if (checkpoint.kind == CheckpointKind::kTraining && !run.has_last_checkpoint()) {
+    *run.mutable_last_checkpoint() = ToProto(checkpoint);
+  } else if (checkpoint.kind == CheckpointKind::kSampler && !run.has_last_sampler_checkpoint()) {
+    *run.mutable_last_sampler_checkpoint() = ToProto(checkpoint);
+  }
+}
 
 }  // namespace
 
 absl::StatusOr<v1::Run> DescribeRun(Runtime& runtime, const Caller& caller, const ModelRow& row) {
   v1::Run run = ToProto(row, caller.tenant_name);
-  ASSIGN_OR_RETURN(
-      const Page<CheckpointRow> recent,
-      runtime.store().ListCheckpoints(caller.tenant_id, row.model_id, runtime.NowNanos(),
-                                      /*with_external=*/false, kRecentCheckpoints, 0));
-  for (const CheckpointRow& checkpoint : recent.rows) {
-    const CheckpointKind kind = checkpoint.kind;
-    if (kind == CheckpointKind::kTraining && !run.has_last_checkpoint()) {
-      *run.mutable_last_checkpoint() = ToProto(checkpoint);
-    } else if (kind == CheckpointKind::kSampler && !run.has_last_sampler_checkpoint()) {
-      *run.mutable_last_sampler_checkpoint() = ToProto(checkpoint);
-    }
+  const int64_t now = runtime.NowNanos();
+  bool more = true;
+  for (int64_t offset = 0; more; offset += kCheckpointsPage) {
+    ASSIGN_OR_RETURN(
+        const Page<CheckpointRow> page,
+        runtime.store().ListCheckpoints(caller.tenant_id, row.model_id, now,
+                                        /*with_external=*/false, kCheckpointsPage, offset));
+    for (const CheckpointRow& checkpoint : page.rows) NoteNewest(checkpoint, run);
+    const bool has_both = run.has_last_checkpoint() && run.has_last_sampler_checkpoint();
+    more = !has_both && offset + kCheckpointsPage < page.total_count;
   }
   return run;
 }

@@ -54,6 +54,13 @@ absl::Status CheckFinishReason(const std::string& reason) {
                                  reason.substr(0, kMaxTextBytes)));
 }
 
+// The core forgets a session a day after its end; the store does not.
+bool IsOver(Runtime& runtime, const absl::StatusOr<Caller>& caller, const std::string& session_id) {
+  if (!caller.ok()) return false;
+  const auto row = runtime.store().FindSession(caller->tenant_id, session_id);
+  return row.ok() && row->has_value() && (*row)->state == SessionState::kEnded;
+}
+
 }  // namespace
 
 EngineService::Reactor* EngineService::Answer(
@@ -97,8 +104,15 @@ EngineService::Reactor* EngineService::CreateSession(Context* context,
 EngineService::Reactor* EngineService::Heartbeat(Context* context,
                                                  const v1::HeartbeatRequest* request,
                                                  v1::HeartbeatResponse* response) {
+  static constexpr char kRpc[] = "Engine.Heartbeat";
+  if (IsOver(runtime_, AuthenticateCall(keys_, *context, kRpc), request->session_id())) {
+    return Answer(context, kRpc, [response](const Caller&) {
+      response->set_finished(true);
+      return absl::OkStatus();
+    });
+  }
   return Change<engine::Heartbeat>(
-      context, "Engine.Heartbeat",
+      context, kRpc,
       [request](const Caller& caller) -> absl::StatusOr<engine::Heartbeat> {
         return engine::Heartbeat{.tenant_id = caller.tenant_id,
                                  .session_id = request->session_id()};
@@ -111,8 +125,12 @@ EngineService::Reactor* EngineService::Heartbeat(Context* context,
 EngineService::Reactor* EngineService::FinishSession(Context* context,
                                                      const v1::FinishSessionRequest* request,
                                                      v1::FinishSessionResponse*) {
+  static constexpr char kRpc[] = "Engine.FinishSession";
+  if (IsOver(runtime_, AuthenticateCall(keys_, *context, kRpc), request->session_id())) {
+    return Answer(context, kRpc, [](const Caller&) { return absl::OkStatus(); });
+  }
   return Change<engine::FinishSession>(
-      context, "Engine.FinishSession",
+      context, kRpc,
       [request](const Caller& caller) -> absl::StatusOr<engine::FinishSession> {
         RETURN_IF_ERROR(CheckFinishReason(request->reason()));
         RETURN_IF_ERROR(ValidateText(request->detail(), kMaxDetailBytes, "detail"));

@@ -305,9 +305,16 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                   .max_tokens = request.params().max_tokens(),
                   .has_seed = request.params().has_seed(),
                   .seed = request.params().seed()};
-  ASSIGN_OR_RETURN(const ModelLimits limits,
-                   LimitsOfSampler(runtime_, tenant_id, request.sampling_session_id()));
-  const absl::StatusOr<int64_t> prompt_tokens = ValidateSample(request, limits);
+  const absl::StatusOr<ModelLimits> limits =
+      LimitsOfSampler(runtime_, tenant_id, request.sampling_session_id());
+  if (absl::IsNotFound(limits.status())) {
+    // The core knows whether its session took it along.
+    SetInvalid(submit, limits.status());
+    submit.args = args;
+    return submit;
+  }
+  RETURN_IF_ERROR(limits.status());
+  const absl::StatusOr<int64_t> prompt_tokens = ValidateSample(request, *limits);
   SetInvalid(submit, prompt_tokens.status());
   args.prompt_tokens = prompt_tokens.value_or(0);
   submit.args = args;
