@@ -318,6 +318,21 @@ TEST_CASE("Copy: a repetition is answered with the first one", "[core]") {
   CHECK(t.h.deleted_dirs == std::set<std::string>{"c2"});
 }
 
+TEST_CASE("Copy: a repetition is answered though the source is gone", "[core]") {
+  Trained t;
+  t.Save(1, {.name = "a", .ttl_seconds = 5});
+  t.h.Post(CopyInto(t, "t", "c1"));
+  CopyCheckpoint again = CopyInto(t, "t", "");
+  t.h.Advance(6 * kSecond);
+  t.h.Post(again);
+  CHECK(t.h.AnswerTo(again.call).id == "tinker://copied:train:0/weights/a");
+  CHECK(t.h.deleted_dirs.count("c1") + t.h.deleted_dirs.count("") == 0);
+  again.call = ++t.h.last_call;
+  again.tenant_id = "u";
+  t.h.Post(again);
+  CHECK(t.h.AnswerTo(again.call).error->status == absl::StatusCode::kNotFound);
+}
+
 TEST_CASE("Copy: another tenant needs a token of the owner", "[core]") {
   Trained t;
   t.Save(1);

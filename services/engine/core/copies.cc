@@ -1,5 +1,6 @@
 #include "services/engine/core/copies.h"
 
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -61,6 +62,22 @@ void Audit(State& s, const CopyCheckpoint& event, const std::string& path,
                         .details = {{"source_path", event.source_path}}}});
 }
 
+// What an earlier call with the same idempotency key made; its source may be gone since. Only that
+// key leads to a session id of its own.
+const CheckpointRow* FindEarlierCopy(const State& s, const CopyCheckpoint& event,
+                                     const std::string& model_id) {
+  constexpr size_t kScheme = std::string_view("tinker://").size();
+  const size_t model_end = event.source_path.find('/', kScheme);
+  if (!event.makes_session || model_end == std::string::npos) return nullptr;
+  return FindUsable(s, event.tenant_id,
+                    "tinker://" + model_id + event.source_path.substr(model_end));
+}
+
+// None were linked when the source was gone before.
+void DropLinkedFiles(State& s, const CopyCheckpoint& event) {
+  if (!event.dir.empty()) s.fx.After(DeleteFiles{event.dir});
+}
+
 // Its row is all there is of it: nobody sends heartbeats, nothing is freed at its end.
 void PutEndedSession(State& s, const CopyCheckpoint& event) {
   SessionRow row;
@@ -119,17 +136,23 @@ void OnCopyCheckpoint(State& s, const CopyCheckpoint& event) {
   std::optional<ErrorInfo> error = CheckSource(source, event);
   Answer answer;
   answer.call = event.call;
-  if (!error) {
+  const CheckpointRow* made = nullptr;
+  if (source == nullptr) {
+    made = FindEarlierCopy(s, event, model_id);
+  } else if (!error) {
     answer.id = CheckpointPath(model_id, source->kind, source->name);
-    if (IsCopyOf(FindUsable(s, event.tenant_id, answer.id), *source)) {
-      s.fx.After(DeleteFiles{event.dir});
-      s.fx.After(std::move(answer));
-      return;
-    }
-    error = CheckDestination(s, event, model_id);
+    made = FindUsable(s, event.tenant_id, answer.id);
+    if (!IsCopyOf(made, *source)) made = nullptr;
+    if (made == nullptr) error = CheckDestination(s, event, model_id);
+  }
+  if (made != nullptr) {
+    answer.id = made->tinker_path;
+    DropLinkedFiles(s, event);
+    s.fx.After(std::move(answer));
+    return;
   }
   if (error) {
-    s.fx.After(DeleteFiles{event.dir});
+    DropLinkedFiles(s, event);
     Audit(s, event, answer.id.empty() ? event.source_path : answer.id, error->code);
     return AnswerError(s, event.call, *error);
   }

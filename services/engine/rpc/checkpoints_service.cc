@@ -101,6 +101,16 @@ absl::StatusOr<CopyCheckpoint> CheckpointsService::PlanCopy(const Caller& caller
   if (!source.ok() && !reader.empty()) {
     source = FindCheckpoint(runtime_, reader, request.source_path(), "source_path");
   }
+  const bool may_be_repeated = !request.idempotency_key().empty() && !request.has_model_seq_id();
+  if (absl::IsNotFound(source.status()) && may_be_repeated) {
+    // The core knows what an earlier call made.
+    CopyCheckpoint again;
+    again.tenant_id = caller.tenant_id;
+    again.source_path = request.source_path();
+    again.makes_session = true;
+    again.session_id = NewSessionId(caller.tenant_id, request.idempotency_key());
+    return again;
+  }
   RETURN_IF_ERROR(source.status());
   if (source->kind == CheckpointKind::kExternal) {
     return Invalid("incompatible_checkpoint", "source_path",

@@ -126,6 +126,11 @@ TEST_CASE("Checkpoints: a copy is a checkpoint of its own, once per idempotency 
   remove.set_tinker_path(f.training);
   v1::DeleteCheckpointResponse removed;
   REQUIRE(f.engine.engine().DeleteCheckpoint(CallContext(f.client.key()), remove, &removed).ok());
+  request.set_idempotency_key("k1");
+  REQUIRE(f.Copy(f.client.key(), request, &again).ok());
+  CHECK(first == again);
+  request.set_idempotency_key("k3");
+  CHECK(absl::IsNotFound(f.Copy(f.client.key(), request, &other)));
   f.engine.Restart();
   v1::DescribeArchiveRequest describe;
   describe.set_tinker_path(first);
