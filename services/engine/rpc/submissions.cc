@@ -17,6 +17,7 @@
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validate_sampling.h"
 #include "services/engine/rpc/validate_training.h"
+#include "services/engine/rpc/widen_integers.h"
 #include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {
@@ -227,10 +228,13 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
       TrainArgs{.forward_only = request.forward_only(), .num_datums = request.data_size()};
   ASSIGN_OR_RETURN(const ModelLimits limits,
                    LimitsOfModel(runtime_, tenant_id, request.model_id()));
-  SetInvalid(submit, ValidateForwardBackward(request, limits));
+  std::optional<v1::ForwardBackwardRequest> widened;
+  if (HasIntegerNumbers(request)) widened = WidenIntegers(request);
+  const v1::ForwardBackwardRequest& meant = widened ? *widened : request;
+  SetInvalid(submit, ValidateForwardBackward(meant, limits));
   if (!submit.invalid) {
     ASSIGN_OR_RETURN(submit.payload,
-                     runtime_.bodies().Add(request.SerializeAsString(), CountTokens(request)));
+                     runtime_.bodies().Add(meant.SerializeAsString(), CountTokens(meant)));
   }
   return submit;
 }
