@@ -55,6 +55,7 @@ struct Settings {
   std::string metrics_listen;
   absl::Duration gap_timeout;
   absl::Duration session_timeout;
+  int sampler_versions_mib = 0;
   ServerOptions servers;
 };
 
@@ -83,6 +84,10 @@ Settings ParseSettings(int argc, char** argv) {
   options.Add(&settings.session_timeout, "engine.session_timeout",
               absl::Nanoseconds(defaults.session_timeout),
               "a session without heartbeats ends after this long");
+  options.Add(&settings.sampler_versions_mib, "engine.sampler_versions_mib",
+              static_cast<int>(defaults.sampler_versions_bytes >> 20),
+              "MiB of unnamed sampler versions that one tenant's live sessions may hold in their "
+              "worker; above it the least recently sampled go, never the newest 4");
   options.Add(&settings.event_log, "engine.event_log", "",
               "file for every event of the core, to replay; empty: none");
   options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
@@ -129,6 +134,7 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.observers = metrics.MakeObservers();
   options.core.gap_timeout = absl::ToInt64Nanoseconds(settings.gap_timeout);
   options.core.session_timeout = absl::ToInt64Nanoseconds(settings.session_timeout);
+  options.core.sampler_versions_bytes = int64_t{settings.sampler_versions_mib} << 20;
   options.checkpoints_dir = checkpoints_dir;
   options.event_log = settings.event_log;
   options.on_fatal = [](const absl::Status& status) {
