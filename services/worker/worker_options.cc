@@ -28,6 +28,13 @@ std::string RunDir(const WorkerOptions& options) {
   return (std::filesystem::path(options.data_dir) / "run").string();
 }
 
+// A name like org/model is an id that clients can load by themselves; the path of another works on
+// this machine only, and is told to nobody who does not need it.
+std::string TokenizerId(const std::string& given, const NamedPath& model) {
+  if (!given.empty() || model.name.find('/') != std::string::npos) return given;
+  return std::filesystem::absolute(model.path).lexically_normal().string();
+}
+
 }  // namespace
 
 WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
@@ -50,7 +57,8 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
       {.choices = {"auto", "fp32", "bf16"}});
   set.Add(&options.num_threads, "worker.threads", 0, "threads of tensor code; 0: one per core");
   set.Add(&options.tokenizer_id, "worker.tokenizer", "",
-          "what clients load the tokenizer by; default: the model's absolute path");
+          "what clients load the tokenizer by; default: NAME when it is like org/model, else the "
+          "model's absolute path");
   set.Add(&options.data_dir, "data.dir", "", "the data directory",
           {.flag = "data-dir", .required = true});
   set.Add(&options.run_dir, "data.run_dir", "", "folder of the sockets; default: DATA_DIR/run",
@@ -102,7 +110,7 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   ExecutorOptions executor;
   executor.model_name = model.name;
   executor.model_path = model.path;
-  executor.tokenizer_id = options.tokenizer_id;
+  executor.tokenizer_id = TokenizerId(options.tokenizer_id, model);
   executor.checkpoint_root = (std::filesystem::path(options.data_dir) / "checkpoints").string();
   executor.device = options.device;
   executor.compute_dtype = options.compute_dtype;

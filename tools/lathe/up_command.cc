@@ -60,6 +60,11 @@ void SayPlan(const LaunchPlan& plan, Announcer& announcer) {
   announcer.Say("model",
                 absl::StrFormat("%s from %s (%.2f GB)", plan.model.name, plan.model.path.string(),
                                 static_cast<double>(plan.model.weight_bytes) / 1e9));
+  if (plan.model.name.find('/') != std::string::npos) return;
+  announcer.Say("warning",
+                absl::StrFormat("'%s' is no Hugging Face id: a client that has only this "
+                                "name finds no tokenizer; --model ORG/%s=%s gives one",
+                                plan.model.name, plan.model.name, plan.model.path.string()));
 }
 
 }  // namespace

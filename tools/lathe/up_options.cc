@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kDescription[] =
     "Starts Lathe on this machine: engine, worker and gateway.\n"
-    "  lathe up --model ./Qwen3-0.6B\n"
+    "  lathe up --model Qwen/Qwen3-0.6B=./Qwen3-0.6B\n"
     "  lathe up --model Qwen/Qwen3-0.6B --listen 127.0.0.1:0 --data-dir /srv/lathe";
 
 absl::StatusOr<std::string> Program(const std::filesystem::path& dir, const std::string& name) {
@@ -74,15 +74,16 @@ int NumThreads(const UpOptions& options) {
 
 std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchPlan& plan) {
   const std::string path = plan.model.path.string();
-  std::vector<std::string> arguments = {
-      "--engine",    plan.data_dir.SocketAddress("worker"),
-      "--group",     "default",
-      "--model",     absl::StrCat(plan.model.name, "=", path),
-      "--rank",      "0",
-      "--world",     "1",
-      "--device",    options.device,
-      "--threads",   absl::StrCat(NumThreads(options)),
-      "--tokenizer", options.tokenizer.empty() ? path : options.tokenizer};
+  std::vector<std::string> arguments = {"--engine",  plan.data_dir.SocketAddress("worker"),
+                                        "--group",   "default",
+                                        "--model",   absl::StrCat(plan.model.name, "=", path),
+                                        "--rank",    "0",
+                                        "--world",   "1",
+                                        "--device",  options.device,
+                                        "--threads", absl::StrCat(NumThreads(options))};
+  if (!options.tokenizer.empty()) {
+    arguments.insert(arguments.end(), {"--tokenizer", options.tokenizer});
+  }
   if (plan.metrics) AddMetrics(plan.metrics->worker, arguments);
   return arguments;
 }
@@ -106,7 +107,8 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
   set.Add(&options.model, "up.model", "",
           "[NAME=]PATH of a model folder, or a model id in the local cache", {.required = true});
   set.Add(&options.tokenizer, "up.tokenizer", "",
-          "tokenizer id that clients are told; default: the model's path");
+          "tokenizer id that clients are told; default: NAME when it is like org/model, else the "
+          "model's path");
   set.Add(&options.listen, "up.listen", "127.0.0.1:8080",
           "address of the API, HOST:PORT; port 0 picks a free one");
   AddDataDirOptions(set, options.data);

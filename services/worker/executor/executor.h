@@ -15,7 +15,7 @@ namespace lathe::worker {
 struct ExecutorOptions {
   std::string model_name;
   std::string model_path;              // an HF folder
-  std::string tokenizer_id;            // empty: the folder's absolute path
+  std::string tokenizer_id;            // empty: clients go by the model's name
   std::string checkpoint_root;         // all checkpoint directories lie below it
   std::string device = "auto";         // auto, cpu or cuda
   std::string compute_dtype = "auto";  // of products with bf16 weights: auto, fp32 or bf16

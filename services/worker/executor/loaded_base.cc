@@ -25,10 +25,7 @@ ModelInfo Describe(const ExecutorOptions& options, const ModelSpec& spec,
   info.arch = spec.family;
   info.max_context_length = spec.max_position_embeddings;
   info.vocab_size = spec.vocab_size;
-  info.tokenizer_id =
-      options.tokenizer_id.empty()
-          ? std::filesystem::absolute(options.model_path).lexically_normal().string()
-          : options.tokenizer_id;
+  info.tokenizer_id = options.tokenizer_id;
   info.eos_token_ids = spec.eos_token_ids;
   info.token_budget = options.token_budget;
   info.tied_embeddings = spec.tie_word_embeddings;
