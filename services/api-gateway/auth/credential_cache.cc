@@ -14,6 +14,8 @@ constexpr absl::Duration kMaxLifetime = absl::Seconds(5);
 // Unknown keys: shields the engine from a client that repeats them.
 constexpr absl::Duration kRefusalLifetime = absl::Seconds(1);
 constexpr absl::Duration kTimeout = absl::Seconds(5);
+// Of routes that answer without the engine too: old clients wait 5 s for telemetry.
+constexpr absl::Duration kShortTimeout = absl::Seconds(1);
 
 // One text for every reason: a caller learns nothing about keys.
 absl::Status Unauthenticated() {
@@ -37,12 +39,14 @@ bool IsOutage(const absl::Status& status) {
 asio::awaitable<absl::Status> CredentialCache::Check(const Route& route, const Request& request) {
   if (route.access == Access::kPublic) co_return absl::OkStatus();
   if (!IsWellFormed(request.api_key)) co_return Unauthenticated();
-  absl::Status status = co_await CheckKey(request);
-  if (route.access == Access::kKeyUnlessEngineDown && IsOutage(status)) co_return absl::OkStatus();
+  const bool insists = route.access != Access::kKeyUnlessEngineDown;
+  absl::Status status = co_await CheckKey(request, insists ? kTimeout : kShortTimeout);
+  if (!insists && IsOutage(status)) co_return absl::OkStatus();
   co_return status;
 }
 
-asio::awaitable<absl::Status> CredentialCache::CheckKey(const Request& request) {
+asio::awaitable<absl::Status> CredentialCache::CheckKey(const Request& request,
+                                                        absl::Duration timeout) {
   const std::string& api_key = request.api_key;
   if (const auto known = Find(api_key)) co_return *known;
   if (!WasGood(api_key)) {
@@ -51,7 +55,7 @@ asio::awaitable<absl::Status> CredentialCache::CheckKey(const Request& request) 
   }
   const v1::AuthenticateRequest question;
   const absl::StatusOr<v1::AuthenticateResponse> answer =
-      co_await engine_.Call(&EngineClient::AsyncStub::Authenticate, question, api_key, kTimeout);
+      co_await engine_.Call(&EngineClient::AsyncStub::Authenticate, question, api_key, timeout);
   if (answer.ok()) {
     Remember(api_key, absl::OkStatus(), absl::Seconds(answer->cache_seconds()));
     co_return absl::OkStatus();

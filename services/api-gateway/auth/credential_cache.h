@@ -36,7 +36,7 @@ class CredentialCache {
     absl::Time expires_at;
     absl::Status status;
   };
-  asio::awaitable<absl::Status> CheckKey(const Request& request);
+  asio::awaitable<absl::Status> CheckKey(const Request& request, absl::Duration timeout);
   // Unset: ask the engine.
   std::optional<absl::Status> Find(const std::string& api_key);
   // Whether the engine knew it when it was last asked.
