@@ -88,10 +88,10 @@ def test_billing_usage(answer, lathe, billed):
     cli = Cli(lathe.url, lathe.create_key("billed", scopes=["read"]))
     begin, end = this_hour()
     with answer(cli, begin.isoformat(), end.isoformat()) as usage:
-        tokens = {row["event_info"]["type"]: row["event_info"].get("token_count")
-                  for row in usage["data"] if row["session_id"] == billed[1]}
-        assert tokens == {"training": 12, "sampling_prefill": 3, "sampling_sample": 5,
-                          "checkpoint": None}
+        assert {row["event_info"]["type"]: row["event_info"].get("token_count")
+                for row in usage["data"] if row["session_id"] == billed[1]} == {
+                    "training": 12, "sampling_prefill": 3, "sampling_sample": 5,
+                    "checkpoint": None}
 
 
 @sdk_method("tinker.billing checkpoint-storage")
