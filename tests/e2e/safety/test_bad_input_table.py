@@ -18,7 +18,6 @@ from test_bad_http import ZSTD, head, refused_bytes
 
 # Rows that ask for what Lathe has not, and why there is nothing to refuse.
 NOT_OFFERED = {
-    23: "a sequence has no window: what waits is bounded by the tenant's queue (test_quotas.py)",
     40: "the API has no field for a regular expression, a grammar or a chat template",
     47: "nobody uploads safetensors: checkpoints are written by the worker alone; its reader of base "
         "models is fuzzed (tests/fuzz/safetensors_fuzz.cc)",
@@ -241,6 +240,14 @@ def seq_ids_used_twice(w):
     refused(w.post("optim_step", {**body, "adam_params": {**ADAM, "beta1": 0.5}}), 400,
             "seq_id_reused", "1", "TrainingClient")
     w.api.result(first)
+
+
+@row(23)
+def seq_ids_far_ahead(w):
+    model = RawModel(w.api)
+    answer = w.post("optim_step", {"model_id": model.model_id, "seq_id": 70000, "adam_params": ADAM})
+    refused(answer, 429, "too_far_ahead", "70000", "limit is 65536", field="seq_id")
+    assert int(answer.headers["Retry-After"]) > 0
 
 
 @row(24)
