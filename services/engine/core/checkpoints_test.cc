@@ -152,6 +152,7 @@ TEST_CASE("Load: behind a save it reads what that save writes", "[core]") {
 
 TEST_CASE("Load: of an absent or foreign path it fails through the future, with what follows",
           "[core]") {
+  const bool is_there = GENERATE(true, false);
   Trained t;
   const std::string session = t.h.NewSession(SessionOrdering::kSerial, "u");
   const std::string foreign_model = t.h.NewModel(session, 0, "u");
@@ -159,7 +160,7 @@ TEST_CASE("Load: of an absent or foreign path it fails through the future, with 
                  SaveArgs{.name = "a"}, "u");
   t.h.RunWorker();
   const std::string foreign = "tinker://" + foreign_model + "/weights/a";
-  const std::string path = GENERATE_COPY(foreign, foreign + "9");
+  const std::string path = is_there ? foreign : foreign + "9";
   const CallId load = t.h.SubmitArgs(t.model, OpClass::kTrain, 1, OperationKind::kLoadWeights,
                                      LoadArgs{.path = path});
   const CallId behind = t.h.Gradient(t.model, 2);
@@ -303,7 +304,10 @@ TEST_CASE("Copy: a run of its own, which outlives its source", "[core]") {
   CHECK(t.h.store.sessions().at("copied").project_id == "p");
   CHECK(t.h.store.models().at("copied:train:0").state == ModelState::kUnloaded);
   t.h.Advance(6 * kSecond);
-  t.h.Post(CopyInto(t, "t", "c2"));
+  CopyCheckpoint another = CopyInto(t, "t", "c2");
+  another.session_id = "another";
+  t.h.Post(another);
+  REQUIRE(t.h.AnswerTo(t.h.last_call).error.has_value());
   CHECK(t.h.AnswerTo(t.h.last_call).error->status == absl::StatusCode::kNotFound);
   CHECK(t.h.deleted_dirs.count("c2") == 1);
   CHECK(t.h.deleted_dirs.count("c1") == 0);
