@@ -14,8 +14,8 @@ def model(lathe):
     api.close()
 
 
-def send(model, path, **body):
-    return model.api.made(path, {"model_id": model.model_id, "seq_id": model.next_seq_id(), **body})
+def send(model, route, **body):
+    return model.api.made(route, {"model_id": model.model_id, "seq_id": model.next_seq_id(), **body})
 
 
 def send_batch(model, *data):

@@ -146,7 +146,7 @@ def sparse(rows, cols, crow, col, values=None, dtype="int64"):
     ({"data": [datum(weights=tensor([1.0] * 2))]}, ["weights", "2", "3"]),
     ({"data": [datum(target_tokens=tensor([1, 2], "int64"))]}, ["target_tokens", "2", "3"]),
     ({"data": [datum(target_tokens=tensor([1.0, 2.0, 3.0]))]}, ["dtype", "float32", "int64"]),
-    ({"data": [datum(weights=tensor([1, 1, 1], "int64"))]}, ["dtype", "int64", "float32"]),
+    ({"data": [datum(weights=tensor([1, 1, 2**24 + 1], "int64"))]}, ["dtype", "int64", "float32"]),
     ({"data": [datum(weights=tensor([1.0] * 3, shape=[4]))]}, ["weights", "[4]", "bytes"]),
     ({"data": [datum(weights=tensor([1.0] * 3, shape=[-3]))]}, ["weights", "[-3]"]),
     ({"data": [datum(weights=tensor([1.0] * 3, shape=[2**32, 2**32]))]}, ["weights", "range"]),

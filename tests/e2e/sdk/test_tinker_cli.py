@@ -85,7 +85,7 @@ def test_model_list(answer, cli, lathe):
 @sdk_method("tinker.billing usage")
 def test_billing_usage(answer, lathe, billed):
     """tokens and checkpoints by hour, session and base model; no prices"""
-    cli = Cli(lathe.url, lathe.create_key("billed", scopes=["read"]))
+    cli = Cli(lathe.url, lathe.create_key("billed", scopes=["read"]), own_process=True)
     begin, end = this_hour()
     with answer(cli, begin.isoformat(), end.isoformat()) as usage:
         assert {row["event_info"]["type"]: row["event_info"].get("token_count")
@@ -97,7 +97,7 @@ def test_billing_usage(answer, lathe, billed):
 @sdk_method("tinker.billing checkpoint-storage")
 def test_billing_checkpoint_storage(answer, lathe, billed):
     """what checkpoints hold now, by project; no prices"""
-    cli = Cli(lathe.url, lathe.create_key("billed", scopes=["read"]))
+    cli = Cli(lathe.url, lathe.create_key("billed", scopes=["read"]), own_process=True)
     with answer(cli, "--project-id", "first") as usage:
         assert [row["checkpoint_count"] for row in usage["data"]] == [1]
 
