@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/strings/string_view.h"
+#include "services/api-gateway/json/number_lists.h"
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/json/unknown_field.h"
 
@@ -39,9 +40,13 @@ simdjson::dom::array EmptyArray() {
 
 // T's bytes are the wire's: all hosts we build for are little-endian.
 template <typename T, typename Convert>
-std::string Pack(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors,
+std::string Pack(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
                  std::string_view expected, Convert convert) {
   std::string packed;
+  if (const auto text = errors.CutList(list)) {
+    if (!PackNumbers<T>(*text, &packed)) errors.Fail(pointer, expected);
+    return packed;
+  }
   packed.reserve(list.size() * sizeof(T));
   size_t index = 0;
   for (const element value : list) {
@@ -58,18 +63,24 @@ std::string Pack(simdjson::dom::array list, const std::string& pointer, LargeErr
 
 }  // namespace
 
-void LargeErrors::Set(absl::Status status) {
+std::optional<std::string_view> LargeContext::CutList(simdjson::dom::array list) const {
+  int64_t index = 0;
+  if (cut_lists_ == nullptr || list.at(0).get(index) != simdjson::SUCCESS) return std::nullopt;
+  return (*cut_lists_)[static_cast<size_t>(index)];
+}
+
+void LargeContext::Set(absl::Status status) {
   if (status_.ok()) status_ = std::move(status);
 }
 
-void LargeErrors::Fail(const std::string& pointer, std::string_view expected) {
+void LargeContext::Fail(const std::string& pointer, std::string_view expected) {
   Set(WithDetail(absl::InvalidArgumentError(absl::StrFormat(
                      "%s: expected %s", pointer.empty() ? std::string("body") : "field " + pointer,
                      AbslView(expected))),
                  "invalid_field", pointer));
 }
 
-LargeObject::LargeObject(element value, std::string pointer, LargeErrors& errors)
+LargeObject::LargeObject(element value, std::string pointer, LargeContext& errors)
     : pointer_(std::move(pointer)), errors_(errors) {
   simdjson::dom::object object;
   if (value.get(object) != simdjson::SUCCESS) {
@@ -205,7 +216,7 @@ absl::StatusOr<element> ParseLargePiece(simdjson::dom::parser& parser, const std
                     "bad_json");
 }
 
-std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors) {
+std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeContext& errors) {
   return Pack<int32_t>(list, pointer, errors, "a 32-bit integer",
                        [](element value) -> std::optional<int32_t> {
                          int64_t number = 0;
@@ -216,7 +227,7 @@ std::string PackInt32(simdjson::dom::array list, const std::string& pointer, Lar
                        });
 }
 
-std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors) {
+std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeContext& errors) {
   return Pack<int64_t>(list, pointer, errors, "a 64-bit integer",
                        [](element value) -> std::optional<int64_t> {
                          int64_t number = 0;
@@ -226,7 +237,7 @@ std::string PackInt64(simdjson::dom::array list, const std::string& pointer, Lar
 }
 
 std::string PackFloat32(simdjson::dom::array list, const std::string& pointer,
-                        LargeErrors& errors) {
+                        LargeContext& errors) {
   return Pack<float>(list, pointer, errors, "a number", [](element value) -> std::optional<float> {
     double number = 0;
     if (value.get(number) != simdjson::SUCCESS) return std::nullopt;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
@@ -14,16 +15,24 @@
 
 namespace lathe::gateway {
 
-// Where the errors of all readers of one body go. The first sticks: InvalidArgument `invalid_field`
-// with the JSON pointer.
-class LargeErrors {
+// What all readers of one body share.
+class LargeContext {
  public:
+  LargeContext() = default;
+  // Of a text in which `lists` (see CutNumberLists) have been replaced; they must outlive it.
+  explicit LargeContext(const std::vector<std::string_view>& lists) : cut_lists_(&lists) {}
+
+  // The numbers of a list that was cut out, as text. Unset: `list` is what stands there.
+  std::optional<std::string_view> CutList(simdjson::dom::array list) const;
+
+  // Where errors go. The first sticks: InvalidArgument `invalid_field` with the JSON pointer.
   void Fail(const std::string& pointer, std::string_view expected);
   void Set(absl::Status status);
   bool ok() const { return status_.ok(); }
   const absl::Status& status() const { return status_; }
 
  private:
+  const std::vector<std::string_view>* cut_lists_ = nullptr;
   absl::Status status_;
 };
 
@@ -31,7 +40,7 @@ class LargeErrors {
 class LargeObject {
  public:
   // Duplicate keys are an error.
-  LargeObject(simdjson::dom::element element, std::string pointer, LargeErrors& errors);
+  LargeObject(simdjson::dom::element element, std::string pointer, LargeContext& errors);
   // Names that nobody asked for go to the log (NoteUnknownField).
   ~LargeObject();
   LargeObject(const LargeObject&) = delete;
@@ -59,7 +68,7 @@ class LargeObject {
   std::optional<uint64_t> OptionalSeed(std::string_view name);
 
   std::string PointerTo(std::string_view name) const;
-  LargeErrors& errors() { return errors_; }
+  LargeContext& errors() { return errors_; }
   // All of them, whatever their names; unset when it is no object.
   const std::optional<simdjson::dom::object>& members() {
     takes_any_name_ = true;
@@ -72,7 +81,7 @@ class LargeObject {
   mutable absl::InlinedVector<std::string_view, 16> asked_names_;
   bool takes_any_name_ = false;
   const std::string pointer_;
-  LargeErrors& errors_;
+  LargeContext& errors_;
 };
 
 // Parses `text` with `parser`; the same refusals as ParseJsonBody.
@@ -87,9 +96,10 @@ absl::StatusOr<simdjson::dom::element> ParseLargePiece(simdjson::dom::parser& pa
 
 // The integers of `list` as packed int32 or int64, little-endian. An element of another type or
 // range is an error naming its index.
-std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors);
-std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors);
+std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeContext& errors);
+std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeContext& errors);
 // Numbers as packed float32.
-std::string PackFloat32(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors);
+std::string PackFloat32(simdjson::dom::array list, const std::string& pointer,
+                        LargeContext& errors);
 
 }  // namespace lathe::gateway

@@ -96,7 +96,7 @@ Json GetSamplerToJson(const v1::GetSamplerResponse& response) {
   return sampler;
 }
 
-void ReadChunks(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors,
+void ReadChunks(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
                 google::protobuf::RepeatedPtrField<v1::Chunk>* chunks) {
   size_t index = 0;
   for (const element value : list) {
@@ -115,7 +115,7 @@ void ReadChunks(simdjson::dom::array list, const std::string& pointer, LargeErro
 absl::StatusOr<v1::SampleRequest> SampleFromJson(const std::string& body) {
   simdjson::dom::parser parser;
   ASSIGN_OR_RETURN(const element root, ParseLargeJson(parser, body));
-  LargeErrors errors;
+  LargeContext errors;
   LargeObject in(root, "", errors);
   LargeObject prompt = in.Object("prompt");
   v1::SampleRequest request;

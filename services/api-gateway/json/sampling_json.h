@@ -24,7 +24,7 @@ absl::StatusOr<v1::SampleRequest> SampleFromJson(const std::string& body);
 Json SampleFutureToJson(const v1::SampleSubmitResponse& response);
 
 // `list`: [{"type": "encoded_text", "tokens": […]}, …], appended to `chunks`.
-void ReadChunks(simdjson::dom::array list, const std::string& pointer, LargeErrors& errors,
+void ReadChunks(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
                 google::protobuf::RepeatedPtrField<v1::Chunk>* chunks);
 
 }  // namespace lathe::gateway

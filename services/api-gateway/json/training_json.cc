@@ -1,6 +1,8 @@
 #include "services/api-gateway/json/training_json.h"
 
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -8,6 +10,7 @@
 #include "libs/common/status_macros.h"
 #include "services/api-gateway/json/large_reader.h"
 #include "services/api-gateway/json/list_scanner.h"
+#include "services/api-gateway/json/number_lists.h"
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/json/sampling_json.h"
 
@@ -38,11 +41,9 @@ void ReadTensor(LargeObject in, v1::Tensor* tensor) {
   }
   tensor->set_dtype(dtype == "int64" ? v1::DTYPE_INT64 : v1::DTYPE_FLOAT32);
   if (in.Has("shape")) {
-    for (const element size : in.Array("shape")) {
-      int64_t dim = 0;
-      if (size.get(dim) != simdjson::SUCCESS) in.errors().Fail(in.PointerTo("shape"), "integers");
-      tensor->add_shape(dim);
-    }
+    const std::string packed = PackInt64(in.Array("shape"), in.PointerTo("shape"), in.errors());
+    tensor->mutable_shape()->Resize(static_cast<int>(packed.size() / sizeof(int64_t)), 0);
+    std::memcpy(tensor->mutable_shape()->mutable_data(), packed.data(), packed.size());
   }
   if (!in.Has("sparse_crow_indices")) {
     tensor->set_dense(PackElements(tensor->dtype(), in, "data"));
@@ -129,10 +130,24 @@ absl::Status NotJson(const std::string& body) {
   return WithDetail(absl::InvalidArgumentError("body is not JSON"), "bad_json");
 }
 
+// The quick way, with no document of all the numbers. False when anything is wrong: what exactly is
+// for the other way to say.
+bool ReadDatumByText(simdjson::dom::parser& parser, std::string_view piece,
+                     const std::string& pointer, v1::Datum* datum) {
+  std::string rest;
+  std::vector<std::string_view> lists;
+  if (!CutNumberLists(piece, &rest, &lists)) return false;
+  const absl::StatusOr<element> root = ParseLargePiece(parser, rest, rest, kDatumDepth);
+  if (!root.ok()) return false;
+  LargeContext context(lists);
+  ReadDatum(LargeObject(*root, pointer, context), datum);
+  return context.ok();
+}
+
 // What is wrong with a field goes to `errors`, after which the rest is only walked over, for what
 // comes behind the list. Fails when something is no JSON.
 absl::Status ReadData(ListScanner& list, const std::string& body, const std::string& pointer,
-                      LargeErrors& errors, v1::ForwardBackwardRequest* request) {
+                      LargeContext& errors, v1::ForwardBackwardRequest* request) {
   simdjson::dom::parser parser;
   size_t index = 0;
   while (const auto piece = list.Next()) {
@@ -142,13 +157,16 @@ absl::Status ReadData(ListScanner& list, const std::string& body, const std::str
       errors.Set(TooLarge(where, piece->size(), kMaxDatumBytes));
       continue;
     }
-    ASSIGN_OR_RETURN(const element datum, ParseLargePiece(parser, body, *piece, kDatumDepth));
-    ReadDatum(LargeObject(datum, where, errors), request->add_data());
+    v1::Datum* datum = request->add_data();
+    if (ReadDatumByText(parser, *piece, where, datum)) continue;
+    datum->Clear();
+    ASSIGN_OR_RETURN(const element root, ParseLargePiece(parser, body, *piece, kDatumDepth));
+    ReadDatum(LargeObject(root, where, errors), datum);
   }
   return list.is_sound() ? absl::OkStatus() : NotJson(body);
 }
 
-void ReadRoot(const element root, const char* input_name, LargeErrors& errors,
+void ReadRoot(const element root, const char* input_name, LargeContext& errors,
               v1::ForwardBackwardRequest* request) {
   LargeObject in(root, "", errors);
   request->set_model_id(in.String("model_id"));
@@ -170,7 +188,7 @@ absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
   const char* const input_name = forward_only ? "forward_input" : "forward_backward_input";
   request->set_forward_only(forward_only);
   auto list = ListScanner::Find(body, {input_name, "data"});
-  LargeErrors data_errors;
+  LargeContext data_errors;
   if (list) {
     RETURN_IF_ERROR(
         ReadData(*list, body, absl::StrCat("/", input_name, "/data"), data_errors, request));
@@ -184,7 +202,7 @@ absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
   simdjson::dom::parser parser;
   const absl::StatusOr<element> root = ParseLargeJson(parser, rest);
   if (!root.ok()) return NotJson(body);
-  LargeErrors errors;
+  LargeContext errors;
   ReadRoot(*root, input_name, errors, request);
   return errors.ok() ? data_errors.status() : errors.status();
 }
