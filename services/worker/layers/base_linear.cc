@@ -1,5 +1,7 @@
 #include "services/worker/layers/base_linear.h"
 
+#include <algorithm>
+
 #include <ATen/Parallel.h>
 
 namespace lathe::worker {
@@ -24,38 +26,46 @@ at::Tensor RoundRows(const at::Tensor& x) {
   return y;
 }
 
-// y (+)= x times the bf16 matrix w, or its transpose, by the kernels of the CPU.
+// y (+)= x times the matrix w, or its transpose, by the kernels of the CPU.
 void Multiply(const at::Tensor& x, const at::Tensor& w, MatmulArithmetic arithmetic,
               bool accumulate, Product product, at::Tensor y) {
+  const bool is_bf16 = w.scalar_type() == at::kBFloat16;
+  if (!is_bf16) arithmetic = MatmulArithmetic::kFp32;
   at::Tensor rows = x.stride(1) == 1 ? x : x.contiguous();
   if (arithmetic == MatmulArithmetic::kBf16) rows = RoundRows(rows);
-  const WeightMatmulTask task = {
-      .weight = reinterpret_cast<const uint16_t*>(w.const_data_ptr<at::BFloat16>()),
-      .n = w.size(0),
-      .k = w.size(1),
-      .x = rows.const_data_ptr(),
-      .x_stride = rows.stride(0),
-      .y = y.mutable_data_ptr<float>(),
-      .y_stride = y.stride(0),
-      .num_rows = y.size(0),
-      .accumulate = accumulate};
+  const WeightMatmulTask task = {.weight = w.const_data_ptr(),
+                                 .is_bf16 = is_bf16,
+                                 .n = w.size(0),
+                                 .k = w.size(1),
+                                 .x = rows.const_data_ptr(),
+                                 .x_stride = rows.stride(0),
+                                 .y = y.mutable_data_ptr<float>(),
+                                 .y_stride = y.stride(0),
+                                 .num_rows = y.size(0),
+                                 .accumulate = accumulate};
   const int64_t num_panels = (y.size(1) + kMatmulPanel - 1) / kMatmulPanel;
-  at::parallel_for(0, num_panels, /*grain_size=*/1,
+  const int64_t panel_flops = 2 * y.size(0) * kMatmulPanel * x.size(1);
+  // A thread is woken for what takes some microseconds.
+  const int64_t grain =
+      std::max<int64_t>(1, (int64_t{1} << 19) / std::max<int64_t>(1, panel_flops));
+  at::parallel_for(0, num_panels, grain,
                    [&](int64_t begin, int64_t end) { product(task, arithmetic, begin, end); });
 }
 
-bool IsWideMatrix(const at::Tensor& w) { return w.scalar_type() == at::kFloat; }
+at::Tensor MultiplyByTorch(const at::Tensor& x, const at::Tensor& w) {
+  if (w.scalar_type() == at::kFloat) return at::mm(x, w);
+  return at::mm(x.to(w.scalar_type()), w, at::kFloat);
+}
 
 }  // namespace
 
 at::Tensor BaseLinear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
                       MatmulArithmetic arithmetic) {
-  if (IsWideMatrix(w)) return at::linear(x, w, bias);
   if (!w.is_cpu()) {
-    at::Tensor y = at::mm(x.to(w.scalar_type()), w.t(), at::kFloat);
+    at::Tensor y = MultiplyByTorch(x, w.t());
     return bias.defined() ? y.add_(bias) : y;
   }
-  at::Tensor y = bias.defined() ? bias.expand({x.size(0), -1}).contiguous()
+  at::Tensor y = bias.defined() ? bias.repeat({x.size(0), 1})  // never a view of the bias itself
                                 : at::empty({x.size(0), w.size(0)}, x.options());
   Multiply(x, w, arithmetic, /*accumulate=*/bias.defined(), MatmulTransposed, y);
   return y;
@@ -64,21 +74,18 @@ at::Tensor BaseLinear(const at::Tensor& x, const at::Tensor& w, const at::Tensor
 at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w,
                           const at::Tensor& bias, MatmulArithmetic arithmetic) {
   at::Tensor y;
-  if (IsWideMatrix(w)) {
-    y = at::addmm(residual, x, w.t());
-  } else if (!w.is_cpu()) {
-    y = at::mm(x.to(w.scalar_type()), w.t(), at::kFloat).add_(residual);
-  } else {
+  if (w.is_cpu()) {
     y = residual.clone(at::MemoryFormat::Contiguous);
     Multiply(x, w, arithmetic, /*accumulate=*/true, MatmulTransposed, y);
+  } else {
+    y = MultiplyByTorch(x, w.t()).add_(residual);
   }
   return bias.defined() ? y.add_(bias) : y;
 }
 
 at::Tensor BaseLinearBackward(const at::Tensor& dy, const at::Tensor& w,
                               MatmulArithmetic arithmetic) {
-  if (IsWideMatrix(w)) return at::mm(dy, w);
-  if (!w.is_cpu()) return at::mm(dy.to(w.scalar_type()), w, at::kFloat);
+  if (!w.is_cpu()) return MultiplyByTorch(dy, w);
   at::Tensor dx = at::empty({dy.size(0), w.size(1)}, dy.options());
   Multiply(dy, w, arithmetic, /*accumulate=*/false, MatmulPlain, dx);
   return dx;

@@ -12,10 +12,21 @@ struct Shape {
   int64_t rows, in, out;
 };
 
-std::vector<MatmulArithmetic> Arithmetics() {
-  if (CpuHasBf16()) return {MatmulArithmetic::kFp32, MatmulArithmetic::kBf16};
-  WARN("this CPU does not multiply bf16: only the widening kernels are tested");
-  return {MatmulArithmetic::kFp32};
+// How a matrix is stored and multiplied.
+struct Way {
+  at::ScalarType dtype;
+  MatmulArithmetic arithmetic;
+};
+
+std::vector<Way> Ways() {
+  std::vector<Way> ways = {{at::kFloat, MatmulArithmetic::kFp32},
+                           {at::kBFloat16, MatmulArithmetic::kFp32}};
+  if (CpuHasBf16()) {
+    ways.push_back({at::kBFloat16, MatmulArithmetic::kBf16});
+  } else {
+    WARN("this CPU does not multiply bf16: only the fp32 kernels are tested");
+  }
+  return ways;
 }
 
 at::Tensor Rounded(const at::Tensor& x, MatmulArithmetic arithmetic) {
@@ -31,14 +42,14 @@ double Error(const at::Tensor& y, const at::Tensor& expected, int64_t num_terms)
 
 }  // namespace
 
-TEST_CASE("BaseLinear: a bf16 matrix gives the product of its exact values",
-          "[layers][base_linear]") {
+TEST_CASE("BaseLinear: the product of the matrix's exact values", "[layers][base_linear]") {
   at::manual_seed(3);
   // Whole and partial panels, depths beyond one panel, an odd inner size, and each tail of rows.
-  const Shape shape = GENERATE(Shape{1, 32, 64}, Shape{5, 300, 130}, Shape{9, 37, 70},
-                               Shape{64, 128, 200}, Shape{13, 513, 65}, Shape{3, 2, 1});
-  const MatmulArithmetic arithmetic = GENERATE(from_range(Arithmetics()));
-  const at::Tensor w = at::randn({shape.out, shape.in}).to(at::kBFloat16);
+  const Shape shape =
+      GENERATE(Shape{1, 32, 64}, Shape{5, 300, 130}, Shape{9, 37, 70}, Shape{64, 128, 200},
+               Shape{13, 1313, 65}, Shape{7, 65, 1100}, Shape{3, 2, 1});
+  const auto [dtype, arithmetic] = GENERATE(from_range(Ways()));
+  const at::Tensor w = at::randn({shape.out, shape.in}).to(dtype);
   const at::Tensor x = at::randn({shape.rows, shape.in});
   const at::Tensor dy = at::randn({shape.rows, shape.out});
   const at::Tensor bias = at::randn({shape.out});
@@ -54,10 +65,23 @@ TEST_CASE("BaseLinear: a bf16 matrix gives the product of its exact values",
               at::mm(Rounded(dy, arithmetic), w.to(at::kDouble)), shape.out) < 1);
 }
 
+TEST_CASE("BaseLinear: its arguments stay as they are", "[layers][base_linear]") {
+  const auto [dtype, arithmetic] = GENERATE(from_range(Ways()));
+  const at::Tensor w = at::ones({64, 32}).to(dtype);
+  const at::Tensor bias = at::ones({64});
+  const at::Tensor residual = at::ones({1, 64});
+  const at::Tensor y = BaseLinear(at::ones({1, 32}), w, bias, arithmetic);
+  CHECK(at::equal(y, at::full({1, 64}, 33.0f)));
+  CHECK(at::equal(bias, at::ones({64})));
+  BaseLinearOnto(residual, at::ones({1, 32}), w, bias, arithmetic);
+  CHECK(at::equal(bias, at::ones({64})));
+  CHECK(at::equal(residual, at::ones({1, 64})));
+}
+
 TEST_CASE("BaseLinear: a row's bits depend on nothing but the row", "[layers][base_linear]") {
   at::manual_seed(4);
-  const MatmulArithmetic arithmetic = GENERATE(from_range(Arithmetics()));
-  const at::Tensor w = at::randn({200, 300}).to(at::kBFloat16);
+  const auto [dtype, arithmetic] = GENERATE(from_range(Ways()));
+  const at::Tensor w = at::randn({200, 300}).to(dtype);
   const at::Tensor x = at::randn({40, 300});
   const at::Tensor dy = at::randn({40, 200});
   const at::Tensor y = BaseLinear(x, w, {}, arithmetic);
@@ -74,8 +98,8 @@ TEST_CASE("BaseLinear: a row's bits depend on nothing but the row", "[layers][ba
 
 TEST_CASE("BaseLinear: rows of a wider matrix, and of a transposed one", "[layers][base_linear]") {
   at::manual_seed(5);
-  const MatmulArithmetic arithmetic = GENERATE(from_range(Arithmetics()));
-  const at::Tensor w = at::randn({64, 48}).to(at::kBFloat16);
+  const auto [dtype, arithmetic] = GENERATE(from_range(Ways()));
+  const at::Tensor w = at::randn({64, 48}).to(dtype);
   const at::Tensor wide = at::randn({7, 100});
   const at::Tensor part = wide.narrow(1, 20, 48);
   CHECK(at::equal(BaseLinear(part, w, {}, arithmetic),
@@ -88,8 +112,8 @@ TEST_CASE("BaseLinear: rows of a wider matrix, and of a transposed one", "[layer
 TEST_CASE("BaseLinear: not a number and infinity reach the rows they are in, and no other",
           "[layers][base_linear]") {
   at::manual_seed(6);
-  const MatmulArithmetic arithmetic = GENERATE(from_range(Arithmetics()));
-  const at::Tensor w = at::randn({64, 48}).to(at::kBFloat16);
+  const auto [dtype, arithmetic] = GENERATE(from_range(Ways()));
+  const at::Tensor w = at::randn({64, 48}).to(dtype);
   at::Tensor x = at::randn({3, 48});
   x[1][5] =
       GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());

@@ -1,6 +1,6 @@
-// Hot file, free of torch: products of activations with a frozen bf16 matrix on a CPU. The matrix
-// stays as checkpoints have it (row-major, two bytes a number): a panel of it is rearranged in the
-// first-level cache and used for all rows.
+// Hot file, free of torch: products of activations with a frozen matrix on a CPU. The matrix stays
+// as checkpoints have it (row-major, bf16 or fp32): a panel of it is rearranged in the second-level
+// cache and used for all rows.
 //
 // Each output is one chain of fused multiply-adds (kBf16: of two-element dot products) over the
 // inner index in order, in fp32: its bits depend on its own row of x alone, not on how many rows
@@ -12,8 +12,8 @@
 namespace lathe::worker {
 
 enum class MatmulArithmetic {
-  kFp32,  // the matrix widened to fp32
-  kBf16,  // x rounded to bf16, products summed in fp32; needs CpuHasBf16()
+  kFp32,  // a bf16 matrix is widened to fp32
+  kBf16,  // x rounded to bf16, products summed in fp32; bf16 matrices only; needs CpuHasBf16()
 };
 
 // Whether this CPU multiplies bf16 (AVX512-BF16).
@@ -23,10 +23,11 @@ bool CpuHasBf16();
 inline constexpr int64_t kMatmulPanel = 64;
 
 struct WeightMatmulTask {
-  const uint16_t* weight;  // bf16 [N, K], contiguous
+  const void* weight;  // [N, K] of bf16 or float, contiguous
+  bool is_bf16;
   int64_t n;
   int64_t k;
-  const void* x;  // rows of float (kFp32) or bf16 (kBf16)
+  const void* x;  // rows of float (kFp32), or of bf16 padded to an even length with zero (kBf16)
   int64_t x_stride;
   float* y;
   int64_t y_stride;
