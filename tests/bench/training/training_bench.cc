@@ -1,0 +1,252 @@
+// Training passes without the service around them: commands on stdin, one JSON object a line, one
+// answer a line on stdout. tests/bench/training/training_bench.py drives it beside PEFT.
+//   {"op": "load", "folder": F, "threads": 2, "compute_dtype": "auto"}
+//   {"op": "adapter", "model": "m0", "rank": 8, "train_unembed": false}
+//   {"op": "train", "sequences": [{"model": "m0", "loss": "ppo", "tokens": [...]}], "one_by_one":
+//   false}
+//   {"op": "step", "model": "m0"}
+//   {"op": "bare_adam", "elements": 25000000}
+//   {"op": "matmul", "rows": 512}
+// Answers have "seconds" and, where it says something, "tokens", "passes", "peak_mib" (the most
+// memory the process held meanwhile) and "gflops".
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <nlohmann/json.hpp>
+
+#include "services/worker/layers/base_linear.h"
+#include "services/worker/lora/adapter_pool.h"
+#include "services/worker/models/load_model.h"
+#include "services/worker/training/adamw.h"
+#include "services/worker/training/trainer.h"
+
+namespace lathe::worker {
+namespace {
+
+using nlohmann::json;
+
+double SecondsOf(const auto& run) {
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// A line of /proc/self/status, in MiB.
+double StatusMib(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name + ":")) return std::stod(line.substr(name.size() + 1)) / 1024;
+  }
+  return 0;
+}
+
+// VmHWM starts again at what is held now.
+void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+LossKind KindOf(const std::string& name) {
+  static const auto* kinds =
+      new std::map<std::string, LossKind>{{"cross_entropy", LossKind::kCrossEntropy},
+                                          {"importance_sampling", LossKind::kImportanceSampling},
+                                          {"ppo", LossKind::kPpo}};
+  return kinds->at(name);
+}
+
+// Each token is to predict the next one.
+TrainDatum DatumOf(const std::vector<int32_t>& tokens, LossKind kind) {
+  TrainDatum datum;
+  datum.tokens.assign(tokens.begin(), tokens.end() - 1);
+  datum.targets.assign(tokens.begin() + 1, tokens.end());
+  const size_t size = datum.tokens.size();
+  if (kind == LossKind::kCrossEntropy) {
+    datum.weights.assign(size, 1.0f);
+  } else {
+    datum.logprobs.assign(size, -6.0f);
+    datum.advantages.assign(size, 0.5f);
+  }
+  return datum;
+}
+
+// What Adam costs when it does nothing but the arithmetic: the measure for optim_step.
+void BareAdam(std::vector<std::vector<float>>& buffers) {
+  float* const w = buffers[0].data();
+  float* const g = buffers[1].data();
+  float* const m = buffers[2].data();
+  float* const v = buffers[3].data();
+  at::parallel_for(0, static_cast<int64_t>(buffers[0].size()), 65536,
+                   [&](int64_t begin, int64_t end) {
+#pragma GCC ivdep
+                     for (int64_t i = begin; i < end; ++i) {
+                       m[i] = 0.9f * m[i] + 0.1f * g[i];
+                       v[i] = 0.95f * v[i] + 0.05f * g[i] * g[i];
+                       w[i] -= 1e-4f * m[i] / (std::sqrt(v[i]) + 1e-12f);
+                       g[i] = 0.0f;
+                     }
+                   });
+}
+
+class Bench {
+ public:
+  json Load(const json& command) {
+    at::set_num_threads(command.at("threads"));
+    const double seconds = SecondsOf([&] {
+      const auto dtype = ParseComputeDtype(command.value("compute_dtype", "auto"));
+      auto loaded = LoadModel(command.at("folder").get<std::string>(), at::kCPU, nullptr, *dtype);
+      if (!loaded.ok()) throw std::runtime_error(std::string(loaded.status().message()));
+      model_ = std::move(loaded->model);
+    });
+    trainer_.emplace(*model_, adapters_, TrainerOptions{});
+    return {{"seconds", seconds}, {"resident_mib", StatusMib("VmRSS")}};
+  }
+
+  json AddAdapter(const json& command) {
+    LoraSpec lora;
+    lora.rank = command.at("rank");
+    lora.train_unembed = command.value("train_unembed", false);
+    auto adapter = std::make_shared<Adapter>(model_->spec(), lora, at::kCPU);
+    // As after some steps: with B zero half of the backward products would be of zeros.
+    adapter->parameters.add_(at::randn(adapter->parameters.sizes()).mul_(1e-3));
+    adapter->MarkChanged();
+    const int64_t size = adapter->num_parameters();
+    adapters_.Put(command.at("model"), std::move(adapter));
+    return {{"parameters", size}};
+  }
+
+  json Train(const json& command) {
+    std::vector<TrainBatch> batches;
+    const bool one_by_one = command.value("one_by_one", false);
+    std::map<std::pair<std::string, LossKind>, size_t> places;
+    int64_t num_tokens = 0;
+    for (const json& sequence : command.at("sequences")) {
+      const std::string model = sequence.at("model");
+      const LossKind kind = KindOf(sequence.value("loss", "cross_entropy"));
+      if (batches.empty() || one_by_one) {
+        batches.emplace_back();
+        places.clear();
+      }
+      auto& requests = batches.back().requests;
+      const auto [place, is_new] = places.emplace(std::pair(model, kind), requests.size());
+      if (is_new) {
+        TrainRequest request;
+        request.request_id = std::to_string(++num_requests_);
+        request.model_id = model;
+        request.seq_id = num_requests_;
+        request.loss.kind = kind;
+        requests.push_back(std::move(request));
+      }
+      requests[place->second].data.push_back(
+          DatumOf(sequence.at("tokens").get<std::vector<int32_t>>(), kind));
+      num_tokens += static_cast<int64_t>(requests[place->second].data.back().tokens.size());
+    }
+    ResetPeak();
+    const int64_t passes_before = trainer_->counters().passes;
+    const double seconds = SecondsOf([&] {
+      for (TrainBatch& batch : batches) {
+        trainer_->Begin(std::move(batch));
+        while (trainer_->RunUnit()) {
+        }
+      }
+    });
+    for (const FinishedRequest& request : trainer_->TakeFinished()) {
+      if (!request.output.ok()) {
+        throw std::runtime_error(std::string(request.output.status().message()));
+      }
+    }
+    return {{"seconds", seconds},
+            {"tokens", num_tokens},
+            {"passes", trainer_->counters().passes - passes_before},
+            {"peak_mib", StatusMib("VmHWM")}};
+  }
+
+  json Step(const json& command) {
+    const auto adapter = adapters_.Find(command.at("model"));
+    adapter->gradient.fill_(1e-3f);
+    const double seconds = SecondsOf([&] {
+      ApplyAdamW(*adapter, {});
+      adapter->Publish();
+    });
+    return {{"seconds", seconds}};
+  }
+
+  json BareAdamStep(const json& command) {
+    const auto size = command.at("elements").get<size_t>();
+    if (buffers_.empty() || buffers_[0].size() != size) {
+      buffers_.assign(4, std::vector<float>(size, 1e-3f));
+    }
+    return {{"seconds", SecondsOf([&] { BareAdam(buffers_); })}};
+  }
+
+  // The rate of the layers' products, forward and backward, at `rows` rows.
+  json Matmul(const json& command) {
+    const ModelSpec& spec = model_->spec();
+    const int64_t rows = command.at("rows");
+    const int64_t q = spec.num_heads * spec.head_dim;
+    const int64_t kv = spec.num_kv_heads * spec.head_dim;
+    const std::vector<std::pair<int64_t, int64_t>> shapes = {
+        {q + 2 * kv, spec.hidden_size},
+        {spec.hidden_size, q},
+        {2 * spec.intermediate_size, spec.hidden_size},
+        {spec.hidden_size, spec.intermediate_size}};
+    const MatmulArithmetic arithmetic =
+        CpuHasBf16() ? MatmulArithmetic::kBf16 : MatmulArithmetic::kFp32;
+    double flops = 0;
+    double seconds = 0;
+    for (const auto& [n, k] : shapes) {
+      const at::Tensor w = at::randn({n, k}).to(at::kBFloat16);
+      const at::Tensor x = at::randn({rows, k});
+      const at::Tensor dy = at::randn({rows, n});
+      BaseLinear(x, w, {}, arithmetic);
+      seconds += SecondsOf([&] {
+        BaseLinear(x, w, {}, arithmetic);
+        BaseLinearBackward(dy, w, arithmetic);
+      });
+      flops += 4.0 * static_cast<double>(rows * n * k);
+    }
+    return {{"seconds", seconds}, {"gflops", flops / seconds * 1e-9}};
+  }
+
+  json Run(const json& command) {
+    const std::string op = command.at("op");
+    if (op == "load") return Load(command);
+    if (op == "adapter") return AddAdapter(command);
+    if (op == "train") return Train(command);
+    if (op == "step") return Step(command);
+    if (op == "bare_adam") return BareAdamStep(command);
+    if (op == "matmul") return Matmul(command);
+    throw std::runtime_error("unknown op " + op);
+  }
+
+ private:
+  std::unique_ptr<const Model> model_;
+  AdapterPool adapters_;
+  std::optional<Trainer> trainer_;
+  std::vector<std::vector<float>> buffers_;
+  int64_t num_requests_ = 0;
+};
+
+}  // namespace
+}  // namespace lathe::worker
+
+int main() {
+  const c10::InferenceMode no_autograd;
+  lathe::worker::Bench bench;
+  for (std::string line; std::getline(std::cin, line);) {
+    try {
+      std::cout << bench.Run(nlohmann::json::parse(line)).dump() << std::endl;
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << std::endl;
+      return 1;
+    }
+  }
+  return 0;
+}

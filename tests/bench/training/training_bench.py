@@ -1,0 +1,342 @@
+"""Training beside PEFT + torch, in one run, alternating: the table of docs/performance.md.
+
+Ours is the compute library alone (lathe_training_bench), the peer is PEFT in this process; both have
+the same threads and random weights of the same shape. Prints the machine's matmul rates first, then
+for each case medians, the share of what the matmul rate allows, and the ratio to the peer.
+Run: .venv/bin/python tests/bench/training/training_bench.py [--cases one,long,batch,ragged,mixed,tiny,step]
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests"))
+from support.lathe_server import tiny_model  # noqa: E402
+
+MIXED_RANKS = [4, 8, 16, 24, 32, 40, 56, 64]
+MIXED_LOSSES = ["cross_entropy", "importance_sampling", "ppo"]
+
+
+class Driver:
+    """lathe_training_bench as a child process."""
+
+    def __init__(self, folder, threads):
+        binary = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build/release/bin"))
+        self.process = subprocess.Popen([str(binary / "lathe_training_bench")], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.loaded = self.run(op="load", folder=str(folder), threads=threads)
+
+    def run(self, **command):
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"lathe_training_bench ended: {self.process.wait()}")
+        return json.loads(line)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Shape:
+    """What performance.md 1.1 calls L, H, Hq, Hk, D, I, V."""
+
+    def __init__(self, config):
+        self.layers, self.hidden = config.num_hidden_layers, config.hidden_size
+        self.q = config.num_attention_heads * config.head_dim
+        self.kv = config.num_key_value_heads * config.head_dim
+        self.mlp, self.vocab = config.intermediate_size, config.vocab_size
+
+    def linears(self):
+        per_layer = self.hidden * (2 * self.q + 2 * self.kv) + 3 * self.hidden * self.mlp
+        return self.layers * per_layer
+
+    def lora(self, rank):
+        h, q, kv, i = self.hidden, self.q, self.kv, self.mlp
+        return self.layers * rank * ((h + q) + 2 * (h + kv) + (q + h) + 3 * (h + i))
+
+    def step_flops(self, lengths, rank, recompute=False):
+        """Forward and backward of packed sequences, LoRA on all linears, loss on all tokens."""
+        tokens = sum(lengths)
+        squares = sum(length * length for length in lengths)
+        dense = (6 if recompute else 4) * self.linears() + (8 if recompute else 6) * self.lora(rank)
+        head = 4 * self.vocab * self.hidden
+        attention = (9 if recompute else 7) * self.layers * self.q * squares
+        return tokens * (dense + head) + attention
+
+
+class Peer:
+    """PEFT + torch, bf16."""
+
+    def __init__(self, folder, ranks, layers=None):
+        import peft
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+        self.torch = torch
+        config = AutoConfig.from_pretrained(folder)
+        if layers:
+            config.num_hidden_layers = layers
+        base = AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.bfloat16)
+        targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+        loras = [peft.LoraConfig(r=rank, lora_alpha=32, target_modules=targets) for rank in ranks]
+        self.model = peft.get_peft_model(base, loras[0], adapter_name="a0")
+        for i, lora in enumerate(loras[1:], start=1):
+            self.model.add_adapter(f"a{i}", lora)
+        self.model.train()
+
+    def checkpointing(self, on):
+        if on:
+            self.model.enable_input_require_grads()
+            self.model.gradient_checkpointing_enable()
+        else:
+            self.model.gradient_checkpointing_disable()
+
+    def step(self, rows, adapter=0, loss="cross_entropy"):
+        """Forward and backward of token lists, padded to the longest."""
+        torch = self.torch
+        self.model.set_adapter(f"a{adapter}")
+        longest = max(len(row) for row in rows)
+        ids = torch.zeros(len(rows), longest, dtype=torch.long)
+        counts = torch.zeros(len(rows), longest)
+        for i, row in enumerate(rows):
+            ids[i, :len(row)] = torch.tensor(row)
+            counts[i, :len(row)] = 1
+        logits = self.model(ids[:, :-1], attention_mask=counts[:, :-1]).logits.float()
+        negative = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none") * counts[:, 1:].flatten()
+        if loss == "cross_entropy":
+            total = negative.sum()
+        else:
+            ratio = (-negative + 6.0 * counts[:, 1:].flatten()).clamp(max=20).exp()
+            if loss == "ppo":
+                ratio = torch.minimum(ratio, ratio.clamp(0.8, 1.2))
+            total = -(0.5 * ratio * counts[:, 1:].flatten()).sum()
+        total.backward()
+        self.model.zero_grad()
+
+
+def random_rows(lengths, seed, vocab=700):
+    """One more token than positions: each is to predict the next."""
+    import random
+    source = random.Random(seed)
+    return [[source.randrange(20, vocab) for _ in range(length + 1)] for length in lengths]
+
+
+def ragged_lengths(count=32, low=16, high=512):
+    import random
+    source = random.Random(7)
+    return [source.randint(low, high) for _ in range(count)]
+
+
+def shallow(folder, layers):
+    """A copy of a model folder whose config says fewer layers."""
+    import shutil
+    import tempfile
+    from safetensors.torch import load_file, save_file
+    out = pathlib.Path(tempfile.mkdtemp(prefix="lathe-shallow-"))
+    for path in pathlib.Path(folder).iterdir():
+        if path.suffix != ".safetensors":
+            shutil.copy(path, out)
+    config = json.loads((out / "config.json").read_text())
+    config["num_hidden_layers"] = layers
+    for key in ("layer_types",):
+        if key in config:
+            config[key] = config[key][:layers]
+    (out / "config.json").write_text(json.dumps(config))
+    tensors = {}
+    for path in pathlib.Path(folder).glob("*.safetensors"):
+        tensors.update(load_file(path))
+    kept = {name: value for name, value in tensors.items()
+            if ".layers." not in name or int(name.split(".layers.")[1].split(".")[0]) < layers}
+    save_file(kept, out / "model.safetensors", metadata={"format": "pt"})
+    return out
+
+
+def alternate(rounds, *functions):
+    """Lists of seconds of each function, run in turn; the first turn warms up."""
+    times = [[] for _ in functions]
+    for turn in range(rounds + 1):
+        for function, into in zip(functions, times):
+            begin = time.perf_counter()
+            result = function()
+            seconds = result["seconds"] if isinstance(result, dict) else time.perf_counter() - begin
+            if turn > 0:
+                into.append(seconds)
+    return times
+
+
+def ratio(times, over):
+    return statistics.median(b / a for a, b in zip(times, over))
+
+
+def matmul_rate(driver, torch, rounds=5):
+    """GFLOP/s of ours and of torch's bf16 product, alternating."""
+    w = torch.randn(6144, 1024).bfloat16()
+    x = torch.randn(512, 1024).bfloat16()
+
+    def theirs():
+        for _ in range(8):
+            x @ w.t()
+
+    own = []
+
+    def ours():
+        own.append(driver.run(op="matmul", rows=512))
+        return own[-1]
+
+    _, peer = alternate(rounds, ours, theirs)
+    mine = statistics.median(answer["gflops"] for answer in own[1:])
+    other = 8 * 2 * 512 * 6144 * 1024 / statistics.median(peer) * 1e-9
+    print(f"matmul rate, bf16, 512 rows: ours {mine:.0f} GFLOP/s, torch {other:.0f} GFLOP/s", flush=True)
+    return max(mine, other) * 1e9
+
+
+class Table:
+    def __init__(self, args):
+        import torch
+        from transformers import AutoConfig
+        self.args, self.torch = args, torch
+        torch.set_num_threads(args.threads)
+        self.folder = tiny_model("--size", "0.6b")
+        self.shape = Shape(AutoConfig.from_pretrained(self.folder))
+
+    def rate_of(self, driver):
+        return matmul_rate(driver, self.torch)
+
+    def single(self, name, lengths, recompute, peer_batch):
+        """One adapter of rank 8; the peer in padded micro-batches of `peer_batch`."""
+        driver = Driver(self.folder, self.args.threads)
+        peer = Peer(self.folder, [8])
+        peer.checkpointing(recompute)
+        limit = self.rate_of(driver)
+        rows = random_rows(lengths, seed=1)
+        driver.run(op="adapter", model="m0", rank=8)
+        answers = []
+
+        def ours():
+            answers.append(driver.run(op="train", sequences=[
+                {"model": "m0", "tokens": row} for row in rows]))
+            return answers[-1]
+
+        def theirs():
+            for first in range(0, len(rows), peer_batch):
+                peer.step(rows[first:first + peer_batch])
+
+        mine, other = alternate(self.args.rounds, ours, theirs)
+        tokens = sum(lengths)
+        allowed = limit / (self.shape.step_flops(lengths, 8, recompute) / tokens)
+        rate = tokens / statistics.median(mine)
+        peak = max(answer["peak_mib"] for answer in answers) - driver.loaded["resident_mib"]
+        print(f"{name}: ours {rate:.1f} tokens/s, {100 * rate / allowed:.0f} % of the {allowed:.1f} that the "
+              f"matmul rate allows; PEFT {tokens / statistics.median(other):.1f} tokens/s, ours/PEFT "
+              f"{ratio(mine, other):.2f}; peak memory {peak:.0f} MiB above the loaded model, "
+              f"{answers[-1]['passes']} passes", flush=True)
+        driver.close()
+
+    def ragged(self):
+        folder = shallow(self.folder, 8)
+        lengths = ragged_lengths()
+        rows = random_rows(lengths, seed=2)
+        driver, peer = Driver(folder, self.args.threads), Peer(folder, [8])
+        driver.run(op="adapter", model="m0", rank=8)
+
+        def ours():
+            return driver.run(op="train", sequences=[{"model": "m0", "tokens": r} for r in rows])
+
+        def theirs():
+            for first in range(0, len(rows), 4):
+                peer.step(rows[first:first + 4])
+
+        mine, other = alternate(self.args.rounds, ours, theirs)
+        tokens = sum(lengths)
+        print(f"32 ragged sequences of 16 to 512 tokens, 8 layers, r8: ours "
+              f"{tokens / statistics.median(mine):.1f} tokens/s, PEFT padded by 4 "
+              f"{tokens / statistics.median(other):.1f}, ours/PEFT {ratio(mine, other):.2f}", flush=True)
+        driver.close()
+
+    def mixed(self):
+        folder = shallow(self.folder, 8)
+        lengths = ragged_lengths()
+        rows = random_rows(lengths, seed=3)
+        driver, peer = Driver(folder, self.args.threads), Peer(folder, MIXED_RANKS)
+        mean = round(statistics.mean(MIXED_RANKS))
+        driver.run(op="adapter", model="mean", rank=mean)
+        for i, rank in enumerate(MIXED_RANKS):
+            driver.run(op="adapter", model=f"m{i}", rank=rank)
+
+        def ours():
+            return driver.run(op="train", sequences=[
+                {"model": f"m{i % 8}", "tokens": row, "loss": MIXED_LOSSES[i % 8 % 3]}
+                for i, row in enumerate(rows)])
+
+        def one_adapter():
+            return driver.run(op="train", sequences=[{"model": "mean", "tokens": r} for r in rows])
+
+        def theirs():
+            for i in range(8):
+                peer.step(rows[i::8], adapter=i, loss=MIXED_LOSSES[i % 3])
+
+        mine, single, other = alternate(self.args.rounds, ours, one_adapter, theirs)
+        tokens = sum(lengths)
+        print(f"the same from 8 adapters of ranks {MIXED_RANKS} with three losses: ours "
+              f"{tokens / statistics.median(mine):.1f} tokens/s, {100 * ratio(mine, single):.0f} % of one "
+              f"adapter of rank {mean}; PEFT one after another {tokens / statistics.median(other):.1f}, "
+              f"ours/PEFT {ratio(mine, other):.2f}", flush=True)
+        driver.close()
+
+    def tiny(self):
+        driver = Driver(tiny_model(), self.args.threads)
+        rows = random_rows([8] * 256, seed=4)
+        for i in range(256):
+            driver.run(op="adapter", model=f"m{i}", rank=8)
+        sequences = [{"model": f"m{i}", "tokens": row} for i, row in enumerate(rows)]
+        together, apart = alternate(
+            self.args.rounds, lambda: driver.run(op="train", sequences=sequences),
+            lambda: driver.run(op="train", sequences=sequences, one_by_one=True))
+        print(f"tiny model (2 layers, hidden 64, MLP 192, 4 heads of 16, vocabulary 768), 256 adapters of "
+              f"rank 8, one datum of 8 tokens each: together {1e3 * statistics.median(together):.1f} ms, one "
+              f"by one {1e3 * statistics.median(apart):.1f} ms, ratio {ratio(together, apart):.1f}", flush=True)
+        driver.close()
+
+    def step(self):
+        driver = Driver(self.folder, self.args.threads)
+        size = driver.run(op="adapter", model="m0", rank=32, train_unembed=True)["parameters"]
+        mine, bare = alternate(3 * self.args.rounds, lambda: driver.run(op="step", model="m0"),
+                               lambda: driver.run(op="bare_adam", elements=size))
+        print(f"optim_step of {size / 1e6:.1f} M parameters, published: {1e3 * statistics.median(mine):.1f} ms, "
+              f"bare Adam loop {1e3 * statistics.median(bare):.1f} ms, ratio {1 / ratio(mine, bare):.2f}",
+              flush=True)
+        driver.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--cases", default="one,batch,ragged,mixed,tiny,step,long")
+    args = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    table = Table(args)
+    cases = {
+        "one": lambda: table.single("one sequence of 512 tokens, r8", [512], False, 1),
+        "long": lambda: table.single("one sequence of 4,096 tokens, r8", [4096], True, 1),
+        "batch": lambda: table.single("8 x 512 tokens, r8", [512] * 8, False, 4),
+        "ragged": table.ragged,
+        "mixed": table.mixed,
+        "tiny": table.tiny,
+        "step": table.step,
+    }
+    for name in args.cases.split(","):
+        cases[name]()
+
+
+if __name__ == "__main__":
+    main()
