@@ -143,7 +143,7 @@ ModelOps::Outcome ModelOps::Do(const SaveCheckpoint& command) {
 ModelOps::Outcome ModelOps::Do(const PublishVersion& command) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
   std::shared_ptr<const AdapterWeights> weights = adapter->Publish();
-  const int64_t bytes = static_cast<int64_t>(weights->tensors.flat.nbytes());
+  const int64_t bytes = weights->num_bytes();
   versions_.Put(command.version_id, {.weights = std::move(weights),
                                      .inflight_seq = command.is_inflight ? command.seq_id : 0});
   return OpDone{.request_id = command.request_id, .lora = adapter->lora(), .version_bytes = bytes};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include <ATen/ATen.h>
@@ -23,6 +24,21 @@ void ForRows(int64_t num_rows, int64_t width, const F& run) {
   } else {
     at::parallel_for(0, num_rows, std::max<int64_t>(1, kGrainNumbers / width), run);
   }
+}
+
+// run(i) for each of `num_tasks`, in whatever order threads come to them; `num_multiply_adds` of
+// all together decide whether other threads are asked at all.
+template <typename F>
+void ForTasks(int64_t num_tasks, int64_t num_multiply_adds, const F& run) {
+  constexpr int64_t kGrainMultiplyAdds = 1 << 19;
+  if (num_multiply_adds <= kGrainMultiplyAdds || num_tasks < 2) {
+    for (int64_t i = 0; i < num_tasks; ++i) run(i);
+    return;
+  }
+  std::atomic<int64_t> next = 0;
+  at::parallel_for(0, at::get_num_threads(), /*grain_size=*/1, [&](int64_t, int64_t) {
+    for (int64_t i = next++; i < num_tasks; i = next++) run(i);
+  });
 }
 
 }  // namespace lathe::worker

@@ -1,7 +1,10 @@
 #include "services/worker/lora/adapter.h"
 
+#include <utility>
+
 #include "services/worker/lora/adapter_init.h"
 #include "services/worker/lora/adapter_layout.h"
+#include "services/worker/lora/transposed_b.h"
 
 namespace lathe::worker {
 
@@ -21,11 +24,13 @@ Adapter::Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device
 
 std::shared_ptr<const AdapterWeights> Adapter::Publish() {
   if (!published_) {
-    published_ = std::make_shared<AdapterWeights>(AdapterWeights{
+    auto weights = std::make_shared<AdapterWeights>(AdapterWeights{
         .lora = lora_,
         .scaling = scaling(),
         .tensors = ViewAdapter(parameters.clone(), model_, lora_),
     });
+    if (parameters.is_cpu()) AddTransposedB(*weights);
+    published_ = std::move(weights);
   }
   return published_;
 }

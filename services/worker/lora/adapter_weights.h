@@ -20,6 +20,9 @@ inline constexpr int kNumLoraTargets = 7;
 struct LoraPair {
   at::Tensor a;  // [rank, in_features]
   at::Tensor b;  // [out_features, rank]
+  // [rank, out_features], b as the kernels of a CPU read it; in compute copies there, else
+  // undefined.
+  at::Tensor b_t;
   bool defined() const { return a.defined(); }
 };
 
@@ -38,6 +41,12 @@ struct AdapterWeights {
   LoraSpec lora;
   double scaling = 1.0;    // alpha / rank
   AdapterTensors tensors;  // compute dtype
+  at::Tensor flat_b_t;     // what the `b_t` of all pairs lie in; undefined without them
+
+  int64_t num_bytes() const {
+    return static_cast<int64_t>(tensors.flat.nbytes() +
+                                (flat_b_t.defined() ? flat_b_t.nbytes() : 0));
+  }
 };
 
 // fp32 accumulators.

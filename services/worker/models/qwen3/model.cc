@@ -77,9 +77,10 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   const at::Tensor normed_th = RmsNorm(x, w.input_norm, eps);
   const at::Tensor qkv_tw = BaseLinear(normed_th, w.qkv, w.qkv_bias, weights_.arithmetic);
   const Qkv qkv = SplitQkv(qkv_tw, spec_);
-  AddLora(normed_th, rows.segments, {layer, LoraTarget::kQ}, qkv.q);
-  AddLora(normed_th, rows.segments, {layer, LoraTarget::kK}, qkv.k);
-  AddLora(normed_th, rows.segments, {layer, LoraTarget::kV}, qkv.v);
+  AddLora(normed_th, rows.segments,
+          {{{layer, LoraTarget::kQ}, qkv.q},
+           {{layer, LoraTarget::kK}, qkv.k},
+           {{layer, LoraTarget::kV}, qkv.v}});
   const QkHeads normed =
       NormRope({SplitHeads(qkv.q, spec_.head_dim), SplitHeads(qkv.k, spec_.head_dim)},
                {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps}, rope_, rows.positions);
@@ -87,19 +88,19 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
       attention.Attend(layer, normed.q, normed.k, SplitHeads(qkv.v, spec_.head_dim)).flatten(1);
 
   const at::Tensor mid_th = BaseLinearOnto(x, attn_tw, w.o, w.o_bias, weights_.arithmetic);
-  AddLora(attn_tw, rows.segments, {layer, LoraTarget::kO}, mid_th);
+  AddLora(attn_tw, rows.segments, {{{layer, LoraTarget::kO}, mid_th}});
 
   const at::Tensor mid_normed_th = RmsNorm(mid_th, w.post_norm, eps);
   const at::Tensor gate_up_tw =
       BaseLinear(mid_normed_th, w.gate_up, /*bias=*/{}, weights_.arithmetic);
   const at::Tensor gate_tw = gate_up_tw.narrow(1, 0, spec_.intermediate_size);
   const at::Tensor up_tw = gate_up_tw.narrow(1, spec_.intermediate_size, spec_.intermediate_size);
-  AddLora(mid_normed_th, rows.segments, {layer, LoraTarget::kGate}, gate_tw);
-  AddLora(mid_normed_th, rows.segments, {layer, LoraTarget::kUp}, up_tw);
+  AddLora(mid_normed_th, rows.segments,
+          {{{layer, LoraTarget::kGate}, gate_tw}, {{layer, LoraTarget::kUp}, up_tw}});
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
   const at::Tensor out_th =
       BaseLinearOnto(mid_th, act_tw, w.down, /*bias=*/{}, weights_.arithmetic);
-  AddLora(act_tw, rows.segments, {layer, LoraTarget::kDown}, out_th);
+  AddLora(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, out_th}});
 
   if (saved != nullptr) {
     saved->x_th = x;
@@ -129,7 +130,7 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
 
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
   const at::Tensor dact_tw = BaseLinearBackward(dy, w.down, weights_.arithmetic);
-  AddLoraBackward(act_tw, dy, rows.segments, {layer, LoraTarget::kDown}, gradients, dact_tw);
+  AddLoraBackward(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, dy}}, gradients, dact_tw);
 
   const at::Tensor dgate_up_tw = at::empty_like(saved.gate_up_tw);
   const at::Tensor dgate_tw = dgate_up_tw.narrow(1, 0, size);
@@ -138,10 +139,9 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
 
   const at::Tensor normed_th = RmsNorm(saved.mid_th, w.post_norm, spec_.rms_norm_eps);
   const at::Tensor dnormed_th = BaseLinearBackward(dgate_up_tw, w.gate_up, weights_.arithmetic);
-  AddLoraBackward(normed_th, dgate_tw, rows.segments, {layer, LoraTarget::kGate}, gradients,
-                  dnormed_th);
-  AddLoraBackward(normed_th, dup_tw, rows.segments, {layer, LoraTarget::kUp}, gradients,
-                  dnormed_th);
+  AddLoraBackward(normed_th, rows.segments,
+                  {{{layer, LoraTarget::kGate}, dgate_tw}, {{layer, LoraTarget::kUp}, dup_tw}},
+                  gradients, dnormed_th);
   return RmsNormBackward(saved.mid_th, w.post_norm, spec_.rms_norm_eps, dnormed_th).add_(dy);
 }
 
@@ -156,7 +156,8 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
   const at::Tensor k_raw_tnd = SplitHeads(qkv.k, spec_.head_dim);
 
   const at::Tensor dattn_tw = BaseLinearBackward(dy, w.o, weights_.arithmetic);
-  AddLoraBackward(saved.attn_tw, dy, rows.segments, {layer, LoraTarget::kO}, gradients, dattn_tw);
+  AddLoraBackward(saved.attn_tw, rows.segments, {{{layer, LoraTarget::kO}, dy}}, gradients,
+                  dattn_tw);
   const QkHeads normed =
       NormRope({q_raw_tnd, k_raw_tnd}, {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps},
                rope_, rows.positions);
@@ -174,9 +175,11 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
 
   const at::Tensor normed_th = RmsNorm(saved.x_th, w.input_norm, eps);
   const at::Tensor dnormed_th = BaseLinearBackward(dqkv_tw, w.qkv, weights_.arithmetic);
-  AddLoraBackward(normed_th, dqkv.q, rows.segments, {layer, LoraTarget::kQ}, gradients, dnormed_th);
-  AddLoraBackward(normed_th, dqkv.k, rows.segments, {layer, LoraTarget::kK}, gradients, dnormed_th);
-  AddLoraBackward(normed_th, dqkv.v, rows.segments, {layer, LoraTarget::kV}, gradients, dnormed_th);
+  AddLoraBackward(normed_th, rows.segments,
+                  {{{layer, LoraTarget::kQ}, dqkv.q},
+                   {{layer, LoraTarget::kK}, dqkv.k},
+                   {{layer, LoraTarget::kV}, dqkv.v}},
+                  gradients, dnormed_th);
   return RmsNormBackward(saved.x_th, w.input_norm, eps, dnormed_th).add_(dy);
 }
 
@@ -190,7 +193,7 @@ at::Tensor Qwen3Model::FinalNormBackward(const at::Tensor& x, const at::Tensor& 
 
 at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& segments) const {
   const at::Tensor logits = BaseLinear(h, weights_.lm_head, /*bias=*/{}, weights_.arithmetic);
-  AddLora(h, segments, {LoraSlot::kUnembed}, logits);
+  AddLora(h, segments, {{{LoraSlot::kUnembed}, logits}});
   return logits;
 }
 
@@ -198,7 +201,7 @@ at::Tensor Qwen3Model::LogitsBackward(const at::Tensor& h, const at::Tensor& dlo
                                       const std::vector<Segment>& segments,
                                       std::vector<AdapterGradients*>& gradients) const {
   const at::Tensor dh = BaseLinearBackward(dlogits, weights_.lm_head, weights_.arithmetic);
-  AddLoraBackward(h, dlogits, segments, {LoraSlot::kUnembed}, gradients, dh);
+  AddLoraBackward(h, segments, {{{LoraSlot::kUnembed}, dlogits}}, gradients, dh);
   return dh;
 }
 

@@ -1,0 +1,365 @@
+#include "services/worker/kernels/cpu/lora_kernel.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "services/worker/kernels/cpu/vector_math.h"
+
+// Legend: m rows of activations, j factor rows, k inner and n outer index of a linear.
+// Vectors are passed between functions that are always inlined: there is no ABI to warn about.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+namespace lathe::worker {
+namespace {
+
+constexpr int64_t kLanes = 16;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+
+LATHE_INLINE Floats Load(const float* x) {
+  Floats v;
+  std::memcpy(&v, x, sizeof(v));
+  return v;
+}
+
+LATHE_INLINE void Store(float* x, const Floats& v) { std::memcpy(x, &v, sizeof(v)); }
+
+// The first `size` numbers, zero behind them.
+LATHE_INLINE Floats LoadPart(const float* x, int64_t size) {
+  alignas(64) float part[kLanes] = {};
+  for (int64_t i = 0; i < size; ++i) part[i] = x[i];
+  return Load(part);
+}
+
+LATHE_INLINE void StorePart(float* x, const Floats& v, int64_t size) {
+  alignas(64) float part[kLanes];
+  Store(part, v);
+  for (int64_t i = 0; i < size; ++i) x[i] = part[i];
+}
+
+// 16 vectors of 16 transposed in place: four rounds that swap blocks off the diagonal.
+LATHE_INLINE void Transpose(Floats (&rows)[kLanes]) {
+  const auto swap = [&](int step, const Words& low, const Words& high) LATHE_INLINE_LAMBDA {
+    for (int i = 0; i < kLanes; ++i) {
+      if (i & step) continue;
+      const Floats a = rows[i];
+      const Floats b = rows[i + step];
+      rows[i] = __builtin_shuffle(a, b, low);
+      rows[i + step] = __builtin_shuffle(a, b, high);
+    }
+  };
+  swap(1, Words{0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30},
+       Words{1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31});
+  swap(2, Words{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29},
+       Words{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31});
+  swap(4, Words{0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27},
+       Words{4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31});
+  swap(8, Words{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23},
+       Words{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
+}
+
+// Lane i of the result is the sum of the lanes of rows[i], the same tree for each.
+LATHE_INLINE Floats SumLanes(Floats (&rows)[kLanes]) {
+  Transpose(rows);
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) rows[i] += rows[i + step];
+  }
+  return rows[0];
+}
+
+// ---- dot products ----
+
+// Dot products computed together: four rows with four factors keep sixteen vectors of sums.
+constexpr int kDotRows = 4;
+constexpr int kDotFactors = 4;
+// Inner numbers of one stretch: four rows of it and four factors stay in the first-level cache
+// while all factors of a tile pass.
+constexpr int64_t kDotDepth = 512;
+// Sums of a tile that wait in memory between stretches: 64 KiB.
+constexpr int64_t kTileRows = 32;
+constexpr int64_t kTileFactors = 32;
+
+struct DotSums {
+  Floats sums[kDotRows * kDotFactors];
+};
+
+// sums += products over the inner numbers [begin, begin + size).
+template <int kRows>
+LATHE_INLINE void AddProducts(const LoraDotsTask& task, int64_t row, int64_t factor, int64_t begin,
+                              int64_t size, DotSums& sums) {
+  const float* x[kRows];
+  const float* f[kDotFactors];
+  for (int m = 0; m < kRows; ++m) x[m] = task.x + (row + m) * task.x_stride + begin;
+  for (int j = 0; j < kDotFactors; ++j) {
+    // Missing factors repeat the last; their sums are dropped.
+    f[j] = task.factors[std::min<int64_t>(factor + j, task.num_factors - 1)] + begin;
+  }
+  Floats s[kRows][kDotFactors];
+  for (int m = 0; m < kRows; ++m) {
+    for (int j = 0; j < kDotFactors; ++j) s[m][j] = sums.sums[m * kDotFactors + j];
+  }
+  int64_t k = 0;
+  for (; k + kLanes <= size; k += kLanes) {
+    Floats v[kDotFactors];
+    for (int j = 0; j < kDotFactors; ++j) v[j] = Load(f[j] + k);
+    for (int m = 0; m < kRows; ++m) {
+      const Floats u = Load(x[m] + k);
+      for (int j = 0; j < kDotFactors; ++j) s[m][j] += u * v[j];
+    }
+  }
+  if (k < size) {
+    Floats v[kDotFactors];
+    for (int j = 0; j < kDotFactors; ++j) v[j] = LoadPart(f[j] + k, size - k);
+    for (int m = 0; m < kRows; ++m) {
+      const Floats u = LoadPart(x[m] + k, size - k);
+      for (int j = 0; j < kDotFactors; ++j) s[m][j] += u * v[j];
+    }
+  }
+  for (int m = 0; m < kRows; ++m) {
+    for (int j = 0; j < kDotFactors; ++j) sums.sums[m * kDotFactors + j] = s[m][j];
+  }
+}
+
+template <int kRows>
+LATHE_INLINE void FinishDots(const LoraDotsTask& task, int64_t row, int64_t factor, DotSums& sums) {
+  alignas(64) float dots[kLanes];
+  Store(dots, SumLanes(sums.sums) * task.scale);
+  const int64_t num_factors = std::min<int64_t>(kDotFactors, task.num_factors - factor);
+  for (int m = 0; m < kRows; ++m) {
+    float* out = task.out + (row + m) * task.out_stride + factor;
+    for (int64_t j = 0; j < num_factors; ++j) out[j] = dots[m * kDotFactors + j];
+  }
+}
+
+// Rows [row, row + num_rows) with factors [factor, factor + num_factors), at most a tile.
+LATHE_INLINE void DotTile(const LoraDotsTask& task, int64_t row, int64_t num_rows, int64_t factor,
+                          int64_t num_factors) {
+  const auto per_block = [&](const auto& run) LATHE_INLINE_LAMBDA {
+    for (int64_t m = 0; m < num_rows; m += kDotRows) {
+      for (int64_t j = 0; j < num_factors; j += kDotFactors) run(m, j);
+    }
+  };
+  DotSums tile[kTileRows / kDotRows][kTileFactors / kDotFactors];
+  per_block([&](int64_t m, int64_t j) LATHE_INLINE_LAMBDA {
+    DotSums& sums = tile[m / kDotRows][j / kDotFactors];
+    for (Floats& sum : sums.sums) sum = Floats{};
+  });
+  for (int64_t begin = 0; begin < task.width; begin += kDotDepth) {
+    const int64_t size = std::min(kDotDepth, task.width - begin);
+    per_block([&](int64_t m, int64_t j) LATHE_INLINE_LAMBDA {
+      DotSums& sums = tile[m / kDotRows][j / kDotFactors];
+      switch (std::min<int64_t>(kDotRows, num_rows - m)) {
+        case 1:
+          return AddProducts<1>(task, row + m, factor + j, begin, size, sums);
+        case 2:
+          return AddProducts<2>(task, row + m, factor + j, begin, size, sums);
+        case 3:
+          return AddProducts<3>(task, row + m, factor + j, begin, size, sums);
+        default:
+          return AddProducts<4>(task, row + m, factor + j, begin, size, sums);
+      }
+    });
+  }
+  per_block([&](int64_t m, int64_t j) LATHE_INLINE_LAMBDA {
+    DotSums& sums = tile[m / kDotRows][j / kDotFactors];
+    switch (std::min<int64_t>(kDotRows, num_rows - m)) {
+      case 1:
+        return FinishDots<1>(task, row + m, factor + j, sums);
+      case 2:
+        return FinishDots<2>(task, row + m, factor + j, sums);
+      case 3:
+        return FinishDots<3>(task, row + m, factor + j, sums);
+      default:
+        return FinishDots<4>(task, row + m, factor + j, sums);
+    }
+  });
+}
+
+// ---- sums of factor rows ----
+
+// Numbers of factors that rows pass over while they stay in the second-level cache.
+constexpr int64_t kSumNumbers = 65536;
+constexpr int kSumRows = 4;
+constexpr int kSumVectors = 4;
+
+template <int kRows, int kVectors>
+LATHE_INLINE void SumBlock(const LoraSumsTask& task, int64_t row, int64_t column) {
+  const float* c = task.c + row * task.c_stride;
+  float* y = task.y + row * task.y_stride + column;
+  Floats sums[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sums[m][v] = Load(y + m * task.y_stride + v * kLanes);
+  }
+  for (int64_t j = 0; j < task.num_factors; ++j) {
+    const float* factor = task.factors[j] + column;
+    Floats f[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) f[v] = Load(factor + v * kLanes);
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[m][v] += f[v] * c[m * task.c_stride + j];
+    }
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) Store(y + m * task.y_stride + v * kLanes, sums[m][v]);
+  }
+}
+
+// Fewer columns than a vector has.
+LATHE_INLINE void SumPart(const LoraSumsTask& task, int64_t row, int64_t column, int64_t size) {
+  const float* c = task.c + row * task.c_stride;
+  float* y = task.y + row * task.y_stride + column;
+  Floats sum = LoadPart(y, size);
+  for (int64_t j = 0; j < task.num_factors; ++j) {
+    sum += LoadPart(task.factors[j] + column, size) * c[j];
+  }
+  StorePart(y, sum, size);
+}
+
+template <int kRows>
+LATHE_INLINE void SumRows(const LoraSumsTask& task, int64_t row, int64_t begin, int64_t end) {
+  int64_t n = begin;
+  for (; n + kSumVectors * kLanes <= end; n += kSumVectors * kLanes) {
+    SumBlock<kRows, kSumVectors>(task, row, n);
+  }
+  for (; n + kLanes <= end; n += kLanes) SumBlock<kRows, 1>(task, row, n);
+  if (n == end) return;
+  for (int m = 0; m < kRows; ++m) SumPart(task, row + m, n, end - n);
+}
+
+// ---- gradients ----
+
+// Rows that pass over a strip of columns before the next strip: their cache lines are used by all
+// factors, and the sums go to memory once in so many multiply-adds.
+constexpr int64_t kGradientRows = 64;
+constexpr int kGradientFactors = 4;
+constexpr int kGradientVectors = 4;
+
+template <int kFactors, int kVectors>
+LATHE_INLINE void GradientBlock(const LoraGradientTask& task, int64_t begin_row, int64_t end_row,
+                                int64_t factor, int64_t column) {
+  Floats sums[kFactors][kVectors];
+#pragma GCC unroll 8
+  for (int j = 0; j < kFactors; ++j) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      sums[j][v] = Load(task.gradients[factor + j] + column + v * kLanes);
+    }
+  }
+  for (int64_t m = begin_row; m < end_row; ++m) {
+    const float* c = task.c + m * task.c_stride + factor;
+    const float* x = task.v + m * task.v_stride + column;
+    Floats f[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) f[v] = Load(x + v * kLanes);
+#pragma GCC unroll 8
+    for (int j = 0; j < kFactors; ++j) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[j][v] += f[v] * c[j];
+    }
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < kFactors; ++j) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      Store(task.gradients[factor + j] + column + v * kLanes, sums[j][v]);
+    }
+  }
+}
+
+template <int kVectors>
+LATHE_INLINE void GradientStrip(const LoraGradientTask& task, int64_t begin_row, int64_t end_row,
+                                int64_t column) {
+  int64_t j = 0;
+  for (; j + kGradientFactors <= task.num_factors; j += kGradientFactors) {
+    GradientBlock<kGradientFactors, kVectors>(task, begin_row, end_row, j, column);
+  }
+  for (; j < task.num_factors; ++j) {
+    GradientBlock<1, kVectors>(task, begin_row, end_row, j, column);
+  }
+}
+
+// Fewer columns than a vector has.
+LATHE_INLINE void GradientPart(const LoraGradientTask& task, int64_t begin_row, int64_t end_row,
+                               int64_t column, int64_t size) {
+  for (int64_t j = 0; j < task.num_factors; ++j) {
+    float* gradient = task.gradients[j] + column;
+    Floats sum = LoadPart(gradient, size);
+    for (int64_t m = begin_row; m < end_row; ++m) {
+      sum += LoadPart(task.v + m * task.v_stride + column, size) * task.c[m * task.c_stride + j];
+    }
+    StorePart(gradient, sum, size);
+  }
+}
+
+}  // namespace
+
+LATHE_SIMD_CLONES
+void LoraDots(const LoraDotsTask& task, int64_t begin_row, int64_t end_row) {
+  for (int64_t row = begin_row; row < end_row; row += kTileRows) {
+    for (int64_t factor = 0; factor < task.num_factors; factor += kTileFactors) {
+      DotTile(task, row, std::min(kTileRows, end_row - row), factor,
+              std::min(kTileFactors, task.num_factors - factor));
+    }
+  }
+}
+
+LATHE_SIMD_CLONES
+void LoraSums(const LoraSumsTask& task, int64_t begin_row, int64_t end_row, int64_t begin_column,
+              int64_t end_column) {
+  constexpr int64_t kBlock = kSumVectors * kLanes;
+  const int64_t stretch =
+      std::max<int64_t>(1, kSumNumbers / std::max<int64_t>(1, task.num_factors) / kBlock) * kBlock;
+  for (int64_t begin = begin_column; begin < end_column; begin += stretch) {
+    const int64_t end = std::min(begin + stretch, end_column);
+    int64_t row = begin_row;
+    for (; row + kSumRows <= end_row; row += kSumRows) SumRows<kSumRows>(task, row, begin, end);
+    for (; row < end_row; ++row) SumRows<1>(task, row, begin, end);
+  }
+}
+
+LATHE_SIMD_CLONES
+void AddLoraGradient(const LoraGradientTask& task, int64_t begin_column, int64_t end_column) {
+  constexpr int64_t kBlock = kGradientVectors * kLanes;
+  for (int64_t begin = 0; begin < task.num_rows; begin += kGradientRows) {
+    const int64_t end = std::min(begin + kGradientRows, task.num_rows);
+    int64_t n = begin_column;
+    for (; n + kBlock <= end_column; n += kBlock) {
+      GradientStrip<kGradientVectors>(task, begin, end, n);
+    }
+    for (; n + kLanes <= end_column; n += kLanes) GradientStrip<1>(task, begin, end, n);
+    if (n < end_column) GradientPart(task, begin, end, n, end_column - n);
+  }
+}
+
+LATHE_SIMD_CLONES
+void TransposeFloats(const float* from, int64_t from_stride, int64_t num_rows, int64_t num_columns,
+                     float* to, int64_t to_stride) {
+  for (int64_t i = 0; i < num_rows; i += kLanes) {
+    const int64_t rows = std::min(kLanes, num_rows - i);
+    for (int64_t j = 0; j < num_columns; j += kLanes) {
+      const int64_t columns = std::min(kLanes, num_columns - j);
+      Floats block[kLanes];
+      for (int64_t r = 0; r < kLanes; ++r) {
+        const float* source = from + (i + std::min(r, rows - 1)) * from_stride + j;
+        block[r] = columns == kLanes ? Load(source) : LoadPart(source, columns);
+      }
+      Transpose(block);
+      for (int64_t c = 0; c < columns; ++c) {
+        float* target = to + (j + c) * to_stride + i;
+        if (rows == kLanes) {
+          Store(target, block[c]);
+        } else {
+          StorePart(target, block[c], rows);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace lathe::worker

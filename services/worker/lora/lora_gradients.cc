@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "services/worker/kernels/cpu/lora_kernel.h"
+#include "services/worker/layers/cpu_rows.h"
+#include "services/worker/lora/lora_rows.h"
+
+namespace lathe::worker {
+namespace {
+
+// Columns of dA and dB that one task adds to.
+constexpr int64_t kColumns = 512;
+// Of dB a task works on a transposed part of about so many numbers (128 KiB).
+constexpr int64_t kPartNumbers = 32768;
+
+// Spans that add to one buffer, in the order of their rows. They have one adapter, so their pairs
+// are the same.
+struct Owner {
+  std::vector<const LoraSpan*> spans;
+  std::vector<float*> a;  // rows of dA of all pairs
+  std::vector<float*> b;  // dB [out_features, rank], by pair
+};
+
+struct Task {
+  const Owner* owner;
+  int64_t pair;   // whose dB; -1: dA of all pairs
+  int64_t begin;  // columns
+  int64_t end;
+};
+
+std::vector<Owner> FindOwners(const LoraPlan& plan, const std::vector<LoraPart>& parts,
+                              const std::vector<AdapterGradients*>& gradients) {
+  std::vector<Owner> by_index(gradients.size());
+  for (const LoraSpan& span : plan.spans) by_index[span.gradient_index].spans.push_back(&span);
+  std::vector<Owner> owners;
+  for (size_t index = 0; index < by_index.size(); ++index) {
+    Owner& owner = by_index[index];
+    if (owner.spans.empty()) continue;
+    for (const LoraPlanPair& pair : owner.spans.front()->pairs) {
+      const LoraPair& gradient = parts[pair.part].slot.Of(gradients[index]->tensors);
+      auto* a = gradient.a.mutable_data_ptr<float>();
+      for (int64_t j = 0; j < pair.rank; ++j) owner.a.push_back(a + j * plan.x.width);
+      owner.b.push_back(gradient.b.mutable_data_ptr<float>());
+    }
+    owners.push_back(std::move(owner));
+  }
+  return owners;
+}
+
+std::vector<Task> MakeTasks(const LoraPlan& plan, const std::vector<Owner>& owners) {
+  std::vector<Task> tasks;
+  const auto add = [&](const Owner& owner, int64_t pair, int64_t width, int64_t columns) {
+    for (int64_t n = 0; n < width; n += columns) {
+      tasks.push_back({&owner, pair, n, std::min(n + columns, width)});
+    }
+  };
+  for (const Owner& owner : owners) {
+    add(owner, -1, plan.x.width, kColumns);
+    const std::vector<LoraPlanPair>& pairs = owner.spans.front()->pairs;
+    for (size_t p = 0; p < pairs.size(); ++p) {
+      add(owner, static_cast<int64_t>(p), plan.y[pairs[p].part].width,
+          std::clamp<int64_t>(kPartNumbers / pairs[p].rank / 64 * 64, 64, kColumns));
+    }
+  }
+  return tasks;
+}
+
+void AddA(const LoraPlan& plan, const Task& task, const float* dproducts) {
+  for (const LoraSpan* span : task.owner->spans) {
+    AddLoraGradient({.c = dproducts + span->offset,
+                     .c_stride = span->num_factors(),
+                     .v = plan.x.Row(span->begin),
+                     .v_stride = plan.x.stride,
+                     .num_rows = span->end - span->begin,
+                     .gradients = task.owner->a.data(),
+                     .num_factors = span->num_factors()},
+                    task.begin, task.end);
+  }
+}
+
+void AddB(const LoraPlan& plan, const Task& task, const float* products) {
+  const LoraPlanPair& pair = task.owner->spans.front()->pairs[task.pair];
+  const RowView& dy = plan.y[pair.part];
+  const int64_t size = task.end - task.begin;
+  float* gradient = task.owner->b[task.pair] + task.begin * pair.rank;  // [size, rank]
+  std::vector<float> part(static_cast<size_t>(pair.rank * size));       // [rank, size]
+  std::vector<float*> rows(static_cast<size_t>(pair.rank));
+  for (int64_t j = 0; j < pair.rank; ++j) rows[j] = part.data() + j * size;
+  TransposeFloats(gradient, pair.rank, size, pair.rank, part.data(), size);
+  for (const LoraSpan* span : task.owner->spans) {
+    AddLoraGradient({.c = products + span->offset + pair.first,
+                     .c_stride = span->num_factors(),
+                     .v = dy.Row(span->begin) + task.begin,
+                     .v_stride = dy.stride,
+                     .num_rows = span->end - span->begin,
+                     .gradients = rows.data(),
+                     .num_factors = pair.rank},
+                    0, size);
+  }
+  TransposeFloats(part.data(), size, pair.rank, size, gradient, pair.rank);
+}
+
+}  // namespace
+
+void AddLoraGradients(const LoraPlan& plan, const std::vector<LoraPart>& parts,
+                      const std::vector<AdapterGradients*>& gradients, const float* products,
+                      const float* dproducts) {
+  const std::vector<Owner> owners = FindOwners(plan, parts, gradients);
+  const std::vector<Task> tasks = MakeTasks(plan, owners);
+  ForTasks(static_cast<int64_t>(tasks.size()), 2 * plan.num_multiply_adds, [&](int64_t i) {
+    if (tasks[i].pair < 0) {
+      AddA(plan, tasks[i], dproducts);
+    } else {
+      AddB(plan, tasks[i], products);
+    }
+  });
+}
+
+}  // namespace lathe::worker

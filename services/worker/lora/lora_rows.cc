@@ -1,0 +1,155 @@
+#include "services/worker/lora/lora_rows.h"
+
+#include <algorithm>
+
+#include "services/worker/kernels/cpu/lora_kernel.h"
+#include "services/worker/layers/cpu_rows.h"
+
+namespace lathe::worker {
+namespace {
+
+constexpr int64_t kTileRows = 32;
+// Tasks for each thread from which uneven ones level out.
+constexpr int64_t kTasksPerThread = 4;
+// Columns of a wide output that one task works on.
+constexpr int64_t kColumns = 4096;
+
+// Rows of one span that are computed together, counted from its first.
+struct Tile {
+  const LoraSpan* span;
+  int64_t begin;
+  int64_t end;
+};
+
+std::vector<Tile> MakeTiles(const LoraPlan& plan) {
+  int64_t num_rows = 0;
+  for (const LoraSpan& span : plan.spans) num_rows += span.end - span.begin;
+  const int64_t share = num_rows / (kTasksPerThread * at::get_num_threads());
+  const int64_t tile_rows = std::clamp<int64_t>((share + 3) / 4 * 4, 4, kTileRows);
+  std::vector<Tile> tiles;
+  for (const LoraSpan& span : plan.spans) {
+    const int64_t rows = span.end - span.begin;
+    for (int64_t row = 0; row < rows; row += tile_rows) {
+      tiles.push_back({&span, row, std::min(row + tile_rows, rows)});
+    }
+  }
+  return tiles;
+}
+
+// products = scaling * x A^T
+void Reduce(const LoraPlan& plan, const Tile& tile, float* products) {
+  const LoraSpan& span = *tile.span;
+  LoraDots({.x = plan.x.Row(span.begin),
+            .x_stride = plan.x.stride,
+            .width = plan.x.width,
+            .factors = span.a.data(),
+            .num_factors = span.num_factors(),
+            .scale = span.scaling,
+            .out = products + span.offset,
+            .out_stride = span.num_factors()},
+           tile.begin, tile.end);
+}
+
+// y += products B^T for the columns [begin, end) of one pair
+void Expand(const LoraPlan& plan, const Tile& tile, const LoraPlanPair& pair, const float* products,
+            int64_t begin, int64_t end) {
+  const LoraSpan& span = *tile.span;
+  const RowView& y = plan.y[pair.part];
+  LoraSums({.c = products + span.offset + pair.first,
+            .c_stride = span.num_factors(),
+            .factors = span.b.data() + pair.first,
+            .num_factors = pair.rank,
+            .y = y.Row(span.begin),
+            .y_stride = y.stride},
+           tile.begin, tile.end, begin, end);
+}
+
+void ReduceAndExpand(const LoraPlan& plan, const Tile& tile, float* products) {
+  Reduce(plan, tile, products);
+  for (const LoraPlanPair& pair : tile.span->pairs) {
+    Expand(plan, tile, pair, products, 0, plan.y[pair.part].width);
+  }
+}
+
+// For few rows: outputs are divided by columns too.
+void ReduceThenExpand(const LoraPlan& plan, const std::vector<Tile>& tiles, float* products) {
+  struct Stretch {
+    const Tile* tile;
+    const LoraPlanPair* pair;
+    int64_t begin;
+  };
+  std::vector<Stretch> stretches;
+  for (const Tile& tile : tiles) {
+    for (const LoraPlanPair& pair : tile.span->pairs) {
+      for (int64_t n = 0; n < plan.y[pair.part].width; n += kColumns) {
+        stretches.push_back({&tile, &pair, n});
+      }
+    }
+  }
+  ForTasks(static_cast<int64_t>(tiles.size()), plan.num_multiply_adds,
+           [&](int64_t i) { Reduce(plan, tiles[i], products); });
+  ForTasks(static_cast<int64_t>(stretches.size()), plan.num_multiply_adds, [&](int64_t i) {
+    const auto& [tile, pair, begin] = stretches[i];
+    Expand(plan, *tile, *pair, products, begin,
+           std::min(begin + kColumns, plan.y[pair->part].width));
+  });
+}
+
+// dproducts = scaling * dy B, then dx += dproducts A
+void ReduceGradient(const LoraPlan& plan, const Tile& tile, float* dproducts, const RowView& dx) {
+  const LoraSpan& span = *tile.span;
+  float* out = dproducts + span.offset;
+  for (const LoraPlanPair& pair : span.pairs) {
+    const RowView& dy = plan.y[pair.part];
+    LoraDots({.x = dy.Row(span.begin),
+              .x_stride = dy.stride,
+              .width = dy.width,
+              .factors = span.b.data() + pair.first,
+              .num_factors = pair.rank,
+              .scale = span.scaling,
+              .out = out + pair.first,
+              .out_stride = span.num_factors()},
+             tile.begin, tile.end);
+  }
+  LoraSums({.c = out,
+            .c_stride = span.num_factors(),
+            .factors = span.a.data(),
+            .num_factors = span.num_factors(),
+            .y = dx.Row(span.begin),
+            .y_stride = dx.stride},
+           tile.begin, tile.end, 0, dx.width);
+}
+
+}  // namespace
+
+void AddLoraRows(const LoraPlan& plan) {
+  if (plan.spans.empty()) return;
+  const std::vector<Tile> tiles = MakeTiles(plan);
+  const auto num_tiles = static_cast<int64_t>(tiles.size());
+  const at::Tensor buffer = at::empty({plan.num_products}, at::kFloat);
+  auto* products = buffer.mutable_data_ptr<float>();
+  if (num_tiles < kTasksPerThread * at::get_num_threads()) {
+    ReduceThenExpand(plan, tiles, products);
+  } else {
+    ForTasks(num_tiles, plan.num_multiply_adds,
+             [&](int64_t i) { ReduceAndExpand(plan, tiles[i], products); });
+  }
+}
+
+void AddLoraRowsBackward(const LoraPlan& plan, const std::vector<LoraPart>& parts,
+                         const std::vector<AdapterGradients*>& gradients, const at::Tensor& dx) {
+  if (plan.spans.empty()) return;
+  const std::vector<Tile> tiles = MakeTiles(plan);
+  const RowView dx_rows = ViewOf(dx);
+  const at::Tensor buffer = at::empty({2, plan.num_products}, at::kFloat);
+  auto* products = buffer.mutable_data_ptr<float>();
+  float* dproducts = products + plan.num_products;
+  ForTasks(static_cast<int64_t>(tiles.size()), 2 * plan.num_multiply_adds, [&](int64_t i) {
+    // x A^T is computed again: it costs a few percent and saves [T, rank] per linear and layer.
+    Reduce(plan, tiles[i], products);
+    ReduceGradient(plan, tiles[i], dproducts, dx_rows);
+  });
+  AddLoraGradients(plan, parts, gradients, products, dproducts);
+}
+
+}  // namespace lathe::worker
