@@ -34,13 +34,23 @@ enum class LossKind {
   kStableReinforce,
 };
 
+// What the losses of a request's datums are divided by; see docs/numerics.md.
+enum class LossNormalization {
+  kNone,
+  kTokens,  // the tokens of the request that take part
+  kDatums,  // each datum's: its own tokens that take part
+};
+
 // Loss of one request (tinker-api 16.1). Thresholds bound the ratio itself.
 struct LossSpec {
   LossKind kind = LossKind::kCrossEntropy;
   double clip_low = 0.8;
   double clip_high = 1.2;
   double beta = 0.05;
-  double kl_coeff = 0.0;  // stable_reinforce
+  double kl_coeff = 0.0;             // stable_reinforce: towards the policy that sampled
+  double dual_clip_threshold = 0.0;  // ppo: more than 1; 0: off
+  double kl_coef = 0.0;              // towards reference_logprobs, any loss; 0: off
+  LossNormalization normalization = LossNormalization::kNone;
 };
 
 // One training sequence, already validated: every vector has the length stated.
@@ -56,6 +66,8 @@ struct TrainDatum {
   std::vector<float> clip_high;   // [N] or empty
   // [N], 1 or 0; gspo: tokens whose ratios make the sequence's; stable_reinforce: sampled tokens
   std::vector<float> mask;
+  std::vector<float> reference_logprobs;  // [N·K] with kl_coef, else empty
+  double loss_scale = 1.0;                // factor of its losses, from LossSpec::normalization
 };
 
 struct TrainRequest {

@@ -1,5 +1,6 @@
 #include "services/worker/rpc/train_conversion.h"
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/rpc/tensor_conversion.h"
+#include "services/worker/training/losses/registry.h"
 
 namespace lathe::worker {
 namespace {
@@ -69,36 +71,46 @@ absl::StatusOr<std::vector<float>> ReadSampledMask(const lathe::v1::Datum& proto
       absl::StrFormat("spans cover %d of %d tokens", mask.size(), size));
 }
 
-absl::Status ReadLossInputs(const lathe::v1::Datum& proto, LossKind kind, TrainDatum* datum) {
+// The inputs that `loss` reads, and where they go. [N] each, but [N·K] what belongs to a target.
+std::vector<FloatInput> InputsOf(const LossSpec& loss, TrainDatum* datum) {
+  const LossProgram& program = FindLoss(loss.kind);
+  const size_t num_tokens = datum->tokens.size();
+  const size_t num_entries = datum->targets.size();
+  std::vector<FloatInput> inputs;
+  if (program.inputs == LossInputs::kWeights) {
+    datum->weights.assign(num_entries, 1.0f);
+    inputs.push_back({"weights", &datum->weights, /*required=*/false, num_entries});
+  } else {
+    inputs.push_back({"logprobs", &datum->logprobs, /*required=*/true, num_tokens});
+    inputs.push_back({"advantages", &datum->advantages, /*required=*/true, num_tokens});
+  }
+  if (program.clips) {
+    inputs.push_back({"clip_low_threshold", &datum->clip_low, /*required=*/false, num_tokens});
+    inputs.push_back({"clip_high_threshold", &datum->clip_high, /*required=*/false, num_tokens});
+  }
+  if (program.mask == LossMask::kSequenceRatio) {
+    inputs.push_back({"sequence_ratio_mask", &datum->mask, /*required=*/true, num_tokens});
+  }
+  if (loss.kl_coef > 0) {
+    inputs.push_back(
+        {"reference_logprobs", &datum->reference_logprobs, /*required=*/true, num_entries});
+  }
+  return inputs;
+}
+
+absl::Status ReadLossInputs(const lathe::v1::Datum& proto, const LossSpec& loss,
+                            TrainDatum* datum) {
   const lathe::v1::Tensor* targets = FindInput(proto, "target_tokens");
   if (targets == nullptr) return absl::InvalidArgumentError("target_tokens is missing");
   if (absl::Status status = ReadTargets(*targets, datum); !status.ok()) {
     return At("target_tokens", status);
   }
-  std::vector<FloatInput> inputs;
-  if (kind == LossKind::kCrossEntropy) {
-    datum->weights.assign(datum->targets.size(), 1.0f);
-    inputs = {{"weights", &datum->weights, /*required=*/false, datum->targets.size()}};
-  } else {
-    const size_t num_tokens = datum->tokens.size();
-    inputs = {{"logprobs", &datum->logprobs, /*required=*/true, num_tokens},
-              {"advantages", &datum->advantages, /*required=*/true, num_tokens}};
-  }
-  if (kind == LossKind::kPpo || kind == LossKind::kCispo) {
-    const size_t num_tokens = datum->tokens.size();
-    inputs.push_back({"clip_low_threshold", &datum->clip_low, /*required=*/false, num_tokens});
-    inputs.push_back({"clip_high_threshold", &datum->clip_high, /*required=*/false, num_tokens});
-  }
-  if (kind == LossKind::kGspo) {
-    inputs.push_back(
-        {"sequence_ratio_mask", &datum->mask, /*required=*/true, datum->tokens.size()});
-  }
-  if (kind == LossKind::kStableReinforce) {
+  if (FindLoss(loss.kind).mask == LossMask::kSampled) {
     absl::StatusOr<std::vector<float>> mask = ReadSampledMask(proto, datum->tokens.size());
     if (!mask.ok()) return At("loss_fn_input_spans", mask.status());
     datum->mask = *std::move(mask);
   }
-  for (const FloatInput& input : inputs) {
+  for (const FloatInput& input : InputsOf(loss, datum)) {
     const lathe::v1::Tensor* tensor = FindInput(proto, input.name);
     if (tensor == nullptr && !input.required) continue;
     if (tensor == nullptr) {
@@ -111,42 +123,39 @@ absl::Status ReadLossInputs(const lathe::v1::Datum& proto, LossKind kind, TrainD
   return absl::OkStatus();
 }
 
-absl::StatusOr<TrainDatum> ToTrainDatum(const lathe::v1::Datum& proto, LossKind kind) {
+absl::StatusOr<TrainDatum> ToTrainDatum(const lathe::v1::Datum& proto, const LossSpec& loss) {
   TrainDatum datum;
   ASSIGN_OR_RETURN(datum.tokens, ReadTokens(proto.model_input()));
   if (datum.tokens.empty())
     return absl::InvalidArgumentError("model_input has 0 tokens, minimum is 1");
-  RETURN_IF_ERROR(ReadLossInputs(proto, kind, &datum));
+  RETURN_IF_ERROR(ReadLossInputs(proto, loss, &datum));
   return datum;
 }
 
-struct LossDefaults {
-  std::string name;
-  LossSpec spec;
-  bool clips;
-  double LossSpec::*number = nullptr;  // its one other parameter
-  const char* number_name = "";
-};
+// What every loss takes beside its own numbers.
+constexpr LossOption kCommonOptions[] = {{"kl_coef", &LossSpec::kl_coef}};
 
-const LossDefaults* FindLoss(const std::string& name) {
-  static const std::vector<LossDefaults> kLosses = {
-      {"cross_entropy", {.kind = LossKind::kCrossEntropy}, false},
-      {"importance_sampling", {.kind = LossKind::kImportanceSampling}, false},
-      {"ppo", {.kind = LossKind::kPpo, .clip_low = 0.8, .clip_high = 1.2}, true},
-      {"cispo", {.kind = LossKind::kCispo, .clip_low = 0.0, .clip_high = 4.0}, true},
-      {"dro", {.kind = LossKind::kDro, .beta = 0.05}, false, &LossSpec::beta, "beta"},
-      // The bounds of the GSPO paper, section 5.1.
-      {"gspo", {.kind = LossKind::kGspo, .clip_low = 1 - 3e-4, .clip_high = 1 + 4e-4}, true},
-      {"stable_reinforce",
-       {.kind = LossKind::kStableReinforce},
-       false,
-       &LossSpec::kl_coeff,
-       "kl_coeff"},
-  };
-  for (const LossDefaults& loss : kLosses) {
-    if (loss.name == name) return &loss;
+const LossOption* FindOption(const LossProgram& loss, const std::string& key) {
+  for (const std::span<const LossOption> options :
+       {loss.options, std::span<const LossOption>(kCommonOptions)}) {
+    for (const LossOption& option : options) {
+      if (option.key == key) return &option;
+    }
   }
   return nullptr;
+}
+
+absl::Status UnknownKey(const LossProgram& loss, const std::string& key) {
+  return absl::InvalidArgumentError(absl::StrCat("loss_fn_config has '", key, "', which ",
+                                                 std::string(loss.name), " does not take"));
+}
+
+absl::StatusOr<LossNormalization> ReadNormalization(const std::string& value) {
+  if (value == "none") return LossNormalization::kNone;
+  if (value == "tokens") return LossNormalization::kTokens;
+  if (value == "datums") return LossNormalization::kDatums;
+  return absl::InvalidArgumentError(
+      absl::StrCat("normalization is '", value, "', allowed are none, tokens, datums"));
 }
 
 }  // namespace
@@ -166,23 +175,20 @@ absl::StatusOr<std::vector<int32_t>> ReadTokens(
 }
 
 absl::StatusOr<LossSpec> ToLossSpec(const lathe::v1::LossSpec& loss) {
-  const LossDefaults* defaults = FindLoss(loss.name());
-  if (defaults == nullptr) {
+  const LossProgram* const program = FindLoss(loss.name());
+  if (program == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("loss_fn is '", loss.name(), "', not a known one"));
   }
-  LossSpec spec = defaults->spec;
+  LossSpec spec = program->defaults;
   for (const lathe::v1::NamedNumber& entry : loss.config()) {
-    if (defaults->clips && entry.name() == "clip_low_threshold") {
-      spec.clip_low = entry.value();
-    } else if (defaults->clips && entry.name() == "clip_high_threshold") {
-      spec.clip_high = entry.value();
-    } else if (defaults->number != nullptr && entry.name() == defaults->number_name) {
-      spec.*defaults->number = entry.value();
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat("loss_fn_config has '", entry.name(),
-                                                     "', which ", loss.name(), " does not take"));
-    }
+    const LossOption* const option = FindOption(*program, entry.name());
+    if (option == nullptr) return UnknownKey(*program, entry.name());
+    spec.*option->value = entry.value();
+  }
+  for (const lathe::v1::NamedString& entry : loss.text_config()) {
+    if (entry.name() != "normalization") return UnknownKey(*program, entry.name());
+    ASSIGN_OR_RETURN(spec.normalization, ReadNormalization(entry.value()));
   }
   return spec;
 }
@@ -197,10 +203,11 @@ absl::StatusOr<TrainRequest> ToTrainRequest(const lathe::v1::TrainItem& item) {
   ASSIGN_OR_RETURN(request.loss, ToLossSpec(proto.loss()));
   request.data.reserve(proto.data_size());
   for (int i = 0; i < proto.data_size(); ++i) {
-    absl::StatusOr<TrainDatum> datum = ToTrainDatum(proto.data(i), request.loss.kind);
+    absl::StatusOr<TrainDatum> datum = ToTrainDatum(proto.data(i), request.loss);
     if (!datum.ok()) return At(absl::StrCat("datum ", i), datum.status());
     request.data.push_back(*std::move(datum));
   }
+  ScaleLosses(request);
   return request;
 }
 

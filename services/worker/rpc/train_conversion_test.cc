@@ -130,6 +130,48 @@ TEST_CASE("a loss's configuration replaces its defaults, unknown keys are refuse
   CHECK_FALSE(ToLossSpec(loss).ok());
 }
 
+TEST_CASE("kl_coef asks for reference_logprobs, one per target", "[rpc]") {
+  lathe::v1::TrainItem item = MakeItem("cross_entropy");
+  lathe::v1::NamedNumber* entry = item.mutable_request()->mutable_loss()->add_config();
+  entry->set_name("kl_coef");
+  entry->set_value(0.1);
+  lathe::v1::Datum* datum = item.mutable_request()->mutable_data(0);
+  AddTargets(datum, {3}, {2, 3, 4});
+  CHECK(ToTrainRequest(item).status().message() == "datum 0: reference_logprobs is missing");
+  AddFloats(datum, "reference_logprobs", {-1, -2, -3});
+  const auto request = ToTrainRequest(item);
+  REQUIRE(request.ok());
+  CHECK(request->loss.kl_coef == 0.1);
+  CHECK(request->data[0].reference_logprobs == std::vector<float>{-1, -2, -3});
+}
+
+TEST_CASE("normalization scales the datums by the tokens that take part", "[rpc]") {
+  lathe::v1::TrainItem item = MakeItem("importance_sampling");
+  lathe::v1::NamedString* entry = item.mutable_request()->mutable_loss()->add_text_config();
+  entry->set_name("normalization");
+  entry->set_value("datums");
+  lathe::v1::Datum* datum = item.mutable_request()->mutable_data(0);
+  AddTargets(datum, {3}, {2, 3, 4});
+  AddFloats(datum, "logprobs", {0, -2, -3});
+  AddFloats(datum, "advantages", {0, 1, 2});
+  REQUIRE(ToTrainRequest(item).ok());
+  CHECK(ToTrainRequest(item)->data[0].loss_scale == 0.5);
+  entry->set_value("mean");
+  CHECK(ToTrainRequest(item).status().message() ==
+        "normalization is 'mean', allowed are none, tokens, datums");
+}
+
+TEST_CASE("dual_clip_threshold is ppo's alone", "[rpc]") {
+  lathe::v1::LossSpec loss;
+  lathe::v1::NamedNumber* entry = loss.add_config();
+  entry->set_name("dual_clip_threshold");
+  entry->set_value(3);
+  loss.set_name("ppo");
+  CHECK(ToLossSpec(loss)->dual_clip_threshold == 3);
+  loss.set_name("cispo");
+  CHECK_FALSE(ToLossSpec(loss).ok());
+}
+
 TEST_CASE("what does not parse names the datum and the field", "[rpc]") {
   lathe::v1::TrainItem item = MakeItem("importance_sampling");
   AddTargets(item.mutable_request()->mutable_data(0), {3}, {2, 3, 4});

@@ -2,103 +2,190 @@
 
 #include <algorithm>
 
+#include "services/worker/training/losses/registry.h"
+
 namespace lathe::worker {
 namespace {
 
-bool IsGspo(const LossRun& run) { return run.loss.kind == LossKind::kGspo; }
+const TrainDatum& DatumOf(const PackedDatum& datum) {
+  return datum.row.job->request.data[datum.row.datum];
+}
+
+const LossSpec& LossOf(const PackedDatum& datum) { return datum.row.job->request.loss; }
+
+bool IsCoupled(const PackedDatum& datum) { return FindLoss(LossOf(datum).kind).couple != nullptr; }
+
+// Whether the gradient of a row of the datum, at this place in it, can be other than zero.
+bool WantsGradient(const PackedDatum& packed, int64_t position) {
+  if (packed.row.job->request.forward_only) return false;
+  const TrainDatum& datum = DatumOf(packed);
+  for (int64_t k = 0; k < datum.num_targets; ++k) {
+    if (TakesPart(LossOf(packed), datum, position * datum.num_targets + k)) return true;
+  }
+  return false;
+}
+
+// Rows of x in the order given; a view if they are neighbours.
+at::Tensor SelectRows(const at::Tensor& x, const std::vector<int64_t>& rows) {
+  const auto size = static_cast<int64_t>(rows.size());
+  if (rows.back() - rows.front() + 1 == size) return x.narrow(0, rows.front(), size);
+  return x.index_select(0, at::tensor(rows, at::kLong).to(x.device()));
+}
+
+void WriteRows(at::Tensor x, const std::vector<int64_t>& rows, const at::Tensor& values) {
+  const auto size = static_cast<int64_t>(rows.size());
+  if (rows.back() - rows.front() + 1 == size) {
+    x.narrow(0, rows.front(), size).copy_(values);
+  } else {
+    x.index_copy_(0, at::tensor(rows, at::kLong).to(x.device()), values);
+  }
+}
 
 }  // namespace
 
 LossHead::LossHead(const Model& model, const PackedBatch& batch, int64_t chunk_elements)
     : model_(model),
       batch_(batch),
-      chunk_rows_(std::max<int64_t>(1, chunk_elements / model.spec().vocab_size)),
-      is_first_sweep_(std::any_of(batch.loss_runs.begin(), batch.loss_runs.end(), IsGspo)) {
-  const auto options = at::TensorOptions().dtype(at::kFloat).device(model.device());
-  logprobs_ = at::empty({batch.num_entries()}, options);
-  losses_ = at::empty({batch.num_entries()}, options);
+      logprobs_(at::empty({batch.num_entries()}, at::kFloat)),
+      losses_(at::empty({batch.num_entries()}, at::kFloat)) {
+  PlanChunks(std::max<int64_t>(1, chunk_elements / model.spec().vocab_size));
+}
+
+// Rows without gradient come first, so that all log-probabilities of a datum that its loss couples
+// are there when its slopes are wanted: the others of it lie in one chunk, or are computed twice.
+void LossHead::PlanChunks(int64_t max_rows) {
+  std::vector<int64_t> forward;
+  std::vector<int64_t> backward;
+  std::vector<Span> spans;
+  int64_t first_row = 0;
+  for (const PackedDatum& datum : batch_.datums) {
+    const auto begin = static_cast<int64_t>(backward.size());
+    const int64_t num_rows = datum.row.num_tokens();
+    for (int64_t i = 0; i < num_rows; ++i) {
+      (WantsGradient(datum, i) ? backward : forward).push_back(first_row + i);
+    }
+    first_row += num_rows;
+    if (!IsCoupled(datum)) continue;
+    const auto end = static_cast<int64_t>(backward.size());
+    if (end - begin <= max_rows) {
+      spans.push_back({begin, end});
+    } else {
+      forward.insert(forward.end(), backward.begin() + begin, backward.end());
+    }
+  }
+  std::sort(forward.begin(), forward.end());
+  AddChunks(forward, /*spans=*/{}, max_rows, /*wants_gradient=*/false);
+  AddChunks(backward, spans, max_rows, /*wants_gradient=*/true);
+}
+
+void LossHead::AddChunks(const std::vector<int64_t>& rows, const std::vector<Span>& spans,
+                         int64_t max_rows, bool wants_gradient) {
+  const auto num_rows = static_cast<int64_t>(rows.size());
+  if (num_rows == 0) return;
+  const int64_t num_chunks = (num_rows + max_rows - 1) / max_rows;
+  const int64_t chunk_rows = (num_rows + num_chunks - 1) / num_chunks;
+  auto span = spans.begin();
+  for (int64_t begin = 0; begin < num_rows;) {
+    int64_t end = std::min(begin + chunk_rows, num_rows);
+    while (span != spans.end() && span->second <= end) ++span;
+    if (span != spans.end() && span->first < end) {
+      end = span->second - begin <= max_rows ? span->second : span->first;
+    }
+    chunks_.push_back({{rows.begin() + begin, rows.begin() + end}, wants_gradient});
+    begin = end;
+  }
 }
 
 bool LossHead::RunChunk(const at::Tensor& x, at::Tensor dx,
                         std::vector<AdapterGradients*>& gradients) {
-  const int64_t begin = next_row_;
-  const int64_t end = std::min(begin + chunk_rows_, batch_.num_tokens());
-  next_row_ = end;
-  const int64_t entry_begin = batch_.row_entries[begin];
-  const int64_t entry_end = batch_.row_entries[end];
-  const std::vector<Segment> segments = ChunkSegments(begin, end);
+  if (next_chunk_ == 0 && dx.defined()) dx.zero_();
+  const Chunk& chunk = chunks_[next_chunk_++];
+  const std::vector<Segment> segments = SegmentsOf(chunk);
+  const RowTargets targets = TargetsOf(chunk);
 
-  const at::Tensor x_rows = x.narrow(0, begin, end - begin);
+  const at::Tensor x_rows = SelectRows(x, chunk.rows);
   const at::Tensor h = model_.FinalNorm(x_rows);
-  at::Tensor log_probabilities = at::log_softmax(model_.Logits(h, segments), -1);  // [n, V]
-  const at::Tensor rows =
-      batch_.entry_rows.narrow(0, entry_begin, entry_end - entry_begin).sub(begin);
-  const at::Tensor picked =
-      at::add(batch_.entry_targets.narrow(0, entry_begin, entry_end - entry_begin), rows,
-              model_.spec().vocab_size);  // index into the flattened chunk
-  logprobs_.narrow(0, entry_begin, entry_end - entry_begin)
-      .copy_(log_probabilities.view(-1).index_select(0, picked));
-  if (is_first_sweep_) {
-    if (end < batch_.num_tokens()) return true;
-    ComputeSequenceRatios();
-    is_first_sweep_ = false;
-    next_row_ = 0;
-    return true;
+  at::Tensor logits = model_.Logits(h, segments);  // [n, V]
+  const SoftmaxStats stats = SoftmaxStatsOf(logits);
+  KeepLogprobs(chunk, TargetLogprobs(logits, stats, targets));
+  if (chunk.wants_gradient) {
+    LogprobsBackward(logits, stats, targets, Slopes(chunk));
+    const at::Tensor dh = model_.LogitsBackward(h, logits, segments, gradients);
+    WriteRows(dx, chunk.rows, model_.FinalNormBackward(x_rows, dh));
   }
-  const at::Tensor dlogprobs = Evaluate(entry_begin, entry_end);
-  if (!dx.defined()) return end < batch_.num_tokens();
-
-  // dp/dlogit_v = [v is the target] - softmax_v, summed over the row's entries.
-  const at::Tensor row_sums =
-      at::zeros({end - begin}, dlogprobs.options()).index_add_(0, rows, dlogprobs);
-  at::Tensor dlogits = log_probabilities.exp_().mul_(row_sums.neg_().unsqueeze(1));
-  dlogits.view(-1).index_add_(0, picked, dlogprobs);
-  const at::Tensor dh = model_.LogitsBackward(h, dlogits, segments, gradients);
-  dx.narrow(0, begin, end - begin).copy_(model_.FinalNormBackward(x_rows, dh));
-  return end < batch_.num_tokens();
+  if (next_chunk_ < chunks_.size()) return true;
+  EvaluateLosses();
+  return false;
 }
 
-at::Tensor LossHead::Evaluate(int64_t begin, int64_t end) {
-  at::Tensor dlogprobs = at::empty({end - begin}, logprobs_.options());
-  for (const LossRun& run : batch_.loss_runs) {
-    const int64_t first = std::max(begin, run.entry_begin);
-    const int64_t size = std::min(end, run.entry_end) - first;
-    if (size <= 0) continue;
-    LossInputs inputs = batch_.loss_inputs.Narrow(first, size);
-    if (IsGspo(run)) inputs.sequence_log_ratio = sequence_log_ratio_.narrow(0, first, size);
-    const LossResult result = EvaluateLoss(run.loss, logprobs_.narrow(0, first, size), inputs);
-    losses_.narrow(0, first, size).copy_(result.loss);
-    dlogprobs.narrow(0, first - begin, size).copy_(result.dlogprobs);
-  }
-  // Not a product: a forward_only entry's slope may be infinite.
-  return dlogprobs.masked_fill_(batch_.entry_wants_gradient.narrow(0, begin, end - begin) == 0,
-                                0.0);
-}
-
-void LossHead::ComputeSequenceRatios() {
-  sequence_log_ratio_ = at::zeros_like(logprobs_);
-  for (const PackedDatum& datum : batch_.datums) {
-    if (datum.row.job->request.loss.kind != LossKind::kGspo) continue;
-    const int64_t size = datum.entry_end - datum.entry_begin;
-    const LossInputs inputs = batch_.loss_inputs.Narrow(datum.entry_begin, size);
-    const at::Tensor log_ratio =
-        at::sub(logprobs_.narrow(0, datum.entry_begin, size), inputs.logprobs)
-            .masked_fill_(inputs.mask == 0, 0.0);
-    // Without a masked token there is no ratio: 1.
-    const at::Tensor mean = log_ratio.sum().div_(inputs.mask.sum().clamp_min_(1.0));
-    sequence_log_ratio_.narrow(0, datum.entry_begin, size).copy_(mean);
-  }
-}
-
-std::vector<Segment> LossHead::ChunkSegments(int64_t begin, int64_t end) const {
+std::vector<Segment> LossHead::SegmentsOf(const Chunk& chunk) const {
+  const auto index_of = [&](int64_t row) {
+    return std::lower_bound(chunk.rows.begin(), chunk.rows.end(), row) - chunk.rows.begin();
+  };
   std::vector<Segment> segments;
   for (const Segment& segment : batch_.rows.segments) {
     Segment part = segment;
-    part.begin = std::max(segment.begin, begin) - begin;
-    part.end = std::min(segment.end, end) - begin;
+    part.begin = index_of(segment.begin);
+    part.end = index_of(segment.end);
     if (part.begin < part.end) segments.push_back(part);
   }
   return segments;
+}
+
+RowTargets LossHead::TargetsOf(const Chunk& chunk) const {
+  RowTargets targets;
+  for (const int64_t row : chunk.rows) {
+    for (int64_t entry = batch_.row_entries[row]; entry < batch_.row_entries[row + 1]; ++entry) {
+      targets.tokens.push_back(batch_.entry_targets[entry]);
+    }
+    targets.offsets.push_back(static_cast<int64_t>(targets.tokens.size()));
+  }
+  return targets;
+}
+
+void LossHead::KeepLogprobs(const Chunk& chunk, const std::vector<float>& logprobs) {
+  auto* const kept = logprobs_.mutable_data_ptr<float>();
+  auto next = logprobs.begin();
+  for (const int64_t row : chunk.rows) {
+    const int64_t size = batch_.row_entries[row + 1] - batch_.row_entries[row];
+    std::copy_n(next, size, kept + batch_.row_entries[row]);
+    next += size;
+  }
+}
+
+std::vector<float> LossHead::Slopes(const Chunk& chunk) const {
+  std::vector<float> slopes;
+  std::vector<float> losses, datum_slopes;
+  auto row = chunk.rows.begin();
+  for (const PackedDatum& datum : batch_.datums) {
+    if (row == chunk.rows.end()) break;
+    const int64_t begin = batch_.row_entries[*row];
+    if (begin >= datum.entry_end) continue;
+    // From the datum's first row in the chunk to its last one.
+    const auto first = row;
+    while (row != chunk.rows.end() && batch_.row_entries[*row] < datum.entry_end) ++row;
+    const int64_t end = batch_.row_entries[*(row - 1) + 1];
+    losses.resize(end - begin);
+    datum_slopes.resize(end - begin);
+    EvaluateLoss(LossOf(datum), {DatumOf(datum), EntriesOf(logprobs_, datum)},
+                 begin - datum.entry_begin, end - datum.entry_begin, losses.data(),
+                 datum_slopes.data());
+    for (auto one = first; one != row; ++one) {
+      slopes.insert(slopes.end(), datum_slopes.begin() + (batch_.row_entries[*one] - begin),
+                    datum_slopes.begin() + (batch_.row_entries[*one + 1] - begin));
+    }
+  }
+  return slopes;
+}
+
+void LossHead::EvaluateLosses() {
+  std::vector<float> slopes;
+  for (const PackedDatum& datum : batch_.datums) {
+    const int64_t size = datum.entry_end - datum.entry_begin;
+    slopes.resize(size);
+    EvaluateLoss(LossOf(datum), {DatumOf(datum), EntriesOf(logprobs_, datum)}, 0, size,
+                 losses_.mutable_data_ptr<float>() + datum.entry_begin, slopes.data());
+  }
 }
 
 }  // namespace lathe::worker

@@ -3,43 +3,59 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "services/worker/layers/logprobs.h"
 #include "services/worker/models/model.h"
 #include "services/worker/training/packed_batch.h"
 
 namespace lathe::worker {
 
+// Rows whose gradient is known to be zero beforehand (prompts, forward_only) go through the forward
+// direction only. A row's results and gradients do not depend on how rows are cut into chunks, and
+// its gradients reach the adapter in row order.
+//
 // `model` and `batch` must outlive it.
 class LossHead {
  public:
-  // Chunks have about `chunk_elements` logits; two fp32 buffers of that size live at once.
+  // Chunks have at most `chunk_elements` logits (4 bytes each), but at least one row.
   LossHead(const Model& model, const PackedBatch& batch, int64_t chunk_elements);
 
-  // Next chunk of x [T, H], the input of the final norm. With dx [T, H] given (defined) its rows
-  // of the chunk get dL/dx, and unembedding gradients are added to `gradients`. Returns whether
-  // rows remain. A batch with gspo is swept twice: its ratios need all of a datum's logprobs.
+  // Next chunk of x [T, H], the input of the final norm. With dx [T, H] given (defined) it has
+  // dL/dx once no chunk remains, and unembedding gradients are added to `gradients`. Returns
+  // whether chunks remain.
   bool RunChunk(const at::Tensor& x, at::Tensor dx, std::vector<AdapterGradients*>& gradients);
 
-  // [E] fp32 on the model's device, valid once RunChunk has returned false.
+  // [E] fp32 on the host, valid once RunChunk has returned false.
   const at::Tensor& logprobs() const { return logprobs_; }
   const at::Tensor& losses() const { return losses_; }
 
  private:
-  // Losses of the entries [begin, end); returns dL/dp.
-  at::Tensor Evaluate(int64_t begin, int64_t end);
-  std::vector<Segment> ChunkSegments(int64_t begin, int64_t end) const;
-  // From logprobs_: the mean log ratio of each gspo datum.
-  void ComputeSequenceRatios();
+  struct Chunk {
+    std::vector<int64_t> rows;  // ascending
+    bool wants_gradient = false;
+  };
+  // Rows of one datum whose loss couples them, as [begin, end) of a list of rows.
+  using Span = std::pair<int64_t, int64_t>;
+
+  void PlanChunks(int64_t max_rows);
+  // Cuts `rows` into chunks of similar size, none of them inside one of `spans`.
+  void AddChunks(const std::vector<int64_t>& rows, const std::vector<Span>& spans, int64_t max_rows,
+                 bool wants_gradient);
+  std::vector<Segment> SegmentsOf(const Chunk& chunk) const;
+  RowTargets TargetsOf(const Chunk& chunk) const;
+  void KeepLogprobs(const Chunk& chunk, const std::vector<float>& logprobs);
+  // dL/dp of the chunk's entries.
+  std::vector<float> Slopes(const Chunk& chunk) const;
+  void EvaluateLosses();
 
   const Model& model_;
   const PackedBatch& batch_;
-  int64_t chunk_rows_;
-  bool is_first_sweep_;  // of two: logprobs only
-  int64_t next_row_ = 0;
+  std::vector<Chunk> chunks_;
+  size_t next_chunk_ = 0;
   at::Tensor logprobs_;
   at::Tensor losses_;
-  at::Tensor sequence_log_ratio_;  // [E], defined after the first of two sweeps
 };
 
 }  // namespace lathe::worker

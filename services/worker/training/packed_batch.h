@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "services/worker/models/model.h"
-#include "services/worker/training/losses/loss.h"
 #include "services/worker/training/micro_batches.h"
 
 namespace lathe::worker {
@@ -14,13 +14,6 @@ namespace lathe::worker {
 // Entries [entry_begin, entry_end) belong to one datum.
 struct PackedDatum {
   RowRef row;
-  int64_t entry_begin = 0;
-  int64_t entry_end = 0;
-};
-
-// Neighbouring entries under one loss program.
-struct LossRun {
-  LossSpec loss;
   int64_t entry_begin = 0;
   int64_t entry_end = 0;
 };
@@ -36,20 +29,19 @@ struct PassGradients {
 // Everything a pass computes on. An entry is a (position, target) pair: position t has entries
 // [row_entries[t], row_entries[t + 1]), K of them.
 struct PackedBatch {
-  PackedRows rows;  // T rows
-  std::vector<PackedDatum> datums;
-  std::vector<LossRun> loss_runs;    // cover the entries in order
-  std::vector<int64_t> row_entries;  // [T + 1]
-  at::Tensor entry_rows;             // [E] int64
-  at::Tensor entry_targets;          // [E] int64
-  at::Tensor entry_wants_gradient;   // [E] fp32, 1 or 0 (forward_only)
-  LossInputs loss_inputs;            // [E] each
+  PackedRows rows;                     // T rows
+  std::vector<PackedDatum> datums;     // cover the entries in order
+  std::vector<int64_t> row_entries;    // [T + 1]
+  std::vector<int64_t> entry_targets;  // [E]
   std::vector<PassGradients> gradients;
 
   int64_t num_tokens() const { return rows.tokens.size(0); }
-  int64_t num_entries() const { return entry_rows.size(0); }
+  int64_t num_entries() const { return static_cast<int64_t>(entry_targets.size()); }
   bool wants_gradient() const { return !gradients.empty(); }
 };
+
+// The datum's part of `values` [E] on the host.
+std::span<const float> EntriesOf(const at::Tensor& values, const PackedDatum& datum);
 
 PackedBatch PackBatch(const MicroBatch& micro_batch, at::Device device);
 

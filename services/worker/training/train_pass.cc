@@ -10,11 +10,6 @@
 namespace lathe::worker {
 namespace {
 
-std::span<const float> EntriesOf(const at::Tensor& values, const PackedDatum& datum) {
-  return {values.const_data_ptr<float>() + datum.entry_begin,
-          static_cast<size_t>(datum.entry_end - datum.entry_begin)};
-}
-
 // OK, or which entry of the datum is not finite.
 absl::Status CheckFinite(const PackedDatum& datum, std::span<const float> logprobs,
                          std::span<const float> losses) {
@@ -81,18 +76,15 @@ void TrainPass::RunHeadChunk() {
   if (batch_.wants_gradient() && !dx_.defined()) dx_ = at::empty_like(x_);
   if (head_.RunChunk(x_, dx_, gradients_)) return;
   x_.reset();
-  ReadBack();
+  CheckResults();
   phase_ = failures_.empty() && batch_.wants_gradient() ? Phase::kBackward : Phase::kDone;
 }
 
-void TrainPass::ReadBack() {
-  // The one wait for the device in a pass: results go to the client, and a job that is not finite
-  // must not reach an accumulator.
-  logprobs_ = head_.logprobs().cpu();
-  losses_ = head_.losses().cpu();
+void TrainPass::CheckResults() {
+  // A job that is not finite must not reach an accumulator.
   for (const PackedDatum& datum : batch_.datums) {
     absl::Status status =
-        CheckFinite(datum, EntriesOf(logprobs_, datum), EntriesOf(losses_, datum));
+        CheckFinite(datum, EntriesOf(head_.logprobs(), datum), EntriesOf(head_.losses(), datum));
     if (!status.ok()) failures_.emplace_back(datum.row.job, std::move(status));
   }
 }
@@ -106,10 +98,10 @@ void TrainPass::BackwardLayer() {
 void TrainPass::Commit() {
   for (const PackedDatum& datum : batch_.datums) {
     TrainJob& job = *datum.row.job;
-    const std::span<const float> logprobs = EntriesOf(logprobs_, datum);
+    const std::span<const float> logprobs = EntriesOf(head_.logprobs(), datum);
     job.logprobs[datum.row.datum].assign(logprobs.begin(), logprobs.end());
     double loss = 0;
-    for (const float value : EntriesOf(losses_, datum)) loss += value;
+    for (const float value : EntriesOf(head_.losses(), datum)) loss += value;
     job.losses[datum.row.datum] = loss;
     --job.num_pending_datums;
   }

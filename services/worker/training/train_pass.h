@@ -42,7 +42,7 @@ class TrainPass {
   void ForwardLayer();
   void RunHeadChunk();
   void BackwardLayer();
-  void ReadBack();
+  void CheckResults();
 
   const Model& model_;
   PackedBatch batch_;
@@ -53,8 +53,6 @@ class TrainPass {
   at::Tensor x_;   // [T, H], then the final norm's input
   at::Tensor dx_;  // [T, H]
   std::vector<std::unique_ptr<LayerSaved>> saved_;
-  at::Tensor logprobs_;  // [E] on the CPU
-  at::Tensor losses_;
   std::vector<std::pair<TrainJob*, absl::Status>> failures_;
 };
 

@@ -6,6 +6,13 @@
 namespace lathe::worker {
 
 // loss = -w p. Soft targets are several entries of one position.
-LossResult CrossEntropy(const at::Tensor& p, const LossInputs& in);
+inline LossValue CrossEntropy(const LossSpec& /*spec*/, const LossToken& token) {
+  return {.loss = -token.weight * token.p, .slope = -token.weight};
+}
+
+inline constexpr LossProgram kCrossEntropy = {.name = "cross_entropy",
+                                              .defaults = {.kind = LossKind::kCrossEntropy},
+                                              .inputs = LossInputs::kWeights,
+                                              .evaluate = CrossEntropy};
 
 }  // namespace lathe::worker

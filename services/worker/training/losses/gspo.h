@@ -1,12 +1,36 @@
 // Group sequence policy optimisation with per-token advantages (GSPO-token, arXiv:2507.18071).
 #pragma once
 
-#include "services/worker/training/losses/loss.h"
+#include "services/worker/training/losses/ratio.h"
 
 namespace lathe::worker {
 
-// loss = -min(s A, clip(s, low, high) A), s = exp(sequence_log_ratio): one value for the whole
-// datum, whose derivative with respect to each of its p is s.
-LossResult Gspo(const LossInputs& in);
+// Mean of p - q over the masked tokens of the datum; 0, a ratio of 1, if there is none.
+inline double SequenceLogRatio(const DatumLogprobs& in) {
+  double sum = 0;
+  double count = 0;
+  for (size_t i = 0; i < in.datum.mask.size(); ++i) {
+    if (in.datum.mask[i] == 0) continue;
+    sum += static_cast<double>(in.logprobs[i]) - in.datum.logprobs[i];
+    count += 1;
+  }
+  return sum / std::max(1.0, count);
+}
+
+// loss = -min(s A, clip(s, low, high) A), s = exp(SequenceLogRatio): one value for the whole datum,
+// whose derivative with respect to each of its p is s.
+inline LossValue Gspo(const LossSpec& /*spec*/, const LossToken& token) {
+  return ClippedSurrogate(std::exp(token.shared), token);
+}
+
+// The bounds of the paper, section 5.1.
+inline constexpr LossProgram kGspo = {
+    .name = "gspo",
+    .defaults = {.kind = LossKind::kGspo, .clip_low = 1 - 3e-4, .clip_high = 1 + 4e-4},
+    .options = kClipOptions,
+    .mask = LossMask::kSequenceRatio,
+    .clips = true,
+    .evaluate = Gspo,
+    .couple = SequenceLogRatio};
 
 }  // namespace lathe::worker

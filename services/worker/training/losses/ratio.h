@@ -1,17 +1,30 @@
 // The importance ratio that the policy-gradient losses share.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <algorithm>
+#include <cmath>
 
 #include "services/worker/training/losses/loss.h"
 
 namespace lathe::worker {
 
-// p - q where the advantage is not zero, else 0: prompt positions carry q = 0 and advantage 0, and
-// exp(p - 0) times 0 must not become NaN.
-at::Tensor MaskedLogRatio(const at::Tensor& p, const LossInputs& in);
+inline double Ratio(const LossToken& token) { return std::exp(token.p - token.q); }
 
-// loss = -min(r A, clip(r, low, high) A) for r [E] with dr/dp = r.
-LossResult ClippedSurrogate(const at::Tensor& ratio, const LossInputs& in);
+inline double ClipRatio(double ratio, const LossToken& token) {
+  return std::min(std::max(ratio, token.clip_low), token.clip_high);
+}
+
+// loss = -min(r A, clip(r, low, high) A) for a ratio r with dr/dp = r.
+inline LossValue ClippedSurrogate(double ratio, const LossToken& token) {
+  const double plain = ratio * token.advantage;
+  const double clipped = ClipRatio(ratio, token) * token.advantage;
+  // A clipped ratio is a constant; inside the bounds both branches are equal and have slope r A.
+  if (clipped < plain) return {.loss = -clipped, .slope = 0};
+  return {.loss = -plain, .slope = -plain};
+}
+
+// The clip bounds of the losses that have them.
+inline constexpr LossOption kClipOptions[] = {{"clip_low_threshold", &LossSpec::clip_low},
+                                              {"clip_high_threshold", &LossSpec::clip_high}};
 
 }  // namespace lathe::worker

@@ -1,0 +1,54 @@
+#include "services/worker/layers/logprobs.h"
+
+namespace lathe::worker {
+namespace {
+
+// Row of each chosen token, on the host.
+at::Tensor RowsOf(const RowTargets& targets) {
+  std::vector<int64_t> rows;
+  rows.reserve(targets.tokens.size());
+  for (size_t row = 0; row + 1 < targets.offsets.size(); ++row) {
+    rows.insert(rows.end(), targets.offsets[row + 1] - targets.offsets[row],
+                static_cast<int64_t>(row));
+  }
+  return at::tensor(rows, at::kLong);
+}
+
+// Indices of the chosen tokens into the flattened logits.
+at::Tensor FlatIndex(const at::Tensor& logits, const at::Tensor& rows, const RowTargets& targets) {
+  return at::add(at::tensor(targets.tokens, at::kLong), rows, logits.size(1)).to(logits.device());
+}
+
+}  // namespace
+
+SoftmaxStats SoftmaxStatsOf(const at::Tensor& logits) {
+  at::Tensor max = at::amax(logits, {1});
+  at::Tensor sum = at::sub(logits, max.unsqueeze(1)).exp_().sum(1, /*keepdim=*/false, at::kDouble);
+  return {.max = std::move(max), .sum = std::move(sum)};
+}
+
+std::vector<float> TargetLogprobs(const at::Tensor& logits, const SoftmaxStats& stats,
+                                  const RowTargets& targets) {
+  const at::Tensor host_rows = RowsOf(targets);
+  const at::Tensor rows = host_rows.to(logits.device());
+  const at::Tensor picked = logits.view(-1)
+                                .index_select(0, FlatIndex(logits, host_rows, targets))
+                                .sub_(stats.max.index_select(0, rows))
+                                .to(at::kDouble)
+                                .sub_(stats.sum.log().index_select(0, rows));
+  const at::Tensor host = picked.to(at::kCPU, at::kFloat).contiguous();
+  return {host.const_data_ptr<float>(), host.const_data_ptr<float>() + host.numel()};
+}
+
+void LogprobsBackward(at::Tensor logits, const SoftmaxStats& stats, const RowTargets& targets,
+                      const std::vector<float>& slopes) {
+  const at::Tensor host_rows = RowsOf(targets);
+  const at::Tensor dlogprobs = at::tensor(slopes, at::kFloat).to(logits.device());
+  const at::Tensor total = at::zeros({logits.size(0)}, logits.options())
+                               .index_add_(0, host_rows.to(logits.device()), dlogprobs);
+  const at::Tensor factor = at::div(total, stats.sum.to(at::kFloat)).neg_();
+  logits.sub_(stats.max.unsqueeze(1)).exp_().mul_(factor.unsqueeze(1));
+  logits.view(-1).index_add_(0, FlatIndex(logits, host_rows, targets), dlogprobs);
+}
+
+}  // namespace lathe::worker

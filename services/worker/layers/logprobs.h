@@ -1,0 +1,36 @@
+// Log-probabilities of chosen tokens from logits, and the way back.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+namespace lathe::worker {
+
+// Chosen tokens of n rows: those of row i are tokens[offsets[i]] … tokens[offsets[i + 1] - 1].
+struct RowTargets {
+  std::vector<int64_t> offsets = {0};  // [n + 1]
+  std::vector<int64_t> tokens;         // [E], each in [0, V)
+};
+
+// What makes probabilities of a row of logits: exp(logit - max) / sum.
+struct SoftmaxStats {
+  at::Tensor max;  // [n] fp32
+  at::Tensor sum;  // [n] fp64, of exp(logit - max)
+};
+
+// Of logits [n, V] fp32, rows contiguous. A row's bits depend on the row alone.
+SoftmaxStats SoftmaxStatsOf(const at::Tensor& logits);
+
+// [E] on the host: logit - max - log(sum) of each chosen token.
+std::vector<float> TargetLogprobs(const at::Tensor& logits, const SoftmaxStats& stats,
+                                  const RowTargets& targets);
+
+// Replaces logits by the gradient of sum(slopes · TargetLogprobs): for each row the sum over its
+// tokens of slope · (onehot - softmax).
+//   slopes  [E]
+void LogprobsBackward(at::Tensor logits, const SoftmaxStats& stats, const RowTargets& targets,
+                      const std::vector<float>& slopes);
+
+}  // namespace lathe::worker
