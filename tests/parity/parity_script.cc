@@ -6,6 +6,7 @@
 
 #include "libs/common/status_macros.h"
 #include "services/worker/models/json_file.h"
+#include "services/worker/training/losses/loss.h"
 
 namespace lathe::worker {
 namespace {
@@ -27,6 +28,12 @@ LossSpec ParseLoss(const json& value) {
   loss.clip_high = value.value("clip_high", loss.clip_high);
   loss.beta = value.value("beta", loss.beta);
   loss.kl_coeff = value.value("kl_coeff", loss.kl_coeff);
+  loss.dual_clip_threshold = value.value("dual_clip", loss.dual_clip_threshold);
+  loss.kl_coef = value.value("kl_coef", loss.kl_coef);
+  if (value.contains("normalization")) {
+    loss.normalization = value.at("normalization") == "tokens" ? LossNormalization::kTokens
+                                                               : LossNormalization::kDatums;
+  }
   return loss;
 }
 
@@ -42,6 +49,7 @@ TrainDatum ParseDatum(const json& value) {
   datum.clip_low = floats("clip_low");
   datum.clip_high = floats("clip_high");
   datum.mask = floats("mask");
+  datum.reference_logprobs = floats("reference_logprobs");
   return datum;
 }
 
@@ -53,6 +61,7 @@ TrainRequest ParseRequest(const json& value) {
   request.forward_only = value.value("forward_only", false);
   request.loss = ParseLoss(value.at("loss"));
   for (const json& datum : value.at("data")) request.data.push_back(ParseDatum(datum));
+  ScaleLosses(request);
   return request;
 }
 

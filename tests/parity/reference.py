@@ -75,6 +75,10 @@ class Loss:
             "num_targets": self.num_targets,
             "targets": tokens(length * self.num_targets),
         }
+        if "kl_coef" in self.config:
+            # Around the logprob of a random target. A prompt without.
+            reference = uniform(-8.0, -5.0, length * self.num_targets)
+            datum["reference_logprobs"] = [0.0] * self.num_targets + reference[self.num_targets :]
         if self.kind == "cross_entropy":
             datum["weights"] = uniform(-0.2, 1.0, length * self.num_targets)
             datum["weights"][0] = 0.0
@@ -93,6 +97,26 @@ class Loss:
             datum["clip_low"] = uniform(0.6, 0.9)
             datum["clip_high"] = uniform(1.1, 1.4)
         return datum
+
+    def num_tokens_that_take_part(self, datum):
+        own = datum.get("weights", datum.get("advantages"))
+        pulled = datum.get("reference_logprobs", [0.0] * len(own))
+        return sum(1 for pair in zip(own, pulled) if any(pair))
+
+    def scale(self, datum, data):
+        """What `normalization` makes of the datum's loss."""
+        counts = {
+            "datums": self.num_tokens_that_take_part(datum),
+            "tokens": sum(self.num_tokens_that_take_part(other) for other in data),
+        }
+        return 1.0 / max(1, counts.get(self.config.get("normalization"), 1))
+
+    def pull_to_reference(self, datum, p):
+        if "kl_coef" not in self.config:
+            return 0.0
+        reference = torch.tensor(datum["reference_logprobs"]).view_as(p)
+        difference = (reference - p)[reference != 0]
+        return self.config["kl_coef"] * (torch.exp(difference) - difference - 1).sum()
 
     def total(self, datum, p):
         """The loss of 16.1 in plain torch; p [N, K]."""
@@ -115,7 +139,11 @@ class Loss:
         if self.kind == "importance_sampling":
             return -(ratio * a).sum()
         if self.kind == "ppo":
-            return -torch.minimum(ratio * a, clipped * a).sum()
+            value = torch.minimum(ratio * a, clipped * a)
+            if "dual_clip" in self.config:
+                bound = torch.maximum(value, self.config["dual_clip"] * a)
+                value = torch.where(a < 0, bound, value)
+            return -value.sum()
         if self.kind == "cispo":
             return -(clipped.detach() * p * a).sum()
         if self.kind == "dro":
@@ -162,7 +190,9 @@ def backward(model, loss, data):
     """Adds the gradients of all datums to the model's factors; returns the total loss."""
     total = 0.0
     for datum in data:
-        value = loss.total(datum, target_logprobs(model, datum))
+        p = target_logprobs(model, datum)
+        value = loss.total(datum, p) + loss.pull_to_reference(datum, p)
+        value = value * loss.scale(datum, data)
         value.backward()
         total += value.item()
     return total

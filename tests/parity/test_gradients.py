@@ -20,6 +20,12 @@ LOSSES = {
     "gspo": Loss("gspo", {"clip_low": 0.95, "clip_high": 1.05}),
     "gspo_unclipped": Loss("gspo", {"clip_low": 0.0, "clip_high": 100.0}),
     "stable_reinforce": Loss("stable_reinforce"),
+    "ppo_dual_clip": Loss("ppo", {"clip_low": 0.8, "clip_high": 1.2, "dual_clip": 1.3}),
+    "ppo_kl_datums": Loss("ppo", {"kl_coef": 0.3, "normalization": "datums"}),
+    "gspo_kl": Loss("gspo", {"clip_low": 0.95, "clip_high": 1.05, "kl_coef": 0.3}),
+    "cross_entropy_kl_tokens": Loss(
+        "cross_entropy", {"kl_coef": 0.3, "normalization": "tokens"}, num_targets=2
+    ),
     "stable_reinforce_kl": Loss("stable_reinforce", {"kl_coeff": 0.2}),
 }
 LENGTHS = [12, 30, 12, 1, 300]

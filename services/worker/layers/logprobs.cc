@@ -1,5 +1,10 @@
 #include "services/worker/layers/logprobs.h"
 
+#include <cmath>
+
+#include "services/worker/kernels/cpu/softmax_kernel.h"
+#include "services/worker/layers/cpu_rows.h"
+
 namespace lathe::worker {
 namespace {
 
@@ -22,13 +27,59 @@ at::Tensor FlatIndex(const at::Tensor& logits, const at::Tensor& rows, const Row
 }  // namespace
 
 SoftmaxStats SoftmaxStatsOf(const at::Tensor& logits) {
+  if (!HasCpuRows(logits)) return SoftmaxStatsByTorch(logits);
+  const int64_t num_rows = logits.size(0);
+  SoftmaxStats stats = {.max = at::empty({num_rows}, at::kFloat),
+                        .sum = at::empty({num_rows}, at::kDouble)};
+  const SoftmaxStatsTask task = {.logits = logits.const_data_ptr<float>(),
+                                 .width = logits.size(1),
+                                 .max = stats.max.mutable_data_ptr<float>(),
+                                 .sum = stats.sum.mutable_data_ptr<double>()};
+  ForRows(num_rows, task.width,
+          [&](int64_t begin, int64_t end) { SoftmaxStatsRows(task, begin, end); });
+  return stats;
+}
+
+std::vector<float> TargetLogprobs(const at::Tensor& logits, const SoftmaxStats& stats,
+                                  const RowTargets& targets) {
+  if (!HasCpuRows(logits)) return TargetLogprobsByTorch(logits, stats, targets);
+  const auto* const x = logits.const_data_ptr<float>();
+  const auto* const max = stats.max.const_data_ptr<float>();
+  const auto* const sum = stats.sum.const_data_ptr<double>();
+  std::vector<float> logprobs(targets.tokens.size());
+  for (size_t row = 0; row + 1 < targets.offsets.size(); ++row) {
+    const float* const row_logits = x + static_cast<int64_t>(row) * logits.size(1);
+    const double log_sum = std::log(sum[row]);
+    for (int64_t i = targets.offsets[row]; i < targets.offsets[row + 1]; ++i) {
+      const float shifted = row_logits[targets.tokens[i]] - max[row];
+      logprobs[i] = static_cast<float>(static_cast<double>(shifted) - log_sum);
+    }
+  }
+  return logprobs;
+}
+
+void LogprobsBackward(at::Tensor logits, const SoftmaxStats& stats, const RowTargets& targets,
+                      const std::vector<float>& slopes) {
+  if (!HasCpuRows(logits)) return LogprobsBackwardByTorch(logits, stats, targets, slopes);
+  const SoftmaxGradientTask task = {.logits = logits.mutable_data_ptr<float>(),
+                                    .width = logits.size(1),
+                                    .max = stats.max.const_data_ptr<float>(),
+                                    .sum = stats.sum.const_data_ptr<double>(),
+                                    .offsets = targets.offsets.data(),
+                                    .tokens = targets.tokens.data(),
+                                    .slopes = slopes.data()};
+  ForRows(logits.size(0), task.width,
+          [&](int64_t begin, int64_t end) { SoftmaxGradientRows(task, begin, end); });
+}
+
+SoftmaxStats SoftmaxStatsByTorch(const at::Tensor& logits) {
   at::Tensor max = at::amax(logits, {1});
   at::Tensor sum = at::sub(logits, max.unsqueeze(1)).exp_().sum(1, /*keepdim=*/false, at::kDouble);
   return {.max = std::move(max), .sum = std::move(sum)};
 }
 
-std::vector<float> TargetLogprobs(const at::Tensor& logits, const SoftmaxStats& stats,
-                                  const RowTargets& targets) {
+std::vector<float> TargetLogprobsByTorch(const at::Tensor& logits, const SoftmaxStats& stats,
+                                         const RowTargets& targets) {
   const at::Tensor host_rows = RowsOf(targets);
   const at::Tensor rows = host_rows.to(logits.device());
   const at::Tensor picked = logits.view(-1)
@@ -40,8 +91,8 @@ std::vector<float> TargetLogprobs(const at::Tensor& logits, const SoftmaxStats& 
   return {host.const_data_ptr<float>(), host.const_data_ptr<float>() + host.numel()};
 }
 
-void LogprobsBackward(at::Tensor logits, const SoftmaxStats& stats, const RowTargets& targets,
-                      const std::vector<float>& slopes) {
+void LogprobsBackwardByTorch(at::Tensor logits, const SoftmaxStats& stats,
+                             const RowTargets& targets, const std::vector<float>& slopes) {
   const at::Tensor host_rows = RowsOf(targets);
   const at::Tensor dlogprobs = at::tensor(slopes, at::kFloat).to(logits.device());
   const at::Tensor total = at::zeros({logits.size(0)}, logits.options())

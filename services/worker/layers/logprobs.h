@@ -1,4 +1,5 @@
-// Log-probabilities of chosen tokens from logits, and the way back.
+// Log-probabilities of chosen tokens from logits, and the way back. On a CPU by kernels whose rows
+// are independent of each other, and equal to those of sampling at temperature 1.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +21,22 @@ struct SoftmaxStats {
   at::Tensor sum;  // [n] fp64, of exp(logit - max)
 };
 
-// Of logits [n, V] fp32, rows contiguous. A row's bits depend on the row alone.
+// Of logits [n, V] fp32, contiguous.
 SoftmaxStats SoftmaxStatsOf(const at::Tensor& logits);
+SoftmaxStats SoftmaxStatsByTorch(const at::Tensor& logits);
 
 // [E] on the host: logit - max - log(sum) of each chosen token.
 std::vector<float> TargetLogprobs(const at::Tensor& logits, const SoftmaxStats& stats,
                                   const RowTargets& targets);
+std::vector<float> TargetLogprobsByTorch(const at::Tensor& logits, const SoftmaxStats& stats,
+                                         const RowTargets& targets);
 
 // Replaces logits by the gradient of sum(slopes · TargetLogprobs): for each row the sum over its
 // tokens of slope · (onehot - softmax).
 //   slopes  [E]
 void LogprobsBackward(at::Tensor logits, const SoftmaxStats& stats, const RowTargets& targets,
                       const std::vector<float>& slopes);
+void LogprobsBackwardByTorch(at::Tensor logits, const SoftmaxStats& stats,
+                             const RowTargets& targets, const std::vector<float>& slopes);
 
 }  // namespace lathe::worker

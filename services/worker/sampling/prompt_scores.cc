@@ -4,27 +4,35 @@
 #include <limits>
 #include <vector>
 
+#include "services/worker/layers/logprobs.h"
+
 namespace lathe::worker {
 namespace {
 
-void ScoreTargets(const at::Tensor& logprobs, const SampleRequest& request, int64_t first_target,
-                  std::vector<float>& out) {
-  const std::vector<int64_t> targets(request.prompt.begin() + first_target,
-                                     request.prompt.begin() + first_target + logprobs.size(0));
-  const at::Tensor index = at::tensor(targets, at::kLong).unsqueeze(1).to(logprobs.device());
-  const at::Tensor host = logprobs.gather(1, index).to(at::kCPU).contiguous();
-  std::copy_n(host.const_data_ptr<float>(), targets.size(), out.begin() + first_target);
+void ScoreTargets(const at::Tensor& logits, const SoftmaxStats& stats, const SampleRequest& request,
+                  int64_t first_target, std::vector<float>& out) {
+  RowTargets targets;
+  for (int64_t row = 0; row < logits.size(0); ++row) {
+    targets.tokens.push_back(request.prompt[first_target + row]);
+    targets.offsets.push_back(row + 1);
+  }
+  const std::vector<float> logprobs = TargetLogprobs(logits, stats, targets);
+  std::copy(logprobs.begin(), logprobs.end(), out.begin() + first_target);
 }
 
-void ScoreTop(const at::Tensor& logprobs, int64_t first_target, TopkLogprobs& out) {
-  const int64_t k = std::min(out.k, logprobs.size(1));
-  auto [values, indices] = at::topk(logprobs, k, 1);
-  const at::Tensor host_values = values.to(at::kCPU).contiguous();
-  const at::Tensor host_ids = indices.to(at::kCPU, at::kInt).contiguous();
-  for (int64_t row = 0; row < logprobs.size(0); ++row) {
+void ScoreTop(const at::Tensor& logits, const SoftmaxStats& stats, int64_t first_target,
+              TopkLogprobs& out) {
+  const int64_t k = std::min(out.k, logits.size(1));
+  const at::Tensor ids = std::get<1>(at::topk(logits, k, 1)).to(at::kCPU).contiguous();
+  const auto* const tokens = ids.const_data_ptr<int64_t>();
+  RowTargets targets;
+  targets.tokens.assign(tokens, tokens + ids.numel());
+  for (int64_t row = 0; row < logits.size(0); ++row) targets.offsets.push_back((row + 1) * k);
+  const std::vector<float> logprobs = TargetLogprobs(logits, stats, targets);
+  for (int64_t row = 0; row < logits.size(0); ++row) {
     const int64_t offset = (first_target + row) * out.k;
-    std::copy_n(host_ids.const_data_ptr<int32_t>() + row * k, k, out.token_ids.begin() + offset);
-    std::copy_n(host_values.const_data_ptr<float>() + row * k, k, out.logprobs.begin() + offset);
+    std::copy_n(tokens + row * k, k, out.token_ids.begin() + offset);
+    std::copy_n(logprobs.begin() + row * k, k, out.logprobs.begin() + offset);
   }
 }
 
@@ -52,13 +60,14 @@ void ScorePrompt(const Model& model, const at::Tensor& h, const AdapterWeights* 
   for (int64_t begin = 0; begin < h.size(0); begin += chunk_rows) {
     const int64_t n = std::min(chunk_rows, h.size(0) - begin);
     const std::vector<Segment> segments = {{.begin = 0, .end = n, .adapter = adapter}};
-    const at::Tensor logprobs = at::log_softmax(model.Logits(h.narrow(0, begin, n), segments), 1);
+    const at::Tensor logits = model.Logits(h.narrow(0, begin, n), segments);
+    const SoftmaxStats stats = SoftmaxStatsOf(logits);
     const int64_t first_target = first_position + begin + 1;
     if (request.prompt_logprobs) {
-      ScoreTargets(logprobs, request, first_target, output.prompt_logprobs);
+      ScoreTargets(logits, stats, request, first_target, output.prompt_logprobs);
     }
     if (request.topk_prompt_logprobs > 0) {
-      ScoreTop(logprobs, first_target, *output.topk_prompt_logprobs);
+      ScoreTop(logits, stats, first_target, *output.topk_prompt_logprobs);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "services/worker/kernels/cpu/exp_sum.h"
 #include "services/worker/kernels/cpu/philox.h"
 #include "services/worker/kernels/cpu/vector_math.h"
 
@@ -53,20 +54,8 @@ LATHE_INLINE void FillBits(uint32_t first_block, int num_blocks, const DrawKey& 
 
 LATHE_SIMD_CLONES
 double Weigh(std::span<const float> logits, float max, float inverse_temperature, float* weights) {
-  const auto n = static_cast<int64_t>(logits.size());
-  const float* x = logits.data();
-  double total = 0;
-  for (int64_t begin = 0; begin < n; begin += kChunk) {
-    const int64_t end = std::min(n, begin + kChunk);
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = begin; i < end; ++i) {
-      weights[i] = FastExp((x[i] - max) * inverse_temperature);
-      sum += weights[i];
-    }
-    total += sum;
-  }
-  return total;
+  return ExpSum<true>(logits.data(), static_cast<int64_t>(logits.size()), max, inverse_temperature,
+                      weights);
 }
 
 LATHE_SIMD_CLONES

@@ -1,0 +1,30 @@
+// Hot file, free of torch: rows of logits to what log-probabilities need, and to their gradient. A
+// row's bits do not depend on the rows around it.
+#pragma once
+
+#include <cstdint>
+
+namespace lathe::worker {
+
+struct SoftmaxStatsTask {
+  const float* logits;  // rows of `width`, contiguous
+  int64_t width;
+  float* max;   // [rows]
+  double* sum;  // [rows], of exp(logit - max)
+};
+void SoftmaxStatsRows(const SoftmaxStatsTask& task, int64_t begin, int64_t end);
+
+// Replaces each row of logits by the sum over its chosen tokens of slope · (onehot - softmax).
+struct SoftmaxGradientTask {
+  float* logits;
+  int64_t width;
+  const float* max;   // as SoftmaxStatsRows left them
+  const double* sum;  // same
+  // The tokens of row i are tokens[offsets[i]] … tokens[offsets[i + 1] - 1].
+  const int64_t* offsets;
+  const int64_t* tokens;
+  const float* slopes;  // one per token
+};
+void SoftmaxGradientRows(const SoftmaxGradientTask& task, int64_t begin, int64_t end);
+
+}  // namespace lathe::worker
