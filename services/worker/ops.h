@@ -99,6 +99,13 @@ struct AdamParams {
   double grad_clip_norm = 0.0;  // 0 = off
 };
 
+// What an optim_step does on a gradient that is not finite.
+enum class NonFiniteGradients {
+  kSkip,   // drops it; weights and moments stay, the metrics say so
+  kApply,  // steps all the same
+  kFail,   // drops it; the optim_step fails
+};
+
 struct SamplingParams {
   int64_t max_tokens = 0;    // always set; the engine resolves "unset" to the context's end
   double temperature = 1.0;  // 0 = greedy

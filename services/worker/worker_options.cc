@@ -35,6 +35,12 @@ std::string TokenizerId(const std::string& given, const NamedPath& model) {
   return std::filesystem::absolute(model.path).lexically_normal().string();
 }
 
+NonFiniteGradients ToPolicy(const std::string& name) {
+  if (name == "apply") return NonFiniteGradients::kApply;
+  if (name == "fail") return NonFiniteGradients::kFail;
+  return NonFiniteGradients::kSkip;
+}
+
 }  // namespace
 
 WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
@@ -69,6 +75,10 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
           "MiB of keys and values of all running samples");
   set.Add(&options.sampling_share, "worker.sampling_share", 0.5,
           "share of device time for sampling while there is training too");
+  set.Add(&options.nonfinite_gradients, "worker.nonfinite_gradients", "skip",
+          "what an optim_step does on a gradient that is not finite: skip drops it and keeps the "
+          "weights, apply steps all the same, fail drops it and fails the optim_step",
+          {.choices = {"skip", "apply", "fail"}});
   set.Add(&options.metrics_listen, "metrics.worker_listen", "",
           "HOST:PORT of the page with metrics and health; default: none",
           {.flag = "metrics-listen"});
@@ -118,6 +128,7 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.token_budget = options.token_budget;
   executor.kv_cache_bytes = options.kv_cache_mib << 20;
   executor.sampling_share = options.sampling_share;
+  executor.nonfinite_gradients = ToPolicy(options.nonfinite_gradients);
   return executor;
 }
 

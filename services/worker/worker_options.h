@@ -26,6 +26,7 @@ struct WorkerOptions {
   int64_t token_budget = 0;
   int64_t kv_cache_mib = 0;
   double sampling_share = 0.5;
+  std::string nonfinite_gradients;
   std::string metrics_listen;  // empty: no page
   std::string log_level;
 };

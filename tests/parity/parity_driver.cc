@@ -105,7 +105,9 @@ class ParityDriver {
 
   absl::Status Run(const StepOp& op) {
     nlohmann::json metrics;
-    for (const NamedMetric& metric : ApplyAdamW(*adapters_.Find(op.model_id), op.adam)) {
+    ASSIGN_OR_RETURN(const std::vector<NamedMetric> step,
+                     ApplyAdamW(*adapters_.Find(op.model_id), op.adam));
+    for (const NamedMetric& metric : step) {
       metrics[metric.name] = metric.value;
     }
     summary_["steps"].push_back(metrics);

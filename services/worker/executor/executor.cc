@@ -125,6 +125,7 @@ class Executor::Thread {
     options.trainer.token_budget = options_.token_budget;
     options.sampling.kv_cache_bytes = options_.kv_cache_bytes;
     options.sampling_share = options_.sampling_share;
+    options.nonfinite_gradients = options_.nonfinite_gradients;
     const ExecutorParts parts{.model = *base_->model,
                               .tokenizer = base_->tokenizer ? &*base_->tokenizer : nullptr,
                               .store = *base_->store,

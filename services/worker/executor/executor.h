@@ -26,6 +26,8 @@ struct ExecutorOptions {
   int64_t kv_cache_bytes = int64_t{1} << 30;
   // Share of the device's time that sampling gets while there is training too.
   double sampling_share = 0.5;
+  // Of an optim_step.
+  NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
   // Commands waiting for the executor; more are refused.
   std::size_t max_queued_commands = 65536;
 };

@@ -15,7 +15,8 @@ ExecutorCore::ExecutorCore(const ExecutorParts& parts, const CoreOptions& option
                            int64_t generation)
     : parts_(parts),
       generation_(generation),
-      model_ops_(parts.model, parts.store, parts.writer, adapters_, versions_, generation),
+      model_ops_(parts.model, parts.store, parts.writer, adapters_, versions_, generation,
+                 options.nonfinite_gradients),
       trainer_(parts.model, adapters_, options.trainer),
       sampling_(parts.model, options.sampling, parts.tokenizer),
       time_share_(options.sampling_share) {}

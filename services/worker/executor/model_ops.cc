@@ -1,5 +1,6 @@
 #include "services/worker/executor/model_ops.h"
 
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/executor/torch_guard.h"
 #include "services/worker/training/adamw.h"
@@ -25,6 +27,17 @@ std::string RequestIdOf(const ModelLanes::Barrier& barrier) {
         }
       },
       barrier);
+}
+
+void WarnIfNonFinite(const OptimStep& command,
+                     const absl::StatusOr<std::vector<NamedMetric>>& metrics) {
+  const bool warns =
+      !metrics.ok() || std::any_of(metrics->begin(), metrics->end(), [](const NamedMetric& metric) {
+        return metric.name == "nonfinite_gradients" && metric.value != 0;
+      });
+  if (!warns) return;
+  LogWarn("optim_step met a gradient that is not finite",
+          {{"model_id", command.model_id}, {"seq_id", command.seq_id}, {"failed", !metrics.ok()}});
 }
 
 // Its own memory, on the CPU: the executor may change the adapter while the copy is written.
@@ -48,13 +61,15 @@ std::optional<ModelState> StateOf(const AdapterPool& adapters, const std::string
 }
 
 ModelOps::ModelOps(const Model& model, CheckpointStore& store, CheckpointWriter& writer,
-                   AdapterPool& adapters, VersionTable& versions, int64_t generation)
+                   AdapterPool& adapters, VersionTable& versions, int64_t generation,
+                   NonFiniteGradients nonfinite_gradients)
     : model_(model),
       store_(store),
       writer_(writer),
       adapters_(adapters),
       versions_(versions),
-      generation_(generation) {}
+      generation_(generation),
+      nonfinite_gradients_(nonfinite_gradients) {}
 
 std::optional<Report> ModelOps::Run(const ModelLanes::Barrier& barrier) {
   Outcome outcome = std::visit(
@@ -107,7 +122,11 @@ ModelOps::Outcome ModelOps::Do(const OptimStep& command) {
         command.seq_id, command.expected_applied_seq, absl::StrJoin(command.window, ", "),
         adapter->applied_seq, absl::StrJoin(window, ", ")));
   }
-  StepDone done{.request_id = command.request_id, .metrics = ApplyAdamW(*adapter, command.adam)};
+  absl::StatusOr<std::vector<NamedMetric>> metrics =
+      ApplyAdamW(*adapter, command.adam, nonfinite_gradients_);
+  WarnIfNonFinite(command, metrics);
+  RETURN_IF_ERROR(metrics.status());
+  StepDone done{.request_id = command.request_id, .metrics = *std::move(metrics)};
   if (window.empty()) done.metrics.push_back({"no_gradient", 1});
   adapter->applied_seq = command.seq_id;
   last_adam_[command.model_id] = command.adam;

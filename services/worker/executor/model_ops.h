@@ -23,7 +23,8 @@ std::optional<ModelState> StateOf(const AdapterPool& adapters, const std::string
 class ModelOps {
  public:
   ModelOps(const Model& model, CheckpointStore& store, CheckpointWriter& writer,
-           AdapterPool& adapters, VersionTable& versions, int64_t generation);
+           AdapterPool& adapters, VersionTable& versions, int64_t generation,
+           NonFiniteGradients nonfinite_gradients);
 
   // Runs `barrier` whole or not at all. nullopt: nobody waits, or the report comes when a save is
   // durable. Whatever torch throws becomes an OpFailed.
@@ -48,6 +49,7 @@ class ModelOps {
   AdapterPool& adapters_;
   VersionTable& versions_;
   const int64_t generation_;
+  const NonFiniteGradients nonfinite_gradients_;
   std::map<std::string, AdamParams> last_adam_;  // by model id, of the last step
 };
 

@@ -3,49 +3,118 @@
 #include <algorithm>
 #include <cmath>
 
+#include <ATen/Parallel.h>
+#include <absl/strings/str_format.h>
+
+#include "services/worker/kernels/cpu/adamw_kernel.h"
+
 namespace lathe::worker {
 namespace {
 
 // The epsilon torch.nn.utils.clip_grad_norm_ adds to the norm.
 constexpr double kClipEpsilon = 1e-6;
 
-void Clip(at::Tensor gradient, double norm, double max_norm) {
-  const double factor = max_norm / (norm + kClipEpsilon);
-  if (max_norm > 0 && factor < 1) gradient.mul_(factor);
+// run(begin, end) for each block of `size` elements, in parallel; the sum of what it returns, in
+// the order of the blocks.
+template <typename F>
+double SumOverBlocks(int64_t size, const F& run) {
+  const int64_t num_blocks = (size + kAdamWBlock - 1) / kAdamWBlock;
+  std::vector<double> sums(num_blocks);
+  constexpr int64_t kGrainBlocks = 4;  // fewer are not worth another thread
+  at::parallel_for(0, num_blocks, kGrainBlocks, [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t begin = block * kAdamWBlock;
+      sums[block] = run(begin, std::min(begin + kAdamWBlock, size));
+    }
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
 }
 
-void Update(Adapter& adapter, const AdamParams& params) {
-  ++adapter.num_steps;
+double GradientNorm(const at::Tensor& gradient) {
+  // The one read back of a step: clipping, skipping and the metric need the norm. fp64, so that
+  // large finite gradients do not overflow when squared.
+  if (!gradient.is_cpu()) {
+    return at::linalg_vector_norm(gradient, 2, /*dim=*/{}, /*keepdim=*/false, at::kDouble)
+        .item<double>();
+  }
+  const auto* g = gradient.const_data_ptr<float>();
+  return std::sqrt(SumOverBlocks(gradient.numel(), [&](int64_t begin, int64_t end) {
+    return SumOfSquares(g + begin, end - begin);
+  }));
+}
+
+double ClipFactor(double norm, double max_norm) {
+  const double factor = max_norm / (norm + kClipEpsilon);
+  return max_norm > 0 && factor < 1 ? factor : 1.0;
+}
+
+AdamWTask MakeTask(Adapter& adapter, const AdamParams& params, double gradient_scale) {
+  const auto t = static_cast<double>(adapter.num_steps);
+  const auto to_float = [](double value) { return static_cast<float>(value); };
+  return {.parameters = adapter.parameters.mutable_data_ptr<float>(),
+          .gradient = adapter.gradient.mutable_data_ptr<float>(),
+          .exp_avg = adapter.exp_avg.mutable_data_ptr<float>(),
+          .exp_avg_sq = adapter.exp_avg_sq.mutable_data_ptr<float>(),
+          .gradient_scale = to_float(gradient_scale),
+          .beta1_complement = to_float(1 - params.beta1),
+          .beta2 = to_float(params.beta2),
+          .beta2_complement = to_float(1 - params.beta2),
+          .decay = to_float(1 - params.learning_rate * params.weight_decay),
+          .step_size = to_float(params.learning_rate / (1 - std::pow(params.beta1, t))),
+          .inverse_root = to_float(1 / std::sqrt(1 - std::pow(params.beta2, t))),
+          .eps = to_float(params.eps)};
+}
+
+// For other devices. Returns the norm of the change, as Update does.
+double UpdateByTorch(Adapter& adapter, const AdamParams& params, double gradient_scale) {
+  const at::Tensor before = adapter.parameters.clone();
+  if (gradient_scale != 1) adapter.gradient.mul_(gradient_scale);
   const at::Tensor step =
       at::full({}, static_cast<double>(adapter.num_steps), adapter.parameters.options());
   at::_fused_adamw_({adapter.parameters}, {adapter.gradient}, {adapter.exp_avg},
                     {adapter.exp_avg_sq}, /*max_exp_avg_sqs=*/{}, {step}, params.learning_rate,
                     params.beta1, params.beta2, params.weight_decay, params.eps,
                     /*amsgrad=*/false, /*maximize=*/false);
+  adapter.ClearGradient();
+  return at::linalg_vector_norm(adapter.parameters.sub(before)).item<double>();
+}
+
+double Update(Adapter& adapter, const AdamParams& params, double gradient_scale) {
+  ++adapter.num_steps;
   adapter.MarkChanged();
+  if (!adapter.parameters.is_cpu()) return UpdateByTorch(adapter, params, gradient_scale);
+  const AdamWTask task = MakeTask(adapter, params, gradient_scale);
+  const double sum = SumOverBlocks(adapter.num_parameters(), [&](int64_t begin, int64_t end) {
+    return AdamWRange(task, begin, end);
+  });
+  adapter.window.clear();
+  return std::sqrt(sum);
 }
 
 }  // namespace
 
-std::vector<NamedMetric> ApplyAdamW(Adapter& adapter, const AdamParams& params) {
-  // The one read back of a step: clipping, skipping and the metric need the norm. fp64, so that
-  // large finite gradients do not overflow when squared.
-  const double norm =
-      at::linalg_vector_norm(adapter.gradient, 2, /*dim=*/{}, /*keepdim=*/false, at::kDouble)
-          .item<double>();
+absl::StatusOr<std::vector<NamedMetric>> ApplyAdamW(Adapter& adapter, const AdamParams& params,
+                                                    NonFiniteGradients policy) {
+  const double norm = GradientNorm(adapter.gradient);
   const bool is_finite = std::isfinite(norm);
-  if (is_finite) {
-    Clip(adapter.gradient, norm, params.grad_clip_norm);
-    Update(adapter, params);
+  double update_norm = 0;
+  if (is_finite || policy == NonFiniteGradients::kApply) {
+    update_norm = Update(adapter, params, ClipFactor(norm, params.grad_clip_norm));
+  } else {
+    adapter.ClearGradient();
   }
-  adapter.ClearGradient();
-
-  std::vector<NamedMetric> metrics = {
-      {"learning_rate", params.learning_rate},
-      {"num_steps", static_cast<double>(adapter.num_steps)},
-      {"skipped_nonfinite_gradient", is_finite ? 0.0 : 1.0},
-  };
-  if (is_finite) metrics.insert(metrics.begin(), {"grad_norm", norm});
+  if (!is_finite && policy == NonFiniteGradients::kFail) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "gradient norm is %g: the gradient was dropped, weights and moments are unchanged", norm));
+  }
+  std::vector<NamedMetric> metrics;
+  if (is_finite) metrics.push_back({"grad_norm", norm});
+  if (std::isfinite(update_norm)) metrics.push_back({"update_norm", update_norm});
+  metrics.push_back({"learning_rate", params.learning_rate});
+  metrics.push_back({"num_steps", static_cast<double>(adapter.num_steps)});
+  metrics.push_back({"nonfinite_gradients", is_finite ? 0.0 : 1.0});
   return metrics;
 }
 

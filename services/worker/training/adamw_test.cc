@@ -54,7 +54,7 @@ TEST_CASE("ApplyAdamW: follows the formula over steps whose parameters change", 
     theta -= params.learning_rate * (m / (1 - std::pow(params.beta1, t))) /
              (std::sqrt(v / (1 - std::pow(params.beta2, t))) + params.eps);
     adapter.gradient.fill_(g);
-    ApplyAdamW(adapter, params);
+    REQUIRE(ApplyAdamW(adapter, params).ok());
     CHECK(adapter.parameters[0].item<double>() == Approx(theta).epsilon(1e-5));
   }
   CHECK(adapter.num_steps == 4);
@@ -65,7 +65,7 @@ TEST_CASE("ApplyAdamW: clips by the global norm and reports it before clipping",
   adapter.gradient.zero_();
   adapter.gradient[0].fill_(3);
   adapter.gradient[1].fill_(4);
-  const auto metrics = ApplyAdamW(adapter, {.grad_clip_norm = 0.5});
+  const auto metrics = *ApplyAdamW(adapter, {.grad_clip_norm = 0.5});
   CHECK(Metric(metrics, "grad_norm") == Approx(5));
   // m = (1 - beta1) * clipped gradient, and the gradient was scaled by 0.5 / 5.
   CHECK(adapter.exp_avg[1].item<double>() == Approx(0.1 * 0.4).epsilon(1e-4));
@@ -76,7 +76,7 @@ TEST_CASE("ApplyAdamW: clears gradient and window, and makes a new version", "[a
   const auto before = adapter.Publish();
   adapter.gradient.fill_(1);
   adapter.window = {4, 5};
-  ApplyAdamW(adapter, {});
+  REQUIRE(ApplyAdamW(adapter, {}).ok());
   CHECK(adapter.window.empty());
   CHECK(adapter.gradient.abs().max().item<double>() == 0);
   CHECK(adapter.Publish() != before);
@@ -85,7 +85,7 @@ TEST_CASE("ApplyAdamW: clears gradient and window, and makes a new version", "[a
 TEST_CASE("ApplyAdamW: a zero gradient is a step, and leaves fresh weights in place", "[adamw]") {
   Adapter adapter = SmallAdapter();
   const at::Tensor before = adapter.parameters.clone();
-  const auto metrics = ApplyAdamW(adapter, {});
+  const auto metrics = *ApplyAdamW(adapter, {});
   CHECK(at::equal(adapter.parameters, before));
   CHECK(adapter.num_steps == 1);
   CHECK(Metric(metrics, "grad_norm") == 0);
@@ -96,19 +96,91 @@ TEST_CASE("ApplyAdamW: a gradient that is not finite is skipped, reported and dr
       GENERATE(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN());
   Adapter adapter = SmallAdapter();
   adapter.gradient.fill_(1);
-  ApplyAdamW(adapter, {});
+  REQUIRE(ApplyAdamW(adapter, {}).ok());
   const at::Tensor weights = adapter.parameters.clone();
   const at::Tensor moment = adapter.exp_avg.clone();
   adapter.gradient[2].fill_(bad);
   adapter.window = {7};
-  const auto metrics = ApplyAdamW(adapter, {});
+  const auto metrics = *ApplyAdamW(adapter, {});
   CHECK(at::equal(adapter.parameters, weights));
   CHECK(at::equal(adapter.exp_avg, moment));
   CHECK(adapter.num_steps == 1);
   CHECK(adapter.window.empty());
   CHECK(adapter.gradient.abs().max().item<double>() == 0);
-  CHECK(Metric(metrics, "skipped_nonfinite_gradient") == 1);
+  CHECK(Metric(metrics, "nonfinite_gradients") == 1);
   CHECK_FALSE(HasMetric(metrics, "grad_norm"));
+}
+
+TEST_CASE("ApplyAdamW: under kFail such a gradient fails the step, and is dropped", "[adamw]") {
+  Adapter adapter = SmallAdapter();
+  const at::Tensor weights = adapter.parameters.clone();
+  adapter.gradient[2].fill_(std::numeric_limits<double>::infinity());
+  adapter.window = {7};
+  const auto metrics = ApplyAdamW(adapter, {}, NonFiniteGradients::kFail);
+  CHECK(metrics.status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(at::equal(adapter.parameters, weights));
+  CHECK(adapter.num_steps == 0);
+  CHECK(adapter.window.empty());
+  CHECK(adapter.gradient.abs().max().item<double>() == 0);
+}
+
+TEST_CASE("ApplyAdamW: under kApply such a gradient is stepped with and reported", "[adamw]") {
+  Adapter adapter = SmallAdapter();
+  adapter.gradient.fill_(1);
+  adapter.gradient[2].fill_(std::numeric_limits<double>::quiet_NaN());
+  const auto metrics = *ApplyAdamW(adapter, {}, NonFiniteGradients::kApply);
+  CHECK(std::isnan(adapter.parameters[2].item<double>()));
+  CHECK(std::isfinite(adapter.parameters[1].item<double>()));
+  CHECK(adapter.num_steps == 1);
+  CHECK(Metric(metrics, "nonfinite_gradients") == 1);
+  CHECK_FALSE(HasMetric(metrics, "update_norm"));
+}
+
+TEST_CASE("ApplyAdamW: update_norm is the norm of the change of the weights", "[adamw]") {
+  Adapter adapter = SmallAdapter();
+  const at::Tensor before = adapter.parameters.to(at::kDouble);
+  adapter.gradient.normal_(0, 1);
+  const auto metrics = *ApplyAdamW(adapter, {.learning_rate = 0.1, .weight_decay = 0.1});
+  const double expected = (adapter.parameters.to(at::kDouble) - before).norm().item<double>();
+  CHECK(Metric(metrics, "update_norm") == Approx(expected));
+}
+
+TEST_CASE("ApplyAdamW: many blocks follow torch's fused step, whatever the number of threads",
+          "[adamw]") {
+  const ModelSpec model{.family = "qwen3",
+                        .num_layers = 1,
+                        .hidden_size = 64,
+                        .intermediate_size = 48,
+                        .num_heads = 2,
+                        .num_kv_heads = 1,
+                        .head_dim = 16,
+                        .vocab_size = 5003};
+  const AdamParams params{
+      .learning_rate = 1e-3, .eps = 1e-8, .weight_decay = 0.01, .grad_clip_norm = 0.5};
+  Adapter one(model, {.rank = 17, .seed = 3}, at::kCPU);
+  Adapter two(model, {.rank = 17, .seed = 3}, at::kCPU);
+  const at::Tensor weights = one.parameters.clone();
+  const at::Tensor m = at::zeros_like(weights);
+  const at::Tensor v = at::zeros_like(weights);
+  const int num_threads = at::get_num_threads();
+  for (int t = 1; t <= 3; ++t) {
+    const at::Tensor gradient = at::randn_like(weights);
+    one.gradient.copy_(gradient);
+    two.gradient.copy_(gradient);
+    at::set_num_threads(1);
+    const auto metrics = *ApplyAdamW(one, params);
+    at::set_num_threads(3);
+    const auto metrics_of_two = *ApplyAdamW(two, params);
+    at::set_num_threads(num_threads);
+    CHECK(Metric(metrics, "grad_norm") == Metric(metrics_of_two, "grad_norm"));
+    CHECK(Metric(metrics, "update_norm") == Metric(metrics_of_two, "update_norm"));
+    at::_fused_adamw_({weights}, {gradient * (0.5 / (Metric(metrics, "grad_norm") + 1e-6))}, {m},
+                      {v}, {}, {at::full({}, t, at::kFloat)}, params.learning_rate, params.beta1,
+                      params.beta2, params.weight_decay, params.eps, false, false);
+  }
+  CHECK(one.num_parameters() > 5 * 16384);
+  CHECK(at::equal(one.parameters, two.parameters));
+  CHECK((one.parameters - weights).abs().max().item<double>() < 1e-6);
 }
 
 }  // namespace lathe::worker

@@ -27,7 +27,9 @@ TrainOutput MakeOutput(TrainJob& job) {
   size_t num_tokens = 0;
   for (const TrainDatum& datum : job.request.data) num_tokens += datum.tokens.size();
   return {.logprobs = std::move(job.logprobs),
-          .metrics = {{"loss:sum", loss}, {"tokens:sum", static_cast<double>(num_tokens)}}};
+          .metrics = {{"loss:sum", loss},
+                      {"tokens:sum", static_cast<double>(num_tokens)},
+                      {"datums:sum", static_cast<double>(job.request.data.size())}}};
 }
 
 }  // namespace

@@ -1,0 +1,69 @@
+#include "services/worker/kernels/cpu/adamw_kernel.h"
+
+#include <cmath>
+
+#include "services/worker/kernels/cpu/vector_math.h"
+
+namespace lathe::worker {
+namespace {
+
+constexpr int64_t kLanes = 32;
+
+// The lanes in a fixed order.
+LATHE_INLINE double Total(const double (&lanes)[kLanes]) {
+  double total = 0;
+  for (const double lane : lanes) total += lane;
+  return total;
+}
+
+}  // namespace
+
+LATHE_SIMD_CLONES
+double SumOfSquares(const float* x, int64_t n) {
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma omp simd
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const double value = x[i + lane];
+      lanes[lane] += value * value;
+    }
+  }
+  for (int64_t lane = 0; i < n; ++i, ++lane) {
+    const double value = x[i];
+    lanes[lane] += value * value;
+  }
+  return Total(lanes);
+}
+
+LATHE_SIMD_CLONES
+double AdamWRange(const AdamWTask& task, int64_t begin, int64_t end) {
+  const AdamWTask t = task;  // its numbers must not seem to change with the buffers
+  // A stretch at a time: the changes of its elements stay in the first-level cache.
+  constexpr int64_t kStretch = 1024;
+  float* __restrict p = t.parameters;
+  float* __restrict g = t.gradient;
+  float* __restrict m = t.exp_avg;
+  float* __restrict v = t.exp_avg_sq;
+  float changes[kStretch];
+  double total = 0;
+  for (int64_t first = begin; first < end; first += kStretch) {
+    const int64_t n = first + kStretch < end ? kStretch : end - first;
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = first + i;
+      const float gradient = g[at] * t.gradient_scale;
+      m[at] += t.beta1_complement * (gradient - m[at]);
+      v[at] = t.beta2 * v[at] + t.beta2_complement * gradient * gradient;
+      const float denominator = std::sqrt(v[at]) * t.inverse_root + t.eps;
+      const float old = p[at];
+      p[at] = old * t.decay - t.step_size * (m[at] / denominator);
+      changes[i] = p[at] - old;
+      g[at] = 0.0f;
+    }
+    total += SumOfSquares(changes, n);
+  }
+  return total;
+}
+
+}  // namespace lathe::worker
