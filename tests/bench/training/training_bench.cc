@@ -172,7 +172,7 @@ class Bench {
     const auto adapter = adapters_.Find(command.at("model"));
     adapter->gradient.fill_(1e-3f);
     const double seconds = SecondsOf([&] {
-      ApplyAdamW(*adapter, {});
+      if (!ApplyAdamW(*adapter, {}).ok()) throw std::runtime_error("optim_step failed");
       adapter->Publish();
     });
     return {{"seconds", seconds}};
