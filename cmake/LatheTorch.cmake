@@ -22,6 +22,17 @@ target_compile_definitions(lathe_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 target_compile_options(lathe_torch INTERFACE -fopenmp)
 target_link_options(lathe_torch INTERFACE -fopenmp)
 
+# at::parallel_for is a template: without -fopenmp our copies of it run on one thread, silently. The
+# runtime is the one torch itself uses, so that there is one pool of threads and at::set_num_threads
+# holds for both.
+file(GLOB _torch_gomp ${LATHE_TORCH_DIR}/lib/libgomp*.so* ${LATHE_TORCH_DIR}/../torch.libs/libgomp*.so*)
+if(NOT _torch_gomp)
+  message(FATAL_ERROR "no libgomp beside libtorch in '${LATHE_TORCH_DIR}'")
+endif()
+list(GET _torch_gomp 0 _torch_gomp)
+target_compile_options(lathe_torch INTERFACE -fopenmp)
+target_link_libraries(lathe_torch INTERFACE ${_torch_gomp})
+
 # One precompiled header for all torch code: a file takes 3 s with it and 8 to 20 s without.
 file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cc.in "\n")
 configure_file(${CMAKE_BINARY_DIR}/torch_pch.cc.in ${CMAKE_BINARY_DIR}/torch_pch.cc COPYONLY)

@@ -1,7 +1,10 @@
 #include <catch2/catch.hpp>
 
+#include <atomic>
+
 #include <ATen/ATen.h>
 
+#include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/mlp.h"
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/layers/rms_norm.h"
@@ -26,6 +29,15 @@ double MaxDiff(const at::Tensor& a, const at::Tensor& b) {
 }
 
 }  // namespace
+
+TEST_CASE("ForRows: large work is divided among threads", "[layers]") {
+  const int num_threads = at::get_num_threads();
+  at::set_num_threads(2);
+  std::atomic<int> num_parts = 0;
+  ForRows(/*num_rows=*/1000, /*width=*/1000, [&](int64_t, int64_t) { ++num_parts; });
+  at::set_num_threads(num_threads);
+  CHECK(num_parts == 2);
+}
 
 TEST_CASE("RmsNorm: rows have unit mean square before the weight", "[layers]") {
   at::manual_seed(1);
