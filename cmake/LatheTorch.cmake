@@ -17,10 +17,6 @@ target_link_directories(lathe_torch INTERFACE ${LATHE_TORCH_DIR}/lib)
 target_link_libraries(lathe_torch INTERFACE torch_cpu c10)
 target_link_options(lathe_torch INTERFACE "LINKER:-rpath,${LATHE_TORCH_DIR}/lib" -Wl,--no-as-needed)
 target_compile_definitions(lathe_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
-# at::parallel_for is a template that runs on one thread where OpenMP is off. The threads are those
-# of the wheel's libgomp.so.1, which the search path above finds before the system's.
-target_compile_options(lathe_torch INTERFACE -fopenmp)
-target_link_options(lathe_torch INTERFACE -fopenmp)
 
 # at::parallel_for is a template: without -fopenmp our copies of it run on one thread, silently. The
 # runtime is the one torch itself uses, so that there is one pool of threads and at::set_num_threads
