@@ -1,126 +1,197 @@
 #include "services/worker/layers/attention.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
-// Legend: s sequences of one run, n positions of each, h key/value heads, g query heads per
-// key/value head, d head size; t a tile of queries, m the keys it can see. One batch entry of a
-// matrix product is a (sequence, key/value head) pair; its query heads are stacked along rows.
+#include "services/worker/kernels/cpu/attention_backward_kernel.h"
+#include "services/worker/layers/attention_by_torch.h"
+#include "services/worker/layers/attention_tasks.h"
+#include "services/worker/layers/cpu_rows.h"
+
 namespace lathe::worker {
 namespace {
 
-// Bounds the scores of one tile: rows of queries per sequence.
-constexpr int64_t kTileRows = 256;
+using Gradients = AttentionBackwardPart::Gradients;
 
-// Neighbouring sequences of one length.
-struct Run {
-  int64_t begin = 0;  // first row
-  int64_t num_sequences = 0;
-  int64_t length = 0;
+// Positions [begin, end) of the sequence whose first row is `row`.
+struct Stretch {
+  int64_t row;
+  int64_t length;  // of the sequence
+  int64_t begin;
+  int64_t end;
+  Gradients gradients;  // of a backward step
+  int64_t num_pairs;    // of a query and a key: what it costs
 };
 
-std::vector<Run> FindRuns(const std::vector<int64_t>& cu_seqlens) {
-  std::vector<Run> runs;
+struct Shape {
+  int64_t num_kv_heads;
+  int64_t group;  // query heads per kv head
+  int64_t head_dim;
+
+  int64_t ProductsOf(const std::vector<Stretch>& stretches) const {
+    int64_t num_pairs = 0;
+    for (const Stretch& stretch : stretches) num_pairs += stretch.num_pairs;
+    return num_pairs * num_kv_heads * group * head_dim;
+  }
+};
+
+Shape ShapeOf(const at::Tensor& q, const at::Tensor& k) {
+  return {.num_kv_heads = k.size(1), .group = q.size(1) / k.size(1), .head_dim = q.size(2)};
+}
+
+int64_t Triangle(int64_t n) { return n * (n + 1) / 2; }
+
+// Calls add(row, length) for each sequence that has rows.
+template <typename F>
+void ForSequences(const std::vector<int64_t>& cu_seqlens, const F& add) {
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
     const int64_t length = cu_seqlens[s + 1] - cu_seqlens[s];
-    if (length == 0) continue;
-    if (runs.empty() || runs.back().length != length) {
-      runs.push_back({.begin = cu_seqlens[s], .num_sequences = 0, .length = length});
-    }
-    ++runs.back().num_sequences;
+    if (length > 0) add(cu_seqlens[s], length);
   }
-  return runs;
 }
 
-// Rows of `run` in x [T, h·g, d] as [s, h, g, n, d], a view.
-at::Tensor Heads(const at::Tensor& x, const Run& run, int64_t num_kv_heads) {
-  return x.narrow(0, run.begin, run.num_sequences * run.length)
-      .view({run.num_sequences, run.length, num_kv_heads, -1, x.size(2)})
-      .permute({0, 2, 3, 1, 4});
+void CostlyFirst(std::vector<Stretch>& stretches) {
+  std::stable_sort(stretches.begin(), stretches.end(),
+                   [](const Stretch& a, const Stretch& b) { return a.num_pairs > b.num_pairs; });
 }
 
-// Positions [begin, begin + size) of x [s, h, g, n, d] as one matrix per (s, h): [s·h, g·size, d].
-at::Tensor Matrices(const at::Tensor& x, int64_t begin, int64_t size) {
-  return x.narrow(3, begin, size).reshape({x.size(0) * x.size(1), x.size(2) * size, x.size(4)});
+void Cut(int64_t row, int64_t length, int64_t step, Gradients gradients,
+         std::vector<Stretch>& stretches) {
+  for (int64_t begin = 0; begin < length; begin += step) {
+    const int64_t end = std::min(begin + step, length);
+    const int64_t seen = Triangle(end) - Triangle(begin);
+    const int64_t seen_by = (end - begin) * (length - end) + Triangle(end - begin);
+    stretches.push_back({.row = row,
+                         .length = length,
+                         .begin = begin,
+                         .end = end,
+                         .gradients = gradients,
+                         .num_pairs = gradients == Gradients::kKeys ? seen_by : seen});
+  }
 }
 
-// Attention probabilities of the queries [begin, begin + size): [s·h, g·t, m].
-at::Tensor Probabilities(const at::Tensor& q, const at::Tensor& k, int64_t groups, int64_t begin,
-                         int64_t size, double scale) {
-  at::Tensor scores = at::bmm(q, k.transpose(1, 2)).mul_(scale);
-  // Only the last `size` keys can lie in a query's future.
-  const at::Tensor future = at::triu(at::ones({size, size}, q.options().dtype(at::kBool)), 1);
-  scores.view({-1, groups, size, begin + size})
-      .narrow(3, begin, size)
-      .masked_fill_(future, -std::numeric_limits<double>::infinity());
-  return at::softmax(scores, -1);
+AttentionOutput ForwardByKernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const std::vector<int64_t>& cu_seqlens) {
+  const Shape shape = ShapeOf(q, k);
+  const int64_t step = AttentionChunk(shape.group);
+  AttentionOutput output = {.out = at::empty(q.sizes(), q.options()),
+                            .log_sums = at::empty({q.size(0), q.size(1), 1}, q.options())};
+  std::vector<Stretch> stretches;
+  ForSequences(cu_seqlens, [&](int64_t row, int64_t length) {
+    Cut(row, length, step, Gradients::kQueries, stretches);
+  });
+  CostlyFirst(stretches);
+  const auto attend = [&](int64_t task, float* scratch) {
+    const Stretch& stretch = stretches[static_cast<size_t>(task / shape.num_kv_heads)];
+    const int64_t kv_head = task % shape.num_kv_heads;
+    const int64_t head = kv_head * shape.group;
+    const int64_t row = stretch.row + stretch.begin;
+    Attend({.q = HeadRowsOf(q, row, head),
+            .out = HeadRowsOf(output.out, row, head),
+            .log_sums = HeadRowsOf(output.log_sums, row, head),
+            .first_position = stretch.begin,
+            .num_positions = stretch.end - stretch.begin,
+            .group = shape.group,
+            .head_dim = shape.head_dim,
+            .scale = AttentionScale(shape.head_dim)},
+           KeyRows{.keys = HeadRowsOf(k, stretch.row, kv_head).data,
+                   .values = HeadRowsOf(v, stretch.row, kv_head).data,
+                   .key_stride = k.stride(0),
+                   .value_stride = v.stride(0)},
+           scratch);
+  };
+  RunTasks(static_cast<int64_t>(stretches.size()) * shape.num_kv_heads, shape.ProductsOf(stretches),
+           AttentionScratchSize(step * shape.group, shape.head_dim), attend);
+  output.log_sums = output.log_sums.squeeze(2);
+  return output;
+}
+
+// One stretch per sequence, unless one of them would keep a thread busy when all others are done:
+// such a sequence is cut, at the price of computing its weights once more.
+std::vector<Stretch> CutBackward(const std::vector<int64_t>& cu_seqlens, const Shape& shape) {
+  constexpr double kPriceOfCutting = 7.0 / 5.0;  // products of the two parts to those of the whole
+  constexpr int64_t kCutKeys = 2 * kAttentionKeyBlock;
+  const int64_t cut_queries = 2 * AttentionChunk(shape.group);
+  int64_t num_pairs = 0;
+  ForSequences(cu_seqlens, [&](int64_t, int64_t length) { num_pairs += Triangle(length); });
+  const double fair_share = static_cast<double>(num_pairs * shape.num_kv_heads) /
+                            static_cast<double>(at::get_num_threads());
+  std::vector<Stretch> stretches;
+  ForSequences(cu_seqlens, [&](int64_t row, int64_t length) {
+    if (static_cast<double>(Triangle(length)) <= kPriceOfCutting * fair_share) {
+      Cut(row, length, length, Gradients::kAll, stretches);
+    } else {
+      Cut(row, length, kCutKeys, Gradients::kKeys, stretches);
+      Cut(row, length, cut_queries, Gradients::kQueries, stretches);
+    }
+  });
+  CostlyFirst(stretches);
+  return stretches;
+}
+
+// Sum of out * dout of each head: [T, Hq, 1].
+at::Tensor Deltas(const at::Tensor& out, const at::Tensor& dout) {
+  at::Tensor deltas = at::empty({out.size(0), out.size(1), 1}, out.options());
+  ForRows(out.size(0), out.size(1) * out.size(2), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t head = 0; head < out.size(1); ++head) {
+        *HeadRowsOf(deltas, row, head).data = AttentionDelta(
+            HeadRowsOf(out, row, head).data, HeadRowsOf(dout, row, head).data, out.size(2));
+      }
+    }
+  });
+  return deltas;
+}
+
+AttentionGradients BackwardByKernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                    const std::vector<int64_t>& cu_seqlens,
+                                    const AttentionOutput& output, const at::Tensor& dout) {
+  const Shape shape = ShapeOf(q, k);
+  const at::Tensor log_sums = output.log_sums.unsqueeze(2);
+  const at::Tensor deltas = Deltas(output.out, dout);
+  AttentionGradients d{.dq = at::empty(q.sizes(), q.options()),
+                       .dk = at::empty(k.sizes(), k.options()),
+                       .dv = at::empty(v.sizes(), v.options())};
+  const std::vector<Stretch> stretches = CutBackward(cu_seqlens, shape);
+  const auto attend = [&](int64_t task, float* scratch) {
+    const Stretch& stretch = stretches[static_cast<size_t>(task / shape.num_kv_heads)];
+    const int64_t kv_head = task % shape.num_kv_heads;
+    const int64_t head = kv_head * shape.group;
+    AttendBackward({.q = HeadRowsOf(q, stretch.row, head),
+                    .k = HeadRowsOf(k, stretch.row, kv_head),
+                    .v = HeadRowsOf(v, stretch.row, kv_head),
+                    .dout = HeadRowsOf(dout, stretch.row, head),
+                    .log_sums = HeadRowsOf(log_sums, stretch.row, head),
+                    .deltas = HeadRowsOf(deltas, stretch.row, head),
+                    .dq = HeadRowsOf(d.dq, stretch.row, head),
+                    .dk = HeadRowsOf(d.dk, stretch.row, kv_head),
+                    .dv = HeadRowsOf(d.dv, stretch.row, kv_head),
+                    .num_positions = stretch.length,
+                    .group = shape.group,
+                    .head_dim = shape.head_dim,
+                    .scale = AttentionScale(shape.head_dim)},
+                   {stretch.gradients, stretch.begin, stretch.end}, scratch);
+  };
+  RunTasks(static_cast<int64_t>(stretches.size()) * shape.num_kv_heads, shape.ProductsOf(stretches),
+           AttentionBackwardScratchSize(shape.head_dim), attend);
+  return d;
 }
 
 }  // namespace
 
-at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const std::vector<int64_t>& cu_seqlens) {
-  const int64_t num_kv_heads = k.size(1);
-  const int64_t groups = q.size(1) / num_kv_heads;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(2)));
-  at::Tensor out = at::empty(q.sizes(), q.options());
-  for (const Run& run : FindRuns(cu_seqlens)) {
-    const at::Tensor q_heads = Heads(q, run, num_kv_heads);
-    const at::Tensor k_all = Matrices(Heads(k, run, num_kv_heads), 0, run.length);
-    const at::Tensor v_all = Matrices(Heads(v, run, num_kv_heads), 0, run.length);
-    at::Tensor out_heads = Heads(out, run, num_kv_heads);
-    for (int64_t begin = 0; begin < run.length; begin += kTileRows) {
-      const int64_t size = std::min(kTileRows, run.length - begin);
-      const at::Tensor p =
-          Probabilities(Matrices(q_heads, begin, size), k_all.narrow(1, 0, begin + size), groups,
-                        begin, size, scale);
-      at::Tensor out_tile = out_heads.narrow(3, begin, size);
-      out_tile.copy_(at::bmm(p, v_all.narrow(1, 0, begin + size)).view(out_tile.sizes()));
-    }
-  }
-  return out;
+AttentionOutput CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const std::vector<int64_t>& cu_seqlens) {
+  if (HasCpuRows(q) && HasCpuRows(k) && HasCpuRows(v)) return ForwardByKernel(q, k, v, cu_seqlens);
+  return {.out = CausalAttentionByTorch(q, k, v, cu_seqlens), .log_sums = {}};
 }
 
 AttentionGradients CausalAttentionBackward(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v,
                                            const std::vector<int64_t>& cu_seqlens,
-                                           const at::Tensor& dout) {
-  const int64_t num_kv_heads = k.size(1);
-  const int64_t groups = q.size(1) / num_kv_heads;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(2)));
-  AttentionGradients gradients{.dq = at::empty(q.sizes(), q.options()),
-                               .dk = at::empty(k.sizes(), k.options()),
-                               .dv = at::empty(v.sizes(), v.options())};
-  for (const Run& run : FindRuns(cu_seqlens)) {
-    const at::Tensor q_heads = Heads(q, run, num_kv_heads);
-    const at::Tensor dout_heads = Heads(dout, run, num_kv_heads);
-    const at::Tensor k_all = Matrices(Heads(k, run, num_kv_heads), 0, run.length);
-    const at::Tensor v_all = Matrices(Heads(v, run, num_kv_heads), 0, run.length);
-    at::Tensor dk_all = at::zeros_like(k_all);
-    at::Tensor dv_all = at::zeros_like(v_all);
-    at::Tensor dq_heads = Heads(gradients.dq, run, num_kv_heads);
-    for (int64_t begin = 0; begin < run.length; begin += kTileRows) {
-      const int64_t size = std::min(kTileRows, run.length - begin);
-      const int64_t num_keys = begin + size;
-      const at::Tensor q_tile = Matrices(q_heads, begin, size);
-      const at::Tensor dout_tile = Matrices(dout_heads, begin, size);
-      const at::Tensor k_tile = k_all.narrow(1, 0, num_keys);
-      const at::Tensor v_tile = v_all.narrow(1, 0, num_keys);
-      const at::Tensor p = Probabilities(q_tile, k_tile, groups, begin, size, scale);
-
-      dv_all.narrow(1, 0, num_keys).baddbmm_(p.transpose(1, 2), dout_tile);
-      // dS = P (dP - sum_j dP_j P_j), and S = scale q k^T.
-      const at::Tensor dp = at::bmm(dout_tile, v_tile.transpose(1, 2));
-      const at::Tensor ds = at::_softmax_backward_data(dp, p, -1, p.scalar_type()).mul_(scale);
-      dk_all.narrow(1, 0, num_keys).baddbmm_(ds.transpose(1, 2), q_tile);
-      at::Tensor dq_tile = dq_heads.narrow(3, begin, size);
-      dq_tile.copy_(at::bmm(ds, k_tile).view(dq_tile.sizes()));
-    }
-    Heads(gradients.dk, run, num_kv_heads).copy_(dk_all.view(Heads(k, run, num_kv_heads).sizes()));
-    Heads(gradients.dv, run, num_kv_heads).copy_(dv_all.view(Heads(v, run, num_kv_heads).sizes()));
+                                           const AttentionOutput& output, const at::Tensor& dout) {
+  if (output.log_sums.defined() && HasCpuRows(dout)) {
+    return BackwardByKernel(q, k, v, cu_seqlens, output, dout);
   }
-  return gradients;
+  return CausalAttentionBackwardByTorch(q, k, v, cu_seqlens, dout);
 }
 
 }  // namespace lathe::worker

@@ -8,14 +8,20 @@
 
 namespace lathe::worker {
 
+struct AttentionOutput {
+  at::Tensor out;  // [T, Hq, D]
+  // [T, Hq] fp32, for the backward step: log2 of the sums that the weights were divided by.
+  // Undefined where torch did the work, which computes the weights again from nothing.
+  at::Tensor log_sums;
+};
+
 // softmax(q k^T / sqrt(D)) v, each position seeing itself and what precedes it in its sequence.
 //   q [T, Hq, D];  k, v [T, Hk, D], Hk divides Hq;  cu_seqlens [S + 1], rows of sequence s are
 //   [cu[s], cu[s+1])
-//   returns [T, Hq, D]
-// Neighbouring sequences of equal length share matrix products, so callers that can choose the
-// order should sort by length. Scores live for one tile of queries only.
-at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const std::vector<int64_t>& cu_seqlens);
+// fp32 on a CPU takes our kernels: the cost is the sum of the squared lengths, nothing of the size
+// of a score matrix is kept, and a sequence's bits do not depend on its neighbours or the threads.
+AttentionOutput CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const std::vector<int64_t>& cu_seqlens);
 
 struct AttentionGradients {
   at::Tensor dq;  // [T, Hq, D]
@@ -23,10 +29,10 @@ struct AttentionGradients {
   at::Tensor dv;
 };
 
-// Gradients of CausalAttention for dL/dout [T, Hq, D]. Computes the scores again.
+// Gradients of CausalAttention for dL/dout [T, Hq, D]; `output` is what it returned.
 AttentionGradients CausalAttentionBackward(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v,
                                            const std::vector<int64_t>& cu_seqlens,
-                                           const at::Tensor& dout);
+                                           const AttentionOutput& output, const at::Tensor& dout);
 
 }  // namespace lathe::worker

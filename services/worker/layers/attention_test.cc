@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "services/worker/layers/attention.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 // fp64: the two orders of summation differ by rounding of order 1e-15 only.
 constexpr double kTolerance = 1e-10;
+// fp32, of the largest entry: chains of some hundred terms.
+constexpr double kFloatTolerance = 3e-6;
 
 // One sequence, one head after another: the definition, for autograd to differentiate.
 at::Tensor ReferenceSequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -46,14 +49,50 @@ at::Tensor Leaf(at::IntArrayRef shape) {
   return at::randn(shape, at::kDouble).requires_grad_(true);
 }
 
+// Largest difference, in parts of the largest entry of b.
 double MaxDiff(const at::Tensor& a, const at::Tensor& b) {
   REQUIRE(a.sizes() == b.sizes());
-  return (a - b).abs().max().item<double>();
+  return ((a - b).abs().max() / b.abs().max()).item<double>();
+}
+
+struct Inputs {
+  at::Tensor q;
+  at::Tensor k;
+  at::Tensor v;
+  at::Tensor dout;
+
+  Inputs Rows(int64_t begin, int64_t end) const {
+    const auto rows = [&](const at::Tensor& x) { return x.narrow(0, begin, end - begin); };
+    return {rows(q), rows(k), rows(v), rows(dout)};
+  }
+};
+
+Inputs RandomInputs(int64_t num_rows, int64_t num_kv_heads, int64_t group, int64_t head_dim) {
+  const auto random = [&](int64_t heads) { return at::randn({num_rows, heads, head_dim}); };
+  return {.q = random(num_kv_heads * group),
+          .k = random(num_kv_heads),
+          .v = random(num_kv_heads),
+          .dout = random(num_kv_heads * group)};
+}
+
+struct Results {
+  at::Tensor out;
+  AttentionGradients d;
+};
+
+Results Run(const Inputs& x, const std::vector<int64_t>& cu_seqlens) {
+  const AttentionOutput output = CausalAttention(x.q, x.k, x.v, cu_seqlens);
+  return {output.out, CausalAttentionBackward(x.q, x.k, x.v, cu_seqlens, output, x.dout)};
+}
+
+bool Equal(const Results& a, const Results& b) {
+  return at::equal(a.out, b.out) && at::equal(a.d.dq, b.d.dq) && at::equal(a.d.dk, b.d.dk) &&
+         at::equal(a.d.dv, b.d.dv);
 }
 
 }  // namespace
 
-TEST_CASE("CausalAttention: forward and backward equal autograd over the definition",
+TEST_CASE("CausalAttention: forward and backward by torch equal autograd over the definition",
           "[layers][attention]") {
   at::manual_seed(7);
   // Runs of equal lengths, single tokens, and a sequence longer than one tile of queries.
@@ -69,25 +108,91 @@ TEST_CASE("CausalAttention: forward and backward equal autograd over the definit
 
   const at::Tensor expected = Reference(q, k, v, cu_seqlens);
   expected.backward(dout);
-  const at::Tensor out = CausalAttention(q.detach(), k.detach(), v.detach(), cu_seqlens);
-  const AttentionGradients d =
-      CausalAttentionBackward(q.detach(), k.detach(), v.detach(), cu_seqlens, dout);
+  const Results results = Run({q.detach(), k.detach(), v.detach(), dout}, cu_seqlens);
 
-  CHECK(MaxDiff(out, expected.detach()) < kTolerance);
-  CHECK(MaxDiff(d.dq, q.grad()) < kTolerance);
-  CHECK(MaxDiff(d.dk, k.grad()) < kTolerance);
-  CHECK(MaxDiff(d.dv, v.grad()) < kTolerance);
+  CHECK(MaxDiff(results.out, expected.detach()) < kTolerance);
+  CHECK(MaxDiff(results.d.dq, q.grad()) < kTolerance);
+  CHECK(MaxDiff(results.d.dk, k.grad()) < kTolerance);
+  CHECK(MaxDiff(results.d.dv, v.grad()) < kTolerance);
+}
+
+TEST_CASE("CausalAttention: the kernels equal autograd over the definition in fp64",
+          "[layers][attention]") {
+  const int64_t group = GENERATE(1, 2, 4, 5, 8);
+  const int64_t head_dim = GENERATE(6, 16, 24, 64, 128, 256);
+  at::manual_seed(100 * group + head_dim);
+  // Around the borders of vectors, of blocks of keys and of chunks of queries, and an empty one.
+  const std::vector<int64_t> cu_seqlens = {0, 1, 17, 33, 33, 97, 226, 229};
+  const Inputs x = RandomInputs(cu_seqlens.back(), 2, group, head_dim);
+  const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(true); };
+  const at::Tensor q = leaf(x.q);
+  const at::Tensor k = leaf(x.k);
+  const at::Tensor v = leaf(x.v);
+
+  const at::Tensor expected = Reference(q, k, v, cu_seqlens);
+  expected.backward(x.dout.to(at::kDouble));
+  const Results results = Run(x, cu_seqlens);
+
+  CHECK(MaxDiff(results.out, expected.detach()) < kFloatTolerance);
+  CHECK(MaxDiff(results.d.dq, q.grad()) < kFloatTolerance);
+  CHECK(MaxDiff(results.d.dk, k.grad()) < kFloatTolerance);
+  CHECK(MaxDiff(results.d.dv, v.grad()) < kFloatTolerance);
+}
+
+TEST_CASE("CausalAttention: large scores overflow nowhere", "[layers][attention]") {
+  at::manual_seed(9);
+  Inputs x = RandomInputs(150, 1, 2, 16);
+  x.q *= 100;
+  const at::Tensor expected =
+      Reference(x.q.to(at::kDouble), x.k.to(at::kDouble), x.v.to(at::kDouble), {0, 150});
+  const Results results = Run(x, {0, 150});
+  CHECK(MaxDiff(results.out, expected) < 1e-3);  // scores near 400, so their rounding shows
+  CHECK(results.d.dk.isfinite().all().item<bool>());
+}
+
+TEST_CASE("CausalAttention: a sequence's bits do not depend on what is packed beside it",
+          "[layers][attention]") {
+  at::manual_seed(10);
+  const int64_t group = GENERATE(1, 2, 3);
+  const int64_t head_dim = GENERATE(16, 40, 128);
+  const std::vector<int64_t> cu_seqlens = {0, 3, 204, 205, 500};
+  const Inputs x = RandomInputs(cu_seqlens.back(), 2, group, head_dim);
+  const Results packed = Run(x, cu_seqlens);
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+    const int64_t begin = cu_seqlens[s];
+    const int64_t end = cu_seqlens[s + 1];
+    const auto rows = [&](const at::Tensor& t) { return t.narrow(0, begin, end - begin); };
+    const Results alone = Run(x.Rows(begin, end), {0, end - begin});
+    CHECK(Equal(alone,
+                {rows(packed.out), {rows(packed.d.dq), rows(packed.d.dk), rows(packed.d.dv)}}));
+  }
+}
+
+TEST_CASE("CausalAttention: a sequence cut for many threads has the bits of one computed whole",
+          "[layers][attention]") {
+  at::manual_seed(11);
+  const int64_t group = GENERATE(1, 3);
+  const Inputs x = RandomInputs(700, 2, group, 32);
+  const int num_threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const Results whole = Run(x, {0, 690, 700});
+  at::set_num_threads(16);
+  const Results cut = Run(x, {0, 690, 700});
+  at::set_num_threads(num_threads);
+  CHECK(Equal(cut, whole));
 }
 
 TEST_CASE("CausalAttention: rows of a wider matrix give the same as a copy of them",
           "[layers][attention]") {
   at::manual_seed(8);
-  const at::Tensor wide = at::randn({9, 40}, at::kDouble);
+  const auto dtype = GENERATE(at::kDouble, at::kFloat);
+  const at::Tensor wide = at::randn({9, 40}, dtype);
   const at::Tensor v = wide.narrow(1, 8, 12).view({9, 2, 6});
-  const at::Tensor q = at::randn({9, 4, 6}, at::kDouble);
-  const at::Tensor k = at::randn({9, 2, 6}, at::kDouble);
-  CHECK(at::equal(CausalAttention(q, k, v, {0, 4, 9}),
-                  CausalAttention(q, k, v.contiguous(), {0, 4, 9})));
+  const at::Tensor dout = wide.narrow(1, 16, 24).view({9, 4, 6});
+  const at::Tensor q = at::randn({9, 4, 6}, dtype);
+  const at::Tensor k = at::randn({9, 2, 6}, dtype);
+  CHECK(Equal(Run({q, k, v, dout}, {0, 4, 9}),
+              Run({q, k, v.contiguous(), dout.contiguous()}, {0, 4, 9})));
 }
 
 }  // namespace lathe::worker

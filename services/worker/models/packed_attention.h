@@ -16,11 +16,17 @@ class PackedAttention : public AttentionContext {
 
   at::Tensor Attend(int64_t /*layer*/, const at::Tensor& q, const at::Tensor& k,
                     const at::Tensor& v) override {
-    return CausalAttention(q, k, v, cu_seqlens_);
+    AttentionOutput output = CausalAttention(q, k, v, cu_seqlens_);
+    log_sums_ = std::move(output.log_sums);
+    return std::move(output.out);
   }
+
+  // AttentionOutput::log_sums of the last layer attended to.
+  const at::Tensor& log_sums() const { return log_sums_; }
 
  private:
   const std::vector<int64_t>& cu_seqlens_;
+  at::Tensor log_sums_;
 };
 
 }  // namespace lathe::worker

@@ -15,11 +15,12 @@ namespace lathe::worker {
 
 // What a layer's backward cannot cheaply compute again.
 struct Qwen3Model::Saved : LayerSaved {
-  at::Tensor x_th;        // layer input
-  at::Tensor qkv_tw;      // before q/k norm and rope
-  at::Tensor attn_tw;     // attention output, before o
-  at::Tensor mid_th;      // after the attention residual
-  at::Tensor gate_up_tw;  // before silu
+  at::Tensor x_th;         // layer input
+  at::Tensor qkv_tw;       // before q/k norm and rope
+  at::Tensor attn_tw;      // attention output, before o
+  at::Tensor log_sums_tn;  // of the attention
+  at::Tensor mid_th;       // after the attention residual
+  at::Tensor gate_up_tw;   // before silu
 };
 
 namespace {
@@ -65,6 +66,7 @@ at::Tensor Qwen3Model::LayerForwardSaving(int64_t layer, const at::Tensor& x,
   PackedAttention attention(rows.cu_seqlens);
   auto layer_saved = std::make_unique<Saved>();
   at::Tensor y = Layer(layer, x, rows, attention, layer_saved.get());
+  layer_saved->log_sums_tn = attention.log_sums();
   *saved = std::move(layer_saved);
   return y;
 }
@@ -161,9 +163,10 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
   const QkHeads normed =
       NormRope({q_raw_tnd, k_raw_tnd}, {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps},
                rope_, rows.positions);
-  const AttentionGradients d =
-      CausalAttentionBackward(normed.q, normed.k, SplitHeads(qkv.v, spec_.head_dim),
-                              rows.cu_seqlens, SplitHeads(dattn_tw, spec_.head_dim));
+  const AttentionGradients d = CausalAttentionBackward(
+      normed.q, normed.k, SplitHeads(qkv.v, spec_.head_dim), rows.cu_seqlens,
+      {.out = SplitHeads(saved.attn_tw, spec_.head_dim), .log_sums = saved.log_sums_tn},
+      SplitHeads(dattn_tw, spec_.head_dim));
 
   const at::Tensor dqkv_tw = at::empty_like(saved.qkv_tw);
   const Qkv dqkv = SplitQkv(dqkv_tw, spec_);

@@ -1,0 +1,238 @@
+#include "services/worker/kernels/cpu/attention_kernel.h"
+
+#include <limits>
+
+#include "services/worker/kernels/cpu/attention_tile.h"
+#include "services/worker/kernels/cpu/kv_block.h"
+
+namespace lathe::worker {
+namespace {
+
+using namespace attention;  // NOLINT: the parts this file is made of
+
+static_assert(kKvBlockTokens == kLanes);
+
+constexpr int64_t kChunkRows = 192;
+
+// One block of keys and values as the products want them.
+struct Block {
+  const float* keys[kKeyVectors];       // [head_dim, kLanes] each
+  const float* values[kKeyVectors];     // kLanes rows of value_stride each
+  const float* next_keys[kKeyVectors];  // of the block that will be wanted next
+  int64_t value_stride;
+};
+
+// What is carried from block to block for `num_rows` queries.
+struct State {
+  float* q;       // [rows, head_dim], scaled
+  float* out;     // [rows, padded head_dim], not yet divided
+  float* max;     // [rows]
+  float* sums;    // [rows, kLanes]
+  float* scores;  // [kTileRows, kKeyBlock]
+  float* packed;  // room for a block
+  int64_t padded_dim;
+};
+
+State Carve(float* scratch, int64_t num_rows, int64_t head_dim) {
+  State state = {};
+  state.padded_dim = RoundUp(head_dim, kLanes);
+  const auto take = [&](int64_t size) {
+    float* part = scratch;
+    scratch += RoundUp(size, kLanes);
+    return part;
+  };
+  state.scores = take(kTileRows * kKeyBlock);
+  state.packed = take(2 * kKeyBlock * state.padded_dim);
+  state.out = take(num_rows * state.padded_dim);
+  state.sums = take(num_rows * kLanes);
+  state.q = take(num_rows * head_dim);
+  state.max = take(num_rows);
+  return state;
+}
+
+// Keys and values of the block from position `first` on, of those before `end`. Rows of a training
+// pass are rearranged: their strides are large powers of two, which would map
+// them to few places of the cache.
+LATHE_INLINE Block LoadBlock(const KeyRows& source, int64_t first, int64_t end, int64_t head_dim,
+                             const State& state) {
+  const int64_t num_keys = std::min(kKeyBlock, end - first);
+  float* keys = state.packed;
+  float* values = state.packed + kKeyBlock * state.padded_dim;
+  PackTransposed(source.keys + first * source.key_stride, source.key_stride, num_keys, head_dim,
+                 keys);
+  for (int64_t i = 0; i < num_keys; ++i) {
+    CopyScaled(source.values + (first + i) * source.value_stride, 1.0f, head_dim, state.padded_dim,
+               values + i * state.padded_dim);
+  }
+  Block loaded = {};
+  for (int64_t v = 0; v < kKeyVectors; ++v) {
+    loaded.keys[v] = keys + v * kLanes * head_dim;
+    loaded.next_keys[v] = loaded.keys[v];
+    loaded.values[v] = values + v * kLanes * state.padded_dim;
+  }
+  loaded.value_stride = state.padded_dim;
+  return loaded;
+}
+
+// Blocks of the cache are used where they lie, unless rows of values do not fill whole vectors.
+// They lie anywhere in memory, so the processor cannot guess which comes next.
+LATHE_INLINE Block LoadBlock(const KeyBlocks& source, int64_t first, int64_t end, int64_t head_dim,
+                             const State& state) {
+  const int64_t num_keys = std::min(kKeyBlock, end - first);
+  const int64_t last = (end - 1) / kLanes;
+  Block loaded = {};
+  loaded.value_stride = state.padded_dim;
+  for (int64_t v = 0; v * kLanes < num_keys; ++v) {
+    const int64_t cache_block = first / kLanes + v;
+    const int64_t offset = source.blocks[cache_block] * source.block_stride;
+    loaded.keys[v] = source.keys + offset;
+    loaded.values[v] = source.values + offset;
+    loaded.next_keys[v] = source.keys + source.blocks[std::min(cache_block + kKeyVectors, last)] *
+                                            source.block_stride;
+    if (head_dim == state.padded_dim) continue;
+    float* values = state.packed + v * kLanes * state.padded_dim;
+    for (int64_t i = 0; i < std::min(kLanes, num_keys - v * kLanes); ++i) {
+      CopyScaled(source.values + offset + i * head_dim, 1.0f, head_dim, state.padded_dim,
+                 values + i * state.padded_dim);
+    }
+    loaded.values[v] = values;
+  }
+  return loaded;
+}
+
+// Scores of one row to weights relative to the row's maximum so far; what is there is rescaled when
+// the maximum grows. Keys from `limit` on lie in the row's future.
+LATHE_INLINE void UpdateRow(const State& state, int64_t row, int64_t limit, int64_t num_vectors,
+                            bool is_first, float* scores) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Lanes values[kKeyVectors];
+  Lanes most = Lanes{} - kInfinity;
+  for (int64_t v = 0; v < num_vectors; ++v) {
+    values[v] = Load(scores + v * kLanes);
+    if (limit < (v + 1) * kLanes) {
+      const Words is_past = kLaneIndex < static_cast<int32_t>(limit - v * kLanes);
+      values[v] = is_past ? values[v] : Lanes{} - kInfinity;
+    }
+    most = Max(most, values[v]);
+  }
+  const float before = is_first ? -kInfinity : state.max[row];
+  const float block_max = MaxOfLanes(most)[0];
+  const float max = before > block_max ? before : block_max;
+  state.max[row] = max;
+  Lanes sums = {};
+  if (!is_first) {
+    sums = Load(state.sums + row * kLanes);
+    if (max != before) {
+      const Lanes factor = Exp2(Lanes{} + (before - max));
+      sums = sums * factor;
+      float* out = state.out + row * state.padded_dim;
+      for (int64_t i = 0; i < state.padded_dim; i += kLanes) {
+        Store(out + i, Load(out + i) * factor);
+      }
+    }
+  }
+  for (int64_t v = 0; v < num_vectors; ++v) {
+    const Lanes weights = Exp2(values[v] - max);
+    sums = sums + weights;
+    Store(scores + v * kLanes, weights);
+  }
+  Store(state.sums + row * kLanes, sums);
+}
+
+// What a block of keys adds to the rows [row, row + num_rows).
+template <typename Target>
+LATHE_INLINE void AttendTile(const AttentionQueries& queries, const Block& block,
+                             const State& state, int64_t row, int64_t num_rows,
+                             int64_t block_begin) {
+  const auto limit_of = [&](int64_t r) LATHE_INLINE_LAMBDA {
+    const int64_t position = queries.first_position + r / queries.group;
+    return std::min(kKeyBlock, position + 1 - block_begin);
+  };
+  const int64_t num_keys = limit_of(row + num_rows - 1);
+  const int64_t num_vectors = (num_keys + kLanes - 1) / kLanes;
+  const bool is_first = block_begin == 0;
+  ScoreTile<Target>(state.q + row * queries.head_dim, queries.head_dim, num_rows, block.keys,
+                    block.values, num_vectors, queries.head_dim, state.scores);
+  float* out[kTileRows] = {};
+  for (int64_t i = 0; i < num_rows; ++i) {
+    UpdateRow(state, row + i, limit_of(row + i), num_vectors, is_first,
+              state.scores + i * kKeyBlock);
+    out[i] = state.out + (row + i) * state.padded_dim;
+  }
+  WeighTile<Target>({state.scores, kKeyBlock, 1}, num_rows, block.values, block.next_keys, kLanes,
+                    block.value_stride, num_keys, state.padded_dim, is_first, out);
+}
+
+LATHE_INLINE void FinishRow(const AttentionQueries& queries, const State& state, int64_t row) {
+  const int64_t position = row / queries.group;
+  const int64_t head = row % queries.group;
+  const float sum = SumOfLanes(Load(state.sums + row * kLanes))[0];
+  const float factor = 1.0f / sum;
+  const float* weighed = state.out + row * state.padded_dim;
+  float* out = queries.out.at(position, head);
+  // Adding zero gives all zeros one sign: it could tell what else was in the tile.
+#pragma omp simd
+  for (int64_t i = 0; i < queries.head_dim; ++i) out[i] = weighed[i] * factor + 0.0f;
+  if (queries.log_sums.data != nullptr) {
+    *queries.log_sums.at(position, head) = state.max[row] + FastLog(sum) * kLog2E;
+  }
+}
+
+template <typename Target, typename Source>
+LATHE_INLINE void AttendAll(const AttentionQueries& queries, const Source& source, float* scratch) {
+  const int64_t num_rows = queries.num_positions * queries.group;
+  const State state = Carve(scratch, num_rows, queries.head_dim);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    CopyScaled(queries.q.at(row / queries.group, row % queries.group), queries.scale * kLog2E,
+               queries.head_dim, queries.head_dim, state.q + row * queries.head_dim);
+  }
+  const int64_t end = queries.first_position + queries.num_positions;
+  for (int64_t begin = 0; begin < end; begin += kKeyBlock) {
+    const Block block = LoadBlock(source, begin, end, queries.head_dim, state);
+    // Earlier rows see nothing of this block.
+    const int64_t first_row = std::max<int64_t>(0, begin - queries.first_position) * queries.group;
+    for (int64_t row = first_row; row < num_rows; row += kTileRows) {
+      AttendTile<Target>(queries, block, state, row, std::min<int64_t>(kTileRows, num_rows - row),
+                         begin);
+    }
+  }
+  for (int64_t row = 0; row < num_rows; ++row) FinishRow(queries, state, row);
+}
+
+template <typename Source>
+LATHE_WIDE_TARGET void AttendWide(const AttentionQueries& queries, const Source& source,
+                                  float* scratch) {
+  AttendAll<WideTarget>(queries, source, scratch);
+}
+
+LATHE_NARROW_CLONES
+void AttendNarrow(const AttentionQueries& queries, const KeyRows& source, float* scratch) {
+  AttendAll<NarrowTarget>(queries, source, scratch);
+}
+
+LATHE_NARROW_CLONES
+void AttendNarrow(const AttentionQueries& queries, const KeyBlocks& source, float* scratch) {
+  AttendAll<NarrowTarget>(queries, source, scratch);
+}
+
+}  // namespace
+
+int64_t AttentionChunk(int64_t group) { return std::max<int64_t>(1, kChunkRows / group); }
+
+int64_t AttentionScratchSize(int64_t num_rows, int64_t head_dim) {
+  const int64_t padded_dim = RoundUp(head_dim, kLanes);
+  return kTileRows * kKeyBlock + 2 * kKeyBlock * padded_dim +
+         num_rows * (2 * padded_dim + kLanes + 1) + 4 * kLanes;
+}
+
+void Attend(const AttentionQueries& queries, const KeyRows& keys, float* scratch) {
+  return HasWideVectors() ? AttendWide(queries, keys, scratch)
+                          : AttendNarrow(queries, keys, scratch);
+}
+
+void Attend(const AttentionQueries& queries, const KeyBlocks& keys, float* scratch) {
+  return HasWideVectors() ? AttendWide(queries, keys, scratch)
+                          : AttendNarrow(queries, keys, scratch);
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,126 @@
+#include "services/worker/layers/attention_by_torch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+// Legend: s sequences of one run, n positions of each, h key/value heads, g query heads per
+// key/value head, d head size; t a tile of queries, m the keys it can see. One batch entry of a
+// matrix product is a (sequence, key/value head) pair; its query heads are stacked along rows.
+namespace lathe::worker {
+namespace {
+
+// Bounds the scores of one tile: rows of queries per sequence.
+constexpr int64_t kTileRows = 256;
+
+// Neighbouring sequences of one length.
+struct Run {
+  int64_t begin = 0;  // first row
+  int64_t num_sequences = 0;
+  int64_t length = 0;
+};
+
+std::vector<Run> FindRuns(const std::vector<int64_t>& cu_seqlens) {
+  std::vector<Run> runs;
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+    const int64_t length = cu_seqlens[s + 1] - cu_seqlens[s];
+    if (length == 0) continue;
+    if (runs.empty() || runs.back().length != length) {
+      runs.push_back({.begin = cu_seqlens[s], .num_sequences = 0, .length = length});
+    }
+    ++runs.back().num_sequences;
+  }
+  return runs;
+}
+
+// Rows of `run` in x [T, h·g, d] as [s, h, g, n, d], a view.
+at::Tensor Heads(const at::Tensor& x, const Run& run, int64_t num_kv_heads) {
+  return x.narrow(0, run.begin, run.num_sequences * run.length)
+      .view({run.num_sequences, run.length, num_kv_heads, -1, x.size(2)})
+      .permute({0, 2, 3, 1, 4});
+}
+
+// Positions [begin, begin + size) of x [s, h, g, n, d] as one matrix per (s, h): [s·h, g·size, d].
+at::Tensor Matrices(const at::Tensor& x, int64_t begin, int64_t size) {
+  return x.narrow(3, begin, size).reshape({x.size(0) * x.size(1), x.size(2) * size, x.size(4)});
+}
+
+// Attention probabilities of the queries [begin, begin + size): [s·h, g·t, m].
+at::Tensor Probabilities(const at::Tensor& q, const at::Tensor& k, int64_t groups, int64_t begin,
+                         int64_t size, double scale) {
+  at::Tensor scores = at::bmm(q, k.transpose(1, 2)).mul_(scale);
+  // Only the last `size` keys can lie in a query's future.
+  const at::Tensor future = at::triu(at::ones({size, size}, q.options().dtype(at::kBool)), 1);
+  scores.view({-1, groups, size, begin + size})
+      .narrow(3, begin, size)
+      .masked_fill_(future, -std::numeric_limits<double>::infinity());
+  return at::softmax(scores, -1);
+}
+
+}  // namespace
+
+at::Tensor CausalAttentionByTorch(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const std::vector<int64_t>& cu_seqlens) {
+  const int64_t num_kv_heads = k.size(1);
+  const int64_t groups = q.size(1) / num_kv_heads;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(2)));
+  at::Tensor out = at::empty(q.sizes(), q.options());
+  for (const Run& run : FindRuns(cu_seqlens)) {
+    const at::Tensor q_heads = Heads(q, run, num_kv_heads);
+    const at::Tensor k_all = Matrices(Heads(k, run, num_kv_heads), 0, run.length);
+    const at::Tensor v_all = Matrices(Heads(v, run, num_kv_heads), 0, run.length);
+    at::Tensor out_heads = Heads(out, run, num_kv_heads);
+    for (int64_t begin = 0; begin < run.length; begin += kTileRows) {
+      const int64_t size = std::min(kTileRows, run.length - begin);
+      const at::Tensor p =
+          Probabilities(Matrices(q_heads, begin, size), k_all.narrow(1, 0, begin + size), groups,
+                        begin, size, scale);
+      at::Tensor out_tile = out_heads.narrow(3, begin, size);
+      out_tile.copy_(at::bmm(p, v_all.narrow(1, 0, begin + size)).view(out_tile.sizes()));
+    }
+  }
+  return out;
+}
+
+AttentionGradients CausalAttentionBackwardByTorch(const at::Tensor& q, const at::Tensor& k,
+                                                  const at::Tensor& v,
+                                                  const std::vector<int64_t>& cu_seqlens,
+                                                  const at::Tensor& dout) {
+  const int64_t num_kv_heads = k.size(1);
+  const int64_t groups = q.size(1) / num_kv_heads;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(2)));
+  AttentionGradients gradients{.dq = at::empty(q.sizes(), q.options()),
+                               .dk = at::empty(k.sizes(), k.options()),
+                               .dv = at::empty(v.sizes(), v.options())};
+  for (const Run& run : FindRuns(cu_seqlens)) {
+    const at::Tensor q_heads = Heads(q, run, num_kv_heads);
+    const at::Tensor dout_heads = Heads(dout, run, num_kv_heads);
+    const at::Tensor k_all = Matrices(Heads(k, run, num_kv_heads), 0, run.length);
+    const at::Tensor v_all = Matrices(Heads(v, run, num_kv_heads), 0, run.length);
+    at::Tensor dk_all = at::zeros_like(k_all);
+    at::Tensor dv_all = at::zeros_like(v_all);
+    at::Tensor dq_heads = Heads(gradients.dq, run, num_kv_heads);
+    for (int64_t begin = 0; begin < run.length; begin += kTileRows) {
+      const int64_t size = std::min(kTileRows, run.length - begin);
+      const int64_t num_keys = begin + size;
+      const at::Tensor q_tile = Matrices(q_heads, begin, size);
+      const at::Tensor dout_tile = Matrices(dout_heads, begin, size);
+      const at::Tensor k_tile = k_all.narrow(1, 0, num_keys);
+      const at::Tensor v_tile = v_all.narrow(1, 0, num_keys);
+      const at::Tensor p = Probabilities(q_tile, k_tile, groups, begin, size, scale);
+
+      dv_all.narrow(1, 0, num_keys).baddbmm_(p.transpose(1, 2), dout_tile);
+      // dS = P (dP - sum_j dP_j P_j), and S = scale q k^T.
+      const at::Tensor dp = at::bmm(dout_tile, v_tile.transpose(1, 2));
+      const at::Tensor ds = at::_softmax_backward_data(dp, p, -1, p.scalar_type()).mul_(scale);
+      dk_all.narrow(1, 0, num_keys).baddbmm_(ds.transpose(1, 2), q_tile);
+      at::Tensor dq_tile = dq_heads.narrow(3, begin, size);
+      dq_tile.copy_(at::bmm(ds, k_tile).view(dq_tile.sizes()));
+    }
+    Heads(gradients.dk, run, num_kv_heads).copy_(dk_all.view(Heads(k, run, num_kv_heads).sizes()));
+    Heads(gradients.dv, run, num_kv_heads).copy_(dv_all.view(Heads(v, run, num_kv_heads).sizes()));
+  }
+  return gradients;
+}
+
+}  // namespace lathe::worker

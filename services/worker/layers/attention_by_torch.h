@@ -1,0 +1,24 @@
+// Attention by torch operations: for other devices and as a reference. Arguments and results are
+// those of attention.h.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "services/worker/layers/attention.h"
+
+namespace lathe::worker {
+
+// Neighbouring sequences of equal length share matrix products, so callers that can choose the
+// order should sort by length. Scores live for one tile of queries only.
+at::Tensor CausalAttentionByTorch(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const std::vector<int64_t>& cu_seqlens);
+
+AttentionGradients CausalAttentionBackwardByTorch(const at::Tensor& q, const at::Tensor& k,
+                                                  const at::Tensor& v,
+                                                  const std::vector<int64_t>& cu_seqlens,
+                                                  const at::Tensor& dout);
+
+}  // namespace lathe::worker

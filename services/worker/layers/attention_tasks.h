@@ -1,0 +1,51 @@
+// How attention hands its tasks to threads.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "services/worker/kernels/cpu/attention_kernel.h"
+
+namespace lathe::worker {
+
+// Heads of x [T, H, D] from row `row` and head `head` on. `x` is only written through if it is an
+// output.
+inline HeadRows HeadRowsOf(const at::Tensor& x, int64_t row, int64_t head) {
+  auto* data = const_cast<float*>(x.const_data_ptr<float>());
+  return {.data = data + row * x.stride(0) + head * x.stride(1),
+          .row_stride = x.stride(0),
+          .head_stride = x.stride(1)};
+}
+
+inline float AttentionScale(int64_t head_dim) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
+// run(task, scratch) for tasks [0, num_tasks), each thread taking the next one when it is free:
+// costs differ, so the costly ones should come first. `num_products` of all tasks together decides
+// whether more than this thread works; `scratch_size` floats belong to a thread.
+template <typename F>
+void RunTasks(int64_t num_tasks, int64_t num_products, int64_t scratch_size, const F& run) {
+  constexpr int64_t kProductsPerThread = int64_t{1} << 18;  // fewer are not worth another thread
+  const int64_t num_threads =
+      std::min<int64_t>({at::get_num_threads(), num_tasks, num_products / kProductsPerThread + 1});
+  if (num_threads <= 1) {
+    std::vector<float> scratch(static_cast<size_t>(scratch_size));
+    for (int64_t task = 0; task < num_tasks; ++task) run(task, scratch.data());
+    return;
+  }
+  std::atomic<int64_t> next = 0;
+  at::parallel_for(0, num_threads, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch(static_cast<size_t>(scratch_size));
+    for (int64_t thread = begin; thread < end; ++thread) {
+      for (int64_t task = next++; task < num_tasks; task = next++) run(task, scratch.data());
+    }
+  });
+}
+
+}  // namespace lathe::worker
