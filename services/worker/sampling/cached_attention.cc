@@ -5,9 +5,9 @@
 #include <limits>
 #include <optional>
 
-#include <ATen/Parallel.h>
-
-#include "services/worker/kernels/cpu/decode_kernel.h"
+#include "services/worker/kernels/cpu/attention_kernel.h"
+#include "services/worker/layers/attention_tasks.h"
+#include "services/worker/layers/cpu_rows.h"
 
 namespace lathe::worker {
 namespace {
@@ -31,6 +31,14 @@ at::Tensor GatherValues(const at::Tensor& values, const at::Tensor& blocks, int6
   const at::Tensor gathered = values.index_select(0, blocks).permute({0, 2, 1, 3});
   return gathered.reshape({-1, values.size(1), values.size(3)}).narrow(0, 0, num_tokens);
 }
+
+// Neighbouring rows of one sequence.
+struct Chunk {
+  const KvSequence* kv;
+  int64_t row;
+  int64_t num_rows;
+  int64_t position;  // of the first
+};
 
 // q [n, Hq, D] over k, v [length, Hk, D]; the first query stands at position length - n.
 at::Tensor AttendCausally(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -69,13 +77,11 @@ CachedAttention::CachedAttention(KvCache& cache, std::vector<CachedRows> rows, a
 at::Tensor CachedAttention::Attend(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v) {
   cache_.Write(layer, new_blocks_, new_places_, k, v);
-  return is_decode_ ? AttendRow(layer, q) : AttendChunks(layer, q, k, v);
-}
-
-at::Tensor CachedAttention::AttendRow(int64_t layer, const at::Tensor& q) const {
-  const bool has_kernel = q.is_cpu() && q.scalar_type() == at::kFloat;
-  return (has_kernel ? DecodeByKernel : DecodeByGather)(q, cache_.keys(layer), cache_.values(layer),
-                                                        rows_);
+  if (HasCpuRows(q)) {
+    return AttendCachedByKernel(q, cache_.keys(layer), cache_.values(layer), rows_);
+  }
+  return is_decode_ ? DecodeByGather(q, cache_.keys(layer), cache_.values(layer), rows_)
+                    : AttendChunks(layer, q, k, v);
 }
 
 const at::Tensor& CachedAttention::Blocks(size_t sequence) {
@@ -139,38 +145,52 @@ at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at:
   return at::matmul(at::softmax(scores, -1), v).reshape(q.sizes());
 }
 
-at::Tensor DecodeByKernel(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
-                          const std::vector<CachedRows>& rows) {
-  const at::Tensor query = q.contiguous();
-  at::Tensor out = at::empty_like(query);
+at::Tensor AttendCachedByKernel(const at::Tensor& q, const at::Tensor& keys,
+                                const at::Tensor& values, const std::vector<CachedRows>& rows) {
   const int64_t num_kv_heads = keys.size(1);
   const int64_t head_dim = keys.size(2);
+  const int64_t group = q.size(1) / num_kv_heads;
   const int64_t head_stride = head_dim * KvCache::kBlockTokens;
-  const int64_t group = query.size(1) / num_kv_heads;
+  const int64_t most_rows = AttentionChunk(group);
+  std::vector<Chunk> chunks;
+  int64_t num_pairs = 0;
+  int64_t first_row = 0;
   int64_t longest = 0;
-  for (const CachedRows& row : rows) longest = std::max(longest, row.kv->length);
-  const int64_t num_tasks = query.size(0) * num_kv_heads;
-  const int64_t task_flops = 4 * group * longest * head_dim;
-  const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 18) / std::max<int64_t>(1, task_flops));
-  at::parallel_for(0, num_tasks, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch(DecodeScratchSize(longest));
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t s = task / num_kv_heads;
-      const int64_t head = task % num_kv_heads;
-      const int64_t offset = task * group * head_dim;
-      AttendDecode({.q = query.const_data_ptr<float>() + offset,
-                    .out = out.mutable_data_ptr<float>() + offset,
-                    .keys = keys.const_data_ptr<float>() + head * head_stride,
-                    .values = values.const_data_ptr<float>() + head * head_stride,
-                    .blocks = rows[s].kv->blocks.data(),
-                    .num_tokens = rows[s].kv->length,
-                    .num_q_heads = group,
-                    .head_dim = head_dim,
-                    .block_stride = num_kv_heads * head_stride,
-                    .scale = static_cast<float>(Scale(q))},
-                   scratch.data());
+  for (const CachedRows& row : rows) {
+    for (int64_t i = 0; i < row.num_rows; i += most_rows) {
+      const int64_t num_rows = std::min(most_rows, row.num_rows - i);
+      chunks.push_back({.kv = row.kv,
+                        .row = first_row + i,
+                        .num_rows = num_rows,
+                        .position = row.first_position() + i});
+      num_pairs += num_rows * (row.first_position() + i + num_rows);
+      longest = std::max(longest, num_rows);
     }
+    first_row += row.num_rows;
+  }
+  std::stable_sort(chunks.begin(), chunks.end(), [](const Chunk& a, const Chunk& b) {
+    return a.num_rows * a.position > b.num_rows * b.position;
   });
+  at::Tensor out = at::empty(q.sizes(), q.options());
+  const auto attend = [&](int64_t task, float* scratch) {
+    const Chunk& chunk = chunks[static_cast<size_t>(task / num_kv_heads)];
+    const int64_t kv_head = task % num_kv_heads;
+    Attend({.q = HeadRowsOf(q, chunk.row, kv_head * group),
+            .out = HeadRowsOf(out, chunk.row, kv_head * group),
+            .log_sums = {},
+            .first_position = chunk.position,
+            .num_positions = chunk.num_rows,
+            .group = group,
+            .head_dim = head_dim,
+            .scale = AttentionScale(head_dim)},
+           KeyBlocks{.keys = keys.const_data_ptr<float>() + kv_head * head_stride,
+                     .values = values.const_data_ptr<float>() + kv_head * head_stride,
+                     .blocks = chunk.kv->blocks.data(),
+                     .block_stride = num_kv_heads * head_stride},
+           scratch);
+  };
+  RunTasks(static_cast<int64_t>(chunks.size()) * num_kv_heads, num_pairs * q.size(1) * head_dim,
+           AttentionScratchSize(longest * group, head_dim), attend);
   return out;
 }
 

@@ -28,7 +28,6 @@ class CachedAttention : public AttentionContext {
                     const at::Tensor& v) override;
 
  private:
-  at::Tensor AttendRow(int64_t layer, const at::Tensor& q) const;
   at::Tensor AttendChunks(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                           const at::Tensor& v);
   const at::Tensor& Blocks(size_t sequence);
@@ -42,13 +41,13 @@ class CachedAttention : public AttentionContext {
   std::vector<at::Tensor> blocks_;  // by sequence: its block table, made when first needed
 };
 
-// The same as the CPU kernel by torch operations, for other devices and for tests: one query row
-// per sequence, q [S, Hq, D] -> [S, Hq, D].
-at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
-                          const std::vector<CachedRows>& rows);
+// q [T, Hq, D], the rows of each sequence in turn, over the cache of one layer -> [T, Hq, D]. By
+// the kernel that training passes use, with the same bits; fp32 on a CPU only.
+at::Tensor AttendCachedByKernel(const at::Tensor& q, const at::Tensor& keys,
+                                const at::Tensor& values, const std::vector<CachedRows>& rows);
 
-// By the kernel; fp32 on a CPU only.
-at::Tensor DecodeByKernel(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+// The same by torch operations for one query row per sequence, for other devices and for tests.
+at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                           const std::vector<CachedRows>& rows);
 
 }  // namespace lathe::worker

@@ -2,16 +2,9 @@
 
 #include <utility>
 
+#include "services/worker/layers/cpu_rows.h"
+
 namespace lathe::worker {
-namespace {
-
-// fp32 on a CPU, each head's numbers side by side.
-bool HasRowKernel(const at::Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == at::kFloat && x.stride(2) == 1;
-}
-
-}  // namespace
-
 int64_t KvCache::BytesPerToken(const ModelSpec& model, int64_t element_bytes) {
   return 2 * model.num_layers * model.num_kv_heads * model.head_dim * element_bytes;
 }
@@ -86,7 +79,7 @@ void KvCache::Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& p
     keys_ = at::empty({num_layers_, num_blocks(), heads, head_dim, kBlockTokens}, k.options());
     values_ = at::empty({num_layers_, num_blocks(), heads, kBlockTokens, head_dim}, k.options());
   }
-  if (HasRowKernel(k) && HasRowKernel(v)) {
+  if (HasCpuRows(k) && HasCpuRows(v)) {
     WriteByKernel(layer, blocks, places, k, v);
     return;
   }
@@ -105,15 +98,18 @@ void KvCache::WriteByKernel(int64_t layer, const at::Tensor& blocks, const at::T
   float* values = values_.mutable_data_ptr<float>() + layer * layer_size;
   const auto* block_of = blocks.const_data_ptr<int64_t>();
   const auto* place_of = places.const_data_ptr<int64_t>();
-  for (int64_t row = 0; row < k.size(0); ++row) {
-    const float* key = k.const_data_ptr<float>() + row * k.stride(0);
-    const float* value = v.const_data_ptr<float>() + row * v.stride(0);
-    for (int64_t head = 0; head < num_heads; ++head) {
-      const int64_t offset = (block_of[row] * num_heads + head) * head_size;
-      StoreToken(key + head * k.stride(1), value + head * v.stride(1), head_dim, place_of[row],
-                 keys + offset, values + offset);
+  const auto write_heads = [&](int64_t begin, int64_t end) {
+    for (int64_t head = begin; head < end; ++head) {
+      const float* key = k.const_data_ptr<float>() + head * k.stride(1);
+      const float* value = v.const_data_ptr<float>() + head * v.stride(1);
+      for (int64_t row = 0; row < k.size(0); ++row) {
+        const int64_t offset = (block_of[row] * num_heads + head) * head_size;
+        StoreToken(key + row * k.stride(0), value + row * v.stride(0), head_dim, place_of[row],
+                   keys + offset, values + offset);
+      }
     }
-  }
+  };
+  ForRows(num_heads, k.size(0) * head_dim, write_heads);
 }
 
 }  // namespace lathe::worker

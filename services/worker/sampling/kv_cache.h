@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "services/worker/kernels/cpu/decode_kernel.h"
+#include "services/worker/kernels/cpu/kv_block.h"
 #include "services/worker/models/model_spec.h"
 
 namespace lathe::worker {
@@ -20,7 +20,7 @@ struct KvSequence {
 // Executor thread only.
 class KvCache {
  public:
-  static constexpr int64_t kBlockTokens = kKernelBlockTokens;
+  static constexpr int64_t kBlockTokens = kKvBlockTokens;
 
   // Bytes of keys and values of one token over all layers, `element_bytes` each.
   static int64_t BytesPerToken(const ModelSpec& model, int64_t element_bytes);
