@@ -6,6 +6,7 @@ import sys
 import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", ".."))
+from bad_input_table import World  # noqa: E402
 from support.raw_api import Witness  # noqa: E402
 
 
@@ -14,6 +15,11 @@ def witness(lathe):
     witness = Witness(lathe)
     yield witness
     witness.close()
+
+
+@pytest.fixture(scope="module")
+def world(witness):
+    return World(witness)
 
 
 @pytest.fixture
