@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,6 +37,7 @@
 #include "services/engine/rpc/streaming_service.h"
 #include "services/engine/rpc/tenants_service.h"
 #include "services/engine/rpc/traces_service.h"
+#include "services/engine/rpc/validate_lora.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/data_dir_lock.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
@@ -56,6 +58,8 @@ struct Settings {
   absl::Duration gap_timeout;
   absl::Duration session_timeout;
   int sampler_versions_mib = 0;
+  double lora_alpha = 0;
+  std::vector<std::string> lora_target_modules;
   ServerOptions servers;
 };
 
@@ -88,6 +92,14 @@ Settings ParseSettings(int argc, char** argv) {
               static_cast<int>(defaults.sampler_versions_bytes >> 20),
               "MiB of unnamed sampler versions that one tenant's live sessions may hold in their "
               "worker; above it the least recently sampled go, never the newest 4");
+  const LoraDefaults lora;
+  options.Add(&settings.lora_alpha, "lora.alpha", lora.alpha,
+              "alpha of models whose request names none; alpha / rank scales an adapter",
+              {.flag = "lora-alpha"});
+  options.Add(&settings.lora_target_modules, "lora.target_modules", lora.target_modules,
+              "linears that train_attn, train_mlp and train_unembed stand for, where a request "
+              "names no target_modules",
+              {.flag = "lora-target-modules"});
   options.Add(&settings.event_log, "engine.event_log", "",
               "file for every event of the core, to replay; empty: none");
   options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
@@ -174,6 +186,9 @@ int Run(Settings settings, const sigset_t& signals) {
   if (const absl::Status status = CheckServerOptions(settings.servers); !status.ok()) {
     return Fail(status, kExitConfiguration);
   }
+  const absl::StatusOr<LoraDefaults> lora =
+      MakeLoraDefaults(settings.lora_alpha, settings.lora_target_modules);
+  if (!lora.ok()) return Fail(lora.status(), kExitConfiguration);
   const absl::StatusOr<std::filesystem::path> database = DatabasePath(settings);
   if (!database.ok()) return Fail(database.status(), kExitConfiguration);
   const absl::StatusOr<DataDirLock> lock = DataDirLock::Take(data_dir);
@@ -204,7 +219,7 @@ int Run(Settings settings, const sigset_t& signals) {
   Dispatcher dispatcher(runtime, *worker_secret);
   ArchiveSigner archives(*archive_key, checkpoints_dir, clock);
   AuditLog audit(**store, clock);
-  EngineService engine(runtime, keys, archives, audit);
+  EngineService engine(runtime, keys, archives, audit, *lora);
   TenantsService tenants(runtime, keys);
   StreamingService streaming(runtime, keys);
   AccountsService accounts(runtime, keys);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "libs/common/lora/lora_modules.h"
 
 namespace lathe::worker {
 
@@ -19,9 +20,8 @@ struct LoraSpec {
   int64_t rank = 32;  // 1…512
   double alpha = 32.0;
   uint64_t seed = 0;  // always fixed by the engine when the request is accepted
-  bool train_attn = true;
-  bool train_mlp = true;
-  bool train_unembed = true;
+  // Names and order of kLoraModules, at least one; the engine fills in what callers leave open.
+  std::vector<std::string> target_modules = AllLoraModules();
 };
 
 enum class LossKind {

@@ -70,9 +70,7 @@ CreateOp ParseCreate(const json& value) {
   lora.rank = value.value("rank", lora.rank);
   lora.alpha = value.value("alpha", lora.alpha);
   lora.seed = value.value("seed", lora.seed);
-  lora.train_attn = value.value("train_attn", true);
-  lora.train_mlp = value.value("train_mlp", true);
-  lora.train_unembed = value.value("train_unembed", true);
+  lora.target_modules = value.value("target_modules", lora.target_modules);
   return {value.at("model"), lora};
 }
 

@@ -20,7 +20,7 @@ struct LogitsOp {
   std::string name;
 };
 
-// {"op": "create", "model": "m1", "rank": 8, "seed": 1, "train_attn": true, ...}
+// {"op": "create", "model": "m1", "rank": 8, "seed": 1, "target_modules": [...], ...}
 struct CreateOp {
   std::string model_id;
   LoraSpec lora;

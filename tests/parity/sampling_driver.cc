@@ -2,7 +2,7 @@
 // and PEFT.
 //   lathe_sampling_driver SCRIPT.json
 // SCRIPT: {"folder": …, "store": …, "max_prefill_tokens": …, "kv_cache_tokens": …,
-//   "adapters": {"m": {"rank": 8, "alpha": 32, "file": WEIGHTS, "train_attn": …,
+//   "adapters": {"m": {"rank": 8, "alpha": 32, "file": WEIGHTS, "target_modules": […],
 //                      "save_training": DIR, "save_sampler": DIR} | {"load": DIR}},
 //   "requests": [{"id", "model", "prompt", "num_samples", "max_tokens", "temperature", "top_k",
 //                 "top_p", "seed", "ignore_eos", "stop_tokens", "stop_strings",
@@ -72,9 +72,7 @@ absl::StatusOr<std::unique_ptr<Adapter>> MakeAdapter(const json& value, const Mo
   LoraSpec lora;
   lora.rank = value.at("rank");
   lora.alpha = value.value("alpha", lora.alpha);
-  lora.train_attn = value.value("train_attn", true);
-  lora.train_mlp = value.value("train_mlp", true);
-  lora.train_unembed = value.value("train_unembed", true);
+  lora.target_modules = value.value("target_modules", lora.target_modules);
   auto adapter = std::make_unique<Adapter>(model, lora, at::kCPU);
   ASSIGN_OR_RETURN(const SafetensorsFile file,
                    SafetensorsFile::Open(std::string(value.at("file"))));

@@ -12,10 +12,12 @@ import sampling_driver
 
 TOLERANCE = 1e-4
 TOKENS = list(range(5, 60))
+# Target modules and alpha.
 GROUPS = {
-    "all": (reference.ATTN + reference.MLP + reference.UNEMBED, {}),
-    "attention": (reference.ATTN, {"train_mlp": False, "train_unembed": False}),
-    "unembed": (reference.UNEMBED, {"train_mlp": False, "train_attn": False}),
+    "all": (reference.ATTN + reference.MLP + reference.UNEMBED, 32),
+    "attention": (reference.ATTN, 32),
+    "unembed": (reference.UNEMBED, 32),
+    "mixed": (["v_proj", "down_proj", "lm_head"], 7.5),
 }
 
 
@@ -28,14 +30,15 @@ def logits(model):
 @pytest.mark.parametrize("group", GROUPS)
 def test_both_kinds_load_in_peft_and_in_the_worker(folders, tmp_path, variant, group):
     folder = folders(variant)
-    targets, flags = GROUPS[group]
-    model = reference.load_peft(folder, 6, targets=targets)
+    targets, alpha = GROUPS[group]
+    model = reference.load_peft(folder, 6, alpha, targets)
     weights = reference.random_lora(model, seed=1)
     reference.set_lora(model, weights)
     save_file(weights, tmp_path / "weights.safetensors")
     expected = logits(model)
 
-    adapter = {"rank": 6, "file": str(tmp_path / "weights.safetensors"), **flags}
+    adapter = {"rank": 6, "alpha": alpha, "target_modules": targets}
+    adapter |= {"file": str(tmp_path / "weights.safetensors")}
     adapter |= {"save_training": "run/weights/1", "save_sampler": "run/sampler_weights/1"}
     request = {"prompt": TOKENS, "max_tokens": 20, "seed": 4}
     saved = sampling_driver.run(

@@ -24,7 +24,7 @@ namespace {
 
 // Every section that some Lathe process reads.
 constexpr std::array kSections = {"up",     "data",   "keys", "status", "gateway",
-                                  "engine", "worker", "log",  "metrics"};
+                                  "engine", "worker", "lora", "log",    "metrics"};
 
 absl::Status UsageError(const std::string& message) {
   return WithDetail(absl::InvalidArgumentError(message), "usage");

@@ -68,9 +68,13 @@ std::string Geometry(const LoraConfig& lora) {
                          lora.train_attn, lora.train_mlp, lora.train_unembed);
 }
 
-// Why `checkpoint` does not fit a model of that shape.
+// Why `checkpoint` does not fit a model of that shape. Of equal families the model takes on the
+// checkpoint's own modules, as it takes its alpha.
 std::optional<ErrorInfo> CheckGeometry(const CheckpointRow& checkpoint, const LoraConfig& lora) {
-  if (Geometry(checkpoint.lora) == Geometry(lora)) return std::nullopt;
+  const bool fits =
+      Geometry(checkpoint.lora) == Geometry(lora) ||
+      (checkpoint.lora.rank == lora.rank && checkpoint.lora.target_modules == lora.target_modules);
+  if (fits) return std::nullopt;
   return InvalidArgument(
       "incompatible_checkpoint", "path",
       absl::StrFormat("checkpoint %s has %s; the model has %s", checkpoint.tinker_path,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "services/engine/core/testing/core_harness.h"
 
 namespace lathe::engine {
@@ -128,6 +129,55 @@ TEST_CASE("Load: another rank is refused with both shapes", "[core]") {
   REQUIRE(t.h.Done(call));
   CHECK(t.h.ErrorOf(call)->code == "incompatible_checkpoint");
   CHECK(t.h.ErrorOf(call)->message.find("rank 8") != std::string::npos);
+}
+
+// A model of the harness's rank and families with an alpha and modules of its own, saved.
+std::string SaveNarrow(Trained& t, int64_t model_seq) {
+  CreateModelArgs create;
+  create.base_model = "base";
+  create.lora.alpha = 16;
+  create.lora.target_modules = {"q_proj", "v_proj"};
+  t.h.SubmitArgs(t.session, OpClass::kModel, model_seq, OperationKind::kCreateModel, create);
+  t.h.RunWorker();
+  const std::string model = absl::StrCat(t.session, ":train:", model_seq);
+  t.h.Save(model, 1, {.name = "narrow"});
+  t.h.RunWorker();
+  return "tinker://" + model + "/weights/narrow";
+}
+
+TEST_CASE("Load: the model takes on the checkpoint's alpha and modules", "[core]") {
+  Trained t;
+  const std::string path = SaveNarrow(t, 1);
+  const CallId into =
+      t.h.SubmitArgs(t.model, OpClass::kTrain, 1, OperationKind::kLoadWeights, LoadArgs{path});
+  const CallId create = t.h.SubmitArgs(t.session, OpClass::kModel, 2, OperationKind::kLoadWeights,
+                                       LoadArgs{.path = path,
+                                                .creates_model = true,
+                                                .lora_alpha = 16,
+                                                .target_modules = {"q_proj", "v_proj"}});
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(into) == RequestState::kDone);
+  CHECK(t.h.StateOf(create) == RequestState::kDone);
+  t.h.RestartEngine();
+  for (const std::string& model : {t.model, t.session + ":train:2"}) {
+    const LoraConfig& lora = t.h.store.models().at(model).lora;
+    CHECK(lora.alpha == 16);
+    CHECK(lora.target_modules == std::vector<std::string>{"q_proj", "v_proj"});
+    CHECK(lora.train_mlp);
+  }
+}
+
+TEST_CASE("Load: metadata that contradicts the checkpoint is refused by name", "[core]") {
+  Trained t;
+  const std::string path = SaveNarrow(t, 1);
+  LoadArgs args{.path = path, .creates_model = true, .lora_alpha = 32};
+  CallId call = t.h.SubmitArgs(t.session, OpClass::kModel, 2, OperationKind::kLoadWeights, args);
+  CHECK(t.h.AnswerTo(call).error->field == "user_metadata.lathe_lora_alpha");
+  CHECK(t.h.AnswerTo(call).error->message ==
+        "user_metadata.lathe_lora_alpha is 32, checkpoint " + path + " has 16 and a load keeps it");
+  args = {.path = path, .creates_model = true, .target_modules = {"q_proj"}};
+  call = t.h.SubmitArgs(t.session, OpClass::kModel, 2, OperationKind::kLoadWeights, args);
+  CHECK(t.h.AnswerTo(call).error->field == "user_metadata.lathe_target_modules");
 }
 
 TEST_CASE("Load: behind a save it reads what that save writes", "[core]") {

@@ -12,8 +12,18 @@
 namespace lathe::engine {
 namespace {
 
+// The model is now what its checkpoint was; the families its caller asked for stay said.
+void TakeLoadedShape(Model& model, const WorkerDone& done) {
+  if (!done.lora) return;
+  LoraConfig& lora = model.row.lora;
+  lora.rank = done.lora->rank;
+  lora.alpha = done.lora->alpha;
+  lora.seed = done.lora->seed;
+  lora.target_modules = done.lora->target_modules;
+}
+
 void CompleteCreation(State& s, Model& model, Request& request, const WorkerDone& done) {
-  if (done.lora && request.row.kind == OperationKind::kLoadWeights) model.row.lora = *done.lora;
+  if (request.row.kind == OperationKind::kLoadWeights) TakeLoadedShape(model, done);
   model.row.state = ModelState::kReady;
   PutRow(s, model);
   MakeResult result;
@@ -24,7 +34,8 @@ void CompleteCreation(State& s, Model& model, Request& request, const WorkerDone
   Succeed(s, request, std::move(result));
 }
 
-void CompleteLoad(State& s, Model& model, Request& request) {
+void CompleteLoad(State& s, Model& model, Request& request, const WorkerDone& done) {
+  TakeLoadedShape(model, done);
   model.gradient.Apply(request.row.seq_id);
   model.failed_load.reset();
   if (model.row.state == ModelState::kLost) {
@@ -87,7 +98,7 @@ void CompleteDone(State& s, Request& request, const WorkerDone& done) {
       return CompleteCreation(s, *model, request, done);
     case OperationKind::kLoadWeights:
       return request.row.op_class == OpClass::kModel ? CompleteCreation(s, *model, request, done)
-                                                     : CompleteLoad(s, *model, request);
+                                                     : CompleteLoad(s, *model, request, done);
     case OperationKind::kSaveWeights:
     case OperationKind::kSaveWeightsForSampler:
     case OperationKind::kSaveWeightsExternal:

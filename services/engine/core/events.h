@@ -97,6 +97,9 @@ struct LoadArgs {
   bool creates_model = false;  // create-via-load: owner is the session, seq is model_seq_id
   std::string base_model;
   Metadata user_metadata;
+  // What user_metadata says of the adapter: the checkpoint must have it. Unset, empty: nothing.
+  std::optional<double> lora_alpha;
+  std::vector<std::string> target_modules;
   // Of the weights access token: may read the checkpoint too. Empty: none was given.
   std::string reader_tenant_id;
 };

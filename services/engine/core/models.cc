@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/engine/core/base_models.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
@@ -22,6 +23,27 @@ std::vector<std::string> LiveRequestIds(const State& s, const std::string& model
   return ids;
 }
 
+// Why `checkpoint` is not what the caller's metadata says it is.
+std::optional<ErrorInfo> CheckMetadata(const CheckpointRow& checkpoint, const LoadArgs& args) {
+  constexpr char kCode[] = "incompatible_checkpoint";
+  const LoraConfig& lora = checkpoint.lora;
+  if (args.lora_alpha && *args.lora_alpha != lora.alpha) {
+    return InvalidArgument(kCode, "user_metadata.lathe_lora_alpha",
+                           absl::StrFormat("user_metadata.lathe_lora_alpha is %g, checkpoint %s "
+                                           "has %g and a load keeps it",
+                                           *args.lora_alpha, args.path, lora.alpha));
+  }
+  if (!args.target_modules.empty() && args.target_modules != lora.target_modules) {
+    return InvalidArgument(
+        kCode, "user_metadata.lathe_target_modules",
+        absl::StrFormat("user_metadata.lathe_target_modules is %s, checkpoint %s has %s and a "
+                        "load keeps them",
+                        absl::StrJoin(args.target_modules, ","), args.path,
+                        absl::StrJoin(lora.target_modules, ",")));
+  }
+  return std::nullopt;
+}
+
 // Fills `row` from the checkpoint that the model is loaded from, and pins it in the plan.
 std::optional<ErrorInfo> PlanLoad(State& s, const Submit& submit, ModelRow& row, Plan& plan) {
   const auto& args = std::get<LoadArgs>(submit.args);
@@ -29,6 +51,7 @@ std::optional<ErrorInfo> PlanLoad(State& s, const Submit& submit, ModelRow& row,
       FindUsable(s, submit.tenant_id, args.path, args.reader_tenant_id);
   if (checkpoint == nullptr) return NotFound("checkpoint", args.path);
   if (auto error = CheckLoadable(*checkpoint, args, args.base_model)) return error;
+  if (auto error = CheckMetadata(*checkpoint, args)) return error;
   row.base_model = checkpoint->base_model;
   row.lora = checkpoint->lora;
   row.user_metadata = args.user_metadata;

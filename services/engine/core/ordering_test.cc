@@ -126,13 +126,12 @@ TEST_CASE("Gradient: a later batch that is invalid as it came spoils no earlier 
   const std::string model = h.NewModel(h.NewSession());
   h.Gradient(model, 1);
   const CallId step = h.Step(model, 2);
-  Submit invalid;
-  invalid.tenant_id = "t";
-  invalid.owner_id = model;
-  invalid.seq_id = 3;
-  invalid.args = TrainArgs{};
-  invalid.invalid = ErrorInfo{absl::StatusCode::kInvalidArgument, "bad_token", "data", "no"};
-  h.Send(invalid);
+  h.Send(
+      Submit{.tenant_id = "t",
+             .owner_id = model,
+             .seq_id = 3,
+             .args = TrainArgs{},
+             .invalid = ErrorInfo{absl::StatusCode::kInvalidArgument, "bad_token", "data", "no"}});
   const CallId spoiled = h.Step(model, 4);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);

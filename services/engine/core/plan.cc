@@ -6,7 +6,7 @@ namespace lathe::engine {
 namespace {
 
 // Raise when Plan or anything in it changes.
-constexpr char kVersion = 2;
+constexpr char kVersion = 3;
 
 }  // namespace
 

@@ -46,6 +46,7 @@ void FillLora(const LoraConfig& lora, v1::LoraConfig* proto) {
   proto->set_train_attn(lora.train_attn);
   proto->set_train_mlp(lora.train_mlp);
   proto->set_train_unembed(lora.train_unembed);
+  for (const std::string& module : lora.target_modules) proto->add_target_modules(module);
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ LoraConfig ToLora(const v1::LoraConfig& proto) {
           .seed = proto.seed(),
           .train_attn = proto.train_attn(),
           .train_mlp = proto.train_mlp(),
-          .train_unembed = proto.train_unembed()};
+          .train_unembed = proto.train_unembed(),
+          .target_modules = {proto.target_modules().begin(), proto.target_modules().end()}};
 }
 
 }  // namespace

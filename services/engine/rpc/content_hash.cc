@@ -124,6 +124,8 @@ std::string ContentHash(const v1::CreateModelRequest& request) {
   hasher.Add(lora.train_attn()).Add(lora.train_mlp()).Add(lora.train_unembed());
   hasher.Add(lora.has_alpha()).Add(lora.alpha());
   AddNamedValues(hasher, request.user_metadata());
+  // Came later: hashes of older requests stay.
+  for (const std::string& module : lora.target_modules()) hasher.Add(module);
   return hasher.Finish();
 }
 

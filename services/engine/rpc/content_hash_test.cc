@@ -74,6 +74,19 @@ TEST_CASE("ContentHash: a sampling session's number of an outer retry does not c
   CHECK(ContentHash(a) != ContentHash(b));
 }
 
+TEST_CASE("ContentHash: an adapter's alpha and modules count", "[rpc]") {
+  v1::CreateModelRequest request;
+  const std::string hash = ContentHash(request);
+  request.mutable_lora_config()->set_alpha(16);
+  const std::string with_alpha = ContentHash(request);
+  CHECK(with_alpha != hash);
+  request.mutable_lora_config()->add_target_modules("q_proj");
+  const std::string with_module = ContentHash(request);
+  CHECK(with_module != with_alpha);
+  request.mutable_lora_config()->add_target_modules("v_proj");
+  CHECK(ContentHash(request) != with_module);
+}
+
 TEST_CASE("ContentHash: unset and empty stops differ", "[rpc]") {
   v1::SampleRequest unset;
   v1::SampleRequest empty;

@@ -21,9 +21,14 @@ namespace lathe::engine {
 // go through the core and are answered from its thread.
 class EngineService final : public v1::Engine::CallbackService {
  public:
-  // All must outlive this, and the server that runs it.
-  EngineService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit)
-      : runtime_(runtime), keys_(keys), archives_(archives), audit_(audit), builder_(runtime) {}
+  // All but `lora` must outlive this, and the server that runs it.
+  EngineService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit,
+                const LoraDefaults& lora = {})
+      : runtime_(runtime),
+        keys_(keys),
+        archives_(archives),
+        audit_(audit),
+        builder_(runtime, lora) {}
 
   using Reactor = grpc::ServerUnaryReactor;
   using Context = grpc::CallbackServerContext;

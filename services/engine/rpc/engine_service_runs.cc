@@ -80,6 +80,9 @@ EngineService::Reactor* EngineService::GetWeightsInfo(Context* context,
     response->set_train_attn(row.lora.train_attn);
     response->set_train_mlp(row.lora.train_mlp);
     response->set_train_unembed(row.lora.train_unembed);
+    response->set_lora_alpha(row.lora.alpha);
+    response->mutable_target_modules()->Add(row.lora.target_modules.begin(),
+                                            row.lora.target_modules.end());
     return absl::OkStatus();
   });
 }

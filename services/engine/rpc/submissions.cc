@@ -79,14 +79,16 @@ void SetInvalid(Submit& submit, const absl::Status& status) {
 }
 
 absl::StatusOr<CreateModelArgs> MakeCreateModelArgs(Runtime& runtime,
-                                                    const v1::CreateModelRequest& request) {
+                                                    const v1::CreateModelRequest& request,
+                                                    const LoraDefaults& lora) {
   ASSIGN_OR_RETURN(const BaseModelRow base, FindServedModel(runtime, request.base_model()));
   RETURN_IF_ERROR(ValidateOptimizerType(request.optimizer_type()));
   CreateModelArgs args;
   args.base_model = base.name;
-  ASSIGN_OR_RETURN(args.lora, ValidateLora(request.lora_config(), LimitsOf(base)));
-  args.has_seed = request.lora_config().has_seed();
   ASSIGN_OR_RETURN(args.user_metadata, ValidateMetadata(request.user_metadata()));
+  ASSIGN_OR_RETURN(args.lora,
+                   ValidateLora(request.lora_config(), args.user_metadata, lora, LimitsOf(base)));
+  args.has_seed = request.lora_config().has_seed();
   return args;
 }
 
@@ -171,6 +173,9 @@ absl::StatusOr<LoadArgs> MakeLoadArgs(Runtime& runtime, const v1::LoadWeightsReq
     args.base_model = base.name;
   }
   ASSIGN_OR_RETURN(args.user_metadata, ValidateMetadata(request.user_metadata()));
+  ASSIGN_OR_RETURN(LoraMetadata lora, ReadLoraMetadata(args.user_metadata));
+  args.lora_alpha = lora.alpha;
+  args.target_modules = std::move(lora.target_modules);
   return args;
 }
 
@@ -206,7 +211,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   RETURN_IF_ERROR(ValidateSeq(request.model_seq_id(), "model_seq_id"));
   Submit submit = Start(tenant_id, request.session_id(), OpClass::kModel, request.model_seq_id(),
                         OperationKind::kCreateModel, request);
-  SetArgs(submit, MakeCreateModelArgs(runtime_, request));
+  SetArgs(submit, MakeCreateModelArgs(runtime_, request, lora_));
   return submit;
 }
 

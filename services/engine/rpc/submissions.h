@@ -2,11 +2,13 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/checkpoints.pb.h"
 #include "protos/lathe/v1/engine.pb.h"
 #include "services/engine/core/events.h"
+#include "services/engine/rpc/validate_lora.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
@@ -17,8 +19,9 @@ namespace lathe::engine {
 // durable on return). Thread-safe.
 class SubmissionBuilder {
  public:
-  // `runtime` must outlive this.
-  explicit SubmissionBuilder(Runtime& runtime) : runtime_(runtime) {}
+  // `runtime` must outlive this. `lora`: of models whose request does not say.
+  explicit SubmissionBuilder(Runtime& runtime, LoraDefaults lora = {})
+      : runtime_(runtime), lora_(std::move(lora)) {}
 
   absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::CreateModelRequest& request);
   absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::UnloadModelRequest& request);
@@ -37,6 +40,7 @@ class SubmissionBuilder {
 
  private:
   Runtime& runtime_;
+  const LoraDefaults lora_;
 };
 
 // NotFound `unknown_base_model` listing what is served.

@@ -1,4 +1,4 @@
-// Sampling, adapters, names, paths, lifetimes, metadata and pages.
+// Sampling, names, paths, lifetimes, metadata and pages.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "libs/common/errors.h"
-#include "services/engine/rpc/validate_lora.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validate_sampling.h"
 
@@ -106,36 +105,6 @@ TEST_CASE("asample: every value out of range is refused by name", "[validate]") 
     CHECK(ErrorCode(status) == row.code);
     CHECK_THAT(std::string(status.message()), Catch::Contains(row.message));
   }
-}
-
-TEST_CASE("lora_config: any rank in bounds passes, alpha defaults to 32", "[validate]") {
-  const int64_t rank = GENERATE(1, 3, 512);
-  v1::LoraConfig proto;
-  proto.set_rank(rank);
-  proto.set_train_unembed(true);
-  const absl::StatusOr<LoraConfig> lora = ValidateLora(proto, kLimits);
-  REQUIRE(lora.ok());
-  CHECK(lora->rank == rank);
-  CHECK(lora->alpha == 32);
-  CHECK_FALSE(lora->train_attn);
-}
-
-TEST_CASE("lora_config: bad shapes are refused by name", "[validate]") {
-  v1::LoraConfig proto;
-  proto.set_train_attn(true);
-  for (const int64_t rank : {int64_t{0}, int64_t{-1}, int64_t{513}}) {
-    proto.set_rank(rank);
-    const absl::Status status = ValidateLora(proto, kLimits).status();
-    CHECK(ErrorCode(status) == "bad_lora");
-    CHECK(ErrorField(status) == "lora_config.rank");
-  }
-  proto.set_rank(8);
-  proto.set_alpha(0);
-  CHECK(ErrorField(ValidateLora(proto, kLimits).status()) == "lora_config.alpha");
-  proto.clear_alpha();
-  proto.set_train_attn(false);
-  CHECK_THAT(std::string(ValidateLora(proto, kLimits).status().message()),
-             Catch::Contains("trains nothing"));
 }
 
 TEST_CASE("names: only plain ones pass", "[validate]") {

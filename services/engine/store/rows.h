@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "libs/common/lora/lora_modules.h"
+
 namespace lathe::engine {
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;  // sorted by name
@@ -36,9 +38,12 @@ struct LoraConfig {
   int64_t rank = 32;
   double alpha = 32.0;
   uint64_t seed = 0;
+  // As the caller asked for families of linears.
   bool train_attn = true;
   bool train_mlp = true;
   bool train_unembed = true;
+  // What is adapted: names in the order of kLoraModules, at least one.
+  std::vector<std::string> target_modules = AllLoraModules();
 };
 
 // kLost: the state went with its worker; checkpoints are intact.

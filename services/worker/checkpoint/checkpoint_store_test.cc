@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 
@@ -34,6 +35,11 @@ CheckpointStore MakeStore(const TempDir& dir, const std::string& base_hash = "ha
   return CheckpointStore(dir.path(), SmallModel(), "base", base_hash);
 }
 
+std::string ReadText(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 // An adapter with every buffer away from its initial value.
 Adapter TrainedAdapter() {
   Adapter adapter(SmallModel(), {.rank = 3, .seed = 5}, at::kCPU);
@@ -47,6 +53,45 @@ Adapter TrainedAdapter() {
 }
 
 bool IsEmptyDir(const fs::path& dir) { return !fs::exists(dir) || fs::is_empty(dir); }
+
+TEST_CASE("Checkpoint: alpha and target modules come back, PEFT is told them", "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  const LoraSpec lora{
+      .rank = 3, .alpha = 7.5, .seed = 5, .target_modules = {"q_proj", "down_proj", "lm_head"}};
+  Adapter adapter(SmallModel(), lora, at::kCPU);
+  adapter.parameters.normal_();
+  adapter.MarkChanged();
+  REQUIRE(store.SaveTraining("a", "m", adapter, {}, "").ok());
+
+  const auto loaded = store.Load("a", /*with_optimizer=*/true, at::kCPU);
+  REQUIRE(loaded.ok());
+  CHECK(loaded->adapter->lora().alpha == 7.5);
+  CHECK(loaded->adapter->lora().target_modules == lora.target_modules);
+  CHECK(at::equal(loaded->adapter->parameters, adapter.parameters));
+  CHECK(loaded->adapter->scaling() == 2.5);
+  const std::string peft = ReadText(dir.path() / "a" / "adapter_config.json");
+  CHECK_THAT(peft, Catch::Contains("\"lora_alpha\": 7.5"));
+  CHECK_THAT(peft, Catch::Contains("\"down_proj\",\n    \"lm_head\",\n    \"q_proj\"\n"));
+}
+
+TEST_CASE("Checkpoint: a manifest that names families only is read as their modules",
+          "[checkpoint]") {
+  const TempDir dir;
+  const LoraSpec lora{.rank = 3, .target_modules = LoraModulesOf(true, false, true)};
+  REQUIRE(
+      MakeStore(dir).SaveTraining("a", "m", Adapter(SmallModel(), lora, at::kCPU), {}, "").ok());
+  const fs::path path = dir.path() / "a" / "manifest.json";
+  std::string text = ReadText(path);
+  const size_t begin = text.find("\"target_modules\"");
+  const size_t end = text.find(']', begin) + 1;
+  text.replace(begin, end - begin,
+               R"("train_attn": true, "train_mlp": false, "train_unembed": true)");
+  std::ofstream(path) << text;
+  const auto manifest = ReadManifest(dir.path() / "a");
+  REQUIRE(manifest.ok());
+  CHECK(manifest->lora.target_modules == lora.target_modules);
+}
 
 TEST_CASE("Checkpoint: training state comes back bit for bit", "[checkpoint]") {
   const TempDir dir;

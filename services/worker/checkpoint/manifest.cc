@@ -34,18 +34,23 @@ CheckpointKind KindFromName(const std::string& name) {
 }
 
 Json LoraToJson(const LoraSpec& lora) {
-  return {{"rank", lora.rank},           {"alpha", lora.alpha},
-          {"seed", lora.seed},           {"train_attn", lora.train_attn},
-          {"train_mlp", lora.train_mlp}, {"train_unembed", lora.train_unembed}};
+  return {{"rank", lora.rank},
+          {"alpha", lora.alpha},
+          {"seed", lora.seed},
+          {"target_modules", lora.target_modules}};
+}
+
+// The first checkpoints named families of modules only.
+std::vector<std::string> TargetModulesFromJson(const Json& json) {
+  if (json.contains("target_modules")) return json.at("target_modules");
+  return LoraModulesOf(json.at("train_attn"), json.at("train_mlp"), json.at("train_unembed"));
 }
 
 LoraSpec LoraFromJson(const Json& json) {
   return {.rank = json.at("rank"),
           .alpha = json.at("alpha"),
           .seed = json.at("seed"),
-          .train_attn = json.at("train_attn"),
-          .train_mlp = json.at("train_mlp"),
-          .train_unembed = json.at("train_unembed")};
+          .target_modules = TargetModulesFromJson(json)};
 }
 
 Json OptimizerToJson(const OptimizerSummary& optimizer) {

@@ -10,8 +10,8 @@ namespace {
 
 struct TargetShape {
   LoraTarget target;
-  const char* module;
-  bool is_attention;
+  const char* parent;
+  const char* name;  // as in kLoraModules
   int64_t in_features;
   int64_t out_features;
 };
@@ -20,13 +20,13 @@ std::array<TargetShape, kNumLoraTargets> TargetShapes(const ModelSpec& m) {
   const int64_t q_size = m.num_heads * m.head_dim;
   const int64_t kv_size = m.num_kv_heads * m.head_dim;
   return {{
-      {LoraTarget::kQ, "self_attn.q_proj", true, m.hidden_size, q_size},
-      {LoraTarget::kK, "self_attn.k_proj", true, m.hidden_size, kv_size},
-      {LoraTarget::kV, "self_attn.v_proj", true, m.hidden_size, kv_size},
-      {LoraTarget::kO, "self_attn.o_proj", true, q_size, m.hidden_size},
-      {LoraTarget::kGate, "mlp.gate_proj", false, m.hidden_size, m.intermediate_size},
-      {LoraTarget::kUp, "mlp.up_proj", false, m.hidden_size, m.intermediate_size},
-      {LoraTarget::kDown, "mlp.down_proj", false, m.intermediate_size, m.hidden_size},
+      {LoraTarget::kQ, "self_attn", "q_proj", m.hidden_size, q_size},
+      {LoraTarget::kK, "self_attn", "k_proj", m.hidden_size, kv_size},
+      {LoraTarget::kV, "self_attn", "v_proj", m.hidden_size, kv_size},
+      {LoraTarget::kO, "self_attn", "o_proj", q_size, m.hidden_size},
+      {LoraTarget::kGate, "mlp", "gate_proj", m.hidden_size, m.intermediate_size},
+      {LoraTarget::kUp, "mlp", "up_proj", m.hidden_size, m.intermediate_size},
+      {LoraTarget::kDown, "mlp", "down_proj", m.intermediate_size, m.hidden_size},
   }};
 }
 
@@ -52,14 +52,15 @@ std::vector<AdapterMatrix> AdapterLayout(const ModelSpec& model, const LoraSpec&
   const auto shapes = TargetShapes(model);
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     for (const TargetShape& shape : shapes) {
-      if (!(shape.is_attention ? lora.train_attn : lora.train_mlp)) continue;
-      AppendPair({.module = absl::StrCat("model.layers.", layer, ".", shape.module),
-                  .layer = layer,
-                  .target = shape.target},
-                 shape.in_features, shape.out_features, lora.rank, layout);
+      if (!ContainsModule(lora.target_modules, shape.name)) continue;
+      AppendPair(
+          {.module = absl::StrCat("model.layers.", layer, ".", shape.parent, ".", shape.name),
+           .layer = layer,
+           .target = shape.target},
+          shape.in_features, shape.out_features, lora.rank, layout);
     }
   }
-  if (lora.train_unembed) {
+  if (ContainsModule(lora.target_modules, "lm_head")) {
     AppendPair({.module = "lm_head"}, model.hidden_size, model.vocab_size, lora.rank, layout);
   }
   return layout;

@@ -50,8 +50,8 @@ TEST_CASE("AdapterLayout: parameter counts per rank are those published for Qwen
                         .head_dim = 128,
                         .vocab_size = 151936};
   const auto count = [&](bool attn, bool mlp, bool unembed) {
-    return NumAdapterParameters(
-        model, {.rank = 1, .train_attn = attn, .train_mlp = mlp, .train_unembed = unembed});
+    return NumAdapterParameters(model,
+                                {.rank = 1, .target_modules = LoraModulesOf(attn, mlp, unembed)});
   };
   CHECK(count(true, false, false) == 958464);
   CHECK(count(false, true, false) == 1769472);
@@ -59,7 +59,7 @@ TEST_CASE("AdapterLayout: parameter counts per rank are those published for Qwen
 }
 
 TEST_CASE("AdapterLayout: targets that are not trained have no matrices", "[lora]") {
-  const LoraSpec lora{.rank = 2, .train_attn = false, .train_unembed = false};
+  const LoraSpec lora{.rank = 2, .target_modules = LoraModulesOf(false, true, false)};
   const int64_t size = NumAdapterParameters(SmallModel(), lora);
   const AdapterTensors view = ViewAdapter(at::zeros({size}), SmallModel(), lora);
   CHECK_FALSE(view.layers[0][static_cast<size_t>(LoraTarget::kQ)].defined());
@@ -81,7 +81,9 @@ TEST_CASE("Adapter: B starts at zero and A spreads over its bound", "[lora]") {
 
 TEST_CASE("Adapter: initial values depend on the seed and the matrix only", "[lora]") {
   Adapter all(SmallModel(), {.rank = 4, .seed = 9}, at::kCPU);
-  Adapter mlp_only(SmallModel(), {.rank = 4, .seed = 9, .train_attn = false}, at::kCPU);
+  Adapter mlp_only(SmallModel(),
+                   {.rank = 4, .seed = 9, .target_modules = LoraModulesOf(false, true, true)},
+                   at::kCPU);
   Adapter other_seed(SmallModel(), {.rank = 4, .seed = 10}, at::kCPU);
   const auto gate = [](Adapter& adapter, int64_t layer) {
     return ViewAdapter(adapter.parameters, SmallModel(), adapter.lora())

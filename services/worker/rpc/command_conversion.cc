@@ -9,14 +9,10 @@ namespace lathe::worker {
 namespace {
 
 LoraSpec ToLoraSpec(const lathe::v1::LoraConfig& lora) {
-  LoraSpec spec;
-  spec.rank = lora.rank();
-  if (lora.has_alpha()) spec.alpha = lora.alpha();
-  spec.seed = lora.seed();
-  spec.train_attn = lora.train_attn();
-  spec.train_mlp = lora.train_mlp();
-  spec.train_unembed = lora.train_unembed();
-  return spec;
+  return {.rank = lora.rank(),
+          .alpha = lora.alpha(),
+          .seed = lora.seed(),
+          .target_modules = {lora.target_modules().begin(), lora.target_modules().end()}};
 }
 
 AdamParams ToAdamParams(const lathe::v1::AdamParams& adam) {

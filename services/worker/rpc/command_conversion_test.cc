@@ -62,6 +62,24 @@ TEST_CASE("a prompt that is not tokens is an error of its request", "[rpc]") {
         "chunk is of kind 'image', only tokens are supported");
 }
 
+TEST_CASE("a creation keeps the adapter's shape", "[rpc]") {
+  lathe::v1::EngineMessage message;
+  lathe::v1::CreateAdapter* proto = message.mutable_create_adapter();
+  proto->mutable_lora()->set_rank(4);
+  proto->mutable_lora()->set_alpha(16.5);
+  proto->mutable_lora()->set_seed(~uint64_t{0});
+  proto->mutable_lora()->add_target_modules("q_proj");
+  proto->mutable_lora()->add_target_modules("lm_head");
+  const auto commands = ToCommands(message);
+  REQUIRE(commands.size() == 1);
+  REQUIRE(commands[0].command.ok());
+  const LoraSpec lora = std::get<CreateAdapter>(*commands[0].command).lora;
+  CHECK(lora.rank == 4);
+  CHECK(lora.alpha == 16.5);
+  CHECK(lora.seed == ~uint64_t{0});
+  CHECK(lora.target_modules == std::vector<std::string>{"q_proj", "lm_head"});
+}
+
 TEST_CASE("an optimizer step keeps its window and parameters", "[rpc]") {
   lathe::v1::EngineMessage message;
   lathe::v1::OptimStep* step = message.mutable_optim_step();

@@ -43,9 +43,7 @@ void FillLora(const LoraSpec& spec, lathe::v1::LoraConfig* lora) {
   lora->set_rank(spec.rank);
   lora->set_seed(spec.seed);
   lora->set_alpha(spec.alpha);
-  lora->set_train_attn(spec.train_attn);
-  lora->set_train_mlp(spec.train_mlp);
-  lora->set_train_unembed(spec.train_unembed);
+  for (const std::string& module : spec.target_modules) lora->add_target_modules(module);
 }
 
 void Fill(const OpDone& report, const RequestInfo& info, lathe::v1::OperationDone* done) {

@@ -127,6 +127,16 @@ def bad_lora_configs(w):
     body = {"session_id": w.model.session_id, "model_seq_id": 1, "base_model": "tiny"}
     refused(w.post("create_model", {**body, "lora_config": {"rank": 0}}), 400, "bad_lora",
             "rank is 0", "1 to 512")
+    for metadata, words in (
+            ({"lathe_lora_alpha": "0"}, ["lathe_lora_alpha is '0'", "above 0"]),
+            ({"lathe_lora_alpha": "inf"}, ["lathe_lora_alpha is 'inf'"]),
+            ({"lathe_target_modules": "q_proj,qkv"}, ["'qkv'", "known are q_proj", "lm_head"])):
+        shaped = {**body, "lora_config": {"rank": 2}, "user_metadata": metadata}
+        refused(w.post("create_model", shaped), 400, "bad_lora", *words,
+                field="user_metadata." + next(iter(metadata)))
+    refused(w.post("create_model", {**body, "lora_config": {"rank": 2, "train_mlp": False},
+                                    "user_metadata": {"lathe_target_modules": "q_proj,up_proj"}}),
+            400, "bad_lora", "has up_proj, but lora_config.train_mlp is false")
     refused(w.post("create_model", {**body, "base_model": "no/such"}), 404, "unknown_base_model",
             "'no/such'", "tiny")
 

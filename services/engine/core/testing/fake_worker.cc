@@ -130,11 +130,13 @@ WorkerDone FakeWorker::Run(const Work& work) {
     model_id = load->model_id;
     seq_id = load->seq_id;
     if (!fails()) models_[model_id] = {seq_id, {}};
+    if (const auto saved = saved_.find(load->dir); saved != saved_.end()) done.lora = saved->second;
   } else if (const auto* save = std::get_if<SendSaveCheckpoint>(&work.command)) {
     model_id = save->row.model_id;
     seq_id = save->seq_id;
     done.size_bytes = 100;
     done.manifest_sha256 = "sha";
+    saved_[save->row.dir] = save->row.lora;
     if (!fails()) history_[model_id].push_back("save " + save->row.dir);
   } else if (const auto* publish = std::get_if<SendPublishVersion>(&work.command)) {
     model_id = publish->model_id;

@@ -95,6 +95,7 @@ class FakeWorker {
   std::set<std::string> acked_;
   std::map<std::pair<std::string, int64_t>, ErrorInfo> failures_;
   std::vector<EventBody> reports_;
+  std::map<std::string, LoraConfig> saved_;  // by directory
   std::map<std::string, std::vector<std::string>> history_;
   std::vector<WorkerCommand> received_;
   int64_t num_refused_steps_ = 0;

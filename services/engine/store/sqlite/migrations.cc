@@ -127,8 +127,20 @@ CREATE TABLE usage (
 CREATE INDEX usage_by_hour ON usage (hour);
 )sql";
 
+// Until here the families said it all.
+constexpr char kMigration6[] = R"sql(
+ALTER TABLE models ADD COLUMN target_modules TEXT NOT NULL DEFAULT '';
+ALTER TABLE checkpoints ADD COLUMN target_modules TEXT NOT NULL DEFAULT '';
+UPDATE models SET target_modules = rtrim(
+  iif(train_attn, 'q_proj,k_proj,v_proj,o_proj,', '') ||
+  iif(train_mlp, 'gate_proj,up_proj,down_proj,', '') || iif(train_unembed, 'lm_head', ''), ',');
+UPDATE checkpoints SET target_modules = rtrim(
+  iif(train_attn, 'q_proj,k_proj,v_proj,o_proj,', '') ||
+  iif(train_mlp, 'gate_proj,up_proj,down_proj,', '') || iif(train_unembed, 'lm_head', ''), ',');
+)sql";
+
 constexpr const char* kMigrations[kSchemaVersion] = {kMigration1, kMigration2, kMigration3,
-                                                     kMigration4, kMigration5};
+                                                     kMigration4, kMigration5, kMigration6};
 
 }  // namespace
 

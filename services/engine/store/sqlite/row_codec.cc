@@ -11,7 +11,8 @@ void ReadEnum(Query& query, Enum& value) {
 }
 
 void BindLora(Query& query, const LoraConfig& lora) {
-  query.Bind(lora.rank, lora.alpha, lora.seed, lora.train_attn, lora.train_mlp, lora.train_unembed);
+  query.Bind(lora.rank, lora.alpha, lora.seed, lora.train_attn, lora.train_mlp, lora.train_unembed,
+             EncodeWords(lora.target_modules));
 }
 
 void ReadLora(Query& query, LoraConfig& lora) {
@@ -21,6 +22,7 @@ void ReadLora(Query& query, LoraConfig& lora) {
   lora.train_attn = query.Bool();
   lora.train_mlp = query.Bool();
   lora.train_unembed = query.Bool();
+  lora.target_modules = DecodeWords(query.Text());
 }
 
 }  // namespace

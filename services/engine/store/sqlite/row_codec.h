@@ -15,16 +15,17 @@ inline constexpr char kSessionColumns[] =
     "display_name, project_id, tags, user_metadata, created_at, heartbeat_at";
 inline constexpr char kModelColumns[] =
     "model_id, session_id, tenant_id, model_seq_id, base_model, lora_rank, lora_alpha, "
-    "lora_seed, train_attn, train_mlp, train_unembed, group_name, state, state_reason, "
-    "applied_seq, closed_seq, saved_seq, gradient_from_seq, kept_window, user_metadata, "
+    "lora_seed, train_attn, train_mlp, train_unembed, target_modules, group_name, state, "
+    "state_reason, applied_seq, closed_seq, saved_seq, gradient_from_seq, kept_window, "
+    "user_metadata, "
     "created_at, last_request_at";
 inline constexpr char kRequestColumns[] =
     "request_id, tenant_id, owner_id, op_class, seq_id, kind, state, content_hash, body_id, "
     "body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at";
 inline constexpr char kCheckpointColumns[] =
     "tinker_path, model_id, tenant_id, kind, name, dir, state, base_model, lora_rank, "
-    "lora_alpha, lora_seed, train_attn, train_mlp, train_unembed, applied_seq, size_bytes, "
-    "manifest_sha256, is_public, user_metadata, created_at, expires_at";
+    "lora_alpha, lora_seed, train_attn, train_mlp, train_unembed, target_modules, applied_seq, "
+    "size_bytes, manifest_sha256, is_public, user_metadata, created_at, expires_at";
 inline constexpr char kSamplerColumns[] =
     "sampling_session_id, session_id, tenant_id, sampling_session_seq_id, base_model, "
     "model_path, model_id, version_id, checkpoint_dir, version_bytes, version_dropped, "

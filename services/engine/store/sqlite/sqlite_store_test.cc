@@ -100,6 +100,31 @@ TEST_CASE("SqliteStore: what a killed process had committed is there", "[store]"
   CHECK(check.Text() == "ok");
 }
 
+TEST_CASE("SqliteStore: families of an older schema become their modules", "[store]") {
+  TempDir dir;
+  const SqliteStore::Options options{.database = dir.path() / "lathe.db",
+                                     .bodies_dir = dir.path() / "bodies"};
+  {
+    auto store = *SqliteStore::Open(options);
+    const int64_t term = store->TakeLeadership()->term;
+    const std::array<Write, 2> writes = {PutModel{TestModel("m")},
+                                         PutCheckpoint{TestCheckpoint("tinker://m/weights/a")}};
+    REQUIRE(store->Commit(term, writes, {}).ok());
+  }
+  {
+    SQLite::Database raw(options.database.string(), SQLite::OPEN_READWRITE);
+    raw.exec("ALTER TABLE models DROP COLUMN target_modules");
+    raw.exec("ALTER TABLE checkpoints DROP COLUMN target_modules");
+    raw.exec("UPDATE schema_version SET version = 5");
+  }
+  auto store = SqliteStore::Open(options);
+  REQUIRE(store.ok());
+  const auto state = (*store)->TakeLeadership();
+  REQUIRE(state.ok());
+  CHECK(state->models[0].lora.target_modules == LoraModulesOf(true, false, true));
+  CHECK(state->checkpoints[0].lora.target_modules == AllLoraModules());
+}
+
 TEST_CASE("SqliteStore: the audit log refuses to be changed", "[store]") {
   TempDir dir;
   const std::filesystem::path database = dir.path() / "lathe.db";

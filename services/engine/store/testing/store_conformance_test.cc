@@ -96,7 +96,9 @@ TEST_CASE("Store: a leader gets back every field of what was committed", "[store
   CHECK(state->sessions[0].user_metadata == Metadata{{"k", "v"}});
   REQUIRE(state->models.size() == 1);
   CHECK(state->models[0].lora.seed == ~uint64_t{0});
+  CHECK(state->models[0].lora.alpha == 12.5);
   CHECK_FALSE(state->models[0].lora.train_mlp);
+  CHECK(state->models[0].lora.target_modules == std::vector<std::string>{"q_proj", "lm_head"});
   CHECK(state->models[0].applied_seq == 7);
   CHECK(state->models[0].closed_seq == 5);
   CHECK(state->models[0].state == ModelState::kReady);

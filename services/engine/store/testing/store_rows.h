@@ -38,7 +38,9 @@ inline ModelRow TestModel(const std::string& id, const std::string& session = "s
   row.tenant_id = tenant;
   row.base_model = "tiny";
   row.lora.seed = ~uint64_t{0};
+  row.lora.alpha = 12.5;
   row.lora.train_mlp = false;
+  row.lora.target_modules = {"q_proj", "lm_head"};
   row.state = ModelState::kReady;
   row.created_at = created_at;
   return row;
