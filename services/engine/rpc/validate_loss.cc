@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <set>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "libs/common/status_macros.h"
@@ -13,19 +14,25 @@
 namespace lathe::engine {
 namespace {
 
+constexpr size_t kMaxShownBytes = 128;
+
 const std::vector<LossRule>& Rules() {
   static const std::vector<LossRule> rules = [] {
     const std::vector<std::string> rl_inputs = {"target_tokens", "logprobs", "advantages"};
-    const std::vector<std::string> clip = {"clip_low_threshold", "clip_high_threshold"};
-    return std::vector<LossRule>{
+    const std::vector<std::string> clip = {kClipLowThreshold, kClipHighThreshold};
+    std::vector<LossRule> losses = {
         {"cross_entropy", {"target_tokens"}, {"weights"}, {}, /*takes_2d_targets=*/true},
         {"importance_sampling", rl_inputs, {}, {}, false},
-        {"ppo", rl_inputs, clip, clip, false},
+        {"ppo",
+         rl_inputs,
+         clip,
+         {kClipLowThreshold, kClipHighThreshold, kDualClipThreshold},
+         false},
         {"cispo", rl_inputs, clip, clip, false},
         {"dro", rl_inputs, {}, {"beta"}, false},
         {.name = "gspo",
          .required_inputs = {"target_tokens", "logprobs", "advantages", "sequence_ratio_mask"},
-         .optional_inputs = {},
+         .optional_inputs = clip,
          .config = clip,
          .needs_ratio_mask = true},
         {.name = "stable_reinforce",
@@ -34,6 +41,11 @@ const std::vector<LossRule>& Rules() {
          .config = {"kl_coeff"},
          .needs_provenance = true},
     };
+    for (LossRule& loss : losses) {
+      loss.config.push_back(kKlCoef);
+      loss.optional_inputs.push_back(kReferenceLogprobs);
+    }
+    return losses;
   }();
   return rules;
 }
@@ -53,15 +65,35 @@ absl::Status UnknownLoss(const std::string& name) {
       absl::StrFormat("loss_fn is '%s', allowed are %s%s", name, AllowedLosses(), advice));
 }
 
-absl::Status UnknownKey(const LossRule& rule, const std::string& key) {
-  const std::string allowed = rule.config.empty() ? "none" : absl::StrJoin(rule.config, ", ");
-  return Invalid("bad_loss_config", "loss_fn_config." + key,
-                 absl::StrFormat("loss_fn_config has '%s', %s takes %s", key, rule.name, allowed));
+absl::Status GivenTwice(const std::string& key) {
+  const std::string field = "loss_fn_config." + key;
+  return Invalid("bad_loss_config", field, absl::StrFormat("%s is given twice", field));
 }
 
-// No loss here takes a string.
+absl::Status UnknownKey(const LossRule& rule, const std::string& key) {
+  return Invalid("bad_loss_config", "loss_fn_config." + key,
+                 absl::StrFormat("loss_fn_config has '%s', %s takes %s, %s", key, rule.name,
+                                 absl::StrJoin(rule.config, ", "), kNormalization));
+}
+
+absl::Status CheckNormalization(const std::string& value) {
+  if (value == "none" || value == "tokens" || value == "datums") return absl::OkStatus();
+  const std::string field = absl::StrCat("loss_fn_config.", kNormalization);
+  return Invalid(
+      "bad_loss_config", field,
+      absl::StrFormat("%s is '%s', expected none, tokens or datums", field,
+                      absl::CHexEscape(absl::string_view(value).substr(0, kMaxShownBytes))));
+}
+
 absl::Status CheckTexts(const LossRule& rule, const v1::LossSpec& loss) {
+  bool has_normalization = false;
   for (const v1::NamedString& text : loss.text_config()) {
+    if (text.name() == kNormalization) {
+      if (has_normalization) return GivenTwice(text.name());
+      has_normalization = true;
+      RETURN_IF_ERROR(CheckNormalization(text.value()));
+      continue;
+    }
     const bool is_number =
         std::find(rule.config.begin(), rule.config.end(), text.name()) != rule.config.end();
     if (!is_number) return UnknownKey(rule, text.name());
@@ -72,16 +104,22 @@ absl::Status CheckTexts(const LossRule& rule, const v1::LossSpec& loss) {
   return absl::OkStatus();
 }
 
-std::optional<double> ConfigValue(const v1::LossSpec& loss, const std::string& name) {
-  for (const v1::NamedNumber& number : loss.config()) {
-    if (number.name() == name) return number.value();
+absl::Status CheckNumber(const v1::NamedNumber& number) {
+  const std::string field = "loss_fn_config." + number.name();
+  const double value = number.value();
+  if (number.name() == kDualClipThreshold) {
+    if (std::isfinite(value) && value > 1) return absl::OkStatus();
+    return Invalid("bad_loss_config", field,
+                   absl::StrFormat("%s is %g, expected a finite number above 1", field, value));
   }
-  return std::nullopt;
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return Invalid("bad_loss_config", field,
+                 absl::StrFormat("%s is %g, expected a finite number of at least 0", field, value));
 }
 
 absl::Status CheckThresholds(const v1::LossSpec& loss) {
-  const std::optional<double> low = ConfigValue(loss, "clip_low_threshold");
-  const std::optional<double> high = ConfigValue(loss, "clip_high_threshold");
+  const std::optional<double> low = ConfigValue(loss, kClipLowThreshold);
+  const std::optional<double> high = ConfigValue(loss, kClipHighThreshold);
   if (!low || !high || *low <= *high) return absl::OkStatus();
   return Invalid(
       "bad_loss_config", "loss_fn_config.clip_low_threshold",
@@ -96,22 +134,25 @@ absl::StatusOr<const LossRule*> CheckLoss(const v1::LossSpec& loss) {
   if (rule == Rules().end()) return UnknownLoss(loss.name());
   std::set<std::string> seen;
   for (const v1::NamedNumber& number : loss.config()) {
-    const std::string field = "loss_fn_config." + number.name();
+    if (number.name() == kNormalization) {
+      return CheckNormalization(absl::StrFormat("%g", number.value()));
+    }
     if (std::find(rule->config.begin(), rule->config.end(), number.name()) == rule->config.end()) {
       return UnknownKey(*rule, number.name());
     }
-    if (!seen.insert(number.name()).second) {
-      return Invalid("bad_loss_config", field, absl::StrFormat("%s is given twice", field));
-    }
-    if (!std::isfinite(number.value()) || number.value() < 0) {
-      return Invalid("bad_loss_config", field,
-                     absl::StrFormat("%s is %g, expected a finite number of at least 0", field,
-                                     number.value()));
-    }
+    if (!seen.insert(number.name()).second) return GivenTwice(number.name());
+    RETURN_IF_ERROR(CheckNumber(number));
   }
   RETURN_IF_ERROR(CheckTexts(*rule, loss));
   RETURN_IF_ERROR(CheckThresholds(loss));
   return &*rule;
+}
+
+std::optional<double> ConfigValue(const v1::LossSpec& loss, const std::string& name) {
+  for (const v1::NamedNumber& number : loss.config()) {
+    if (number.name() == name) return number.value();
+  }
+  return std::nullopt;
 }
 
 }  // namespace lathe::engine

@@ -182,4 +182,16 @@ absl::Status CheckFinite(const v1::Tensor& tensor, const std::string& field) {
   return absl::OkStatus();
 }
 
+absl::Status CheckAtLeast(const v1::Tensor& tensor, float least, const std::string& field) {
+  const PackedValues<float> values(tensor.dense());
+  for (int64_t i = 0; i < values.size(); ++i) {
+    if (values[i] < least) {
+      return Invalid("bad_loss_input", field,
+                     absl::StrFormat("%s: value at position %d is %g, expected at least %g", field,
+                                     i, values[i], least));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace lathe::engine

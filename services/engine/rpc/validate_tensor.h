@@ -29,6 +29,10 @@ absl::Status CheckTokenValues(const v1::Tensor& tensor, int64_t vocab_size,
 // Every listed value of a float32 tensor is finite. Error: non_finite_input with the position.
 absl::Status CheckFinite(const v1::Tensor& tensor, const std::string& field);
 
+// Every value of a dense float32 tensor is `least` or more. Error: bad_loss_input with the position
+// and the value.
+absl::Status CheckAtLeast(const v1::Tensor& tensor, float least, const std::string& field);
+
 // "float32" and the like.
 std::string DTypeName(v1::DType dtype);
 

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/invalid.h"
+#include "services/engine/rpc/packed_values.h"
 #include "services/engine/rpc/validate_chunks.h"
 #include "services/engine/rpc/validate_loss.h"
 #include "services/engine/rpc/validate_provenance.h"
@@ -26,6 +29,7 @@ using Inputs = std::map<std::string, const v1::Tensor*>;
 // One datum under validation.
 struct DatumContext {
   const LossRule& rule;
+  const v1::LossSpec& loss;
   const ModelLimits& limits;
   std::string prefix;  // "data[3]"
   int64_t num_tokens = 0;
@@ -109,6 +113,53 @@ absl::Status CheckNumbers(const std::string& name, const v1::Tensor& tensor,
   return CheckFinite(tensor, field);
 }
 
+// What is given is used.
+absl::Status CheckReference(const Inputs& inputs, const DatumContext& datum) {
+  const bool has_coef = ConfigValue(datum.loss, kKlCoef).has_value();
+  if (has_coef == inputs.contains(kReferenceLogprobs)) return absl::OkStatus();
+  const std::string field = InputField(datum, kReferenceLogprobs);
+  return Invalid("bad_loss_input", field,
+                 has_coef
+                     ? absl::StrFormat("%s is missing, %s needs it", field, kKlCoef)
+                     : absl::StrFormat("%s is given, loss_fn_config.%s is not", field, kKlCoef));
+}
+
+// One bound of the ratio: the datum's own by token, else the configuration's, else unknown here.
+struct ClipBound {
+  PackedValues<float> by_token{""};
+  std::optional<double> of_all;
+
+  bool is_known() const { return by_token.size() > 0 || of_all.has_value(); }
+  double At(int64_t i) const { return by_token.size() > 0 ? by_token[i] : *of_all; }
+};
+
+absl::StatusOr<ClipBound> ReadClipBound(const Inputs& inputs, const char* name,
+                                        const DatumContext& datum) {
+  ClipBound bound;
+  bound.of_all = ConfigValue(datum.loss, name);
+  const auto input = inputs.find(name);
+  if (input == inputs.end()) return bound;
+  RETURN_IF_ERROR(CheckAtLeast(*input->second, 0, InputField(datum, name)));
+  bound.by_token = PackedValues<float>(input->second->dense());
+  return bound;
+}
+
+absl::Status CheckClipInputs(const Inputs& inputs, const DatumContext& datum) {
+  ASSIGN_OR_RETURN(const ClipBound low, ReadClipBound(inputs, kClipLowThreshold, datum));
+  ASSIGN_OR_RETURN(const ClipBound high, ReadClipBound(inputs, kClipHighThreshold, datum));
+  if (!low.is_known() || !high.is_known()) return absl::OkStatus();
+  for (int64_t i = 0; i < datum.num_tokens; ++i) {
+    if (low.At(i) <= high.At(i)) continue;
+    const std::string field =
+        InputField(datum, low.by_token.size() > 0 ? kClipLowThreshold : kClipHighThreshold);
+    return Invalid("bad_loss_input", field,
+                   absl::StrFormat("%s: at position %d clip_low_threshold is %g, above "
+                                   "clip_high_threshold %g",
+                                   field, i, low.At(i), high.At(i)));
+  }
+  return absl::OkStatus();
+}
+
 // Of losses that need to know which tokens were sampled.
 absl::Status CheckSampledTokens(const v1::Datum& proto, const Inputs& inputs,
                                 const DatumContext& datum) {
@@ -134,10 +185,12 @@ absl::Status CheckDatum(const v1::Datum& proto, DatumContext datum) {
   }
   ASSIGN_OR_RETURN(const Inputs inputs, NameInputs(proto, datum));
   ASSIGN_OR_RETURN(const TensorShape targets, CheckTargets(*inputs.at("target_tokens"), datum));
+  RETURN_IF_ERROR(CheckReference(inputs, datum));
   for (const auto& [name, tensor] : inputs) {
     if (name == "target_tokens") continue;
     RETURN_IF_ERROR(CheckNumbers(name, *tensor, targets, datum));
   }
+  RETURN_IF_ERROR(CheckClipInputs(inputs, datum));
   return CheckSampledTokens(proto, inputs, datum);
 }
 
@@ -159,8 +212,11 @@ absl::Status ValidateForwardBackward(const v1::ForwardBackwardRequest& request,
   ASSIGN_OR_RETURN(const LossRule* const rule, CheckLoss(request.loss()));
   if (request.data().empty()) return Invalid("empty_batch", "data", "data is empty");
   for (int i = 0; i < request.data_size(); ++i) {
-    const DatumContext datum{
-        .rule = *rule, .limits = limits, .prefix = absl::StrFormat("data[%d]", i), .num_tokens = 0};
+    const DatumContext datum{.rule = *rule,
+                             .loss = request.loss(),
+                             .limits = limits,
+                             .prefix = absl::StrFormat("data[%d]", i),
+                             .num_tokens = 0};
     RETURN_IF_ERROR(CheckDatum(request.data(i), datum));
   }
   return absl::OkStatus();

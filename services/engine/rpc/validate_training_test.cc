@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "libs/common/errors.h"
+#include "services/engine/rpc/testing/train_requests.h"
 #include "services/engine/rpc/validate_chunks.h"
 
 namespace lathe::engine {
@@ -15,118 +16,6 @@ namespace {
 
 constexpr ModelLimits kLimits{.max_context_length = 8, .vocab_size = 100, .max_lora_rank = 512};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-template <typename T>
-std::string Pack(const std::vector<T>& values) {
-  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-}
-
-v1::Tensor Floats(const std::vector<float>& values, const std::vector<int64_t>& shape = {}) {
-  v1::Tensor tensor;
-  tensor.set_dtype(v1::DTYPE_FLOAT32);
-  tensor.set_dense(Pack(values));
-  for (const int64_t dim : shape) tensor.add_shape(dim);
-  return tensor;
-}
-
-v1::Tensor Ints(const std::vector<int64_t>& values, const std::vector<int64_t>& shape = {}) {
-  v1::Tensor tensor;
-  tensor.set_dtype(v1::DTYPE_INT64);
-  tensor.set_dense(Pack(values));
-  for (const int64_t dim : shape) tensor.add_shape(dim);
-  return tensor;
-}
-
-v1::Tensor Csr(v1::DType dtype, const std::string& values, const std::vector<int64_t>& crow,
-               const std::vector<int64_t>& col, const std::vector<int64_t>& shape) {
-  v1::Tensor tensor;
-  tensor.set_dtype(dtype);
-  tensor.mutable_sparse_csr()->set_values(values);
-  tensor.mutable_sparse_csr()->set_crow_indices(Pack(crow));
-  tensor.mutable_sparse_csr()->set_col_indices(Pack(col));
-  for (const int64_t dim : shape) tensor.add_shape(dim);
-  return tensor;
-}
-
-v1::Tensor& Input(v1::ForwardBackwardRequest& request, const std::string& name) {
-  v1::Datum* datum = request.mutable_data(request.data_size() - 1);
-  for (v1::NamedTensor& input : *datum->mutable_loss_fn_inputs()) {
-    if (input.name() == name) return *input.mutable_tensor();
-  }
-  v1::NamedTensor* input = datum->add_loss_fn_inputs();
-  input->set_name(name);
-  return *input->mutable_tensor();
-}
-
-// Two valid datums of three tokens.
-v1::ForwardBackwardRequest CrossEntropy() {
-  v1::ForwardBackwardRequest request;
-  request.mutable_loss()->set_name("cross_entropy");
-  for (int i = 0; i < 2; ++i) {
-    request.add_data()->add_model_input()->set_tokens(Pack<int32_t>({1, 2, 3}));
-    Input(request, "target_tokens") = Ints({2, 3, 4});
-    Input(request, "weights") = Floats({-1, 0, 2.5});
-  }
-  return request;
-}
-
-v1::ForwardBackwardRequest Ppo() {
-  v1::ForwardBackwardRequest request = CrossEntropy();
-  request.mutable_loss()->set_name("ppo");
-  for (v1::Datum& datum : *request.mutable_data()) datum.clear_loss_fn_inputs();
-  for (int i = 0; i < 2; ++i) {
-    v1::Datum* datum = request.mutable_data(i);
-    for (const char* name : {"advantages", "logprobs"}) {
-      v1::NamedTensor* input = datum->add_loss_fn_inputs();
-      input->set_name(name);
-      *input->mutable_tensor() = Floats({1, 2, 3});
-    }
-    v1::NamedTensor* targets = datum->add_loss_fn_inputs();
-    targets->set_name("target_tokens");
-    *targets->mutable_tensor() = Ints({2, 3, 4});
-  }
-  return request;
-}
-
-v1::ForwardBackwardRequest Gspo() {
-  v1::ForwardBackwardRequest request = Ppo();
-  request.mutable_loss()->set_name("gspo");
-  for (v1::Datum& datum : *request.mutable_data()) {
-    v1::NamedTensor* mask = datum.add_loss_fn_inputs();
-    mask->set_name("sequence_ratio_mask");
-    *mask->mutable_tensor() = Floats({0, 1, 1});
-  }
-  return request;
-}
-
-v1::ProvenanceSpan Span(bool sampled, int64_t length) {
-  v1::ProvenanceSpan span;
-  span.set_sequence_id("q");
-  span.set_sampled(sampled);
-  span.set_length(length);
-  return span;
-}
-
-// Input: two tokens of the prompt and one sampled; targets: one of the prompt and two sampled.
-v1::ForwardBackwardRequest StableReinforce() {
-  v1::ForwardBackwardRequest request = Ppo();
-  request.mutable_loss()->set_name("stable_reinforce");
-  for (v1::Datum& datum : *request.mutable_data()) {
-    *datum.mutable_loss_fn_inputs(0)->mutable_tensor() = Floats({0, 1, 2});
-    *datum.add_model_input_spans() = Span(false, 2);
-    *datum.add_model_input_spans() = Span(true, 1);
-    *datum.add_loss_fn_input_spans() = Span(false, 1);
-    *datum.add_loss_fn_input_spans() = Span(true, 0);
-    *datum.add_loss_fn_input_spans() = Span(true, 2);
-  }
-  return request;
-}
-
-void AddConfig(v1::ForwardBackwardRequest& request, const std::string& name, double value) {
-  v1::NamedNumber* number = request.mutable_loss()->add_config();
-  number->set_name(name);
-  number->set_value(value);
-}
 
 struct Row {
   const char* name;
@@ -364,7 +253,7 @@ TEST_CASE("forward_backward: every bad datum is refused by datum and field", "[v
       {"unknown loss", [](Request& r) { r.mutable_loss()->set_name("mse"); }, "bad_loss",
        "loss_fn is 'mse', allowed are cross_entropy, importance_sampling, ppo, cispo, dro, gspo"},
       {"config of no config", [](Request& r) { AddConfig(r, "beta", 1); }, "bad_loss_config",
-       "loss_fn_config has 'beta', cross_entropy takes none"},
+       "loss_fn_config has 'beta', cross_entropy takes kl_coef, normalization"},
       {"text config", [](Request& r) { r.mutable_loss()->add_text_config()->set_name("loss_id"); },
        "bad_loss_config", "loss_fn_config has 'loss_id'"},
   };
@@ -386,7 +275,8 @@ TEST_CASE("forward_backward: bad inputs of the other losses are refused", "[vali
          Input(r, "weights") = Floats({1, 1, 1});
        },
        "bad_loss_input",
-       "ppo takes target_tokens, logprobs, advantages, clip_low_threshold, clip_high_threshold"},
+       "ppo takes target_tokens, logprobs, advantages, clip_low_threshold, clip_high_threshold, "
+       "reference_logprobs"},
       {"2-D targets",
        [](Request& r) {
          Input(r, "target_tokens") = Ints({1, 2, 3}, {3, 1});
@@ -409,7 +299,8 @@ TEST_CASE("forward_backward: bad inputs of the other losses are refused", "[vali
        },
        "bad_loss_config", "is given twice"},
       {"other key", [](Request& r) { AddConfig(r, "beta", 1); }, "bad_loss_config",
-       "ppo takes clip_low_threshold, clip_high_threshold"},
+       "ppo takes clip_low_threshold, clip_high_threshold, dual_clip_threshold, kl_coef, "
+       "normalization"},
   };
   for (const Row& row : rows) {
     Request request = Ppo();

@@ -96,6 +96,21 @@ def bad_loss_configs(w):
               "advantages": tensor([1.0] * 3)}
     w.fails("clip_low_threshold", "-0.5", data=[datum(inputs=inputs)], loss_fn="ppo",
             loss_fn_config={"clip_low_threshold": -0.5})
+    w.fails("clip_low_threshold", "position 1", "-0.5", loss_fn="ppo", data=[datum(
+        inputs={**inputs, "clip_low_threshold": tensor([0.5, -0.5, 0.5])})])
+    for config, words in (({"kl_coef": -1}, ["kl_coef is -1", "at least 0"]),
+                          ({"dual_clip_threshold": 1}, ["dual_clip_threshold is 1", "above 1"]),
+                          ({"normalization": "mean"}, ["'mean'", "none, tokens or datums"]),
+                          ({"kl": 0.1}, ["'kl'", "kl_coef, normalization"])):
+        w.fails(*words, data=[datum(inputs=inputs)], loss_fn="ppo", loss_fn_config=config)
+    for reference, config, words in (
+            (None, {"kl_coef": 0.1}, ["data[0].loss_fn_inputs.reference_logprobs is missing"]),
+            ([-1.0] * 3, {}, ["reference_logprobs is given", "kl_coef is not"]),
+            ([-1.0] * 2, {"kl_coef": 0.1}, ["reference_logprobs", "(2, 1)", "(3, 1)"]),
+            ([-1.0, 1e39, -1.0], {"kl_coef": 0.1}, ["reference_logprobs", "position 1"])):
+        given = {} if reference is None else {"reference_logprobs": tensor(reference)}
+        w.fails(*words, data=[datum(inputs={**inputs, **given})], loss_fn="ppo",
+                loss_fn_config=config)
 
 
 @row(32)
