@@ -119,3 +119,35 @@ def test_options_out_of_range_stop_the_engine(tmp_path, variable, value, words):
     assert done.returncode == 78
     for word in words:
         assert word in done.stderr
+
+
+def test_a_checkpoint_is_exported_by_its_path(service, lathe, tmp_path):
+    import torch
+    from transformers import AutoModelForCausalLM
+    client = service.create_lora_training_client(
+        lathe.model_name, rank=4, seed=9, user_metadata=SHAPE)
+    step(client, 5)
+    path = client.save_weights_for_sampler("merge").result().path
+    out = tmp_path / "merged"
+    command = [BIN / "lathe", "export", "--merged", path, "--model", lathe.model, "--out", out,
+               "--data-dir", lathe.data_dir]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 73 and f"{out} exists" in again.stderr
+    absent = subprocess.run([*command[:3], path + "x", *command[4:]], capture_output=True,
+                            text=True, timeout=120)
+    assert absent.returncode == 78 and "checkpoint_missing" in absent.stderr
+
+    without = [word for word in command if word != "--merged"]
+    done = subprocess.run(without, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "--merged is missing" in done.stderr
+
+    row = [30, 31, 32, 33, 34, 35]
+    merged = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+    with torch.no_grad():
+        logprobs = merged(torch.tensor([row])).logits[0].log_softmax(-1)
+    expected = [float(logprobs[i, row[i + 1]]) for i in range(len(row) - 1)]
+    sampler = service.create_sampling_client(model_path=path)
+    scored = sampler.compute_logprobs(tinker.types.ModelInput.from_ints(row)).result()[1:]
+    assert scored == pytest.approx(expected, abs=1e-4)

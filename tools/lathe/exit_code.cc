@@ -27,6 +27,7 @@ constexpr NamedExit kNamedExits[] = {
     {"permission", kExitPermission},
     {"model_missing", kExitConfiguration},
     {"not_a_model", kExitConfiguration},
+    {"checkpoint_missing", kExitConfiguration},
     {"bad_model_name", kExitConfiguration},
     {"configuration", kExitConfiguration},
 };

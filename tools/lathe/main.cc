@@ -7,6 +7,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/version.h"
 #include "tools/lathe/exit_code.h"
+#include "tools/lathe/export_command.h"
 #include "tools/lathe/keys_command.h"
 #include "tools/lathe/status_command.h"
 #include "tools/lathe/tenants_command.h"
@@ -26,6 +27,7 @@ constexpr char kHelp[] =
     "  lathe keys rotate KEY_ID             a new key in its place\n"
     "  lathe tenants list                   who may use what, and what they hold\n"
     "  lathe tenants set-quota TENANT --tokens-per-minute 100000\n"
+    "  lathe export --merged tinker://… --model ./Qwen3-0.6B --out ./merged\n"
     "  lathe version\n"
     "\n"
     "Every verb has --help.\n";
@@ -35,6 +37,7 @@ absl::Status Run(int argc, const char* const* argv) {
   if (verb == "up") return UpCommand(argc - 1, argv + 1);
   if (verb == "keys") return KeysCommand(argc - 1, argv + 1);
   if (verb == "tenants") return TenantsCommand(argc - 1, argv + 1);
+  if (verb == "export") return ExportCommand(argc - 1, argv + 1);
   if (verb == "status") return StatusCommand(argc - 1, argv + 1);
   if (verb == "version" || verb == "--version") {
     return absl::CancelledError("lathe " + std::string(kVersion) + "\n");

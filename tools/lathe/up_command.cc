@@ -11,6 +11,7 @@
 #include "tools/lathe/announce.h"
 #include "tools/lathe/launcher.h"
 #include "tools/lathe/memory_check.h"
+#include "tools/lathe/program.h"
 #include "tools/lathe/signals.h"
 #include "tools/lathe/up_options.h"
 
@@ -85,8 +86,7 @@ absl::Status UpCommand(int argc, const char* const* argv) {
   if (!options.metrics_listen.empty()) {
     ASSIGN_OR_RETURN(plan.metrics, ClaimMetricsPorts(options.metrics_listen, plan.listen.port));
   }
-  const auto program_dir = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  ASSIGN_OR_RETURN(plan.children, ChildSpecs(options, plan, program_dir));
+  ASSIGN_OR_RETURN(plan.children, ChildSpecs(options, plan, ProgramDir()));
 
   SayPlan(plan, announcer);
   return Launcher(plan, signals, announcer).Run();

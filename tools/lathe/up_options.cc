@@ -1,7 +1,5 @@
 #include "tools/lathe/up_options.h"
 
-#include <unistd.h>
-
 #include <thread>
 #include <utility>
 
@@ -10,6 +8,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/listener/exposure.h"
 #include "libs/common/status_macros.h"
+#include "tools/lathe/program.h"
 
 namespace lathe::cli {
 namespace {
@@ -18,14 +17,6 @@ constexpr char kDescription[] =
     "Starts Lathe on this machine: engine, worker and gateway.\n"
     "  lathe up --model Qwen/Qwen3-0.6B=./Qwen3-0.6B\n"
     "  lathe up --model Qwen/Qwen3-0.6B --listen 127.0.0.1:0 --data-dir /srv/lathe";
-
-absl::StatusOr<std::string> Program(const std::filesystem::path& dir, const std::string& name) {
-  const std::string path = (dir / name).string();
-  if (access(path.c_str(), X_OK) == 0) return path;
-  return WithDetail(
-      absl::NotFoundError(absl::StrCat(name, " is missing beside lathe in ", dir.string())),
-      "configuration");
-}
 
 // What the two public listeners have in common.
 void AddTransport(const UpOptions& options, std::vector<std::string>& arguments) {
@@ -146,7 +137,7 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
   std::vector<ChildSpec> children;
   const auto add = [&](const std::string& name, std::vector<std::string> arguments,
                        std::vector<std::string> environment) -> absl::Status {
-    ASSIGN_OR_RETURN(std::string program, Program(program_dir, absl::StrCat("lathe-", name)));
+    ASSIGN_OR_RETURN(std::string program, FindProgram(program_dir, absl::StrCat("lathe-", name)));
     arguments.insert(arguments.begin(), std::move(program));
     arguments.insert(arguments.end(), {"--data-dir", plan.data_dir.path().string()});
     if (name != "gateway" && plan.data_dir.has_own_socket_dir()) {

@@ -23,8 +23,8 @@ namespace lathe {
 namespace {
 
 // Every section that some Lathe process reads.
-constexpr std::array kSections = {"up",     "data",   "keys", "status", "gateway",
-                                  "engine", "worker", "lora", "log",    "metrics"};
+constexpr std::array kSections = {"up",     "data", "keys",   "status", "gateway", "engine",
+                                  "worker", "lora", "export", "log",    "metrics"};
 
 absl::Status UsageError(const std::string& message) {
   return WithDetail(absl::InvalidArgumentError(message), "usage");

@@ -34,21 +34,27 @@ absl::StatusOr<std::set<std::string>> ShardNames(const std::filesystem::path& in
 
 }  // namespace
 
+absl::StatusOr<std::vector<std::filesystem::path>> WeightFiles(
+    const std::filesystem::path& folder) {
+  const std::filesystem::path single = folder / kSingleWeightFile;
+  const std::filesystem::path index = folder / kWeightIndexFile;
+  if (std::filesystem::exists(single)) return std::vector{single};
+  if (!std::filesystem::exists(index)) {
+    return absl::NotFoundError(absl::StrCat(folder.string(), " holds neither ", kSingleWeightFile,
+                                            " nor ", kWeightIndexFile));
+  }
+  ASSIGN_OR_RETURN(const std::set<std::string> shards, ShardNames(index));
+  std::vector<std::filesystem::path> files;
+  for (const std::string& shard : shards) files.push_back(folder / shard);
+  return files;
+}
+
 absl::StatusOr<HfTensors> HfTensors::Open(const std::filesystem::path& folder,
                                           std::function<void(double)> progress) {
   HfTensors tensors;
   tensors.progress_ = std::move(progress);
-  const std::filesystem::path single = folder / "model.safetensors";
-  const std::filesystem::path index = folder / "model.safetensors.index.json";
-  if (std::filesystem::exists(single)) {
-    RETURN_IF_ERROR(tensors.AddFile(single));
-  } else if (std::filesystem::exists(index)) {
-    ASSIGN_OR_RETURN(const std::set<std::string> shards, ShardNames(index));
-    for (const std::string& shard : shards) RETURN_IF_ERROR(tensors.AddFile(folder / shard));
-  } else {
-    return absl::NotFoundError(absl::StrCat(
-        folder.string(), " holds neither model.safetensors nor model.safetensors.index.json"));
-  }
+  ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> files, WeightFiles(folder));
+  for (const std::filesystem::path& file : files) RETURN_IF_ERROR(tensors.AddFile(file));
   return tensors;
 }
 

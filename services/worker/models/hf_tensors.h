@@ -16,11 +16,18 @@
 
 namespace lathe::worker {
 
+inline constexpr char kSingleWeightFile[] = "model.safetensors";
+inline constexpr char kWeightIndexFile[] = "model.safetensors.index.json";
+
+// The safetensors files of a model folder: the single one, or those its index names. NotFound when
+// it holds neither.
+absl::StatusOr<std::vector<std::filesystem::path>> WeightFiles(const std::filesystem::path& folder);
+
 // Reads each tensor once and keeps account: what was read goes into the content hash, what was left
 // over is reported, so that no weight is silently ignored.
 class HfTensors {
  public:
-  // NotFound when the folder holds neither model.safetensors nor model.safetensors.index.json.
+  // Errors as WeightFiles and SafetensorsFile::Open have them.
   // `progress` gets the share of bytes read.
   static absl::StatusOr<HfTensors> Open(const std::filesystem::path& folder,
                                         std::function<void(double)> progress);
