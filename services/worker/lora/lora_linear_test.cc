@@ -60,7 +60,7 @@ struct Mixture {
   std::shared_ptr<const AdapterWeights> narrow = TrainedAdapter({.rank = 1, .seed = 1});
   std::shared_ptr<const AdapterWeights> wide = TrainedAdapter({.rank = 45, .seed = 2});
   std::shared_ptr<const AdapterWeights> no_mlp =
-      TrainedAdapter({.rank = 8, .seed = 3, .train_mlp = false});
+      TrainedAdapter({.rank = 8, .seed = 3, .target_modules = LoraModulesOf(true, false, true)});
   std::vector<Segment> segments = {{0, 37, narrow.get(), 0},   {37, 50, nullptr},
                                    {50, 91, wide.get(), 1},    {91, 92, no_mlp.get(), 2},
                                    {92, 95, narrow.get(), -1}, {95, 200, narrow.get(), 0},

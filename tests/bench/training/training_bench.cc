@@ -112,7 +112,7 @@ class Bench {
   json AddAdapter(const json& command) {
     LoraSpec lora;
     lora.rank = command.at("rank");
-    lora.train_unembed = command.value("train_unembed", false);
+    lora.target_modules = LoraModulesOf(true, true, command.value("train_unembed", false));
     auto adapter = std::make_shared<Adapter>(model_->spec(), lora, at::kCPU);
     // As after some steps: with B zero half of the backward products would be of zeros.
     adapter->parameters.add_(at::randn(adapter->parameters.sizes()).mul_(1e-3));
