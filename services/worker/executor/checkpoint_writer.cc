@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/executor/torch_guard.h"
+#include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
 

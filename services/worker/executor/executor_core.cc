@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "services/worker/executor/torch_guard.h"
+#include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
 
@@ -79,7 +79,7 @@ void ExecutorCore::Do(const Cancel& command) {
 
 bool ExecutorCore::RunUnit() {
   bool did_something = RunBarriers();
-  if (!trainer_.HasWork()) did_something |= BeginTrains();
+  did_something |= BeginTrains();
   const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork());
   if (use == DeviceUse::kNothing) return did_something;
   const absl::Time began = absl::Now();
@@ -122,7 +122,7 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
   }
 }
 
-// All that is ready becomes one batch, so that requests of many models share passes.
+// All that is ready shares the next passes with what is running.
 bool ExecutorCore::BeginTrains() {
   TrainBatch batch;
   Started started;

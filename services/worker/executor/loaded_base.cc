@@ -9,7 +9,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/checkpoint/atomic_directory.h"
-#include "services/worker/executor/torch_guard.h"
+#include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/executor/torch_guard.h"
+#include "services/worker/torch_guard.h"
 #include "services/worker/training/adamw.h"
 
 namespace lathe::worker {

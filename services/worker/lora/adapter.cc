@@ -41,9 +41,11 @@ void Adapter::ClearGradient() {
 }
 
 AdapterGradients Adapter::MakeGradients() const {
-  return {ViewAdapter(at::zeros_like(parameters), model_, lora_)};
+  return GradientsOver(at::zeros_like(parameters));
 }
 
-void Adapter::AddGradients(const AdapterGradients& pass) { gradient.add_(pass.tensors.flat); }
+AdapterGradients Adapter::GradientsOver(at::Tensor flat) const {
+  return {ViewAdapter(flat, model_, lora_)};
+}
 
 }  // namespace lathe::worker

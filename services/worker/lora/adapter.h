@@ -29,9 +29,12 @@ class Adapter {
   // Empties the accumulator and its window.
   void ClearGradient();
 
-  // An all-zero buffer of the accumulator's shape, for the gradient of one pass.
+  // All zero, of the accumulator's shape.
   AdapterGradients MakeGradients() const;
-  void AddGradients(const AdapterGradients& pass);
+  // The accumulator's shape over `flat` [num_parameters] fp32. A pass adds to a copy of the
+  // accumulator and puts it in its place when all is well.
+  AdapterGradients GradientsOver(at::Tensor flat) const;
+  void ReplaceGradient(const AdapterGradients& gradients) { gradient = gradients.tensors.flat; }
 
   at::Tensor parameters;  // [num_parameters] fp32, laid out as AdapterLayout says
   at::Tensor exp_avg;     // first moment, same shape

@@ -52,6 +52,8 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelSpec& spec() const = 0;
   virtual at::Device device() const = 0;
+  // Of all weights, as they lie in the device's memory.
+  virtual int64_t WeightBytes() const = 0;
 
   // [T] -> [T, H] in the compute dtype.
   virtual at::Tensor Embed(const PackedRows& rows) const = 0;
@@ -63,6 +65,10 @@ class Model {
   // Training step of one layer; `saved` receives what LayerBackward needs.
   virtual at::Tensor LayerForwardSaving(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                                         std::unique_ptr<LayerSaved>* saved) const = 0;
+
+  // What LayerForwardSaving would have saved, bit for bit, from the layer's input alone.
+  virtual std::unique_ptr<LayerSaved> LayerRecompute(int64_t layer, const at::Tensor& x,
+                                                     const PackedRows& rows) const = 0;
 
   // dL/d(output) [T, H] -> dL/d(input) [T, H]; adds LoRA gradients (fp32) to
   // gradients[segment.gradient_index].

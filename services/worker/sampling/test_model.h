@@ -26,7 +26,7 @@ inline ModelSpec SmallSpec() {
           .eos_token_ids = {95}};
 }
 
-inline Qwen3Model SmallModel(const ModelSpec& spec = SmallSpec()) {
+inline Qwen3Weights SmallWeights(const ModelSpec& spec) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(7);
   const auto random = [&](std::initializer_list<int64_t> sizes) {
     return at::randn(at::IntArrayRef(sizes), generator, at::kFloat).mul_(0.25);
@@ -47,7 +47,24 @@ inline Qwen3Model SmallModel(const ModelSpec& spec = SmallSpec()) {
                               .gate_up = random({2 * spec.intermediate_size, h}),
                               .down = random({h, spec.intermediate_size})});
   }
-  return Qwen3Model(spec, std::move(weights));
+  return weights;
+}
+
+inline Qwen3Model SmallModel(const ModelSpec& spec = SmallSpec()) {
+  return Qwen3Model(spec, SmallWeights(spec));
+}
+
+// The same with bf16 matrices, multiplied as `arithmetic` says.
+inline Qwen3Model SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic::kFp32) {
+  Qwen3Weights weights = SmallWeights(SmallSpec());
+  const auto round = [](at::Tensor& matrix) { matrix = matrix.to(at::kBFloat16); };
+  round(weights.embedding);
+  round(weights.lm_head);
+  for (Qwen3LayerWeights& w : weights.layers) {
+    for (at::Tensor* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) round(*matrix);
+  }
+  weights.arithmetic = arithmetic;
+  return Qwen3Model(SmallSpec(), std::move(weights));
 }
 
 // An adapter whose B is not zero.

@@ -2,83 +2,236 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <string>
 #include <tuple>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "services/worker/training/room_tree.h"
 
 namespace lathe::worker {
 namespace {
 
-using Order = std::map<const void*, int64_t>;
-
-// Adapters and jobs by first appearance, so that no pointer decides an order.
-Order OrderOf(const std::vector<std::unique_ptr<TrainJob>>& jobs) {
-  Order order;
-  for (const auto& job : jobs) {
-    order.emplace(job->adapter.get(), static_cast<int64_t>(order.size()));
-    order.emplace(job.get(), static_cast<int64_t>(order.size()));
-  }
-  return order;
+int64_t GradientBytes(const TrainJob& job) {
+  return job.adapter->num_parameters() * static_cast<int64_t>(sizeof(float));
 }
 
-// Where a job's gradients go: nowhere, the scratch its adapter's jobs share, or its own.
-int64_t GradientOrder(const TrainJob& job, const Order& order) {
-  if (job.request.forward_only) return -2;
-  return job.spans_micro_batches ? order.at(&job) : -1;
-}
-
-std::vector<RowRef> RowsByAdapter(const std::vector<std::unique_ptr<TrainJob>>& jobs,
-                                  const Order& order) {
+// Rows of one job that wait for a pass, in the order their gradients are to be added.
+struct JobRows {
+  TrainJob* job = nullptr;
   std::vector<RowRef> rows;
-  for (const auto& job : jobs) {
-    if (job->is_finished) continue;
-    for (size_t i = 0; i < job->request.data.size(); ++i) rows.push_back({job.get(), i});
-  }
-  std::stable_sort(rows.begin(), rows.end(), [&](const RowRef& a, const RowRef& b) {
-    return order.at(a.job->adapter.get()) < order.at(b.job->adapter.get());
-  });
-  return rows;
-}
+  PassRoom need;  // of all rows, without gradients
+  bool fits = false;
+};
 
-std::deque<MicroBatch> Fill(const std::vector<RowRef>& rows, int64_t token_budget) {
-  std::deque<MicroBatch> batches;
-  int64_t num_tokens = 0;
-  for (const RowRef& row : rows) {
-    if (batches.empty() || num_tokens + row.num_tokens() > token_budget) {
-      batches.emplace_back();
-      num_tokens = 0;
-    }
-    batches.back().rows.push_back(row);
-    num_tokens += row.num_tokens();
-  }
-  return batches;
-}
+// Jobs whose gradients are added one after the other. Jobs without gradients are a chain each.
+struct Chain {
+  std::vector<JobRows> jobs;
+  PassRoom need;
+  bool fits = false;
+};
 
-void MarkSpanningJobs(const std::deque<MicroBatch>& batches) {
-  std::map<TrainJob*, const MicroBatch*> seen_in;
-  for (const MicroBatch& batch : batches) {
-    for (const RowRef& row : batch.rows) {
-      const auto [it, is_new] = seen_in.emplace(row.job, &batch);
-      if (!is_new && it->second != &batch) row.job->spans_micro_batches = true;
+class Packer {
+ public:
+  Packer(const PassMemory& memory, const PackingOptions& options)
+      : options_(options),
+        empty_bytes_(memory.Bytes({.wants_gradient = true}, options.num_checkpointed)),
+        memory_(memory) {}
+
+  std::deque<MicroBatch> Pack(const std::vector<std::unique_ptr<TrainJob>>& jobs) {
+    std::vector<Chain> chains = MakeChains(jobs);
+    for (const Chain& chain : chains) Place(chain);
+    std::deque<MicroBatch> batches;
+    for (MicroBatch& batch : batches_) {
+      const auto key = [&](const RowRef& row) {
+        return std::make_pair(adapter_order_.at(row.job->adapter.get()), row.job->wants_gradient());
+      };
+      std::stable_sort(batch.rows.begin(), batch.rows.end(),
+                       [&](const RowRef& a, const RowRef& b) { return key(a) < key(b); });
+      batches.push_back(std::move(batch));
+    }
+    return batches;
+  }
+
+ private:
+  PassRoom Need(const RowRef& row) const {
+    const PassShape shape{.num_tokens = row.num_tokens(),
+                          .num_entries = row.num_entries(),
+                          .max_lora_rank = row.job->adapter->lora().rank,
+                          .wants_gradient = true};
+    return {.tokens = shape.num_tokens,
+            .bytes = memory_.Bytes(shape, options_.num_checkpointed) - empty_bytes_};
+  }
+
+  bool Fits(const PassRoom& need, int64_t gradient_bytes) const {
+    return need.tokens <= options_.max_tokens &&
+           need.bytes + gradient_bytes <= options_.max_bytes - empty_bytes_;
+  }
+
+  JobRows RowsOf(TrainJob& job) const {
+    JobRows result{.job = &job};
+    for (size_t i = 0; i < job.request.data.size(); ++i) {
+      if (job.is_done[i]) continue;
+      result.rows.push_back({&job, i});
+      const PassRoom need = Need(result.rows.back());
+      result.need.tokens += need.tokens;
+      result.need.bytes += need.bytes;
+    }
+    result.fits = Fits(result.need, job.wants_gradient() ? GradientBytes(job) : 0);
+    // Longest first packs tightest.
+    if (options_.numerics == Numerics::kFast || !job.wants_gradient()) {
+      std::stable_sort(
+          result.rows.begin(), result.rows.end(),
+          [](const RowRef& a, const RowRef& b) { return a.num_tokens() > b.num_tokens(); });
+    }
+    return result;
+  }
+
+  // A job that has begun goes on first, since its sum started from the accumulator as it is.
+  void SortJobs(std::vector<JobRows>& jobs) const {
+    const auto key = [&](const JobRows& rows) {
+      const bool has_begun = rows.job->gradients.has_value();
+      if (options_.numerics == Numerics::kExact) {
+        return std::make_tuple(!has_begun, false, rows.job->request.seq_id);
+      }
+      return std::make_tuple(!has_begun, !rows.fits,
+                             rows.fits ? -rows.need.tokens : rows.need.tokens);
+    };
+    std::stable_sort(jobs.begin(), jobs.end(),
+                     [&](const JobRows& a, const JobRows& b) { return key(a) < key(b); });
+  }
+
+  // What fits into one pass, largest first, then what does not, smallest first: nobody's small
+  // request waits for another's large one.
+  std::vector<Chain> MakeChains(const std::vector<std::unique_ptr<TrainJob>>& jobs) {
+    std::vector<Chain> chains;
+    std::map<const Adapter*, size_t> chain_of;
+    for (const auto& job : jobs) {
+      if (job->is_finished) continue;
+      adapter_order_.emplace(job->adapter.get(), static_cast<int64_t>(adapter_order_.size()));
+      size_t index = chains.size();
+      if (job->wants_gradient()) index = chain_of.emplace(job->adapter.get(), index).first->second;
+      if (index == chains.size()) chains.emplace_back();
+      Chain& chain = chains[index];
+      chain.jobs.push_back(RowsOf(*job));
+      chain.need.tokens += chain.jobs.back().need.tokens;
+      chain.need.bytes += chain.jobs.back().need.bytes;
+      chain.fits = Fits(chain.need, GradientBytes(*job));
+    }
+    for (Chain& chain : chains) SortJobs(chain.jobs);
+    std::stable_sort(chains.begin(), chains.end(), [](const Chain& a, const Chain& b) {
+      if (a.fits != b.fits) return a.fits;
+      return a.fits ? a.need.tokens > b.need.tokens : a.need.tokens < b.need.tokens;
+    });
+    return chains;
+  }
+
+  void Place(const Chain& chain) {
+    ++chain_;
+    int64_t last = RoomTree::kNone;  // the chain has rows up to here
+    int64_t floor = 0;               // and the next job none before here
+    for (const JobRows& rows : chain.jobs) {
+      const int64_t gradient_bytes = rows.job->wants_gradient() ? GradientBytes(*rows.job) : 0;
+      if (!rows.job->wants_gradient()) {
+        PlaceApart(rows, /*begin=*/0, /*gradient_bytes=*/0);
+      } else if (rows.fits && !rows.job->gradients.has_value()) {
+        const int64_t batch = Find(floor, rows.need, gradient_bytes);
+        for (const RowRef& row : rows.rows) Put(batch, row, Need(row), gradient_bytes);
+        last = std::max(last, batch);
+        if (options_.numerics == Numerics::kExact) floor = last;
+      } else {
+        last = PlaceApart(rows, last + 1, 2 * gradient_bytes);
+        floor = last;
+      }
     }
   }
-}
+
+  // Rows of a job one by one from micro-batch `begin` on; returns the last one it has a row in.
+  int64_t PlaceApart(const JobRows& rows, int64_t begin, int64_t gradient_bytes) {
+    const bool in_order = options_.numerics == Numerics::kExact && rows.job->wants_gradient();
+    int64_t last = begin - 1;
+    for (const RowRef& row : rows.rows) {
+      const PassRoom need = Need(row);
+      const int64_t batch = Find(in_order ? std::max(begin, last) : begin, need, gradient_bytes);
+      Put(batch, row, need, gradient_bytes);
+      last = std::max(last, batch);
+    }
+    return last;
+  }
+
+  // The first micro-batch from `begin` on with room for `need` and, unless it has this chain's
+  // gradients already, for those; a new one if there is none.
+  int64_t Find(int64_t begin, const PassRoom& need, int64_t gradient_bytes) {
+    for (int64_t i = rooms_.FindFirst(begin, need); i != RoomTree::kNone;
+         i = rooms_.FindFirst(i + 1, need)) {
+      if (holder_[i] == chain_ || rooms_.room(i).bytes >= need.bytes + gradient_bytes) return i;
+    }
+    batches_.emplace_back();
+    holder_.push_back(0);
+    rooms_.Append({.tokens = options_.max_tokens, .bytes = options_.max_bytes - empty_bytes_});
+    return rooms_.size() - 1;
+  }
+
+  void Put(int64_t batch, const RowRef& row, PassRoom need, int64_t gradient_bytes) {
+    if (gradient_bytes > 0 && holder_[batch] != chain_) need.bytes += gradient_bytes;
+    if (gradient_bytes > 0) holder_[batch] = chain_;
+    rooms_.Take(batch, need);
+    batches_[batch].rows.push_back(row);
+  }
+
+  const PackingOptions options_;
+  const int64_t empty_bytes_;
+  const PassMemory& memory_;
+  std::map<const Adapter*, int64_t> adapter_order_;  // by first appearance: no pointer decides
+  std::vector<MicroBatch> batches_;
+  std::vector<int64_t> holder_;  // by micro-batch: the last chain that put gradients there
+  RoomTree rooms_;
+  int64_t chain_ = 0;
+};
 
 }  // namespace
 
-std::deque<MicroBatch> PlanMicroBatches(const std::vector<std::unique_ptr<TrainJob>>& jobs,
-                                        int64_t token_budget) {
-  const Order order = OrderOf(jobs);
-  std::deque<MicroBatch> batches = Fill(RowsByAdapter(jobs, order), token_budget);
-  MarkSpanningJobs(batches);
-  for (MicroBatch& batch : batches) {
-    const auto key = [&](const RowRef& row) {
-      return std::make_tuple(order.at(row.job->adapter.get()), GradientOrder(*row.job, order),
-                             row.num_tokens());
-    };
-    std::stable_sort(batch.rows.begin(), batch.rows.end(),
-                     [&](const RowRef& a, const RowRef& b) { return key(a) < key(b); });
+PassShape ShapeOf(const MicroBatch& batch) {
+  PassShape shape;
+  std::map<const Adapter*, int64_t> gradients;
+  std::map<const TrainJob*, int64_t> num_rows;
+  for (const RowRef& row : batch.rows) {
+    shape.num_tokens += row.num_tokens();
+    shape.num_entries += row.num_entries();
+    shape.max_lora_rank = std::max(shape.max_lora_rank, row.job->adapter->lora().rank);
+    ++num_rows[row.job];
   }
-  return batches;
+  for (const auto& [job, rows] : num_rows) {
+    if (!job->wants_gradient()) continue;
+    shape.wants_gradient = true;
+    const bool is_whole = !job->gradients.has_value() && rows == job->num_pending_datums;
+    int64_t& bytes = gradients[job->adapter.get()];
+    bytes = std::max(bytes, (is_whole ? 1 : 2) * GradientBytes(*job));
+  }
+  for (const auto& [adapter, bytes] : gradients) shape.gradient_bytes += bytes;
+  return shape;
+}
+
+PassShape ShapeAlone(const TrainJob& job, size_t datum) {
+  const TrainDatum& row = job.request.data[datum];
+  const int64_t num_buffers = !job.wants_gradient() ? 0 : job.request.data.size() == 1 ? 1 : 2;
+  return {.num_tokens = static_cast<int64_t>(row.tokens.size()),
+          .num_entries = static_cast<int64_t>(row.targets.size()),
+          .gradient_bytes = num_buffers * GradientBytes(job),
+          .max_lora_rank = job.adapter->lora().rank,
+          .wants_gradient = job.wants_gradient()};
+}
+
+absl::StatusOr<Numerics> ParseNumerics(const std::string& name) {
+  if (name == "fast") return Numerics::kFast;
+  if (name == "exact") return Numerics::kExact;
+  return absl::InvalidArgumentError(absl::StrCat("numerics is ", name, ", want fast or exact"));
+}
+
+std::deque<MicroBatch> PlanMicroBatches(const std::vector<std::unique_ptr<TrainJob>>& jobs,
+                                        const PassMemory& memory, const PackingOptions& options) {
+  return Packer(memory, options).Pack(jobs);
 }
 
 void DropFinishedJobs(std::deque<MicroBatch>& micro_batches) {

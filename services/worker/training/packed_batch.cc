@@ -36,15 +36,17 @@ class Packer {
     batch_.rows.cu_seqlens.push_back(static_cast<int64_t>(tokens_.size()));
   }
 
-  // Index of the gradients `job` adds to, made at first need. Rows come sorted, so only the last
-  // one can be it.
+  // Index of the gradients `job` adds to, made at first need. Rows come by adapter, so only the
+  // last ones can be it.
   int64_t GradientIndex(TrainJob& job) {
-    if (job.request.forward_only) return -1;
-    TrainJob* const owner = job.spans_micro_batches ? &job : nullptr;
+    if (!job.wants_gradient()) return -1;
     auto& all = batch_.gradients;
-    if (all.empty() || all.back().adapter != job.adapter || all.back().job != owner) {
-      all.push_back({job.adapter, owner, job.adapter->MakeGradients()});
+    if (all.empty() || all.back().job->adapter != job.adapter) {
+      const at::Tensor& so_far =
+          job.gradients.has_value() ? job.gradients->tensors.flat : job.adapter->gradient;
+      all.push_back({&job, job.adapter->GradientsOver(so_far.clone())});
     }
+    all.back().job = &job;
     return static_cast<int64_t>(all.size()) - 1;
   }
 

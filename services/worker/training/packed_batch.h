@@ -18,10 +18,10 @@ struct PackedDatum {
   int64_t entry_end = 0;
 };
 
-// Gradients of one pass, all zero at its start. Those of jobs that lie wholly in the pass go to
-// their adapter together (`job` is null); a job that spans passes has its own.
+// Gradients of one adapter in one pass: they start as what was summed before, so that cutting rows
+// into passes elsewhere changes no bit. `job` is the last one with rows here; if it goes on in
+// another pass they are its own, else they become the accumulator.
 struct PassGradients {
-  std::shared_ptr<Adapter> adapter;
   TrainJob* job = nullptr;
   AdapterGradients gradients;
 };

@@ -18,13 +18,17 @@ struct TrainJob {
   std::shared_ptr<Adapter> adapter;
   std::shared_ptr<const AdapterWeights> weights;  // as they were when the batch began
 
-  bool spans_micro_batches = false;
-  std::optional<AdapterGradients> gradients;  // of the passes so far, if it spans several
+  // Between two passes of a job: the accumulator with the datums so far added. The next pass goes
+  // on from it, and the last one's result becomes the accumulator.
+  std::optional<AdapterGradients> gradients;
 
   std::vector<std::vector<float>> logprobs;  // per datum
   std::vector<double> losses;                // per datum
+  std::vector<bool> is_done;                 // per datum
   int64_t num_pending_datums = 0;
   bool is_finished = false;  // an output or an error was reported
+
+  bool wants_gradient() const { return !request.forward_only; }
 };
 
 }  // namespace lathe::worker

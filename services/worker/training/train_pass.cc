@@ -33,10 +33,13 @@ absl::Status CheckFinite(const PackedDatum& datum, std::span<const float> logpro
 
 }  // namespace
 
-TrainPass::TrainPass(const Model& model, const MicroBatch& micro_batch, int64_t head_chunk_elements)
+TrainPass::TrainPass(const Model& model, const MicroBatch& micro_batch,
+                     const TrainPassOptions& options)
     : model_(model),
+      num_checkpointed_(options.num_checkpointed),
       batch_(PackBatch(micro_batch, model.device())),
-      head_(model, batch_, head_chunk_elements),
+      head_(model, batch_, options.head_chunk_elements),
+      checkpoints_(model.spec().num_layers),
       saved_(model.spec().num_layers) {
   for (PassGradients& gradients : batch_.gradients) gradients_.push_back(&gradients.gradients);
 }
@@ -63,9 +66,11 @@ bool TrainPass::RunUnit() {
 }
 
 void TrainPass::ForwardLayer() {
-  if (batch_.wants_gradient()) {
+  const bool is_checkpointed = layer_ < num_checkpointed_;
+  if (batch_.wants_gradient() && !is_checkpointed) {
     x_ = model_.LayerForwardSaving(layer_, x_, batch_.rows, &saved_[layer_]);
   } else {
+    if (batch_.wants_gradient()) checkpoints_[layer_] = x_;
     PackedAttention attention(batch_.rows.cu_seqlens);
     x_ = model_.LayerForward(layer_, x_, batch_.rows, attention);
   }
@@ -90,8 +95,15 @@ void TrainPass::CheckResults() {
 }
 
 void TrainPass::BackwardLayer() {
-  --layer_;
-  dx_ = model_.LayerBackward(layer_, dx_, batch_.rows, std::move(saved_[layer_]), gradients_);
+  const int64_t layer = layer_ - 1;
+  if (checkpoints_[layer].defined()) {
+    // A step of its own: it takes as long as a forward step.
+    saved_[layer] = model_.LayerRecompute(layer, checkpoints_[layer], batch_.rows);
+    checkpoints_[layer].reset();
+    return;
+  }
+  dx_ = model_.LayerBackward(layer, dx_, batch_.rows, std::move(saved_[layer]), gradients_);
+  layer_ = layer;
   if (layer_ == 0) phase_ = Phase::kDone;
 }
 
@@ -103,15 +115,15 @@ void TrainPass::Commit() {
     double loss = 0;
     for (const float value : EntriesOf(head_.losses(), datum)) loss += value;
     job.losses[datum.row.datum] = loss;
+    job.is_done[datum.row.datum] = true;
     --job.num_pending_datums;
   }
   for (PassGradients& pass : batch_.gradients) {
-    if (pass.job == nullptr) {
-      pass.adapter->AddGradients(pass.gradients);
-    } else if (pass.job->gradients.has_value()) {
-      pass.job->gradients->tensors.flat.add_(pass.gradients.tensors.flat);
+    TrainJob& last = *pass.job;
+    if (last.num_pending_datums > 0) {
+      last.gradients = std::move(pass.gradients);
     } else {
-      pass.job->gradients = std::move(pass.gradients);
+      last.adapter->ReplaceGradient(pass.gradients);
     }
   }
 }

@@ -15,12 +15,18 @@
 
 namespace lathe::worker {
 
-// Steps: embedding, each layer forward, each head chunk, each layer backward. Writes nothing
-// outside itself until Commit, so a pass can be dropped at any step. `model` and the jobs must
-// outlive it.
+struct TrainPassOptions {
+  int64_t head_chunk_elements = 0;
+  // The first so many layers keep only their input and are computed again in the backward pass.
+  int64_t num_checkpointed = 0;
+};
+
+// Steps: embedding, each layer forward, each head chunk, each layer backward (a checkpointed one is
+// first computed again). Writes nothing outside itself until Commit, so a pass can be dropped at
+// any step. `model` and the jobs must outlive it.
 class TrainPass {
  public:
-  TrainPass(const Model& model, const MicroBatch& micro_batch, int64_t head_chunk_elements);
+  TrainPass(const Model& model, const MicroBatch& micro_batch, const TrainPassOptions& options);
 
   // Runs one step; returns whether steps remain. None remain once failures() is not empty.
   bool RunUnit();
@@ -29,8 +35,8 @@ class TrainPass {
   // The pass has then computed nothing usable: run it again without them.
   const std::vector<std::pair<TrainJob*, absl::Status>>& failures() const { return failures_; }
 
-  // Hands logprobs and losses to the jobs and gradients to where they belong. Call once, after the
-  // last step.
+  // Hands logprobs and losses to the jobs, and gradients to the job that goes on in another pass or
+  // else to the adapter. Call once, after the last step.
   void Commit();
 
   int64_t num_datums() const { return static_cast<int64_t>(batch_.datums.size()); }
@@ -45,14 +51,16 @@ class TrainPass {
   void CheckResults();
 
   const Model& model_;
+  const int64_t num_checkpointed_;
   PackedBatch batch_;
   LossHead head_;
   std::vector<AdapterGradients*> gradients_;  // into batch_.gradients
   Phase phase_ = Phase::kEmbed;
-  int64_t layer_ = 0;
-  at::Tensor x_;   // [T, H], then the final norm's input
-  at::Tensor dx_;  // [T, H]
-  std::vector<std::unique_ptr<LayerSaved>> saved_;
+  int64_t layer_ = 0;                    // next one forward; backward: the one after the next
+  at::Tensor x_;                         // [T, H], then the final norm's input
+  at::Tensor dx_;                        // [T, H]
+  std::vector<at::Tensor> checkpoints_;  // [T, H] each, by checkpointed layer
+  std::vector<std::unique_ptr<LayerSaved>> saved_;  // by layer
   std::vector<std::pair<TrainJob*, absl::Status>> failures_;
 };
 

@@ -1,24 +1,27 @@
 #include "services/worker/training/trainer.h"
 
+#include <algorithm>
 #include <exception>
-#include <new>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
-#include <c10/util/Exception.h>
+#include <absl/strings/str_format.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "libs/common/logging/logging.h"
+#include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
 namespace {
 
-absl::Status StatusOf(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-      dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
-    return absl::ResourceExhaustedError("out of memory in a training pass");
-  }
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return absl::InternalError(
-      absl::StrCat("training pass failed: ",
-                   torch_error != nullptr ? torch_error->what_without_backtrace() : error.what()));
+constexpr int kMaxRetries = 3;
+// Fewer tokens do not keep the matrix products busy: layers are computed twice first.
+constexpr int64_t kMinBudgetTokens = 512;
+constexpr double kGib = 1 << 30;
+
+// Fragments of the freed pass go back to the device, so that the next one finds whole blocks.
+void FreeCachedMemory(at::Device device) {
+  if (!device.is_cpu()) c10::getDeviceAllocator(device.type())->emptyCache();
 }
 
 TrainOutput MakeOutput(TrainJob& job) {
@@ -32,10 +35,22 @@ TrainOutput MakeOutput(TrainJob& job) {
                       {"datums:sum", static_cast<double>(job.request.data.size())}}};
 }
 
+// The job itself stays until the next plan; its memory need not.
+void Release(TrainJob& job) {
+  job.is_finished = true;
+  job.gradients.reset();
+  job.request.data = {};
+}
+
 }  // namespace
 
 Trainer::Trainer(const Model& model, AdapterPool& adapters, const TrainerOptions& options)
-    : model_(model), adapters_(adapters), options_(options) {}
+    : model_(model),
+      adapters_(adapters),
+      options_(options),
+      memory_(model.spec(), options.head_chunk_elements, model.device().is_cpu()),
+      token_limit_(options.token_budget),
+      byte_limit_(options.arena_bytes) {}
 
 Trainer::~Trainer() = default;
 
@@ -51,7 +66,10 @@ bool Trainer::RunUnit() {
   try {
     Step();
   } catch (const std::exception& error) {
-    FailPass(StatusOf(error));
+    absl::Status status = StatusOfException("training pass", error);
+    const bool is_memory = absl::IsResourceExhausted(status) && !micro_batches_.empty();
+    if (is_memory && RetryInHalves()) return true;
+    FailPass(is_memory ? OutOfMemory() : std::move(status));
   }
   return true;
 }
@@ -59,35 +77,95 @@ bool Trainer::RunUnit() {
 void Trainer::Step() {
   if (pass_ != nullptr) {
     if (!pass_->RunUnit()) FinishPass();
-  } else if (!micro_batches_.empty()) {
-    pass_ =
-        std::make_unique<TrainPass>(model_, micro_batches_.front(), options_.head_chunk_elements);
+  } else if (!queued_.empty()) {
+    StartNewRequests();
   } else {
-    StartNextBatch();
+    StartPass();
   }
 }
 
-void Trainer::StartNextBatch() {
-  TrainBatch batch = std::move(queued_.front());
-  queued_.pop_front();
-  jobs_.clear();
-  for (TrainRequest& request : batch.requests) {
-    auto job = std::make_unique<TrainJob>();
-    job->request = std::move(request);
-    job->logprobs.resize(job->request.data.size());
-    job->losses.resize(job->request.data.size());
-    job->num_pending_datums = static_cast<int64_t>(job->request.data.size());
-    job->adapter = adapters_.Find(job->request.model_id);
-    if (job->adapter == nullptr) {
-      FailJob(*job, absl::FailedPreconditionError(
-                        absl::StrCat("model ", job->request.model_id, " is not on this worker")));
-    } else {
-      job->weights = job->adapter->Publish();
-      if (job->num_pending_datums == 0) CompleteJob(*job);
-    }
-    jobs_.push_back(std::move(job));
+void Trainer::StartNewRequests() {
+  while (!queued_.empty()) {
+    TrainBatch batch = std::move(queued_.front());
+    queued_.pop_front();
+    for (TrainRequest& request : batch.requests) StartJob(std::move(request));
   }
-  micro_batches_ = PlanMicroBatches(jobs_, options_.token_budget);
+  Plan();
+}
+
+void Trainer::StartJob(TrainRequest request) {
+  jobs_.push_back(std::make_unique<TrainJob>());
+  TrainJob& job = *jobs_.back();
+  job.request = std::move(request);
+  const absl::Status status = Guarded("start of a training request", [&]() -> absl::Status {
+    const size_t num_datums = job.request.data.size();
+    job.logprobs.resize(num_datums);
+    job.losses.resize(num_datums);
+    job.is_done.resize(num_datums);
+    job.num_pending_datums = static_cast<int64_t>(num_datums);
+    job.adapter = adapters_.Find(job.request.model_id);
+    if (job.adapter == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("model ", job.request.model_id, " is not on this worker"));
+    }
+    job.weights = job.adapter->Publish();
+    return CheckFits(job);
+  });
+  if (!status.ok()) {
+    FailJob(job, status);
+  } else if (job.num_pending_datums == 0) {
+    CompleteJob(job);
+  }
+}
+
+// InvalidArgument: no pass can hold the largest datum, however the layers are checkpointed.
+absl::Status Trainer::CheckFits(const TrainJob& job) const {
+  for (size_t i = 0; i < job.request.data.size(); ++i) {
+    const PassShape shape = ShapeAlone(job, i);
+    const int64_t bytes = memory_.Bytes(shape, model_.spec().num_layers);
+    if (bytes <= options_.arena_bytes) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "datum %d has %d tokens and needs %.1f GiB of activations and gradients, %.1f GiB are "
+        "available",
+        i, shape.num_tokens, static_cast<double>(bytes) / kGib,
+        static_cast<double>(options_.arena_bytes) / kGib));
+  }
+  return absl::OkStatus();
+}
+
+void Trainer::Plan() {
+  std::erase_if(jobs_, [](const auto& job) { return job->is_finished; });
+  const int64_t smallest = std::min(token_limit_, kMinBudgetTokens);
+  const int64_t num_checkpointed = memory_.FewestCheckpointed(
+      {.num_tokens = smallest, .num_entries = smallest, .wants_gradient = true}, byte_limit_);
+  micro_batches_ = PlanMicroBatches(jobs_, memory_,
+                                    {.numerics = options_.numerics,
+                                     .max_tokens = token_limit_,
+                                     .max_bytes = byte_limit_,
+                                     .num_checkpointed = num_checkpointed});
+}
+
+void Trainer::PlanFullSize() {
+  token_limit_ = options_.token_budget;
+  byte_limit_ = options_.arena_bytes;
+  num_retries_ = 0;
+  Plan();
+}
+
+void Trainer::StartPass() {
+  const PassShape shape = ShapeOf(micro_batches_.front());
+  const int64_t num_checkpointed = memory_.FewestCheckpointed(shape, byte_limit_);
+  counters_.arena_used_bytes = memory_.Bytes(shape, num_checkpointed);
+  counters_.arena_peak_bytes = std::max(counters_.arena_peak_bytes, counters_.arena_used_bytes);
+  pass_ = std::make_unique<TrainPass>(
+      model_, micro_batches_.front(),
+      TrainPassOptions{.head_chunk_elements = options_.head_chunk_elements,
+                       .num_checkpointed = num_checkpointed});
+}
+
+void Trainer::EndPass() {
+  pass_.reset();
+  counters_.arena_used_bytes = 0;
 }
 
 void Trainer::FinishPass() {
@@ -99,32 +177,66 @@ void Trainer::FinishPass() {
   ++counters_.passes;
   counters_.rows += pass_->num_datums();
   counters_.tokens += pass_->num_tokens();
-  pass_.reset();
+  EndPass();
   const MicroBatch done = std::move(micro_batches_.front());
   micro_batches_.pop_front();
   CompleteFinishedJobs(done);
+  if (micro_batches_.empty()) PlanFullSize();
 }
 
 void Trainer::RetryWithoutFailedRequests() {
   for (const auto& [job, status] : pass_->failures()) {
     if (!job->is_finished) FailJob(*job, status);
   }
-  pass_.reset();
+  EndPass();
   DropFinishedJobs(micro_batches_);
+  if (micro_batches_.empty()) PlanFullSize();
 }
 
-void Trainer::FailPass(const absl::Status& status) {
-  pass_.reset();
-  if (micro_batches_.empty()) return;
+bool Trainer::RetryInHalves() {
+  if (num_retries_ == kMaxRetries) return false;
+  const PassShape shape = ShapeOf(micro_batches_.front());
+  LogWarn("training pass ran out of memory and is run again in halves",
+          {{"tokens", shape.num_tokens},
+           {"datums", micro_batches_.front().rows.size()},
+           {"planned_bytes", counters_.arena_used_bytes}});
+  const int64_t fixed_bytes = memory_.Bytes({}, /*num_checkpointed=*/0);
+  token_limit_ = std::max<int64_t>(1, std::min(token_limit_, shape.num_tokens) / 2);
+  byte_limit_ = fixed_bytes + (std::min(byte_limit_, counters_.arena_used_bytes) - fixed_bytes) / 2;
+  EndPass();
+  FreeCachedMemory(model_.device());
+  ++num_retries_;
+  ++counters_.out_of_memory_retries;
+  Plan();
+  return true;
+}
+
+absl::Status Trainer::OutOfMemory() const {
+  int64_t num_tokens = 0;
+  for (const RowRef& row : micro_batches_.front().rows) num_tokens += row.num_tokens();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "out of memory in a training pass of %d tokens after %d retries: it was to take %.2f of "
+      "%.2f GiB",
+      num_tokens, num_retries_, static_cast<double>(counters_.arena_used_bytes) / kGib,
+      static_cast<double>(options_.arena_bytes) / kGib));
+}
+
+void Trainer::FailPass(absl::Status status) {
+  EndPass();
+  if (micro_batches_.empty()) {  // not even planned
+    for (const auto& job : jobs_) {
+      if (!job->is_finished) FailJob(*job, status);
+    }
+    return;
+  }
   for (const RowRef& row : micro_batches_.front().rows) {
     if (!row.job->is_finished) FailJob(*row.job, status);
   }
-  DropFinishedJobs(micro_batches_);
+  PlanFullSize();  // for the others
 }
 
 void Trainer::FailJob(TrainJob& job, absl::Status status) {
-  job.is_finished = true;
-  job.gradients.reset();
+  Release(job);
   finished_.push_back({job.request.request_id, std::move(status)});
 }
 
@@ -141,11 +253,9 @@ void Trainer::CompleteJob(TrainJob& job) {
                                                             " was unloaded during the request")));
     return;
   }
-  if (job.gradients.has_value()) job.adapter->AddGradients(*job.gradients);
   if (!job.request.forward_only) job.adapter->window.insert(job.request.seq_id);
-  job.is_finished = true;
-  job.gradients.reset();
   finished_.push_back({job.request.request_id, MakeOutput(job)});
+  Release(job);
 }
 
 }  // namespace lathe::worker

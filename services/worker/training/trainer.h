@@ -13,6 +13,7 @@
 #include "services/worker/models/model.h"
 #include "services/worker/ops.h"
 #include "services/worker/training/micro_batches.h"
+#include "services/worker/training/pass_memory.h"
 #include "services/worker/training/train_job.h"
 #include "services/worker/training/train_pass.h"
 
@@ -20,17 +21,24 @@ namespace lathe::worker {
 
 struct TrainerOptions {
   // Tokens of one micro-batch; a longer sequence is a micro-batch of its own. More: fewer, larger
-  // matrix products and more activation memory.
+  // matrix products, longer steps and more activation memory.
   int64_t token_budget = 4096;
   // Elements of one chunk of logits (4 bytes each, two such buffers live at once).
   int64_t head_chunk_elements = int64_t{1} << 24;
+  // Activations and gradients of one pass. Less: smaller micro-batches, then layers computed twice;
+  // a sequence that does not fit even so is refused.
+  int64_t arena_bytes = int64_t{2} << 30;
+  Numerics numerics = Numerics::kFast;
 };
 
-// Sums since the start.
+// Sums since the start, but for the arena.
 struct TrainerCounters {
   int64_t passes = 0;  // micro-batches run to their end
   int64_t rows = 0;    // datums in them
   int64_t tokens = 0;
+  int64_t out_of_memory_retries = 0;
+  int64_t arena_used_bytes = 0;  // reserved by the pass that runs
+  int64_t arena_peak_bytes = 0;  // the most that was reserved
 };
 
 struct FinishedRequest {
@@ -38,17 +46,19 @@ struct FinishedRequest {
   absl::StatusOr<TrainOutput> output;
 };
 
-// Requests of all models in a TrainBatch share passes, whatever their ranks and losses.
+// Requests of all models share passes, whatever their ranks and losses; those that come while a
+// pass runs share the next one.
 //
 // A forward_backward adds to its adapter's accumulator and window when its last row is done, whole
-// or not at all: a request with a non-finite loss or one whose pass threw changes nothing.
+// or not at all: a request with a non-finite loss or one whose pass threw changes nothing. A pass
+// that runs out of memory is run again in halves, at most three times.
 // Used by the executor thread only; `model` and `adapters` must outlive it.
 class Trainer {
  public:
   Trainer(const Model& model, AdapterPool& adapters, const TrainerOptions& options);
   ~Trainer();
 
-  // Queues the batch behind what is running. Requests are valid and not duplicates.
+  // Adds the batch to what is running. Requests are valid and not duplicates.
   void Begin(TrainBatch batch);
 
   bool HasWork() const;
@@ -63,10 +73,18 @@ class Trainer {
 
  private:
   void Step();
-  void StartNextBatch();
+  void StartNewRequests();
+  void StartJob(TrainRequest request);
+  absl::Status CheckFits(const TrainJob& job) const;
+  void Plan();
+  void PlanFullSize();
+  void StartPass();
   void FinishPass();
+  void EndPass();
   void RetryWithoutFailedRequests();
-  void FailPass(const absl::Status& status);
+  bool RetryInHalves();
+  void FailPass(absl::Status status);
+  absl::Status OutOfMemory() const;
   void FailJob(TrainJob& job, absl::Status status);
   void CompleteJob(TrainJob& job);
   void CompleteFinishedJobs(const MicroBatch& batch);
@@ -74,10 +92,15 @@ class Trainer {
   const Model& model_;
   AdapterPool& adapters_;
   const TrainerOptions options_;
+  const PassMemory memory_;
   std::deque<TrainBatch> queued_;
-  std::vector<std::unique_ptr<TrainJob>> jobs_;  // of the running batch
-  std::deque<MicroBatch> micro_batches_;         // of the running batch, the running one in front
+  std::vector<std::unique_ptr<TrainJob>> jobs_;  // started
+  std::deque<MicroBatch> micro_batches_;         // of the jobs, the running one in front
   std::unique_ptr<TrainPass> pass_;
+  // What a micro-batch may hold: as the options say, or less after running out of memory.
+  int64_t token_limit_;
+  int64_t byte_limit_;
+  int num_retries_ = 0;
   std::vector<FinishedRequest> finished_;
   TrainerCounters counters_;
 };

@@ -51,13 +51,28 @@ Qwen3Model::Qwen3Model(ModelSpec spec, Qwen3Weights weights)
       rope_(spec_.head_dim, spec_.max_position_embeddings, spec_.rope_theta,
             weights_.embedding.device()) {}
 
+int64_t Qwen3Model::WeightBytes() const {
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+  };
+  int64_t sum = bytes(weights_.embedding) + bytes(weights_.final_norm);
+  if (!weights_.lm_head.is_same(weights_.embedding)) sum += bytes(weights_.lm_head);
+  for (const Qwen3LayerWeights& w : weights_.layers) {
+    for (const at::Tensor* tensor : {&w.input_norm, &w.qkv, &w.qkv_bias, &w.q_norm, &w.k_norm, &w.o,
+                                     &w.o_bias, &w.post_norm, &w.gate_up, &w.down}) {
+      sum += bytes(*tensor);
+    }
+  }
+  return sum;
+}
+
 at::Tensor Qwen3Model::Embed(const PackedRows& rows) const {
   return weights_.embedding.index_select(0, rows.tokens).to(at::kFloat);
 }
 
 at::Tensor Qwen3Model::LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                                     AttentionContext& attention) const {
-  return Layer(layer, x, rows, attention, /*saved=*/nullptr);
+  return Layer(layer, x, rows, attention, /*saved=*/nullptr, /*wants_output=*/true);
 }
 
 at::Tensor Qwen3Model::LayerForwardSaving(int64_t layer, const at::Tensor& x,
@@ -65,14 +80,23 @@ at::Tensor Qwen3Model::LayerForwardSaving(int64_t layer, const at::Tensor& x,
                                           std::unique_ptr<LayerSaved>* saved) const {
   PackedAttention attention(rows.cu_seqlens);
   auto layer_saved = std::make_unique<Saved>();
-  at::Tensor y = Layer(layer, x, rows, attention, layer_saved.get());
+  at::Tensor y = Layer(layer, x, rows, attention, layer_saved.get(), /*wants_output=*/true);
   layer_saved->log_sums_tn = attention.log_sums();
   *saved = std::move(layer_saved);
   return y;
 }
 
+std::unique_ptr<LayerSaved> Qwen3Model::LayerRecompute(int64_t layer, const at::Tensor& x,
+                                                       const PackedRows& rows) const {
+  PackedAttention attention(rows.cu_seqlens);
+  auto saved = std::make_unique<Saved>();
+  Layer(layer, x, rows, attention, saved.get(), /*wants_output=*/false);
+  saved->log_sums_tn = attention.log_sums();
+  return saved;
+}
+
 at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
-                             AttentionContext& attention, Saved* saved) const {
+                             AttentionContext& attention, Saved* saved, bool wants_output) const {
   const Qwen3LayerWeights& w = weights_.layers[layer];
   const double eps = spec_.rms_norm_eps;
 
@@ -99,11 +123,6 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   const at::Tensor up_tw = gate_up_tw.narrow(1, spec_.intermediate_size, spec_.intermediate_size);
   AddLora(mid_normed_th, rows.segments,
           {{{layer, LoraTarget::kGate}, gate_tw}, {{layer, LoraTarget::kUp}, up_tw}});
-  const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
-  const at::Tensor out_th =
-      BaseLinearOnto(mid_th, act_tw, w.down, /*bias=*/{}, weights_.arithmetic);
-  AddLora(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, out_th}});
-
   if (saved != nullptr) {
     saved->x_th = x;
     saved->qkv_tw = qkv_tw;
@@ -111,6 +130,12 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
     saved->mid_th = mid_th;
     saved->gate_up_tw = gate_up_tw;
   }
+  if (!wants_output) return {};
+
+  const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
+  const at::Tensor out_th =
+      BaseLinearOnto(mid_th, act_tw, w.down, /*bias=*/{}, weights_.arithmetic);
+  AddLora(act_tw, rows.segments, {layer, LoraTarget::kDown}, out_th);
   return out_th;
 }
 

@@ -17,12 +17,15 @@ class Qwen3Model : public Model {
 
   const ModelSpec& spec() const override { return spec_; }
   at::Device device() const override { return weights_.embedding.device(); }
+  int64_t WeightBytes() const override;
 
   at::Tensor Embed(const PackedRows& rows) const override;
   at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                           AttentionContext& attention) const override;
   at::Tensor LayerForwardSaving(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                                 std::unique_ptr<LayerSaved>* saved) const override;
+  std::unique_ptr<LayerSaved> LayerRecompute(int64_t layer, const at::Tensor& x,
+                                             const PackedRows& rows) const override;
   at::Tensor LayerBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
                            std::unique_ptr<LayerSaved> saved,
                            std::vector<AdapterGradients*>& gradients) const override;
@@ -36,8 +39,9 @@ class Qwen3Model : public Model {
  private:
   struct Saved;
 
+  // Without `wants_output` it stops when `saved` is complete, and returns nothing.
   at::Tensor Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
-                   AttentionContext& attention, Saved* saved) const;
+                   AttentionContext& attention, Saved* saved, bool wants_output) const;
   at::Tensor MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
                          const Saved& saved, std::vector<AdapterGradients*>& gradients) const;
   at::Tensor AttentionBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,

@@ -1,6 +1,7 @@
 // Where exceptions of torch become a Status: once per item the executor runs.
 #pragma once
 
+#include <cstring>
 #include <exception>
 #include <new>
 #include <type_traits>
@@ -13,10 +14,16 @@
 
 namespace lathe::worker {
 
+// Torch's allocator of host memory throws a plain c10::Error.
+inline bool IsOutOfMemory(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+         dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         std::strstr(error.what(), "DefaultCPUAllocator: can't allocate memory") != nullptr;
+}
+
 // `what` names the item in the message.
 inline absl::Status StatusOfException(const char* what, const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-      dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
+  if (IsOutOfMemory(error)) {
     return absl::ResourceExhaustedError(absl::StrCat("out of memory in ", what));
   }
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);

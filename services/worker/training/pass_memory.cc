@@ -1,0 +1,66 @@
+#include "services/worker/training/pass_memory.h"
+
+#include <algorithm>
+
+// Legend: h hidden size, q and kv widths of queries and of keys (or values), i width of the MLP.
+namespace lathe::worker {
+namespace {
+
+constexpr int64_t kFloat = sizeof(float);
+// Tokens, positions and their entries' bounds, on the host and on the device.
+constexpr int64_t kIndexBytesPerToken = 48;
+// Indices, loss inputs, logprobs, losses and slopes, on the host and on the device.
+constexpr int64_t kBytesPerEntry = 128;
+// Scores, probabilities and their gradients of a tile of queries, where attention is by torch.
+constexpr int64_t kTorchAttentionTile = 256 * 4;
+
+}  // namespace
+
+PassMemory::PassMemory(const ModelSpec& model, int64_t head_chunk_elements, bool is_cpu)
+    : model_(model),
+      // Logits, and their rounding or gradient beside them.
+      head_bytes_(2 * kFloat * std::max(head_chunk_elements, model.vocab_size)),
+      is_cpu_(is_cpu) {}
+
+int64_t PassMemory::SavedBytesPerToken() const {
+  const int64_t q = model_.num_heads * model_.head_dim;
+  const int64_t kv = model_.num_kv_heads * model_.head_dim;
+  // Input, q/k/v, attention output and its log-sum-exp, residual between, gate and up.
+  return kFloat * (2 * model_.hidden_size + 2 * q + 2 * kv + model_.num_heads +
+                   2 * model_.intermediate_size);
+}
+
+int64_t PassMemory::CheckpointBytesPerToken() const { return kFloat * model_.hidden_size; }
+
+// The MLP's and the attention's part of a step follow each other; the residual stream, its gradient
+// and the norms' are there in both. A forward step makes less.
+int64_t PassMemory::StepBytesPerToken(const PassShape& shape) const {
+  const int64_t h = model_.hidden_size;
+  const int64_t q = model_.num_heads * model_.head_dim;
+  const int64_t kv = model_.num_kv_heads * model_.head_dim;
+  const int64_t i = model_.intermediate_size;
+  const int64_t lora = 6 * shape.max_lora_rank;  // three linears of one input, forward and backward
+  const int64_t scores = is_cpu_ ? 0 : kTorchAttentionTile * model_.num_heads;
+  if (!shape.wants_gradient) return kFloat * (6 * h + 4 * q + 4 * kv + 4 * i + lora + scores);
+  return kFloat * (7 * h + std::max(5 * i, 5 * q + 6 * kv + scores) + lora);
+}
+
+int64_t PassMemory::Bytes(const PassShape& shape, int64_t num_checkpointed) const {
+  int64_t per_token = kIndexBytesPerToken + StepBytesPerToken(shape);
+  if (shape.wants_gradient) {
+    // A layer that is computed again has all it keeps while its backward step runs.
+    const int64_t num_saved = std::max<int64_t>(1, model_.num_layers - num_checkpointed);
+    per_token += num_checkpointed * CheckpointBytesPerToken() + num_saved * SavedBytesPerToken();
+  }
+  return head_bytes_ + shape.num_tokens * per_token + shape.num_entries * kBytesPerEntry +
+         shape.gradient_bytes;
+}
+
+int64_t PassMemory::FewestCheckpointed(const PassShape& shape, int64_t limit) const {
+  if (!shape.wants_gradient) return 0;
+  int64_t layers = 0;
+  while (layers < model_.num_layers && Bytes(shape, layers) > limit) ++layers;
+  return layers;
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,67 @@
+#include "services/worker/training/pass_memory.h"
+
+#include <catch2/catch.hpp>
+
+namespace lathe::worker {
+namespace {
+
+// The shape of Qwen3-0.6B.
+ModelSpec Spec() {
+  return {.family = "qwen3",
+          .num_layers = 28,
+          .hidden_size = 1024,
+          .intermediate_size = 3072,
+          .num_heads = 16,
+          .num_kv_heads = 8,
+          .head_dim = 128,
+          .vocab_size = 151936};
+}
+
+PassShape Shape(int64_t num_tokens) {
+  return {.num_tokens = num_tokens,
+          .num_entries = num_tokens,
+          .gradient_bytes = int64_t{40} << 20,
+          .max_lora_rank = 8,
+          .wants_gradient = true};
+}
+
+constexpr int64_t kChunk = int64_t{1} << 24;
+constexpr int64_t kGib = int64_t{1} << 30;
+
+}  // namespace
+
+TEST_CASE("PassMemory: a layer keeps what its backward step reads", "[training]") {
+  const PassMemory memory(Spec(), kChunk, /*is_cpu=*/true);
+  // x, q/k/v, attention output, log-sum-exp, residual, gate and up.
+  CHECK(memory.SavedBytesPerToken() == 4 * (1024 + 4096 + 2048 + 16 + 1024 + 6144));
+  CHECK(memory.CheckpointBytesPerToken() == 4 * 1024);
+}
+
+TEST_CASE("PassMemory: a sequence of 4,096 tokens takes 2.5 GiB with checkpointing", "[training]") {
+  const PassMemory memory(Spec(), kChunk, /*is_cpu=*/true);
+  CHECK(memory.Bytes(Shape(4096), 0) > 6 * kGib);
+  CHECK(memory.Bytes(Shape(4096), 28) < kGib * 5 / 2);
+  CHECK(memory.Bytes(Shape(512), 0) < kGib * 5 / 4);
+}
+
+TEST_CASE("PassMemory: no more layers are checkpointed than must be", "[training]") {
+  const PassMemory memory(Spec(), kChunk, /*is_cpu=*/true);
+  const PassShape shape = Shape(1024);
+  const int64_t limit = (memory.Bytes(shape, 0) + memory.Bytes(shape, 28)) / 2;
+  const int64_t layers = memory.FewestCheckpointed(shape, limit);
+  CHECK(layers > 0);
+  CHECK(memory.Bytes(shape, layers) <= limit);
+  CHECK(memory.Bytes(shape, layers - 1) > limit);
+  CHECK(memory.FewestCheckpointed(shape, memory.Bytes(shape, 0)) == 0);
+  CHECK(memory.FewestCheckpointed(shape, /*limit=*/0) == 28);
+}
+
+TEST_CASE("PassMemory: a pass without gradients keeps nothing", "[training]") {
+  const PassMemory memory(Spec(), kChunk, /*is_cpu=*/true);
+  PassShape shape = Shape(4096);
+  shape.wants_gradient = false;
+  CHECK(memory.Bytes(shape, 0) == memory.Bytes(shape, 28));
+  CHECK(memory.Bytes(shape, 0) < memory.Bytes(Shape(4096), 28));
+}
+
+}  // namespace lathe::worker

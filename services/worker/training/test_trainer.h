@@ -1,0 +1,142 @@
+// A trainer over a small random model, for tests.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Exception.h>
+
+#include "services/worker/sampling/test_model.h"
+#include "services/worker/training/trainer.h"
+
+namespace lathe::worker {
+
+// Runs out of memory in layer steps of more than `max_rows` rows.
+class ModelWithLittleMemory : public Model {
+ public:
+  ModelWithLittleMemory(const Model& model, int64_t max_rows)
+      : model_(model), max_rows_(max_rows) {}
+
+  const ModelSpec& spec() const override { return model_.spec(); }
+  at::Device device() const override { return model_.device(); }
+  int64_t WeightBytes() const override { return model_.WeightBytes(); }
+  at::Tensor Embed(const PackedRows& rows) const override { return model_.Embed(rows); }
+  at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                          AttentionContext& attention) const override {
+    Check(x);
+    return model_.LayerForward(layer, x, rows, attention);
+  }
+  at::Tensor LayerForwardSaving(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                                std::unique_ptr<LayerSaved>* saved) const override {
+    Check(x);
+    return model_.LayerForwardSaving(layer, x, rows, saved);
+  }
+  std::unique_ptr<LayerSaved> LayerRecompute(int64_t layer, const at::Tensor& x,
+                                             const PackedRows& rows) const override {
+    return model_.LayerRecompute(layer, x, rows);
+  }
+  at::Tensor LayerBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
+                           std::unique_ptr<LayerSaved> saved,
+                           std::vector<AdapterGradients*>& gradients) const override {
+    return model_.LayerBackward(layer, dy, rows, std::move(saved), gradients);
+  }
+  at::Tensor FinalNorm(const at::Tensor& x) const override { return model_.FinalNorm(x); }
+  at::Tensor FinalNormBackward(const at::Tensor& x, const at::Tensor& dy) const override {
+    return model_.FinalNormBackward(x, dy);
+  }
+  at::Tensor Logits(const at::Tensor& h, const std::vector<Segment>& segments) const override {
+    return model_.Logits(h, segments);
+  }
+  at::Tensor LogitsBackward(const at::Tensor& h, const at::Tensor& dlogits,
+                            const std::vector<Segment>& segments,
+                            std::vector<AdapterGradients*>& gradients) const override {
+    return model_.LogitsBackward(h, dlogits, segments, gradients);
+  }
+
+ private:
+  void Check(const at::Tensor& x) const {
+    if (x.size(0) > max_rows_) {
+      C10_THROW_ERROR(OutOfMemoryError, "a test's device is out of memory");
+    }
+  }
+
+  const Model& model_;
+  const int64_t max_rows_;
+};
+
+inline const Model& TestModel() {
+  static const Qwen3Model* model = new Qwen3Model(SmallModel());
+  return *model;
+}
+
+// An adapter with B away from zero, so that every factor gets a gradient.
+inline std::shared_ptr<Adapter> TestAdapter(int64_t rank, uint64_t seed) {
+  auto adapter =
+      std::make_shared<Adapter>(SmallSpec(), LoraSpec{.rank = rank, .seed = seed}, at::kCPU);
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  adapter->parameters.normal_(0, 0.05, generator);
+  adapter->MarkChanged();
+  return adapter;
+}
+
+inline TrainDatum TestDatum(size_t length, int32_t first_token, float advantage = 1.0f) {
+  const int32_t vocab_size = static_cast<int32_t>(SmallSpec().vocab_size);
+  TrainDatum datum;
+  for (size_t i = 0; i < length; ++i) {
+    const auto token = static_cast<int32_t>(first_token + 7 * static_cast<int32_t>(i));
+    datum.tokens.push_back(token % vocab_size);
+    datum.targets.push_back((token + 7) % vocab_size);
+    datum.weights.push_back(i == 0 ? 0.0f : 0.5f);
+    datum.logprobs.push_back(-4.5f);
+    datum.advantages.push_back(i == 0 ? 0.0f : advantage);
+    datum.mask.push_back(i == 0 ? 0.0f : 1.0f);
+  }
+  return datum;
+}
+
+inline TrainRequest TestRequest(const std::string& id, const std::string& model_id, int64_t seq_id,
+                                std::vector<TrainDatum> data,
+                                LossKind kind = LossKind::kCrossEntropy) {
+  return {.request_id = id,
+          .model_id = model_id,
+          .seq_id = seq_id,
+          .forward_only = false,
+          .loss = {.kind = kind},
+          .data = std::move(data)};
+}
+
+// A trainer with adapters m1 (rank 3) and m2 (rank 7).
+struct TestTrainer {
+  explicit TestTrainer(const TrainerOptions& options = {}, const Model& model = TestModel())
+      : trainer(model, adapters, options) {
+    adapters.Put("m1", TestAdapter(3, 1));
+    adapters.Put("m2", TestAdapter(7, 2));
+  }
+
+  using Outputs = std::map<std::string, absl::StatusOr<TrainOutput>>;
+
+  Outputs Run(std::vector<TrainRequest> requests) {
+    trainer.Begin({std::move(requests)});
+    return Finish();
+  }
+
+  Outputs Finish() {
+    while (trainer.RunUnit()) {
+    }
+    Outputs outputs;
+    for (FinishedRequest& finished : trainer.TakeFinished()) {
+      outputs.emplace(finished.request_id, std::move(finished.output));
+    }
+    return outputs;
+  }
+
+  Adapter& adapter(const std::string& model_id) { return *adapters.Find(model_id); }
+
+  AdapterPool adapters;
+  Trainer trainer;
+};
+
+}  // namespace lathe::worker
