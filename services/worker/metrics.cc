@@ -28,6 +28,11 @@ class WorkerRegistry : public prometheus::Registry {
             counters.decode_passes);
     counter("lathe_worker_generated_tokens_total", "sampled tokens", counters.generated_tokens);
     counter("lathe_worker_optim_steps_total", "optimizer steps", counters.optim_steps);
+    counter("lathe_worker_out_of_memory_retries_total", "training passes run again in halves",
+            counters.out_of_memory_retries);
+    gauge("lathe_worker_arena_bytes", "memory that a training pass may take", state.arena_bytes);
+    gauge("lathe_worker_arena_peak_bytes", "the most that a training pass took",
+          counters.arena_peak_bytes);
     gauge("lathe_worker_adapters_loaded", "trainable adapters in memory",
           static_cast<int64_t>(state.models.size()));
     gauge("lathe_worker_sampler_versions_loaded", "sampler versions in memory",

@@ -69,10 +69,11 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
           {.flag = "data-dir", .required = true});
   set.Add(&options.run_dir, "data.run_dir", "", "folder of the sockets; default: DATA_DIR/run",
           {.flag = "run-dir"});
-  set.Add(&options.token_budget, "worker.token_budget", 4096,
-          "tokens of one training micro-batch; more needs more memory");
-  set.Add(&options.kv_cache_mib, "worker.kv_cache_mib", 1024,
-          "MiB of keys and values of all running samples");
+  set.Add(&options.memory_fraction, "worker.memory_fraction", 0.9,
+          "share of the device's free memory to plan with, weights included");
+  set.Add(&options.numerics, "worker.numerics", "fast",
+          "exact: a client's numbers are the same bits whatever else runs; fast: up to rounding",
+          {.choices = {"fast", "exact"}});
   set.Add(&options.sampling_share, "worker.sampling_share", 0.5,
           "share of device time for sampling while there is training too");
   set.Add(&options.nonfinite_gradients, "worker.nonfinite_gradients", "skip",
@@ -96,13 +97,9 @@ absl::Status Validate(const WorkerOptions& options) {
   if (options.rank != 0) {
     return absl::InvalidArgumentError(absl::StrFormat("rank is %d, limit is 0", options.rank));
   }
-  if (options.token_budget < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("token_budget is %d, minimum is 1", options.token_budget));
-  }
-  if (options.kv_cache_mib < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("kv_cache_mib is %d, minimum is 1", options.kv_cache_mib));
+  if (!(options.memory_fraction > 0 && options.memory_fraction <= 1)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "memory_fraction is %g, want more than 0 and at most 1", options.memory_fraction));
   }
   if (!(options.sampling_share > 0 && options.sampling_share < 1)) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -125,8 +122,8 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.device = options.device;
   executor.compute_dtype = options.compute_dtype;
   executor.num_threads = options.num_threads;
-  executor.token_budget = options.token_budget;
-  executor.kv_cache_bytes = options.kv_cache_mib << 20;
+  executor.numerics = options.numerics;
+  executor.memory_fraction = options.memory_fraction;
   executor.sampling_share = options.sampling_share;
   executor.nonfinite_gradients = ToPolicy(options.nonfinite_gradients);
   return executor;

@@ -23,8 +23,8 @@ struct WorkerOptions {
   std::string tokenizer_id;
   std::string data_dir;
   std::string run_dir;  // empty: DATA_DIR/run
-  int64_t token_budget = 0;
-  int64_t kv_cache_mib = 0;
+  double memory_fraction = 0.9;
+  std::string numerics;
   double sampling_share = 0.5;
   std::string nonfinite_gradients;
   std::string metrics_listen;  // empty: no page

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
+#include "libs/common/memory/available_memory.h"
 #include "libs/common/status_macros.h"
 #include "tools/lathe/announce.h"
 #include "tools/lathe/launcher.h"

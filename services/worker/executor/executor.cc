@@ -1,5 +1,6 @@
 #include "services/worker/executor/executor.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <utility>
@@ -32,7 +33,9 @@ ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b) {
           .prefill_passes = a.prefill_passes + b.prefill_passes,
           .decode_passes = a.decode_passes + b.decode_passes,
           .generated_tokens = a.generated_tokens + b.generated_tokens,
-          .optim_steps = a.optim_steps + b.optim_steps};
+          .optim_steps = a.optim_steps + b.optim_steps,
+          .out_of_memory_retries = a.out_of_memory_retries + b.out_of_memory_retries,
+          .arena_peak_bytes = std::max(a.arena_peak_bytes, b.arena_peak_bytes)};
 }
 
 }  // namespace
@@ -104,6 +107,7 @@ class Executor::Thread {
       absl::MutexLock lock(&mu_);
       state_.bytes_loaded = total;
       state_.model = base_->info;
+      state_.arena_bytes = base_->memory.arena_bytes;
       state_.ready = true;
     }
     LogInfo("base model loaded", {{"name", base_->info.name}, {"bytes", total}});
@@ -122,8 +126,12 @@ class Executor::Thread {
   void MakeCore(int64_t generation) {
     if (core_ != nullptr) past_counters_ = Add(past_counters_, core_->counters());
     CoreOptions options;
-    options.trainer.token_budget = options_.token_budget;
-    options.sampling.kv_cache_bytes = options_.kv_cache_bytes;
+    options.trainer = {.token_budget = base_->memory.token_budget,
+                       .head_chunk_elements = base_->memory.head_chunk_elements,
+                       .arena_bytes = base_->memory.arena_bytes,
+                       .numerics = base_->numerics};
+    options.sampling.kv_cache_bytes = base_->memory.kv_cache_bytes;
+    options.sampling.head_chunk_elements = base_->memory.head_chunk_elements;
     options.sampling_share = options_.sampling_share;
     options.nonfinite_gradients = options_.nonfinite_gradients;
     const ExecutorParts parts{.model = *base_->model,

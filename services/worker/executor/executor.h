@@ -20,10 +20,10 @@ struct ExecutorOptions {
   std::string device = "auto";         // auto, cpu or cuda
   std::string compute_dtype = "auto";  // of products with bf16 weights: auto, fp32 or bf16
   int num_threads = 0;                 // of torch; 0: one per core
-  // Tokens of one training micro-batch. More: larger matrix products, more memory for activations.
-  int64_t token_budget = 4096;
-  // Bytes of keys and values of all samples. More: more samples run together.
-  int64_t kv_cache_bytes = int64_t{1} << 30;
+  std::string numerics = "fast";       // fast or exact
+  // Of the memory that is available at the start. Weights, adapters, keys and values of samples and
+  // activations have their shares of it. More: longer sequences and more samples at once.
+  double memory_fraction = 0.9;
   // Share of the device's time that sampling gets while there is training too.
   double sampling_share = 0.5;
   // Of an optim_step.

@@ -254,7 +254,9 @@ ExecutorCounters ExecutorCore::counters() const {
           .prefill_passes = sampling_.counters().prefill_passes,
           .decode_passes = sampling_.counters().decode_passes,
           .generated_tokens = sampling_.counters().generated_tokens,
-          .optim_steps = num_optim_steps_};
+          .optim_steps = num_optim_steps_,
+          .out_of_memory_retries = trainer_.counters().out_of_memory_retries,
+          .arena_peak_bytes = trainer_.counters().arena_peak_bytes};
 }
 
 }  // namespace lathe::worker

@@ -12,7 +12,7 @@
 
 namespace lathe::worker {
 
-// Totals since the process started.
+// Totals (and one maximum) since the process started.
 struct ExecutorCounters {
   int64_t train_passes = 0;  // packed micro-batches, forward or forward-backward
   int64_t train_tokens = 0;
@@ -20,6 +20,8 @@ struct ExecutorCounters {
   int64_t decode_passes = 0;  // one token for every running sequence
   int64_t generated_tokens = 0;
   int64_t optim_steps = 0;
+  int64_t out_of_memory_retries = 0;  // training passes run again in halves
+  int64_t arena_peak_bytes = 0;       // the most a training pass reserved
 };
 
 // What the process holds, as of the last finished command.
@@ -29,6 +31,7 @@ struct ExecutorState {
   std::string device;        // "cpu" or "cuda:0"
   int64_t bytes_loaded = 0;  // of the base model
   int64_t bytes_total = 0;
+  int64_t arena_bytes = 0;               // that a training pass may reserve
   std::vector<ModelState> models;        // ascending model_id
   std::vector<std::string> version_ids;  // ascending
   ExecutorCounters counters;

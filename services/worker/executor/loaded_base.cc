@@ -4,11 +4,16 @@
 #include <system_error>
 #include <utility>
 
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/memory/available_memory.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/checkpoint/atomic_directory.h"
+#include "services/worker/executor/exact_probe.h"
+#include "services/worker/executor/step_rate.h"
 #include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
@@ -27,9 +32,42 @@ ModelInfo Describe(const ExecutorOptions& options, const ModelSpec& spec,
   info.vocab_size = spec.vocab_size;
   info.tokenizer_id = options.tokenizer_id;
   info.eos_token_ids = spec.eos_token_ids;
-  info.token_budget = options.token_budget;
   info.tied_embeddings = spec.tie_word_embeddings;
   return info;
+}
+
+// How long a layer step of training may hold up the next sampling pass.
+absl::Duration StepDuration(at::Device device) {
+  return device.is_cpu() ? absl::Milliseconds(100) : absl::Milliseconds(20);
+}
+
+absl::StatusOr<int64_t> AvailableBytes(at::Device device) {
+  if (device.is_cpu()) return AvailableMemoryBytes();
+  return static_cast<int64_t>(
+      c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
+}
+
+absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_bytes,
+                                      double fraction) {
+  const bool is_cpu = model.device().is_cpu();
+  ASSIGN_OR_RETURN(const MemoryPlan plan,
+                   PlanMemory(model.spec(), {.available_bytes = available_bytes,
+                                             .fraction = fraction,
+                                             .weight_bytes = model.WeightBytes(),
+                                             .is_cpu = is_cpu,
+                                             .tokens_per_step = MeasureTokensPerStep(
+                                                 model, StepDuration(model.device()))}));
+  LogInfo("memory planned", {{"available_bytes", available_bytes},
+                             {"fraction", fraction},
+                             {"weight_bytes", plan.weight_bytes},
+                             {"adapter_bytes", plan.adapter_bytes},
+                             {"kv_cache_bytes", plan.kv_cache_bytes},
+                             {"sampling_bytes", plan.sampling_bytes},
+                             {"arena_bytes", plan.arena_bytes},
+                             {"token_budget", plan.token_budget},
+                             {"checkpointed_layers", plan.num_checkpointed},
+                             {"head_chunk_elements", plan.head_chunk_elements}});
+  return plan;
 }
 
 std::optional<Tokenizer> LoadTokenizer(const std::filesystem::path& folder) {
@@ -63,12 +101,25 @@ int64_t WeightBytes(const std::filesystem::path& folder) {
 absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,
                                     const LoadProgress& progress) {
   ASSIGN_OR_RETURN(const ComputeDtype compute_dtype, ParseComputeDtype(options.compute_dtype));
+  ASSIGN_OR_RETURN(const Numerics numerics, ParseNumerics(options.numerics));
+  ASSIGN_OR_RETURN(const int64_t available_bytes, Guarded("reading of the device's memory",
+                                                          [&] { return AvailableBytes(device); }));
   ASSIGN_OR_RETURN(LoadedModel loaded, Guarded("load of the base model", [&] {
                      return LoadModel(options.model_path, device, progress, compute_dtype);
                    }));
+  if (numerics == Numerics::kExact) {
+    RETURN_IF_ERROR(
+        Guarded("probe of exact numerics", [&] { return ProbeExactNumerics(*loaded.model); }));
+  }
+  ASSIGN_OR_RETURN(const MemoryPlan memory, Guarded("plan of the memory", [&] {
+                     return PlanAround(*loaded.model, available_bytes, options.memory_fraction);
+                   }));
   RETURN_IF_ERROR(SweepAttempts(options.checkpoint_root, absl::Now() - kAbandonedAfter));
   LoadedBase base;
+  base.memory = memory;
+  base.numerics = numerics;
   base.info = Describe(options, loaded.model->spec(), loaded.content_hash);
+  base.info.token_budget = memory.token_budget;
   base.store = std::make_unique<CheckpointStore>(options.checkpoint_root, loaded.model->spec(),
                                                  options.model_name, loaded.content_hash);
   base.tokenizer = LoadTokenizer(options.model_path);

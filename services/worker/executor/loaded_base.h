@@ -8,8 +8,10 @@
 #include "absl/status/statusor.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/executor/executor.h"
+#include "services/worker/executor/memory_plan.h"
 #include "services/worker/models/load_model.h"
 #include "services/worker/tokenizer/tokenizer.h"
+#include "services/worker/training/micro_batches.h"
 
 namespace lathe::worker {
 
@@ -17,6 +19,8 @@ struct LoadedBase {
   std::unique_ptr<Model> model;
   std::optional<Tokenizer> tokenizer;  // missing or of an unknown kind: no stop strings
   std::unique_ptr<CheckpointStore> store;
+  MemoryPlan memory;
+  Numerics numerics = Numerics::kFast;
   ModelInfo info;
 };
 
@@ -27,6 +31,8 @@ absl::StatusOr<at::Device> ChooseDevice(const std::string& name);
 // Bytes of the weights in `folder`.
 int64_t WeightBytes(const std::filesystem::path& folder);
 
+// Reads the base model and plans the memory around it. With exact numerics it also probes that this
+// machine keeps their promise.
 absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,
                                     const LoadProgress& progress);
 

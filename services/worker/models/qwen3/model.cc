@@ -135,7 +135,7 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
   const at::Tensor out_th =
       BaseLinearOnto(mid_th, act_tw, w.down, /*bias=*/{}, weights_.arithmetic);
-  AddLora(act_tw, rows.segments, {layer, LoraTarget::kDown}, out_th);
+  AddLora(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, out_th}});
   return out_th;
 }
 

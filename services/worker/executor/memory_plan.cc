@@ -1,0 +1,85 @@
+#include "services/worker/executor/memory_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "services/worker/training/pass_memory.h"
+
+namespace lathe::worker {
+namespace {
+
+// Code, torch's tables, requests and results.
+constexpr int64_t kProcessBytes = int64_t{256} << 20;
+constexpr double kGib = 1 << 30;
+// Of what weights and sampling passes leave; the arena has the rest.
+constexpr double kCacheShare = 0.3;
+constexpr double kAdapterShare = 0.3;
+// As SamplingOptions: rows of a prefill pass, samples that draw together.
+constexpr int64_t kPrefillTokens = 2048;
+constexpr int64_t kRunningSamples = 256;
+// From so many rows on, the product with the unembedding runs at full rate.
+constexpr int64_t kHeadRows = 256;
+constexpr int64_t kMinHeadElements = int64_t{1} << 24;
+constexpr int64_t kArenaPerHeadByte = 16;
+// Smaller micro-batches waste the matrix products, larger ones gain nothing.
+constexpr int64_t kMinTokenBudget = 512;
+constexpr int64_t kMaxTokenBudget = 4096;
+
+double Gib(int64_t bytes) { return static_cast<double>(bytes) / kGib; }
+
+int64_t Share(int64_t bytes, double share) {
+  return static_cast<int64_t>(static_cast<double>(bytes) * share);
+}
+
+PassShape MicroBatch(int64_t num_tokens) {
+  return {.num_tokens = num_tokens, .num_entries = num_tokens, .wants_gradient = true};
+}
+
+int64_t HeadElements(const ModelSpec& model, int64_t arena_bytes) {
+  const int64_t wanted = std::max(kHeadRows * model.vocab_size, kMinHeadElements);
+  const int64_t bytes_per_element = 2 * static_cast<int64_t>(sizeof(float));
+  return std::clamp(arena_bytes / (kArenaPerHeadByte * bytes_per_element), model.vocab_size,
+                    wanted);
+}
+
+int64_t SamplingBytes(const ModelSpec& model, bool is_cpu) {
+  const PassMemory memory(model, kRunningSamples * model.vocab_size, is_cpu);
+  return memory.Bytes({.num_tokens = kPrefillTokens}, /*num_checkpointed=*/0);
+}
+
+}  // namespace
+
+absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts& facts) {
+  const int64_t usable = Share(facts.available_bytes, facts.fraction);
+  MemoryPlan plan;
+  plan.weight_bytes = facts.weight_bytes;
+  plan.sampling_bytes = SamplingBytes(model, facts.is_cpu);
+  const int64_t rest = usable - kProcessBytes - plan.weight_bytes - plan.sampling_bytes;
+  plan.kv_cache_bytes = Share(rest, kCacheShare);
+  plan.adapter_bytes = Share(rest, kAdapterShare);
+  plan.arena_bytes = rest - plan.kv_cache_bytes - plan.adapter_bytes;
+  plan.head_chunk_elements = HeadElements(model, plan.arena_bytes);
+
+  const PassMemory memory(model, plan.head_chunk_elements, facts.is_cpu);
+  const int64_t least = memory.Bytes(MicroBatch(kMinTokenBudget), model.num_layers);
+  if (least > plan.arena_bytes) {
+    const double needed_rest = static_cast<double>(least) / (1 - kCacheShare - kAdapterShare);
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "memory_fraction %.2f of %.1f GiB is %.1f GiB; the model needs %.1f GiB: %.1f GiB of "
+        "weights, the rest to train %d tokens at a time",
+        facts.fraction, Gib(facts.available_bytes), Gib(usable),
+        Gib(usable - rest) + needed_rest / kGib, Gib(plan.weight_bytes), kMinTokenBudget));
+  }
+  plan.token_budget = std::clamp(facts.tokens_per_step, kMinTokenBudget, kMaxTokenBudget);
+  // Smaller micro-batches rather than layers computed twice.
+  while (plan.token_budget > kMinTokenBudget &&
+         memory.FewestCheckpointed(MicroBatch(plan.token_budget), plan.arena_bytes) > 0) {
+    plan.token_budget /= 2;
+  }
+  plan.token_budget = std::max(plan.token_budget, kMinTokenBudget);
+  plan.num_checkpointed =
+      memory.FewestCheckpointed(MicroBatch(plan.token_budget), plan.arena_bytes);
+  return plan;
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,41 @@
+#include "services/worker/executor/step_rate.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/time/clock.h"
+#include "services/worker/models/packed_attention.h"
+
+namespace lathe::worker {
+namespace {
+
+constexpr int64_t kMeasuredTokens = 256;
+constexpr int kMeasurements = 3;  // the first one also reads the weights from disk
+// The backward step has attention twice more, and LoRA's products.
+constexpr double kBackwardCost = 1.5;
+
+}  // namespace
+
+int64_t MeasureTokensPerStep(const Model& model, absl::Duration duration) {
+  const int64_t num_tokens = std::min(kMeasuredTokens, model.spec().max_position_embeddings);
+  const auto index = at::TensorOptions().dtype(at::kLong).device(model.device());
+  const PackedRows rows{.tokens = at::zeros({num_tokens}, index),
+                        .positions = at::arange(num_tokens, index),
+                        .cu_seqlens = {0, num_tokens},
+                        .segments = {{.begin = 0, .end = num_tokens}}};
+  const at::Tensor x = model.Embed(rows);
+  absl::Duration best = absl::InfiniteDuration();
+  for (int i = 0; i < kMeasurements; ++i) {
+    const absl::Time began = absl::Now();
+    PackedAttention attention(rows.cu_seqlens);
+    // Reading a number back waits for the device.
+    model.LayerForward(0, x, rows, attention).view(-1)[0].item<float>();
+    best = std::min(best, absl::Now() - began);
+  }
+  const double seconds_per_token =
+      std::max(1e-9, absl::ToDoubleSeconds(best)) * kBackwardCost / static_cast<double>(num_tokens);
+  const double tokens = std::min(1e6, absl::ToDoubleSeconds(duration) / seconds_per_token);
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max(1.0, tokens))));
+}
+
+}  // namespace lathe::worker
