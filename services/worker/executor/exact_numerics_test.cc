@@ -1,0 +1,307 @@
+// The promise of exact numerics: what a client gets is the same bits whoever shares its passes,
+// however batches are cut, in whatever order they arrive.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+#include "services/worker/lora/adapter_layout.h"
+#include "services/worker/sampling/sampling_engine.h"
+#include "services/worker/training/adamw.h"
+#include "services/worker/training/test_trainer.h"
+
+namespace lathe::worker {
+namespace {
+
+constexpr LossKind kLosses[] = {LossKind::kCrossEntropy, LossKind::kImportanceSampling,
+                                LossKind::kPpo,          LossKind::kCispo,
+                                LossKind::kDro,          LossKind::kGspo};
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  // 0 … limit - 1
+  size_t Below(size_t limit) { return engine_() % limit; }
+  bool OneIn(size_t n) { return Below(n) == 0; }
+  float Uniform() { return static_cast<float>(Below(1 << 20)) / (1 << 20); }
+
+  TrainDatum Datum(LossKind kind) {
+    TrainDatum datum = TestDatum(1 + Below(OneIn(4) ? 70 : 12), static_cast<int32_t>(Below(96)));
+    if (kind == LossKind::kCrossEntropy && OneIn(3)) {
+      datum.num_targets = 2;
+      datum.targets.resize(2 * datum.tokens.size());
+      datum.weights.resize(2 * datum.tokens.size());
+    }
+    for (int64_t& target : datum.targets) target = static_cast<int64_t>(Below(96));
+    for (float& weight : datum.weights) weight = OneIn(4) ? 0.0f : Uniform();
+    for (float& logprob : datum.logprobs) logprob = -4 - Uniform();
+    for (float& advantage : datum.advantages) advantage = OneIn(4) ? 0.0f : Uniform() - 0.5f;
+    return datum;
+  }
+
+  TrainRequest Request(const std::string& model_id, int64_t seq_id) {
+    const LossKind kind = kLosses[Below(std::size(kLosses))];
+    std::vector<TrainDatum> data;
+    for (size_t i = 0; i < 1 + Below(5); ++i) data.push_back(Datum(kind));
+    TrainRequest request = TestRequest(model_id + ":" + std::to_string(seq_id), model_id, seq_id,
+                                       std::move(data), kind);
+    request.forward_only = OneIn(4);
+    return request;
+  }
+
+  template <typename T>
+  void Shuffle(std::vector<T>& values) {
+    std::shuffle(values.begin(), values.end(), engine_);
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+class ThreadCount {
+ public:
+  explicit ThreadCount(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
+  ~ThreadCount() { at::set_num_threads(before_); }
+
+ private:
+  const int before_;
+};
+
+// What the tenant m1 gets of its windows of requests, each ended by an optimizer step.
+struct Seen {
+  std::vector<std::map<std::string, TrainOutput>> outputs;  // by window
+  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> parameters;
+};
+
+using Windows = std::vector<std::vector<TrainRequest>>;
+
+void EndWindow(TestTrainer& bench, Seen& seen) {
+  std::map<std::string, TrainOutput> outputs;
+  for (FinishedRequest& finished : bench.trainer.TakeFinished()) {
+    INFO(finished.request_id);
+    REQUIRE(finished.output.ok());
+    if (finished.request_id.starts_with("m1:")) {
+      outputs.emplace(finished.request_id, *std::move(finished.output));
+    }
+  }
+  seen.outputs.push_back(std::move(outputs));
+  seen.gradients.push_back(bench.adapter("m1").gradient.clone());
+  ApplyAdamW(bench.adapter("m1"), {.learning_rate = 0.01, .grad_clip_norm = 0.5});
+  seen.parameters.push_back(bench.adapter("m1").parameters.clone());
+}
+
+Seen RunAlone(const Windows& windows, const Model& model) {
+  const ThreadCount one_thread(1);
+  TestTrainer bench({.numerics = Numerics::kExact}, model);
+  Seen seen;
+  for (const std::vector<TrainRequest>& window : windows) {
+    for (const TrainRequest& request : window) {
+      bench.trainer.Begin({{request}});
+      while (bench.trainer.RunUnit()) {
+      }
+    }
+    EndWindow(bench, seen);
+  }
+  return seen;
+}
+
+TrainerOptions RandomOptions(Random& random) {
+  const int64_t chunk = 96 * static_cast<int64_t>(1 + random.Below(40));
+  const PassMemory memory(SmallSpec(), chunk, /*is_cpu=*/true);
+  const PassShape shape{.num_tokens = 80,
+                        .num_entries = 160,
+                        .gradient_bytes = int64_t{1} << 20,
+                        .max_lora_rank = 12,
+                        .wants_gradient = true};
+  const int64_t least = memory.Bytes(shape, SmallSpec().num_layers);
+  return {.token_budget = static_cast<int64_t>(1 + random.Below(150)),
+          .head_chunk_elements = chunk,
+          .arena_bytes = random.OneIn(2) ? least : int64_t{2} << 30,
+          .numerics = Numerics::kExact};
+}
+
+Seen RunAmongOthers(const Windows& windows, const Model& model, Random& random) {
+  const ThreadCount threads(1 + static_cast<int>(random.Below(3)));
+  TestTrainer bench(RandomOptions(random), model);
+  std::vector<std::string> others = {"m2"};
+  for (size_t i = 0; i < random.Below(4); ++i) {
+    others.push_back("other" + std::to_string(i));
+    bench.adapters.Put(others.back(),
+                       TestAdapter(1 + static_cast<int64_t>(random.Below(12)), 10 + i));
+  }
+  int64_t other_seq = 0;
+  Seen seen;
+  for (const std::vector<TrainRequest>& window : windows) {
+    size_t next = 0;
+    while (next < window.size()) {
+      TrainBatch batch;
+      for (size_t n = 1 + random.Below(3); n > 0 && next < window.size(); --n) {
+        batch.requests.push_back(window[next++]);
+      }
+      for (size_t n = random.Below(4); n > 0; --n) {
+        batch.requests.push_back(random.Request(others[random.Below(others.size())], ++other_seq));
+      }
+      random.Shuffle(batch.requests);
+      bench.trainer.Begin(std::move(batch));
+      for (size_t units = random.Below(30); units > 0; --units) bench.trainer.RunUnit();
+    }
+    while (bench.trainer.RunUnit()) {
+    }
+    EndWindow(bench, seen);
+  }
+  return seen;
+}
+
+// The first matrix whose bits differ; empty: none.
+std::string FirstDifference(const at::Tensor& a, const at::Tensor& b, const LoraSpec& lora) {
+  for (const AdapterMatrix& matrix : AdapterLayout(SmallSpec(), lora)) {
+    const auto part = [&](const at::Tensor& flat) {
+      return flat.narrow(0, matrix.offset, matrix.num_elements());
+    };
+    if (!at::equal(part(a), part(b))) return matrix.name();
+  }
+  return "";
+}
+
+void CheckSame(const Seen& actual, const Seen& expected) {
+  const LoraSpec lora = TestAdapter(3, 1)->lora();
+  for (size_t window = 0; window < expected.outputs.size(); ++window) {
+    CAPTURE(window);
+    REQUIRE(actual.outputs[window].size() == expected.outputs[window].size());
+    for (const auto& [id, output] : expected.outputs[window]) {
+      CAPTURE(id);
+      const TrainOutput& other = actual.outputs[window].at(id);
+      REQUIRE(other.logprobs == output.logprobs);
+      for (size_t i = 0; i < output.metrics.size(); ++i) {
+        CAPTURE(output.metrics[i].name);
+        REQUIRE(other.metrics[i].value == output.metrics[i].value);
+      }
+    }
+    REQUIRE(FirstDifference(actual.gradients[window], expected.gradients[window], lora) == "");
+    REQUIRE(FirstDifference(actual.parameters[window], expected.parameters[window], lora) == "");
+  }
+}
+
+// The small model with matrices in bf16, which other kernels multiply.
+const Model& Bf16Model() {
+  static const Qwen3Model* model = new Qwen3Model(SmallBf16Model());
+  return *model;
+}
+
+SampleRequest Sample(Random& random, const std::string& id) {
+  SampleRequest request{.request_id = id};
+  for (size_t i = 0; i < 1 + random.Below(70); ++i) {
+    request.prompt.push_back(static_cast<int32_t>(random.Below(96)));
+  }
+  request.num_samples = 1 + static_cast<int64_t>(random.Below(3));
+  request.prompt_logprobs = true;
+  request.params = {.max_tokens = 1 + static_cast<int64_t>(random.Below(40)),
+                    .seed = random.Below(1000),
+                    .ignore_eos = true};
+  return request;
+}
+
+std::map<std::string, SampleOutput> Finish(SamplingEngine& engine) {
+  std::map<std::string, SampleOutput> outputs;
+  while (engine.HasWork()) {
+    engine.RunPass();
+    for (FinishedSample& finished : engine.TakeFinished()) {
+      REQUIRE(finished.output.ok());
+      outputs.emplace(finished.request_id, *std::move(finished.output));
+    }
+  }
+  return outputs;
+}
+
+}  // namespace
+
+TEST_CASE("exact: training gives a tenant the same bits alone and among others", "[exact]") {
+  const Model& model = GENERATE(false, true) ? Bf16Model() : TestModel();
+  const uint32_t seed = GENERATE(range(1u, 21u));
+  CAPTURE(seed);
+  Random random(seed);
+  Windows windows(2);
+  int64_t seq_id = 0;
+  for (auto& window : windows) {
+    for (size_t i = 0; i < 1 + random.Below(5); ++i) {
+      window.push_back(random.Request("m1", ++seq_id));
+    }
+  }
+  CheckSame(RunAmongOthers(windows, model, random), RunAlone(windows, model));
+}
+
+TEST_CASE("exact: a tenant samples the same bits alone and among others", "[exact]") {
+  const Model& model = GENERATE(false, true) ? Bf16Model() : TestModel();
+  const uint32_t seed = GENERATE(range(1u, 11u));
+  CAPTURE(seed);
+  Random random(seed);
+  const SampleRequest request = Sample(random, "mine");
+  const auto adapter = random.OneIn(3) ? nullptr : RandomAdapter(5, 3);
+
+  SamplingEngine alone(model, {}, /*tokenizer=*/nullptr);
+  REQUIRE(alone.Add(request, adapter).ok());
+  const SampleOutput expected = Finish(alone).at("mine");
+
+  SamplingEngine crowded(model,
+                         {.max_running_samples = static_cast<int64_t>(2 + random.Below(9)),
+                          .max_prefill_tokens = static_cast<int64_t>(1 + random.Below(100)),
+                          .head_chunk_elements = static_cast<int64_t>(96 * (1 + random.Below(9)))},
+                         /*tokenizer=*/nullptr);
+  const size_t place = random.Below(6);
+  for (size_t i = 0; i < 6; ++i) {
+    if (i == place) REQUIRE(crowded.Add(request, adapter).ok());
+    const auto other = random.OneIn(3) ? nullptr : RandomAdapter(1 + i, 20 + i);
+    REQUIRE(crowded.Add(Sample(random, "other" + std::to_string(i)), other).ok());
+    if (random.OneIn(2)) crowded.RunPass();
+  }
+  const SampleOutput actual = Finish(crowded).at("mine");
+  // The first one is a NaN.
+  REQUIRE(actual.prompt_logprobs.size() == expected.prompt_logprobs.size());
+  for (size_t i = 1; i < expected.prompt_logprobs.size(); ++i) {
+    REQUIRE(actual.prompt_logprobs[i] == expected.prompt_logprobs[i]);
+  }
+  REQUIRE(actual.sequences.size() == expected.sequences.size());
+  for (size_t i = 0; i < expected.sequences.size(); ++i) {
+    REQUIRE(actual.sequences[i].tokens == expected.sequences[i].tokens);
+    REQUIRE(actual.sequences[i].logprobs == expected.sequences[i].logprobs);
+  }
+}
+
+TEST_CASE("exact: sampled logprobs are the trainer's, bit for bit", "[exact]") {
+  const Model& model = GENERATE(false, true) ? Bf16Model() : TestModel();
+  const uint32_t seed = GENERATE(range(1u, 6u));
+  CAPTURE(seed);
+  Random random(seed);
+  TestTrainer bench({.numerics = Numerics::kExact}, model);
+  const SampleRequest request = Sample(random, "mine");
+  SamplingEngine engine(model, {}, /*tokenizer=*/nullptr);
+  REQUIRE(engine.Add(request, bench.adapter("m1").Publish()).ok());
+  const SampleOutput sampled = Finish(engine).at("mine");
+
+  for (const SampledSequence& sequence : sampled.sequences) {
+    std::vector<int32_t> all = request.prompt;
+    all.insert(all.end(), sequence.tokens.begin(), sequence.tokens.end());
+    TrainDatum datum{.tokens = {all.begin(), all.end() - 1},
+                     .targets = {all.begin() + 1, all.end()},
+                     .weights = std::vector<float>(all.size() - 1, 1.0f)};
+    TrainRequest forward = TestRequest("f", "m1", 1, {std::move(datum)});
+    forward.forward_only = true;
+    const std::vector<float> logprobs = bench.Run({forward}).at("f")->logprobs[0];
+    const size_t prompt_size = request.prompt.size();
+    for (size_t i = 1; i < prompt_size; ++i) {
+      REQUIRE(sampled.prompt_logprobs[i] == logprobs[i - 1]);
+    }
+    REQUIRE(std::vector<float>(logprobs.begin() + static_cast<int64_t>(prompt_size) - 1,
+                               logprobs.end()) == sequence.logprobs);
+  }
+}
+
+}  // namespace lathe::worker
