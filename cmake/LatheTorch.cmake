@@ -29,6 +29,13 @@ list(GET _torch_gomp 0 _torch_gomp)
 target_compile_options(lathe_torch INTERFACE -fopenmp)
 target_link_libraries(lathe_torch INTERFACE ${_torch_gomp})
 
+# A wheel for GPUs: what libtorch_cuda.so registers when it is loaded makes the device known. CUDA's
+# own libraries need not be here to link; the wheel looks for them beside itself.
+if(EXISTS ${LATHE_TORCH_DIR}/lib/libtorch_cuda.so)
+  target_link_libraries(lathe_torch INTERFACE torch_cuda c10_cuda)
+  target_link_options(lathe_torch INTERFACE "LINKER:--allow-shlib-undefined")
+endif()
+
 # One precompiled header for all torch code: a file takes 3 s with it and 8 to 20 s without.
 file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cc.in "\n")
 configure_file(${CMAKE_BINARY_DIR}/torch_pch.cc.in ${CMAKE_BINARY_DIR}/torch_pch.cc COPYONLY)

@@ -26,6 +26,7 @@ class HeadModel : public Model {
 
   const ModelSpec& spec() const override { return spec_; }
   at::Device device() const override { return at::kCPU; }
+  int64_t WeightBytes() const override { return 0; }
   at::Tensor FinalNorm(const at::Tensor& x) const override { return x * 2; }
   at::Tensor FinalNormBackward(const at::Tensor&, const at::Tensor& dy) const override {
     return dy * 2;
@@ -72,6 +73,10 @@ class HeadModel : public Model {
   }
 
   at::Tensor Embed(const PackedRows&) const override { return {}; }
+  std::unique_ptr<LayerSaved> LayerRecompute(int64_t, const at::Tensor&,
+                                             const PackedRows&) const override {
+    return nullptr;
+  }
   at::Tensor LayerForward(int64_t, const at::Tensor&, const PackedRows&,
                           AttentionContext&) const override {
     return {};

@@ -29,8 +29,8 @@ void RunSteps(TestTrainer& bench, int begin, int end) {
     TrainRequest other = TestRequest("b", "m2", step + 1, {data[1]}, LossKind::kPpo);
     other.forward_only = step % 3 == 0;
     REQUIRE(bench.Run({TestRequest("a", "m1", step + 1, std::move(data)), other}).at("a").ok());
-    ApplyAdamW(bench.adapter("m1"), {});
-    ApplyAdamW(bench.adapter("m2"), {});
+    REQUIRE(ApplyAdamW(bench.adapter("m1"), {}).ok());
+    REQUIRE(ApplyAdamW(bench.adapter("m2"), {}).ok());
   }
 }
 

@@ -105,7 +105,11 @@ class Bench {
       if (!loaded.ok()) throw std::runtime_error(std::string(loaded.status().message()));
       model_ = std::move(loaded->model);
     });
-    trainer_.emplace(*model_, adapters_, TrainerOptions{});
+    // As MemoryPlan has them where there is memory enough; the arena is what the goals allow.
+    trainer_.emplace(
+        *model_, adapters_,
+        TrainerOptions{.head_chunk_elements = 256 * model_->spec().vocab_size,
+                       .arena_bytes = command.value("arena_mib", int64_t{2304}) << 20});
     return {{"seconds", seconds}, {"resident_mib", StatusMib("VmRSS")}};
   }
 
