@@ -151,3 +151,19 @@ def test_a_checkpoint_is_exported_by_its_path(service, lathe, tmp_path):
     sampler = service.create_sampling_client(model_path=path)
     scored = sampler.compute_logprobs(tinker.types.ModelInput.from_ints(row)).result()[1:]
     assert scored == pytest.approx(expected, abs=1e-4)
+
+
+def test_http_says_it_in_lora_config(lathe):
+    api = RawApi(lathe)
+    body = {"session_id": api.new_session(), "model_seq_id": 0, "base_model": lathe.model_name}
+    created = api.result(api.made("create_model", {
+        **body, "lora_config": {"rank": 2, "alpha": 4, "target_modules": ["v_proj"]}}))
+    saved = api.result(api.made("save_weights", {
+        "model_id": created["model_id"], "seq_id": 1, "path": "http"}))
+    manifest = json.loads((folder_of(lathe, saved["path"]) / "manifest.json").read_text())
+    assert (manifest["lora"]["alpha"], manifest["lora"]["target_modules"]) == (4, ["v_proj"])
+    answer = api.post("create_model", {
+        **body, "model_seq_id": 1, "lora_config": {"rank": 2, "alpha": -4}})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "lora_config.alpha"
+    api.close()

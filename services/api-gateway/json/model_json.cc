@@ -8,6 +8,18 @@ namespace {
 
 constexpr int64_t kDefaultRank = 32;
 
+// Not of the Tinker API: its clients say it by metadata.
+void ReadTargetModules(FieldReader& in, const Json& body, v1::LoraConfig& config) {
+  constexpr char kName[] = "target_modules";
+  if (!in.Has(kName)) return;
+  const Json& names = body.at(kName);
+  if (!names.is_array() || names.empty()) return in.Fail(kName, "a list of at least one name");
+  for (const Json& name : names) {
+    if (!name.is_string()) return in.Fail(kName, "a list of strings");
+    config.add_target_modules(name.get<std::string>());
+  }
+}
+
 absl::StatusOr<v1::LoraConfig> LoraConfigFromJson(const Json& body, const std::string& pointer) {
   FieldReader in(body, pointer);
   v1::LoraConfig config;
@@ -16,6 +28,8 @@ absl::StatusOr<v1::LoraConfig> LoraConfigFromJson(const Json& body, const std::s
   config.set_train_attn(in.BoolOr("train_attn", true));
   config.set_train_mlp(in.BoolOr("train_mlp", true));
   config.set_train_unembed(in.BoolOr("train_unembed", true));
+  if (in.Has("alpha")) config.set_alpha(in.Number("alpha"));
+  ReadTargetModules(in, body, config);
   RETURN_IF_ERROR(in.status());
   return config;
 }

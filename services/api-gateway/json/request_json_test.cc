@@ -28,6 +28,23 @@ TEST_CASE("create_model of SDK 0.38.0 is read whole", "[json]") {
   CHECK(request->user_metadata(1).value() == R"({"x":[1]})");
 }
 
+TEST_CASE("create_model: alpha and modules of an adapter are read", "[json]") {
+  const std::string body = R"({"session_id":"s","model_seq_id":0,"base_model":"m","lora_config":)";
+  const auto request =
+      CreateModelFromJson(Parse(body + R"({"alpha":16.5,"target_modules":["q_proj","lm_head"]}})"));
+  REQUIRE(request.ok());
+  CHECK(request->lora_config().alpha() == 16.5);
+  REQUIRE(request->lora_config().target_modules_size() == 2);
+  CHECK(request->lora_config().target_modules(1) == "lm_head");
+  for (const char* modules : {"[]", "[1]", "\"q_proj\"", "{}"}) {
+    const auto refused =
+        CreateModelFromJson(Parse(body + R"({"target_modules":)" + modules + "}}"));
+    CHECK(ErrorField(refused.status()) == "/lora_config/target_modules");
+  }
+  const auto text = CreateModelFromJson(Parse(body + R"({"alpha":"16"}})"));
+  CHECK(ErrorField(text.status()) == "/lora_config/alpha");
+}
+
 TEST_CASE("A wrong type is refused with a JSON pointer", "[json]") {
   const auto request = CreateModelFromJson(
       Parse(R"({"session_id":"s","model_seq_id":0,"base_model":"m","lora_config":{"rank":"8"}})"));

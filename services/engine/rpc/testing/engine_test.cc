@@ -64,6 +64,44 @@ TEST_CASE("Engine: a model is made, trained, stepped and sampled", "[engine]") {
   }
 }
 
+TEST_CASE("Engine: a model's alpha and modules reach the worker and are told", "[engine]") {
+  Fixture f;
+  v1::CreateModelRequest create;
+  create.set_session_id(f.client.session_id());
+  create.set_base_model("tiny");
+  create.mutable_lora_config()->set_rank(4);
+  create.mutable_lora_config()->add_target_modules("qkv");
+  std::string id;
+  const absl::Status refused = f.client.Submit(&v1::Engine::Stub::CreateModel, create, &id);
+  CHECK(ErrorField(refused) == "lora_config.target_modules");
+  create.mutable_lora_config()->set_target_modules(0, "v_proj");
+  create.mutable_lora_config()->add_target_modules("q_proj");
+  create.mutable_lora_config()->set_alpha(16);
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::CreateModel, create, &id).ok());
+  CHECK(f.client.Result(id).has_create_model());
+
+  const std::vector<std::string> expected = {"q_proj", "v_proj"};
+  const auto words = [](const google::protobuf::RepeatedPtrField<std::string>& names) {
+    return std::vector<std::string>(names.begin(), names.end());
+  };
+  v1::GetModelRequest get_model;
+  get_model.set_model_id(f.client.model_id());
+  v1::GetModelResponse model;
+  REQUIRE(f.engine.engine().GetModel(CallContext(f.client.key()), get_model, &model).ok());
+  CHECK(model.lora_alpha() == 16);
+  CHECK(words(model.target_modules()) == expected);
+  CHECK(model.train_attn());
+  CHECK_FALSE(model.train_mlp());
+  int num_created = 0;
+  for (const v1::EngineMessage& message : f.worker.received()) {
+    if (!message.has_create_adapter()) continue;
+    ++num_created;
+    CHECK(message.create_adapter().lora().alpha() == 16);
+    CHECK(words(message.create_adapter().lora().target_modules()) == expected);
+  }
+  CHECK(num_created == 1);
+}
+
 TEST_CASE("Engine: before the first worker is ready, a model is asked for again", "[engine]") {
   TestEngine engine;
   Client client(engine, engine.MakeKey("default"));
