@@ -45,11 +45,11 @@ double AdamWRange(const AdamWTask& task, int64_t begin, int64_t end) {
   float* __restrict g = t.gradient;
   float* __restrict m = t.exp_avg;
   float* __restrict v = t.exp_avg_sq;
-  float changes[kStretch];
   double total = 0;
   for (int64_t first = begin; first < end; first += kStretch) {
     const int64_t n = first + kStretch < end ? kStretch : end - first;
-#pragma omp simd
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; ++i) {
       const int64_t at = first + i;
       const float gradient = g[at] * t.gradient_scale;
@@ -58,10 +58,11 @@ double AdamWRange(const AdamWTask& task, int64_t begin, int64_t end) {
       const float denominator = std::sqrt(v[at]) * t.inverse_root + t.eps;
       const float old = p[at];
       p[at] = old * t.decay - t.step_size * (m[at] / denominator);
-      changes[i] = p[at] - old;
+      const float change = p[at] - old;
+      sum += change * change;
       g[at] = 0.0f;
     }
-    total += SumOfSquares(changes, n);
+    total += sum;
   }
   return total;
 }
