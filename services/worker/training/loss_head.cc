@@ -1,6 +1,7 @@
 #include "services/worker/training/loss_head.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "services/worker/training/losses/registry.h"
 
@@ -96,26 +97,42 @@ void LossHead::AddChunks(const std::vector<int64_t>& rows, const std::vector<Spa
   }
 }
 
-bool LossHead::RunChunk(const at::Tensor& x, at::Tensor dx,
-                        std::vector<AdapterGradients*>& gradients) {
-  if (next_chunk_ == 0 && dx.defined()) dx.zero_();
-  const Chunk& chunk = chunks_[next_chunk_++];
-  const std::vector<Segment> segments = SegmentsOf(chunk);
-  const RowTargets targets = TargetsOf(chunk);
-
-  const at::Tensor x_rows = SelectRows(x, chunk.rows);
-  const at::Tensor h = model_.FinalNorm(x_rows);
-  at::Tensor logits = model_.Logits(h, segments);  // [n, V]
-  const SoftmaxStats stats = SoftmaxStatsOf(logits);
-  KeepLogprobs(chunk, TargetLogprobs(logits, stats, targets));
-  if (chunk.wants_gradient) {
-    LogprobsBackward(logits, stats, targets, Slopes(chunk));
-    const at::Tensor dh = model_.LogitsBackward(h, logits, segments, gradients);
-    WriteRows(dx, chunk.rows, model_.FinalNormBackward(x_rows, dh));
+bool LossHead::RunHalfChunk(const at::Tensor& x, at::Tensor dx,
+                            std::vector<AdapterGradients*>& gradients) {
+  const Chunk& chunk = chunks_[next_chunk_];
+  if (pending_.has_value()) {
+    Backward(chunk, *std::exchange(pending_, std::nullopt), dx, gradients);
+  } else {
+    if (next_chunk_ == 0 && dx.defined()) dx.zero_();
+    Pending pending = Forward(chunk, x);
+    if (chunk.wants_gradient) {
+      pending_ = std::move(pending);
+      return true;
+    }
   }
-  if (next_chunk_ < chunks_.size()) return true;
+  if (++next_chunk_ < chunks_.size()) return true;
   EvaluateLosses();
   return false;
+}
+
+LossHead::Pending LossHead::Forward(const Chunk& chunk, const at::Tensor& x) {
+  Pending pending;
+  pending.segments = SegmentsOf(chunk);
+  pending.targets = TargetsOf(chunk);
+  pending.x = SelectRows(x, chunk.rows);
+  pending.h = model_.FinalNorm(pending.x);
+  pending.logits = model_.Logits(pending.h, pending.segments);
+  pending.stats = SoftmaxStatsOf(pending.logits);
+  KeepLogprobs(chunk, TargetLogprobs(pending.logits, pending.stats, pending.targets));
+  return pending;
+}
+
+void LossHead::Backward(const Chunk& chunk, Pending pending, at::Tensor dx,
+                        std::vector<AdapterGradients*>& gradients) const {
+  LogprobsBackward(pending.logits, pending.stats, pending.targets, Slopes(chunk));
+  const at::Tensor dh =
+      model_.LogitsBackward(pending.h, pending.logits, pending.segments, gradients);
+  WriteRows(dx, chunk.rows, model_.FinalNormBackward(pending.x, dh));
 }
 
 std::vector<Segment> LossHead::SegmentsOf(const Chunk& chunk) const {

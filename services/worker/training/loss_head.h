@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -22,12 +23,12 @@ class LossHead {
   // Chunks have at most `chunk_elements` logits (4 bytes each), but at least one row.
   LossHead(const Model& model, const PackedBatch& batch, int64_t chunk_elements);
 
-  // Next chunk of x [T, H], the input of the final norm. With dx [T, H] given (defined) it has
-  // dL/dx once no chunk remains, and unembedding gradients are added to `gradients`. Returns
-  // whether chunks remain.
-  bool RunChunk(const at::Tensor& x, at::Tensor dx, std::vector<AdapterGradients*>& gradients);
+  // Next half of a chunk of x [T, H], the input of the final norm: forward, or backward if it wants
+  // gradients. With dx [T, H] given (defined) it has dL/dx once nothing remains, and unembedding
+  // gradients are added to `gradients`. Returns whether something remains.
+  bool RunHalfChunk(const at::Tensor& x, at::Tensor dx, std::vector<AdapterGradients*>& gradients);
 
-  // [E] fp32 on the host, valid once RunChunk has returned false.
+  // [E] fp32 on the host, valid once RunHalfChunk has returned false.
   const at::Tensor& logprobs() const { return logprobs_; }
   const at::Tensor& losses() const { return losses_; }
 
@@ -38,6 +39,20 @@ class LossHead {
   };
   // Rows of one datum whose loss couples them, as [begin, end) of a list of rows.
   using Span = std::pair<int64_t, int64_t>;
+
+  // What the backward half of a chunk takes from its forward half.
+  struct Pending {
+    at::Tensor x;       // rows of the chunk
+    at::Tensor h;       // after the final norm
+    at::Tensor logits;  // [n, V]
+    SoftmaxStats stats;
+    RowTargets targets;
+    std::vector<Segment> segments;
+  };
+
+  Pending Forward(const Chunk& chunk, const at::Tensor& x);
+  void Backward(const Chunk& chunk, Pending pending, at::Tensor dx,
+                std::vector<AdapterGradients*>& gradients) const;
 
   void PlanChunks(int64_t max_rows);
   // Cuts `rows` into chunks of similar size, none of them inside one of `spans`.
@@ -54,6 +69,7 @@ class LossHead {
   const PackedBatch& batch_;
   std::vector<Chunk> chunks_;
   size_t next_chunk_ = 0;
+  std::optional<Pending> pending_;  // of chunk next_chunk_
   at::Tensor logprobs_;
   at::Tensor losses_;
 };

@@ -189,7 +189,7 @@ struct HeadResult {
   at::Tensor losses;
   at::Tensor dx;
   std::deque<AdapterGradients> gradients;  // per part
-  int num_chunks = 0;
+  int num_steps = 0;
 };
 
 HeadResult Run(const Packed& packed, int64_t chunk_rows) {
@@ -202,8 +202,8 @@ HeadResult Run(const Packed& packed, int64_t chunk_rows) {
   }
   LossHead head(SharedModel(), packed.batch, chunk_rows * kVocab);
   result.dx = at::full_like(packed.x, 7.0);
-  ++result.num_chunks;
-  while (head.RunChunk(packed.x, result.dx, gradients)) ++result.num_chunks;
+  ++result.num_steps;
+  while (head.RunHalfChunk(packed.x, result.dx, gradients)) ++result.num_steps;
   result.logprobs = head.logprobs();
   result.losses = head.losses();
   return result;
@@ -293,9 +293,10 @@ TEST_CASE("LossHead: a datum of a coupling loss is computed twice only if no chu
   // 30 tokens: 10 of the prompt and 4 others have no gradient, 16 have one.
   Part part = MakePart(LossKind::kGspo, {30, 30}, 3);
   const Packed packed = Pack({&part});
-  CHECK(Run(packed, 28).num_chunks == 1 + 2);  // 28 without; 32 with, cut where a datum ends
-  CHECK(Run(packed, 16).num_chunks == 2 + 2);
-  CHECK(Run(packed, 15).num_chunks == 4 + 3);  // all 60 forward, then the 32
+  CHECK(Run(packed, 28).num_steps ==
+        1 + 2 * 2);  // 28 forward; 32 both ways, cut where a datum ends
+  CHECK(Run(packed, 16).num_steps == 2 + 2 * 2);
+  CHECK(Run(packed, 15).num_steps == 4 + 2 * 3);  // all 60 forward, then the 32
 }
 
 }  // namespace lathe::worker

@@ -79,7 +79,7 @@ void TrainPass::ForwardLayer() {
 
 void TrainPass::RunHeadChunk() {
   if (batch_.wants_gradient() && !dx_.defined()) dx_ = at::empty_like(x_);
-  if (head_.RunChunk(x_, dx_, gradients_)) return;
+  if (head_.RunHalfChunk(x_, dx_, gradients_)) return;
   x_.reset();
   CheckResults();
   phase_ = failures_.empty() && batch_.wants_gradient() ? Phase::kBackward : Phase::kDone;

@@ -21,9 +21,9 @@ struct TrainPassOptions {
   int64_t num_checkpointed = 0;
 };
 
-// Steps: embedding, each layer forward, each head chunk, each layer backward (a checkpointed one is
-// first computed again). Writes nothing outside itself until Commit, so a pass can be dropped at
-// any step. `model` and the jobs must outlive it.
+// Steps: embedding, each layer forward, each half of a head chunk, each layer backward (a
+// checkpointed one is first computed again). Writes nothing outside itself until Commit, so a pass
+// can be dropped at any step. `model` and the jobs must outlive it.
 class TrainPass {
  public:
   TrainPass(const Model& model, const MicroBatch& micro_batch, const TrainPassOptions& options);

@@ -76,14 +76,15 @@ void EvaluateLoss(const LossSpec& spec, const DatumLogprobs& in, int64_t begin, 
 }
 
 void ScaleLosses(TrainRequest& request) {
+  for (TrainDatum& datum : request.data) datum.loss_scale = 1.0;
+  if (request.loss.normalization == LossNormalization::kNone) return;
   int64_t total = 0;
   for (TrainDatum& datum : request.data) {
     const int64_t count = CountEntries(request.loss, datum);
     total += count;
-    datum.loss_scale =
-        request.loss.normalization == LossNormalization::kDatums ? ScaleOf(count) : 1.0;
+    datum.loss_scale = ScaleOf(count);
   }
-  if (request.loss.normalization != LossNormalization::kTokens) return;
+  if (request.loss.normalization == LossNormalization::kDatums) return;
   for (TrainDatum& datum : request.data) datum.loss_scale = ScaleOf(total);
 }
 
