@@ -71,7 +71,7 @@ SampleRequest Sample(const std::string& request_id, const std::string& version_i
 
 // A core with model "m" of rank 4, and everything around it.
 struct Worker {
-  Worker() {
+  explicit Worker(const CoreOptions& options = {}) : core(parts, options, /*generation=*/3) {
     core.Apply(CreateAdapter{"create", "m", {.rank = 4, .seed = 1}});
     Drain();
   }
@@ -100,7 +100,7 @@ struct Worker {
   CheckpointStore store{dir.path(), SmallSpec(), "base", "hash"};
   CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); }};
   ExecutorParts parts{BaseModel(), nullptr, store, writer};
-  ExecutorCore core{parts, CoreOptions{}, /*generation=*/3};
+  ExecutorCore core;
 };
 
 // The report that answers `request_id`; fails the test when there is not exactly one.
@@ -228,6 +228,30 @@ TEST_CASE("a step without gradient is a step with zero gradient and says so", "[
   const auto done = Answer<StepDone>(worker.Drain(), "m:1");
   CHECK(done.metrics.back().name == "no_gradient");
   CHECK(worker.State().applied_seq == 1);
+}
+
+TEST_CASE("a gradient that is not finite is skipped or fails the step, and the next one counts",
+          "[executor]") {
+  CoreOptions options;
+  options.nonfinite_gradients = GENERATE(NonFiniteGradients::kSkip, NonFiniteGradients::kFail);
+  Worker worker(options);
+  // Each loss is finite, their gradients overflow.
+  worker.Apply({Train("m", 1, 2e37f), Train("m", 2, 2e37f)});
+  worker.core.Apply(Step("m", 3, 0, {1, 2}));
+  const auto reports = worker.Drain();
+  Answer<TrainDone>(reports, "m:2");
+  int64_t applied_seq = 0;
+  if (options.nonfinite_gradients == NonFiniteGradients::kFail) {
+    CHECK(Answer<OpFailed>(reports, "m:3").status.code() == absl::StatusCode::kFailedPrecondition);
+  } else {
+    CHECK(Answer<StepDone>(reports, "m:3").metrics.back().name == "nonfinite_gradients");
+    CHECK(Answer<StepDone>(reports, "m:3").metrics.back().value == 1);
+    applied_seq = 3;
+  }
+  CHECK(worker.State().window.empty());
+  worker.Apply({Train("m", 4)});
+  worker.core.Apply(Step("m", 5, applied_seq, {4}));
+  CHECK(Answer<StepDone>(worker.Drain(), "m:5").metrics.back().value == 0);
 }
 
 TEST_CASE("a cleared gradient lets the next step start from an empty window", "[executor]") {

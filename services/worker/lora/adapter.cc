@@ -1,5 +1,7 @@
 #include "services/worker/lora/adapter.h"
 
+#include <atomic>
+
 #include <utility>
 
 #include "services/worker/lora/adapter_init.h"
@@ -23,15 +25,20 @@ Adapter::Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device
 }
 
 std::shared_ptr<const AdapterWeights> Adapter::Publish() {
-  if (!published_) {
-    auto weights = std::make_shared<AdapterWeights>(AdapterWeights{
+  if (!is_outdated_) return published_;
+  if (published_ != nullptr && published_.use_count() == 1) {
+    // Whoever let go of it on another thread has finished reading.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    published_->tensors.flat.copy_(parameters);
+  } else {
+    published_ = std::make_shared<AdapterWeights>(AdapterWeights{
         .lora = lora_,
         .scaling = scaling(),
         .tensors = ViewAdapter(parameters.clone(), model_, lora_),
     });
-    if (parameters.is_cpu()) AddTransposedB(*weights);
-    published_ = std::move(weights);
   }
+  if (parameters.is_cpu()) AddTransposedB(*published_);
+  is_outdated_ = false;
   return published_;
 }
 

@@ -22,9 +22,10 @@ class Adapter {
   int64_t num_parameters() const { return parameters.numel(); }
   double scaling() const { return lora_.alpha / static_cast<double>(lora_.rank); }
 
-  // The compute copy of the weights as they are now; the same object until they change.
+  // The compute copy of the weights as they are now; the same object until they change. Memory of
+  // an outdated one is used again if nobody else holds it: fresh pages cost more than the copy.
   std::shared_ptr<const AdapterWeights> Publish();
-  void MarkChanged() { published_.reset(); }
+  void MarkChanged() { is_outdated_ = true; }
 
   // Empties the accumulator and its window.
   void ClearGradient();
@@ -47,7 +48,8 @@ class Adapter {
  private:
   ModelSpec model_;
   LoraSpec lora_;
-  std::shared_ptr<const AdapterWeights> published_;
+  std::shared_ptr<AdapterWeights> published_;
+  bool is_outdated_ = true;  // published_ does not hold `parameters`
 };
 
 }  // namespace lathe::worker

@@ -107,4 +107,25 @@ TEST_CASE("Adapter: a published version never changes, the next one has the new 
   CHECK(at::equal(adapter.Publish()->tensors.flat, adapter.parameters));
 }
 
+TEST_CASE("Adapter: outdated weights are overwritten only where nobody holds them", "[lora]") {
+  Adapter adapter(SmallModel(), {.rank = 3, .seed = 1}, at::kCPU);
+  auto weights = adapter.Publish();
+  CHECK(adapter.Publish() == weights);
+  const at::Tensor before = weights->tensors.flat.clone();
+  adapter.parameters.add_(1);
+  adapter.MarkChanged();
+  auto next = adapter.Publish();
+  CHECK(next != weights);
+  CHECK(at::equal(weights->tensors.flat, before));
+  const void* const memory = next->tensors.flat.const_data_ptr();
+  next.reset();
+  adapter.parameters.add_(1);
+  adapter.MarkChanged();
+  next = adapter.Publish();
+  CHECK(next->tensors.flat.const_data_ptr() == memory);
+  CHECK(at::equal(next->tensors.flat, adapter.parameters));
+  const LoraPair& pair = next->tensors.unembed;
+  CHECK(at::equal(pair.b_t, pair.b.t()));
+}
+
 }  // namespace lathe::worker

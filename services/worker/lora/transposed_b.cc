@@ -30,7 +30,9 @@ void AddTransposedB(AdapterWeights& weights) {
 
   int64_t num_numbers = 0;
   for (const LoraPair* pair : pairs) num_numbers += pair->b.numel();
-  weights.flat_b_t = at::empty({num_numbers}, weights.tensors.flat.options());
+  if (!weights.flat_b_t.defined()) {
+    weights.flat_b_t = at::empty({num_numbers}, weights.tensors.flat.options());
+  }
   std::vector<Task> tasks;
   int64_t offset = 0;
   for (LoraPair* pair : pairs) {
