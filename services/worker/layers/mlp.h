@@ -11,8 +11,11 @@ at::Tensor SiluMul(const at::Tensor& gate, const at::Tensor& up);
 // The same by torch operations, on any device.
 at::Tensor SiluMulByTorch(const at::Tensor& gate, const at::Tensor& up);
 
-// Writes dL/dgate and dL/dup [T, I] (column slices are fine) from dL/d(silu(gate) * up).
-void SiluMulBackward(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& dy,
-                     at::Tensor dgate, at::Tensor dup);
+// Writes dL/dgate and dL/dup [T, I] over gate and up (column slices are fine), dy being
+// dL/d(silu(gate) * up) [T, I].
+void SiluMulBackward(at::Tensor gate, at::Tensor up, const at::Tensor& dy);
+
+// The same by torch operations, on any device.
+void SiluMulBackwardByTorch(at::Tensor gate, at::Tensor up, const at::Tensor& dy);
 
 }  // namespace lathe::worker

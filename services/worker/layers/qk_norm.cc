@@ -27,6 +27,24 @@ at::Tensor NormRopeByKernel(const at::Tensor& x, const at::Tensor& weight, doubl
   return y;
 }
 
+void BackwardByKernel(const at::Tensor& x, const at::Tensor& weight, double eps,
+                      const RopeTable& rope, const at::Tensor& positions, const at::Tensor& dy) {
+  const NormRopeBackwardTask task = {.x = x.const_data_ptr<float>(),
+                                     .x_stride = x.stride(0),
+                                     .weight = weight.const_data_ptr<float>(),
+                                     .cos = rope.cos().const_data_ptr<float>(),
+                                     .sin = rope.sin().const_data_ptr<float>(),
+                                     .positions = positions.const_data_ptr<int64_t>(),
+                                     .dy = dy.mutable_data_ptr<float>(),
+                                     .dx = x.mutable_data_ptr<float>(),
+                                     .dx_stride = x.stride(0),
+                                     .num_heads = x.size(1),
+                                     .head_dim = x.size(2),
+                                     .eps = static_cast<float>(eps)};
+  ForRows(x.size(0), x.size(1) * x.size(2),
+          [&](int64_t begin, int64_t end) { NormRopeBackwardRows(task, begin, end); });
+}
+
 }  // namespace
 
 QkHeads NormRope(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
@@ -43,6 +61,25 @@ QkHeads NormRopeByTorch(const QkHeads& heads, const QkNormWeights& weights, cons
   const auto [cos, sin] = rope.At(positions);
   return {ApplyRope(RmsNormByTorch(heads.q, weights.q_weight, weights.eps), cos, sin),
           ApplyRope(RmsNormByTorch(heads.k, weights.k_weight, weights.eps), cos, sin)};
+}
+
+void NormRopeBackward(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
+                      const at::Tensor& positions, const QkHeads& d) {
+  if (!HasCpuHeads(heads.q) || !HasCpuHeads(heads.k) || !d.q.is_contiguous() ||
+      !d.k.is_contiguous()) {
+    return NormRopeBackwardByTorch(heads, weights, rope, positions, d);
+  }
+  BackwardByKernel(heads.q, weights.q_weight, weights.eps, rope, positions, d.q);
+  BackwardByKernel(heads.k, weights.k_weight, weights.eps, rope, positions, d.k);
+}
+
+void NormRopeBackwardByTorch(const QkHeads& heads, const QkNormWeights& weights,
+                             const RopeTable& rope, const at::Tensor& positions, const QkHeads& d) {
+  const auto [cos, sin] = rope.At(positions);
+  heads.q.copy_(RmsNormBackwardByTorch(heads.q, weights.q_weight, weights.eps,
+                                       ApplyRopeBackward(d.q, cos, sin)));
+  heads.k.copy_(RmsNormBackwardByTorch(heads.k, weights.k_weight, weights.eps,
+                                       ApplyRopeBackward(d.k, cos, sin)));
 }
 
 }  // namespace lathe::worker

@@ -23,7 +23,14 @@ struct QkNormWeights {
 QkHeads NormRope(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
                  const at::Tensor& positions);
 
+// Writes dL/d(heads) over `heads`, as given to NormRope; d is dL/d(result), contiguous, and of no
+// use afterwards.
+void NormRopeBackward(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
+                      const at::Tensor& positions, const QkHeads& d);
+
 // The same by torch operations, on any device.
+void NormRopeBackwardByTorch(const QkHeads& heads, const QkNormWeights& weights,
+                             const RopeTable& rope, const at::Tensor& positions, const QkHeads& d);
 QkHeads NormRopeByTorch(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
                         const at::Tensor& positions);
 

@@ -16,4 +16,12 @@ at::Tensor RmsNormByTorch(const at::Tensor& x, const at::Tensor& weight, double 
 at::Tensor RmsNormBackward(const at::Tensor& x, const at::Tensor& weight, double eps,
                            const at::Tensor& dy);
 
+// The same plus `residual` [T, D], written over dy [T, D] and returned.
+at::Tensor RmsNormBackwardOnto(const at::Tensor& residual, const at::Tensor& x,
+                               const at::Tensor& weight, double eps, at::Tensor dy);
+
+// RmsNormBackward by torch operations, on any device.
+at::Tensor RmsNormBackwardByTorch(const at::Tensor& x, const at::Tensor& weight, double eps,
+                                  const at::Tensor& dy);
+
 }  // namespace lathe::worker

@@ -2,16 +2,13 @@
 
 #include <cmath>
 
-#include "services/worker/kernels/cpu/vector_math.h"
+#include "services/worker/kernels/cpu/vectors.h"
 
 namespace lathe::worker {
 namespace {
 
 LATHE_INLINE float InverseRms(const float* x, int64_t width, float eps) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < width; ++i) sum += x[i] * x[i];
-  return 1.0f / std::sqrt(sum / static_cast<float>(width) + eps);
+  return 1.0f / std::sqrt(Dot(x, x, width) / static_cast<float>(width) + eps);
 }
 
 LATHE_INLINE float Sigmoid(float x) {
@@ -38,6 +35,34 @@ LATHE_INLINE void NormRope(const NormRopeTask& task, int64_t begin, int64_t end)
         y[i] = first * cos[i] - second * sin[i];
         y[half + i] = second * cos[i] + first * sin[i];
       }
+    }
+  }
+}
+
+// Of one head. kHalf as above.
+template <int kHalf>
+LATHE_INLINE void NormRopeBackward(const NormRopeBackwardTask& task, int64_t begin, int64_t end) {
+  const int64_t half = kHalf > 0 ? kHalf : task.head_dim / 2;
+  const float* weight = task.weight;
+  for (int64_t row = begin; row < end; ++row) {
+    const float* cos = task.cos + task.positions[row] * half;
+    const float* sin = task.sin + task.positions[row] * half;
+    for (int64_t head = 0; head < task.num_heads; ++head) {
+      const float* x = task.x + row * task.x_stride + head * 2 * half;
+      float* g = task.dy + (row * task.num_heads + head) * 2 * half;
+      float* dx = task.dx + row * task.dx_stride + head * 2 * half;
+      // dL/d(x / rms): the rotation by the opposite angle, then the weight.
+#pragma omp simd
+      for (int64_t i = 0; i < half; ++i) {
+        const float first = g[i] * cos[i] + g[half + i] * sin[i];
+        const float second = g[half + i] * cos[i] - g[i] * sin[i];
+        g[i] = first * weight[i];
+        g[half + i] = second * weight[half + i];
+      }
+      const float scale = InverseRms(x, 2 * half, task.eps);
+      const float along_x = Dot(g, x, 2 * half) / static_cast<float>(2 * half) * scale * scale;
+#pragma omp simd
+      for (int64_t i = 0; i < 2 * half; ++i) dx[i] = (g[i] - x[i] * along_x) * scale;
     }
   }
 }
@@ -78,6 +103,63 @@ void SiluMulRows(const SiluMulTask& task, int64_t begin, int64_t end) {
     float* y = task.y + row * width;
 #pragma omp simd
     for (int64_t i = 0; i < width; ++i) y[i] = gate[i] * Sigmoid(gate[i]) * up[i];
+  }
+}
+
+LATHE_SIMD_CLONES
+void RmsNormBackwardRows(const RmsNormBackwardTask& task, int64_t begin, int64_t end) {
+  const int64_t width = task.width;
+  const float* weight = task.weight;
+  for (int64_t row = begin; row < end; ++row) {
+    const float* x = task.x + row * task.x_stride;
+    const float* dy = task.dy + row * task.dy_stride;
+    float* dx = task.dx + row * task.dx_stride;
+    const float scale = InverseRms(x, width, task.eps);
+    // With s = 1/rms and g = dy * weight: dx = s (g - x s^2 mean(g x)).
+    const float sum =
+        SumOfBlocks(width, [x, dy, weight](Floats& s, const auto& load)
+                               LATHE_INLINE_LAMBDA { s += load(dy) * load(weight) * load(x); });
+    const float along_x = sum / static_cast<float>(width) * scale * scale;
+    if (task.residual == nullptr) {
+#pragma omp simd
+      for (int64_t i = 0; i < width; ++i) dx[i] = (dy[i] * weight[i] - x[i] * along_x) * scale;
+    } else {
+      const float* residual = task.residual + row * task.residual_stride;
+#pragma omp simd
+      for (int64_t i = 0; i < width; ++i) {
+        dx[i] = (dy[i] * weight[i] - x[i] * along_x) * scale + residual[i];
+      }
+    }
+  }
+}
+
+LATHE_SIMD_CLONES
+void NormRopeBackwardRows(const NormRopeBackwardTask& task, int64_t begin, int64_t end) {
+  switch (task.head_dim) {
+    case 16:
+      return NormRopeBackward<8>(task, begin, end);
+    case 128:
+      return NormRopeBackward<64>(task, begin, end);
+    default:
+      return NormRopeBackward<0>(task, begin, end);
+  }
+}
+
+LATHE_SIMD_CLONES
+void SiluMulBackwardRows(const SiluMulBackwardTask& task, int64_t begin, int64_t end) {
+  const int64_t width = task.width;
+  for (int64_t row = begin; row < end; ++row) {
+    float* gate = task.gate + row * task.gate_stride;
+    float* up = task.up + row * task.up_stride;
+    const float* dy = task.dy + row * task.dy_stride;
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) {
+      const float sigmoid = Sigmoid(gate[i]);
+      const float silu = gate[i] * sigmoid;
+      const float dsilu = dy[i] * up[i];
+      up[i] = dy[i] * silu;
+      gate[i] = dsilu * (sigmoid + silu * (1.0f - sigmoid));
+    }
   }
 }
 

@@ -44,4 +44,49 @@ struct SiluMulTask {
 };
 void SiluMulRows(const SiluMulTask& task, int64_t begin, int64_t end);
 
+// dL/dx of RmsNormRows, plus `residual` where it is given. dx may be dy.
+struct RmsNormBackwardTask {
+  const float* x;
+  int64_t x_stride;
+  const float* weight;  // [width]
+  const float* dy;
+  int64_t dy_stride;
+  const float* residual;  // may be null
+  int64_t residual_stride;
+  float* dx;
+  int64_t dx_stride;
+  int64_t width;
+  float eps;
+};
+void RmsNormBackwardRows(const RmsNormBackwardTask& task, int64_t begin, int64_t end);
+
+// dL/dx of NormRopeRows. dx may be x; what dy holds afterwards is of no use.
+struct NormRopeBackwardTask {
+  const float* x;  // as given to NormRopeRows
+  int64_t x_stride;
+  const float* weight;
+  const float* cos;
+  const float* sin;
+  const int64_t* positions;
+  float* dy;  // [rows, num_heads, head_dim], contiguous
+  float* dx;  // a row's heads contiguous
+  int64_t dx_stride;
+  int64_t num_heads;
+  int64_t head_dim;
+  float eps;
+};
+void NormRopeBackwardRows(const NormRopeBackwardTask& task, int64_t begin, int64_t end);
+
+// dL/dgate and dL/dup of SiluMulRows, written over gate and up.
+struct SiluMulBackwardTask {
+  float* gate;
+  float* up;
+  int64_t gate_stride;
+  int64_t up_stride;
+  const float* dy;
+  int64_t dy_stride;
+  int64_t width;
+};
+void SiluMulBackwardRows(const SiluMulBackwardTask& task, int64_t begin, int64_t end);
+
 }  // namespace lathe::worker

@@ -142,14 +142,13 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
 at::Tensor Qwen3Model::LayerBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
                                      std::unique_ptr<LayerSaved> saved,
                                      std::vector<AdapterGradients*>& gradients) const {
-  const auto& layer_saved = static_cast<const Saved&>(*saved);
+  auto& layer_saved = static_cast<Saved&>(*saved);
   const at::Tensor dmid_th = MlpBackward(layer, dy, rows, layer_saved, gradients);
   return AttentionBackward(layer, dmid_th, rows, layer_saved, gradients);
 }
 
 at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
-                                   const Saved& saved,
-                                   std::vector<AdapterGradients*>& gradients) const {
+                                   Saved& saved, std::vector<AdapterGradients*>& gradients) const {
   const Qwen3LayerWeights& w = weights_.layers[layer];
   const int64_t size = spec_.intermediate_size;
   const at::Tensor gate_tw = saved.gate_up_tw.narrow(1, 0, size);
@@ -159,47 +158,42 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
   const at::Tensor dact_tw = BaseLinearBackward(dy, w.down, weights_.arithmetic);
   AddLoraBackward(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, dy}}, gradients, dact_tw);
 
-  const at::Tensor dgate_up_tw = at::empty_like(saved.gate_up_tw);
-  const at::Tensor dgate_tw = dgate_up_tw.narrow(1, 0, size);
-  const at::Tensor dup_tw = dgate_up_tw.narrow(1, size, size);
-  SiluMulBackward(gate_tw, up_tw, dact_tw, dgate_tw, dup_tw);
+  // Gradients take the place of what they are gradients of.
+  SiluMulBackward(gate_tw, up_tw, dact_tw);
+  const at::Tensor dgate_up_tw = std::move(saved.gate_up_tw);
+  const at::Tensor& dgate_tw = gate_tw;
+  const at::Tensor& dup_tw = up_tw;
 
   const at::Tensor normed_th = RmsNorm(saved.mid_th, w.post_norm, spec_.rms_norm_eps);
   const at::Tensor dnormed_th = BaseLinearBackward(dgate_up_tw, w.gate_up, weights_.arithmetic);
   AddLoraBackward(normed_th, rows.segments,
                   {{{layer, LoraTarget::kGate}, dgate_tw}, {{layer, LoraTarget::kUp}, dup_tw}},
                   gradients, dnormed_th);
-  return RmsNormBackward(saved.mid_th, w.post_norm, spec_.rms_norm_eps, dnormed_th).add_(dy);
+  return RmsNormBackwardOnto(dy, saved.mid_th, w.post_norm, spec_.rms_norm_eps, dnormed_th);
 }
 
 at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
-                                         const PackedRows& rows, const Saved& saved,
+                                         const PackedRows& rows, Saved& saved,
                                          std::vector<AdapterGradients*>& gradients) const {
   const Qwen3LayerWeights& w = weights_.layers[layer];
   const double eps = spec_.rms_norm_eps;
-  const auto [cos, sin] = rope_.At(rows.positions);
   const Qkv qkv = SplitQkv(saved.qkv_tw, spec_);
-  const at::Tensor q_raw_tnd = SplitHeads(qkv.q, spec_.head_dim);
-  const at::Tensor k_raw_tnd = SplitHeads(qkv.k, spec_.head_dim);
+  const QkHeads raw = {SplitHeads(qkv.q, spec_.head_dim), SplitHeads(qkv.k, spec_.head_dim)};
+  const QkNormWeights norms = {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps};
 
   const at::Tensor dattn_tw = BaseLinearBackward(dy, w.o, weights_.arithmetic);
   AddLoraBackward(saved.attn_tw, rows.segments, {{{layer, LoraTarget::kO}, dy}}, gradients,
                   dattn_tw);
-  const QkHeads normed =
-      NormRope({q_raw_tnd, k_raw_tnd}, {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps},
-               rope_, rows.positions);
+  const QkHeads normed = NormRope(raw, norms, rope_, rows.positions);
   const AttentionGradients d = CausalAttentionBackward(
       normed.q, normed.k, SplitHeads(qkv.v, spec_.head_dim), rows.cu_seqlens,
       {.out = SplitHeads(saved.attn_tw, spec_.head_dim), .log_sums = saved.log_sums_tn},
       SplitHeads(dattn_tw, spec_.head_dim));
 
-  const at::Tensor dqkv_tw = at::empty_like(saved.qkv_tw);
-  const Qkv dqkv = SplitQkv(dqkv_tw, spec_);
-  SplitHeads(dqkv.q, spec_.head_dim)
-      .copy_(RmsNormBackward(q_raw_tnd, w.q_norm, eps, ApplyRopeBackward(d.dq, cos, sin)));
-  SplitHeads(dqkv.k, spec_.head_dim)
-      .copy_(RmsNormBackward(k_raw_tnd, w.k_norm, eps, ApplyRopeBackward(d.dk, cos, sin)));
-  SplitHeads(dqkv.v, spec_.head_dim).copy_(d.dv);
+  NormRopeBackward(raw, norms, rope_, rows.positions, {d.dq, d.dk});
+  SplitHeads(qkv.v, spec_.head_dim).copy_(d.dv);
+  const at::Tensor dqkv_tw = std::move(saved.qkv_tw);
+  const Qkv& dqkv = qkv;
 
   const at::Tensor normed_th = RmsNorm(saved.x_th, w.input_norm, eps);
   const at::Tensor dnormed_th = BaseLinearBackward(dqkv_tw, w.qkv, weights_.arithmetic);
@@ -208,7 +202,7 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
                    {{layer, LoraTarget::kK}, dqkv.k},
                    {{layer, LoraTarget::kV}, dqkv.v}},
                   gradients, dnormed_th);
-  return RmsNormBackward(saved.x_th, w.input_norm, eps, dnormed_th).add_(dy);
+  return RmsNormBackwardOnto(dy, saved.x_th, w.input_norm, eps, dnormed_th);
 }
 
 at::Tensor Qwen3Model::FinalNorm(const at::Tensor& x) const {

@@ -42,10 +42,10 @@ class Qwen3Model : public Model {
   // Without `wants_output` it stops when `saved` is complete, and returns nothing.
   at::Tensor Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                    AttentionContext& attention, Saved* saved, bool wants_output) const;
-  at::Tensor MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
-                         const Saved& saved, std::vector<AdapterGradients*>& gradients) const;
+  at::Tensor MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows, Saved& saved,
+                         std::vector<AdapterGradients*>& gradients) const;
   at::Tensor AttentionBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
-                               const Saved& saved, std::vector<AdapterGradients*>& gradients) const;
+                               Saved& saved, std::vector<AdapterGradients*>& gradients) const;
 
   ModelSpec spec_;
   Qwen3Weights weights_;
