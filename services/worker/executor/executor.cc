@@ -133,7 +133,8 @@ class Executor::Thread {
     options.sampling.kv_cache_bytes = base_->memory.kv_cache_bytes;
     options.sampling.head_chunk_elements = base_->memory.head_chunk_elements;
     options.sampling_share = options_.sampling_share;
-    options.nonfinite_gradients = options_.nonfinite_gradients;
+    options.model_ops = {.nonfinite_gradients = options_.nonfinite_gradients,
+                         .adapter_bytes = base_->memory.adapter_bytes};
     const ExecutorParts parts{.model = *base_->model,
                               .tokenizer = base_->tokenizer ? &*base_->tokenizer : nullptr,
                               .store = *base_->store,

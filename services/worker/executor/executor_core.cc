@@ -16,7 +16,7 @@ ExecutorCore::ExecutorCore(const ExecutorParts& parts, const CoreOptions& option
     : parts_(parts),
       generation_(generation),
       model_ops_(parts.model, parts.store, parts.writer, adapters_, versions_, generation,
-                 options.nonfinite_gradients),
+                 options.model_ops),
       trainer_(parts.model, adapters_, options.trainer),
       sampling_(parts.model, options.sampling, parts.tokenizer),
       time_share_(options.sampling_share) {}

@@ -38,7 +38,7 @@ struct CoreOptions {
   SamplingOptions sampling;
   // Share of the device's time that sampling gets while there is training too.
   double sampling_share = 0.5;
-  NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
+  ModelOpsOptions model_ops;
 };
 
 // State of one generation: models, versions, work in progress. One thread. `parts` must outlive it.

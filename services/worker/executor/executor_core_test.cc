@@ -276,6 +276,25 @@ TEST_CASE("requests of several models share a pass", "[executor]") {
   CHECK(std::get<Started>(reports.at(0).report).request_ids.size() == 2);
 }
 
+TEST_CASE("a model that the memory for adapters cannot hold is refused with the numbers",
+          "[executor]") {
+  const int64_t num_parameters =
+      Adapter(SmallSpec(), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
+  Worker worker({.model_ops = {.adapter_bytes = 40 * num_parameters}});
+  worker.core.Apply(CreateAdapter{"second", "n", {.rank = 4, .seed = 2}});
+  const absl::Status refused = Answer<OpFailed>(worker.Drain(), "second").status;
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains("an adapter of " + std::to_string(num_parameters) + " parameters") &&
+                 Catch::Contains("GiB for adapters are free"));
+  // In place of what it has, a model always fits; a smaller one beside it too.
+  worker.core.Apply(CreateAdapter{"again", "m", {.rank = 4, .seed = 3}});
+  worker.core.Apply(CreateAdapter{"small", "n", {.rank = 2, .seed = 2}});
+  const auto reports = worker.Drain();
+  Answer<OpDone>(reports, "again");
+  Answer<OpDone>(reports, "small");
+}
+
 TEST_CASE("work for a model that is not here fails and leaves the others", "[executor]") {
   Worker worker;
   worker.Apply({Train("gone", 1), Train("m", 1)});

@@ -42,6 +42,14 @@ int64_t HeadElements(const ModelSpec& model, int64_t arena_bytes) {
                     wanted);
 }
 
+// Keys and values of as many samples as run together, each as long as the context: no more is ever
+// used.
+int64_t MostCacheBytes(const ModelSpec& model) {
+  const int64_t bytes_per_token = 2 * static_cast<int64_t>(sizeof(float)) * model.num_layers *
+                                  model.num_kv_heads * model.head_dim;
+  return kRunningSamples * model.max_position_embeddings * bytes_per_token;
+}
+
 int64_t SamplingBytes(const ModelSpec& model, bool is_cpu) {
   const PassMemory memory(model, kRunningSamples * model.vocab_size, is_cpu);
   return memory.Bytes({.num_tokens = kPrefillTokens}, /*num_checkpointed=*/0);
@@ -55,7 +63,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts&
   plan.weight_bytes = facts.weight_bytes;
   plan.sampling_bytes = SamplingBytes(model, facts.is_cpu);
   const int64_t rest = usable - kProcessBytes - plan.weight_bytes - plan.sampling_bytes;
-  plan.kv_cache_bytes = Share(rest, kCacheShare);
+  plan.kv_cache_bytes = std::min(Share(rest, kCacheShare), MostCacheBytes(model));
   plan.adapter_bytes = Share(rest, kAdapterShare);
   plan.arena_bytes = rest - plan.kv_cache_bytes - plan.adapter_bytes;
   plan.head_chunk_elements = HeadElements(model, plan.arena_bytes);

@@ -18,7 +18,8 @@ ModelSpec Spec() {
           .num_heads = 16,
           .num_kv_heads = 8,
           .head_dim = 128,
-          .vocab_size = 151936};
+          .vocab_size = 151936,
+          .max_position_embeddings = 40960};
 }
 
 MemoryFacts Facts(int64_t available_bytes) {
@@ -43,6 +44,14 @@ TEST_CASE("PlanMemory: the shares stay within the fraction", "[memory]") {
   CHECK(plan->kv_cache_bytes > kGib / 4);
   CHECK(plan->token_budget >= 512);
   CHECK(plan->token_budget <= 1024);
+}
+
+TEST_CASE("PlanMemory: the cache is not larger than all running samples could fill", "[memory]") {
+  ModelSpec spec = Spec();
+  spec.max_position_embeddings = 10;
+  const auto plan = PlanMemory(spec, Facts(20 * kGib));
+  CHECK(plan->kv_cache_bytes == int64_t{256} * 10 * 2 * 4 * 28 * 8 * 128);
+  CHECK(plan->arena_bytes > PlanMemory(Spec(), Facts(20 * kGib))->arena_bytes);
 }
 
 TEST_CASE("PlanMemory: layers are computed twice only where memory is short", "[memory]") {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/lora/adapter_layout.h"
 #include "services/worker/torch_guard.h"
 #include "services/worker/training/adamw.h"
 
@@ -40,6 +41,10 @@ void WarnIfNonFinite(const OptimStep& command,
           {{"model_id", command.model_id}, {"seq_id", command.seq_id}, {"failed", !metrics.ok()}});
 }
 
+// Weights, two moments, the accumulator, and the compute copy with B in both orders.
+constexpr int64_t kBytesPerParameter = 6 * sizeof(float);
+constexpr double kGib = 1 << 30;
+
 // Its own memory, on the CPU: the executor may change the adapter while the copy is written.
 Adapter CopyForSave(const Adapter& adapter) {
   Adapter copy = adapter;
@@ -62,14 +67,14 @@ std::optional<ModelState> StateOf(const AdapterPool& adapters, const std::string
 
 ModelOps::ModelOps(const Model& model, CheckpointStore& store, CheckpointWriter& writer,
                    AdapterPool& adapters, VersionTable& versions, int64_t generation,
-                   NonFiniteGradients nonfinite_gradients)
+                   const ModelOpsOptions& options)
     : model_(model),
       store_(store),
       writer_(writer),
       adapters_(adapters),
       versions_(versions),
       generation_(generation),
-      nonfinite_gradients_(nonfinite_gradients) {}
+      options_(options) {}
 
 std::optional<Report> ModelOps::Run(const ModelLanes::Barrier& barrier) {
   Outcome outcome = std::visit(
@@ -87,7 +92,23 @@ absl::StatusOr<std::shared_ptr<Adapter>> ModelOps::Find(const std::string& model
   return absl::NotFoundError(absl::StrCat("model ", model_id, " is not on this worker"));
 }
 
+absl::Status ModelOps::CheckRoom(const std::string& model_id, int64_t num_parameters) const {
+  int64_t used = versions_.NumBytes();
+  for (const auto& [other_id, adapter] : adapters_.adapters()) {
+    if (other_id != model_id) used += kBytesPerParameter * adapter->num_parameters();
+  }
+  const int64_t needed = kBytesPerParameter * num_parameters;
+  const int64_t free = options_.adapter_bytes - used;
+  if (needed <= free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "an adapter of %d parameters takes %.2f GiB, %.2f of the %.2f GiB for adapters are free",
+      num_parameters, static_cast<double>(needed) / kGib,
+      static_cast<double>(std::max<int64_t>(0, free)) / kGib,
+      static_cast<double>(options_.adapter_bytes) / kGib));
+}
+
 ModelOps::Outcome ModelOps::Do(const CreateAdapter& command) {
+  RETURN_IF_ERROR(CheckRoom(command.model_id, NumAdapterParameters(model_.spec(), command.lora)));
   adapters_.Put(command.model_id,
                 std::make_shared<Adapter>(model_.spec(), command.lora, model_.device()));
   return OpDone{.request_id = command.request_id, .lora = command.lora, .version_bytes = 0};
@@ -96,6 +117,7 @@ ModelOps::Outcome ModelOps::Do(const CreateAdapter& command) {
 ModelOps::Outcome ModelOps::Do(const LoadAdapter& command) {
   ASSIGN_OR_RETURN(LoadedAdapter loaded,
                    store_.Load(command.dir, command.with_optimizer, model_.device()));
+  RETURN_IF_ERROR(CheckRoom(command.model_id, loaded.adapter->num_parameters()));
   loaded.adapter->applied_seq = command.seq_id;
   const LoraSpec lora = loaded.adapter->lora();
   last_adam_.erase(command.model_id);
@@ -123,7 +145,7 @@ ModelOps::Outcome ModelOps::Do(const OptimStep& command) {
         adapter->applied_seq, absl::StrJoin(window, ", ")));
   }
   absl::StatusOr<std::vector<NamedMetric>> metrics =
-      ApplyAdamW(*adapter, command.adam, nonfinite_gradients_);
+      ApplyAdamW(*adapter, command.adam, options_.nonfinite_gradients);
   WarnIfNonFinite(command, metrics);
   RETURN_IF_ERROR(metrics.status());
   StepDone done{.request_id = command.request_id, .metrics = *std::move(metrics)};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,12 +20,18 @@ namespace lathe::worker {
 // State of `model_id` as the engine compares it; nullopt: not here.
 std::optional<ModelState> StateOf(const AdapterPool& adapters, const std::string& model_id);
 
+struct ModelOpsOptions {
+  NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
+  // Of all adapters, with what trains them, and sampler versions. More models are refused.
+  int64_t adapter_bytes = std::numeric_limits<int64_t>::max();
+};
+
 // Executor thread only; what it borrows must outlive it.
 class ModelOps {
  public:
   ModelOps(const Model& model, CheckpointStore& store, CheckpointWriter& writer,
            AdapterPool& adapters, VersionTable& versions, int64_t generation,
-           NonFiniteGradients nonfinite_gradients);
+           const ModelOpsOptions& options);
 
   // Runs `barrier` whole or not at all. nullopt: nobody waits, or the report comes when a save is
   // durable. Whatever torch throws becomes an OpFailed.
@@ -42,6 +49,8 @@ class ModelOps {
   Outcome Do(const PublishVersion& command);
 
   absl::StatusOr<std::shared_ptr<Adapter>> Find(const std::string& model_id) const;
+  // ResourceExhausted: no room for an adapter of this size in place of what `model_id` has.
+  absl::Status CheckRoom(const std::string& model_id, int64_t num_parameters) const;
 
   const Model& model_;
   CheckpointStore& store_;
@@ -49,7 +58,7 @@ class ModelOps {
   AdapterPool& adapters_;
   VersionTable& versions_;
   const int64_t generation_;
-  const NonFiniteGradients nonfinite_gradients_;
+  const ModelOpsOptions options_;
   std::map<std::string, AdamParams> last_adam_;  // by model id, of the last step
 };
 

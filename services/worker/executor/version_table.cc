@@ -1,5 +1,6 @@
 #include "services/worker/executor/version_table.h"
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,16 @@ absl::StatusOr<SamplerVersion> VersionTable::Find(const std::string& version_id)
   if (it != versions_.end()) return it->second;
   return absl::NotFoundError(
       absl::StrCat("sampler version ", version_id, " is not on this worker"));
+}
+
+int64_t VersionTable::NumBytes() const {
+  std::set<const AdapterWeights*> seen;
+  int64_t bytes = 0;
+  for (const auto& [version_id, version] : versions_) {
+    if (!version.ok() || version->weights == nullptr) continue;
+    if (seen.insert(version->weights.get()).second) bytes += version->weights->num_bytes();
+  }
+  return bytes;
 }
 
 std::vector<std::string> VersionTable::Ids() const {

@@ -32,6 +32,7 @@ class VersionTable {
   absl::StatusOr<SamplerVersion> Find(const std::string& version_id) const;
 
   std::vector<std::string> Ids() const;  // loaded ones, ascending
+  int64_t NumBytes() const;              // of all weights, those of two versions once
 
  private:
   std::map<std::string, absl::StatusOr<SamplerVersion>> versions_;
