@@ -1,4 +1,5 @@
 // retrieve_future: the long poll.
+#include <algorithm>
 #include <boost/asio/this_coro.hpp>
 #include <chrono>
 #include <memory>
@@ -21,8 +22,8 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 
 // Between tries while the engine has a result but cannot give it.
 constexpr std::chrono::milliseconds kFetchPause{200};
-constexpr absl::Duration kFetchTimeout = absl::Seconds(30);
-// Together with the longest hold of 40 s below the 45 s at which clients give up.
+// How long after the hold an answer of the engine may still come. Together with the longest hold of
+// 40 s below the 45 s at which clients give up.
 constexpr absl::Duration kLastLookTimeout = absl::Seconds(3);
 
 // Unsubscribes when it goes out of scope.
@@ -75,17 +76,22 @@ Response EncodeResult(const Request& request, v1::OperationResult result) {
 // Never a 5xx here: the SDK would poll again at once, for ever.
 bool IsTransient(const absl::Status& status) { return HttpStatus(status) >= 500; }
 
+absl::Duration TimeLeft(SteadyTime deadline) {
+  const absl::Duration hold = absl::FromChrono(deadline - std::chrono::steady_clock::now());
+  return std::max(hold, absl::ZeroDuration()) + kLastLookTimeout;
+}
+
 // Unset: nothing final yet.
 using FinalAnswer = std::optional<absl::StatusOr<Response>>;
 
 // Notes in `poll` why the request waits, if it does.
 asio::awaitable<FinalAnswer> Fetch(EngineClient& engine, const Request& request,
                                    const std::string& request_id, HeldPoll& poll,
-                                   absl::Duration timeout = kFetchTimeout) {
+                                   SteadyTime deadline) {
   v1::GetResultRequest question;
   question.set_request_id(request_id);
-  absl::StatusOr<v1::GetResultResponse> answer =
-      co_await engine.Call(&EngineClient::AsyncStub::GetResult, question, request.api_key, timeout);
+  absl::StatusOr<v1::GetResultResponse> answer = co_await engine.Call(
+      &EngineClient::AsyncStub::GetResult, question, request.api_key, TimeLeft(deadline));
   if (answer.ok() && answer->has_result()) {
     co_return EncodeResult(request, std::move(*answer->mutable_result()));
   }
@@ -114,13 +120,14 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
     }
     if (!poll->is_settled()) break;
     if (poll->result() != nullptr) co_return EncodeResult(request, *poll->result());
-    FinalAnswer answer = co_await Fetch(context.engine, request, request_id, *poll);
-    if (answer) co_return answer;
+    FinalAnswer answer = co_await Fetch(context.engine, request, request_id, *poll, deadline);
+    // Past the hold, that was the last look.
+    if (answer || std::chrono::steady_clock::now() >= deadline) co_return answer;
     co_await poll->Pause(kFetchPause, deadline);
   }
   if (poll->is_over() || !context.watch.is_connected()) co_return std::nullopt;
   // The client is told how things stand now, not when it began to wait.
-  co_return co_await Fetch(context.engine, request, request_id, *poll, kLastLookTimeout);
+  co_return co_await Fetch(context.engine, request, request_id, *poll, deadline);
 }
 
 asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Request& request) {
@@ -134,9 +141,11 @@ asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Requ
   FinalAnswer answer;
   // The subscription under the other key would not check this one.
   if (context.watch.IsWatchedByOther(*request_id, request.api_key)) {
-    answer = co_await Fetch(context.engine, request, *request_id, *poll);
+    answer = co_await Fetch(context.engine, request, *request_id, *poll, deadline);
   }
-  if (!answer) answer = co_await Await(context, request, *request_id, poll, deadline);
+  if (!answer && std::chrono::steady_clock::now() < deadline) {
+    answer = co_await Await(context, request, *request_id, poll, deadline);
+  }
   if (answer) co_return *std::move(answer);
   co_return TryAgain(*request_id, *poll, context.watch);
 }
