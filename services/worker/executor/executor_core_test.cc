@@ -233,7 +233,8 @@ TEST_CASE("a step without gradient is a step with zero gradient and says so", "[
 TEST_CASE("a gradient that is not finite is skipped or fails the step, and the next one counts",
           "[executor]") {
   CoreOptions options;
-  options.nonfinite_gradients = GENERATE(NonFiniteGradients::kSkip, NonFiniteGradients::kFail);
+  options.model_ops.nonfinite_gradients =
+      GENERATE(NonFiniteGradients::kSkip, NonFiniteGradients::kFail);
   Worker worker(options);
   // Each loss is finite, their gradients overflow.
   worker.Apply({Train("m", 1, 2e37f), Train("m", 2, 2e37f)});
@@ -241,7 +242,7 @@ TEST_CASE("a gradient that is not finite is skipped or fails the step, and the n
   const auto reports = worker.Drain();
   Answer<TrainDone>(reports, "m:2");
   int64_t applied_seq = 0;
-  if (options.nonfinite_gradients == NonFiniteGradients::kFail) {
+  if (options.model_ops.nonfinite_gradients == NonFiniteGradients::kFail) {
     CHECK(Answer<OpFailed>(reports, "m:3").status.code() == absl::StatusCode::kFailedPrecondition);
   } else {
     CHECK(Answer<StepDone>(reports, "m:3").metrics.back().name == "nonfinite_gradients");
