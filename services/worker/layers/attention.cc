@@ -152,6 +152,8 @@ AttentionGradients BackwardByKernel(const at::Tensor& q, const at::Tensor& k, co
                        .dk = at::empty(k.sizes(), k.options()),
                        .dv = at::empty(v.sizes(), v.options())};
   const std::vector<Stretch> stretches = CutBackward(cu_seqlens, shape);
+  int64_t longest = 0;
+  for (const Stretch& stretch : stretches) longest = std::max(longest, stretch.length);
   const auto attend = [&](int64_t task, float* scratch) {
     const Stretch& stretch = stretches[static_cast<size_t>(task / shape.num_kv_heads)];
     const int64_t kv_head = task % shape.num_kv_heads;
@@ -172,7 +174,7 @@ AttentionGradients BackwardByKernel(const at::Tensor& q, const at::Tensor& k, co
                    {stretch.gradients, stretch.begin, stretch.end}, scratch);
   };
   RunTasks(static_cast<int64_t>(stretches.size()) * shape.num_kv_heads, shape.ProductsOf(stretches),
-           AttentionBackwardScratchSize(shape.head_dim), attend);
+           AttentionBackwardScratchSize(longest * shape.group, shape.head_dim), attend);
   return d;
 }
 

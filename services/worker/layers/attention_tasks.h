@@ -1,10 +1,11 @@
 // How attention hands its tasks to threads.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -35,15 +36,15 @@ void RunTasks(int64_t num_tasks, int64_t num_products, int64_t scratch_size, con
   const int64_t num_threads =
       std::min<int64_t>({at::get_num_threads(), num_tasks, num_products / kProductsPerThread + 1});
   if (num_threads <= 1) {
-    std::vector<float> scratch(static_cast<size_t>(scratch_size));
-    for (int64_t task = 0; task < num_tasks; ++task) run(task, scratch.data());
+    const auto scratch = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(scratch_size));
+    for (int64_t task = 0; task < num_tasks; ++task) run(task, scratch.get());
     return;
   }
   std::atomic<int64_t> next = 0;
   at::parallel_for(0, num_threads, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch(static_cast<size_t>(scratch_size));
+    const auto scratch = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(scratch_size));
     for (int64_t thread = begin; thread < end; ++thread) {
-      for (int64_t task = next++; task < num_tasks; task = next++) run(task, scratch.data());
+      for (int64_t task = next++; task < num_tasks; task = next++) run(task, scratch.get());
     }
   });
 }

@@ -13,27 +13,28 @@ static_assert(kAttentionKeyBlock == kKeyBlock);
 // Query rows that are taken together: long chains for dk and dv, and all they need in the cache.
 constexpr int64_t kChunkRows = 96;
 
-// Scratch memory, cut to pieces. One block of keys at a time, one chunk of query rows with it.
+// Scratch memory, cut to pieces. Query rows are gathered once: in the tensors they lie pages apart,
+// and every block of keys reads them.
 struct Room {
   float* keys_transposed;    // [kKeyVectors, d, kLanes]
   float* values_transposed;  // same
   float* keys;               // [kKeyBlock, padded d], scaled
   float* dk;                 // [kKeyBlock, padded d]
   float* dv;                 // same
-  float* q;                  // [kChunkRows, padded d], scaled
+  float* q;                  // [rows of the part, padded d], scaled
   float* dout;               // same
-  float* dq;                 // [kTileRows, padded d]
+  float* dq;                 // same
   float* weights;            // [kChunkRows, kKeyBlock]
   float* dscores;            // same
   int64_t padded_dim;
 };
 
-Room Carve(float* scratch, int64_t head_dim) {
+Room Carve(float* scratch, int64_t num_rows, int64_t head_dim) {
   Room room = {};
   room.padded_dim = RoundUp(head_dim, kLanes);
-  const auto take = [&](int64_t num_rows, int64_t width) {
+  const auto take = [&](int64_t height, int64_t width) {
     float* part = scratch;
-    scratch += num_rows * width;
+    scratch += height * width;
     return part;
   };
   room.keys_transposed = take(kKeyBlock, room.padded_dim);
@@ -41,11 +42,11 @@ Room Carve(float* scratch, int64_t head_dim) {
   room.keys = take(kKeyBlock, room.padded_dim);
   room.dk = take(kKeyBlock, room.padded_dim);
   room.dv = take(kKeyBlock, room.padded_dim);
-  room.q = take(kChunkRows, room.padded_dim);
-  room.dout = take(kChunkRows, room.padded_dim);
-  room.dq = take(kTileRows, room.padded_dim);
   room.weights = take(kChunkRows, kKeyBlock);
   room.dscores = take(kChunkRows, kKeyBlock);
+  room.q = take(num_rows, room.padded_dim);
+  room.dout = take(num_rows, room.padded_dim);
+  room.dq = take(num_rows, room.padded_dim);
   return room;
 }
 
@@ -73,15 +74,34 @@ LATHE_INLINE void LoadKeys(const AttentionBackwardTask& task, const Block& block
   std::fill(room.dv, room.dv + kKeyBlock * room.padded_dim, 0.0f);
 }
 
-LATHE_INLINE void LoadQueries(const AttentionBackwardTask& task, int64_t row, int64_t num_rows,
+// Query rows of a part: numbers [begin, end) of the task's, position by position, of each its
+// heads.
+struct Rows {
+  int64_t begin;
+  int64_t end;
+  int64_t group;
+
+  int64_t position(int64_t row) const { return row / group; }
+  int64_t head(int64_t row) const { return row % group; }
+};
+
+LATHE_INLINE void LoadQueries(const AttentionBackwardTask& task, const Rows& rows,
                               const Room& room) {
-  for (int64_t i = 0; i < num_rows; ++i) {
-    const int64_t position = (row + i) / task.group;
-    const int64_t head = (row + i) % task.group;
-    CopyScaled(task.q.at(position, head), task.scale * kLog2E, task.head_dim, room.padded_dim,
-               room.q + i * room.padded_dim);
-    CopyScaled(task.dout.at(position, head), 1.0f, task.head_dim, room.padded_dim,
-               room.dout + i * room.padded_dim);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const int64_t place = (row - rows.begin) * room.padded_dim;
+    CopyScaled(task.q.at(rows.position(row), rows.head(row)), task.scale * kLog2E, task.head_dim,
+               room.padded_dim, room.q + place);
+    CopyScaled(task.dout.at(rows.position(row), rows.head(row)), 1.0f, task.head_dim,
+               room.padded_dim, room.dout + place);
+  }
+}
+
+LATHE_INLINE void StoreQueries(const AttentionBackwardTask& task, const Rows& rows,
+                               const Room& room) {
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    std::memcpy(task.dq.at(rows.position(row), rows.head(row)),
+                room.dq + (row - rows.begin) * room.padded_dim,
+                static_cast<size_t>(task.head_dim) * sizeof(float));
   }
 }
 
@@ -100,37 +120,18 @@ LATHE_INLINE void DifferentiateRow(float log_sum, float delta, int64_t limit, fl
   }
 }
 
-// What the block's first `num_keys` keys add to dq of the rows [row, row + num_rows).
+// Weights and gradients of scores of the rows [row, row + num_rows), `place` rows into the chunk,
+// and what they add to dq.
 template <typename Target>
-LATHE_INLINE void AddToQueries(const AttentionBackwardTask& task, const Block& block,
-                               const Room& room, int64_t row, int64_t num_rows, int64_t num_keys,
-                               const float* dscores) {
-  const bool is_first = block.begin == 0;
-  const auto row_bytes = static_cast<size_t>(task.head_dim) * sizeof(float);
-  // Rows that do not fill whole vectors are added up elsewhere.
-  const bool is_apart = task.head_dim != room.padded_dim;
-  float* rows[kTileRows] = {};
-  float* sums[kTileRows] = {};
-  for (int64_t i = 0; i < num_rows; ++i) {
-    rows[i] = task.dq.at((row + i) / task.group, (row + i) % task.group);
-    sums[i] = is_apart ? room.dq + i * room.padded_dim : rows[i];
-    if (is_apart && !is_first) std::memcpy(sums[i], rows[i], row_bytes);
-  }
-  AddRows<Target>({dscores, kKeyBlock, 1}, num_rows, room.keys, room.padded_dim, num_keys,
-                  room.padded_dim, is_first, sums);
-  for (int64_t i = 0; is_apart && i < num_rows; ++i) std::memcpy(rows[i], sums[i], row_bytes);
-}
-
-// Rows [row, row + num_rows) of the task, which are those from `place` on of the chunk.
-template <typename Target>
-LATHE_INLINE void DifferentiateTile(const AttentionBackwardTask& task, const Block& block,
-                                    const Room& room, int64_t row, int64_t num_rows,
-                                    int64_t place) {
+LATHE_INLINE void DifferentiateTile(const AttentionBackwardTask& task, const Rows& rows,
+                                    const Block& block, const Room& room, int64_t row,
+                                    int64_t num_rows, int64_t place) {
   const auto limit_of = [&](int64_t r) LATHE_INLINE_LAMBDA {
-    return std::min(block.num_keys, r / task.group + 1 - block.begin);
+    return std::min(block.num_keys, rows.position(r) + 1 - block.begin);
   };
   const int64_t num_keys = limit_of(row + num_rows - 1);
   const int64_t num_vectors = (num_keys + kLanes - 1) / kLanes;
+  const int64_t offset = (row - rows.begin) * room.padded_dim;
   float* weights = room.weights + place * kKeyBlock;
   float* dscores = room.dscores + place * kKeyBlock;
   const float* keys[kKeyVectors];
@@ -139,27 +140,31 @@ LATHE_INLINE void DifferentiateTile(const AttentionBackwardTask& task, const Blo
     keys[v] = room.keys_transposed + v * kLanes * task.head_dim;
     values[v] = room.values_transposed + v * kLanes * task.head_dim;
   }
-  ScoreTile<Target>(room.q + place * room.padded_dim, room.padded_dim, num_rows, keys, values,
-                    num_vectors, task.head_dim, weights);
-  ScoreTile<Target>(room.dout + place * room.padded_dim, room.padded_dim, num_rows, values, values,
-                    num_vectors, task.head_dim, dscores);
+  ScoreTile<Target>(room.q + offset, room.padded_dim, num_rows, keys, values, num_vectors,
+                    task.head_dim, weights);
+  ScoreTile<Target>(room.dout + offset, room.padded_dim, num_rows, values, values, num_vectors,
+                    task.head_dim, dscores);
+  float* dq[kTileRows] = {};
   for (int64_t i = 0; i < num_rows; ++i) {
-    const int64_t position = (row + i) / task.group;
-    const int64_t head = (row + i) % task.group;
+    const int64_t position = rows.position(row + i);
+    const int64_t head = rows.head(row + i);
     DifferentiateRow(*task.log_sums.at(position, head), *task.deltas.at(position, head),
                      limit_of(row + i), weights + i * kKeyBlock, dscores + i * kKeyBlock);
+    dq[i] = room.dq + offset + i * room.padded_dim;
   }
-  if (block.has_dq) AddToQueries<Target>(task, block, room, row, num_rows, num_keys, dscores);
+  if (!block.has_dq) return;
+  AddRows<Target>({dscores, kKeyBlock, 1}, num_rows, room.keys, room.padded_dim, num_keys,
+                  room.padded_dim, block.begin == 0, dq);
 }
 
-// What the chunk's rows, the first of them `row`, add to dk and dv.
+// What the chunk of rows from `row` on adds to dk and dv.
 template <typename Target>
-LATHE_INLINE void AddToKeys(const AttentionBackwardTask& task, const Block& block, const Room& room,
-                            int64_t row, int64_t num_rows) {
+LATHE_INLINE void AddToKeys(const Rows& rows, const Block& block, const Room& room, int64_t row,
+                            int64_t num_rows) {
   for (int64_t key = 0; key < block.num_keys; key += kTileRows) {
     const int64_t num_keys = std::min<int64_t>(kTileRows, block.num_keys - key);
     // Earlier rows see none of these keys.
-    const int64_t skipped = std::max<int64_t>(0, (block.begin + key) * task.group - row);
+    const int64_t skipped = std::max<int64_t>(0, (block.begin + key) * rows.group - row);
     if (skipped >= num_rows) return;
     float* dk[kTileRows] = {};
     float* dv[kTileRows] = {};
@@ -168,7 +173,7 @@ LATHE_INLINE void AddToKeys(const AttentionBackwardTask& task, const Block& bloc
       dv[i] = room.dv + (key + i) * room.padded_dim;
     }
     const int64_t corner = skipped * kKeyBlock + key;
-    const int64_t offset = skipped * room.padded_dim;
+    const int64_t offset = (row + skipped - rows.begin) * room.padded_dim;
     const int64_t n = num_rows - skipped;
     AddRows<Target>({room.weights + corner, 1, kKeyBlock}, num_keys, room.dout + offset,
                     room.padded_dim, n, room.padded_dim, /*is_first=*/false, dv);
@@ -191,28 +196,31 @@ LATHE_INLINE void StoreKeys(const AttentionBackwardTask& task, const Block& bloc
 template <typename Target>
 LATHE_INLINE void BackwardPart(const AttentionBackwardTask& task, const AttentionBackwardPart& part,
                                float* scratch) {
-  const Room room = Carve(scratch, task.head_dim);
   const bool has_dq = part.gradients != Gradients::kKeys;
   const bool has_dkv = part.gradients != Gradients::kQueries;
-  const int64_t row_begin = has_dkv ? 0 : part.begin * task.group;
-  const int64_t row_end = (has_dkv ? task.num_positions : part.end) * task.group;
+  const Rows rows = {.begin = part.begin * task.group,
+                     .end = (has_dkv ? task.num_positions : part.end) * task.group,
+                     .group = task.group};
+  const Room room = Carve(scratch, rows.end - rows.begin, task.head_dim);
+  LoadQueries(task, rows, room);
   for (int64_t begin = has_dkv ? part.begin : 0; begin < part.end; begin += kKeyBlock) {
     const Block block = {.begin = begin,
                          .num_keys = std::min(kKeyBlock, part.end - begin),
                          .has_dq = has_dq,
                          .has_dkv = has_dkv};
     LoadKeys(task, block, room);
-    for (int64_t row = std::max(row_begin, begin * task.group); row < row_end; row += kChunkRows) {
-      const int64_t num_rows = std::min(kChunkRows, row_end - row);
-      LoadQueries(task, row, num_rows, room);
+    for (int64_t row = std::max(rows.begin, begin * task.group); row < rows.end;
+         row += kChunkRows) {
+      const int64_t num_rows = std::min(kChunkRows, rows.end - row);
       for (int64_t i = 0; i < num_rows; i += kTileRows) {
-        DifferentiateTile<Target>(task, block, room, row + i,
+        DifferentiateTile<Target>(task, rows, block, room, row + i,
                                   std::min<int64_t>(kTileRows, num_rows - i), i);
       }
-      if (has_dkv) AddToKeys<Target>(task, block, room, row, num_rows);
+      if (has_dkv) AddToKeys<Target>(rows, block, room, row, num_rows);
     }
     if (has_dkv) StoreKeys(task, block, room);
   }
+  if (has_dq) StoreQueries(task, rows, room);
 }
 
 LATHE_WIDE_TARGET void BackwardWide(const AttentionBackwardTask& task,
@@ -238,9 +246,8 @@ float AttentionDelta(const float* out, const float* dout, int64_t head_dim) {
   return sum;
 }
 
-int64_t AttentionBackwardScratchSize(int64_t head_dim) {
-  return (5 * kKeyBlock + 2 * kChunkRows + kTileRows) * RoundUp(head_dim, kLanes) +
-         2 * kChunkRows * kKeyBlock;
+int64_t AttentionBackwardScratchSize(int64_t num_rows, int64_t head_dim) {
+  return (5 * kKeyBlock + 3 * num_rows) * RoundUp(head_dim, kLanes) + 2 * kChunkRows * kKeyBlock;
 }
 
 void AttendBackward(const AttentionBackwardTask& task, const AttentionBackwardPart& part,

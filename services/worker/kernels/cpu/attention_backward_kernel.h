@@ -42,8 +42,8 @@ inline constexpr int64_t kAttentionKeyBlock = 64;
 // Sum of out * dout over one head of one query.
 float AttentionDelta(const float* out, const float* dout, int64_t head_dim);
 
-// Floats of scratch memory.
-int64_t AttentionBackwardScratchSize(int64_t head_dim);
+// Floats of scratch memory for a sequence of `num_rows` queries: positions times heads.
+int64_t AttentionBackwardScratchSize(int64_t num_rows, int64_t head_dim);
 
 void AttendBackward(const AttentionBackwardTask& task, const AttentionBackwardPart& part,
                     float* scratch);
