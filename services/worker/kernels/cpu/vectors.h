@@ -24,17 +24,29 @@ LATHE_INLINE Floats Load(const float* x) {
 
 LATHE_INLINE void Store(float* x, const Floats& v) { std::memcpy(x, &v, sizeof(v)); }
 
-// The first `size` numbers, zero behind them.
+// Copies `size` <= 16 numbers in at most four pieces.
+LATHE_INLINE void CopyPart(const float* from, float* to, int64_t size) {
+  if (size == kLanes) {
+    std::memcpy(to, from, kLanes * sizeof(float));
+    return;
+  }
+  if (size & 8) std::memcpy(to, from, 8 * sizeof(float));
+  if (size & 4) std::memcpy(to + (size & 8), from + (size & 8), 4 * sizeof(float));
+  if (size & 2) std::memcpy(to + (size & 12), from + (size & 12), 2 * sizeof(float));
+  if (size & 1) to[size & 14] = from[size & 14];
+}
+
+// The first `size` <= 16 numbers, zero behind them.
 LATHE_INLINE Floats LoadPart(const float* x, int64_t size) {
   alignas(64) float part[kLanes] = {};
-  for (int64_t i = 0; i < size; ++i) part[i] = x[i];
+  CopyPart(x, part, size);
   return Load(part);
 }
 
 LATHE_INLINE void StorePart(float* x, const Floats& v, int64_t size) {
   alignas(64) float part[kLanes];
   Store(part, v);
-  for (int64_t i = 0; i < size; ++i) x[i] = part[i];
+  CopyPart(part, x, size);
 }
 
 // 16 vectors of 16 transposed in place: four rounds that swap blocks off the diagonal.
