@@ -10,7 +10,6 @@
 // Answers have "seconds" and, where it says something, "tokens", "passes", "peak_mib" (the most
 // memory the process held meanwhile) and "gflops".
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -30,6 +29,7 @@
 #include "services/worker/models/load_model.h"
 #include "services/worker/training/adamw.h"
 #include "services/worker/training/trainer.h"
+#include "tests/bench/training/bare_adam.h"
 
 namespace lathe::worker {
 namespace {
@@ -77,21 +77,11 @@ TrainDatum DatumOf(const std::vector<int32_t>& tokens, LossKind kind) {
   return datum;
 }
 
-// What Adam costs when it does nothing but the arithmetic: the measure for optim_step.
-void BareAdam(std::vector<std::vector<float>>& buffers) {
-  float* const w = buffers[0].data();
-  float* const g = buffers[1].data();
-  float* const m = buffers[2].data();
-  float* const v = buffers[3].data();
+void BareAdamStep(std::vector<std::vector<float>>& buffers) {
   at::parallel_for(0, static_cast<int64_t>(buffers[0].size()), 65536,
                    [&](int64_t begin, int64_t end) {
-#pragma GCC ivdep
-                     for (int64_t i = begin; i < end; ++i) {
-                       m[i] = 0.9f * m[i] + 0.1f * g[i];
-                       v[i] = 0.95f * v[i] + 0.05f * g[i] * g[i];
-                       w[i] -= 1e-4f * m[i] / (std::sqrt(v[i]) + 1e-12f);
-                       g[i] = 0.0f;
-                     }
+                     BareAdam(buffers[0].data(), buffers[1].data(), buffers[2].data(),
+                              buffers[3].data(), begin, end);
                    });
 }
 
@@ -182,12 +172,12 @@ class Bench {
     return {{"seconds", seconds}};
   }
 
-  json BareAdamStep(const json& command) {
+  json BareStep(const json& command) {
     const auto size = command.at("elements").get<size_t>();
     if (buffers_.empty() || buffers_[0].size() != size) {
       buffers_.assign(4, std::vector<float>(size, 1e-3f));
     }
-    return {{"seconds", SecondsOf([&] { BareAdam(buffers_); })}};
+    return {{"seconds", SecondsOf([&] { BareAdamStep(buffers_); })}};
   }
 
   // The rate of the layers' products, forward and backward, at `rows` rows.
@@ -225,7 +215,7 @@ class Bench {
     if (op == "adapter") return AddAdapter(command);
     if (op == "train") return Train(command);
     if (op == "step") return Step(command);
-    if (op == "bare_adam") return BareAdamStep(command);
+    if (op == "bare_adam") return BareStep(command);
     if (op == "matmul") return Matmul(command);
     throw std::runtime_error("unknown op " + op);
   }

@@ -10,12 +10,11 @@
 #include <cstdint>
 #include <cstring>
 
-#include "services/worker/kernels/cpu/vector_math.h"
+#include "services/worker/kernels/cpu/vectors.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 
 namespace lathe::worker {
 
-inline constexpr int64_t kLanes = 16;
 inline constexpr int64_t kPanelVectors = kMatmulPanel / kLanes;
 
 typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
@@ -27,27 +26,6 @@ inline constexpr Halves kZipFirst = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  3
 inline constexpr Halves kZipSecond = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21,
                                       53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58,
                                       27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
-
-// 16 vectors of 16 words transposed in place: four rounds that swap blocks off the diagonal.
-LATHE_INLINE void Transpose(Words (&rows)[kLanes]) {
-  const auto swap = [&](int step, const Words& low, const Words& high) LATHE_INLINE_LAMBDA {
-    for (int i = 0; i < kLanes; ++i) {
-      if (i & step) continue;
-      const Words a = rows[i];
-      const Words b = rows[i + step];
-      rows[i] = __builtin_shuffle(a, b, low);
-      rows[i + step] = __builtin_shuffle(a, b, high);
-    }
-  };
-  swap(1, Words{0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30},
-       Words{1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31});
-  swap(2, Words{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29},
-       Words{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31});
-  swap(4, Words{0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27},
-       Words{4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31});
-  swap(8, Words{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23},
-       Words{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
-}
 
 // How a matrix becomes a panel: numbers in one of its words of four bytes, and where a word of one
 // vector goes.

@@ -49,14 +49,16 @@ LATHE_INLINE void StorePart(float* x, const Floats& v, int64_t size) {
   CopyPart(part, x, size);
 }
 
-// 16 vectors of 16 transposed in place: four rounds that swap blocks off the diagonal.
-LATHE_INLINE void Transpose(Floats (&rows)[kLanes]) {
+// 16 vectors of 16 numbers of four bytes transposed in place: four rounds that swap blocks off the
+// diagonal.
+template <typename Vector>
+LATHE_INLINE void Transpose(Vector (&rows)[kLanes]) {
   typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
   const auto swap = [&](int step, const Words& low, const Words& high) LATHE_INLINE_LAMBDA {
     for (int i = 0; i < kLanes; ++i) {
       if (i & step) continue;
-      const Floats a = rows[i];
-      const Floats b = rows[i + step];
+      const Vector a = rows[i];
+      const Vector b = rows[i + step];
       rows[i] = __builtin_shuffle(a, b, low);
       rows[i + step] = __builtin_shuffle(a, b, high);
     }

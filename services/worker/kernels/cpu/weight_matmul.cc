@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "services/worker/kernels/cpu/panel_pack.h"
-#include "services/worker/kernels/cpu/vector_math.h"
+#include "services/worker/kernels/cpu/vectors.h"
 
 namespace lathe::worker {
 namespace {
@@ -15,8 +15,6 @@ namespace {
 // Units of one panel: 128 KiB, so that the panel stays in the second-level cache while the rows
 // pass by.
 constexpr int64_t kPanelUnits = 512;
-
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
 
 #define LATHE_AVX512_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
 #define LATHE_BF16_TARGET \
