@@ -1,6 +1,6 @@
 // Training passes without the service around them: commands on stdin, one JSON object a line, one
 // answer a line on stdout. tests/bench/training/training_bench.py drives it beside PEFT.
-//   {"op": "load", "folder": F, "threads": 2, "compute_dtype": "auto"}
+//   {"op": "load", "folder": F, "threads": 2, "compute_dtype": "auto", "numerics": "exact"}
 //   {"op": "adapter", "model": "m0", "rank": 8, "train_unembed": false}
 //   {"op": "train", "sequences": [{"model": "m0", "loss": "ppo", "tokens": [...]}], "one_by_one":
 //   false}
@@ -96,10 +96,11 @@ class Bench {
       model_ = std::move(loaded->model);
     });
     // As MemoryPlan has them where there is memory enough; the arena is what the goals allow.
-    trainer_.emplace(
-        *model_, adapters_,
-        TrainerOptions{.head_chunk_elements = 256 * model_->spec().vocab_size,
-                       .arena_bytes = command.value("arena_mib", int64_t{2304}) << 20});
+    const auto numerics = ParseNumerics(command.value("numerics", "fast"));
+    trainer_.emplace(*model_, adapters_,
+                     TrainerOptions{.head_chunk_elements = 256 * model_->spec().vocab_size,
+                                    .arena_bytes = command.value("arena_mib", int64_t{2304}) << 20,
+                                    .numerics = *numerics});
     return {{"seconds", seconds}, {"resident_mib", StatusMib("VmRSS")}};
   }
 

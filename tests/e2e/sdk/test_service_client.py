@@ -26,7 +26,8 @@ def test_get_server_capabilities(answer, service, lathe):
 
 @sdk_method("ServiceClient.create_lora_training_client")
 def test_create_lora_training_client(answer, service, lathe):
-    """any rank from 1 to 512; `seed`, `train_attn`, `train_mlp`, `train_unembed`, `user_metadata`"""
+    """any rank from 1 to 512; `seed`, `train_attn`, `train_mlp`, `train_unembed`; `user_metadata`,
+    whose `lathe_lora_alpha` and `lathe_target_modules` shape the adapter ([api.md](api.md))"""
     with answer(service, lathe.model_name, rank=6, seed=3) as client:
         info = client.get_info()
         assert info.lora_rank == 6 and info.model_id == client.model_id
