@@ -27,9 +27,11 @@ struct JobRows {
 
 // Jobs whose gradients are added one after the other. Jobs without gradients are a chain each.
 struct Chain {
+  int64_t id = 0;  // from 1
   std::vector<JobRows> jobs;
   PassRoom need;
   bool fits = false;
+  int64_t last = RoomTree::kNone;  // it has rows in micro-batches up to here
 };
 
 class Packer {
@@ -41,7 +43,10 @@ class Packer {
 
   std::deque<MicroBatch> Pack(const std::vector<std::unique_ptr<TrainJob>>& jobs) {
     std::vector<Chain> chains = MakeChains(jobs);
-    for (const Chain& chain : chains) Place(chain);
+    for (Chain& chain : chains) {
+      if (options_.first != nullptr && Has(chain, *options_.first)) PlaceHead(chain);
+    }
+    for (Chain& chain : chains) Place(chain);
     std::deque<MicroBatch> batches;
     for (MicroBatch& batch : batches_) {
       const auto key = [&](const RowRef& row) {
@@ -88,6 +93,15 @@ class Packer {
     return result;
   }
 
+  // All its rows lie in one pass, so that it adds to the accumulator at once.
+  static bool IsWhole(const JobRows& rows) { return rows.fits && !rows.job->gradients.has_value(); }
+
+  // Of one micro-batch with rows of the job.
+  static int64_t GradientBytesIn(const JobRows& rows) {
+    if (!rows.job->wants_gradient()) return 0;
+    return (IsWhole(rows) ? 1 : 2) * GradientBytes(*rows.job);
+  }
+
   // A job that has begun goes on first, since its sum started from the accumulator as it is.
   void SortJobs(std::vector<JobRows>& jobs) const {
     const auto key = [&](const JobRows& rows) {
@@ -112,7 +126,7 @@ class Packer {
       adapter_order_.emplace(job->adapter.get(), static_cast<int64_t>(adapter_order_.size()));
       size_t index = chains.size();
       if (job->wants_gradient()) index = chain_of.emplace(job->adapter.get(), index).first->second;
-      if (index == chains.size()) chains.emplace_back();
+      if (index == chains.size()) chains.push_back({.id = static_cast<int64_t>(index) + 1});
       Chain& chain = chains[index];
       chain.jobs.push_back(RowsOf(*job));
       chain.need.tokens += chain.jobs.back().need.tokens;
@@ -127,45 +141,67 @@ class Packer {
     return chains;
   }
 
+  static bool Has(const Chain& chain, const TrainJob& job) {
+    return std::any_of(chain.jobs.begin(), chain.jobs.end(),
+                       [&](const JobRows& rows) { return rows.job == &job; });
+  }
+
+  // Puts what the first micro-batch holds of the chain's first job there; Place does the rest.
+  void PlaceHead(Chain& chain) {
+    JobRows& job = chain.jobs.front();
+    const int64_t gradient_bytes = GradientBytesIn(job);
+    const int64_t batch = Find(0, chain, Need(job.rows.front()), gradient_bytes);
+    auto row = job.rows.begin();
+    do {
+      Put(batch, chain, *row, Need(*row), gradient_bytes);
+      ++row;
+    } while (row != job.rows.end() && rooms_.room(batch).Holds(Need(*row)));
+    job.rows.erase(job.rows.begin(), row);
+    if (!job.rows.empty()) return;
+    chain.jobs.erase(chain.jobs.begin());
+    chain.last = batch;
+  }
+
   void Place(const Chain& chain) {
-    ++chain_;
-    int64_t last = RoomTree::kNone;  // the chain has rows up to here
-    int64_t floor = 0;               // and the next job none before here
+    int64_t last = chain.last;
+    int64_t floor = std::max<int64_t>(0, last);
     for (const JobRows& rows : chain.jobs) {
-      const int64_t gradient_bytes = rows.job->wants_gradient() ? GradientBytes(*rows.job) : 0;
+      const int64_t gradient_bytes = GradientBytesIn(rows);
       if (!rows.job->wants_gradient()) {
-        PlaceApart(rows, /*begin=*/0, /*gradient_bytes=*/0);
-      } else if (rows.fits && !rows.job->gradients.has_value()) {
-        const int64_t batch = Find(floor, rows.need, gradient_bytes);
-        for (const RowRef& row : rows.rows) Put(batch, row, Need(row), gradient_bytes);
+        PlaceApart(rows, chain, /*begin=*/0);
+      } else if (IsWhole(rows)) {
+        const int64_t batch = Find(floor, chain, rows.need, gradient_bytes);
+        for (const RowRef& row : rows.rows) Put(batch, chain, row, Need(row), gradient_bytes);
         last = std::max(last, batch);
         if (options_.numerics == Numerics::kExact) floor = last;
       } else {
-        last = PlaceApart(rows, last + 1, 2 * gradient_bytes);
+        last = PlaceApart(rows, chain, last + 1);
         floor = last;
       }
     }
   }
 
   // Rows of a job one by one from micro-batch `begin` on; returns the last one it has a row in.
-  int64_t PlaceApart(const JobRows& rows, int64_t begin, int64_t gradient_bytes) {
+  int64_t PlaceApart(const JobRows& rows, const Chain& chain, int64_t begin) {
+    const int64_t gradient_bytes = GradientBytesIn(rows);
     const bool in_order = options_.numerics == Numerics::kExact && rows.job->wants_gradient();
     int64_t last = begin - 1;
     for (const RowRef& row : rows.rows) {
       const PassRoom need = Need(row);
-      const int64_t batch = Find(in_order ? std::max(begin, last) : begin, need, gradient_bytes);
-      Put(batch, row, need, gradient_bytes);
+      const int64_t from = in_order ? std::max(begin, last) : begin;
+      const int64_t batch = Find(from, chain, need, gradient_bytes);
+      Put(batch, chain, row, need, gradient_bytes);
       last = std::max(last, batch);
     }
     return last;
   }
 
-  // The first micro-batch from `begin` on with room for `need` and, unless it has this chain's
+  // The first micro-batch from `begin` on with room for `need` and, unless it has the chain's
   // gradients already, for those; a new one if there is none.
-  int64_t Find(int64_t begin, const PassRoom& need, int64_t gradient_bytes) {
+  int64_t Find(int64_t begin, const Chain& chain, const PassRoom& need, int64_t gradient_bytes) {
     for (int64_t i = rooms_.FindFirst(begin, need); i != RoomTree::kNone;
          i = rooms_.FindFirst(i + 1, need)) {
-      if (holder_[i] == chain_ || rooms_.room(i).bytes >= need.bytes + gradient_bytes) return i;
+      if (holder_[i] == chain.id || rooms_.room(i).bytes >= need.bytes + gradient_bytes) return i;
     }
     batches_.emplace_back();
     holder_.push_back(0);
@@ -173,9 +209,10 @@ class Packer {
     return rooms_.size() - 1;
   }
 
-  void Put(int64_t batch, const RowRef& row, PassRoom need, int64_t gradient_bytes) {
-    if (gradient_bytes > 0 && holder_[batch] != chain_) need.bytes += gradient_bytes;
-    if (gradient_bytes > 0) holder_[batch] = chain_;
+  void Put(int64_t batch, const Chain& chain, const RowRef& row, PassRoom need,
+           int64_t gradient_bytes) {
+    if (gradient_bytes > 0 && holder_[batch] != chain.id) need.bytes += gradient_bytes;
+    if (gradient_bytes > 0) holder_[batch] = chain.id;
     rooms_.Take(batch, need);
     batches_[batch].rows.push_back(row);
   }
@@ -187,7 +224,6 @@ class Packer {
   std::vector<MicroBatch> batches_;
   std::vector<int64_t> holder_;  // by micro-batch: the last chain that put gradients there
   RoomTree rooms_;
-  int64_t chain_ = 0;
 };
 
 }  // namespace

@@ -55,6 +55,8 @@ struct PackingOptions {
   int64_t max_tokens = 0;        // of one micro-batch
   int64_t max_bytes = 0;         // of its pass
   int64_t num_checkpointed = 0;  // layers, as far as `max_bytes` goes
+  // A job whose adapter's next rows come first, as far as one micro-batch goes; nullptr: none.
+  const TrainJob* first = nullptr;
 };
 
 // Packs the datums that are not done first-fit into micro-batches; one that is larger than a

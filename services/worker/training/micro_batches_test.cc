@@ -46,10 +46,11 @@ TrainJob& Add(Jobs& jobs, const std::shared_ptr<Adapter>& adapter, int64_t seq_i
 }
 
 std::deque<MicroBatch> Plan(const Jobs& jobs, int64_t max_tokens, Numerics numerics,
-                            int64_t max_bytes = int64_t{1} << 40) {
+                            int64_t max_bytes = int64_t{1} << 40, const TrainJob* first = nullptr) {
   const PassMemory memory(SmallSpec(), 0, /*is_cpu=*/true);
-  return PlanMicroBatches(jobs, memory,
-                          {.numerics = numerics, .max_tokens = max_tokens, .max_bytes = max_bytes});
+  return PlanMicroBatches(
+      jobs, memory,
+      {.numerics = numerics, .max_tokens = max_tokens, .max_bytes = max_bytes, .first = first});
 }
 
 using Row = std::pair<int64_t, size_t>;  // seq_id and datum
@@ -123,6 +124,18 @@ TEST_CASE("PlanMicroBatches: a small request shares the first pass of a large on
   CHECK(Rows(batches)[0] == std::vector<Row>{{1, 0}, {2, 0}});
 }
 
+TEST_CASE("PlanMicroBatches: the request that is to be first has one micro-batch of its rows there",
+          "[training]") {
+  const bool forward_only = GENERATE(false, true);
+  Jobs jobs;
+  Add(jobs, SmallAdapter(), 1, {9});
+  const TrainJob& large = Add(jobs, SmallAdapter(), 2, {5, 5, 5, 5}, forward_only);
+  Add(jobs, SmallAdapter(), 3, {8});
+  const auto numerics = GENERATE(Numerics::kFast, Numerics::kExact);
+  CHECK(Rows(Plan(jobs, 10, numerics, int64_t{1} << 40, &large)) ==
+        Expected{{{2, 0}, {2, 1}}, {{1, 0}}, {{3, 0}}, {{2, 2}, {2, 3}}});
+}
+
 TEST_CASE("PlanMicroBatches: requests of one adapter lie side by side", "[training]") {
   const auto first = SmallAdapter();
   Jobs jobs;
@@ -185,7 +198,8 @@ TEST_CASE("PlanMicroBatches: any mix of jobs is cut by the rules and whole", "[t
   }
   const auto numerics = below(2) == 0 ? Numerics::kFast : Numerics::kExact;
   const auto max_tokens = static_cast<int64_t>(6 + below(30));
-  const auto batches = Plan(jobs, max_tokens, numerics);
+  const TrainJob* const first = below(2) == 0 ? nullptr : jobs[below(jobs.size())].get();
+  const auto batches = Plan(jobs, max_tokens, numerics, int64_t{1} << 40, first);
   std::set<std::pair<const TrainJob*, size_t>> seen;
   std::map<const Adapter*, Row> last;
   for (const MicroBatch& batch : batches) {

@@ -26,7 +26,8 @@ struct TrainJob {
   std::vector<double> losses;                // per datum
   std::vector<bool> is_done;                 // per datum
   int64_t num_pending_datums = 0;
-  bool is_finished = false;  // an output or an error was reported
+  int64_t waits_since_pass = 0;  // passes there had been when it came, or last had a row in one
+  bool is_finished = false;      // an output or an error was reported
 
   bool wants_gradient() const { return !request.forward_only; }
 };

@@ -17,6 +17,9 @@ namespace {
 constexpr int kMaxRetries = 3;
 // Fewer tokens do not keep the matrix products busy: layers are computed twice first.
 constexpr int64_t kMinBudgetTokens = 512;
+// New requests may come before one that waits in so many passes on end. Fewer: small requests wait
+// longer. More: large ones do.
+constexpr int64_t kMaxPassesMissed = 3;
 constexpr double kGib = 1 << 30;
 
 // Fragments of the freed pass go back to the device, so that the next one finds whole blocks.
@@ -97,6 +100,7 @@ void Trainer::StartJob(TrainRequest request) {
   jobs_.push_back(std::make_unique<TrainJob>());
   TrainJob& job = *jobs_.back();
   job.request = std::move(request);
+  job.waits_since_pass = counters_.passes;
   const absl::Status status = Guarded("start of a training request", [&]() -> absl::Status {
     const size_t num_datums = job.request.data.size();
     job.logprobs.resize(num_datums);
@@ -133,6 +137,25 @@ absl::Status Trainer::CheckFits(const TrainJob& job) const {
   return absl::OkStatus();
 }
 
+// The job whose turn it is by age; nullptr: none was passed over too often. Asked again before the
+// same pass, it says the same.
+const TrainJob* Trainer::LongestWaiting() {
+  const TrainJob* longest = nullptr;
+  for (const auto& job : jobs_) {
+    if (longest == nullptr || job->waits_since_pass < longest->waits_since_pass) {
+      longest = job.get();
+    }
+  }
+  const auto is_long_ago = [this](int64_t pass) {
+    return counters_.passes - pass >= kMaxPassesMissed;
+  };
+  if (longest == nullptr || !is_long_ago(longest->waits_since_pass)) return nullptr;
+  const bool is_same_pass = aged_pass_ == counters_.passes;
+  if (aged_pass_.has_value() && !is_same_pass && !is_long_ago(*aged_pass_ + 1)) return nullptr;
+  aged_pass_ = counters_.passes;
+  return longest;
+}
+
 void Trainer::Plan() {
   std::erase_if(jobs_, [](const auto& job) { return job->is_finished; });
   const int64_t smallest = std::min(token_limit_, kMinBudgetTokens);
@@ -142,7 +165,8 @@ void Trainer::Plan() {
                                     {.numerics = options_.numerics,
                                      .max_tokens = token_limit_,
                                      .max_bytes = byte_limit_,
-                                     .num_checkpointed = num_checkpointed});
+                                     .num_checkpointed = num_checkpointed,
+                                     .first = LongestWaiting()});
 }
 
 void Trainer::PlanFullSize() {
@@ -179,6 +203,7 @@ void Trainer::FinishPass() {
   counters_.tokens += pass_->num_tokens();
   EndPass();
   const MicroBatch done = std::move(micro_batches_.front());
+  for (const RowRef& row : done.rows) row.job->waits_since_pass = counters_.passes;
   micro_batches_.pop_front();
   CompleteFinishedJobs(done);
   if (micro_batches_.empty()) PlanFullSize();

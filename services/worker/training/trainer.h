@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,8 @@ struct FinishedRequest {
 };
 
 // Requests of all models share passes, whatever their ranks and losses; those that come while a
-// pass runs share the next one.
+// pass runs share the next one. Small requests come first; while they keep coming, every fourth
+// pass begins with the request that has waited longest.
 //
 // A forward_backward adds to its adapter's accumulator and window when its last row is done, whole
 // or not at all: a request with a non-finite loss or one whose pass threw changes nothing. A pass
@@ -76,6 +78,7 @@ class Trainer {
   void StartNewRequests();
   void StartJob(TrainRequest request);
   absl::Status CheckFits(const TrainJob& job) const;
+  const TrainJob* LongestWaiting();
   void Plan();
   void PlanFullSize();
   void StartPass();
@@ -101,6 +104,8 @@ class Trainer {
   int64_t token_limit_;
   int64_t byte_limit_;
   int num_retries_ = 0;
+  // The last pass that began with the job that had waited longest.
+  std::optional<int64_t> aged_pass_;
   std::vector<FinishedRequest> finished_;
   TrainerCounters counters_;
 };
