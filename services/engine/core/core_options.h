@@ -8,8 +8,8 @@ namespace lathe::engine {
 inline constexpr int64_t kSecond = 1'000'000'000;
 
 struct CoreOptions {
-  // Tokens of one TrainBatch, about a second of work. More: fuller passes, longer waits for
-  // newcomers. A larger request travels alone.
+  // About a second of work. A worker has requests of twice as many tokens. More: fuller passes,
+  // longer waits for newcomers. Requests that are larger by themselves are counted apart.
   int64_t batch_tokens = 16384;
   // Tokens a tenant may be ahead of another before it is the other's turn.
   int64_t fair_share_quantum_tokens = 1024;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include "services/engine/batcher/train_batch_fill.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
@@ -12,6 +11,8 @@
 
 namespace lathe::engine {
 namespace {
+
+using Fit = FairQueue::Fit;
 
 bool IsBatched(OperationKind kind) {
   return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
@@ -149,8 +150,9 @@ void SendToGroup(State& s, Request& request) {
   const RequestRow& row = request.row;
   const Model& model = s.models.at(request.plan->model_id);
   if (IsBatched(row.kind)) {
-    group->train.Push(row.tenant_id, row.owner_id,
-                      {row.request_id, std::max<int64_t>(1, row.tokens)});
+    const int64_t tokens = std::max<int64_t>(1, row.tokens);
+    FairQueue& queue = group->window.IsLarge(tokens) ? group->large_train : group->train;
+    queue.Push(row.tenant_id, row.owner_id, {row.request_id, tokens});
     s.dirty_groups.insert(request.group);
     return;
   }
@@ -160,36 +162,35 @@ void SendToGroup(State& s, Request& request) {
 }
 
 void FillTrainBatches(State& s, Group& group) {
-  const int64_t budget = s.options.batch_tokens;
-  while (group.usable() && !group.train.empty() &&
-         MaySendTrainBatch(static_cast<int64_t>(group.requests_in_batch.size()),
-                           group.train.queued_tokens(), budget)) {
-    TrainBatchFill fill(budget);
-    const std::vector<FairQueue::Item> items = group.train.TakeWhile(
-        [&](const FairQueue::Item& item) { return fill.TryAdd(item.tokens); });
-    const int64_t batch_id = ++group.last_batch;
-    SendTrainBatch batch;
-    for (const FairQueue::Item& item : items) {
-      Request& request = s.requests.at(item.id);
-      NoteDispatched(s, group, request);
-      group.batch_of_request[item.id] = batch_id;
-      batch.items.push_back({item.id, request.row.body_id, request.row.seq_id});
-    }
-    group.requests_in_batch[batch_id] = static_cast<int64_t>(items.size());
-    s.fx.Send(group.row.group, group.row.epoch, std::move(batch));
-  }
+  if (!group.usable()) return;
+  SendTrainBatch batch;
+  const auto add = [&](const std::string& tenant, const FairQueue::Item& item) {
+    Request& request = s.requests.at(item.id);
+    NoteDispatched(s, group, request);
+    group.window.Add(item.id, tenant, item.tokens);
+    batch.items.push_back({item.id, request.row.body_id, request.row.seq_id});
+    return Fit::kTake;
+  };
+  group.train.Take([&](const std::string& tenant, const FairQueue::Item& item) {
+    return group.window.HasRoomFor(item.tokens) ? add(tenant, item) : Fit::kEnd;
+  });
+  group.large_train.Take([&](const std::string& tenant, const FairQueue::Item& item) {
+    if (!group.window.HasRoomForLarge()) return Fit::kEnd;
+    return group.window.HasRoomForLargeOf(tenant) ? add(tenant, item) : Fit::kPassTenant;
+  });
+  if (!batch.items.empty()) s.fx.Send(group.row.group, group.row.epoch, std::move(batch));
 }
 
 void FillSamples(State& s, Group& group) {
   if (!group.usable() || group.samples.empty()) return;
   int64_t planned = group.inflight_sequences;
-  const auto fits = [&](const FairQueue::Item& item) {
+  const auto fit = [&](const std::string&, const FairQueue::Item& item) {
     const int64_t sequences = s.requests.at(item.id).num_samples;
-    if (planned > 0 && planned + sequences > s.options.max_inflight_sequences) return false;
+    if (planned > 0 && planned + sequences > s.options.max_inflight_sequences) return Fit::kEnd;
     planned += sequences;
-    return true;
+    return Fit::kTake;
   };
-  for (const FairQueue::Item& item : group.samples.TakeWhile(fits)) {
+  for (const FairQueue::Item& item : group.samples.Take(fit)) {
     Request& request = s.requests.at(item.id);
     Sampler& sampler = s.samplers.at(request.row.owner_id);
     group.inflight_sequences += request.num_samples;

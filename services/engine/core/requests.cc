@@ -54,10 +54,8 @@ void LeaveGroup(State& s, const Request& request) {
     return;
   }
   group->train.Remove(request.row.tenant_id, request.plan->model_id, id);
-  const auto it = group->batch_of_request.find(id);
-  if (it == group->batch_of_request.end()) return;
-  if (--group->requests_in_batch[it->second] == 0) group->requests_in_batch.erase(it->second);
-  group->batch_of_request.erase(it);
+  group->large_train.Remove(request.row.tenant_id, request.plan->model_id, id);
+  group->window.Remove(id);
 }
 
 // Files that only this request needed.

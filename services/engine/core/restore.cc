@@ -160,8 +160,7 @@ void OnLoaded(State& s, const Loaded& event) {
   s.purged_at = s.now;
   for (const BaseModelRow& row : stored.base_models) s.base_models[row.name] = row;
   for (const GroupRow& row : stored.groups) {
-    Group& group =
-        s.groups.emplace(row.group, Group(row, s.options.fair_share_quantum_tokens)).first->second;
+    Group& group = s.groups.emplace(row.group, Group(row, s.options)).first->second;
     group.detached_at = s.now;
     s.fx.After(NotifyQueueState{row.group, /*paused=*/true, "waiting for a worker"});
   }

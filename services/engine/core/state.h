@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "services/engine/batcher/train_window.h"
 #include "services/engine/core/core_options.h"
 #include "services/engine/core/effects.h"
 #include "services/engine/core/plan.h"
@@ -77,16 +78,19 @@ struct Group {
   bool ready = false;  // the base model is loaded
   int64_t detached_at = 0;
   FairQueue train;
+  FairQueue large_train;  // requests of more than a batch
   FairQueue samples;
-  std::map<std::string, int64_t> batch_of_request;  // outstanding
-  std::map<int64_t, int64_t> requests_in_batch;     // outstanding batches
-  int64_t last_batch = 0;
+  TrainWindow window;  // of the worker
   std::map<std::string, int64_t> inflight_sequences_of_request;
   int64_t inflight_sequences = 0;
   std::set<std::string> version_ids;  // loaded, or told to load
 
-  Group(GroupRow row_in, int64_t quantum)
-      : row(std::move(row_in)), train(quantum), samples(quantum) {}
+  Group(GroupRow row_in, const CoreOptions& options)
+      : row(std::move(row_in)),
+        train(options.fair_share_quantum_tokens),
+        large_train(options.batch_tokens),
+        samples(options.fair_share_quantum_tokens),
+        window(options.batch_tokens) {}
   bool usable() const { return attached && ready; }
 };
 

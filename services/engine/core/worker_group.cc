@@ -36,9 +36,9 @@ std::vector<std::string> LiveRequestsOf(const State& s, const Group& group) {
 
 void ForgetOutstanding(Group& group) {
   group.train.Clear();
+  group.large_train.Clear();
   group.samples.Clear();
-  group.batch_of_request.clear();
-  group.requests_in_batch.clear();
+  group.window.Clear();
   group.inflight_sequences_of_request.clear();
   group.inflight_sequences = 0;
 }
@@ -228,7 +228,7 @@ void OnWorkerAttached(State& s, const WorkerAttached& event) {
   if (it == s.groups.end()) {
     GroupRow row;
     row.group = event.group;
-    it = s.groups.emplace(event.group, Group(row, s.options.fair_share_quantum_tokens)).first;
+    it = s.groups.emplace(event.group, Group(row, s.options)).first;
   }
   Group& group = it->second;
   group.attached = true;

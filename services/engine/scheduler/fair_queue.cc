@@ -1,6 +1,7 @@
 #include "services/engine/scheduler/fair_queue.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace lathe::engine {
@@ -22,7 +23,6 @@ typename Map::iterator After(Map& map, const std::string& key) {
 }  // namespace
 
 void FairQueue::Push(const std::string& tenant, const std::string& owner, Item item) {
-  queued_tokens_ += item.tokens;
   tenants_[tenant].owners[owner].push_back(std::move(item));
 }
 
@@ -36,17 +36,13 @@ bool FairQueue::Remove(const std::string& tenant, const std::string& owner, cons
   const auto it =
       std::find_if(items.begin(), items.end(), [&](const Item& item) { return item.id == id; });
   if (it == items.end()) return false;
-  queued_tokens_ -= it->tokens;
   items.erase(it);
   if (items.empty()) owners.erase(at_owner);
   if (owners.empty()) tenants_.erase(at_tenant);
   return true;
 }
 
-void FairQueue::Clear() {
-  tenants_.clear();
-  queued_tokens_ = 0;
-}
+void FairQueue::Clear() { tenants_.clear(); }
 
 std::deque<FairQueue::Item>& FairQueue::NextOwner(Tenant& tenant, std::string* name) {
   const auto it = After(tenant.owners, tenant.last_owner);
@@ -59,13 +55,19 @@ void FairQueue::Advance() {
   turn_started_ = false;
 }
 
-std::vector<FairQueue::Item> FairQueue::TakeWhile(const std::function<bool(const Item&)>& fits) {
+std::vector<FairQueue::Item> FairQueue::Take(
+    const std::function<Fit(const std::string& tenant, const Item&)>& fit) {
   std::vector<Item> taken;
-  while (!tenants_.empty()) {
+  std::set<std::string> passed;
+  while (passed.size() < tenants_.size()) {
     const auto at_tenant = AtOrAfter(tenants_, current_);
     if (at_tenant->first != current_) {
       current_ = at_tenant->first;
       turn_started_ = false;
+    }
+    if (passed.count(current_) > 0) {
+      Advance();
+      continue;
     }
     Tenant& tenant = at_tenant->second;
     std::string owner;
@@ -78,9 +80,14 @@ std::vector<FairQueue::Item> FairQueue::TakeWhile(const std::function<bool(const
       Advance();
       continue;
     }
-    if (!fits(items.front())) break;
+    const Fit answer = fit(current_, items.front());
+    if (answer == Fit::kEnd) break;
+    if (answer == Fit::kPassTenant) {
+      tenant.deficit = items.front().tokens;  // enough for it, and no more saved up by waiting
+      passed.insert(current_);
+      continue;
+    }
     tenant.deficit -= items.front().tokens;
-    queued_tokens_ -= items.front().tokens;
     taken.push_back(std::move(items.front()));
     items.pop_front();
     tenant.last_owner = owner;

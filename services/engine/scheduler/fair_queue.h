@@ -29,12 +29,18 @@ class FairQueue {
   bool Remove(const std::string& tenant, const std::string& owner, const std::string& id);
   void Clear();
 
-  // Takes items in fair order until one does not fit; that one is first the next time. `fits` is
-  // asked once per item, and an item for which it says true is taken.
-  std::vector<Item> TakeWhile(const std::function<bool(const Item&)>& fits);
+  enum class Fit {
+    kTake,
+    kPassTenant,  // nothing more of this tenant now
+    kEnd,
+  };
+
+  // Takes items in fair order. `fit` is asked of each item whose turn comes, and one for which it
+  // says kTake is taken; at kEnd the item is first the next time, and a tenant that was passed
+  // keeps its turn.
+  std::vector<Item> Take(const std::function<Fit(const std::string& tenant, const Item&)>& fit);
 
   bool empty() const { return tenants_.empty(); }
-  int64_t queued_tokens() const { return queued_tokens_; }
 
  private:
   struct Tenant {
@@ -50,7 +56,6 @@ class FairQueue {
   std::map<std::string, Tenant> tenants_;  // those with items
   std::string current_;                    // tenant whose turn it is
   bool turn_started_ = false;              // it has had its quantum
-  int64_t queued_tokens_ = 0;
 };
 
 }  // namespace lathe::engine
