@@ -65,9 +65,8 @@ class ParityDriver {
     ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(op.file));
     for (const AdapterMatrix& m : AdapterLayout(model_.spec(), adapter->lora())) {
       ASSIGN_OR_RETURN(const at::Tensor value, file.Read(m.name()));
-      adapter->parameters.narrow(0, m.offset, m.num_elements()).copy_(value.flatten());
+      m.Of(adapter->MutableParameters()).copy_(value);
     }
-    adapter->MarkChanged();
     return absl::OkStatus();
   }
 
@@ -94,11 +93,10 @@ class ParityDriver {
 
   absl::Status Run(const DumpOp& op) {
     const auto adapter = adapters_.Find(op.model_id);
-    const at::Tensor& flat = op.gradient ? adapter->gradient : adapter->parameters;
+    const at::Tensor& flat = op.gradient ? adapter->gradient : adapter->parameters();
     for (const AdapterMatrix& m : AdapterLayout(model_.spec(), adapter->lora())) {
       results_.push_back(
-          {absl::StrCat(op.name, ".", m.name()),
-           flat.narrow(0, m.offset, m.num_elements()).view({m.rows, m.cols}).clone()});
+          {absl::StrCat(op.name, ".", m.name()), m.Of(flat).clone(at::MemoryFormat::Contiguous)});
     }
     return absl::OkStatus();
   }

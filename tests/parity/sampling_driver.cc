@@ -78,9 +78,8 @@ absl::StatusOr<std::unique_ptr<Adapter>> MakeAdapter(const json& value, const Mo
                    SafetensorsFile::Open(std::string(value.at("file"))));
   for (const AdapterMatrix& m : AdapterLayout(model, lora)) {
     ASSIGN_OR_RETURN(const at::Tensor matrix, file.Read(m.name()));
-    adapter->parameters.narrow(0, m.offset, m.num_elements()).copy_(matrix.flatten());
+    m.Of(adapter->MutableParameters()).copy_(matrix);
   }
-  adapter->MarkChanged();
   return adapter;
 }
 

@@ -28,10 +28,6 @@ std::string MomentName(const char* moment, const AdapterMatrix& matrix) {
   return absl::StrFormat("%s.%s", moment, matrix.name());
 }
 
-at::Tensor View(const at::Tensor& flat, const AdapterMatrix& matrix) {
-  return flat.narrow(0, matrix.offset, matrix.num_elements()).view({matrix.rows, matrix.cols});
-}
-
 // Writes one safetensors file and notes it and its tensors in the manifest.
 absl::Status AddTensors(const std::filesystem::path& dir, const std::string& file_name,
                         const std::vector<NamedTensor>& tensors,
@@ -89,7 +85,7 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveTraining(const std::string&
                .lora = adapter.lora(),
                .applied_seq = adapter.applied_seq,
                .optimizer = optimizer},
-              adapter.parameters, &adapter, /*recipients=*/{}, extra_json);
+              adapter.parameters(), &adapter, /*recipients=*/{}, extra_json);
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveSampler(const std::string& dir,
@@ -129,11 +125,10 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Ma
   std::vector<NamedTensor> weights;
   std::vector<NamedTensor> moments;
   for (const AdapterMatrix& matrix : layout) {
-    weights.push_back({PeftName(matrix), View(flat, matrix)});
+    weights.push_back({PeftName(matrix), matrix.Of(flat)});
     if (optimizer_state == nullptr) continue;
-    moments.push_back({MomentName("exp_avg", matrix), View(optimizer_state->exp_avg, matrix)});
-    moments.push_back(
-        {MomentName("exp_avg_sq", matrix), View(optimizer_state->exp_avg_sq, matrix)});
+    moments.push_back({MomentName("exp_avg", matrix), matrix.Of(optimizer_state->exp_avg)});
+    moments.push_back({MomentName("exp_avg_sq", matrix), matrix.Of(optimizer_state->exp_avg_sq)});
   }
 
   ASSIGN_OR_RETURN(AtomicDirectory attempt, AtomicDirectory::Create(root_));
@@ -174,15 +169,14 @@ absl::StatusOr<LoadedAdapter> CheckpointStore::Load(const std::string& dir, bool
   ASSIGN_OR_RETURN(const VerifiedTensors tensors, VerifiedTensors::Read(path, manifest));
   auto adapter = std::make_unique<Adapter>(model_, manifest.lora, device);
   for (const AdapterMatrix& matrix : AdapterLayout(model_, manifest.lora)) {
-    RETURN_IF_ERROR(
-        tensors.CopyTo(kPeftWeightsFile, PeftName(matrix), View(adapter->parameters, matrix)));
+    RETURN_IF_ERROR(tensors.CopyTo(kPeftWeightsFile, PeftName(matrix),
+                                   matrix.Of(adapter->MutableParameters())));
     if (!with_optimizer) continue;
-    RETURN_IF_ERROR(tensors.CopyTo(kOptimizerFile, MomentName("exp_avg", matrix),
-                                   View(adapter->exp_avg, matrix)));
+    RETURN_IF_ERROR(
+        tensors.CopyTo(kOptimizerFile, MomentName("exp_avg", matrix), matrix.Of(adapter->exp_avg)));
     RETURN_IF_ERROR(tensors.CopyTo(kOptimizerFile, MomentName("exp_avg_sq", matrix),
-                                   View(adapter->exp_avg_sq, matrix)));
+                                   matrix.Of(adapter->exp_avg_sq)));
   }
-  adapter->MarkChanged();
   if (with_optimizer) adapter->num_steps = manifest.optimizer->num_steps;
   return LoadedAdapter{.adapter = std::move(adapter), .manifest = std::move(manifest)};
 }

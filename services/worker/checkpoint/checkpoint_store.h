@@ -44,7 +44,7 @@ class CheckpointStore {
                                                const Adapter& adapter, const AdamParams& last_adam,
                                                const std::string& extra_json) const;
 
-  // The compute copy, byte for byte.
+  // The weights as samplers read them, byte for byte.
   absl::StatusOr<SavedCheckpoint> SaveSampler(const std::string& dir, const std::string& model_id,
                                               const AdapterWeights& weights, int64_t applied_seq,
                                               const std::string& extra_json) const;

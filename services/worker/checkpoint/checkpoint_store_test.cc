@@ -43,12 +43,11 @@ std::string ReadText(const fs::path& path) {
 // An adapter with every buffer away from its initial value.
 Adapter TrainedAdapter() {
   Adapter adapter(SmallModel(), {.rank = 3, .seed = 5}, at::kCPU);
-  adapter.parameters.normal_();
+  adapter.MutableParameters().normal_();
   adapter.exp_avg.normal_();
   adapter.exp_avg_sq.uniform_();
   adapter.num_steps = 7;
   adapter.applied_seq = 41;
-  adapter.MarkChanged();
   return adapter;
 }
 
@@ -60,15 +59,14 @@ TEST_CASE("Checkpoint: alpha and target modules come back, PEFT is told them", "
   const LoraSpec lora{
       .rank = 3, .alpha = 7.5, .seed = 5, .target_modules = {"q_proj", "down_proj", "lm_head"}};
   Adapter adapter(SmallModel(), lora, at::kCPU);
-  adapter.parameters.normal_();
-  adapter.MarkChanged();
+  adapter.MutableParameters().normal_();
   REQUIRE(store.SaveTraining("a", "m", adapter, {}, "").ok());
 
   const auto loaded = store.Load("a", /*with_optimizer=*/true, at::kCPU);
   REQUIRE(loaded.ok());
   CHECK(loaded->adapter->lora().alpha == 7.5);
   CHECK(loaded->adapter->lora().target_modules == lora.target_modules);
-  CHECK(at::equal(loaded->adapter->parameters, adapter.parameters));
+  CHECK(at::equal(loaded->adapter->parameters(), adapter.parameters()));
   CHECK(loaded->adapter->scaling() == 2.5);
   const std::string peft = ReadText(dir.path() / "a" / "adapter_config.json");
   CHECK_THAT(peft, Catch::Contains("\"lora_alpha\": 7.5"));
@@ -103,7 +101,7 @@ TEST_CASE("Checkpoint: training state comes back bit for bit", "[checkpoint]") {
 
   const auto loaded = store.Load("runs/a/weights/1", /*with_optimizer=*/true, at::kCPU);
   REQUIRE(loaded.ok());
-  CHECK(at::equal(loaded->adapter->parameters, adapter.parameters));
+  CHECK(at::equal(loaded->adapter->parameters(), adapter.parameters()));
   CHECK(at::equal(loaded->adapter->exp_avg, adapter.exp_avg));
   CHECK(at::equal(loaded->adapter->exp_avg_sq, adapter.exp_avg_sq));
   CHECK(loaded->adapter->num_steps == 7);
@@ -153,7 +151,7 @@ TEST_CASE("Checkpoint: without the optimizer moments and steps are zero", "[chec
   REQUIRE(store.SaveTraining("a", "m", adapter, {}, "").ok());
   const auto loaded = store.Load("a", /*with_optimizer=*/false, at::kCPU);
   REQUIRE(loaded.ok());
-  CHECK(at::equal(loaded->adapter->parameters, adapter.parameters));
+  CHECK(at::equal(loaded->adapter->parameters(), adapter.parameters()));
   CHECK(loaded->adapter->exp_avg.abs().max().item<float>() == 0);
   CHECK(loaded->adapter->num_steps == 0);
 }
@@ -242,7 +240,7 @@ TEST_CASE("Checkpoint: saving again replaces a save that was never committed", "
   REQUIRE(store.SaveTraining("a", "m", TrainedAdapter(), {}, "").ok());
   const Adapter second = TrainedAdapter();
   REQUIRE(store.SaveTraining("a", "m", second, {}, "").ok());
-  CHECK(at::equal(store.Load("a", true, at::kCPU)->adapter->parameters, second.parameters));
+  CHECK(at::equal(store.Load("a", true, at::kCPU)->adapter->parameters(), second.parameters()));
   CHECK(IsEmptyDir(dir / "tmp"));
 }
 

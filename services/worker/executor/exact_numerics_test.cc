@@ -95,7 +95,7 @@ void EndWindow(TestTrainer& bench, Seen& seen) {
   seen.outputs.push_back(std::move(outputs));
   seen.gradients.push_back(bench.adapter("m1").gradient.clone());
   REQUIRE(ApplyAdamW(bench.adapter("m1"), {.learning_rate = 0.01, .grad_clip_norm = 0.5}).ok());
-  seen.parameters.push_back(bench.adapter("m1").parameters.clone());
+  seen.parameters.push_back(bench.adapter("m1").parameters().clone());
 }
 
 Seen RunAlone(const Windows& windows, const Model& model) {

@@ -41,20 +41,9 @@ void WarnIfNonFinite(const OptimStep& command,
           {{"model_id", command.model_id}, {"seq_id", command.seq_id}, {"failed", !metrics.ok()}});
 }
 
-// Weights, two moments, the accumulator, and the compute copy with B in both orders.
-constexpr int64_t kBytesPerParameter = 6 * sizeof(float);
+// Weights, two moments, the accumulator, and weights of a version that samplers held.
+constexpr int64_t kBytesPerParameter = 5 * sizeof(float);
 constexpr double kGib = 1 << 30;
-
-// Its own memory, on the CPU: the executor may change the adapter while the copy is written.
-Adapter CopyForSave(const Adapter& adapter) {
-  Adapter copy = adapter;
-  for (at::Tensor* tensor : {&copy.parameters, &copy.exp_avg, &copy.exp_avg_sq}) {
-    *tensor = tensor->to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
-  }
-  copy.gradient = at::Tensor();
-  copy.MarkChanged();
-  return copy;
-}
 
 }  // namespace
 
@@ -170,7 +159,7 @@ ModelOps::Outcome ModelOps::Do(const SaveCheckpoint& command) {
                   .weights = nullptr,
                   .state = *StateOf(adapters_, command.model_id)};
   if (command.kind == CheckpointKind::kTraining) {
-    save.adapter = CopyForSave(*adapter);
+    save.adapter = adapter->Snapshot();
     if (const auto it = last_adam_.find(command.model_id); it != last_adam_.end()) {
       save.last_adam = it->second;
     }

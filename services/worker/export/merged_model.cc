@@ -68,9 +68,12 @@ class Merger {
   Merger(const ModelSpec& spec, std::unique_ptr<Adapter> adapter) : adapter_(std::move(adapter)) {
     for (const AdapterMatrix& matrix : AdapterLayout(spec, adapter_->lora())) {
       LoraPair& pair = pairs_[matrix.module + ".weight"];
-      (matrix.is_b ? pair.b : pair.a) =
-          adapter_->parameters.narrow(0, matrix.offset, matrix.num_elements())
-              .view({matrix.rows, matrix.cols});
+      const at::Tensor factor = matrix.Of(adapter_->parameters());
+      if (matrix.is_b) {
+        pair.b_t = factor.t();
+      } else {
+        pair.a = factor;
+      }
     }
     unties_ = spec.tie_word_embeddings && pairs_.count(kUnembedding) > 0;
   }
@@ -97,7 +100,7 @@ class Merger {
     const auto it = pairs_.find(name);
     if (it == pairs_.end()) return weight;
     const LoraPair& pair = it->second;
-    return at::addmm(weight.to(at::kFloat), pair.b, pair.a, /*beta=*/1,
+    return at::addmm(weight.to(at::kFloat), pair.b(), pair.a, /*beta=*/1,
                      /*alpha=*/adapter_->scaling())
         .to(weight.scalar_type());
   }

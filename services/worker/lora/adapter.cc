@@ -6,9 +6,19 @@
 
 #include "services/worker/lora/adapter_init.h"
 #include "services/worker/lora/adapter_layout.h"
-#include "services/worker/lora/transposed_b.h"
 
 namespace lathe::worker {
+
+namespace {
+
+// Whoever let go of `weights` on another thread has finished reading.
+bool IsHeldHereOnly(const std::shared_ptr<AdapterWeights>& weights) {
+  if (weights == nullptr || weights.use_count() != 1) return false;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return true;
+}
+
+}  // namespace
 
 Adapter::Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device)
     : model_(model), lora_(lora) {
@@ -18,28 +28,45 @@ Adapter::Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device
     FillKaimingUniform(initial.narrow(0, matrix.offset, matrix.num_elements()), lora.seed,
                        matrix.name(), matrix.cols);
   }
-  parameters = initial.to(device);
-  exp_avg = at::zeros_like(parameters);
-  exp_avg_sq = at::zeros_like(parameters);
-  gradient = at::zeros_like(parameters);
+  weights_ = MakeWeights(initial.to(device));
+  exp_avg = at::zeros_like(parameters());
+  exp_avg_sq = at::zeros_like(parameters());
+  gradient = at::zeros_like(parameters());
 }
 
-std::shared_ptr<const AdapterWeights> Adapter::Publish() {
-  if (!is_outdated_) return published_;
-  if (published_ != nullptr && published_.use_count() == 1) {
-    // Whoever let go of it on another thread has finished reading.
-    std::atomic_thread_fence(std::memory_order_acquire);
-    published_->tensors.flat.copy_(parameters);
-  } else {
-    published_ = std::make_shared<AdapterWeights>(AdapterWeights{
-        .lora = lora_,
-        .scaling = scaling(),
-        .tensors = ViewAdapter(parameters.clone(), model_, lora_),
-    });
+std::shared_ptr<AdapterWeights> Adapter::MakeWeights(at::Tensor flat) const {
+  return std::make_shared<AdapterWeights>(AdapterWeights{
+      .lora = lora_,
+      .scaling = scaling(),
+      .tensors = ViewAdapter(flat, model_, lora_),
+  });
+}
+
+at::Tensor Adapter::MutableParameters() {
+  if (!IsHeldHereOnly(weights_)) weights_ = MakeWeights(parameters().clone());
+  return parameters();
+}
+
+std::shared_ptr<AdapterWeights> Adapter::PrepareNext() {
+  if (IsHeldHereOnly(weights_)) return weights_;
+  if (IsHeldHereOnly(replaced_)) return replaced_;
+  return MakeWeights(at::empty_like(parameters()));
+}
+
+void Adapter::Replace(std::shared_ptr<AdapterWeights> next) {
+  if (next != weights_) replaced_ = std::exchange(weights_, std::move(next));
+}
+
+Adapter Adapter::Snapshot() const {
+  Adapter copy = *this;
+  copy.replaced_ = nullptr;
+  copy.gradient = at::Tensor();
+  // Weights on a CPU are shared: while they are held, they do not change.
+  if (!parameters().is_cpu()) copy.weights_ = MakeWeights(parameters().to(at::kCPU));
+  for (at::Tensor* moment : {&copy.exp_avg, &copy.exp_avg_sq}) {
+    *moment = moment->to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
   }
-  if (parameters.is_cpu()) AddTransposedB(*published_);
-  is_outdated_ = false;
-  return published_;
+  return copy;
 }
 
 void Adapter::ClearGradient() {
@@ -48,7 +75,7 @@ void Adapter::ClearGradient() {
 }
 
 AdapterGradients Adapter::MakeGradients() const {
-  return GradientsOver(at::zeros_like(parameters));
+  return GradientsOver(at::zeros_like(parameters()));
 }
 
 AdapterGradients Adapter::GradientsOver(at::Tensor flat) const {

@@ -11,7 +11,6 @@
 namespace lathe::worker {
 
 // Owned by the AdapterPool, used by the executor thread only.
-// Whoever writes `parameters` calls MarkChanged(), else Publish() returns the old weights.
 class Adapter {
  public:
   // A Kaiming-uniform (a = sqrt 5) as PEFT, B zero; moments and accumulator zero. The values depend
@@ -19,13 +18,27 @@ class Adapter {
   Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device);
 
   const LoraSpec& lora() const { return lora_; }
-  int64_t num_parameters() const { return parameters.numel(); }
+  int64_t num_parameters() const { return parameters().numel(); }
   double scaling() const { return lora_.alpha / static_cast<double>(lora_.rank); }
 
-  // The compute copy of the weights as they are now; the same object until they change. Memory of
-  // an outdated one is used again if nobody else holds it: fresh pages cost more than the copy.
-  std::shared_ptr<const AdapterWeights> Publish();
-  void MarkChanged() { is_outdated_ = true; }
+  // The weights as they are now, not copied; they stay as they are as long as the caller holds
+  // them.
+  std::shared_ptr<const AdapterWeights> Publish() const { return weights_; }
+
+  // [num_parameters] fp32, laid out as AdapterLayout says.
+  const at::Tensor& parameters() const { return weights_->tensors.flat; }
+  // The same to be written; a copy takes their place if somebody else holds them.
+  at::Tensor MutableParameters();
+
+  // A step reads parameters(), writes all of its new weights to `tensors.flat` of what PrepareNext
+  // returns and makes them the adapter's with Replace. They are the old ones themselves if nobody
+  // else holds those, else memory of an older version that nobody holds any more: fresh pages cost
+  // as much as the step.
+  std::shared_ptr<AdapterWeights> PrepareNext();
+  void Replace(std::shared_ptr<AdapterWeights> next);
+
+  // For a save on another thread: weights and moments on the CPU, no accumulator.
+  Adapter Snapshot() const;
 
   // Empties the accumulator and its window.
   void ClearGradient();
@@ -37,8 +50,7 @@ class Adapter {
   AdapterGradients GradientsOver(at::Tensor flat) const;
   void ReplaceGradient(const AdapterGradients& gradients) { gradient = gradients.tensors.flat; }
 
-  at::Tensor parameters;  // [num_parameters] fp32, laid out as AdapterLayout says
-  at::Tensor exp_avg;     // first moment, same shape
+  at::Tensor exp_avg;     // first moment, of the shape of parameters()
   at::Tensor exp_avg_sq;  // second moment
   at::Tensor gradient;    // sum over the window
   int64_t num_steps = 0;  // AdamW's t
@@ -46,10 +58,12 @@ class Adapter {
   std::set<int64_t> window;  // seq_ids in the accumulator
 
  private:
+  std::shared_ptr<AdapterWeights> MakeWeights(at::Tensor flat) const;
+
   ModelSpec model_;
   LoraSpec lora_;
-  std::shared_ptr<AdapterWeights> published_;
-  bool is_outdated_ = true;  // published_ does not hold `parameters`
+  std::shared_ptr<AdapterWeights> weights_;
+  std::shared_ptr<AdapterWeights> replaced_;  // the last that others held when they were replaced
 };
 
 }  // namespace lathe::worker

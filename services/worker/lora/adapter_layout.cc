@@ -76,7 +76,11 @@ AdapterTensors ViewAdapter(const at::Tensor& flat, const ModelSpec& model, const
   for (const AdapterMatrix& m : AdapterLayout(model, lora)) {
     LoraPair& pair =
         m.layer < 0 ? tensors.unembed : tensors.layers[m.layer][static_cast<size_t>(m.target)];
-    (m.is_b ? pair.b : pair.a) = flat.narrow(0, m.offset, m.num_elements()).view({m.rows, m.cols});
+    if (m.is_b) {
+      pair.b_t = m.Of(flat).t();
+    } else {
+      pair.a = m.Of(flat);
+    }
   }
   return tensors;
 }

@@ -10,7 +10,8 @@
 
 namespace lathe::worker {
 
-// One LoRA factor: A [rank, in_features] or B [out_features, rank].
+// One LoRA factor: A [rank, in_features] or B [out_features, rank]. The flat buffer has B
+// transposed.
 struct AdapterMatrix {
   std::string module;  // "model.layers.0.self_attn.q_proj", or "lm_head"
   int64_t layer = -1;  // -1: the unembedding
@@ -23,6 +24,12 @@ struct AdapterMatrix {
   int64_t num_elements() const { return rows * cols; }
   // "model.layers.0.self_attn.q_proj.lora_A"; initial values and checkpoints go by it.
   std::string name() const { return module + (is_b ? ".lora_B" : ".lora_A"); }
+
+  // View [rows, cols] of its part of `flat` [NumAdapterParameters].
+  at::Tensor Of(const at::Tensor& flat) const {
+    const at::Tensor part = flat.narrow(0, offset, num_elements());
+    return is_b ? part.view({cols, rows}).t() : part.view({rows, cols});
+  }
 };
 
 // All matrices of an adapter of shape `lora` on `model`, in the order of the flat buffer.

@@ -34,10 +34,10 @@ TEST_CASE("AdapterLayout: matrices tile the flat buffer and have the linears' sh
   CHECK(layout[0].name() == "model.layers.0.self_attn.q_proj.lora_A");
   const AdapterTensors view = ViewAdapter(at::zeros({end}), SmallModel(), lora);
   const LayerLora& layer = view.layers[1];
-  CHECK(layer[static_cast<size_t>(LoraTarget::kQ)].b.sizes() == at::IntArrayRef({24, 3}));
+  CHECK(layer[static_cast<size_t>(LoraTarget::kQ)].b().sizes() == at::IntArrayRef({24, 3}));
   CHECK(layer[static_cast<size_t>(LoraTarget::kO)].a.sizes() == at::IntArrayRef({3, 24}));
   CHECK(layer[static_cast<size_t>(LoraTarget::kDown)].a.sizes() == at::IntArrayRef({3, 12}));
-  CHECK(view.unembed.b.sizes() == at::IntArrayRef({20, 3}));
+  CHECK(view.unembed.b().sizes() == at::IntArrayRef({20, 3}));
 }
 
 TEST_CASE("AdapterLayout: parameter counts per rank are those published for Qwen3-8B", "[lora]") {
@@ -69,10 +69,10 @@ TEST_CASE("AdapterLayout: targets that are not trained have no matrices", "[lora
 
 TEST_CASE("Adapter: B starts at zero and A spreads over its bound", "[lora]") {
   Adapter adapter(SmallModel(), {.rank = 64, .seed = 5}, at::kCPU);
-  const AdapterTensors view = ViewAdapter(adapter.parameters, SmallModel(), adapter.lora());
+  const AdapterTensors view = ViewAdapter(adapter.parameters(), SmallModel(), adapter.lora());
   const LoraPair& down = view.layers[1][static_cast<size_t>(LoraTarget::kDown)];
   const double bound = 1 / std::sqrt(12.0);
-  CHECK(down.b.abs().max().item<double>() == 0);
+  CHECK(down.b_t.abs().max().item<double>() == 0);
   CHECK(down.a.abs().max().item<double>() <= bound);
   CHECK(down.a.abs().max().item<double>() > 0.95 * bound);
   CHECK(std::abs(down.a.mean().item<double>()) < 0.1 * bound);
@@ -86,7 +86,7 @@ TEST_CASE("Adapter: initial values depend on the seed and the matrix only", "[lo
                    at::kCPU);
   Adapter other_seed(SmallModel(), {.rank = 4, .seed = 10}, at::kCPU);
   const auto gate = [](Adapter& adapter, int64_t layer) {
-    return ViewAdapter(adapter.parameters, SmallModel(), adapter.lora())
+    return ViewAdapter(adapter.parameters(), SmallModel(), adapter.lora())
         .layers[layer][static_cast<size_t>(LoraTarget::kGate)]
         .a;
   };
@@ -95,37 +95,69 @@ TEST_CASE("Adapter: initial values depend on the seed and the matrix only", "[lo
   CHECK_FALSE(at::equal(gate(all, 1), gate(other_seed, 1)));
 }
 
+TEST_CASE("AdapterLayout: B lies transposed in the flat buffer", "[lora]") {
+  const LoraSpec lora{.rank = 3};
+  const int64_t size = NumAdapterParameters(SmallModel(), lora);
+  const at::Tensor flat = at::arange(size, at::kFloat);
+  const AdapterTensors view = ViewAdapter(flat, SmallModel(), lora);
+  const AdapterMatrix last = AdapterLayout(SmallModel(), lora).back();
+  CHECK(last.Of(flat)[1][0].item<float>() == static_cast<float>(last.offset + 1));
+  CHECK(last.Of(flat)[0][1].item<float>() == static_cast<float>(last.offset + 20));
+  CHECK(at::equal(view.unembed.b(), last.Of(flat)));
+  CHECK(view.unembed.b_t.is_contiguous());
+}
+
 TEST_CASE("Adapter: a published version never changes, the next one has the new weights",
           "[lora]") {
   Adapter adapter(SmallModel(), {.rank = 2}, at::kCPU);
   const auto first = adapter.Publish();
   CHECK(adapter.Publish() == first);
   const at::Tensor before = first->tensors.flat.clone();
-  adapter.parameters.add_(1);
-  adapter.MarkChanged();
+  adapter.MutableParameters().add_(1);
   CHECK(at::equal(first->tensors.flat, before));
-  CHECK(at::equal(adapter.Publish()->tensors.flat, adapter.parameters));
+  CHECK(at::equal(adapter.parameters(), before + 1));
+  CHECK(adapter.Publish() != first);
 }
 
-TEST_CASE("Adapter: outdated weights are overwritten only where nobody holds them", "[lora]") {
+TEST_CASE("Adapter: the next weights lie where nobody reads", "[lora]") {
   Adapter adapter(SmallModel(), {.rank = 3, .seed = 1}, at::kCPU);
-  auto weights = adapter.Publish();
-  CHECK(adapter.Publish() == weights);
-  const at::Tensor before = weights->tensors.flat.clone();
-  adapter.parameters.add_(1);
-  adapter.MarkChanged();
-  auto next = adapter.Publish();
-  CHECK(next != weights);
-  CHECK(at::equal(weights->tensors.flat, before));
-  const void* const memory = next->tensors.flat.const_data_ptr();
-  next.reset();
-  adapter.parameters.add_(1);
-  adapter.MarkChanged();
-  next = adapter.Publish();
-  CHECK(next->tensors.flat.const_data_ptr() == memory);
-  CHECK(at::equal(next->tensors.flat, adapter.parameters));
-  const LoraPair& pair = next->tensors.unembed;
-  CHECK(at::equal(pair.b_t, pair.b.t()));
+  const auto step = [&] {
+    const std::shared_ptr<AdapterWeights> next = adapter.PrepareNext();
+    next->tensors.flat.copy_(adapter.parameters() + 1);
+    adapter.Replace(next);
+  };
+  const void* const first = adapter.parameters().const_data_ptr();
+  step();
+  CHECK(adapter.parameters().const_data_ptr() == first);
+
+  auto held = adapter.Publish();
+  const at::Tensor before = held->tensors.flat.clone();
+  step();
+  const void* const second = adapter.parameters().const_data_ptr();
+  CHECK(second != first);
+  CHECK(at::equal(held->tensors.flat, before));
+
+  // The first's memory is free again once nobody holds it.
+  held = adapter.Publish();
+  step();
+  CHECK(adapter.parameters().const_data_ptr() == first);
+  CHECK(at::equal(held->tensors.flat, before + 1));
+  const auto third = adapter.Publish();
+  step();
+  CHECK(adapter.parameters().const_data_ptr() != first);
+  CHECK(adapter.parameters().const_data_ptr() != second);
+  CHECK(at::equal(adapter.parameters(), before + 3));
+}
+
+TEST_CASE("Adapter: a snapshot keeps weights and moments while the adapter goes on", "[lora]") {
+  Adapter adapter(SmallModel(), {.rank = 2}, at::kCPU);
+  const at::Tensor before = adapter.parameters().clone();
+  const Adapter snapshot = adapter.Snapshot();
+  adapter.MutableParameters().add_(1);
+  adapter.exp_avg.fill_(2);
+  CHECK(at::equal(snapshot.parameters(), before));
+  CHECK(snapshot.exp_avg.max().item<double>() == 0);
+  CHECK_FALSE(snapshot.gradient.defined());
 }
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// Immutable compute copy of one LoRA adapter, and gradients of the same shape.
+// The weights of one LoRA adapter as passes read them, and gradients of the same shape.
 #pragma once
 
 #include <array>
@@ -19,34 +19,30 @@ inline constexpr int kNumLoraTargets = 7;
 // y += (x A^T) B^T · scaling. Both undefined when the target is not trained.
 struct LoraPair {
   at::Tensor a;  // [rank, in_features]
-  at::Tensor b;  // [out_features, rank]
-  // [rank, out_features], b as the kernels of a CPU read it; in compute copies there, else
-  // undefined.
+  // [rank, out_features]: sums over out_features and sums over the rank both read B this way.
   at::Tensor b_t;
   bool defined() const { return a.defined(); }
+  at::Tensor b() const { return b_t.t(); }  // [out_features, rank], a view
 };
 
 using LayerLora = std::array<LoraPair, kNumLoraTargets>;
 
 // Views into one flat buffer `flat`, in the order: layer 0 q.A q.B k.A k.B … down.A down.B,
-// layer 1 …, unembed.A unembed.B.
+// layer 1 …, unembed.A unembed.B; each B transposed.
 struct AdapterTensors {
   at::Tensor flat;  // [num_parameters]
   std::vector<LayerLora> layers;
   LoraPair unembed;
 };
 
-// A sampler version and the trainer's compute copy are this. Never written after it was made.
+// A sampler version is this, and so is what the trainer computes with. Never written while anybody
+// but its adapter holds it.
 struct AdapterWeights {
   LoraSpec lora;
   double scaling = 1.0;    // alpha / rank
   AdapterTensors tensors;  // compute dtype
-  at::Tensor flat_b_t;     // what the `b_t` of all pairs lie in; undefined without them
 
-  int64_t num_bytes() const {
-    return static_cast<int64_t>(tensors.flat.nbytes() +
-                                (flat_b_t.defined() ? flat_b_t.nbytes() : 0));
-  }
+  int64_t num_bytes() const { return static_cast<int64_t>(tensors.flat.nbytes()); }
 };
 
 // fp32 accumulators.

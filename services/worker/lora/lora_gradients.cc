@@ -11,15 +11,13 @@ namespace {
 
 // Columns of dA and dB that one task adds to.
 constexpr int64_t kColumns = 512;
-// Of dB a task works on a transposed part of about so many numbers (128 KiB).
-constexpr int64_t kPartNumbers = 32768;
 
 // Spans that add to one buffer, in the order of their rows. They have one adapter, so their pairs
 // are the same.
 struct Owner {
   std::vector<const LoraSpan*> spans;
   std::vector<float*> a;  // rows of dA of all pairs
-  std::vector<float*> b;  // dB [out_features, rank], by pair
+  std::vector<float*> b;  // columns of dB of all pairs
 };
 
 struct Task {
@@ -40,8 +38,11 @@ std::vector<Owner> FindOwners(const LoraPlan& plan, const std::vector<LoraPart>&
     for (const LoraPlanPair& pair : owner.spans.front()->pairs) {
       const LoraPair& gradient = parts[pair.part].slot.Of(gradients[index]->tensors);
       auto* a = gradient.a.mutable_data_ptr<float>();
-      for (int64_t j = 0; j < pair.rank; ++j) owner.a.push_back(a + j * plan.x.width);
-      owner.b.push_back(gradient.b.mutable_data_ptr<float>());
+      auto* b = gradient.b_t.mutable_data_ptr<float>();
+      for (int64_t j = 0; j < pair.rank; ++j) {
+        owner.a.push_back(a + j * plan.x.width);
+        owner.b.push_back(b + j * plan.y[pair.part].width);
+      }
     }
     owners.push_back(std::move(owner));
   }
@@ -50,17 +51,16 @@ std::vector<Owner> FindOwners(const LoraPlan& plan, const std::vector<LoraPart>&
 
 std::vector<Task> MakeTasks(const LoraPlan& plan, const std::vector<Owner>& owners) {
   std::vector<Task> tasks;
-  const auto add = [&](const Owner& owner, int64_t pair, int64_t width, int64_t columns) {
-    for (int64_t n = 0; n < width; n += columns) {
-      tasks.push_back({&owner, pair, n, std::min(n + columns, width)});
+  const auto add = [&](const Owner& owner, int64_t pair, int64_t width) {
+    for (int64_t n = 0; n < width; n += kColumns) {
+      tasks.push_back({&owner, pair, n, std::min(n + kColumns, width)});
     }
   };
   for (const Owner& owner : owners) {
-    add(owner, -1, plan.x.width, kColumns);
+    add(owner, -1, plan.x.width);
     const std::vector<LoraPlanPair>& pairs = owner.spans.front()->pairs;
     for (size_t p = 0; p < pairs.size(); ++p) {
-      add(owner, static_cast<int64_t>(p), plan.y[pairs[p].part].width,
-          std::clamp<int64_t>(kPartNumbers / pairs[p].rank / 64 * 64, 64, kColumns));
+      add(owner, static_cast<int64_t>(p), plan.y[pairs[p].part].width);
     }
   }
   return tasks;
@@ -82,23 +82,16 @@ void AddA(const LoraPlan& plan, const Task& task, const float* dproducts) {
 void AddB(const LoraPlan& plan, const Task& task, const float* products) {
   const LoraPlanPair& pair = task.owner->spans.front()->pairs[task.pair];
   const RowView& dy = plan.y[pair.part];
-  const int64_t size = task.end - task.begin;
-  float* gradient = task.owner->b[task.pair] + task.begin * pair.rank;  // [size, rank]
-  std::vector<float> part(static_cast<size_t>(pair.rank * size));       // [rank, size]
-  std::vector<float*> rows(static_cast<size_t>(pair.rank));
-  for (int64_t j = 0; j < pair.rank; ++j) rows[j] = part.data() + j * size;
-  TransposeFloats(gradient, pair.rank, size, pair.rank, part.data(), size);
   for (const LoraSpan* span : task.owner->spans) {
     AddLoraGradient({.c = products + span->offset + pair.first,
                      .c_stride = span->num_factors(),
-                     .v = dy.Row(span->begin) + task.begin,
+                     .v = dy.Row(span->begin),
                      .v_stride = dy.stride,
                      .num_rows = span->end - span->begin,
-                     .gradients = rows.data(),
+                     .gradients = task.owner->b.data() + pair.first,
                      .num_factors = pair.rank},
-                    0, size);
+                    task.begin, task.end);
   }
-  TransposeFloats(part.data(), size, pair.rank, size, gradient, pair.rank);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void AddLoraByTorch(const at::Tensor& x, const std::vector<Segment>& segments,
       const LoraPair& pair = part.slot.Of(segment.adapter->tensors);
       if (!pair.defined()) continue;
       const at::Tensor xa = at::mm(RowsOf(x, segment), pair.a.t());
-      RowsOf(part.y, segment).addmm_(xa, pair.b.t(), /*beta=*/1, segment.adapter->scaling);
+      RowsOf(part.y, segment).addmm_(xa, pair.b_t, /*beta=*/1, segment.adapter->scaling);
     }
   }
 }
@@ -66,8 +66,8 @@ void AddLoraBackwardByTorch(const at::Tensor& x, const std::vector<Segment>& seg
 
       // x A^T is computed again: it costs a few percent and saves [T, rank] per linear and layer.
       const at::Tensor xa = at::mm(x_rows, pair.a.t());
-      const at::Tensor dxa = at::mm(dy_rows, pair.b).mul_(scaling);
-      at::Tensor(gradient.b).addmm_(dy_rows.t(), xa, /*beta=*/1, /*alpha=*/scaling);
+      const at::Tensor dxa = at::mm(dy_rows, pair.b()).mul_(scaling);
+      at::Tensor(gradient.b_t).addmm_(xa.t(), dy_rows, /*beta=*/1, /*alpha=*/scaling);
       at::Tensor(gradient.a).addmm_(dxa.t(), x_rows);
       RowsOf(dx, segment).addmm_(dxa, pair.a);
     }

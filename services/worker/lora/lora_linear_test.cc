@@ -35,8 +35,7 @@ constexpr LoraSlot kUnembed = {LoraSlot::kUnembed};
 std::shared_ptr<const AdapterWeights> TrainedAdapter(LoraSpec lora) {
   Adapter adapter(TestModel(), lora, at::kCPU);
   at::manual_seed(lora.seed);
-  adapter.parameters.normal_(0, 0.2);
-  adapter.MarkChanged();
+  adapter.MutableParameters().normal_(0, 0.2);
   return adapter.Publish();
 }
 
@@ -51,7 +50,7 @@ double RelativeDiff(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor Expected(const at::Tensor& x, const AdapterWeights& adapter, const LoraSlot& slot) {
   const LoraPair& pair = slot.Of(adapter.tensors);
-  return x.to(at::kDouble).mm(pair.a.t().to(at::kDouble)).mm(pair.b.t().to(at::kDouble)) *
+  return x.to(at::kDouble).mm(pair.a.t().to(at::kDouble)).mm(pair.b_t.to(at::kDouble)) *
          adapter.scaling;
 }
 
@@ -208,14 +207,14 @@ TEST_CASE("AddLoraBackward: equals autograd in fp64 and skips segments without g
       const LoraPair& pair = part.slot.Of(segment.adapter->tensors);
       if (!pair.defined()) continue;
       at::Tensor a = pair.a.to(at::kDouble).requires_grad_(true);
-      at::Tensor b = pair.b.to(at::kDouble).requires_grad_(true);
+      at::Tensor b = pair.b().to(at::kDouble).requires_grad_(true);
       const int64_t n = segment.end - segment.begin;
       at::Tensor rows = x64.detach().narrow(0, segment.begin, n).clone().requires_grad_(true);
       (rows.mm(a.t()).mm(b.t()) * segment.adapter->scaling)
           .backward(part.y.narrow(0, segment.begin, n));
       const LoraPair& gradient = part.slot.Of(expected[segment.gradient_index].tensors);
       gradient.a.add_(a.grad());
-      gradient.b.add_(b.grad());
+      gradient.b().add_(b.grad());
       expected_dx.narrow(0, segment.begin, n).add_(rows.grad());
     }
   }

@@ -50,8 +50,8 @@ struct LoraPlan {
   int64_t num_multiply_adds = 0;  // of the forward step
 };
 
-// x and the parts: fp32 on a CPU, numbers of a row side by side; adapters have `b_t`. With
-// `only_trained`, segments without a gradient index are left out.
+// x and the parts: fp32 on a CPU, numbers of a row side by side. With `only_trained`, segments
+// without a gradient index are left out.
 LoraPlan PlanLora(const at::Tensor& x, const std::vector<Segment>& segments,
                   const std::vector<LoraPart>& parts, bool only_trained);
 

@@ -321,8 +321,7 @@ TEST_CASE("Sampling: an adapter with weights that are not finite fails its own r
           "[sampling]") {
   const Qwen3Model model = SmallModel();
   Adapter adapter(SmallSpec(), {.rank = 2}, at::kCPU);
-  adapter.parameters.fill_(std::numeric_limits<float>::infinity());
-  adapter.MarkChanged();
+  adapter.MutableParameters().fill_(std::numeric_limits<float>::infinity());
   SamplingEngine engine(model, {}, nullptr);
   REQUIRE(engine.Add(Request("bad", Prompt(5), Free(3)), adapter.Publish()).ok());
   REQUIRE(engine.Add(Request("good", Prompt(5), Free(3)), nullptr).ok());

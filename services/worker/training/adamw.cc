@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include <ATen/Parallel.h>
 #include <absl/strings/str_format.h>
@@ -50,10 +51,12 @@ double ClipFactor(double norm, double max_norm) {
   return max_norm > 0 && factor < 1 ? factor : 1.0;
 }
 
-AdamWTask MakeTask(Adapter& adapter, const AdamParams& params, double gradient_scale) {
+AdamWTask MakeTask(Adapter& adapter, const AdamParams& params, double gradient_scale,
+                   AdapterWeights& next) {
   const auto t = static_cast<double>(adapter.num_steps);
   const auto to_float = [](double value) { return static_cast<float>(value); };
-  return {.parameters = adapter.parameters.mutable_data_ptr<float>(),
+  return {.parameters = adapter.parameters().const_data_ptr<float>(),
+          .new_parameters = next.tensors.flat.mutable_data_ptr<float>(),
           .gradient = adapter.gradient.mutable_data_ptr<float>(),
           .exp_avg = adapter.exp_avg.mutable_data_ptr<float>(),
           .exp_avg_sq = adapter.exp_avg_sq.mutable_data_ptr<float>(),
@@ -68,29 +71,38 @@ AdamWTask MakeTask(Adapter& adapter, const AdamParams& params, double gradient_s
 }
 
 // For other devices. Returns the norm of the change, as Update does.
-double UpdateByTorch(Adapter& adapter, const AdamParams& params, double gradient_scale) {
-  const at::Tensor before = adapter.parameters.clone();
+double UpdateByTorch(Adapter& adapter, const AdamParams& params, double gradient_scale,
+                     AdapterWeights& next) {
+  const at::Tensor before = adapter.parameters().clone();
+  const at::Tensor& weights = next.tensors.flat;
+  if (!weights.is_same(adapter.parameters())) weights.copy_(before);
   if (gradient_scale != 1) adapter.gradient.mul_(gradient_scale);
-  const at::Tensor step =
-      at::full({}, static_cast<double>(adapter.num_steps), adapter.parameters.options());
-  at::_fused_adamw_({adapter.parameters}, {adapter.gradient}, {adapter.exp_avg},
-                    {adapter.exp_avg_sq}, /*max_exp_avg_sqs=*/{}, {step}, params.learning_rate,
-                    params.beta1, params.beta2, params.weight_decay, params.eps,
-                    /*amsgrad=*/false, /*maximize=*/false);
-  adapter.ClearGradient();
-  return at::linalg_vector_norm(adapter.parameters.sub(before)).item<double>();
+  const at::Tensor step = at::full({}, static_cast<double>(adapter.num_steps), weights.options());
+  at::_fused_adamw_({weights}, {adapter.gradient}, {adapter.exp_avg}, {adapter.exp_avg_sq},
+                    /*max_exp_avg_sqs=*/{}, {step}, params.learning_rate, params.beta1,
+                    params.beta2, params.weight_decay, params.eps, /*amsgrad=*/false,
+                    /*maximize=*/false);
+  adapter.gradient.zero_();
+  return at::linalg_vector_norm(weights.sub(before)).item<double>();
 }
 
-double Update(Adapter& adapter, const AdamParams& params, double gradient_scale) {
-  ++adapter.num_steps;
-  adapter.MarkChanged();
-  if (!adapter.parameters.is_cpu()) return UpdateByTorch(adapter, params, gradient_scale);
-  const AdamWTask task = MakeTask(adapter, params, gradient_scale);
-  const double sum = SumOverBlocks(adapter.num_parameters(), [&](int64_t begin, int64_t end) {
+double Update(Adapter& adapter, const AdamParams& params, double gradient_scale,
+              AdapterWeights& next) {
+  if (!next.tensors.flat.is_cpu()) return UpdateByTorch(adapter, params, gradient_scale, next);
+  const AdamWTask task = MakeTask(adapter, params, gradient_scale, next);
+  return std::sqrt(SumOverBlocks(adapter.num_parameters(), [&](int64_t begin, int64_t end) {
     return AdamWRange(task, begin, end);
-  });
+  }));
+}
+
+// Returns the norm of the change.
+double Step(Adapter& adapter, const AdamParams& params, double gradient_scale) {
+  const std::shared_ptr<AdapterWeights> next = adapter.PrepareNext();
+  ++adapter.num_steps;
+  const double update_norm = Update(adapter, params, gradient_scale, *next);
+  adapter.Replace(next);
   adapter.window.clear();
-  return std::sqrt(sum);
+  return update_norm;
 }
 
 }  // namespace
@@ -101,7 +113,7 @@ absl::StatusOr<std::vector<NamedMetric>> ApplyAdamW(Adapter& adapter, const Adam
   const bool is_finite = std::isfinite(norm);
   double update_norm = 0;
   if (is_finite || policy == NonFiniteGradients::kApply) {
-    update_norm = Update(adapter, params, ClipFactor(norm, params.grad_clip_norm));
+    update_norm = Step(adapter, params, ClipFactor(norm, params.grad_clip_norm));
   } else {
     adapter.ClearGradient();
   }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "services/worker/training/adamw.h"
@@ -41,7 +42,7 @@ bool HasMetric(const std::vector<NamedMetric>& metrics, const std::string& name)
 
 TEST_CASE("ApplyAdamW: follows the formula over steps whose parameters change", "[adamw]") {
   Adapter adapter = SmallAdapter();
-  double theta = adapter.parameters[0].item<double>();
+  double theta = adapter.parameters()[0].item<double>();
   double m = 0;
   double v = 0;
   for (int t = 1; t <= 4; ++t) {
@@ -55,7 +56,7 @@ TEST_CASE("ApplyAdamW: follows the formula over steps whose parameters change", 
              (std::sqrt(v / (1 - std::pow(params.beta2, t))) + params.eps);
     adapter.gradient.fill_(g);
     REQUIRE(ApplyAdamW(adapter, params).ok());
-    CHECK(adapter.parameters[0].item<double>() == Approx(theta).epsilon(1e-5));
+    CHECK(adapter.parameters()[0].item<double>() == Approx(theta).epsilon(1e-5));
   }
   CHECK(adapter.num_steps == 4);
 }
@@ -82,11 +83,31 @@ TEST_CASE("ApplyAdamW: clears gradient and window, and makes a new version", "[a
   CHECK(adapter.Publish() != before);
 }
 
+TEST_CASE("ApplyAdamW: held weights stay as they are, and holding them changes no bit", "[adamw]") {
+  Adapter held = SmallAdapter();
+  Adapter free = SmallAdapter();
+  std::vector<std::shared_ptr<const AdapterWeights>> versions;
+  std::vector<at::Tensor> copies;
+  for (int t = 0; t < 5; ++t) {
+    held.gradient.fill_(0.3 * t - 0.5);
+    free.gradient.fill_(0.3 * t - 0.5);
+    if (t == 3) versions.front() = nullptr;
+    versions.push_back(held.Publish());
+    copies.push_back(held.parameters().clone());
+    REQUIRE(ApplyAdamW(held, {.learning_rate = 0.1}).ok());
+    REQUIRE(ApplyAdamW(free, {.learning_rate = 0.1}).ok());
+    CHECK(at::equal(held.parameters(), free.parameters()));
+  }
+  for (size_t i = 1; i < versions.size(); ++i) {
+    CHECK(at::equal(versions[i]->tensors.flat, copies[i]));
+  }
+}
+
 TEST_CASE("ApplyAdamW: a zero gradient is a step, and leaves fresh weights in place", "[adamw]") {
   Adapter adapter = SmallAdapter();
-  const at::Tensor before = adapter.parameters.clone();
+  const at::Tensor before = adapter.parameters().clone();
   const auto metrics = *ApplyAdamW(adapter, {});
-  CHECK(at::equal(adapter.parameters, before));
+  CHECK(at::equal(adapter.parameters(), before));
   CHECK(adapter.num_steps == 1);
   CHECK(Metric(metrics, "grad_norm") == 0);
 }
@@ -97,12 +118,12 @@ TEST_CASE("ApplyAdamW: a gradient that is not finite is skipped, reported and dr
   Adapter adapter = SmallAdapter();
   adapter.gradient.fill_(1);
   REQUIRE(ApplyAdamW(adapter, {}).ok());
-  const at::Tensor weights = adapter.parameters.clone();
+  const at::Tensor weights = adapter.parameters().clone();
   const at::Tensor moment = adapter.exp_avg.clone();
   adapter.gradient[2].fill_(bad);
   adapter.window = {7};
   const auto metrics = *ApplyAdamW(adapter, {});
-  CHECK(at::equal(adapter.parameters, weights));
+  CHECK(at::equal(adapter.parameters(), weights));
   CHECK(at::equal(adapter.exp_avg, moment));
   CHECK(adapter.num_steps == 1);
   CHECK(adapter.window.empty());
@@ -113,12 +134,12 @@ TEST_CASE("ApplyAdamW: a gradient that is not finite is skipped, reported and dr
 
 TEST_CASE("ApplyAdamW: under kFail such a gradient fails the step, and is dropped", "[adamw]") {
   Adapter adapter = SmallAdapter();
-  const at::Tensor weights = adapter.parameters.clone();
+  const at::Tensor weights = adapter.parameters().clone();
   adapter.gradient[2].fill_(std::numeric_limits<double>::infinity());
   adapter.window = {7};
   const auto metrics = ApplyAdamW(adapter, {}, NonFiniteGradients::kFail);
   CHECK(metrics.status().code() == absl::StatusCode::kFailedPrecondition);
-  CHECK(at::equal(adapter.parameters, weights));
+  CHECK(at::equal(adapter.parameters(), weights));
   CHECK(adapter.num_steps == 0);
   CHECK(adapter.window.empty());
   CHECK(adapter.gradient.abs().max().item<double>() == 0);
@@ -129,8 +150,8 @@ TEST_CASE("ApplyAdamW: under kApply such a gradient is stepped with and reported
   adapter.gradient.fill_(1);
   adapter.gradient[2].fill_(std::numeric_limits<double>::quiet_NaN());
   const auto metrics = *ApplyAdamW(adapter, {}, NonFiniteGradients::kApply);
-  CHECK(std::isnan(adapter.parameters[2].item<double>()));
-  CHECK(std::isfinite(adapter.parameters[1].item<double>()));
+  CHECK(std::isnan(adapter.parameters()[2].item<double>()));
+  CHECK(std::isfinite(adapter.parameters()[1].item<double>()));
   CHECK(adapter.num_steps == 1);
   CHECK(Metric(metrics, "nonfinite_gradients") == 1);
   CHECK_FALSE(HasMetric(metrics, "update_norm"));
@@ -138,10 +159,10 @@ TEST_CASE("ApplyAdamW: under kApply such a gradient is stepped with and reported
 
 TEST_CASE("ApplyAdamW: update_norm is the norm of the change of the weights", "[adamw]") {
   Adapter adapter = SmallAdapter();
-  const at::Tensor before = adapter.parameters.to(at::kDouble);
+  const at::Tensor before = adapter.parameters().to(at::kDouble);
   adapter.gradient.normal_(0, 1);
   const auto metrics = *ApplyAdamW(adapter, {.learning_rate = 0.1, .weight_decay = 0.1});
-  const double expected = (adapter.parameters.to(at::kDouble) - before).norm().item<double>();
+  const double expected = (adapter.parameters().to(at::kDouble) - before).norm().item<double>();
   CHECK(Metric(metrics, "update_norm") == Approx(expected));
 }
 
@@ -159,7 +180,7 @@ TEST_CASE("ApplyAdamW: many blocks follow torch's fused step, whatever the numbe
       .learning_rate = 1e-3, .eps = 1e-8, .weight_decay = 0.01, .grad_clip_norm = 0.5};
   Adapter one(model, {.rank = 17, .seed = 3}, at::kCPU);
   Adapter two(model, {.rank = 17, .seed = 3}, at::kCPU);
-  const at::Tensor weights = one.parameters.clone();
+  const at::Tensor weights = one.parameters().clone();
   const at::Tensor m = at::zeros_like(weights);
   const at::Tensor v = at::zeros_like(weights);
   const int num_threads = at::get_num_threads();
@@ -179,8 +200,8 @@ TEST_CASE("ApplyAdamW: many blocks follow torch's fused step, whatever the numbe
                       params.beta2, params.weight_decay, params.eps, false, false);
   }
   CHECK(one.num_parameters() > 5 * 16384);
-  CHECK(at::equal(one.parameters, two.parameters));
-  CHECK((one.parameters - weights).abs().max().item<double>() < 1e-6);
+  CHECK(at::equal(one.parameters(), two.parameters()));
+  CHECK((one.parameters() - weights).abs().max().item<double>() < 1e-6);
 }
 
 }  // namespace lathe::worker

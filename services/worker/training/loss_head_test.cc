@@ -37,9 +37,9 @@ class HeadModel : public Model {
     for (const Segment& segment : segments) {
       for (int64_t row = segment.begin; row < segment.end; ++row) {
         const at::Tensor s = Inner(h[row], *segment.adapter);
+        const at::Tensor b = segment.adapter->tensors.unembed.b().contiguous();
         for (int64_t v = 0; v < kVocab; ++v) {
-          logits[row][v] = Dot(F(h[row]), F(w_[v]), kHidden) +
-                           kScaling * Dot(F(s), F(segment.adapter->tensors.unembed.b[v]), kRank);
+          logits[row][v] = Dot(F(h[row]), F(w_[v]), kHidden) + kScaling * Dot(F(s), F(b[v]), kRank);
         }
       }
     }
@@ -56,16 +56,15 @@ class HeadModel : public Model {
       for (int64_t row = segment.begin; row < segment.end; ++row) {
         const at::Tensor s = Inner(h[row], *segment.adapter);
         const at::Tensor ds = at::empty({kRank});
-        const at::Tensor b = pair.b.t().contiguous();
         for (int64_t r = 0; r < kRank; ++r) {
-          ds[r] = kScaling * Dot(F(dlogits[row]), F(b[r]), kVocab);
+          ds[r] = kScaling * Dot(F(dlogits[row]), F(pair.b_t[r]), kVocab);
         }
         const at::Tensor w = w_.t().contiguous();
         const at::Tensor a = pair.a.t().contiguous();
         for (int64_t i = 0; i < kHidden; ++i) {
           dh[row][i] = Dot(F(dlogits[row]), F(w[i]), kVocab) + Dot(F(ds), F(a[i]), kRank);
         }
-        at::Tensor(gradient.b).add_(at::outer(dlogits[row], s), kScaling);
+        at::Tensor(gradient.b_t).add_(at::outer(s, dlogits[row]), kScaling);
         at::Tensor(gradient.a).add_(at::outer(ds, h[row]));
       }
     }
@@ -148,7 +147,7 @@ Part MakePart(LossKind kind, std::vector<int64_t> lengths, uint64_t seed, int64_
     part.x.push_back(at::randn({length, kHidden}));
   }
   part.weights.tensors.unembed = {.a = at::randn({kRank, kHidden}),
-                                  .b = at::randn({kVocab, kRank})};
+                                  .b_t = at::randn({kRank, kVocab})};
   return part;
 }
 
@@ -197,7 +196,7 @@ HeadResult Run(const Packed& packed, int64_t chunk_rows) {
   std::vector<AdapterGradients*> gradients;
   for (size_t i = 0; i < packed.batch.rows.segments.size(); ++i) {
     AdapterGradients& one = result.gradients.emplace_back();
-    one.tensors.unembed = {.a = at::zeros({kRank, kHidden}), .b = at::zeros({kVocab, kRank})};
+    one.tensors.unembed = {.a = at::zeros({kRank, kHidden}), .b_t = at::zeros({kRank, kVocab})};
     gradients.push_back(&one);
   }
   LossHead head(SharedModel(), packed.batch, chunk_rows * kVocab);
@@ -215,7 +214,7 @@ double RelativeDiff(const at::Tensor& a, const at::Tensor& b) {
 
 bool SameGradients(const AdapterGradients& a, const AdapterGradients& b) {
   return at::equal(a.tensors.unembed.a, b.tensors.unembed.a) &&
-         at::equal(a.tensors.unembed.b, b.tensors.unembed.b);
+         at::equal(a.tensors.unembed.b_t, b.tensors.unembed.b_t);
 }
 
 }  // namespace
@@ -230,7 +229,7 @@ TEST_CASE("LossHead: results and gradients equal autograd's in fp64", "[loss_hea
   const auto leaf = [](const at::Tensor& x) { return x.to(at::kDouble).requires_grad_(true); };
   const at::Tensor x = leaf(packed.x);
   const at::Tensor a = leaf(part.weights.tensors.unembed.a);
-  const at::Tensor b = leaf(part.weights.tensors.unembed.b);
+  const at::Tensor b = leaf(part.weights.tensors.unembed.b());
   const at::Tensor h = x * 2;
   const at::Tensor logits = at::matmul(h, SharedModel().w().to(at::kDouble).t()) +
                             kScaling * at::matmul(at::matmul(h, a.t()), b.t());
@@ -248,7 +247,7 @@ TEST_CASE("LossHead: results and gradients equal autograd's in fp64", "[loss_hea
   CHECK(RelativeDiff(result.losses, losses) < 1e-6);
   CHECK(RelativeDiff(result.dx, x.grad()) < 1e-6);
   CHECK(RelativeDiff(result.gradients[0].tensors.unembed.a, a.grad()) < 1e-6);
-  CHECK(RelativeDiff(result.gradients[0].tensors.unembed.b, b.grad()) < 1e-6);
+  CHECK(RelativeDiff(result.gradients[0].tensors.unembed.b(), b.grad()) < 1e-6);
 }
 
 TEST_CASE("LossHead: the size of chunks changes no bit", "[loss_head]") {

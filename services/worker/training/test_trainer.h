@@ -77,8 +77,7 @@ inline std::shared_ptr<Adapter> TestAdapter(int64_t rank, uint64_t seed) {
   auto adapter =
       std::make_shared<Adapter>(SmallSpec(), LoraSpec{.rank = rank, .seed = seed}, at::kCPU);
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  adapter->parameters.normal_(0, 0.05, generator);
-  adapter->MarkChanged();
+  adapter->MutableParameters().normal_(0, 0.05, generator);
   return adapter;
 }
 

@@ -42,6 +42,7 @@ TrainOutput MakeOutput(TrainJob& job) {
 void Release(TrainJob& job) {
   job.is_finished = true;
   job.gradients.reset();
+  job.weights.reset();  // unheld, the next step writes over them
   job.request.data = {};
 }
 

@@ -110,8 +110,7 @@ class Bench {
     lora.target_modules = LoraModulesOf(true, true, command.value("train_unembed", false));
     auto adapter = std::make_shared<Adapter>(model_->spec(), lora, at::kCPU);
     // As after some steps: with B zero half of the backward products would be of zeros.
-    adapter->parameters.add_(at::randn(adapter->parameters.sizes()).mul_(1e-3));
-    adapter->MarkChanged();
+    adapter->MutableParameters().add_(at::randn(adapter->parameters().sizes()).mul_(1e-3));
     const int64_t size = adapter->num_parameters();
     adapters_.Put(command.at("model"), std::move(adapter));
     return {{"parameters", size}};

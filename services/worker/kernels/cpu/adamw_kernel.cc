@@ -41,7 +41,8 @@ double AdamWRange(const AdamWTask& task, int64_t begin, int64_t end) {
   const AdamWTask t = task;  // its numbers must not seem to change with the buffers
   // A stretch at a time: the changes of its elements stay in the first-level cache.
   constexpr int64_t kStretch = 1024;
-  float* __restrict p = t.parameters;
+  const float* p = t.parameters;  // may be the place of the new ones
+  float* q = t.new_parameters;
   float* __restrict g = t.gradient;
   float* __restrict m = t.exp_avg;
   float* __restrict v = t.exp_avg_sq;
@@ -57,8 +58,9 @@ double AdamWRange(const AdamWTask& task, int64_t begin, int64_t end) {
       v[at] = t.beta2 * v[at] + t.beta2_complement * gradient * gradient;
       const float denominator = std::sqrt(v[at]) * t.inverse_root + t.eps;
       const float old = p[at];
-      p[at] = old * t.decay - t.step_size * (m[at] / denominator);
-      const float change = p[at] - old;
+      const float next = old * t.decay - t.step_size * (m[at] / denominator);
+      const float change = next - old;
+      q[at] = next;
       sum += change * change;
       g[at] = 0.0f;
     }

@@ -14,9 +14,10 @@ double SumOfSquares(const float* x, int64_t n);
 
 // With g = gradient · gradient_scale:
 //   m += (1 - beta1) (g - m),  v = beta2 v + (1 - beta2) g^2
-//   parameter = parameter · decay - step_size · m / (sqrt(v) · inverse_root + eps)
+//   new parameter = parameter · decay - step_size · m / (sqrt(v) · inverse_root + eps)
 struct AdamWTask {
-  float* parameters;
+  const float* parameters;
+  float* new_parameters;  // may be `parameters`
   float* gradient;
   float* exp_avg;     // m
   float* exp_avg_sq;  // v

@@ -287,31 +287,4 @@ void AddLoraGradient(const LoraGradientTask& task, int64_t begin_column, int64_t
   }
 }
 
-LATHE_SIMD_CLONES
-void TransposeFloats(const float* from, int64_t from_stride, int64_t num_rows, int64_t num_columns,
-                     float* to, int64_t to_stride) {
-  const float* from_end = from + (num_rows - 1) * from_stride + num_columns;
-  for (int64_t i = 0; i < num_rows; i += kLanes) {
-    const int64_t rows = std::min(kLanes, num_rows - i);
-    for (int64_t j = 0; j < num_columns; j += kLanes) {
-      const int64_t columns = std::min(kLanes, num_columns - j);
-      Floats block[kLanes];
-      for (int64_t r = 0; r < kLanes; ++r) {
-        const float* source = from + (i + std::min(r, rows - 1)) * from_stride + j;
-        // What is read past a row, the next one's numbers, is not stored.
-        block[r] = source + kLanes <= from_end ? Load(source) : LoadPart(source, columns);
-      }
-      Transpose(block);
-      for (int64_t c = 0; c < columns; ++c) {
-        float* target = to + (j + c) * to_stride + i;
-        if (rows == kLanes) {
-          Store(target, block[c]);
-        } else {
-          StorePart(target, block[c], rows);
-        }
-      }
-    }
-  }
-}
-
 }  // namespace lathe::worker

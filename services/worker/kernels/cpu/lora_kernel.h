@@ -50,8 +50,4 @@ struct LoraGradientTask {
 };
 void AddLoraGradient(const LoraGradientTask& task, int64_t begin_column, int64_t end_column);
 
-// to[j, i] = from[i, j] for `num_rows` x `num_columns` of `from`.
-void TransposeFloats(const float* from, int64_t from_stride, int64_t num_rows, int64_t num_columns,
-                     float* to, int64_t to_stride);
-
 }  // namespace lathe::worker
