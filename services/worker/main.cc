@@ -15,6 +15,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
 #include "services/worker/executor/executor.h"
+#include "services/worker/memory/tensor_memory.h"
 #include "services/worker/metrics.h"
 #include "services/worker/rpc/attach_client.h"
 #include "services/worker/worker_options.h"
@@ -116,6 +117,7 @@ int Run(const WorkerOptions& options) {
 int main(int argc, char** argv) {
   lathe::DisableMutexChecks();
   lathe::worker::RestartWithPassiveThreads(argv);
+  lathe::worker::UseBlockCacheForTensors();
   const lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
   lathe::InitLogging("worker", options.log_level);
   if (const absl::Status status = lathe::worker::Validate(options); !status.ok()) {

@@ -13,15 +13,20 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "libs/common/concurrency/bounded_queue.h"
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/logging/logging.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_core.h"
 #include "services/worker/executor/loaded_base.h"
+#include "services/worker/memory/tensor_memory.h"
 
 namespace lathe::worker {
 namespace {
+
+// Longer than a training loop takes from one request to the next.
+constexpr absl::Duration kPause = absl::Seconds(10);
 
 struct ResetItem {
   int64_t generation = 0;
@@ -103,6 +108,7 @@ class Executor::Thread {
         options_, *device_, [this, total](double fraction) { ReportProgress(fraction, total); });
     if (!base.ok()) return base.status();
     base_ = *std::move(base);
+    FreeUnusedTensorMemory();  // what the measurements took
     {
       absl::MutexLock lock(&mu_);
       state_.bytes_loaded = total;
@@ -153,11 +159,19 @@ class Executor::Thread {
       const bool worked = core_->RunUnit();
       Deliver(has_news);
       if (worked) continue;
-      std::optional<Item> item = queue_.Pop();
+      std::optional<Item> item = WaitForItem();
       if (!item.has_value()) return;
       Apply(*std::move(item));
       Deliver(/*has_news=*/true);
     }
+  }
+
+  // nullopt: the queue is closed. A pause gives back what the next pass would have used again.
+  std::optional<Item> WaitForItem() {
+    std::optional<Item> item = queue_.PopFor(kPause);
+    if (item.has_value() || queue_.closed()) return item;
+    FreeUnusedTensorMemory();
+    return queue_.Pop();
   }
 
   void Apply(Item item) {

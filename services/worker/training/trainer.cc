@@ -9,6 +9,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "libs/common/logging/logging.h"
+#include "services/worker/memory/tensor_memory.h"
 #include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
@@ -24,7 +25,11 @@ constexpr double kGib = 1 << 30;
 
 // Fragments of the freed pass go back to the device, so that the next one finds whole blocks.
 void FreeCachedMemory(at::Device device) {
-  if (!device.is_cpu()) c10::getDeviceAllocator(device.type())->emptyCache();
+  if (device.is_cpu()) {
+    FreeUnusedTensorMemory();
+  } else {
+    c10::getDeviceAllocator(device.type())->emptyCache();
+  }
 }
 
 TrainOutput MakeOutput(TrainJob& job) {
@@ -190,6 +195,7 @@ void Trainer::StartPass() {
 
 void Trainer::EndPass() {
   pass_.reset();
+  EndTensorMemoryPeriod();
   counters_.arena_used_bytes = 0;
 }
 

@@ -26,6 +26,7 @@
 
 #include "services/worker/layers/base_linear.h"
 #include "services/worker/lora/adapter_pool.h"
+#include "services/worker/memory/tensor_memory.h"
 #include "services/worker/models/load_model.h"
 #include "services/worker/training/adamw.h"
 #include "services/worker/training/trainer.h"
@@ -232,6 +233,7 @@ class Bench {
 }  // namespace lathe::worker
 
 int main() {
+  lathe::worker::UseBlockCacheForTensors();
   const c10::InferenceMode no_autograd;
   lathe::worker::Bench bench;
   for (std::string line; std::getline(std::cin, line);) {
