@@ -46,7 +46,7 @@ class ParityDriver {
     const auto adapter = adapters_.Find(op.model_id);
     const auto weights = adapter == nullptr ? nullptr : adapter->Publish();
     rows.segments = {{0, size, weights.get()}};
-    PackedAttention attention(rows.cu_seqlens);
+    PackedAttention attention(rows.cu_seqlens, model_.attention_arithmetic());
     at::Tensor x = model_.Embed(rows);
     for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
       x = model_.LayerForward(layer, x, rows, attention);

@@ -74,7 +74,9 @@ class Probe {
   std::vector<Numbers> Sample(const std::vector<size_t>& order) const {
     int64_t num_tokens = 0;
     for (const size_t i : order) num_tokens += tokens_[i].size(0) + KvCache::kBlockTokens;
-    KvCache cache(model_.spec(), num_tokens * KvCache::BytesPerToken(model_.spec(), sizeof(float)));
+    const MatmulArithmetic attention = model_.attention_arithmetic();
+    KvCache cache(model_.spec(), num_tokens * KvCache::BytesPerToken(model_.spec(), attention),
+                  attention);
     std::vector<KvSequence> sequences(order.size());
     const at::Tensor prefill = Pass(order, cache, sequences, /*is_decode=*/false);
     const at::Tensor decode = Pass(order, cache, sequences, /*is_decode=*/true);

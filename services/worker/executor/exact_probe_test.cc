@@ -29,6 +29,13 @@ TEST_CASE("ProbeExactNumerics: this machine keeps the promise", "[executor]") {
   CHECK(status.ok());
 }
 
+TEST_CASE("ProbeExactNumerics: this machine keeps the promise in bf16", "[executor]") {
+  if (!CpuHasBf16()) return;
+  const absl::Status status = ProbeExactNumerics(SmallBf16Model(MatmulArithmetic::kBf16));
+  INFO(status.message());
+  CHECK(status.ok());
+}
+
 TEST_CASE("ProbeExactNumerics: rows that depend on their neighbours are found", "[executor]") {
   const absl::Status status = ProbeExactNumerics(ModelThatMinglesRows());
   CHECK(status.code() == absl::StatusCode::kFailedPrecondition);

@@ -27,7 +27,7 @@ int64_t MeasureTokensPerStep(const Model& model, absl::Duration duration) {
   absl::Duration best = absl::InfiniteDuration();
   for (int i = 0; i < kMeasurements; ++i) {
     const absl::Time began = absl::Now();
-    PackedAttention attention(rows.cu_seqlens);
+    PackedAttention attention(rows.cu_seqlens, model.attention_arithmetic());
     // Reading a number back waits for the device.
     model.LayerForward(0, x, rows, attention).view(-1)[0].item<float>();
     best = std::min(best, absl::Now() - began);

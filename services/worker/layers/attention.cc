@@ -70,7 +70,8 @@ void Cut(int64_t row, int64_t length, int64_t step, Gradients gradients,
 }
 
 AttentionOutput ForwardByKernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const std::vector<int64_t>& cu_seqlens) {
+                                const std::vector<int64_t>& cu_seqlens,
+                                MatmulArithmetic arithmetic) {
   const Shape shape = ShapeOf(q, k);
   const int64_t step = AttentionChunk(shape.group);
   AttentionOutput output = {.out = at::empty(q.sizes(), q.options()),
@@ -80,24 +81,25 @@ AttentionOutput ForwardByKernel(const at::Tensor& q, const at::Tensor& k, const 
     Cut(row, length, step, Gradients::kQueries, stretches);
   });
   CostlyFirst(stretches);
+  const bool is_bf16 = arithmetic == MatmulArithmetic::kBf16;
   const auto attend = [&](int64_t task, float* scratch) {
     const Stretch& stretch = stretches[static_cast<size_t>(task / shape.num_kv_heads)];
     const int64_t kv_head = task % shape.num_kv_heads;
     const int64_t head = kv_head * shape.group;
     const int64_t row = stretch.row + stretch.begin;
-    Attend({.q = HeadRowsOf(q, row, head),
-            .out = HeadRowsOf(output.out, row, head),
-            .log_sums = HeadRowsOf(output.log_sums, row, head),
-            .first_position = stretch.begin,
-            .num_positions = stretch.end - stretch.begin,
-            .group = shape.group,
-            .head_dim = shape.head_dim,
-            .scale = AttentionScale(shape.head_dim)},
-           KeyRows{.keys = HeadRowsOf(k, stretch.row, kv_head).data,
-                   .values = HeadRowsOf(v, stretch.row, kv_head).data,
-                   .key_stride = k.stride(0),
-                   .value_stride = v.stride(0)},
-           scratch);
+    const AttentionQueries queries = {.q = HeadRowsOf(q, row, head),
+                                      .out = HeadRowsOf(output.out, row, head),
+                                      .log_sums = HeadRowsOf(output.log_sums, row, head),
+                                      .first_position = stretch.begin,
+                                      .num_positions = stretch.end - stretch.begin,
+                                      .group = shape.group,
+                                      .head_dim = shape.head_dim,
+                                      .scale = AttentionScale(shape.head_dim)};
+    const KeyRows keys = {.keys = HeadRowsOf(k, stretch.row, kv_head).data,
+                          .values = HeadRowsOf(v, stretch.row, kv_head).data,
+                          .key_stride = k.stride(0),
+                          .value_stride = v.stride(0)};
+    is_bf16 ? AttendBf16(queries, keys, scratch) : Attend(queries, keys, scratch);
   };
   RunTasks(static_cast<int64_t>(stretches.size()) * shape.num_kv_heads, shape.ProductsOf(stretches),
            AttentionScratchSize(step * shape.group, shape.head_dim), attend);
@@ -144,7 +146,8 @@ at::Tensor Deltas(const at::Tensor& out, const at::Tensor& dout) {
 
 AttentionGradients BackwardByKernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                     const std::vector<int64_t>& cu_seqlens,
-                                    const AttentionOutput& output, const at::Tensor& dout) {
+                                    const AttentionOutput& output, const at::Tensor& dout,
+                                    MatmulArithmetic arithmetic) {
   const Shape shape = ShapeOf(q, k);
   const at::Tensor log_sums = output.log_sums.unsqueeze(2);
   const at::Tensor deltas = Deltas(output.out, dout);
@@ -154,24 +157,26 @@ AttentionGradients BackwardByKernel(const at::Tensor& q, const at::Tensor& k, co
   const std::vector<Stretch> stretches = CutBackward(cu_seqlens, shape);
   int64_t longest = 0;
   for (const Stretch& stretch : stretches) longest = std::max(longest, stretch.length);
+  const auto attend_backward =
+      arithmetic == MatmulArithmetic::kBf16 ? AttendBackwardBf16 : AttendBackward;
   const auto attend = [&](int64_t task, float* scratch) {
     const Stretch& stretch = stretches[static_cast<size_t>(task / shape.num_kv_heads)];
     const int64_t kv_head = task % shape.num_kv_heads;
     const int64_t head = kv_head * shape.group;
-    AttendBackward({.q = HeadRowsOf(q, stretch.row, head),
-                    .k = HeadRowsOf(k, stretch.row, kv_head),
-                    .v = HeadRowsOf(v, stretch.row, kv_head),
-                    .dout = HeadRowsOf(dout, stretch.row, head),
-                    .log_sums = HeadRowsOf(log_sums, stretch.row, head),
-                    .deltas = HeadRowsOf(deltas, stretch.row, head),
-                    .dq = HeadRowsOf(d.dq, stretch.row, head),
-                    .dk = HeadRowsOf(d.dk, stretch.row, kv_head),
-                    .dv = HeadRowsOf(d.dv, stretch.row, kv_head),
-                    .num_positions = stretch.length,
-                    .group = shape.group,
-                    .head_dim = shape.head_dim,
-                    .scale = AttentionScale(shape.head_dim)},
-                   {stretch.gradients, stretch.begin, stretch.end}, scratch);
+    attend_backward({.q = HeadRowsOf(q, stretch.row, head),
+                     .k = HeadRowsOf(k, stretch.row, kv_head),
+                     .v = HeadRowsOf(v, stretch.row, kv_head),
+                     .dout = HeadRowsOf(dout, stretch.row, head),
+                     .log_sums = HeadRowsOf(log_sums, stretch.row, head),
+                     .deltas = HeadRowsOf(deltas, stretch.row, head),
+                     .dq = HeadRowsOf(d.dq, stretch.row, head),
+                     .dk = HeadRowsOf(d.dk, stretch.row, kv_head),
+                     .dv = HeadRowsOf(d.dv, stretch.row, kv_head),
+                     .num_positions = stretch.length,
+                     .group = shape.group,
+                     .head_dim = shape.head_dim,
+                     .scale = AttentionScale(shape.head_dim)},
+                    {stretch.gradients, stretch.begin, stretch.end}, scratch);
   };
   RunTasks(static_cast<int64_t>(stretches.size()) * shape.num_kv_heads, shape.ProductsOf(stretches),
            AttentionBackwardScratchSize(longest * shape.group, shape.head_dim), attend);
@@ -181,17 +186,21 @@ AttentionGradients BackwardByKernel(const at::Tensor& q, const at::Tensor& k, co
 }  // namespace
 
 AttentionOutput CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const std::vector<int64_t>& cu_seqlens) {
-  if (HasCpuRows(q) && HasCpuRows(k) && HasCpuRows(v)) return ForwardByKernel(q, k, v, cu_seqlens);
+                                const std::vector<int64_t>& cu_seqlens,
+                                MatmulArithmetic arithmetic) {
+  if (HasCpuRows(q) && HasCpuRows(k) && HasCpuRows(v)) {
+    return ForwardByKernel(q, k, v, cu_seqlens, arithmetic);
+  }
   return {.out = CausalAttentionByTorch(q, k, v, cu_seqlens), .log_sums = {}};
 }
 
 AttentionGradients CausalAttentionBackward(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v,
                                            const std::vector<int64_t>& cu_seqlens,
-                                           const AttentionOutput& output, const at::Tensor& dout) {
+                                           const AttentionOutput& output, const at::Tensor& dout,
+                                           MatmulArithmetic arithmetic) {
   if (output.log_sums.defined() && HasCpuRows(dout)) {
-    return BackwardByKernel(q, k, v, cu_seqlens, output, dout);
+    return BackwardByKernel(q, k, v, cu_seqlens, output, dout, arithmetic);
   }
   return CausalAttentionBackwardByTorch(q, k, v, cu_seqlens, dout);
 }

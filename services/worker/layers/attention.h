@@ -6,6 +6,8 @@
 
 #include <ATen/ATen.h>
 
+#include "services/worker/kernels/cpu/weight_matmul.h"
+
 namespace lathe::worker {
 
 struct AttentionOutput {
@@ -18,10 +20,13 @@ struct AttentionOutput {
 // softmax(q k^T / sqrt(D)) v, each position seeing itself and what precedes it in its sequence.
 //   q [T, Hq, D];  k, v [T, Hk, D], Hk divides Hq;  cu_seqlens [S + 1], rows of sequence s are
 //   [cu[s], cu[s+1])
-// fp32 on a CPU takes our kernels: the cost is the sum of the squared lengths, nothing of the size
-// of a score matrix is kept, and a sequence's bits do not depend on its neighbours or the threads.
+// fp32 tensors on a CPU take our kernels, whose products are as `arithmetic` says (of bf16: D is
+// even): the cost is the sum of the squared lengths, nothing of the size of a score matrix is kept,
+// and a sequence's bits do not depend on its neighbours or the threads. Where torch does the work,
+// products are of the tensors' dtype.
 AttentionOutput CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const std::vector<int64_t>& cu_seqlens);
+                                const std::vector<int64_t>& cu_seqlens,
+                                MatmulArithmetic arithmetic);
 
 struct AttentionGradients {
   at::Tensor dq;  // [T, Hq, D]
@@ -29,10 +34,12 @@ struct AttentionGradients {
   at::Tensor dv;
 };
 
-// Gradients of CausalAttention for dL/dout [T, Hq, D]; `output` is what it returned.
+// Gradients of CausalAttention for dL/dout [T, Hq, D]; `output` is what it returned for the same
+// `arithmetic`.
 AttentionGradients CausalAttentionBackward(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v,
                                            const std::vector<int64_t>& cu_seqlens,
-                                           const AttentionOutput& output, const at::Tensor& dout);
+                                           const AttentionOutput& output, const at::Tensor& dout,
+                                           MatmulArithmetic arithmetic);
 
 }  // namespace lathe::worker

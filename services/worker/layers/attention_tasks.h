@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <new>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -27,6 +28,22 @@ inline float AttentionScale(int64_t head_dim) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
+// Floats that start with a cache line, as vectors that are read in one piece do.
+class Scratch {
+ public:
+  explicit Scratch(int64_t size)
+      : data_(static_cast<float*>(
+            ::operator new(static_cast<size_t>(size) * sizeof(float), kAlignment))) {}
+  float* data() const { return data_.get(); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Delete {
+    void operator()(float* data) const { ::operator delete(data, kAlignment); }
+  };
+  std::unique_ptr<float, Delete> data_;
+};
+
 // run(task, scratch) for tasks [0, num_tasks), each thread taking the next one when it is free:
 // costs differ, so the costly ones should come first. `num_products` of all tasks together decides
 // whether more than this thread works; `scratch_size` floats belong to a thread.
@@ -36,15 +53,15 @@ void RunTasks(int64_t num_tasks, int64_t num_products, int64_t scratch_size, con
   const int64_t num_threads =
       std::min<int64_t>({at::get_num_threads(), num_tasks, num_products / kProductsPerThread + 1});
   if (num_threads <= 1) {
-    const auto scratch = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(scratch_size));
-    for (int64_t task = 0; task < num_tasks; ++task) run(task, scratch.get());
+    const Scratch scratch(scratch_size);
+    for (int64_t task = 0; task < num_tasks; ++task) run(task, scratch.data());
     return;
   }
   std::atomic<int64_t> next = 0;
   at::parallel_for(0, num_threads, 1, [&](int64_t begin, int64_t end) {
-    const auto scratch = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(scratch_size));
+    const Scratch scratch(scratch_size);
     for (int64_t thread = begin; thread < end; ++thread) {
-      for (int64_t task = next++; task < num_tasks; task = next++) run(task, scratch.get());
+      for (int64_t task = next++; task < num_tasks; task = next++) run(task, scratch.data());
     }
   });
 }

@@ -16,6 +16,17 @@ namespace {
 constexpr double kTolerance = 1e-10;
 // fp32, of the largest entry: chains of some hundred terms.
 constexpr double kFloatTolerance = 3e-6;
+// bf16 keeps 8 bits, so rounding one factor of a product changes it by up to 2^-9. Weights and
+// gradients of scores are rounded here, and the gradients come through two products: twice that, of
+// the largest entry.
+constexpr double kBf16Tolerance = 4e-3;
+
+// Those this CPU has.
+std::vector<MatmulArithmetic> Arithmetics() {
+  std::vector<MatmulArithmetic> all = {MatmulArithmetic::kFp32};
+  if (CpuHasBf16()) all.push_back(MatmulArithmetic::kBf16);
+  return all;
+}
 
 // One sequence, one head after another: the definition, for autograd to differentiate.
 at::Tensor ReferenceSequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -61,6 +72,11 @@ struct Inputs {
   at::Tensor v;
   at::Tensor dout;
 
+  Inputs Rounded() const {
+    const auto round = [](const at::Tensor& x) { return x.to(at::kBFloat16).to(at::kFloat); };
+    return {round(q), round(k), round(v), round(dout)};
+  }
+
   Inputs Rows(int64_t begin, int64_t end) const {
     const auto rows = [&](const at::Tensor& x) { return x.narrow(0, begin, end - begin); };
     return {rows(q), rows(k), rows(v), rows(dout)};
@@ -80,9 +96,10 @@ struct Results {
   AttentionGradients d;
 };
 
-Results Run(const Inputs& x, const std::vector<int64_t>& cu_seqlens) {
-  const AttentionOutput output = CausalAttention(x.q, x.k, x.v, cu_seqlens);
-  return {output.out, CausalAttentionBackward(x.q, x.k, x.v, cu_seqlens, output, x.dout)};
+Results Run(const Inputs& x, const std::vector<int64_t>& cu_seqlens, MatmulArithmetic arithmetic) {
+  const AttentionOutput output = CausalAttention(x.q, x.k, x.v, cu_seqlens, arithmetic);
+  return {output.out,
+          CausalAttentionBackward(x.q, x.k, x.v, cu_seqlens, output, x.dout, arithmetic)};
 }
 
 bool Equal(const Results& a, const Results& b) {
@@ -108,7 +125,8 @@ TEST_CASE("CausalAttention: forward and backward by torch equal autograd over th
 
   const at::Tensor expected = Reference(q, k, v, cu_seqlens);
   expected.backward(dout);
-  const Results results = Run({q.detach(), k.detach(), v.detach(), dout}, cu_seqlens);
+  const Results results =
+      Run({q.detach(), k.detach(), v.detach(), dout}, cu_seqlens, MatmulArithmetic::kFp32);
 
   CHECK(MaxDiff(results.out, expected.detach()) < kTolerance);
   CHECK(MaxDiff(results.d.dq, q.grad()) < kTolerance);
@@ -118,12 +136,16 @@ TEST_CASE("CausalAttention: forward and backward by torch equal autograd over th
 
 TEST_CASE("CausalAttention: the kernels equal autograd over the definition in fp64",
           "[layers][attention]") {
+  const auto arithmetic = GENERATE(from_range(Arithmetics()));
+  const bool is_bf16 = arithmetic == MatmulArithmetic::kBf16;
+  const double tolerance = is_bf16 ? kBf16Tolerance : kFloatTolerance;
   const int64_t group = GENERATE(1, 2, 4, 5, 8);
   const int64_t head_dim = GENERATE(6, 16, 24, 64, 128, 256);
   at::manual_seed(100 * group + head_dim);
   // Around the borders of vectors, of blocks of keys and of chunks of queries, and an empty one.
   const std::vector<int64_t> cu_seqlens = {0, 1, 17, 33, 33, 97, 226, 229};
-  const Inputs x = RandomInputs(cu_seqlens.back(), 2, group, head_dim);
+  const Inputs random = RandomInputs(cu_seqlens.back(), 2, group, head_dim);
+  const Inputs x = is_bf16 ? random.Rounded() : random;
   const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(true); };
   const at::Tensor q = leaf(x.q);
   const at::Tensor k = leaf(x.k);
@@ -131,12 +153,12 @@ TEST_CASE("CausalAttention: the kernels equal autograd over the definition in fp
 
   const at::Tensor expected = Reference(q, k, v, cu_seqlens);
   expected.backward(x.dout.to(at::kDouble));
-  const Results results = Run(x, cu_seqlens);
+  const Results results = Run(x, cu_seqlens, arithmetic);
 
-  CHECK(MaxDiff(results.out, expected.detach()) < kFloatTolerance);
-  CHECK(MaxDiff(results.d.dq, q.grad()) < kFloatTolerance);
-  CHECK(MaxDiff(results.d.dk, k.grad()) < kFloatTolerance);
-  CHECK(MaxDiff(results.d.dv, v.grad()) < kFloatTolerance);
+  CHECK(MaxDiff(results.out, expected.detach()) < tolerance);
+  CHECK(MaxDiff(results.d.dq, q.grad()) < tolerance);
+  CHECK(MaxDiff(results.d.dk, k.grad()) < tolerance);
+  CHECK(MaxDiff(results.d.dv, v.grad()) < tolerance);
 }
 
 TEST_CASE("CausalAttention: large scores overflow nowhere", "[layers][attention]") {
@@ -145,7 +167,7 @@ TEST_CASE("CausalAttention: large scores overflow nowhere", "[layers][attention]
   x.q *= 100;
   const at::Tensor expected =
       Reference(x.q.to(at::kDouble), x.k.to(at::kDouble), x.v.to(at::kDouble), {0, 150});
-  const Results results = Run(x, {0, 150});
+  const Results results = Run(x, {0, 150}, MatmulArithmetic::kFp32);
   CHECK(MaxDiff(results.out, expected) < 1e-3);  // scores near 400, so their rounding shows
   CHECK(results.d.dk.isfinite().all().item<bool>());
 }
@@ -153,16 +175,17 @@ TEST_CASE("CausalAttention: large scores overflow nowhere", "[layers][attention]
 TEST_CASE("CausalAttention: a sequence's bits do not depend on what is packed beside it",
           "[layers][attention]") {
   at::manual_seed(10);
+  const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const int64_t group = GENERATE(1, 2, 3);
   const int64_t head_dim = GENERATE(16, 40, 128);
   const std::vector<int64_t> cu_seqlens = {0, 3, 204, 205, 500};
   const Inputs x = RandomInputs(cu_seqlens.back(), 2, group, head_dim);
-  const Results packed = Run(x, cu_seqlens);
+  const Results packed = Run(x, cu_seqlens, arithmetic);
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
     const int64_t begin = cu_seqlens[s];
     const int64_t end = cu_seqlens[s + 1];
     const auto rows = [&](const at::Tensor& t) { return t.narrow(0, begin, end - begin); };
-    const Results alone = Run(x.Rows(begin, end), {0, end - begin});
+    const Results alone = Run(x.Rows(begin, end), {0, end - begin}, arithmetic);
     CHECK(Equal(alone,
                 {rows(packed.out), {rows(packed.d.dq), rows(packed.d.dk), rows(packed.d.dv)}}));
   }
@@ -171,13 +194,14 @@ TEST_CASE("CausalAttention: a sequence's bits do not depend on what is packed be
 TEST_CASE("CausalAttention: a sequence cut for many threads has the bits of one computed whole",
           "[layers][attention]") {
   at::manual_seed(11);
+  const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const int64_t group = GENERATE(1, 3);
   const Inputs x = RandomInputs(700, 2, group, 32);
   const int num_threads = at::get_num_threads();
   at::set_num_threads(1);
-  const Results whole = Run(x, {0, 690, 700});
+  const Results whole = Run(x, {0, 690, 700}, arithmetic);
   at::set_num_threads(16);
-  const Results cut = Run(x, {0, 690, 700});
+  const Results cut = Run(x, {0, 690, 700}, arithmetic);
   at::set_num_threads(num_threads);
   CHECK(Equal(cut, whole));
 }
@@ -186,13 +210,28 @@ TEST_CASE("CausalAttention: rows of a wider matrix give the same as a copy of th
           "[layers][attention]") {
   at::manual_seed(8);
   const auto dtype = GENERATE(at::kDouble, at::kFloat);
+  const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const at::Tensor wide = at::randn({9, 40}, dtype);
   const at::Tensor v = wide.narrow(1, 8, 12).view({9, 2, 6});
   const at::Tensor dout = wide.narrow(1, 16, 24).view({9, 4, 6});
   const at::Tensor q = at::randn({9, 4, 6}, dtype);
   const at::Tensor k = at::randn({9, 2, 6}, dtype);
-  CHECK(Equal(Run({q, k, v, dout}, {0, 4, 9}),
-              Run({q, k, v.contiguous(), dout.contiguous()}, {0, 4, 9})));
+  CHECK(Equal(Run({q, k, v, dout}, {0, 4, 9}, arithmetic),
+              Run({q, k, v.contiguous(), dout.contiguous()}, {0, 4, 9}, arithmetic)));
+}
+
+TEST_CASE("CausalAttention: bf16 arithmetic rounds q, k, v and dL/dout and nothing before that",
+          "[layers][attention]") {
+  if (!CpuHasBf16()) return;
+  at::manual_seed(12);
+  const Inputs x = RandomInputs(90, 2, 2, 24);
+  const AttentionOutput output = CausalAttention(x.q, x.k, x.v, {0, 90}, MatmulArithmetic::kBf16);
+  const Inputs rounded = x.Rounded();
+  CHECK(at::equal(
+      output.out,
+      CausalAttention(rounded.q, rounded.k, rounded.v, {0, 90}, MatmulArithmetic::kBf16).out));
+  CHECK_FALSE(
+      at::equal(output.out, CausalAttention(x.q, x.k, x.v, {0, 90}, MatmulArithmetic::kFp32).out));
 }
 
 }  // namespace lathe::worker

@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 
+#include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/lora/adapter_weights.h"
 #include "services/worker/models/model_spec.h"
 
@@ -54,6 +55,9 @@ class Model {
   virtual at::Device device() const = 0;
   // Of all weights, as they lie in the device's memory.
   virtual int64_t WeightBytes() const = 0;
+  // Of the products of attention, and so of what a KV cache holds: of bf16 on a CPU where products
+  // with the weights are.
+  virtual MatmulArithmetic attention_arithmetic() const = 0;
 
   // [T] -> [T, H] in the compute dtype.
   virtual at::Tensor Embed(const PackedRows& rows) const = 0;

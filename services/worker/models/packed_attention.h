@@ -11,12 +11,13 @@ namespace lathe::worker {
 
 class PackedAttention : public AttentionContext {
  public:
-  // `cu_seqlens` must outlive this.
-  explicit PackedAttention(const std::vector<int64_t>& cu_seqlens) : cu_seqlens_(cu_seqlens) {}
+  // `cu_seqlens` must outlive this; `arithmetic` is the model's attention_arithmetic.
+  PackedAttention(const std::vector<int64_t>& cu_seqlens, MatmulArithmetic arithmetic)
+      : cu_seqlens_(cu_seqlens), arithmetic_(arithmetic) {}
 
   at::Tensor Attend(int64_t /*layer*/, const at::Tensor& q, const at::Tensor& k,
                     const at::Tensor& v) override {
-    AttentionOutput output = CausalAttention(q, k, v, cu_seqlens_);
+    AttentionOutput output = CausalAttention(q, k, v, cu_seqlens_, arithmetic_);
     log_sums_ = std::move(output.log_sums);
     return std::move(output.out);
   }
@@ -26,6 +27,7 @@ class PackedAttention : public AttentionContext {
 
  private:
   const std::vector<int64_t>& cu_seqlens_;
+  const MatmulArithmetic arithmetic_;
   at::Tensor log_sums_;
 };
 

@@ -40,6 +40,16 @@ struct Chunk {
   int64_t position;  // of the first
 };
 
+// One head of the cache of a layer, whose numbers or words are of type Element.
+template <typename Element>
+KeyBlocks<Element> BlocksOf(const at::Tensor& keys, const at::Tensor& values, int64_t kv_head,
+                            const int32_t* blocks) {
+  return {.keys = keys.const_data_ptr<Element>() + kv_head * keys.stride(1),
+          .values = values.const_data_ptr<Element>() + kv_head * values.stride(1),
+          .blocks = blocks,
+          .block_stride = keys.stride(0)};
+}
+
 // q [n, Hq, D] over k, v [length, Hk, D]; the first query stands at position length - n.
 at::Tensor AttendCausally(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const int64_t num_rows = q.size(0);
@@ -148,9 +158,8 @@ at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at:
 at::Tensor AttendCachedByKernel(const at::Tensor& q, const at::Tensor& keys,
                                 const at::Tensor& values, const std::vector<CachedRows>& rows) {
   const int64_t num_kv_heads = keys.size(1);
-  const int64_t head_dim = keys.size(2);
+  const int64_t head_dim = q.size(2);
   const int64_t group = q.size(1) / num_kv_heads;
-  const int64_t head_stride = head_dim * KvCache::kBlockTokens;
   const int64_t most_rows = AttentionChunk(group);
   std::vector<Chunk> chunks;
   int64_t num_pairs = 0;
@@ -175,19 +184,20 @@ at::Tensor AttendCachedByKernel(const at::Tensor& q, const at::Tensor& keys,
   const auto attend = [&](int64_t task, float* scratch) {
     const Chunk& chunk = chunks[static_cast<size_t>(task / num_kv_heads)];
     const int64_t kv_head = task % num_kv_heads;
-    Attend({.q = HeadRowsOf(q, chunk.row, kv_head * group),
-            .out = HeadRowsOf(out, chunk.row, kv_head * group),
-            .log_sums = {},
-            .first_position = chunk.position,
-            .num_positions = chunk.num_rows,
-            .group = group,
-            .head_dim = head_dim,
-            .scale = AttentionScale(head_dim)},
-           KeyBlocks{.keys = keys.const_data_ptr<float>() + kv_head * head_stride,
-                     .values = values.const_data_ptr<float>() + kv_head * head_stride,
-                     .blocks = chunk.kv->blocks.data(),
-                     .block_stride = num_kv_heads * head_stride},
-           scratch);
+    const AttentionQueries queries = {.q = HeadRowsOf(q, chunk.row, kv_head * group),
+                                      .out = HeadRowsOf(out, chunk.row, kv_head * group),
+                                      .log_sums = {},
+                                      .first_position = chunk.position,
+                                      .num_positions = chunk.num_rows,
+                                      .group = group,
+                                      .head_dim = head_dim,
+                                      .scale = AttentionScale(head_dim)};
+    const int32_t* blocks = chunk.kv->blocks.data();
+    if (keys.scalar_type() == at::kInt) {
+      AttendBf16(queries, BlocksOf<int32_t>(keys, values, kv_head, blocks), scratch);
+    } else {
+      Attend(queries, BlocksOf<float>(keys, values, kv_head, blocks), scratch);
+    }
   };
   RunTasks(static_cast<int64_t>(chunks.size()) * num_kv_heads, num_pairs * q.size(1) * head_dim,
            AttentionScratchSize(longest * group, head_dim), attend);

@@ -41,8 +41,8 @@ class CachedAttention : public AttentionContext {
   std::vector<at::Tensor> blocks_;  // by sequence: its block table, made when first needed
 };
 
-// q [T, Hq, D], the rows of each sequence in turn, over the cache of one layer -> [T, Hq, D]. By
-// the kernel that training passes use, with the same bits; fp32 on a CPU only.
+// q [T, Hq, D] fp32, the rows of each sequence in turn, over the cache of one layer, of fp32 or
+// bf16 -> [T, Hq, D]. By the kernels that training passes use, with the same bits; on a CPU only.
 at::Tensor AttendCachedByKernel(const at::Tensor& q, const at::Tensor& keys,
                                 const at::Tensor& values, const std::vector<CachedRows>& rows);
 

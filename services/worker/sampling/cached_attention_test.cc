@@ -15,6 +15,13 @@ double MaxDifference(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
+// Those this CPU has.
+std::vector<MatmulArithmetic> Arithmetics() {
+  std::vector<MatmulArithmetic> all = {MatmulArithmetic::kFp32};
+  if (CpuHasBf16()) all.push_back(MatmulArithmetic::kBf16);
+  return all;
+}
+
 struct Qkv {
   at::Tensor q;
   at::Tensor k;
@@ -36,10 +43,11 @@ at::Tensor AttendRange(KvCache& cache, KvSequence& kv, const Qkv& x, int64_t beg
 TEST_CASE("Cached attention: a prompt in chunks, then tokens, has the bits of one training pass",
           "[sampling]") {
   at::manual_seed(1);
+  const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const int64_t head_dim = GENERATE(16, 24, 64, 128);
   const int64_t group = GENERATE(1, 2, 5);
   const Qkv x = RandomQkv(290, head_dim, group);
-  KvCache cache(SmallSpec(), kCacheBytes);
+  KvCache cache(SmallSpec(), kCacheBytes, arithmetic);
   KvSequence kv;
   std::vector<at::Tensor> parts;
   int64_t done = 0;
@@ -52,14 +60,14 @@ TEST_CASE("Cached attention: a prompt in chunks, then tokens, has the bits of on
   for (int64_t row = 0; row < 290; ++row) {
     rows.push_back(AttendRange(cache, slow, x, row, row + 1));
   }
-  const at::Tensor trained = CausalAttention(x.q, x.k, x.v, {0, 290}).out;
+  const at::Tensor trained = CausalAttention(x.q, x.k, x.v, {0, 290}, arithmetic).out;
   CHECK(at::equal(at::cat(parts), trained));
   CHECK(at::equal(at::cat(rows), trained));
 }
 
 TEST_CASE("Cached attention: sequences of one pass have the bits each has alone", "[sampling]") {
   at::manual_seed(3);
-  KvCache cache(SmallSpec(), kCacheBytes);
+  KvCache cache(SmallSpec(), kCacheBytes, GENERATE(from_range(Arithmetics())));
   std::vector<KvSequence> sequences(4);
   std::vector<CachedRows> rows;
   std::vector<Qkv> inputs;
@@ -84,7 +92,7 @@ TEST_CASE("Cached attention: the kernel equals torch operations for sequences of
           "[sampling]") {
   at::manual_seed(2);
   const int64_t head_dim = GENERATE(16, 24, 64, 128);
-  KvCache cache(SmallSpec(), kCacheBytes);
+  KvCache cache(SmallSpec(), kCacheBytes, MatmulArithmetic::kFp32);
   std::vector<KvSequence> sequences(5);
   std::vector<CachedRows> rows;
   const std::vector<int64_t> lengths = {1, 15, 16, 17, 200};

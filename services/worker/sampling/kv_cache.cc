@@ -5,12 +5,18 @@
 #include "services/worker/layers/cpu_rows.h"
 
 namespace lathe::worker {
-int64_t KvCache::BytesPerToken(const ModelSpec& model, int64_t element_bytes) {
-  return 2 * model.num_layers * model.num_kv_heads * model.head_dim * element_bytes;
+
+int64_t KvCache::ElementBytes(MatmulArithmetic attention) {
+  return attention == MatmulArithmetic::kBf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-KvCache::KvCache(const ModelSpec& model, int64_t capacity_bytes) : num_layers_(model.num_layers) {
-  const int64_t block_bytes = kBlockTokens * BytesPerToken(model, sizeof(float));
+int64_t KvCache::BytesPerToken(const ModelSpec& model, MatmulArithmetic attention) {
+  return 2 * model.num_layers * model.num_kv_heads * model.head_dim * ElementBytes(attention);
+}
+
+KvCache::KvCache(const ModelSpec& model, int64_t capacity_bytes, MatmulArithmetic attention)
+    : num_layers_(model.num_layers), attention_(attention) {
+  const int64_t block_bytes = kBlockTokens * BytesPerToken(model, attention);
   const int64_t blocks = capacity_bytes / block_bytes;
   references_.assign(blocks, 0);
   free_.reserve(blocks);
@@ -73,29 +79,36 @@ void KvCache::Clear(int32_t block) {
 
 void KvCache::Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,
                     const at::Tensor& k, const at::Tensor& v) {
-  if (!keys_.defined()) {
-    const int64_t heads = k.size(1);
-    const int64_t head_dim = k.size(2);
-    keys_ = at::empty({num_layers_, num_blocks(), heads, head_dim, kBlockTokens}, k.options());
-    values_ = at::empty({num_layers_, num_blocks(), heads, kBlockTokens, head_dim}, k.options());
-  }
+  if (!keys_.defined()) Allocate(k);
   if (HasCpuRows(k) && HasCpuRows(v)) {
-    WriteByKernel(layer, blocks, places, k, v);
-    return;
+    return is_bf16() ? WriteByKernel<int32_t>(layer, blocks, places, k, v)
+                     : WriteByKernel<float>(layer, blocks, places, k, v);
   }
+  TORCH_CHECK(!is_bf16(), "a bf16 cache is for fp32 keys and values on a CPU");
   // As [blocks, kBlockTokens, Hk, D]; the two indices then select rows of Hk · D.
   keys(layer).permute({0, 3, 1, 2}).index_put_({blocks, places}, k);
   values(layer).permute({0, 2, 1, 3}).index_put_({blocks, places}, v);
 }
 
+void KvCache::Allocate(const at::Tensor& k) {
+  const int64_t heads = k.size(1);
+  const int64_t head_dim = k.size(2);
+  const int64_t in_word = is_bf16() ? kKvWordNumbers : 1;
+  const auto options = is_bf16() ? k.options().dtype(at::kInt) : k.options();
+  keys_ = at::empty({num_layers_, num_blocks(), heads, head_dim / in_word, kBlockTokens}, options);
+  values_ =
+      at::empty({num_layers_, num_blocks(), heads, kBlockTokens / in_word, head_dim}, options);
+}
+
+template <typename Element>
 void KvCache::WriteByKernel(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,
                             const at::Tensor& k, const at::Tensor& v) {
   const int64_t num_heads = k.size(1);
   const int64_t head_dim = k.size(2);
-  const int64_t head_size = head_dim * kBlockTokens;
+  const int64_t head_size = keys_.size(3) * keys_.size(4);
   const int64_t layer_size = num_blocks() * num_heads * head_size;
-  float* keys = keys_.mutable_data_ptr<float>() + layer * layer_size;
-  float* values = values_.mutable_data_ptr<float>() + layer * layer_size;
+  Element* keys = keys_.mutable_data_ptr<Element>() + layer * layer_size;
+  Element* values = values_.mutable_data_ptr<Element>() + layer * layer_size;
   const auto* block_of = blocks.const_data_ptr<int64_t>();
   const auto* place_of = places.const_data_ptr<int64_t>();
   const auto write_heads = [&](int64_t begin, int64_t end) {

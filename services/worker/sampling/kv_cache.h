@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "services/worker/kernels/cpu/kv_block.h"
+#include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/models/model_spec.h"
 
 namespace lathe::worker {
@@ -22,12 +23,14 @@ class KvCache {
  public:
   static constexpr int64_t kBlockTokens = kKvBlockTokens;
 
-  // Bytes of keys and values of one token over all layers, `element_bytes` each.
-  static int64_t BytesPerToken(const ModelSpec& model, int64_t element_bytes);
+  // Bytes of one number: bf16 where attention multiplies it as such, else fp32.
+  static int64_t ElementBytes(MatmulArithmetic attention);
+  // Bytes of keys and values of one token over all layers.
+  static int64_t BytesPerToken(const ModelSpec& model, MatmulArithmetic attention);
 
-  // At most `capacity_bytes` of fp32 entries; memory is taken when the first token is written, and
-  // on a CPU becomes resident only as blocks are used.
-  KvCache(const ModelSpec& model, int64_t capacity_bytes);
+  // At most `capacity_bytes`; memory is taken when the first token is written, and on a CPU becomes
+  // resident only as blocks are used. `attention`: the model's attention_arithmetic.
+  KvCache(const ModelSpec& model, int64_t capacity_bytes, MatmulArithmetic attention);
 
   int64_t num_blocks() const { return static_cast<int64_t>(references_.size()); }
   int64_t num_free_blocks() const { return static_cast<int64_t>(free_.size()); }
@@ -50,22 +53,26 @@ class KvCache {
   void Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& places, const at::Tensor& k,
              const at::Tensor& v);
 
-  // Defined once something was written.
-  at::Tensor keys(int64_t layer) const { return keys_[layer]; }  // [blocks, Hk, D, kBlockTokens]
-  at::Tensor values(int64_t layer) const {
-    return values_[layer];
-  }  // [blocks, Hk, kBlockTokens, D]
+  // Defined once something was written: fp32 [blocks, Hk, D, kBlockTokens] and [blocks, Hk,
+  // kBlockTokens, D]; or int32, words of two bf16 numbers (kv_block.h), [blocks, Hk, D / 2,
+  // kBlockTokens] and [blocks, Hk, kBlockTokens / 2, D].
+  at::Tensor keys(int64_t layer) const { return keys_[layer]; }
+  at::Tensor values(int64_t layer) const { return values_[layer]; }
 
  private:
   void Clear(int32_t block);
+  bool is_bf16() const { return attention_ == MatmulArithmetic::kBf16; }
+  void Allocate(const at::Tensor& k);
+  template <typename Element>
   void WriteByKernel(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,
                      const at::Tensor& k, const at::Tensor& v);
 
   int64_t num_layers_;
+  MatmulArithmetic attention_;
   std::vector<int32_t> references_;  // by block
   std::vector<int32_t> free_;
-  at::Tensor keys_;    // [layers, blocks, Hk, D, kBlockTokens]
-  at::Tensor values_;  // [layers, blocks, Hk, kBlockTokens, D]
+  at::Tensor keys_;  // of all layers
+  at::Tensor values_;
 };
 
 }  // namespace lathe::worker

@@ -1,5 +1,7 @@
 #include "services/worker/sampling/kv_cache.h"
 
+#include <limits>
+
 #include <catch2/catch.hpp>
 
 #include "services/worker/sampling/test_model.h"
@@ -7,9 +9,11 @@
 namespace lathe::worker {
 namespace {
 
-KvCache CacheOf(int64_t num_blocks) {
-  return KvCache(SmallSpec(),
-                 num_blocks * KvCache::kBlockTokens * KvCache::BytesPerToken(SmallSpec(), 4));
+KvCache CacheOf(int64_t num_blocks, MatmulArithmetic attention = MatmulArithmetic::kFp32) {
+  return KvCache(
+      SmallSpec(),
+      num_blocks * KvCache::kBlockTokens * KvCache::BytesPerToken(SmallSpec(), attention),
+      attention);
 }
 
 // Writes `value` to every layer of the sequence's tokens [begin, length).
@@ -68,6 +72,43 @@ TEST_CASE("KV cache: freed blocks are zeroed, shared ones when the last holder l
     CHECK(cache.keys(layer).count_nonzero().item<int64_t>() == 0);
     CHECK(cache.values(layer).count_nonzero().item<int64_t>() == 0);
   }
+}
+
+TEST_CASE("KV cache: bf16 takes half the bytes, words of two numbers, and forks between the two",
+          "[sampling]") {
+  if (!CpuHasBf16()) return;
+  KvCache cache = CacheOf(2, MatmulArithmetic::kBf16);
+  CHECK(cache.num_blocks() == 2);
+  CHECK(2 * KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kBf16) ==
+        KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32));
+  KvSequence prompt;
+  REQUIRE(cache.Extend(prompt, 3));
+  Fill(cache, prompt, 0, 1.0);  // 0x3f80 in bf16
+  KvSequence fork;
+  REQUIRE(cache.Fork(prompt, fork));
+  REQUIRE(cache.Extend(fork, 1));
+  Fill(cache, fork, 3, 2.0);  // 0x4000
+  REQUIRE(cache.Extend(prompt, 1));
+  Fill(cache, prompt, 3, 1.0 + 1.0 / 512);  // 1.0 is nearer than the next one
+  // All words of a block's values for tokens 2 and 3 in layer 1.
+  const auto last_pair = [&](const KvSequence& sequence) {
+    return cache.values(1).select(0, sequence.blocks[0]).select(1, 1);
+  };
+  CHECK(last_pair(fork).eq(0x40003f80).all().item<bool>());
+  CHECK(last_pair(prompt).eq(0x3f803f80).all().item<bool>());
+  const at::Tensor key = cache.keys(1).select(0, fork.blocks[0]).select(2, 3);
+  CHECK(key.eq(0x40004000).all().item<bool>());
+}
+
+TEST_CASE("KV cache: the first token of a bf16 word leaves zero for the second", "[sampling]") {
+  if (!CpuHasBf16()) return;
+  KvCache cache = CacheOf(1, MatmulArithmetic::kBf16);
+  KvSequence sequence;
+  REQUIRE(cache.Extend(sequence, 2));
+  Fill(cache, sequence, 0, std::numeric_limits<double>::quiet_NaN());
+  sequence.length = 1;  // what was there of another sequence does not show
+  Fill(cache, sequence, 0, 1.0);
+  CHECK(cache.values(1).select(2, 0).eq(0x3f80).all().item<bool>());
 }
 
 TEST_CASE("KV cache: a sequence that does not fit changes nothing", "[sampling]") {

@@ -42,7 +42,7 @@ SamplingEngine::SamplingEngine(const Model& model, const SamplingOptions& option
     : model_(model),
       options_(options),
       tokenizer_(tokenizer),
-      cache_(model.spec(), options.kv_cache_bytes),
+      cache_(model.spec(), options.kv_cache_bytes, model.attention_arithmetic()),
       batch_(cache_, {.max_running_samples = options.max_running_samples,
                       .max_prefill_tokens = options.max_prefill_tokens}) {}
 

@@ -57,7 +57,9 @@ SampleOutput RunOne(SamplingEngine& engine, SampleRequest request,
   return *RunAll(engine).at(id);
 }
 
-int64_t BytesFor(int64_t num_tokens) { return num_tokens * KvCache::BytesPerToken(SmallSpec(), 4); }
+int64_t BytesFor(int64_t num_tokens) {
+  return num_tokens * KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32);
+}
 
 TEST_CASE("Sampling: greedy tokens and logprobs are those of passes without a cache",
           "[sampling]") {

@@ -27,6 +27,7 @@ class HeadModel : public Model {
   const ModelSpec& spec() const override { return spec_; }
   at::Device device() const override { return at::kCPU; }
   int64_t WeightBytes() const override { return 0; }
+  MatmulArithmetic attention_arithmetic() const override { return MatmulArithmetic::kFp32; }
   at::Tensor FinalNorm(const at::Tensor& x) const override { return x * 2; }
   at::Tensor FinalNormBackward(const at::Tensor&, const at::Tensor& dy) const override {
     return dy * 2;

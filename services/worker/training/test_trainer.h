@@ -23,6 +23,7 @@ class ModelWithLittleMemory : public Model {
   const ModelSpec& spec() const override { return model_.spec(); }
   at::Device device() const override { return model_.device(); }
   int64_t WeightBytes() const override { return model_.WeightBytes(); }
+  MatmulArithmetic attention_arithmetic() const override { return model_.attention_arithmetic(); }
   at::Tensor Embed(const PackedRows& rows) const override { return model_.Embed(rows); }
   at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                           AttentionContext& attention) const override {

@@ -71,7 +71,7 @@ void TrainPass::ForwardLayer() {
     x_ = model_.LayerForwardSaving(layer_, x_, batch_.rows, &saved_[layer_]);
   } else {
     if (batch_.wants_gradient()) checkpoints_[layer_] = x_;
-    PackedAttention attention(batch_.rows.cu_seqlens);
+    PackedAttention attention(batch_.rows.cu_seqlens, model_.attention_arithmetic());
     x_ = model_.LayerForward(layer_, x_, batch_.rows, attention);
   }
   if (++layer_ == model_.spec().num_layers) phase_ = Phase::kHead;

@@ -1,4 +1,4 @@
-// Gradients of causal attention on a CPU, fp32, free of torch. Weights are computed again from the
+// Gradients of causal attention on a CPU, free of torch. Weights are computed again from the
 // scores and the log-sums of the forward pass (arXiv:2307.08691, section 3.1.2).
 //
 // dk and dv are chains over the query rows in order of position, then head; dq is one over the keys
@@ -47,5 +47,10 @@ int64_t AttentionBackwardScratchSize(int64_t num_rows, int64_t head_dim);
 
 void AttendBackward(const AttentionBackwardTask& task, const AttentionBackwardPart& part,
                     float* scratch);
+
+// The same with products of two bf16 numbers each and fp32 sums, for what AttendBf16 gave: rounded
+// are q, k, v, dout, and weights and gradients of scores where they are factors.
+void AttendBackwardBf16(const AttentionBackwardTask& task, const AttentionBackwardPart& part,
+                        float* scratch);
 
 }  // namespace lathe::worker

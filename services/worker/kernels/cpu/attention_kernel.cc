@@ -1,7 +1,6 @@
 #include "services/worker/kernels/cpu/attention_kernel.h"
 
-#include <limits>
-
+#include "services/worker/kernels/cpu/attention_softmax.h"
 #include "services/worker/kernels/cpu/attention_tile.h"
 #include "services/worker/kernels/cpu/kv_block.h"
 
@@ -23,14 +22,10 @@ struct Block {
 };
 
 // What is carried from block to block for `num_rows` queries.
-struct State {
+struct State : RunningRows {
   float* q;       // [rows, head_dim], scaled
-  float* out;     // [rows, padded head_dim], not yet divided
-  float* max;     // [rows]
-  float* sums;    // [rows, kLanes]
   float* scores;  // [kTileRows, kKeyBlock]
   float* packed;  // room for a block
-  int64_t padded_dim;
 };
 
 State Carve(float* scratch, int64_t num_rows, int64_t head_dim) {
@@ -76,8 +71,8 @@ LATHE_INLINE Block LoadBlock(const KeyRows& source, int64_t first, int64_t end, 
 
 // Blocks of the cache are used where they lie, unless rows of values do not fill whole vectors.
 // They lie anywhere in memory, so the processor cannot guess which comes next.
-LATHE_INLINE Block LoadBlock(const KeyBlocks& source, int64_t first, int64_t end, int64_t head_dim,
-                             const State& state) {
+LATHE_INLINE Block LoadBlock(const KeyBlocks<float>& source, int64_t first, int64_t end,
+                             int64_t head_dim, const State& state) {
   const int64_t num_keys = std::min(kKeyBlock, end - first);
   const int64_t last = (end - 1) / kLanes;
   Block loaded = {};
@@ -100,45 +95,6 @@ LATHE_INLINE Block LoadBlock(const KeyBlocks& source, int64_t first, int64_t end
   return loaded;
 }
 
-// Scores of one row to weights relative to the row's maximum so far; what is there is rescaled when
-// the maximum grows. Keys from `limit` on lie in the row's future.
-LATHE_INLINE void UpdateRow(const State& state, int64_t row, int64_t limit, int64_t num_vectors,
-                            bool is_first, float* scores) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  Lanes values[kKeyVectors];
-  Lanes most = Lanes{} - kInfinity;
-  for (int64_t v = 0; v < num_vectors; ++v) {
-    values[v] = Load(scores + v * kLanes);
-    if (limit < (v + 1) * kLanes) {
-      const Words is_past = kLaneIndex < static_cast<int32_t>(limit - v * kLanes);
-      values[v] = is_past ? values[v] : Lanes{} - kInfinity;
-    }
-    most = Max(most, values[v]);
-  }
-  const float before = is_first ? -kInfinity : state.max[row];
-  const float block_max = MaxOfLanes(most)[0];
-  const float max = before > block_max ? before : block_max;
-  state.max[row] = max;
-  Lanes sums = {};
-  if (!is_first) {
-    sums = Load(state.sums + row * kLanes);
-    if (max != before) {
-      const Lanes factor = Exp2(Lanes{} + (before - max));
-      sums = sums * factor;
-      float* out = state.out + row * state.padded_dim;
-      for (int64_t i = 0; i < state.padded_dim; i += kLanes) {
-        Store(out + i, Load(out + i) * factor);
-      }
-    }
-  }
-  for (int64_t v = 0; v < num_vectors; ++v) {
-    const Lanes weights = Exp2(values[v] - max);
-    sums = sums + weights;
-    Store(scores + v * kLanes, weights);
-  }
-  Store(state.sums + row * kLanes, sums);
-}
-
 // What a block of keys adds to the rows [row, row + num_rows).
 template <typename Target>
 LATHE_INLINE void AttendTile(const AttentionQueries& queries, const Block& block,
@@ -155,27 +111,15 @@ LATHE_INLINE void AttendTile(const AttentionQueries& queries, const Block& block
                     block.values, num_vectors, queries.head_dim, state.scores);
   float* out[kTileRows] = {};
   for (int64_t i = 0; i < num_rows; ++i) {
-    UpdateRow(state, row + i, limit_of(row + i), num_vectors, is_first,
-              state.scores + i * kKeyBlock);
+    float* scores = state.scores + i * kKeyBlock;
+    Lanes values[kKeyVectors];
+    for (int64_t v = 0; v < num_vectors; ++v) values[v] = Load(scores + v * kLanes);
+    UpdateRow(state, row + i, limit_of(row + i), num_vectors, is_first, values);
+    for (int64_t v = 0; v < num_vectors; ++v) Store(scores + v * kLanes, values[v]);
     out[i] = state.out + (row + i) * state.padded_dim;
   }
   WeighTile<Target>({state.scores, kKeyBlock, 1}, num_rows, block.values, block.next_keys, kLanes,
                     block.value_stride, num_keys, state.padded_dim, is_first, out);
-}
-
-LATHE_INLINE void FinishRow(const AttentionQueries& queries, const State& state, int64_t row) {
-  const int64_t position = row / queries.group;
-  const int64_t head = row % queries.group;
-  const float sum = SumOfLanes(Load(state.sums + row * kLanes))[0];
-  const float factor = 1.0f / sum;
-  const float* weighed = state.out + row * state.padded_dim;
-  float* out = queries.out.at(position, head);
-  // Adding zero gives all zeros one sign: it could tell what else was in the tile.
-#pragma omp simd
-  for (int64_t i = 0; i < queries.head_dim; ++i) out[i] = weighed[i] * factor + 0.0f;
-  if (queries.log_sums.data != nullptr) {
-    *queries.log_sums.at(position, head) = state.max[row] + FastLog(sum) * kLog2E;
-  }
 }
 
 template <typename Target, typename Source>
@@ -211,7 +155,7 @@ void AttendNarrow(const AttentionQueries& queries, const KeyRows& source, float*
 }
 
 LATHE_NARROW_CLONES
-void AttendNarrow(const AttentionQueries& queries, const KeyBlocks& source, float* scratch) {
+void AttendNarrow(const AttentionQueries& queries, const KeyBlocks<float>& source, float* scratch) {
   AttendAll<NarrowTarget>(queries, source, scratch);
 }
 
@@ -230,7 +174,7 @@ void Attend(const AttentionQueries& queries, const KeyRows& keys, float* scratch
                           : AttendNarrow(queries, keys, scratch);
 }
 
-void Attend(const AttentionQueries& queries, const KeyBlocks& keys, float* scratch) {
+void Attend(const AttentionQueries& queries, const KeyBlocks<float>& keys, float* scratch) {
   return HasWideVectors() ? AttendWide(queries, keys, scratch)
                           : AttendNarrow(queries, keys, scratch);
 }

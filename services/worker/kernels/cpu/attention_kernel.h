@@ -1,4 +1,4 @@
-// Causal attention of query rows on a CPU, fp32, free of torch: the same numbers whether the keys
+// Causal attention of query rows on a CPU, free of torch: the same numbers whether the keys
 // are rows of a training pass or blocks of the KV cache, and whether the rows come all at once, in
 // chunks or one by one.
 //
@@ -42,10 +42,11 @@ struct KeyRows {
   int64_t value_stride;
 };
 
-// The same in the blocks of a KV cache (kv_block.h).
+// The same in the blocks of a KV cache (kv_block.h), of floats or of words: two bf16 numbers.
+template <typename Element>
 struct KeyBlocks {
-  const float* keys;  // this head's part of block 0; the next block is `block_stride` floats on
-  const float* values;
+  const Element* keys;  // this head's part of block 0; the next block is `block_stride` elements on
+  const Element* values;
   const int32_t* blocks;  // the sequence's block table
   int64_t block_stride;
 };
@@ -58,6 +59,11 @@ int64_t AttentionChunk(int64_t group);
 int64_t AttentionScratchSize(int64_t num_rows, int64_t head_dim);
 
 void Attend(const AttentionQueries& queries, const KeyRows& keys, float* scratch);
-void Attend(const AttentionQueries& queries, const KeyBlocks& keys, float* scratch);
+void Attend(const AttentionQueries& queries, const KeyBlocks<float>& keys, float* scratch);
+
+// The same with products of two bf16 numbers each and fp32 sums: queries, keys, values and the
+// weights of a block are rounded, all else is fp32. `head_dim` is even; needs CpuHasBf16().
+void AttendBf16(const AttentionQueries& queries, const KeyRows& keys, float* scratch);
+void AttendBf16(const AttentionQueries& queries, const KeyBlocks<int32_t>& keys, float* scratch);
 
 }  // namespace lathe::worker

@@ -39,6 +39,13 @@ Qkv SplitQkv(const at::Tensor& qkv_tw, const ModelSpec& spec) {
           qkv_tw.narrow(1, q_size + kv_size, kv_size)};
 }
 
+// Models of bf16 matrices that are multiplied as such.
+MatmulArithmetic AttentionArithmetic(const Qwen3Weights& weights) {
+  const bool is_bf16 =
+      weights.embedding.is_cpu() && weights.embedding.scalar_type() == at::kBFloat16;
+  return is_bf16 ? weights.arithmetic : MatmulArithmetic::kFp32;
+}
+
 at::Tensor SplitHeads(const at::Tensor& x_tw, int64_t head_dim) {
   return x_tw.view({x_tw.size(0), -1, head_dim});
 }
@@ -48,6 +55,7 @@ at::Tensor SplitHeads(const at::Tensor& x_tw, int64_t head_dim) {
 Qwen3Model::Qwen3Model(ModelSpec spec, Qwen3Weights weights)
     : spec_(std::move(spec)),
       weights_(std::move(weights)),
+      attention_arithmetic_(AttentionArithmetic(weights_)),
       rope_(spec_.head_dim, spec_.max_position_embeddings, spec_.rope_theta,
             weights_.embedding.device()) {}
 
@@ -78,7 +86,7 @@ at::Tensor Qwen3Model::LayerForward(int64_t layer, const at::Tensor& x, const Pa
 at::Tensor Qwen3Model::LayerForwardSaving(int64_t layer, const at::Tensor& x,
                                           const PackedRows& rows,
                                           std::unique_ptr<LayerSaved>* saved) const {
-  PackedAttention attention(rows.cu_seqlens);
+  PackedAttention attention(rows.cu_seqlens, attention_arithmetic_);
   auto layer_saved = std::make_unique<Saved>();
   at::Tensor y = Layer(layer, x, rows, attention, layer_saved.get(), /*wants_output=*/true);
   layer_saved->log_sums_tn = attention.log_sums();
@@ -88,7 +96,7 @@ at::Tensor Qwen3Model::LayerForwardSaving(int64_t layer, const at::Tensor& x,
 
 std::unique_ptr<LayerSaved> Qwen3Model::LayerRecompute(int64_t layer, const at::Tensor& x,
                                                        const PackedRows& rows) const {
-  PackedAttention attention(rows.cu_seqlens);
+  PackedAttention attention(rows.cu_seqlens, attention_arithmetic_);
   auto saved = std::make_unique<Saved>();
   Layer(layer, x, rows, attention, saved.get(), /*wants_output=*/false);
   saved->log_sums_tn = attention.log_sums();
@@ -188,7 +196,7 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
   const AttentionGradients d = CausalAttentionBackward(
       normed.q, normed.k, SplitHeads(qkv.v, spec_.head_dim), rows.cu_seqlens,
       {.out = SplitHeads(saved.attn_tw, spec_.head_dim), .log_sums = saved.log_sums_tn},
-      SplitHeads(dattn_tw, spec_.head_dim));
+      SplitHeads(dattn_tw, spec_.head_dim), attention_arithmetic_);
 
   NormRopeBackward(raw, norms, rope_, rows.positions, {d.dq, d.dk});
   SplitHeads(qkv.v, spec_.head_dim).copy_(d.dv);

@@ -18,6 +18,7 @@ class Qwen3Model : public Model {
   const ModelSpec& spec() const override { return spec_; }
   at::Device device() const override { return weights_.embedding.device(); }
   int64_t WeightBytes() const override;
+  MatmulArithmetic attention_arithmetic() const override { return attention_arithmetic_; }
 
   at::Tensor Embed(const PackedRows& rows) const override;
   at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
@@ -49,6 +50,7 @@ class Qwen3Model : public Model {
 
   ModelSpec spec_;
   Qwen3Weights weights_;
+  MatmulArithmetic attention_arithmetic_;
   RopeTable rope_;
 };
 
