@@ -115,7 +115,7 @@ Seen RunAlone(const Windows& windows, const Model& model) {
 
 TrainerOptions RandomOptions(Random& random) {
   const int64_t chunk = 96 * static_cast<int64_t>(1 + random.Below(40));
-  const PassMemory memory(SmallSpec(), chunk, /*is_cpu=*/true);
+  const PassMemory memory(SmallSpec(), chunk, at::get_num_threads());
   const PassShape shape{.num_tokens = 80,
                         .num_entries = 160,
                         .gradient_bytes = int64_t{1} << 20,
@@ -190,10 +190,13 @@ void CheckSame(const Seen& actual, const Seen& expected) {
   }
 }
 
-// The small model with matrices in bf16, which other kernels multiply.
-const Model& Bf16Model() {
-  static const Qwen3Model* model = new Qwen3Model(SmallBf16Model());
-  return *model;
+// The small model, and the same with matrices in bf16, widened and (where the CPU has it)
+// multiplied in bf16: other kernels each.
+const Model& ModelOf(int kind) {
+  static const Qwen3Model* widened = new Qwen3Model(SmallBf16Model());
+  static const Qwen3Model* bf16 = new Qwen3Model(
+      SmallBf16Model(CpuHasBf16() ? MatmulArithmetic::kBf16 : MatmulArithmetic::kFp32));
+  return kind == 0 ? TestModel() : kind == 1 ? *widened : *bf16;
 }
 
 SampleRequest Sample(Random& random, const std::string& id) {
@@ -224,7 +227,7 @@ std::map<std::string, SampleOutput> Finish(SamplingEngine& engine) {
 }  // namespace
 
 TEST_CASE("exact: training gives a tenant the same bits alone and among others", "[exact]") {
-  const Model& model = GENERATE(false, true) ? Bf16Model() : TestModel();
+  const Model& model = ModelOf(GENERATE(0, 1, 2));
   const uint32_t seed = GENERATE(range(1u, 21u));
   CAPTURE(seed);
   Random random(seed);
@@ -239,7 +242,7 @@ TEST_CASE("exact: training gives a tenant the same bits alone and among others",
 }
 
 TEST_CASE("exact: a tenant samples the same bits alone and among others", "[exact]") {
-  const Model& model = GENERATE(false, true) ? Bf16Model() : TestModel();
+  const Model& model = ModelOf(GENERATE(0, 1, 2));
   const uint32_t seed = GENERATE(range(1u, 11u));
   CAPTURE(seed);
   Random random(seed);
@@ -276,7 +279,7 @@ TEST_CASE("exact: a tenant samples the same bits alone and among others", "[exac
 }
 
 TEST_CASE("exact: sampled logprobs are the trainer's, bit for bit", "[exact]") {
-  const Model& model = GENERATE(false, true) ? Bf16Model() : TestModel();
+  const Model& model = ModelOf(GENERATE(0, 1, 2));
   const uint32_t seed = GENERATE(range(1u, 6u));
   CAPTURE(seed);
   Random random(seed);

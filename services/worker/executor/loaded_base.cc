@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/executor/exact_probe.h"
 #include "services/worker/executor/step_rate.h"
+#include "services/worker/sampling/kv_cache.h"
 #include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
@@ -49,14 +51,16 @@ absl::StatusOr<int64_t> AvailableBytes(at::Device device) {
 
 absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_bytes,
                                       double fraction) {
-  const bool is_cpu = model.device().is_cpu();
-  ASSIGN_OR_RETURN(const MemoryPlan plan,
-                   PlanMemory(model.spec(), {.available_bytes = available_bytes,
-                                             .fraction = fraction,
-                                             .weight_bytes = model.WeightBytes(),
-                                             .is_cpu = is_cpu,
-                                             .tokens_per_step = MeasureTokensPerStep(
-                                                 model, StepDuration(model.device()))}));
+  const int64_t cpu_threads = model.device().is_cpu() ? at::get_num_threads() : 0;
+  ASSIGN_OR_RETURN(
+      const MemoryPlan plan,
+      PlanMemory(model.spec(),
+                 {.available_bytes = available_bytes,
+                  .fraction = fraction,
+                  .weight_bytes = model.WeightBytes(),
+                  .cpu_threads = cpu_threads,
+                  .kv_element_bytes = KvCache::ElementBytes(model.attention_arithmetic()),
+                  .tokens_per_step = MeasureTokensPerStep(model, StepDuration(model.device()))}));
   LogInfo("memory planned", {{"available_bytes", available_bytes},
                              {"fraction", fraction},
                              {"weight_bytes", plan.weight_bytes},

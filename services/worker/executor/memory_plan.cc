@@ -44,14 +44,14 @@ int64_t HeadElements(const ModelSpec& model, int64_t arena_bytes) {
 
 // Keys and values of as many samples as run together, each as long as the context: no more is ever
 // used.
-int64_t MostCacheBytes(const ModelSpec& model) {
-  const int64_t bytes_per_token = 2 * static_cast<int64_t>(sizeof(float)) * model.num_layers *
-                                  model.num_kv_heads * model.head_dim;
+int64_t MostCacheBytes(const ModelSpec& model, int64_t element_bytes) {
+  const int64_t bytes_per_token =
+      2 * element_bytes * model.num_layers * model.num_kv_heads * model.head_dim;
   return kRunningSamples * model.max_position_embeddings * bytes_per_token;
 }
 
-int64_t SamplingBytes(const ModelSpec& model, bool is_cpu) {
-  const PassMemory memory(model, kRunningSamples * model.vocab_size, is_cpu);
+int64_t SamplingBytes(const ModelSpec& model, int64_t cpu_threads) {
+  const PassMemory memory(model, kRunningSamples * model.vocab_size, cpu_threads);
   return memory.Bytes({.num_tokens = kPrefillTokens}, /*num_checkpointed=*/0);
 }
 
@@ -61,14 +61,15 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts&
   const int64_t usable = Share(facts.available_bytes, facts.fraction);
   MemoryPlan plan;
   plan.weight_bytes = facts.weight_bytes;
-  plan.sampling_bytes = SamplingBytes(model, facts.is_cpu);
+  plan.sampling_bytes = SamplingBytes(model, facts.cpu_threads);
   const int64_t rest = usable - kProcessBytes - plan.weight_bytes - plan.sampling_bytes;
-  plan.kv_cache_bytes = std::min(Share(rest, kCacheShare), MostCacheBytes(model));
+  plan.kv_cache_bytes =
+      std::min(Share(rest, kCacheShare), MostCacheBytes(model, facts.kv_element_bytes));
   plan.adapter_bytes = Share(rest, kAdapterShare);
   plan.arena_bytes = rest - plan.kv_cache_bytes - plan.adapter_bytes;
   plan.head_chunk_elements = HeadElements(model, plan.arena_bytes);
 
-  const PassMemory memory(model, plan.head_chunk_elements, facts.is_cpu);
+  const PassMemory memory(model, plan.head_chunk_elements, facts.cpu_threads);
   const int64_t least = memory.Bytes(MicroBatch(kMinTokenBudget), model.num_layers);
   if (least > plan.arena_bytes) {
     const double needed_rest = static_cast<double>(least) / (1 - kCacheShare - kAdapterShare);

@@ -11,11 +11,12 @@ namespace lathe::worker {
 
 // What was measured.
 struct MemoryFacts {
-  int64_t available_bytes = 0;  // for the whole process, before the weights were read
-  double fraction = 0.9;        // of them that we may plan with
-  int64_t weight_bytes = 0;     // of the base model, as they lie in memory
-  bool is_cpu = true;
-  int64_t tokens_per_step = 0;  // that a layer step can take without holding up samplers
+  int64_t available_bytes = 0;   // for the whole process, before the weights were read
+  double fraction = 0.9;         // of them that we may plan with
+  int64_t weight_bytes = 0;      // of the base model, as they lie in memory
+  int64_t cpu_threads = 1;       // that compute; 0 on another device
+  int64_t kv_element_bytes = 4;  // of a number in the KV cache
+  int64_t tokens_per_step = 0;   // that a layer step can take without holding up samplers
 };
 
 // Bytes of all shares add up to at most available_bytes · fraction. What adapters and the cache do

@@ -52,6 +52,9 @@ TEST_CASE("PlanMemory: the cache is not larger than all running samples could fi
   const auto plan = PlanMemory(spec, Facts(20 * kGib));
   CHECK(plan->kv_cache_bytes == int64_t{256} * 10 * 2 * 4 * 28 * 8 * 128);
   CHECK(plan->arena_bytes > PlanMemory(Spec(), Facts(20 * kGib))->arena_bytes);
+  MemoryFacts bf16 = Facts(20 * kGib);
+  bf16.kv_element_bytes = 2;
+  CHECK(PlanMemory(spec, bf16)->kv_cache_bytes == plan->kv_cache_bytes / 2);
 }
 
 TEST_CASE("PlanMemory: layers are computed twice only where memory is short", "[memory]") {

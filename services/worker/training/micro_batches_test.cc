@@ -47,7 +47,7 @@ TrainJob& Add(Jobs& jobs, const std::shared_ptr<Adapter>& adapter, int64_t seq_i
 
 std::deque<MicroBatch> Plan(const Jobs& jobs, int64_t max_tokens, Numerics numerics,
                             int64_t max_bytes = int64_t{1} << 40, const TrainJob* first = nullptr) {
-  const PassMemory memory(SmallSpec(), 0, /*is_cpu=*/true);
+  const PassMemory memory(SmallSpec(), 0, /*cpu_threads=*/1);
   return PlanMicroBatches(
       jobs, memory,
       {.numerics = numerics, .max_tokens = max_tokens, .max_bytes = max_bytes, .first = first});
@@ -172,7 +172,7 @@ TEST_CASE("PlanMicroBatches: what is done is not planned, what has begun goes on
 TEST_CASE("PlanMicroBatches: gradients of many adapters are not held at once", "[training]") {
   Jobs jobs;
   for (int i = 0; i < 8; ++i) Add(jobs, SmallAdapter(), i, {2});
-  const PassMemory memory(SmallSpec(), 0, /*is_cpu=*/true);
+  const PassMemory memory(SmallSpec(), 0, /*cpu_threads=*/1);
   const PassShape alone = ShapeAlone(*jobs[0], 0);
   // Room for two of them.
   const int64_t limit = 2 * memory.Bytes(alone, 0) - memory.Bytes({.wants_gradient = true}, 0);

@@ -16,11 +16,11 @@ constexpr int64_t kTorchAttentionTile = 256 * 4;
 
 }  // namespace
 
-PassMemory::PassMemory(const ModelSpec& model, int64_t head_chunk_elements, bool is_cpu)
+PassMemory::PassMemory(const ModelSpec& model, int64_t head_chunk_elements, int64_t cpu_threads)
     : model_(model),
       // Logits, and their rounding or gradient beside them.
       head_bytes_(2 * kFloat * std::max(head_chunk_elements, model.vocab_size)),
-      is_cpu_(is_cpu) {}
+      cpu_threads_(cpu_threads) {}
 
 int64_t PassMemory::SavedBytesPerToken() const {
   const int64_t q = model_.num_heads * model_.head_dim;
@@ -32,6 +32,14 @@ int64_t PassMemory::SavedBytesPerToken() const {
 
 int64_t PassMemory::CheckpointBytesPerToken() const { return kFloat * model_.hidden_size; }
 
+// Scores by torch, or what each thread of our kernel gathers of a sequence, which may be the whole
+// pass: of the queries that share a kv head their numbers, their gradients and those of the
+// outputs.
+int64_t PassMemory::AttentionBackwardNumbersPerToken() const {
+  if (cpu_threads_ == 0) return kTorchAttentionTile * model_.num_heads;
+  return 3 * model_.num_heads / model_.num_kv_heads * model_.head_dim * cpu_threads_;
+}
+
 // The MLP's and the attention's part of a step follow each other; the residual stream, its gradient
 // and the norms' are there in both. A forward step makes less.
 int64_t PassMemory::StepBytesPerToken(const PassShape& shape) const {
@@ -40,9 +48,12 @@ int64_t PassMemory::StepBytesPerToken(const PassShape& shape) const {
   const int64_t kv = model_.num_kv_heads * model_.head_dim;
   const int64_t i = model_.intermediate_size;
   const int64_t lora = 6 * shape.max_lora_rank;  // three linears of one input, forward and backward
-  const int64_t scores = is_cpu_ ? 0 : kTorchAttentionTile * model_.num_heads;
-  if (!shape.wants_gradient) return kFloat * (6 * h + 4 * q + 4 * kv + 4 * i + lora + scores);
-  return kFloat * (7 * h + std::max(5 * i, 5 * q + 6 * kv + scores) + lora);
+  if (!shape.wants_gradient) {
+    const int64_t scores = cpu_threads_ > 0 ? 0 : kTorchAttentionTile * model_.num_heads;
+    return kFloat * (6 * h + 4 * q + 4 * kv + 4 * i + lora + scores);
+  }
+  const int64_t attention = 5 * q + 6 * kv + AttentionBackwardNumbersPerToken();
+  return kFloat * (7 * h + std::max(5 * i, attention) + lora);
 }
 
 int64_t PassMemory::Bytes(const PassShape& shape, int64_t num_checkpointed) const {

@@ -21,8 +21,8 @@ struct PassShape {
 // adapters and the KV cache are not in it.
 class PassMemory {
  public:
-  // `head_chunk_elements`: logits of one chunk.
-  PassMemory(const ModelSpec& model, int64_t head_chunk_elements, bool is_cpu);
+  // `head_chunk_elements`: logits of one chunk. `cpu_threads`: that compute; 0 on another device.
+  PassMemory(const ModelSpec& model, int64_t head_chunk_elements, int64_t cpu_threads);
 
   // Bytes one layer keeps for a token: all its backward step reads, or (checkpointed) its input.
   int64_t SavedBytesPerToken() const;
@@ -37,10 +37,11 @@ class PassMemory {
 
  private:
   int64_t StepBytesPerToken(const PassShape& shape) const;
+  int64_t AttentionBackwardNumbersPerToken() const;
 
   const ModelSpec model_;
   const int64_t head_bytes_;
-  const bool is_cpu_;
+  const int64_t cpu_threads_;
 };
 
 }  // namespace lathe::worker

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -57,7 +58,8 @@ Trainer::Trainer(const Model& model, AdapterPool& adapters, const TrainerOptions
     : model_(model),
       adapters_(adapters),
       options_(options),
-      memory_(model.spec(), options.head_chunk_elements, model.device().is_cpu()),
+      memory_(model.spec(), options.head_chunk_elements,
+              model.device().is_cpu() ? at::get_num_threads() : 0),
       token_limit_(options.token_budget),
       byte_limit_(options.arena_bytes) {}
 

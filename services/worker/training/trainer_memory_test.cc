@@ -10,7 +10,7 @@ constexpr int64_t kChunk = 96 * 4;  // four rows of logits
 
 // Just enough for a pass of `num_tokens` tokens of m1 with every layer checkpointed.
 int64_t LeastArena(int64_t num_tokens, int64_t num_buffers = 1) {
-  const PassMemory memory(SmallSpec(), kChunk, /*is_cpu=*/true);
+  const PassMemory memory(SmallSpec(), kChunk, at::get_num_threads());
   return memory.Bytes({.num_tokens = num_tokens,
                        .num_entries = num_tokens,
                        .gradient_bytes = num_buffers * 4 * TestAdapter(3, 1)->num_parameters(),
