@@ -152,11 +152,11 @@ class Executor::Thread {
   void Work() {
     while (!stopping_) {
       bool has_news = false;
-      while (std::optional<Item> item = queue_.TryPop()) {
+      while (std::optional<Item> item = NextItem()) {
         Apply(*std::move(item));
         has_news = true;
       }
-      const bool worked = core_->RunUnit();
+      const bool worked = core_->RunUnit([this] { ApplyDuringStep(); });
       Deliver(has_news);
       if (worked) continue;
       std::optional<Item> item = WaitForItem();
@@ -172,6 +172,27 @@ class Executor::Thread {
     if (item.has_value() || queue_.closed()) return item;
     FreeUnusedTensorMemory();
     return queue_.Pop();
+  }
+
+  // Takes commands and delivers reports while a step runs. A Reset waits for its end.
+  void ApplyDuringStep() {
+    bool has_news = false;
+    while (!reset_.has_value()) {
+      std::optional<Item> item = queue_.TryPop();
+      if (!item.has_value()) break;
+      has_news = true;
+      if (std::holds_alternative<ResetItem>(*item)) {
+        reset_ = std::get<ResetItem>(*item);
+      } else {
+        Apply(*std::move(item));
+      }
+    }
+    Deliver(has_news);
+  }
+
+  std::optional<Item> NextItem() {
+    if (reset_.has_value()) return *std::exchange(reset_, std::nullopt);
+    return queue_.TryPop();
   }
 
   void Apply(Item item) {
@@ -209,6 +230,7 @@ class Executor::Thread {
   std::optional<LoadedBase> base_;
   CheckpointWriter* writer_ = nullptr;
   std::unique_ptr<ExecutorCore> core_;
+  std::optional<ResetItem> reset_;  // came during a step
   ExecutorCounters past_counters_;  // of cores before the last Reset
 
   std::optional<NamedThread> thread_;

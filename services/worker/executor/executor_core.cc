@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/worker/layers/pauses.h"
 #include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
@@ -77,21 +78,42 @@ void ExecutorCore::Do(const Cancel& command) {
   Emit(OpFailed{command.request_id, absl::CancelledError("sample was cancelled")});
 }
 
-bool ExecutorCore::RunUnit() {
+bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
   bool did_something = RunBarriers();
   did_something |= BeginTrains();
   const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork());
   if (use == DeviceUse::kNothing) return did_something;
-  const absl::Time began = absl::Now();
   if (use == DeviceUse::kTraining) {
-    trainer_.RunUnit();
-    CollectTrains();
+    RunTrainingStep(on_pause);
   } else {
     RunSamplingPass();
-    CollectSamples();
   }
-  time_share_.Charge(use, absl::Now() - began);
   return true;
+}
+
+// A step of a long sequence takes seconds on a CPU; samples do not wait for its end.
+void ExecutorCore::RunTrainingStep(const std::function<void()>& on_pause) {
+  absl::Time began = absl::Now();
+  const auto charge = [&] {
+    const absl::Time now = absl::Now();
+    time_share_.Charge(DeviceUse::kTraining, now - began);
+    began = now;
+  };
+  {
+    const PauseScope pauses([&] {
+      if (on_pause) on_pause();
+      charge();
+      if (time_share_.Pick(/*has_training=*/true, sampling_.HasWork()) != DeviceUse::kSampling) {
+        return;
+      }
+      RunSamplingPass();
+      if (on_pause) on_pause();
+      began = absl::Now();
+    });
+    trainer_.RunUnit();
+  }
+  charge();
+  CollectTrains();
 }
 
 bool ExecutorCore::RunBarriers() {
@@ -214,11 +236,14 @@ void ExecutorCore::ReleaseParkedSamples(const std::string& version_id) {
 }
 
 void ExecutorCore::RunSamplingPass() {
+  const absl::Time began = absl::Now();
   const absl::Status status = Guarded("sampling pass", [this] {
     sampling_.RunPass();
     return absl::OkStatus();
   });
   if (!status.ok()) sampling_.AbandonPass(status);
+  CollectSamples();
+  time_share_.Charge(DeviceUse::kSampling, absl::Now() - began);
 }
 
 void ExecutorCore::CollectSamples() {

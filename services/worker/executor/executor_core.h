@@ -51,7 +51,10 @@ class ExecutorCore {
 
   // Runs every barrier whose turn has come, then one unit: a training step or a sampling pass.
   // False: there is nothing to do until a command comes.
-  bool RunUnit();
+  //   on_pause  called now and then during a training step; may call Apply and TakeReports.
+  //   Sampling
+  //             passes whose turn has come run after it.
+  bool RunUnit(const std::function<void()>& on_pause = {});
 
   // Reports since the last call, in order.
   std::vector<ReportEvent> TakeReports() { return std::exchange(reports_, {}); }
@@ -75,6 +78,7 @@ class ExecutorCore {
   template <typename Barrier>
   void Do(Barrier barrier);
 
+  void RunTrainingStep(const std::function<void()>& on_pause);
   bool RunBarriers();
   void AfterBarrier(const ModelLanes::Barrier& barrier, bool ok);
   bool BeginTrains();

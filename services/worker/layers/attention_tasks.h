@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include "services/worker/kernels/cpu/attention_kernel.h"
+#include "services/worker/layers/pauses.h"
 
 namespace lathe::worker {
 
@@ -50,20 +52,29 @@ class Scratch {
 template <typename F>
 void RunTasks(int64_t num_tasks, int64_t num_products, int64_t scratch_size, const F& run) {
   constexpr int64_t kProductsPerThread = int64_t{1} << 18;  // fewer are not worth another thread
+  constexpr int64_t kMostProducts = 5;                      // of a pair: two forward, five backward
   const int64_t num_threads =
       std::min<int64_t>({at::get_num_threads(), num_tasks, num_products / kProductsPerThread + 1});
   if (num_threads <= 1) {
     const Scratch scratch(scratch_size);
-    for (int64_t task = 0; task < num_tasks; ++task) run(task, scratch.data());
+    RunInBites(num_tasks, kMostProducts * num_products, /*grain=*/1,
+               [&](int64_t first, int64_t last) {
+                 for (int64_t task = first; task < last; ++task) run(task, scratch.data());
+               });
     return;
   }
-  std::atomic<int64_t> next = 0;
-  at::parallel_for(0, num_threads, 1, [&](int64_t begin, int64_t end) {
-    const Scratch scratch(scratch_size);
-    for (int64_t thread = begin; thread < end; ++thread) {
-      for (int64_t task = next++; task < num_tasks; task = next++) run(task, scratch.data());
-    }
-  });
+  std::vector<std::unique_ptr<Scratch>> scratch(static_cast<size_t>(num_threads));
+  RunInBites(num_tasks, kMostProducts * num_products, num_threads,
+             [&](int64_t first, int64_t last) {
+               std::atomic<int64_t> next = first;
+               at::parallel_for(0, num_threads, 1, [&](int64_t begin, int64_t end) {
+                 for (int64_t thread = begin; thread < end; ++thread) {
+                   std::unique_ptr<Scratch>& own = scratch[static_cast<size_t>(thread)];
+                   if (own == nullptr) own = std::make_unique<Scratch>(scratch_size);
+                   for (int64_t task = next++; task < last; task = next++) run(task, own->data());
+                 }
+               });
+             });
 }
 
 }  // namespace lathe::worker

@@ -4,6 +4,8 @@
 
 #include <ATen/Parallel.h>
 
+#include "services/worker/layers/pauses.h"
+
 namespace lathe::worker {
 namespace {
 
@@ -48,8 +50,12 @@ void Multiply(const at::Tensor& x, const at::Tensor& w, MatmulArithmetic arithme
   // A thread is woken for what takes some microseconds.
   const int64_t grain =
       std::max<int64_t>(1, (int64_t{1} << 19) / std::max<int64_t>(1, panel_flops));
-  at::parallel_for(0, num_panels, grain,
-                   [&](int64_t begin, int64_t end) { product(task, arithmetic, begin, end); });
+  RunInBites(num_panels, num_panels * panel_flops / 2, at::get_num_threads(),
+             [&](int64_t first, int64_t last) {
+               at::parallel_for(first, last, grain, [&](int64_t begin, int64_t end) {
+                 product(task, arithmetic, begin, end);
+               });
+             });
 }
 
 at::Tensor MultiplyByTorch(const at::Tensor& x, const at::Tensor& w) {

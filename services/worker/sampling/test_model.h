@@ -107,4 +107,54 @@ inline at::Tensor PlainLogits(const Model& model, const std::vector<int32_t>& to
   return model.Logits(model.FinalNorm(x), rows.segments);
 }
 
+// Another model, with something done before each layer.
+class ModelAround : public Model {
+ public:
+  // `model` must outlive it.
+  explicit ModelAround(const Model& model) : model_(model) {}
+
+  const ModelSpec& spec() const override { return model_.spec(); }
+  at::Device device() const override { return model_.device(); }
+  MatmulArithmetic attention_arithmetic() const override { return model_.attention_arithmetic(); }
+  int64_t WeightBytes() const override { return model_.WeightBytes(); }
+  at::Tensor Embed(const PackedRows& rows) const override { return model_.Embed(rows); }
+  at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                          AttentionContext& attention) const override {
+    BeforeLayer(x);
+    return model_.LayerForward(layer, x, rows, attention);
+  }
+  at::Tensor LayerForwardSaving(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                                std::unique_ptr<LayerSaved>* saved) const override {
+    BeforeLayer(x);
+    return model_.LayerForwardSaving(layer, x, rows, saved);
+  }
+  std::unique_ptr<LayerSaved> LayerRecompute(int64_t layer, const at::Tensor& x,
+                                             const PackedRows& rows) const override {
+    return model_.LayerRecompute(layer, x, rows);
+  }
+  at::Tensor LayerBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
+                           std::unique_ptr<LayerSaved> saved,
+                           std::vector<AdapterGradients*>& gradients) const override {
+    return model_.LayerBackward(layer, dy, rows, std::move(saved), gradients);
+  }
+  at::Tensor FinalNorm(const at::Tensor& x) const override { return model_.FinalNorm(x); }
+  at::Tensor FinalNormBackward(const at::Tensor& x, const at::Tensor& dy) const override {
+    return model_.FinalNormBackward(x, dy);
+  }
+  at::Tensor Logits(const at::Tensor& h, const std::vector<Segment>& segments) const override {
+    return model_.Logits(h, segments);
+  }
+  at::Tensor LogitsBackward(const at::Tensor& h, const at::Tensor& dlogits,
+                            const std::vector<Segment>& segments,
+                            std::vector<AdapterGradients*>& gradients) const override {
+    return model_.LogitsBackward(h, dlogits, segments, gradients);
+  }
+
+ private:
+  // `x` is the layer's input. Forward steps only.
+  virtual void BeforeLayer(const at::Tensor& x) const = 0;
+
+  const Model& model_;
+};
+
 }  // namespace lathe::worker

@@ -15,56 +15,18 @@
 namespace lathe::worker {
 
 // Runs out of memory in layer steps of more than `max_rows` rows.
-class ModelWithLittleMemory : public Model {
+class ModelWithLittleMemory : public ModelAround {
  public:
   ModelWithLittleMemory(const Model& model, int64_t max_rows)
-      : model_(model), max_rows_(max_rows) {}
-
-  const ModelSpec& spec() const override { return model_.spec(); }
-  at::Device device() const override { return model_.device(); }
-  int64_t WeightBytes() const override { return model_.WeightBytes(); }
-  MatmulArithmetic attention_arithmetic() const override { return model_.attention_arithmetic(); }
-  at::Tensor Embed(const PackedRows& rows) const override { return model_.Embed(rows); }
-  at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
-                          AttentionContext& attention) const override {
-    Check(x);
-    return model_.LayerForward(layer, x, rows, attention);
-  }
-  at::Tensor LayerForwardSaving(int64_t layer, const at::Tensor& x, const PackedRows& rows,
-                                std::unique_ptr<LayerSaved>* saved) const override {
-    Check(x);
-    return model_.LayerForwardSaving(layer, x, rows, saved);
-  }
-  std::unique_ptr<LayerSaved> LayerRecompute(int64_t layer, const at::Tensor& x,
-                                             const PackedRows& rows) const override {
-    return model_.LayerRecompute(layer, x, rows);
-  }
-  at::Tensor LayerBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
-                           std::unique_ptr<LayerSaved> saved,
-                           std::vector<AdapterGradients*>& gradients) const override {
-    return model_.LayerBackward(layer, dy, rows, std::move(saved), gradients);
-  }
-  at::Tensor FinalNorm(const at::Tensor& x) const override { return model_.FinalNorm(x); }
-  at::Tensor FinalNormBackward(const at::Tensor& x, const at::Tensor& dy) const override {
-    return model_.FinalNormBackward(x, dy);
-  }
-  at::Tensor Logits(const at::Tensor& h, const std::vector<Segment>& segments) const override {
-    return model_.Logits(h, segments);
-  }
-  at::Tensor LogitsBackward(const at::Tensor& h, const at::Tensor& dlogits,
-                            const std::vector<Segment>& segments,
-                            std::vector<AdapterGradients*>& gradients) const override {
-    return model_.LogitsBackward(h, dlogits, segments, gradients);
-  }
+      : ModelAround(model), max_rows_(max_rows) {}
 
  private:
-  void Check(const at::Tensor& x) const {
+  void BeforeLayer(const at::Tensor& x) const override {
     if (x.size(0) > max_rows_) {
       C10_THROW_ERROR(OutOfMemoryError, "a test's device is out of memory");
     }
   }
 
-  const Model& model_;
   const int64_t max_rows_;
 };
 

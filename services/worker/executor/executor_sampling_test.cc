@@ -1,0 +1,192 @@
+#include "services/worker/executor/executor_core.h"
+
+#include <catch2/catch.hpp>
+
+#include "services/worker/executor/test_core.h"
+#include "services/worker/layers/pauses.h"
+
+namespace lathe::worker {
+namespace {
+
+TEST_CASE("a saved model loads with its optimizer and continues as if never saved", "[executor]") {
+  Worker worker;
+  worker.Apply({Train("m", 1)});
+  worker.core.Apply(Step("m", 2, 0, {1}));
+  worker.core.Apply(SaveCheckpoint{.request_id = "save",
+                                   .model_id = "m",
+                                   .seq_id = 3,
+                                   .kind = CheckpointKind::kTraining,
+                                   .dir = "ckpt",
+                                   .manifest_json = "{}"});
+  // The step right behind the save must not leak into it.
+  worker.Apply({Train("m", 4)});
+  worker.core.Apply(Step("m", 5, 2, {4}));
+  worker.Apply({Train("m", 6)});
+  const double expected = Loss(Answer<TrainDone>(worker.Drain(), "m:6").output);
+  const ReportEvent save = worker.NextSave();
+  const auto& saved = std::get<SaveDone>(save.report);
+  CHECK(saved.size_bytes > 0);
+  CHECK(saved.manifest_sha256.size() == 64);
+  CHECK(save.model->applied_seq == 2);
+
+  worker.core.Apply(LoadAdapter{"load", "copy", 9, "ckpt", /*with_optimizer=*/true});
+  CHECK(Answer<OpDone>(worker.Drain(), "load").lora.rank == 4);
+  worker.Apply({Train("copy", 10)});
+  worker.core.Apply(Step("copy", 11, 9, {10}));
+  worker.Apply({Train("copy", 12)});
+  CHECK(Loss(Answer<TrainDone>(worker.Drain(), "copy:12").output) ==
+        Approx(expected).epsilon(1e-6));
+}
+
+TEST_CASE("a load that fails leaves the model as it was", "[executor]") {
+  Worker worker;
+  worker.Apply({Train("m", 1)});
+  worker.core.Apply(LoadAdapter{"load", "m", 2, "missing", false});
+  Answer<OpFailed>(worker.Drain(), "load");
+  CHECK(worker.State().window == std::vector<int64_t>{1});
+  CHECK(worker.State().applied_seq == 0);
+}
+
+TEST_CASE("a published version samples with the weights of its moment", "[executor]") {
+  Worker worker;
+  worker.core.Apply(PublishVersion{"publish", "m", 1, "v1"});
+  worker.core.Apply(Sample("s1", "v1"));
+  auto reports = worker.Drain();
+  CHECK(Answer<OpDone>(reports, "publish").version_bytes > 0);
+  const auto before = Answer<SampleDone>(reports, "s1").output;
+  worker.Apply({Train("m", 2)});
+  worker.core.Apply(Step("m", 3, 0, {2}));
+  worker.core.Apply(PublishVersion{"publish2", "m", 4, "v2"});
+  worker.core.Apply(Sample("s2", "v1"));
+  worker.core.Apply(Sample("s3", "v2"));
+  reports = worker.Drain();
+  CHECK(Difference(Answer<SampleDone>(reports, "s2").output, before) < kRounding);
+  CHECK(Difference(Answer<SampleDone>(reports, "s3").output, before) > 100 * kRounding);
+  CHECK(worker.core.VersionIds() == std::vector<std::string>{"v1", "v2"});
+  CHECK(before.sequences[0].tokens.size() == 4);
+}
+
+TEST_CASE("an inflight version is replaced by each publication and says which it was",
+          "[executor]") {
+  Worker worker;
+  const auto publish = [&](int64_t seq_id) {
+    worker.core.Apply(PublishVersion{.request_id = "p" + std::to_string(seq_id),
+                                     .model_id = "m",
+                                     .seq_id = seq_id,
+                                     .version_id = "m@inflight",
+                                     .is_inflight = true});
+  };
+  publish(1);
+  worker.core.Apply(Sample("before", "m@inflight"));
+  const auto before = Answer<SampleDone>(worker.Drain(), "before").output;
+  worker.Apply({Train("m", 2)});
+  worker.core.Apply(Step("m", 3, 0, {2}));
+  worker.core.Apply(Sample("between", "m@inflight"));
+  const auto between = Answer<SampleDone>(worker.Drain(), "between").output;
+  publish(4);
+  worker.Drain();
+  worker.core.Apply(Sample("after", "m@inflight"));
+  const auto after = Answer<SampleDone>(worker.Drain(), "after").output;
+
+  CHECK(Difference(before, between) < kRounding);
+  CHECK(Difference(before, after) > kRounding);
+  CHECK(between.sequences[0].weights_runs.at(0).seq_id == 1);
+  CHECK(after.sequences[0].weights_runs.at(0).seq_id == 4);
+  CHECK(after.sequences[0].weights_runs.at(0).num_tokens == 4);
+}
+
+TEST_CASE("a sampler checkpoint loads as a version, a missing one fails its samples",
+          "[executor]") {
+  Worker worker;
+  worker.core.Apply(SaveCheckpoint{.request_id = "save",
+                                   .model_id = "m",
+                                   .seq_id = 1,
+                                   .kind = CheckpointKind::kSampler,
+                                   .dir = "sampler",
+                                   .manifest_json = "{}"});
+  worker.core.Apply(PublishVersion{"publish", "m", 2, "v"});
+  worker.core.Apply(Sample("direct", "v"));
+  const auto direct = Answer<SampleDone>(worker.Drain(), "direct").output;
+  worker.NextSave();
+  worker.core.Apply(LoadVersion{"loaded", "sampler"});
+  worker.core.Apply(LoadVersion{"broken", "missing"});
+  worker.core.Apply(Sample("s1", "loaded"));
+  worker.core.Apply(Sample("s2", "broken"));
+  worker.core.Apply(Sample("s3", "unheard"));
+  const auto reports = worker.Drain();
+  CHECK(Answer<SampleDone>(reports, "s1").output.sequences[0].tokens == direct.sequences[0].tokens);
+  CHECK(std::get<VersionFailed>(reports.at(0).report).version_id == "broken");
+  CHECK_FALSE(Answer<OpFailed>(reports, "s2").status.ok());
+  CHECK(Answer<OpFailed>(reports, "s3").status.code() == absl::StatusCode::kNotFound);
+}
+
+TEST_CASE("a dropped version still serves the samples that run", "[executor]") {
+  Worker worker;
+  worker.core.Apply(PublishVersion{"publish", "m", 1, "v"});
+  worker.Drain();
+  worker.core.Apply(Sample("running", "v"));
+  worker.core.Apply(DropVersion{"v"});
+  worker.core.Apply(Sample("late", "v"));
+  const auto reports = worker.Drain();
+  Answer<SampleDone>(reports, "running");
+  Answer<OpFailed>(reports, "late");
+}
+
+TEST_CASE("a cancelled sample is answered once", "[executor]") {
+  Worker worker;
+  worker.core.Apply(Sample("s", ""));
+  worker.core.Apply(Cancel{"s"});
+  worker.core.Apply(Cancel{"s"});
+  CHECK(Answer<OpFailed>(worker.Drain(), "s").status.code() == absl::StatusCode::kCancelled);
+}
+
+TEST_CASE("a dropped model is gone and its name can be used again", "[executor]") {
+  Worker worker;
+  worker.Apply({Train("m", 1)});
+  worker.core.Apply(DropAdapter{"drop", "m"});
+  Answer<OpDone>(worker.Drain(), "drop");
+  CHECK(worker.core.ModelStates().empty());
+  worker.core.Apply(CreateAdapter{"again", "m", {.rank = 4, .seed = 1}});
+  worker.Apply({Train("m", 1)});
+  Answer<TrainDone>(worker.Drain(), "m:1");
+}
+
+TEST_CASE("training and sampling that come together both finish", "[executor]") {
+  Worker worker;
+  worker.Apply({Train("m", 1)});
+  worker.core.Apply(Sample("s", ""));
+  const auto reports = worker.Drain();
+  Answer<TrainDone>(reports, "m:1");
+  Answer<SampleDone>(reports, "s");
+  CHECK(worker.core.counters().decode_passes == 3);
+  CHECK(worker.core.counters().generated_tokens == 4);
+}
+
+class PausingModel : public ModelAround {
+ public:
+  using ModelAround::ModelAround;
+
+ private:
+  void BeforeLayer(const at::Tensor&) const override {
+    if (HasPauses()) Pause();
+  }
+};
+
+TEST_CASE("a sample that comes during a training step runs before its end", "[executor]") {
+  const PausingModel model(BaseModel());
+  Worker w({}, model);
+  w.Apply({Train("m", 1)});
+  std::vector<int64_t> prefill_passes;  // at each pause
+  while (w.core.RunUnit([&] {
+    if (prefill_passes.empty()) w.core.Apply(Sample("s", ""));
+    prefill_passes.push_back(w.core.counters().prefill_passes);
+    CHECK(w.core.counters().train_passes == 0);
+  })) {
+  }
+  REQUIRE(prefill_passes.size() > 1);
+  CHECK(prefill_passes[1] == 1);
+  CHECK(w.State().window == std::vector<int64_t>{1});
+}
+
+}  // namespace
+}  // namespace lathe::worker

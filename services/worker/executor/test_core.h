@@ -1,0 +1,134 @@
+// A core over a small random model, for tests.
+#pragma once
+
+#include <stdlib.h>
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "services/worker/executor/executor_core.h"
+#include "services/worker/models/qwen3/model.h"
+#include "services/worker/sampling/test_model.h"
+
+namespace lathe::worker {
+
+inline const Model& BaseModel() {
+  static const Qwen3Model* model = new Qwen3Model(SmallModel());
+  return *model;
+}
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "core-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline TrainRequest Train(const std::string& model_id, int64_t seq_id, float weight = 0.5f) {
+  TrainDatum datum;
+  for (int i = 0; i < 6; ++i) {
+    datum.tokens.push_back((3 + 7 * i) % 40);
+    datum.targets.push_back((10 + 7 * i) % 40);
+    datum.weights.push_back(weight);
+  }
+  TrainRequest request;
+  request.request_id = model_id + ":" + std::to_string(seq_id);
+  request.model_id = model_id;
+  request.seq_id = seq_id;
+  request.data = {datum};
+  return request;
+}
+
+inline OptimStep Step(const std::string& model_id, int64_t seq_id, int64_t expected_applied_seq,
+                      std::vector<int64_t> window) {
+  return {.request_id = model_id + ":" + std::to_string(seq_id),
+          .model_id = model_id,
+          .seq_id = seq_id,
+          .expected_applied_seq = expected_applied_seq,
+          .window = std::move(window),
+          .adam = {.learning_rate = 0.05}};
+}
+
+inline SampleRequest Sample(const std::string& request_id, const std::string& version_id) {
+  SampleRequest request;
+  request.request_id = request_id;
+  request.version_id = version_id;
+  request.prompt = {1, 2, 3};
+  request.params = {.max_tokens = 4, .temperature = 0, .ignore_eos = true};
+  return request;
+}
+
+// A core with model "m" of rank 4, and everything around it.
+struct Worker {
+  explicit Worker(const CoreOptions& options = {}, const Model& model = BaseModel())
+      : parts{model, nullptr, store, writer}, core(parts, options, /*generation=*/3) {
+    core.Apply(CreateAdapter{"create", "m", {.rank = 4, .seed = 1}});
+    Drain();
+  }
+
+  // Runs until nothing is left to do; saves are finished too.
+  std::vector<ReportEvent> Drain() {
+    while (core.RunUnit()) {
+    }
+    return core.TakeReports();
+  }
+
+  void Apply(std::vector<TrainRequest> requests) { core.Apply(TrainBatch{std::move(requests)}); }
+
+  ModelState State() { return *StateOf(core, "m"); }
+  static std::optional<ModelState> StateOf(const ExecutorCore& core, const std::string& model_id) {
+    for (const ModelState& state : core.ModelStates()) {
+      if (state.model_id == model_id) return state;
+    }
+    return std::nullopt;
+  }
+
+  ReportEvent NextSave() { return *saves.Pop(); }
+
+  TempDir dir;
+  BoundedQueue<ReportEvent> saves{16};
+  CheckpointStore store{dir.path(), SmallSpec(), "base", "hash"};
+  CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); }};
+  ExecutorParts parts;
+  ExecutorCore core;
+};
+
+// The report that answers `request_id`; fails the test when there is not exactly one.
+template <typename T>
+T Answer(const std::vector<ReportEvent>& reports, const std::string& request_id) {
+  std::vector<T> answers;
+  for (const ReportEvent& event : reports) {
+    const auto* answer = std::get_if<T>(&event.report);
+    if (answer != nullptr && answer->request_id == request_id) answers.push_back(*answer);
+  }
+  REQUIRE(answers.size() == 1);
+  return answers[0];
+}
+
+inline double Loss(const TrainOutput& output) {
+  REQUIRE(output.metrics.at(0).name == "loss:sum");
+  return output.metrics[0].value;
+}
+
+// Neighbours in a pass change the order of fp32 sums.
+inline constexpr double kRounding = 1e-5;
+
+// Of the logprobs of the first tokens, which have the same context.
+inline double Difference(const SampleOutput& a, const SampleOutput& b) {
+  return std::abs(a.sequences.at(0).logprobs.at(0) - b.sequences.at(0).logprobs.at(0));
+}
+
+}  // namespace lathe::worker
