@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "services/worker/ops.h"
 #include "services/worker/training/pass_memory.h"
 
 namespace lathe::worker {
@@ -31,8 +32,14 @@ int64_t Share(int64_t bytes, double share) {
   return static_cast<int64_t>(static_cast<double>(bytes) * share);
 }
 
+// The largest that may come: its products x A^T take memory for each row.
+int64_t MaxLoraRank() { return ModelInfo().max_lora_rank; }
+
 PassShape MicroBatch(int64_t num_tokens) {
-  return {.num_tokens = num_tokens, .num_entries = num_tokens, .wants_gradient = true};
+  return {.num_tokens = num_tokens,
+          .num_entries = num_tokens,
+          .max_lora_rank = MaxLoraRank(),
+          .wants_gradient = true};
 }
 
 int64_t HeadElements(const ModelSpec& model, int64_t arena_bytes) {
@@ -52,7 +59,8 @@ int64_t MostCacheBytes(const ModelSpec& model, int64_t element_bytes) {
 
 int64_t SamplingBytes(const ModelSpec& model, int64_t cpu_threads) {
   const PassMemory memory(model, kRunningSamples * model.vocab_size, cpu_threads);
-  return memory.Bytes({.num_tokens = kPrefillTokens}, /*num_checkpointed=*/0);
+  return memory.Bytes({.num_tokens = kPrefillTokens, .max_lora_rank = MaxLoraRank()},
+                      /*num_checkpointed=*/0);
 }
 
 }  // namespace

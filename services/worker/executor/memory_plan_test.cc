@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "services/worker/training/pass_memory.h"
+
 namespace lathe::worker {
 namespace {
 
@@ -55,6 +57,14 @@ TEST_CASE("PlanMemory: the cache is not larger than all running samples could fi
   MemoryFacts bf16 = Facts(20 * kGib);
   bf16.kv_element_bytes = 2;
   CHECK(PlanMemory(spec, bf16)->kv_cache_bytes == plan->kv_cache_bytes / 2);
+}
+
+TEST_CASE("PlanMemory: sampling has room for low-rank products of the largest adapters",
+          "[memory]") {
+  const PassMemory without(Spec(), 256 * Spec().vocab_size, Facts(20 * kGib).cpu_threads);
+  // Three linears of one input at rank 512, for 2,048 rows of a prefill pass, twice.
+  CHECK(PlanMemory(Spec(), Facts(20 * kGib))->sampling_bytes ==
+        without.Bytes({.num_tokens = 2048}, 0) + int64_t{2048} * 2 * 3 * 512 * 4);
 }
 
 TEST_CASE("PlanMemory: layers are computed twice only where memory is short", "[memory]") {

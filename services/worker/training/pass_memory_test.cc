@@ -69,6 +69,15 @@ TEST_CASE("PassMemory: no more layers are checkpointed than must be", "[training
   CHECK(memory.FewestCheckpointed(shape, /*limit=*/0) == 28);
 }
 
+TEST_CASE("PassMemory: low-rank products of the widest step count", "[training]") {
+  const PassMemory memory(Spec(), kChunk, /*cpu_threads=*/2);
+  PassShape wide = Shape(512);
+  wide.max_lora_rank = 512;
+  // x A^T and dy B of q, k and v.
+  CHECK(memory.Bytes(wide, 0) - memory.Bytes(Shape(512), 0) ==
+        int64_t{512} * 4 * 2 * 3 * (512 - 8));
+}
+
 TEST_CASE("PassMemory: a pass without gradients keeps nothing", "[training]") {
   const PassMemory memory(Spec(), kChunk, /*cpu_threads=*/2);
   PassShape shape = Shape(4096);
