@@ -8,12 +8,26 @@
 namespace lathe::worker {
 namespace {
 
-// Lane i of the result is the sum of the lanes of rows[i], the same tree for each.
+// Lane i of the result is the sum of the lanes of rows[i], the same tree for each: lanes eight
+// apart are added, then four, two and one apart. Two vectors are halved into one by each addition.
 LATHE_INLINE Floats SumLanes(Floats (&rows)[kLanes]) {
-  Transpose(rows);
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    for (int i = 0; i < step; ++i) rows[i] += rows[i + step];
-  }
+  typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+  const auto halve = [&](int size, const Words& low, const Words& high) LATHE_INLINE_LAMBDA {
+    for (int i = 0; i < size; ++i) {
+      const Floats a = rows[i];
+      const Floats b = rows[i + size];
+      rows[i] = __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+    }
+  };
+  // Sums of row i end in lane i.
+  halve(8, Words{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23},
+        Words{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
+  halve(4, Words{0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27},
+        Words{4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31});
+  halve(2, Words{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29},
+        Words{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31});
+  halve(1, Words{0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30},
+        Words{1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31});
   return rows[0];
 }
 
@@ -33,8 +47,9 @@ struct DotSums {
   Floats sums[kDotRows * kDotFactors];
 };
 
-// sums += products over the inner numbers [begin, begin + size).
-template <int kRows>
+// sums += products over the inner numbers [begin, begin + size). With kFetches the same numbers of
+// the next rows are fetched: a stretch is too short for the CPU to foresee them.
+template <int kRows, bool kFetches = false>
 LATHE_INLINE void AddProducts(const LoraDotsTask& task, int64_t row, int64_t factor, int64_t begin,
                               int64_t size, DotSums& sums) {
   const float* x[kRows];
@@ -54,6 +69,7 @@ LATHE_INLINE void AddProducts(const LoraDotsTask& task, int64_t row, int64_t fac
     for (int j = 0; j < kDotFactors; ++j) v[j] = Load(f[j] + k);
     for (int m = 0; m < kRows; ++m) {
       const Floats u = Load(x[m] + k);
+      if (kFetches) __builtin_prefetch(x[m] + kRows * task.x_stride + k);
       for (int j = 0; j < kDotFactors; ++j) s[m][j] += u * v[j];
     }
   }
@@ -106,6 +122,7 @@ LATHE_INLINE void DotTile(const LoraDotsTask& task, int64_t row, int64_t num_row
         case 3:
           return AddProducts<3>(task, row + m, factor + j, begin, size, sums);
         default:
+          if (j == 0) return AddProducts<4, true>(task, row + m, factor + j, begin, size, sums);
           return AddProducts<4>(task, row + m, factor + j, begin, size, sums);
       }
     });
@@ -140,7 +157,11 @@ LATHE_INLINE void SumBlock(const LoraSumsTask& task, int64_t row, int64_t column
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sums[m][v] = Load(y + m * task.y_stride + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) {
+      sums[m][v] = Load(y + m * task.y_stride + v * kLanes);
+      // The rows after these.
+      if (kRows > 1) __builtin_prefetch(y + (kRows + m) * task.y_stride + v * kLanes, 1);
+    }
   }
   for (int64_t j = 0; j < task.num_factors; ++j) {
     const float* factor = task.factors[j] + column;
@@ -190,7 +211,9 @@ constexpr int64_t kGradientRows = 64;
 constexpr int kGradientFactors = 4;
 constexpr int kGradientVectors = 4;
 
-template <int kFactors, int kVectors>
+// With kFetches the next strip is fetched: its rows lie pages apart, which the CPU does not
+// foresee.
+template <int kFactors, int kVectors, bool kFetches>
 LATHE_INLINE void GradientBlock(const LoraGradientTask& task, int64_t begin_row, int64_t end_row,
                                 int64_t factor, int64_t column) {
   Floats sums[kFactors][kVectors];
@@ -206,7 +229,10 @@ LATHE_INLINE void GradientBlock(const LoraGradientTask& task, int64_t begin_row,
     const float* x = task.v + m * task.v_stride + column;
     Floats f[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) f[v] = Load(x + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) {
+      f[v] = Load(x + v * kLanes);
+      if (kFetches) __builtin_prefetch(x + (kVectors + v) * kLanes);
+    }
 #pragma GCC unroll 8
     for (int j = 0; j < kFactors; ++j) {
 #pragma GCC unroll 4
@@ -226,11 +252,15 @@ template <int kVectors>
 LATHE_INLINE void GradientStrip(const LoraGradientTask& task, int64_t begin_row, int64_t end_row,
                                 int64_t column) {
   int64_t j = 0;
+  if (kGradientFactors <= task.num_factors) {
+    GradientBlock<kGradientFactors, kVectors, true>(task, begin_row, end_row, j, column);
+    j += kGradientFactors;
+  }
   for (; j + kGradientFactors <= task.num_factors; j += kGradientFactors) {
-    GradientBlock<kGradientFactors, kVectors>(task, begin_row, end_row, j, column);
+    GradientBlock<kGradientFactors, kVectors, false>(task, begin_row, end_row, j, column);
   }
   for (; j < task.num_factors; ++j) {
-    GradientBlock<1, kVectors>(task, begin_row, end_row, j, column);
+    GradientBlock<1, kVectors, false>(task, begin_row, end_row, j, column);
   }
 }
 
