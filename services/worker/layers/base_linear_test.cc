@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <cstdint>
+#include <limits>
+
 #include "services/worker/layers/base_linear.h"
 
 namespace lathe::worker {
@@ -63,6 +66,30 @@ TEST_CASE("BaseLinear: the product of the matrix's exact values", "[layers][base
         1);
   CHECK(Error(BaseLinearBackward(dy, w, arithmetic),
               at::mm(Rounded(dy, arithmetic), w.to(at::kDouble)), shape.out) < 1);
+}
+
+TEST_CASE("RoundToBf16: as torch rounds, but for numbers that products take as zero",
+          "[layers][base_linear]") {
+  if (!CpuHasBf16()) {
+    WARN("this CPU does not multiply bf16: nothing to test");
+    return;
+  }
+  at::manual_seed(4);
+  const int64_t size = GENERATE(1, 15, 16, 31, 32, 33, 1000);
+  const int64_t guard = 8;
+  // Any bits: all exponents, infinities, NaN.
+  const at::Tensor x = at::randint(INT32_MIN, int64_t{INT32_MAX} + 1, {size}, at::kLong)
+                           .to(at::kInt)
+                           .view(at::kFloat);
+  const at::Tensor is_small = x.abs() < std::numeric_limits<float>::min();
+  const at::Tensor expected = at::where(is_small, at::zeros_like(x), x).to(at::kBFloat16);
+  const at::Tensor y = at::ones({size + guard}, at::kBFloat16);
+  RoundToBf16(x.const_data_ptr<float>(),
+              reinterpret_cast<uint16_t*>(y.mutable_data_ptr<at::BFloat16>()), size);
+  const at::Tensor rounded = y.narrow(0, 0, size);
+  CHECK(at::equal(rounded.isnan(), x.isnan()));
+  CHECK(at::equal(rounded.nan_to_num(), expected.nan_to_num()));
+  CHECK(at::equal(y.narrow(0, size, guard), at::ones({guard}, at::kBFloat16)));
 }
 
 TEST_CASE("BaseLinear: its arguments stay as they are", "[layers][base_linear]") {

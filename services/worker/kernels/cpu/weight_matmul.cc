@@ -260,16 +260,20 @@ void MatmulPlain(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int6
   }
 }
 
-LATHE_SIMD_CLONES
+LATHE_BF16_TARGET
 void RoundToBf16(const float* x, uint16_t* y, int64_t num_numbers) {
-#pragma omp simd
-  for (int64_t i = 0; i < num_numbers; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, x + i, sizeof(bits));
-    const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-    // A NaN must not round to infinity.
-    const uint32_t quiet = bits | 0x400000u;
-    y[i] = static_cast<uint16_t>(((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
+  constexpr int64_t kStep = 2 * kLanes;
+  int64_t i = 0;
+  for (; i + kStep <= num_numbers; i += kStep) {
+    const __m512bh both =
+        _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + kLanes), _mm512_loadu_ps(x + i));
+    std::memcpy(y + i, &both, sizeof(both));
+  }
+  for (; i < num_numbers; i += kLanes) {
+    const int64_t size = std::min(kLanes, num_numbers - i);
+    const auto mask = static_cast<__mmask16>((1u << size) - 1);
+    const __m256bh part = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x + i));
+    _mm256_mask_storeu_epi16(y + i, mask, (__m256i)part);
   }
 }
 

@@ -43,7 +43,8 @@ void MatmulTransposed(const WeightMatmulTask& task, MatmulArithmetic arithmetic,
 void MatmulPlain(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int64_t begin,
                  int64_t end);
 
-// `x` [num_numbers] to bf16, nearest even.
+// `x` [num_numbers] to bf16, nearest even; NaN stays NaN. Numbers too small for a normal fp32
+// become zero, as the products of kBf16 would take them. Needs CpuHasBf16().
 void RoundToBf16(const float* x, uint16_t* y, int64_t num_numbers);
 
 }  // namespace lathe::worker
