@@ -4,6 +4,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/pauses.h"
 
 namespace lathe::worker {
@@ -46,15 +47,17 @@ void Multiply(const at::Tensor& x, const at::Tensor& w, MatmulArithmetic arithme
                                  .num_rows = y.size(0),
                                  .accumulate = accumulate};
   const int64_t num_panels = (y.size(1) + kMatmulPanel - 1) / kMatmulPanel;
-  const int64_t panel_flops = 2 * y.size(0) * kMatmulPanel * x.size(1);
-  // A thread is woken for what takes some microseconds.
-  const int64_t grain =
-      std::max<int64_t>(1, (int64_t{1} << 19) / std::max<int64_t>(1, panel_flops));
-  RunInBites(num_panels, num_panels * panel_flops / 2, at::get_num_threads(),
+  const int64_t panel_products = y.size(0) * kMatmulPanel * x.size(1);
+  const int64_t num_threads = at::get_num_threads();
+  RunInBites(num_panels, num_panels * panel_products, num_threads,
              [&](int64_t first, int64_t last) {
-               at::parallel_for(first, last, grain, [&](int64_t begin, int64_t end) {
-                 product(task, arithmetic, begin, end);
-               });
+               const int64_t most_tasks = kTasksPerThread * num_threads;
+               const int64_t panels = (last - first + most_tasks - 1) / most_tasks;  // of one task
+               ForTasks((last - first + panels - 1) / panels, (last - first) * panel_products,
+                        [&](int64_t i) {
+                          product(task, arithmetic, first + i * panels,
+                                  std::min(last, first + (i + 1) * panels));
+                        });
              });
 }
 

@@ -15,6 +15,9 @@ inline bool HasCpuRows(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kFloat && x.stride(-1) == 1;
 }
 
+// Tasks for each thread from which uneven ones level out, also where others share a core.
+inline constexpr int64_t kTasksPerThread = 4;
+
 // run(begin, end) over parts of `num_rows` rows of `width` numbers; small ones stay on this thread.
 template <typename F>
 void ForRows(int64_t num_rows, int64_t width, const F& run) {

@@ -9,8 +9,6 @@ namespace lathe::worker {
 namespace {
 
 constexpr int64_t kTileRows = 32;
-// Tasks for each thread from which uneven ones level out.
-constexpr int64_t kTasksPerThread = 4;
 // Columns of a wide output that one task works on.
 constexpr int64_t kColumns = 4096;
 
