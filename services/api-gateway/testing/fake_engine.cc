@@ -93,6 +93,11 @@ void FakeEngine::Settle(const std::string& request_id, v1::OperationResult resul
   Push(request_id);
 }
 
+void FakeEngine::SetHangs(bool hangs) {
+  absl::MutexLock lock(&mu_);
+  hangs_ = hangs;
+}
+
 void FakeEngine::SetInlineResults(bool inlines) {
   absl::MutexLock lock(&mu_);
   inlines_results_ = inlines;
@@ -230,6 +235,9 @@ grpc::Status FakeEngine::GetResult(grpc::ServerContext* context,
   if (grpc::Status status = CheckKey(context); !status.ok()) return status;
   absl::MutexLock lock(&mu_);
   ++num_calls_["GetResult"];
+  const bool may_answer = AwaitLocked(absl::Condition(
+      +[](bool* hangs) { return !*hangs; }, &hangs_));
+  if (!may_answer) hangs_ = false;
   if (request->request_id() == "expired") {
     return Fail(absl::OutOfRangeError("the result is gone"), "result_expired");
   }

@@ -33,6 +33,8 @@ class FakeEngine : public v1::Engine::Service {
   // The result of a request that was or will be submitted.
   void Settle(const std::string& request_id, v1::OperationResult result);
   void SetQueueState(const std::string& request_id, v1::QueueState state);
+  // GetResult says nothing for 10 s, or until it is let go on.
+  void SetHangs(bool hangs);
   // False: results are as if too large for the Watch stream.
   void SetInlineResults(bool inlines);
 
@@ -90,6 +92,7 @@ class FakeEngine : public v1::Engine::Service {
   std::map<std::string, int> num_calls_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> request_ids_ ABSL_GUARDED_BY(mu_);
   bool inlines_results_ ABSL_GUARDED_BY(mu_) = true;
+  bool hangs_ ABSL_GUARDED_BY(mu_) = false;
   std::map<std::string, v1::OperationResult> results_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, v1::QueueState> states_ ABSL_GUARDED_BY(mu_);
   // Of the one stream; null when there is none.

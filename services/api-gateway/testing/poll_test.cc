@@ -235,6 +235,24 @@ TEST_CASE("With the engine away a poll is held, then told that capacity is pause
   CHECK(Json::parse(answer.body)["queue_state"] == "paused_capacity");
 }
 
+TEST_CASE("An engine that hangs does not keep a poll much longer than its hold", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, HoldFor(absl::Milliseconds(200)));
+  engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  engine.Settle("r1", Stepped(2));
+  engine.SetInlineResults(false);
+  engine.SetHangs(true);
+  HttpClient client(gateway.port());
+  client.Send("POST", kPoll, PollBody("r1"));
+  REQUIRE(engine.AwaitCalls("GetResult", 1));
+  // The engine would answer after 10 s.
+  const HttpAnswer answer = client.Receive();
+  engine.SetHangs(false);
+  CHECK(answer.status == 200);
+  CHECK(Json::parse(answer.body)["type"] == "try_again");
+  CHECK(client.Post(kPoll, PollBody("r1")).body == R"({"metrics":{"grad_norm":2.0}})");
+}
+
 TEST_CASE("A drain answers held polls try_again", "[poll]") {
   FakeEngine engine;
   RunningGateway gateway(engine, HoldFor(absl::Seconds(40)));
