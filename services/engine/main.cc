@@ -177,6 +177,11 @@ void WaitForSignal(const sigset_t& signals) {
 }
 
 int Run(Settings settings, const sigset_t& signals) {
+  if (settings.sampler_versions_mib < 0) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat(
+                    "sampler_versions_mib is ", settings.sampler_versions_mib, ", minimum is 0")),
+                kExitConfiguration);
+  }
   settings.data_dir = std::filesystem::absolute(settings.data_dir).lexically_normal().string();
   if (settings.run_dir.empty()) settings.run_dir = settings.data_dir + "/run";
   settings.servers.run_dir = settings.run_dir;

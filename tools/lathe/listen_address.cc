@@ -85,7 +85,8 @@ std::string ListenAddress::Url(bool has_tls) const {
   return absl::StrCat(has_tls ? "https://" : "http://", Reachable().ToString());
 }
 
-absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
+absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text,
+                                                 const std::string& option) {
   ListenAddress address;
   const std::size_t colon = text.rfind(':');
   const std::string host = text.substr(0, colon);
@@ -96,8 +97,8 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
   if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(colon + 1), &address.port) ||
       address.port < 0 || address.port > 65535 || !Fill(address, ignored)) {
     return WithDetail(absl::InvalidArgumentError(absl::StrCat(
-                          "listen is '", text, "', expected HOST:PORT such as 127.0.0.1:8080")),
-                      "configuration", "listen");
+                          option, " is '", text, "', expected HOST:PORT such as 127.0.0.1:8080")),
+                      "configuration", option);
   }
   return address;
 }

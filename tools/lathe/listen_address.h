@@ -21,8 +21,9 @@ struct ListenAddress {
   std::string Url(bool has_tls = false) const;
 };
 
-// configuration error when `text` is not HOST:PORT.
-absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
+// configuration error that names `option` when `text` is not HOST:PORT.
+absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text,
+                                                 const std::string& option = "listen");
 
 // Makes sure that the port can be bound now, and picks a free one for port 0. Errors: port_taken,
 // permission, and configuration for an address that this machine does not have.

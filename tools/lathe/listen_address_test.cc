@@ -24,6 +24,8 @@ TEST_CASE("What is no HOST:PORT is a configuration error", "[listen]") {
   const std::string text = GENERATE("", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:99999",
                                     "example.org:80", "::1:80");
   CHECK(ExitCodeOf(ParseListenAddress(text).status()) == 78);
+  const absl::Status named = ParseListenAddress(text, "metrics_listen").status();
+  CHECK_THAT(std::string(named.message()), Catch::StartsWith("metrics_listen is '"));
 }
 
 TEST_CASE("Port 0 becomes a free port", "[listen]") {

@@ -29,7 +29,7 @@ absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model)
 // Claims three ports: that of `text` and the two after it, or any for port 0.
 absl::StatusOr<LaunchPlan::Metrics> ClaimMetricsPorts(const std::string& text, int api_port) {
   constexpr int kMaxFirstPort = 65533;
-  ASSIGN_OR_RETURN(const ListenAddress first, ParseListenAddress(text));
+  ASSIGN_OR_RETURN(const ListenAddress first, ParseListenAddress(text, "metrics_listen"));
   if (first.port > kMaxFirstPort) {
     return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
                           "metrics_listen has port %d, limit is %d: the engine's and the worker's "

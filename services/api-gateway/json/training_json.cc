@@ -24,6 +24,8 @@ using simdjson::dom::element;
 // use.
 constexpr size_t kMaxRestBytes = 4 << 20;
 constexpr size_t kMaxDatumBytes = 16 << 20;
+// As the engine's limit: what is beyond it is not kept.
+constexpr size_t kMaxDatums = 65536;
 // Root, input and list are around a datum.
 constexpr int kDatumDepth = 3;
 
@@ -124,6 +126,12 @@ absl::Status TooLarge(const std::string& what, size_t num_bytes, size_t limit) {
                     "body_too_large");
 }
 
+absl::Status TooManyDatums(const std::string& pointer) {
+  return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                        "%s has more datums than the limit of %d", pointer, kMaxDatums)),
+                    "too_many_datums", pointer);
+}
+
 absl::Status NotJson(const std::string& body) {
   const absl::Status where = ExplainBadJson(body);
   if (!where.ok()) return where;
@@ -152,6 +160,10 @@ absl::Status ReadData(ListScanner& list, const std::string& body, const std::str
   size_t index = 0;
   while (const auto piece = list.Next()) {
     if (!errors.ok()) continue;
+    if (index == kMaxDatums) {
+      errors.Set(TooManyDatums(pointer));
+      continue;
+    }
     const std::string where = absl::StrCat(pointer, "/", index++);
     if (piece->size() > kMaxDatumBytes) {
       errors.Set(TooLarge(where, piece->size(), kMaxDatumBytes));

@@ -129,6 +129,16 @@ TEST_CASE("Depth counts from the root", "[json]") {
   CHECK(ErrorCode(Read(Body(nested(61)), &request)) == "too_deep");
 }
 
+TEST_CASE("Datums beyond the limit are not kept", "[json]") {
+  v1::ForwardBackwardRequest request;
+  std::string many = kDatum;
+  for (int i = 1; i < 65537; ++i) absl::StrAppend(&many, ",", kDatum);
+  const absl::Status status = Read(Body(many), &request);
+  CHECK(ErrorCode(status) == "too_many_datums");
+  CHECK(request.data_size() == 65536);
+  CHECK_THAT(std::string(status.message()), Catch::Contains("limit of 65536"));
+}
+
 TEST_CASE("What no parser has memory for is refused with its size", "[json]") {
   const std::string large(17 << 20, ' ');
   v1::ForwardBackwardRequest request;

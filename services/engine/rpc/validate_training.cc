@@ -26,6 +26,9 @@ constexpr size_t kMaxMalformedBytes = 1024;
 
 using Inputs = std::map<std::string, const v1::Tensor*>;
 
+// Of one request. A datum takes some hundred bytes, however short it is.
+constexpr int kMaxDatums = 65536;
+
 // One datum under validation.
 struct DatumContext {
   const LossRule& rule;
@@ -211,6 +214,11 @@ absl::Status ValidateForwardBackward(const v1::ForwardBackwardRequest& request,
   }
   ASSIGN_OR_RETURN(const LossRule* const rule, CheckLoss(request.loss()));
   if (request.data().empty()) return Invalid("empty_batch", "data", "data is empty");
+  if (request.data_size() > kMaxDatums) {
+    return Invalid(
+        "too_many_datums", "data",
+        absl::StrFormat("data has %d datums, limit is %d", request.data_size(), kMaxDatums));
+  }
   for (int i = 0; i < request.data_size(); ++i) {
     const DatumContext datum{.rule = *rule,
                              .loss = request.loss(),

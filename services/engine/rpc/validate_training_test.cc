@@ -160,6 +160,11 @@ TEST_CASE("forward_backward: every bad datum is refused by datum and field", "[v
   using Request = v1::ForwardBackwardRequest;
   const std::vector<Row> rows = {
       {"no data", [](Request& r) { r.clear_data(); }, "empty_batch", "data is empty"},
+      {"too many",
+       [](Request& r) {
+         while (r.data_size() < 65537) r.add_data();
+       },
+       "too_many_datums", "data has 65537 datums, limit is 65536"},
       {"no tokens", [](Request& r) { r.mutable_data(1)->clear_model_input(); }, "empty_batch",
        "data[1].model_input has no tokens"},
       {"image", [](Request& r) { r.mutable_data(1)->add_model_input()->set_unsupported("image"); },
