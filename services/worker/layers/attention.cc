@@ -73,7 +73,8 @@ AttentionOutput ForwardByKernel(const at::Tensor& q, const at::Tensor& k, const 
                                 const std::vector<int64_t>& cu_seqlens,
                                 MatmulArithmetic arithmetic) {
   const Shape shape = ShapeOf(q, k);
-  const int64_t step = AttentionChunk(shape.group);
+  const bool is_bf16 = arithmetic == MatmulArithmetic::kBf16;
+  const int64_t step = is_bf16 ? AttentionChunkBf16(shape.group) : AttentionChunk(shape.group);
   AttentionOutput output = {.out = at::empty(q.sizes(), q.options()),
                             .log_sums = at::empty({q.size(0), q.size(1), 1}, q.options())};
   std::vector<Stretch> stretches;
@@ -81,7 +82,6 @@ AttentionOutput ForwardByKernel(const at::Tensor& q, const at::Tensor& k, const 
     Cut(row, length, step, Gradients::kQueries, stretches);
   });
   CostlyFirst(stretches);
-  const bool is_bf16 = arithmetic == MatmulArithmetic::kBf16;
   const auto attend = [&](int64_t task, float* scratch) {
     const Stretch& stretch = stretches[static_cast<size_t>(task / shape.num_kv_heads)];
     const int64_t kv_head = task % shape.num_kv_heads;

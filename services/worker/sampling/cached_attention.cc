@@ -160,7 +160,8 @@ at::Tensor AttendCachedByKernel(const at::Tensor& q, const at::Tensor& keys,
   const int64_t num_kv_heads = keys.size(1);
   const int64_t head_dim = q.size(2);
   const int64_t group = q.size(1) / num_kv_heads;
-  const int64_t most_rows = AttentionChunk(group);
+  const bool is_bf16 = keys.scalar_type() == at::kInt;
+  const int64_t most_rows = is_bf16 ? AttentionChunkBf16(group) : AttentionChunk(group);
   std::vector<Chunk> chunks;
   int64_t num_pairs = 0;
   int64_t first_row = 0;
@@ -193,7 +194,7 @@ at::Tensor AttendCachedByKernel(const at::Tensor& q, const at::Tensor& keys,
                                       .head_dim = head_dim,
                                       .scale = AttentionScale(head_dim)};
     const int32_t* blocks = chunk.kv->blocks.data();
-    if (keys.scalar_type() == at::kInt) {
+    if (is_bf16) {
       AttendBf16(queries, BlocksOf<int32_t>(keys, values, kv_head, blocks), scratch);
     } else {
       Attend(queries, BlocksOf<float>(keys, values, kv_head, blocks), scratch);

@@ -10,6 +10,8 @@ using namespace attention;  // NOLINT: the parts this file is made of
 
 static_assert(kKvBlockTokens == kLanes);
 
+constexpr int64_t kChunkRows = 384;
+
 // One block of keys and values as the products want them.
 struct Block {
   const int32_t* keys[kKeyVectors];       // [head_dim / 2, kLanes] each
@@ -154,6 +156,8 @@ LATHE_BF16_TARGET void AttendAll(const AttentionQueries& queries, const Source& 
 }
 
 }  // namespace
+
+int64_t AttentionChunkBf16(int64_t group) { return std::max<int64_t>(1, kChunkRows / group); }
 
 void AttendBf16(const AttentionQueries& queries, const KeyRows& keys, float* scratch) {
   AttendAll(queries, keys, scratch);

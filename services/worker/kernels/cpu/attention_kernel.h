@@ -52,8 +52,9 @@ struct KeyBlocks {
 };
 
 // Positions that a call of a longer sequence should take: enough to use keys and values again while
-// they are in the cache.
+// they are in the cache. Of bf16 more fit, and rearranging keys and values takes a larger part.
 int64_t AttentionChunk(int64_t group);
+int64_t AttentionChunkBf16(int64_t group);
 
 // Floats of scratch memory for `num_rows` queries: positions times heads.
 int64_t AttentionScratchSize(int64_t num_rows, int64_t head_dim);
