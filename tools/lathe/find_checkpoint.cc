@@ -1,10 +1,12 @@
 #include "tools/lathe/find_checkpoint.h"
 
+#include <fstream>
 #include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
+#include "libs/common/files/copy_name.h"
 #include "libs/common/json/json.h"
 
 namespace lathe::cli {
@@ -16,6 +18,14 @@ constexpr char kManifest[] = "manifest.json";
 
 absl::Status Missing(const std::string& message) {
   return WithDetail(absl::NotFoundError(message), "checkpoint_missing", "checkpoint");
+}
+
+// The path of the checkpoint in `dir`. A copy has its source's manifest.
+std::string TinkerPath(const fs::path& dir, const Json& manifest) {
+  std::ifstream copy_name(dir / kCopyNameFile);
+  std::string path;
+  if (std::getline(copy_name, path)) return path;
+  return JsonString(manifest, "tinker_path").value_or("");
 }
 
 }  // namespace
@@ -31,7 +41,7 @@ absl::StatusOr<fs::path> FindCheckpoint(const std::string& name, const fs::path&
   for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
     const absl::StatusOr<Json> manifest = ReadJsonFile(entry.path() / kManifest);
     if (!manifest.ok()) continue;  // not a checkpoint, or deleted meanwhile
-    if (JsonString(*manifest, "tinker_path").value_or("") != name) continue;
+    if (TinkerPath(entry.path(), *manifest) != name) continue;
     const int64_t created_at = JsonInt(*manifest, "created_at_ns").value_or(0);
     if (created_at <= newest) continue;
     newest = created_at;

@@ -9,8 +9,7 @@
 namespace lathe::cli {
 
 // `name` is a directory that holds a manifest.json, or a tinker:// path that is looked up in the
-// manifests below `checkpoints`; the engine need not run. A copy of a checkpoint is found under the
-// path of what it was copied from. Error: checkpoint_missing.
+// manifests below `checkpoints`; the engine need not run. Error: checkpoint_missing.
 absl::StatusOr<std::filesystem::path> FindCheckpoint(const std::string& name,
                                                      const std::filesystem::path& checkpoints);
 

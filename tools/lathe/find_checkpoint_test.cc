@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
+#include "libs/common/files/copy_name.h"
 #include "tools/lathe/testing/temp_dir.h"
 
 namespace lathe::cli {
@@ -29,6 +30,16 @@ TEST_CASE("A checkpoint is found by its path, the newest of two", "[export]") {
   Add(dir.path() / "c3", "tinker://s:train:0/sampler_weights/final", 9);
   fs::create_directories(dir.path() / "tmp");
   CHECK(*FindCheckpoint(kPath, dir.path()) == newest);
+}
+
+TEST_CASE("A copy is found by its own path, its source by its", "[export]") {
+  constexpr char kCopyPath[] = "tinker://copy:train:0/weights/final";
+  const TempDir dir;
+  const fs::path source = Add(dir.path() / "c1", kPath, 5);
+  const fs::path copy = Add(dir.path() / "c2", kPath, 5);
+  std::ofstream(copy / kCopyNameFile) << kCopyPath;
+  CHECK(*FindCheckpoint(kPath, dir.path()) == source);
+  CHECK(*FindCheckpoint(kCopyPath, dir.path()) == copy);
 }
 
 TEST_CASE("A checkpoint is found by its folder", "[export]") {

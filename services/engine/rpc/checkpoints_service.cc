@@ -10,6 +10,7 @@
 #include "libs/common/digest/sha256.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/core/checkpoints.h"
 #include "services/engine/rpc/find_checkpoint.h"
 #include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/link_files.h"
@@ -137,8 +138,10 @@ absl::StatusOr<CopyCheckpoint> CheckpointsService::PlanCopy(const Caller& caller
     if (run) copy.run_metadata = run->user_metadata;
   }
   copy.dir = "c" + RandomId(16);
-  RETURN_IF_ERROR(
-      LinkFiles(runtime_.checkpoints_dir() / source->dir, runtime_.checkpoints_dir() / copy.dir));
+  const std::string run = absl::StrFormat("%s:train:%d", copy.session_id, copy.model_seq_id);
+  RETURN_IF_ERROR(LinkFiles(runtime_.checkpoints_dir() / source->dir,
+                            runtime_.checkpoints_dir() / copy.dir,
+                            CheckpointPath(run, source->kind, source->name)));
   return copy;
 }
 

@@ -1,9 +1,11 @@
 #include "services/engine/rpc/link_files.h"
 
+#include <fstream>
 #include <string>
 #include <system_error>
 
 #include "libs/common/errors.h"
+#include "libs/common/files/copy_name.h"
 #include "libs/common/files/sync_directory.h"
 #include "libs/common/status_macros.h"
 
@@ -24,12 +26,21 @@ absl::Status ToStatus(const std::error_code& error) {
   return absl::InternalError("the checkpoint's files cannot be copied: " + error.message());
 }
 
-absl::Status LinkInto(const fs::path& from, const fs::path& to) {
+absl::Status WriteName(const fs::path& file, const std::string& tinker_path) {
+  std::ofstream out(file);
+  out << tinker_path;
+  out.close();
+  return out ? absl::OkStatus()
+             : absl::InternalError("the copy's name cannot be written to " + file.string());
+}
+
+absl::Status LinkInto(const fs::path& from, const fs::path& to, const std::string& tinker_path) {
   std::error_code error;
   fs::create_directory(to, error);
   RETURN_IF_ERROR(ToStatus(error));
   for (fs::directory_iterator it(from, error), end; !error && it != end; it.increment(error)) {
     if (!it->is_regular_file(error) || it->is_symlink(error)) continue;
+    if (it->path().filename() == kCopyNameFile) continue;  // of a copy that is copied
     const fs::path target = to / it->path().filename();
     fs::create_hard_link(it->path(), target, error);
     if (error == std::errc::no_such_file_or_directory) break;
@@ -37,14 +48,15 @@ absl::Status LinkInto(const fs::path& from, const fs::path& to) {
     if (error) break;
   }
   RETURN_IF_ERROR(ToStatus(error));
+  RETURN_IF_ERROR(WriteName(to / kCopyNameFile, tinker_path));
   RETURN_IF_ERROR(SyncDirectory(to));
   return SyncDirectory(to.parent_path());
 }
 
 }  // namespace
 
-absl::Status LinkFiles(const fs::path& from, const fs::path& to) {
-  const absl::Status status = LinkInto(from, to);
+absl::Status LinkFiles(const fs::path& from, const fs::path& to, const std::string& tinker_path) {
+  const absl::Status status = LinkInto(from, to, tinker_path);
   std::error_code ignored;
   if (!status.ok()) fs::remove_all(to, ignored);
   return status;

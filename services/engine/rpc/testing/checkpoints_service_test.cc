@@ -1,9 +1,12 @@
 // lathe.v1.Checkpoints against a whole engine.
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
+#include <set>
 #include <string>
 
 #include "libs/common/errors.h"
+#include "libs/common/files/copy_name.h"
 #include "services/engine/rpc/testing/test_client.h"
 
 namespace lathe::engine {
@@ -41,6 +44,17 @@ struct Saved : Fixture {
                 .SaveWeightsExternal(CallContext(client.key()), request, &response)
                 .ok());
     return response.request_id();
+  }
+
+  // What copies say they are, to whoever has only the files.
+  std::set<std::string> NamesOfCopies() const {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(engine.checkpoints_dir())) {
+      std::ifstream file(entry.path() / kCopyNameFile);
+      std::string name;
+      if (std::getline(file, name)) names.insert(name);
+    }
+    return names;
   }
 
   absl::Status Copy(const std::string& key, v1::CopyWeightsRequest request, std::string* path) {
@@ -117,6 +131,7 @@ TEST_CASE("Checkpoints: a copy is a checkpoint of its own, once per idempotency 
   REQUIRE(f.Copy(f.client.key(), request, &again).ok());
   CHECK(first == again);
   CHECK(first != f.training);
+  CHECK(f.NamesOfCopies() == std::set<std::string>{first});
   request.set_idempotency_key("k2");
   std::string other;
   REQUIRE(f.Copy(f.client.key(), request, &other).ok());

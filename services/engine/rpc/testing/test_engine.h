@@ -43,6 +43,7 @@ class TestEngine {
   void Start();
 
   // Of the public services.
+  std::filesystem::path checkpoints_dir() const { return dir_.path() / "checkpoints"; }
   std::string address() const { return "unix:" + dir_.path().string() + "/engine.sock"; }
   v1::Engine::Stub& engine() { return *engine_stub_; }
   v1::Tenants::Stub& tenants() { return *tenants_stub_; }
