@@ -110,7 +110,7 @@ TEST_CASE("loss: every knob out of range is refused by datum and field", "[valid
          AddConfig(r, "kl_coef", 0.1);
          AddInput(r, "reference_logprobs", Floats({-1, -1}));
        },
-       kInput, "data[0].loss_fn_inputs.reference_logprobs: shape is (2, 1), target_tokens has"},
+       kInput, "data[0].loss_fn_inputs.reference_logprobs: length is 2, target_tokens has 3"},
       {"ppo",
        [](Request& r) {
          AddConfig(r, "kl_coef", 0.1);

@@ -108,6 +108,11 @@ absl::Status CheckNumbers(const std::string& name, const v1::Tensor& tensor,
   const std::string field = InputField(datum, name);
   RETURN_IF_ERROR(CheckDType(tensor, v1::DTYPE_FLOAT32, field));
   ASSIGN_OR_RETURN(const TensorShape shape, CheckTensor(tensor, field));
+  if (!shape.is_2d && !targets.is_2d && shape.rows != targets.rows) {
+    return Invalid(
+        "bad_loss_input", field,
+        absl::StrFormat("%s: length is %d, target_tokens has %d", field, shape.rows, targets.rows));
+  }
   if (shape.rows != targets.rows || shape.cols != targets.cols || shape.is_2d != targets.is_2d) {
     return Invalid("bad_loss_input", field,
                    absl::StrFormat("%s: shape is (%d, %d), target_tokens has (%d, %d)", field,

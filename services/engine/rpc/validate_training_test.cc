@@ -106,7 +106,7 @@ TEST_CASE("forward_backward: what says which tokens were sampled is checked", "[
        [](Request& r) {
          Input(r, "sequence_ratio_mask") = Floats({1, 1});
        },
-       "bad_loss_input", "sequence_ratio_mask: shape is (2, 1), target_tokens has (3, 1)"},
+       "bad_loss_input", "sequence_ratio_mask: length is 2, target_tokens has 3"},
   };
   for (const Row& row : gspo_rows) {
     Request request = Gspo();
@@ -224,7 +224,7 @@ TEST_CASE("forward_backward: every bad datum is refused by datum and field", "[v
        [](Request& r) {
          Input(r, "weights") = Floats({1, 2});
        },
-       "bad_loss_input", "shape is (2, 1), target_tokens has (3, 1)"},
+       "bad_loss_input", "length is 2, target_tokens has 3"},
       {"nan weight",
        [](Request& r) {
          Input(r, "weights") = Floats({1, kNan, 2});
