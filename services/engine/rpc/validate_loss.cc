@@ -16,43 +16,9 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 128;
 
-const std::vector<LossRule>& Rules() {
-  static const std::vector<LossRule> rules = [] {
-    const std::vector<std::string> rl_inputs = {"target_tokens", "logprobs", "advantages"};
-    const std::vector<std::string> clip = {kClipLowThreshold, kClipHighThreshold};
-    std::vector<LossRule> losses = {
-        {"cross_entropy", {"target_tokens"}, {"weights"}, {}, /*takes_2d_targets=*/true},
-        {"importance_sampling", rl_inputs, {}, {}, false},
-        {"ppo",
-         rl_inputs,
-         clip,
-         {kClipLowThreshold, kClipHighThreshold, kDualClipThreshold},
-         false},
-        {"cispo", rl_inputs, clip, clip, false},
-        {"dro", rl_inputs, {}, {"beta"}, false},
-        {.name = "gspo",
-         .required_inputs = {"target_tokens", "logprobs", "advantages", "sequence_ratio_mask"},
-         .optional_inputs = clip,
-         .config = clip,
-         .needs_ratio_mask = true},
-        {.name = "stable_reinforce",
-         .required_inputs = rl_inputs,
-         .optional_inputs = {},
-         .config = {"kl_coeff"},
-         .needs_provenance = true},
-    };
-    for (LossRule& loss : losses) {
-      loss.config.push_back(kKlCoef);
-      loss.optional_inputs.push_back(kReferenceLogprobs);
-    }
-    return losses;
-  }();
-  return rules;
-}
-
 std::string AllowedLosses() {
   std::vector<std::string> names;
-  for (const LossRule& rule : Rules()) names.push_back(rule.name);
+  for (const LossRule& rule : LossRules()) names.push_back(rule.name);
   return absl::StrJoin(names, ", ");
 }
 
@@ -129,9 +95,9 @@ absl::Status CheckThresholds(const v1::LossSpec& loss) {
 }  // namespace
 
 absl::StatusOr<const LossRule*> CheckLoss(const v1::LossSpec& loss) {
-  const auto rule = std::find_if(Rules().begin(), Rules().end(),
+  const auto rule = std::find_if(LossRules().begin(), LossRules().end(),
                                  [&](const LossRule& one) { return one.name == loss.name(); });
-  if (rule == Rules().end()) return UnknownLoss(loss.name());
+  if (rule == LossRules().end()) return UnknownLoss(loss.name());
   std::set<std::string> seen;
   for (const v1::NamedNumber& number : loss.config()) {
     if (number.name() == kNormalization) {

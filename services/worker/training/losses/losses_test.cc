@@ -2,8 +2,11 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
+#include <string>
 #include <vector>
 
+#include "libs/common/losses/loss_rules.h"
 #include "services/worker/training/losses/loss.h"
 #include "services/worker/training/losses/registry.h"
 
@@ -299,6 +302,34 @@ TEST_CASE("FindLoss: each kind is found by its own name, others are not", "[loss
     CHECK(FindLoss(program.name) == &program);
   }
   CHECK(FindLoss("custom") == nullptr);
+}
+
+TEST_CASE("Every loss takes what its rule says, and every rule has its loss", "[losses]") {
+  using Names = std::set<std::string>;
+  CHECK(AllLosses().size() == LossRules().size());
+  for (const LossRule& rule : LossRules()) {
+    INFO(rule.name);
+    const LossProgram* const program = FindLoss(rule.name);
+    REQUIRE(program != nullptr);
+    Names config = {kKlCoef};
+    for (const LossOption& option : program->options) config.insert(std::string(option.key));
+    CHECK(Names(rule.config.begin(), rule.config.end()) == config);
+
+    const bool has_weights = program->inputs == LossInputs::kWeights;
+    const bool has_ratio_mask = program->mask == LossMask::kSequenceRatio;
+    Names required = {"target_tokens"};
+    if (!has_weights) required.insert({"logprobs", "advantages"});
+    if (has_ratio_mask) required.insert("sequence_ratio_mask");
+    CHECK(Names(rule.required_inputs.begin(), rule.required_inputs.end()) == required);
+
+    Names optional = {kReferenceLogprobs};
+    if (has_weights) optional.insert("weights");
+    if (program->clips) optional.insert({kClipLowThreshold, kClipHighThreshold});
+    CHECK(Names(rule.optional_inputs.begin(), rule.optional_inputs.end()) == optional);
+    CHECK(rule.takes_2d_targets == has_weights);
+    CHECK(rule.needs_ratio_mask == has_ratio_mask);
+    CHECK(rule.needs_provenance == (program->mask == LossMask::kSampled));
+  }
 }
 
 }  // namespace lathe::worker

@@ -19,6 +19,8 @@ constexpr const LossProgram* kPrograms[] = {
 
 }  // namespace
 
+std::span<const LossProgram* const> AllLosses() { return kPrograms; }
+
 const LossProgram& FindLoss(LossKind kind) {
   for (const LossProgram* program : kPrograms) {
     if (program->defaults.kind == kind) return *program;
