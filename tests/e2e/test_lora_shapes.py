@@ -112,7 +112,8 @@ def test_the_servers_defaults_and_a_crash():
 
 @pytest.mark.parametrize("variable, value, words", [
     ("LATHE_LORA__ALPHA", "0", ["lora.alpha is 0", "above 0"]),
-    ("LATHE_LORA__TARGET_MODULES", "q_proj,q", ["lora.target_modules has 'q'", *ALL])])
+    ("LATHE_LORA__TARGET_MODULES", "q_proj,q", ["lora.target_modules has 'q'", *ALL]),
+    ("LATHE_ENGINE__SAMPLER_VERSIONS_MIB", "-1", ["sampler_versions_mib is -1, minimum is 0"])])
 def test_options_out_of_range_stop_the_engine(tmp_path, variable, value, words):
     done = subprocess.run([BIN / "lathe-engine", "--data-dir", tmp_path], capture_output=True,
                           text=True, timeout=60, env={"PATH": "/usr/bin:/bin", variable: value})
