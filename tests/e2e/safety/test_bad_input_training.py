@@ -106,7 +106,7 @@ def bad_loss_configs(w):
     for reference, config, words in (
             (None, {"kl_coef": 0.1}, ["data[0].loss_fn_inputs.reference_logprobs is missing"]),
             ([-1.0] * 3, {}, ["reference_logprobs is given", "kl_coef is not"]),
-            ([-1.0] * 2, {"kl_coef": 0.1}, ["reference_logprobs", "(2, 1)", "(3, 1)"]),
+            ([-1.0] * 2, {"kl_coef": 0.1}, ["reference_logprobs", "length is 2", "target_tokens has 3"]),
             ([-1.0, 1e39, -1.0], {"kl_coef": 0.1}, ["reference_logprobs", "position 1"])):
         given = {} if reference is None else {"reference_logprobs": tensor(reference)}
         w.fails(*words, data=[datum(inputs={**inputs, **given})], loss_fn="ppo",
