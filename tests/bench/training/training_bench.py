@@ -160,16 +160,16 @@ def shallow(folder, layers):
 
 
 def alternate(rounds, *functions):
-    """Lists of seconds of each function, run in turn; the first turn warms up."""
+    """Lists of seconds of each function, run in turn `rounds` times after one turn to warm up.
+    What a turn took goes to stderr at once: some turns take minutes."""
     times = [[] for _ in functions]
     for turn in range(rounds + 1):
         for function, into in zip(functions, times):
             begin = time.perf_counter()
             result = function()
-            seconds = result["seconds"] if isinstance(result, dict) else time.perf_counter() - begin
-            if turn > 0:
-                into.append(seconds)
-    return times
+            into.append(result["seconds"] if isinstance(result, dict) else time.perf_counter() - begin)
+        print(f"turn {turn}:", *(f"{into[-1]:.3f} s" for into in times), file=sys.stderr, flush=True)
+    return [into[1:] for into in times]
 
 
 def ratio(times, over):
