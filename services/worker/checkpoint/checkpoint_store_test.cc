@@ -156,7 +156,7 @@ TEST_CASE("Checkpoint: without the optimizer moments and steps are zero", "[chec
   CHECK(loaded->adapter->num_steps == 0);
 }
 
-TEST_CASE("Checkpoint: a sampler version is the published copy, without moments", "[checkpoint]") {
+TEST_CASE("Checkpoint: a sampler version is the weights alone, without moments", "[checkpoint]") {
   const TempDir dir;
   CheckpointStore store = MakeStore(dir);
   Adapter adapter = TrainedAdapter();

@@ -50,10 +50,9 @@ class ExecutorCore {
   void Apply(Command command);
 
   // Runs every barrier whose turn has come, then one unit: a training step or a sampling pass.
-  // False: there is nothing to do until a command comes.
-  //   on_pause  called now and then during a training step; may call Apply and TakeReports.
-  //   Sampling
-  //             passes whose turn has come run after it.
+  // False: there is nothing to do until a command comes. During a training step `on_pause` is
+  // called now and then, which may call Apply and TakeReports, and sampling passes run whose turn
+  // has come.
   bool RunUnit(const std::function<void()>& on_pause = {});
 
   // Reports since the last call, in order.

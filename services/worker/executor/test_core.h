@@ -1,18 +1,16 @@
 // A core over a small random model, for tests.
 #pragma once
 
-#include <stdlib.h>
-
 #include <catch2/catch.hpp>
 
 #include <cmath>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/executor/executor_core.h"
 #include "services/worker/models/qwen3/model.h"
 #include "services/worker/sampling/test_model.h"
@@ -23,19 +21,6 @@ inline const Model& BaseModel() {
   static const Qwen3Model* model = new Qwen3Model(SmallModel());
   return *model;
 }
-
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "core-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline TrainRequest Train(const std::string& model_id, int64_t seq_id, float weight = 0.5f) {
   TrainDatum datum;
