@@ -1,0 +1,274 @@
+// Sampling without the service around it: commands on stdin, one JSON object a line, one answer a
+// line on stdout.
+//   {"op": "load", "folder": F, "threads": 2, "compute_dtype": "auto", "kv_cache_mib": 1024}
+//   {"op": "bandwidth", "mib": 1024}
+//   {"op": "matmul", "rows": 512}
+//   {"op": "decode", "sequences": 8, "context": 64, "tokens": 32, "adapters": 4, "rank": 8,
+//    "train_unembed": false}
+//   {"op": "prefill", "tokens": 512}
+//   {"op": "group", "samples": 8, "prompt_tokens": 512, "tokens": 32, "separate": false}
+// `adapters` 0 or absent is the base model; they take the sequences in turn. `temperature` (1) and
+// `top_p` (1) may be given wherever tokens are drawn; prompts are random and all different.
+//
+// Answers have "seconds" of the measured part, "passes" in it and "tokens" drawn in it. decode
+// measures what follows the first token of every sequence. prefill and group say as
+// "first_token_seconds" when all samples had their first token. load says "weight_bytes", which a
+// decode pass reads once; decode "adapter_bytes", of the adapters in use; bandwidth
+// "gb_per_second"; matmul and prefill "gflops" of the layers' products (prefill: of the head's
+// single row too).
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <nlohmann/json.hpp>
+
+#include "services/worker/layers/base_linear.h"
+#include "services/worker/lora/adapter.h"
+#include "services/worker/memory/tensor_memory.h"
+#include "services/worker/models/load_model.h"
+#include "services/worker/sampling/sampling_engine.h"
+#include "tests/bench/sampling/stream_read.h"
+
+namespace lathe::worker {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+using Adapters = std::vector<std::shared_ptr<const AdapterWeights>>;
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// [rows, columns] of the four products of a layer.
+std::vector<std::pair<int64_t, int64_t>> LayerShapes(const ModelSpec& spec) {
+  const int64_t q = spec.num_heads * spec.head_dim;
+  const int64_t kv = spec.num_kv_heads * spec.head_dim;
+  return {{q + 2 * kv, spec.hidden_size},
+          {spec.hidden_size, q},
+          {2 * spec.intermediate_size, spec.hidden_size},
+          {spec.hidden_size, spec.intermediate_size}};
+}
+
+class Bench {
+ public:
+  json Run(const json& command) {
+    const std::string op = command.at("op");
+    if (op == "load") return Load(command);
+    if (op == "bandwidth") return Bandwidth(command);
+    if (op == "matmul") return Matmul(command);
+    if (op == "decode") return Decode(command);
+    if (op == "prefill") return Prefill(command);
+    if (op == "group") return Group(command);
+    throw std::runtime_error("unknown op " + op);
+  }
+
+ private:
+  json Load(const json& command) {
+    at::set_num_threads(command.at("threads"));
+    kv_cache_bytes_ = command.value("kv_cache_mib", int64_t{1024}) << 20;
+    const Clock::time_point begin = Clock::now();
+    const auto dtype = ParseComputeDtype(command.value("compute_dtype", "auto"));
+    auto loaded = LoadModel(command.at("folder").get<std::string>(), at::kCPU, nullptr, *dtype);
+    if (!loaded.ok()) throw std::runtime_error(std::string(loaded.status().message()));
+    model_ = std::move(loaded->model);
+    return {{"seconds", SecondsSince(begin)}, {"weight_bytes", model_->WeightBytes()}};
+  }
+
+  static json Bandwidth(const json& command) {
+    const int64_t size = (command.value("mib", int64_t{1024}) << 20) / 8;
+    const std::vector<uint64_t> words(static_cast<size_t>(size), 1);
+    std::atomic<uint64_t> sum = 0;
+    const auto read = [&] {
+      at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t first, int64_t last) {
+        const int64_t n = at::get_num_threads();
+        sum += ReadStream(words, size * first / n, size * last / n);
+      });
+    };
+    read();
+    const Clock::time_point begin = Clock::now();
+    read();
+    const double seconds = SecondsSince(begin);
+    return {{"seconds", seconds},
+            {"gb_per_second", static_cast<double>(size) * 8e-9 / seconds},
+            {"sum", sum.load()}};
+  }
+
+  // The rate of the layers' products, each by itself.
+  json Matmul(const json& command) const {
+    const int64_t rows = command.at("rows");
+    const MatmulArithmetic arithmetic =
+        CpuHasBf16() ? MatmulArithmetic::kBf16 : MatmulArithmetic::kFp32;
+    double flops = 0;
+    double seconds = 0;
+    for (const auto& [n, k] : LayerShapes(model_->spec())) {
+      const at::Tensor w = at::randn({n, k}).to(at::kBFloat16);
+      const at::Tensor x = at::randn({rows, k});
+      BaseLinear(x, w, {}, arithmetic);
+      const Clock::time_point begin = Clock::now();
+      BaseLinear(x, w, {}, arithmetic);
+      seconds += SecondsSince(begin);
+      flops += 2.0 * static_cast<double>(rows * n * k);
+    }
+    return {{"seconds", seconds}, {"gflops", flops / seconds * 1e-9}};
+  }
+
+  json Decode(const json& command) {
+    const int64_t num_sequences = command.at("sequences");
+    const int64_t context = command.at("context");
+    const int64_t rank = command.value("rank", int64_t{8});
+    const bool train_unembed = command.value("train_unembed", false);
+    const Adapters& adapters =
+        AdaptersOf(command.value("adapters", size_t{0}), rank, train_unembed);
+    SamplingEngine engine = MakeEngine(num_sequences * context);
+    for (int64_t i = 0; i < num_sequences; ++i) {
+      const auto adapter = adapters.empty() ? nullptr : adapters[i % adapters.size()];
+      Add(engine, MakeRequest(command, context), adapter);
+    }
+    RunUntilDrawn(engine, num_sequences);
+    const SamplingCounters before = engine.counters();
+    json answer = Finish(engine, before, Clock::now());
+    int64_t adapter_bytes = 0;
+    for (const auto& adapter : adapters) adapter_bytes += adapter->num_bytes();
+    answer["adapter_bytes"] = adapter_bytes;
+    return answer;
+  }
+
+  json Prefill(const json& command) {
+    const int64_t num_tokens = command.at("tokens");
+    SamplingEngine engine = MakeEngine(num_tokens);
+    SampleRequest request = MakeRequest(command, num_tokens);
+    request.params.max_tokens = 1;
+    Add(engine, std::move(request), nullptr);
+    const Clock::time_point begin = Clock::now();
+    RunUntilDrawn(engine, 1);
+    json answer = Finish(engine, {}, begin);
+    const ModelSpec& spec = model_->spec();
+    double products = static_cast<double>(spec.vocab_size * spec.hidden_size);
+    for (const auto& [n, k] : LayerShapes(spec)) {
+      products += static_cast<double>(spec.num_layers * num_tokens * n * k);
+    }
+    answer["gflops"] = 2 * products / answer.at("seconds").get<double>() * 1e-9;
+    answer["first_token_seconds"] = answer.at("seconds");
+    return answer;
+  }
+
+  json Group(const json& command) {
+    const int64_t num_samples = command.at("samples");
+    const int64_t prompt_tokens = command.at("prompt_tokens");
+    const bool separate = command.value("separate", false);
+    SamplingEngine engine = MakeEngine(prompt_tokens);
+    for (int64_t i = 0; i < (separate ? num_samples : 1); ++i) {
+      SampleRequest request = MakeRequest(command, prompt_tokens);
+      request.num_samples = separate ? 1 : num_samples;
+      Add(engine, std::move(request), nullptr);
+    }
+    const Clock::time_point begin = Clock::now();
+    RunUntilDrawn(engine, num_samples);
+    const double first = SecondsSince(begin);
+    json answer = Finish(engine, {}, begin);
+    answer["first_token_seconds"] = first;
+    return answer;
+  }
+
+  // Prompts of at least `prompt_tokens` together are computed in one pass.
+  SamplingEngine MakeEngine(int64_t prompt_tokens) const {
+    SamplingOptions options{.kv_cache_bytes = kv_cache_bytes_};
+    options.max_prefill_tokens = std::max(options.max_prefill_tokens, prompt_tokens);
+    return SamplingEngine(*model_, options, /*tokenizer=*/nullptr);
+  }
+
+  SampleRequest MakeRequest(const json& command, int64_t prompt_tokens) {
+    SampleRequest request;
+    request.request_id = std::to_string(++num_requests_);
+    request.params.max_tokens = command.value("tokens", int64_t{1});
+    request.params.temperature = command.value("temperature", 1.0);
+    request.params.top_p = command.value("top_p", 1.0);
+    request.params.seed = static_cast<uint64_t>(num_requests_);
+    request.params.ignore_eos = true;
+    std::uniform_int_distribution<int32_t> token(
+        0, static_cast<int32_t>(model_->spec().vocab_size) - 1);
+    for (int64_t i = 0; i < prompt_tokens; ++i) request.prompt.push_back(token(random_));
+    return request;
+  }
+
+  static void Add(SamplingEngine& engine, SampleRequest request,
+                  std::shared_ptr<const AdapterWeights> adapter) {
+    const absl::Status status = engine.Add(std::move(request), std::move(adapter));
+    if (!status.ok()) throw std::runtime_error(std::string(status.message()));
+  }
+
+  static void RunUntilDrawn(SamplingEngine& engine, int64_t num_tokens) {
+    while (engine.counters().generated_tokens < num_tokens) engine.RunPass();
+  }
+
+  // Runs what is left; counts from `before` on.
+  static json Finish(SamplingEngine& engine, const SamplingCounters& before,
+                     Clock::time_point begin) {
+    while (engine.HasWork()) {
+      engine.RunPass();
+      for (const FinishedSample& finished : engine.TakeFinished()) {
+        if (finished.output.ok()) continue;
+        throw std::runtime_error(std::string(finished.output.status().message()));
+      }
+    }
+    const SamplingCounters& now = engine.counters();
+    const int64_t passes =
+        now.decode_passes - before.decode_passes + now.prefill_passes - before.prefill_passes;
+    return {{"seconds", SecondsSince(begin)},
+            {"passes", passes},
+            {"tokens", now.generated_tokens - before.generated_tokens}};
+  }
+
+  // Made once for neighbouring commands that name the same.
+  const Adapters& AdaptersOf(size_t count, int64_t rank, bool train_unembed) {
+    const LoraSpec lora{.rank = rank, .target_modules = LoraModulesOf(true, true, train_unembed)};
+    const auto is_alike = [&](const auto& adapter) {
+      return adapter->lora.rank == rank && adapter->lora.target_modules == lora.target_modules;
+    };
+    if (adapters_.size() == count && std::all_of(adapters_.begin(), adapters_.end(), is_alike)) {
+      return adapters_;
+    }
+    adapters_.clear();
+    for (size_t i = 0; i < count; ++i) {
+      Adapter adapter(model_->spec(), lora, at::kCPU);
+      // With B zero half of the products would be of zeros.
+      adapter.MutableParameters().add_(at::randn(adapter.parameters().sizes()).mul_(1e-3));
+      adapters_.push_back(adapter.Publish());
+    }
+    return adapters_;
+  }
+
+  std::unique_ptr<const Model> model_;
+  int64_t kv_cache_bytes_ = 0;
+  Adapters adapters_;
+  std::mt19937 random_{1};
+  int64_t num_requests_ = 0;
+};
+
+}  // namespace
+}  // namespace lathe::worker
+
+int main() {
+  lathe::worker::UseBlockCacheForTensors();
+  const c10::InferenceMode no_autograd;
+  lathe::worker::Bench bench;
+  for (std::string line; std::getline(std::cin, line);) {
+    try {
+      std::cout << bench.Run(nlohmann::json::parse(line)).dump() << std::endl;
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << std::endl;
+      return 1;
+    }
+  }
+  return 0;
+}
