@@ -11,38 +11,25 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests"))
+from support.bench import Driver, alternate, ratio  # noqa: E402
 from support.lathe_server import tiny_model  # noqa: E402
 
 MIXED_RANKS = [4, 8, 16, 24, 32, 40, 56, 64]
 MIXED_LOSSES = ["cross_entropy", "importance_sampling", "ppo"]
 
 
-class Driver:
+class TrainingDriver(Driver):
     """lathe_training_bench as a child process."""
 
     def __init__(self, folder, threads, numerics="fast"):
         binary = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build/release/bin"))
-        self.process = subprocess.Popen([str(binary / "lathe_training_bench")], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        super().__init__(binary / "lathe_training_bench")
         self.loaded = self.run(op="load", folder=str(folder), threads=threads, numerics=numerics)
-
-    def run(self, **command):
-        self.process.stdin.write(json.dumps(command) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"lathe_training_bench ended: {self.process.wait()}")
-        return json.loads(line)
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 class Shape:
@@ -159,23 +146,6 @@ def shallow(folder, layers):
     return out
 
 
-def alternate(rounds, *functions):
-    """Lists of seconds of each function, run in turn `rounds` times after one turn to warm up.
-    What a turn took goes to stderr at once: some turns take minutes."""
-    times = [[] for _ in functions]
-    for turn in range(rounds + 1):
-        for function, into in zip(functions, times):
-            begin = time.perf_counter()
-            result = function()
-            into.append(result["seconds"] if isinstance(result, dict) else time.perf_counter() - begin)
-        print(f"turn {turn}:", *(f"{into[-1]:.3f} s" for into in times), file=sys.stderr, flush=True)
-    return [into[1:] for into in times]
-
-
-def ratio(times, over):
-    return statistics.median(b / a for a, b in zip(times, over))
-
-
 class MatmulRate:
     """How fast this machine multiplies matrices in bf16, by our kernel and by torch's. Measured before
     and after each step of ours, because machines change their speed within minutes."""
@@ -217,7 +187,7 @@ class Table:
 
     def single(self, name, lengths, recompute, peer_batch):
         """One adapter of rank 8; the peer in padded micro-batches of `peer_batch`."""
-        driver = Driver(self.folder, self.args.threads)
+        driver = TrainingDriver(self.folder, self.args.threads)
         peer = Peer(self.folder, [8])
         peer.checkpointing(recompute)
         rate = MatmulRate(driver, self.torch)
@@ -249,7 +219,7 @@ class Table:
         folder = shallow(self.folder, 8)
         lengths = ragged_lengths()
         rows = random_rows(lengths, seed=2)
-        driver, peer = Driver(folder, self.args.threads), Peer(folder, [8])
+        driver, peer = TrainingDriver(folder, self.args.threads), Peer(folder, [8])
         driver.run(op="adapter", model="m0", rank=8)
 
         def ours():
@@ -270,7 +240,7 @@ class Table:
         folder = shallow(self.folder, 8)
         lengths = ragged_lengths()
         rows = random_rows(lengths, seed=3)
-        driver, peer = Driver(folder, self.args.threads), Peer(folder, MIXED_RANKS)
+        driver, peer = TrainingDriver(folder, self.args.threads), Peer(folder, MIXED_RANKS)
         mean = round(statistics.mean(MIXED_RANKS))
         driver.run(op="adapter", model="mean", rank=mean)
         for i, rank in enumerate(MIXED_RANKS):
@@ -300,7 +270,7 @@ class Table:
         folder = shallow(self.folder, 8)
         rows = random_rows(ragged_lengths(), seed=3)
         sequences = [{"model": f"m{i % 8}", "tokens": row} for i, row in enumerate(rows)]
-        drivers = [Driver(folder, self.args.threads, numerics) for numerics in ("fast", "exact")]
+        drivers = [TrainingDriver(folder, self.args.threads, numerics) for numerics in ("fast", "exact")]
         for driver in drivers:
             for i in range(8):
                 driver.run(op="adapter", model=f"m{i}", rank=8)
@@ -312,7 +282,7 @@ class Table:
             driver.close()
 
     def tiny(self):
-        driver = Driver(tiny_model(), self.args.threads)
+        driver = TrainingDriver(tiny_model(), self.args.threads)
         rows = random_rows([8] * 256, seed=4)
         for i in range(256):
             driver.run(op="adapter", model=f"m{i}", rank=8)
@@ -326,7 +296,7 @@ class Table:
         driver.close()
 
     def step(self):
-        driver = Driver(self.folder, self.args.threads)
+        driver = TrainingDriver(self.folder, self.args.threads)
         size = driver.run(op="adapter", model="m0", rank=32, train_unembed=True)["parameters"]
         mine, bare = alternate(3 * self.args.rounds, lambda: driver.run(op="step", model="m0"),
                                lambda: driver.run(op="bare_adam", elements=size))
