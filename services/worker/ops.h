@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "libs/common/lora/lora_modules.h"
+#include "libs/common/losses/loss.h"
 
 namespace lathe::worker {
 
@@ -22,35 +23,6 @@ struct LoraSpec {
   uint64_t seed = 0;  // always fixed by the engine when the request is accepted
   // Names and order of kLoraModules, at least one; the engine fills in what callers leave open.
   std::vector<std::string> target_modules = AllLoraModules();
-};
-
-enum class LossKind {
-  kCrossEntropy,
-  kImportanceSampling,
-  kPpo,
-  kCispo,
-  kDro,
-  kGspo,
-  kStableReinforce,
-};
-
-// What the losses of a request's datums are divided by; see docs/numerics.md.
-enum class LossNormalization {
-  kNone,
-  kTokens,  // the tokens of the request that take part
-  kDatums,  // each datum's: its own tokens that take part
-};
-
-// Loss of one request (tinker-api 16.1). Thresholds bound the ratio itself.
-struct LossSpec {
-  LossKind kind = LossKind::kCrossEntropy;
-  double clip_low = 0.8;
-  double clip_high = 1.2;
-  double beta = 0.05;
-  double kl_coeff = 0.0;             // stable_reinforce: towards the policy that sampled
-  double dual_clip_threshold = 0.0;  // ppo: more than 1; 0: off
-  double kl_coef = 0.0;              // towards reference_logprobs, any loss; 0: off
-  LossNormalization normalization = LossNormalization::kNone;
 };
 
 // One training sequence, already validated: every vector has the length stated.

@@ -1,38 +1,32 @@
 #include "tests/parity/parity_script.h"
 
-#include <map>
-
 #include <absl/strings/str_cat.h>
 
+#include "libs/common/losses/registry.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/models/json_file.h"
-#include "services/worker/training/losses/loss.h"
+#include "services/worker/training/loss_datum.h"
 
 namespace lathe::worker {
 namespace {
 
 using nlohmann::json;
 
+// {"name": "ppo", "kl_coef": 0.3, "normalization": "tokens"}: keys as in loss_fn_config.
 LossSpec ParseLoss(const json& value) {
-  static const auto* kinds =
-      new std::map<std::string, LossKind>{{"cross_entropy", LossKind::kCrossEntropy},
-                                          {"importance_sampling", LossKind::kImportanceSampling},
-                                          {"ppo", LossKind::kPpo},
-                                          {"cispo", LossKind::kCispo},
-                                          {"dro", LossKind::kDro},
-                                          {"gspo", LossKind::kGspo},
-                                          {"stable_reinforce", LossKind::kStableReinforce}};
-  LossSpec loss;
-  loss.kind = kinds->at(value.at("kind"));
-  loss.clip_low = value.value("clip_low", loss.clip_low);
-  loss.clip_high = value.value("clip_high", loss.clip_high);
-  loss.beta = value.value("beta", loss.beta);
-  loss.kl_coeff = value.value("kl_coeff", loss.kl_coeff);
-  loss.dual_clip_threshold = value.value("dual_clip", loss.dual_clip_threshold);
-  loss.kl_coef = value.value("kl_coef", loss.kl_coef);
-  if (value.contains("normalization")) {
-    loss.normalization = value.at("normalization") == "tokens" ? LossNormalization::kTokens
-                                                               : LossNormalization::kDatums;
+  LossSpec loss = DefaultLoss(value.at("name").get<std::string>());
+  for (const auto& [key, number] : value.items()) {
+    if (key == "name") continue;
+    if (key == kNormalization) {
+      loss.normalization =
+          number == "tokens" ? LossNormalization::kTokens : LossNormalization::kDatums;
+      continue;
+    }
+    double* const place = FindNumber(loss, key);
+    if (place == nullptr) {
+      throw json::other_error::create(501, absl::StrCat("loss takes no ", key), nullptr);
+    }
+    *place = number;
   }
   return loss;
 }

@@ -48,6 +48,11 @@ def random_lora(model, seed, scale=0.05):
     }
 
 
+def clip(low, high, **others):
+    """loss_fn_config with bounds of the ratio."""
+    return {"clip_low_threshold": low, "clip_high_threshold": high, **others}
+
+
 @dataclasses.dataclass
 class Loss:
     """A loss with the inputs of its datums made up at random."""
@@ -59,7 +64,7 @@ class Loss:
 
     @property
     def spec(self):
-        return {"kind": self.kind, **self.config}
+        return {"name": self.kind, **self.config}
 
     def datum(self, seed, length, vocab_size):
         generator = torch.Generator().manual_seed(seed)
@@ -118,6 +123,11 @@ class Loss:
         difference = (reference - p)[reference != 0]
         return self.config["kl_coef"] * (torch.exp(difference) - difference - 1).sum()
 
+    def bounds(self, side, default, datum, size):
+        """One bound of the ratio a token: the datum's own, else the request's."""
+        of_all = self.config.get(f"{side}_threshold", default)
+        return torch.tensor(datum.get(side, [of_all] * size))
+
     def total(self, datum, p):
         """The loss of 16.1 in plain torch; p [N, K]."""
         if self.kind == "cross_entropy":
@@ -130,18 +140,16 @@ class Loss:
         counts = advantages != 0
         p, a = p[counts], advantages[counts]
         q = torch.tensor(datum["logprobs"])[counts]
-        low = torch.tensor(datum.get("clip_low", [self.config.get("clip_low", 0.8)] * len(counts)))
-        high = torch.tensor(
-            datum.get("clip_high", [self.config.get("clip_high", 1.2)] * len(counts))
-        )
+        low = self.bounds("clip_low", 0.8, datum, len(counts))
+        high = self.bounds("clip_high", 1.2, datum, len(counts))
         ratio = torch.exp(p - q)
         clipped = torch.clamp(ratio, low[counts], high[counts])
         if self.kind == "importance_sampling":
             return -(ratio * a).sum()
         if self.kind == "ppo":
             value = torch.minimum(ratio * a, clipped * a)
-            if "dual_clip" in self.config:
-                bound = torch.maximum(value, self.config["dual_clip"] * a)
+            if "dual_clip_threshold" in self.config:
+                bound = torch.maximum(value, self.config["dual_clip_threshold"] * a)
                 value = torch.where(a < 0, bound, value)
             return -value.sum()
         if self.kind == "cispo":
@@ -157,7 +165,8 @@ class Loss:
         if self.kind == "gspo":
             sequence = torch.exp((p - q).mean()).detach()
             ratio = sequence * torch.exp(p - p.detach())
-            clipped = torch.clamp(ratio, self.config["clip_low"], self.config["clip_high"])
+            low, high = self.config["clip_low_threshold"], self.config["clip_high_threshold"]
+            clipped = torch.clamp(ratio, low, high)
             return -torch.minimum(ratio * a, clipped * a).sum()
         ratio = torch.clamp(torch.exp(p - q), max=4.0).detach()
         kl_coeff = self.config.get("kl_coeff", 0.0)

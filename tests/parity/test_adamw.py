@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 import reference
-from reference import Loss
+from reference import Loss, clip
 
 # Of the difference's Frobenius norm to the matrix's; fp32 on both sides. The norm, because Adam
 # divides by the gradient's own size: where a gradient is a sum that cancels (rows of lm_head.lora_B
@@ -18,8 +18,8 @@ RANK = 6
 LOSSES = {
     "cross_entropy": Loss("cross_entropy"),
     "importance_sampling": Loss("importance_sampling"),
-    "ppo": Loss("ppo", {"clip_low": 0.8, "clip_high": 1.2}),
-    "cispo": Loss("cispo", {"clip_low": 0.0, "clip_high": 4.0}),
+    "ppo": Loss("ppo", clip(0.8, 1.2)),
+    "cispo": Loss("cispo", clip(0.0, 4.0)),
     "dro": Loss("dro", {"beta": 0.05}),
     # Not gspo: with these seeds its first gradient has an element of rounding size, see TOLERANCE.
     "stable_reinforce": Loss("stable_reinforce", {"kl_coeff": 0.1}),

@@ -4,7 +4,7 @@ import pytest
 from safetensors.torch import save_file
 
 import reference
-from reference import Loss
+from reference import Loss, clip
 
 # Relative to a matrix's largest gradient; fp32 on both sides.
 TOLERANCE = 1e-4
@@ -13,16 +13,16 @@ LOSSES = {
     "cross_entropy": Loss("cross_entropy"),
     "cross_entropy_soft_targets": Loss("cross_entropy", num_targets=3),
     "importance_sampling": Loss("importance_sampling"),
-    "ppo": Loss("ppo", {"clip_low": 0.8, "clip_high": 1.2}),
+    "ppo": Loss("ppo", clip(0.8, 1.2)),
     "ppo_per_token_bounds": Loss("ppo", per_token_clip=True),
-    "cispo": Loss("cispo", {"clip_low": 0.0, "clip_high": 1.3}),
+    "cispo": Loss("cispo", clip(0.0, 1.3)),
     "dro": Loss("dro", {"beta": 0.05}),
-    "gspo": Loss("gspo", {"clip_low": 0.95, "clip_high": 1.05}),
-    "gspo_unclipped": Loss("gspo", {"clip_low": 0.0, "clip_high": 100.0}),
+    "gspo": Loss("gspo", clip(0.95, 1.05)),
+    "gspo_unclipped": Loss("gspo", clip(0.0, 100.0)),
     "stable_reinforce": Loss("stable_reinforce"),
-    "ppo_dual_clip": Loss("ppo", {"clip_low": 0.8, "clip_high": 1.2, "dual_clip": 1.3}),
+    "ppo_dual_clip": Loss("ppo", clip(0.8, 1.2, dual_clip_threshold=1.3)),
     "ppo_kl_datums": Loss("ppo", {"kl_coef": 0.3, "normalization": "datums"}),
-    "gspo_kl": Loss("gspo", {"clip_low": 0.95, "clip_high": 1.05, "kl_coef": 0.3}),
+    "gspo_kl": Loss("gspo", clip(0.95, 1.05, kl_coef=0.3)),
     "cross_entropy_kl_tokens": Loss(
         "cross_entropy", {"kl_coef": 0.3, "normalization": "tokens"}, num_targets=2
     ),

@@ -4,14 +4,14 @@ import pytest
 from safetensors.torch import save_file
 
 import reference
-from reference import Loss
+from reference import Loss, clip
 
 # Relative to a matrix's largest gradient; packing changes the order of sums only.
 TOLERANCE = 1e-4
 
 TENANTS = {
     "a": (5, Loss("cross_entropy"), [12, 30, 7]),
-    "b": (16, Loss("ppo", {"clip_low": 0.8, "clip_high": 1.2}), [12, 25]),
+    "b": (16, Loss("ppo", clip(0.8, 1.2)), [12, 25]),
     "c": (1, Loss("importance_sampling"), [40]),
 }
 

@@ -101,7 +101,7 @@ def test_sampled_logprobs_equal_the_trainers_forward(adapted, tmp_path, run_driv
                         "id": "f",
                         "model": "m",
                         "forward_only": True,
-                        "loss": {"kind": "cross_entropy"},
+                        "loss": {"name": "cross_entropy"},
                         "data": data,
                     }
                 ],

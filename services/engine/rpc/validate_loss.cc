@@ -36,10 +36,19 @@ absl::Status GivenTwice(const std::string& key) {
   return Invalid("bad_loss_config", field, absl::StrFormat("%s is given twice", field));
 }
 
+const LossOption* FindOption(const LossRule& rule, const std::string& key) {
+  const auto option = std::find_if(rule.options.begin(), rule.options.end(),
+                                   [&](const LossOption& one) { return one.key == key; });
+  return option == rule.options.end() ? nullptr : &*option;
+}
+
 absl::Status UnknownKey(const LossRule& rule, const std::string& key) {
+  std::vector<std::string> allowed;
+  for (const LossOption& option : rule.options) allowed.emplace_back(option.key);
+  allowed.push_back(kNormalization);
   return Invalid("bad_loss_config", "loss_fn_config." + key,
-                 absl::StrFormat("loss_fn_config has '%s', %s takes %s, %s", key, rule.name,
-                                 absl::StrJoin(rule.config, ", "), kNormalization));
+                 absl::StrFormat("loss_fn_config has '%s', %s takes %s", key, rule.name,
+                                 absl::StrJoin(allowed, ", ")));
 }
 
 absl::Status CheckNormalization(const std::string& value) {
@@ -60,9 +69,7 @@ absl::Status CheckTexts(const LossRule& rule, const v1::LossSpec& loss) {
       RETURN_IF_ERROR(CheckNormalization(text.value()));
       continue;
     }
-    const bool is_number =
-        std::find(rule.config.begin(), rule.config.end(), text.name()) != rule.config.end();
-    if (!is_number) return UnknownKey(rule, text.name());
+    if (FindOption(rule, text.name()) == nullptr) return UnknownKey(rule, text.name());
     const std::string field = "loss_fn_config." + text.name();
     return Invalid("bad_loss_config", field,
                    absl::StrFormat("%s is '%s', expected a number", field, text.value()));
@@ -70,17 +77,15 @@ absl::Status CheckTexts(const LossRule& rule, const v1::LossSpec& loss) {
   return absl::OkStatus();
 }
 
-absl::Status CheckNumber(const v1::NamedNumber& number) {
-  const std::string field = "loss_fn_config." + number.name();
-  const double value = number.value();
-  if (number.name() == kDualClipThreshold) {
-    if (std::isfinite(value) && value > 1) return absl::OkStatus();
-    return Invalid("bad_loss_config", field,
-                   absl::StrFormat("%s is %g, expected a finite number above 1", field, value));
-  }
-  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-  return Invalid("bad_loss_config", field,
-                 absl::StrFormat("%s is %g, expected a finite number of at least 0", field, value));
+absl::Status CheckNumber(const LossOption& option, double value) {
+  const bool is_in_range =
+      option.excludes_minimum ? value > option.minimum : value >= option.minimum;
+  if (std::isfinite(value) && is_in_range) return absl::OkStatus();
+  const std::string field = "loss_fn_config." + std::string(option.key);
+  return Invalid(
+      "bad_loss_config", field,
+      absl::StrFormat("%s is %g, expected a finite number %s %g", field, value,
+                      option.excludes_minimum ? "above" : "of at least", option.minimum));
 }
 
 absl::Status CheckThresholds(const v1::LossSpec& loss) {
@@ -103,11 +108,10 @@ absl::StatusOr<const LossRule*> CheckLoss(const v1::LossSpec& loss) {
     if (number.name() == kNormalization) {
       return CheckNormalization(absl::StrFormat("%g", number.value()));
     }
-    if (std::find(rule->config.begin(), rule->config.end(), number.name()) == rule->config.end()) {
-      return UnknownKey(*rule, number.name());
-    }
+    const LossOption* const option = FindOption(*rule, number.name());
+    if (option == nullptr) return UnknownKey(*rule, number.name());
     if (!seen.insert(number.name()).second) return GivenTwice(number.name());
-    RETURN_IF_ERROR(CheckNumber(number));
+    RETURN_IF_ERROR(CheckNumber(*option, number.value()));
   }
   RETURN_IF_ERROR(CheckTexts(*rule, loss));
   RETURN_IF_ERROR(CheckThresholds(loss));

@@ -38,15 +38,14 @@ void AddInput(Request& request, const std::string& name, const v1::Tensor& tenso
 }
 
 TEST_CASE("loss: every one takes a reference and a normalization", "[validate]") {
-  const std::string name = GENERATE("cross_entropy", "importance_sampling", "ppo", "cispo", "dro",
-                                    "gspo", "stable_reinforce");
+  const LossRule& rule = GENERATE(from_range(LossRules()));
   const std::string normalization = GENERATE("none", "tokens", "datums");
-  Request request = OfLoss(name);
+  Request request = OfLoss(rule.name);
   AddConfig(request, "kl_coef", 0.1);
   AddText(request, "normalization", normalization);
   AddInput(request, "reference_logprobs", Floats({-1, -2, 0}));
   const absl::Status status = ValidateForwardBackward(request, kLimits);
-  INFO(name << ": " << status);
+  INFO(rule.name << ": " << status);
   CHECK(status.ok());
 }
 

@@ -27,10 +27,11 @@ absl::Status CheckSpan(const v1::ProvenanceSpan& span, int64_t room, const std::
   return absl::OkStatus();
 }
 
-absl::Status CheckTiling(const Spans& spans, int64_t num_tokens, const std::string& field) {
+absl::Status CheckTiling(const Spans& spans, int64_t num_tokens, const std::string& field,
+                         const std::string& loss) {
   if (spans.empty()) {
     return Invalid("bad_provenance", field,
-                   absl::StrFormat("%s is missing, stable_reinforce needs it", field));
+                   absl::StrFormat("%s is missing, %s needs it", field, loss));
   }
   int64_t covered = 0;
   for (int i = 0; i < spans.size(); ++i) {
@@ -45,11 +46,12 @@ absl::Status CheckTiling(const Spans& spans, int64_t num_tokens, const std::stri
 }  // namespace
 
 absl::Status CheckProvenance(const v1::Datum& datum, const v1::Tensor& advantages,
-                             int64_t num_tokens, const std::string& prefix) {
+                             int64_t num_tokens, const std::string& prefix,
+                             const std::string& loss) {
   RETURN_IF_ERROR(
-      CheckTiling(datum.model_input_spans(), num_tokens, prefix + ".model_input_spans"));
+      CheckTiling(datum.model_input_spans(), num_tokens, prefix + ".model_input_spans", loss));
   RETURN_IF_ERROR(
-      CheckTiling(datum.loss_fn_input_spans(), num_tokens, prefix + ".loss_fn_input_spans"));
+      CheckTiling(datum.loss_fn_input_spans(), num_tokens, prefix + ".loss_fn_input_spans", loss));
   const PackedValues<float> values(advantages.dense());
   int64_t position = 0;
   for (const v1::ProvenanceSpan& span : datum.loss_fn_input_spans()) {

@@ -172,11 +172,12 @@ absl::Status CheckClipInputs(const Inputs& inputs, const DatumContext& datum) {
 absl::Status CheckSampledTokens(const v1::Datum& proto, const Inputs& inputs,
                                 const DatumContext& datum) {
   if (datum.rule.needs_provenance) {
-    return CheckProvenance(proto, *inputs.at("advantages"), datum.num_tokens, datum.prefix);
+    return CheckProvenance(proto, *inputs.at("advantages"), datum.num_tokens, datum.prefix,
+                           datum.rule.name);
   }
   if (!datum.rule.needs_ratio_mask) return absl::OkStatus();
-  return CheckRatioMask(*inputs.at("sequence_ratio_mask"), *inputs.at("advantages"),
-                        InputField(datum, "sequence_ratio_mask"));
+  return CheckRatioMask(*inputs.at(kSequenceRatioMask), *inputs.at("advantages"),
+                        InputField(datum, kSequenceRatioMask));
 }
 
 absl::Status CheckDatum(const v1::Datum& proto, DatumContext datum) {

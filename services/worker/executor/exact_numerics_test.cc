@@ -20,10 +20,6 @@
 namespace lathe::worker {
 namespace {
 
-constexpr LossKind kLosses[] = {LossKind::kCrossEntropy, LossKind::kImportanceSampling,
-                                LossKind::kPpo,          LossKind::kCispo,
-                                LossKind::kDro,          LossKind::kGspo};
-
 class Random {
  public:
   explicit Random(uint32_t seed) : engine_(seed) {}
@@ -32,9 +28,9 @@ class Random {
   bool OneIn(size_t n) { return Below(n) == 0; }
   float Uniform() { return static_cast<float>(Below(1 << 20)) / (1 << 20); }
 
-  TrainDatum Datum(LossKind kind) {
+  TrainDatum Datum(const LossProgram& loss) {
     TrainDatum datum = TestDatum(1 + Below(OneIn(4) ? 70 : 12), static_cast<int32_t>(Below(96)));
-    if (kind == LossKind::kCrossEntropy && OneIn(3)) {
+    if (loss.inputs == LossInputs::kWeights && OneIn(3)) {
       datum.num_targets = 2;
       datum.targets.resize(2 * datum.tokens.size());
       datum.weights.resize(2 * datum.tokens.size());
@@ -47,11 +43,14 @@ class Random {
   }
 
   TrainRequest Request(const std::string& model_id, int64_t seq_id) {
-    const LossKind kind = kLosses[Below(std::size(kLosses))];
+    const LossProgram& loss = *AllLosses()[Below(AllLosses().size())];
     std::vector<TrainDatum> data;
-    for (size_t i = 0; i < 1 + Below(5); ++i) data.push_back(Datum(kind));
+    for (size_t i = 0; i < 1 + Below(5); ++i) data.push_back(Datum(loss));
     TrainRequest request = TestRequest(model_id + ":" + std::to_string(seq_id), model_id, seq_id,
-                                       std::move(data), kind);
+                                       std::move(data), loss.name);
+    // Wide enough that some tokens of every loss that clips are not clipped.
+    request.loss.clip_low = 0.8;
+    request.loss.clip_high = 1.2;
     request.forward_only = OneIn(4);
     return request;
   }

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "libs/common/losses/registry.h"
 #include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/executor/executor_core.h"
 #include "services/worker/models/qwen3/model.h"
@@ -33,6 +34,7 @@ inline TrainRequest Train(const std::string& model_id, int64_t seq_id, float wei
   request.request_id = model_id + ":" + std::to_string(seq_id);
   request.model_id = model_id;
   request.seq_id = seq_id;
+  request.loss = DefaultLoss("cross_entropy");
   request.data = {datum};
   return request;
 }

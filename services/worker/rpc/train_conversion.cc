@@ -1,14 +1,14 @@
 #include "services/worker/rpc/train_conversion.h"
 
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "libs/common/losses/registry.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/rpc/tensor_conversion.h"
-#include "services/worker/training/losses/registry.h"
+#include "services/worker/training/loss_datum.h"
 
 namespace lathe::worker {
 namespace {
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<float>> ReadSampledMask(const lathe::v1::Datum& proto
 
 // The inputs that `loss` reads, and where they go. [N] each, but [N·K] what belongs to a target.
 std::vector<FloatInput> InputsOf(const LossSpec& loss, TrainDatum* datum) {
-  const LossProgram& program = FindLoss(loss.kind);
+  const LossProgram& program = *loss.program;
   const size_t num_tokens = datum->tokens.size();
   const size_t num_entries = datum->targets.size();
   std::vector<FloatInput> inputs;
@@ -84,16 +84,16 @@ std::vector<FloatInput> InputsOf(const LossSpec& loss, TrainDatum* datum) {
     inputs.push_back({"logprobs", &datum->logprobs, /*required=*/true, num_tokens});
     inputs.push_back({"advantages", &datum->advantages, /*required=*/true, num_tokens});
   }
-  if (program.clips) {
-    inputs.push_back({"clip_low_threshold", &datum->clip_low, /*required=*/false, num_tokens});
-    inputs.push_back({"clip_high_threshold", &datum->clip_high, /*required=*/false, num_tokens});
+  if (program.clip.has_value()) {
+    inputs.push_back({kClipLowThreshold, &datum->clip_low, /*required=*/false, num_tokens});
+    inputs.push_back({kClipHighThreshold, &datum->clip_high, /*required=*/false, num_tokens});
   }
   if (program.mask == LossMask::kSequenceRatio) {
-    inputs.push_back({"sequence_ratio_mask", &datum->mask, /*required=*/true, num_tokens});
+    inputs.push_back({kSequenceRatioMask, &datum->mask, /*required=*/true, num_tokens});
   }
   if (loss.kl_coef > 0) {
     inputs.push_back(
-        {"reference_logprobs", &datum->reference_logprobs, /*required=*/true, num_entries});
+        {kReferenceLogprobs, &datum->reference_logprobs, /*required=*/true, num_entries});
   }
   return inputs;
 }
@@ -105,7 +105,7 @@ absl::Status ReadLossInputs(const lathe::v1::Datum& proto, const LossSpec& loss,
   if (absl::Status status = ReadTargets(*targets, datum); !status.ok()) {
     return At("target_tokens", status);
   }
-  if (FindLoss(loss.kind).mask == LossMask::kSampled) {
+  if (loss.program->mask == LossMask::kSampled) {
     absl::StatusOr<std::vector<float>> mask = ReadSampledMask(proto, datum->tokens.size());
     if (!mask.ok()) return At("loss_fn_input_spans", mask.status());
     datum->mask = *std::move(mask);
@@ -130,19 +130,6 @@ absl::StatusOr<TrainDatum> ToTrainDatum(const lathe::v1::Datum& proto, const Los
     return absl::InvalidArgumentError("model_input has 0 tokens, minimum is 1");
   RETURN_IF_ERROR(ReadLossInputs(proto, loss, &datum));
   return datum;
-}
-
-// What every loss takes beside its own numbers.
-constexpr LossOption kCommonOptions[] = {{"kl_coef", &LossSpec::kl_coef}};
-
-const LossOption* FindOption(const LossProgram& loss, const std::string& key) {
-  for (const std::span<const LossOption> options :
-       {loss.options, std::span<const LossOption>(kCommonOptions)}) {
-    for (const LossOption& option : options) {
-      if (option.key == key) return &option;
-    }
-  }
-  return nullptr;
 }
 
 absl::Status UnknownKey(const LossProgram& loss, const std::string& key) {
@@ -180,14 +167,14 @@ absl::StatusOr<LossSpec> ToLossSpec(const lathe::v1::LossSpec& loss) {
     return absl::InvalidArgumentError(
         absl::StrCat("loss_fn is '", loss.name(), "', not a known one"));
   }
-  LossSpec spec = program->defaults;
+  LossSpec spec = DefaultsOf(*program);
   for (const lathe::v1::NamedNumber& entry : loss.config()) {
-    const LossOption* const option = FindOption(*program, entry.name());
-    if (option == nullptr) return UnknownKey(*program, entry.name());
-    spec.*option->value = entry.value();
+    double* const number = FindNumber(spec, entry.name());
+    if (number == nullptr) return UnknownKey(*program, entry.name());
+    *number = entry.value();
   }
   for (const lathe::v1::NamedString& entry : loss.text_config()) {
-    if (entry.name() != "normalization") return UnknownKey(*program, entry.name());
+    if (entry.name() != kNormalization) return UnknownKey(*program, entry.name());
     ASSIGN_OR_RETURN(spec.normalization, ReadNormalization(entry.value()));
   }
   return spec;

@@ -110,12 +110,12 @@ TEST_CASE("losses have the documented defaults", "[rpc]") {
   CHECK(ToLossSpec(loss)->clip_low == 0.0);
   CHECK(ToLossSpec(loss)->clip_high == 4.0);
   loss.set_name("dro");
-  CHECK(ToLossSpec(loss)->beta == 0.05);
+  CHECK(ToLossSpec(loss)->numbers[0] == 0.05);
   loss.set_name("gspo");
   CHECK(ToLossSpec(loss)->clip_low == Approx(0.9997));
   CHECK(ToLossSpec(loss)->clip_high == Approx(1.0004));
   loss.set_name("stable_reinforce");
-  CHECK(ToLossSpec(loss)->kl_coeff == 0);
+  CHECK(ToLossSpec(loss)->numbers[0] == 0);
 }
 
 TEST_CASE("a loss's configuration replaces its defaults, unknown keys are refused", "[rpc]") {
@@ -167,7 +167,7 @@ TEST_CASE("dual_clip_threshold is ppo's alone", "[rpc]") {
   entry->set_name("dual_clip_threshold");
   entry->set_value(3);
   loss.set_name("ppo");
-  CHECK(ToLossSpec(loss)->dual_clip_threshold == 3);
+  CHECK(ToLossSpec(loss)->numbers[0] == 3);
   loss.set_name("cispo");
   CHECK_FALSE(ToLossSpec(loss).ok());
 }

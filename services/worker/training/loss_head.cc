@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/worker/training/losses/registry.h"
+#include "services/worker/training/loss_datum.h"
 
 namespace lathe::worker {
 namespace {
@@ -14,12 +14,12 @@ const TrainDatum& DatumOf(const PackedDatum& datum) {
 
 const LossSpec& LossOf(const PackedDatum& datum) { return datum.row.job->request.loss; }
 
-bool IsCoupled(const PackedDatum& datum) { return FindLoss(LossOf(datum).kind).couple != nullptr; }
+bool IsCoupled(const PackedDatum& datum) { return LossOf(datum).program->couple != nullptr; }
 
 // Whether the gradient of a row of the datum, at this place in it, can be other than zero.
 bool WantsGradient(const PackedDatum& packed, int64_t position) {
   if (packed.row.job->request.forward_only) return false;
-  const TrainDatum& datum = DatumOf(packed);
+  const LossDatum datum = LossDatumOf(DatumOf(packed));
   for (int64_t k = 0; k < datum.num_targets; ++k) {
     if (TakesPart(LossOf(packed), datum, position * datum.num_targets + k)) return true;
   }
@@ -184,7 +184,7 @@ std::vector<float> LossHead::Slopes(const Chunk& chunk) const {
     const int64_t end = batch_.row_entries[*(row - 1) + 1];
     losses.resize(end - begin);
     datum_slopes.resize(end - begin);
-    EvaluateLoss(LossOf(datum), {DatumOf(datum), EntriesOf(logprobs_, datum)},
+    EvaluateLoss(LossOf(datum), {LossDatumOf(DatumOf(datum)), EntriesOf(logprobs_, datum)},
                  begin - datum.entry_begin, end - datum.entry_begin, losses.data(),
                  datum_slopes.data());
     for (auto one = first; one != row; ++one) {
@@ -200,7 +200,7 @@ void LossHead::EvaluateLosses() {
   for (const PackedDatum& datum : batch_.datums) {
     const int64_t size = datum.entry_end - datum.entry_begin;
     slopes.resize(size);
-    EvaluateLoss(LossOf(datum), {DatumOf(datum), EntriesOf(logprobs_, datum)}, 0, size,
+    EvaluateLoss(LossOf(datum), {LossDatumOf(DatumOf(datum)), EntriesOf(logprobs_, datum)}, 0, size,
                  losses_.mutable_data_ptr<float>() + datum.entry_begin, slopes.data());
   }
 }

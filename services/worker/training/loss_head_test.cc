@@ -1,8 +1,10 @@
 #include <catch2/catch.hpp>
 
 #include <deque>
+#include <string>
 #include <vector>
 
+#include "libs/common/losses/registry.h"
 #include "services/worker/training/loss_head.h"
 
 namespace lathe::worker {
@@ -137,13 +139,16 @@ TrainDatum RandomDatum(int64_t num_tokens, int64_t num_targets) {
   return datum;
 }
 
-Part MakePart(LossKind kind, std::vector<int64_t> lengths, uint64_t seed, int64_t num_targets = 1) {
+Part MakePart(const std::string& loss, std::vector<int64_t> lengths, uint64_t seed,
+              int64_t num_targets = 1) {
   at::manual_seed(seed);
   Part part;
-  part.job.request.loss = {.kind = kind, .clip_low = 0.0, .clip_high = 10.0};
+  part.job.request.loss = DefaultLoss(loss);
+  part.job.request.loss.clip_low = 0.0;
+  part.job.request.loss.clip_high = 10.0;
   for (const int64_t length : lengths) {
     TrainDatum datum = RandomDatum(length, num_targets);
-    (kind == LossKind::kCrossEntropy ? datum.advantages : datum.weights).clear();
+    (loss == "cross_entropy" ? datum.advantages : datum.weights).clear();
     part.job.request.data.push_back(std::move(datum));
     part.x.push_back(at::randn({length, kHidden}));
   }
@@ -223,7 +228,7 @@ bool SameGradients(const AdapterGradients& a, const AdapterGradients& b) {
 TEST_CASE("LossHead: results and gradients equal autograd's in fp64", "[loss_head]") {
   const int64_t num_targets = GENERATE(1, 3);
   const int64_t chunk_rows = GENERATE(1, 7, 1000);
-  Part part = MakePart(LossKind::kCrossEntropy, {9, 1, 14}, 3, num_targets);
+  Part part = MakePart("cross_entropy", {9, 1, 14}, 3, num_targets);
   const Packed packed = Pack({&part});
   const HeadResult result = Run(packed, chunk_rows);
 
@@ -252,9 +257,9 @@ TEST_CASE("LossHead: results and gradients equal autograd's in fp64", "[loss_hea
 }
 
 TEST_CASE("LossHead: the size of chunks changes no bit", "[loss_head]") {
-  Part one = MakePart(LossKind::kGspo, {9, 14, 1, 5}, 3);
-  Part two = MakePart(LossKind::kPpo, {4, 20}, 4);
-  Part silent = MakePart(LossKind::kImportanceSampling, {6, 3}, 5);
+  Part one = MakePart("gspo", {9, 14, 1, 5}, 3);
+  Part two = MakePart("ppo", {4, 20}, 4);
+  Part silent = MakePart("importance_sampling", {6, 3}, 5);
   silent.job.request.forward_only = true;
   const Packed packed = Pack({&one, &silent, &two});
   const HeadResult whole = Run(packed, 1000);
@@ -266,10 +271,10 @@ TEST_CASE("LossHead: the size of chunks changes no bit", "[loss_head]") {
 }
 
 TEST_CASE("LossHead: neighbours change no bit", "[loss_head]") {
-  const LossKind kind = GENERATE(LossKind::kCrossEntropy, LossKind::kPpo, LossKind::kGspo);
-  Part one = MakePart(kind, {9, 14}, 3);
-  Part before = MakePart(LossKind::kGspo, {4, 17}, 4);
-  Part after = MakePart(LossKind::kCrossEntropy, {3, 8}, 5, /*num_targets=*/2);
+  const std::string loss = GENERATE("cross_entropy", "ppo", "gspo");
+  Part one = MakePart(loss, {9, 14}, 3);
+  Part before = MakePart("gspo", {4, 17}, 4);
+  Part after = MakePart("cross_entropy", {3, 8}, 5, /*num_targets=*/2);
   const HeadResult alone = Run(Pack({&one}), 1000);
   const HeadResult together = Run(Pack({&before, &one, &after}), GENERATE(6, 1000));
   CHECK(at::equal(together.logprobs.narrow(0, 21, 23), alone.logprobs));
@@ -279,7 +284,7 @@ TEST_CASE("LossHead: neighbours change no bit", "[loss_head]") {
 }
 
 TEST_CASE("LossHead: rows without gradient get zero, and a loss all the same", "[loss_head]") {
-  Part part = MakePart(LossKind::kImportanceSampling, {9}, 3);
+  Part part = MakePart("importance_sampling", {9}, 3);
   part.job.request.forward_only = GENERATE(false, true);
   const HeadResult result = Run(Pack({&part}), 4);
   CHECK(result.dx.narrow(0, 0, 3).abs().max().item<double>() == 0);  // the prompt
@@ -291,7 +296,7 @@ TEST_CASE("LossHead: rows without gradient get zero, and a loss all the same", "
 TEST_CASE("LossHead: a datum of a coupling loss is computed twice only if no chunk holds it",
           "[loss_head]") {
   // 30 tokens: 10 of the prompt and 4 others have no gradient, 16 have one.
-  Part part = MakePart(LossKind::kGspo, {30, 30}, 3);
+  Part part = MakePart("gspo", {30, 30}, 3);
   const Packed packed = Pack({&part});
   CHECK(Run(packed, 28).num_steps ==
         1 + 2 * 2);  // 28 forward; 32 both ways, cut where a datum ends

@@ -4,11 +4,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <c10/util/Exception.h>
 
+#include "libs/common/losses/registry.h"
 #include "services/worker/sampling/test_model.h"
 #include "services/worker/training/trainer.h"
 
@@ -61,12 +63,12 @@ inline TrainDatum TestDatum(size_t length, int32_t first_token, float advantage 
 
 inline TrainRequest TestRequest(const std::string& id, const std::string& model_id, int64_t seq_id,
                                 std::vector<TrainDatum> data,
-                                LossKind kind = LossKind::kCrossEntropy) {
+                                std::string_view loss = "cross_entropy") {
   return {.request_id = id,
           .model_id = model_id,
           .seq_id = seq_id,
           .forward_only = false,
-          .loss = {.kind = kind},
+          .loss = DefaultLoss(loss),
           .data = std::move(data)};
 }
 

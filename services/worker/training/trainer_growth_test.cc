@@ -26,7 +26,7 @@ void RunSteps(TestTrainer& bench, int begin, int end) {
     for (int i = 0; i < 3; ++i) {
       data.push_back(TestDatum(static_cast<size_t>(1 + (37 * step + 11 * i) % 101), step % 90));
     }
-    TrainRequest other = TestRequest("b", "m2", step + 1, {data[1]}, LossKind::kPpo);
+    TrainRequest other = TestRequest("b", "m2", step + 1, {data[1]}, "ppo");
     other.forward_only = step % 3 == 0;
     REQUIRE(bench.Run({TestRequest("a", "m1", step + 1, std::move(data)), other}).at("a").ok());
     REQUIRE(ApplyAdamW(bench.adapter("m1"), {}).ok());

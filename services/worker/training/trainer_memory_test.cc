@@ -66,7 +66,7 @@ TEST_CASE("Trainer: forward_only needs less memory", "[training]") {
 TEST_CASE("Trainer: a pass that runs out of memory is run again in halves", "[training]") {
   const std::vector<TrainRequest> requests = {
       TestRequest("a", "m1", 1, {TestDatum(9, 1), TestDatum(4, 2), TestDatum(10, 30)}),
-      TestRequest("b", "m2", 1, {TestDatum(7, 5)}, LossKind::kPpo)};
+      TestRequest("b", "m2", 1, {TestDatum(7, 5)}, "ppo")};
   const Numerics numerics = GENERATE(Numerics::kFast, Numerics::kExact);
   const ModelWithLittleMemory model(TestModel(), 12);
   TestTrainer bench({.token_budget = 40, .numerics = numerics}, model);

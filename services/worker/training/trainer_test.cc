@@ -4,9 +4,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "libs/common/losses/registry.h"
 #include "services/worker/models/qwen3/model.h"
 #include "services/worker/training/trainer.h"
 
@@ -81,12 +83,12 @@ TrainDatum Datum(size_t length, int32_t first_token, float advantage = 1.0f) {
 }
 
 TrainRequest Request(const std::string& id, const std::string& model_id, int64_t seq_id,
-                     LossKind kind, std::vector<TrainDatum> data) {
+                     std::string_view loss, std::vector<TrainDatum> data) {
   return {.request_id = id,
           .model_id = model_id,
           .seq_id = seq_id,
           .forward_only = false,
-          .loss = {.kind = kind},
+          .loss = DefaultLoss(loss),
           .data = std::move(data)};
 }
 
@@ -136,10 +138,9 @@ double LossAt(const std::vector<TrainRequest>& requests, int64_t parameter, doub
 }  // namespace
 
 TEST_CASE("Trainer: gradients are the numeric derivatives of loss:sum", "[training]") {
-  const LossKind kind =
-      GENERATE(LossKind::kCrossEntropy, LossKind::kImportanceSampling, LossKind::kDro);
+  const std::string loss = GENERATE("cross_entropy", "importance_sampling", "dro");
   const std::vector<TrainRequest> requests = {
-      Request("r", "m1", 1, kind, {Datum(9, 3), Datum(5, 20)})};
+      Request("r", "m1", 1, loss, {Datum(9, 3), Datum(5, 20)})};
   Bench bench;
   REQUIRE(bench.Run(requests).at("r").ok());
   const at::Tensor gradient = bench.Gradient("m1");
@@ -154,8 +155,7 @@ TEST_CASE("Trainer: gradients are the numeric derivatives of loss:sum", "[traini
 
 TEST_CASE("Trainer: gspo has one ratio a datum, however its rows are cut", "[training]") {
   // Two datums and head chunks of four rows: no chunk holds all of a datum.
-  TrainRequest request =
-      Request("r", "m1", 1, LossKind::kGspo, {Datum(9, 3), Datum(11, 20, -0.5f)});
+  TrainRequest request = Request("r", "m1", 1, "gspo", {Datum(9, 3), Datum(11, 20, -0.5f)});
   request.loss.clip_low = 0.0;
   request.loss.clip_high = 1e3;
   for (TrainDatum& datum : request.data) {
@@ -184,9 +184,8 @@ TEST_CASE("Trainer: gspo has one ratio a datum, however its rows are cut", "[tra
 
 TEST_CASE("Trainer: packed with another adapter's rank and loss, a request is as if alone",
           "[training]") {
-  const TrainRequest one =
-      Request("a", "m1", 1, LossKind::kCrossEntropy, {Datum(9, 1), Datum(4, 2)});
-  const TrainRequest two = Request("b", "m2", 1, LossKind::kPpo, {Datum(6, 3, -1.0f)});
+  const TrainRequest one = Request("a", "m1", 1, "cross_entropy", {Datum(9, 1), Datum(4, 2)});
+  const TrainRequest two = Request("b", "m2", 1, "ppo", {Datum(6, 3, -1.0f)});
   Bench together, alone;
   auto outputs = together.Run({one, two});
   auto first = alone.Run({one});
@@ -200,8 +199,8 @@ TEST_CASE("Trainer: packed with another adapter's rank and loss, a request is as
 
 TEST_CASE("Trainer: cutting a request into micro-batches and head chunks changes nothing",
           "[training]") {
-  const TrainRequest request = Request("r", "m1", 4, LossKind::kImportanceSampling,
-                                       {Datum(9, 1), Datum(4, 2), Datum(12, 30)});
+  const TrainRequest request =
+      Request("r", "m1", 4, "importance_sampling", {Datum(9, 1), Datum(4, 2), Datum(12, 30)});
   Bench whole;
   Bench cut({.token_budget = 10, .head_chunk_elements = 3 * 40});
   auto expected = whole.Run({request});
@@ -218,8 +217,8 @@ TEST_CASE("Trainer: cutting a request into micro-batches and head chunks changes
 }
 
 TEST_CASE("Trainer: gradients of several requests add up in the window", "[training]") {
-  const TrainRequest one = Request("a", "m1", 1, LossKind::kCrossEntropy, {Datum(9, 1)});
-  const TrainRequest two = Request("b", "m1", 2, LossKind::kCrossEntropy, {Datum(5, 8)});
+  const TrainRequest one = Request("a", "m1", 1, "cross_entropy", {Datum(9, 1)});
+  const TrainRequest two = Request("b", "m1", 2, "cross_entropy", {Datum(5, 8)});
   Bench together, first, second;
   together.Run({one});
   together.Run({two});
@@ -231,7 +230,7 @@ TEST_CASE("Trainer: gradients of several requests add up in the window", "[train
 }
 
 TEST_CASE("Trainer: forward_only returns logprobs and leaves no trace", "[training]") {
-  TrainRequest request = Request("r", "m1", 1, LossKind::kCrossEntropy, {Datum(9, 1)});
+  TrainRequest request = Request("r", "m1", 1, "cross_entropy", {Datum(9, 1)});
   Bench backward, forward;
   auto expected = backward.Run({request});
   request.forward_only = true;
@@ -245,9 +244,8 @@ TEST_CASE("Trainer: forward_only returns logprobs and leaves no trace", "[traini
 }
 
 TEST_CASE("Trainer: a forward_only neighbour adds nothing to the gradient", "[training]") {
-  const TrainRequest request = Request("r", "m1", 1, LossKind::kCrossEntropy, {Datum(9, 1)});
-  TrainRequest neighbour =
-      Request("f", "m1", 2, LossKind::kImportanceSampling, {Datum(6, 1), Datum(9, 4)});
+  const TrainRequest request = Request("r", "m1", 1, "cross_entropy", {Datum(9, 1)});
+  TrainRequest neighbour = Request("f", "m1", 2, "importance_sampling", {Datum(6, 1), Datum(9, 4)});
   neighbour.forward_only = true;
   Bench together, alone;
   together.Run({neighbour, request});
@@ -267,8 +265,8 @@ TEST_CASE("Trainer: several targets of a position equal that position repeated",
   second.targets = {2, 4, 5};
   second.weights = {0.25f, 0, 0.5f};
   Bench together, apart;
-  auto outputs = together.Run({Request("r", "m1", 1, LossKind::kCrossEntropy, {soft})});
-  apart.Run({Request("r", "m1", 1, LossKind::kCrossEntropy, {first, second})});
+  auto outputs = together.Run({Request("r", "m1", 1, "cross_entropy", {soft})});
+  apart.Run({Request("r", "m1", 1, "cross_entropy", {first, second})});
   CHECK(outputs.at("r")->logprobs[0].size() == 6);
   CHECK(RelativeDiff(together.Gradient("m1"), apart.Gradient("m1")) < kTolerance);
 }
@@ -277,10 +275,9 @@ TEST_CASE("Trainer: a request whose loss is not finite fails alone and adds noth
           "[training]") {
   TrainDatum bad = Datum(6, 2);
   bad.logprobs.assign(6, -300.0f);
-  const TrainRequest good = Request("good", "m1", 1, LossKind::kImportanceSampling, {Datum(9, 1)});
+  const TrainRequest good = Request("good", "m1", 1, "importance_sampling", {Datum(9, 1)});
   // Its first datum is fine, so a part of it may have been computed before the bad one is met.
-  const TrainRequest failing =
-      Request("bad", "m1", 2, LossKind::kImportanceSampling, {Datum(8, 4), bad});
+  const TrainRequest failing = Request("bad", "m1", 2, "importance_sampling", {Datum(8, 4), bad});
   const int64_t token_budget = GENERATE(100, 8);
   Bench together({.token_budget = token_budget});
   Bench alone;
@@ -296,8 +293,8 @@ TEST_CASE("Trainer: a request whose loss is not finite fails alone and adds noth
 TEST_CASE("Trainer: diverged weights fail the request and spare the neighbour", "[training]") {
   Bench bench;
   bench.adapters.Find("m1")->MutableParameters().fill_(std::numeric_limits<float>::quiet_NaN());
-  auto outputs = bench.Run({Request("a", "m1", 1, LossKind::kCrossEntropy, {Datum(4, 1)}),
-                            Request("b", "m2", 1, LossKind::kCrossEntropy, {Datum(4, 1)})});
+  auto outputs = bench.Run({Request("a", "m1", 1, "cross_entropy", {Datum(4, 1)}),
+                            Request("b", "m2", 1, "cross_entropy", {Datum(4, 1)})});
   CHECK(outputs.at("a").status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK(IsZero(bench.Gradient("m1")));
   REQUIRE(outputs.at("b").ok());
@@ -308,21 +305,21 @@ TEST_CASE("Trainer: a pass that throws fails its requests, the next one runs", "
   Bench bench;
   TrainDatum outside = Datum(4, 1);
   outside.tokens[2] = 4000;  // the engine refuses this; here it makes the embedding throw
-  auto outputs = bench.Run({Request("a", "m1", 1, LossKind::kCrossEntropy, {outside})});
+  auto outputs = bench.Run({Request("a", "m1", 1, "cross_entropy", {outside})});
   CHECK(outputs.at("a").status().code() == absl::StatusCode::kInternal);
   CHECK(IsZero(bench.Gradient("m1")));
-  CHECK(bench.Run({Request("b", "m1", 2, LossKind::kCrossEntropy, {Datum(4, 1)})}).at("b").ok());
+  CHECK(bench.Run({Request("b", "m1", 2, "cross_entropy", {Datum(4, 1)})}).at("b").ok());
 }
 
 TEST_CASE("Trainer: a model that is not here fails the request", "[training]") {
   Bench bench;
-  auto outputs = bench.Run({Request("a", "gone", 1, LossKind::kCrossEntropy, {Datum(4, 1)})});
+  auto outputs = bench.Run({Request("a", "gone", 1, "cross_entropy", {Datum(4, 1)})});
   CHECK(outputs.at("a").status().code() == absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_CASE("Trainer: a model dropped during its request fails it", "[training]") {
   Bench bench;
-  bench.trainer.Begin({{Request("a", "m1", 1, LossKind::kCrossEntropy, {Datum(4, 1)})}});
+  bench.trainer.Begin({{Request("a", "m1", 1, "cross_entropy", {Datum(4, 1)})}});
   REQUIRE(bench.trainer.RunUnit());
   bench.adapters.Drop("m1");
   while (bench.trainer.RunUnit()) {

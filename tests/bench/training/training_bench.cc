@@ -24,6 +24,7 @@
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
 
+#include "libs/common/losses/registry.h"
 #include "services/worker/layers/base_linear.h"
 #include "services/worker/lora/adapter_pool.h"
 #include "services/worker/memory/tensor_memory.h"
@@ -55,21 +56,13 @@ double StatusMib(const std::string& name) {
 // VmHWM starts again at what is held now.
 void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-LossKind KindOf(const std::string& name) {
-  static const auto* kinds =
-      new std::map<std::string, LossKind>{{"cross_entropy", LossKind::kCrossEntropy},
-                                          {"importance_sampling", LossKind::kImportanceSampling},
-                                          {"ppo", LossKind::kPpo}};
-  return kinds->at(name);
-}
-
 // Each token is to predict the next one.
-TrainDatum DatumOf(const std::vector<int32_t>& tokens, LossKind kind) {
+TrainDatum DatumOf(const std::vector<int32_t>& tokens, const LossProgram& loss) {
   TrainDatum datum;
   datum.tokens.assign(tokens.begin(), tokens.end() - 1);
   datum.targets.assign(tokens.begin() + 1, tokens.end());
   const size_t size = datum.tokens.size();
-  if (kind == LossKind::kCrossEntropy) {
+  if (loss.inputs == LossInputs::kWeights) {
     datum.weights.assign(size, 1.0f);
   } else {
     datum.logprobs.assign(size, -6.0f);
@@ -120,27 +113,28 @@ class Bench {
   json Train(const json& command) {
     std::vector<TrainBatch> batches;
     const bool one_by_one = command.value("one_by_one", false);
-    std::map<std::pair<std::string, LossKind>, size_t> places;
+    std::map<std::pair<std::string, std::string>, size_t> places;
     int64_t num_tokens = 0;
     for (const json& sequence : command.at("sequences")) {
       const std::string model = sequence.at("model");
-      const LossKind kind = KindOf(sequence.value("loss", "cross_entropy"));
+      const std::string loss = sequence.value("loss", "cross_entropy");
       if (batches.empty() || one_by_one) {
         batches.emplace_back();
         places.clear();
       }
       auto& requests = batches.back().requests;
-      const auto [place, is_new] = places.emplace(std::pair(model, kind), requests.size());
+      const auto [place, is_new] = places.emplace(std::pair(model, loss), requests.size());
       if (is_new) {
         TrainRequest request;
         request.request_id = std::to_string(++num_requests_);
         request.model_id = model;
         request.seq_id = num_requests_;
-        request.loss.kind = kind;
+        request.loss = DefaultLoss(loss);
         requests.push_back(std::move(request));
       }
       requests[place->second].data.push_back(
-          DatumOf(sequence.at("tokens").get<std::vector<int32_t>>(), kind));
+          DatumOf(sequence.at("tokens").get<std::vector<int32_t>>(),
+                  *requests[place->second].loss.program));
       num_tokens += static_cast<int64_t>(requests[place->second].data.back().tokens.size());
     }
     ResetPeak();

@@ -1,9 +1,9 @@
 // Clipped importance-sampling policy optimisation (arXiv:2506.13585).
 #pragma once
 
-#include "services/worker/training/losses/ratio.h"
+#include "libs/common/losses/ratio.h"
 
-namespace lathe::worker {
+namespace lathe {
 
 // loss = -sg(clip(r, low, high)) p A with r = exp(p - q); sg stops the gradient.
 inline LossValue Cispo(const LossSpec& /*spec*/, const LossToken& token) {
@@ -12,10 +12,6 @@ inline LossValue Cispo(const LossSpec& /*spec*/, const LossToken& token) {
 }
 
 inline constexpr LossProgram kCispo = {
-    .name = "cispo",
-    .defaults = {.kind = LossKind::kCispo, .clip_low = 0.0, .clip_high = 4.0},
-    .options = kClipOptions,
-    .clips = true,
-    .evaluate = Cispo};
+    .name = "cispo", .clip = RatioBounds{.low = 0.0, .high = 4.0}, .evaluate = Cispo};
 
-}  // namespace lathe::worker
+}  // namespace lathe

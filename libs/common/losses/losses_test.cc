@@ -2,15 +2,14 @@
 
 #include <cmath>
 #include <limits>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "libs/common/losses/loss_rules.h"
-#include "services/worker/training/losses/loss.h"
-#include "services/worker/training/losses/registry.h"
+#include "libs/common/losses/evaluate_loss.h"
+#include "libs/common/losses/registry.h"
 
-namespace lathe::worker {
+namespace lathe {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -27,6 +26,35 @@ struct Entry {
   double reference = 0;
 };
 
+// Owns what a LossDatum shows.
+struct Datum {
+  std::vector<float> weights, logprobs, advantages, clip_low, clip_high, mask, reference_logprobs;
+  double scale = 1.0;
+
+  LossDatum view() const {
+    return {.num_entries = static_cast<int64_t>(logprobs.size()),
+            .weights = weights,
+            .logprobs = logprobs,
+            .advantages = advantages,
+            .clip_low = clip_low,
+            .clip_high = clip_high,
+            .mask = mask,
+            .reference_logprobs = reference_logprobs,
+            .scale = scale};
+  }
+};
+
+// A loss with these numbers over its defaults.
+LossSpec Spec(const std::string& name, const std::map<std::string, double>& numbers = {}) {
+  LossSpec spec = DefaultLoss(name);
+  for (const auto& [key, value] : numbers) {
+    double* const number = FindNumber(spec, key);
+    REQUIRE(number != nullptr);
+    *number = value;
+  }
+  return spec;
+}
+
 struct Evaluated {
   std::vector<float> losses;
   std::vector<float> slopes;
@@ -38,11 +66,9 @@ std::vector<float> Logprobs(const std::vector<Entry>& entries) {
   return logprobs;
 }
 
-TrainDatum MakeDatum(const std::vector<Entry>& entries) {
-  TrainDatum datum;
+Datum MakeDatum(const std::vector<Entry>& entries) {
+  Datum datum;
   for (const Entry& e : entries) {
-    datum.tokens.push_back(0);
-    datum.targets.push_back(0);
     datum.weights.push_back(static_cast<float>(e.weight));
     datum.logprobs.push_back(static_cast<float>(e.q));
     datum.advantages.push_back(static_cast<float>(e.advantage));
@@ -54,10 +80,9 @@ TrainDatum MakeDatum(const std::vector<Entry>& entries) {
   return datum;
 }
 
-Evaluated Evaluate(const LossSpec& spec, const TrainDatum& datum,
-                   const std::vector<float>& logprobs) {
+Evaluated Evaluate(const LossSpec& spec, const Datum& datum, const std::vector<float>& logprobs) {
   Evaluated result{std::vector<float>(logprobs.size()), std::vector<float>(logprobs.size())};
-  EvaluateLoss(spec, {datum, logprobs}, 0, static_cast<int64_t>(logprobs.size()),
+  EvaluateLoss(spec, {datum.view(), logprobs}, 0, static_cast<int64_t>(logprobs.size()),
                result.losses.data(), result.slopes.data());
   return result;
 }
@@ -72,14 +97,14 @@ double Slope(const LossSpec& spec, const Entry& e) {
 }  // namespace
 
 TEST_CASE("cross_entropy: -w p with slope -w", "[losses]") {
-  const LossSpec spec{.kind = LossKind::kCrossEntropy};
+  const LossSpec spec = Spec("cross_entropy");
   CHECK(Loss(spec, {.p = -2.0, .weight = 0.5}) == Approx(1.0));
   CHECK(Slope(spec, {.p = -2.0, .weight = 0.5}) == Approx(-0.5));
   CHECK(Loss(spec, {.p = -2.0, .weight = -3}) == Approx(-6.0));
 }
 
 TEST_CASE("importance_sampling: -r A with slope -r A", "[losses]") {
-  const LossSpec spec{.kind = LossKind::kImportanceSampling};
+  const LossSpec spec = Spec("importance_sampling");
   const Entry e{.p = -1.2, .q = -1.0, .advantage = 2};
   CHECK(Loss(spec, e) == Approx(-2 * std::exp(-0.2)));
   CHECK(Slope(spec, e) == Approx(-2 * std::exp(-0.2)));
@@ -87,7 +112,7 @@ TEST_CASE("importance_sampling: -r A with slope -r A", "[losses]") {
 
 TEST_CASE("ppo: the ratio stops mattering beyond the bound its advantage pushes it over",
           "[losses]") {
-  const LossSpec spec{.kind = LossKind::kPpo};
+  const LossSpec spec = Spec("ppo");
   const double high = std::log(1.5);
   const double low = std::log(0.5);
   // Inside the bounds: plain policy gradient.
@@ -105,7 +130,7 @@ TEST_CASE("ppo: the ratio stops mattering beyond the bound its advantage pushes 
 }
 
 TEST_CASE("ppo: a dual clip threshold bounds the loss of bad actions only", "[losses]") {
-  const LossSpec spec{.kind = LossKind::kPpo, .dual_clip_threshold = 3.0};
+  const LossSpec spec = Spec("ppo", {{"dual_clip_threshold", 3.0}});
   const auto at_ratio = [](double ratio, double advantage) {
     return Entry{.p = std::log(ratio), .q = 0, .advantage = advantage};
   };
@@ -115,25 +140,25 @@ TEST_CASE("ppo: a dual clip threshold bounds the loss of bad actions only", "[lo
   CHECK(Slope(spec, at_ratio(10, -2)) == 0);
   CHECK(Loss(spec, at_ratio(10, 2)) == Approx(-2.4));
   CHECK(Loss(spec, {.p = 0, .q = -800, .advantage = -2}) == Approx(6.0));
-  CHECK(Loss({.kind = LossKind::kPpo}, at_ratio(10, -2)) == Approx(20.0));
+  CHECK(Loss(Spec("ppo"), at_ratio(10, -2)) == Approx(20.0));
 }
 
 TEST_CASE("Losses that clip: a bound given per token replaces the one of the request", "[losses]") {
-  const LossKind kind = GENERATE(LossKind::kPpo, LossKind::kCispo, LossKind::kGspo);
+  const std::string name = GENERATE("ppo", "cispo", "gspo");
   const Entry e{.p = -0.5, .q = -1.0, .advantage = 2};  // a ratio of 1.65
-  TrainDatum datum = MakeDatum({e, e});
+  Datum datum = MakeDatum({e, e});
   datum.clip_low.clear();
   datum.clip_high = {1.1f, 1.3f};
   // gspo: both tokens share the ratio, so the bounds alone tell them apart.
-  const Evaluated result =
-      Evaluate({.kind = kind, .clip_low = 0.0, .clip_high = 9.0}, datum, Logprobs({e, e}));
-  const double factor = kind == LossKind::kCispo ? -0.5 : 1.0;  // of p
+  const Evaluated result = Evaluate(
+      Spec(name, {{kClipLowThreshold, 0.0}, {kClipHighThreshold, 9.0}}), datum, Logprobs({e, e}));
+  const double factor = name == "cispo" ? -0.5 : 1.0;  // of p
   CHECK(result.losses[0] == Approx(-2 * 1.1 * factor));
   CHECK(result.losses[1] == Approx(-2 * 1.3 * factor));
 }
 
 TEST_CASE("cispo: the clipped ratio weighs p and is itself not differentiated", "[losses]") {
-  const LossSpec spec{.kind = LossKind::kCispo};
+  const LossSpec spec = Spec("cispo");
   CHECK(Loss(spec, {.p = -1.0, .q = -2.0, .advantage = 3, .clip_low = 0, .clip_high = 2}) ==
         Approx(6.0));
   CHECK(Slope(spec, {.p = -1.0, .q = -2.0, .advantage = 3, .clip_low = 0, .clip_high = 2}) ==
@@ -143,7 +168,7 @@ TEST_CASE("cispo: the clipped ratio weighs p and is itself not differentiated", 
 }
 
 TEST_CASE("dro: -(p A - beta/2 (p - q)^2)", "[losses]") {
-  const LossSpec spec{.kind = LossKind::kDro, .beta = 0.1};
+  const LossSpec spec = Spec("dro", {{"beta", 0.1}});
   const Entry e{.p = -1.5, .q = -1.0, .advantage = 2};
   CHECK(Loss(spec, e) == Approx(3.0 + 0.05 * 0.25));
   CHECK(Slope(spec, e) == Approx(-2 + 0.1 * -0.5));
@@ -151,7 +176,7 @@ TEST_CASE("dro: -(p A - beta/2 (p - q)^2)", "[losses]") {
 
 TEST_CASE("gspo: the ratio is that of the masked tokens' mean, and is clipped as a whole",
           "[losses]") {
-  const LossSpec spec{.kind = LossKind::kGspo};
+  const LossSpec spec = Spec("gspo");
   // The first token has an advantage but is not in the mask, the second the other way round.
   const auto datum_at = [](double log_ratio) {
     return std::vector<Entry>{{.p = -4, .q = -1, .advantage = 2, .mask = 0},
@@ -173,13 +198,12 @@ TEST_CASE("gspo: the ratio is that of the masked tokens' mean, and is clipped as
 }
 
 TEST_CASE("gspo: without a masked token the ratio is 1", "[losses]") {
-  CHECK(Loss({.kind = LossKind::kGspo}, {.p = -3, .q = -1, .advantage = 2, .mask = 0}) ==
-        Approx(-2.0));
+  CHECK(Loss(Spec("gspo"), {.p = -3, .q = -1, .advantage = 2, .mask = 0}) == Approx(-2.0));
 }
 
 TEST_CASE("stable_reinforce: the ratio is capped at 4 and is itself not differentiated",
           "[losses]") {
-  const LossSpec spec{.kind = LossKind::kStableReinforce};
+  const LossSpec spec = Spec("stable_reinforce");
   CHECK(Loss(spec, {.p = -2, .q = -2.5, .advantage = 3}) == Approx(6 * std::exp(0.5)));
   CHECK(Slope(spec, {.p = -2, .q = -2.5, .advantage = 3}) == Approx(-3 * std::exp(0.5)));
   CHECK(Slope(spec, {.p = -2, .q = -5, .advantage = 3}) == Approx(-12));
@@ -188,7 +212,7 @@ TEST_CASE("stable_reinforce: the ratio is capped at 4 and is itself not differen
 
 TEST_CASE("stable_reinforce: kl_coeff pulls sampled tokens towards q, others are left alone",
           "[losses]") {
-  const LossSpec spec{.kind = LossKind::kStableReinforce, .kl_coeff = 0.1};
+  const LossSpec spec = Spec("stable_reinforce", {{"kl_coeff", 0.1}});
   CHECK(Loss(spec, {.p = -2, .q = -1.5}) == Approx(0.05 * 0.25));
   CHECK(Slope(spec, {.p = -2, .q = -1.5}) == Approx(-0.05));
   CHECK(Loss(spec, {.p = -2, .q = 0, .mask = 0}) == 0);
@@ -196,12 +220,11 @@ TEST_CASE("stable_reinforce: kl_coeff pulls sampled tokens towards q, others are
 }
 
 TEST_CASE("kl_coef: the k3 estimate towards the reference is added to every loss", "[losses]") {
-  const LossKind kind =
-      GENERATE(LossKind::kCrossEntropy, LossKind::kImportanceSampling, LossKind::kPpo,
-               LossKind::kCispo, LossKind::kDro, LossKind::kGspo, LossKind::kStableReinforce);
+  const LossProgram& program = *GENERATE(from_range(AllLosses()));
   const Entry e{.p = -1.1, .weight = 0.5, .q = -1.0, .advantage = 0.5, .reference = -1.6};
-  const LossSpec plain{.kind = kind};
-  const LossSpec pulled{.kind = kind, .kl_coef = 0.2};
+  const LossSpec plain = DefaultsOf(program);
+  LossSpec pulled = plain;
+  pulled.kl_coef = 0.2;
   const double d = -1.6 - -1.1;
   CHECK(Loss(pulled, e) - Loss(plain, e) == Approx(0.2 * (std::exp(d) - d - 1)).epsilon(1e-4));
   CHECK(Slope(pulled, e) - Slope(plain, e) == Approx(0.2 * (1 - std::exp(d))).epsilon(1e-4));
@@ -209,17 +232,18 @@ TEST_CASE("kl_coef: the k3 estimate towards the reference is added to every loss
 
 TEST_CASE("kl_coef: a token without advantage is pulled too, one whose reference is 0 is not",
           "[losses]") {
-  const LossSpec spec{.kind = LossKind::kPpo, .kl_coef = 1.0};
+  const LossSpec spec = Spec("ppo", {{"kl_coef", 1.0}});
   CHECK(Slope(spec, {.p = -1, .q = 0, .reference = -2}) == Approx(1 - std::exp(-1.0)));
   CHECK(Loss(spec, {.p = -kInf, .q = 0, .reference = 0}) == 0);
 }
 
 TEST_CASE("Every loss: its slope is the derivative of its loss", "[losses]") {
-  const LossKind kind = GENERATE(LossKind::kCrossEntropy, LossKind::kImportanceSampling,
-                                 LossKind::kPpo, LossKind::kDro);
+  const LossSpec spec = GENERATE(Spec("cross_entropy", {{"kl_coef", 0.4}}),
+                                 Spec("importance_sampling", {{"kl_coef", 0.4}}),
+                                 Spec("ppo", {{"dual_clip_threshold", 2.0}, {"kl_coef", 0.4}}),
+                                 Spec("dro", {{"beta", 0.3}, {"kl_coef", 0.4}}));
   const double p = GENERATE(-1.3, -1.02, -0.97, -0.6, -0.2);
   const double advantage = GENERATE(-1.5, 0.7);
-  const LossSpec spec{.kind = kind, .beta = 0.3, .dual_clip_threshold = 2.0, .kl_coef = 0.4};
   const Entry here{
       .p = p, .weight = advantage, .q = -1.0, .advantage = advantage, .reference = -0.8};
   Entry up = here;
@@ -233,50 +257,48 @@ TEST_CASE("Every loss: its slope is the derivative of its loss", "[losses]") {
 
 TEST_CASE("Every loss: zero weight or advantage gives exactly zero, whatever p and q are",
           "[losses]") {
-  const LossKind kind =
-      GENERATE(LossKind::kCrossEntropy, LossKind::kImportanceSampling, LossKind::kPpo,
-               LossKind::kCispo, LossKind::kDro, LossKind::kGspo, LossKind::kStableReinforce);
+  const LossProgram& program = *GENERATE(from_range(AllLosses()));
   const double p = GENERATE(-200.0, -double{kInf}, 0.0);
   const double q = GENERATE(0.0, -300.0, -double{kInf});
   const Entry e{.p = p, .weight = 0, .q = q};
-  CHECK(Loss({.kind = kind}, e) == 0);
-  CHECK(Slope({.kind = kind}, e) == 0);
-  CHECK_FALSE(TakesPart({.kind = kind}, MakeDatum({e}), 0));
+  const LossSpec spec = DefaultsOf(program);
+  CHECK(Loss(spec, e) == 0);
+  CHECK(Slope(spec, e) == 0);
+  CHECK_FALSE(TakesPart(spec, MakeDatum({e}).view(), 0));
 }
 
 TEST_CASE("importance_sampling: an overflowing ratio shows as a loss that is not finite",
           "[losses]") {
-  const LossSpec spec{.kind = LossKind::kImportanceSampling};
+  const LossSpec spec = Spec("importance_sampling");
   CHECK(std::isinf(Loss(spec, {.p = 0, .q = -200, .advantage = 1})));
 }
 
 TEST_CASE("EvaluateLoss: an entry is the same evaluated alone or with its datum", "[losses]") {
-  const LossKind kind = GENERATE(LossKind::kPpo, LossKind::kGspo);
+  const LossSpec spec = Spec(GENERATE("ppo", "gspo"));
   std::vector<Entry> entries;
   for (int i = 0; i < 5; ++i) entries.push_back({.p = -1.0 - 0.01 * i, .advantage = i - 1.5});
-  const TrainDatum datum = MakeDatum(entries);
+  const Datum datum = MakeDatum(entries);
   const std::vector<float> logprobs = Logprobs(entries);
-  const Evaluated whole = Evaluate({.kind = kind}, datum, logprobs);
+  const Evaluated whole = Evaluate(spec, datum, logprobs);
   for (int i = 0; i < 5; ++i) {
     float loss = 0;
     float slope = 0;
-    EvaluateLoss({.kind = kind}, {datum, logprobs}, i, i + 1, &loss, &slope);
+    EvaluateLoss(spec, {datum.view(), logprobs}, i, i + 1, &loss, &slope);
     CHECK(loss == whole.losses[i]);
     CHECK(slope == whole.slopes[i]);
   }
 }
 
-TEST_CASE("ScaleLosses: losses are divided by the tokens that take part, of the datum or of all",
+TEST_CASE("LossScales: losses are divided by the tokens that take part, of the datum or of all",
           "[losses]") {
-  TrainRequest request;
-  request.loss.kind = LossKind::kPpo;
-  request.data = {MakeDatum({{.advantage = 0}, {.advantage = 1}, {.advantage = 2}}),
-                  MakeDatum({{.advantage = 0}, {.advantage = 3}}), MakeDatum({{.advantage = 0}})};
+  const std::vector<Datum> data = {
+      MakeDatum({{.advantage = 0}, {.advantage = 1}, {.advantage = 2}}),
+      MakeDatum({{.advantage = 0}, {.advantage = 3}}), MakeDatum({{.advantage = 0}})};
+  const std::vector<LossDatum> views = {data[0].view(), data[1].view(), data[2].view()};
   const auto scales = [&](LossNormalization normalization) {
-    request.loss.normalization = normalization;
-    ScaleLosses(request);
-    return std::vector<double>{request.data[0].loss_scale, request.data[1].loss_scale,
-                               request.data[2].loss_scale};
+    LossSpec spec = Spec("ppo");
+    spec.normalization = normalization;
+    return LossScales(spec, views);
   };
   CHECK(scales(LossNormalization::kNone) == std::vector<double>{1, 1, 1});
   CHECK(scales(LossNormalization::kDatums) == std::vector<double>{1.0 / 2, 1, 1});
@@ -285,51 +307,44 @@ TEST_CASE("ScaleLosses: losses are divided by the tokens that take part, of the 
 
 TEST_CASE("EvaluateLoss: losses and slopes carry the datum's scale", "[losses]") {
   const Entry e{.p = -2.0, .weight = 0.5, .reference = -1.0};
-  TrainDatum datum = MakeDatum({e});
-  datum.loss_scale = 0.25;
-  const LossSpec spec{.kind = LossKind::kCrossEntropy, .kl_coef = 0.5};
+  Datum datum = MakeDatum({e});
+  datum.scale = 0.25;
+  const LossSpec spec = Spec("cross_entropy", {{"kl_coef", 0.5}});
   const Evaluated result = Evaluate(spec, datum, Logprobs({e}));
   CHECK(result.losses[0] == Approx(0.25 * Loss(spec, e)));
   CHECK(result.slopes[0] == Approx(0.25 * Slope(spec, e)));
 }
 
-TEST_CASE("FindLoss: each kind is found by its own name, others are not", "[losses]") {
-  for (const LossKind kind :
-       {LossKind::kCrossEntropy, LossKind::kImportanceSampling, LossKind::kPpo, LossKind::kCispo,
-        LossKind::kDro, LossKind::kGspo, LossKind::kStableReinforce}) {
-    const LossProgram& program = FindLoss(kind);
-    CHECK(program.defaults.kind == kind);
-    CHECK(FindLoss(program.name) == &program);
-  }
+TEST_CASE("FindLoss: each loss is found by its name, others are not", "[losses]") {
+  for (const LossProgram* program : AllLosses()) CHECK(FindLoss(program->name) == program);
   CHECK(FindLoss("custom") == nullptr);
 }
 
-TEST_CASE("Every loss takes what its rule says, and every rule has its loss", "[losses]") {
-  using Names = std::set<std::string>;
-  CHECK(AllLosses().size() == LossRules().size());
-  for (const LossRule& rule : LossRules()) {
-    INFO(rule.name);
-    const LossProgram* const program = FindLoss(rule.name);
-    REQUIRE(program != nullptr);
-    Names config = {kKlCoef};
-    for (const LossOption& option : program->options) config.insert(std::string(option.key));
-    CHECK(Names(rule.config.begin(), rule.config.end()) == config);
-
-    const bool has_weights = program->inputs == LossInputs::kWeights;
-    const bool has_ratio_mask = program->mask == LossMask::kSequenceRatio;
-    Names required = {"target_tokens"};
-    if (!has_weights) required.insert({"logprobs", "advantages"});
-    if (has_ratio_mask) required.insert("sequence_ratio_mask");
-    CHECK(Names(rule.required_inputs.begin(), rule.required_inputs.end()) == required);
-
-    Names optional = {kReferenceLogprobs};
-    if (has_weights) optional.insert("weights");
-    if (program->clips) optional.insert({kClipLowThreshold, kClipHighThreshold});
-    CHECK(Names(rule.optional_inputs.begin(), rule.optional_inputs.end()) == optional);
-    CHECK(rule.takes_2d_targets == has_weights);
-    CHECK(rule.needs_ratio_mask == has_ratio_mask);
-    CHECK(rule.needs_provenance == (program->mask == LossMask::kSampled));
-  }
+TEST_CASE("FindNumber: a loss has its own numbers, those of clipping if it clips, and kl_coef",
+          "[losses]") {
+  LossSpec ppo = Spec("ppo");
+  *FindNumber(ppo, "dual_clip_threshold") = 3;
+  *FindNumber(ppo, "clip_high_threshold") = 1.5;
+  CHECK(ppo.numbers[0] == 3);
+  CHECK(ppo.clip_low == 0.8);
+  CHECK(ppo.clip_high == 1.5);
+  LossSpec dro = Spec("dro");
+  CHECK(*FindNumber(dro, "beta") == 0.05);
+  CHECK(FindNumber(dro, "clip_low_threshold") == nullptr);
+  CHECK(FindNumber(dro, "dual_clip_threshold") == nullptr);
+  CHECK(FindNumber(dro, "kl_coef") == &dro.kl_coef);
 }
 
-}  // namespace lathe::worker
+TEST_CASE("ReferenceLoss: the part of a loss that a reference adds", "[losses]") {
+  const Entry e{.p = -1.1, .q = -1.0, .advantage = 0.5, .reference = -1.6};
+  const auto part = [&](const LossSpec& spec, const Entry& entry) {
+    return ReferenceLoss(spec, {MakeDatum({entry}).view(), Logprobs({entry})}, 0);
+  };
+  const LossSpec pulled = Spec("ppo", {{"kl_coef", 0.2}});
+  CHECK(part(pulled, e) == Approx(Loss(pulled, e) - Loss(Spec("ppo"), e)).epsilon(1e-4));
+  CHECK(std::isinf(part(pulled, {.reference = 1e38})));
+  CHECK(part(pulled, {.reference = 0}) == 0);
+  CHECK(part(Spec("ppo"), e) == 0);
+}
+
+}  // namespace lathe

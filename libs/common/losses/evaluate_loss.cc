@@ -1,17 +1,15 @@
-#include "services/worker/training/losses/loss.h"
+#include "libs/common/losses/evaluate_loss.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "services/worker/training/losses/registry.h"
-
-namespace lathe::worker {
+namespace lathe {
 namespace {
 
-double At(const std::vector<float>& values, int64_t i) { return values.empty() ? 0.0 : values[i]; }
+double At(std::span<const float> values, int64_t i) { return values.empty() ? 0.0 : values[i]; }
 
 LossToken TokenAt(const LossSpec& spec, const DatumLogprobs& in, int64_t entry, double shared) {
-  const TrainDatum& datum = in.datum;
+  const LossDatum& datum = in.datum;
   const int64_t position = entry / datum.num_targets;
   return {.p = in.logprobs[entry],
           .q = At(datum.logprobs, position),
@@ -24,14 +22,18 @@ LossToken TokenAt(const LossSpec& spec, const DatumLogprobs& in, int64_t entry, 
 }
 
 // Whether the KL term counts the entry: 0 is what clients pad log-probabilities with.
-bool HasReference(const LossSpec& spec, const TrainDatum& datum, int64_t entry) {
+bool HasReference(const LossSpec& spec, const LossDatum& datum, int64_t entry) {
   return spec.kl_coef > 0 && At(datum.reference_logprobs, entry) != 0;
 }
 
-bool HasOwnTerm(const LossSpec& spec, const TrainDatum& datum, int64_t entry) {
+bool CountsMask(const LossSpec& spec) {
+  return spec.program->counts_mask != nullptr && spec.program->counts_mask(spec);
+}
+
+bool HasOwnTerm(const LossSpec& spec, const LossDatum& datum, int64_t entry) {
   const int64_t position = entry / datum.num_targets;
   return At(datum.weights, entry) != 0 || At(datum.advantages, position) != 0 ||
-         (spec.kl_coeff > 0 && At(datum.mask, position) != 0);
+         (At(datum.mask, position) != 0 && CountsMask(spec));
 }
 
 // kl_coef times the estimator k3 of KL(policy, reference): exp(ref - p) - (ref - p) - 1.
@@ -41,10 +43,9 @@ LossValue KlTerm(const LossSpec& spec, double p, double reference) {
   return {.loss = spec.kl_coef * (excess - difference), .slope = -spec.kl_coef * excess};
 }
 
-int64_t CountEntries(const LossSpec& spec, const TrainDatum& datum) {
+int64_t CountEntries(const LossSpec& spec, const LossDatum& datum) {
   int64_t count = 0;
-  const auto num_entries = static_cast<int64_t>(datum.targets.size());
-  for (int64_t i = 0; i < num_entries; ++i) count += TakesPart(spec, datum, i) ? 1 : 0;
+  for (int64_t i = 0; i < datum.num_entries; ++i) count += TakesPart(spec, datum, i) ? 1 : 0;
   return count;
 }
 
@@ -52,13 +53,13 @@ double ScaleOf(int64_t count) { return 1.0 / static_cast<double>(std::max<int64_
 
 }  // namespace
 
-bool TakesPart(const LossSpec& spec, const TrainDatum& datum, int64_t entry) {
+bool TakesPart(const LossSpec& spec, const LossDatum& datum, int64_t entry) {
   return HasOwnTerm(spec, datum, entry) || HasReference(spec, datum, entry);
 }
 
 void EvaluateLoss(const LossSpec& spec, const DatumLogprobs& in, int64_t begin, int64_t end,
                   float* losses, float* slopes) {
-  const LossProgram& program = FindLoss(spec.kind);
+  const LossProgram& program = *spec.program;
   const double shared = program.couple != nullptr ? program.couple(in) : 0.0;
   for (int64_t entry = begin; entry < end; ++entry) {
     LossValue value;
@@ -70,22 +71,30 @@ void EvaluateLoss(const LossSpec& spec, const DatumLogprobs& in, int64_t begin, 
       value.loss += kl.loss;
       value.slope += kl.slope;
     }
-    losses[entry - begin] = static_cast<float>(value.loss * in.datum.loss_scale);
-    slopes[entry - begin] = static_cast<float>(value.slope * in.datum.loss_scale);
+    losses[entry - begin] = static_cast<float>(value.loss * in.datum.scale);
+    slopes[entry - begin] = static_cast<float>(value.slope * in.datum.scale);
   }
 }
 
-void ScaleLosses(TrainRequest& request) {
-  for (TrainDatum& datum : request.data) datum.loss_scale = 1.0;
-  if (request.loss.normalization == LossNormalization::kNone) return;
+float ReferenceLoss(const LossSpec& spec, const DatumLogprobs& in, int64_t entry) {
+  if (!HasReference(spec, in.datum, entry)) return 0;
+  const LossValue kl = KlTerm(spec, in.logprobs[entry], in.datum.reference_logprobs[entry]);
+  return static_cast<float>(kl.loss * in.datum.scale);
+}
+
+std::vector<double> LossScales(const LossSpec& spec, std::span<const LossDatum> data) {
+  std::vector<double> scales(data.size(), 1.0);
+  if (spec.normalization == LossNormalization::kNone) return scales;
   int64_t total = 0;
-  for (TrainDatum& datum : request.data) {
-    const int64_t count = CountEntries(request.loss, datum);
+  for (size_t i = 0; i < data.size(); ++i) {
+    const int64_t count = CountEntries(spec, data[i]);
     total += count;
-    datum.loss_scale = ScaleOf(count);
+    scales[i] = ScaleOf(count);
   }
-  if (request.loss.normalization == LossNormalization::kDatums) return;
-  for (TrainDatum& datum : request.data) datum.loss_scale = ScaleOf(total);
+  if (spec.normalization == LossNormalization::kTokens) {
+    std::fill(scales.begin(), scales.end(), ScaleOf(total));
+  }
+  return scales;
 }
 
-}  // namespace lathe::worker
+}  // namespace lathe

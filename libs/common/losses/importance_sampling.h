@@ -1,9 +1,9 @@
 // Policy gradient with an importance ratio.
 #pragma once
 
-#include "services/worker/training/losses/ratio.h"
+#include "libs/common/losses/ratio.h"
 
-namespace lathe::worker {
+namespace lathe {
 
 // loss = -r A with r = exp(p - q): its own derivative.
 inline LossValue ImportanceSampling(const LossSpec& /*spec*/, const LossToken& token) {
@@ -11,9 +11,7 @@ inline LossValue ImportanceSampling(const LossSpec& /*spec*/, const LossToken& t
   return {.loss = loss, .slope = loss};
 }
 
-inline constexpr LossProgram kImportanceSampling = {
-    .name = "importance_sampling",
-    .defaults = {.kind = LossKind::kImportanceSampling},
-    .evaluate = ImportanceSampling};
+inline constexpr LossProgram kImportanceSampling = {.name = "importance_sampling",
+                                                    .evaluate = ImportanceSampling};
 
-}  // namespace lathe::worker
+}  // namespace lathe

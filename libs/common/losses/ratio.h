@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "services/worker/training/losses/loss.h"
+#include "libs/common/losses/loss.h"
 
-namespace lathe::worker {
+namespace lathe {
 
 inline double Ratio(const LossToken& token) { return std::exp(token.p - token.q); }
 
@@ -23,8 +23,4 @@ inline LossValue ClippedSurrogate(double ratio, const LossToken& token) {
   return {.loss = -plain, .slope = -plain};
 }
 
-// The clip bounds of the losses that have them.
-inline constexpr LossOption kClipOptions[] = {{"clip_low_threshold", &LossSpec::clip_low},
-                                              {"clip_high_threshold", &LossSpec::clip_high}};
-
-}  // namespace lathe::worker
+}  // namespace lathe

@@ -1,9 +1,11 @@
 // Lathe's own stand-in for the hosted service's stable_reinforce, whose objective is not published.
 #pragma once
 
-#include "services/worker/training/losses/ratio.h"
+#include "libs/common/losses/ratio.h"
 
-namespace lathe::worker {
+namespace lathe {
+
+inline constexpr LossOption kStableReinforceOptions[] = {{.key = "kl_coeff"}};
 
 // Over entries with mask 1 (sampled tokens), zero elsewhere:
 //   loss = -sg(min(r, 4)) p A + kl_coeff/2 (p - q)^2, r = exp(p - q); sg stops the gradient.
@@ -16,20 +18,22 @@ inline LossValue StableReinforce(const LossSpec& spec, const LossToken& token) {
     value.slope = -std::min(Ratio(token), kRatioCap) * token.advantage;
     value.loss = value.slope == 0 ? 0 : value.slope * token.p;
   }
-  if (spec.kl_coeff > 0) {
+  const double kl_coeff = spec.numbers[0];
+  if (kl_coeff > 0) {
     const double log_ratio = token.p - token.q;
-    value.loss += 0.5 * spec.kl_coeff * log_ratio * log_ratio;
-    value.slope += spec.kl_coeff * log_ratio;
+    value.loss += 0.5 * kl_coeff * log_ratio * log_ratio;
+    value.slope += kl_coeff * log_ratio;
   }
   return value;
 }
 
-inline constexpr LossOption kStableReinforceOptions[] = {{"kl_coeff", &LossSpec::kl_coeff}};
+// The second term counts sampled tokens without an advantage too.
+inline bool StableReinforceCountsMask(const LossSpec& spec) { return spec.numbers[0] > 0; }
 
 inline constexpr LossProgram kStableReinforce = {.name = "stable_reinforce",
-                                                 .defaults = {.kind = LossKind::kStableReinforce},
                                                  .options = kStableReinforceOptions,
                                                  .mask = LossMask::kSampled,
-                                                 .evaluate = StableReinforce};
+                                                 .evaluate = StableReinforce,
+                                                 .counts_mask = StableReinforceCountsMask};
 
-}  // namespace lathe::worker
+}  // namespace lathe

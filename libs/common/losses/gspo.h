@@ -1,9 +1,9 @@
 // Group sequence policy optimisation with per-token advantages (GSPO-token, arXiv:2507.18071).
 #pragma once
 
-#include "services/worker/training/losses/ratio.h"
+#include "libs/common/losses/ratio.h"
 
-namespace lathe::worker {
+namespace lathe {
 
 // Mean of p - q over the masked tokens of the datum; 0, a ratio of 1, if there is none.
 inline double SequenceLogRatio(const DatumLogprobs& in) {
@@ -24,13 +24,10 @@ inline LossValue Gspo(const LossSpec& /*spec*/, const LossToken& token) {
 }
 
 // The bounds of the paper, section 5.1.
-inline constexpr LossProgram kGspo = {
-    .name = "gspo",
-    .defaults = {.kind = LossKind::kGspo, .clip_low = 1 - 3e-4, .clip_high = 1 + 4e-4},
-    .options = kClipOptions,
-    .mask = LossMask::kSequenceRatio,
-    .clips = true,
-    .evaluate = Gspo,
-    .couple = SequenceLogRatio};
+inline constexpr LossProgram kGspo = {.name = "gspo",
+                                      .mask = LossMask::kSequenceRatio,
+                                      .clip = RatioBounds{.low = 1 - 3e-4, .high = 1 + 4e-4},
+                                      .evaluate = Gspo,
+                                      .couple = SequenceLogRatio};
 
-}  // namespace lathe::worker
+}  // namespace lathe

@@ -4,15 +4,17 @@
 #include <span>
 #include <string_view>
 
-#include "services/worker/training/losses/loss.h"
+#include "libs/common/losses/loss.h"
 
-namespace lathe::worker {
+namespace lathe {
 
+// In the order in which messages list them.
 std::span<const LossProgram* const> AllLosses();
-
-const LossProgram& FindLoss(LossKind kind);
 
 // By its wire name; nullptr: there is none.
 const LossProgram* FindLoss(std::string_view name);
 
-}  // namespace lathe::worker
+// The defaults of a loss that there is.
+LossSpec DefaultLoss(std::string_view name);
+
+}  // namespace lathe
