@@ -2,31 +2,43 @@
 
 #include <cmath>
 #include <span>
+#include <string>
 
 #include <absl/strings/str_format.h>
 
 #include "services/worker/models/packed_attention.h"
+#include "services/worker/training/loss_datum.h"
 
 namespace lathe::worker {
 namespace {
 
+// What made the loss of an entry too large.
+absl::Status LossNotFinite(const LossSpec& spec, const DatumLogprobs& in, int64_t entry, float loss,
+                           const std::string& place) {
+  if (std::isfinite(ReferenceLoss(spec, in, entry))) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "loss is %g at %s: the importance ratio or the weights are too large", loss, place));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("loss is %g at %s: %s is %g where the logprob is %g", loss, place,
+                      kReferenceLogprobs, in.datum.reference_logprobs[entry], in.logprobs[entry]));
+}
+
 // OK, or which entry of the datum is not finite.
-absl::Status CheckFinite(const PackedDatum& datum, std::span<const float> logprobs,
+absl::Status CheckFinite(const PackedDatum& packed, std::span<const float> logprobs,
                          std::span<const float> losses) {
-  const int64_t num_targets = datum.row.job->request.data[datum.row.datum].num_targets;
+  const TrainRequest& request = packed.row.job->request;
+  const LossDatum datum = LossDatumOf(request.data[packed.row.datum]);
   for (size_t i = 0; i < logprobs.size(); ++i) {
-    const int64_t position = static_cast<int64_t>(i) / num_targets;
+    if (std::isfinite(logprobs[i]) && std::isfinite(losses[i])) continue;
+    const auto entry = static_cast<int64_t>(i);
+    const std::string place =
+        absl::StrFormat("position %d of datum %d", entry / datum.num_targets, packed.row.datum);
     if (!std::isfinite(logprobs[i])) {
       return absl::FailedPreconditionError(absl::StrFormat(
-          "logprob is %g at position %d of datum %d: the model's weights have diverged",
-          logprobs[i], position, datum.row.datum));
+          "logprob is %g at %s: the model's weights have diverged", logprobs[i], place));
     }
-    if (!std::isfinite(losses[i])) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("loss is %g at position %d of datum %d: the importance ratio or the "
-                          "weights are too large",
-                          losses[i], position, datum.row.datum));
-    }
+    return LossNotFinite(request.loss, {datum, logprobs}, entry, losses[i], place);
   }
   return absl::OkStatus();
 }

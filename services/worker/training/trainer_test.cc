@@ -290,6 +290,19 @@ TEST_CASE("Trainer: a request whose loss is not finite fails alone and adds noth
   CHECK(RelativeDiff(together.Gradient("m1"), alone.Gradient("m1")) < kTolerance);
 }
 
+TEST_CASE("Trainer: a reference that no policy can follow is named", "[training]") {
+  TrainDatum datum = Datum(5, 1);
+  datum.reference_logprobs = {0, -3, 1e38f, -3, -3};
+  TrainRequest request = Request("a", "m1", 1, GENERATE("cross_entropy", "ppo"), {datum});
+  request.loss.kl_coef = 0.1;
+  Bench bench;
+  const absl::Status status = bench.Run({request}).at("a").status();
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(status.message()),
+             Catch::Contains("position 2 of datum 0: reference_logprobs is 1e+38"));
+  CHECK(IsZero(bench.Gradient("m1")));
+}
+
 TEST_CASE("Trainer: diverged weights fail the request and spare the neighbour", "[training]") {
   Bench bench;
   bench.adapters.Find("m1")->MutableParameters().fill_(std::numeric_limits<float>::quiet_NaN());
