@@ -49,6 +49,14 @@ def test_a_reference_adds_its_divergence(client, name):
         loss(client, [datum()], name, kl_coef=0.5)
 
 
+def test_a_reference_out_of_reach_is_named(client):
+    reference = [0.0, -3.0, 1e38] + [-3.0] * 4
+    with pytest.raises(tinker.RequestFailedError,
+                       match=r"position 2 of datum 0: reference_logprobs is 1e\+38"):
+        loss(client, [weighted(ROW, [1.0] * 7, reference_logprobs=reference)], "cross_entropy",
+             kl_coef=0.5)
+
+
 @has_strings
 def test_losses_are_divided_by_tokens_or_by_datum(client):
     p = current_logprobs(client)
