@@ -25,9 +25,6 @@
 namespace lathe::worker {
 namespace {
 
-// Longer than a training loop takes from one request to the next.
-constexpr absl::Duration kPause = absl::Seconds(10);
-
 struct ResetItem {
   int64_t generation = 0;
 };
@@ -168,7 +165,7 @@ class Executor::Thread {
 
   // nullopt: the queue is closed. A pause gives back what the next pass would have used again.
   std::optional<Item> WaitForItem() {
-    std::optional<Item> item = queue_.PopFor(kPause);
+    std::optional<Item> item = queue_.PopFor(options_.pause);
     if (item.has_value() || queue_.closed()) return item;
     FreeUnusedTensorMemory();
     return queue_.Pop();

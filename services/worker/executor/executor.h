@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "services/worker/executor/executor_port.h"
 
 namespace lathe::worker {
@@ -28,6 +29,9 @@ struct ExecutorOptions {
   double sampling_share = 0.5;
   // Of an optim_step.
   NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
+  // Time without work after which memory that the next pass would use again goes back to the
+  // system. Longer than a training loop takes from one request to the next.
+  absl::Duration pause = absl::Seconds(10);
   // Commands waiting for the executor; more are refused.
   std::size_t max_queued_commands = 65536;
 };

@@ -2,7 +2,14 @@
 
 #include <catch2/catch.hpp>
 
+#include <thread>
+
+#include <ATen/ATen.h>
+
 #include "absl/synchronization/notification.h"
+#include "services/worker/checkpoint/test_temp_dir.h"
+#include "services/worker/memory/tensor_memory.h"
+#include "services/worker/models/test_model_folder.h"
 
 namespace lathe::worker {
 namespace {
@@ -21,6 +28,42 @@ TEST_CASE("a folder that is no model is told and nothing else happens", "[execut
   failed.WaitForNotification();
   CHECK(status.code() == absl::StatusCode::kNotFound);
   CHECK_FALSE(executor.State().ready);
+  executor.Stop();
+}
+
+TEST_CASE("without work, memory kept for tensors to come goes back to the system", "[executor]") {
+  UseBlockCacheForTensors();
+  const TempDir folder;
+  WriteModelFolder(folder.path());
+  absl::Notification ready, reported;
+  size_t kept_bytes = 0;
+  Executor* running = nullptr;
+  Executor executor({.model_name = "tiny",
+                     .model_path = folder.path(),
+                     .checkpoint_root = folder.path() / "checkpoints",
+                     .device = "cpu",
+                     .num_threads = 1,
+                     .memory_fraction = 0.05,
+                     .pause = absl::Milliseconds(1)},
+                    {.on_report =
+                         [&](ReportEvent) {
+                           // On the executor's thread, so that no pause has begun yet.
+                           at::empty({int64_t{8} << 20}, at::kByte);
+                           kept_bytes = UnusedTensorMemoryBytes();
+                           reported.Notify();
+                         },
+                     .on_state_changed =
+                         [&] {
+                           if (running->State().ready && !ready.HasBeenNotified()) ready.Notify();
+                         }},
+                    [](absl::Status error) { FAIL(error); });
+  running = &executor;
+  executor.Start();
+  ready.WaitForNotification();
+  REQUIRE(executor.Submit(CreateAdapter{.request_id = "r", .model_id = "m"}).ok());
+  reported.WaitForNotification();
+  CHECK(kept_bytes >= size_t{8} << 20);
+  while (UnusedTensorMemoryBytes() > 0) std::this_thread::yield();
   executor.Stop();
 }
 

@@ -70,4 +70,9 @@ void FreeUnusedTensorMemory() {
   if (TensorAllocator* allocator = InUse()) allocator->cache().Clear();
 }
 
+size_t UnusedTensorMemoryBytes() {
+  TensorAllocator* const allocator = InUse();
+  return allocator == nullptr ? 0 : allocator->cache().counters().bytes_kept;
+}
+
 }  // namespace lathe::worker
