@@ -88,6 +88,14 @@ Json JoinSamplingSessionToJson(const v1::JoinSamplingSessionResponse& response) 
   return {{"client_counter", response.client_counter()}};
 }
 
+absl::StatusOr<v1::CancelSampleRequest> CancelFutureFromJson(const Json& body) {
+  FieldReader in(body);
+  v1::CancelSampleRequest request;
+  request.set_request_id(in.String("request_id"));
+  RETURN_IF_ERROR(in.status());
+  return request;
+}
+
 Json GetSamplerToJson(const v1::GetSamplerResponse& response) {
   Json sampler = {{"sampler_id", response.sampler_id()},
                   {"base_model", response.base_model()},

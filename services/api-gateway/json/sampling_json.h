@@ -15,6 +15,7 @@ Json CreateSamplingSessionToJson(const v1::CreateSamplingSessionResponse& respon
 
 absl::StatusOr<v1::JoinSamplingSessionRequest> JoinSamplingSessionFromJson(const Json& body);
 Json JoinSamplingSessionToJson(const v1::JoinSamplingSessionResponse& response);
+absl::StatusOr<v1::CancelSampleRequest> CancelFutureFromJson(const Json& body);
 Json GetSamplerToJson(const v1::GetSamplerResponse& response);
 
 // The body of asample. Chunk kinds and options that the engine does not offer are passed on by

@@ -30,9 +30,9 @@ inline Json ClientConfig(bool jwt_auth) {
   };
 }
 
-// Cancelling is off: the endpoint is not offered.
+// A sample that nobody awaits any more is told to us, and its place goes to others (11.5).
 inline Json DynamicClientConfig() {
-  return {{"refresh_interval_sec", 300}, {"sample_cancel_enabled", false}};
+  return {{"refresh_interval_sec", 300}, {"sample_cancel_enabled", true}};
 }
 
 }  // namespace lathe::gateway

@@ -47,6 +47,11 @@ std::vector<Route> SamplingRoutes(const RouteContext& context) {
                            [](const auto&, const auto& answer) {
                              return JsonResponse(SampleFutureToJson(answer));
                            })},
+      // Every id is answered alike: an error would be tried again for minutes (11.5).
+      {.method = "POST",
+       .pattern = "/api/v1/cancel_future",
+       .handler = JsonRoute(engine, &Stub::CancelSample, CancelFutureFromJson,
+                            [](const auto&) { return Json::object(); })},
       {.method = "GET",
        .pattern = "/api/v1/samplers/{sampling_session_id}",
        .handler = RpcRoute(

@@ -218,6 +218,7 @@ struct Delivered {
 
 // Whoever wanted the sample has left: unless it is complete, it fails and its work is dropped.
 struct CancelSample {
+  CallId call = 0;  // 0: nobody waits for an answer
   std::string tenant_id;
   std::string request_id;
 };

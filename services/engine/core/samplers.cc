@@ -152,12 +152,17 @@ void OnCancelSample(State& s, const CancelSample& event) {
   const bool is_running_sample = request != nullptr && request->live() &&
                                  request->row.tenant_id == event.tenant_id &&
                                  request->row.op_class == OpClass::kSample;
-  if (!is_running_sample) return;
-  const Group* const group = Find(s.groups, request->group);
-  if (group != nullptr && request->row.state == RequestState::kDispatched) {
-    s.fx.Send(request->group, group->row.epoch, SendCancel{event.request_id});
+  if (is_running_sample) {
+    const Group* const group = Find(s.groups, request->group);
+    if (group != nullptr && request->row.state == RequestState::kDispatched) {
+      s.fx.Send(request->group, group->row.epoch, SendCancel{event.request_id});
+    }
+    Fail(s, *request, Cancelled("the sample was cancelled: its caller left"));
   }
-  Fail(s, *request, Cancelled("the sample was cancelled: its caller left"));
+  if (event.call == 0) return;
+  Answer answer;
+  answer.call = event.call;
+  s.fx.After(std::move(answer));
 }
 
 Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id) {

@@ -291,9 +291,9 @@ TEST_CASE("Sample: one that is cancelled fails, and its worker drops it", "[core
   h.Sampler(session, 0, "");
   const CallId call = h.Sample(session + ":sample:0", 1);
   const std::string id = h.AnswerTo(call).id;
-  h.Post(CancelSample{"other tenant", id});
+  h.Post(CancelSample{.tenant_id = "other tenant", .request_id = id});
   CHECK_FALSE(h.Done(call));
-  h.Post(CancelSample{"t", id});
+  h.Post(CancelSample{.tenant_id = "t", .request_id = id});
   REQUIRE(h.Done(call));
   CHECK(h.ErrorOf(call)->code == "cancelled");
   REQUIRE(h.worker->Received<SendCancel>().size() == 1);
@@ -310,11 +310,11 @@ TEST_CASE("Sample: one that waits for a worker can be cancelled, a complete one 
   h.Sampler(session, 0, "");
   const CallId complete = h.Sample(session + ":sample:0", 1);
   h.RunWorker();
-  h.Post(CancelSample{"t", h.AnswerTo(complete).id});
+  h.Post(CancelSample{.tenant_id = "t", .request_id = h.AnswerTo(complete).id});
   CHECK(h.StateOf(complete) == RequestState::kDone);
   h.DetachWorker();
   const CallId waiting = h.Sample(session + ":sample:0", 2);
-  h.Post(CancelSample{"t", h.AnswerTo(waiting).id});
+  h.Post(CancelSample{.tenant_id = "t", .request_id = h.AnswerTo(waiting).id});
   CHECK(h.ErrorOf(waiting)->code == "cancelled");
   CHECK(h.worker->Received<SendCancel>().empty());
 }

@@ -74,6 +74,8 @@ class EngineService final : public v1::Engine::CallbackService {
                                v1::JoinSamplingSessionResponse* response) override;
   Reactor* Sample(Context* context, const v1::SampleRequest* request,
                   v1::SampleSubmitResponse* response) override;
+  Reactor* CancelSample(Context* context, const v1::CancelSampleRequest* request,
+                        v1::CancelSampleResponse* response) override;
 
   Reactor* GetResult(Context* context, const v1::GetResultRequest* request,
                      v1::GetResultResponse* response) override;

@@ -177,4 +177,16 @@ EngineService::Reactor* EngineService::JoinSamplingSession(
       });
 }
 
+EngineService::Reactor* EngineService::CancelSample(Context* context,
+                                                    const v1::CancelSampleRequest* request,
+                                                    v1::CancelSampleResponse* /*response*/) {
+  return Change<engine::CancelSample>(
+      context, "Engine.CancelSample",
+      [request](const Caller& caller) -> absl::StatusOr<engine::CancelSample> {
+        return engine::CancelSample{.tenant_id = caller.tenant_id,
+                                    .request_id = request->request_id()};
+      },
+      [](const engine::Answer&) {});
+}
+
 }  // namespace lathe::engine

@@ -43,6 +43,7 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Engine.JoinSamplingSession", Scope::kSample},
     {"Engine.GetSampler", kAnyScope},
     {"Engine.Sample", Scope::kSample},
+    {"Engine.CancelSample", Scope::kSample},
 
     {"Engine.GetResult", kAnyScope},
     // Each subscription carries the key of whom it is for.

@@ -232,7 +232,8 @@ void SampleStreamCall::Abandon() {
   }
   if (wait_id != 0) runtime_.hub().Cancel(request_id, wait_id);
   if (stream_id == 0 || !runtime_.streams().Remove(request_id, stream_id)) return;
-  if (!keeps_request) runtime_.Post(CancelSample{tenant_id_, request_id});
+  if (!keeps_request)
+    runtime_.Post(CancelSample{.tenant_id = tenant_id_, .request_id = request_id});
 }
 
 void SampleStreamCall::OnDone() {

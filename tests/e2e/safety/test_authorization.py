@@ -77,6 +77,7 @@ MATRIX = [
     Row("GET training_runs/{run_id}/checkpoints/external_weights/{name}/external_weights_urls",
         READ, None, EXTERNAL),
     Row("POST join_sampling_session", SAMPLE, {"sampling_session_id": "{sampler}"}),
+    Row("POST cancel_future", SAMPLE, {"request_id": "unknown"}),
     Row("PUT sessions/{session_id}/project", TRAIN | SAMPLE, {"project_id": "p"},
         "sessions/{session}/project", 204),
     Row("GET training_runs", READ, path="training_runs?project_id=p"),

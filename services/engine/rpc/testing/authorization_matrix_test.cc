@@ -81,6 +81,7 @@ const std::vector<Row>& Matrix() {
       {"SampleStream", kSample,
        "sampling_session_id: '$A' seq_id: 1 num_samples: 1 prompt { tokens: '\\1\\0\\0\\0' } "
        "params { max_tokens: 1 top_p: 1 top_k: -1 }"},
+      {"CancelSample", kSample, "request_id: '$R'"},
       {"GetResult", kAllScopes, "request_id: '$R'"},
       {"Watch", kAllScopes, "subscribe { request_id: '$R' api_key: '$KEY' }"},
       {"ListRuns", kRead, ""},
