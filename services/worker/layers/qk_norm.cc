@@ -7,8 +7,6 @@
 namespace lathe::worker {
 namespace {
 
-bool HasCpuHeads(const at::Tensor& x) { return HasCpuRows(x) && x.stride(1) == x.size(2); }
-
 at::Tensor NormRopeByKernel(const at::Tensor& x, const at::Tensor& weight, double eps,
                             const RopeTable& rope, const at::Tensor& positions) {
   at::Tensor y = at::empty(x.sizes(), x.options());
@@ -46,6 +44,8 @@ void BackwardByKernel(const at::Tensor& x, const at::Tensor& weight, double eps,
 }
 
 }  // namespace
+
+bool HasCpuHeads(const at::Tensor& x) { return HasCpuRows(x) && x.stride(1) == x.size(2); }
 
 QkHeads NormRope(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
                  const at::Tensor& positions) {

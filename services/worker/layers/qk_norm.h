@@ -19,6 +19,9 @@ struct QkNormWeights {
   double eps = 0;
 };
 
+// Whether the kernels understand x [T, H, D].
+bool HasCpuHeads(const at::Tensor& x);
+
 // ApplyRope(RmsNorm(x)) of both; positions [T] int64.
 QkHeads NormRope(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
                  const at::Tensor& positions);

@@ -101,7 +101,7 @@ void AddLoraGradients(const LoraPlan& plan, const std::vector<LoraPart>& parts,
                       const float* dproducts) {
   const std::vector<Owner> owners = FindOwners(plan, parts, gradients);
   const std::vector<Task> tasks = MakeTasks(plan, owners);
-  ForTasks(static_cast<int64_t>(tasks.size()), 2 * plan.num_multiply_adds, [&](int64_t i) {
+  ForTasks(static_cast<int64_t>(tasks.size()), 2 * plan.cost, [&](int64_t i) {
     if (tasks[i].pair < 0) {
       AddA(plan, tasks[i], dproducts);
     } else {

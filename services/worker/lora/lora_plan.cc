@@ -5,6 +5,9 @@
 namespace lathe::worker {
 namespace {
 
+// Multiply-adds that take as long as one number from memory.
+constexpr int64_t kReadingCost = 16;
+
 void AddPair(const LoraPair& pair, size_t part, LoraPlan& plan, LoraSpan& span) {
   const int64_t rank = pair.a.size(0);
   const int64_t out_features = plan.y[part].width;
@@ -15,7 +18,8 @@ void AddPair(const LoraPair& pair, size_t part, LoraPlan& plan, LoraSpan& span) 
     span.a.push_back(a + j * plan.x.width);
     span.b.push_back(b + j * out_features);
   }
-  plan.num_multiply_adds += (span.end - span.begin) * rank * (plan.x.width + out_features);
+  const int64_t num_numbers = rank * (plan.x.width + out_features);
+  plan.cost += (span.end - span.begin + kReadingCost) * num_numbers;
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ struct LoraPlan {
   std::vector<RowView> y;  // by part
   std::vector<LoraSpan> spans;
   int64_t num_products = 0;
-  int64_t num_multiply_adds = 0;  // of the forward step
+  // Of the forward step, in multiply-adds: of few rows reading the factors takes the most.
+  int64_t cost = 0;
 };
 
 // x and the parts: fp32 on a CPU, numbers of a row side by side. With `only_trained`, segments

@@ -9,8 +9,9 @@ namespace lathe::worker {
 namespace {
 
 constexpr int64_t kTileRows = 32;
-// Columns of a wide output that one task works on.
-constexpr int64_t kColumns = 4096;
+// Factors, and columns of a wide output, that one task of few rows works on.
+constexpr int64_t kFactors = 8;
+constexpr int64_t kColumns = 1024;
 
 // Rows of one span that are computed together, counted from its first.
 struct Tile {
@@ -34,18 +35,22 @@ std::vector<Tile> MakeTiles(const LoraPlan& plan) {
   return tiles;
 }
 
-// products = scaling * x A^T
-void Reduce(const LoraPlan& plan, const Tile& tile, float* products) {
+// products = scaling * x A^T, for the factors [first, end) of the span
+void Reduce(const LoraPlan& plan, const Tile& tile, int64_t first, int64_t end, float* products) {
   const LoraSpan& span = *tile.span;
   LoraDots({.x = plan.x.Row(span.begin),
             .x_stride = plan.x.stride,
             .width = plan.x.width,
-            .factors = span.a.data(),
-            .num_factors = span.num_factors(),
+            .factors = span.a.data() + first,
+            .num_factors = end - first,
             .scale = span.scaling,
-            .out = products + span.offset,
+            .out = products + span.offset + first,
             .out_stride = span.num_factors()},
            tile.begin, tile.end);
+}
+
+void Reduce(const LoraPlan& plan, const Tile& tile, float* products) {
+  Reduce(plan, tile, 0, tile.span->num_factors(), products);
 }
 
 // y += products B^T for the columns [begin, end) of one pair
@@ -69,25 +74,31 @@ void ReduceAndExpand(const LoraPlan& plan, const Tile& tile, float* products) {
   }
 }
 
-// For few rows: outputs are divided by columns too.
+// For few rows: factors and columns of outputs are divided too.
 void ReduceThenExpand(const LoraPlan& plan, const std::vector<Tile>& tiles, float* products) {
   struct Stretch {
     const Tile* tile;
-    const LoraPlanPair* pair;
-    int64_t begin;
+    const LoraPlanPair* pair;  // of an expansion
+    int64_t begin;             // factor or column
   };
-  std::vector<Stretch> stretches;
+  std::vector<Stretch> reductions;
+  std::vector<Stretch> expansions;
   for (const Tile& tile : tiles) {
+    for (int64_t j = 0; j < tile.span->num_factors(); j += kFactors) {
+      reductions.push_back({&tile, nullptr, j});
+    }
     for (const LoraPlanPair& pair : tile.span->pairs) {
       for (int64_t n = 0; n < plan.y[pair.part].width; n += kColumns) {
-        stretches.push_back({&tile, &pair, n});
+        expansions.push_back({&tile, &pair, n});
       }
     }
   }
-  ForTasks(static_cast<int64_t>(tiles.size()), plan.num_multiply_adds,
-           [&](int64_t i) { Reduce(plan, tiles[i], products); });
-  ForTasks(static_cast<int64_t>(stretches.size()), plan.num_multiply_adds, [&](int64_t i) {
-    const auto& [tile, pair, begin] = stretches[i];
+  ForTasks(static_cast<int64_t>(reductions.size()), plan.cost, [&](int64_t i) {
+    const auto& [tile, pair, begin] = reductions[i];
+    Reduce(plan, *tile, begin, std::min(begin + kFactors, tile->span->num_factors()), products);
+  });
+  ForTasks(static_cast<int64_t>(expansions.size()), plan.cost, [&](int64_t i) {
+    const auto& [tile, pair, begin] = expansions[i];
     Expand(plan, *tile, *pair, products, begin,
            std::min(begin + kColumns, plan.y[pair->part].width));
   });
@@ -129,8 +140,7 @@ void AddLoraRows(const LoraPlan& plan) {
   if (num_tiles < kTasksPerThread * at::get_num_threads()) {
     ReduceThenExpand(plan, tiles, products);
   } else {
-    ForTasks(num_tiles, plan.num_multiply_adds,
-             [&](int64_t i) { ReduceAndExpand(plan, tiles[i], products); });
+    ForTasks(num_tiles, plan.cost, [&](int64_t i) { ReduceAndExpand(plan, tiles[i], products); });
   }
 }
 
@@ -142,7 +152,7 @@ void AddLoraRowsBackward(const LoraPlan& plan, const std::vector<LoraPart>& part
   const at::Tensor buffer = at::empty({2, plan.num_products}, at::kFloat);
   auto* products = buffer.mutable_data_ptr<float>();
   float* dproducts = products + plan.num_products;
-  ForTasks(static_cast<int64_t>(tiles.size()), 2 * plan.num_multiply_adds, [&](int64_t i) {
+  ForTasks(static_cast<int64_t>(tiles.size()), 2 * plan.cost, [&](int64_t i) {
     // x A^T is computed again: it costs a few percent and saves [T, rank] per linear and layer.
     Reduce(plan, tiles[i], products);
     ReduceGradient(plan, tiles[i], dproducts, dx_rows);

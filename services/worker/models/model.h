@@ -33,13 +33,21 @@ struct PackedRows {
   std::vector<Segment> segments;    // cover [0, T) in order
 };
 
+struct QkHeads;
+struct QkNormWeights;
+class RopeTable;
+
 // How attention reads keys and values: packed sequences (training) or a KV cache (sampling).
 class AttentionContext {
  public:
   virtual ~AttentionContext() = default;
-  // q [T, Hq, D], k and v [T, Hk, D] after norm and rope; returns [T, Hq, D]. Causal per sequence.
-  virtual at::Tensor Attend(int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v) = 0;
+  // Of queries and keys that are still to be normed and rotated (NormRope of layers/qk_norm.h):
+  //   heads  q [T, Hq, D], k [T, Hk, D];  v [T, Hk, D];  positions [T] int64
+  //   returns [T, Hq, D]
+  // Causal per sequence.
+  virtual at::Tensor NormRopeAttend(int64_t layer, const QkHeads& heads, const at::Tensor& v,
+                                    const QkNormWeights& weights, const RopeTable& rope,
+                                    const at::Tensor& positions) = 0;
 };
 
 // Activations one layer keeps for its backward step; opaque to callers.

@@ -5,9 +5,9 @@
 #include <limits>
 #include <optional>
 
-#include "services/worker/kernels/cpu/attention_kernel.h"
-#include "services/worker/layers/attention_tasks.h"
 #include "services/worker/layers/cpu_rows.h"
+#include "services/worker/layers/qk_norm.h"
+#include "services/worker/sampling/cached_attention_by_kernel.h"
 
 namespace lathe::worker {
 namespace {
@@ -30,24 +30,6 @@ at::Tensor GatherKeys(const at::Tensor& keys, const at::Tensor& blocks, int64_t 
 at::Tensor GatherValues(const at::Tensor& values, const at::Tensor& blocks, int64_t num_tokens) {
   const at::Tensor gathered = values.index_select(0, blocks).permute({0, 2, 1, 3});
   return gathered.reshape({-1, values.size(1), values.size(3)}).narrow(0, 0, num_tokens);
-}
-
-// Neighbouring rows of one sequence.
-struct Chunk {
-  const KvSequence* kv;
-  int64_t row;
-  int64_t num_rows;
-  int64_t position;  // of the first
-};
-
-// One head of the cache of a layer, whose numbers or words are of type Element.
-template <typename Element>
-KeyBlocks<Element> BlocksOf(const at::Tensor& keys, const at::Tensor& values, int64_t kv_head,
-                            const int32_t* blocks) {
-  return {.keys = keys.const_data_ptr<Element>() + kv_head * keys.stride(1),
-          .values = values.const_data_ptr<Element>() + kv_head * values.stride(1),
-          .blocks = blocks,
-          .block_stride = keys.stride(0)};
 }
 
 // q [n, Hq, D] over k, v [length, Hk, D]; the first query stands at position length - n.
@@ -84,11 +66,31 @@ CachedAttention::CachedAttention(KvCache& cache, std::vector<CachedRows> rows, a
   new_places_ = ToDevice(places, device_);
 }
 
+const AttentionPlan& CachedAttention::PlanFor(const at::Tensor& q, const at::Tensor& k) {
+  if (!plan_.has_value()) {
+    plan_ = PlanForKernel(rows_, q.size(1), k.size(1), cache_.attention_arithmetic());
+  }
+  return *plan_;
+}
+
+at::Tensor CachedAttention::NormRopeAttend(int64_t layer, const QkHeads& heads, const at::Tensor& v,
+                                           const QkNormWeights& weights, const RopeTable& rope,
+                                           const at::Tensor& positions) {
+  if (HasCpuHeads(heads.q) && HasCpuHeads(heads.k) && HasCpuRows(v) &&
+      !PlanFor(heads.q, heads.k).is_cut) {
+    cache_.Allocate(v);
+    const RawRows rows = {heads, v, weights, rope, positions};
+    return NormRopeAttendByKernel(rows, cache_.keys(layer), cache_.values(layer), *plan_);
+  }
+  const QkHeads normed = NormRope(heads, weights, rope, positions);
+  return Attend(layer, normed.q, normed.k, v);
+}
+
 at::Tensor CachedAttention::Attend(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v) {
   cache_.Write(layer, new_blocks_, new_places_, k, v);
   if (HasCpuRows(q)) {
-    return AttendCachedByKernel(q, cache_.keys(layer), cache_.values(layer), rows_);
+    return AttendByKernel(q, cache_.keys(layer), cache_.values(layer), PlanFor(q, k));
   }
   return is_decode_ ? DecodeByGather(q, cache_.keys(layer), cache_.values(layer), rows_)
                     : AttendChunks(layer, q, k, v);
@@ -153,56 +155,6 @@ at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at:
                                 .masked_fill(is_padding.unsqueeze(1).unsqueeze(1),
                                              -std::numeric_limits<float>::infinity());
   return at::matmul(at::softmax(scores, -1), v).reshape(q.sizes());
-}
-
-at::Tensor AttendCachedByKernel(const at::Tensor& q, const at::Tensor& keys,
-                                const at::Tensor& values, const std::vector<CachedRows>& rows) {
-  const int64_t num_kv_heads = keys.size(1);
-  const int64_t head_dim = q.size(2);
-  const int64_t group = q.size(1) / num_kv_heads;
-  const bool is_bf16 = keys.scalar_type() == at::kInt;
-  const int64_t most_rows = is_bf16 ? AttentionChunkBf16(group) : AttentionChunk(group);
-  std::vector<Chunk> chunks;
-  int64_t num_pairs = 0;
-  int64_t first_row = 0;
-  int64_t longest = 0;
-  for (const CachedRows& row : rows) {
-    for (int64_t i = 0; i < row.num_rows; i += most_rows) {
-      const int64_t num_rows = std::min(most_rows, row.num_rows - i);
-      chunks.push_back({.kv = row.kv,
-                        .row = first_row + i,
-                        .num_rows = num_rows,
-                        .position = row.first_position() + i});
-      num_pairs += num_rows * (row.first_position() + i + num_rows);
-      longest = std::max(longest, num_rows);
-    }
-    first_row += row.num_rows;
-  }
-  std::stable_sort(chunks.begin(), chunks.end(), [](const Chunk& a, const Chunk& b) {
-    return a.num_rows * a.position > b.num_rows * b.position;
-  });
-  at::Tensor out = at::empty(q.sizes(), q.options());
-  const auto attend = [&](int64_t task, float* scratch) {
-    const Chunk& chunk = chunks[static_cast<size_t>(task / num_kv_heads)];
-    const int64_t kv_head = task % num_kv_heads;
-    const AttentionQueries queries = {.q = HeadRowsOf(q, chunk.row, kv_head * group),
-                                      .out = HeadRowsOf(out, chunk.row, kv_head * group),
-                                      .log_sums = {},
-                                      .first_position = chunk.position,
-                                      .num_positions = chunk.num_rows,
-                                      .group = group,
-                                      .head_dim = head_dim,
-                                      .scale = AttentionScale(head_dim)};
-    const int32_t* blocks = chunk.kv->blocks.data();
-    if (is_bf16) {
-      AttendBf16(queries, BlocksOf<int32_t>(keys, values, kv_head, blocks), scratch);
-    } else {
-      Attend(queries, BlocksOf<float>(keys, values, kv_head, blocks), scratch);
-    }
-  };
-  RunTasks(static_cast<int64_t>(chunks.size()) * num_kv_heads, num_pairs * q.size(1) * head_dim,
-           AttentionScratchSize(longest * group, head_dim), attend);
-  return out;
 }
 
 }  // namespace lathe::worker

@@ -79,7 +79,7 @@ void KvCache::Clear(int32_t block) {
 
 void KvCache::Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,
                     const at::Tensor& k, const at::Tensor& v) {
-  if (!keys_.defined()) Allocate(k);
+  Allocate(v);
   if (HasCpuRows(k) && HasCpuRows(v)) {
     return is_bf16() ? WriteByKernel<int32_t>(layer, blocks, places, k, v)
                      : WriteByKernel<float>(layer, blocks, places, k, v);
@@ -90,11 +90,12 @@ void KvCache::Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& p
   values(layer).permute({0, 2, 1, 3}).index_put_({blocks, places}, v);
 }
 
-void KvCache::Allocate(const at::Tensor& k) {
-  const int64_t heads = k.size(1);
-  const int64_t head_dim = k.size(2);
+void KvCache::Allocate(const at::Tensor& v) {
+  if (keys_.defined()) return;
+  const int64_t heads = v.size(1);
+  const int64_t head_dim = v.size(2);
   const int64_t in_word = is_bf16() ? kKvWordNumbers : 1;
-  const auto options = is_bf16() ? k.options().dtype(at::kInt) : k.options();
+  const auto options = is_bf16() ? v.options().dtype(at::kInt) : v.options();
   keys_ = at::empty({num_layers_, num_blocks(), heads, head_dim / in_word, kBlockTokens}, options);
   values_ =
       at::empty({num_layers_, num_blocks(), heads, kBlockTokens / in_word, head_dim}, options);

@@ -49,9 +49,14 @@ class KvCache {
   // so whoever gets it next, of whatever tenant, finds nothing in it.
   void Release(KvSequence& sequence);
 
+  // Memory for keys and values like v [T, Hk, D], unless it is there.
+  void Allocate(const at::Tensor& v);
+
   // k and v [T, Hk, D] to blocks [T] and places within them [T], both int64.
   void Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& places, const at::Tensor& k,
              const at::Tensor& v);
+
+  MatmulArithmetic attention_arithmetic() const { return attention_; }
 
   // Defined once something was written: fp32 [blocks, Hk, D, kBlockTokens] and [blocks, Hk,
   // kBlockTokens, D]; or int32, words of two bf16 numbers (kv_block.h), [blocks, Hk, D / 2,
@@ -62,7 +67,6 @@ class KvCache {
  private:
   void Clear(int32_t block);
   bool is_bf16() const { return attention_ == MatmulArithmetic::kBf16; }
-  void Allocate(const at::Tensor& k);
   template <typename Element>
   void WriteByKernel(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,
                      const at::Tensor& k, const at::Tensor& v);

@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include "services/worker/layers/qk_norm.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/qwen3/model.h"
 #include "services/worker/sampling/kv_cache.h"
@@ -78,8 +79,10 @@ inline std::shared_ptr<const AdapterWeights> RandomAdapter(int64_t rank, uint64_
 // Every position attends to itself and what precedes it; one sequence, no cache.
 class PlainAttention : public AttentionContext {
  public:
-  at::Tensor Attend(int64_t, const at::Tensor& q, const at::Tensor& k,
-                    const at::Tensor& v) override {
+  at::Tensor NormRopeAttend(int64_t, const QkHeads& heads, const at::Tensor& v,
+                            const QkNormWeights& weights, const RopeTable& rope,
+                            const at::Tensor& positions) override {
+    const auto [q, k] = NormRope(heads, weights, rope, positions);
     const int64_t group = q.size(1) / k.size(1);
     const at::Tensor keys = k.repeat_interleave(group, 1).transpose(0, 1);
     const at::Tensor values = v.repeat_interleave(group, 1).transpose(0, 1);

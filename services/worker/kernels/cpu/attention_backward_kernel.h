@@ -37,8 +37,6 @@ struct AttentionBackwardPart {
   int64_t end;          // the whole sequence for kAll
 };
 
-inline constexpr int64_t kAttentionKeyBlock = 64;
-
 // Sum of out * dout over one head of one query.
 float AttentionDelta(const float* out, const float* dout, int64_t head_dim);
 

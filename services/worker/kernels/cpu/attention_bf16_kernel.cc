@@ -9,6 +9,7 @@ namespace {
 using namespace attention;  // NOLINT: the parts this file is made of
 
 static_assert(kKvBlockTokens == kLanes);
+static_assert(kAttentionKeyBlock == kKeyBlock);
 
 constexpr int64_t kChunkRows = 384;
 
@@ -134,17 +135,33 @@ LATHE_BF16_TARGET LATHE_INLINE void AttendTile(const AttentionQueries& queries, 
                 is_first, out);
 }
 
-template <typename Source>
-LATHE_BF16_TARGET void AttendAll(const AttentionQueries& queries, const Source& source,
-                                 float* scratch) {
-  const int64_t num_rows = queries.num_positions * queries.group;
-  const State state = Carve(scratch, num_rows, queries.head_dim);
-  for (int64_t row = 0; row < num_rows; ++row) {
+int64_t NumRows(const AttentionQueries& queries) { return queries.num_positions * queries.group; }
+int64_t EndOf(const AttentionQueries& queries) {
+  return queries.first_position + queries.num_positions;
+}
+
+// The part of `state` from `row` on.
+State FromRow(State state, int64_t row) {
+  state.out += row * state.padded_dim;
+  state.sums += row * kLanes;
+  state.max += row;
+  state.q += row * state.padded_dim / kWordNumbers;
+  return state;
+}
+
+LATHE_BF16_TARGET void LoadQueries(const AttentionQueries& queries, const State& state) {
+  for (int64_t row = 0; row < NumRows(queries); ++row) {
     RoundRow(queries.q.at(row / queries.group, row % queries.group), queries.head_dim,
              state.q + row * state.padded_dim / kWordNumbers);
   }
-  const int64_t end = queries.first_position + queries.num_positions;
-  for (int64_t begin = 0; begin < end; begin += kKeyBlock) {
+}
+
+// What the keys [begin, end) add to `num_rows` rows of `queries`.
+template <typename Source>
+LATHE_BF16_TARGET void AttendKeys(const AttentionQueries& queries, int64_t num_rows,
+                                  const Source& source, int64_t begin, int64_t end,
+                                  const State& state) {
+  for (; begin < end; begin += kKeyBlock) {
     const Block block = LoadBlock(source, begin, end, queries.head_dim, state);
     // Earlier rows see nothing of this block.
     const int64_t first_row = std::max<int64_t>(0, begin - queries.first_position) * queries.group;
@@ -152,19 +169,42 @@ LATHE_BF16_TARGET void AttendAll(const AttentionQueries& queries, const Source& 
       AttendTile(queries, block, state, row, std::min<int64_t>(kTileRows, num_rows - row), begin);
     }
   }
-  for (int64_t row = 0; row < num_rows; ++row) FinishRow(queries, state, row);
 }
 
 }  // namespace
 
 int64_t AttentionChunkBf16(int64_t group) { return std::max<int64_t>(1, kChunkRows / group); }
 
+LATHE_BF16_TARGET
 void AttendBf16(const AttentionQueries& queries, const KeyRows& keys, float* scratch) {
-  AttendAll(queries, keys, scratch);
+  const int64_t num_rows = NumRows(queries);
+  const State state = Carve(scratch, num_rows, queries.head_dim);
+  LoadQueries(queries, state);
+  AttendKeys(queries, num_rows, keys, 0, EndOf(queries), state);
+  for (int64_t row = 0; row < num_rows; ++row) FinishRow(queries, state, row);
 }
 
-void AttendBf16(const AttentionQueries& queries, const KeyBlocks<int32_t>& keys, float* scratch) {
-  AttendAll(queries, keys, scratch);
+LATHE_BF16_TARGET
+void AttendGroupBf16(std::span<const AttentionMember<int32_t>> members, int64_t num_shared,
+                     float* scratch) {
+  int64_t num_rows = 0;
+  for (const auto& member : members) num_rows += NumRows(member.queries);
+  const State state = Carve(scratch, num_rows, members[0].queries.head_dim);
+  int64_t first_row = 0;
+  for (const auto& member : members) {
+    LoadQueries(member.queries, FromRow(state, first_row));
+    first_row += NumRows(member.queries);
+  }
+  AttentionQueries all = members[0].queries;
+  all.first_position = num_shared;  // or later: every row sees all of these keys
+  AttendKeys(all, num_rows, members[0].keys, 0, num_shared, state);
+  first_row = 0;
+  for (const auto& [queries, keys] : members) {
+    const State own = FromRow(state, first_row);
+    AttendKeys(queries, NumRows(queries), keys, num_shared, EndOf(queries), own);
+    for (int64_t row = 0; row < NumRows(queries); ++row) FinishRow(queries, own, row);
+    first_row += NumRows(queries);
+  }
 }
 
 }  // namespace lathe::worker

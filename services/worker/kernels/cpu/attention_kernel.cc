@@ -10,6 +10,7 @@ namespace {
 using namespace attention;  // NOLINT: the parts this file is made of
 
 static_assert(kKvBlockTokens == kLanes);
+static_assert(kAttentionKeyBlock == kKeyBlock);
 
 constexpr int64_t kChunkRows = 192;
 
@@ -122,16 +123,32 @@ LATHE_INLINE void AttendTile(const AttentionQueries& queries, const Block& block
                     block.value_stride, num_keys, state.padded_dim, is_first, out);
 }
 
-template <typename Target, typename Source>
-LATHE_INLINE void AttendAll(const AttentionQueries& queries, const Source& source, float* scratch) {
-  const int64_t num_rows = queries.num_positions * queries.group;
-  const State state = Carve(scratch, num_rows, queries.head_dim);
-  for (int64_t row = 0; row < num_rows; ++row) {
+int64_t NumRows(const AttentionQueries& queries) { return queries.num_positions * queries.group; }
+int64_t EndOf(const AttentionQueries& queries) {
+  return queries.first_position + queries.num_positions;
+}
+
+// The part of `state` from `row` on.
+State FromRow(State state, int64_t row, int64_t head_dim) {
+  state.out += row * state.padded_dim;
+  state.sums += row * kLanes;
+  state.max += row;
+  state.q += row * head_dim;
+  return state;
+}
+
+LATHE_INLINE void LoadQueries(const AttentionQueries& queries, const State& state) {
+  for (int64_t row = 0; row < NumRows(queries); ++row) {
     CopyScaled(queries.q.at(row / queries.group, row % queries.group), queries.scale * kLog2E,
                queries.head_dim, queries.head_dim, state.q + row * queries.head_dim);
   }
-  const int64_t end = queries.first_position + queries.num_positions;
-  for (int64_t begin = 0; begin < end; begin += kKeyBlock) {
+}
+
+// What the keys [begin, end) add to `num_rows` rows of `queries`.
+template <typename Target, typename Source>
+LATHE_INLINE void AttendKeys(const AttentionQueries& queries, int64_t num_rows,
+                             const Source& source, int64_t begin, int64_t end, const State& state) {
+  for (; begin < end; begin += kKeyBlock) {
     const Block block = LoadBlock(source, begin, end, queries.head_dim, state);
     // Earlier rows see nothing of this block.
     const int64_t first_row = std::max<int64_t>(0, begin - queries.first_position) * queries.group;
@@ -140,23 +157,69 @@ LATHE_INLINE void AttendAll(const AttentionQueries& queries, const Source& sourc
                          begin);
     }
   }
+}
+
+template <typename Target>
+LATHE_INLINE void AttendRows(const AttentionQueries& queries, const KeyRows& source,
+                             float* scratch) {
+  const int64_t num_rows = NumRows(queries);
+  const State state = Carve(scratch, num_rows, queries.head_dim);
+  LoadQueries(queries, state);
+  AttendKeys<Target>(queries, num_rows, source, 0, EndOf(queries), state);
   for (int64_t row = 0; row < num_rows; ++row) FinishRow(queries, state, row);
 }
 
-template <typename Source>
-LATHE_WIDE_TARGET void AttendWide(const AttentionQueries& queries, const Source& source,
+// First all rows with the shared keys, then each member with its own.
+template <typename Target>
+LATHE_INLINE void AttendMembers(std::span<const AttentionMember<float>> members, int64_t num_shared,
+                                float* scratch) {
+  const int64_t head_dim = members[0].queries.head_dim;
+  int64_t num_rows = 0;
+  for (const AttentionMember<float>& member : members) num_rows += NumRows(member.queries);
+  const State state = Carve(scratch, num_rows, head_dim);
+  int64_t first_row = 0;
+  for (const AttentionMember<float>& member : members) {
+    LoadQueries(member.queries, FromRow(state, first_row, head_dim));
+    first_row += NumRows(member.queries);
+  }
+  AttentionQueries queries = members[0].queries;
+  queries.first_position = num_shared;  // or later: every row sees all of these keys
+  KeyBlocks<float> keys = members[0].keys;
+  State part = state;
+  int64_t end = num_shared;
+  first_row = 0;
+  for (size_t i = 0;; ++i) {
+    AttendKeys<Target>(queries, num_rows, keys, i == 0 ? 0 : num_shared, end, part);
+    for (int64_t row = 0; i > 0 && row < num_rows; ++row) FinishRow(queries, part, row);
+    if (i == members.size()) return;
+    queries = members[i].queries;
+    keys = members[i].keys;
+    part = FromRow(state, first_row, head_dim);
+    end = EndOf(queries);
+    num_rows = NumRows(queries);
+    first_row += num_rows;
+  }
+}
+
+LATHE_WIDE_TARGET void AttendWide(const AttentionQueries& queries, const KeyRows& source,
                                   float* scratch) {
-  AttendAll<WideTarget>(queries, source, scratch);
+  AttendRows<WideTarget>(queries, source, scratch);
+}
+
+LATHE_WIDE_TARGET void AttendGroupWide(std::span<const AttentionMember<float>> members,
+                                       int64_t num_shared, float* scratch) {
+  AttendMembers<WideTarget>(members, num_shared, scratch);
 }
 
 LATHE_NARROW_CLONES
 void AttendNarrow(const AttentionQueries& queries, const KeyRows& source, float* scratch) {
-  AttendAll<NarrowTarget>(queries, source, scratch);
+  AttendRows<NarrowTarget>(queries, source, scratch);
 }
 
 LATHE_NARROW_CLONES
-void AttendNarrow(const AttentionQueries& queries, const KeyBlocks<float>& source, float* scratch) {
-  AttendAll<NarrowTarget>(queries, source, scratch);
+void AttendGroupNarrow(std::span<const AttentionMember<float>> members, int64_t num_shared,
+                       float* scratch) {
+  AttendMembers<NarrowTarget>(members, num_shared, scratch);
 }
 
 }  // namespace
@@ -174,9 +237,10 @@ void Attend(const AttentionQueries& queries, const KeyRows& keys, float* scratch
                           : AttendNarrow(queries, keys, scratch);
 }
 
-void Attend(const AttentionQueries& queries, const KeyBlocks<float>& keys, float* scratch) {
-  return HasWideVectors() ? AttendWide(queries, keys, scratch)
-                          : AttendNarrow(queries, keys, scratch);
+void AttendGroup(std::span<const AttentionMember<float>> members, int64_t num_shared,
+                 float* scratch) {
+  return HasWideVectors() ? AttendGroupWide(members, num_shared, scratch)
+                          : AttendGroupNarrow(members, num_shared, scratch);
 }
 
 }  // namespace lathe::worker

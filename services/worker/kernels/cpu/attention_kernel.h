@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace lathe::worker {
 
@@ -51,6 +52,16 @@ struct KeyBlocks {
   int64_t block_stride;
 };
 
+// Borders of the blocks that keys are taken in are multiples of this.
+inline constexpr int64_t kAttentionKeyBlock = 64;
+
+// Queries of one sequence and its keys.
+template <typename Element>
+struct AttentionMember {
+  AttentionQueries queries;
+  KeyBlocks<Element> keys;
+};
+
 // Positions that a call of a longer sequence should take: enough to use keys and values again while
 // they are in the cache. Of bf16 more fit, and rearranging keys and values takes a larger part.
 int64_t AttentionChunk(int64_t group);
@@ -60,11 +71,17 @@ int64_t AttentionChunkBf16(int64_t group);
 int64_t AttentionScratchSize(int64_t num_rows, int64_t head_dim);
 
 void Attend(const AttentionQueries& queries, const KeyRows& keys, float* scratch);
-void Attend(const AttentionQueries& queries, const KeyBlocks<float>& keys, float* scratch);
+
+// The same for each member of a group, which are alike in all but rows, positions and block table.
+// All have the same first `num_shared` keys, read once for all of them: a multiple of
+// kAttentionKeyBlock, none of them behind a query.
+void AttendGroup(std::span<const AttentionMember<float>> members, int64_t num_shared,
+                 float* scratch);
 
 // The same with products of two bf16 numbers each and fp32 sums: queries, keys, values and the
 // weights of a block are rounded, all else is fp32. `head_dim` is even; needs CpuHasBf16().
 void AttendBf16(const AttentionQueries& queries, const KeyRows& keys, float* scratch);
-void AttendBf16(const AttentionQueries& queries, const KeyBlocks<int32_t>& keys, float* scratch);
+void AttendGroupBf16(std::span<const AttentionMember<int32_t>> members, int64_t num_shared,
+                     float* scratch);
 
 }  // namespace lathe::worker

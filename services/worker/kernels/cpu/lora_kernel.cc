@@ -37,7 +37,7 @@ LATHE_INLINE Floats SumLanes(Floats (&rows)[kLanes]) {
 constexpr int kDotRows = 4;
 constexpr int kDotFactors = 4;
 // Inner numbers of one stretch: four rows of it and four factors stay in the first-level cache
-// while all factors of a tile pass.
+// while all factors of a tile pass. Fewer rows read each factor once, best in one piece.
 constexpr int64_t kDotDepth = 512;
 // Sums of a tile that wait in memory between stretches: 64 KiB.
 constexpr int64_t kTileRows = 32;
@@ -110,8 +110,9 @@ LATHE_INLINE void DotTile(const LoraDotsTask& task, int64_t row, int64_t num_row
     DotSums& sums = tile[m / kDotRows][j / kDotFactors];
     for (Floats& sum : sums.sums) sum = Floats{};
   });
-  for (int64_t begin = 0; begin < task.width; begin += kDotDepth) {
-    const int64_t size = std::min(kDotDepth, task.width - begin);
+  const int64_t depth = num_rows <= kDotRows ? task.width : kDotDepth;
+  for (int64_t begin = 0; begin < task.width; begin += depth) {
+    const int64_t size = std::min(depth, task.width - begin);
     per_block([&](int64_t m, int64_t j) LATHE_INLINE_LAMBDA {
       DotSums& sums = tile[m / kDotRows][j / kDotFactors];
       switch (std::min<int64_t>(kDotRows, num_rows - m)) {

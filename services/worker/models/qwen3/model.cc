@@ -115,11 +115,13 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
           {{{layer, LoraTarget::kQ}, qkv.q},
            {{layer, LoraTarget::kK}, qkv.k},
            {{layer, LoraTarget::kV}, qkv.v}});
-  const QkHeads normed =
-      NormRope({SplitHeads(qkv.q, spec_.head_dim), SplitHeads(qkv.k, spec_.head_dim)},
-               {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps}, rope_, rows.positions);
   const at::Tensor attn_tw =
-      attention.Attend(layer, normed.q, normed.k, SplitHeads(qkv.v, spec_.head_dim)).flatten(1);
+      attention
+          .NormRopeAttend(
+              layer, {SplitHeads(qkv.q, spec_.head_dim), SplitHeads(qkv.k, spec_.head_dim)},
+              SplitHeads(qkv.v, spec_.head_dim),
+              {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps}, rope_, rows.positions)
+          .flatten(1);
 
   const at::Tensor mid_th = BaseLinearOnto(x, attn_tw, w.o, w.o_bias, weights_.arithmetic);
   AddLora(attn_tw, rows.segments, {{{layer, LoraTarget::kO}, mid_th}});
