@@ -10,6 +10,9 @@
 namespace lathe::worker {
 namespace {
 
+// So that nobody waits long for the last task of a wide product.
+constexpr int64_t kMostTaskPanels = 32;
+
 using Product = void (*)(const WeightMatmulTask&, MatmulArithmetic, int64_t, int64_t);
 
 // x [T, n] in bf16, a row at a time; rows are padded to an even length with zero.
@@ -30,16 +33,12 @@ at::Tensor RoundRows(const at::Tensor& x) {
 }
 
 // y (+)= x times the matrix w, or its transpose, by the kernels of the CPU.
-void Multiply(const at::Tensor& x, const at::Tensor& w, MatmulArithmetic arithmetic,
+void Multiply(const at::Tensor& x, const BaseWeight& w, MatmulArithmetic arithmetic,
               bool accumulate, Product product, at::Tensor y) {
-  const bool is_bf16 = w.scalar_type() == at::kBFloat16;
-  if (!is_bf16) arithmetic = MatmulArithmetic::kFp32;
+  if (w.dtype() == at::kFloat) arithmetic = MatmulArithmetic::kFp32;
   at::Tensor rows = x.stride(1) == 1 ? x : x.contiguous();
   if (arithmetic == MatmulArithmetic::kBf16) rows = RoundRows(rows);
-  const WeightMatmulTask task = {.weight = w.const_data_ptr(),
-                                 .is_bf16 = is_bf16,
-                                 .n = w.size(0),
-                                 .k = w.size(1),
+  const WeightMatmulTask task = {.weight = w.panels(),
                                  .x = rows.const_data_ptr(),
                                  .x_stride = rows.stride(0),
                                  .y = y.mutable_data_ptr<float>(),
@@ -52,7 +51,8 @@ void Multiply(const at::Tensor& x, const at::Tensor& w, MatmulArithmetic arithme
   RunInBites(num_panels, num_panels * panel_products, num_threads,
              [&](int64_t first, int64_t last) {
                const int64_t most_tasks = kTasksPerThread * num_threads;
-               const int64_t panels = (last - first + most_tasks - 1) / most_tasks;  // of one task
+               const int64_t panels =  // of one task
+                   std::min((last - first + most_tasks - 1) / most_tasks, kMostTaskPanels);
                ForTasks((last - first + panels - 1) / panels, (last - first) * panel_products,
                         [&](int64_t i) {
                           product(task, arithmetic, first + i * panels,
@@ -68,34 +68,34 @@ at::Tensor MultiplyByTorch(const at::Tensor& x, const at::Tensor& w) {
 
 }  // namespace
 
-at::Tensor BaseLinear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+at::Tensor BaseLinear(const at::Tensor& x, const BaseWeight& w, const at::Tensor& bias,
                       MatmulArithmetic arithmetic) {
-  if (!w.is_cpu()) {
-    at::Tensor y = MultiplyByTorch(x, w.t());
+  if (!w.device().is_cpu()) {
+    at::Tensor y = MultiplyByTorch(x, w.matrix().t());
     return bias.defined() ? y.add_(bias) : y;
   }
   at::Tensor y = bias.defined() ? bias.repeat({x.size(0), 1})  // never a view of the bias itself
-                                : at::empty({x.size(0), w.size(0)}, x.options());
+                                : at::empty({x.size(0), w.n()}, x.options());
   Multiply(x, w, arithmetic, /*accumulate=*/bias.defined(), MatmulTransposed, y);
   return y;
 }
 
-at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w,
+at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const BaseWeight& w,
                           const at::Tensor& bias, MatmulArithmetic arithmetic) {
   at::Tensor y;
-  if (w.is_cpu()) {
+  if (w.device().is_cpu()) {
     y = residual.clone(at::MemoryFormat::Contiguous);
     Multiply(x, w, arithmetic, /*accumulate=*/true, MatmulTransposed, y);
   } else {
-    y = MultiplyByTorch(x, w.t()).add_(residual);
+    y = MultiplyByTorch(x, w.matrix().t()).add_(residual);
   }
   return bias.defined() ? y.add_(bias) : y;
 }
 
-at::Tensor BaseLinearBackward(const at::Tensor& dy, const at::Tensor& w,
+at::Tensor BaseLinearBackward(const at::Tensor& dy, const BaseWeight& w,
                               MatmulArithmetic arithmetic) {
-  if (!w.is_cpu()) return MultiplyByTorch(dy, w);
-  at::Tensor dx = at::empty({dy.size(0), w.size(1)}, dy.options());
+  if (!w.device().is_cpu()) return MultiplyByTorch(dy, w.matrix());
+  at::Tensor dx = at::empty({dy.size(0), w.k()}, dy.options());
   Multiply(dy, w, arithmetic, /*accumulate=*/false, MatmulPlain, dx);
   return dx;
 }

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "services/worker/kernels/cpu/weight_matmul.h"
+#include "services/worker/layers/base_weight.h"
 
 namespace lathe::worker {
 
@@ -12,17 +13,17 @@ namespace lathe::worker {
 // another device activations are rounded and sums are fp32.
 //
 // y [T, N] = x [T, K] w^T + bias
-//   w     [N, K] fp32 or bf16, contiguous
+//   w     [N, K] fp32 or bf16
 //   bias  [N] fp32, may be undefined
-at::Tensor BaseLinear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+at::Tensor BaseLinear(const at::Tensor& x, const BaseWeight& w, const at::Tensor& bias,
                       MatmulArithmetic arithmetic);
 
 // residual [T, N] + x w^T + bias, a new tensor.
-at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w,
+at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const BaseWeight& w,
                           const at::Tensor& bias, MatmulArithmetic arithmetic);
 
 // dx [T, K] = dy [T, N] w
-at::Tensor BaseLinearBackward(const at::Tensor& dy, const at::Tensor& w,
+at::Tensor BaseLinearBackward(const at::Tensor& dy, const BaseWeight& w,
                               MatmulArithmetic arithmetic);
 
 }  // namespace lathe::worker

@@ -50,14 +50,15 @@ TEST_CASE("BaseLinear: the product of the matrix's exact values", "[layers][base
   // Whole and partial panels, depths beyond one panel, an odd inner size, and each tail of rows.
   const Shape shape =
       GENERATE(Shape{1, 32, 64}, Shape{5, 300, 130}, Shape{9, 37, 70}, Shape{64, 128, 200},
-               Shape{13, 1313, 65}, Shape{7, 65, 1100}, Shape{3, 2, 1});
+               Shape{13, 1313, 65}, Shape{7, 65, 1100}, Shape{3, 2, 1}, Shape{40, 1030, 2100});
   const auto [dtype, arithmetic] = GENERATE(from_range(Ways()));
-  const at::Tensor w = at::randn({shape.out, shape.in}).to(dtype);
+  const at::Tensor matrix = at::randn({shape.out, shape.in}).to(dtype);
+  const BaseWeight w(matrix);
   const at::Tensor x = at::randn({shape.rows, shape.in});
   const at::Tensor dy = at::randn({shape.rows, shape.out});
   const at::Tensor bias = at::randn({shape.out});
   const at::Tensor residual = at::randn({shape.rows, shape.out});
-  const at::Tensor exact = at::mm(Rounded(x, arithmetic), w.to(at::kDouble).t());
+  const at::Tensor exact = at::mm(Rounded(x, arithmetic), matrix.to(at::kDouble).t());
 
   CHECK(Error(BaseLinear(x, w, {}, arithmetic), exact, shape.in) < 1);
   CHECK(Error(BaseLinear(x, w, bias, arithmetic), exact + bias, shape.in) < 1);
@@ -65,7 +66,7 @@ TEST_CASE("BaseLinear: the product of the matrix's exact values", "[layers][base
   CHECK(Error(BaseLinearOnto(residual, x, w, bias, arithmetic), exact + residual + bias, shape.in) <
         1);
   CHECK(Error(BaseLinearBackward(dy, w, arithmetic),
-              at::mm(Rounded(dy, arithmetic), w.to(at::kDouble)), shape.out) < 1);
+              at::mm(Rounded(dy, arithmetic), matrix.to(at::kDouble)), shape.out) < 1);
 }
 
 TEST_CASE("RoundToBf16: as torch rounds, but for numbers that products take as zero",
@@ -94,7 +95,7 @@ TEST_CASE("RoundToBf16: as torch rounds, but for numbers that products take as z
 
 TEST_CASE("BaseLinear: its arguments stay as they are", "[layers][base_linear]") {
   const auto [dtype, arithmetic] = GENERATE(from_range(Ways()));
-  const at::Tensor w = at::ones({64, 32}).to(dtype);
+  const BaseWeight w(at::ones({64, 32}).to(dtype));
   const at::Tensor bias = at::ones({64});
   const at::Tensor residual = at::ones({1, 64});
   const at::Tensor y = BaseLinear(at::ones({1, 32}), w, bias, arithmetic);
@@ -108,13 +109,13 @@ TEST_CASE("BaseLinear: its arguments stay as they are", "[layers][base_linear]")
 TEST_CASE("BaseLinear: a row's bits depend on nothing but the row", "[layers][base_linear]") {
   at::manual_seed(4);
   const auto [dtype, arithmetic] = GENERATE(from_range(Ways()));
-  const at::Tensor w = at::randn({200, 300}).to(dtype);
+  const BaseWeight w(at::randn({200, 300}).to(dtype));
   const at::Tensor x = at::randn({40, 300});
   const at::Tensor dy = at::randn({40, 200});
   const at::Tensor y = BaseLinear(x, w, {}, arithmetic);
   const at::Tensor dx = BaseLinearBackward(dy, w, arithmetic);
-  for (int64_t size = 1; size <= 13; ++size) {
-    const int64_t begin = GENERATE_COPY(take(1, random<int64_t>(0, 27)));
+  for (int64_t size = 1; size <= 39; ++size) {
+    const int64_t begin = GENERATE_COPY(take(1, random<int64_t>(0, 1)));
     CAPTURE(begin, size);
     CHECK(at::equal(BaseLinear(x.narrow(0, begin, size), w, {}, arithmetic),
                     y.narrow(0, begin, size)));
@@ -126,7 +127,7 @@ TEST_CASE("BaseLinear: a row's bits depend on nothing but the row", "[layers][ba
 TEST_CASE("BaseLinear: rows of a wider matrix, and of a transposed one", "[layers][base_linear]") {
   at::manual_seed(5);
   const auto [dtype, arithmetic] = GENERATE(from_range(Ways()));
-  const at::Tensor w = at::randn({64, 48}).to(dtype);
+  const BaseWeight w(at::randn({64, 48}).to(dtype));
   const at::Tensor wide = at::randn({7, 100});
   const at::Tensor part = wide.narrow(1, 20, 48);
   CHECK(at::equal(BaseLinear(part, w, {}, arithmetic),
@@ -140,7 +141,7 @@ TEST_CASE("BaseLinear: not a number and infinity reach the rows they are in, and
           "[layers][base_linear]") {
   at::manual_seed(6);
   const auto [dtype, arithmetic] = GENERATE(from_range(Ways()));
-  const at::Tensor w = at::randn({64, 48}).to(dtype);
+  const BaseWeight w(at::randn({64, 48}).to(dtype));
   at::Tensor x = at::randn({3, 48});
   x[1][5] =
       GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());

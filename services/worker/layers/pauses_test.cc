@@ -51,7 +51,7 @@ TEST_CASE("PauseScope: what runs in a pause has none, and scopes end", "[layers]
 
 TEST_CASE("Pauses: products and attention with them have the same bits", "[layers]") {
   const at::Tensor x = at::randn({1024, 2048});
-  const at::Tensor w = at::randn({2112, 2048});
+  const BaseWeight w(at::randn({2112, 2048}));
   const at::Tensor q = at::randn({3000, 8, 64});
   const at::Tensor k = at::randn({3000, 2, 64});
   const at::Tensor v = at::randn({3000, 2, 64});

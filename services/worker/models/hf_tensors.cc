@@ -77,16 +77,16 @@ std::optional<at::ScalarType> HfTensors::DtypeOf(const std::string& name) const 
   return files_[it->second].Find(name)->dtype;
 }
 
-absl::Status HfTensors::ReadInto(const std::string& name, at::Tensor out) {
+absl::StatusOr<at::Tensor> HfTensors::Read(const std::string& name, at::IntArrayRef shape) {
   const auto it = file_of_.find(name);
   if (it == file_of_.end()) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " is missing"));
   }
-  ASSIGN_OR_RETURN(const at::Tensor tensor, files_[it->second].Read(name));
-  if (tensor.sizes() != out.sizes()) {
+  ASSIGN_OR_RETURN(at::Tensor tensor, files_[it->second].Read(name));
+  if (tensor.sizes() != shape) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tensor %s has shape [%s], the config says [%s]", name,
-                        absl::StrJoin(tensor.sizes(), ", "), absl::StrJoin(out.sizes(), ", ")));
+                        absl::StrJoin(tensor.sizes(), ", "), absl::StrJoin(shape, ", ")));
   }
   const at::ScalarType dtype = tensor.scalar_type();
   if (dtype != at::kFloat && dtype != at::kHalf && dtype != at::kBFloat16) {
@@ -98,10 +98,15 @@ absl::Status HfTensors::ReadInto(const std::string& name, at::Tensor out) {
       absl::StrCat(SafetensorsDtypeName(dtype), "[", absl::StrJoin(tensor.sizes(), ","), "]"));
   digest.Update(tensor.const_data_ptr(), tensor.nbytes());
   digests_[name] = digest.HexDigest();
-  out.copy_(tensor);
   file_of_.erase(it);
   read_bytes_ += static_cast<int64_t>(tensor.nbytes());
   if (progress_) progress_(static_cast<double>(read_bytes_) / static_cast<double>(total_bytes_));
+  return tensor;
+}
+
+absl::Status HfTensors::ReadInto(const std::string& name, at::Tensor out) {
+  ASSIGN_OR_RETURN(const at::Tensor tensor, Read(name, out.sizes()));
+  out.copy_(tensor);
   return absl::OkStatus();
 }
 

@@ -37,8 +37,11 @@ class HfTensors {
   // What `name` is stored as; nothing when it is missing or was read.
   std::optional<at::ScalarType> DtypeOf(const std::string& name) const;
 
-  // Copies tensor `name` into `out`, widening to out's dtype and moving to its device.
-  // InvalidArgument when it is missing, not a float type, or of another shape.
+  // Tensor `name` as it is stored, on the CPU. InvalidArgument when it is missing, not a float
+  // type, or of another shape.
+  absl::StatusOr<at::Tensor> Read(const std::string& name, at::IntArrayRef shape);
+
+  // The same copied into `out`, widening to out's dtype and moving to its device.
   absl::Status ReadInto(const std::string& name, at::Tensor out);
 
   // Marks a tensor as deliberately not used.

@@ -56,7 +56,7 @@ absl::StatusOr<LoadedModel> LoadQwen3(const std::filesystem::path& folder, at::D
   ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, progress));
   ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(spec, tensors, device));
   ASSIGN_OR_RETURN(weights.arithmetic,
-                   ChooseArithmetic(compute_dtype, device, weights.embedding.scalar_type()));
+                   ChooseArithmetic(compute_dtype, device, weights.embedding.dtype()));
   return LoadedModel{.model = std::make_unique<Qwen3Model>(spec, std::move(weights)),
                      .content_hash = tensors.ContentHash(Canonical(spec))};
 }

@@ -32,21 +32,22 @@ inline Qwen3Weights SmallWeights(const ModelSpec& spec) {
   const auto random = [&](std::initializer_list<int64_t> sizes) {
     return at::randn(at::IntArrayRef(sizes), generator, at::kFloat).mul_(0.25);
   };
+  const auto matrix = [&](int64_t n, int64_t k) { return BaseWeight(random({n, k})); };
   const int64_t h = spec.hidden_size;
   const int64_t d = spec.head_dim;
   Qwen3Weights weights;
-  weights.embedding = random({spec.vocab_size, h});
-  weights.lm_head = random({spec.vocab_size, h});
+  weights.embedding = matrix(spec.vocab_size, h);
+  weights.lm_head = matrix(spec.vocab_size, h);
   weights.final_norm = random({h}) + 1;
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
     weights.layers.push_back({.input_norm = random({h}) + 1,
-                              .qkv = random({(spec.num_heads + 2 * spec.num_kv_heads) * d, h}),
+                              .qkv = matrix((spec.num_heads + 2 * spec.num_kv_heads) * d, h),
                               .q_norm = random({d}) + 1,
                               .k_norm = random({d}) + 1,
-                              .o = random({h, spec.num_heads * d}),
+                              .o = matrix(h, spec.num_heads * d),
                               .post_norm = random({h}) + 1,
-                              .gate_up = random({2 * spec.intermediate_size, h}),
-                              .down = random({h, spec.intermediate_size})});
+                              .gate_up = matrix(2 * spec.intermediate_size, h),
+                              .down = matrix(h, spec.intermediate_size)});
   }
   return weights;
 }
@@ -58,11 +59,13 @@ inline Qwen3Model SmallModel(const ModelSpec& spec = SmallSpec()) {
 // The same with bf16 matrices, multiplied as `arithmetic` says.
 inline Qwen3Model SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic::kFp32) {
   Qwen3Weights weights = SmallWeights(SmallSpec());
-  const auto round = [](at::Tensor& matrix) { matrix = matrix.to(at::kBFloat16); };
+  const auto round = [](BaseWeight& matrix) {
+    matrix = BaseWeight(matrix.ToTensor().to(at::kBFloat16));
+  };
   round(weights.embedding);
   round(weights.lm_head);
   for (Qwen3LayerWeights& w : weights.layers) {
-    for (at::Tensor* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) round(*matrix);
+    for (BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) round(*matrix);
   }
   weights.arithmetic = arithmetic;
   return Qwen3Model(SmallSpec(), std::move(weights));

@@ -32,7 +32,9 @@ ModelSpec SmallSpec() {
 }
 
 Qwen3Weights RandomWeights(const ModelSpec& s) {
-  const auto matrix = [](int64_t rows, int64_t cols) { return at::randn({rows, cols}) * 0.3; };
+  const auto matrix = [](int64_t rows, int64_t cols) {
+    return BaseWeight(at::randn({rows, cols}) * 0.3);
+  };
   const auto norm = [](int64_t size) { return at::rand({size}) + 0.5; };
   const int64_t q_size = s.num_heads * s.head_dim;
   Qwen3Weights weights;

@@ -4,231 +4,129 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
+#include <utility>
 
-#include "services/worker/kernels/cpu/panel_pack.h"
-#include "services/worker/kernels/cpu/vectors.h"
+#include "services/worker/kernels/cpu/panel_block.h"
+#include "services/worker/kernels/cpu/panel_turn.h"
 
 namespace lathe::worker {
 namespace {
 
-// Units of one panel: 128 KiB, so that the panel stays in the second-level cache while the rows
-// pass by.
-constexpr int64_t kPanelUnits = 512;
+// Units of a panel that all rows pass by before the next: 128 KiB, which stay in the second-level
+// cache.
+constexpr int64_t kPartUnits = 512;
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kLinesPerUnit = kMatmulPanel * kUnitBytes / kLineBytes;
 
-#define LATHE_AVX512_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
-#define LATHE_BF16_TARGET \
-  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
+using Multiply = void (*)(const PanelBlock&, int64_t);
 
-LATHE_SIMD_CLONES
-void PackTransposedBf16(const WeightMatmulTask& task, int64_t row, int64_t begin, int64_t depth,
-                        Words* panel) {
-  PackTransposed<Bf16AsBf16>(task, row, begin, depth, panel);
-}
-
-LATHE_SIMD_CLONES
-void PackTransposedWidened(const WeightMatmulTask& task, int64_t row, int64_t begin, int64_t depth,
-                           Words* panel) {
-  PackTransposed<Bf16AsFp32>(task, row, begin, depth, panel);
-}
-
-LATHE_SIMD_CLONES
-void PackTransposedFp32(const WeightMatmulTask& task, int64_t row, int64_t begin, int64_t depth,
-                        Words* panel) {
-  PackTransposed<Fp32AsFp32>(task, row, begin, depth, panel);
-}
-
-LATHE_SIMD_CLONES
-void PackPlainBf16(const WeightMatmulTask& task, int64_t column, int64_t begin, int64_t depth,
-                   Words* panel) {
-  PackPlain<Bf16AsBf16>(task, column, begin, depth, panel);
-}
-
-LATHE_SIMD_CLONES
-void PackPlainWidened(const WeightMatmulTask& task, int64_t column, int64_t begin, int64_t depth,
-                      Words* panel) {
-  PackPlain<Bf16AsFp32>(task, column, begin, depth, panel);
-}
-
-LATHE_SIMD_CLONES
-void PackPlainFp32(const WeightMatmulTask& task, int64_t column, int64_t begin, int64_t depth,
-                   Words* panel) {
-  PackPlain<Fp32AsFp32>(task, column, begin, depth, panel);
-}
-
-// What one packed panel adds to all rows.
-struct PanelProduct {
-  const char* x;     // at the panel's first unit
-  int64_t x_stride;  // bytes
-  const Words* panel;
-  int64_t units;
-  float* y;  // at the panel's first column; whole panels wide
-  int64_t y_stride;
-  int64_t num_rows;
-  bool is_first;  // y holds nothing yet
-};
-
-// Rows that share one reading of the panel: six times four vectors of sums, four of the panel and
-// one of x fill the 32 registers of AVX-512.
-constexpr int kBlockRows = 6;
-
-// The multiply-add of a unit: of words `w` of the panel with the word of x at `x`.
-struct Bf16Dot {
-  LATHE_BF16_TARGET static LATHE_INLINE __m512 Add(const __m512& sum, const __m512i& x,
-                                                   const __m512i& w) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)w);
+#define LATHE_DEFINE_MULTIPLY(NAME, TARGET, BLOCK)          \
+  TARGET void NAME(const PanelBlock& block, int64_t rows) { \
+    switch (rows) {                                         \
+      case 1:                                               \
+        return BLOCK<1>(block);                             \
+      case 2:                                               \
+        return BLOCK<2>(block);                             \
+      case 3:                                               \
+        return BLOCK<3>(block);                             \
+      case 4:                                               \
+        return BLOCK<4>(block);                             \
+      case 5:                                               \
+        return BLOCK<5>(block);                             \
+      default:                                              \
+        return BLOCK<kBlockRows>(block);                    \
+    }                                                       \
   }
-};
-
-struct Fp32Product {
-  LATHE_AVX512_TARGET static LATHE_INLINE __m512 Add(const __m512& sum, const __m512i& x,
-                                                     const __m512i& w) {
-    return _mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(w), sum);
-  }
-};
-
-#define LATHE_DEFINE_BLOCK(NAME, TARGET, MATH)                                                  \
-  template <int kRows>                                                                          \
-  TARGET void NAME(const PanelProduct& product, int64_t row) {                                  \
-    const char* x = product.x + row * product.x_stride;                                         \
-    float* y = product.y + row * product.y_stride;                                              \
-    __m512 sums[kRows][kPanelVectors];                                                          \
-    _Pragma("GCC unroll 8") for (int m = 0; m < kRows; ++m) {                                   \
-      _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {                         \
-        sums[m][v] = product.is_first ? _mm512_setzero_ps()                                     \
-                                      : _mm512_loadu_ps(y + m * product.y_stride + v * kLanes); \
-      }                                                                                         \
-    }                                                                                           \
-    for (int64_t u = 0; u < product.units; ++u) {                                               \
-      __m512i w[kPanelVectors];                                                                 \
-      _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {                         \
-        w[v] = _mm512_load_si512(product.panel + u * kPanelVectors + v);                        \
-      }                                                                                         \
-      _Pragma("GCC unroll 8") for (int m = 0; m < kRows; ++m) {                                 \
-        int32_t word;                                                                           \
-        std::memcpy(&word, x + m * product.x_stride + 4 * u, sizeof(word));                     \
-        const __m512i all = _mm512_set1_epi32(word);                                            \
-        _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {                       \
-          sums[m][v] = MATH::Add(sums[m][v], all, w[v]);                                        \
-        }                                                                                       \
-      }                                                                                         \
-    }                                                                                           \
-    _Pragma("GCC unroll 8") for (int m = 0; m < kRows; ++m) {                                   \
-      _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {                         \
-        _mm512_storeu_ps(y + m * product.y_stride + v * kLanes, sums[m][v]);                    \
-      }                                                                                         \
-    }                                                                                           \
-  }
-LATHE_DEFINE_BLOCK(BlockBf16, LATHE_BF16_TARGET, Bf16Dot)
-LATHE_DEFINE_BLOCK(BlockFp32, LATHE_AVX512_TARGET, Fp32Product)
-#undef LATHE_DEFINE_BLOCK
-
-// For CPUs without AVX-512: one vector of sums at a time, which is two registers of AVX2.
-template <int kRows>
-LATHE_INLINE void BlockFp32Narrow(const PanelProduct& product, int64_t row) {
-  const char* x = product.x + row * product.x_stride;
-  for (int64_t v = 0; v < kPanelVectors; ++v) {
-    float* y = product.y + row * product.y_stride + v * kLanes;
-    Floats sums[kRows] = {};
-    if (!product.is_first) {
-      for (int m = 0; m < kRows; ++m) std::memcpy(&sums[m], y + m * product.y_stride, 64);
-    }
-    for (int64_t u = 0; u < product.units; ++u) {
-      Floats w;
-      std::memcpy(&w, product.panel + u * kPanelVectors + v, sizeof(w));
-      for (int m = 0; m < kRows; ++m) {
-        float number;
-        std::memcpy(&number, x + m * product.x_stride + 4 * u, sizeof(number));
-        sums[m] += w * number;
-      }
-    }
-    for (int m = 0; m < kRows; ++m) std::memcpy(y + m * product.y_stride, &sums[m], 64);
-  }
-}
-
-#define LATHE_DEFINE_MULTIPLY(NAME, TARGET, BLOCK)                    \
-  TARGET void NAME(const PanelProduct& product) {                     \
-    int64_t row = 0;                                                  \
-    for (; row + kBlockRows <= product.num_rows; row += kBlockRows) { \
-      BLOCK<kBlockRows>(product, row);                                \
-    }                                                                 \
-    switch (product.num_rows - row) {                                 \
-      case 1:                                                         \
-        return BLOCK<1>(product, row);                                \
-      case 2:                                                         \
-        return BLOCK<2>(product, row);                                \
-      case 3:                                                         \
-        return BLOCK<3>(product, row);                                \
-      case 4:                                                         \
-        return BLOCK<4>(product, row);                                \
-      case 5:                                                         \
-        return BLOCK<5>(product, row);                                \
-      default:                                                        \
-        return;                                                       \
-    }                                                                 \
-  }
-LATHE_DEFINE_MULTIPLY(MultiplyPanelBf16, LATHE_BF16_TARGET, BlockBf16)
-LATHE_DEFINE_MULTIPLY(MultiplyPanelFp32, LATHE_AVX512_TARGET, BlockFp32)
-LATHE_DEFINE_MULTIPLY(MultiplyPanelNarrow, LATHE_SIMD_CLONES, BlockFp32Narrow)
+LATHE_DEFINE_MULTIPLY(MultiplyBf16, LATHE_BF16_TARGET, BlockBf16)
+LATHE_DEFINE_MULTIPLY(MultiplyFp32, LATHE_AVX512_TARGET, BlockFp32)
+LATHE_DEFINE_MULTIPLY(MultiplyWidened, LATHE_AVX512_TARGET, BlockWidened)
+LATHE_DEFINE_MULTIPLY(MultiplyNarrowFp32, LATHE_SIMD_CLONES, BlockNarrowFp32)
+LATHE_DEFINE_MULTIPLY(MultiplyNarrowWidened, LATHE_SIMD_CLONES, BlockNarrowWidened)
 #undef LATHE_DEFINE_MULTIPLY
 
-using Pack = void (*)(const WeightMatmulTask&, int64_t, int64_t, int64_t, Words*);
-using Multiply = void (*)(const PanelProduct&);
+Multiply ChooseMultiply(bool is_bf16, MatmulArithmetic arithmetic) {
+  if (arithmetic == MatmulArithmetic::kBf16) return MultiplyBf16;
+  if (LATHE_CPU_HAS_AVX512) return is_bf16 ? MultiplyWidened : MultiplyFp32;
+  return is_bf16 ? MultiplyNarrowWidened : MultiplyNarrowFp32;
+}
 
-// How one product goes: outputs [M, num_columns], sums of `inner` numbers.
-struct PanelRun {
-  Pack pack;
+// How one product goes: outputs [M, num_columns].
+struct Run {
+  const WeightMatmulTask& task;
   Multiply multiply;
-  int64_t numbers_per_unit;
-  int64_t inner;
+  int64_t x_bytes;  // of a number
   int64_t num_columns;
 };
 
-Multiply MultiplyFp32() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")
-             ? MultiplyPanelFp32
-             : MultiplyPanelNarrow;
-}
+// A part of a panel: numbers [first, first + numbers) of the inner index.
+struct Part {
+  int64_t column;  // the panel's first
+  int64_t first;
+  int64_t numbers;
+  const Words* words;
+  const char* next;  // the part that comes after this one; null when none does
+};
 
-// One panel; the last one may be narrower than kMatmulPanel and goes through a buffer.
-void RunPanel(const WeightMatmulTask& task, const PanelRun& run, PanelProduct product,
-              int64_t column) {
-  const int64_t width = std::min(kMatmulPanel, run.num_columns - column);
-  product.y = task.y + column;
-  product.y_stride = task.y_stride;
-  if (width == kMatmulPanel) return run.multiply(product);
-  std::vector<float> buffer(static_cast<size_t>(task.num_rows * kMatmulPanel));
+// A block of rows of the last panel, which is narrower than the others.
+void MultiplyNarrow(const Run& run, PanelBlock block, int64_t rows, int64_t width) {
+  alignas(64) float buffer[kBlockRows * kMatmulPanel] = {};
+  float* const y = std::exchange(block.y, buffer);
+  const int64_t stride = std::exchange(block.y_stride, kMatmulPanel);
   const size_t row_bytes = static_cast<size_t>(width) * sizeof(float);
-  for (int64_t m = 0; !product.is_first && m < task.num_rows; ++m) {
-    std::memcpy(&buffer[m * kMatmulPanel], task.y + m * task.y_stride + column, row_bytes);
+  for (int64_t m = 0; !block.is_first && m < rows; ++m) {
+    std::memcpy(buffer + m * kMatmulPanel, y + m * stride, row_bytes);
   }
-  product.y = buffer.data();
-  product.y_stride = kMatmulPanel;
-  run.multiply(product);
-  for (int64_t m = 0; m < task.num_rows; ++m) {
-    std::memcpy(task.y + m * task.y_stride + column, &buffer[m * kMatmulPanel], row_bytes);
+  run.multiply(block, rows);
+  for (int64_t m = 0; m < rows; ++m) {
+    std::memcpy(y + m * stride, buffer + m * kMatmulPanel, row_bytes);
   }
 }
 
-// Long sums are cut outside, panels inside: a part of x stays near while all panels use it.
-void RunPanels(const WeightMatmulTask& task, const PanelRun& run, int64_t begin, int64_t end) {
-  alignas(64) Words panel[kPanelVectors * kPanelUnits];
-  const int64_t number_bytes = 4 / run.numbers_per_unit;
-  const int64_t most = kPanelUnits * run.numbers_per_unit;
-  for (int64_t first = 0; first < run.inner; first += most) {
-    const int64_t depth = std::min(most, run.inner - first);
-    for (int64_t p = begin; p < end; ++p) {
-      run.pack(task, p * kMatmulPanel, first, depth, panel);
-      RunPanel(task, run,
-               {.x = static_cast<const char*>(task.x) + first * number_bytes,
-                .x_stride = task.x_stride * number_bytes,
-                .panel = panel,
-                .units = (depth + run.numbers_per_unit - 1) / run.numbers_per_unit,
-                .num_rows = task.num_rows,
-                .is_first = first == 0 && !task.accumulate},
-               p * kMatmulPanel);
+void MultiplyPart(const Run& run, const Part& part) {
+  const WeightMatmulTask& task = run.task;
+  const int64_t width = std::min(kMatmulPanel, run.num_columns - part.column);
+  const int64_t num_units =
+      (part.numbers + task.weight.NumbersPerUnit() - 1) / task.weight.NumbersPerUnit();
+  const int64_t num_blocks = (task.num_rows + kBlockRows - 1) / kBlockRows;
+  // The first blocks share the next part's lines: without, memory would rest while they multiply.
+  const int64_t lines = (kLinesPerUnit + num_blocks - 1) / num_blocks;
+  int64_t row = 0;
+  for (int64_t b = 0; b < num_blocks; ++b) {
+    const int64_t rows = (task.num_rows - row + num_blocks - b - 1) / (num_blocks - b);
+    const bool fetches = part.next != nullptr && b * lines < kLinesPerUnit;
+    const PanelBlock block = {
+        .x = static_cast<const char*>(task.x) + (row * task.x_stride + part.first) * run.x_bytes,
+        .x_stride = task.x_stride * run.x_bytes,
+        .panel = part.words,
+        .numbers = part.numbers,
+        .y = task.y + row * task.y_stride + part.column,
+        .y_stride = task.y_stride,
+        .is_first = part.first == 0 && !task.accumulate,
+        .ahead = fetches ? part.next + b * lines * num_units * kLineBytes : nullptr,
+        .lines_ahead = fetches ? lines : 0};
+    if (width == kMatmulPanel) {
+      run.multiply(block, rows);
+    } else {
+      MultiplyNarrow(run, block, rows, width);
     }
+    row += rows;
   }
+}
+
+int64_t BytesPerNumber(MatmulArithmetic arithmetic) {
+  return arithmetic == MatmulArithmetic::kBf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+LATHE_SIMD_CLONES
+void TurnBf16(const WeightPanels& panels, int64_t column, int64_t begin, int64_t depth,
+              Words* turned) {
+  TurnPanel</*kIsBf16=*/true>(panels, column, begin, depth, turned);
+}
+
+LATHE_SIMD_CLONES
+void TurnFp32(const WeightPanels& panels, int64_t column, int64_t begin, int64_t depth,
+              Words* turned) {
+  TurnPanel</*kIsBf16=*/false>(panels, column, begin, depth, turned);
 }
 
 }  // namespace
@@ -237,26 +135,56 @@ bool CpuHasBf16() {
   return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq");
 }
 
+// Long sums are cut outside, panels inside: a part of x stays near while all panels use it.
 void MatmulTransposed(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int64_t begin,
                       int64_t end) {
-  if (arithmetic == MatmulArithmetic::kBf16) {
-    RunPanels(task, {PackTransposedBf16, MultiplyPanelBf16, 2, task.k, task.n}, begin, end);
-  } else {
-    RunPanels(task,
-              {task.is_bf16 ? PackTransposedWidened : PackTransposedFp32, MultiplyFp32(), 1, task.k,
-               task.n},
-              begin, end);
+  const WeightPanels& weight = task.weight;
+  const Run run = {.task = task,
+                   .multiply = ChooseMultiply(weight.is_bf16, arithmetic),
+                   .x_bytes = BytesPerNumber(arithmetic),
+                   .num_columns = weight.n};
+  // One block of rows needs no part of a panel twice: its sums stay in registers.
+  const bool is_one_block = task.num_rows <= kBlockRows;
+  const int64_t most = is_one_block ? weight.k : kPartUnits * weight.NumbersPerUnit();
+  const auto at = [&](int64_t panel, int64_t first) {
+    return static_cast<const char*>(weight.data) + panel * weight.PanelBytes() +
+           first / weight.NumbersPerUnit() * kMatmulPanel * kUnitBytes;
+  };
+  for (int64_t first = 0; first < weight.k; first += most) {
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t next_first = p + 1 < end ? first : first + most;
+      const int64_t next_panel = p + 1 < end ? p + 1 : begin;
+      MultiplyPart(
+          run,
+          {.column = p * kMatmulPanel,
+           .first = first,
+           .numbers = std::min(most, weight.k - first),
+           .words = reinterpret_cast<const Words*>(at(p, first)),
+           .next = is_one_block || next_first >= weight.k ? nullptr : at(next_panel, next_first)});
+    }
   }
 }
 
 void MatmulPlain(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int64_t begin,
                  int64_t end) {
-  if (arithmetic == MatmulArithmetic::kBf16) {
-    RunPanels(task, {PackPlainBf16, MultiplyPanelBf16, 2, task.n, task.k}, begin, end);
-  } else {
-    RunPanels(task,
-              {task.is_bf16 ? PackPlainWidened : PackPlainFp32, MultiplyFp32(), 1, task.n, task.k},
-              begin, end);
+  const WeightPanels& weight = task.weight;
+  const Run run = {.task = task,
+                   .multiply = ChooseMultiply(weight.is_bf16, arithmetic),
+                   .x_bytes = BytesPerNumber(arithmetic),
+                   .num_columns = weight.k};
+  const auto turn = weight.is_bf16 ? TurnBf16 : TurnFp32;
+  const int64_t most = kPartUnits * weight.NumbersPerUnit();
+  alignas(64) Words turned[kPanelVectors * kPartUnits];
+  for (int64_t first = 0; first < weight.n; first += most) {
+    const int64_t numbers = std::min(most, weight.n - first);
+    for (int64_t p = begin; p < end; ++p) {
+      turn(weight, p * kMatmulPanel, first, numbers, turned);
+      MultiplyPart(run, {.column = p * kMatmulPanel,
+                         .first = first,
+                         .numbers = numbers,
+                         .words = turned,
+                         .next = nullptr});
+    }
   }
 }
 

@@ -1,6 +1,5 @@
-// Hot file, free of torch: products of activations with a frozen matrix on a CPU. The matrix stays
-// as checkpoints have it (row-major, bf16 or fp32): a panel of it is rearranged in the second-level
-// cache and used for all rows.
+// Hot file, free of torch: products of activations with a frozen matrix on a CPU. Panels of the
+// matrix are read as they lie in memory, each part of one once for all rows.
 //
 // Each output is one chain of fused multiply-adds (kBf16: of two-element dot products) over the
 // inner index in order, in fp32: its bits depend on its own row of x alone, not on how many rows
@@ -8,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+
+#include "services/worker/kernels/cpu/weight_panels.h"
 
 namespace lathe::worker {
 
@@ -19,14 +20,8 @@ enum class MatmulArithmetic {
 // Whether this CPU multiplies bf16 (AVX512-BF16).
 bool CpuHasBf16();
 
-// Columns of the output that one thread works on at a time.
-inline constexpr int64_t kMatmulPanel = 64;
-
 struct WeightMatmulTask {
-  const void* weight;  // [N, K] of bf16 or float, contiguous
-  bool is_bf16;
-  int64_t n;
-  int64_t k;
+  WeightPanels weight;  // [N, K]
   const void* x;  // rows of float (kFp32), or of bf16 padded to an even length with zero (kBf16)
   int64_t x_stride;
   float* y;

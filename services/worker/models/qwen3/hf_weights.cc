@@ -28,21 +28,26 @@ class Reader {
     return out;
   }
 
-  absl::StatusOr<at::Tensor> ReadMatrix(const std::string& name, int64_t rows, int64_t cols) {
-    return ReadStacked({{name, rows}}, ".weight", cols);
+  absl::StatusOr<BaseWeight> ReadMatrix(const std::string& name, int64_t rows, int64_t cols) {
+    return ReadStacked({{name, rows}}, cols);
   }
 
-  // Matrices on top of each other; `suffix` ends each name.
-  absl::StatusOr<at::Tensor> ReadStacked(const std::vector<Part>& parts, const std::string& suffix,
-                                         int64_t cols) {
+  // Matrices on top of each other.
+  absl::StatusOr<BaseWeight> ReadStacked(const std::vector<Part>& parts, int64_t cols) {
     int64_t rows = 0;
     bool is_bf16 = true;
     for (const Part& part : parts) {
       rows += part.rows;
-      is_bf16 = is_bf16 && tensors_.DtypeOf(part.name + suffix) == at::kBFloat16;
+      is_bf16 = is_bf16 && tensors_.DtypeOf(part.name + ".weight") == at::kBFloat16;
     }
-    at::Tensor out = at::empty({rows, cols}, options_.dtype(is_bf16 ? at::kBFloat16 : at::kFloat));
-    RETURN_IF_ERROR(ReadParts(parts, suffix, out));
+    BaseWeight out(rows, cols, is_bf16 ? at::kBFloat16 : at::kFloat, options_.device());
+    int64_t row = 0;
+    for (const Part& part : parts) {
+      ASSIGN_OR_RETURN(const at::Tensor tensor,
+                       tensors_.Read(part.name + ".weight", {part.rows, cols}));
+      out.SetRows(row, tensor);
+      row += part.rows;
+    }
     return out;
   }
 
@@ -50,21 +55,15 @@ class Reader {
     int64_t size = 0;
     for (const Part& part : parts) size += part.rows;
     at::Tensor out = at::empty({size}, options_);
-    RETURN_IF_ERROR(ReadParts(parts, ".bias", out));
+    int64_t row = 0;
+    for (const Part& part : parts) {
+      RETURN_IF_ERROR(tensors_.ReadInto(part.name + ".bias", out.narrow(0, row, part.rows)));
+      row += part.rows;
+    }
     return out;
   }
 
  private:
-  absl::Status ReadParts(const std::vector<Part>& parts, const std::string& suffix,
-                         const at::Tensor& out) {
-    int64_t row = 0;
-    for (const Part& part : parts) {
-      RETURN_IF_ERROR(tensors_.ReadInto(part.name + suffix, out.narrow(0, row, part.rows)));
-      row += part.rows;
-    }
-    return absl::OkStatus();
-  }
-
   HfTensors& tensors_;
   at::TensorOptions options_;
 };
@@ -82,7 +81,7 @@ absl::StatusOr<Qwen3LayerWeights> ReadLayer(const ModelSpec& spec, int64_t layer
                                      {prefix + "mlp.up_proj", spec.intermediate_size}};
   Qwen3LayerWeights w;
   ASSIGN_OR_RETURN(w.input_norm, reader.Read(prefix + "input_layernorm.weight", {hidden}));
-  ASSIGN_OR_RETURN(w.qkv, reader.ReadStacked(qkv, ".weight", hidden));
+  ASSIGN_OR_RETURN(w.qkv, reader.ReadStacked(qkv, hidden));
   ASSIGN_OR_RETURN(w.q_norm, reader.Read(attention + "q_norm.weight", {spec.head_dim}));
   ASSIGN_OR_RETURN(w.k_norm, reader.Read(attention + "k_norm.weight", {spec.head_dim}));
   ASSIGN_OR_RETURN(w.o, reader.ReadMatrix(attention + "o_proj", hidden, q_size));
@@ -91,7 +90,7 @@ absl::StatusOr<Qwen3LayerWeights> ReadLayer(const ModelSpec& spec, int64_t layer
     ASSIGN_OR_RETURN(w.o_bias, reader.Read(attention + "o_proj.bias", {hidden}));
   }
   ASSIGN_OR_RETURN(w.post_norm, reader.Read(prefix + "post_attention_layernorm.weight", {hidden}));
-  ASSIGN_OR_RETURN(w.gate_up, reader.ReadStacked(gate_up, ".weight", hidden));
+  ASSIGN_OR_RETURN(w.gate_up, reader.ReadStacked(gate_up, hidden));
   ASSIGN_OR_RETURN(w.down,
                    reader.ReadMatrix(prefix + "mlp.down_proj", hidden, spec.intermediate_size));
   return w;

@@ -7,6 +7,7 @@
 #include <absl/status/statusor.h>
 
 #include "services/worker/kernels/cpu/weight_matmul.h"
+#include "services/worker/layers/base_weight.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/model_spec.h"
 
@@ -16,27 +17,28 @@ namespace lathe::worker {
 // each is one matrix product over all rows.
 struct Qwen3LayerWeights {
   at::Tensor input_norm;  // [H]
-  at::Tensor qkv;         // [(Hq + 2 Hk) D, H]: q, k, v
+  BaseWeight qkv;         // [(Hq + 2 Hk) D, H]: q, k, v
   at::Tensor qkv_bias;    // undefined without attention_bias
   at::Tensor q_norm;      // [D]
   at::Tensor k_norm;      // [D]
-  at::Tensor o;           // [H, Hq D]
+  BaseWeight o;           // [H, Hq D]
   at::Tensor o_bias;      // undefined without attention_bias
   at::Tensor post_norm;   // [H]
-  at::Tensor gate_up;     // [2 I, H]: gate, up
-  at::Tensor down;        // [H, I]
+  BaseWeight gate_up;     // [2 I, H]: gate, up
+  BaseWeight down;        // [H, I]
 };
 
 struct Qwen3Weights {
-  at::Tensor embedding;   // [V, H]
-  at::Tensor lm_head;     // [V, H]; the same tensor as `embedding` when tied
+  BaseWeight embedding;   // [V, H]
+  BaseWeight lm_head;     // [V, H]; the same memory as `embedding` when tied
   at::Tensor final_norm;  // [H]
   std::vector<Qwen3LayerWeights> layers;
   MatmulArithmetic arithmetic = MatmulArithmetic::kFp32;  // of bf16 matrices on a CPU
 };
 
 // Matrices of a bf16 folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32,
-// which does not round. Norms and biases are fp32. InvalidArgument names a tensor that is missing,
+// which does not round. Norms and biases are fp32. Beside the weights themselves, memory holds one
+// tensor of the folder at a time. InvalidArgument names a tensor that is missing,
 // of another shape, or not understood.
 absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelSpec& spec, HfTensors& tensors,
                                               at::Device device);

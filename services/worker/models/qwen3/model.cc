@@ -42,7 +42,7 @@ Qkv SplitQkv(const at::Tensor& qkv_tw, const ModelSpec& spec) {
 // Models of bf16 matrices that are multiplied as such.
 MatmulArithmetic AttentionArithmetic(const Qwen3Weights& weights) {
   const bool is_bf16 =
-      weights.embedding.is_cpu() && weights.embedding.scalar_type() == at::kBFloat16;
+      weights.embedding.device().is_cpu() && weights.embedding.dtype() == at::kBFloat16;
   return is_bf16 ? weights.arithmetic : MatmulArithmetic::kFp32;
 }
 
@@ -60,22 +60,20 @@ Qwen3Model::Qwen3Model(ModelSpec spec, Qwen3Weights weights)
             weights_.embedding.device()) {}
 
 int64_t Qwen3Model::WeightBytes() const {
-  const auto bytes = [](const at::Tensor& tensor) {
-    return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
-  };
-  int64_t sum = bytes(weights_.embedding) + bytes(weights_.final_norm);
-  if (!weights_.lm_head.is_same(weights_.embedding)) sum += bytes(weights_.lm_head);
+  int64_t sum = weights_.embedding.NumBytes() + static_cast<int64_t>(weights_.final_norm.nbytes());
+  if (!weights_.lm_head.SharesMemoryWith(weights_.embedding)) sum += weights_.lm_head.NumBytes();
   for (const Qwen3LayerWeights& w : weights_.layers) {
-    for (const at::Tensor* tensor : {&w.input_norm, &w.qkv, &w.qkv_bias, &w.q_norm, &w.k_norm, &w.o,
-                                     &w.o_bias, &w.post_norm, &w.gate_up, &w.down}) {
-      sum += bytes(*tensor);
+    for (const BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) sum += matrix->NumBytes();
+    for (const at::Tensor* vector :
+         {&w.input_norm, &w.qkv_bias, &w.q_norm, &w.k_norm, &w.o_bias, &w.post_norm}) {
+      if (vector->defined()) sum += static_cast<int64_t>(vector->nbytes());
     }
   }
   return sum;
 }
 
 at::Tensor Qwen3Model::Embed(const PackedRows& rows) const {
-  return weights_.embedding.index_select(0, rows.tokens).to(at::kFloat);
+  return weights_.embedding.Rows(rows.tokens);
 }
 
 at::Tensor Qwen3Model::LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,

@@ -1,0 +1,183 @@
+// Hot file, free of torch: what a part of a panel adds to up to six rows. Every sum is one chain
+// of fused multiply-adds over the inner index in order, whatever the number of rows.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "services/worker/kernels/cpu/panel_words.h"
+
+namespace lathe::worker {
+
+#define LATHE_AVX512_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
+#define LATHE_BF16_TARGET \
+  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
+
+// Whether products run on AVX-512. Tests compile weight_matmul.cc again with false here.
+#ifndef LATHE_CPU_HAS_AVX512
+#define LATHE_CPU_HAS_AVX512 \
+  (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+#endif
+
+struct PanelBlock {
+  const char* x;     // first row, at the part's first number
+  int64_t x_stride;  // bytes
+  const Words* panel;
+  int64_t numbers;  // of the inner index
+  float* y;         // first row, at the panel's first column; whole panels wide
+  int64_t y_stride;
+  bool is_first;  // y holds nothing yet
+  // What is read next, fetched in passing: so many cache lines with each unit.
+  const char* ahead;
+  int64_t lines_ahead;
+};
+
+// Rows that share one reading of the panel: six times four vectors of sums, four of the panel and
+// one of x fill the 32 registers of AVX-512.
+inline constexpr int kBlockRows = 6;
+
+LATHE_INLINE int32_t WordOf(const char* x, int64_t i) {
+  int32_t word;
+  std::memcpy(&word, x + 4 * i, sizeof(word));
+  return word;
+}
+
+LATHE_INLINE const char* FetchAhead(const char* ahead, int64_t num_lines) {
+  for (int64_t i = 0; i < num_lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
+  return ahead;
+}
+
+// The multiply-add of a unit: of words `w` of the panel with the word of x in `x`.
+struct Bf16Dot {
+  LATHE_BF16_TARGET static LATHE_INLINE __m512 Add(const __m512& sum, const __m512i& x,
+                                                   const __m512i& w) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)w);
+  }
+};
+
+struct Fp32Product {
+  LATHE_AVX512_TARGET static LATHE_INLINE __m512 Add(const __m512& sum, const __m512i& x,
+                                                     const __m512i& w) {
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(w), sum);
+  }
+};
+
+// What to do with a vector of the panel before it is multiplied: nothing, or widening the first or
+// the second of each two bf16 numbers.
+struct AsItIs {
+  LATHE_AVX512_TARGET static LATHE_INLINE __m512i Of(const Words* w) { return (__m512i)*w; }
+};
+
+struct FirstWidened {
+  LATHE_AVX512_TARGET static LATHE_INLINE __m512i Of(const Words* w) { return (__m512i)(*w << 16); }
+};
+
+struct SecondWidened {
+  LATHE_AVX512_TARGET static LATHE_INLINE __m512i Of(const Words* w) {
+    return (__m512i)(*w & static_cast<int32_t>(0xffff0000));
+  }
+};
+
+// Macros, as templates have no target of their own. LATHE_ADD_UNIT adds word `i` of each row times
+// a unit of the panel, four vectors from `w` on.
+#define LATHE_ADD_UNIT(MATH, AS)                                                                  \
+  {                                                                                               \
+    __m512i words[kPanelVectors];                                                                 \
+    _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) { words[v] = AS::Of(w + v); } \
+    _Pragma("GCC unroll 8") for (int m = 0; m < kRows; ++m) {                                     \
+      const __m512i all = _mm512_set1_epi32(WordOf(block.x + m * block.x_stride, i));             \
+      _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {                           \
+        sums[m][v] = MATH::Add(sums[m][v], all, words[v]);                                        \
+      }                                                                                           \
+    }                                                                                             \
+  }
+
+#define LATHE_DEFINE_BLOCK(NAME, TARGET, ADD_UNITS)                                               \
+  template <int kRows>                                                                            \
+  TARGET void NAME(const PanelBlock& block) {                                                     \
+    __m512 sums[kRows][kPanelVectors];                                                            \
+    _Pragma("GCC unroll 8") for (int m = 0; m < kRows; ++m) {                                     \
+      _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {                           \
+        sums[m][v] = block.is_first ? _mm512_setzero_ps()                                         \
+                                    : _mm512_loadu_ps(block.y + m * block.y_stride + v * kLanes); \
+      }                                                                                           \
+    }                                                                                             \
+    const Words* w = block.panel;                                                                 \
+    const char* ahead = block.ahead;                                                              \
+    ADD_UNITS                                                                                     \
+    _Pragma("GCC unroll 8") for (int m = 0; m < kRows; ++m) {                                     \
+      _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {                           \
+        _mm512_storeu_ps(block.y + m * block.y_stride + v * kLanes, sums[m][v]);                  \
+      }                                                                                           \
+    }                                                                                             \
+  }
+
+// A panel of bf16 times bf16.
+LATHE_DEFINE_BLOCK(
+    BlockBf16, LATHE_BF16_TARGET,
+    for (int64_t i = 0; i < (block.numbers + 1) / 2; ++i, w += kPanelVectors) {
+      ahead = FetchAhead(ahead, block.lines_ahead);
+      LATHE_ADD_UNIT(Bf16Dot, AsItIs)
+    })
+
+// A panel of fp32 times fp32.
+LATHE_DEFINE_BLOCK(
+    BlockFp32, LATHE_AVX512_TARGET,
+    for (int64_t i = 0; i < block.numbers; ++i, w += kPanelVectors) {
+      ahead = FetchAhead(ahead, block.lines_ahead);
+      LATHE_ADD_UNIT(Fp32Product, AsItIs)
+    })
+
+// A panel of bf16, widened in registers, times fp32.
+LATHE_DEFINE_BLOCK(
+    BlockWidened, LATHE_AVX512_TARGET,
+    for (int64_t i = 0; i < block.numbers; ++i, w += kPanelVectors) {
+      ahead = FetchAhead(ahead, block.lines_ahead);
+      LATHE_ADD_UNIT(Fp32Product, FirstWidened)
+      if (++i == block.numbers) break;
+      LATHE_ADD_UNIT(Fp32Product, SecondWidened)
+    })
+#undef LATHE_DEFINE_BLOCK
+#undef LATHE_ADD_UNIT
+
+// For CPUs without AVX-512: one vector of sums at a time, which is two registers of AVX2.
+template <int kRows, bool kIsBf16>
+LATHE_INLINE void BlockNarrow(const PanelBlock& block) {
+  for (int64_t v = 0; v < kPanelVectors; ++v) {
+    Floats sums[kRows] = {};
+    if (!block.is_first) {
+      for (int m = 0; m < kRows; ++m) sums[m] = Load(block.y + m * block.y_stride + v * kLanes);
+    }
+    const auto add = [&](const Words& words, int64_t i) LATHE_INLINE_LAMBDA {
+      for (int m = 0; m < kRows; ++m) {
+        float number;
+        std::memcpy(&number, block.x + m * block.x_stride + 4 * i, sizeof(number));
+        sums[m] += (Floats)words * number;
+      }
+    };
+    const Words* w = block.panel + v;
+    for (int64_t i = 0; i < block.numbers; ++i, w += kPanelVectors) {
+      if constexpr (kIsBf16) {
+        add(*w << 16, i);
+        if (++i < block.numbers) add(*w & static_cast<int32_t>(0xffff0000), i);
+      } else {
+        add(*w, i);
+      }
+    }
+    for (int m = 0; m < kRows; ++m) Store(block.y + m * block.y_stride + v * kLanes, sums[m]);
+  }
+}
+
+template <int kRows>
+LATHE_INLINE void BlockNarrowFp32(const PanelBlock& block) {
+  BlockNarrow<kRows, /*kIsBf16=*/false>(block);
+}
+
+template <int kRows>
+LATHE_INLINE void BlockNarrowWidened(const PanelBlock& block) {
+  BlockNarrow<kRows, /*kIsBf16=*/true>(block);
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,88 @@
+#include "services/worker/layers/base_weight.h"
+
+#include <algorithm>
+
+#include <ATen/Parallel.h>
+
+#include "services/worker/kernels/cpu/huge_pages.h"
+
+namespace lathe::worker {
+namespace {
+
+// Converted and set together: many panels, little memory.
+constexpr int64_t kRowsTogether = 4096;
+
+}  // namespace
+
+BaseWeight::BaseWeight(int64_t n, int64_t k, at::ScalarType dtype, at::Device device)
+    : device_(device), panels_{.data = nullptr, .is_bf16 = dtype == at::kBFloat16, .n = n, .k = k} {
+  TORCH_CHECK(dtype == at::kBFloat16 || dtype == at::kFloat, "a base weight is bf16 or fp32");
+  if (device.is_cpu()) {
+    memory_ = AllocateHugePages(panels_.NumBytes());
+    panels_.data = memory_.get();
+  } else {
+    matrix_ = at::zeros({n, k}, at::TensorOptions().dtype(dtype).device(device));
+  }
+}
+
+BaseWeight::BaseWeight(const at::Tensor& matrix)
+    : BaseWeight(matrix.size(0), matrix.size(1), matrix.scalar_type(), matrix.device()) {
+  if (device_.is_cpu()) {
+    SetRows(0, matrix);
+  } else {
+    matrix_.copy_(matrix);
+  }
+}
+
+void BaseWeight::SetRows(int64_t first, const at::Tensor& rows) {
+  TORCH_CHECK(rows.size(1) == k() && first >= 0 && first + rows.size(0) <= n(),
+              "rows outside of the base weight");
+  if (!device_.is_cpu()) {
+    matrix_.narrow(0, first, rows.size(0)).copy_(rows);
+    return;
+  }
+  for (int64_t done = 0; done < rows.size(0); done += kRowsTogether) {
+    const int64_t num_rows = std::min(kRowsTogether, rows.size(0) - done);
+    const int64_t row = first + done;
+    const at::Tensor part = rows.narrow(0, done, num_rows).to(dtype()).contiguous();
+    at::parallel_for(row / kMatmulPanel, (row + num_rows - 1) / kMatmulPanel + 1, /*grain_size=*/1,
+                     [&](int64_t begin, int64_t end) {
+                       SetPanelRows(panels_, memory_.get(), part.const_data_ptr(), row, num_rows,
+                                    begin, end);
+                     });
+  }
+}
+
+at::Tensor BaseWeight::Rows(const at::Tensor& indices) const {
+  if (!device_.is_cpu()) return matrix_.index_select(0, indices).to(at::kFloat);
+  const int64_t num_rows = indices.size(0);
+  const at::Tensor contiguous = indices.contiguous();
+  const auto* from = contiguous.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < num_rows; ++i) {
+    TORCH_CHECK(from[i] >= 0 && from[i] < n(), "row ", from[i], " of a matrix of ", n());
+  }
+  at::Tensor y = at::empty({num_rows, k()}, at::kFloat);
+  auto* const to = y.mutable_data_ptr<float>();
+  at::parallel_for(0, num_rows, /*grain_size=*/std::max<int64_t>(1, 65536 / k()),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) {
+                       GetPanelRow(panels_, from[i], to + i * k());
+                     }
+                   });
+  return y;
+}
+
+at::Tensor BaseWeight::ToTensor() const {
+  if (!device_.is_cpu()) return matrix_;
+  return Rows(at::arange(n(), at::kLong)).to(dtype());
+}
+
+int64_t BaseWeight::NumBytes() const {
+  return device_.is_cpu() ? panels_.NumBytes() : static_cast<int64_t>(matrix_.nbytes());
+}
+
+bool BaseWeight::SharesMemoryWith(const BaseWeight& other) const {
+  return device_.is_cpu() ? memory_ == other.memory_ : matrix_.is_same(other.matrix_);
+}
+
+}  // namespace lathe::worker
