@@ -83,10 +83,20 @@ struct SamplingParams {
   double temperature = 1.0;  // 0 = greedy
   int64_t top_k = -1;        // -1 = off
   double top_p = 1.0;        // 1 = off
+  double min_p = 0.0;        // 0 = off
   uint64_t seed = 0;         // always fixed by the engine when the request is accepted
   bool ignore_eos = false;   // `stop: []`
   std::vector<int32_t> stop_tokens;
   std::vector<std::string> stop_strings;
+};
+
+// Tokens to score at the prompt positions after the first, laid out as they came.
+struct PromptTargets {
+  int64_t num_columns = 0;
+  bool is_sparse = false;
+  std::vector<int64_t> offsets;  // [prompt]: cells of row i are offsets[i] … offsets[i + 1] - 1
+  std::vector<int64_t> columns;  // of each cell, sparse only
+  std::vector<int64_t> tokens;   // of each cell; -1: nothing to score
 };
 
 // One `asample`. `version_id` empty = the base model.
@@ -98,6 +108,10 @@ struct SampleRequest {
   SamplingParams params;
   bool prompt_logprobs = false;
   int64_t topk_prompt_logprobs = 0;
+  int64_t prompt_logprobs_last_n = 0;            // 0 = of the whole prompt
+  std::shared_ptr<const PromptTargets> targets;  // null: none
+  int64_t prompt_alt_tokens_k = 0;
+  int64_t topk_sample_logprobs = 0;
   bool streamed = false;  // report its tokens as they come
 };
 
@@ -107,12 +121,9 @@ struct WeightsRun {
   int64_t num_tokens = 0;
 };
 
-struct SampledSequence {
-  bool stopped = false;  // false = max_tokens reached
-  std::vector<int32_t> tokens;
-  std::vector<float> logprobs;
-  std::vector<WeightsRun> weights_runs;  // of an inflight version, else empty
-};
+// An undefined entry of top-k logprobs, as clients read it.
+inline constexpr int32_t kNoTopToken = 0;
+inline constexpr float kNoTopLogprob = -99999.0f;
 
 struct TopkLogprobs {
   int64_t k = 0;
@@ -121,10 +132,32 @@ struct TopkLogprobs {
   std::vector<float> logprobs;     // [length·k]
 };
 
+struct SampledSequence {
+  bool stopped = false;  // false = max_tokens reached
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::vector<WeightsRun> weights_runs;  // of an inflight version, else empty
+  std::optional<TopkLogprobs> topk_logprobs;
+};
+
+struct PromptTargetLogprobs {
+  std::shared_ptr<const PromptTargets> targets;  // whose layout it has
+  std::vector<float> logprobs;                   // of each cell, 0 where nothing was to score
+};
+
+// Draws at each prompt position after the first.
+struct PromptAltTokens {
+  int64_t k = 0;
+  std::vector<int32_t> tokens;  // [(prompt - 1)·k]
+  std::vector<float> logprobs;  // [(prompt - 1)·k], of the distribution they were drawn from
+};
+
 struct SampleOutput {
   std::vector<SampledSequence> sequences;
-  std::vector<float> prompt_logprobs;  // empty or [prompt], NaN at 0
+  std::vector<float> prompt_logprobs;  // empty or [prompt], NaN where not scored
   std::optional<TopkLogprobs> topk_prompt_logprobs;
+  std::optional<PromptTargetLogprobs> target_prompt_logprobs;
+  std::optional<PromptAltTokens> prompt_alt_tokens;
   int64_t prompt_cache_hit_tokens = 0;
 };
 

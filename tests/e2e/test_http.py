@@ -194,8 +194,8 @@ def test_unsupported_behaviour_is_refused_by_name(http, lathe):
               "prompt": {"chunks": [{"type": "encoded_text", "tokens": [30]}]},
               "sampling_params": {"max_tokens": 1, "temperature": 1.0, "top_k": -1, "top_p": 1.0},
               "prompt_logprobs": False, "topk_prompt_logprobs": 0}
-    assert "topk_sample_logprobs" in checked(
-        http.post("asample", json={**sample, "topk_sample_logprobs": 4}), 400)
+    assert "model_path" in checked(
+        http.post("asample", json={**sample, "model_path": "tinker://a/weights/b"}), 400)
     assert "dimuon" in checked(http.post("create_model", json={
         "session_id": session_id, "model_seq_id": 1, "base_model": lathe.model_name,
         "lora_config": {"rank": 2, "train_unembed": True, "train_mlp": True, "train_attn": True},

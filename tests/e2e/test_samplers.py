@@ -159,14 +159,41 @@ HONOURED = [
     ({"sampling_params": {"max_tokens": 1}}, lambda r: num_tokens(r) == [1]),
     ({"sampling_params": {"seed": 2**63 - 1}}, lambda r: num_tokens(r) == [2]),
     ({"sampling_params": {"stop": []}}, lambda r: num_tokens(r) == [2]),
-    # Every token stops.
-    ({"sampling_params": {"stop": list(range(768))}}, lambda r: num_tokens(r) == [1]
-     and r["sequences"][0]["stop_reason"] == "stop"),
+    (lambda: {"sampling_params": {"temperature": 0.0, "stop": [767] * 63 + GREEDY[:1]}},
+     lambda r: num_tokens(r) == [1] and r["sequences"][0]["stop_reason"] == "stop"),
     ({"sampling_params": {"stop": "no such text"}}, lambda r: num_tokens(r) == [2]),
     ({"sampling_params": {"stop": ["no", "such"], "max_tokens": 1}}, lambda r: num_tokens(r) == [1]),
-    # Greedy, by three ways.
+    ({"num_samples": 2, "topk_sample_logprobs": 3}, lambda r: all(
+        [len(row) for row in s["topk_logprobs"]] == [3, 3] for s in r["sequences"])),
+    # At temperature 0 the sampled token is the first of its row, with its logprob.
+    ({"topk_sample_logprobs": 1, "sampling_params": {"temperature": 0.0}}, lambda r: [
+        row[0] for row in r["sequences"][0]["topk_logprobs"]] == [list(pair) for pair in zip(
+            r["sequences"][0]["tokens"], r["sequences"][0]["logprobs"])]),
+    ({"prompt_logprobs": True, "topk_prompt_logprobs": 2, "prompt_logprobs_last_n": 3},
+     lambda r: [x is None for x in r["prompt_logprobs"]] == [True] * (len(ROW) - 3) + [False] * 3
+     and [row is None for row in r["topk_prompt_logprobs"]] ==
+     [True] * (len(ROW) - 3) + [False] * 3),
+    ({"prompt_alt_tokens_k": 5}, lambda r: [
+        (r["prompt_alt_tokens"][name]["shape"], r["prompt_alt_tokens"][name]["dtype"])
+        for name in ("tokens", "logprobs")] == [([len(ROW) - 1, 5], "int64"),
+                                                ([len(ROW) - 1, 5], "float32")]),
+    # The prompt's own tokens as targets, beside cells that ask for nothing.
+    ({"prompt_logprobs": True, "target_prompt_logprobs": {
+        "data": [cell for token in ROW[1:] for cell in (token, -1)], "dtype": "int64",
+        "shape": [len(ROW) - 1, 2]}},
+     lambda r: r["target_prompt_logprobs"] == {
+         "dtype": "float32", "shape": [len(ROW) - 1, 2],
+         "data": [cell for value in r["prompt_logprobs"][1:] for cell in (value, 0.0)]}),
+    ({"prompt_logprobs": True, "target_prompt_logprobs": {
+        "data": ROW[-1:], "dtype": "int64", "shape": [len(ROW) - 1, 9],
+        "sparse_crow_indices": [0] * (len(ROW) - 1) + [1], "sparse_col_indices": [4]}},
+     lambda r: r["target_prompt_logprobs"] == {
+         "dtype": "float32", "shape": [len(ROW) - 1, 9], "data": r["prompt_logprobs"][-1:],
+         "sparse_crow_indices": [0] * (len(ROW) - 1) + [1], "sparse_col_indices": [4]}),
+    # Greedy, by four ways.
     ({"sampling_params": {"temperature": 0.0}}, lambda r: r["sequences"][0]["tokens"] == GREEDY),
     ({"sampling_params": {"top_k": 1}}, lambda r: r["sequences"][0]["tokens"] == GREEDY),
+    ({"sampling_params": {"min_p": 1}}, lambda r: r["sequences"][0]["tokens"] == GREEDY),
     ({"sampling_params": {"top_p": 1e-6}}, lambda r: r["sequences"][0]["tokens"] == GREEDY),
     # At their defaults, as SDK 0.38 always sends them.
     ({"topk_sample_logprobs": 0, "prompt_alt_tokens_k": 0, "record_stability_info": False,
@@ -175,11 +202,12 @@ HONOURED = [
 ]
 GREEDY = []  # filled by the fixture
 REFUSED = [
-    ({"topk_sample_logprobs": 2}, "topk_sample_logprobs"),
-    ({"prompt_alt_tokens_k": 1}, "prompt_alt_tokens_k"),
+    ({"topk_sample_logprobs": 129}, "topk_sample_logprobs is 129, expected 0 to 128"),
+    ({"prompt_alt_tokens_k": -1}, "prompt_alt_tokens_k is -1, expected 0 to 128"),
     ({"target_prompt_logprobs": {"data": [-1] * 7, "dtype": "int64", "shape": [7, 1]}},
-     "target_prompt_logprobs"),
-    ({"prompt_logprobs": True, "prompt_logprobs_last_n": 2}, "prompt_logprobs_last_n"),
+     "target_prompt_logprobs names no token id in 7 cells"),
+    ({"prompt_logprobs": True, "prompt_logprobs_last_n": 8},
+     "prompt_logprobs_last_n is 8, expected 1 to 7"),
     ({"base_model": "tiny"}, "base_model"), ({"model_path": "tinker://a/weights/b"}, "model_path"),
     ({"record_stability_info": "yes"}, "record_stability_info"),
     ({"num_samples": 0}, "num_samples is 0, expected 1 to 1024"),
@@ -218,6 +246,7 @@ def sampler(http, lathe):
 @pytest.mark.parametrize("index", range(len(HONOURED)))
 def test_a_sampling_option_is_honoured(http, sampler, index):
     changes, check = HONOURED[index]
+    changes = changes() if callable(changes) else changes
     result = sampled(http, sample_body(sampler, 100 + index, **changes))
     assert check(result), result
 

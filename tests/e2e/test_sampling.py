@@ -5,6 +5,7 @@ import math
 
 import pytest
 import tinker
+import torch
 import transformers
 from tinker import types
 
@@ -137,6 +138,69 @@ def test_top_p_keeps_the_head_of_the_distribution(base):
             break
     drawn = base.sample(prompt(), 64, params(max_tokens=1, top_p=0.3)).result()
     assert {s.tokens[0] for s in drawn.sequences} <= allowed
+
+
+def test_top_tokens_of_sampled_positions_are_those_of_the_prompt_scored(base):
+    hot = base.sample(prompt(), 2, params(temperature=1.5), topk_sample_logprobs=5).result()
+    for sequence in hot.sequences:
+        assert [len(row) for row in sequence.topk_logprobs] == [5] * len(sequence.tokens)
+    sampled = base.sample(prompt(), 2, params(), topk_sample_logprobs=5).result()
+    for sequence in sampled.sequences:
+        whole = PROMPT + list(sequence.tokens)
+        scored = base.sample(prompt(whole), 1, params(max_tokens=1), topk_prompt_logprobs=5,
+                             include_prompt_logprobs=True).result()
+        assert sequence.topk_logprobs == scored.topk_prompt_logprobs[len(PROMPT):]
+
+
+def test_named_targets_are_scored_dense_and_sparse(base):
+    scored = base.sample(prompt(), 1, params(max_tokens=1), topk_prompt_logprobs=3,
+                         include_prompt_logprobs=True).result()
+    rows = scored.topk_prompt_logprobs[1:]
+    ids = torch.full((len(PROMPT) - 1, 40), -1, dtype=torch.int64)
+    expected = torch.zeros((len(PROMPT) - 1, 40))
+    for i, row in enumerate(rows):
+        for j, (token, logprob) in enumerate(row[:1 + i % 3]):
+            ids[i, j], expected[i, j] = token, logprob
+    dense = types.TensorData.from_torch(ids)
+    sparse = types.TensorData.from_torch_sparse(ids, pad_value=-1)
+    assert len(sparse.sparse_col_indices) == 6
+    for targets in (dense, sparse):
+        answer = base.sample(prompt(), 1, params(max_tokens=1),
+                             target_prompt_logprobs=targets).result().target_prompt_logprobs
+        assert torch.equal(answer.to_torch(), expected)
+        assert answer.sparse_col_indices == targets.sparse_col_indices
+
+
+def test_alternatives_are_drawn_at_every_prompt_position(base):
+    ask = lambda **options: base.sample(
+        prompt(), 1, params(**{"max_tokens": 1, **options}), prompt_alt_tokens_k=64,
+    ).result().prompt_alt_tokens
+    first, again, other = ask(), ask(), ask(seed=4)
+    assert first.tokens.shape == first.logprobs.shape == [len(PROMPT) - 1, 64]
+    assert list(first.tokens.data) == list(again.tokens.data) != list(other.tokens.data)
+    targets = base.sample(
+        prompt(), 1, params(max_tokens=1), target_prompt_logprobs=types.TensorData(
+            data=list(first.tokens.data), dtype="int64", shape=first.tokens.shape),
+    ).result().target_prompt_logprobs
+    assert list(first.logprobs.data) == list(targets.data)
+    # Greedy draws are the most likely token, whose logprob is that of temperature 1.
+    scored = base.sample(prompt(), 1, params(max_tokens=1), topk_prompt_logprobs=1,
+                         include_prompt_logprobs=True).result().topk_prompt_logprobs[1:]
+    greedy = ask(temperature=0.0)
+    rows = zip(torch.tensor(greedy.tokens.data).view(-1, 64).tolist(),
+               torch.tensor(greedy.logprobs.data).view(-1, 64).tolist(), strict=True)
+    assert [(set(tokens), set(logprobs)) for tokens, logprobs in rows] \
+        == [({row[0][0]}, {row[0][1]}) for row in scored]
+
+
+def test_only_the_last_prompt_tokens_are_scored(base):
+    whole = base.compute_logprobs(prompt()).result()
+    assert base.compute_logprobs(prompt(), prompt_logprobs_last_n=2).result() \
+        == [None, None] + whole[2:]
+    response = base.sample(prompt(), 1, params(max_tokens=1), include_prompt_logprobs=True,
+                           topk_prompt_logprobs=2, prompt_logprobs_last_n=1).result()
+    assert response.prompt_logprobs == [None] * 3 + whole[3:]
+    assert [row is None for row in response.topk_prompt_logprobs] == [True] * 3 + [False]
 
 
 def test_a_sampler_is_a_snapshot(service, lathe):

@@ -6,7 +6,9 @@
 //                      "save_training": DIR, "save_sampler": DIR} | {"load": DIR}},
 //   "requests": [{"id", "model", "prompt", "num_samples", "max_tokens", "temperature", "top_k",
 //                 "top_p", "seed", "ignore_eos", "stop_tokens", "stop_strings",
-//                 "prompt_logprobs", "topk_prompt_logprobs"}],
+//                 "min_p", "prompt_logprobs", "topk_prompt_logprobs", "prompt_logprobs_last_n",
+//                 "target_prompt_logprobs": rows of ids, "prompt_alt_tokens_k",
+//                 "topk_sample_logprobs"}],
 //   "decode": [[token ids], …]}
 // Prints {"outputs": {id: …}, "counters": {…}, "decoded": [hex, …]}.
 #include <cstdio>
@@ -34,6 +36,18 @@ namespace {
 using nlohmann::json;
 using Adapters = std::map<std::string, std::shared_ptr<const AdapterWeights>>;
 
+// Rows of equally many token ids.
+std::shared_ptr<const PromptTargets> ParseTargets(const json& rows) {
+  PromptTargets targets;
+  targets.offsets = {0};
+  for (const json& row : rows) {
+    targets.num_columns = static_cast<int64_t>(row.size());
+    for (const json& token : row) targets.tokens.push_back(token);
+    targets.offsets.push_back(static_cast<int64_t>(targets.tokens.size()));
+  }
+  return std::make_shared<const PromptTargets>(std::move(targets));
+}
+
 SampleRequest ParseRequest(const json& value) {
   SampleRequest request;
   request.request_id = value.at("id");
@@ -41,16 +55,27 @@ SampleRequest ParseRequest(const json& value) {
   request.num_samples = value.value("num_samples", int64_t{1});
   request.prompt_logprobs = value.value("prompt_logprobs", false);
   request.topk_prompt_logprobs = value.value("topk_prompt_logprobs", int64_t{0});
+  request.prompt_logprobs_last_n = value.value("prompt_logprobs_last_n", int64_t{0});
+  request.prompt_alt_tokens_k = value.value("prompt_alt_tokens_k", int64_t{0});
+  request.topk_sample_logprobs = value.value("topk_sample_logprobs", int64_t{0});
+  if (value.contains("target_prompt_logprobs")) {
+    request.targets = ParseTargets(value["target_prompt_logprobs"]);
+  }
   SamplingParams& params = request.params;
   params.max_tokens = value.at("max_tokens");
   params.temperature = value.value("temperature", params.temperature);
   params.top_k = value.value("top_k", params.top_k);
   params.top_p = value.value("top_p", params.top_p);
+  params.min_p = value.value("min_p", params.min_p);
   params.seed = value.value("seed", params.seed);
   params.ignore_eos = value.value("ignore_eos", false);
   params.stop_tokens = value.value("stop_tokens", std::vector<int32_t>{});
   params.stop_strings = value.value("stop_strings", std::vector<std::string>{});
   return request;
+}
+
+json ToJson(const TopkLogprobs& top) {
+  return {{"token_ids", top.token_ids}, {"logprobs", top.logprobs}};
 }
 
 json ToJson(const SampleOutput& output) {
@@ -59,11 +84,14 @@ json ToJson(const SampleOutput& output) {
     sequences.push_back({{"stopped", sequence.stopped},
                          {"tokens", sequence.tokens},
                          {"logprobs", sequence.logprobs}});
+    if (sequence.topk_logprobs) sequences.back()["topk"] = ToJson(*sequence.topk_logprobs);
   }
   json value = {{"sequences", sequences}, {"prompt_logprobs", output.prompt_logprobs}};
-  if (output.topk_prompt_logprobs) {
-    value["topk"] = {{"token_ids", output.topk_prompt_logprobs->token_ids},
-                     {"logprobs", output.topk_prompt_logprobs->logprobs}};
+  if (output.topk_prompt_logprobs) value["topk"] = ToJson(*output.topk_prompt_logprobs);
+  if (output.target_prompt_logprobs) value["targets"] = output.target_prompt_logprobs->logprobs;
+  if (output.prompt_alt_tokens) {
+    value["alternatives"] = {{"token_ids", output.prompt_alt_tokens->tokens},
+                             {"logprobs", output.prompt_alt_tokens->logprobs}};
   }
   return value;
 }

@@ -138,6 +138,79 @@ def test_prompt_logprobs_equal_hf(folders, tmp_path):
     assert torch.equal(ids[1:], best.indices[:-1])
 
 
+def test_targets_and_top_tokens_equal_hf(adapted, tmp_path):
+    folder, model, adapters = adapted
+    prompt, k, temperature = prompt_of(50), 20, 0.7
+    targets = torch.randint(0, 768, (49, 3), generator=torch.Generator().manual_seed(4))
+    targets[::5, 1] = -1
+    targets[:10] = -1
+    request = {"id": "r", "model": "m", "prompt": prompt, "max_tokens": 30, "seed": 5,
+               "temperature": temperature, "top_k": 40, "top_p": 0.9, "min_p": 0.01,
+               "ignore_eos": True, "topk_sample_logprobs": k, "prompt_logprobs": True,
+               "prompt_logprobs_last_n": 7, "target_prompt_logprobs": targets.tolist()}
+    result = sampling_driver.run(tmp_path, folder, adapters=adapters, max_prefill_tokens=16,
+                                 requests=[request])["outputs"]["r"]
+    sequence = result["sequences"][0]
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + sequence["tokens"]])).logits[0]
+    expected = torch.log_softmax(logits, -1)
+    for i, value in enumerate(result["prompt_logprobs"]):
+        assert (value is None) == (i < 50 - 7)
+        assert value is None or abs(value - expected[i - 1, prompt[i]]) <= TOLERANCE
+    picked = expected[:49].gather(1, targets.clamp(min=0)).where(targets >= 0, 0.0)
+    assert (torch.tensor(result["targets"]).view(49, 3) - picked).abs().max() <= TOLERANCE
+    assert result["targets"][:30] == [0.0] * 30
+    best = torch.log_softmax(logits[49:-1] / temperature, -1).topk(k)
+    assert torch.equal(torch.tensor(sequence["topk"]["token_ids"]).view(-1, k), best.indices)
+    top = torch.tensor(sequence["topk"]["logprobs"]).view(-1, k)
+    assert (top - best.values).abs().max() <= TOLERANCE
+
+
+def test_filters_keep_what_hf_keeps(folders, tmp_path):
+    """Every token of many samples is one that HF's warpers, in their order, leave."""
+    folder, prompt = folders("tiny"), prompt_of(20)
+    for temperature, top_k, top_p, min_p in [
+        (0.6, 50, 0.9, 0.0), (0.6, 0, 1.0, 0.05), (0.4, 30, 0.8, 0.2), (1.0, 0, 0.3, 0.4),
+    ]:
+        request = {"id": "r", "prompt": prompt, "max_tokens": 1, "num_samples": 1024, "seed": 3,
+                   "temperature": temperature, "top_k": top_k or -1, "top_p": top_p,
+                   "min_p": min_p, "ignore_eos": True}
+        result = sampling_driver.run(tmp_path, folder, requests=[request])["outputs"]["r"]
+        with torch.no_grad():
+            scores = reference.load_base(folder)(torch.tensor([prompt])).logits[:, -1]
+        warpers = [transformers.TemperatureLogitsWarper(temperature)]
+        if top_k:
+            warpers.append(transformers.TopKLogitsWarper(top_k))
+        warpers.append(transformers.TopPLogitsWarper(top_p))
+        warpers.append(transformers.MinPLogitsWarper(min_p))
+        for warper in warpers:
+            scores = warper(None, scores)
+        kept = set(torch.isfinite(scores[0]).nonzero().flatten().tolist())
+        probability = torch.softmax(scores[0], -1)
+        drawn = {sequence["tokens"][0] for sequence in result["sequences"]}
+        assert drawn <= kept
+        assert {t for t in kept if probability[t] > 0.02} <= drawn
+
+
+def test_alternatives_follow_hf_at_the_requests_temperature(folders, tmp_path):
+    folder, prompt, k = folders("tiny"), prompt_of(9), 5000
+    request = {"id": "r", "prompt": prompt, "max_tokens": 1, "seed": 3, "temperature": 0.3,
+               "prompt_alt_tokens_k": k}
+    drawn = sampling_driver.run(tmp_path, folder, requests=[request])["outputs"]["r"][
+        "alternatives"]
+    with torch.no_grad():
+        logits = reference.load_base(folder)(torch.tensor([prompt])).logits[0, :-1]
+    logprobs = torch.log_softmax(logits / 0.3, -1)
+    tokens = torch.tensor(drawn["token_ids"]).view(8, k)
+    assert (torch.tensor(drawn["logprobs"]).view(8, k)
+            - logprobs.gather(1, tokens)).abs().max() <= TOLERANCE / 0.3
+    for row, row_logprobs in zip(tokens, logprobs, strict=True):
+        share = torch.bincount(row, minlength=768) / k
+        # Five standard deviations of a share.
+        bound = 5 * (row_logprobs.exp() / k).sqrt() + 5 / k
+        assert ((share - row_logprobs.exp()).abs() <= bound).all()
+
+
 def test_a_small_cache_and_company_change_no_token(adapted, tmp_path):
     folder, _, adapters = adapted
     requests = [

@@ -1,27 +1,11 @@
 #include "services/api-gateway/json/result_json.h"
 
 #include <cmath>
-#include <cstring>
+
+#include "services/api-gateway/json/tensor_json.h"
 
 namespace lathe::gateway {
 namespace {
-
-// Little-endian elements as they travel; a trailing partial element is left out.
-template <typename T>
-Json UnpackList(const std::string& packed) {
-  Json list = Json::array();
-  const size_t end = packed.size() / sizeof(T);
-  for (size_t i = 0; i < end; ++i) {
-    T value;
-    std::memcpy(&value, packed.data() + i * sizeof(T), sizeof(T));
-    if constexpr (std::is_floating_point_v<T>) {
-      list.push_back(std::isfinite(value) ? Json(value) : Json(nullptr));
-    } else {
-      list.push_back(value);
-    }
-  }
-  return list;
-}
 
 Json ErrorToJson(const v1::Error& error) {
   Json json = {{"error", error.message()},
@@ -82,6 +66,9 @@ Json SampleToJson(const v1::SampleResult& result) {
     sequences.push_back({{"stop_reason", sequence.stopped() ? "stop" : "length"},
                          {"tokens", UnpackList<int32_t>(sequence.tokens())},
                          {"logprobs", UnpackList<float>(sequence.logprobs())}});
+    if (sequence.has_topk_logprobs()) {
+      sequences.back()["topk_logprobs"] = TopkToJson(sequence.topk_logprobs());
+    }
   }
   Json json = {{"type", "sample"},
                {"sequences", std::move(sequences)},
@@ -91,6 +78,13 @@ Json SampleToJson(const v1::SampleResult& result) {
   }
   if (result.has_topk_prompt_logprobs()) {
     json["topk_prompt_logprobs"] = TopkToJson(result.topk_prompt_logprobs());
+  }
+  if (result.has_target_prompt_logprobs()) {
+    json["target_prompt_logprobs"] = TensorToJson(result.target_prompt_logprobs());
+  }
+  if (result.has_prompt_alt_tokens()) {
+    json["prompt_alt_tokens"] = {{"tokens", TensorToJson(result.prompt_alt_tokens().tokens())},
+                                 {"logprobs", TensorToJson(result.prompt_alt_tokens().logprobs())}};
   }
   return json;
 }

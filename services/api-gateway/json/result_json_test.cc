@@ -77,6 +77,35 @@ TEST_CASE("A sample as JSON has stop reasons, logprobs and cut top-k rows", "[js
   CHECK_FALSE(json.contains("prompt_logprobs"));
 }
 
+TEST_CASE("Scores of a sample as JSON have the shape of the question", "[json]") {
+  v1::OperationResult result;
+  v1::SampleResult* sample = result.mutable_sample();
+  v1::TopkLogprobs* topk = sample->add_sequences()->mutable_topk_logprobs();
+  topk->set_k(2);
+  topk->set_length(1);
+  topk->set_token_ids(Pack<int32_t>({4, 9}));
+  topk->set_logprobs(Pack<float>({-0.5f, -1.5f}));
+  v1::Tensor* targets = sample->mutable_target_prompt_logprobs();
+  targets->set_dtype(v1::DTYPE_FLOAT32);
+  targets->add_shape(1);
+  targets->add_shape(3);
+  targets->mutable_sparse_csr()->set_values(Pack<float>({-2.5f}));
+  targets->mutable_sparse_csr()->set_crow_indices(Pack<int64_t>({0, 1}));
+  targets->mutable_sparse_csr()->set_col_indices(Pack<int64_t>({2}));
+  v1::Tensor* drawn = sample->mutable_prompt_alt_tokens()->mutable_tokens();
+  drawn->set_dtype(v1::DTYPE_INT32);
+  drawn->add_shape(1);
+  drawn->add_shape(2);
+  drawn->set_dense(Pack<int32_t>({8, 7}));
+  const Json json = ResultToJson(result);
+  CHECK(json["sequences"][0]["topk_logprobs"].dump() == "[[[4,-0.5],[9,-1.5]]]");
+  CHECK(
+      json["target_prompt_logprobs"].dump() ==
+      R"({"data":[-2.5],"dtype":"float32","shape":[1,3],"sparse_col_indices":[2],"sparse_crow_indices":[0,1]})");
+  CHECK(json["prompt_alt_tokens"]["tokens"].dump() ==
+        R"({"data":[8,7],"dtype":"int64","shape":[1,2]})");
+}
+
 TEST_CASE("A pending poll says so", "[json]") {
   CHECK(
       TryAgainToJson("r1", v1::QUEUE_STATE_PAUSED_CAPACITY, "").dump() ==

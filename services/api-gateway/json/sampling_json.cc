@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "libs/common/status_macros.h"
 #include "services/api-gateway/json/field_reader.h"
+#include "services/api-gateway/json/tensor_json.h"
 
 namespace lathe::gateway {
 namespace {
@@ -43,17 +44,27 @@ void ReadSamplingParams(LargeObject in, v1::SamplingParams* params) {
   params->set_temperature(in.NumberOr("temperature", 1.0));
   params->set_top_k(in.IntOr("top_k", -1));
   params->set_top_p(in.NumberOr("top_p", 1.0));
+  params->set_min_p(in.NumberOr("min_p", 0.0));
   ReadStop(in, params);
 }
 
-// Options whose results a client insists on: ignoring them would fail there, later and worse.
-void ReadUnsupportedOptions(LargeObject& in, v1::SampleRequest* request) {
-  for (const char* option : {"topk_sample_logprobs", "prompt_alt_tokens_k"}) {
-    if (in.IntOr(option, 0) != 0) request->add_unsupported_options(option);
+// What to tell beside the samples.
+void ReadScores(LargeObject& in, v1::SampleRequest* request) {
+  request->set_prompt_logprobs(in.BoolOr("prompt_logprobs", false));
+  request->set_topk_prompt_logprobs(in.IntOr("topk_prompt_logprobs", 0));
+  request->set_topk_sample_logprobs(in.IntOr("topk_sample_logprobs", 0));
+  request->set_prompt_alt_tokens_k(in.IntOr("prompt_alt_tokens_k", 0));
+  if (const auto last_n = in.OptionalInt("prompt_logprobs_last_n")) {
+    request->set_prompt_logprobs_last_n(*last_n);
   }
-  // In the SDK's schema, never sent by it: the sampling session names the weights.
-  for (const char* option :
-       {"target_prompt_logprobs", "prompt_logprobs_last_n", "base_model", "model_path"}) {
+  if (in.Has("target_prompt_logprobs")) {
+    ReadTensor(in.Object("target_prompt_logprobs"), request->mutable_target_prompt_logprobs());
+  }
+}
+
+// In the SDK's schema, never sent by it: the sampling session names the weights.
+void ReadUnsupportedOptions(LargeObject& in, v1::SampleRequest* request) {
+  for (const char* option : {"base_model", "model_path"}) {
     if (in.Has(option)) request->add_unsupported_options(option);
   }
 }
@@ -132,8 +143,7 @@ absl::StatusOr<v1::SampleRequest> SampleFromJson(const std::string& body) {
   ReadChunks(prompt.Array("chunks"), "/prompt/chunks", errors, request.mutable_prompt());
   request.set_num_samples(in.IntOr("num_samples", 1));
   ReadSamplingParams(in.Object("sampling_params"), request.mutable_params());
-  request.set_prompt_logprobs(in.BoolOr("prompt_logprobs", false));
-  request.set_topk_prompt_logprobs(in.IntOr("topk_prompt_logprobs", 0));
+  ReadScores(in, &request);
   request.set_record_stability_info(in.BoolOr("record_stability_info", false));
   ReadUnsupportedOptions(in, &request);
   RETURN_IF_ERROR(errors.status());

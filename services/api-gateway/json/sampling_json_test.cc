@@ -53,16 +53,44 @@ TEST_CASE("stop is a string, a list of strings, a list of tokens, or an empty li
   CHECK_FALSE(SampleFromJson(Body(R"(,"stop":["a",1])")).ok());
 }
 
+TEST_CASE("Scores that are asked for are read", "[json]") {
+  const auto request = SampleFromJson(
+      Body(R"(,"min_p":0.05)",
+           R"(,"topk_sample_logprobs":5,"prompt_alt_tokens_k":2,"prompt_logprobs_last_n":1,
+              "target_prompt_logprobs":{"data":[7,-1],"dtype":"int64","shape":[1,2]})"));
+  REQUIRE(request.ok());
+  CHECK(request->params().min_p() == 0.05);
+  CHECK(request->topk_sample_logprobs() == 5);
+  CHECK(request->prompt_alt_tokens_k() == 2);
+  CHECK(request->prompt_logprobs_last_n() == 1);
+  CHECK(request->target_prompt_logprobs().dtype() == v1::DTYPE_INT64);
+  CHECK(request->target_prompt_logprobs().shape_size() == 2);
+  CHECK(request->target_prompt_logprobs().dense().size() == 16);
+  const auto unset = SampleFromJson(Body(
+      "", R"(,"prompt_logprobs_last_n":null,"target_prompt_logprobs":null,"base_model":null)"));
+  REQUIRE(unset.ok());
+  CHECK(unset->params().min_p() == 0);
+  CHECK_FALSE(unset->has_prompt_logprobs_last_n());
+  CHECK_FALSE(unset->has_target_prompt_logprobs());
+  CHECK(unset->unsupported_options_size() == 0);
+}
+
+TEST_CASE("Sparse targets are read as CSR", "[json]") {
+  const auto request = SampleFromJson(
+      Body("", R"(,"target_prompt_logprobs":{"data":[7],"dtype":"int64","shape":[1,2],
+              "sparse_crow_indices":[0,1],"sparse_col_indices":[1]})"));
+  REQUIRE(request.ok());
+  const v1::SparseCsr& sparse = request->target_prompt_logprobs().sparse_csr();
+  CHECK(sparse.values().size() == 8);
+  CHECK(sparse.crow_indices().size() == 16);
+  CHECK(sparse.col_indices().size() == 8);
+}
+
 TEST_CASE("Options that are not offered are passed on by name", "[json]") {
   const auto request =
-      SampleFromJson(Body("", R"(,"topk_sample_logprobs":5,"target_prompt_logprobs":{"data":[7]},
-                   "prompt_alt_tokens_k":2,"prompt_logprobs_last_n":1,"base_model":"b",
-                   "model_path":"tinker://m/weights/x")"));
+      SampleFromJson(Body("", R"(,"base_model":"b","model_path":"tinker://m/weights/x")"));
   REQUIRE(request.ok());
-  CHECK(request->unsupported_options_size() == 6);
-  const auto unset = SampleFromJson(Body("", R"(,"base_model":null,"prompt_alt_tokens_k":0)"));
-  REQUIRE(unset.ok());
-  CHECK(unset->unsupported_options_size() == 0);
+  CHECK(request->unsupported_options_size() == 2);
 }
 
 TEST_CASE("Chunks of other kinds are passed on by name", "[json]") {
@@ -85,6 +113,10 @@ TEST_CASE("A faulty asample is refused with the place", "[json]") {
        "duplicate_key", "/seq_id"},
       {R"({"prompt":{"chunks":[]},"sampling_session_id":"s","seq_id":"0","sampling_params":{}})",
        "invalid_field", "/seq_id"},
+      {Body("", R"(,"target_prompt_logprobs":{"data":[1.5],"dtype":"int64"})"), "invalid_field",
+       "/target_prompt_logprobs/data/0"},
+      {Body("", R"(,"target_prompt_logprobs":[1])"), "invalid_field", "/target_prompt_logprobs"},
+      {Body(R"(,"min_p":null)"), "invalid_field", "/sampling_params/min_p"},
   }));
   const auto request = SampleFromJson(body);
   CHECK(ErrorCode(request.status()) == word);

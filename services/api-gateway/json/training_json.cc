@@ -1,7 +1,6 @@
 #include "services/api-gateway/json/training_json.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +12,7 @@
 #include "services/api-gateway/json/number_lists.h"
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/json/sampling_json.h"
+#include "services/api-gateway/json/tensor_json.h"
 
 namespace lathe::gateway {
 namespace {
@@ -28,34 +28,6 @@ constexpr size_t kMaxDatumBytes = 16 << 20;
 constexpr size_t kMaxDatums = 65536;
 // Root, input and list are around a datum.
 constexpr int kDatumDepth = 3;
-
-std::string PackElements(v1::DType dtype, LargeObject& in, std::string_view name) {
-  simdjson::dom::array list = in.Array(name);
-  return dtype == v1::DTYPE_INT64 ? PackInt64(list, in.PointerTo(name), in.errors())
-                                  : PackFloat32(list, in.PointerTo(name), in.errors());
-}
-
-void ReadTensor(LargeObject in, v1::Tensor* tensor) {
-  const std::string dtype = in.String("dtype");
-  if (dtype != "int64" && dtype != "float32") {
-    in.errors().Fail(in.PointerTo("dtype"), "int64 or float32");
-    return;
-  }
-  tensor->set_dtype(dtype == "int64" ? v1::DTYPE_INT64 : v1::DTYPE_FLOAT32);
-  if (in.Has("shape")) {
-    const std::string packed = PackInt64(in.Array("shape"), in.PointerTo("shape"), in.errors());
-    tensor->mutable_shape()->Resize(static_cast<int>(packed.size() / sizeof(int64_t)), 0);
-    std::memcpy(tensor->mutable_shape()->mutable_data(), packed.data(), packed.size());
-  }
-  if (!in.Has("sparse_crow_indices")) {
-    tensor->set_dense(PackElements(tensor->dtype(), in, "data"));
-    return;
-  }
-  v1::SparseCsr* sparse = tensor->mutable_sparse_csr();
-  sparse->set_values(PackElements(tensor->dtype(), in, "data"));
-  sparse->set_crow_indices(PackElements(v1::DTYPE_INT64, in, "sparse_crow_indices"));
-  sparse->set_col_indices(PackElements(v1::DTYPE_INT64, in, "sparse_col_indices"));
-}
 
 void ReadSpans(LargeObject& in, std::string_view name,
                google::protobuf::RepeatedPtrField<v1::ProvenanceSpan>* spans) {

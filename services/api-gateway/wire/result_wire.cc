@@ -34,6 +34,23 @@ tinker_public::TopkLogprobs ToTinker(v1::TopkLogprobs topk) {
   return result;
 }
 
+tinker_public::Tensor ToTinker(v1::Tensor tensor) {
+  tinker_public::Tensor result;
+  // The two enumerations have the same numbers.
+  result.set_dtype(static_cast<tinker_public::DType>(tensor.dtype()));
+  *result.mutable_shape() = std::move(*tensor.mutable_shape());
+  if (!tensor.has_sparse_csr()) {
+    result.set_dense(std::move(*tensor.mutable_dense()));
+    return result;
+  }
+  v1::SparseCsr& from = *tensor.mutable_sparse_csr();
+  tinker_public::SparseCsr* sparse = result.mutable_sparse_csr();
+  sparse->set_values(std::move(*from.mutable_values()));
+  sparse->set_crow_indices(std::move(*from.mutable_crow_indices()));
+  sparse->set_col_indices(std::move(*from.mutable_col_indices()));
+  return result;
+}
+
 }  // namespace
 
 tinker_public::ForwardBackwardOutput ToTinker(v1::ForwardBackwardResult result) {
@@ -65,6 +82,9 @@ tinker_public::SampleResponse ToTinker(v1::SampleResult result) {
                                            : tinker_public::STOP_REASON_LENGTH);
     to->set_tokens(std::move(*sequence.mutable_tokens()));
     to->set_logprobs(std::move(*sequence.mutable_logprobs()));
+    if (sequence.has_topk_logprobs()) {
+      *to->mutable_topk_sampled_logprobs() = ToTinker(std::move(*sequence.mutable_topk_logprobs()));
+    }
   }
   if (!result.prompt_logprobs().empty()) {
     response.set_prompt_logprobs(std::move(*result.mutable_prompt_logprobs()));
@@ -72,6 +92,16 @@ tinker_public::SampleResponse ToTinker(v1::SampleResult result) {
   if (result.has_topk_prompt_logprobs()) {
     *response.mutable_topk_prompt_logprobs() =
         ToTinker(std::move(*result.mutable_topk_prompt_logprobs()));
+  }
+  if (result.has_target_prompt_logprobs()) {
+    *response.mutable_target_prompt_logprobs() =
+        ToTinker(std::move(*result.mutable_target_prompt_logprobs()));
+  }
+  if (result.has_prompt_alt_tokens()) {
+    v1::PromptAltTokens& drawn = *result.mutable_prompt_alt_tokens();
+    tinker_public::PromptAltTokens* to = response.mutable_prompt_alt_tokens();
+    *to->mutable_tokens() = ToTinker(std::move(*drawn.mutable_tokens()));
+    *to->mutable_logprobs() = ToTinker(std::move(*drawn.mutable_logprobs()));
   }
   response.set_prompt_cache_hit_tokens(static_cast<int32_t>(result.prompt_cache_hit_tokens()));
   return response;

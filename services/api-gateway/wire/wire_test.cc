@@ -163,5 +163,43 @@ TEST_CASE("A sample's answer is the SDK's, byte for byte", "[wire]") {
         Bytes("0a160801120805000000060000001a08000000bf000080be"));
 }
 
+TEST_CASE("Scores of a sample keep dtype, shape and layout", "[wire]") {
+  v1::SampleResult result;
+  v1::TopkLogprobs* topk = result.add_sequences()->mutable_topk_logprobs();
+  topk->set_k(1);
+  topk->set_length(1);
+  topk->set_token_ids(Pack<int32_t>({4}));
+  topk->set_logprobs(Pack<float>({-0.5f}));
+  v1::Tensor* targets = result.mutable_target_prompt_logprobs();
+  targets->set_dtype(v1::DTYPE_FLOAT32);
+  targets->add_shape(1);
+  targets->add_shape(3);
+  targets->mutable_sparse_csr()->set_values(Pack<float>({-2.5f}));
+  targets->mutable_sparse_csr()->set_crow_indices(Pack<int64_t>({0, 1}));
+  targets->mutable_sparse_csr()->set_col_indices(Pack<int64_t>({2}));
+  v1::PromptAltTokens* drawn = result.mutable_prompt_alt_tokens();
+  drawn->mutable_tokens()->set_dtype(v1::DTYPE_INT32);
+  drawn->mutable_tokens()->set_dense(Pack<int32_t>({8}));
+  drawn->mutable_logprobs()->set_dtype(v1::DTYPE_FLOAT32);
+  drawn->mutable_logprobs()->set_dense(Pack<float>({-3.0f}));
+
+  const tinker_public::SampleResponse response = ToTinker(result);
+  const tinker_public::TopkLogprobs& row = response.sequences(0).topk_sampled_logprobs();
+  CHECK(row.k() == 1);
+  CHECK(row.length() == 1);
+  CHECK(row.token_ids() == topk->token_ids());
+  CHECK(row.logprobs() == topk->logprobs());
+  const tinker_public::Tensor& scored = response.target_prompt_logprobs();
+  CHECK(scored.dtype() == tinker_public::DTYPE_FLOAT32);
+  CHECK(std::vector<int64_t>(scored.shape().begin(), scored.shape().end()) ==
+        std::vector<int64_t>{1, 3});
+  CHECK(scored.sparse_csr().values() == targets->sparse_csr().values());
+  CHECK(scored.sparse_csr().crow_indices() == targets->sparse_csr().crow_indices());
+  CHECK(scored.sparse_csr().col_indices() == targets->sparse_csr().col_indices());
+  CHECK(response.prompt_alt_tokens().tokens().dtype() == tinker_public::DTYPE_INT32);
+  CHECK(response.prompt_alt_tokens().tokens().dense() == Pack<int32_t>({8}));
+  CHECK(response.prompt_alt_tokens().logprobs().dense() == Pack<float>({-3.0f}));
+}
+
 }  // namespace
 }  // namespace lathe::gateway

@@ -114,6 +114,25 @@ void AddSamplingParams(Hasher& hasher, const v1::SamplingParams& params) {
   for (const int32_t stop : params.stop_tokens().values()) hasher.Add(stop);
 }
 
+// What came later goes in by name, and only when it is there: hashes of older requests stay.
+void AddLaterOptions(Hasher& hasher, const v1::SampleRequest& request) {
+  if (request.params().min_p() != 0)
+    hasher.Add(std::string_view("min_p")).Add(request.params().min_p());
+  if (request.topk_sample_logprobs() != 0) {
+    hasher.Add(std::string_view("topk_sample_logprobs")).Add(request.topk_sample_logprobs());
+  }
+  if (request.has_target_prompt_logprobs()) {
+    hasher.Add(std::string_view("target_prompt_logprobs"));
+    AddTensor(hasher, request.target_prompt_logprobs());
+  }
+  if (request.prompt_alt_tokens_k() != 0) {
+    hasher.Add(std::string_view("prompt_alt_tokens_k")).Add(request.prompt_alt_tokens_k());
+  }
+  if (request.has_prompt_logprobs_last_n()) {
+    hasher.Add(std::string_view("prompt_logprobs_last_n")).Add(request.prompt_logprobs_last_n());
+  }
+}
+
 }  // namespace
 
 std::string ContentHash(const v1::CreateModelRequest& request) {
@@ -201,6 +220,7 @@ std::string ContentHash(const v1::SampleRequest& request) {
   hasher.Add(request.prompt_logprobs()).Add(request.topk_prompt_logprobs());
   hasher.Add(request.unsupported_options_size());
   for (const std::string& option : request.unsupported_options()) hasher.Add(option);
+  AddLaterOptions(hasher, request);
   return hasher.Finish();
 }
 

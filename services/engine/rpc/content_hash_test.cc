@@ -1,6 +1,10 @@
 #include "services/engine/rpc/content_hash.h"
 
 #include <catch2/catch.hpp>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace lathe::engine {
 namespace {
@@ -85,6 +89,25 @@ TEST_CASE("ContentHash: an adapter's alpha and modules count", "[rpc]") {
   CHECK(with_module != with_alpha);
   request.mutable_lora_config()->add_target_modules("v_proj");
   CHECK(ContentHash(request) != with_module);
+}
+
+TEST_CASE("ContentHash: what a sample asks for counts, all of it", "[rpc]") {
+  using Sample = v1::SampleRequest;
+  const std::vector<std::function<void(Sample&)>> changes = {
+      [](Sample& r) { r.mutable_params()->set_min_p(0.5); },
+      [](Sample& r) { r.set_topk_sample_logprobs(1); },
+      [](Sample& r) { r.set_prompt_alt_tokens_k(1); },
+      [](Sample& r) { r.set_prompt_logprobs_last_n(1); },
+      [](Sample& r) { r.mutable_target_prompt_logprobs(); },
+      [](Sample& r) { r.mutable_target_prompt_logprobs()->set_dense("12345678"); },
+  };
+  std::set<std::string> hashes = {ContentHash(Sample())};
+  for (const auto& change : changes) {
+    Sample request;
+    change(request);
+    hashes.insert(ContentHash(request));
+  }
+  CHECK(hashes.size() == changes.size() + 1);
 }
 
 TEST_CASE("ContentHash: unset and empty stops differ", "[rpc]") {

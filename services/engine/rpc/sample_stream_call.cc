@@ -172,6 +172,16 @@ absl::Status SampleStreamCall::AddResult(const v1::OperationResult& result) {
   if (sample_result.has_topk_prompt_logprobs()) {
     *result_end_.mutable_topk_prompt_logprobs() = sample_result.topk_prompt_logprobs();
   }
+  if (sample_result.has_target_prompt_logprobs()) {
+    *result_end_.mutable_target_prompt_logprobs() = sample_result.target_prompt_logprobs();
+  }
+  if (sample_result.has_prompt_alt_tokens()) {
+    *result_end_.mutable_prompt_alt_tokens() = sample_result.prompt_alt_tokens();
+  }
+  for (const v1::SampledSequence& sequence : sample_result.sequences()) {
+    if (!sequence.has_topk_logprobs()) break;
+    *result_end_.add_topk_sample_logprobs() = sequence.topk_logprobs();
+  }
   result_end_.set_prompt_cache_hit_tokens(sample_result.prompt_cache_hit_tokens());
   has_result_ = true;
   WriteNextLocked();

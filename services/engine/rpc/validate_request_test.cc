@@ -27,6 +27,18 @@ v1::SampleRequest Sample() {
   return request;
 }
 
+std::string Packed(const std::vector<int64_t>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t)};
+}
+
+v1::Tensor Targets(const std::vector<int64_t>& ids, const std::vector<int64_t>& shape) {
+  v1::Tensor tensor;
+  tensor.set_dtype(v1::DTYPE_INT64);
+  for (const int64_t dim : shape) tensor.add_shape(dim);
+  tensor.set_dense(Packed(ids));
+  return tensor;
+}
+
 TEST_CASE("asample: the bounds themselves are allowed", "[validate]") {
   v1::SampleRequest request = Sample();
   CHECK(*ValidateSample(request, kLimits) == 3);
@@ -36,10 +48,40 @@ TEST_CASE("asample: the bounds themselves are allowed", "[validate]") {
   request.mutable_params()->set_top_p(0.01);
   request.mutable_params()->set_max_tokens(13);
   request.mutable_params()->mutable_stop_strings();
+  request.mutable_params()->set_min_p(1);
   request.set_topk_prompt_logprobs(128);
+  request.set_prompt_alt_tokens_k(128);
+  request.set_prompt_logprobs(true);
+  request.set_prompt_logprobs_last_n(2);
+  *request.mutable_target_prompt_logprobs() = Targets({-1, 99}, {2, 1});
   CHECK(ValidateSample(request, kLimits).ok());
-  request.mutable_params()->mutable_stop_tokens()->add_values(99);
+  request.set_topk_sample_logprobs(128);
   CHECK(ValidateSample(request, kLimits).ok());
+  for (int i = 0; i < 64; ++i) request.mutable_params()->mutable_stop_tokens()->add_values(99);
+  CHECK(ValidateSample(request, kLimits).ok());
+}
+
+TEST_CASE("asample: a stop string may be any bytes", "[validate]") {
+  v1::SampleRequest request = Sample();
+  request.mutable_params()->mutable_stop_strings()->add_values("\xff\xfe");
+  v1::SampleRequest parsed;
+  REQUIRE(parsed.ParseFromString(request.SerializeAsString()));
+  CHECK(parsed.params().stop_strings().values(0) == "\xff\xfe");
+  CHECK(ValidateSample(parsed, kLimits).ok());
+}
+
+TEST_CASE("asample: targets may be sparse", "[validate]") {
+  v1::SampleRequest request = Sample();
+  v1::Tensor* targets = request.mutable_target_prompt_logprobs();
+  targets->set_dtype(v1::DTYPE_INT64);
+  targets->add_shape(2);
+  targets->add_shape(7);
+  targets->mutable_sparse_csr()->set_values(Packed({5, -1}));
+  targets->mutable_sparse_csr()->set_crow_indices(Packed({0, 1, 2}));
+  targets->mutable_sparse_csr()->set_col_indices(Packed({6, 0}));
+  CHECK(ValidateSample(request, kLimits).ok());
+  targets->mutable_sparse_csr()->set_col_indices(Packed({7, 0}));
+  CHECK(ErrorCode(ValidateSample(request, kLimits).status()) == "bad_sparse");
 }
 
 TEST_CASE("asample: every value out of range is refused by name", "[validate]") {
@@ -68,6 +110,64 @@ TEST_CASE("asample: every value out of range is refused by name", "[validate]") 
       {[](Request& r) { r.set_topk_prompt_logprobs(129); }, "invalid_field",
        "topk_prompt_logprobs is 129, expected 0 to 128"},
       {[](Request& r) { r.set_topk_prompt_logprobs(-1); }, "invalid_field", "is -1"},
+      {[](Request& r) { r.set_topk_sample_logprobs(129); }, "invalid_field",
+       "topk_sample_logprobs is 129, expected 0 to 128"},
+      {[](Request& r) { r.set_prompt_alt_tokens_k(-1); }, "invalid_field",
+       "prompt_alt_tokens_k is -1, expected 0 to 128"},
+      {[](Request& r) { r.mutable_params()->set_min_p(1.5); }, "invalid_field", "min_p is 1.5"},
+      {[](Request& r) { r.mutable_params()->set_min_p(-0.1); }, "invalid_field", "min_p is -0.1"},
+      {[](Request& r) { r.mutable_params()->set_min_p(NAN); }, "invalid_field", "min_p is nan"},
+      {[](Request& r) { r.mutable_params()->set_temperature(INFINITY); }, "invalid_field",
+       "temperature is inf"},
+      {[](Request& r) { r.set_prompt_logprobs_last_n(1); }, "invalid_field",
+       "prompt_logprobs_last_n is 1, but prompt_logprobs is false"},
+      {[](Request& r) {
+         r.set_prompt_logprobs(true);
+         r.set_prompt_logprobs_last_n(0);
+       },
+       "invalid_field", "prompt_logprobs_last_n is 0, expected 1 to 2"},
+      {[](Request& r) {
+         r.set_prompt_logprobs(true);
+         r.set_prompt_logprobs_last_n(3);
+       },
+       "invalid_field", "prompt_logprobs_last_n is 3, expected 1 to 2"},
+      {[](Request& r) {
+         *r.mutable_target_prompt_logprobs() = Targets({1, 2, 3}, {3, 1});
+       },
+       "bad_tensor", "target_prompt_logprobs has 3 rows in 2 dimensions, expected 2 rows in 2"},
+      {[](Request& r) {
+         *r.mutable_target_prompt_logprobs() = Targets({1, 2}, {2});
+       },
+       "bad_tensor", "has 2 rows in 1 dimensions"},
+      {[](Request& r) {
+         *r.mutable_target_prompt_logprobs() = Targets({1, 2, 3}, {2, 1});
+       },
+       "bad_tensor", "24 bytes do not make a int64 tensor of shape [2, 1]"},
+      {[](Request& r) {
+         *r.mutable_target_prompt_logprobs() = Targets({1, 2}, {2, 1});
+         r.mutable_target_prompt_logprobs()->set_dtype(v1::DTYPE_FLOAT32);
+       },
+       "bad_tensor", "dtype is float32, expected int64"},
+      {[](Request& r) {
+         *r.mutable_target_prompt_logprobs() = Targets({1, 100}, {2, 1});
+       },
+       "bad_token", "token at position 1 is 100, expected -1 or one below the vocabulary size"},
+      {[](Request& r) {
+         *r.mutable_target_prompt_logprobs() = Targets({-2, 1}, {2, 1});
+       },
+       "bad_token", "position 0 is -2"},
+      {[](Request& r) {
+         *r.mutable_target_prompt_logprobs() = Targets({-1, -1}, {2, 1});
+       },
+       "invalid_field", "names no token id in 2 cells, expected at least 1"},
+      {[](Request& r) {
+         *r.mutable_target_prompt_logprobs() = Targets({}, {2, 0});
+       },
+       "invalid_field", "names no token id in 0 cells"},
+      {[](Request& r) {
+         for (int i = 0; i < 65; ++i) r.mutable_params()->mutable_stop_tokens()->add_values(1);
+       },
+       "invalid_field", "has 65 tokens, limit is 64"},
       {[](Request& r) { r.clear_prompt(); }, "empty_prompt", "prompt has no tokens"},
       {[](Request& r) { r.add_prompt()->set_unsupported("image"); }, "unsupported_chunk",
        "'image'"},
@@ -104,6 +204,32 @@ TEST_CASE("asample: every value out of range is refused by name", "[validate]") 
     CHECK(status.code() == absl::StatusCode::kInvalidArgument);
     CHECK(ErrorCode(status) == row.code);
     CHECK_THAT(std::string(status.message()), Catch::Contains(row.message));
+  }
+}
+
+TEST_CASE("asample: what one result may hold is bounded", "[validate]") {
+  const ModelLimits limits{.max_context_length = 100'000, .vocab_size = 100, .max_lora_rank = 8};
+  v1::SampleRequest request = Sample();
+  request.set_num_samples(1024);
+  request.mutable_params()->set_max_tokens(64);
+  request.set_topk_sample_logprobs(128);
+  CHECK(ValidateSample(request, limits).ok());
+  request.mutable_params()->set_max_tokens(65);
+  CHECK(ValidateSample(request, limits).status().message() ==
+        "topk_sample_logprobs asks for 8519680 logprobs (num_samples * max_tokens * k), limit is "
+        "8388608");
+  // Without max_tokens, what the context leaves counts.
+  request.set_num_samples(1);
+  request.mutable_params()->clear_max_tokens();
+  CHECK_THAT(std::string(ValidateSample(request, limits).status().message()),
+             Catch::Contains("asks for 12799616 logprobs"));
+  v1::SampleRequest scores = Sample();
+  scores.mutable_prompt(0)->set_tokens(std::string(4 * 65'537, '\0'));
+  for (const bool alternatives : {false, true}) {
+    scores.set_topk_prompt_logprobs(alternatives ? 0 : 128);
+    scores.set_prompt_alt_tokens_k(alternatives ? 128 : 0);
+    CHECK_THAT(std::string(ValidateSample(scores, limits).status().message()),
+               Catch::Contains("asks for 8388736 logprobs (prompt tokens * k)"));
   }
 }
 

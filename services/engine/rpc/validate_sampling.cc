@@ -7,15 +7,14 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/validate_chunks.h"
+#include "services/engine/rpc/validate_scores.h"
 
 namespace lathe::engine {
 namespace {
 
 constexpr int64_t kMaxSamples = 1024;
-constexpr int64_t kMaxTopkPromptLogprobs = 128;
-constexpr int kMaxStopStrings = 64;
+constexpr int kMaxStops = 64;
 constexpr size_t kMaxStopStringBytes = 1024;
-constexpr int kMaxStopTokens = 1024;
 
 absl::Status OutOfRange(const char* field, double value, const char* range) {
   return Invalid("invalid_field", field,
@@ -36,6 +35,9 @@ absl::Status CheckNumbers(const v1::SampleRequest& request) {
   if (!(params.top_p() > 0 && params.top_p() <= 1)) {
     return OutOfRange("sampling_params.top_p", params.top_p(), "a number in (0, 1]");
   }
+  if (!(params.min_p() >= 0 && params.min_p() <= 1)) {
+    return OutOfRange("sampling_params.min_p", params.min_p(), "a number in [0, 1]");
+  }
   if (params.top_k() != -1 && params.top_k() < 1) {
     return OutOfRange("sampling_params.top_k", static_cast<double>(params.top_k()),
                       "-1 (off) or at least 1");
@@ -44,22 +46,18 @@ absl::Status CheckNumbers(const v1::SampleRequest& request) {
     return OutOfRange("sampling_params.max_tokens", static_cast<double>(params.max_tokens()),
                       "at least 1");
   }
-  const int64_t topk = request.topk_prompt_logprobs();
-  if (topk < 0 || topk > kMaxTopkPromptLogprobs) {
-    return Invalid("invalid_field", "topk_prompt_logprobs",
-                   absl::StrFormat("topk_prompt_logprobs is %d, expected 0 to %d", topk,
-                                   kMaxTopkPromptLogprobs));
-  }
   return absl::OkStatus();
+}
+
+absl::Status CheckNumStops(const char* field, int num_stops, const char* kind) {
+  if (num_stops <= kMaxStops) return absl::OkStatus();
+  return Invalid("invalid_field", field,
+                 absl::StrFormat("%s has %d %s, limit is %d", field, num_stops, kind, kMaxStops));
 }
 
 absl::Status CheckStopStrings(const v1::StopStrings& stop) {
   constexpr char kField[] = "sampling_params.stop";
-  if (stop.values_size() > kMaxStopStrings) {
-    return Invalid("invalid_field", kField,
-                   absl::StrFormat("%s has %d strings, limit is %d", kField, stop.values_size(),
-                                   kMaxStopStrings));
-  }
+  RETURN_IF_ERROR(CheckNumStops(kField, stop.values_size(), "strings"));
   for (int i = 0; i < stop.values_size(); ++i) {
     const size_t size = stop.values(i).size();
     if (size == 0 || size > kMaxStopStringBytes) {
@@ -73,11 +71,7 @@ absl::Status CheckStopStrings(const v1::StopStrings& stop) {
 
 absl::Status CheckStopTokens(const v1::StopTokens& stop, const ModelLimits& limits) {
   constexpr char kField[] = "sampling_params.stop";
-  if (stop.values_size() > kMaxStopTokens) {
-    return Invalid("invalid_field", kField,
-                   absl::StrFormat("%s has %d tokens, limit is %d", kField, stop.values_size(),
-                                   kMaxStopTokens));
-  }
+  RETURN_IF_ERROR(CheckNumStops(kField, stop.values_size(), "tokens"));
   for (int i = 0; i < stop.values_size(); ++i) {
     if (stop.values(i) < 0 || stop.values(i) >= limits.vocab_size) {
       return Invalid("bad_token", kField,
@@ -121,6 +115,7 @@ absl::StatusOr<int64_t> ValidateSample(const v1::SampleRequest& request,
   if (request.params().has_stop_tokens()) {
     RETURN_IF_ERROR(CheckStopTokens(request.params().stop_tokens(), limits));
   }
+  RETURN_IF_ERROR(CheckScores(request, prompt_tokens, limits));
   return prompt_tokens;
 }
 

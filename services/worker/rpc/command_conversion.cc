@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "libs/common/status_macros.h"
+#include "services/worker/rpc/prompt_conversion.h"
 #include "services/worker/rpc/train_conversion.h"
 
 namespace lathe::worker {
@@ -30,6 +31,7 @@ SamplingParams ToSamplingParams(const lathe::v1::SamplingParams& proto) {
   params.temperature = proto.temperature();
   params.top_k = proto.top_k();
   params.top_p = proto.top_p();
+  params.min_p = proto.min_p();
   params.seed = proto.seed();
   if (proto.has_stop_tokens()) {
     params.stop_tokens.assign(proto.stop_tokens().values().begin(),
@@ -153,6 +155,13 @@ absl::StatusOr<SampleRequest> ToSampleRequest(const lathe::v1::Sample& sample) {
   request.params = ToSamplingParams(proto.params());
   request.prompt_logprobs = proto.prompt_logprobs();
   request.topk_prompt_logprobs = proto.topk_prompt_logprobs();
+  request.prompt_logprobs_last_n = proto.prompt_logprobs_last_n();
+  request.prompt_alt_tokens_k = proto.prompt_alt_tokens_k();
+  request.topk_sample_logprobs = proto.topk_sample_logprobs();
+  if (proto.has_target_prompt_logprobs()) {
+    ASSIGN_OR_RETURN(request.targets, ReadTargets(proto.target_prompt_logprobs(),
+                                                  static_cast<int64_t>(request.prompt.size())));
+  }
   request.streamed = sample.streamed();
   return request;
 }

@@ -4,6 +4,7 @@
 
 #include <variant>
 
+#include "services/worker/rpc/prompt_conversion.h"
 #include "services/worker/rpc/tensor_conversion.h"
 
 namespace lathe::worker {
@@ -49,6 +50,54 @@ TEST_CASE("an empty list of stops turns every stop off, an absent one does not",
   sample.mutable_request()->mutable_params()->mutable_stop_strings()->add_values(
       std::string(1, '\n'));
   CHECK(ToSampleRequest(sample)->params.stop_strings.at(0) == "\n");
+}
+
+TEST_CASE("a sample request keeps what it asks of its prompt", "[rpc]") {
+  lathe::v1::Sample sample = MakeSample();
+  lathe::v1::SampleRequest* request = sample.mutable_request();
+  request->mutable_params()->set_min_p(0.25);
+  request->set_prompt_logprobs(true);
+  request->set_prompt_logprobs_last_n(1);
+  request->set_prompt_alt_tokens_k(3);
+  request->set_topk_sample_logprobs(4);
+  lathe::v1::Tensor* targets = request->mutable_target_prompt_logprobs();
+  targets->set_dtype(lathe::v1::DTYPE_INT64);
+  targets->add_shape(1);
+  targets->add_shape(2);
+  targets->set_dense(WritePacked(std::vector<int64_t>{7, -1}));
+  const auto native = ToSampleRequest(sample);
+  REQUIRE(native.ok());
+  CHECK(native->params.min_p == 0.25);
+  CHECK(native->prompt_logprobs_last_n == 1);
+  CHECK(native->prompt_alt_tokens_k == 3);
+  CHECK(native->topk_sample_logprobs == 4);
+  CHECK(native->targets->tokens == std::vector<int64_t>{7, -1});
+  CHECK(native->targets->offsets == std::vector<int64_t>{0, 2});
+
+  targets->set_dense(WritePacked(std::vector<int64_t>{7}));
+  CHECK(ToSampleRequest(sample).status().code() == absl::StatusCode::kInvalidArgument);
+  targets->set_shape(0, 2);
+  CHECK(ToSampleRequest(sample).status().code() == absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("scored targets have the layout of the question", "[rpc]") {
+  lathe::v1::Tensor asked;
+  asked.set_dtype(lathe::v1::DTYPE_INT64);
+  asked.add_shape(2);
+  asked.add_shape(9);
+  asked.mutable_sparse_csr()->set_values(WritePacked(std::vector<int64_t>{5}));
+  asked.mutable_sparse_csr()->set_crow_indices(WritePacked(std::vector<int64_t>{0, 0, 1}));
+  asked.mutable_sparse_csr()->set_col_indices(WritePacked(std::vector<int64_t>{8}));
+  const auto targets = ReadTargets(asked, /*prompt_length=*/3);
+  REQUIRE(targets.ok());
+  const lathe::v1::Tensor answer =
+      ToProto(PromptTargetLogprobs{.targets = *targets, .logprobs = {-0.5f}});
+  CHECK(answer.dtype() == lathe::v1::DTYPE_FLOAT32);
+  CHECK(answer.shape(0) == 2);
+  CHECK(answer.shape(1) == 9);
+  CHECK(answer.sparse_csr().crow_indices() == asked.sparse_csr().crow_indices());
+  CHECK(answer.sparse_csr().col_indices() == asked.sparse_csr().col_indices());
+  CHECK(answer.sparse_csr().values() == WritePacked(std::vector<float>{-0.5f}));
 }
 
 TEST_CASE("a prompt that is not tokens is an error of its request", "[rpc]") {

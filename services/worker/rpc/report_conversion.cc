@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "libs/common/errors.h"
+#include "services/worker/rpc/prompt_conversion.h"
 #include "services/worker/rpc/tensor_conversion.h"
 
 namespace lathe::worker {
@@ -91,14 +92,17 @@ void Fill(const SampleDone& report, const RequestInfo&, lathe::v1::OperationDone
       out->set_seq_id(run.seq_id);
       out->set_num_tokens(run.num_tokens);
     }
+    if (sequence.topk_logprobs) *proto->mutable_topk_logprobs() = ToProto(*sequence.topk_logprobs);
   }
   result->set_prompt_logprobs(WritePacked(output.prompt_logprobs));
-  if (output.topk_prompt_logprobs.has_value()) {
-    lathe::v1::TopkLogprobs* topk = result->mutable_topk_prompt_logprobs();
-    topk->set_token_ids(WritePacked(output.topk_prompt_logprobs->token_ids));
-    topk->set_logprobs(WritePacked(output.topk_prompt_logprobs->logprobs));
-    topk->set_k(output.topk_prompt_logprobs->k);
-    topk->set_length(output.topk_prompt_logprobs->length);
+  if (output.topk_prompt_logprobs) {
+    *result->mutable_topk_prompt_logprobs() = ToProto(*output.topk_prompt_logprobs);
+  }
+  if (output.target_prompt_logprobs) {
+    *result->mutable_target_prompt_logprobs() = ToProto(*output.target_prompt_logprobs);
+  }
+  if (output.prompt_alt_tokens) {
+    *result->mutable_prompt_alt_tokens() = ToProto(*output.prompt_alt_tokens);
   }
   result->set_prompt_cache_hit_tokens(output.prompt_cache_hit_tokens);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct ActiveSample {
   std::vector<int32_t> tokens;  // generated
   std::vector<float> logprobs;
   std::vector<WeightsRun> weights_runs;
+  std::optional<TopkLogprobs> top;  // a row for each of `tokens`, if asked for
 };
 
 struct ActiveRequest {

@@ -4,70 +4,206 @@
 #include <limits>
 #include <vector>
 
+#include "services/worker/kernels/cpu/alternatives_kernel.h"
+#include "services/worker/kernels/cpu/top_kernel.h"
+#include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/logprobs.h"
+#include "services/worker/sampling/row_distribution.h"
 
 namespace lathe::worker {
 namespace {
 
-void ScoreTargets(const at::Tensor& logits, const SoftmaxStats& stats, const SampleRequest& request,
-                  int64_t first_target, std::vector<float>& out) {
-  RowTargets targets;
-  for (int64_t row = 0; row < logits.size(0); ++row) {
-    targets.tokens.push_back(request.prompt[first_target + row]);
-    targets.offsets.push_back(row + 1);
-  }
-  const std::vector<float> logprobs = TargetLogprobs(logits, stats, targets);
-  std::copy(logprobs.begin(), logprobs.end(), out.begin() + first_target);
+int64_t LengthOf(const SampleRequest& request) {
+  return static_cast<int64_t>(request.prompt.size());
 }
 
-void ScoreTop(const at::Tensor& logits, const SoftmaxStats& stats, int64_t first_target,
-              TopkLogprobs& out) {
-  const int64_t k = std::min(out.k, logits.size(1));
-  const at::Tensor ids = std::get<1>(at::topk(logits, k, 1)).to(at::kCPU).contiguous();
-  const auto* const tokens = ids.const_data_ptr<int64_t>();
-  RowTargets targets;
-  targets.tokens.assign(tokens, tokens + ids.numel());
-  for (int64_t row = 0; row < logits.size(0); ++row) targets.offsets.push_back((row + 1) * k);
-  const std::vector<float> logprobs = TargetLogprobs(logits, stats, targets);
-  for (int64_t row = 0; row < logits.size(0); ++row) {
-    const int64_t offset = (first_target + row) * out.k;
-    std::copy_n(tokens + row * k, k, out.token_ids.begin() + offset);
-    std::copy_n(logprobs.begin() + row * k, k, out.logprobs.begin() + offset);
+// First row whose position prompt logprobs and top-k ones cover.
+int64_t FirstLogprobRow(const SampleRequest& request) {
+  const int64_t last_n = request.prompt_logprobs_last_n;
+  return last_n == 0 ? 0 : LengthOf(request) - 1 - last_n;
+}
+
+bool NamesTarget(const PromptTargets& targets, int64_t row) {
+  const auto begin = targets.tokens.begin();
+  return std::any_of(begin + targets.offsets[row], begin + targets.offsets[row + 1],
+                     [](int64_t token) { return token >= 0; });
+}
+
+// At least one names a target.
+int64_t FirstNamedRow(const PromptTargets& targets) {
+  const auto first = std::find_if(targets.tokens.begin(), targets.tokens.end(),
+                                  [](int64_t token) { return token >= 0; });
+  const auto behind = std::upper_bound(targets.offsets.begin(), targets.offsets.end(),
+                                       first - targets.tokens.begin());
+  return behind - targets.offsets.begin() - 1;
+}
+
+bool HasLogprobs(const SampleRequest& request) {
+  return request.prompt_logprobs || request.topk_prompt_logprobs > 0;
+}
+
+bool IsWanted(const SampleRequest& request, int64_t row) {
+  if (request.prompt_alt_tokens_k > 0) return true;
+  if (HasLogprobs(request) && row >= FirstLogprobRow(request)) return true;
+  return request.targets != nullptr && NamesTarget(*request.targets, row);
+}
+
+// Some rows of a prompt and what the head made of them. `logits` may lie on a device, `host` never.
+struct ScoredRows {
+  std::vector<int64_t> rows;  // ascending
+  at::Tensor logits;          // [n, V] fp32
+  at::Tensor host;            // the same, defined if wanted
+  SoftmaxStats stats;
+
+  int64_t size() const { return static_cast<int64_t>(rows.size()); }
+  std::span<const float> HostRow(int64_t i) const {
+    return {host.const_data_ptr<float>() + i * host.size(1), static_cast<size_t>(host.size(1))};
   }
+};
+
+void ScoreOwnTokens(const ScoredRows& scored, const SampleRequest& request,
+                    std::vector<float>& out) {
+  const int64_t first_row = FirstLogprobRow(request);
+  RowTargets own;
+  for (const int64_t row : scored.rows) {
+    if (row >= first_row) own.tokens.push_back(request.prompt[row + 1]);
+    own.offsets.push_back(static_cast<int64_t>(own.tokens.size()));
+  }
+  const std::vector<float> logprobs = TargetLogprobs(scored.logits, scored.stats, own);
+  auto next = logprobs.begin();
+  for (const int64_t row : scored.rows) {
+    if (row >= first_row) out[row + 1] = *next++;
+  }
+}
+
+void ScoreTop(const ScoredRows& scored, const SampleRequest& request, TopkLogprobs& out) {
+  const int64_t first_row = FirstLogprobRow(request);
+  const int64_t k = std::min(out.k, scored.host.size(1));
+  std::vector<int32_t> ids(scored.size() * k);
+  ForRows(scored.size(), scored.host.size(1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (scored.rows[i] >= first_row) TopOf(scored.HostRow(i), {ids.data() + i * k, size_t(k)});
+    }
+  });
+  RowTargets top;
+  for (int64_t i = 0; i < scored.size(); ++i) {
+    if (scored.rows[i] >= first_row) {
+      top.tokens.insert(top.tokens.end(), ids.begin() + i * k, ids.begin() + (i + 1) * k);
+    }
+    top.offsets.push_back(static_cast<int64_t>(top.tokens.size()));
+  }
+  const std::vector<float> logprobs = TargetLogprobs(scored.logits, scored.stats, top);
+  for (int64_t i = 0; i < scored.size(); ++i) {
+    const int64_t from = top.offsets[i];
+    const int64_t count = top.offsets[i + 1] - from;
+    const int64_t to = (scored.rows[i] + 1) * out.k;
+    std::copy_n(top.tokens.begin() + from, count, out.token_ids.begin() + to);
+    std::copy_n(logprobs.begin() + from, count, out.logprobs.begin() + to);
+  }
+}
+
+void ScoreTargets(const ScoredRows& scored, PromptTargetLogprobs& out) {
+  const PromptTargets& targets = *out.targets;
+  RowTargets named;
+  std::vector<int64_t> cells;
+  for (const int64_t row : scored.rows) {
+    for (int64_t cell = targets.offsets[row]; cell < targets.offsets[row + 1]; ++cell) {
+      if (targets.tokens[cell] < 0) continue;
+      cells.push_back(cell);
+      named.tokens.push_back(targets.tokens[cell]);
+    }
+    named.offsets.push_back(static_cast<int64_t>(cells.size()));
+  }
+  const std::vector<float> logprobs = TargetLogprobs(scored.logits, scored.stats, named);
+  for (size_t i = 0; i < cells.size(); ++i) out.logprobs[cells[i]] = logprobs[i];
+}
+
+void DrawRow(std::span<const float> logits, const SamplingParams& params, int64_t position,
+             std::span<float> weights, std::span<int32_t> tokens, std::span<float> logprobs) {
+  const RowDistribution row = DistributionOf(logits, params.temperature, weights);
+  if (!row.is_finite()) return;
+  if (params.temperature == 0) {
+    std::fill(tokens.begin(), tokens.end(), static_cast<int32_t>(FirstOf(logits, row.max)));
+  } else {
+    DrawAlternatives(weights, params.seed, static_cast<uint32_t>(position), tokens);
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) logprobs[i] = row.Logprob(logits[tokens[i]]);
+}
+
+void DrawAltTokens(const ScoredRows& scored, const SamplingParams& params, PromptAltTokens& out) {
+  const auto k = static_cast<size_t>(out.k);
+  ForRows(scored.size(), scored.host.size(1), [&](int64_t begin, int64_t end) {
+    std::vector<float> weights(scored.host.size(1));
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = scored.rows[i];
+      DrawRow(scored.HostRow(i), params, /*position=*/row + 1, weights,
+              {out.tokens.data() + row * out.k, k}, {out.logprobs.data() + row * out.k, k});
+    }
+  });
+}
+
+ScoredRows RunHead(const Model& model, const at::Tensor& h, const AdapterWeights* adapter,
+                   std::vector<int64_t> rows, int64_t first_row) {
+  ScoredRows scored{.rows = std::move(rows)};
+  at::Tensor index = at::tensor(scored.rows, at::kLong).sub_(first_row).to(h.device());
+  const std::vector<Segment> segments = {{.begin = 0, .end = scored.size(), .adapter = adapter}};
+  scored.logits = model.Logits(h.index_select(0, index), segments);
+  scored.stats = SoftmaxStatsOf(scored.logits);
+  return scored;
 }
 
 }  // namespace
 
+int64_t FirstScoredRow(const SampleRequest& request) {
+  if (request.prompt_alt_tokens_k > 0) return 0;
+  int64_t row = LengthOf(request) - 1;
+  if (HasLogprobs(request)) row = FirstLogprobRow(request);
+  if (request.targets != nullptr) row = std::min(row, FirstNamedRow(*request.targets));
+  return row;
+}
+
 void PreparePromptScores(const SampleRequest& request, SampleOutput& output) {
-  const auto length = static_cast<int64_t>(request.prompt.size());
-  if (request.prompt_logprobs) {
-    output.prompt_logprobs.assign(length, std::numeric_limits<float>::quiet_NaN());
-  }
-  if (request.topk_prompt_logprobs > 0) {
-    const int64_t k = request.topk_prompt_logprobs;
+  constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+  const int64_t length = LengthOf(request);
+  if (request.prompt_logprobs) output.prompt_logprobs.assign(length, kUnknown);
+  if (const int64_t k = request.topk_prompt_logprobs; k > 0) {
     output.topk_prompt_logprobs =
         TopkLogprobs{.k = k,
                      .length = length,
                      .token_ids = std::vector<int32_t>(length * k, kNoTopToken),
                      .logprobs = std::vector<float>(length * k, kNoTopLogprob)};
   }
+  if (request.targets != nullptr) {
+    output.target_prompt_logprobs = PromptTargetLogprobs{
+        .targets = request.targets, .logprobs = std::vector<float>(request.targets->tokens.size())};
+  }
+  if (const int64_t k = request.prompt_alt_tokens_k; k > 0) {
+    output.prompt_alt_tokens =
+        PromptAltTokens{.k = k,
+                        .tokens = std::vector<int32_t>((length - 1) * k),
+                        .logprobs = std::vector<float>((length - 1) * k, kUnknown)};
+  }
 }
 
 void ScorePrompt(const Model& model, const at::Tensor& h, const AdapterWeights* adapter,
-                 const SampleRequest& request, int64_t first_position, int64_t chunk_elements,
+                 const SampleRequest& request, int64_t first_row, int64_t chunk_elements,
                  SampleOutput& output) {
-  const int64_t chunk_rows = std::max<int64_t>(1, chunk_elements / model.spec().vocab_size);
-  for (int64_t begin = 0; begin < h.size(0); begin += chunk_rows) {
-    const int64_t n = std::min(chunk_rows, h.size(0) - begin);
-    const std::vector<Segment> segments = {{.begin = 0, .end = n, .adapter = adapter}};
-    const at::Tensor logits = model.Logits(h.narrow(0, begin, n), segments);
-    const SoftmaxStats stats = SoftmaxStatsOf(logits);
-    const int64_t first_target = first_position + begin + 1;
-    if (request.prompt_logprobs) {
-      ScoreTargets(logits, stats, request, first_target, output.prompt_logprobs);
+  const int64_t max_rows = std::max<int64_t>(1, chunk_elements / model.spec().vocab_size);
+  const bool wants_host = request.topk_prompt_logprobs > 0 || request.prompt_alt_tokens_k > 0;
+  int64_t row = first_row;
+  while (true) {
+    std::vector<int64_t> rows;
+    for (; row < first_row + h.size(0) && static_cast<int64_t>(rows.size()) < max_rows; ++row) {
+      if (IsWanted(request, row)) rows.push_back(row);
     }
-    if (request.topk_prompt_logprobs > 0) {
-      ScoreTop(logits, stats, first_target, *output.topk_prompt_logprobs);
+    if (rows.empty()) return;
+    ScoredRows scored = RunHead(model, h, adapter, std::move(rows), first_row);
+    if (wants_host) scored.host = scored.logits.to(at::kCPU).contiguous();
+    if (request.prompt_logprobs) ScoreOwnTokens(scored, request, output.prompt_logprobs);
+    if (request.topk_prompt_logprobs > 0) ScoreTop(scored, request, *output.topk_prompt_logprobs);
+    if (request.targets != nullptr) ScoreTargets(scored, *output.target_prompt_logprobs);
+    if (request.prompt_alt_tokens_k > 0) {
+      DrawAltTokens(scored, request.params, *output.prompt_alt_tokens);
     }
   }
 }

@@ -1,12 +1,13 @@
 #include "services/worker/sampling/sampler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include <ATen/Parallel.h>
 
 #include "services/worker/kernels/cpu/draw_kernel.h"
+#include "services/worker/kernels/cpu/top_kernel.h"
+#include "services/worker/sampling/row_distribution.h"
 #include "services/worker/sampling/top_filter.h"
 
 namespace lathe::worker {
@@ -17,27 +18,38 @@ struct Drawn {
   float logprob = std::numeric_limits<float>::quiet_NaN();
 };
 
+// One more row of `top`: the most likely tokens.
+void AppendTop(std::span<const float> logits, const RowDistribution& row, TopkLogprobs& top) {
+  const auto begin = static_cast<size_t>(top.length++ * top.k);
+  top.token_ids.resize(begin + top.k, kNoTopToken);
+  top.logprobs.resize(begin + top.k, kNoTopLogprob);
+  if (!row.is_finite()) return;
+  const auto num_tokens = std::min(static_cast<size_t>(top.k), logits.size());
+  const std::span<int32_t> tokens(top.token_ids.data() + begin, num_tokens);
+  TopOf(logits, tokens);
+  for (size_t i = 0; i < num_tokens; ++i) {
+    top.logprobs[begin + i] = row.Logprob(logits[tokens[i]]);
+  }
+}
+
 // `weights` is room for one number per logit.
 Drawn DrawRow(std::span<const float> logits, const Draw& draw, std::span<float> weights) {
   const SamplingParams& params = *draw.params;
-  const bool is_greedy = params.temperature == 0;
-  const float inverse_temperature = is_greedy ? 1.0f : static_cast<float>(1.0 / params.temperature);
-  const float max = MaxOf(logits);
-  const double sum = Weigh(logits, max, inverse_temperature, weights.data());
-  if (!std::isfinite(sum) || !std::isfinite(max)) return {};
+  const RowDistribution row = DistributionOf(logits, params.temperature, weights);
+  if (draw.top != nullptr) AppendTop(logits, row, *draw.top);
+  if (!row.is_finite()) return {};
   const DrawKey key = {.seed = params.seed,
                        .sample_index = static_cast<uint32_t>(draw.sample_index),
                        .position = static_cast<uint32_t>(draw.position)};
   Drawn drawn;
-  if (is_greedy) {
-    drawn.token = FirstOf(logits, max);
+  if (params.temperature == 0) {
+    drawn.token = FirstOf(logits, row.max);
   } else if (HasTopFilter(params)) {
-    drawn.token = RaceAmong(FilterTop(weights, sum, params), weights.data(), key);
+    drawn.token = RaceAmong(FilterTop(weights, row.sum, params), weights.data(), key);
   } else {
     drawn.token = Race(weights, key);
   }
-  drawn.logprob = static_cast<float>(
-      static_cast<double>(logits[drawn.token] - max) * inverse_temperature - std::log(sum));
+  drawn.logprob = row.Logprob(logits[drawn.token]);
   return drawn;
 }
 

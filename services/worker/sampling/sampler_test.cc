@@ -87,6 +87,51 @@ TEST_CASE("Sampler: top-p keeps the fewest tokens that reach p", "[sampling]") {
   CHECK(seen({.top_k = 2, .top_p = 0.7, .seed = 1}) == std::set<int32_t>{0, 1});
 }
 
+TEST_CASE("Sampler: min-p keeps tokens by their share of the most likely one", "[sampling]") {
+  // Probabilities 0.5, 0.3, 0.15, 0.05.
+  const at::Tensor logits = at::tensor({0.5f, 0.3f, 0.15f, 0.05f}).log();
+  const auto seen = [&](const SamplingParams& params) {
+    const DrawnTokens drawn = DrawMany(logits, params, 500);
+    return std::set<int32_t>(drawn.tokens.begin(), drawn.tokens.end());
+  };
+  CHECK(seen({.min_p = 0.05, .seed = 1}) == std::set<int32_t>{0, 1, 2, 3});
+  CHECK(seen({.min_p = 0.25, .seed = 1}) == std::set<int32_t>{0, 1, 2});
+  CHECK(seen({.min_p = 0.5, .seed = 1}) == std::set<int32_t>{0, 1});
+  CHECK(seen({.min_p = 1, .seed = 1}) == std::set<int32_t>{0});
+  // After the temperature: at 2 the shares are the roots.
+  CHECK(seen({.temperature = 2, .min_p = 0.5, .seed = 1}) == std::set<int32_t>{0, 1, 2});
+  // After top-p, which counts shares of all: 0.5 + 0.3 reach 0.79 of 1.
+  CHECK(seen({.top_p = 0.79, .min_p = 0.25, .seed = 1}) == std::set<int32_t>{0, 1});
+  CHECK(seen({.top_p = 0.81, .min_p = 0.25, .seed = 1}) == std::set<int32_t>{0, 1, 2});
+}
+
+TEST_CASE("Sampler: any positive temperature is one", "[sampling]") {
+  const at::Tensor logits = at::tensor({0.5f, 3.0f, 2.5f, -1.0f});
+  for (const double temperature : {1e-40, 1e-300}) {
+    const DrawnTokens cold = DrawMany(logits, {.temperature = temperature, .seed = 1}, 5);
+    CHECK(cold.tokens == std::vector<int32_t>{1, 1, 1, 1, 1});
+    CHECK(cold.logprobs[0] == 0.0f);
+  }
+  const DrawnTokens hot = DrawMany(logits, {.temperature = 1e300, .seed = 1}, 200);
+  CHECK(std::set<int32_t>(hot.tokens.begin(), hot.tokens.end()).size() == 4);
+  CHECK(hot.logprobs[0] == Approx(-std::log(4.0)));
+}
+
+TEST_CASE("Sampler: a row of top tokens for those who ask", "[sampling]") {
+  const at::Tensor logits = at::tensor({0.5f, 3.0f, 3.0f, -1.0f}).expand({2, -1}).contiguous();
+  const SamplingParams params = {.temperature = 0};
+  TopkLogprobs top = {.k = 3};
+  const std::vector<Draw> draws = {{.params = &params}, {.params = &params, .top = &top}};
+  const DrawnTokens drawn = DrawTokens(logits, draws);
+  CHECK(top.length == 1);
+  CHECK(top.token_ids == std::vector<int32_t>{1, 2, 0});
+  CHECK(top.logprobs[0] == drawn.logprobs[1]);
+  DrawTokens(at::full({1, 4}, std::numeric_limits<float>::quiet_NaN()), {&draws[1], 1});
+  CHECK(top.length == 2);
+  CHECK(top.token_ids[3] == kNoTopToken);
+  CHECK(top.logprobs[3] == kNoTopLogprob);
+}
+
 TEST_CASE("Sampler: top-p looks beyond its first candidates in a flat distribution", "[sampling]") {
   const DrawnTokens drawn = DrawMany(at::zeros({5000}), {.top_p = 0.9, .seed = 2}, 3000);
   const std::set<int32_t> seen(drawn.tokens.begin(), drawn.tokens.end());

@@ -75,6 +75,9 @@ absl::Status SamplingEngine::Add(SampleRequest request,
         .request = active.get(),
         .index = index,
         .stop = StopMatcher(active->request.params, model_.spec().eos_token_ids, tokenizer_)}));
+    if (const int64_t k = active->request.topk_sample_logprobs; k > 0) {
+      active->samples.back()->top = TopkLogprobs{.k = k};
+    }
   }
   batch_.Add(active.get());
   std::string id = active->request.request_id;
@@ -209,11 +212,12 @@ void SamplingEngine::DrawAll(const PendingDraws& pending) {
     const int64_t n = std::min(chunk, num_rows - begin);
     std::vector<Draw> draws;
     for (int64_t row = begin; row < begin + n; ++row) {
-      const ActiveSample& sample = *pending.samples[row];
-      draws.push_back({.params = &sample.request->request.params,
-                       .sample_index = sample.index,
-                       .position = sample.request->prompt_length() +
-                                   static_cast<int64_t>(sample.tokens.size())});
+      ActiveSample& sample = *pending.samples[row];
+      draws.push_back(
+          {.params = &sample.request->request.params,
+           .sample_index = sample.index,
+           .position = sample.request->prompt_length() + static_cast<int64_t>(sample.tokens.size()),
+           .top = sample.top ? &*sample.top : nullptr});
     }
     const DrawnTokens drawn = DrawTokens(logits.narrow(0, begin, n), draws);
     for (int64_t i = 0; i < n; ++i) {
@@ -245,7 +249,8 @@ void SamplingEngine::Accept(ActiveSample* sample, int32_t token, float logprob) 
   request->output.sequences[sample->index] = {.stopped = is_stopped,
                                               .tokens = std::move(sample->tokens),
                                               .logprobs = std::move(sample->logprobs),
-                                              .weights_runs = std::move(sample->weights_runs)};
+                                              .weights_runs = std::move(sample->weights_runs),
+                                              .topk_logprobs = std::move(sample->top)};
   if (++request->num_finished == request->request.num_samples) Complete(request);
 }
 

@@ -48,6 +48,9 @@ TEST_CASE("Stop: strings are found across token borders and inside tokens", "[sa
   CHECK(StopsAt({.stop_strings = {"b U"}}, {2, 3}) == 1);
   CHECK(StopsAt({.stop_strings = {"é"}}, {4, 0, 4, 5}) == 3);
   CHECK(StopsAt({.stop_strings = {"<|end|>"}}, {0, 6}) == 1);
+  // One byte of a character, no UTF-8 by itself.
+  CHECK(StopsAt({.stop_strings = {"\xa9"}}, {0, 4, 5}) == 2);
+  CHECK(StopsAt({.stop_strings = {"a\xc3"}}, {0, 4, 5}) == 1);
   CHECK(StopsAt({.stop_strings = {"abababab", "bb"}}, {2, 2, 2, 0, 1, 1, 0}) == 4);
   CHECK(StopsAt({.stop_strings = {"ababab"}}, {2, 0, 1, 1, 2, 0, 1, 2}) == 7);
 }

@@ -6,6 +6,24 @@
 namespace lathe::worker {
 namespace {
 
+// Of equals the lower id is the more likely.
+auto MoreLikely(std::span<const float> weights) {
+  return [weights](int32_t a, int32_t b) {
+    return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
+  };
+}
+
+// The `k` most likely tokens, in no order; sets `sum` to their weights' sum.
+std::vector<int32_t> MostLikely(std::span<const float> weights, int64_t k, double& sum) {
+  std::vector<int32_t> tokens(weights.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  std::nth_element(tokens.begin(), tokens.begin() + k, tokens.end(), MoreLikely(weights));
+  tokens.resize(k);
+  sum = 0;
+  for (const int32_t token : tokens) sum += weights[token];
+  return tokens;
+}
+
 // Tokens of weight `least` and more; sets `sum` to their weights' sum.
 std::vector<int32_t> TokensFrom(std::span<const float> weights, float least, double& sum) {
   std::vector<int32_t> tokens;
@@ -29,33 +47,34 @@ std::vector<int32_t> CandidatesForTopP(std::span<const float> weights, double wa
   return TokensFrom(weights, 0, sum);
 }
 
+// The fewest of `tokens`, from the most likely on, whose weights reach `wanted`.
+void KeepTopP(std::span<const float> weights, double wanted, std::vector<int32_t>& tokens) {
+  std::sort(tokens.begin(), tokens.end(), MoreLikely(weights));
+  double before = 0;
+  size_t count = 0;
+  while (count < tokens.size() && (count == 0 || before < wanted)) {
+    before += weights[tokens[count++]];
+  }
+  tokens.resize(count);
+}
+
 }  // namespace
 
 std::vector<int32_t> FilterTop(std::span<const float> weights, double sum,
                                const SamplingParams& params) {
-  const auto is_more_likely = [&](int32_t a, int32_t b) {
-    return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
-  };
   std::vector<int32_t> kept;
   if (params.top_k > 0 && params.top_k < static_cast<int64_t>(weights.size())) {
-    kept.resize(weights.size());
-    std::iota(kept.begin(), kept.end(), 0);
-    std::nth_element(kept.begin(), kept.begin() + params.top_k, kept.end(), is_more_likely);
-    kept.resize(params.top_k);
-    sum = 0;
-    for (const int32_t token : kept) sum += weights[token];
-  } else {
+    kept = MostLikely(weights, params.top_k, sum);
+  } else if (params.top_p < 1) {
     kept = CandidatesForTopP(weights, params.top_p * sum);
+  } else {
+    kept = TokensFrom(weights, static_cast<float>(params.min_p), sum);
   }
-  if (params.top_p >= 1) return kept;
-
-  std::sort(kept.begin(), kept.end(), is_more_likely);
-  double before = 0;
-  size_t count = 0;
-  while (count < kept.size() && (count == 0 || before < params.top_p * sum)) {
-    before += weights[kept[count++]];
+  if (params.top_p < 1) KeepTopP(weights, params.top_p * sum, kept);
+  if (params.min_p > 0) {
+    const auto least = static_cast<float>(params.min_p);
+    std::erase_if(kept, [&](int32_t token) { return weights[token] < least; });
   }
-  kept.resize(count);
   return kept;
 }
 

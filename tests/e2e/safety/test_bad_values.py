@@ -135,11 +135,42 @@ def sample(sampler, prompt=None, params=None, **changes):
     ({"params": {"stop": ["x"] * 65}}, ["65 strings", "limit is 64"]),
     ({"params": {"stop": [""]}}, ["stop[0] has 0 bytes"]),
     ({"params": {"stop": ["x" * 1025]}}, ["1025 bytes", "1024"]),
-    ({"params": {"stop": [0] * 1025}}, ["1025 tokens", "limit is 1024"]),
+    ({"params": {"stop": [0] * 65}}, ["65 tokens", "limit is 64"]),
+    ({"params": {"min_p": -0.1}}, ["min_p is -0.1", "[0, 1]"]),
+    ({"params": {"min_p": 1.1}}, ["min_p is 1.1", "[0, 1]"]),
     ({"topk_prompt_logprobs": 129}, ["topk_prompt_logprobs is 129", "0 to 128"]),
-    ({"topk_prompt_logprobs": -1}, ["topk_prompt_logprobs is -1"])])
+    ({"topk_prompt_logprobs": -1}, ["topk_prompt_logprobs is -1"]),
+    ({"topk_sample_logprobs": 129}, ["topk_sample_logprobs is 129", "0 to 128"]),
+    ({"topk_sample_logprobs": 128, "num_samples": 1024, "params": {"max_tokens": 100}},
+     ["topk_sample_logprobs asks for 13107200 logprobs", "limit is 8388608"]),
+    ({"prompt_alt_tokens_k": 129}, ["prompt_alt_tokens_k is 129", "0 to 128"]),
+    ({"prompt_logprobs_last_n": 1}, ["prompt_logprobs_last_n is 1", "prompt_logprobs is false"]),
+    ({"prompt_logprobs": True, "prompt_logprobs_last_n": 0}, ["last_n is 0", "expected 1 to 1"]),
+    ({"prompt_logprobs": True, "prompt_logprobs_last_n": 2}, ["last_n is 2", "expected 1 to 1"]),
+    ({"target_prompt_logprobs": {"data": [-1], "dtype": "int64", "shape": [1, 1]}},
+     ["target_prompt_logprobs names no token id in 1 cells", "at least 1"])])
 def test_sampling_values(api, sampler, changes, words):
     refused(api.post("asample", sample(sampler, **changes)), 400, "invalid_field", *words)
+
+
+def targets(data, shape, dtype="int64", **sparse):
+    return {"target_prompt_logprobs": {"data": data, "dtype": dtype, "shape": shape, **sparse}}
+
+
+@pytest.mark.parametrize("changes, code, words", [
+    (targets([5], [1]), "bad_tensor", ["has 1 rows in 1 dimensions", "expected 1 rows in 2"]),
+    (targets([5, 6], [2, 1]), "bad_tensor", ["has 2 rows in 2 dimensions", "expected 1 rows"]),
+    (targets([5, 6], [1, 1]), "bad_tensor", ["16 bytes", "shape [1, 1]"]),
+    (targets([5.0], [1, 1], dtype="float32"), "bad_tensor", ["dtype is float32", "int64"]),
+    (targets([10**6], [1, 1]), "bad_token", ["position 0 is 1000000", "vocabulary size"]),
+    (targets([-2], [1, 1]), "bad_token", ["position 0 is -2", "-1"]),
+    (targets([5], [1, 2], sparse_crow_indices=[0, 1], sparse_col_indices=[2]), "bad_sparse",
+     ["col_indices[0] is 2", "0 to 1"]),
+    (targets([5], [1, 2], sparse_crow_indices=[0, 2], sparse_col_indices=[1]), "bad_sparse",
+     ["crow_indices"])])
+def test_targets(api, sampler, changes, code, words):
+    refused(api.post("asample", sample(sampler, **changes)), 400, code, "target_prompt_logprobs",
+            *words)
 
 
 @pytest.mark.parametrize("changes, code, words", [

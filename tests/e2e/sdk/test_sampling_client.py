@@ -12,7 +12,7 @@ GREEDY = types.SamplingParams(max_tokens=4, temperature=0, stop=[])
 
 @sdk_method("SamplingClient.sample")
 def test_sample(answer, base):
-    """temperature, top-k, top-p, seed, stops by id or string, prompt logprobs, up to 1,024 samples"""
+    """every parameter and score ([sampling.md](sampling.md)), up to 1,024 samples"""
     with answer(base, PROMPT, 3, GREEDY) as sampled:
         assert len({tuple(s.tokens) for s in sampled.sequences}) == 1
         assert [len(s.logprobs) for s in sampled.sequences] == [4, 4, 4]

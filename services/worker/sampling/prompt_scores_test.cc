@@ -1,0 +1,256 @@
+#include "services/worker/sampling/prompt_scores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "services/worker/sampling/sampling_engine.h"
+#include "services/worker/sampling/test_model.h"
+
+namespace lathe::worker {
+namespace {
+
+constexpr double kTolerance = 1e-4;
+constexpr int64_t kVocab = 96;
+
+std::vector<int32_t> Prompt(int64_t length) {
+  std::vector<int32_t> prompt;
+  for (int64_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>((i * i + 3) % 90));
+  return prompt;
+}
+
+SampleRequest Request(std::vector<int32_t> prompt, double temperature = 1.0) {
+  return {.request_id = "r",
+          .prompt = std::move(prompt),
+          .params = {.max_tokens = 1, .temperature = temperature, .seed = 8, .ignore_eos = true}};
+}
+
+// `rows` rows of `columns` cells, most of them ids.
+PromptTargets Targets(int64_t rows, int64_t columns) {
+  PromptTargets targets{.num_columns = columns, .offsets = {0}};
+  for (int64_t cell = 0; cell < rows * columns; ++cell) {
+    targets.tokens.push_back(cell % 3 == 1 ? -1 : (cell * 7) % kVocab);
+    if ((cell + 1) % columns == 0) targets.offsets.push_back(cell + 1);
+  }
+  return targets;
+}
+
+SampleOutput Run(const Model& model, const SamplingOptions& options, SampleRequest request) {
+  SamplingEngine engine(model, options, nullptr);
+  REQUIRE(engine.Add(std::move(request), nullptr).ok());
+  while (engine.HasWork()) {
+    engine.RunPass();
+    for (FinishedSample& finished : engine.TakeFinished()) return *std::move(finished.output);
+  }
+  return {};
+}
+
+// NaN equals itself.
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Counts the rows that pass the head.
+class CountingModel : public ModelAround {
+ public:
+  using ModelAround::ModelAround;
+  at::Tensor Logits(const at::Tensor& h, const std::vector<Segment>& segments) const override {
+    num_rows += h.size(0);
+    return ModelAround::Logits(h, segments);
+  }
+  mutable int64_t num_rows = 0;
+
+ private:
+  void BeforeLayer(const at::Tensor&) const override {}
+};
+
+TEST_CASE("Prompt scores: targets are scored where they are named", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SampleRequest request = Request(Prompt(17), /*temperature=*/0.4);
+  request.targets = std::make_shared<const PromptTargets>(Targets(16, 3));
+  const SampleOutput output = Run(model, {}, request);
+  const at::Tensor logprobs = at::log_softmax(PlainLogits(model, request.prompt, nullptr), 1);
+  const std::vector<float>& scored = output.target_prompt_logprobs->logprobs;
+  REQUIRE(scored.size() == 48);
+  for (int64_t cell = 0; cell < 48; ++cell) {
+    const int64_t token = request.targets->tokens[cell];
+    if (token < 0) {
+      CHECK(scored[cell] == 0.0f);
+    } else {
+      CHECK(scored[cell] == Approx(logprobs[cell / 3][token].item<float>()).margin(kTolerance));
+    }
+  }
+  CHECK(output.prompt_logprobs.empty());
+}
+
+TEST_CASE("Prompt scores: sparse rows may have any number of cells", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SampleRequest request = Request(Prompt(5));
+  const PromptTargets dense{
+      .num_columns = 2, .offsets = {0, 2, 4, 6, 8}, .tokens = {9, 8, 7, 6, 5, 4, 3, 2}};
+  const PromptTargets sparse{.num_columns = 50,
+                             .is_sparse = true,
+                             .offsets = {0, 0, 1, 1, 3},
+                             .columns = {49, 0, 30},
+                             .tokens = {6, 2, 3}};
+  request.targets = std::make_shared<const PromptTargets>(dense);
+  const std::vector<float> all = Run(model, {}, request).target_prompt_logprobs->logprobs;
+  request.targets = std::make_shared<const PromptTargets>(sparse);
+  CHECK(Run(model, {}, request).target_prompt_logprobs->logprobs ==
+        std::vector<float>{all[3], all[7], all[6]});
+}
+
+TEST_CASE("Prompt scores: chunks change no bit of any score", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SampleRequest request = Request(Prompt(40), /*temperature=*/0.8);
+  request.prompt_logprobs = true;
+  request.topk_prompt_logprobs = 5;
+  request.prompt_alt_tokens_k = 6;
+  request.topk_sample_logprobs = 4;
+  request.targets = std::make_shared<const PromptTargets>(Targets(39, 2));
+  const SampleOutput whole = Run(model, {}, request);
+  const SampleOutput cut =
+      Run(model, {.max_prefill_tokens = 7, .head_chunk_elements = kVocab * 3}, request);
+  CHECK(SameBits(whole.prompt_logprobs, cut.prompt_logprobs));
+  CHECK(whole.topk_prompt_logprobs->token_ids == cut.topk_prompt_logprobs->token_ids);
+  CHECK(SameBits(whole.topk_prompt_logprobs->logprobs, cut.topk_prompt_logprobs->logprobs));
+  CHECK(SameBits(whole.target_prompt_logprobs->logprobs, cut.target_prompt_logprobs->logprobs));
+  CHECK(whole.prompt_alt_tokens->tokens == cut.prompt_alt_tokens->tokens);
+  CHECK(SameBits(whole.prompt_alt_tokens->logprobs, cut.prompt_alt_tokens->logprobs));
+  CHECK(whole.sequences[0].topk_logprobs->logprobs == cut.sequences[0].topk_logprobs->logprobs);
+}
+
+TEST_CASE("Prompt scores: the last n alone are scored, with the same bits", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SampleRequest request = Request(Prompt(20));
+  request.prompt_logprobs = true;
+  request.topk_prompt_logprobs = 2;
+  const SampleOutput whole = Run(model, {}, request);
+  const int64_t last_n = GENERATE(1, 6, 19);
+  request.prompt_logprobs_last_n = last_n;
+  const SampleOutput some = Run(model, {.max_prefill_tokens = 4}, request);
+  for (int64_t i = 0; i < 20; ++i) {
+    const bool is_scored = i >= 20 - last_n;
+    CHECK(std::isnan(some.prompt_logprobs[i]) != is_scored);
+    if (is_scored) CHECK(some.prompt_logprobs[i] == whole.prompt_logprobs[i]);
+    for (int64_t j = 2 * i; j < 2 * i + 2; ++j) {
+      const TopkLogprobs& top = *some.topk_prompt_logprobs;
+      CHECK(top.token_ids[j] == (is_scored ? whole.topk_prompt_logprobs->token_ids[j] : 0));
+      CHECK(top.logprobs[j] ==
+            (is_scored ? whole.topk_prompt_logprobs->logprobs[j] : kNoTopLogprob));
+    }
+  }
+}
+
+TEST_CASE("Prompt scores: rows that nobody asks about do not pass the head", "[sampling]") {
+  const Qwen3Model plain = SmallModel();
+  const CountingModel model(plain);
+  SampleRequest request = Request(Prompt(30));
+  int64_t expected = 0;
+  SECTION("none is asked about") { CHECK(FirstScoredRow(request) == 29); }
+  SECTION("a suffix") {
+    request.prompt_logprobs = true;
+    request.prompt_logprobs_last_n = 4;
+    expected = 4;
+    CHECK(FirstScoredRow(request) == 25);
+  }
+  SECTION("two targets") {
+    PromptTargets targets{.num_columns = 1, .tokens = std::vector<int64_t>(29, -1)};
+    for (int64_t i = 0; i <= 29; ++i) targets.offsets.push_back(i);
+    targets.tokens[3] = targets.tokens[20] = 5;
+    request.targets = std::make_shared<const PromptTargets>(targets);
+    expected = 2;
+    CHECK(FirstScoredRow(request) == 3);
+  }
+  SECTION("alternatives") {
+    request.prompt_alt_tokens_k = 1;
+    expected = 29;
+    CHECK(FirstScoredRow(request) == 0);
+  }
+  Run(model, {.max_prefill_tokens = 8}, request);
+  CHECK(model.num_rows == expected + 1);  // and the row the sample begins with
+}
+
+TEST_CASE("Prompt scores: alternatives have the logprobs of what they were drawn from",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  const double temperature = GENERATE(0.0, 0.5, 1.0);
+  SampleRequest request = Request(Prompt(12), temperature);
+  request.params.top_k = 1;  // filters are the samples'
+  request.prompt_alt_tokens_k = 20;
+  const SampleOutput output = Run(model, {}, request);
+  const at::Tensor logits = PlainLogits(model, request.prompt, nullptr);
+  const at::Tensor logprobs = at::log_softmax(temperature == 0 ? logits : logits / temperature, 1);
+  const PromptAltTokens& drawn = *output.prompt_alt_tokens;
+  REQUIRE(drawn.tokens.size() == 11 * 20);
+  int64_t num_largest = 0;
+  for (int64_t i = 0; i < 11 * 20; ++i) {
+    CHECK(drawn.logprobs[i] ==
+          Approx(logprobs[i / 20][drawn.tokens[i]].item<float>()).margin(kTolerance));
+    num_largest += drawn.tokens[i] == logits[i / 20].argmax().item<int32_t>() ? 1 : 0;
+  }
+  CHECK((num_largest == 11 * 20) == (temperature == 0));
+  // The draws of a request are no copies of each other, nor do they change with company.
+  request.num_samples = 3;
+  CHECK(Run(model, {}, request).prompt_alt_tokens->tokens == drawn.tokens);
+  request.params.seed = 9;
+  CHECK((Run(model, {}, request).prompt_alt_tokens->tokens == drawn.tokens) == (temperature == 0));
+}
+
+TEST_CASE("Sampled positions: the most likely tokens beside the sampled one", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SampleRequest request = Request(Prompt(6), /*temperature=*/0.5);
+  request.params.max_tokens = 8;
+  request.params.top_k = 2;
+  request.num_samples = 2;
+  request.topk_sample_logprobs = 100;  // more than there are
+  const SampleOutput output = Run(model, {}, request);
+  for (const SampledSequence& sequence : output.sequences) {
+    const TopkLogprobs& top = *sequence.topk_logprobs;
+    REQUIRE(top.length == 8);
+    REQUIRE(top.token_ids.size() == 800);
+    std::vector<int32_t> tokens = request.prompt;
+    for (int64_t i = 0; i < 8; ++i) {
+      const at::Tensor logits = PlainLogits(model, tokens, nullptr)[-1] / 0.5;
+      const auto [best, ids] = at::topk(at::log_softmax(logits, 0), kVocab);
+      const auto ranked = top.token_ids.begin() + 100 * i;
+      const auto found = std::find(ranked, ranked + 2, sequence.tokens[i]);
+      REQUIRE(found != ranked + 2);
+      CHECK(top.logprobs[found - top.token_ids.begin()] == sequence.logprobs[i]);
+      for (int64_t rank = 0; rank < kVocab; ++rank) {
+        CHECK(top.token_ids[100 * i + rank] == ids[rank].item<int32_t>());
+        CHECK(top.logprobs[100 * i + rank] == Approx(best[rank].item<float>()).margin(kTolerance));
+      }
+      for (int64_t rank = kVocab; rank < 100; ++rank) {
+        CHECK(top.token_ids[100 * i + rank] == kNoTopToken);
+        CHECK(top.logprobs[100 * i + rank] == kNoTopLogprob);
+      }
+      tokens.push_back(sequence.tokens[i]);
+    }
+  }
+}
+
+TEST_CASE("Sampled positions: top tokens survive preemption", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  const int64_t bytes_per_token = KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32);
+  SampleRequest request = Request(Prompt(20));
+  request.params.max_tokens = 60;
+  request.num_samples = 4;
+  request.topk_sample_logprobs = 3;
+  const SampleOutput free = Run(model, {}, request);
+  const SampleOutput crowded = Run(model, {.kv_cache_bytes = 160 * bytes_per_token}, request);
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(free.sequences[i].topk_logprobs->length == 60);
+    CHECK(free.sequences[i].topk_logprobs->token_ids ==
+          crowded.sequences[i].topk_logprobs->token_ids);
+    CHECK(SameBits(free.sequences[i].topk_logprobs->logprobs,
+                   crowded.sequences[i].topk_logprobs->logprobs));
+  }
+}
+
+}  // namespace
+}  // namespace lathe::worker
