@@ -11,11 +11,17 @@ namespace lathe::worker {
 namespace {
 
 constexpr int64_t kChunk = 256;  // tokens per step of a loop with partial results
+// More than the rounding of an exponential number and of a product.
+constexpr float kUniformSlack = 1.001f;
 
 // Minus the logarithm of one minus a uniform number in (0, 1). Small results, which decide, keep
 // their relative precision: log(w) · u / (1 - w) undoes the rounding of w = 1 - u.
+LATHE_INLINE float Uniform(uint32_t bits) {
+  return (static_cast<float>(bits >> 1) + 0.5f) * 0x1p-31f;
+}
+
 LATHE_INLINE float Exponential(uint32_t bits) {
-  const float u = (static_cast<float>(bits >> 1) + 0.5f) * 0x1p-31f;
+  const float u = Uniform(bits);
   const float w = std::max(1.0f - u, 0x1p-24f);
   const float rounded = 1.0f - w;
   return rounded == 0.0f ? u : -FastLog(w) * (u / (rounded == 0.0f ? 1.0f : rounded));
@@ -79,6 +85,12 @@ int64_t Race(std::span<const float> weights, const DrawKey& key) {
   for (int64_t begin = 0; begin < n; begin += kChunk) {
     const int64_t count = std::min(kChunk, n - begin);
     FillBits(static_cast<uint32_t>(begin / 4), kChunk / 4, key, bits);
+    // E >= u: after the first chunks few hold a token that could still win.
+    const float reach = best * kUniformSlack;
+    int32_t can_win = 0;
+#pragma omp simd reduction(| : can_win)
+    for (int64_t i = 0; i < count; ++i) can_win |= Uniform(bits[i]) < reach * w[begin + i];
+    if (can_win == 0) continue;
     float least = std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(min : least)
     for (int64_t i = 0; i < count; ++i) {

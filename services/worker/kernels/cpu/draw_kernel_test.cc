@@ -1,0 +1,38 @@
+#include "services/worker/kernels/cpu/draw_kernel.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace lathe::worker {
+namespace {
+
+// Of logits with this standard deviation; every seventh is zero.
+std::vector<float> RandomWeights(size_t size, float spread, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> logit(0, spread);
+  std::vector<float> weights(size);
+  for (size_t i = 0; i < size; ++i) {
+    weights[i] = i % 7 == 3 ? 0.0f : std::exp(std::min(logit(random), 40.0f) - 40.0f);
+  }
+  return weights;
+}
+
+}  // namespace
+
+TEST_CASE("Race passes over no token that wins among all of them", "[kernels]") {
+  const size_t size = GENERATE(4, 255, 256, 257, 20000);
+  const float spread = GENERATE(0.0f, 0.1f, 1.0f, 10.0f);
+  const std::vector<float> weights = RandomWeights(size, spread, static_cast<uint32_t>(size));
+  std::vector<int32_t> all(size);
+  std::iota(all.begin(), all.end(), 0);
+  for (uint32_t position = 0; position < 50; ++position) {
+    const DrawKey key = {.seed = 0x123456789abcdefULL, .sample_index = 3, .position = position};
+    CHECK(Race(weights, key) == RaceAmong(all, weights.data(), key));
+  }
+}
+
+}  // namespace lathe::worker
