@@ -18,6 +18,7 @@
 #include "services/worker/memory/tensor_memory.h"
 #include "services/worker/metrics.h"
 #include "services/worker/rpc/attach_client.h"
+#include "services/worker/thread_waiting.h"
 #include "services/worker/worker_options.h"
 
 namespace lathe::worker {
@@ -25,14 +26,6 @@ namespace {
 
 // The supervisor is to start us again.
 constexpr int kExitTemporary = 75;
-
-// libgomp reads its settings when it is loaded, which is before main: idle threads that spin would
-// take the cores from everyone else.
-void RestartWithPassiveThreads(char** argv) {
-  if (getenv("OMP_WAIT_POLICY") != nullptr) return;
-  setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/1);
-  execv("/proc/self/exe", argv);
-}
 
 // The end of the process as an event of the main thread, whoever asks for it.
 class ProcessEnd {
@@ -116,7 +109,7 @@ int Run(const WorkerOptions& options) {
 
 int main(int argc, char** argv) {
   lathe::DisableMutexChecks();
-  lathe::worker::RestartWithPassiveThreads(argv);
+  lathe::worker::RestartWithBriefSpinning(argv);
   lathe::worker::UseBlockCacheForTensors();
   const lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
   lathe::InitLogging("worker", options.log_level);

@@ -36,6 +36,7 @@
 #include "services/worker/memory/tensor_memory.h"
 #include "services/worker/models/load_model.h"
 #include "services/worker/sampling/sampling_engine.h"
+#include "services/worker/thread_waiting.h"
 #include "tests/bench/sampling/stream_read.h"
 
 namespace lathe::worker {
@@ -258,7 +259,8 @@ class Bench {
 }  // namespace
 }  // namespace lathe::worker
 
-int main() {
+int main(int /*argc*/, char** argv) {
+  lathe::worker::RestartWithBriefSpinning(argv);
   lathe::worker::UseBlockCacheForTensors();
   const c10::InferenceMode no_autograd;
   lathe::worker::Bench bench;

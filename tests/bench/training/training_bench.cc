@@ -29,6 +29,7 @@
 #include "services/worker/lora/adapter_pool.h"
 #include "services/worker/memory/tensor_memory.h"
 #include "services/worker/models/load_model.h"
+#include "services/worker/thread_waiting.h"
 #include "services/worker/training/adamw.h"
 #include "services/worker/training/trainer.h"
 #include "tests/bench/training/bare_adam.h"
@@ -227,7 +228,8 @@ class Bench {
 }  // namespace
 }  // namespace lathe::worker
 
-int main() {
+int main(int /*argc*/, char** argv) {
+  lathe::worker::RestartWithBriefSpinning(argv);
   lathe::worker::UseBlockCacheForTensors();
   const c10::InferenceMode no_autograd;
   lathe::worker::Bench bench;
