@@ -80,6 +80,15 @@ std::optional<ErrorInfo> PlanSample(State& s, const Sampler& sampler, const Samp
                       args.prompt_tokens, plan.max_tokens, context));
 }
 
+// Fails a live sample; the worker that has it frees what it takes.
+void CancelRequest(State& s, Request& request, std::string message) {
+  const Group* const group = Find(s.groups, request.group);
+  if (group != nullptr && request.row.state == RequestState::kDispatched) {
+    s.fx.Send(request.group, group->row.epoch, SendCancel{request.row.request_id});
+  }
+  Fail(s, request, Cancelled(std::move(message)));
+}
+
 }  // namespace
 
 void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
@@ -152,17 +161,24 @@ void OnCancelSample(State& s, const CancelSample& event) {
   const bool is_running_sample = request != nullptr && request->live() &&
                                  request->row.tenant_id == event.tenant_id &&
                                  request->row.op_class == OpClass::kSample;
-  if (is_running_sample) {
-    const Group* const group = Find(s.groups, request->group);
-    if (group != nullptr && request->row.state == RequestState::kDispatched) {
-      s.fx.Send(request->group, group->row.epoch, SendCancel{event.request_id});
-    }
-    Fail(s, *request, Cancelled("the sample was cancelled: its caller left"));
-  }
+  if (is_running_sample) CancelRequest(s, *request, "the sample was cancelled: its caller left");
   if (event.call == 0) return;
   Answer answer;
   answer.call = event.call;
   s.fx.After(std::move(answer));
+}
+
+void CancelSamplesOf(State& s, const std::string& session_id) {
+  std::vector<std::string> ids;
+  for (const auto& [order, id] : s.live) {
+    const Request& request = s.requests.at(id);
+    if (request.row.op_class == OpClass::kSample && request.session_id == session_id) {
+      ids.push_back(id);
+    }
+  }
+  for (const std::string& id : ids) {
+    CancelRequest(s, s.requests.at(id), "the sample was cancelled: its session expired");
+  }
 }
 
 Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id) {

@@ -18,6 +18,9 @@ void OnJoinSamplingSession(State& s, const JoinSamplingSession& event);
 void SubmitSample(State& s, const Submit& submit);
 void OnCancelSample(State& s, const CancelSample& event);
 
+// Of a session that nobody will come back to.
+void CancelSamplesOf(State& s, const std::string& session_id);
+
 Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id);
 std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id);
 // The one version that all inflight samplers of a model share; each inflight save replaces it.

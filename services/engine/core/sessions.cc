@@ -116,6 +116,8 @@ void ExpireSessions(State& s) {
         s.now - session.last_sign_at > s.options.session_timeout) {
       Finish(s, session, "expired",
              absl::StrFormat("no heartbeat for %d s", s.options.session_timeout / kSecond));
+      // Its training completes: a later run may load what it saves. Nobody asks for its samples.
+      CancelSamplesOf(s, id);
     }
   }
 }

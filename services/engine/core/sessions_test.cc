@@ -74,6 +74,33 @@ TEST_CASE("Session: 600 s without a sign of life end it as expired", "[core]") {
   CHECK(h.store.sessions().at(working).state == SessionState::kActive);
 }
 
+TEST_CASE("Session: one that expires takes its samples from queue and worker", "[core]") {
+  CoreOptions options;
+  options.max_inflight_sequences = 1;
+  CoreHarness h(options);
+  h.AttachWorker();
+  const std::string silent = h.NewSession();
+  const std::string beating = h.NewSession();
+  h.Sampler(silent, 0, "");
+  h.Sampler(beating, 0, "");
+  const CallId running = h.Sample(silent + ":sample:0", 1);
+  const CallId waiting = h.Sample(silent + ":sample:0", 2);
+  const CallId other = h.Sample(beating + ":sample:0", 1);
+  REQUIRE(h.worker->Received<SendSample>().size() == 1);
+  for (int i = 0; i < 7; ++i) {
+    h.Advance(100 * kSecond);
+    Beat(h, beating);
+  }
+  CHECK(h.ErrorOf(running)->code == "cancelled");
+  CHECK(h.ErrorOf(waiting)->code == "cancelled");
+  REQUIRE(h.worker->Received<SendCancel>().size() == 1);
+  CHECK(h.worker->Received<SendCancel>()[0].request_id == h.AnswerTo(running).id);
+  CHECK(h.store.sessions().at(silent).state == SessionState::kEnded);
+  // The worker's place goes to who is there.
+  h.RunWorker();
+  CHECK(h.StateOf(other) == RequestState::kDone);
+}
+
 TEST_CASE("Session: time without a leader is not silence", "[core]") {
   CoreHarness h;
   const std::string session = h.NewSession();
