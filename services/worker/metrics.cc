@@ -27,6 +27,22 @@ class WorkerRegistry : public prometheus::Registry {
     counter("lathe_worker_decode_passes_total", "decode passes, one token for every running sample",
             counters.decode_passes);
     counter("lathe_worker_generated_tokens_total", "sampled tokens", counters.generated_tokens);
+    counter("lathe_worker_prefill_tokens_total",
+            "tokens in prefill, of prompts and of samples that are computed again",
+            counters.prefill_tokens);
+    counter("lathe_worker_preemptions_total",
+            "samples that gave up their keys and values for older ones", counters.preemptions);
+    counter("lathe_worker_prefix_cache_queried_tokens_total",
+            "prompt tokens looked up in the prefix cache", counters.looked_up_tokens);
+    counter("lathe_worker_prefix_cache_hit_tokens_total", "prompt tokens found in the prefix cache",
+            counters.prompt_hit_tokens);
+    counter("lathe_worker_prefix_cache_evictions_total",
+            "blocks taken from the prefix cache for other tokens", counters.kv_evictions);
+    gauge("lathe_worker_kv_blocks", "blocks of 16 tokens in the kv cache",
+          state.kv_usage.num_blocks);
+    gauge("lathe_worker_kv_blocks_used", "blocks that sequences use", state.kv_usage.num_used);
+    gauge("lathe_worker_kv_blocks_cached", "blocks that only the prefix cache keeps",
+          state.kv_usage.num_idle);
     counter("lathe_worker_optim_steps_total", "optimizer steps", counters.optim_steps);
     counter("lathe_worker_out_of_memory_retries_total", "training passes run again in halves",
             counters.out_of_memory_retries);

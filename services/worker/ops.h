@@ -102,6 +102,7 @@ struct PromptTargets {
 // One `asample`. `version_id` empty = the base model.
 struct SampleRequest {
   std::string request_id;
+  std::string tenant_id;  // whose requests share what they computed; empty: nobody's
   std::string version_id;
   std::vector<int32_t> prompt;
   int64_t num_samples = 1;
@@ -313,6 +314,13 @@ struct ModelState {
   std::string model_id;
   int64_t applied_seq = 0;      // seq of the last barrier that changed the weights
   std::vector<int64_t> window;  // seq_ids in the accumulator, ascending
+};
+
+// Blocks of the KV cache.
+struct KvUsage {
+  int64_t num_blocks = 0;
+  int64_t num_used = 0;  // by sequences
+  int64_t num_idle = 0;  // kept for a sequence that begins as one before
 };
 
 // What a worker says of its base model once it is loaded.

@@ -76,6 +76,12 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
           {.choices = {"fast", "exact"}});
   set.Add(&options.sampling_share, "worker.sampling_share", 0.5,
           "share of device time for sampling while there is training too");
+  set.Add(
+      &options.prefill_stall_ms, "worker.prefill_stall_ms", 0,
+      "milliseconds that prompts may hold up a decode pass, about; 0: 100 on a CPU, 20 on a GPU");
+  set.Add(&options.prefix_cache, "worker.prefix_cache", true,
+          "whether a tenant's prompts use what its requests before computed of the same tokens "
+          "under the same weights");
   set.Add(&options.nonfinite_gradients, "worker.nonfinite_gradients", "skip",
           "what an optim_step does on a gradient that is not finite: skip drops it and keeps the "
           "weights, apply steps all the same, fail drops it and fails the optim_step",
@@ -105,6 +111,10 @@ absl::Status Validate(const WorkerOptions& options) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "sampling_share is %g, want more than 0 and less than 1", options.sampling_share));
   }
+  if (options.prefill_stall_ms < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("prefill_stall_ms is %d, minimum is 0", options.prefill_stall_ms));
+  }
   if (options.num_threads < 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("threads is %d, minimum is 0", options.num_threads));
@@ -125,6 +135,8 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.numerics = options.numerics;
   executor.memory_fraction = options.memory_fraction;
   executor.sampling_share = options.sampling_share;
+  executor.prefill_stall = absl::Milliseconds(options.prefill_stall_ms);
+  executor.prefix_cache = options.prefix_cache;
   executor.nonfinite_gradients = ToPolicy(options.nonfinite_gradients);
   return executor;
 }

@@ -26,6 +26,8 @@ struct WorkerOptions {
   double memory_fraction = 0.9;
   std::string numerics;
   double sampling_share = 0.5;
+  int64_t prefill_stall_ms = 0;
+  bool prefix_cache = true;
   std::string nonfinite_gradients;
   std::string metrics_listen;  // empty: no page
   std::string log_level;

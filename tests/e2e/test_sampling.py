@@ -264,3 +264,15 @@ def test_unset_max_tokens_runs_to_the_end_of_the_context(base):
     response = base.sample(prompt([30] * 2040), 1,
                            types.SamplingParams(seed=1, stop=[])).result()
     assert len(response.sequences[0].tokens) == 8
+
+
+def test_the_next_turn_of_a_conversation_is_not_computed_again(service, lathe):
+    client = service.create_sampling_client(base_model=lathe.model_name)
+    question = [60 + i % 11 for i in range(40)]
+    first = client.sample(prompt(question), 1, params(max_tokens=30)).result()
+    turn = question + tokens_of(first)[0] + [50, 51, 52]
+    second = client.sample(prompt(turn), 2, params()).result()
+    assert second.prompt_cache_hit_tokens == 64  # whole blocks of 16 before the last sampled token
+    third = client.sample(prompt(turn), 2, params()).result()
+    assert tokens_of(third) == tokens_of(second)
+    assert [s.logprobs for s in third.sequences] == [s.logprobs for s in second.sequences]

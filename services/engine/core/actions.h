@@ -137,6 +137,7 @@ struct SendDropVersion {
 
 struct SendSample {
   std::string request_id;
+  std::string tenant_id;
   std::string version_id;  // empty: the base model
   std::string body_id;
   uint64_t seed = 0;

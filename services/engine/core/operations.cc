@@ -199,8 +199,12 @@ void FillSamples(State& s, Group& group) {
     NoteDispatched(s, group, request);
     sampler.last_sampled_at = s.now;
     s.fx.Send(group.row.group, group.row.epoch,
-              SendSample{item.id, sampler.row.version_id, request.row.body_id, request.plan->seed,
-                         request.plan->max_tokens});
+              SendSample{.request_id = item.id,
+                         .tenant_id = request.row.tenant_id,
+                         .version_id = sampler.row.version_id,
+                         .body_id = request.row.body_id,
+                         .seed = request.plan->seed,
+                         .max_tokens = request.plan->max_tokens});
   }
 }
 

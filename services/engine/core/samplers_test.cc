@@ -51,6 +51,7 @@ TEST_CASE("Sample: a request gets its seed, its limit and stable sequence ids", 
   REQUIRE(sent.size() == 1);
   CHECK(sent[0].max_tokens == 70);
   CHECK(sent[0].version_id.empty());
+  CHECK(sent[0].tenant_id == "t");
   h.RunWorker();
   const CallId again = h.Sample(sampler, 7, {2, 30, 0, false, 0});
   CHECK(h.AnswerTo(again).sample_sequence_ids == h.AnswerTo(call).sample_sequence_ids);

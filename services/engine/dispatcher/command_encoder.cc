@@ -104,6 +104,7 @@ std::vector<v1::EngineMessage> CommandEncoder::EncodeSample(int64_t epoch, const
   fixed.mutable_params()->set_max_tokens(sample.max_tokens);
   v1::Sample head;
   head.set_request_id(sample.request_id);
+  head.set_tenant_id(sample.tenant_id);
   head.set_version_id(sample.version_id);
   head.set_streamed(streams_.IsWanted(sample.request_id));
   std::string encoded = head.SerializeAsString();

@@ -198,17 +198,34 @@ const Model& ModelOf(int kind) {
   return kind == 0 ? TestModel() : kind == 1 ? *widened : *bf16;
 }
 
+// Prompts of a few beginnings, so that requests meet in the prefix cache.
 SampleRequest Sample(Random& random, const std::string& id) {
-  SampleRequest request{.request_id = id};
-  for (size_t i = 0; i < 1 + random.Below(70); ++i) {
+  SampleRequest request{.request_id = id, .tenant_id = random.OneIn(4) ? "other" : "mine"};
+  const auto beginning = static_cast<int32_t>(random.Below(2));
+  for (size_t i = 0, n = random.Below(60); i < n; ++i) {
+    request.prompt.push_back(beginning + static_cast<int32_t>(i % 7));
+  }
+  for (size_t i = 0, n = 1 + random.Below(12); i < n; ++i) {
     request.prompt.push_back(static_cast<int32_t>(random.Below(96)));
   }
   request.num_samples = 1 + static_cast<int64_t>(random.Below(3));
-  request.prompt_logprobs = true;
+  request.prompt_logprobs = random.OneIn(3);
   request.params = {.max_tokens = 1 + static_cast<int64_t>(random.Below(40)),
                     .seed = random.Below(1000),
                     .ignore_eos = true};
   return request;
+}
+
+// From room for the longest request alone to more than all need.
+SamplingOptions RandomSamplingOptions(Random& random, const Model& model) {
+  const auto num_tokens = static_cast<int64_t>(random.OneIn(2) ? 128 + random.Below(300) : 4096);
+  return {.kv_cache_bytes =
+              num_tokens * KvCache::BytesPerToken(model.spec(), model.attention_arithmetic()),
+          .max_running_samples = static_cast<int64_t>(2 + random.Below(9)),
+          .max_prefill_tokens = static_cast<int64_t>(1 + random.Below(100)),
+          .max_prefill_tokens_beside_decode = static_cast<int64_t>(1 + random.Below(40)),
+          .prefix_cache = !random.OneIn(4),
+          .head_chunk_elements = static_cast<int64_t>(96 * (1 + random.Below(9)))};
 }
 
 std::map<std::string, SampleOutput> Finish(SamplingEngine& engine) {
@@ -240,40 +257,62 @@ TEST_CASE("exact: training gives a tenant the same bits alone and among others",
   CheckSame(RunAmongOthers(windows, model, random), RunAlone(windows, model));
 }
 
-TEST_CASE("exact: a tenant samples the same bits alone and among others", "[exact]") {
+TEST_CASE("exact: samples are the same bits alone and among others, from whatever cache",
+          "[exact]") {
   const Model& model = ModelOf(GENERATE(0, 1, 2));
-  const uint32_t seed = GENERATE(range(1u, 11u));
+  const uint32_t seed = GENERATE(range(1u, 16u));
   CAPTURE(seed);
   Random random(seed);
-  const SampleRequest request = Sample(random, "mine");
-  const auto adapter = random.OneIn(3) ? nullptr : RandomAdapter(5, 3);
-
-  SamplingEngine alone(model, {}, /*tokenizer=*/nullptr);
-  REQUIRE(alone.Add(request, adapter).ok());
-  const SampleOutput expected = Finish(alone).at("mine");
-
-  SamplingEngine crowded(model,
-                         {.max_running_samples = static_cast<int64_t>(2 + random.Below(9)),
-                          .max_prefill_tokens = static_cast<int64_t>(1 + random.Below(100)),
-                          .head_chunk_elements = static_cast<int64_t>(96 * (1 + random.Below(9)))},
-                         /*tokenizer=*/nullptr);
-  const size_t place = random.Below(6);
-  for (size_t i = 0; i < 6; ++i) {
-    if (i == place) REQUIRE(crowded.Add(request, adapter).ok());
-    const auto other = random.OneIn(3) ? nullptr : RandomAdapter(1 + i, 20 + i);
-    REQUIRE(crowded.Add(Sample(random, "other" + std::to_string(i)), other).ok());
-    if (random.OneIn(2)) crowded.RunPass();
+  const std::shared_ptr<const AdapterWeights> adapters[] = {nullptr, RandomAdapter(5, 3),
+                                                            RandomAdapter(2, 4)};
+  const char* const versions[] = {"", "v1", "v2"};
+  const auto add = [&](SamplingEngine& engine, SampleRequest request, size_t version) {
+    request.version_id = versions[version];
+    REQUIRE(engine.Add(std::move(request), adapters[version]).ok());
+  };
+  std::vector<std::pair<SampleRequest, size_t>> requests;
+  for (int i = 0; i < 12; ++i) {
+    requests.emplace_back(Sample(random, "r" + std::to_string(i)), random.Below(3));
   }
-  const SampleOutput actual = Finish(crowded).at("mine");
-  // The first one is a NaN.
-  REQUIRE(actual.prompt_logprobs.size() == expected.prompt_logprobs.size());
-  for (size_t i = 1; i < expected.prompt_logprobs.size(); ++i) {
-    REQUIRE(actual.prompt_logprobs[i] == expected.prompt_logprobs[i]);
+
+  SamplingEngine crowded(model, RandomSamplingOptions(random, model), /*tokenizer=*/nullptr);
+  std::map<std::string, SampleOutput> outputs;
+  const auto run_pass = [&] {
+    crowded.RunPass();
+    for (FinishedSample& finished : crowded.TakeFinished()) {
+      REQUIRE(finished.output.ok());
+      outputs.emplace(finished.request_id, *std::move(finished.output));
+    }
+  };
+  for (const auto& [request, version] : requests) {
+    add(crowded, request, version);
+    for (size_t passes = random.Below(6); passes > 0; --passes) run_pass();
+    if (random.OneIn(6)) crowded.Cancel("r" + std::to_string(random.Below(12)));
+    if (random.OneIn(8)) crowded.DropVersion(versions[1 + random.Below(2)]);
   }
-  REQUIRE(actual.sequences.size() == expected.sequences.size());
-  for (size_t i = 0; i < expected.sequences.size(); ++i) {
-    REQUIRE(actual.sequences[i].tokens == expected.sequences[i].tokens);
-    REQUIRE(actual.sequences[i].logprobs == expected.sequences[i].logprobs);
+  for (int passes = 0; crowded.HasWork(); ++passes) {
+    REQUIRE(passes < 20000);
+    run_pass();
+  }
+  CHECK(crowded.kv_usage().num_used == 0);
+
+  for (const auto& [request, version] : requests) {
+    if (!outputs.contains(request.request_id)) continue;  // cancelled
+    CAPTURE(request.request_id);
+    const SampleOutput& actual = outputs.at(request.request_id);
+    SamplingEngine alone(model, {.prefix_cache = false}, /*tokenizer=*/nullptr);
+    add(alone, request, version);
+    const SampleOutput expected = Finish(alone).at(request.request_id);
+    // The first one is a NaN.
+    REQUIRE(actual.prompt_logprobs.size() == expected.prompt_logprobs.size());
+    for (size_t i = 1; i < expected.prompt_logprobs.size(); ++i) {
+      REQUIRE(actual.prompt_logprobs[i] == expected.prompt_logprobs[i]);
+    }
+    REQUIRE(actual.sequences.size() == expected.sequences.size());
+    for (size_t i = 0; i < expected.sequences.size(); ++i) {
+      REQUIRE(actual.sequences[i].tokens == expected.sequences[i].tokens);
+      REQUIRE(actual.sequences[i].logprobs == expected.sequences[i].logprobs);
+    }
   }
 }
 
@@ -283,7 +322,8 @@ TEST_CASE("exact: sampled logprobs are the trainer's, bit for bit", "[exact]") {
   CAPTURE(seed);
   Random random(seed);
   TestTrainer bench({.numerics = Numerics::kExact}, model);
-  const SampleRequest request = Sample(random, "mine");
+  SampleRequest request = Sample(random, "mine");
+  request.prompt_logprobs = true;
   SamplingEngine engine(model, {}, /*tokenizer=*/nullptr);
   REQUIRE(engine.Add(request, bench.adapter("m1").Publish()).ok());
   const SampleOutput sampled = Finish(engine).at("mine");

@@ -33,8 +33,13 @@ ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b) {
   return {.train_passes = a.train_passes + b.train_passes,
           .train_tokens = a.train_tokens + b.train_tokens,
           .prefill_passes = a.prefill_passes + b.prefill_passes,
+          .prefill_tokens = a.prefill_tokens + b.prefill_tokens,
           .decode_passes = a.decode_passes + b.decode_passes,
           .generated_tokens = a.generated_tokens + b.generated_tokens,
+          .preemptions = a.preemptions + b.preemptions,
+          .looked_up_tokens = a.looked_up_tokens + b.looked_up_tokens,
+          .prompt_hit_tokens = a.prompt_hit_tokens + b.prompt_hit_tokens,
+          .kv_evictions = a.kv_evictions + b.kv_evictions,
           .optim_steps = a.optim_steps + b.optim_steps,
           .out_of_memory_retries = a.out_of_memory_retries + b.out_of_memory_retries,
           .arena_peak_bytes = std::max(a.arena_peak_bytes, b.arena_peak_bytes)};
@@ -135,13 +140,16 @@ class Executor::Thread {
                        .numerics = base_->numerics};
     options.sampling.kv_cache_bytes = base_->memory.kv_cache_bytes;
     options.sampling.head_chunk_elements = base_->memory.head_chunk_elements;
+    options.sampling.max_prefill_tokens_beside_decode = base_->prefill_chunk_tokens;
+    options.sampling.prefix_cache = options_.prefix_cache;
     options.sampling_share = options_.sampling_share;
     options.model_ops = {.nonfinite_gradients = options_.nonfinite_gradients,
                          .adapter_bytes = base_->memory.adapter_bytes};
     const ExecutorParts parts{.model = *base_->model,
                               .tokenizer = base_->tokenizer ? &*base_->tokenizer : nullptr,
                               .store = *base_->store,
-                              .writer = *writer_};
+                              .writer = *writer_,
+                              .clock = clock_};
     core_.reset();  // frees the old cache before the new one is made
     core_ = std::make_unique<ExecutorCore>(parts, options, generation);
   }
@@ -210,6 +218,7 @@ class Executor::Thread {
       state_.models = std::move(models);
       state_.version_ids = std::move(version_ids);
       state_.counters = Add(past_counters_, core_->counters());
+      state_.kv_usage = core_->kv_usage();
     }
     for (ReportEvent& report : reports) listener_.on_report(std::move(report));
   }
@@ -224,6 +233,7 @@ class Executor::Thread {
   ExecutorState state_ ABSL_GUARDED_BY(mu_);
 
   // Executor thread only.
+  RealClock clock_;
   std::optional<LoadedBase> base_;
   CheckpointWriter* writer_ = nullptr;
   std::unique_ptr<ExecutorCore> core_;

@@ -27,6 +27,11 @@ struct ExecutorOptions {
   double memory_fraction = 0.9;
   // Share of the device's time that sampling gets while there is training too.
   double sampling_share = 0.5;
+  // How long the prompts' part of a pass may hold up the samples that decode. More: prompts are
+  // read sooner. 0: 100 ms on a CPU, 20 ms elsewhere.
+  absl::Duration prefill_stall;
+  // Whether a tenant's requests find keys and values of earlier ones again.
+  bool prefix_cache = true;
   // Of an optim_step.
   NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
   // Time without work after which memory that the next pass would use again goes back to the

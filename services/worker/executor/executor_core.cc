@@ -6,7 +6,6 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "services/worker/layers/pauses.h"
 #include "services/worker/torch_guard.h"
 
@@ -52,7 +51,10 @@ void ExecutorCore::Do(LoadVersion command) {
   Emit(VersionFailed{command.version_id, loaded.status()});
 }
 
-void ExecutorCore::Do(DropVersion command) { versions_.Drop(command.version_id); }
+void ExecutorCore::Do(DropVersion command) {
+  versions_.Drop(command.version_id);
+  sampling_.DropVersion(command.version_id);
+}
 
 void ExecutorCore::Do(SampleRequest request) {
   if (pending_versions_.contains(request.version_id)) {
@@ -93,9 +95,9 @@ bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
 
 // A step of a long sequence takes seconds on a CPU; samples do not wait for its end.
 void ExecutorCore::RunTrainingStep(const std::function<void()>& on_pause) {
-  absl::Time began = absl::Now();
+  absl::Time began = parts_.clock.Now();
   const auto charge = [&] {
-    const absl::Time now = absl::Now();
+    const absl::Time now = parts_.clock.Now();
     time_share_.Charge(DeviceUse::kTraining, now - began);
     began = now;
   };
@@ -103,12 +105,11 @@ void ExecutorCore::RunTrainingStep(const std::function<void()>& on_pause) {
     const PauseScope pauses([&] {
       if (on_pause) on_pause();
       charge();
-      if (time_share_.Pick(/*has_training=*/true, sampling_.HasWork()) != DeviceUse::kSampling) {
-        return;
+      while (time_share_.Pick(/*has_training=*/true, sampling_.HasWork()) == DeviceUse::kSampling) {
+        RunSamplingPass();
+        if (on_pause) on_pause();
       }
-      RunSamplingPass();
-      if (on_pause) on_pause();
-      began = absl::Now();
+      began = parts_.clock.Now();
     });
     trainer_.RunUnit();
   }
@@ -236,14 +237,14 @@ void ExecutorCore::ReleaseParkedSamples(const std::string& version_id) {
 }
 
 void ExecutorCore::RunSamplingPass() {
-  const absl::Time began = absl::Now();
+  const absl::Time began = parts_.clock.Now();
   const absl::Status status = Guarded("sampling pass", [this] {
     sampling_.RunPass();
     return absl::OkStatus();
   });
   if (!status.ok()) sampling_.AbandonPass(status);
   CollectSamples();
-  time_share_.Charge(DeviceUse::kSampling, absl::Now() - began);
+  time_share_.Charge(DeviceUse::kSampling, parts_.clock.Now() - began);
 }
 
 void ExecutorCore::CollectSamples() {
@@ -274,11 +275,17 @@ std::vector<ModelState> ExecutorCore::ModelStates() const {
 }
 
 ExecutorCounters ExecutorCore::counters() const {
+  const SamplingCounters sampling = sampling_.counters();
   return {.train_passes = trainer_.counters().passes,
           .train_tokens = trainer_.counters().tokens,
-          .prefill_passes = sampling_.counters().prefill_passes,
-          .decode_passes = sampling_.counters().decode_passes,
-          .generated_tokens = sampling_.counters().generated_tokens,
+          .prefill_passes = sampling.prefill_passes,
+          .prefill_tokens = sampling.prefill_tokens,
+          .decode_passes = sampling.decode_passes,
+          .generated_tokens = sampling.generated_tokens,
+          .preemptions = sampling.preemptions,
+          .looked_up_tokens = sampling.looked_up_tokens,
+          .prompt_hit_tokens = sampling.prompt_hit_tokens,
+          .kv_evictions = sampling.kv_evictions,
           .optim_steps = num_optim_steps_,
           .out_of_memory_retries = trainer_.counters().out_of_memory_retries,
           .arena_peak_bytes = trainer_.counters().arena_peak_bytes};

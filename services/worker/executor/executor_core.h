@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "libs/common/time/clock.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_port.h"
@@ -31,6 +32,7 @@ struct ExecutorParts {
   const Tokenizer* tokenizer;  // nullptr: stop strings cannot be matched
   CheckpointStore& store;
   CheckpointWriter& writer;
+  Clock& clock;  // by which the device's time is shared
 };
 
 struct CoreOptions {
@@ -61,6 +63,7 @@ class ExecutorCore {
   std::vector<ModelState> ModelStates() const;
   std::vector<std::string> VersionIds() const { return versions_.Ids(); }
   ExecutorCounters counters() const;
+  KvUsage kv_usage() const { return sampling_.kv_usage(); }
 
  private:
   struct RunningTrain {

@@ -17,8 +17,13 @@ struct ExecutorCounters {
   int64_t train_passes = 0;  // packed micro-batches, forward or forward-backward
   int64_t train_tokens = 0;
   int64_t prefill_passes = 0;
+  int64_t prefill_tokens = 0;
   int64_t decode_passes = 0;  // one token for every running sequence
   int64_t generated_tokens = 0;
+  int64_t preemptions = 0;        // samples whose keys and values were dropped for older ones
+  int64_t looked_up_tokens = 0;   // of prompts
+  int64_t prompt_hit_tokens = 0;  // of them that were in the prefix cache
+  int64_t kv_evictions = 0;       // blocks taken from the prefix cache
   int64_t optim_steps = 0;
   int64_t out_of_memory_retries = 0;  // training passes run again in halves
   int64_t arena_peak_bytes = 0;       // the most a training pass reserved
@@ -31,7 +36,8 @@ struct ExecutorState {
   std::string device;        // "cpu" or "cuda:0"
   int64_t bytes_loaded = 0;  // of the base model
   int64_t bytes_total = 0;
-  int64_t arena_bytes = 0;               // that a training pass may reserve
+  int64_t arena_bytes = 0;  // that a training pass may reserve
+  KvUsage kv_usage;
   std::vector<ModelState> models;        // ascending model_id
   std::vector<std::string> version_ids;  // ascending
   ExecutorCounters counters;

@@ -140,6 +140,33 @@ TEST_CASE("a cancelled sample is answered once", "[executor]") {
   CHECK(Answer<OpFailed>(worker.Drain(), "s").status.code() == absl::StatusCode::kCancelled);
 }
 
+TEST_CASE("a sample that is cancelled while it runs gives its blocks back", "[executor]") {
+  Worker worker;
+  SampleRequest request = Sample("s", "");
+  request.num_samples = 3;
+  request.params.max_tokens = 100;
+  worker.core.Apply(request);
+  for (int unit = 0; unit < 20; ++unit) worker.core.RunUnit();
+  CHECK(worker.core.kv_usage().num_used > 0);
+  worker.core.Apply(Cancel{"s"});
+  CHECK(worker.core.kv_usage().num_used == 0);
+  Answer<OpFailed>(worker.Drain(), "s");
+}
+
+TEST_CASE("a dropped version's keys and values are not kept", "[executor]") {
+  Worker worker;
+  worker.core.Apply(PublishVersion{"publish", "m", 1, "v"});
+  SampleRequest request = Sample("s", "v");
+  request.tenant_id = "t";
+  request.prompt.assign(40, 7);
+  worker.core.Apply(request);
+  worker.Drain();
+  CHECK(worker.core.kv_usage().num_idle == 2);
+  worker.core.Apply(DropVersion{"v"});
+  CHECK(worker.core.kv_usage().num_idle == 0);
+  CHECK(worker.core.kv_usage().num_used == 0);
+}
+
 TEST_CASE("a dropped model is gone and its name can be used again", "[executor]") {
   Worker worker;
   worker.Apply({Train("m", 1)});
@@ -186,6 +213,98 @@ TEST_CASE("a sample that comes during a training step runs before its end", "[ex
   REQUIRE(prefill_passes.size() > 1);
   CHECK(prefill_passes[1] == 1);
   CHECK(w.State().window == std::vector<int64_t>{1});
+}
+
+constexpr absl::Duration kDecodeLayer = absl::Milliseconds(4);
+constexpr absl::Duration kForwardLayer = absl::Milliseconds(30);
+constexpr absl::Duration kBackwardLayer = absl::Milliseconds(60);
+
+// Steps take what the clock is moved by.
+class TimedModel : public ModelAround {
+ public:
+  TimedModel(const Model& model, FakeClock*& clock) : ModelAround(model), clock_(clock) {}
+
+  at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                          AttentionContext& attention) const override {
+    const absl::Time now = clock_->Now();
+    if (last_decode != absl::InfinitePast())
+      longest_wait = std::max(longest_wait, now - last_decode);
+    Spend(kDecodeLayer, sampling);
+    last_decode = clock_->Now();
+    return ModelAround::LayerForward(layer, x, rows, attention);
+  }
+  at::Tensor LayerForwardSaving(int64_t layer, const at::Tensor& x, const PackedRows& rows,
+                                std::unique_ptr<LayerSaved>* saved) const override {
+    Spend(kForwardLayer, training);
+    return ModelAround::LayerForwardSaving(layer, x, rows, saved);
+  }
+  at::Tensor LayerBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
+                           std::unique_ptr<LayerSaved> saved,
+                           std::vector<AdapterGradients*>& gradients) const override {
+    Spend(kBackwardLayer, training);
+    return ModelAround::LayerBackward(layer, dy, rows, std::move(saved), gradients);
+  }
+
+  mutable absl::Duration sampling;
+  mutable absl::Duration training;
+  mutable absl::Time last_decode = absl::InfinitePast();
+  mutable absl::Duration longest_wait;  // from one decode step to the next
+
+ private:
+  void BeforeLayer(const at::Tensor&) const override {}
+  void Spend(absl::Duration duration, absl::Duration& total) const {
+    clock_->Advance(duration);
+    total += duration;
+    if (HasPauses()) Pause();
+  }
+
+  FakeClock*& clock_;  // of a worker that is made later
+};
+
+TEST_CASE(
+    "training and sampling get their shares of the device, and no decode pass waits longer "
+    "than a step",
+    "[executor]") {
+  const double share = GENERATE(0.2, 0.5, 0.8);
+  CAPTURE(share);
+  CoreOptions options;
+  options.sampling_share = share;
+  FakeClock* clock = nullptr;
+  const TimedModel model(BaseModel(), clock);
+  Worker worker(options, model);
+  clock = &worker.clock;
+  int64_t seq_id = 0;
+  int num_samples = 0;
+  std::vector<ReportEvent> reports;
+  const auto keep_busy = [&](int64_t num_trained, int64_t num_sampled) {
+    while (seq_id < num_trained + 2) worker.Apply({Train("m", ++seq_id)});
+    while (num_samples < num_sampled + 2) {
+      SampleRequest request = Sample("s" + std::to_string(++num_samples), "");
+      request.params.max_tokens = 50;
+      worker.core.Apply(request);
+    }
+  };
+  int64_t num_trained = 0;
+  int64_t num_sampled = 0;
+  const auto collect = [&] {
+    for (const ReportEvent& event : worker.core.TakeReports()) {
+      num_trained += std::holds_alternative<TrainDone>(event.report) ? 1 : 0;
+      num_sampled += std::holds_alternative<SampleDone>(event.report) ? 1 : 0;
+    }
+    keep_busy(num_trained, num_sampled);
+  };
+  keep_busy(0, 0);
+  while (model.training + model.sampling < absl::Seconds(60)) {
+    worker.core.RunUnit(collect);
+    collect();
+  }
+  const double measured = absl::FDivDuration(model.sampling, model.training + model.sampling);
+  CHECK(measured == Approx(share).margin(0.02));
+  CHECK(num_trained > 10);
+  CHECK(num_sampled > 10);
+  // Steps that are shorter than what training has coming add up to that.
+  const absl::Duration owed = 2 * kDecodeLayer * (1 - share) / share;
+  CHECK(model.longest_wait <= kBackwardLayer + owed);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ ModelInfo Describe(const ExecutorOptions& options, const ModelSpec& spec,
   return info;
 }
 
-// How long a layer step of training may hold up the next sampling pass.
+// How long a layer step of training, or a chunk of prompts, may hold up samples that decode.
 absl::Duration StepDuration(at::Device device) {
   return device.is_cpu() ? absl::Milliseconds(100) : absl::Milliseconds(20);
 }
@@ -49,8 +49,8 @@ absl::StatusOr<int64_t> AvailableBytes(at::Device device) {
       c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
 }
 
-absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_bytes,
-                                      double fraction) {
+absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_bytes, double fraction,
+                                      absl::Duration layer_row) {
   const int64_t cpu_threads = model.device().is_cpu() ? at::get_num_threads() : 0;
   ASSIGN_OR_RETURN(
       const MemoryPlan plan,
@@ -60,7 +60,7 @@ absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_byte
                   .weight_bytes = model.WeightBytes(),
                   .cpu_threads = cpu_threads,
                   .kv_element_bytes = KvCache::ElementBytes(model.attention_arithmetic()),
-                  .tokens_per_step = MeasureTokensPerStep(model, StepDuration(model.device()))}));
+                  .tokens_per_step = TokensPerStep(layer_row, StepDuration(model.device()))}));
   LogInfo("memory planned", {{"available_bytes", available_bytes},
                              {"fraction", fraction},
                              {"weight_bytes", plan.weight_bytes},
@@ -115,12 +115,19 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
     RETURN_IF_ERROR(
         Guarded("probe of exact numerics", [&] { return ProbeExactNumerics(*loaded.model); }));
   }
+  absl::Duration layer_row;
   ASSIGN_OR_RETURN(const MemoryPlan memory, Guarded("plan of the memory", [&] {
-                     return PlanAround(*loaded.model, available_bytes, options.memory_fraction);
+                     layer_row = MeasureLayerRow(*loaded.model);
+                     return PlanAround(*loaded.model, available_bytes, options.memory_fraction,
+                                       layer_row);
                    }));
   RETURN_IF_ERROR(SweepAttempts(options.checkpoint_root, absl::Now() - kAbandonedAfter));
   LoadedBase base;
   base.memory = memory;
+  base.prefill_chunk_tokens = PrefillTokens(
+      layer_row, loaded.model->spec().num_layers,
+      options.prefill_stall > absl::ZeroDuration() ? options.prefill_stall : StepDuration(device));
+  LogInfo("prefill planned", {{"chunk_tokens", base.prefill_chunk_tokens}});
   base.numerics = numerics;
   base.info = Describe(options, loaded.model->spec(), loaded.content_hash);
   base.info.token_budget = memory.token_budget;

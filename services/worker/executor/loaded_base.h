@@ -20,6 +20,7 @@ struct LoadedBase {
   std::optional<Tokenizer> tokenizer;  // missing or of an unknown kind: no stop strings
   std::unique_ptr<CheckpointStore> store;
   MemoryPlan memory;
+  int64_t prefill_chunk_tokens = 0;  // prompt rows of a pass beside samples that decode
   Numerics numerics = Numerics::kFast;
   ModelInfo info;
 };

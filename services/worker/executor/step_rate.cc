@@ -13,10 +13,17 @@ constexpr int64_t kMeasuredTokens = 256;
 constexpr int kMeasurements = 3;  // the first one also reads the weights from disk
 // The backward step has attention twice more, and LoRA's products.
 constexpr double kBackwardCost = 1.5;
+// Fewer rows cost nearly what 16 do; with more the memory plan has no room for those that decode.
+constexpr int64_t kMinPrefillTokens = 16;
+constexpr int64_t kMaxPrefillTokens = 1024;
+
+int64_t PowerOfTwoBelow(double rows) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::clamp(rows, 1.0, 1e6))));
+}
 
 }  // namespace
 
-int64_t MeasureTokensPerStep(const Model& model, absl::Duration duration) {
+absl::Duration MeasureLayerRow(const Model& model) {
   const int64_t num_tokens = std::min(kMeasuredTokens, model.spec().max_position_embeddings);
   const auto index = at::TensorOptions().dtype(at::kLong).device(model.device());
   const PackedRows rows{.tokens = at::zeros({num_tokens}, index),
@@ -32,10 +39,16 @@ int64_t MeasureTokensPerStep(const Model& model, absl::Duration duration) {
     model.LayerForward(0, x, rows, attention).view(-1)[0].item<float>();
     best = std::min(best, absl::Now() - began);
   }
-  const double seconds_per_token =
-      std::max(1e-9, absl::ToDoubleSeconds(best)) * kBackwardCost / static_cast<double>(num_tokens);
-  const double tokens = std::min(1e6, absl::ToDoubleSeconds(duration) / seconds_per_token);
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max(1.0, tokens))));
+  return std::max(absl::Nanoseconds(1), best / num_tokens);
+}
+
+int64_t TokensPerStep(absl::Duration layer_row, absl::Duration duration) {
+  return PowerOfTwoBelow(absl::FDivDuration(duration, layer_row) / kBackwardCost);
+}
+
+int64_t PrefillTokens(absl::Duration layer_row, int64_t num_layers, absl::Duration duration) {
+  return std::clamp(PowerOfTwoBelow(absl::FDivDuration(duration, layer_row * num_layers)),
+                    kMinPrefillTokens, kMaxPrefillTokens);
 }
 
 }  // namespace lathe::worker

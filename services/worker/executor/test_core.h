@@ -61,7 +61,7 @@ inline SampleRequest Sample(const std::string& request_id, const std::string& ve
 // A core with model "m" of rank 4, and everything around it.
 struct Worker {
   explicit Worker(const CoreOptions& options = {}, const Model& model = BaseModel())
-      : parts{model, nullptr, store, writer}, core(parts, options, /*generation=*/3) {
+      : parts{model, nullptr, store, writer, clock}, core(parts, options, /*generation=*/3) {
     core.Apply(CreateAdapter{"create", "m", {.rank = 4, .seed = 1}});
     Drain();
   }
@@ -89,6 +89,7 @@ struct Worker {
   BoundedQueue<ReportEvent> saves{16};
   CheckpointStore store{dir.path(), SmallSpec(), "base", "hash"};
   CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); }};
+  FakeClock clock;
   ExecutorParts parts;
   ExecutorCore core;
 };

@@ -149,6 +149,7 @@ absl::StatusOr<SampleRequest> ToSampleRequest(const lathe::v1::Sample& sample) {
   const lathe::v1::SampleRequest& proto = sample.request();
   SampleRequest request;
   request.request_id = sample.request_id();
+  request.tenant_id = sample.tenant_id();
   request.version_id = sample.version_id();
   ASSIGN_OR_RETURN(request.prompt, ReadTokens(proto.prompt()));
   request.num_samples = proto.num_samples();

@@ -13,6 +13,7 @@ namespace {
 lathe::v1::Sample MakeSample() {
   lathe::v1::Sample sample;
   sample.set_request_id("r");
+  sample.set_tenant_id("t");
   sample.set_version_id("v");
   lathe::v1::SampleRequest* request = sample.mutable_request();
   request->add_prompt()->set_tokens(WritePacked(std::vector<int32_t>{1, 2}));
@@ -28,6 +29,7 @@ lathe::v1::Sample MakeSample() {
 TEST_CASE("a sample request keeps its parameters", "[rpc]") {
   const auto request = ToSampleRequest(MakeSample());
   REQUIRE(request.ok());
+  CHECK(request->tenant_id == "t");
   CHECK(request->version_id == "v");
   CHECK(request->prompt == std::vector<int32_t>{1, 2});
   CHECK(request->num_samples == 3);

@@ -34,9 +34,11 @@ struct ActiveRequest {
   SampleRequest request;
   std::shared_ptr<const AdapterWeights> adapter;  // null: base model
   int64_t inflight_seq = 0;                       // publication of `adapter`; 0: it never changes
-  int64_t arrival = 0;
+  // Where blocks are looked up and shared; unset: nowhere.
+  std::optional<PrefixScope> scope;
 
   KvSequence prompt_kv;         // shared by the samples that start from it
+  bool is_looked_up = false;    // the output says what was found of the prompt
   at::Tensor next_logits;       // [V] behind the prompt; defined while samples wait to start
   int64_t next_logits_seq = 0;  // inflight_seq when they were computed
   int64_t num_started = 0;

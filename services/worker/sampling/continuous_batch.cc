@@ -1,32 +1,86 @@
 #include "services/worker/sampling/continuous_batch.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
+
+#include "services/worker/sampling/prompt_scores.h"
 
 namespace lathe::worker {
 namespace {
-
-constexpr int64_t kMaxPrefillsInARow = 4;
 
 int64_t NumToStart(const ActiveRequest* request) {
   return request->request.num_samples - request->num_started;
 }
 
+std::vector<int32_t> TokensOf(const SequenceRows& rows, int64_t begin, int64_t end) {
+  std::vector<int32_t> tokens;
+  tokens.reserve(end - begin);
+  for (int64_t position = begin; position < end; ++position) tokens.push_back(rows.token(position));
+  return tokens;
+}
+
+// Tokens that need not be computed when their keys and values are there: the last one's logits are
+// wanted, and those of all of a prompt that is scored.
+int64_t NumReusable(const SequenceRows& rows) {
+  const bool is_scored = rows.sample == nullptr && WantsPromptScores(rows.request->request);
+  return is_scored ? 0 : rows.length() - 1;
+}
+
+// Whether `other` computes, in the pass that is being made, the block that follows `found` in
+// `tokens`.
+bool ComputesNext(const SequenceRows& other, const PrefixScope& scope,
+                  const std::vector<int32_t>& found, std::span<const int32_t> tokens) {
+  const KvSequence& kv = other.kv();
+  const auto num_found = static_cast<int64_t>(found.size());
+  const int64_t begin = num_found * KvCache::kBlockTokens;
+  const int64_t end = begin + KvCache::kBlockTokens;
+  if (other.end < end || other.request->scope != scope) return false;
+  // One block stands for all that come before it.
+  if (num_found > 0 && (kv.num_shareable < num_found || kv.blocks[num_found - 1] != found.back())) {
+    return false;
+  }
+  return std::ranges::equal(TokensOf(other, begin, end), tokens.subspan(begin, end - begin));
+}
+
 }  // namespace
 
-int64_t PrefillChunk::length() const {
+int64_t SequenceRows::length() const {
   const auto generated = sample == nullptr ? 0 : static_cast<int64_t>(sample->tokens.size());
   return request->prompt_length() + generated;
 }
 
-int32_t PrefillChunk::token(int64_t position) const {
+int32_t SequenceRows::token(int64_t position) const {
   const int64_t generated = position - request->prompt_length();
   return generated < 0 ? request->request.prompt[position] : sample->tokens[generated];
 }
 
-bool ContinuousBatch::PrefersPrefill() const {
-  if (waiting_.empty()) return false;
-  return running_.empty() || prefills_in_a_row_ < kMaxPrefillsInARow;
+std::vector<SequenceRows> ContinuousBatch::NextPass() {
+  std::vector<SequenceRows> pass;
+  FillDecode(pass);
+  FillPrefill(pass);
+  while (pass.empty() && IsIdle() && !waiting_.empty()) {
+    if (!ReleaseWaiting(&waiting_.front().kv())) {
+      too_large_.push_back(waiting_.front().request);
+      break;
+    }
+    FillPrefill(pass);
+  }
+  return pass;
+}
+
+void ContinuousBatch::FillDecode(std::vector<SequenceRows>& pass) {
+  // Preemption shortens running_ from behind, down to the sample in hand.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    ActiveSample* const sample = running_[i];
+    if (!MakeRoomFor(sample)) continue;
+    pass.push_back({.request = sample->request,
+                    .sample = sample,
+                    .begin = sample->kv.length - 1,
+                    .end = sample->kv.length,
+                    .is_running = true});
+  }
 }
 
 // Places that running samples and those of ready prompts take.
@@ -36,45 +90,77 @@ int64_t ContinuousBatch::NumClaimed() const {
   return claimed;
 }
 
-std::vector<PrefillChunk> ContinuousBatch::FillPrefill() {
-  std::vector<PrefillChunk> chunks;
-  int64_t budget = options_.max_prefill_tokens;
+void ContinuousBatch::FillPrefill(std::vector<SequenceRows>& pass) {
+  int64_t budget =
+      running_.empty() ? options_.max_prefill_tokens : options_.max_prefill_tokens_beside_decode;
   int64_t claimed = NumClaimed();
-  while (!waiting_.empty() && budget > 0 && claimed < options_.max_running_samples) {
-    const Waiting next = waiting_.front();
-    PrefillChunk chunk{.request = next.request, .sample = next.sample, .begin = next.kv().length};
-    chunk.end = std::min(chunk.length(), chunk.begin + budget);
-    const int64_t num_tokens = chunk.end - chunk.begin;
-    // One free block stays for each running sample, else it would be preempted at once.
-    const int64_t usable = cache_.num_free_blocks() - static_cast<int64_t>(running_.size());
-    if (KvCache::BlocksToExtend(next.kv(), num_tokens) > usable) break;
-    cache_.Extend(next.kv(), num_tokens);
-    chunks.push_back(chunk);
-    budget -= num_tokens;
-    claimed += next.sample == nullptr ? NumToStart(next.request) : 1;
-    if (chunk.is_last()) waiting_.pop_front();
-  }
-  return chunks;
-}
-
-std::vector<PrefillChunk> ContinuousBatch::NextPrefill() {
-  std::vector<PrefillChunk> chunks = FillPrefill();
-  while (chunks.empty() && IsIdle() && !waiting_.empty()) {
-    if (!ReleaseWaiting(waiting_.front().request)) {
-      too_large_.push_back(waiting_.front().request);
-      break;
+  int64_t num_seen = 0;
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    if (budget == 0 || claimed >= options_.max_running_samples) return;
+    if (++num_seen > options_.max_running_samples) return;
+    SequenceRows rows{.request = next->request, .sample = next->sample};
+    KvSequence& kv = rows.kv();
+    const bool is_new = kv.blocks.empty();
+    if (is_new && !BeginWithPrefix(rows, pass)) {
+      ++next;
+      continue;
     }
-    chunks = FillPrefill();
+    rows.begin = kv.length;
+    rows.end = std::min(rows.length(), rows.begin + budget);
+    // One that could not be finished does not begin. One free block stays for each running sample,
+    // else it would be preempted at once.
+    const int64_t num_wanted = (is_new ? rows.length() : rows.end) - rows.begin;
+    const int64_t usable = cache_.num_free_blocks() - static_cast<int64_t>(running_.size());
+    if (KvCache::BlocksToExtend(kv, num_wanted) > usable) {
+      if (is_new) cache_.Release(kv);
+      return;
+    }
+    cache_.Extend(kv, rows.num_rows());
+    if (rows.sample == nullptr && !rows.request->is_looked_up) {
+      rows.request->is_looked_up = true;
+      rows.request->output.prompt_cache_hit_tokens = rows.begin;
+      if (rows.request->scope.has_value()) {
+        counters_.looked_up_tokens += rows.request->prompt_length();
+      }
+      counters_.prompt_hit_tokens += rows.begin;
+    }
+    pass.push_back(rows);
+    budget -= rows.num_rows();
+    claimed += rows.sample == nullptr ? NumToStart(rows.request) : 1;
+    next = rows.is_last() ? waiting_.erase(next) : std::next(next);
   }
-  prefills_in_a_row_ = chunks.empty() ? kMaxPrefillsInARow : prefills_in_a_row_ + 1;
-  return chunks;
 }
 
-void ContinuousBatch::PrefillDone(const PrefillChunk& chunk) {
-  if (chunk.sample == nullptr) {
-    ready_.push_back(chunk.request);
+// Takes the blocks of an empty sequence that are there. False: more of them will be there after
+// this pass, so it waits.
+bool ContinuousBatch::BeginWithPrefix(SequenceRows& rows, const std::vector<SequenceRows>& pass) {
+  if (!rows.request->scope.has_value()) return true;
+  const PrefixScope& scope = *rows.request->scope;
+  const std::vector<int32_t> tokens = TokensOf(rows, 0, NumReusable(rows));
+  const std::vector<int32_t> found = cache_.FindPrefix(scope, tokens);
+  const auto num_whole = static_cast<int64_t>(tokens.size()) / KvCache::kBlockTokens;
+  const bool has_more = static_cast<int64_t>(found.size()) < num_whole;
+  if (has_more && std::ranges::any_of(pass, [&](const SequenceRows& other) {
+        return ComputesNext(other, scope, found, tokens);
+      })) {
+    return false;
+  }
+  cache_.BeginWith(found, rows.kv());
+  return true;
+}
+
+void ContinuousBatch::Computed(const SequenceRows& rows) {
+  KvSequence& kv = rows.kv();
+  const int64_t begin = kv.num_shareable * KvCache::kBlockTokens;
+  const int64_t end = kv.length / KvCache::kBlockTokens * KvCache::kBlockTokens;
+  if (rows.request->scope.has_value() && begin < end) {
+    cache_.Share(*rows.request->scope, TokensOf(rows, begin, end), kv);
+  }
+  if (rows.is_running || !rows.is_last()) return;
+  if (rows.sample == nullptr) {
+    ready_.push_back(rows.request);
   } else {
-    running_.push_back(chunk.sample);
+    running_.push_back(rows.sample);
   }
 }
 
@@ -88,7 +174,7 @@ std::vector<ActiveSample*> ContinuousBatch::StartSamples() {
       sample->kv = std::exchange(request->prompt_kv, KvSequence());
     } else if (!cache_.Fork(request->prompt_kv, sample->kv)) {
       if (!running_.empty()) break;
-      if (ReleaseWaiting(request)) continue;
+      if (ReleaseWaiting(&request->prompt_kv)) continue;
       ready_.pop_front();
       too_large_.push_back(request);
       break;
@@ -99,16 +185,6 @@ std::vector<ActiveSample*> ContinuousBatch::StartSamples() {
     started.push_back(sample);
   }
   return started;
-}
-
-std::vector<ActiveSample*> ContinuousBatch::NextDecode() {
-  prefills_in_a_row_ = 0;
-  std::vector<ActiveSample*> batch;
-  // Preemption shortens running_ from behind, down to the sample in hand.
-  for (size_t i = 0; i < running_.size(); ++i) {
-    if (MakeRoomFor(running_[i])) batch.push_back(running_[i]);
-  }
-  return batch;
 }
 
 bool ContinuousBatch::MakeRoomFor(ActiveSample* sample) {
@@ -127,21 +203,21 @@ bool ContinuousBatch::MakeRoomFor(ActiveSample* sample) {
 }
 
 void ContinuousBatch::Preempt(ActiveSample* sample) {
-  ++num_preemptions_;
+  ++counters_.preemptions;
   running_.pop_back();
   cache_.Release(sample->kv);
   waiting_.push_front({sample->request, sample});
 }
 
 // Takes the blocks of one that waits, the last first; a ready prompt goes back to waiting.
-bool ContinuousBatch::ReleaseWaiting(const ActiveRequest* except) {
+bool ContinuousBatch::ReleaseWaiting(const KvSequence* except) {
   for (auto waiting = waiting_.rbegin(); waiting != waiting_.rend(); ++waiting) {
-    if (waiting->request == except || waiting->kv().blocks.empty()) continue;
+    if (&waiting->kv() == except || waiting->kv().blocks.empty()) continue;
     cache_.Release(waiting->kv());
     return true;
   }
   for (auto request = ready_.rbegin(); request != ready_.rend(); ++request) {
-    if (*request == except) continue;
+    if (&(*request)->prompt_kv == except) continue;
     cache_.Release((*request)->prompt_kv);
     waiting_.push_front({*request, nullptr});
     ready_.erase(std::next(request).base());

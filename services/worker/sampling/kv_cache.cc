@@ -15,10 +15,12 @@ int64_t KvCache::BytesPerToken(const ModelSpec& model, MatmulArithmetic attentio
 }
 
 KvCache::KvCache(const ModelSpec& model, int64_t capacity_bytes, MatmulArithmetic attention)
-    : num_layers_(model.num_layers), attention_(attention) {
-  const int64_t block_bytes = kBlockTokens * BytesPerToken(model, attention);
-  const int64_t blocks = capacity_bytes / block_bytes;
-  references_.assign(blocks, 0);
+    : num_layers_(model.num_layers),
+      attention_(attention),
+      references_(capacity_bytes / (kBlockTokens * BytesPerToken(model, attention)), 0),
+      is_dropped_(num_blocks()),
+      prefixes_(num_blocks()) {
+  const int64_t blocks = num_blocks();
   free_.reserve(blocks);
   for (int64_t block = blocks; block > 0; --block) free_.push_back(static_cast<int32_t>(block - 1));
 }
@@ -34,19 +36,33 @@ int64_t KvCache::BlocksToExtend(const KvSequence& sequence, int64_t num_tokens) 
 bool KvCache::Extend(KvSequence& sequence, int64_t num_tokens) {
   const int64_t wanted = BlocksToExtend(sequence, num_tokens);
   if (wanted > num_free_blocks()) return false;
-  for (int64_t i = 0; i < wanted; ++i) {
-    references_[free_.back()] = 1;
-    sequence.blocks.push_back(free_.back());
-    free_.pop_back();
-  }
+  for (int64_t i = 0; i < wanted; ++i) sequence.blocks.push_back(Take());
   sequence.length += num_tokens;
   return true;
+}
+
+// With nothing in it; idle blocks last, in the order of their last use.
+int32_t KvCache::Take() {
+  int32_t block;
+  if (!free_.empty()) {
+    block = free_.back();
+    free_.pop_back();
+  } else {
+    block = prefixes_.EvictOldest();
+    is_dropped_[block] = true;
+    ++num_evictions_;
+  }
+  if (is_dropped_[block]) Clear(block);
+  is_dropped_[block] = false;
+  references_[block] = 1;
+  return block;
 }
 
 bool KvCache::Fork(const KvSequence& sequence, KvSequence& copy) {
   const int64_t whole_blocks = sequence.length / kBlockTokens;
   KvSequence forked;
   forked.length = whole_blocks * kBlockTokens;
+  forked.num_shareable = sequence.num_shareable;
   forked.blocks.assign(sequence.blocks.begin(), sequence.blocks.begin() + whole_blocks);
   const int64_t rest = sequence.length - forked.length;
   if (!Extend(forked, rest)) return false;
@@ -62,12 +78,45 @@ bool KvCache::Fork(const KvSequence& sequence, KvSequence& copy) {
 }
 
 void KvCache::Release(KvSequence& sequence) {
-  for (const int32_t block : sequence.blocks) {
-    if (--references_[block] > 0) continue;
-    Clear(block);
+  // From the end, see PrefixCache.
+  for (size_t i = sequence.blocks.size(); i > 0; --i) Release(sequence.blocks[i - 1]);
+  sequence = KvSequence();
+}
+
+void KvCache::Release(int32_t block) {
+  if (--references_[block] > 0) return;
+  if (prefixes_.IsKnown(block)) return prefixes_.Idle(block);
+  Clear(block);
+  free_.push_back(block);
+}
+
+void KvCache::BeginWith(const std::vector<int32_t>& blocks, KvSequence& sequence) {
+  for (const int32_t block : blocks) {
+    if (references_[block]++ == 0) prefixes_.Use(block);
+  }
+  const auto num_blocks = static_cast<int64_t>(blocks.size());
+  sequence = {.blocks = blocks, .length = num_blocks * kBlockTokens, .num_shareable = num_blocks};
+}
+
+void KvCache::Share(const PrefixScope& scope, std::span<const int32_t> tokens,
+                    KvSequence& sequence) {
+  int64_t& i = sequence.num_shareable;
+  for (; i < sequence.length / kBlockTokens; ++i, tokens = tokens.subspan(kBlockTokens)) {
+    const int32_t parent = i == 0 ? PrefixCache::kNone : sequence.blocks[i - 1];
+    const int32_t own = sequence.blocks[i];
+    const int32_t known = prefixes_.Add(scope, parent, tokens.first(kBlockTokens), own);
+    if (known == own) continue;
+    if (references_[known]++ == 0) prefixes_.Use(known);
+    sequence.blocks[i] = known;
+    Release(own);
+  }
+}
+
+void KvCache::DropPrefixes(const std::string& version_id) {
+  for (const int32_t block : prefixes_.Drop(version_id)) {
+    is_dropped_[block] = true;  // there may be gigabytes of them
     free_.push_back(block);
   }
-  sequence = KvSequence();
 }
 
 // Costs what writing the block has cost, a small part of what reading it has.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -9,13 +10,15 @@
 #include "services/worker/kernels/cpu/kv_block.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/models/model_spec.h"
+#include "services/worker/sampling/prefix_cache.h"
 
 namespace lathe::worker {
 
 // One sequence's place in the cache. Empty until Extend; goes back with Release.
 struct KvSequence {
   std::vector<int32_t> blocks;
-  int64_t length = 0;  // tokens whose keys and values are, or are about to be, in the cache
+  int64_t length = 0;         // tokens whose keys and values are, or are about to be, in the cache
+  int64_t num_shareable = 0;  // leading blocks that other sequences may find
 };
 
 // Executor thread only.
@@ -33,7 +36,14 @@ class KvCache {
   KvCache(const ModelSpec& model, int64_t capacity_bytes, MatmulArithmetic attention);
 
   int64_t num_blocks() const { return static_cast<int64_t>(references_.size()); }
-  int64_t num_free_blocks() const { return static_cast<int64_t>(free_.size()); }
+  // That no sequence uses, idle ones among them.
+  int64_t num_free_blocks() const {
+    return static_cast<int64_t>(free_.size()) + prefixes_.num_idle();
+  }
+  // That no sequence uses, kept for one that begins with the same tokens.
+  int64_t num_idle_blocks() const { return prefixes_.num_idle(); }
+  // Idle blocks taken for other content, since the start.
+  int64_t num_evictions() const { return num_evictions_; }
   static int64_t BlocksFor(int64_t num_tokens);
   // Blocks that Extend would take for `num_tokens` more.
   static int64_t BlocksToExtend(const KvSequence& sequence, int64_t num_tokens);
@@ -45,12 +55,26 @@ class KvCache {
   // False, and `copy` untouched, when that takes a block and none is free.
   bool Fork(const KvSequence& sequence, KvSequence& copy);
 
-  // Gives the blocks back; the sequence is empty afterwards. A block that nobody shares is zeroed,
-  // so whoever gets it next, of whatever tenant, finds nothing in it.
+  // Gives the blocks back; the sequence is empty afterwards. A block that nobody shares or could
+  // find is zeroed now, the others before they are taken for other content: whoever gets one next,
+  // of whatever tenant, finds nothing in it.
   void Release(KvSequence& sequence);
 
   // Memory for keys and values like v [T, Hk, D], unless it is there.
   void Allocate(const at::Tensor& v);
+
+  // Known blocks that hold the beginning of `tokens`, whole blocks only.
+  std::vector<int32_t> FindPrefix(const PrefixScope& scope, std::span<const int32_t> tokens) const {
+    return prefixes_.Find(scope, tokens);
+  }
+  // An empty sequence begins with blocks that FindPrefix has just returned.
+  void BeginWith(const std::vector<int32_t>& blocks, KvSequence& sequence);
+  // Lets others find the whole blocks of `sequence`. `tokens`: of those blocks that they could not
+  // find before. A block that is there already takes the place of the sequence's own.
+  void Share(const PrefixScope& scope, std::span<const int32_t> tokens, KvSequence& sequence);
+  // Nothing of this version is found again. Sequences that run keep their blocks and must not be
+  // shared any more.
+  void DropPrefixes(const std::string& version_id);
 
   // k and v [T, Hk, D] to blocks [T] and places within them [T], both int64.
   void Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& places, const at::Tensor& k,
@@ -65,6 +89,8 @@ class KvCache {
   at::Tensor values(int64_t layer) const { return values_[layer]; }
 
  private:
+  int32_t Take();
+  void Release(int32_t block);
   void Clear(int32_t block);
   bool is_bf16() const { return attention_ == MatmulArithmetic::kBf16; }
   template <typename Element>
@@ -75,6 +101,9 @@ class KvCache {
   MatmulArithmetic attention_;
   std::vector<int32_t> references_;  // by block
   std::vector<int32_t> free_;
+  std::vector<bool> is_dropped_;  // by block: not idle any more, to be zeroed before use
+  PrefixCache prefixes_;
+  int64_t num_evictions_ = 0;
   at::Tensor keys_;  // of all layers
   at::Tensor values_;
 };

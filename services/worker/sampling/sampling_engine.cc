@@ -43,8 +43,10 @@ SamplingEngine::SamplingEngine(const Model& model, const SamplingOptions& option
       options_(options),
       tokenizer_(tokenizer),
       cache_(model.spec(), options.kv_cache_bytes, model.attention_arithmetic()),
-      batch_(cache_, {.max_running_samples = options.max_running_samples,
-                      .max_prefill_tokens = options.max_prefill_tokens}) {}
+      batch_(cache_,
+             {.max_running_samples = options.max_running_samples,
+              .max_prefill_tokens = options.max_prefill_tokens,
+              .max_prefill_tokens_beside_decode = options.max_prefill_tokens_beside_decode}) {}
 
 absl::Status SamplingEngine::Add(SampleRequest request,
                                  std::shared_ptr<const AdapterWeights> adapter,
@@ -68,6 +70,7 @@ absl::Status SamplingEngine::Add(SampleRequest request,
   active->request = std::move(request);
   active->adapter = std::move(adapter);
   active->inflight_seq = inflight_seq;
+  active->scope = ScopeOf(*active);
   PreparePromptScores(active->request, active->output);
   active->output.sequences.resize(active->request.num_samples);
   for (int64_t index = 0; index < active->request.num_samples; ++index) {
@@ -88,11 +91,30 @@ absl::Status SamplingEngine::Add(SampleRequest request,
 void SamplingEngine::MoveVersion(const std::string& version_id,
                                  std::shared_ptr<const AdapterWeights> adapter,
                                  int64_t inflight_seq) {
+  DropVersion(version_id);
   for (const auto& [id, request] : requests_) {
     if (request->request.version_id != version_id) continue;
     request->adapter = adapter;
     request->inflight_seq = inflight_seq;
+    // What has begun keeps keys and values of the weights before.
+    const bool has_begun = !request->prompt_kv.blocks.empty() || request->num_started > 0;
+    if (!has_begun) request->scope = ScopeOf(*request);
   }
+}
+
+void SamplingEngine::DropVersion(const std::string& version_id) {
+  cache_.DropPrefixes(version_id);
+  for (const auto& [id, request] : requests_) {
+    if (request->request.version_id == version_id) request->scope.reset();
+  }
+}
+
+std::optional<PrefixScope> SamplingEngine::ScopeOf(const ActiveRequest& active) const {
+  const SampleRequest& request = active.request;
+  if (!options_.prefix_cache || request.tenant_id.empty()) return std::nullopt;
+  return PrefixScope{.tenant_id = request.tenant_id,
+                     .version_id = request.version_id,
+                     .inflight_seq = active.inflight_seq};
 }
 
 void SamplingEngine::Cancel(const std::string& request_id) {
@@ -103,94 +125,83 @@ void SamplingEngine::Cancel(const std::string& request_id) {
 }
 
 void SamplingEngine::RunPass() {
-  if (!batch_.PrefersPrefill() || !RunPrefill()) RunDecode();
+  PendingDraws draws;
+  std::vector<SequenceRows> pass = batch_.NextPass();
+  if (!pass.empty()) Compute(std::move(pass), draws);
+  StartSamples(draws);
+  DrawAll(draws);
   FailTooLarge();
   in_pass_.clear();
-  counters_.preemptions = batch_.num_preemptions();
 }
 
-bool SamplingEngine::RunPrefill() {
-  std::vector<PrefillChunk> chunks = batch_.NextPrefill();
-  if (chunks.empty()) return false;
-  GroupByAdapter(chunks, [](const PrefillChunk& chunk) { return AdapterOf(chunk.request); });
+void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingDraws& draws) {
+  GroupByAdapter(pass, [](const SequenceRows& rows) { return AdapterOf(rows.request); });
   PackedRowsBuilder builder;
   std::vector<CachedRows> cached;
-  for (const PrefillChunk& chunk : chunks) {
-    in_pass_.push_back(chunk.request->request.request_id);
-    builder.BeginSequence(AdapterOf(chunk.request));
-    for (int64_t position = chunk.begin; position < chunk.end; ++position) {
-      builder.AddRow(chunk.token(position), position);
+  std::vector<int64_t> last_rows;
+  std::vector<const AdapterWeights*> last_adapters;
+  for (const SequenceRows& rows : pass) {
+    in_pass_.push_back(rows.request->request.request_id);
+    builder.BeginSequence(AdapterOf(rows.request));
+    for (int64_t position = rows.begin; position < rows.end; ++position) {
+      builder.AddRow(rows.token(position), position);
     }
-    cached.push_back({.kv = &chunk.kv(), .num_rows = chunk.end - chunk.begin});
+    cached.push_back({.kv = &rows.kv(), .num_rows = rows.num_rows()});
+    if (!rows.is_last()) continue;
+    last_rows.push_back(builder.num_rows() - 1);
+    last_adapters.push_back(AdapterOf(rows.request));
   }
   CachedAttention attention(cache_, cached, model_.device());
   const at::Tensor x = RunLayers(model_, builder.Build(model_.device()), attention);
-  ++counters_.prefill_passes;
-  counters_.prefill_tokens += builder.num_rows();
+  NoteRows(pass);
+  ScoreRows(pass, x);
 
-  std::vector<int64_t> last_rows;
-  std::vector<const AdapterWeights*> last_adapters;
-  int64_t begin = 0;
-  for (const PrefillChunk& chunk : chunks) {
-    const int64_t num_rows = chunk.end - chunk.begin;
-    const bool is_prompt = chunk.sample == nullptr;
-    // A prompt's last row predicts what is generated, not the prompt.
-    const int64_t num_scored = is_prompt && chunk.is_last() ? num_rows - 1 : num_rows;
-    if (is_prompt && num_scored > 0 && WantsPromptScores(chunk.request->request)) {
-      ScorePrompt(model_, model_.FinalNorm(x.narrow(0, begin, num_scored)),
-                  AdapterOf(chunk.request), chunk.request->request, chunk.begin,
-                  options_.head_chunk_elements, chunk.request->output);
-    }
-    begin += num_rows;
-    if (!chunk.is_last()) continue;
-    last_rows.push_back(begin - 1);
-    last_adapters.push_back(AdapterOf(chunk.request));
-  }
-  PendingDraws draws;
+  at::Tensor logits;  // [n, V] of the rows that are the last of their sequences
   if (!last_rows.empty()) {
-    const at::Tensor rows = at::tensor(last_rows, at::kLong).to(model_.device());
-    const at::Tensor logits =
-        model_.Logits(model_.FinalNorm(x.index_select(0, rows)), SegmentsOf(last_adapters));
-    int64_t row = 0;
-    for (const PrefillChunk& chunk : chunks) {
-      if (!chunk.is_last()) continue;
-      const at::Tensor next_logits = logits.select(0, row++);
-      if (chunk.sample == nullptr) {
-        chunk.request->next_logits = next_logits;
-        chunk.request->next_logits_seq = chunk.request->inflight_seq;
-      } else {
-        draws.Add(chunk.sample, next_logits);
-      }
-      batch_.PrefillDone(chunk);
-    }
+    const bool is_all = static_cast<int64_t>(last_rows.size()) == x.size(0);
+    const at::Tensor h =
+        is_all ? x : x.index_select(0, at::tensor(last_rows, at::kLong).to(model_.device()));
+    logits = model_.Logits(model_.FinalNorm(h), SegmentsOf(last_adapters));
   }
-  StartSamples(draws);
-  DrawAll(draws);
-  return true;
+  int64_t next_row = 0;
+  bool has_prompts = false;
+  for (const SequenceRows& rows : pass) {
+    batch_.Computed(rows);
+    if (!rows.is_last()) continue;
+    const at::Tensor row = logits.select(0, next_row++);
+    if (rows.sample != nullptr) {
+      draws.Add(rows.sample, row);
+      continue;
+    }
+    has_prompts = true;
+    rows.request->next_logits = row;
+    rows.request->next_logits_seq = rows.request->inflight_seq;
+  }
+  if (!has_prompts && logits.defined()) draws.logits = {logits};  // as they lie
 }
 
-void SamplingEngine::RunDecode() {
-  std::vector<ActiveSample*> samples = batch_.NextDecode();
-  PendingDraws draws;
-  if (!samples.empty()) {
-    GroupByAdapter(samples, [](const ActiveSample* sample) { return AdapterOf(sample->request); });
-    PackedRowsBuilder builder;
-    std::vector<CachedRows> cached;
-    for (const ActiveSample* sample : samples) {
-      in_pass_.push_back(sample->request->request.request_id);
-      builder.BeginSequence(AdapterOf(sample->request));
-      builder.AddRow(sample->tokens.back(), sample->kv.length - 1);
-      cached.push_back({.kv = &sample->kv, .num_rows = 1});
-    }
-    const PackedRows rows = builder.Build(model_.device());
-    CachedAttention attention(cache_, cached, model_.device());
-    const at::Tensor x = RunLayers(model_, rows, attention);
-    const at::Tensor logits = model_.Logits(model_.FinalNorm(x), rows.segments);  // [n, V]
-    ++counters_.decode_passes;
-    draws = {.samples = std::move(samples), .logits = {logits}};
+void SamplingEngine::NoteRows(const std::vector<SequenceRows>& pass) {
+  int64_t num_prefill_rows = 0;
+  for (const SequenceRows& rows : pass) num_prefill_rows += rows.is_running ? 0 : rows.num_rows();
+  counters_.prefill_tokens += num_prefill_rows;
+  counters_.prefill_passes += num_prefill_rows > 0 ? 1 : 0;
+  const auto is_running = [](const SequenceRows& rows) { return rows.is_running; };
+  counters_.decode_passes += std::any_of(pass.begin(), pass.end(), is_running) ? 1 : 0;
+}
+
+// x [T, H]: of the rows of `pass` in turn.
+void SamplingEngine::ScoreRows(const std::vector<SequenceRows>& pass, const at::Tensor& x) {
+  int64_t begin = 0;
+  for (const SequenceRows& rows : pass) {
+    const int64_t first = std::exchange(begin, begin + rows.num_rows());
+    if (rows.sample != nullptr || !WantsPromptScores(rows.request->request)) continue;
+    // A prompt's last row predicts what is generated, not the prompt.
+    const int64_t num_scored = rows.is_last() ? rows.num_rows() - 1 : rows.num_rows();
+    if (num_scored == 0) continue;
+    ScorePrompt(model_, model_.FinalNorm(x.narrow(0, first, num_scored)), AdapterOf(rows.request),
+                rows.request->request, rows.begin, options_.head_chunk_elements,
+                rows.request->output);
   }
-  StartSamples(draws);
-  DrawAll(draws);
 }
 
 void SamplingEngine::StartSamples(PendingDraws& draws) {
@@ -287,6 +298,21 @@ void SamplingEngine::AbandonPass(const absl::Status& status) {
     const auto found = requests_.find(request_id);
     if (found != requests_.end()) Fail(found->second.get(), status);
   }
+}
+
+SamplingCounters SamplingEngine::counters() const {
+  SamplingCounters counters = counters_;
+  counters.preemptions = batch_.counters().preemptions;
+  counters.looked_up_tokens = batch_.counters().looked_up_tokens;
+  counters.prompt_hit_tokens = batch_.counters().prompt_hit_tokens;
+  counters.kv_evictions = cache_.num_evictions();
+  return counters;
+}
+
+KvUsage SamplingEngine::kv_usage() const {
+  return {.num_blocks = cache_.num_blocks(),
+          .num_used = cache_.num_blocks() - cache_.num_free_blocks(),
+          .num_idle = cache_.num_idle_blocks()};
 }
 
 std::vector<FinishedSample> SamplingEngine::TakeFinished() { return std::exchange(finished_, {}); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,13 @@ struct SamplingOptions {
   int64_t kv_cache_bytes = int64_t{1} << 30;
   // Samples that decode together; more wait. More: larger passes, so longer ones.
   int64_t max_running_samples = 256;
-  // Rows of one prefill pass; longer prompts take several. More: fewer passes, longer stalls.
+  // Prompt rows of one pass; longer prompts take several. More: fewer passes, longer stalls. While
+  // nobody decodes, and beside those who do.
   int64_t max_prefill_tokens = 2048;
+  int64_t max_prefill_tokens_beside_decode = 2048;
+  // Whether requests of one tenant under the same weights find keys and values of each other's
+  // tokens again.
+  bool prefix_cache = true;
   // Requests held, waiting or running.
   int64_t max_requests = 16384;
   // Numbers in one chunk of prompt logits (4 bytes each).
@@ -35,11 +41,14 @@ struct SamplingOptions {
 
 // Sums since the start.
 struct SamplingCounters {
-  int64_t prefill_passes = 0;
+  int64_t prefill_passes = 0;  // with rows of a prompt, or of a sample that is computed again
   int64_t prefill_tokens = 0;
-  int64_t decode_passes = 0;  // each computes one token of every running sample
+  int64_t decode_passes = 0;  // with a row of every running sample
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
+  int64_t looked_up_tokens = 0;   // of prompts
+  int64_t prompt_hit_tokens = 0;  // of them that needed no computing
+  int64_t kv_evictions = 0;       // blocks taken from the prefix cache
 };
 
 struct FinishedSample {
@@ -63,16 +72,19 @@ class SamplingEngine {
                    int64_t inflight_seq = 0);
 
   // Requests of `version_id` go on with these weights. Keys and values that are there stay, so what
-  // they still generate depends on when this came.
+  // they still generate depends on when this came; nobody else finds them.
   void MoveVersion(const std::string& version_id, std::shared_ptr<const AdapterWeights> adapter,
                    int64_t inflight_seq);
+
+  // The keys and values of this version's tokens are not found again.
+  void DropVersion(const std::string& version_id);
 
   // Forgets the request; nothing is reported. Unknown ids are ignored.
   void Cancel(const std::string& request_id);
 
   bool HasWork() const { return !requests_.empty() || !finished_.empty(); }
 
-  // One prefill pass (at most max_prefill_tokens rows) or one decode pass. When it throws, call
+  // One pass: the next token of every running sample, and a chunk of prompts. When it throws, call
   // AbandonPass before the next one.
   void RunPass();
 
@@ -85,7 +97,8 @@ class SamplingEngine {
   // Tokens of streamed requests since the last call, in the order they were drawn.
   std::vector<SampledToken> TakeStreamed();
 
-  const SamplingCounters& counters() const { return counters_; }
+  SamplingCounters counters() const;
+  KvUsage kv_usage() const;
 
  private:
   // Samples that draw a token at the end of this pass.
@@ -99,14 +112,16 @@ class SamplingEngine {
     }
   };
 
-  bool RunPrefill();
-  void RunDecode();
+  void Compute(std::vector<SequenceRows> pass, PendingDraws& draws);
+  void NoteRows(const std::vector<SequenceRows>& pass);
+  void ScoreRows(const std::vector<SequenceRows>& pass, const at::Tensor& x);
   void StartSamples(PendingDraws& draws);
   void DrawAll(const PendingDraws& draws);
   void Accept(ActiveSample* sample, int32_t token, float logprob);
   void Complete(ActiveRequest* request);
   void Fail(ActiveRequest* request, const absl::Status& status);
   void FailTooLarge();
+  std::optional<PrefixScope> ScopeOf(const ActiveRequest& active) const;
 
   const Model& model_;
   const SamplingOptions options_;

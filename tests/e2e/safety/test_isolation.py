@@ -63,3 +63,23 @@ def test_tenants_that_follow_one_another_get_the_same_answers(api):
         assert again["prompt_logprobs"] == alone["prompt_logprobs"]
         assert sample(other, second, 2 * round_number + 1, short)["sequences"] == alone["sequences"]
     other.close()
+
+
+def test_a_tenant_finds_its_own_prompts_again_and_nobody_elses(api):
+    """A hit would tell one tenant what another one asked."""
+    other = RawApi(api.server, api.server.create_key("guesses"))
+    first, second = sampler_of(api, api.server), sampler_of(other, api.server)
+    tokens = [30 + i % 7 for i in range(70)]
+
+    def hits(caller, sampler, seq_id):
+        result = caller.result(caller.made("asample", {
+            "sampling_session_id": sampler, "seq_id": seq_id, "num_samples": 2,
+            "prompt": {"chunks": [{"type": "encoded_text", "tokens": tokens}]},
+            "sampling_params": {"max_tokens": 2, "seed": 1}}))
+        return result["prompt_cache_hit_tokens"]
+
+    assert hits(api, first, 0) == 0
+    assert hits(other, second, 0) == 0
+    assert hits(api, first, 1) == 64
+    assert hits(api, sampler_of(api, api.server), 0) == 64
+    assert hits(other, second, 1) == 64

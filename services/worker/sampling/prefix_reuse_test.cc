@@ -1,0 +1,228 @@
+// What requests find of each other's work, and how prompts and running samples share passes.
+#include "services/worker/sampling/sampling_engine.h"
+
+#include <map>
+#include <numeric>
+
+#include <catch2/catch.hpp>
+
+#include "services/worker/sampling/test_model.h"
+
+namespace lathe::worker {
+namespace {
+
+using Outputs = std::map<std::string, SampleOutput>;
+
+std::vector<int32_t> Prompt(int64_t length, int32_t first = 1) {
+  std::vector<int32_t> prompt;
+  for (int64_t i = 0; i < length; ++i) {
+    prompt.push_back(static_cast<int32_t>((first + 7 * i) % 90));
+  }
+  return prompt;
+}
+
+// Of the tenant "t".
+SampleRequest Request(const std::string& id, std::vector<int32_t> prompt, int64_t max_tokens,
+                      int64_t num_samples = 1) {
+  return {.request_id = id,
+          .tenant_id = "t",
+          .prompt = std::move(prompt),
+          .num_samples = num_samples,
+          .params = {.max_tokens = max_tokens, .seed = 3, .ignore_eos = true}};
+}
+
+Outputs RunAll(SamplingEngine& engine) {
+  Outputs outputs;
+  while (engine.HasWork()) {
+    engine.RunPass();
+    for (FinishedSample& finished : engine.TakeFinished()) {
+      REQUIRE(finished.output.ok());
+      outputs.emplace(finished.request_id, *std::move(finished.output));
+    }
+  }
+  return outputs;
+}
+
+SampleOutput RunOne(SamplingEngine& engine, SampleRequest request,
+                    std::shared_ptr<const AdapterWeights> adapter = nullptr,
+                    int64_t inflight_seq = 0) {
+  const std::string id = request.request_id;
+  REQUIRE(engine.Add(std::move(request), std::move(adapter), inflight_seq).ok());
+  return RunAll(engine).at(id);
+}
+
+void CheckSame(const SampleOutput& a, const SampleOutput& b) {
+  REQUIRE(a.sequences.size() == b.sequences.size());
+  for (size_t i = 0; i < a.sequences.size(); ++i) {
+    CHECK(a.sequences[i].tokens == b.sequences[i].tokens);
+    CHECK(a.sequences[i].logprobs == b.sequences[i].logprobs);
+  }
+}
+
+int64_t BytesFor(int64_t num_tokens) {
+  return num_tokens * KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32);
+}
+
+TEST_CASE("Prefix reuse: a tenant's second request computes what the first one did not",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  const auto adapter = GENERATE(std::shared_ptr<const AdapterWeights>(), RandomAdapter(4, 1));
+  SamplingEngine engine(model, {}, nullptr);
+  const SampleOutput first = RunOne(engine, Request("a", Prompt(40), 6), adapter);
+  CHECK(first.prompt_cache_hit_tokens == 0);
+  const SampleOutput second = RunOne(engine, Request("b", Prompt(40), 6), adapter);
+  CHECK(second.prompt_cache_hit_tokens == 32);
+  CHECK(engine.counters().prefill_tokens == 48);
+  CHECK(engine.counters().looked_up_tokens == 80);
+  CHECK(engine.counters().prompt_hit_tokens == 32);
+  CheckSame(first, second);
+  // At least one token is computed: its logits are wanted.
+  CHECK(RunOne(engine, Request("c", Prompt(32), 6), adapter).prompt_cache_hit_tokens == 16);
+  CHECK(engine.kv_usage().num_used == 0);
+  CHECK(engine.kv_usage().num_idle > 0);
+}
+
+TEST_CASE("Prefix reuse: not by others, not under other weights, not when it is off",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingEngine engine(model, {}, nullptr);
+  RunOne(engine, Request("a", Prompt(40), 2));
+  SampleRequest other = Request("b", Prompt(40), 2);
+  other.tenant_id = "other";
+  CHECK(RunOne(engine, other).prompt_cache_hit_tokens == 0);
+  SampleRequest adapted = Request("c", Prompt(40), 2);
+  adapted.version_id = "v";
+  CHECK(RunOne(engine, adapted, RandomAdapter(4, 1)).prompt_cache_hit_tokens == 0);
+  SampleRequest nobody = Request("d", Prompt(40), 2);
+  nobody.tenant_id = "";
+  CHECK(RunOne(engine, nobody).prompt_cache_hit_tokens == 0);
+  nobody.request_id = "e";
+  CHECK(RunOne(engine, nobody).prompt_cache_hit_tokens == 0);
+
+  SamplingEngine without(model, {.prefix_cache = false}, nullptr);
+  RunOne(without, Request("a", Prompt(40), 2));
+  CHECK(RunOne(without, Request("b", Prompt(40), 2)).prompt_cache_hit_tokens == 0);
+  CHECK(without.kv_usage().num_idle == 0);
+}
+
+TEST_CASE("Prefix reuse: the next turn of a conversation finds what was generated", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingEngine engine(model, {}, nullptr);
+  const SampleOutput first = RunOne(engine, Request("a", Prompt(20), 40));
+  std::vector<int32_t> prompt = Prompt(20);
+  const std::vector<int32_t>& answer = first.sequences[0].tokens;
+  prompt.insert(prompt.end(), answer.begin(), answer.end());
+  const std::vector<int32_t> question = Prompt(9, 50);
+  prompt.insert(prompt.end(), question.begin(), question.end());
+  const SampleOutput second = RunOne(engine, Request("b", prompt, 10, 2));
+  CHECK(second.prompt_cache_hit_tokens == 48);  // of 60; the last token generated was not computed
+
+  SamplingEngine without(model, {.prefix_cache = false}, nullptr);
+  CheckSame(second, RunOne(without, Request("b", prompt, 10, 2)));
+}
+
+TEST_CASE("Prefix reuse: a prompt that is scored is computed, and others find it", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingEngine engine(model, {}, nullptr);
+  SampleRequest scored = Request("a", Prompt(40), 2);
+  scored.prompt_logprobs = true;
+  const SampleOutput first = RunOne(engine, scored);
+  scored.request_id = "b";
+  const SampleOutput second = RunOne(engine, scored);
+  CHECK(second.prompt_cache_hit_tokens == 0);
+  for (size_t i = 1; i < 40; ++i) CHECK(first.prompt_logprobs[i] == second.prompt_logprobs[i]);
+  CHECK(RunOne(engine, Request("c", Prompt(40), 2)).prompt_cache_hit_tokens == 32);
+}
+
+TEST_CASE("Prefix reuse: of requests that come together one computes the prompt", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingEngine engine(model, {}, nullptr);
+  for (int i = 0; i < 8; ++i) {
+    std::vector<int32_t> prompt = Prompt(100);
+    prompt.push_back(i);
+    REQUIRE(engine.Add(Request(std::to_string(i), prompt, 4), nullptr).ok());
+  }
+  REQUIRE(engine.Add(Request("other", Prompt(30, 2), 4), nullptr).ok());
+  engine.RunPass();
+  CHECK(engine.counters().prefill_tokens == 101 + 30);  // nobody else waits for it
+  const Outputs outputs = RunAll(engine);
+  CHECK(engine.counters().prefill_tokens == 101 + 30 + 7 * 5);
+  CHECK(outputs.at("0").prompt_cache_hit_tokens == 0);
+  CHECK(outputs.at("7").prompt_cache_hit_tokens == 96);
+}
+
+TEST_CASE("Prefix reuse: what was computed under weights that moved on is never found",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  const auto first = RandomAdapter(4, 1);
+  const auto second = RandomAdapter(4, 2);
+  const auto request = [](const std::string& id, int64_t max_tokens) {
+    SampleRequest inflight = Request(id, Prompt(40), max_tokens);
+    inflight.version_id = "m@inflight";
+    return inflight;
+  };
+  SamplingEngine engine(model, {}, nullptr);
+  RunOne(engine, request("a", 2), first, 3);
+  CHECK(RunOne(engine, request("b", 2), first, 3).prompt_cache_hit_tokens == 32);
+  REQUIRE(engine.Add(request("running", 60), first, 3).ok());
+  for (int pass = 0; pass < 5; ++pass) engine.RunPass();
+  engine.MoveVersion("m@inflight", second, 7);
+  CHECK(engine.kv_usage().num_idle == 0);
+  RunAll(engine);
+  CHECK(engine.kv_usage().num_idle == 0);
+  const SampleOutput output = RunOne(engine, request("c", 20), second, 7);
+  CHECK(output.prompt_cache_hit_tokens == 0);
+  SamplingEngine fresh(model, {}, nullptr);
+  CheckSame(output, RunOne(fresh, request("c", 20), second, 7));
+  CHECK(RunOne(engine, request("d", 2), second, 7).prompt_cache_hit_tokens == 32);
+}
+
+TEST_CASE("Prefix reuse: a dropped version's blocks are free, those of others stay", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingEngine engine(model, {}, nullptr);
+  RunOne(engine, Request("a", Prompt(40), 2));
+  SampleRequest request = Request("b", Prompt(40), 2);
+  request.version_id = "v";
+  RunOne(engine, request, RandomAdapter(4, 1));
+  CHECK(engine.kv_usage().num_idle == 4);
+  engine.DropVersion("v");
+  CHECK(engine.kv_usage().num_idle == 2);
+  CHECK(RunOne(engine, Request("c", Prompt(40), 2)).prompt_cache_hit_tokens == 32);
+}
+
+TEST_CASE("Prefix reuse: idle blocks make room before anybody is preempted", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingEngine engine(model, {.kv_cache_bytes = BytesFor(10 * 16)}, nullptr);
+  for (int i = 0; i < 12; ++i) RunOne(engine, Request(std::to_string(i), Prompt(40, i), 30));
+  CHECK(engine.counters().preemptions == 0);
+  CHECK(engine.counters().kv_evictions > 12);
+  // The most recent ones are there still.
+  CHECK(RunOne(engine, Request("again", Prompt(40, 11), 2)).prompt_cache_hit_tokens == 32);
+  CHECK(RunOne(engine, Request("old", Prompt(40, 1), 2)).prompt_cache_hit_tokens == 0);
+}
+
+TEST_CASE("Mixed passes: a long prompt holds running samples up by one chunk per token",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  const SamplingOptions options{.max_prefill_tokens = 64, .max_prefill_tokens_beside_decode = 16};
+  SamplingEngine engine(model, options, nullptr);
+  SampleRequest running = Request("running", Prompt(10), 60);
+  running.streamed = true;
+  REQUIRE(engine.Add(running, nullptr).ok());
+  engine.RunPass();
+  REQUIRE(engine.TakeStreamed().size() == 1);
+  REQUIRE(engine.Add(Request("long", Prompt(300, 2), 4), nullptr).ok());
+  for (int pass = 1; pass <= 18; ++pass) {
+    engine.RunPass();
+    CHECK(engine.TakeStreamed().size() == 1);
+    CHECK(engine.counters().prefill_tokens == 10 + 16 * pass);
+  }
+  engine.Cancel("running");
+  REQUIRE(engine.Add(Request("alone", Prompt(200, 3), 4), nullptr).ok());
+  engine.RunPass();
+  CHECK(engine.counters().prefill_tokens == 10 + 300 + 52);  // the rest and 52 of the next
+  CHECK(RunAll(engine).size() == 2);
+}
+
+}  // namespace
+}  // namespace lathe::worker
