@@ -234,6 +234,24 @@ def test_named_sampler_weights_can_be_sampled_by_path(service, lathe):
     assert tokens_of(both.sample(prompt(), 2, params()).result()) == expected
 
 
+def test_max_tokens_unset_samples_to_the_end_of_the_context(base, lathe):
+    context = transformers.AutoConfig.from_pretrained(lathe.model).max_position_embeddings
+    long = (PROMPT * context)[:context - 9]
+    (sequence,) = base.sample(prompt(long), 1, params(max_tokens=None)).result().sequences
+    assert (len(sequence.tokens), sequence.stop_reason) == (9, "length")
+    with pytest.raises(tinker.BadRequestError, match="exceeds the model's context window"):
+        base.sample(prompt((PROMPT * context)[:context]), 1, params(max_tokens=None)).result()
+
+
+def test_the_most_samples_of_one_request_all_come_back(base):
+    sequences = base.sample(prompt(), 1024, params(max_tokens=3)).result().sequences
+    assert len(sequences) == 1024
+    assert all(len(sequence.tokens) == 3 for sequence in sequences)
+    assert len({tuple(sequence.tokens) for sequence in sequences}) > 700
+    again = base.sample(prompt(), 1, params(max_tokens=3)).result().sequences
+    assert list(again[0].tokens) == list(sequences[0].tokens)
+
+
 def test_a_prompt_over_the_context_is_a_400_with_the_known_wording(base):
     with pytest.raises(tinker.BadRequestError,
                        match="Prompt length plus max_tokens exceeds the model's context window"):
