@@ -16,6 +16,8 @@ find_package(prometheus-cpp CONFIG REQUIRED)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)
+pkg_check_modules(ICU REQUIRED IMPORTED_TARGET icu-uc)
 find_package(Catch2 2.13 REQUIRED)
 find_package(benchmark REQUIRED)
 

@@ -40,6 +40,8 @@ LIBRARIES = {
     "zstd": r"zstd",
     "libsodium": r"sodium",
     "libarchive": r"archive(_entry)?\.h$",
+    "PCRE2": r"pcre2\.h$",
+    "ICU": r"unicode/",
 }
 
 HOMES = {
@@ -75,6 +77,8 @@ HOMES = {
     "zstd": [r"services/api-gateway/(http|testing)/"],
     "libsodium": [r"libs/common/age/"],
     "libarchive": [r"services/api-gateway/routes/"],
+    "PCRE2": [r"services/worker/tokenizer/"],
+    "ICU": [r"services/worker/tokenizer/"],
 }
 
 AUTOGRAD = ("requires_grad", ".backward(", "torch/csrc/autograd")

@@ -11,7 +11,8 @@
 namespace lathe::worker {
 
 // One per sequence. End-of-sequence and stop tokens end it by themselves; stop strings when the
-// bytes decoded so far contain one, wherever token borders lie.
+// bytes that the tokens so far add to the prompt contain one, wherever token borders lie (a token
+// ▁foo at the beginning begins with its space).
 class StopMatcher {
  public:
   // `params` and `tokenizer` must outlive it; `tokenizer` may be null without stop strings.

@@ -1,116 +1,98 @@
 #include "services/worker/tokenizer/tokenizer.h"
 
-#include <fstream>
-#include <map>
-#include <optional>
-#include <utility>
-
-#include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "libs/common/status_macros.h"
+#include "services/worker/tokenizer/added_tokens.h"
+#include "services/worker/tokenizer/component.h"
 
 namespace lathe::worker {
 namespace {
 
-using nlohmann::json;
+constexpr uintmax_t kMaxFileBytes = uintmax_t{256} << 20;
 
-constexpr int64_t kMaxTokenId = int64_t{1} << 24;  // a broken id must not allocate the machine
-
-// GPT-2's table: printable bytes stand for themselves, the others for U+0100 and up in byte order.
-std::map<char32_t, char> ByteByCharacter() {
-  std::map<char32_t, char> table;
-  char32_t next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool is_printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) ||
-                              (byte >= 0xae && byte <= 0xff);
-    table[is_printable ? static_cast<char32_t>(byte) : next++] = static_cast<char>(byte);
+absl::StatusOr<Json> ReadFile(const std::filesystem::path& path) {
+  std::error_code error;
+  const uintmax_t num_bytes = std::filesystem::file_size(path, error);
+  if (!error && num_bytes > kMaxFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("it has %d bytes, limit is %d", num_bytes, kMaxFileBytes));
   }
-  return table;
-}
-
-// One UTF-8 character at `position`, which moves behind it. The JSON parser has checked the text.
-char32_t NextCharacter(const std::string& text, size_t& position) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(position);
-  const int num_bytes = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  char32_t character = num_bytes == 1 ? lead : lead & (0x7f >> num_bytes);
-  for (int i = 1; i < num_bytes; ++i) character = (character << 6) | (byte(position + i) & 0x3f);
-  position += num_bytes;
-  return character;
-}
-
-// Undoes the byte table. A token with a character outside it is its own text, as HF decodes it.
-std::string DecodeByteLevel(const std::string& token, const std::map<char32_t, char>& table) {
-  std::string bytes;
-  for (size_t position = 0; position < token.size();) {
-    const auto found = table.find(NextCharacter(token, position));
-    if (found == table.end()) return token;
-    bytes.push_back(found->second);
-  }
-  return bytes;
-}
-
-// A file may nest sequences deeper than the stack is.
-bool IsByteLevel(const json& decoder) {
-  const json* step = &decoder;
-  while (step->is_object()) {
-    const std::string type = step->value("type", "");
-    if (type == "ByteLevel") return true;
-    if (type != "Sequence" || !step->contains("decoders")) return false;
-    const json& decoders = (*step)["decoders"];
-    // Other steps would change the text between tokens.
-    if (!decoders.is_array() || decoders.size() != 1) return false;
-    step = &decoders[0];
-  }
-  return false;
-}
-
-// The error's text, or nothing.
-std::optional<std::string> PutToken(const json& id, std::string content,
-                                    std::vector<std::string>& bytes) {
-  if (!id.is_number_integer() || id < 0 || id >= kMaxTokenId) {
-    return absl::StrFormat("token id is %s, limit is %d", id.dump(), kMaxTokenId - 1);
-  }
-  const size_t index = id.get<size_t>();
-  if (index >= bytes.size()) bytes.resize(index + 1);
-  bytes[index] = std::move(content);
-  return std::nullopt;
-}
-
-std::optional<std::string> ReadTokens(const json& root, std::vector<std::string>& bytes) {
-  const json& model = root.at("model");
-  if (model.value("type", "") != "BPE") {
-    return absl::StrFormat("model.type is %s, supported is \"BPE\"",
-                           model.value("type", json()).dump());
-  }
-  if (!IsByteLevel(root.at("decoder"))) return "decoder is not ByteLevel";
-  const std::map<char32_t, char> table = ByteByCharacter();
-  for (const auto& [token, id] : model.at("vocab").items()) {
-    if (auto error = PutToken(id, DecodeByteLevel(token, table), bytes)) return error;
-  }
-  if (!root.contains("added_tokens")) return std::nullopt;
-  for (const json& added : root.at("added_tokens")) {
-    if (auto error = PutToken(added.at("id"), added.at("content"), bytes)) return error;
-  }
-  return std::nullopt;
+  ASSIGN_OR_RETURN(Json json, ReadJsonFile(path));
+  if (json.is_object()) return json;
+  return absl::InvalidArgumentError("it is not a JSON object");
 }
 
 }  // namespace
 
+absl::Status Tokenizer::PutToken(int32_t id, const std::string& token) {
+  ASSIGN_OR_RETURN(std::string bytes, decoder_.Bytes(token, /*is_first=*/false));
+  ASSIGN_OR_RETURN(std::string first, decoder_.Bytes(token, /*is_first=*/true));
+  const auto index = static_cast<size_t>(id);
+  if (index >= bytes_.size()) bytes_.resize(index + 1);
+  first_bytes_.erase(id);
+  if (first != bytes) first_bytes_[id] = std::move(first);
+  bytes_[index] = std::move(bytes);
+  ids_.insert(id);
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::ReadVocabulary(const Json& root) {
+  if (!JsonHas(root, "model")) return absl::InvalidArgumentError("model is missing");
+  const Json& model = root.at("model");
+  const auto type = JsonString(model, "type");
+  if (!type.ok() || *type != "BPE") {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("model.type is %s, supported is BPE", type.ok() ? *type : "not a string"));
+  }
+  if (!JsonHas(model, "vocab") || !model.at("vocab").is_object()) {
+    return absl::InvalidArgumentError("model.vocab is not an object");
+  }
+  for (const auto& [token, json_id] : model.at("vocab").items()) {
+    ASSIGN_OR_RETURN(const int32_t id, ReadTokenId(json_id));
+    RETURN_IF_ERROR(PutToken(id, token));
+  }
+  return absl::OkStatus();
+}
+
+// A token that is looked for in normalized text decodes to what it was found in.
+absl::Status Tokenizer::ReadAdded(const Json& root) {
+  ASSIGN_OR_RETURN(const std::vector<AddedToken> added, ReadAddedTokens(root));
+  for (const AddedToken& token : added) {
+    std::string content = token.content;
+    if (token.normalized && encoder_.ok()) {
+      ASSIGN_OR_RETURN(content, encoder_->normalizer().Apply(content));
+    }
+    RETURN_IF_ERROR(PutToken(token.id, content));
+    if (token.special) special_ids_.insert(token.id);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Tokenizer> Tokenizer::Load(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "tokenizer.json";
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrFormat("%s: cannot open", path.string()));
-  std::vector<std::string> bytes;
-  try {
-    if (const auto error = ReadTokens(json::parse(file), bytes)) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s: %s", path.string(), *error));
-    }
-  } catch (const json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: %s", path.string(), error.what()));
-  }
-  return Tokenizer(std::move(bytes));
+  const auto named = [&](const absl::Status& status) {
+    return absl::Status(status.code(),
+                        absl::StrFormat("%s: %s", path.string(), std::string(status.message())));
+  };
+  const absl::StatusOr<Json> root = ReadFile(path);
+  if (!root.ok()) return named(root.status());
+  absl::StatusOr<TokenDecoder> decoder = TokenDecoder::Read(*root);
+  if (!decoder.ok()) return named(decoder.status());
+  absl::StatusOr<TextEncoder> encoder = TextEncoder::Read(*root);
+  if (!encoder.ok()) encoder = named(encoder.status());
+  Tokenizer tokenizer(*std::move(decoder), std::move(encoder));
+  if (absl::Status status = tokenizer.ReadVocabulary(*root); !status.ok()) return named(status);
+  if (absl::Status status = tokenizer.ReadAdded(*root); !status.ok()) return named(status);
+  return tokenizer;
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
+                                                       bool add_special_tokens) const {
+  if (!encoder_.ok()) return encoder_.status();
+  return encoder_->Encode(text, add_special_tokens);
 }
 
 const std::string& Tokenizer::TokenBytes(int64_t token_id) const {
@@ -118,9 +100,17 @@ const std::string& Tokenizer::TokenBytes(int64_t token_id) const {
   return token_id >= 0 && token_id < num_ids() ? bytes_[token_id] : kNone;
 }
 
-std::string Tokenizer::Decode(const std::vector<int32_t>& token_ids) const {
+std::string Tokenizer::Decode(absl::Span<const int32_t> token_ids, bool skip_special_tokens) const {
   std::string text;
-  for (const int32_t token_id : token_ids) text += TokenBytes(token_id);
+  bool is_first = true;
+  for (const int32_t token_id : token_ids) {
+    if (!ids_.contains(token_id)) continue;
+    if (skip_special_tokens && special_ids_.contains(token_id)) continue;
+    const auto first = is_first ? first_bytes_.find(token_id) : first_bytes_.end();
+    text += first == first_bytes_.end() ? TokenBytes(token_id) : first->second;
+    is_first = false;
+  }
+  decoder_.Trim(text);
   return text;
 }
 

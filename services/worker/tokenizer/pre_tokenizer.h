@@ -1,0 +1,67 @@
+// The stage "pre_tokenizer" of tokenizer.json: cuts text into the pieces the model encodes alone.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "libs/common/json/json.h"
+#include "services/worker/tokenizer/split.h"
+#include "services/worker/tokenizer/text_pattern.h"
+
+namespace lathe::worker {
+
+struct PieceList {
+  std::string text;
+  std::vector<TextRange> pieces;  // of `text`, in order, none empty
+  bool is_first_first = false;    // the first piece begins what the caller encodes
+};
+
+// Immutable, usable from any thread.
+class PreTokenizer {
+ public:
+  // InvalidArgument naming the component that is broken or not supported.
+  static absl::StatusOr<PreTokenizer> Read(const Json& root);
+
+  // Cuts UTF-8 `text`; `is_first`: it begins what the caller encodes. InvalidArgument when a
+  // pattern reaches a bound.
+  absl::StatusOr<PieceList> Apply(std::string text, bool is_first) const;
+
+  // Whether a piece depends on where in the caller's text it stands.
+  bool AsksForFirst() const;
+
+ private:
+  struct PatternSplit {
+    TextPattern pattern;
+    SplitBehavior behavior;
+    bool invert;
+  };
+  struct ByteLevel {
+    bool add_prefix_space;
+    std::vector<TextPattern> words;  // GPT-2's pattern, or none
+  };
+  struct Digits {
+    SplitBehavior behavior;
+  };
+  enum class PrependScheme { kAlways, kFirst, kNever };
+  struct Metaspace {
+    std::string replacement;
+    PrependScheme prepend_scheme;
+    bool split;
+  };
+  using Step = std::variant<PatternSplit, ByteLevel, Digits, Metaspace>;
+
+  static absl::StatusOr<Step> ReadStep(const Component& component);
+  static absl::StatusOr<Step> ReadSplit(const Component& component);
+  static absl::StatusOr<Step> ReadByteLevel(const Component& component);
+  static absl::StatusOr<Step> ReadMetaspace(const Component& component);
+  static absl::Status ApplyStep(const PatternSplit& split, PieceList& list);
+  static absl::Status ApplyStep(const ByteLevel& byte_level, PieceList& list);
+  static absl::Status ApplyStep(const Digits& digits, PieceList& list);
+  static absl::Status ApplyStep(const Metaspace& metaspace, PieceList& list);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,43 @@
+// Text to token ids: the stages of a tokenizer.json in their order.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "libs/common/json/json.h"
+#include "services/worker/tokenizer/added_tokens.h"
+#include "services/worker/tokenizer/bpe_model.h"
+#include "services/worker/tokenizer/post_processor.h"
+#include "services/worker/tokenizer/pre_tokenizer.h"
+#include "services/worker/tokenizer/text_normalizer.h"
+
+namespace lathe::worker {
+
+// Immutable, usable from any thread.
+class TextEncoder {
+ public:
+  // InvalidArgument naming the component that is broken or not supported.
+  static absl::StatusOr<TextEncoder> Read(const Json& root);
+
+  // InvalidArgument when `text` is too long or not UTF-8, or a pattern reaches a bound.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
+
+  const TextNormalizer& normalizer() const { return normalizer_; }
+
+ private:
+  struct Run;
+
+  absl::Status EncodeText(std::string_view text, bool is_first, Run& run) const;
+  absl::Status EncodeNormalized(std::string_view text, bool is_first, Run& run) const;
+
+  AddedTokenFinder in_text_;        // tokens that are looked for as they are
+  AddedTokenFinder in_normalized_;  // tokens that are looked for behind the normalizer
+  TextNormalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  BpeModel model_;
+  PostProcessor post_processor_;
+};
+
+}  // namespace lathe::worker

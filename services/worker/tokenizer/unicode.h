@@ -1,0 +1,24 @@
+// What ICU knows of characters; nothing else uses it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace lathe::worker {
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+
+// In the form of Unicode 9, later characters as they are. `text` is UTF-8 of at most 2 GiB.
+absl::StatusOr<std::string> Normalize(std::string_view text, NormalForm form);
+
+bool IsWhiteSpace(char32_t character);  // property White_Space
+bool IsNumeric(char32_t character);     // general category N
+bool IsWord(char32_t character);        // \w of UTS 18: letters, marks, digits, connectors, joiners
+
+// Index of the first byte that is not of a UTF-8 character, or npos.
+size_t FirstInvalidByte(std::string_view text);
+
+}  // namespace lathe::worker
