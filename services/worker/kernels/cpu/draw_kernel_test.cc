@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -13,10 +14,10 @@ namespace {
 // Of logits with this standard deviation; every seventh is zero.
 std::vector<float> RandomWeights(size_t size, float spread, uint32_t seed) {
   std::mt19937 random(seed);
-  std::normal_distribution<float> logit(0, spread);
+  std::normal_distribution<float> normal;
   std::vector<float> weights(size);
   for (size_t i = 0; i < size; ++i) {
-    weights[i] = i % 7 == 3 ? 0.0f : std::exp(std::min(logit(random), 40.0f) - 40.0f);
+    weights[i] = i % 7 == 3 ? 0.0f : std::exp(std::min(spread * normal(random), 40.0f) - 40.0f);
   }
   return weights;
 }
