@@ -142,31 +142,65 @@ LATHE_DEFINE_BLOCK(
 #undef LATHE_DEFINE_BLOCK
 #undef LATHE_ADD_UNIT
 
-// For CPUs without AVX-512: one vector of sums at a time, which is two registers of AVX2.
+// For CPUs without AVX-512: vectors of AVX2's width, as the compiler takes wider ones apart through
+// memory. Six rows of two sums, two vectors of the panel and one of x fill its 16 registers.
+typedef float NarrowFloats __attribute__((vector_size(32)));
+typedef int32_t NarrowWords __attribute__((vector_size(32)));
+inline constexpr int64_t kNarrowLanes = 8;
+
+LATHE_INLINE NarrowFloats LoadNarrow(const float* x) {
+  NarrowFloats v;
+  std::memcpy(&v, x, sizeof(v));
+  return v;
+}
+
+LATHE_INLINE void StoreNarrow(const NarrowFloats& v, float* x) { std::memcpy(x, &v, sizeof(v)); }
+
 template <int kRows, bool kIsBf16>
 LATHE_INLINE void BlockNarrow(const PanelBlock& block) {
-  for (int64_t v = 0; v < kPanelVectors; ++v) {
-    Floats sums[kRows] = {};
-    if (!block.is_first) {
-      for (int m = 0; m < kRows; ++m) sums[m] = Load(block.y + m * block.y_stride + v * kLanes);
+  // Few rows take more columns at a time: a chain of sums waits for itself.
+  constexpr int kVectors = kRows == 1 ? 8 : kRows <= 3 ? 4 : 2;
+  for (int64_t column = 0; column < kMatmulPanel; column += kVectors * kNarrowLanes) {
+    float* const y = block.y + column;
+    NarrowFloats sums[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        sums[m][v] =
+            block.is_first ? NarrowFloats{} : LoadNarrow(y + m * block.y_stride + v * kNarrowLanes);
+      }
     }
-    const auto add = [&](const Words& words, int64_t i) LATHE_INLINE_LAMBDA {
+    const auto add = [&](const auto& word, int64_t i) LATHE_INLINE_LAMBDA {
+#pragma GCC unroll 8
       for (int m = 0; m < kRows; ++m) {
         float number;
         std::memcpy(&number, block.x + m * block.x_stride + 4 * i, sizeof(number));
-        sums[m] += (Floats)words * number;
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) sums[m][v] += (NarrowFloats)word(v) * number;
       }
     };
-    const Words* w = block.panel + v;
-    for (int64_t i = 0; i < block.numbers; ++i, w += kPanelVectors) {
+    const float* unit = reinterpret_cast<const float*>(block.panel) + column;
+    for (int64_t i = 0; i < block.numbers; ++i, unit += kMatmulPanel) {
+      const auto load = [unit](int v) LATHE_INLINE_LAMBDA {
+        return (NarrowWords)LoadNarrow(unit + v * kNarrowLanes);
+      };
       if constexpr (kIsBf16) {
-        add(*w << 16, i);
-        if (++i < block.numbers) add(*w & static_cast<int32_t>(0xffff0000), i);
+        add([load](int v) LATHE_INLINE_LAMBDA { return load(v) << 16; }, i);
+        if (++i == block.numbers) break;
+        constexpr auto kUpper = static_cast<int32_t>(0xffff0000);
+        add([load](int v) LATHE_INLINE_LAMBDA { return load(v) & kUpper; }, i);
       } else {
-        add(*w, i);
+        add(load, i);
       }
     }
-    for (int m = 0; m < kRows; ++m) Store(block.y + m * block.y_stride + v * kLanes, sums[m]);
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        StoreNarrow(sums[m][v], y + m * block.y_stride + v * kNarrowLanes);
+      }
+    }
   }
 }
 

@@ -67,8 +67,8 @@ struct Part {
   const char* next;  // the part that comes after this one; null when none does
 };
 
-// A block of rows of the last panel, which is narrower than the others.
-void MultiplyNarrow(const Run& run, PanelBlock block, int64_t rows, int64_t width) {
+// A block of rows of a last panel that is narrower than the others.
+void MultiplyLastPanel(const Run& run, PanelBlock block, int64_t rows, int64_t width) {
   alignas(64) float buffer[kBlockRows * kMatmulPanel] = {};
   float* const y = std::exchange(block.y, buffer);
   const int64_t stride = std::exchange(block.y_stride, kMatmulPanel);
@@ -107,7 +107,7 @@ void MultiplyPart(const Run& run, const Part& part) {
     if (width == kMatmulPanel) {
       run.multiply(block, rows);
     } else {
-      MultiplyNarrow(run, block, rows, width);
+      MultiplyLastPanel(run, block, rows, width);
     }
     row += rows;
   }

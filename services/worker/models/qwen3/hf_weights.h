@@ -38,8 +38,8 @@ struct Qwen3Weights {
 
 // Matrices of a bf16 folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32,
 // which does not round. Norms and biases are fp32. Beside the weights themselves, memory holds one
-// tensor of the folder at a time. InvalidArgument names a tensor that is missing,
-// of another shape, or not understood.
+// tensor of the folder at a time. InvalidArgument names a tensor that is missing, of another shape,
+// or not understood.
 absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelSpec& spec, HfTensors& tensors,
                                               at::Device device);
 
