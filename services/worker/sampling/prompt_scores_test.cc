@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -122,6 +125,123 @@ TEST_CASE("Prompt scores: chunks change no bit of any score", "[sampling]") {
   CHECK(whole.prompt_alt_tokens->tokens == cut.prompt_alt_tokens->tokens);
   CHECK(SameBits(whole.prompt_alt_tokens->logprobs, cut.prompt_alt_tokens->logprobs));
   CHECK(whole.sequences[0].topk_logprobs->logprobs == cut.sequences[0].topk_logprobs->logprobs);
+}
+
+// What a client might ask for, as `seed` has it.
+SampleRequest RandomRequest(const std::string& id, uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](int64_t bound) { return static_cast<int64_t>(random() % bound); };
+  SampleRequest request{.request_id = id, .prompt = Prompt(2 + below(50))};
+  const auto num_rows = static_cast<int64_t>(request.prompt.size()) - 1;
+  request.num_samples = 1 + below(3);
+  request.params = {.max_tokens = 1 + below(20),
+                    .temperature = below(4) == 0 ? 0.0 : 0.5 + 0.1 * static_cast<double>(below(9)),
+                    .top_k = below(2) == 0 ? -1 : 1 + below(30),
+                    .top_p = below(2) == 0 ? 1.0 : 0.8,
+                    .min_p = below(2) == 0 ? 0.0 : 0.02,
+                    .seed = seed,
+                    .ignore_eos = true};
+  request.prompt_logprobs = below(3) > 0;
+  request.topk_prompt_logprobs = below(4);
+  request.topk_sample_logprobs = below(4);
+  request.prompt_alt_tokens_k = below(3);
+  if (request.prompt_logprobs && below(2) == 0) {
+    request.prompt_logprobs_last_n = 1 + below(num_rows);
+  }
+  if (below(2) == 0) {
+    request.targets = std::make_shared<const PromptTargets>(Targets(num_rows, 1 + below(4)));
+  }
+  return request;
+}
+
+void CheckSame(const SampleOutput& a, const SampleOutput& b) {
+  REQUIRE(a.sequences.size() == b.sequences.size());
+  for (size_t i = 0; i < a.sequences.size(); ++i) {
+    CHECK(a.sequences[i].tokens == b.sequences[i].tokens);
+    CHECK(SameBits(a.sequences[i].logprobs, b.sequences[i].logprobs));
+    if (!a.sequences[i].topk_logprobs) continue;
+    CHECK(a.sequences[i].topk_logprobs->token_ids == b.sequences[i].topk_logprobs->token_ids);
+    CHECK(SameBits(a.sequences[i].topk_logprobs->logprobs, b.sequences[i].topk_logprobs->logprobs));
+  }
+  CHECK(SameBits(a.prompt_logprobs, b.prompt_logprobs));
+  if (a.topk_prompt_logprobs) {
+    CHECK(a.topk_prompt_logprobs->token_ids == b.topk_prompt_logprobs->token_ids);
+    CHECK(SameBits(a.topk_prompt_logprobs->logprobs, b.topk_prompt_logprobs->logprobs));
+  }
+  if (a.target_prompt_logprobs) {
+    CHECK(SameBits(a.target_prompt_logprobs->logprobs, b.target_prompt_logprobs->logprobs));
+  }
+  if (a.prompt_alt_tokens) {
+    CHECK(a.prompt_alt_tokens->tokens == b.prompt_alt_tokens->tokens);
+    CHECK(SameBits(a.prompt_alt_tokens->logprobs, b.prompt_alt_tokens->logprobs));
+  }
+}
+
+TEST_CASE("Sampling: whatever is asked for, company changes no bit of it", "[sampling]") {
+  const Qwen3Model model = GENERATE(0, 1) == 0 ? SmallModel() : SmallBf16Model();
+  const uint32_t first_seed = GENERATE(1u, 100u, 200u);
+  CAPTURE(first_seed);
+  const std::vector<std::shared_ptr<const AdapterWeights>> adapters = {nullptr, RandomAdapter(2, 1),
+                                                                       RandomAdapter(8, 2)};
+  const int64_t bytes_per_token = KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32);
+  SamplingEngine crowded(model,
+                         {.kv_cache_bytes = 400 * bytes_per_token,
+                          .max_prefill_tokens = 23,
+                          .head_chunk_elements = kVocab * 5},
+                         nullptr);
+  for (uint32_t i = 0; i < 12; ++i) {
+    const SampleRequest request = RandomRequest(std::to_string(i), first_seed + i);
+    REQUIRE(crowded.Add(request, adapters[i % 3]).ok());
+    if (i % 3 == 0) crowded.RunPass();
+  }
+  std::map<std::string, SampleOutput> outputs;
+  while (crowded.HasWork()) {
+    crowded.RunPass();
+    for (FinishedSample& finished : crowded.TakeFinished()) {
+      outputs.emplace(finished.request_id, *std::move(finished.output));
+    }
+  }
+  REQUIRE(outputs.size() == 12);
+  for (uint32_t i = 0; i < 12; ++i) {
+    CAPTURE(i);
+    SamplingEngine own(model, {}, nullptr);
+    REQUIRE(own.Add(RandomRequest("own", first_seed + i), adapters[i % 3]).ok());
+    while (own.HasWork()) {
+      own.RunPass();
+      for (const FinishedSample& finished : own.TakeFinished()) {
+        CheckSame(*finished.output, outputs.at(std::to_string(i)));
+      }
+    }
+  }
+}
+
+TEST_CASE("Prompt scores: a token has the same logprob by whatever name it is asked for",
+          "[sampling]") {
+  const Qwen3Model model = SmallBf16Model();
+  SampleRequest request = Request(Prompt(15));
+  request.prompt_logprobs = true;
+  request.topk_prompt_logprobs = kVocab;
+  request.prompt_alt_tokens_k = 3;
+  PromptTargets own{.num_columns = 1, .offsets = {0}};
+  for (int64_t i = 1; i < 15; ++i) {
+    own.tokens.push_back(request.prompt[i]);
+    own.offsets.push_back(i);
+  }
+  request.targets = std::make_shared<const PromptTargets>(own);
+  const SampleOutput output = Run(model, {}, request);
+  const TopkLogprobs& top = *output.topk_prompt_logprobs;
+  const auto ranked = [&](int64_t position, int32_t token) {
+    const auto begin = top.token_ids.begin() + position * kVocab;
+    return top.logprobs[std::find(begin, begin + kVocab, token) - top.token_ids.begin()];
+  };
+  for (int64_t i = 1; i < 15; ++i) {
+    CHECK(output.target_prompt_logprobs->logprobs[i - 1] == output.prompt_logprobs[i]);
+    CHECK(ranked(i, request.prompt[i]) == output.prompt_logprobs[i]);
+    for (int64_t j = 3 * (i - 1); j < 3 * i; ++j) {
+      CHECK(ranked(i, output.prompt_alt_tokens->tokens[j]) ==
+            output.prompt_alt_tokens->logprobs[j]);
+    }
+  }
 }
 
 TEST_CASE("Prompt scores: the last n alone are scored, with the same bits", "[sampling]") {

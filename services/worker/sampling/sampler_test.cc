@@ -98,7 +98,7 @@ TEST_CASE("Sampler: min-p keeps tokens by their share of the most likely one", "
   CHECK(seen({.min_p = 0.25, .seed = 1}) == std::set<int32_t>{0, 1, 2});
   CHECK(seen({.min_p = 0.5, .seed = 1}) == std::set<int32_t>{0, 1});
   CHECK(seen({.min_p = 1, .seed = 1}) == std::set<int32_t>{0});
-  // After the temperature: at 2 the shares are the roots.
+  // After the temperature: at 2 the ratios are the roots.
   CHECK(seen({.temperature = 2, .min_p = 0.5, .seed = 1}) == std::set<int32_t>{0, 1, 2});
   // After top-p, which counts shares of all: 0.5 + 0.3 reach 0.79 of 1.
   CHECK(seen({.top_p = 0.79, .min_p = 0.25, .seed = 1}) == std::set<int32_t>{0, 1});
@@ -147,6 +147,7 @@ TEST_CASE("Sampler: a draw does not depend on the rows beside it", "[sampling]")
     params[row] = {.temperature = row == 2 ? 0.0 : 0.5 + 0.1 * row,
                    .top_k = row == 4 ? 20 : -1,
                    .top_p = row == 5 ? 0.9 : 1.0,
+                   .min_p = row == 6 ? 0.05 : 0.0,
                    .seed = static_cast<uint64_t>(row % 3)};
     draws.push_back({&params[row], row, 100 + row});
   }
