@@ -12,6 +12,12 @@ TEST_CASE("Broken JSON is refused with its name and position", "[json]") {
         0);
 }
 
+TEST_CASE("A number that no type holds is refused", "[json]") {
+  const std::string text = R"({"a": 1)" + std::string(400, '0') + "}";
+  CHECK(ParseJson(text, "config.json").status().message() ==
+        "config.json has a number beyond every range");
+}
+
 TEST_CASE("A missing file is not found", "[json]") {
   CHECK(ReadJsonFile("/nonexistent/config.json").status().code() == absl::StatusCode::kNotFound);
 }
