@@ -176,7 +176,7 @@ absl::Status RunScript(const std::string& path) {
   ASSIGN_OR_RETURN(const json outputs, RunRequests(script, engine, adapters));
   json decoded = json::array();
   for (const json& tokens : script.value("decode", json::array())) {
-    decoded.push_back(absl::BytesToHexString(tokenizer.Decode(tokens)));
+    decoded.push_back(absl::BytesToHexString(tokenizer.Decode(tokens.get<std::vector<int32_t>>())));
   }
   const SamplingCounters& counters = engine.counters();
   const json result = {{"outputs", outputs},
