@@ -22,10 +22,9 @@ std::vector<int32_t> TokensOf(const SequenceRows& rows, int64_t begin, int64_t e
 }
 
 // Tokens that need not be computed when their keys and values are there: the last one's logits are
-// wanted, and those of all of a prompt that is scored.
+// wanted, and those of the rows of a prompt that are scored.
 int64_t NumReusable(const SequenceRows& rows) {
-  const bool is_scored = rows.sample == nullptr && WantsPromptScores(rows.request->request);
-  return is_scored ? 0 : rows.length() - 1;
+  return rows.sample == nullptr ? FirstScoredRow(rows.request->request) : rows.length() - 1;
 }
 
 // Whether `other` computes, in the pass that is being made, the block that follows `found` in

@@ -132,6 +132,12 @@ TEST_CASE("Prefix reuse: a prompt that is scored is computed, and others find it
   CHECK(second.prompt_cache_hit_tokens == 0);
   for (size_t i = 1; i < 40; ++i) CHECK(first.prompt_logprobs[i] == second.prompt_logprobs[i]);
   CHECK(RunOne(engine, Request("c", Prompt(40), 2)).prompt_cache_hit_tokens == 32);
+  // What comes before the rows that are scored need not be computed: row 29 scores position 30.
+  scored.request_id = "d";
+  scored.prompt_logprobs_last_n = 10;
+  const SampleOutput suffix = RunOne(engine, scored);
+  CHECK(suffix.prompt_cache_hit_tokens == 16);
+  for (size_t i = 30; i < 40; ++i) CHECK(first.prompt_logprobs[i] == suffix.prompt_logprobs[i]);
 }
 
 TEST_CASE("Prefix reuse: of requests that come together one computes the prompt", "[sampling]") {
