@@ -16,7 +16,7 @@ namespace lathe::worker {
 // hundred, a hundred times a pass. Sleeping after that moment leaves the cores to everyone else
 // when the process is idle. What the environment says already stays.
 inline void RestartWithBriefSpinning(char** argv) {
-  constexpr const char* kSpins = "5000";  // about 0.3 ms
+  constexpr const char* kSpins = "2000";  // about 0.2 ms
   const char* policy = getenv("OMP_WAIT_POLICY");
   const bool is_passive = policy == nullptr || strcasecmp(policy, "passive") == 0;
   if (!is_passive || getenv("GOMP_SPINCOUNT") != nullptr) return;

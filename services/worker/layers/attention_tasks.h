@@ -51,7 +51,7 @@ class Scratch {
 // whether more than this thread works; `scratch_size` floats belong to a thread.
 template <typename F>
 void RunTasks(int64_t num_tasks, int64_t num_products, int64_t scratch_size, const F& run) {
-  constexpr int64_t kProductsPerThread = int64_t{1} << 16;  // fewer are not worth another thread
+  constexpr int64_t kProductsPerThread = int64_t{1} << 18;  // fewer are not worth another thread
   constexpr int64_t kMostProducts = 5;                      // of a pair: two forward, five backward
   const int64_t num_threads =
       std::min<int64_t>({at::get_num_threads(), num_tasks, num_products / kProductsPerThread + 1});

@@ -6,7 +6,7 @@ namespace lathe::worker {
 namespace {
 
 // Multiply-adds that take as long as one number from memory.
-constexpr int64_t kReadingCost = 16;
+constexpr int64_t kReadingCost = 8;
 
 void AddPair(const LoraPair& pair, size_t part, LoraPlan& plan, LoraSpan& span) {
   const int64_t rank = pair.a.size(0);

@@ -137,7 +137,8 @@ void AddLoraRows(const LoraPlan& plan) {
   const auto num_tiles = static_cast<int64_t>(tiles.size());
   const at::Tensor buffer = at::empty({plan.num_products}, at::kFloat);
   auto* products = buffer.mutable_data_ptr<float>();
-  if (num_tiles < kTasksPerThread * at::get_num_threads()) {
+  const int64_t num_threads = at::get_num_threads();
+  if (num_tiles < kTasksPerThread * num_threads && num_tiles % num_threads != 0) {
     ReduceThenExpand(plan, tiles, products);
   } else {
     ForTasks(num_tiles, plan.cost, [&](int64_t i) { ReduceAndExpand(plan, tiles[i], products); });
