@@ -112,7 +112,7 @@ class Bench {
     double flops = 0;
     double seconds = 0;
     for (const auto& [n, k] : LayerShapes(model_->spec())) {
-      const at::Tensor w = at::randn({n, k}).to(at::kBFloat16);
+      const BaseWeight w(at::randn({n, k}).to(at::kBFloat16));
       const at::Tensor x = at::randn({rows, k});
       BaseLinear(x, w, {}, arithmetic);
       const Clock::time_point begin = Clock::now();
