@@ -19,9 +19,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -31,6 +33,7 @@
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
 
+#include "services/worker/kernels/cpu/huge_pages.h"
 #include "services/worker/layers/base_linear.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/memory/tensor_memory.h"
@@ -87,7 +90,10 @@ class Bench {
 
   static json Bandwidth(const json& command) {
     const int64_t size = (command.value("mib", int64_t{1024}) << 20) / 8;
-    const std::vector<uint64_t> words(static_cast<size_t>(size), 1);
+    // As the weights lie.
+    const std::shared_ptr<void> memory = AllocateHugePages(size * 8);
+    const std::span words(static_cast<const uint64_t*>(memory.get()), static_cast<size_t>(size));
+    std::memset(memory.get(), 1, words.size_bytes());
     std::atomic<uint64_t> sum = 0;
     const auto read = [&] {
       at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t first, int64_t last) {

@@ -4,7 +4,7 @@ namespace lathe::worker {
 
 // Eight chains of vectors: one chain alone would wait for its own last step.
 __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) uint64_t ReadStream(
-    const std::vector<uint64_t>& words, int64_t begin, int64_t end) {
+    std::span<const uint64_t> words, int64_t begin, int64_t end) {
   typedef uint64_t Vector __attribute__((vector_size(64), aligned(8), may_alias));
   constexpr int64_t kVectors = 8;
   constexpr int64_t kWords = 8;

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 namespace lathe::worker {
 
 // Exclusive-or of the words [begin, end): a compiler cannot leave any of them out.
-uint64_t ReadStream(const std::vector<uint64_t>& words, int64_t begin, int64_t end);
+uint64_t ReadStream(std::span<const uint64_t> words, int64_t begin, int64_t end);
 
 }  // namespace lathe::worker

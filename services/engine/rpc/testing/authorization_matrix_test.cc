@@ -328,9 +328,12 @@ TEST_CASE("Authorization: what belongs to another is like what does not exist", 
       }
       continue;
     }
-    CHECK(foreign.code() == absl::StatusCode::kNotFound);
+    // Clients would try an error of CancelSample again and again; it does nothing here.
+    const absl::StatusCode expected =
+        row.method == "CancelSample" ? absl::StatusCode::kOk : absl::StatusCode::kNotFound;
+    CHECK(foreign.code() == expected);
     const absl::Status absent = world.Call(method, row, kAbsent, key);
-    CHECK(absent.code() == absl::StatusCode::kNotFound);
+    CHECK(absent.code() == expected);
     CHECK(ErrorCode(foreign) == ErrorCode(absent));
     Names to_absent;
     for (size_t i = 0; i < kAbsent.size(); ++i) {
