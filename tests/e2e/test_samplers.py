@@ -7,7 +7,7 @@ import pytest
 import tinker
 from tinker import types
 
-from support.sdk import resolved
+from support.sdk import needs_argument, resolved
 
 ROW = [30, 31, 32, 33, 34, 35, 36, 37]
 ADAM = types.AdamParams(learning_rate=1e-2)
@@ -41,13 +41,7 @@ def scores(sampler):
     return sampler.compute_logprobs(types.ModelInput.from_ints(ROW)).result()[1:]
 
 
-def has_inflight():
-    import inspect
-    method = tinker.TrainingClient.save_weights_and_get_sampling_client
-    return "kind" in inspect.signature(method).parameters
-
-
-needs_inflight = pytest.mark.skipif(not has_inflight(), reason="this SDK has no inflight samplers")
+needs_inflight = needs_argument(tinker.TrainingClient.save_weights_and_get_sampling_client, "kind")
 
 
 @needs_inflight

@@ -9,6 +9,8 @@ import torch
 import transformers
 from tinker import types
 
+from support.sdk import needs_argument
+
 PROMPT = [30, 31, 32, 33]
 
 
@@ -140,6 +142,7 @@ def test_top_p_keeps_the_head_of_the_distribution(base):
     assert {s.tokens[0] for s in drawn.sequences} <= allowed
 
 
+@needs_argument(tinker.SamplingClient.sample, "topk_sample_logprobs")
 def test_top_tokens_of_sampled_positions_are_those_of_the_prompt_scored(base):
     hot = base.sample(prompt(), 2, params(temperature=1.5), topk_sample_logprobs=5).result()
     for sequence in hot.sequences:
@@ -152,6 +155,8 @@ def test_top_tokens_of_sampled_positions_are_those_of_the_prompt_scored(base):
         assert sequence.topk_logprobs == scored.topk_prompt_logprobs[len(PROMPT):]
 
 
+@needs_argument(tinker.SamplingClient.sample, "target_prompt_logprobs")
+@needs_argument(types.TensorData.from_torch_sparse, "pad_value")
 def test_named_targets_are_scored_dense_and_sparse(base):
     scored = base.sample(prompt(), 1, params(max_tokens=1), topk_prompt_logprobs=3,
                          include_prompt_logprobs=True).result()
@@ -171,6 +176,7 @@ def test_named_targets_are_scored_dense_and_sparse(base):
         assert answer.sparse_col_indices == targets.sparse_col_indices
 
 
+@needs_argument(tinker.SamplingClient.sample, "prompt_alt_tokens_k")
 def test_alternatives_are_drawn_at_every_prompt_position(base):
     ask = lambda **options: base.sample(
         prompt(), 1, params(**{"max_tokens": 1, **options}), prompt_alt_tokens_k=64,
@@ -193,6 +199,7 @@ def test_alternatives_are_drawn_at_every_prompt_position(base):
         == [({row[0][0]}, {row[0][1]}) for row in scored]
 
 
+@needs_argument(tinker.SamplingClient.sample, "prompt_logprobs_last_n")
 def test_only_the_last_prompt_tokens_are_scored(base):
     whole = base.compute_logprobs(prompt()).result()
     assert base.compute_logprobs(prompt(), prompt_logprobs_last_n=2).result() \
