@@ -7,13 +7,11 @@ Run: .venv/bin/python tests/bench/sampling/many_requests.py
 
 import argparse
 import asyncio
-import os
+import json
 import pathlib
 import statistics
 import sys
 import time
-
-import httpx
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -30,35 +28,50 @@ def resident_mib(pid):
     raise RuntimeError(f"process {pid} has no VmRSS")
 
 
-async def one_sample(http, sampler, seq_id):
-    answer = await http.post("/api/v1/asample", json={
+class Connection:
+    """One connection that is kept, without a client library: theirs cost more than the service."""
+
+    def __init__(self, server):
+        self.server, self.streams = server, None
+
+    async def post(self, path, body):
+        if self.streams is None:
+            self.streams = await asyncio.open_connection("127.0.0.1", self.server.port)
+        reader, writer = self.streams
+        data = json.dumps(body).encode()
+        writer.write(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {self.server.api_key}\r\n"
+                     f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length:")[2].partition("\r\n")[0])
+        answer = await reader.readexactly(length)
+        if " 200 " not in head.partition("\r\n")[0]:
+            raise RuntimeError(f"{path} was refused: {head} {answer}")
+        return json.loads(answer)
+
+
+async def one_sample(server, sampler, seq_id):
+    connection = Connection(server)
+    future = await connection.post("/api/v1/asample", {
         "sampling_session_id": sampler, "seq_id": seq_id, "num_samples": 1, "type": "sample",
         "prompt": {"chunks": [{"type": "encoded_text", "tokens": [30 + seq_id % 500, 31, 32, 33]}]},
         "sampling_params": {"max_tokens": TOKENS, "seed": seq_id, "stop": [], "temperature": 1.0,
                             "top_k": -1, "top_p": 1.0}})
-    if answer.status_code != 200:
-        raise RuntimeError(f"refused: {answer.status_code} {answer.text}")
-    poll = {"request_id": answer.json()["request_id"], "allow_metadata_only": False}
+    poll = {"request_id": future["request_id"], "allow_metadata_only": False}
     while True:
-        answer = await http.post("/api/v1/retrieve_future", json=poll)
-        if answer.status_code != 200:
-            raise RuntimeError(f"no result: {answer.status_code} {answer.text}")
-        result = answer.json()
+        result = await connection.post("/api/v1/retrieve_future", poll)
         if result.get("type") == "try_again":
             continue
         if "error" in result:
             raise RuntimeError(f"failed: {result}")
+        connection.streams[1].close()
         return sum(len(sequence["tokens"]) for sequence in result["sequences"])
 
 
 async def one_round(server, sampler, first_seq_id, count):
-    limits = httpx.Limits(max_connections=count, max_keepalive_connections=count)
-    async with httpx.AsyncClient(base_url=server.url, limits=limits, timeout=300, headers={
-            "X-API-Key": server.api_key, "Accept": "application/json"}) as http:
-        begin = time.perf_counter()
-        counts = await asyncio.gather(*(one_sample(http, sampler, first_seq_id + i)
-                                        for i in range(count)))
-        return time.perf_counter() - begin, counts
+    begin = time.perf_counter()
+    counts = await asyncio.gather(*(one_sample(server, sampler, first_seq_id + i)
+                                    for i in range(count)))
+    return time.perf_counter() - begin, counts
 
 
 def main():
@@ -66,7 +79,6 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=2000)
     args = parser.parse_args()
-    os.environ["OMP_WAIT_POLICY"] = "passive"
     with LatheServer(tiny_model()) as server:
         api = RawApi(server)
         session = api.new_session()

@@ -175,7 +175,6 @@ def main():
     parser.add_argument("--cases", default="one,eight,many,prefill,group,adapters")
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    os.environ["OMP_WAIT_POLICY"] = "passive"
     import torch
     torch.set_num_threads(args.threads)
     table = Table(args)

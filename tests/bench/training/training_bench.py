@@ -313,7 +313,6 @@ def main():
     parser.add_argument("--cases", default="one,batch,ragged,mixed,exact,tiny,step,long")
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    os.environ["OMP_WAIT_POLICY"] = "passive"
     table = Table(args)
     cases = {
         "one": lambda: table.single("one sequence of 512 tokens, r8", [512], False, 1),
