@@ -27,7 +27,6 @@ def main():
     parser.add_argument("--new-tokens", type=int, default=16)
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    os.environ["OMP_WAIT_POLICY"] = "passive"
     import peft
     import tinker
     import torch
