@@ -333,7 +333,8 @@ struct ModelInfo {
   std::string tokenizer_id;
   std::vector<int64_t> eos_token_ids;
   int64_t max_lora_rank = 512;
-  int64_t token_budget = 0;  // tokens of one micro-batch
+  int64_t token_budget = 0;     // tokens of one micro-batch
+  int64_t kv_cache_tokens = 0;  // longest sequence (prompt and sampled) that can be sampled
   bool tied_embeddings = false;
 };
 

@@ -236,6 +236,12 @@ struct HeldModel {
   std::vector<int64_t> window;
 };
 
+// What a worker has loaded.
+struct ReadyModel {
+  BaseModelRow row;
+  int64_t kv_cache_tokens = 0;  // longest sequence that it can sample
+};
+
 struct WorkerAttached {
   std::string group;
   std::string process_id;
@@ -245,12 +251,12 @@ struct WorkerAttached {
   std::vector<HeldModel> models;
   std::vector<std::string> version_ids;
   std::vector<std::string> running_request_ids;
-  std::optional<BaseModelRow> ready;
+  std::optional<ReadyModel> ready;
 };
 
 struct WorkerReady {
   std::string group;
-  BaseModelRow model;
+  ReadyModel model;
 };
 
 // The stream ended. `process_gone`: the process is known dead (not only its connection).

@@ -1,6 +1,7 @@
 #include "services/engine/core/samplers.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -63,21 +64,35 @@ std::optional<ErrorInfo> WhyNotSampled(const Sampler& sampler) {
   return std::nullopt;
 }
 
-// Fixes what the user left open. Checks the context here, where the unset limit is resolved.
+// The longest sequence that every worker of the base model can sample, by memory; a worker that is
+// not there yet is not asked.
+int64_t SampleableTokens(const State& s, const std::string& base_model) {
+  int64_t tokens = std::numeric_limits<int64_t>::max();
+  for (const auto& [name, group] : s.groups) {
+    if (group.row.base_model == base_model && group.usable()) {
+      tokens = std::min(tokens, group.kv_cache_tokens);
+    }
+  }
+  return tokens;
+}
+
+// Fixes what the user left open. Checks the length here, where the unset limit is resolved.
 std::optional<ErrorInfo> PlanSample(State& s, const Sampler& sampler, const SampleArgs& args,
                                     Plan& plan) {
   if (auto error = UnknownBaseModel(s, sampler.row.base_model)) return error;
   const BaseModelRow* const base = Find(s.base_models, sampler.row.base_model);
   const int64_t context = base == nullptr ? 0 : base->max_context_length;
+  const int64_t limit = std::min(context, SampleableTokens(s, sampler.row.base_model));
   plan.seed = args.has_seed ? args.seed : s.random();
   plan.max_tokens =
-      args.max_tokens > 0 ? args.max_tokens : std::max<int64_t>(1, context - args.prompt_tokens);
-  if (args.prompt_tokens + plan.max_tokens <= context) return std::nullopt;
+      args.max_tokens > 0 ? args.max_tokens : std::max<int64_t>(1, limit - args.prompt_tokens);
+  if (args.prompt_tokens + plan.max_tokens <= limit) return std::nullopt;
   return InvalidArgument(
       "too_long", "prompt",
-      absl::StrFormat("Prompt length plus max_tokens exceeds the model's context window: %d prompt "
-                      "tokens + %d max_tokens > %d.",
-                      args.prompt_tokens, plan.max_tokens, context));
+      absl::StrFormat("Prompt length plus max_tokens exceeds %s: %d prompt tokens + %d max_tokens "
+                      "> %d.",
+                      limit < context ? "the kv cache of a worker" : "the model's context window",
+                      args.prompt_tokens, plan.max_tokens, limit));
 }
 
 // Fails a live sample; the worker that has it frees what it takes.

@@ -82,6 +82,26 @@ TEST_CASE("Sample: prompt and max_tokens over the context are refused at submiss
         "max_tokens > 100.");
 }
 
+TEST_CASE("Sample: what no worker's kv cache can hold is refused, or cut to what it holds",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker("p1", /*ready=*/false);
+  h.worker->kv_cache_tokens = 48;
+  h.Post(WorkerReady{"g", *h.worker->Hello().ready});
+  const std::string session = h.NewSession();
+  h.Sampler(session, 0, "");
+  const CallId call = h.Sample(session + ":sample:0", 1, {1, 40, 9, false, 0});
+  CHECK(h.AnswerTo(call).error->message ==
+        "Prompt length plus max_tokens exceeds the kv cache of a worker: 40 prompt tokens + 9 "
+        "max_tokens > 48.");
+  h.Sample(session + ":sample:0", 2, {1, 40, 8, false, 0});
+  h.Sample(session + ":sample:0", 3, {1, 40, 0, false, 0});
+  const auto sent = h.worker->Received<SendSample>();
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[0].max_tokens == 8);
+  CHECK(sent[1].max_tokens == 8);
+}
+
 TEST_CASE("Sample: sequences in flight are bounded", "[core]") {
   CoreOptions options;
   options.max_inflight_sequences = 4;

@@ -76,6 +76,7 @@ struct Group {
   GroupRow row;
   bool attached = false;
   bool ready = false;  // the base model is loaded
+  int64_t kv_cache_tokens = 0;
   int64_t detached_at = 0;
   FairQueue train;
   FairQueue large_train;  // requests of more than a batch

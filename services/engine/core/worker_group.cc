@@ -213,10 +213,11 @@ void PlaceHomelessModels(State& s, const Group& group) {
   }
 }
 
-void BecomeReady(State& s, Group& group, const BaseModelRow& model) {
+void BecomeReady(State& s, Group& group, const ReadyModel& model) {
   group.ready = true;
-  s.base_models[model.name] = model;
-  s.fx.Put(PutBaseModel{model});
+  group.kv_cache_tokens = model.kv_cache_tokens;
+  s.base_models[model.row.name] = model.row;
+  s.fx.Put(PutBaseModel{model.row});
   NotifyState(s, group, "");
   SendUnfinished(s, group);
 }

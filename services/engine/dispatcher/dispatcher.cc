@@ -151,7 +151,7 @@ void Dispatcher::OnReport(const std::string& group, const v1::WorkerMessage& mes
   switch (message.message_case()) {
     case v1::WorkerMessage::kReady:
       LogInfo("worker ready", {{"group", group}, {"base_model", message.ready().model().name()}});
-      runtime_.Post(WorkerReady{.group = group, .model = ToRow(message.ready().model())});
+      runtime_.Post(WorkerReady{.group = group, .model = ToReady(message.ready().model())});
       return;
     case v1::WorkerMessage::kDone:
       return OnDone(group, message.epoch(), message.done());

@@ -26,15 +26,16 @@ LoraConfig ToLora(const v1::LoraConfig& proto) {
 
 }  // namespace
 
-BaseModelRow ToRow(const v1::ModelInfo& model) {
-  return {.name = model.name(),
-          .content_hash = model.content_hash(),
-          .arch = model.arch(),
-          .tokenizer_id = model.tokenizer_id(),
-          .max_context_length = model.max_context_length(),
-          .vocab_size = model.vocab_size(),
-          .max_lora_rank = model.max_lora_rank(),
-          .token_budget = model.token_budget()};
+ReadyModel ToReady(const v1::ModelInfo& model) {
+  return {.row = {.name = model.name(),
+                  .content_hash = model.content_hash(),
+                  .arch = model.arch(),
+                  .tokenizer_id = model.tokenizer_id(),
+                  .max_context_length = model.max_context_length(),
+                  .vocab_size = model.vocab_size(),
+                  .max_lora_rank = model.max_lora_rank(),
+                  .token_budget = model.token_budget()},
+          .kv_cache_tokens = model.kv_cache_tokens()};
 }
 
 WorkerAttached ToEvent(const v1::Hello& hello) {
@@ -48,7 +49,7 @@ WorkerAttached ToEvent(const v1::Hello& hello) {
   event.version_ids = {hello.version_ids().begin(), hello.version_ids().end()};
   event.running_request_ids = {hello.running_request_ids().begin(),
                                hello.running_request_ids().end()};
-  if (hello.has_ready()) event.ready = ToRow(hello.ready().model());
+  if (hello.has_ready()) event.ready = ToReady(hello.ready().model());
   return event;
 }
 

@@ -10,7 +10,7 @@
 
 namespace lathe::engine {
 
-BaseModelRow ToRow(const v1::ModelInfo& model);
+ReadyModel ToReady(const v1::ModelInfo& model);
 
 WorkerAttached ToEvent(const v1::Hello& hello);
 

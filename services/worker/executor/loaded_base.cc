@@ -131,6 +131,8 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
   base.numerics = numerics;
   base.info = Describe(options, loaded.model->spec(), loaded.content_hash);
   base.info.token_budget = memory.token_budget;
+  base.info.kv_cache_tokens = KvCache::CapacityTokens(loaded.model->spec(), memory.kv_cache_bytes,
+                                                      loaded.model->attention_arithmetic());
   base.store = std::make_unique<CheckpointStore>(options.checkpoint_root, loaded.model->spec(),
                                                  options.model_name, loaded.content_hash);
   base.tokenizer = LoadTokenizer(options.model_path);

@@ -181,6 +181,7 @@ lathe::v1::ModelInfo ToProto(const ModelInfo& info) {
   for (const int64_t token_id : info.eos_token_ids) proto.add_eos_token_ids(token_id);
   proto.set_max_lora_rank(info.max_lora_rank);
   proto.set_token_budget(info.token_budget);
+  proto.set_kv_cache_tokens(info.kv_cache_tokens);
   return proto;
 }
 

@@ -168,18 +168,20 @@ std::vector<ActiveSample*> ContinuousBatch::StartSamples() {
   while (!ready_.empty() && static_cast<int64_t>(running_.size()) < options_.max_running_samples) {
     ActiveRequest* request = ready_.front();
     ActiveSample* sample = request->samples[request->num_started].get();
-    const bool is_last = request->num_started + 1 == request->request.num_samples;
-    if (is_last) {
+    bool takes_prompt = request->num_started + 1 == request->request.num_samples;
+    if (takes_prompt) {
       sample->kv = std::exchange(request->prompt_kv, KvSequence());
     } else if (!cache_.Fork(request->prompt_kv, sample->kv)) {
       if (!running_.empty()) break;
       if (ReleaseWaiting(&request->prompt_kv)) continue;
-      ready_.pop_front();
-      too_large_.push_back(request);
-      break;
+      // Alone and still no block for a copy: the sample takes the prompt's, which is computed again
+      // for the others.
+      sample->kv = std::exchange(request->prompt_kv, KvSequence());
+      waiting_.push_front({request, nullptr});
+      takes_prompt = true;
     }
     ++request->num_started;
-    if (is_last) ready_.pop_front();
+    if (takes_prompt) ready_.pop_front();
     running_.push_back(sample);
     started.push_back(sample);
   }

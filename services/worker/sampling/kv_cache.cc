@@ -14,10 +14,15 @@ int64_t KvCache::BytesPerToken(const ModelSpec& model, MatmulArithmetic attentio
   return 2 * model.num_layers * model.num_kv_heads * model.head_dim * ElementBytes(attention);
 }
 
+int64_t KvCache::CapacityTokens(const ModelSpec& model, int64_t capacity_bytes,
+                                MatmulArithmetic attention) {
+  return capacity_bytes / (kBlockTokens * BytesPerToken(model, attention)) * kBlockTokens;
+}
+
 KvCache::KvCache(const ModelSpec& model, int64_t capacity_bytes, MatmulArithmetic attention)
     : num_layers_(model.num_layers),
       attention_(attention),
-      references_(capacity_bytes / (kBlockTokens * BytesPerToken(model, attention)), 0),
+      references_(CapacityTokens(model, capacity_bytes, attention) / kBlockTokens, 0),
       is_dropped_(num_blocks()),
       prefixes_(num_blocks()) {
   const int64_t blocks = num_blocks();

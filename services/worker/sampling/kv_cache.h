@@ -31,6 +31,10 @@ class KvCache {
   // Bytes of keys and values of one token over all layers.
   static int64_t BytesPerToken(const ModelSpec& model, MatmulArithmetic attention);
 
+  // That fit into `capacity_bytes`; a multiple of kBlockTokens.
+  static int64_t CapacityTokens(const ModelSpec& model, int64_t capacity_bytes,
+                                MatmulArithmetic attention);
+
   // At most `capacity_bytes`; memory is taken when the first token is written, and on a CPU becomes
   // resident only as blocks are used. `attention`: the model's attention_arithmetic.
   KvCache(const ModelSpec& model, int64_t capacity_bytes, MatmulArithmetic attention);

@@ -288,7 +288,9 @@ void SamplingEngine::FailTooLarge() {
   const std::vector<ActiveRequest*> too_large = batch_.TakeTooLarge();
   for (ActiveRequest* request : too_large) {
     Fail(request, absl::ResourceExhaustedError(
-                      absl::StrFormat("the sequence does not fit the kv cache of %d tokens",
+                      absl::StrFormat("%d prompt tokens + max_tokens %d exceed the kv cache of %d "
+                                      "tokens",
+                                      request->prompt_length(), request->request.params.max_tokens,
                                       cache_.num_blocks() * KvCache::kBlockTokens)));
   }
 }

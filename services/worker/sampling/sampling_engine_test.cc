@@ -201,7 +201,23 @@ TEST_CASE("Sampling: what cannot fit the cache fails, the others go on", "[sampl
   REQUIRE(engine.Add(Request("short", Prompt(10), Free(10)), nullptr).ok());
   const Outputs outputs = RunAll(engine);
   CHECK(outputs.at("long").status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK(outputs.at("long").status().message() ==
+        "10 prompt tokens + max_tokens 100 exceed the kv cache of 64 tokens");
   CHECK(outputs.at("short").ok());
+}
+
+TEST_CASE("Sampling: samples whose prompt fills the cache take it one after the other",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingEngine large(model, {.kv_cache_bytes = BytesFor(640)}, nullptr);
+  SamplingEngine small(model, {.kv_cache_bytes = BytesFor(64), .prefix_cache = false}, nullptr);
+  const SampleRequest request = Request("r", Prompt(60), Free(4, 11), 3);
+  const SampleOutput expected = RunOne(large, request);
+  const SampleOutput output = RunOne(small, request);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(output.sequences[i].tokens == expected.sequences[i].tokens);
+    CHECK(output.sequences[i].logprobs == expected.sequences[i].logprobs);
+  }
 }
 
 TEST_CASE("Sampling: prompt logprobs are the model's, in one chunk or several", "[sampling]") {

@@ -181,7 +181,7 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
     base.name = base_model_;
     base.max_context_length = 100;
     base.vocab_size = 1000;
-    hello.ready = base;
+    hello.ready = ReadyModel{.row = base, .kv_cache_tokens = kv_cache_tokens};
   }
   return hello;
 }

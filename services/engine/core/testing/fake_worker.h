@@ -28,6 +28,7 @@ class FakeWorker {
   std::vector<EventBody> TakeReports();
 
   WorkerAttached Hello(bool ready = true) const;
+  int64_t kv_cache_tokens = 1000;
 
   // The next run of this request fails with that error.
   void FailOnce(const std::string& model_id, int64_t seq_id, ErrorInfo error);

@@ -85,6 +85,7 @@ lathe::v1::WorkerMessage FakeWorker::MakeHello() {
   info->set_vocab_size(kVocabSize);
   info->set_max_lora_rank(512);
   info->set_token_budget(4096);
+  info->set_kv_cache_tokens(4096);
   return message;
 }
 
