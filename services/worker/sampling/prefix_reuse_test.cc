@@ -1,25 +1,14 @@
 // What requests find of each other's work, and how prompts and running samples share passes.
 #include "services/worker/sampling/sampling_engine.h"
 
-#include <map>
 #include <numeric>
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/sampling/test_model.h"
+#include "services/worker/sampling/test_requests.h"
 
 namespace lathe::worker {
 namespace {
-
-using Outputs = std::map<std::string, SampleOutput>;
-
-std::vector<int32_t> Prompt(int64_t length, int32_t first = 1) {
-  std::vector<int32_t> prompt;
-  for (int64_t i = 0; i < length; ++i) {
-    prompt.push_back(static_cast<int32_t>((first + 7 * i) % 90));
-  }
-  return prompt;
-}
 
 // Of the tenant "t".
 SampleRequest Request(const std::string& id, std::vector<int32_t> prompt, int64_t max_tokens,
@@ -29,38 +18,6 @@ SampleRequest Request(const std::string& id, std::vector<int32_t> prompt, int64_
           .prompt = std::move(prompt),
           .num_samples = num_samples,
           .params = {.max_tokens = max_tokens, .seed = 3, .ignore_eos = true}};
-}
-
-Outputs RunAll(SamplingEngine& engine) {
-  Outputs outputs;
-  while (engine.HasWork()) {
-    engine.RunPass();
-    for (FinishedSample& finished : engine.TakeFinished()) {
-      REQUIRE(finished.output.ok());
-      outputs.emplace(finished.request_id, *std::move(finished.output));
-    }
-  }
-  return outputs;
-}
-
-SampleOutput RunOne(SamplingEngine& engine, SampleRequest request,
-                    std::shared_ptr<const AdapterWeights> adapter = nullptr,
-                    int64_t inflight_seq = 0) {
-  const std::string id = request.request_id;
-  REQUIRE(engine.Add(std::move(request), std::move(adapter), inflight_seq).ok());
-  return RunAll(engine).at(id);
-}
-
-void CheckSame(const SampleOutput& a, const SampleOutput& b) {
-  REQUIRE(a.sequences.size() == b.sequences.size());
-  for (size_t i = 0; i < a.sequences.size(); ++i) {
-    CHECK(a.sequences[i].tokens == b.sequences[i].tokens);
-    CHECK(a.sequences[i].logprobs == b.sequences[i].logprobs);
-  }
-}
-
-int64_t BytesFor(int64_t num_tokens) {
-  return num_tokens * KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32);
 }
 
 TEST_CASE("Prefix reuse: a tenant's second request computes what the first one did not",
@@ -153,8 +110,8 @@ TEST_CASE("Prefix reuse: of requests that come together one computes the prompt"
   CHECK(engine.counters().prefill_tokens == 101 + 30);  // nobody else waits for it
   const Outputs outputs = RunAll(engine);
   CHECK(engine.counters().prefill_tokens == 101 + 30 + 7 * 5);
-  CHECK(outputs.at("0").prompt_cache_hit_tokens == 0);
-  CHECK(outputs.at("7").prompt_cache_hit_tokens == 96);
+  CHECK(outputs.at("0")->prompt_cache_hit_tokens == 0);
+  CHECK(outputs.at("7")->prompt_cache_hit_tokens == 96);
 }
 
 TEST_CASE("Prefix reuse: what was computed under weights that moved on is never found",

@@ -9,22 +9,12 @@
 
 #include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/sampling/prompt_scores.h"
-#include "services/worker/sampling/test_model.h"
+#include "services/worker/sampling/test_requests.h"
 
 namespace lathe::worker {
 namespace {
 
 constexpr double kTolerance = 1e-4;  // fp32, other summation order
-
-using Outputs = std::map<std::string, absl::StatusOr<SampleOutput>>;
-
-std::vector<int32_t> Prompt(int64_t length, int32_t first = 1) {
-  std::vector<int32_t> prompt;
-  for (int64_t i = 0; i < length; ++i) {
-    prompt.push_back(static_cast<int32_t>((first + 7 * i) % 90));
-  }
-  return prompt;
-}
 
 SampleRequest Request(const std::string& id, std::vector<int32_t> prompt, SamplingParams params,
                       int64_t num_samples = 1) {
@@ -36,29 +26,6 @@ SampleRequest Request(const std::string& id, std::vector<int32_t> prompt, Sampli
 
 SamplingParams Free(int64_t max_tokens, uint64_t seed = 0, double temperature = 1.0) {
   return {.max_tokens = max_tokens, .temperature = temperature, .seed = seed, .ignore_eos = true};
-}
-
-Outputs RunAll(SamplingEngine& engine) {
-  Outputs outputs;
-  for (int pass = 0; engine.HasWork(); ++pass) {
-    REQUIRE(pass < 10000);
-    engine.RunPass();
-    for (FinishedSample& finished : engine.TakeFinished()) {
-      outputs.emplace(finished.request_id, std::move(finished.output));
-    }
-  }
-  return outputs;
-}
-
-SampleOutput RunOne(SamplingEngine& engine, SampleRequest request,
-                    std::shared_ptr<const AdapterWeights> adapter = nullptr) {
-  const std::string id = request.request_id;
-  REQUIRE(engine.Add(std::move(request), std::move(adapter)).ok());
-  return *RunAll(engine).at(id);
-}
-
-int64_t BytesFor(int64_t num_tokens) {
-  return num_tokens * KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32);
 }
 
 TEST_CASE("Sampling: greedy tokens and logprobs are those of passes without a cache",
@@ -214,10 +181,7 @@ TEST_CASE("Sampling: samples whose prompt fills the cache take it one after the 
   const SampleRequest request = Request("r", Prompt(60), Free(4, 11), 3);
   const SampleOutput expected = RunOne(large, request);
   const SampleOutput output = RunOne(small, request);
-  for (int i = 0; i < 3; ++i) {
-    CHECK(output.sequences[i].tokens == expected.sequences[i].tokens);
-    CHECK(output.sequences[i].logprobs == expected.sequences[i].logprobs);
-  }
+  CheckSame(output, expected);
 }
 
 TEST_CASE("Sampling: prompt logprobs are the model's, in one chunk or several", "[sampling]") {
