@@ -30,3 +30,4 @@ add_library(lathe::catch_main ALIAS lathe_catch_main)
 
 include(LatheHeaders)
 include(LatheTorch)
+include(LatheCuda)

@@ -27,15 +27,18 @@ struct RowDistribution {
   }
 };
 
+// Of temperature 0 it is 1.
+inline float InverseTemperature(double temperature) {
+  if (temperature == 0) return 1;
+  // Infinity would make NaN of the largest logit.
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return static_cast<float>(std::min(1.0 / temperature, kMost));
+}
+
 // weights [V] are proportional to the probabilities, the largest is 1.
 inline RowDistribution DistributionOf(std::span<const float> logits, double temperature,
                                       std::span<float> weights) {
-  RowDistribution row{.max = MaxOf(logits)};
-  if (temperature != 0) {
-    // Infinity would make NaN of the largest logit.
-    constexpr double kMost = std::numeric_limits<float>::max();
-    row.inverse_temperature = static_cast<float>(std::min(1.0 / temperature, kMost));
-  }
+  RowDistribution row{.inverse_temperature = InverseTemperature(temperature), .max = MaxOf(logits)};
   row.sum = Weigh(logits, row.max, row.inverse_temperature, weights.data());
   return row;
 }

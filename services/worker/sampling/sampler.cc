@@ -7,6 +7,7 @@
 
 #include "services/worker/kernels/cpu/draw_kernel.h"
 #include "services/worker/kernels/cpu/top_kernel.h"
+#include "services/worker/sampling/device_sampler.h"
 #include "services/worker/sampling/row_distribution.h"
 #include "services/worker/sampling/top_filter.h"
 
@@ -56,6 +57,7 @@ Drawn DrawRow(std::span<const float> logits, const Draw& draw, std::span<float> 
 }  // namespace
 
 DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws) {
+  if (logits.is_cuda()) return DrawTokensOnDevice(logits, draws);
   const at::Tensor host = logits.to(at::kCPU).contiguous();
   const float* rows = host.const_data_ptr<float>();
   const auto vocab_size = static_cast<size_t>(host.size(1));

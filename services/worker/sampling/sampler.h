@@ -30,7 +30,7 @@ struct DrawnTokens {
 };
 
 // logits [n, V] fp32, one row per draw. Temperature 0 takes the largest logit, else Gumbel-max over
-// the tokens that top-k, then top-p, then min-p keep. Runs on the host: one transfer for all rows.
+// the tokens that top-k, then top-p, then min-p keep. Runs where the logits lie.
 DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws);
 
 }  // namespace lathe::worker

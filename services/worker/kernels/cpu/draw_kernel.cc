@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "services/worker/kernels/cpu/exp_sum.h"
+#include "services/worker/kernels/cpu/exponential.h"
 #include "services/worker/kernels/cpu/philox.h"
 #include "services/worker/kernels/cpu/vector_math.h"
 
@@ -13,19 +14,6 @@ namespace {
 constexpr int64_t kChunk = 256;  // tokens per step of a loop with partial results
 // More than the rounding of an exponential number and of a product.
 constexpr float kUniformSlack = 1.001f;
-
-// Minus the logarithm of one minus a uniform number in (0, 1). Small results, which decide, keep
-// their relative precision: log(w) · u / (1 - w) undoes the rounding of w = 1 - u.
-LATHE_INLINE float Uniform(uint32_t bits) {
-  return (static_cast<float>(bits >> 1) + 0.5f) * 0x1p-31f;
-}
-
-LATHE_INLINE float Exponential(uint32_t bits) {
-  const float u = Uniform(bits);
-  const float w = std::max(1.0f - u, 0x1p-24f);
-  const float rounded = 1.0f - w;
-  return rounded == 0.0f ? u : -FastLog(w) * (u / (rounded == 0.0f ? 1.0f : rounded));
-}
 
 // Philox4x32-10 (see philox.h) of `num_blocks` neighbouring blocks, four numbers each. In plain
 // variables, which the compiler keeps in vector registers.
@@ -89,12 +77,12 @@ int64_t Race(std::span<const float> weights, const DrawKey& key) {
     const float reach = best * kUniformSlack;
     int32_t can_win = 0;
 #pragma omp simd reduction(| : can_win)
-    for (int64_t i = 0; i < count; ++i) can_win |= Uniform(bits[i]) < reach * w[begin + i];
+    for (int64_t i = 0; i < count; ++i) can_win |= UniformOf(bits[i]) < reach * w[begin + i];
     if (can_win == 0) continue;
     float least = std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(min : least)
     for (int64_t i = 0; i < count; ++i) {
-      times[i] = Exponential(bits[i]) / w[begin + i];
+      times[i] = ExponentialOf(bits[i]) / w[begin + i];
       least = std::min(least, times[i]);
     }
     if (!(least < best)) continue;
@@ -111,7 +99,7 @@ int32_t RaceAmong(std::span<const int32_t> token_ids, const float* weights, cons
   for (const int32_t token : token_ids) {
     const std::array<uint32_t, 4> bits =
         Philox({static_cast<uint32_t>(token / 4), key.position, key.sample_index, 0}, key.seed);
-    const float time = Exponential(bits[token % 4]) / weights[token];
+    const float time = ExponentialOf(bits[token % 4]) / weights[token];
     if (time < best || (time == best && token < winner)) {
       best = time;
       winner = token;

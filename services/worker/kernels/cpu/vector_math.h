@@ -12,7 +12,11 @@
 #define LATHE_SIMD_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #endif
+#ifdef __CUDACC__  // for kernels on a GPU too
+#define LATHE_INLINE __host__ __device__ __forceinline__
+#else
 #define LATHE_INLINE __attribute__((always_inline)) inline
+#endif
 #define LATHE_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace lathe::worker {

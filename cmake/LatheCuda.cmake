@@ -1,0 +1,64 @@
+# CUDA's compiler for builds with a torch wheel for GPUs. It is run by hand: CMake's own support would
+# link every program with nvcc, which does not know our linker's flags.
+#
+# lathe_cuda_library(NAME worker_kernels_cuda SOURCES a.cu [FLASHINFER])
+#   One static library of device code for LATHE_CUDA_ARCHITECTURES. FLASHINFER adds its headers.
+# lathe_use_cuda(target): CUDA's headers, for files that speak to torch's CUDA parts.
+set(LATHE_HAS_CUDA OFF)
+if(NOT EXISTS ${LATHE_TORCH_DIR}/lib/libtorch_cuda.so)
+  return()
+endif()
+set(LATHE_HAS_CUDA ON)
+set(LATHE_CUDA_ARCHITECTURES "80;90" CACHE STRING "compute capabilities of the GPUs to build for")
+
+get_filename_component(_cuda_packages ${LATHE_TORCH_DIR}/.. ABSOLUTE)
+find_program(LATHE_NVCC nvcc HINTS ${_cuda_packages}/nvidia/cu13/bin)
+if(NOT LATHE_NVCC)
+  message(FATAL_ERROR "nvcc not found: run tools/setup_cuda, or pass -DLATHE_NVCC=<path>")
+endif()
+execute_process(COMMAND ${LATHE_NVCC} --dryrun -x cu -c /dev/null ERROR_VARIABLE _nvcc_settings OUTPUT_QUIET)
+string(REGEX MATCH "TOP=([^\n]+)" _ "${_nvcc_settings}")
+get_filename_component(LATHE_CUDA_DIR "${CMAKE_MATCH_1}" ABSOLUTE)
+# The static runtime: torch brings its own beside itself, whose folder we need not know then.
+find_library(LATHE_CUDART cudart_static HINTS ${LATHE_CUDA_DIR} PATH_SUFFIXES lib64 lib NO_DEFAULT_PATH REQUIRED)
+
+set(_flashinfer ${_cuda_packages}/flashinfer/data)
+set(LATHE_FLASHINFER_INCLUDES ${_flashinfer}/include ${_flashinfer}/cccl/libcudacxx/include
+    ${_flashinfer}/cccl/cub ${_flashinfer}/cccl/thrust)
+
+function(lathe_use_cuda target)
+  target_include_directories(${target} SYSTEM PRIVATE ${LATHE_CUDA_DIR}/include)
+endfunction()
+
+function(lathe_cuda_library)
+  cmake_parse_arguments(ARG "FLASHINFER" "NAME" "SOURCES" ${ARGN})
+  set(_flags -std=c++20 -O3 --expt-relaxed-constexpr -Werror all-warnings -ccbin ${CMAKE_CXX_COMPILER}
+      -Xcompiler -fPIC,-pthread,-Wall,-Wextra,-Wno-unknown-pragmas -I ${CMAKE_SOURCE_DIR})
+  foreach(_arch ${LATHE_CUDA_ARCHITECTURES})
+    list(APPEND _flags -gencode arch=compute_${_arch},code=sm_${_arch})
+  endforeach()
+  if(ARG_FLASHINFER)
+    if(NOT EXISTS ${_flashinfer}/include/flashinfer/page.cuh)
+      message(FATAL_ERROR "FlashInfer's headers not found in '${_flashinfer}': run tools/setup_cuda")
+    endif()
+    foreach(_folder ${LATHE_FLASHINFER_INCLUDES})
+      list(APPEND _flags -isystem ${_folder})
+    endforeach()
+  endif()
+  foreach(_source ${ARG_SOURCES})
+    set(_object ${CMAKE_CURRENT_BINARY_DIR}/${_source}.o)
+    add_custom_command(
+      OUTPUT ${_object}
+      COMMAND ${LATHE_NVCC} ${_flags} -MD -MF ${_object}.d -MT ${_object} -c ${CMAKE_CURRENT_SOURCE_DIR}/${_source} -o ${_object}
+      DEPENDS ${_source} DEPFILE ${_object}.d
+      COMMENT "Building CUDA object ${_source}.o" VERBATIM)
+    list(APPEND _objects ${_object})
+  endforeach()
+  set_source_files_properties(${_objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  add_library(lathe_${ARG_NAME} STATIC ${_objects})
+  add_library(lathe::${ARG_NAME} ALIAS lathe_${ARG_NAME})
+  set_target_properties(lathe_${ARG_NAME} PROPERTIES LINKER_LANGUAGE CXX)
+  # Hidden, so that torch's libraries keep to the runtime they brought.
+  target_link_options(lathe_${ARG_NAME} INTERFACE LINKER:--exclude-libs,libcudart_static.a)
+  target_link_libraries(lathe_${ARG_NAME} PUBLIC ${LATHE_CUDART} ${CMAKE_DL_LIBS} rt)
+endfunction()

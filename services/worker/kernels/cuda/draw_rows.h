@@ -1,0 +1,43 @@
+// Rows of logits to tokens on a GPU: temperature, filters, the race of draw_kernel.h, and
+// log-probabilities. Free of torch and of CUDA's headers.
+#pragma once
+
+#include <cstdint>
+
+#include "services/worker/kernels/cuda/stream.h"
+
+namespace lathe::worker {
+
+// Of one row. What SamplingParams says, as the device reads it.
+struct RowDraw {
+  uint64_t seed = 0;
+  uint32_t sample_index = 0;
+  uint32_t position = 0;
+  float inverse_temperature = 1;  // 1 when greedy
+  int32_t is_greedy = 0;
+  int64_t top_k = 0;    // 0: off
+  double top_p = 1;     // 1: off
+  float min_p = 0;      // 0: off
+  int32_t num_top = 0;  // most likely tokens to report
+};
+
+// All pointers are the device's.
+struct DrawRowsTask {
+  const float* logits;  // [num_rows, vocab_size], numbers of a row side by side
+  int64_t row_stride;
+  int64_t num_rows;
+  int64_t vocab_size;    // below 2^24
+  const RowDraw* draws;  // [num_rows]
+  int32_t* tokens;       // [num_rows]
+  float* logprobs;       // [num_rows], NaN when the row's logits are not finite; then no top either
+  int64_t most_top;      // largest num_top
+  uint64_t* top_keys;    // [num_rows, most_top], room
+  int32_t* top_tokens;   // [num_rows, most_top], of each row its first num_top
+  float* top_logprobs;   // same
+};
+
+// The same tokens as DrawTokens finds on a CPU for the same logits, up to the rounding of weights.
+// A row's result does not depend on the rows around it.
+void DrawRowsOnDevice(const DrawRowsTask& task, DeviceStream stream);
+
+}  // namespace lathe::worker

@@ -1,0 +1,13 @@
+// Where kernels of ours on a GPU queue up: behind torch's.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "services/worker/kernels/cuda/stream.h"
+
+namespace lathe::worker {
+
+// Torch's current stream of a GPU. Throws in a build without CUDA.
+DeviceStream CurrentStream(at::Device device);
+
+}  // namespace lathe::worker
