@@ -151,10 +151,8 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Ma
   return saved;
 }
 
-absl::StatusOr<LoadedAdapter> CheckpointStore::Load(const std::string& dir, bool with_optimizer,
-                                                    at::Device device) const {
-  ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(path));
+absl::StatusOr<Manifest> CheckpointStore::ReadLoadable(const std::filesystem::path& dir) const {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(dir));
   if (manifest.base_content_hash != base_content_hash_) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "checkpoint is of base model %s with content hash %s, loaded is %s with %s",
@@ -163,22 +161,49 @@ absl::StatusOr<LoadedAdapter> CheckpointStore::Load(const std::string& dir, bool
   if (manifest.kind == CheckpointKind::kExternal) {
     return absl::InvalidArgumentError("checkpoint is of kind external, it is for download only");
   }
+  return manifest;
+}
+
+absl::StatusOr<LoadedAdapter> CheckpointStore::Load(const std::string& dir, bool with_optimizer,
+                                                    at::Device device) const {
+  ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
+  ASSIGN_OR_RETURN(Manifest manifest, ReadLoadable(path));
   if (with_optimizer && !manifest.optimizer) {
     return absl::InvalidArgumentError("checkpoint is of kind sampler, it has no optimizer state");
   }
-  ASSIGN_OR_RETURN(const VerifiedTensors tensors, VerifiedTensors::Read(path, manifest));
-  auto adapter = std::make_unique<Adapter>(model_, manifest.lora, device);
-  for (const AdapterMatrix& matrix : AdapterLayout(model_, manifest.lora)) {
-    RETURN_IF_ERROR(tensors.CopyTo(kPeftWeightsFile, PeftName(matrix),
-                                   matrix.Of(adapter->MutableParameters())));
+  const std::vector<AdapterMatrix> layout = AdapterLayout(model_, manifest.lora);
+  const int64_t size = NumAdapterParameters(model_, manifest.lora);
+  const at::Tensor weights = at::empty({size}, at::kFloat);
+  const at::Tensor exp_avg = at::empty({with_optimizer ? size : 0}, at::kFloat);
+  const at::Tensor exp_avg_sq = at::empty_like(exp_avg);
+  TensorPlaces places;
+  for (const AdapterMatrix& matrix : layout) {
+    places[{kPeftWeightsFile, PeftName(matrix)}] = matrix.Of(weights);
     if (!with_optimizer) continue;
-    RETURN_IF_ERROR(
-        tensors.CopyTo(kOptimizerFile, MomentName("exp_avg", matrix), matrix.Of(adapter->exp_avg)));
-    RETURN_IF_ERROR(tensors.CopyTo(kOptimizerFile, MomentName("exp_avg_sq", matrix),
-                                   matrix.Of(adapter->exp_avg_sq)));
+    places[{kOptimizerFile, MomentName("exp_avg", matrix)}] = matrix.Of(exp_avg);
+    places[{kOptimizerFile, MomentName("exp_avg_sq", matrix)}] = matrix.Of(exp_avg_sq);
   }
-  if (with_optimizer) adapter->num_steps = manifest.optimizer->num_steps;
+  RETURN_IF_ERROR(ReadVerifiedTensors(path, manifest, /*unread_file=*/"", places));
+  auto adapter = std::make_unique<Adapter>(model_, manifest.lora, weights.to(device));
+  if (with_optimizer) {
+    adapter->exp_avg = exp_avg.to(device);
+    adapter->exp_avg_sq = exp_avg_sq.to(device);
+    adapter->num_steps = manifest.optimizer->num_steps;
+  }
   return LoadedAdapter{.adapter = std::move(adapter), .manifest = std::move(manifest)};
+}
+
+absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWeights(
+    const std::string& dir, at::Device device) const {
+  ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
+  ASSIGN_OR_RETURN(const Manifest manifest, ReadLoadable(path));
+  const at::Tensor flat = at::empty({NumAdapterParameters(model_, manifest.lora)}, at::kFloat);
+  TensorPlaces places;
+  for (const AdapterMatrix& matrix : AdapterLayout(model_, manifest.lora)) {
+    places[{kPeftWeightsFile, PeftName(matrix)}] = matrix.Of(flat);
+  }
+  RETURN_IF_ERROR(ReadVerifiedTensors(path, manifest, kOptimizerFile, places));
+  return MakeAdapterWeights(flat.to(device), model_, manifest.lora);
 }
 
 }  // namespace lathe::worker

@@ -63,7 +63,16 @@ class CheckpointStore {
   absl::StatusOr<LoadedAdapter> Load(const std::string& dir, bool with_optimizer,
                                      at::Device device) const;
 
+  // The weights alone, as samplers read them. As Load; of an optimizer's file only the size is
+  // checked.
+  absl::StatusOr<std::shared_ptr<const AdapterWeights>> LoadWeights(const std::string& dir,
+                                                                    at::Device device) const;
+
+  const std::filesystem::path& root() const { return root_; }
+  const ModelSpec& model() const { return model_; }
+
  private:
+  absl::StatusOr<Manifest> ReadLoadable(const std::filesystem::path& dir) const;
   absl::StatusOr<std::filesystem::path> Resolve(const std::string& dir) const;
   absl::StatusOr<SavedCheckpoint> Save(const std::string& dir, Manifest manifest,
                                        const at::Tensor& flat, const Adapter* optimizer_state,

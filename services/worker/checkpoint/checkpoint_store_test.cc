@@ -171,6 +171,46 @@ TEST_CASE("Checkpoint: a sampler version is the weights alone, without moments",
         absl::StatusCode::kInvalidArgument);
 }
 
+TEST_CASE("Checkpoint: the weights alone are the same, whatever the optimizer's file holds",
+          "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  const Adapter adapter = TrainedAdapter();
+  REQUIRE(store.SaveTraining("a", "m", adapter, {}, "").ok());
+  const auto damage = [&](const char* file) {
+    std::fstream(dir / file, std::ios::in | std::ios::out | std::ios::binary)
+        .seekp(-1, std::ios::end)
+        .put('\x55');
+  };
+  damage("a/optimizer.safetensors");
+  const auto weights = store.LoadWeights("a", at::kCPU);
+  REQUIRE(weights.ok());
+  CHECK(at::equal((*weights)->tensors.flat, adapter.parameters()));
+  CHECK((*weights)->lora.rank == 3);
+  CHECK((*weights)->scaling == adapter.scaling());
+  CHECK(at::equal((*weights)->tensors.layers[1][0].a, adapter.Publish()->tensors.layers[1][0].a));
+
+  damage("a/adapter_model.safetensors");
+  const absl::Status damaged = store.LoadWeights("a", at::kCPU).status();
+  CHECK(damaged.code() == absl::StatusCode::kDataLoss);
+  CHECK_THAT(std::string(damaged.message()),
+             Catch::Contains("base_model.model.lm_head.lora_B.weight: checksum mismatch"));
+}
+
+TEST_CASE("Checkpoint: a tensor that the shape wants and the file lacks is named", "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  REQUIRE(store.SaveSampler("s", "m", *TrainedAdapter().Publish(), 41, "{}").ok());
+  std::string manifest = ReadText(dir / "s/manifest.json");
+  const std::string rank = "\"rank\": 3";
+  REQUIRE(manifest.find(rank) != std::string::npos);
+  manifest.replace(manifest.find(rank), rank.size(), "\"rank\": 4");
+  std::ofstream(dir / "s/manifest.json") << manifest;
+  const absl::Status refused = store.LoadWeights("s", at::kCPU).status();
+  CHECK(refused.code() == absl::StatusCode::kDataLoss);
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("is missing or not [4,8]"));
+}
+
 TEST_CASE("Checkpoint: another base model is refused", "[checkpoint]") {
   const TempDir dir;
   REQUIRE(MakeStore(dir).SaveTraining("a", "m", TrainedAdapter(), {}, "").ok());

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/checkpoint/sha256.h"
 
 namespace lathe::worker {
 namespace {
@@ -205,6 +206,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::pat
   ASSIGN_OR_RETURN(const json header, ParseHeader(path, text));
 
   const int64_t data_begin = 8 + static_cast<int64_t>(text.size());
+  file.data_begin_ = data_begin;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
       if (!value.is_object()) return FileError(path, "__metadata__ is not an object");
@@ -244,12 +246,30 @@ absl::StatusOr<at::Tensor> SafetensorsFile::Read(const std::string& name) const 
     return absl::NotFoundError(absl::StrFormat("%s: no tensor %s", path_.string(), name));
   }
   at::Tensor tensor = at::empty(entry->shape, at::TensorOptions().dtype(entry->dtype));
-  if (!ReadAt(*fd_, entry->offset, tensor.data_ptr(), entry->num_bytes)) {
-    return absl::DataLossError(absl::StrFormat("%s: tensor %s: cannot read %d bytes at %d",
-                                               path_.string(), name, entry->num_bytes,
-                                               entry->offset));
-  }
+  RETURN_IF_ERROR(ReadBytes("tensor " + name, entry->offset, entry->num_bytes, tensor.data_ptr()));
   return tensor;
+}
+
+absl::StatusOr<std::string> SafetensorsFile::ReadAll(const Take& take) const {
+  Sha256 hash;
+  std::vector<char> buffer(data_begin_);
+  RETURN_IF_ERROR(ReadBytes("header", 0, data_begin_, buffer.data()));
+  hash.Update(buffer.data(), buffer.size());
+  for (const std::string& name : names_) {
+    const Entry& entry = entries_.at(name);
+    buffer.resize(std::max<size_t>(buffer.size(), entry.num_bytes));
+    RETURN_IF_ERROR(ReadBytes("tensor " + name, entry.offset, entry.num_bytes, buffer.data()));
+    hash.Update(buffer.data(), entry.num_bytes);
+    RETURN_IF_ERROR(take(name, entry, buffer.data()));
+  }
+  return hash.HexDigest();
+}
+
+absl::Status SafetensorsFile::ReadBytes(const std::string& what, int64_t offset, int64_t num_bytes,
+                                        void* data) const {
+  if (ReadAt(*fd_, offset, data, num_bytes)) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("%s: %s: cannot read %d bytes at %d", path_.string(),
+                                             what, num_bytes, offset));
 }
 
 }  // namespace lathe::worker

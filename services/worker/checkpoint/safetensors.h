@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -43,11 +44,20 @@ class SafetensorsFile {
   // A new contiguous CPU tensor. NotFound, or DataLoss when the file has become shorter.
   absl::StatusOr<at::Tensor> Read(const std::string& name) const;
 
+  // Reads the whole file once and gives each tensor's bytes to `take`, in their order in the file;
+  // they are gone when it returns. Returns the file's SHA-256 in hex: until it was compared, what
+  // was taken may be damaged. DataLoss as Read, or the error of `take`.
+  using Take = std::function<absl::Status(const std::string& name, const Entry& entry, void* data)>;
+  absl::StatusOr<std::string> ReadAll(const Take& take) const;
+
  private:
   SafetensorsFile() = default;
+  absl::Status ReadBytes(const std::string& what, int64_t offset, int64_t num_bytes,
+                         void* data) const;
 
   std::filesystem::path path_;
   std::shared_ptr<const int> fd_;  // closes with the last copy
+  int64_t data_begin_ = 0;         // bytes of the header and its length
   std::vector<std::string> names_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;

@@ -1,5 +1,7 @@
 #include "services/worker/checkpoint/verified_tensors.h"
 
+#include <cstring>
+#include <set>
 #include <system_error>
 
 #include "absl/strings/str_format.h"
@@ -10,6 +12,9 @@
 
 namespace lathe::worker {
 namespace {
+
+// Of one file, by name.
+using Wanted = std::map<std::string, const ManifestTensor*>;
 
 absl::Status Damaged(const std::filesystem::path& file, const std::string& what) {
   return absl::DataLossError(absl::StrFormat("%s: %s", file.string(), what));
@@ -23,23 +28,68 @@ absl::Status CheckSize(const std::filesystem::path& path, int64_t wanted) {
   return Damaged(path, absl::StrFormat("size is %d bytes, manifest says %d", size, wanted));
 }
 
-absl::StatusOr<at::Tensor> ReadChecked(const SafetensorsFile& file, const ManifestTensor& wanted) {
+absl::Status CheckEntry(const SafetensorsFile& file, const ManifestTensor& wanted) {
   const SafetensorsFile::Entry* entry = file.Find(wanted.name);
   if (entry == nullptr) {
     return Damaged(file.path(), absl::StrFormat("tensor %s is missing", wanted.name));
   }
   const std::string dtype = SafetensorsDtypeName(entry->dtype);
-  if (dtype != wanted.dtype || entry->shape != wanted.shape) {
-    return Damaged(file.path(),
-                   absl::StrFormat("tensor %s is %s [%s], manifest says %s [%s]", wanted.name,
-                                   dtype, absl::StrJoin(entry->shape, ","), wanted.dtype,
-                                   absl::StrJoin(wanted.shape, ",")));
+  if (dtype == wanted.dtype && entry->shape == wanted.shape) return absl::OkStatus();
+  return Damaged(file.path(), absl::StrFormat("tensor %s is %s [%s], manifest says %s [%s]",
+                                              wanted.name, dtype, absl::StrJoin(entry->shape, ","),
+                                              wanted.dtype, absl::StrJoin(wanted.shape, ",")));
+}
+
+// The file as a whole is damaged: says where, if it is in a tensor.
+absl::Status NameDamage(const SafetensorsFile& file, const Wanted& tensors) {
+  for (const auto& [name, wanted] : tensors) {
+    ASSIGN_OR_RETURN(const at::Tensor tensor, file.Read(name));
+    if (TensorSha256(tensor) != wanted->sha256) {
+      return Damaged(file.path(), absl::StrFormat("tensor %s: checksum mismatch", name));
+    }
   }
-  ASSIGN_OR_RETURN(at::Tensor tensor, file.Read(wanted.name));
-  if (TensorSha256(tensor) != wanted.sha256) {
-    return Damaged(file.path(), absl::StrFormat("tensor %s: checksum mismatch", wanted.name));
+  return Damaged(file.path(), "checksum mismatch");
+}
+
+// from [rows, columns] row-major, into [columns, rows] row-major.
+void CopyTransposed(const float* from, int64_t rows, int64_t columns, float* into) {
+  for (int64_t column = 0; column < columns; ++column) {
+    for (int64_t row = 0; row < rows; ++row)
+      into[column * rows + row] = from[row * columns + column];
   }
-  return tensor;
+}
+
+// Without torch's operations for what checkpoints of ours hold: they would start threads of their
+// own beside those of the executor.
+void CopyTensor(const SafetensorsFile::Entry& entry, void* data, const at::Tensor& into) {
+  const bool is_plain = entry.dtype == at::kFloat && into.scalar_type() == at::kFloat;
+  auto* const values = is_plain ? into.mutable_data_ptr<float>() : nullptr;
+  if (is_plain && into.is_contiguous()) {
+    std::memcpy(values, data, entry.num_bytes);
+  } else if (is_plain && into.dim() == 2 && into.t().is_contiguous()) {
+    CopyTransposed(static_cast<const float*>(data), into.size(0), into.size(1), values);
+  } else {
+    into.copy_(at::from_blob(data, entry.shape, at::TensorOptions().dtype(entry.dtype)));
+  }
+}
+
+// Reads one safetensors file; notes the tensors of `places` that were in it.
+absl::Status ReadTensors(const std::filesystem::path& dir, const ManifestFile& listed,
+                         const Wanted& tensors, const TensorPlaces& places,
+                         std::set<TensorPlaces::key_type>& found) {
+  const auto opened = SafetensorsFile::Open(dir / listed.name);
+  if (!opened.ok()) return absl::DataLossError(opened.status().message());
+  for (const auto& [name, wanted] : tensors) RETURN_IF_ERROR(CheckEntry(*opened, *wanted));
+  const auto take = [&](const std::string& name, const SafetensorsFile::Entry& entry, void* data) {
+    const auto place = places.find({listed.name, name});
+    if (place == places.end() || !tensors.contains(name)) return absl::OkStatus();
+    if (place->second.sizes() != at::IntArrayRef(entry.shape)) return absl::OkStatus();
+    CopyTensor(entry, data, place->second);
+    found.insert(place->first);
+    return absl::OkStatus();
+  };
+  ASSIGN_OR_RETURN(const std::string sha256, opened->ReadAll(take));
+  return sha256 == listed.sha256 ? absl::OkStatus() : NameDamage(*opened, tensors);
 }
 
 }  // namespace
@@ -51,39 +101,28 @@ std::string TensorSha256(const at::Tensor& tensor) {
   return hash.HexDigest();
 }
 
-absl::StatusOr<VerifiedTensors> VerifiedTensors::Read(const std::filesystem::path& dir,
-                                                      const Manifest& manifest) {
+absl::Status ReadVerifiedTensors(const std::filesystem::path& dir, const Manifest& manifest,
+                                 const std::string& unread_file, const TensorPlaces& places) {
+  std::map<std::string, Wanted> tensors;  // by file
+  for (const ManifestTensor& tensor : manifest.tensors) tensors[tensor.file][tensor.name] = &tensor;
   for (const ManifestFile& file : manifest.files) {
     RETURN_IF_ERROR(CheckSize(dir / file.name, file.size_bytes));
   }
-  VerifiedTensors verified;
-  std::map<std::string, SafetensorsFile> open_files;
-  for (const ManifestTensor& wanted : manifest.tensors) {
-    auto file = open_files.find(wanted.file);
-    if (file == open_files.end()) {
-      auto opened = SafetensorsFile::Open(dir / wanted.file);
-      if (!opened.ok()) return absl::DataLossError(opened.status().message());
-      file = open_files.emplace(wanted.file, *std::move(opened)).first;
-    }
-    ASSIGN_OR_RETURN(verified.tensors_[std::pair(wanted.file, wanted.name)],
-                     ReadChecked(file->second, wanted));
-  }
-  // Tensors first, so that a damaged one is named; this finds damage everywhere else.
+  std::set<TensorPlaces::key_type> found;
   for (const ManifestFile& file : manifest.files) {
+    if (file.name == unread_file) continue;
+    if (const auto it = tensors.find(file.name); it != tensors.end()) {
+      RETURN_IF_ERROR(ReadTensors(dir, file, it->second, places, found));
+      continue;
+    }
     ASSIGN_OR_RETURN(const FileDigest digest, DigestFile(dir / file.name));
     if (digest.sha256 != file.sha256) return Damaged(dir / file.name, "checksum mismatch");
   }
-  return verified;
-}
-
-absl::Status VerifiedTensors::CopyTo(const std::string& file, const std::string& name,
-                                     at::Tensor into) const {
-  const auto found = tensors_.find(std::pair(file, name));
-  if (found == tensors_.end() || found->second.sizes() != into.sizes()) {
-    return Damaged(file, absl::StrFormat("tensor %s is missing or not [%s]", name,
-                                         absl::StrJoin(into.sizes(), ",")));
+  for (const auto& [key, place] : places) {
+    if (found.contains(key)) continue;
+    return Damaged(dir / key.first, absl::StrFormat("tensor %s is missing or not [%s]", key.second,
+                                                    absl::StrJoin(place.sizes(), ",")));
   }
-  into.copy_(found->second);
   return absl::OkStatus();
 }
 

@@ -9,7 +9,6 @@
 #include <ATen/ATen.h>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "services/worker/checkpoint/manifest.h"
 
 namespace lathe::worker {
@@ -17,18 +16,14 @@ namespace lathe::worker {
 // Hex digest of the tensor's bytes in row-major order.
 std::string TensorSha256(const at::Tensor& tensor);
 
-class VerifiedTensors {
- public:
-  // Checks every file's size and checksum and every tensor's dtype, shape and checksum. DataLoss
-  // names the file, and the tensor where the damage lies in one.
-  static absl::StatusOr<VerifiedTensors> Read(const std::filesystem::path& dir,
-                                              const Manifest& manifest);
+// Where tensors go, by file and name: on the CPU, any strides, converted to their dtype.
+using TensorPlaces = std::map<std::pair<std::string, std::string>, at::Tensor>;
 
-  // DataLoss when the tensor is missing or of another shape; converts the dtype.
-  absl::Status CopyTo(const std::string& file, const std::string& name, at::Tensor into) const;
-
- private:
-  std::map<std::pair<std::string, std::string>, at::Tensor> tensors_;  // by file and name
-};
+// Fills `places` from the files in `dir`. Checks every file's size, and the checksum of each but
+// `unread_file` (empty: of all); their tensors have the manifest's dtypes and shapes. Checksums of
+// single tensors are computed only to name the one that is damaged. DataLoss names the file, and
+// the tensor where the damage lies in one; what is in `places` is then worth nothing.
+absl::Status ReadVerifiedTensors(const std::filesystem::path& dir, const Manifest& manifest,
+                                 const std::string& unread_file, const TensorPlaces& places);
 
 }  // namespace lathe::worker

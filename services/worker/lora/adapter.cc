@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "services/worker/lora/adapter_init.h"
-#include "services/worker/lora/adapter_layout.h"
 
 namespace lathe::worker {
 
@@ -18,28 +17,27 @@ bool IsHeldHereOnly(const std::shared_ptr<AdapterWeights>& weights) {
   return true;
 }
 
-}  // namespace
-
-Adapter::Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device)
-    : model_(model), lora_(lora) {
+at::Tensor InitialParameters(const ModelSpec& model, const LoraSpec& lora) {
   at::Tensor initial = at::zeros({NumAdapterParameters(model, lora)}, at::kFloat);
   for (const AdapterMatrix& matrix : AdapterLayout(model, lora)) {
     if (matrix.is_b) continue;
     FillKaimingUniform(initial.narrow(0, matrix.offset, matrix.num_elements()), lora.seed,
                        matrix.name(), matrix.cols);
   }
-  weights_ = MakeWeights(initial.to(device));
+  return initial;
+}
+
+}  // namespace
+
+Adapter::Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device)
+    : Adapter(model, lora, InitialParameters(model, lora).to(device)) {}
+
+Adapter::Adapter(const ModelSpec& model, const LoraSpec& lora, const at::Tensor& flat)
+    : model_(model), lora_(lora) {
+  weights_ = MakeWeights(flat);
   exp_avg = at::zeros_like(parameters());
   exp_avg_sq = at::zeros_like(parameters());
   gradient = at::zeros_like(parameters());
-}
-
-std::shared_ptr<AdapterWeights> Adapter::MakeWeights(at::Tensor flat) const {
-  return std::make_shared<AdapterWeights>(AdapterWeights{
-      .lora = lora_,
-      .scaling = scaling(),
-      .tensors = ViewAdapter(flat, model_, lora_),
-  });
 }
 
 at::Tensor Adapter::MutableParameters() {

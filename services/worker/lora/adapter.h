@@ -5,7 +5,7 @@
 #include <memory>
 #include <set>
 
-#include "services/worker/lora/adapter_weights.h"
+#include "services/worker/lora/adapter_layout.h"
 #include "services/worker/models/model_spec.h"
 
 namespace lathe::worker {
@@ -16,6 +16,8 @@ class Adapter {
   // A Kaiming-uniform (a = sqrt 5) as PEFT, B zero; moments and accumulator zero. The values depend
   // on (lora.seed, matrix name, element index) only.
   Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device);
+  // Its weights are `flat` [num_parameters] fp32, on the device where the adapter is to be.
+  Adapter(const ModelSpec& model, const LoraSpec& lora, const at::Tensor& flat);
 
   const LoraSpec& lora() const { return lora_; }
   int64_t num_parameters() const { return parameters().numel(); }
@@ -58,7 +60,9 @@ class Adapter {
   std::set<int64_t> window;  // seq_ids in the accumulator
 
  private:
-  std::shared_ptr<AdapterWeights> MakeWeights(at::Tensor flat) const;
+  std::shared_ptr<AdapterWeights> MakeWeights(const at::Tensor& flat) const {
+    return MakeAdapterWeights(flat, model_, lora_);
+  }
 
   ModelSpec model_;
   LoraSpec lora_;

@@ -85,4 +85,12 @@ AdapterTensors ViewAdapter(const at::Tensor& flat, const ModelSpec& model, const
   return tensors;
 }
 
+std::shared_ptr<AdapterWeights> MakeAdapterWeights(const at::Tensor& flat, const ModelSpec& model,
+                                                   const LoraSpec& lora) {
+  return std::make_shared<AdapterWeights>(
+      AdapterWeights{.lora = lora,
+                     .scaling = lora.alpha / static_cast<double>(lora.rank),
+                     .tensors = ViewAdapter(flat, model, lora)});
+}
+
 }  // namespace lathe::worker

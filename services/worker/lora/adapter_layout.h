@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,5 +41,9 @@ int64_t NumAdapterParameters(const ModelSpec& model, const LoraSpec& lora);
 
 // Views of `flat` [NumAdapterParameters] by layer and target.
 AdapterTensors ViewAdapter(const at::Tensor& flat, const ModelSpec& model, const LoraSpec& lora);
+
+// Weights of shape `lora` that lie in `flat`.
+std::shared_ptr<AdapterWeights> MakeAdapterWeights(const at::Tensor& flat, const ModelSpec& model,
+                                                   const LoraSpec& lora);
 
 }  // namespace lathe::worker
