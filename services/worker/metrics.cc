@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/time/time.h"
 #include "libs/common/metrics/family_list.h"
 
 namespace lathe::worker {
@@ -51,8 +52,19 @@ class WorkerRegistry : public prometheus::Registry {
           counters.arena_peak_bytes);
     gauge("lathe_worker_adapters_loaded", "trainable adapters in memory",
           static_cast<int64_t>(state.models.size()));
-    gauge("lathe_worker_sampler_versions_loaded", "sampler versions in memory",
+    gauge("lathe_worker_sampler_versions", "sampler versions in memory or on disk",
           static_cast<int64_t>(state.version_ids.size()));
+    gauge("lathe_worker_sampler_versions_loaded", "sampler versions in memory",
+          state.version_usage.num_in_memory);
+    gauge("lathe_worker_sampler_versions_bytes", "memory of sampler versions",
+          state.version_usage.bytes_in_memory);
+    counter("lathe_worker_sampler_version_evictions_total",
+            "sampler versions that left memory for others", counters.version_evictions);
+    counter("lathe_worker_sampler_version_loads_total", "sampler versions read from disk",
+            counters.version_loads);
+    list.AddCounter("lathe_worker_sampler_version_load_seconds_total",
+                    "time that reading sampler versions took",
+                    absl::ToDoubleSeconds(counters.version_load_time));
     list.AddProcess();
     return list.Take();
   }

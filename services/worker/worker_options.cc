@@ -82,6 +82,9 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
   set.Add(&options.prefix_cache, "worker.prefix_cache", true,
           "whether a tenant's prompts use what its requests before computed of the same tokens "
           "under the same weights");
+  set.Add(&options.resident_versions_mib, "worker.resident_versions_mib", 0,
+          "MiB of sampler versions kept in memory; those used longest ago go to disk and come back "
+          "when a sample wants them; 0: what trainable adapters leave of their memory");
   set.Add(&options.nonfinite_gradients, "worker.nonfinite_gradients", "skip",
           "what an optim_step does on a gradient that is not finite: skip drops it and keeps the "
           "weights, apply steps all the same, fail drops it and fails the optim_step",
@@ -115,6 +118,10 @@ absl::Status Validate(const WorkerOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrFormat("prefill_stall_ms is %d, minimum is 0", options.prefill_stall_ms));
   }
+  if (options.resident_versions_mib < 0) {
+    return absl::InvalidArgumentError(absl::StrFormat("resident_versions_mib is %d, minimum is 0",
+                                                      options.resident_versions_mib));
+  }
   if (options.num_threads < 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("threads is %d, minimum is 0", options.num_threads));
@@ -137,6 +144,7 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.sampling_share = options.sampling_share;
   executor.prefill_stall = absl::Milliseconds(options.prefill_stall_ms);
   executor.prefix_cache = options.prefix_cache;
+  executor.version_bytes = options.resident_versions_mib << 20;
   executor.nonfinite_gradients = ToPolicy(options.nonfinite_gradients);
   return executor;
 }

@@ -28,6 +28,7 @@ struct WorkerOptions {
   double sampling_share = 0.5;
   int64_t prefill_stall_ms = 0;
   bool prefix_cache = true;
+  int64_t resident_versions_mib = 0;
   std::string nonfinite_gradients;
   std::string metrics_listen;  // empty: no page
   std::string log_level;

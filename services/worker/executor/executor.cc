@@ -20,6 +20,7 @@
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_core.h"
 #include "services/worker/executor/loaded_base.h"
+#include "services/worker/executor/version_thread.h"
 #include "services/worker/memory/tensor_memory.h"
 
 namespace lathe::worker {
@@ -42,7 +43,10 @@ ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b) {
           .kv_evictions = a.kv_evictions + b.kv_evictions,
           .optim_steps = a.optim_steps + b.optim_steps,
           .out_of_memory_retries = a.out_of_memory_retries + b.out_of_memory_retries,
-          .arena_peak_bytes = std::max(a.arena_peak_bytes, b.arena_peak_bytes)};
+          .arena_peak_bytes = std::max(a.arena_peak_bytes, b.arena_peak_bytes),
+          .version_loads = a.version_loads + b.version_loads,
+          .version_load_time = a.version_load_time + b.version_load_time,
+          .version_evictions = a.version_evictions + b.version_evictions};
 }
 
 }  // namespace
@@ -86,7 +90,7 @@ class Executor::Thread {
   }
 
  private:
-  using Item = std::variant<Command, ResetItem>;
+  using Item = std::variant<Command, ResetItem, VersionJobDone>;
 
   void Run() {
     const c10::InferenceMode no_autograd;
@@ -98,8 +102,14 @@ class Executor::Thread {
     }
     CheckpointWriter writer(*base_->store, listener_.on_report);
     writer_ = &writer;
+    VersionFiles version_files(*base_->store, base_->model->device());
+    // Closed before the thread is waited for, so that it never waits for room here.
+    VersionThread versions(version_files,
+                           [this](VersionJobDone done) { queue_.Push(std::move(done)); });
+    versions_ = &versions;
     MakeCore(/*generation=*/0);
     Work();
+    queue_.Close();
     core_.reset();
   }
 
@@ -145,10 +155,12 @@ class Executor::Thread {
     options.sampling_share = options_.sampling_share;
     options.model_ops = {.nonfinite_gradients = options_.nonfinite_gradients,
                          .adapter_bytes = base_->memory.adapter_bytes};
+    if (options_.version_bytes > 0) options.model_ops.version_bytes = options_.version_bytes;
     const ExecutorParts parts{.model = *base_->model,
                               .tokenizer = base_->tokenizer ? &*base_->tokenizer : nullptr,
                               .store = *base_->store,
                               .writer = *writer_,
+                              .version_jobs = *versions_,
                               .clock = clock_};
     core_.reset();  // frees the old cache before the new one is made
     core_ = std::make_unique<ExecutorCore>(parts, options, generation);
@@ -203,6 +215,8 @@ class Executor::Thread {
   void Apply(Item item) {
     if (auto* reset = std::get_if<ResetItem>(&item)) {
       MakeCore(reset->generation);
+    } else if (auto* done = std::get_if<VersionJobDone>(&item)) {
+      core_->Apply(std::move(*done));
     } else {
       core_->Apply(std::get<Command>(std::move(item)));
     }
@@ -219,6 +233,7 @@ class Executor::Thread {
       state_.version_ids = std::move(version_ids);
       state_.counters = Add(past_counters_, core_->counters());
       state_.kv_usage = core_->kv_usage();
+      state_.version_usage = core_->version_usage();
     }
     for (ReportEvent& report : reports) listener_.on_report(std::move(report));
   }
@@ -236,6 +251,7 @@ class Executor::Thread {
   RealClock clock_;
   std::optional<LoadedBase> base_;
   CheckpointWriter* writer_ = nullptr;
+  VersionThread* versions_ = nullptr;
   std::unique_ptr<ExecutorCore> core_;
   std::optional<ResetItem> reset_;  // came during a step
   ExecutorCounters past_counters_;  // of cores before the last Reset

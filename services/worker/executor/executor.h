@@ -32,6 +32,9 @@ struct ExecutorOptions {
   absl::Duration prefill_stall;
   // Whether a tenant's requests find keys and values of earlier ones again.
   bool prefix_cache = true;
+  // Memory of sampler versions that no sample uses or used lately; the rest is on disk. 0: what the
+  // models leave of the adapters' memory. More: fewer are read again.
+  int64_t version_bytes = 0;
   // Of an optim_step.
   NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
   // Time without work after which memory that the next pass would use again goes back to the

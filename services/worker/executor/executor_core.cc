@@ -15,6 +15,7 @@ ExecutorCore::ExecutorCore(const ExecutorParts& parts, const CoreOptions& option
                            int64_t generation)
     : parts_(parts),
       generation_(generation),
+      versions_(parts.version_jobs, generation),
       model_ops_(parts.model, parts.store, parts.writer, adapters_, versions_, generation,
                  options.model_ops),
       trainer_(parts.model, adapters_, options.trainer),
@@ -38,30 +39,42 @@ void ExecutorCore::Do(TrainBatch batch) {
   for (TrainRequest& request : batch.requests) lanes_.Push(std::move(request));
 }
 
-void ExecutorCore::Do(LoadVersion command) {
-  if (versions_.Has(command.version_id)) return;
-  absl::StatusOr<LoadedAdapter> loaded = Guarded("load of a sampler version", [&] {
-    return parts_.store.Load(command.dir, /*with_optimizer=*/false, parts_.model.device());
-  });
-  if (loaded.ok()) {
-    versions_.Put(command.version_id, {.weights = loaded->adapter->Publish(), .inflight_seq = 0});
-    return;
-  }
-  versions_.PutFailure(command.version_id, loaded.status());
-  Emit(VersionFailed{command.version_id, loaded.status()});
-}
+void ExecutorCore::Do(LoadVersion command) { versions_.Load(command.version_id, command.dir); }
 
 void ExecutorCore::Do(DropVersion command) {
   versions_.Drop(command.version_id);
   sampling_.DropVersion(command.version_id);
+  // Nobody else comes back to those that waited for its weights.
+  if (!pending_versions_.contains(command.version_id)) ReleaseParkedSamples(command.version_id);
 }
 
 void ExecutorCore::Do(SampleRequest request) {
   if (pending_versions_.contains(request.version_id)) {
-    parked_samples_[request.version_id].push_back(std::move(request));
-  } else {
-    AddSample(std::move(request));
+    Park(std::move(request));
+    return;
   }
+  const absl::StatusOr<bool> is_here = versions_.Fetch(request.version_id);
+  if (!is_here.ok()) {
+    Emit(OpFailed{request.request_id, is_here.status()});
+  } else if (*is_here) {
+    AddSample(std::move(request));
+  } else {
+    Park(std::move(request));
+  }
+}
+
+void ExecutorCore::Park(SampleRequest request) {
+  const std::string version_id = request.version_id;
+  parked_samples_[version_id].push_back(std::move(request));
+}
+
+void ExecutorCore::Apply(VersionJobDone done) {
+  const std::optional<std::string> version_id = versions_.Finish(std::move(done));
+  if (!version_id.has_value()) return;
+  if (!versions_.Has(*version_id)) {
+    Emit(VersionFailed{*version_id, versions_.Find(*version_id).status()});
+  }
+  ReleaseParkedSamples(*version_id);
 }
 
 // Training is never cancelled: its seq_id has its place in the model's order.
@@ -75,7 +88,8 @@ void ExecutorCore::Do(const Cancel& command) {
     Emit(OpFailed{command.request_id, absl::CancelledError("sample was cancelled")});
     return;
   }
-  if (running_samples_.erase(command.request_id) == 0) return;
+  if (!running_samples_.contains(command.request_id)) return;
+  EndSample(command.request_id);
   sampling_.Cancel(command.request_id);
   Emit(OpFailed{command.request_id, absl::CancelledError("sample was cancelled")});
 }
@@ -83,6 +97,7 @@ void ExecutorCore::Do(const Cancel& command) {
 bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
   bool did_something = RunBarriers();
   did_something |= BeginTrains();
+  versions_.Fit(model_ops_.VersionBytes());
   const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork());
   if (use == DeviceUse::kNothing) return did_something;
   if (use == DeviceUse::kTraining) {
@@ -217,6 +232,7 @@ void ExecutorCore::AddSample(SampleRequest request) {
     return;
   }
   const std::string request_id = request.request_id;
+  const std::string version_id = request.version_id;
   const absl::Status added = Guarded("sample", [&] {
     return sampling_.Add(std::move(request), version->weights, version->inflight_seq);
   });
@@ -224,7 +240,8 @@ void ExecutorCore::AddSample(SampleRequest request) {
     Emit(OpFailed{request_id, added});
     return;
   }
-  running_samples_.insert(request_id);
+  running_samples_[request_id] = version_id;
+  versions_.Hold(version_id);
   Emit(Started{{request_id}});
 }
 
@@ -251,13 +268,19 @@ void ExecutorCore::CollectSamples() {
   std::vector<SampledToken> tokens = sampling_.TakeStreamed();
   if (!tokens.empty()) Emit(SampleProgress{std::move(tokens)});
   for (FinishedSample& finished : sampling_.TakeFinished()) {
-    running_samples_.erase(finished.request_id);
+    EndSample(finished.request_id);
     if (finished.output.ok()) {
       Emit(SampleDone{finished.request_id, *std::move(finished.output)});
     } else {
       Emit(OpFailed{finished.request_id, finished.output.status()});
     }
   }
+}
+
+void ExecutorCore::EndSample(const std::string& request_id) {
+  const auto it = running_samples_.find(request_id);
+  versions_.Release(it->second);
+  running_samples_.erase(it);
 }
 
 void ExecutorCore::Emit(Report report, const std::string& model_id) {
@@ -288,7 +311,10 @@ ExecutorCounters ExecutorCore::counters() const {
           .kv_evictions = sampling.kv_evictions,
           .optim_steps = num_optim_steps_,
           .out_of_memory_retries = trainer_.counters().out_of_memory_retries,
-          .arena_peak_bytes = trainer_.counters().arena_peak_bytes};
+          .arena_peak_bytes = trainer_.counters().arena_peak_bytes,
+          .version_loads = versions_.counters().loads,
+          .version_load_time = versions_.counters().loading,
+          .version_evictions = versions_.counters().evictions};
 }
 
 }  // namespace lathe::worker

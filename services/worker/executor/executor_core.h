@@ -32,7 +32,8 @@ struct ExecutorParts {
   const Tokenizer* tokenizer;  // nullptr: stop strings cannot be matched
   CheckpointStore& store;
   CheckpointWriter& writer;
-  Clock& clock;  // by which the device's time is shared
+  VersionJobs& version_jobs;  // what they give goes to Apply
+  Clock& clock;               // by which the device's time is shared
 };
 
 struct CoreOptions {
@@ -50,6 +51,7 @@ class ExecutorCore {
 
   // Takes a command; what can be done at once is done.
   void Apply(Command command);
+  void Apply(VersionJobDone done);
 
   // Runs every barrier whose turn has come, then one unit: a training step or a sampling pass.
   // False: there is nothing to do until a command comes. During a training step `on_pause` is
@@ -62,6 +64,9 @@ class ExecutorCore {
 
   std::vector<ModelState> ModelStates() const;
   std::vector<std::string> VersionIds() const { return versions_.Ids(); }
+  VersionUsage version_usage() const {
+    return {.num_in_memory = versions_.NumInMemory(), .bytes_in_memory = versions_.NumBytes()};
+  }
   ExecutorCounters counters() const;
   KvUsage kv_usage() const { return sampling_.kv_usage(); }
 
@@ -86,10 +91,12 @@ class ExecutorCore {
   bool BeginTrains();
   bool AnswerAtOnce(const TrainRequest& request);
   void CollectTrains();
+  void Park(SampleRequest request);
   void AddSample(SampleRequest request);
   void ReleaseParkedSamples(const std::string& version_id);
   void RunSamplingPass();
   void CollectSamples();
+  void EndSample(const std::string& request_id);
   void Emit(Report report, const std::string& model_id = "");
 
   const ExecutorParts parts_;
@@ -104,10 +111,10 @@ class ExecutorCore {
   std::map<std::string, RunningTrain> running_trains_;  // by request id
   // Request ids of the forward_backwards among them, by model and seq_id.
   std::map<std::pair<std::string, int64_t>, std::string> running_seqs_;
-  std::set<std::string> running_samples_;  // request ids
+  std::map<std::string, std::string> running_samples_;  // version ids by request id
   // Outputs of the forward_backwards in each model's window, to answer a repeated one with.
   std::map<std::string, std::map<int64_t, TrainOutput>> window_outputs_;
-  // Samples that came before the version they want was published, by version id.
+  // Samples that came before the version they want was published or read, by version id.
   std::map<std::string, std::vector<SampleRequest>> parked_samples_;
   std::set<std::string> pending_versions_;  // PublishVersion is in a lane
   int64_t num_optim_steps_ = 0;

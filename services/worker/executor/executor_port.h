@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "services/worker/ops.h"
 
 namespace lathe::worker {
@@ -27,6 +28,15 @@ struct ExecutorCounters {
   int64_t optim_steps = 0;
   int64_t out_of_memory_retries = 0;  // training passes run again in halves
   int64_t arena_peak_bytes = 0;       // the most a training pass reserved
+  int64_t version_loads = 0;          // of sampler versions, from disk
+  absl::Duration version_load_time;   // of them together
+  int64_t version_evictions = 0;      // of sampler versions from memory
+};
+
+// Sampler versions.
+struct VersionUsage {
+  int64_t num_in_memory = 0;
+  int64_t bytes_in_memory = 0;
 };
 
 // What the process holds, as of the last finished command.
@@ -38,8 +48,9 @@ struct ExecutorState {
   int64_t bytes_total = 0;
   int64_t arena_bytes = 0;  // that a training pass may reserve
   KvUsage kv_usage;
+  VersionUsage version_usage;
   std::vector<ModelState> models;        // ascending model_id
-  std::vector<std::string> version_ids;  // ascending
+  std::vector<std::string> version_ids;  // ascending, on disk or in memory
   ExecutorCounters counters;
 };
 

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 #include "services/worker/executor/test_core.h"
 #include "services/worker/layers/pauses.h"
 
@@ -115,7 +117,13 @@ TEST_CASE("a sampler checkpoint loads as a version, a missing one fails its samp
   worker.core.Apply(Sample("s3", "unheard"));
   const auto reports = worker.Drain();
   CHECK(Answer<SampleDone>(reports, "s1").output.sequences[0].tokens == direct.sequences[0].tokens);
-  CHECK(std::get<VersionFailed>(reports.at(0).report).version_id == "broken");
+  const auto failed = std::find_if(reports.begin(), reports.end(), [](const ReportEvent& event) {
+    return std::holds_alternative<VersionFailed>(event.report);
+  });
+  REQUIRE(failed != reports.end());
+  CHECK(std::get<VersionFailed>(failed->report).version_id == "broken");
+  // The engine hears of the version before its samples fail.
+  CHECK(std::get<OpFailed>((failed + 1)->report).request_id == "s2");
   CHECK_FALSE(Answer<OpFailed>(reports, "s2").status.ok());
   CHECK(Answer<OpFailed>(reports, "s3").status.code() == absl::StatusCode::kNotFound);
 }

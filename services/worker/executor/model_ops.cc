@@ -81,11 +81,20 @@ absl::StatusOr<std::shared_ptr<Adapter>> ModelOps::Find(const std::string& model
   return absl::NotFoundError(absl::StrCat("model ", model_id, " is not on this worker"));
 }
 
-absl::Status ModelOps::CheckRoom(const std::string& model_id, int64_t num_parameters) const {
-  int64_t used = versions_.NumBytes();
-  for (const auto& [other_id, adapter] : adapters_.adapters()) {
-    if (other_id != model_id) used += kBytesPerParameter * adapter->num_parameters();
+int64_t ModelOps::ModelBytes(const std::string& except_id) const {
+  int64_t bytes = 0;
+  for (const auto& [model_id, adapter] : adapters_.adapters()) {
+    if (model_id != except_id) bytes += kBytesPerParameter * adapter->num_parameters();
   }
+  return bytes;
+}
+
+int64_t ModelOps::VersionBytes() const {
+  return std::clamp<int64_t>(options_.adapter_bytes - ModelBytes(""), 0, options_.version_bytes);
+}
+
+absl::Status ModelOps::CheckRoom(const std::string& model_id, int64_t num_parameters) const {
+  const int64_t used = versions_.NumHeldBytes() + ModelBytes(model_id);
   const int64_t needed = kBytesPerParameter * num_parameters;
   const int64_t free = options_.adapter_bytes - used;
   if (needed <= free) return absl::OkStatus();

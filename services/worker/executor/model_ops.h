@@ -24,6 +24,9 @@ struct ModelOpsOptions {
   NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
   // Of all adapters, with what trains them, and sampler versions. More models are refused.
   int64_t adapter_bytes = std::numeric_limits<int64_t>::max();
+  // Of sampler versions in memory, at most what models leave of the above. More: fewer are read
+  // again from disk.
+  int64_t version_bytes = std::numeric_limits<int64_t>::max();
 };
 
 // Executor thread only; what it borrows must outlive it.
@@ -37,6 +40,9 @@ class ModelOps {
   // durable. Whatever torch throws becomes an OpFailed.
   std::optional<Report> Run(const ModelLanes::Barrier& barrier);
 
+  // What sampler versions may take of the memory now.
+  int64_t VersionBytes() const;
+
  private:
   using Outcome = absl::StatusOr<std::optional<Report>>;
 
@@ -49,7 +55,10 @@ class ModelOps {
   Outcome Do(const PublishVersion& command);
 
   absl::StatusOr<std::shared_ptr<Adapter>> Find(const std::string& model_id) const;
+  // Of all models but `except_id`.
+  int64_t ModelBytes(const std::string& except_id) const;
   // ResourceExhausted: no room for an adapter of this size in place of what `model_id` has.
+  // Versions that no sample holds make room.
   absl::Status CheckRoom(const std::string& model_id, int64_t num_parameters) const;
 
   const Model& model_;

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -58,19 +59,50 @@ inline SampleRequest Sample(const std::string& request_id, const std::string& ve
   return request;
 }
 
+// Does its jobs when it is told to, in order.
+class FakeVersionJobs : public VersionJobs {
+ public:
+  explicit FakeVersionJobs(const CheckpointStore& store) : files_(store, at::kCPU) {}
+
+  absl::Status Enqueue(VersionJob job) override {
+    if (waiting.size() == max_waiting) return absl::ResourceExhaustedError("full");
+    waiting.push_back(std::move(job));
+    return absl::OkStatus();
+  }
+
+  VersionJobDone RunNext() {
+    VersionJob job = std::move(waiting.front());
+    waiting.pop_front();
+    return files_.Run(job);
+  }
+
+  std::deque<VersionJob> waiting;
+  size_t max_waiting = 1000;
+
+ private:
+  VersionFiles files_;
+};
+
 // A core with model "m" of rank 4, and everything around it.
 struct Worker {
   explicit Worker(const CoreOptions& options = {}, const Model& model = BaseModel())
-      : parts{model, nullptr, store, writer, clock}, core(parts, options, /*generation=*/3) {
+      : parts{model, nullptr, store, writer, version_jobs, clock},
+        core(parts, options, /*generation=*/3) {
     core.Apply(CreateAdapter{"create", "m", {.rank = 4, .seed = 1}});
     Drain();
   }
 
-  // Runs until nothing is left to do; saves are finished too.
+  // Runs until nothing is left to do, versions are read and saves are finished.
   std::vector<ReportEvent> Drain() {
-    while (core.RunUnit()) {
+    while (core.RunUnit() || RunVersionJob()) {
     }
     return core.TakeReports();
+  }
+
+  bool RunVersionJob() {
+    if (version_jobs.waiting.empty()) return false;
+    core.Apply(version_jobs.RunNext());
+    return true;
   }
 
   void Apply(std::vector<TrainRequest> requests) { core.Apply(TrainBatch{std::move(requests)}); }
@@ -89,6 +121,7 @@ struct Worker {
   BoundedQueue<ReportEvent> saves{16};
   CheckpointStore store{dir.path(), SmallSpec(), "base", "hash"};
   CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); }};
+  FakeVersionJobs version_jobs{store};
   FakeClock clock;
   ExecutorParts parts;
   ExecutorCore core;

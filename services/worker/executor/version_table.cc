@@ -1,51 +1,191 @@
 #include "services/worker/executor/version_table.h"
 
-#include <set>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/status_macros.h"
 
 namespace lathe::worker {
+namespace {
+
+// Counts weights that several versions have once.
+class WeightsInMemory {
+ public:
+  // `weights` may be null.
+  void Add(const AdapterWeights* weights) {
+    if (weights != nullptr && num_versions_[weights]++ == 0) num_bytes_ += weights->num_bytes();
+  }
+  void Remove(const AdapterWeights* weights) {
+    if (--num_versions_[weights] == 0) num_bytes_ -= weights->num_bytes();
+  }
+  int64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  std::map<const AdapterWeights*, int64_t> num_versions_;
+  int64_t num_bytes_ = 0;
+};
+
+}  // namespace
 
 void VersionTable::Put(const std::string& version_id, SamplerVersion version) {
-  versions_.insert_or_assign(version_id, std::move(version));
+  entries_.insert_or_assign(version_id, Entry{.version = std::move(version), .last_used = Touch()});
+  may_not_fit_ = true;
 }
 
-void VersionTable::PutFailure(const std::string& version_id, absl::Status status) {
-  versions_.insert_or_assign(version_id, std::move(status));
+void VersionTable::Load(const std::string& version_id, const std::string& dir) {
+  if (Has(version_id)) return;
+  Entry& entry = entries_[version_id];
+  entry = Entry{.dir = dir, .last_used = Touch()};
+  Read(version_id, entry).IgnoreError();  // the sample that comes for it tries again
 }
 
-void VersionTable::Drop(const std::string& version_id) { versions_.erase(version_id); }
+void VersionTable::Drop(const std::string& version_id) { entries_.erase(version_id); }
 
-bool VersionTable::Has(const std::string& version_id) const {
-  const auto it = versions_.find(version_id);
-  return it != versions_.end() && it->second.ok();
+absl::StatusOr<bool> VersionTable::Fetch(const std::string& version_id) {
+  const auto it = entries_.find(version_id);
+  if (it == entries_.end()) return true;
+  Entry& entry = it->second;
+  entry.last_used = Touch();
+  if (entry.version.weights != nullptr || !entry.failure.ok()) return true;
+  if (entry.ticket == 0) RETURN_IF_ERROR(Read(version_id, entry));
+  return false;
 }
 
 absl::StatusOr<SamplerVersion> VersionTable::Find(const std::string& version_id) const {
   if (version_id.empty()) return SamplerVersion();
-  const auto it = versions_.find(version_id);
-  if (it != versions_.end()) return it->second;
+  const auto it = entries_.find(version_id);
+  if (it != entries_.end() && !it->second.failure.ok()) return it->second.failure;
+  if (it != entries_.end() && it->second.version.weights != nullptr) return it->second.version;
   return absl::NotFoundError(
       absl::StrCat("sampler version ", version_id, " is not on this worker"));
 }
 
-int64_t VersionTable::NumBytes() const {
-  std::set<const AdapterWeights*> seen;
-  int64_t bytes = 0;
-  for (const auto& [version_id, version] : versions_) {
-    if (!version.ok() || version->weights == nullptr) continue;
-    if (seen.insert(version->weights.get()).second) bytes += version->weights->num_bytes();
+absl::Status VersionTable::Read(const std::string& version_id, Entry& entry) {
+  if (entry.dir.empty()) return Enqueue(version_id, entry, ReadSpilled{*entry.spilled});
+  return Enqueue(version_id, entry, ReadCheckpoint{entry.dir});
+}
+
+absl::Status VersionTable::Enqueue(const std::string& version_id, Entry& entry,
+                                   decltype(VersionJob::work) work) {
+  absl::Status status = jobs_.Enqueue({.generation = generation_,
+                                       .ticket = last_ticket_ + 1,
+                                       .version_id = version_id,
+                                       .work = std::move(work)});
+  if (status.ok()) entry.ticket = ++last_ticket_;
+  return status;
+}
+
+std::optional<std::string> VersionTable::Finish(VersionJobDone done) {
+  if (done.generation != generation_) return std::nullopt;
+  const bool was_spill = done.is_spill;
+  if (was_spill) {
+    is_spilling_ = false;
+  } else {
+    ++counters_.loads;
+    counters_.loading += done.spent;
   }
-  return bytes;
+  may_not_fit_ = true;
+  const auto it = entries_.find(done.version_id);
+  // Dropped or published again meanwhile.
+  if (it == entries_.end() || it->second.ticket != done.ticket) return std::nullopt;
+  Entry& entry = it->second;
+  entry.ticket = 0;
+  if (was_spill) {
+    if (done.result.ok()) {
+      entry.spilled = std::get<SpilledWeights>(*std::move(done.result));
+    } else {
+      entry.cannot_spill = true;
+      LogWarn("a sampler version stays in memory: it cannot be written to disk",
+              {{"error", done.result.status().message()}});
+    }
+    return std::nullopt;
+  }
+  if (done.result.ok()) {
+    entry.version.weights =
+        std::get<std::shared_ptr<const AdapterWeights>>(*std::move(done.result));
+  } else {
+    entry.failure = done.result.status();
+  }
+  return done.version_id;
+}
+
+void VersionTable::Hold(const std::string& version_id) {
+  if (!version_id.empty()) ++num_holders_[version_id];
+}
+
+void VersionTable::Release(const std::string& version_id) {
+  const auto it = num_holders_.find(version_id);
+  if (it == num_holders_.end() || --it->second > 0) return;
+  num_holders_.erase(it);
+  may_not_fit_ = true;
+}
+
+void VersionTable::Fit(int64_t max_bytes) {
+  const bool may_skip = !may_not_fit_ && max_bytes >= fitted_bytes_;
+  if (may_skip || is_spilling_) return;
+  may_not_fit_ = false;
+  fitted_bytes_ = max_bytes;
+  WeightsInMemory in_memory;
+  for (const auto& [version_id, entry] : entries_) in_memory.Add(entry.version.weights.get());
+  if (in_memory.num_bytes() <= max_bytes) return;
+  for (auto* const candidate : Evictable()) {
+    if (in_memory.num_bytes() <= max_bytes) return;
+    auto& [version_id, entry] = *candidate;
+    if (entry.dir.empty() && !entry.spilled.has_value()) {
+      is_spilling_ = Enqueue(version_id, entry, SpillWeights{entry.version.weights}).ok();
+      return;
+    }
+    in_memory.Remove(entry.version.weights.get());
+    entry.version.weights = nullptr;
+    ++counters_.evictions;
+  }
+}
+
+std::vector<std::pair<const std::string, VersionTable::Entry>*> VersionTable::Evictable() {
+  std::vector<std::pair<const std::string, Entry>*> versions;
+  for (auto& item : entries_) {
+    const Entry& entry = item.second;
+    if (entry.version.weights == nullptr || entry.ticket != 0 || entry.cannot_spill) continue;
+    if (!num_holders_.contains(item.first)) versions.push_back(&item);
+  }
+  std::sort(versions.begin(), versions.end(),
+            [](const auto* a, const auto* b) { return a->second.last_used < b->second.last_used; });
+  return versions;
+}
+
+bool VersionTable::Has(const std::string& version_id) const {
+  const auto it = entries_.find(version_id);
+  return it != entries_.end() && it->second.failure.ok();
 }
 
 std::vector<std::string> VersionTable::Ids() const {
   std::vector<std::string> ids;
-  for (const auto& [version_id, version] : versions_) {
-    if (version.ok()) ids.push_back(version_id);
+  for (const auto& [version_id, entry] : entries_) {
+    if (entry.failure.ok()) ids.push_back(version_id);
   }
   return ids;
+}
+
+int64_t VersionTable::NumInMemory() const {
+  return std::count_if(entries_.begin(), entries_.end(),
+                       [](const auto& item) { return item.second.version.weights != nullptr; });
+}
+
+int64_t VersionTable::NumBytes() const {
+  WeightsInMemory in_memory;
+  for (const auto& [version_id, entry] : entries_) in_memory.Add(entry.version.weights.get());
+  return in_memory.num_bytes();
+}
+
+int64_t VersionTable::NumHeldBytes() const {
+  WeightsInMemory in_memory;
+  for (const auto& [version_id, num_holders] : num_holders_) {
+    const auto it = entries_.find(version_id);
+    if (it != entries_.end()) in_memory.Add(it->second.version.weights.get());
+  }
+  return in_memory.num_bytes();
 }
 
 }  // namespace lathe::worker

@@ -1,13 +1,18 @@
-// Sampler versions this process holds: immutable compute copies of adapters.
+// Sampler versions this process has: immutable copies of adapters, in memory or on disk.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/worker/executor/version_files.h"
 #include "services/worker/lora/adapter_weights.h"
 
 namespace lathe::worker {
@@ -18,24 +23,83 @@ struct SamplerVersion {
   int64_t inflight_seq = 0;
 };
 
-// Executor thread only. Samples that run keep the weights of a dropped version alive.
+// Sums since the start.
+struct VersionCounters {
+  int64_t loads = 0;  // from disk, those that failed too
+  absl::Duration loading;
+  int64_t evictions = 0;
+};
+
+// Versions that no sample holds go to disk while there is no room for all, the one that was used
+// longest ago first: those that a checkpoint has are dropped, others are spilled. They come back
+// when a sample wants them. Keys and values that were computed with them stay where they are.
+//
+// Executor thread only; `jobs` must outlive it. Samples that run keep the weights of a dropped
+// version alive.
 class VersionTable {
  public:
-  // Replaces what the id had.
+  // Its jobs carry `generation`, and others' are ignored.
+  VersionTable(VersionJobs& jobs, int64_t generation) : jobs_(jobs), generation_(generation) {}
+
+  // In memory; replaces what the id had.
   void Put(const std::string& version_id, SamplerVersion version);
-  // Remembers why a version could not be loaded, for the samples that come for it.
-  void PutFailure(const std::string& version_id, absl::Status status);
+  // From a checkpoint, read beforehand. Nothing if the id is known and did not fail.
+  void Load(const std::string& version_id, const std::string& dir);
   void Drop(const std::string& version_id);
 
-  bool Has(const std::string& version_id) const;
-  // The base model for the empty id. The load's error if it failed, else NotFound.
+  // True: Find has the answer. False: the weights are being read; Finish tells when they are here.
+  // ResourceExhausted: too many are.
+  absl::StatusOr<bool> Fetch(const std::string& version_id);
+  // The base model for the empty id. The error if reading failed, else NotFound, also of a version
+  // that was not fetched.
   absl::StatusOr<SamplerVersion> Find(const std::string& version_id) const;
 
-  std::vector<std::string> Ids() const;  // loaded ones, ascending
-  int64_t NumBytes() const;              // of all weights, those of two versions once
+  // What a job gave. The id when a read ended that samples may have waited for.
+  std::optional<std::string> Finish(VersionJobDone done);
+
+  // While a sample runs, its version stays in memory. As many Releases as Holds.
+  void Hold(const std::string& version_id);
+  void Release(const std::string& version_id);
+
+  // Makes what is in memory fit `max_bytes`, as far as no sample holds it. Spills go on when others
+  // are finished.
+  void Fit(int64_t max_bytes);
+
+  // Known, and its weights were not found to be unreadable.
+  bool Has(const std::string& version_id) const;
+  std::vector<std::string> Ids() const;  // of those, ascending
+  int64_t NumInMemory() const;
+  int64_t NumBytes() const;      // of weights in memory, those of two versions once
+  int64_t NumHeldBytes() const;  // of them, what samples hold
+  const VersionCounters& counters() const { return counters_; }
 
  private:
-  std::map<std::string, absl::StatusOr<SamplerVersion>> versions_;
+  struct Entry {
+    SamplerVersion version;  // no weights: not in memory
+    std::string dir;         // checkpoint that has them; empty: none
+    std::optional<SpilledWeights> spilled;
+    int64_t ticket = 0;  // of the job that reads or spills them; 0: none
+    absl::Status failure;
+    bool cannot_spill = false;  // it failed once
+    int64_t last_used = 0;
+  };
+
+  absl::Status Read(const std::string& version_id, Entry& entry);
+  absl::Status Enqueue(const std::string& version_id, Entry& entry,
+                       decltype(VersionJob::work) work);
+  std::vector<std::pair<const std::string, Entry>*> Evictable();
+  int64_t Touch() { return ++num_uses_; }
+
+  VersionJobs& jobs_;
+  const int64_t generation_;
+  std::map<std::string, Entry> entries_;
+  std::map<std::string, int64_t> num_holders_;  // by version id, of dropped ones too
+  int64_t last_ticket_ = 0;
+  int64_t num_uses_ = 0;
+  bool is_spilling_ = false;  // one at a time, so that no read waits for more
+  bool may_not_fit_ = false;  // something changed since Fit
+  int64_t fitted_bytes_ = 0;  // of the last Fit
+  VersionCounters counters_;
 };
 
 }  // namespace lathe::worker

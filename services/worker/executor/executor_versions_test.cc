@@ -1,0 +1,292 @@
+#include <catch2/catch.hpp>
+
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "absl/synchronization/notification.h"
+#include "services/worker/executor/test_core.h"
+#include "services/worker/executor/version_thread.h"
+
+namespace lathe::worker {
+namespace {
+
+int64_t VersionBytes() {
+  return 4 * Adapter(SmallSpec(), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
+}
+
+CoreOptions RoomFor(int64_t num_versions) {
+  return {.model_ops = {.version_bytes = num_versions * VersionBytes()}};
+}
+
+// Publishes the model's weights of now as v<index>, then takes a step.
+void PublishAndStep(Worker& worker, int64_t index) {
+  const int64_t seq_id = 4 * index;
+  const std::string name = std::to_string(index);
+  worker.core.Apply(PublishVersion{"publish" + name, "m", seq_id + 1, "v" + name});
+  worker.Apply({Train("m", seq_id + 2)});
+  const int64_t applied = index == 0 ? 0 : seq_id - 1;
+  worker.core.Apply(Step("m", seq_id + 3, applied, {seq_id + 2}));
+  worker.Drain();
+}
+
+// As PublishAndStep, but for a checkpoint whose version c<index> is not loaded yet.
+void SaveAndStep(Worker& worker, int64_t index) {
+  worker.core.Apply(SaveCheckpoint{.request_id = "save",
+                                   .model_id = "m",
+                                   .kind = CheckpointKind::kSampler,
+                                   .dir = "c" + std::to_string(index),
+                                   .manifest_json = "{}"});
+  PublishAndStep(worker, index);
+  worker.NextSave();
+}
+
+SampleOutput SampleFrom(Worker& worker, const std::string& version_id) {
+  worker.core.Apply(Sample("from " + version_id, version_id));
+  return Answer<SampleDone>(worker.Drain(), "from " + version_id).output;
+}
+
+void CheckEqual(const SampleOutput& a, const SampleOutput& b) {
+  REQUIRE(a.sequences.size() == b.sequences.size());
+  for (size_t i = 0; i < a.sequences.size(); ++i) {
+    CHECK(a.sequences[i].tokens == b.sequences[i].tokens);
+    CHECK(a.sequences[i].logprobs == b.sequences[i].logprobs);
+  }
+}
+
+TEST_CASE("while a version is read, others sample, and its samples start when it is here",
+          "[versions]") {
+  Worker worker;
+  SaveAndStep(worker, 0);
+  const SampleOutput expected = SampleFrom(worker, "v0");
+  worker.core.Apply(LoadVersion{"c0", "c0"});
+  worker.core.Apply(Sample("waits", "c0"));
+  worker.core.Apply(Sample("goes on", "v0"));
+  while (worker.core.RunUnit()) {
+  }
+  const auto meanwhile = worker.core.TakeReports();
+  Answer<SampleDone>(meanwhile, "goes on");
+  CHECK(meanwhile.size() == 2);  // Started and SampleDone of it alone
+  CHECK(worker.version_jobs.waiting.size() == 1);
+  CHECK(worker.core.VersionIds() == std::vector<std::string>{"c0", "v0"});
+  CheckEqual(Answer<SampleDone>(worker.Drain(), "waits").output, expected);
+  CHECK(worker.core.counters().version_loads == 1);
+}
+
+TEST_CASE("a sample that waits for its version can be cancelled, and ends when it is dropped",
+          "[versions]") {
+  Worker worker;
+  SaveAndStep(worker, 0);
+  worker.core.Apply(LoadVersion{"c0", "c0"});
+  worker.core.Apply(Sample("cancelled", "c0"));
+  worker.core.Apply(Sample("left", "c0"));
+  worker.core.Apply(Cancel{"cancelled"});
+  worker.core.Apply(DropVersion{"c0"});
+  const auto reports = worker.Drain();
+  CHECK(Answer<OpFailed>(reports, "cancelled").status.code() == absl::StatusCode::kCancelled);
+  CHECK(Answer<OpFailed>(reports, "left").status.code() == absl::StatusCode::kNotFound);
+  CHECK(worker.core.version_usage().num_in_memory == 1);  // v0
+}
+
+TEST_CASE("versions that do not fit go to disk, the one used longest ago first", "[versions]") {
+  Worker all;
+  Worker worker(RoomFor(2));
+  for (int64_t index = 0; index < 2; ++index) {
+    PublishAndStep(all, index);
+    PublishAndStep(worker, index);
+  }
+  CHECK(worker.core.counters().version_evictions == 0);
+  SampleFrom(worker, "v0");
+  PublishAndStep(all, 2);
+  PublishAndStep(worker, 2);
+  CHECK(worker.core.counters().version_evictions == 1);
+  CHECK(worker.core.version_usage().num_in_memory == 2);
+  CHECK(worker.core.version_usage().bytes_in_memory == 2 * VersionBytes());
+  CHECK(worker.core.VersionIds() == std::vector<std::string>{"v0", "v1", "v2"});
+  // v1 is the one that went.
+  CheckEqual(SampleFrom(worker, "v0"), SampleFrom(all, "v0"));
+  CHECK(worker.core.counters().version_loads == 0);
+  CheckEqual(SampleFrom(worker, "v1"), SampleFrom(all, "v1"));
+  CHECK(worker.core.counters().version_loads == 1);
+  CHECK(worker.core.version_usage().num_in_memory == 2);
+}
+
+TEST_CASE("a version whose samples run stays, and goes when they are done", "[versions]") {
+  Worker worker(RoomFor(1));
+  PublishAndStep(worker, 0);
+  SampleRequest request = Sample("long", "v0");
+  request.params.max_tokens = 30;
+  worker.core.Apply(request);
+  for (int unit = 0; unit < 3; ++unit) worker.core.RunUnit();
+  worker.core.Apply(PublishVersion{"publish", "m", 5, "v1"});
+  worker.core.RunUnit();
+  worker.RunVersionJob();  // v1 is the one that may go
+  worker.core.RunUnit();
+  CHECK(worker.core.version_usage().num_in_memory == 1);
+  CHECK(worker.core.counters().version_evictions == 1);
+  Answer<SampleDone>(worker.Drain(), "long");
+  CHECK(worker.core.counters().version_loads == 0);
+  SampleFrom(worker, "v1");
+  CHECK(worker.core.counters().version_loads == 1);
+  CHECK(worker.core.version_usage().num_in_memory == 1);
+}
+
+TEST_CASE("a version that is wanted while it is spilled stays in memory", "[versions]") {
+  Worker worker(RoomFor(1));
+  PublishAndStep(worker, 0);
+  worker.core.Apply(PublishVersion{"publish", "m", 5, "v1"});
+  worker.core.RunUnit();
+  REQUIRE(worker.version_jobs.waiting.size() == 1);
+  SampleRequest request = Sample("s", "v0");
+  request.params.max_tokens = 30;
+  worker.core.Apply(request);
+  worker.core.RunUnit();
+  worker.RunVersionJob();
+  Answer<SampleDone>(worker.Drain(), "s");
+  CHECK(worker.core.counters().version_loads == 0);
+}
+
+TEST_CASE("a version that disk cannot take stays in memory", "[versions]") {
+  Worker worker(RoomFor(1));
+  std::filesystem::remove_all(worker.dir / "tmp");
+  std::ofstream(worker.dir / "tmp") << "a file where a folder is to be";
+  PublishAndStep(worker, 0);
+  const SampleOutput expected = SampleFrom(worker, "v0");
+  PublishAndStep(worker, 1);
+  CHECK(worker.core.version_usage().num_in_memory == 2);
+  CheckEqual(SampleFrom(worker, "v0"), expected);
+  CHECK(worker.core.counters().version_loads == 0);
+}
+
+TEST_CASE("a checkpoint that is damaged after its eviction fails the samples, and loads again",
+          "[versions]") {
+  Worker worker(RoomFor(1));
+  SaveAndStep(worker, 0);
+  worker.core.Apply(LoadVersion{"c0", "c0"});
+  worker.Drain();
+  const SampleOutput expected = SampleFrom(worker, "c0");
+  SampleFrom(worker, "v0");
+  const auto path = worker.dir / "c0/adapter_model.safetensors";
+  const auto moved = worker.dir / "moved";
+  std::filesystem::rename(path, moved);
+  worker.core.Apply(Sample("s", "c0"));
+  const auto reports = worker.Drain();
+  CHECK(std::get<VersionFailed>(reports.at(0).report).version_id == "c0");
+  CHECK(Answer<OpFailed>(reports, "s").status.code() == absl::StatusCode::kDataLoss);
+  CHECK(worker.core.VersionIds() == std::vector<std::string>{"v0"});
+  std::filesystem::rename(moved, path);
+  worker.core.Apply(LoadVersion{"c0", "c0"});
+  CheckEqual(SampleFrom(worker, "c0"), expected);
+}
+
+TEST_CASE("when too many versions are being read, a sample fails and the next one tries again",
+          "[versions]") {
+  Worker worker;
+  SaveAndStep(worker, 0);
+  worker.version_jobs.max_waiting = 0;
+  worker.core.Apply(LoadVersion{"c0", "c0"});
+  worker.core.Apply(Sample("refused", "c0"));
+  CHECK(Answer<OpFailed>(worker.Drain(), "refused").status.code() ==
+        absl::StatusCode::kResourceExhausted);
+  worker.version_jobs.max_waiting = 1;
+  SampleFrom(worker, "c0");
+}
+
+TEST_CASE("weights that were read for an older generation are not used", "[versions]") {
+  Worker worker;
+  SaveAndStep(worker, 0);
+  worker.core.Apply(LoadVersion{"c0", "c0"});
+  worker.core.Apply(Sample("s", "c0"));
+  VersionJobDone done = worker.version_jobs.RunNext();
+  VersionJobDone older = done;
+  older.generation = 2;
+  worker.core.Apply(older);
+  CHECK(worker.Drain().empty());
+  worker.core.Apply(done);
+  Answer<SampleDone>(worker.Drain(), "s");
+}
+
+TEST_CASE("random use of 50 versions with room for 5 gives what it gives with room for all",
+          "[versions]") {
+  const unsigned seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  constexpr int64_t kVersions = 50;
+  constexpr int64_t kRoom = 5;
+  Worker all;
+  Worker few(RoomFor(kRoom));
+  for (int64_t index = 0; index < kVersions; ++index) {
+    for (Worker* const worker : {&all, &few}) {
+      if (index % 2 == 0) {
+        PublishAndStep(*worker, index);
+      } else {
+        SaveAndStep(*worker, index);
+        const std::string name = std::to_string(index);
+        worker->core.Apply(DropVersion{"v" + name});
+        worker->core.Apply(LoadVersion{"v" + name, "c" + name});
+      }
+    }
+  }
+  const auto run = [&](Worker& worker) {
+    std::mt19937 random(seed);
+    std::map<std::string, SampleOutput> outputs;
+    const auto collect = [&](const std::vector<ReportEvent>& reports) {
+      for (const ReportEvent& event : reports) {
+        CHECK_FALSE(std::holds_alternative<OpFailed>(event.report));
+        const auto* const done = std::get_if<SampleDone>(&event.report);
+        if (done != nullptr) outputs[done->request_id] = done->output;
+      }
+    };
+    for (int i = 0; i < 300; ++i) {
+      SampleRequest request = Sample(std::to_string(i), "v" + std::to_string(random() % kVersions));
+      request.tenant_id = "t";
+      request.params.max_tokens = 1 + static_cast<int64_t>(random() % 6);
+      request.params.temperature = 1;
+      request.params.seed = random();
+      worker.core.Apply(request);
+      for (auto units = random() % 3; units > 0; --units) worker.core.RunUnit();
+      for (auto jobs = random() % 3; jobs > 0; --jobs) worker.RunVersionJob();
+    }
+    collect(worker.Drain());
+    return outputs;
+  };
+  const auto expected = run(all);
+  const auto outputs = run(few);
+  REQUIRE(outputs.size() == 300);
+  for (const auto& [request_id, output] : outputs) CheckEqual(output, expected.at(request_id));
+  CHECK(all.core.counters().version_evictions == 0);
+  CHECK(few.core.counters().version_evictions > 50);
+  CHECK(few.core.version_usage().num_in_memory <= kRoom);
+}
+
+TEST_CASE("models take the room of versions that nobody samples", "[versions]") {
+  // The first model takes 5 times its weights, so that 6 more versions fit, or one more model.
+  Worker worker({.model_ops = {.adapter_bytes = 11 * VersionBytes()}});
+  for (int64_t index = 0; index < 6; ++index) PublishAndStep(worker, index);
+  CHECK(worker.core.version_usage().num_in_memory == 6);
+  worker.core.Apply(CreateAdapter{"second", "n", {.rank = 4, .seed = 2}});
+  Answer<OpDone>(worker.Drain(), "second");
+  CHECK(worker.core.version_usage().num_in_memory == 1);
+  SampleFrom(worker, "v0");
+}
+
+TEST_CASE("the thread gives what was read to whoever asked", "[versions]") {
+  Worker worker;
+  SaveAndStep(worker, 0);
+  VersionFiles files(worker.store, at::kCPU);
+  absl::Notification read;
+  std::vector<VersionJobDone> results;
+  VersionThread thread(files, [&](VersionJobDone done) {
+    results.push_back(std::move(done));
+    if (results.size() == 2) read.Notify();
+  });
+  REQUIRE(thread.Enqueue({.ticket = 1, .version_id = "c", .work = ReadCheckpoint{"c0"}}).ok());
+  REQUIRE(thread.Enqueue({.ticket = 2, .version_id = "d", .work = ReadCheckpoint{"none"}}).ok());
+  read.WaitForNotification();
+  CHECK(results[0].ticket == 1);
+  CHECK(results[0].result.ok());
+  CHECK(results[1].version_id == "d");
+  CHECK_FALSE(results[1].result.ok());
+}
+
+}  // namespace
+}  // namespace lathe::worker

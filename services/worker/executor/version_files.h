@@ -1,0 +1,82 @@
+// Weights of sampler versions on their way between files and memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include <ATen/ATen.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/checkpoint/spill_file.h"
+#include "services/worker/lora/adapter_weights.h"
+
+namespace lathe::worker {
+
+// Weights that are nowhere else on disk.
+struct SpilledWeights {
+  LoraSpec lora;
+  std::shared_ptr<const SpillFile::Extent> extent;
+};
+
+// Of a checkpoint directory, verified.
+struct ReadCheckpoint {
+  std::string dir;
+};
+struct ReadSpilled {
+  SpilledWeights spilled;
+};
+struct SpillWeights {
+  std::shared_ptr<const AdapterWeights> weights;
+};
+
+struct VersionJob {
+  int64_t generation = 0;
+  int64_t ticket = 0;  // of the VersionTable that wants it
+  std::string version_id;
+  std::variant<ReadCheckpoint, ReadSpilled, SpillWeights> work;
+};
+
+struct VersionJobDone {
+  int64_t generation = 0;
+  int64_t ticket = 0;
+  std::string version_id;
+  bool is_spill = false;
+  // Weights of a read, or where they are after a spill.
+  absl::StatusOr<std::variant<std::shared_ptr<const AdapterWeights>, SpilledWeights>> result;
+  absl::Duration spent;
+};
+
+// Where a VersionTable sends its jobs; each comes back as one VersionJobDone.
+class VersionJobs {
+ public:
+  virtual ~VersionJobs() = default;
+  // ResourceExhausted: too many wait.
+  virtual absl::Status Enqueue(VersionJob job) = 0;
+};
+
+// Does the jobs, one at a time. `store` must outlive it.
+class VersionFiles {
+ public:
+  // What is spilled lies beside the store's unfinished saves.
+  VersionFiles(const CheckpointStore& store, at::Device device);
+
+  // Never throws.
+  VersionJobDone Run(const VersionJob& job);
+
+ private:
+  using Result = decltype(VersionJobDone::result);
+  Result Do(const ReadCheckpoint& work);
+  Result Do(const ReadSpilled& work);
+  Result Do(const SpillWeights& work);
+
+  const CheckpointStore& store_;
+  const at::Device device_;
+  SpillFile spill_file_;
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,34 @@
+// Reads sampler versions while the executor goes on.
+#pragma once
+
+#include <atomic>
+#include <functional>
+
+#include "libs/common/concurrency/bounded_queue.h"
+#include "libs/common/concurrency/named_thread.h"
+#include "services/worker/executor/version_files.h"
+
+namespace lathe::worker {
+
+// One thread, one job at a time, in order; `on_done` is called there and may block. The destructor
+// finishes the job that runs and drops the others. `files` must outlive it.
+class VersionThread : public VersionJobs {
+ public:
+  static constexpr size_t kMaxQueuedJobs = 65536;
+
+  VersionThread(VersionFiles& files, std::function<void(VersionJobDone)> on_done);
+  ~VersionThread() override;
+
+  absl::Status Enqueue(VersionJob job) override;
+
+ private:
+  void Run();
+
+  VersionFiles& files_;
+  const std::function<void(VersionJobDone)> on_done_;
+  BoundedQueue<VersionJob> queue_{kMaxQueuedJobs};
+  std::atomic<bool> stopping_ = false;
+  NamedThread thread_;
+};
+
+}  // namespace lathe::worker
