@@ -37,7 +37,7 @@ std::vector<int32_t> TokensFrom(std::span<const float> weights, float least, dou
 }
 
 // A set that contains every token top-p keeps. As a rule few tokens hold most of the probability,
-// and ordering the whole vocabulary would cost more than all else here.
+// and finding them costs less than dividing the whole vocabulary.
 std::vector<int32_t> CandidatesForTopP(std::span<const float> weights, double wanted) {
   double sum = 0;
   for (float least = 0.05f; least > 1e-8f; least *= 0.05f) {
@@ -47,15 +47,30 @@ std::vector<int32_t> CandidatesForTopP(std::span<const float> weights, double wa
   return TokensFrom(weights, 0, sum);
 }
 
-// The fewest of `tokens`, from the most likely on, whose weights reach `wanted`.
+// The fewest of `tokens`, from the most likely on, whose weights reach `wanted`; in no order.
+// Halves those of which that is not known yet until they are few enough to sort: a flat
+// distribution leaves the whole vocabulary.
 void KeepTopP(std::span<const float> weights, double wanted, std::vector<int32_t>& tokens) {
-  std::sort(tokens.begin(), tokens.end(), MoreLikely(weights));
-  double before = 0;
-  size_t count = 0;
-  while (count < tokens.size() && (count == 0 || before < wanted)) {
-    before += weights[tokens[count++]];
+  constexpr ptrdiff_t kFew = 64;
+  const auto more_likely = MoreLikely(weights);
+  auto begin = tokens.begin();  // all before are kept, none from `end` on
+  auto end = tokens.end();
+  double before = 0;  // weight of those before `begin`
+  while (end - begin > kFew) {
+    const auto middle = begin + (end - begin) / 2;
+    std::nth_element(begin, middle, end, more_likely);
+    double sum = before;
+    for (auto token = begin; token != middle; ++token) sum += weights[*token];
+    if (sum >= wanted) {
+      end = middle;
+    } else {
+      begin = middle;
+      before = sum;
+    }
   }
-  tokens.resize(count);
+  std::sort(begin, end, more_likely);
+  while (begin != end && (begin == tokens.begin() || before < wanted)) before += weights[*begin++];
+  tokens.erase(begin, tokens.end());
 }
 
 }  // namespace
