@@ -109,7 +109,7 @@ int Run(const WorkerOptions& options) {
 
 int main(int argc, char** argv) {
   lathe::DisableMutexChecks();
-  lathe::worker::RestartWithBriefSpinning(argv);
+  lathe::worker::RestartWithSleepingOpenMp(argv);
   lathe::worker::UseBlockCacheForTensors();
   const lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
   lathe::InitLogging("worker", options.log_level);

@@ -1,7 +1,6 @@
 // How idle threads of libgomp wait. Free of torch.
 #pragma once
 
-#include <strings.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,18 +9,13 @@
 
 namespace lathe::worker {
 
-// Starts the program again, in place, with settings that libgomp reads when it is loaded, before
-// main: a thread that has nothing to do looks for work for a moment, then sleeps. Between two
-// parallel sections of a decode pass lie some tens of microseconds; waking a thread takes up to a
-// hundred, a hundred times a pass. Sleeping after that moment leaves the cores to everyone else
-// when the process is idle. What the environment says already stays.
-inline void RestartWithBriefSpinning(char** argv) {
-  constexpr const char* kSpins = "2000";  // about 0.2 ms
-  const char* policy = getenv("OMP_WAIT_POLICY");
-  const bool is_passive = policy == nullptr || strcasecmp(policy, "passive") == 0;
-  if (!is_passive || getenv("GOMP_SPINCOUNT") != nullptr) return;
+// Starts the program again, in place, with a setting that libgomp reads when it is loaded, before
+// main: its threads, which some operations of torch use, sleep when they have nothing to do. By
+// itself each would look for work for many milliseconds, on a core that the compute team needs.
+// What the environment says already stays.
+inline void RestartWithSleepingOpenMp(char** argv) {
+  if (getenv("OMP_WAIT_POLICY") != nullptr || getenv("GOMP_SPINCOUNT") != nullptr) return;
   setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/1);
-  setenv("GOMP_SPINCOUNT", kSpins, /*overwrite=*/1);
   std::error_code error;
   // By its own path, which gives the process its name.
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);

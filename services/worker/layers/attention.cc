@@ -116,7 +116,7 @@ std::vector<Stretch> CutBackward(const std::vector<int64_t>& cu_seqlens, const S
   int64_t num_pairs = 0;
   ForSequences(cu_seqlens, [&](int64_t, int64_t length) { num_pairs += Triangle(length); });
   const double fair_share = static_cast<double>(num_pairs * shape.num_kv_heads) /
-                            static_cast<double>(at::get_num_threads());
+                            static_cast<double>(ComputeTeam().num_threads());
   std::vector<Stretch> stretches;
   ForSequences(cu_seqlens, [&](int64_t row, int64_t length) {
     if (static_cast<double>(Triangle(length)) <= kPriceOfCutting * fair_share) {

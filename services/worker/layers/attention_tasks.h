@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -10,9 +9,9 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include "services/worker/kernels/cpu/attention_kernel.h"
+#include "services/worker/layers/compute_team.h"
 #include "services/worker/layers/pauses.h"
 
 namespace lathe::worker {
@@ -51,11 +50,10 @@ class Scratch {
 // whether more than this thread works; `scratch_size` floats belong to a thread.
 template <typename F>
 void RunTasks(int64_t num_tasks, int64_t num_products, int64_t scratch_size, const F& run) {
-  constexpr int64_t kProductsPerThread = int64_t{1} << 18;  // fewer are not worth another thread
-  constexpr int64_t kMostProducts = 5;                      // of a pair: two forward, five backward
-  const int64_t num_threads =
-      std::min<int64_t>({at::get_num_threads(), num_tasks, num_products / kProductsPerThread + 1});
-  if (num_threads <= 1) {
+  constexpr int64_t kGrainProducts = int64_t{1} << 16;  // fewer are not worth another thread
+  constexpr int64_t kMostProducts = 5;                  // of a pair: two forward, five backward
+  const bool is_shared = num_tasks > 1 && num_products >= kGrainProducts;
+  if (!is_shared) {
     const Scratch scratch(scratch_size);
     RunInBites(num_tasks, kMostProducts * num_products, /*grain=*/1,
                [&](int64_t first, int64_t last) {
@@ -63,16 +61,14 @@ void RunTasks(int64_t num_tasks, int64_t num_products, int64_t scratch_size, con
                });
     return;
   }
-  std::vector<std::unique_ptr<Scratch>> scratch(static_cast<size_t>(num_threads));
-  RunInBites(num_tasks, kMostProducts * num_products, num_threads,
+  ThreadTeam& team = ComputeTeam();
+  std::vector<std::unique_ptr<Scratch>> scratch(static_cast<size_t>(team.num_threads()));
+  RunInBites(num_tasks, kMostProducts * num_products, team.num_threads(),
              [&](int64_t first, int64_t last) {
-               std::atomic<int64_t> next = first;
-               at::parallel_for(0, num_threads, 1, [&](int64_t begin, int64_t end) {
-                 for (int64_t thread = begin; thread < end; ++thread) {
-                   std::unique_ptr<Scratch>& own = scratch[static_cast<size_t>(thread)];
-                   if (own == nullptr) own = std::make_unique<Scratch>(scratch_size);
-                   for (int64_t task = next++; task < last; task = next++) run(task, own->data());
-                 }
+               team.Run(last - first, [&](int64_t task, int64_t thread) {
+                 std::unique_ptr<Scratch>& own = scratch[static_cast<size_t>(thread)];
+                 if (own == nullptr) own = std::make_unique<Scratch>(scratch_size);
+                 run(first + task, own->data());
                });
              });
 }

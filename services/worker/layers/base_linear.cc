@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <ATen/Parallel.h>
-
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/pauses.h"
 
@@ -23,12 +21,11 @@ at::Tensor RoundRows(const at::Tensor& x) {
   if (padded != n) y.select(1, n).zero_();
   const auto* from = x.const_data_ptr<float>();
   auto* to = reinterpret_cast<uint16_t*>(y.mutable_data_ptr<at::BFloat16>());
-  at::parallel_for(0, x.size(0), /*grain_size=*/std::max<int64_t>(1, 65536 / n),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t row = begin; row < end; ++row) {
-                       RoundToBf16(from + row * x.stride(0), to + row * padded, n);
-                     }
-                   });
+  ForRows(x.size(0), n, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      RoundToBf16(from + row * x.stride(0), to + row * padded, n);
+    }
+  });
   return y;
 }
 
@@ -47,7 +44,7 @@ void Multiply(const at::Tensor& x, const BaseWeight& w, MatmulArithmetic arithme
                                  .accumulate = accumulate};
   const int64_t num_panels = (y.size(1) + kMatmulPanel - 1) / kMatmulPanel;
   const int64_t panel_products = y.size(0) * kMatmulPanel * x.size(1);
-  const int64_t num_threads = at::get_num_threads();
+  const int64_t num_threads = ComputeTeam().num_threads();
   RunInBites(num_panels, num_panels * panel_products, num_threads,
              [&](int64_t first, int64_t last) {
                const int64_t most_tasks = kTasksPerThread * num_threads;
@@ -84,7 +81,8 @@ at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const
                           const at::Tensor& bias, MatmulArithmetic arithmetic) {
   at::Tensor y;
   if (w.device().is_cpu()) {
-    y = residual.clone(at::MemoryFormat::Contiguous);
+    y = at::empty(residual.sizes(), residual.options());
+    CopyRows(residual, y);
     Multiply(x, w, arithmetic, /*accumulate=*/true, MatmulTransposed, y);
   } else {
     y = MultiplyByTorch(x, w.matrix().t()).add_(residual);

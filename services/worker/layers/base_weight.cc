@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include <ATen/Parallel.h>
-
 #include "services/worker/kernels/cpu/huge_pages.h"
+#include "services/worker/layers/cpu_rows.h"
 
 namespace lathe::worker {
 namespace {
@@ -45,11 +44,12 @@ void BaseWeight::SetRows(int64_t first, const at::Tensor& rows) {
     const int64_t num_rows = std::min(kRowsTogether, rows.size(0) - done);
     const int64_t row = first + done;
     const at::Tensor part = rows.narrow(0, done, num_rows).to(dtype()).contiguous();
-    at::parallel_for(row / kMatmulPanel, (row + num_rows - 1) / kMatmulPanel + 1, /*grain_size=*/1,
-                     [&](int64_t begin, int64_t end) {
-                       SetPanelRows(panels_, memory_.get(), part.const_data_ptr(), row, num_rows,
-                                    begin, end);
-                     });
+    const int64_t first_panel = row / kMatmulPanel;
+    const int64_t end_panel = (row + num_rows - 1) / kMatmulPanel + 1;
+    ForParts(end_panel - first_panel, /*grain=*/1, [&](int64_t begin, int64_t end) {
+      SetPanelRows(panels_, memory_.get(), part.const_data_ptr(), row, num_rows,
+                   first_panel + begin, first_panel + end);
+    });
   }
 }
 
@@ -63,12 +63,9 @@ at::Tensor BaseWeight::Rows(const at::Tensor& indices) const {
   }
   at::Tensor y = at::empty({num_rows, k()}, at::kFloat);
   auto* const to = y.mutable_data_ptr<float>();
-  at::parallel_for(0, num_rows, /*grain_size=*/std::max<int64_t>(1, 65536 / k()),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t i = begin; i < end; ++i) {
-                       GetPanelRow(panels_, from[i], to + i * k());
-                     }
-                   });
+  ForRows(num_rows, k(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) GetPanelRow(panels_, from[i], to + i * k());
+  });
   return y;
 }
 

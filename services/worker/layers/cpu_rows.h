@@ -2,11 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+
+#include "services/worker/layers/compute_team.h"
 
 namespace lathe::worker {
 
@@ -18,15 +18,42 @@ inline bool HasCpuRows(const at::Tensor& x) {
 // Tasks for each thread from which uneven ones level out, also where others share a core.
 inline constexpr int64_t kTasksPerThread = 4;
 
-// run(begin, end) over parts of `num_rows` rows of `width` numbers; small ones stay on this thread.
+// run(begin, end) over parts of [0, num_items) that have at least `grain` items if there are so
+// many; fewer are not worth another thread.
+template <typename F>
+void ForParts(int64_t num_items, int64_t grain, const F& run) {
+  if (num_items <= grain) {
+    if (num_items > 0) run(int64_t{0}, num_items);
+    return;
+  }
+  ThreadTeam& team = ComputeTeam();
+  const int64_t most_parts = kTasksPerThread * team.num_threads();
+  const int64_t size = std::max(grain, (num_items + most_parts - 1) / most_parts);
+  team.Run((num_items + size - 1) / size, [&](int64_t part, int64_t /*thread*/) {
+    run(part * size, std::min(num_items, (part + 1) * size));
+  });
+}
+
+// The same for rows of `width` numbers.
 template <typename F>
 void ForRows(int64_t num_rows, int64_t width, const F& run) {
-  constexpr int64_t kGrainNumbers = 65536;  // fewer are not worth another thread
-  if (num_rows * width <= kGrainNumbers) {
-    run(int64_t{0}, num_rows);
-  } else {
-    at::parallel_for(0, num_rows, std::max<int64_t>(1, kGrainNumbers / width), run);
+  constexpr int64_t kGrainNumbers = 65536;
+  ForParts(num_rows, std::max<int64_t>(1, kGrainNumbers / width), run);
+}
+
+// to [T, n] = from, on any device; at:: would ask a pool of its own for help.
+inline void CopyRows(const at::Tensor& from, at::Tensor to) {
+  if (!HasCpuRows(from) || !HasCpuRows(to)) {
+    to.copy_(from);
+    return;
   }
+  const auto* const x = from.const_data_ptr<float>();
+  auto* const y = to.mutable_data_ptr<float>();
+  ForRows(to.size(0), to.size(1), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      std::copy_n(x + row * from.stride(0), to.size(1), y + row * to.stride(0));
+    }
+  });
 }
 
 // run(i) for each of `num_tasks`, in whatever order threads come to them; `num_multiply_adds` of
@@ -38,10 +65,7 @@ void ForTasks(int64_t num_tasks, int64_t num_multiply_adds, const F& run) {
     for (int64_t i = 0; i < num_tasks; ++i) run(i);
     return;
   }
-  std::atomic<int64_t> next = 0;
-  at::parallel_for(0, at::get_num_threads(), /*grain_size=*/1, [&](int64_t, int64_t) {
-    for (int64_t i = next++; i < num_tasks; i = next++) run(i);
-  });
+  ComputeTeam().Run(num_tasks, [&](int64_t task, int64_t /*thread*/) { run(task); });
 }
 
 }  // namespace lathe::worker

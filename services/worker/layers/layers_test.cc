@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include <atomic>
+#include <thread>
 
 #include <ATen/ATen.h>
 
@@ -34,9 +35,16 @@ TEST_CASE("ForRows: large work is divided among threads", "[layers]") {
   const int num_threads = at::get_num_threads();
   at::set_num_threads(2);
   std::atomic<int> num_parts = 0;
-  ForRows(/*num_rows=*/1000, /*width=*/1000, [&](int64_t, int64_t) { ++num_parts; });
+  std::atomic<int64_t> num_rows = 0;
+  ForRows(/*num_rows=*/1000, /*width=*/1000, [&](int64_t begin, int64_t end) {
+    ++num_parts;
+    num_rows += end - begin;
+    // Another thread must come, or this would wait for ever.
+    while (num_parts < 2) std::this_thread::yield();
+  });
   at::set_num_threads(num_threads);
-  CHECK(num_parts == 2);
+  CHECK(num_parts == 2 * kTasksPerThread);
+  CHECK(num_rows == 1000);
 }
 
 TEST_CASE("RmsNorm: rows have unit mean square before the weight", "[layers]") {

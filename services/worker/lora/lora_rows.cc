@@ -23,7 +23,7 @@ struct Tile {
 std::vector<Tile> MakeTiles(const LoraPlan& plan) {
   int64_t num_rows = 0;
   for (const LoraSpan& span : plan.spans) num_rows += span.end - span.begin;
-  const int64_t share = num_rows / (kTasksPerThread * at::get_num_threads());
+  const int64_t share = num_rows / (kTasksPerThread * ComputeTeam().num_threads());
   const int64_t tile_rows = std::clamp<int64_t>((share + 3) / 4 * 4, 4, kTileRows);
   std::vector<Tile> tiles;
   for (const LoraSpan& span : plan.spans) {
@@ -137,7 +137,7 @@ void AddLoraRows(const LoraPlan& plan) {
   const auto num_tiles = static_cast<int64_t>(tiles.size());
   const at::Tensor buffer = at::empty({plan.num_products}, at::kFloat);
   auto* products = buffer.mutable_data_ptr<float>();
-  const int64_t num_threads = at::get_num_threads();
+  const int64_t num_threads = ComputeTeam().num_threads();
   if (num_tiles < kTasksPerThread * num_threads && num_tiles % num_threads != 0) {
     ReduceThenExpand(plan, tiles, products);
   } else {

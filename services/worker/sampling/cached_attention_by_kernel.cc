@@ -136,7 +136,7 @@ AttentionPlan PlanForKernel(std::span<const CachedRows> rows, int64_t num_heads,
   return PlanAttention(
       rows, {.chunk_rows = arithmetic == MatmulArithmetic::kBf16 ? AttentionChunkBf16(group)
                                                                  : AttentionChunk(group),
-             .group_members = tasks / (kTasksPerThread * at::get_num_threads())});
+             .group_members = tasks / (kTasksPerThread * ComputeTeam().num_threads())});
 }
 
 at::Tensor AttendByKernel(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include <ATen/Parallel.h>
-
 #include "services/worker/kernels/cpu/draw_kernel.h"
 #include "services/worker/kernels/cpu/top_kernel.h"
+#include "services/worker/layers/cpu_rows.h"
 #include "services/worker/sampling/device_sampler.h"
 #include "services/worker/sampling/row_distribution.h"
 #include "services/worker/sampling/top_filter.h"
@@ -66,7 +65,7 @@ DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws) {
   drawn.logprobs.resize(draws.size());
   constexpr int64_t kGrainLogits = 16384;  // fewer are not worth another thread
   const int64_t grain = std::max<int64_t>(1, kGrainLogits / host.size(1));
-  at::parallel_for(0, host.size(0), grain, [&](int64_t begin, int64_t end) {
+  ForParts(host.size(0), grain, [&](int64_t begin, int64_t end) {
     std::vector<float> weights(vocab_size);
     for (int64_t row = begin; row < end; ++row) {
       const auto [token, logprob] =

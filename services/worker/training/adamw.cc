@@ -4,10 +4,10 @@
 #include <cmath>
 #include <memory>
 
-#include <ATen/Parallel.h>
 #include <absl/strings/str_format.h>
 
 #include "services/worker/kernels/cpu/adamw_kernel.h"
+#include "services/worker/layers/cpu_rows.h"
 
 namespace lathe::worker {
 namespace {
@@ -22,7 +22,7 @@ double SumOverBlocks(int64_t size, const F& run) {
   const int64_t num_blocks = (size + kAdamWBlock - 1) / kAdamWBlock;
   std::vector<double> sums(num_blocks);
   constexpr int64_t kGrainBlocks = 4;  // fewer are not worth another thread
-  at::parallel_for(0, num_blocks, kGrainBlocks, [&](int64_t first, int64_t last) {
+  ForParts(num_blocks, kGrainBlocks, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
       const int64_t begin = block * kAdamWBlock;
       sums[block] = run(begin, std::min(begin + kAdamWBlock, size));

@@ -266,7 +266,7 @@ class Bench {
 }  // namespace lathe::worker
 
 int main(int /*argc*/, char** argv) {
-  lathe::worker::RestartWithBriefSpinning(argv);
+  lathe::worker::RestartWithSleepingOpenMp(argv);
   lathe::worker::UseBlockCacheForTensors();
   const c10::InferenceMode no_autograd;
   lathe::worker::Bench bench;

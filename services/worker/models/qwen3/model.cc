@@ -4,6 +4,7 @@
 
 #include "services/worker/layers/attention.h"
 #include "services/worker/layers/base_linear.h"
+#include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/mlp.h"
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/layers/rms_norm.h"
@@ -199,7 +200,7 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
       SplitHeads(dattn_tw, spec_.head_dim), attention_arithmetic_);
 
   NormRopeBackward(raw, norms, rope_, rows.positions, {d.dq, d.dk});
-  SplitHeads(qkv.v, spec_.head_dim).copy_(d.dv);
+  CopyRows(d.dv.flatten(1), qkv.v);
   const at::Tensor dqkv_tw = std::move(saved.qkv_tw);
   const Qkv& dqkv = qkv;
 

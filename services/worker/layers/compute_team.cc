@@ -1,0 +1,20 @@
+#include "services/worker/layers/compute_team.h"
+
+#include <memory>
+
+#include <ATen/Parallel.h>
+
+namespace lathe::worker {
+
+ThreadTeam& ComputeTeam() {
+  // Not passed through every layer: who computes is nothing the arithmetic could depend on.
+  thread_local std::unique_ptr<ThreadTeam> team;
+  const int64_t num_threads = at::get_num_threads();
+  if (team == nullptr || team->num_threads() != num_threads) {
+    team.reset();
+    team = std::make_unique<ThreadTeam>(num_threads);
+  }
+  return *team;
+}
+
+}  // namespace lathe::worker
