@@ -63,8 +63,9 @@ class Model {
   virtual at::Device device() const = 0;
   // Of all weights, as they lie in the device's memory.
   virtual int64_t WeightBytes() const = 0;
-  // Of the products of attention, and so of what a KV cache holds: of bf16 on a CPU where products
-  // with the weights are.
+  // Of the products of attention, and so of what a KV cache holds. bf16 on a CPU: where products
+  // with the weights are. bf16 on a GPU: only while sampling, in pages; training's attention is
+  // fp32.
   virtual MatmulArithmetic attention_arithmetic() const = 0;
 
   // [T] -> [T, H] in the compute dtype.

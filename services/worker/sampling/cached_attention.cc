@@ -73,6 +73,19 @@ const AttentionPlan& CachedAttention::PlanFor(const at::Tensor& q, const at::Ten
   return *plan_;
 }
 
+const PagedPass& CachedAttention::PagedPassFor(const at::Tensor& q, const at::Tensor& k) {
+  if (!paged_pass_.has_value()) {
+    PagedBatch batch;
+    for (const CachedRows& sequence : rows_) batch.Add(sequence);
+    paged_pass_ = PlanPagedPass({.num_heads = q.size(1),
+                                 .num_kv_heads = k.size(1),
+                                 .head_dim = q.size(2),
+                                 .page_tokens = KvCache::kBlockTokens},
+                                batch, device_);
+  }
+  return *paged_pass_;
+}
+
 at::Tensor CachedAttention::NormRopeAttend(int64_t layer, const QkHeads& heads, const at::Tensor& v,
                                            const QkNormWeights& weights, const RopeTable& rope,
                                            const at::Tensor& positions) {
@@ -81,6 +94,10 @@ at::Tensor CachedAttention::NormRopeAttend(int64_t layer, const QkHeads& heads, 
     cache_.Allocate(v);
     const RawRows rows = {heads, v, weights, rope, positions};
     return NormRopeAttendByKernel(rows, cache_.keys(layer), cache_.values(layer), *plan_);
+  }
+  if (!device_.is_cpu() && cache_.attention_arithmetic() == MatmulArithmetic::kBf16) {
+    return PagedDeviceAttention(cache_, PagedPassFor(heads.q, heads.k))
+        .NormRopeAttend(layer, heads, v, weights, rope, positions);
   }
   const QkHeads normed = NormRope(heads, weights, rope, positions);
   return Attend(layer, normed.q, normed.k, v);

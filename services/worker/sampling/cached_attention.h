@@ -10,6 +10,7 @@
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/attention_plan.h"
 #include "services/worker/sampling/kv_cache.h"
+#include "services/worker/sampling/paged_device_attention.h"
 
 namespace lathe::worker {
 
@@ -23,10 +24,11 @@ class CachedAttention : public AttentionContext {
                             const QkNormWeights& weights, const RopeTable& rope,
                             const at::Tensor& positions) override;
 
-  // The same after norm and rope: q [T, Hq, D], k and v [T, Hk, D].
+  // The same after norm and rope, for caches not in pages: q [T, Hq, D], k and v [T, Hk, D].
   at::Tensor Attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
  private:
+  const PagedPass& PagedPassFor(const at::Tensor& q, const at::Tensor& k);
   const AttentionPlan& PlanFor(const at::Tensor& q, const at::Tensor& k);
   at::Tensor AttendChunks(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                           const at::Tensor& v);
@@ -35,11 +37,12 @@ class CachedAttention : public AttentionContext {
   KvCache& cache_;
   const std::vector<CachedRows> rows_;
   const at::Device device_;
-  std::optional<AttentionPlan> plan_;  // of the kernels, made by the first layer
-  bool is_decode_ = true;              // one row per sequence
-  at::Tensor new_blocks_;              // [T] int64: where the new rows go
-  at::Tensor new_places_;              // [T] int64
-  std::vector<at::Tensor> blocks_;     // by sequence: its block table, made when first needed
+  std::optional<AttentionPlan> plan_;    // of the kernels, made by the first layer
+  std::optional<PagedPass> paged_pass_;  // of a cache in pages, made by the first layer
+  bool is_decode_ = true;                // one row per sequence
+  at::Tensor new_blocks_;                // [T] int64: where the new rows go
+  at::Tensor new_places_;                // [T] int64
+  std::vector<at::Tensor> blocks_;       // by sequence: its block table, made when first needed
 };
 
 // AttendByKernel by torch operations for one query row per sequence, for other devices and for

@@ -138,7 +138,7 @@ void KvCache::Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& p
     return is_bf16() ? WriteByKernel<int32_t>(layer, blocks, places, k, v)
                      : WriteByKernel<float>(layer, blocks, places, k, v);
   }
-  TORCH_CHECK(!is_bf16(), "a bf16 cache is for fp32 keys and values on a CPU");
+  TORCH_CHECK(!is_bf16(), "a bf16 cache is written by kernels only");
   // As [blocks, kBlockTokens, Hk, D]; the two indices then select rows of Hk · D.
   keys(layer).permute({0, 3, 1, 2}).index_put_({blocks, places}, k);
   values(layer).permute({0, 2, 1, 3}).index_put_({blocks, places}, v);
@@ -148,6 +148,14 @@ void KvCache::Allocate(const at::Tensor& v) {
   if (keys_.defined()) return;
   const int64_t heads = v.size(1);
   const int64_t head_dim = v.size(2);
+  if (is_bf16() && !v.is_cpu()) {
+    const std::vector<int64_t> sizes = {num_layers_, num_blocks() + 1, heads, kBlockTokens,
+                                        head_dim};
+    // Zeros: the weight of a place that was never written is zero, which does not silence NaN.
+    keys_ = at::zeros(sizes, v.options().dtype(at::kBFloat16));
+    values_ = at::zeros_like(keys_);
+    return;
+  }
   const int64_t in_word = is_bf16() ? kKvWordNumbers : 1;
   const auto options = is_bf16() ? v.options().dtype(at::kInt) : v.options();
   keys_ = at::empty({num_layers_, num_blocks(), heads, head_dim / in_word, kBlockTokens}, options);

@@ -86,7 +86,11 @@ class KvCache {
 
   MatmulArithmetic attention_arithmetic() const { return attention_; }
 
-  // Defined once something was written: fp32 [blocks, Hk, D, kBlockTokens] and [blocks, Hk,
+  // A block of no sequence, for rows that nobody reads. Of caches that lie in pages.
+  int32_t spare_page() const { return static_cast<int32_t>(num_blocks()); }
+
+  // Defined once something was written. bf16 on a GPU: pages [blocks + 1, Hk, kBlockTokens, D] of
+  // keys and values alike. Else: fp32 [blocks, Hk, D, kBlockTokens] and [blocks, Hk,
   // kBlockTokens, D]; or int32, words of two bf16 numbers (kv_block.h), [blocks, Hk, D / 2,
   // kBlockTokens] and [blocks, Hk, kBlockTokens / 2, D].
   at::Tensor keys(int64_t layer) const { return keys_[layer]; }

@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "services/worker/kernels/cuda/draw_rows.h"
+#include "services/worker/kernels/cuda/paged_attention.h"
 
 namespace lathe::worker {
 namespace {
@@ -11,5 +12,20 @@ namespace {
 }  // namespace
 
 void DrawRowsOnDevice(const DrawRowsTask&, DeviceStream) { Refuse(); }
+
+bool HasPagedAttention(const PagedShape&) { return false; }
+
+PagedWorkspaceSizes PagedWorkspaceFor(const PagedShape&, const PagedRows&, bool, DeviceStream) {
+  Refuse();
+}
+
+PagedPlan PlanPagedAttention(const PagedShape&, const PagedRows&, bool, const PagedWorkspaceSizes&,
+                             void*, void*, DeviceStream) {
+  Refuse();
+}
+
+void AttendPages(const PagedAttentionTask&, const PagedPlan&, DeviceStream) { Refuse(); }
+
+void NormRopeWrite(const NormRopeWriteTask&, DeviceStream) { Refuse(); }
 
 }  // namespace lathe::worker

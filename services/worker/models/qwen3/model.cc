@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "services/worker/kernels/cuda/paged_attention.h"
 #include "services/worker/layers/attention.h"
 #include "services/worker/layers/base_linear.h"
 #include "services/worker/layers/cpu_rows.h"
@@ -40,11 +41,13 @@ Qkv SplitQkv(const at::Tensor& qkv_tw, const ModelSpec& spec) {
           qkv_tw.narrow(1, q_size + kv_size, kv_size)};
 }
 
-// Models of bf16 matrices that are multiplied as such.
-MatmulArithmetic AttentionArithmetic(const Qwen3Weights& weights) {
-  const bool is_bf16 =
-      weights.embedding.device().is_cpu() && weights.embedding.dtype() == at::kBFloat16;
-  return is_bf16 ? weights.arithmetic : MatmulArithmetic::kFp32;
+// Of bf16 matrices: on a CPU that of products with them, elsewhere bf16 where there are kernels.
+MatmulArithmetic AttentionArithmetic(const ModelSpec& spec, const Qwen3Weights& weights) {
+  if (weights.embedding.dtype() != at::kBFloat16) return MatmulArithmetic::kFp32;
+  if (weights.embedding.device().is_cpu()) return weights.arithmetic;
+  const PagedShape shape = {
+      .num_heads = spec.num_heads, .num_kv_heads = spec.num_kv_heads, .head_dim = spec.head_dim};
+  return HasPagedAttention(shape) ? MatmulArithmetic::kBf16 : MatmulArithmetic::kFp32;
 }
 
 at::Tensor SplitHeads(const at::Tensor& x_tw, int64_t head_dim) {
@@ -56,7 +59,7 @@ at::Tensor SplitHeads(const at::Tensor& x_tw, int64_t head_dim) {
 Qwen3Model::Qwen3Model(ModelSpec spec, Qwen3Weights weights)
     : spec_(std::move(spec)),
       weights_(std::move(weights)),
-      attention_arithmetic_(AttentionArithmetic(weights_)),
+      attention_arithmetic_(AttentionArithmetic(spec_, weights_)),
       rope_(spec_.head_dim, spec_.max_position_embeddings, spec_.rope_theta,
             weights_.embedding.device()) {}
 

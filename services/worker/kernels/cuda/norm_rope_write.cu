@@ -1,0 +1,98 @@
+// Hot file: what lies between the projections and attention, in one launch.
+#include <cuda_bf16.h>
+
+#include "services/worker/kernels/cuda/launch.cuh"
+#include "services/worker/kernels/cuda/paged_attention.h"
+
+namespace lathe::worker {
+namespace {
+
+constexpr int kLanes = 32;
+constexpr int kWarps = 8;  // heads of one block
+
+// The head of one row that a warp works on: queries, then keys, then values.
+// Lane l holds pairs (i, i + D/2) for i = l, l + 32: rope turns these two together.
+template <int kHeadDim>
+__global__ void __launch_bounds__(kLanes* kWarps) NormRopeWriteKernel(NormRopeWriteTask task) {
+  constexpr int kHalf = kHeadDim / 2;
+  constexpr int kPairs = kHalf / kLanes;
+  const int64_t num_heads = task.shape.num_heads;
+  const int64_t num_kv_heads = task.shape.num_kv_heads;
+  const int64_t head = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  const int64_t row = blockIdx.y;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  if (head >= num_heads + 2 * num_kv_heads) return;
+  const bool is_q = head < num_heads;
+  const bool is_v = head >= num_heads + num_kv_heads;
+  const int64_t own = is_q ? head : (head - num_heads) % num_kv_heads;
+  const float* from =
+      (is_q ? task.q : (is_v ? task.v : task.k)) + row * task.row_stride + own * kHeadDim;
+  float first[kPairs];
+  float second[kPairs];
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    first[i] = from[lane + i * kLanes];
+    second[i] = from[kHalf + lane + i * kLanes];
+    squares += first[i] * first[i] + second[i] * second[i];
+  }
+  if (!is_v) {
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      squares += __shfl_xor_sync(0xffffffffu, squares, half);
+    }
+    const float scale = rsqrtf(squares / kHeadDim + task.eps);
+    const float* weight = is_q ? task.q_weight : task.k_weight;
+    const int64_t angle = task.positions[row] * kHalf;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const int at = lane + i * kLanes;
+      const float x = first[i] * scale * weight[at];
+      const float y = second[i] * scale * weight[kHalf + at];
+      const float cos = task.cos[angle + at];
+      const float sin = task.sin[angle + at];
+      first[i] = x * cos - y * sin;
+      second[i] = y * cos + x * sin;
+    }
+  }
+  const int64_t slot = task.slots[row];
+  const int64_t page_tokens = task.shape.page_tokens;
+  const int64_t in_pages =
+      ((slot / page_tokens * num_kv_heads + own) * page_tokens + slot % page_tokens) * kHeadDim;
+  uint16_t* to = is_q   ? task.out_q + (row * num_heads + own) * kHeadDim
+                 : is_v ? task.values + in_pages
+                        : task.keys + in_pages;
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    to[lane + i * kLanes] = __bfloat16_as_ushort(__float2bfloat16(first[i]));
+    to[kHalf + lane + i * kLanes] = __bfloat16_as_ushort(__float2bfloat16(second[i]));
+  }
+}
+
+}  // namespace
+
+void NormRopeWrite(const NormRopeWriteTask& task, DeviceStream stream) {
+  if (task.num_rows == 0) return;
+  const int64_t num_heads = task.shape.num_heads + 2 * task.shape.num_kv_heads;
+  // A grid has at most 65,535 rows.
+  constexpr int64_t kMostRows = 65535;
+  for (int64_t first = 0; first < task.num_rows; first += kMostRows) {
+    NormRopeWriteTask part = task;
+    part.num_rows = task.num_rows - first < kMostRows ? task.num_rows - first : kMostRows;
+    part.q += first * task.row_stride;
+    part.k += first * task.row_stride;
+    part.v += first * task.row_stride;
+    part.positions += first;
+    part.slots += first;
+    part.out_q += first * task.shape.num_heads * task.shape.head_dim;
+    const dim3 grid(static_cast<unsigned>((num_heads + kWarps - 1) / kWarps),
+                    static_cast<unsigned>(part.num_rows));
+    if (task.shape.head_dim == 64) {
+      NormRopeWriteKernel<64><<<grid, kLanes * kWarps, 0, stream>>>(part);
+    } else {
+      NormRopeWriteKernel<128><<<grid, kLanes * kWarps, 0, stream>>>(part);
+    }
+    CheckLaunch("norm and rope of queries and keys");
+  }
+}
+
+}  // namespace lathe::worker
