@@ -85,6 +85,8 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
   set.Add(&options.resident_versions_mib, "worker.resident_versions_mib", 0,
           "MiB of sampler versions kept in memory; those used longest ago go to disk and come back "
           "when a sample wants them; 0: what trainable adapters leave of their memory");
+  set.Add(&options.cuda_graphs, "worker.cuda_graphs", true,
+          "on a GPU: whether decode passes are recorded and replayed");
   set.Add(&options.nonfinite_gradients, "worker.nonfinite_gradients", "skip",
           "what an optim_step does on a gradient that is not finite: skip drops it and keeps the "
           "weights, apply steps all the same, fail drops it and fails the optim_step",
@@ -145,6 +147,7 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.prefill_stall = absl::Milliseconds(options.prefill_stall_ms);
   executor.prefix_cache = options.prefix_cache;
   executor.version_bytes = options.resident_versions_mib << 20;
+  executor.decode_graphs = options.cuda_graphs;
   executor.nonfinite_gradients = ToPolicy(options.nonfinite_gradients);
   return executor;
 }

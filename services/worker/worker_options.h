@@ -29,6 +29,7 @@ struct WorkerOptions {
   int64_t prefill_stall_ms = 0;
   bool prefix_cache = true;
   int64_t resident_versions_mib = 0;
+  bool cuda_graphs = true;
   std::string nonfinite_gradients;
   std::string metrics_listen;  // empty: no page
   std::string log_level;

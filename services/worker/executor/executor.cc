@@ -152,6 +152,7 @@ class Executor::Thread {
     options.sampling.head_chunk_elements = base_->memory.head_chunk_elements;
     options.sampling.max_prefill_tokens_beside_decode = base_->prefill_chunk_tokens;
     options.sampling.prefix_cache = options_.prefix_cache;
+    options.sampling.decode_graphs = options_.decode_graphs;
     options.sampling_share = options_.sampling_share;
     options.model_ops = {.nonfinite_gradients = options_.nonfinite_gradients,
                          .adapter_bytes = base_->memory.adapter_bytes};

@@ -35,6 +35,8 @@ struct ExecutorOptions {
   // Memory of sampler versions that no sample uses or used lately; the rest is on disk. 0: what the
   // models leave of the adapters' memory. More: fewer are read again.
   int64_t version_bytes = 0;
+  // On a GPU: see SamplingOptions.
+  bool decode_graphs = true;
   // Of an optim_step.
   NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
   // Time without work after which memory that the next pass would use again goes back to the

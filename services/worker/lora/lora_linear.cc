@@ -4,6 +4,7 @@
 
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/lora/lora_rows.h"
+#include "services/worker/lora/lora_slots.h"
 
 namespace lathe::worker {
 namespace {
@@ -21,7 +22,9 @@ bool HasCpuParts(const at::Tensor& x, const std::vector<LoraPart>& parts) {
 
 void AddLora(const at::Tensor& x, const std::vector<Segment>& segments,
              const std::vector<LoraPart>& parts) {
-  if (HasCpuParts(x, parts)) {
+  if (segments.size() == 1 && segments[0].slots != nullptr) {
+    segments[0].slots->Add(x, parts);
+  } else if (HasCpuParts(x, parts)) {
     AddLoraRows(PlanLora(x, segments, parts, /*only_trained=*/false));
   } else {
     AddLoraByTorch(x, segments, parts);

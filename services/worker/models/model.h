@@ -16,6 +16,8 @@
 
 namespace lathe::worker {
 
+class LoraSlots;
+
 // Rows [begin, end) of the packed batch use `adapter`; nullptr is the base model.
 struct Segment {
   int64_t begin = 0;
@@ -23,6 +25,9 @@ struct Segment {
   const AdapterWeights* adapter = nullptr;
   // Into the caller's list of AdapterGradients. -1: none wanted, and dL/dy of these rows is zero.
   int64_t gradient_index = -1;
+  // Of decode passes on a GPU, in place of `adapter`: every row names its own. It is then the only
+  // segment.
+  const LoraSlots* slots = nullptr;
 };
 
 // Sequences laid end to end, without padding.

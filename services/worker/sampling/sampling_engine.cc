@@ -43,6 +43,9 @@ SamplingEngine::SamplingEngine(const Model& model, const SamplingOptions& option
       options_(options),
       tokenizer_(tokenizer),
       cache_(model.spec(), options.kv_cache_bytes, model.attention_arithmetic()),
+      graphs_(options.decode_graphs
+                  ? DecodeGraphs::Create(model, cache_, options.max_running_samples)
+                  : nullptr),
       batch_(cache_,
              {.max_running_samples = options.max_running_samples,
               .max_prefill_tokens = options.max_prefill_tokens,
@@ -136,33 +139,11 @@ void SamplingEngine::RunPass() {
 
 void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingDraws& draws) {
   GroupByAdapter(pass, [](const SequenceRows& rows) { return AdapterOf(rows.request); });
-  PackedRowsBuilder builder;
-  std::vector<CachedRows> cached;
-  std::vector<int64_t> last_rows;
-  std::vector<const AdapterWeights*> last_adapters;
-  for (const SequenceRows& rows : pass) {
-    in_pass_.push_back(rows.request->request.request_id);
-    builder.BeginSequence(AdapterOf(rows.request));
-    for (int64_t position = rows.begin; position < rows.end; ++position) {
-      builder.AddRow(rows.token(position), position);
-    }
-    cached.push_back({.kv = &rows.kv(), .num_rows = rows.num_rows()});
-    if (!rows.is_last()) continue;
-    last_rows.push_back(builder.num_rows() - 1);
-    last_adapters.push_back(AdapterOf(rows.request));
-  }
-  CachedAttention attention(cache_, cached, model_.device());
-  const at::Tensor x = RunLayers(model_, builder.Build(model_.device()), attention);
+  for (const SequenceRows& rows : pass) in_pass_.push_back(rows.request->request.request_id);
+  // [n, V] of the rows that are the last of their sequences
+  at::Tensor logits = LastLogitsByGraph(pass);
+  if (!logits.defined()) logits = LastLogits(pass);
   NoteRows(pass);
-  ScoreRows(pass, x);
-
-  at::Tensor logits;  // [n, V] of the rows that are the last of their sequences
-  if (!last_rows.empty()) {
-    const bool is_all = static_cast<int64_t>(last_rows.size()) == x.size(0);
-    const at::Tensor h =
-        is_all ? x : x.index_select(0, at::tensor(last_rows, at::kLong).to(model_.device()));
-    logits = model_.Logits(model_.FinalNorm(h), SegmentsOf(last_adapters));
-  }
   int64_t next_row = 0;
   bool has_prompts = false;
   for (const SequenceRows& rows : pass) {
@@ -178,6 +159,44 @@ void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingDraws& draws
     rows.request->next_logits_seq = rows.request->inflight_seq;
   }
   if (!has_prompts && logits.defined()) draws.logits = {logits};  // as they lie
+}
+
+// Undefined unless this is a pass that graphs are recorded of: one row of each sample.
+at::Tensor SamplingEngine::LastLogitsByGraph(const std::vector<SequenceRows>& pass) {
+  if (graphs_ == nullptr) return {};
+  std::vector<DecodeRow> decode;
+  for (const SequenceRows& rows : pass) {
+    if (rows.sample == nullptr || rows.num_rows() != 1 || !rows.is_last()) return {};
+    decode.push_back(
+        {.kv = &rows.kv(), .token = rows.token(rows.begin), .adapter = AdapterOf(rows.request)});
+  }
+  return graphs_->Run(decode);
+}
+
+// Undefined when no row is the last of its sequence. Scores prompts on the way.
+at::Tensor SamplingEngine::LastLogits(const std::vector<SequenceRows>& pass) {
+  PackedRowsBuilder builder;
+  std::vector<CachedRows> cached;
+  std::vector<int64_t> last_rows;
+  std::vector<const AdapterWeights*> last_adapters;
+  for (const SequenceRows& rows : pass) {
+    builder.BeginSequence(AdapterOf(rows.request));
+    for (int64_t position = rows.begin; position < rows.end; ++position) {
+      builder.AddRow(rows.token(position), position);
+    }
+    cached.push_back({.kv = &rows.kv(), .num_rows = rows.num_rows()});
+    if (!rows.is_last()) continue;
+    last_rows.push_back(builder.num_rows() - 1);
+    last_adapters.push_back(AdapterOf(rows.request));
+  }
+  CachedAttention attention(cache_, cached, model_.device());
+  const at::Tensor x = RunLayers(model_, builder.Build(model_.device()), attention);
+  ScoreRows(pass, x);
+  if (last_rows.empty()) return {};
+  const bool is_all = static_cast<int64_t>(last_rows.size()) == x.size(0);
+  const at::Tensor h =
+      is_all ? x : x.index_select(0, at::tensor(last_rows, at::kLong).to(model_.device()));
+  return model_.Logits(model_.FinalNorm(h), SegmentsOf(last_adapters));
 }
 
 void SamplingEngine::NoteRows(const std::vector<SequenceRows>& pass) {

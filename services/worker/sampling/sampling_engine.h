@@ -15,6 +15,7 @@
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/active_request.h"
 #include "services/worker/sampling/continuous_batch.h"
+#include "services/worker/sampling/decode_graphs.h"
 #include "services/worker/sampling/kv_cache.h"
 #include "services/worker/tokenizer/tokenizer.h"
 
@@ -33,6 +34,9 @@ struct SamplingOptions {
   // Whether requests of one tenant under the same weights find keys and values of each other's
   // tokens again.
   bool prefix_cache = true;
+  // Whether decode passes on a GPU are recorded once per number of rows and replayed. Off: less
+  // memory, and some hundred launches a pass.
+  bool decode_graphs = true;
   // Requests held, waiting or running.
   int64_t max_requests = 16384;
   // Numbers in one chunk of prompt logits (4 bytes each).
@@ -113,6 +117,8 @@ class SamplingEngine {
   };
 
   void Compute(std::vector<SequenceRows> pass, PendingDraws& draws);
+  at::Tensor LastLogits(const std::vector<SequenceRows>& pass);
+  at::Tensor LastLogitsByGraph(const std::vector<SequenceRows>& pass);
   void NoteRows(const std::vector<SequenceRows>& pass);
   void ScoreRows(const std::vector<SequenceRows>& pass, const at::Tensor& x);
   void StartSamples(PendingDraws& draws);
@@ -127,6 +133,7 @@ class SamplingEngine {
   const SamplingOptions options_;
   const Tokenizer* tokenizer_;
   KvCache cache_;
+  std::unique_ptr<DecodeGraphs> graphs_;  // null: no pass is recorded
   ContinuousBatch batch_;
   std::map<std::string, std::unique_ptr<ActiveRequest>> requests_;
   std::vector<std::string> in_pass_;  // request ids

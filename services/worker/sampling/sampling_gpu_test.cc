@@ -1,18 +1,24 @@
 // Sampling on a GPU against the same by torch operations. Without a GPU each case says so and is
 // not run.
 #include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "services/worker/kernels/cuda/paged_attention.h"
+#include "services/worker/lora/lora_slots.h"
 #include "services/worker/sampling/cached_attention.h"
+#include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/sampling/test_model.h"
 
 namespace lathe::worker {
 namespace {
 
 constexpr double kBf16Tolerance = 0.03;  // of numbers near 1
+constexpr double kFp32Tolerance = 1e-4;  // other summation order
+constexpr double kLogprobTolerance = 0.05;
 
 bool HasGpu() {
   if (at::hasCUDA()) return true;
@@ -25,6 +31,32 @@ ModelSpec SpecWithHeads(int64_t head_dim, int64_t num_heads = 4) {
   spec.head_dim = head_dim;
   spec.num_heads = num_heads;
   return spec;
+}
+
+// The small model with bf16 matrices on a GPU.
+Qwen3Model GpuModel(const ModelSpec& spec) {
+  Qwen3Weights weights = SmallWeights(spec);
+  const auto move = [](BaseWeight& matrix) {
+    matrix = BaseWeight(matrix.ToTensor().to(at::kBFloat16).to(at::kCUDA));
+  };
+  const auto move_vector = [](at::Tensor& x) { x = x.to(at::kCUDA); };
+  move(weights.embedding);
+  move(weights.lm_head);
+  move_vector(weights.final_norm);
+  for (Qwen3LayerWeights& w : weights.layers) {
+    for (BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) move(*matrix);
+    for (at::Tensor* x : {&w.input_norm, &w.q_norm, &w.k_norm, &w.post_norm}) move_vector(*x);
+  }
+  return Qwen3Model(spec, std::move(weights));
+}
+
+std::shared_ptr<const AdapterWeights> GpuAdapter(const ModelSpec& spec, int64_t rank,
+                                                 uint64_t seed) {
+  Adapter adapter(spec, {.rank = rank, .seed = seed}, at::kCUDA);
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  adapter.MutableParameters().copy_(
+      at::randn({adapter.num_parameters()}, generator, at::kFloat).mul_(0.05));
+  return adapter.Publish();
 }
 
 // One sequence of a pass: it grows by `num_rows`.
@@ -102,6 +134,76 @@ TEST_CASE("Paged attention on a GPU is attention by torch, up to bf16", "[sampli
   for (const std::vector<Growth>& pass : passes) {
     const Both both = caches.Run(pass);
     CHECK(at::allclose(both.by_pages, both.by_torch, kBf16Tolerance, kBf16Tolerance));
+  }
+}
+
+TEST_CASE("LoRA through slots on a GPU is LoRA over segments", "[lora][gpu]") {
+  if (!HasGpu()) return;
+  const ModelSpec spec = SmallSpec();
+  const auto small = GpuAdapter(spec, 3, 1);
+  const auto large = GpuAdapter(spec, 32, 2);
+  const std::vector<const AdapterWeights*> adapters = {small.get(), small.get(), nullptr,
+                                                       large.get(), small.get()};
+  std::vector<Segment> segments;
+  for (int64_t row = 0; row < 5; ++row) {
+    segments.push_back({.begin = row, .end = row + 1, .adapter = adapters[row]});
+  }
+  LoraSlots slots(spec, /*most_rows=*/8, at::kCUDA);
+  REQUIRE(slots.Fill(adapters));
+  const at::Tensor x = at::randn({5, spec.hidden_size}).to(at::kCUDA);
+  const at::Tensor wide = at::randn({5, 2 * spec.intermediate_size}).to(at::kCUDA);
+  const at::Tensor expected = wide.clone();
+  const auto parts = [&](const at::Tensor& y) -> std::vector<LoraPart> {
+    return {{{1, LoraTarget::kGate}, y.narrow(1, 0, spec.intermediate_size)},
+            {{1, LoraTarget::kUp}, y.narrow(1, spec.intermediate_size, spec.intermediate_size)}};
+  };
+  AddLoraByTorch(x, segments, parts(expected));
+  AddLora(x, {{.begin = 0, .end = 5, .slots = &slots}}, parts(wide));
+  CHECK(at::allclose(wide, expected, kFp32Tolerance, kFp32Tolerance));
+}
+
+// Greedy samples of several requests, some with adapters, by request.
+std::map<std::string, SampledSequence> Sample(const Qwen3Model& model, bool decode_graphs) {
+  const ModelSpec& spec = model.spec();
+  SamplingEngine engine(
+      model, {.kv_cache_bytes = 4 << 20, .max_running_samples = 8, .decode_graphs = decode_graphs},
+      nullptr);
+  const std::vector<std::shared_ptr<const AdapterWeights>> adapters = {
+      nullptr, GpuAdapter(spec, 4, 1), GpuAdapter(spec, 16, 2), nullptr, nullptr};
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    SampleRequest request{.request_id = std::to_string(i)};
+    for (size_t j = 0; j < 9 + 13 * i; ++j) {
+      request.prompt.push_back(static_cast<int32_t>((i + 7 * j) % 90));
+    }
+    const auto max_tokens = static_cast<int64_t>(6 + 3 * i);  // fewer and fewer rows at the end
+    request.params = {.max_tokens = max_tokens, .temperature = 0, .ignore_eos = true};
+    REQUIRE(engine.Add(std::move(request), adapters[i]).ok());
+  }
+  std::map<std::string, SampledSequence> sequences;
+  while (engine.HasWork()) {
+    engine.RunPass();
+    for (FinishedSample& finished : engine.TakeFinished()) {
+      REQUIRE(finished.output.ok());
+      sequences[finished.request_id] = std::move(finished.output->sequences[0]);
+    }
+  }
+  return sequences;
+}
+
+TEST_CASE("Replayed decode passes on a GPU give what passes that are not recorded give",
+          "[sampling][gpu]") {
+  if (!HasGpu()) return;
+  const Qwen3Model model = GpuModel(SpecWithHeads(64));
+  REQUIRE(model.attention_arithmetic() == MatmulArithmetic::kBf16);
+  const auto replayed = Sample(model, /*decode_graphs=*/true);
+  const auto eager = Sample(model, /*decode_graphs=*/false);
+  REQUIRE(replayed.size() == eager.size());
+  for (const auto& [id, sequence] : eager) {
+    CAPTURE(id);
+    CHECK(replayed.at(id).tokens == sequence.tokens);
+    for (size_t i = 0; i < sequence.logprobs.size(); ++i) {
+      CHECK(replayed.at(id).logprobs[i] == Approx(sequence.logprobs[i]).margin(kLogprobTolerance));
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "services/worker/kernels/cuda/draw_rows.h"
+#include "services/worker/kernels/cuda/lora_rows.h"
 #include "services/worker/kernels/cuda/paged_attention.h"
 
 namespace lathe::worker {
@@ -12,6 +13,8 @@ namespace {
 }  // namespace
 
 void DrawRowsOnDevice(const DrawRowsTask&, DeviceStream) { Refuse(); }
+
+void AddLoraRowsOnDevice(const LoraRowsTask&, DeviceStream) { Refuse(); }
 
 bool HasPagedAttention(const PagedShape&) { return false; }
 

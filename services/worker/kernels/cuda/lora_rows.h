@@ -1,0 +1,48 @@
+// Low-rank additions to few rows, each with an adapter of its own, on a GPU. Free of torch and of
+// CUDA's headers.
+#pragma once
+
+#include <cstdint>
+
+#include "services/worker/kernels/cuda/stream.h"
+
+namespace lathe::worker {
+
+// One linear of one adapter. `a` null: the adapter does not have it.
+struct LoraSlotEntry {
+  const float* a = nullptr;    // [rank, in_features]
+  const float* b_t = nullptr;  // [rank, out_features]
+  int64_t rank = 0;
+  float scaling = 0;
+};
+
+// One of the linears that read the same x.
+struct LoraRowsPart {
+  float* y = nullptr;  // [num_rows, out_features] in rows of `y_stride` numbers
+  int64_t y_stride = 0;
+  int64_t out_features = 0;
+  const LoraSlotEntry* entries = nullptr;  // of slot 0; see slot_stride
+};
+
+// All pointers are the device's.
+struct LoraRowsTask {
+  static constexpr int kMostParts = 3;
+
+  const float* x = nullptr;  // [num_rows, in_features] in rows of `x_stride` numbers
+  int64_t x_stride = 0;
+  int64_t in_features = 0;
+  int64_t num_rows = 0;
+  const int32_t* row_slots = nullptr;  // [num_rows]; -1: no adapter
+  int64_t slot_stride = 0;             // entries from one slot's to the next one's
+  LoraRowsPart parts[kMostParts];
+  int num_parts = 0;
+  int64_t most_rank = 0;      // of all entries
+  float* products = nullptr;  // [num_rows, num_parts, most_rank], room
+};
+
+// part.y += (x A^T) B^T * scaling. Sums are in fp32 and in one order: a row's bits do not depend on
+// the rows beside it. What is launched depends on the shapes alone, so that a recorded graph serves
+// every mix of adapters.
+void AddLoraRowsOnDevice(const LoraRowsTask& task, DeviceStream stream);
+
+}  // namespace lathe::worker
