@@ -100,6 +100,8 @@ Options ReadOptions(int argc, char** argv) {
           "loopback's; *: any; none on another address: any");
   set.Add(&options.gateway.routes.jwt_auth, "gateway.jwt_auth", false,
           "tells clients to exchange their key for tokens that live an hour");
+  set.Add(&options.gateway.routes.retrieve_futures, "gateway.retrieve_futures", true,
+          "tells clients to wait for all their samples with one poll, instead of one each");
   set.Add(&options.data_dir, "gateway.data_dir", "",
           "where the engine keeps checkpoints; needed if it gives relative folders");
   set.Add(&options.poll_hold_seconds, "gateway.poll_hold_seconds", 20,

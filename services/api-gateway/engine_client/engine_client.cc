@@ -22,13 +22,32 @@ void EngineClient::ReportUnavailable(const std::string& address) {
   current_.compare_exchange_strong(index, (index + 1) % peers_.size());
 }
 
-EngineClient::LiveCall::LiveCall(EngineClient& client, grpc::ClientContext& context)
-    : client_(client), context_(context) {
+void CallStop::Stop() {
+  absl::MutexLock lock(&mu_);
+  is_stopped_ = true;
+  if (context_ != nullptr) context_->TryCancel();
+}
+
+void CallStop::Begin(grpc::ClientContext& context) {
+  absl::MutexLock lock(&mu_);
+  context_ = &context;
+  if (is_stopped_) context.TryCancel();
+}
+
+void CallStop::End() {
+  absl::MutexLock lock(&mu_);
+  context_ = nullptr;
+}
+
+EngineClient::LiveCall::LiveCall(EngineClient& client, grpc::ClientContext& context, CallStop* stop)
+    : client_(client), context_(context), stop_(stop) {
+  if (stop_ != nullptr) stop_->Begin(context_);
   absl::MutexLock lock(&client_.mu_);
   client_.calls_.insert(&context_);
 }
 
 EngineClient::LiveCall::~LiveCall() {
+  if (stop_ != nullptr) stop_->End();
   absl::MutexLock lock(&client_.mu_);
   client_.calls_.erase(&context_);
 }

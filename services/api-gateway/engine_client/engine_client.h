@@ -37,6 +37,23 @@ struct ServiceOf<v1::Engine::StubInterface::async_interface> {
   using type = v1::Engine;
 };
 
+// Ends a call before its time, from any thread. Of one call; outlives it.
+class CallStop {
+ public:
+  // The call ends with Cancelled, at once if it has yet to begin.
+  void Stop();
+
+ private:
+  friend class EngineClient;
+
+  void Begin(grpc::ClientContext& context);
+  void End();
+
+  absl::Mutex mu_;
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
+};
+
 // Any thread. No call may be in progress when it is destroyed.
 class EngineClient {
  public:
@@ -53,11 +70,12 @@ class EngineClient {
   explicit EngineClient(const std::vector<std::string>& addresses);
 
   // One try, on behalf of `api_key` (empty: none). Resumes on the coroutine's executor. Unavailable
-  // at once while the engine cannot be reached.
+  // at once while the engine cannot be reached. `stop`, if any, can end it.
   template <typename Async, typename Req, typename Resp>
   asio::awaitable<absl::StatusOr<Resp>> Call(UnaryMethod<Async, Req, Resp> method,
                                              const Req& request, std::string api_key,
-                                             absl::Duration timeout = kDefaultTimeout);
+                                             absl::Duration timeout = kDefaultTimeout,
+                                             CallStop* stop = nullptr);
 
   // Ends all calls in progress with Cancelled.
   void CancelAll();
@@ -74,10 +92,10 @@ class EngineClient {
     // Of the busiest service; stubs of the others are made as they are needed.
     std::unique_ptr<v1::Engine::Stub> stub;
   };
-  // Registers a call for CancelAll.
+  // Registers a call for CancelAll and `stop`.
   class LiveCall {
    public:
-    LiveCall(EngineClient& client, grpc::ClientContext& context);
+    LiveCall(EngineClient& client, grpc::ClientContext& context, CallStop* stop);
     ~LiveCall();
     LiveCall(const LiveCall&) = delete;
     LiveCall& operator=(const LiveCall&) = delete;
@@ -85,6 +103,7 @@ class EngineClient {
    private:
     EngineClient& client_;
     grpc::ClientContext& context_;
+    CallStop* const stop_;
   };
 
   std::vector<Peer> peers_;
@@ -96,7 +115,7 @@ class EngineClient {
 template <typename Async, typename Req, typename Resp>
 asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req, Resp> method,
                                                          const Req& request, std::string api_key,
-                                                         absl::Duration timeout) {
+                                                         absl::Duration timeout, CallStop* stop) {
   using Service = typename ServiceOf<Async>::type;
   struct State {
     grpc::ClientContext context;
@@ -114,7 +133,7 @@ asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req,
     state->stub = Service::NewStub(peer.channel);
     stub = state->stub->async();
   }
-  const LiveCall live(*this, state->context);
+  const LiveCall live(*this, state->context, stop);
   const auto start = [&](auto&& handler) {
     // std::function wants copies; the work guard keeps the io_context running meanwhile.
     struct Pending {

@@ -2,14 +2,15 @@
 #pragma once
 
 #include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/routes/route_table.h"
 
 namespace lathe::gateway {
 
 // Every flag is a promise (tinker-api 6.1); what is not listed keeps the SDK's default.
-inline Json ClientConfig(bool jwt_auth) {
+inline Json ClientConfig(const RouteOptions& options) {
   return {
       // The key then travels only to be exchanged, and whoami works (6.3).
-      {"pjwt_auth_enabled", jwt_auth},
+      {"pjwt_auth_enabled", options.jwt_auth},
       // Chunks arrive in order, each after the previous was answered: arrival order is sequence
       // order, a refused chunk cannot hang the client, and gaps are known at once (18.3).
       {"parallel_fwdbwd_chunks", false},
@@ -20,8 +21,10 @@ inline Json ClientConfig(bool jwt_auth) {
       {"use_pyqwest_transport", false},
       // Token arrays compress to a third or less, at little cost.
       {"proto_compress_fwdbwd", true},
-      // One socket each while they wait; below our connection limit, and the engine's bound on
-      // queued samples is at least this.
+      // One poll for all samples of a client, which then has no bound of its own on them (11.6).
+      {"sample_use_retrieve_futures", options.retrieve_futures},
+      // Without it: one socket each while they wait; below our connection limit, and the engine's
+      // bound on queued samples is at least this.
       {"sample_max_concurrent_requests", 2000},
       // Copies of a sampling client get numbers of their own instead of drawing them (10.4).
       {"sample_join_sampling_session", true},

@@ -4,6 +4,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <utility>
 
 namespace lathe::gateway {
 
@@ -25,6 +26,12 @@ void HeldPoll::PostEnd() {
 void HeldPoll::End() {
   is_over_ = true;
   timer_.cancel();
+  if (on_end_) on_end_();
+}
+
+void HeldPoll::OnEnd(std::function<void()> callback) {
+  on_end_ = std::move(callback);
+  if (is_over_) on_end_();
 }
 
 asio::awaitable<void> HeldPoll::WaitFor(std::chrono::steady_clock::time_point deadline) {

@@ -5,6 +5,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,8 @@ class HeldPoll : public std::enable_shared_from_this<HeldPoll> {
   // The rest on the executor only.
   // There is no use in waiting longer: the client has left or the gateway drains.
   void End();
+  // Called by End, at once if that was; no more than one such callback.
+  void OnEnd(std::function<void()> callback);
   // Until the request is settled, End, or the deadline.
   asio::awaitable<void> Sleep(std::chrono::steady_clock::time_point deadline);
   // For `pause`, but not beyond End or the deadline.
@@ -55,6 +58,7 @@ class HeldPoll : public std::enable_shared_from_this<HeldPoll> {
   asio::steady_timer timer_;
   bool is_settled_ = false;
   bool is_over_ = false;
+  std::function<void()> on_end_;
   std::shared_ptr<const v1::OperationResult> result_;
   v1::QueueState queue_state_ = v1::QUEUE_STATE_UNSPECIFIED;
   std::string queue_state_reason_;

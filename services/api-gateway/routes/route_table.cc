@@ -7,8 +7,8 @@ namespace lathe::gateway {
 std::vector<Route> AllRoutes(const RouteContext& context) {
   std::vector<Route> all;
   for (const auto list : {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes,
-                          SamplingRoutes, FutureRoutes, RunRoutes, ArchiveRoutes, TenantRoutes,
-                          AccountRoutes, TraceRoutes, DocsRoutes}) {
+                          SamplingRoutes, FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes,
+                          TenantRoutes, AccountRoutes, TraceRoutes, DocsRoutes}) {
     std::vector<Route> routes = list(context);
     std::move(routes.begin(), routes.end(), std::back_inserter(all));
   }

@@ -20,6 +20,8 @@ struct RouteOptions {
   std::string public_url;
   // Whether clients are told to exchange their key for short-lived tokens; both are always taken.
   bool jwt_auth = false;
+  // Whether clients wait for all their samples with one poll, instead of one each.
+  bool retrieve_futures = true;
 };
 
 // All outlive the routes.
@@ -41,6 +43,7 @@ std::vector<Route> TrainingRoutes(const RouteContext& context);
 std::vector<Route> WeightsRoutes(const RouteContext& context);
 std::vector<Route> SamplingRoutes(const RouteContext& context);
 std::vector<Route> FutureRoutes(const RouteContext& context);
+std::vector<Route> CompletionRoutes(const RouteContext& context);
 std::vector<Route> RunRoutes(const RouteContext& context);
 std::vector<Route> ArchiveRoutes(const RouteContext& context);
 std::vector<Route> TenantRoutes(const RouteContext& context);

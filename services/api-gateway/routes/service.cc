@@ -26,7 +26,7 @@ std::vector<Route> ServiceRoutes(const RouteContext& context) {
        .pattern = "/api/v1/client/config",
        .access = Access::kKeyUnlessEngineDown,
        .carries_notices = true,
-       .handler = ConstantRoute(ClientConfig(context.options.jwt_auth))},
+       .handler = ConstantRoute(ClientConfig(context.options))},
       {.method = "POST",
        .pattern = "/api/v1/client/dynamic_config",
        .access = Access::kKeyUnlessEngineDown,

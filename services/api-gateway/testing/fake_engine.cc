@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "libs/common/errors.h"
 #include "libs/common/rpc/server.h"
 #include "libs/common/rpc/status.h"
@@ -147,6 +148,11 @@ v1::SampleRequest FakeEngine::last_sample() {
   return sample_;
 }
 
+v1::AwaitSamplesRequest FakeEngine::last_await_samples() {
+  absl::MutexLock lock(&mu_);
+  return await_samples_;
+}
+
 v1::CreateSessionRequest FakeEngine::last_create_session() {
   absl::MutexLock lock(&mu_);
   return session_;
@@ -250,6 +256,34 @@ grpc::Status FakeEngine::GetResult(grpc::ServerContext* context,
     response->set_queue_state_reason("2 requests are before it");
   }
   return grpc::Status::OK;
+}
+
+grpc::Status FakeEngine::AwaitSamples(grpc::ServerContext* context,
+                                      const v1::AwaitSamplesRequest* request,
+                                      v1::AwaitSamplesResponse* response) {
+  if (grpc::Status status = CheckKey(context); !status.ok()) return status;
+  if (request->cursor() < 0) return Fail(absl::InvalidArgumentError("cursor is -1"), "bad_cursor");
+  const absl::Time deadline = absl::Now() + absl::Milliseconds(request->wait_ms());
+  absl::MutexLock lock(&mu_);
+  ++num_calls_["AwaitSamples"];
+  await_samples_ = *request;
+  const auto has_ended = [this] { return ended_samples_.samples_size() > 0; };
+  // A cancelled call tells nobody: it has to be asked.
+  while (!mu_.AwaitWithTimeout(absl::Condition(&has_ended), absl::Milliseconds(5))) {
+    if (context->IsCancelled()) {
+      ++num_calls_["AwaitSamplesCancelled"];
+      return grpc::Status::CANCELLED;
+    }
+    if (absl::Now() >= deadline) break;
+  }
+  *response = ended_samples_;
+  if (!has_ended()) response->set_cursor(request->cursor());
+  return grpc::Status::OK;
+}
+
+void FakeEngine::SetEndedSamples(v1::AwaitSamplesResponse response) {
+  absl::MutexLock lock(&mu_);
+  ended_samples_ = std::move(response);
 }
 
 grpc::Status FakeEngine::ListCheckpoints(grpc::ServerContext*,

@@ -38,16 +38,21 @@ class FakeEngine : public v1::Engine::Service {
   // False: results are as if too large for the Watch stream.
   void SetInlineResults(bool inlines);
 
+  // What AwaitSamples answers with once it is set; until then it waits as it is asked to.
+  void SetEndedSamples(v1::AwaitSamplesResponse response);
+
   // Waits up to 10 s for a condition on what has arrived; false when it never came.
   bool AwaitSubscription(const std::string& request_id);
   bool AwaitUnsubscription(const std::string& request_id);
-  // Of a Watch stream's messages that say nothing: "WatchBeat".
+  // Of a Watch stream's messages that say nothing: "WatchBeat"; of waits for samples that the
+  // gateway ended: "AwaitSamplesCancelled".
   bool AwaitCalls(const std::string& method, int count);
   int num_calls(const std::string& method);
 
   // What arrived last, by kind.
   v1::ForwardBackwardRequest last_forward_backward();
   v1::SampleRequest last_sample();
+  v1::AwaitSamplesRequest last_await_samples();
   v1::CreateSessionRequest last_create_session();
   v1::PublishCheckpointRequest last_publish();
 
@@ -68,6 +73,8 @@ class FakeEngine : public v1::Engine::Service {
                          v1::SubmitResponse*) override;
   grpc::Status Sample(grpc::ServerContext*, const v1::SampleRequest*,
                       v1::SampleSubmitResponse*) override;
+  grpc::Status AwaitSamples(grpc::ServerContext*, const v1::AwaitSamplesRequest*,
+                            v1::AwaitSamplesResponse*) override;
   grpc::Status GetResult(grpc::ServerContext*, const v1::GetResultRequest*,
                          v1::GetResultResponse*) override;
   grpc::Status ListCheckpoints(grpc::ServerContext*, const v1::ListCheckpointsRequest*,
@@ -100,6 +107,8 @@ class FakeEngine : public v1::Engine::Service {
   std::set<std::string> watched_ ABSL_GUARDED_BY(mu_);
   v1::ForwardBackwardRequest forward_backward_ ABSL_GUARDED_BY(mu_);
   v1::SampleRequest sample_ ABSL_GUARDED_BY(mu_);
+  v1::AwaitSamplesRequest await_samples_ ABSL_GUARDED_BY(mu_);
+  v1::AwaitSamplesResponse ended_samples_ ABSL_GUARDED_BY(mu_);
   v1::CreateSessionRequest session_ ABSL_GUARDED_BY(mu_);
   v1::PublishCheckpointRequest publish_ ABSL_GUARDED_BY(mu_);
   v1::OpenArchiveResponse archive_ ABSL_GUARDED_BY(mu_);

@@ -100,7 +100,7 @@ TEST_CASE("The start of an SDK program is answered over one connection", "[gatew
   CHECK(config["parallel_fwdbwd_chunks"] == false);
   CHECK(config["create_model_via_load_weights"] == true);
   CHECK(config["proto_compress_fwdbwd"] == true);
-  CHECK_FALSE(config.contains("sample_use_retrieve_futures"));
+  CHECK(config["sample_use_retrieve_futures"] == true);
   CHECK(client.Post("/api/v1/client/dynamic_config", "{}").status == 200);
   const HttpAnswer session = client.Exchange(
       "POST", "/api/v1/create_session",

@@ -75,7 +75,11 @@ void End(State& s, Request& request, RequestState state, const std::string& resu
   RequestRow& row = request.row;
   row.state = state;
   row.done_at = s.now;
-  s.fx.Put(CompleteRequest{row.request_id, state, result_id, s.now});
+  CompleteRequest complete{row.request_id, state, result_id, s.now};
+  if (IsSample(request)) {
+    complete.completion_number = CompletionNumber(s.term, ++s.num_completed_samples);
+  }
+  s.fx.Put(std::move(complete));
   s.fx.After(NotifyDone{row.request_id});
   if (!row.body_id.empty()) {
     s.fx.Put(DropBody{row.body_id});

@@ -134,6 +134,7 @@ struct State {
   std::map<int64_t, std::string> live;                  // in order of acceptance
   std::set<std::pair<int64_t, std::string>> retention;  // when a finished request is forgotten
   int64_t last_order = 0;
+  int64_t num_completed_samples = 0;  // in this term
   std::map<std::string, TenantUsage> usage;
   TenantUsage total_usage;
   std::map<std::string, QuotaRow> quotas;   // by tenant; absent: no limits

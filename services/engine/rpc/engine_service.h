@@ -79,6 +79,8 @@ class EngineService final : public v1::Engine::CallbackService {
 
   Reactor* GetResult(Context* context, const v1::GetResultRequest* request,
                      v1::GetResultResponse* response) override;
+  Reactor* AwaitSamples(Context* context, const v1::AwaitSamplesRequest* request,
+                        v1::AwaitSamplesResponse* response) override;
   grpc::ServerBidiReactor<v1::WatchRequest, v1::WatchResponse>* Watch(Context* context) override;
 
   Reactor* ListRuns(Context* context, const v1::ListRunsRequest* request,

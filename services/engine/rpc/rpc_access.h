@@ -46,6 +46,7 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Engine.CancelSample", Scope::kSample},
 
     {"Engine.GetResult", kAnyScope},
+    {"Engine.AwaitSamples", kAnyScope},
     // Each subscription carries the key of whom it is for.
     {"Engine.Watch", Scopes(), /*is_open=*/true},
 

@@ -64,6 +64,14 @@ bool ResultHub::MarkDelivered(const std::string& request_id) {
   return found == finished_.end() || !std::exchange(found->second.delivered, true);
 }
 
+void ResultHub::Release(const std::string& tenant_id, std::span<const std::string> request_ids) {
+  absl::MutexLock lock(&mu_);
+  for (const std::string& request_id : request_ids) {
+    const auto found = finished_.find(request_id);
+    if (found != finished_.end() && found->second.tenant_id == tenant_id) results_.Drop(request_id);
+  }
+}
+
 void ResultHub::SetQueueState(const std::string& group, QueueStatus status) {
   std::vector<Callback> waiters;
   {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,8 @@ class ResultHub {
   QueueStatus Queue(const std::string& request_id);
   // True the first time (and for requests that finished too long ago to be remembered).
   bool MarkDelivered(const std::string& request_id);
+  // The tenant has received these results: they need no memory any more. Others' ids do nothing.
+  void Release(const std::string& tenant_id, std::span<const std::string> request_ids);
 
   // Calls `callback` with done = true once the result can be read (never before this returns on
   // another state), and with done = false for changes of the queue's state before that.

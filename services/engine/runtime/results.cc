@@ -40,12 +40,21 @@ void Results::Finish(const std::string& result_id, const std::string& request_id
   if (recent_.contains(request_id)) return;
   recent_bytes_ += static_cast<int64_t>(bytes->size());
   recent_[request_id] = {std::move(bytes), order_.insert(order_.end(), request_id)};
-  while (recent_bytes_ > max_recent_bytes_ && !order_.empty()) {
-    const auto oldest = recent_.find(order_.front());
-    recent_bytes_ -= static_cast<int64_t>(oldest->second.bytes->size());
-    recent_.erase(oldest);
-    order_.pop_front();
-  }
+  while (recent_bytes_ > max_recent_bytes_ && !order_.empty()) DropLocked(order_.front());
+}
+
+void Results::DropLocked(const std::string& request_id) {
+  const auto found = recent_.find(request_id);
+  if (found == recent_.end()) return;
+  recent_bytes_ -= static_cast<int64_t>(found->second.bytes->size());
+  const auto age = found->second.age;
+  recent_.erase(found);
+  order_.erase(age);  // last: `request_id` may be this entry
+}
+
+void Results::Drop(const std::string& request_id) {
+  absl::MutexLock lock(&mu_);
+  DropLocked(request_id);
 }
 
 SharedBytes Results::Recent(const std::string& request_id) {

@@ -30,12 +30,16 @@ class Results {
   void Finish(const std::string& result_id, const std::string& request_id);
   // Null when it is not in memory.
   SharedBytes Recent(const std::string& request_id);
+  // Nobody will ask for it again, most likely: it makes room.
+  void Drop(const std::string& request_id);
 
  private:
   struct Entry {
     SharedBytes bytes;
     std::list<std::string>::iterator age;
   };
+
+  void DropLocked(const std::string& request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int64_t max_recent_bytes_;
   absl::Mutex mu_;

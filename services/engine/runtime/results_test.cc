@@ -39,6 +39,20 @@ TEST_CASE("Results: the least recently used leave memory above the bound", "[run
   CHECK(results.Recent("r3") != nullptr);
 }
 
+TEST_CASE("Results: what was dropped makes room", "[runtime]") {
+  Results results(25);
+  for (const char* id : {"r1", "r2"}) {
+    results.HoldAs(id, std::string(10, 'x'));
+    results.Finish(id, id);
+  }
+  results.Drop("r2");
+  results.Drop("nobody's");
+  results.HoldAs("r3", std::string(10, 'x'));
+  results.Finish("r3", "r3");
+  CHECK(results.Recent("r1") != nullptr);
+  CHECK(results.Recent("r2") == nullptr);
+}
+
 TEST_CASE("Results: a forgotten hold never becomes a result", "[runtime]") {
   Results results(1000);
   const std::string hold = results.Hold("bytes");

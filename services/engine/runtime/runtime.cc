@@ -58,6 +58,7 @@ absl::Status Runtime::Start(WorkerSender& sender) {
   }
   term_ = state.term;
   directory_.Load(state);
+  RETURN_IF_ERROR(LoadCompletions(state));
   for (const RequestRow& row : state.requests) {
     if (!IsLive(row)) continue;
     hub_.OnAccepted(row);
@@ -78,6 +79,15 @@ absl::Status Runtime::Start(WorkerSender& sender) {
   core_thread_ = std::make_unique<NamedThread>(
       "engine-core", [this, loaded = std::move(state)]() mutable { RunCore(std::move(loaded)); });
   ticker_ = std::make_unique<PeriodicTask>("engine-ticker", kTickPeriod, [this] { OnTick(); });
+  return absl::OkStatus();
+}
+
+absl::Status Runtime::LoadCompletions(const StoredState& state) {
+  ASSIGN_OR_RETURN(const std::vector<CompletionRow> rows, store_.ListUndeliveredSamples());
+  completions_.Load(rows, state.term);
+  for (const RequestRow& row : state.requests) {
+    if (IsLive(row)) completions_.OnAccepted(row);
+  }
   return absl::OkStatus();
 }
 
@@ -199,21 +209,33 @@ void Runtime::Execute(ForgetResult& action) { results_.Forget(action.result_id);
 
 void Runtime::OnDurable(const std::vector<CommitLoop::Item>& items) {
   const int64_t now = NowNanos();
-  for (const CommitLoop::Item& item : items) {
-    for (const Write& write : item.commit.writes) {
-      if (const auto* insert = std::get_if<InsertRequest>(&write)) {
-        if (IsLive(insert->row)) hub_.OnAccepted(insert->row);
-        traces_.OnDurable(insert->row.request_id, now);
-        bodies_.MarkCommitted(insert->row.body_id);
-      } else if (const auto* complete = std::get_if<CompleteRequest>(&write)) {
-        results_.Finish(complete->result_id, complete->request_id);
-        OnCompleted(complete->request_id, now);
-      } else {
-        directory_.Apply(write);
+  for (const CommitLoop::Item& item : items) OnDurable(item, now);
+  completions_.WakeWaiters();
+  events_.Push(Committed{.commit_id = items.back().commit.commit_id});
+}
+
+void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
+  for (const Write& write : item.commit.writes) {
+    if (const auto* insert = std::get_if<InsertRequest>(&write)) {
+      if (IsLive(insert->row)) {
+        hub_.OnAccepted(insert->row);
+        completions_.OnAccepted(insert->row);
       }
+      traces_.OnDurable(insert->row.request_id, now);
+      bodies_.MarkCommitted(insert->row.body_id);
+    } else if (const auto* complete = std::get_if<CompleteRequest>(&write)) {
+      const SharedBytes result = results_.Held(complete->result_id);
+      completions_.OnCompleted(*complete, result ? static_cast<int64_t>(result->size()) : 0);
+      results_.Finish(complete->result_id, complete->request_id);
+      OnCompleted(complete->request_id, now);
+    } else if (const auto* delivered = std::get_if<MarkDelivered>(&write)) {
+      completions_.OnDelivered(delivered->request_id);
+    } else if (const auto* purge = std::get_if<PurgeResults>(&write)) {
+      completions_.ForgetBefore(purge->done_before);
+    } else {
+      directory_.Apply(write);
     }
   }
-  events_.Push(Committed{.commit_id = items.back().commit.commit_id});
 }
 
 void Runtime::OnTick() {

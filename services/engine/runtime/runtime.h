@@ -26,6 +26,7 @@
 #include "services/engine/runtime/event_queue.h"
 #include "services/engine/runtime/result_hub.h"
 #include "services/engine/runtime/results.h"
+#include "services/engine/runtime/sample_completions.h"
 #include "services/engine/runtime/sample_streams.h"
 #include "services/engine/runtime/session_traces.h"
 #include "services/engine/runtime/worker_sender.h"
@@ -69,7 +70,10 @@ class Runtime {
   // Takes leadership and begins to work. `sender` must outlive the runtime.
   absl::Status Start(WorkerSender& sender);
   // Lets go of everybody who waits for a result, so that a server with open polls can shut down.
-  void ReleaseWaiters() { hub_.ReleaseAll(); }
+  void ReleaseWaiters() {
+    hub_.ReleaseAll();
+    completions_.ReleaseAll();
+  }
   // Handles what was posted, commits, and fails the calls that are still open. May be called twice.
   void Stop();
 
@@ -88,6 +92,7 @@ class Runtime {
   Results& results() { return results_; }
   ResultHub& hub() { return hub_; }
   SampleStreams& streams() { return streams_; }
+  SampleCompletions& completions() { return completions_; }
   Directory& directory() { return directory_; }
   SessionTraces& traces() { return traces_; }
   Store& store() { return store_; }
@@ -131,8 +136,11 @@ class Runtime {
   void Execute(ForgetBody& action);
   void Execute(ForgetResult& action);
 
+  absl::Status LoadCompletions(const StoredState& state);
+
   // On the store's thread.
   void OnDurable(const std::vector<CommitLoop::Item>& items);
+  void OnDurable(const CommitLoop::Item& item, int64_t now);
   void OnCompleted(const std::string& request_id, int64_t now);
   // On the ticker's thread.
   void OnTick();
@@ -151,6 +159,7 @@ class Runtime {
   Results results_;
   ResultHub hub_;
   SampleStreams streams_;
+  SampleCompletions completions_;
   SessionTraces traces_;
   Directory directory_;
   CallTable calls_;

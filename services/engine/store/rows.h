@@ -90,6 +90,10 @@ enum class OpClass { kTrain = 1, kModel, kSample, kUnload };
 
 enum class RequestState { kAccepted = 1, kDispatched, kDone, kFailed };
 
+// Samples are numbered as they end. The numbers grow, from one leader to the next too, and are
+// cursors of clients: below 2^53 for two million terms.
+constexpr int64_t CompletionNumber(int64_t term, int64_t count) { return (term << 32) + count; }
+
 struct RequestRow {
   std::string request_id;
   std::string tenant_id;
@@ -148,6 +152,18 @@ struct SamplerRow {
   bool version_dropped = false;  // by the tenant's sampler_versions_bytes
   int64_t created_at = 0;
   int64_t num_joined = 0;  // copies of the sampling client that got a number
+};
+
+// A sample that ended, with a result that nobody has fetched yet.
+struct CompletionRow {
+  int64_t completion_number = 0;
+  std::string request_id;
+  std::string tenant_id;
+  std::string sampling_session_id;
+  int64_t seq_id = 0;
+  RequestState state = RequestState::kDone;
+  int64_t done_at = 0;
+  int64_t result_bytes = 0;  // encoded
 };
 
 // What a worker said of its base model; lets the engine validate before a worker is back.
@@ -234,6 +250,7 @@ struct CompleteRequest {
   RequestState state = RequestState::kDone;
   std::string result_id;
   int64_t done_at = 0;
+  int64_t completion_number = 0;  // of a sample, see CompletionNumber
 };
 struct MarkDelivered {
   std::string request_id;

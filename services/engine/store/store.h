@@ -100,6 +100,8 @@ class Store {
   virtual absl::StatusOr<std::optional<RequestStatus>> FindRequest(
       const std::string& request_id) = 0;
   virtual absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) = 0;
+  // Of all tenants, by completion_number.
+  virtual absl::StatusOr<std::vector<CompletionRow>> ListUndeliveredSamples() = 0;
 
   // Every read takes the caller's tenant as part of the query; foreign objects are absent.
   virtual absl::StatusOr<std::optional<SessionRow>> FindSession(const std::string& tenant_id,

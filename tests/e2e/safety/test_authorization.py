@@ -104,6 +104,9 @@ MATRIX = [
     Row("POST asample", SAMPLE, {"sampling_session_id": "{sampler}", "seq_id": 5, **PROMPT}),
     Row("GET samplers/{sampling_session_id}", ANY, path="samplers/{sampler}"),
     Row("POST retrieve_future", ANY, {"request_id": "{future}"}),
+    # Errors would end a client's sampling: an unknown session is one without samples.
+    Row("POST retrieve_futures", ANY, {"target": {"sampling_session_id": "unknown"},
+                                       "timeout": 0}),
     Row("GET training_runs", READ),
     Row("GET training_runs/{run_id}", READ, path="training_runs/{model}"),
     Row("GET training_runs/{run_id}/checkpoints", READ, path="training_runs/{model}/checkpoints"),

@@ -139,8 +139,15 @@ UPDATE checkpoints SET target_modules = rtrim(
   iif(train_mlp, 'gate_proj,up_proj,down_proj,', '') || iif(train_unembed, 'lm_head', ''), ',');
 )sql";
 
-constexpr const char* kMigrations[kSchemaVersion] = {kMigration1, kMigration2, kMigration3,
-                                                     kMigration4, kMigration5, kMigration6};
+// The index holds what no client has fetched yet, which is little.
+constexpr char kMigration7[] = R"sql(
+ALTER TABLE requests ADD COLUMN completion_number INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX requests_undelivered ON requests (completion_number)
+  WHERE completion_number > 0 AND delivered_at = 0;
+)sql";
+
+constexpr const char* kMigrations[kSchemaVersion] = {
+    kMigration1, kMigration2, kMigration3, kMigration4, kMigration5, kMigration6, kMigration7};
 
 }  // namespace
 

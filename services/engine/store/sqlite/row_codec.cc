@@ -103,6 +103,17 @@ void ReadRow(Query& query, RequestRow& row) {
   row.delivered_at = query.Int();
 }
 
+void ReadRow(Query& query, CompletionRow& row) {
+  row.completion_number = query.Int();
+  row.request_id = query.Text();
+  row.tenant_id = query.Text();
+  row.sampling_session_id = query.Text();
+  row.seq_id = query.Int();
+  ReadEnum(query, row.state);
+  row.done_at = query.Int();
+  row.result_bytes = query.Int();
+}
+
 void BindRow(Query& query, const CheckpointRow& row) {
   query.Bind(row.tinker_path, row.model_id, row.tenant_id, row.kind, row.name, row.dir, row.state,
              row.base_model);

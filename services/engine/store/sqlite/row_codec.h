@@ -62,6 +62,7 @@ void BindRow(Query& query, const UsageRow& row);
 void ReadRow(Query& query, SessionRow& row);
 void ReadRow(Query& query, ModelRow& row);
 void ReadRow(Query& query, RequestRow& row);
+void ReadRow(Query& query, CompletionRow& row);
 void ReadRow(Query& query, CheckpointRow& row);
 void ReadRow(Query& query, SamplerRow& row);
 void ReadRow(Query& query, BaseModelRow& row);

@@ -39,6 +39,7 @@ class SqliteStore : public Store {
   absl::StatusOr<std::string> ReadBody(const std::string& body_id) override;
   absl::StatusOr<std::optional<RequestStatus>> FindRequest(const std::string& request_id) override;
   absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) override;
+  absl::StatusOr<std::vector<CompletionRow>> ListUndeliveredSamples() override;
   absl::StatusOr<std::optional<SessionRow>> FindSession(const std::string& tenant_id,
                                                         const std::string& session_id) override;
   absl::StatusOr<Page<SessionRow>> ListSessions(const std::string& tenant_id, int64_t limit,

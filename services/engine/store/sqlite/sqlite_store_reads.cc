@@ -16,6 +16,11 @@ constexpr char kFindRequest[] =
     " state >= 3 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?1)"
     " FROM requests WHERE request_id = ?1";
 constexpr char kReadResult[] = "SELECT bytes FROM results WHERE request_id = ?";
+constexpr char kUndeliveredSamples[] =
+    "SELECT completion_number, requests.request_id, tenant_id, owner_id, seq_id, state, done_at,"
+    " length(bytes)"
+    " FROM requests JOIN results ON results.request_id = requests.request_id"
+    " WHERE completion_number > 0 AND delivered_at = 0 ORDER BY completion_number";
 constexpr char kModelIds[] =
     "SELECT model_id FROM models WHERE session_id = ? ORDER BY model_seq_id";
 constexpr char kSamplerIds[] =
@@ -91,6 +96,13 @@ absl::StatusOr<std::optional<StoredResult>> SqliteStore::ReadResult(const std::s
     Query query = connection.Prepare(kReadResult);
     if (!query.Bind(request_id).Next()) return std::nullopt;
     return StoredResult{query.Bytes()};
+  });
+}
+
+absl::StatusOr<std::vector<CompletionRow>> SqliteStore::ListUndeliveredSamples() {
+  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<CompletionRow>> {
+    Query query = connection.Prepare(kUndeliveredSamples);
+    return ReadRows<CompletionRow>(query);
   });
 }
 

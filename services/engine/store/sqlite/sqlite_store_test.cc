@@ -115,6 +115,8 @@ TEST_CASE("SqliteStore: families of an older schema become their modules", "[sto
     SQLite::Database raw(options.database.string(), SQLite::OPEN_READWRITE);
     raw.exec("ALTER TABLE models DROP COLUMN target_modules");
     raw.exec("ALTER TABLE checkpoints DROP COLUMN target_modules");
+    raw.exec("DROP INDEX requests_undelivered");
+    raw.exec("ALTER TABLE requests DROP COLUMN completion_number");
     raw.exec("UPDATE schema_version SET version = 5");
   }
   auto store = SqliteStore::Open(options);

@@ -19,7 +19,8 @@ constexpr char kMarkDispatched[] =
     "UPDATE requests SET state = 2, epoch = ?2 WHERE request_id = ?1 AND state < 3";
 // The first result of a request stays: two reads of one result are byte-identical.
 constexpr char kInsertResult[] = "INSERT OR IGNORE INTO results (request_id, bytes) VALUES (?, ?)";
-constexpr char kEndRequest[] = "UPDATE requests SET state = ?2, done_at = ?3 WHERE request_id = ?1";
+constexpr char kEndRequest[] =
+    "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4 WHERE request_id = ?1";
 constexpr char kMarkDelivered[] =
     "UPDATE requests SET delivered_at = ?2 WHERE request_id = ?1 AND delivered_at = 0";
 constexpr char kDeleteSampler[] = "DELETE FROM samplers WHERE sampling_session_id = ?";
@@ -124,7 +125,9 @@ absl::Status WriteApplier::operator()(const CompleteRequest& write) {
   }
   if (connection_.Prepare(kInsertResult).Bind(write.request_id).BindBytes(result->second).Run() >
       0) {
-    connection_.Prepare(kEndRequest).Bind(write.request_id, write.state, write.done_at).Run();
+    connection_.Prepare(kEndRequest)
+        .Bind(write.request_id, write.state, write.done_at, write.completion_number)
+        .Run();
   }
   return absl::OkStatus();
 }

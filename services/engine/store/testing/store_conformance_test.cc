@@ -200,6 +200,38 @@ TEST_CASE("Store: results end by retention and rows say so until they are gone t
   CHECK(store.FindRequest("r2")->has_value());
 }
 
+TEST_CASE("Store: samples that ended are listed in order until they are delivered", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = Lead(harness->store());
+  for (int64_t seq = 1; seq <= 4; ++seq) {
+    RequestRow request = TestRequest("r" + std::to_string(seq), seq);
+    request.op_class = OpClass::kSample;
+    request.owner_id = "sampler";
+    Commit(harness->store(), term, {InsertRequest{request}});
+  }
+  Commit(harness->store(), term,
+         {CompleteRequest{"r3", RequestState::kDone, "x", 50, 8},
+          CompleteRequest{"r1", RequestState::kFailed, "y", 40, 9},
+          CompleteRequest{"r2", RequestState::kDone, "x", 50, 7}},
+         {{"x", "bytes"}, {"y", "no"}});
+  Commit(harness->store(), term, {MarkDelivered{"r2", 60}});
+  harness->Reopen();
+  const std::vector<CompletionRow> rows = *harness->store().ListUndeliveredSamples();
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].request_id == "r3");
+  CHECK(rows[0].completion_number == 8);
+  CHECK(rows[0].sampling_session_id == "sampler");
+  CHECK(rows[0].tenant_id == "t1");
+  CHECK(rows[0].seq_id == 3);
+  CHECK(rows[0].state == RequestState::kDone);
+  CHECK(rows[0].done_at == 50);
+  CHECK(rows[0].result_bytes == 5);
+  CHECK(rows[1].request_id == "r1");
+  CHECK(rows[1].state == RequestState::kFailed);
+  Commit(harness->store(), Lead(harness->store()), {PurgeResults{.done_before = 45}});
+  CHECK(harness->store().ListUndeliveredSamples()->size() == 1);
+}
+
 TEST_CASE("Store: bodies of both sizes are read back and dropped", "[store]") {
   const int64_t size = GENERATE(int64_t{0}, kInlineBodyBytes, kInlineBodyBytes + 1);
   auto harness = MakeStoreHarness();

@@ -1,0 +1,17 @@
+// Samples that ended: JSON <-> lathe.v1.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "protos/lathe/v1/engine.pb.h"
+#include "services/api-gateway/json/parse_json.h"
+
+namespace lathe::gateway {
+
+// The body of retrieve_futures (tinker-api 11.6). Without `timeout`, or with a longer one, the wait
+// is `hold`.
+absl::StatusOr<v1::AwaitSamplesRequest> AwaitSamplesFromJson(const Json& body, absl::Duration hold);
+// {"completions": […], "cursor"}
+Json AwaitSamplesToJson(const v1::AwaitSamplesResponse& response);
+
+}  // namespace lathe::gateway

@@ -1,0 +1,59 @@
+// retrieve_futures: one poll for all samples of a client.
+#include <boost/asio/this_coro.hpp>
+#include <memory>
+
+#include "services/api-gateway/http/client_watch.h"
+#include "services/api-gateway/json/completions_json.h"
+#include "services/api-gateway/routes/route_table.h"
+#include "services/api-gateway/routes/rpc_route.h"
+
+namespace lathe::gateway {
+namespace {
+
+// The ids of all results that came since the last poll; 413 would end the client's sampling.
+constexpr int64_t kMaxBodyBytes = 8 << 20;
+// Beyond the hold; together with its longest of 40 s below the 45 s at which clients give up.
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
+
+asio::awaitable<absl::StatusOr<v1::AwaitSamplesResponse>> Await(
+    const RouteContext& context, Request& request, const v1::AwaitSamplesRequest& question) {
+  const auto stop = std::make_shared<CallStop>();
+  const auto poll = std::make_shared<HeldPoll>(co_await asio::this_coro::executor);
+  const PollGate::Ticket ticket(context.polls, poll);
+  poll->OnEnd([stop] { stop->Stop(); });
+  if (request.client != nullptr) request.client->Start([poll] { poll->End(); });
+  absl::StatusOr<v1::AwaitSamplesResponse> answer = co_await context.engine.Call(
+      &EngineClient::AsyncStub::AwaitSamples, question, request.api_key,
+      absl::Milliseconds(question.wait_ms()) + kAnswerTimeout, stop.get());
+  if (!answer.ok() && poll->is_over()) {
+    // Nothing is lost with a poll that found nothing.
+    answer = v1::AwaitSamplesResponse();
+    answer->set_cursor(question.cursor());
+  }
+  co_return answer;
+}
+
+asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Request& request) {
+  const absl::StatusOr<Json> body = ReadJsonBody(request);
+  if (!body.ok()) co_return body.status();
+  const absl::StatusOr<v1::AwaitSamplesRequest> question =
+      AwaitSamplesFromJson(*body, context.options.poll_hold);
+  if (!question.ok()) co_return question.status();
+  const absl::StatusOr<v1::AwaitSamplesResponse> answer =
+      co_await Await(context, request, *question);
+  if (!answer.ok()) co_return answer.status();
+  co_return JsonResponse(AwaitSamplesToJson(*answer));
+}
+
+}  // namespace
+
+std::vector<Route> CompletionRoutes(const RouteContext& context) {
+  return {
+      {.method = "POST",
+       .pattern = "/api/v1/retrieve_futures",
+       .max_body_bytes = kMaxBodyBytes,
+       .handler = [context](Request& request) { return Poll(context, request); }},
+  };
+}
+
+}  // namespace lathe::gateway
