@@ -14,6 +14,7 @@ import argparse
 import pathlib
 import sys
 import tempfile
+import time
 
 import grpc
 import numpy
@@ -31,6 +32,8 @@ from protos.lathe.v1 import types_pb2  # noqa: E402
 RING = [11, 12, 13, 14, 15, 16]
 # GetResult waits this long at the server; the call's own deadline is a little longer.
 WAIT_MS = 20_000
+# How long an engine may be away.
+RECONNECT_SECONDS = 60
 
 
 def packed(values, dtype) -> bytes:
@@ -78,13 +81,34 @@ class Lathe:
     def run(self, method: str, request) -> types_pb2.OperationResult:
         return self.result(self.call(method, request).request_id)
 
-    def sample_stream(self, request: engine_pb2.SampleRequest):
-        """Yields SampleStreamResponse; leaving the loop early cancels the sample."""
-        stream = self._streaming.SampleStream(request, metadata=self._metadata, timeout=120)
-        try:
-            yield from stream
-        finally:
-            stream.cancel()
+    def sample_tokens(self, request: engine_pb2.SampleRequest):
+        """Yields (sample index, tokens, stop); leaving the loop early cancels the sample.
+
+        A stream that was cut by a restart of the engine goes on: the same request again gives the
+        same tokens from the first, and those that are known are passed over.
+        """
+        known: dict[int, int] = {}  # tokens so far, by sample
+        give_up_at = time.monotonic() + RECONNECT_SECONDS
+        while True:
+            stream = self._streaming.SampleStream(request, metadata=self._metadata, timeout=120)
+            try:
+                for response in stream:
+                    give_up_at = time.monotonic() + RECONNECT_SECONDS
+                    if not response.HasField("tokens"):
+                        continue
+                    news = response.tokens
+                    tokens = numpy.frombuffer(news.tokens, "<i4").tolist()
+                    tokens = tokens[max(0, known.get(news.sample_index, 0) - news.token_index):]
+                    known[news.sample_index] = known.get(news.sample_index, 0) + len(tokens)
+                    if tokens or news.stop:
+                        yield news.sample_index, tokens, news.stop
+                return
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > give_up_at:
+                    raise
+                time.sleep(0.2)
+            finally:
+                stream.cancel()
 
 
 def train(lathe: Lathe, session_id: str, base_model: str, steps: int, learning_rate: float) -> str:
@@ -120,12 +144,11 @@ def sample(lathe: Lathe, sampling_session_id: str, num_tokens: int) -> bool:
         prompt=[types_pb2.Chunk(tokens=packed(RING, "i4"))],
         params=types_pb2.SamplingParams(max_tokens=num_tokens, temperature=0, top_k=-1, top_p=1))
     tokens = []
-    for response in lathe.sample_stream(request):
-        if response.HasField("tokens"):
-            tokens += numpy.frombuffer(response.tokens.tokens, "<i4").tolist()
-            print(f"sampled {tokens}", flush=True)
-            if response.tokens.stop == streaming_pb2.SAMPLE_STOP_LENGTH:
-                print("stopped by max_tokens")
+    for _, more, stop in lathe.sample_tokens(request):
+        tokens += more
+        print(f"sampled {tokens}", flush=True)
+        if stop == streaming_pb2.SAMPLE_STOP_LENGTH:
+            print("stopped by max_tokens")
     return tokens == ring_tokens(0, num_tokens)
 
 

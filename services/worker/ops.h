@@ -240,9 +240,14 @@ struct Cancel {
   std::string request_id;
 };
 
-using Command =
-    std::variant<TrainBatch, CreateAdapter, LoadAdapter, DropAdapter, OptimStep, ClearGradient,
-                 SaveCheckpoint, PublishVersion, LoadVersion, DropVersion, SampleRequest, Cancel>;
+// Reports the tokens of a sample from now on, those it has already first.
+struct StreamSample {
+  std::string request_id;
+};
+
+using Command = std::variant<TrainBatch, CreateAdapter, LoadAdapter, DropAdapter, OptimStep,
+                             ClearGradient, SaveCheckpoint, PublishVersion, LoadVersion,
+                             DropVersion, SampleRequest, Cancel, StreamSample>;
 
 // ---- reports, executor -> engine ---------------------------------------------------------------
 

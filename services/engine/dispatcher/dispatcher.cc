@@ -25,6 +25,13 @@ v1::EngineMessage HeartbeatMessage(int64_t term) {
   return message;
 }
 
+v1::EngineMessage StreamSampleMessage(int64_t epoch, const std::string& request_id) {
+  v1::EngineMessage message;
+  message.set_epoch(epoch);
+  message.mutable_stream_sample()->set_request_id(request_id);
+  return message;
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(Runtime& runtime, std::string secret)
@@ -41,12 +48,28 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attac
 }
 
 void Dispatcher::Send(const SendToWorker& command) {
-  const std::shared_ptr<WorkerStream> stream = StreamOf(command.group);
+  const std::shared_ptr<WorkerStream> stream = StreamFor(command.group, command.epoch);
   if (!stream) return;
   stream->Send(encoder_.Encode(command.epoch, command.command,
                                [&](const std::string& request_id, const absl::Status& status) {
                                  OnLostBody(command, request_id, status);
                                }));
+  if (!std::holds_alternative<AdoptGroup>(command.command)) return;
+  // Of what it runs since an earlier engine, streams have come that it knows nothing of.
+  for (const std::string& request_id : runtime_.streams().WantedIds()) {
+    stream->Send({StreamSampleMessage(command.epoch, request_id)});
+  }
+}
+
+void Dispatcher::StreamSample(const std::string& request_id) {
+  std::vector<std::pair<std::shared_ptr<WorkerStream>, int64_t>> told;  // with the epoch
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [group, worker] : workers_) {
+      if (worker.epoch > 0) told.emplace_back(worker.stream, worker.epoch);
+    }
+  }
+  for (const auto& [stream, epoch] : told) stream->Send({StreamSampleMessage(epoch, request_id)});
 }
 
 void Dispatcher::OnLostBody(const SendToWorker& command, const std::string& request_id,
@@ -214,10 +237,12 @@ std::string Dispatcher::GroupOf(const WorkerStream* stream) {
   return "";
 }
 
-std::shared_ptr<WorkerStream> Dispatcher::StreamOf(const std::string& group) {
+std::shared_ptr<WorkerStream> Dispatcher::StreamFor(const std::string& group, int64_t epoch) {
   absl::MutexLock lock(&mu_);
   const auto found = workers_.find(group);
-  return found == workers_.end() ? nullptr : found->second.stream;
+  if (found == workers_.end()) return nullptr;
+  found->second.epoch = epoch;
+  return found->second.stream;
 }
 
 void Dispatcher::Beat() {

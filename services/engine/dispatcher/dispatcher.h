@@ -31,6 +31,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
       grpc::CallbackServerContext* context) override;
 
   void Send(const SendToWorker& command) override;
+  void StreamSample(const std::string& request_id) override;
   std::vector<WorkerStatus> Statuses() override;
 
   // Ends every stream, so that the server can shut down; workers dial again.
@@ -40,6 +41,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   struct Worker {
     std::shared_ptr<WorkerStream> stream;
     WorkerStatus status;
+    int64_t epoch = 0;  // of the last command; 0: it was not told any
     int silent_beats = 0;
   };
 
@@ -56,7 +58,8 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   void UpdateStatus(const std::string& group, const v1::WorkerMessage& message);
   // The group whose current stream this is; empty: none (not yet, or no longer).
   std::string GroupOf(const WorkerStream* stream);
-  std::shared_ptr<WorkerStream> StreamOf(const std::string& group);
+  // Where a command of the group goes; null: nowhere.
+  std::shared_ptr<WorkerStream> StreamFor(const std::string& group, int64_t epoch);
   void Beat();
 
   Runtime& runtime_;

@@ -68,7 +68,9 @@ void SampleStreamCall::OnAnswer(const Answer& answer) {
       StartWrite(&message_);
     }
   }
-  if (has_left) Abandon();
+  if (has_left) return Abandon();
+  // A worker may run it already: for an earlier stream, an earlier engine or without any.
+  runtime_.ShowTokens(answer.id);
 }
 
 void SampleStreamCall::OnToken(const StreamedToken& token) {

@@ -99,6 +99,8 @@ class Runtime {
   Clock& clock() { return clock_; }
   const std::filesystem::path& checkpoints_dir() const { return options_.checkpoints_dir; }
   int64_t term() const { return term_; }
+  // Tokens of the sample come to streams(), those it has already too. On the core's thread.
+  void ShowTokens(const std::string& request_id) { sender_->StreamSample(request_id); }
   // Whether and why a request that is under way waits, for its caller.
   QueueStatus QueueOf(const std::string& request_id);
   // Since the core handled its last event; it gets one every second.

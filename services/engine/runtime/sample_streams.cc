@@ -25,6 +25,13 @@ bool SampleStreams::IsWanted(const std::string& request_id) {
   return streams_.contains(request_id);
 }
 
+std::vector<std::string> SampleStreams::WantedIds() {
+  absl::MutexLock lock(&mu_);
+  std::vector<std::string> ids;
+  for (const auto& [request_id, streams] : streams_) ids.push_back(request_id);
+  return ids;
+}
+
 void SampleStreams::Push(const std::vector<StreamedToken>& tokens) {
   std::vector<std::pair<const StreamedToken*, Callback>> calls;
   {

@@ -37,6 +37,7 @@ class SampleStreams {
 
   // Whether the worker should report the request's tokens.
   bool IsWanted(const std::string& request_id);
+  std::vector<std::string> WantedIds();
   void Push(const std::vector<StreamedToken>& tokens);
 
  private:

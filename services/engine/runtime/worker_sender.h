@@ -32,6 +32,9 @@ class WorkerSender {
   // group the command is dropped.
   virtual void Send(const SendToWorker& command) = 0;
 
+  // Has whichever worker runs the sample report its tokens, from the first on. As Send.
+  virtual void StreamSample(const std::string& request_id) = 0;
+
   // Of every attached worker. Any thread.
   virtual std::vector<WorkerStatus> Statuses() = 0;
 };

@@ -94,6 +94,15 @@ void ExecutorCore::Do(const Cancel& command) {
   Emit(OpFailed{command.request_id, absl::CancelledError("sample was cancelled")});
 }
 
+void ExecutorCore::Do(const StreamSample& command) {
+  for (auto& [version_id, samples] : parked_samples_) {
+    for (SampleRequest& request : samples) {
+      if (request.request_id == command.request_id) request.streamed = true;
+    }
+  }
+  sampling_.Stream(command.request_id);
+}
+
 bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
   bool did_something = RunBarriers();
   did_something |= BeginTrains();

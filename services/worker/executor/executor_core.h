@@ -82,6 +82,7 @@ class ExecutorCore {
   void Do(DropVersion command);
   void Do(SampleRequest request);
   void Do(const Cancel& command);
+  void Do(const StreamSample& command);
   template <typename Barrier>
   void Do(Barrier barrier);
 

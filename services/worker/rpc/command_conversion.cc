@@ -220,6 +220,9 @@ std::vector<Incoming> ToCommands(const lathe::v1::EngineMessage& message) {
     case Message::kCancel:
       commands.push_back(Unanswered(Cancel{message.cancel().request_id()}));
       break;
+    case Message::kStreamSample:
+      commands.push_back(Unanswered(StreamSample{message.stream_sample().request_id()}));
+      break;
     default:
       break;
   }

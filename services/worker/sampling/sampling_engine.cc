@@ -127,6 +127,30 @@ void SamplingEngine::Cancel(const std::string& request_id) {
   requests_.erase(found);
 }
 
+void SamplingEngine::Stream(const std::string& request_id) {
+  const auto found = requests_.find(request_id);
+  if (found == requests_.end()) return;
+  found->second->request.streamed = true;
+  for (const auto& sample : found->second->samples) Replay(*sample);
+}
+
+void SamplingEngine::Replay(const ActiveSample& sample) {
+  const SampledSequence& output = sample.request->output.sequences[sample.index];
+  const bool is_finished = !output.tokens.empty();
+  const std::vector<int32_t>& tokens = is_finished ? output.tokens : sample.tokens;
+  const std::vector<float>& logprobs = is_finished ? output.logprobs : sample.logprobs;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool is_last = is_finished && i + 1 == tokens.size();
+    streamed_.push_back({.request_id = sample.request->request.request_id,
+                         .sample_index = sample.index,
+                         .token_index = static_cast<int64_t>(i),
+                         .token = tokens[i],
+                         .logprob = logprobs[i],
+                         .finished = is_last,
+                         .stopped = is_last && output.stopped});
+  }
+}
+
 void SamplingEngine::RunPass() {
   PendingDraws draws;
   std::vector<SequenceRows> pass = batch_.NextPass();

@@ -86,6 +86,10 @@ class SamplingEngine {
   // Forgets the request; nothing is reported. Unknown ids are ignored.
   void Cancel(const std::string& request_id);
 
+  // TakeStreamed gives the request's tokens from now on, next those it has already. Unknown ids are
+  // ignored.
+  void Stream(const std::string& request_id);
+
   bool HasWork() const { return !requests_.empty() || !finished_.empty(); }
 
   // One pass: the next token of every running sample, and a chunk of prompts. When it throws, call
@@ -124,6 +128,7 @@ class SamplingEngine {
   void StartSamples(PendingDraws& draws);
   void DrawAll(const PendingDraws& draws);
   void Accept(ActiveSample* sample, int32_t token, float logprob);
+  void Replay(const ActiveSample& sample);
   void Complete(ActiveRequest* request);
   void Fail(ActiveRequest* request, const absl::Status& status);
   void FailTooLarge();

@@ -312,6 +312,60 @@ TEST_CASE("Sampling: an adapter with weights that are not finite fails its own r
   CHECK(outputs.at("good").ok());
 }
 
+TEST_CASE("Sampling: a request that is streamed late reports its tokens from the first on",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingEngine engine(model, {}, nullptr);
+  // One sample is over and one not when they are asked for.
+  SampleRequest request = Request("late", Prompt(9), Free(6), 2);
+  REQUIRE(engine.Add(std::move(request), nullptr).ok());
+  engine.Stream("unknown");
+  for (int pass = 0; pass < 3; ++pass) engine.RunPass();
+  CHECK(engine.TakeStreamed().empty());
+  for (int asked = 0; asked < 2; ++asked) {
+    engine.Stream("late");
+    const std::vector<SampledToken> replayed = engine.TakeStreamed();
+    REQUIRE(!replayed.empty());
+    std::map<int64_t, int64_t> next;  // token index by sample
+    for (const SampledToken& token : replayed) {
+      CHECK(token.token_index == next[token.sample_index]++);
+      CHECK_FALSE(token.finished);
+    }
+    CHECK(next.size() == 2);
+  }
+  engine.Stream("late");
+  std::map<int64_t, std::vector<int32_t>> reported;
+  std::map<std::string, SampleOutput> outputs;
+  while (engine.HasWork()) {
+    engine.RunPass();
+    for (const SampledToken& token : engine.TakeStreamed()) {
+      reported[token.sample_index].push_back(token.token);
+      CHECK(token.finished == (token.token_index == 5));
+    }
+    for (FinishedSample& finished : engine.TakeFinished()) {
+      outputs[finished.request_id] = *std::move(finished.output);
+    }
+  }
+  for (int64_t index = 0; index < 2; ++index) {
+    CHECK(reported[index] == outputs.at("late").sequences[index].tokens);
+  }
+}
+
+TEST_CASE("Sampling: a sample that is over is reported whole to a late stream", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingOptions options;
+  options.max_running_samples = 1;  // the first is over before the second begins
+  SamplingEngine engine(model, options, nullptr);
+  REQUIRE(engine.Add(Request("late", Prompt(9), Free(2), 2), nullptr).ok());
+  for (int pass = 0; pass < 3; ++pass) engine.RunPass();
+  engine.Stream("late");
+  std::vector<bool> finished_of_first;
+  for (const SampledToken& token : engine.TakeStreamed()) {
+    if (token.sample_index == 0) finished_of_first.push_back(token.finished);
+  }
+  CHECK(finished_of_first == std::vector<bool>{false, true});
+}
+
 TEST_CASE("Sampling: a streamed request reports every token once, in order", "[sampling]") {
   const Qwen3Model model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);

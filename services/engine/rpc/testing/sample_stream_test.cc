@@ -56,6 +56,20 @@ struct StreamFixture {
     }
   }
 
+  // Until the worker was told to report the sample, running it.
+  void WaitForStream(const std::string& request_id) {
+    bool was_told = false;
+    while (!was_told) {
+      bool has_sample = false;
+      for (const v1::EngineMessage& message : worker.received()) {
+        has_sample |= message.has_sample() || message.has_adopt();
+        was_told |= has_sample && message.has_stream_sample() &&
+                    message.stream_sample().request_id() == request_id;
+      }
+      std::this_thread::yield();
+    }
+  }
+
   void Report(const std::string& request_id, int64_t token_index, int32_t token) {
     v1::SampleProgress progress;
     v1::SampledToken* const one = progress.add_tokens();
@@ -183,6 +197,51 @@ TEST_CASE("SampleStream: one of two streams may leave", "[stream]") {
   }
   f.worker.StartAnswering();
   CHECK(TokensOf(ReadTokens(reader)) == std::vector<int32_t>{7});
+}
+
+TEST_CASE("SampleStream: a worker that runs the sample already reports it from the first token",
+          "[stream]") {
+  StreamFixture f(/*answers=*/false);
+  v1::SampleSubmitResponse submitted;
+  REQUIRE(f.engine.engine().Sample(CallContext(f.client.key()), f.request, &submitted).ok());
+  CHECK_FALSE(f.WaitForSample().streamed());
+  CallContext context(f.client.key());
+  const Reader reader = f.engine.streaming().SampleStream(context, f.request);
+  const std::string request_id = ReadAccepted(reader);
+  CHECK(request_id == submitted.request_id());
+  f.WaitForStream(request_id);
+  f.Report(request_id, 0, 7);
+  CHECK(TokensOf(ReadTokens(reader)) == std::vector<int32_t>{7});
+}
+
+TEST_CASE("SampleStream: goes on from the first token after the engine's end", "[stream]") {
+  StreamFixture f(/*answers=*/false);
+  std::string request_id;
+  {
+    CallContext context(f.client.key());
+    const Reader reader = f.engine.streaming().SampleStream(context, f.request);
+    request_id = ReadAccepted(reader);
+    f.WaitForSample();
+    f.Report(request_id, 0, 7);
+    CHECK(ReadTokens(reader).token_index() == 0);
+    f.worker.Detach();
+    f.engine.Restart();
+    CHECK(reader->Finish().error_code() == grpc::StatusCode::UNAVAILABLE);
+  }
+  const bool worker_comes_first = GENERATE(true, false);
+  if (worker_comes_first) f.worker.Attach(f.engine.WorkerOptions().address);
+  CallContext context(f.client.key());
+  const Reader reader = f.engine.streaming().SampleStream(context, f.request);
+  CHECK(ReadAccepted(reader) == request_id);
+  if (!worker_comes_first) f.worker.Attach(f.engine.WorkerOptions().address);
+  f.WaitForStream(request_id);
+  f.Report(request_id, 0, 7);
+  f.Report(request_id, 1, 8);
+  std::vector<int32_t> tokens;
+  while (tokens.size() < 2) {
+    for (const int32_t token : TokensOf(ReadTokens(reader))) tokens.push_back(token);
+  }
+  CHECK(tokens == std::vector<int32_t>{7, 8});
 }
 
 TEST_CASE("SampleStream: what Sample refuses is refused with the same word", "[stream]") {
