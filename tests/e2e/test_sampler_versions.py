@@ -2,6 +2,7 @@
 
 import os
 import random
+import subprocess
 import sys
 import threading
 
@@ -10,7 +11,7 @@ import tinker
 from tinker import types
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-from support.lathe_server import LatheServer, tiny_model  # noqa: E402
+from support.lathe_server import BIN, LatheServer, tiny_model  # noqa: E402
 from support.metrics_page import MetricsPages  # noqa: E402
 from support.sdk import resolved  # noqa: E402
 from test_samplers import ROW, scores, step  # noqa: E402
@@ -89,10 +90,9 @@ def test_thirty_versions_in_the_room_of_three(lathe):
 
 
 def test_a_negative_room_is_refused(tmp_path):
-    import subprocess
-    from support.lathe_server import BIN
     done = subprocess.run(
-        [BIN / "lathe-worker", "--data-dir", tmp_path, "--set", "worker.model=x",
-         "--set", "worker.resident_versions_mib=-1"], capture_output=True, text=True, timeout=60)
+        [BIN / "lathe-worker"], capture_output=True, text=True, timeout=60,
+        env={"PATH": "/usr/bin:/bin", "LATHE_DATA__DIR": str(tmp_path),
+             "LATHE_WORKER__MODEL": "none", "LATHE_WORKER__RESIDENT_VERSIONS_MIB": "-1"})
     assert done.returncode == 78
     assert "resident_versions_mib is -1, minimum is 0" in done.stderr
