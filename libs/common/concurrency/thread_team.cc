@@ -21,7 +21,13 @@ constexpr uint64_t kTasksMask = (uint64_t{1} << kTasksBits) - 1;
 // Of this thread: whether it runs a task.
 thread_local bool is_in_task = false;
 
-inline void Relax() { __builtin_ia32_pause(); }
+inline void Relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 // Looks a few times between two looks at the clock; whether `is_ready` became true in time.
 template <typename F>

@@ -2,14 +2,19 @@
 //
 // What draw_kernel.h and top_filter.h do on a CPU, for threads of a GPU that share memory and meet
 // at barriers. Written over a Team, so that threads of a CPU can run the same code in tests:
-//   int rank(), size()          this thread, of how many; size is a multiple of 32
-//   float* stretch_sums()       shared, one number per 1024 logits
+//
+// clang-format off
+//   int rank(), size()           this thread, of how many; size is a multiple of 32
+//   float* stretch_sums()        shared, one number per 1024 logits
 //   void Sync()
-//   float SumLanes(float x)     sum over 32 neighbours in the order of ExpSum, for the first of
-//   them float Max(float x), uint64_t Min(uint64_t x)            over all, for all void
-//   Sum(uint64_t (&x)[n])                               each of n <= kMostSums numbers int Claim()
-//   0, 1, 2, … in whatever order threads ask void ResetClaims()          the count starts anew;
-//   between two calls of Sync
+//   float SumLanes(float)        sum over 32 neighbours in the order of ExpSum, for their first
+//   float Max(float)             over all, for all
+//   uint64_t Min(uint64_t)       over all, for all
+//   void Sum(uint64_t (&)[n])    each of n <= kMostSums numbers, over all, for all
+//   int Claim()                  0, 1, 2, … in whatever order threads ask
+//   void ResetClaims()           the count starts anew; between two calls of Sync
+// clang-format on
+//
 // All threads of a team call all functions here together.
 #pragma once
 
