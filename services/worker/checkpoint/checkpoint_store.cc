@@ -183,7 +183,7 @@ absl::StatusOr<LoadedAdapter> CheckpointStore::Load(const std::string& dir, bool
     places[{kOptimizerFile, MomentName("exp_avg", matrix)}] = matrix.Of(exp_avg);
     places[{kOptimizerFile, MomentName("exp_avg_sq", matrix)}] = matrix.Of(exp_avg_sq);
   }
-  RETURN_IF_ERROR(ReadVerifiedTensors(path, manifest, /*unread_file=*/"", places));
+  RETURN_IF_ERROR(ReadVerifiedTensors(path, manifest, Verify::kFiles, places));
   auto adapter = std::make_unique<Adapter>(model_, manifest.lora, weights.to(device));
   if (with_optimizer) {
     adapter->exp_avg = exp_avg.to(device);
@@ -202,7 +202,7 @@ absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWeigh
   for (const AdapterMatrix& matrix : AdapterLayout(model_, manifest.lora)) {
     places[{kPeftWeightsFile, PeftName(matrix)}] = matrix.Of(flat);
   }
-  RETURN_IF_ERROR(ReadVerifiedTensors(path, manifest, kOptimizerFile, places));
+  RETURN_IF_ERROR(ReadVerifiedTensors(path, manifest, Verify::kTensors, places));
   return MakeAdapterWeights(flat.to(device), model_, manifest.lora);
 }
 

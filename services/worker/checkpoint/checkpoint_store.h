@@ -63,8 +63,8 @@ class CheckpointStore {
   absl::StatusOr<LoadedAdapter> Load(const std::string& dir, bool with_optimizer,
                                      at::Device device) const;
 
-  // The weights alone, as samplers read them. As Load; of an optimizer's file only the size is
-  // checked.
+  // The weights alone, as samplers read them. As Load, but what is verified of their file is what
+  // is used of it: dtype, shape and checksum of each tensor; of an optimizer's file only its size.
   absl::StatusOr<std::shared_ptr<const AdapterWeights>> LoadWeights(const std::string& dir,
                                                                     at::Device device) const;
 

@@ -197,6 +197,32 @@ TEST_CASE("Checkpoint: the weights alone are the same, whatever the optimizer's 
              Catch::Contains("base_model.model.lm_head.lora_B.weight: checksum mismatch"));
 }
 
+TEST_CASE("Checkpoint: a changed byte is found in the weights alone, or changes nothing",
+          "[checkpoint]") {
+  const TempDir dir;
+  CheckpointStore store = MakeStore(dir);
+  const auto version = TrainedAdapter().Publish();
+  REQUIRE(store.SaveSampler("s", "m", *version, 41, "{}").ok());
+  const fs::path path = dir / "s/adapter_model.safetensors";
+  const std::string text = ReadText(path);
+  const unsigned seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  int num_refused = 0;
+  for (int attempt = 0; attempt < 300; ++attempt) {
+    std::string changed = text;
+    changed[random() % changed.size()] ^= static_cast<char>(1 << (random() % 8));
+    std::ofstream(path, std::ios::binary) << changed;
+    const auto loaded = store.LoadWeights("s", at::kCPU);
+    if (loaded.ok()) {
+      REQUIRE(at::equal((*loaded)->tensors.flat, version->tensors.flat));
+    } else {
+      ++num_refused;
+    }
+  }
+  CHECK(num_refused > 100);
+}
+
 TEST_CASE("Checkpoint: a tensor that the shape wants and the file lacks is named", "[checkpoint]") {
   const TempDir dir;
   CheckpointStore store = MakeStore(dir);

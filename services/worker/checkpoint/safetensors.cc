@@ -17,7 +17,6 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/checkpoint/sha256.h"
 
 namespace lathe::worker {
 namespace {
@@ -26,7 +25,9 @@ using nlohmann::json;
 using Entry = SafetensorsFile::Entry;
 
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
-constexpr int kMaxHeaderDepth = 8;                // a right one has 3; printing one recurses
+// Of tensors that are read together: they are hashed and copied while a core's cache has them.
+constexpr int64_t kGroupBytes = int64_t{512} << 10;
+constexpr int kMaxHeaderDepth = 8;  // a right one has 3; printing one recurses
 
 struct DtypeName {
   const char* name;
@@ -206,7 +207,6 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::pat
   ASSIGN_OR_RETURN(const json header, ParseHeader(path, text));
 
   const int64_t data_begin = 8 + static_cast<int64_t>(text.size());
-  file.data_begin_ = data_begin;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
       if (!value.is_object()) return FileError(path, "__metadata__ is not an object");
@@ -250,19 +250,28 @@ absl::StatusOr<at::Tensor> SafetensorsFile::Read(const std::string& name) const 
   return tensor;
 }
 
-absl::StatusOr<std::string> SafetensorsFile::ReadAll(const Take& take) const {
-  Sha256 hash;
-  std::vector<char> buffer(data_begin_);
-  RETURN_IF_ERROR(ReadBytes("header", 0, data_begin_, buffer.data()));
-  hash.Update(buffer.data(), buffer.size());
-  for (const std::string& name : names_) {
-    const Entry& entry = entries_.at(name);
-    buffer.resize(std::max<size_t>(buffer.size(), entry.num_bytes));
-    RETURN_IF_ERROR(ReadBytes("tensor " + name, entry.offset, entry.num_bytes, buffer.data()));
-    hash.Update(buffer.data(), entry.num_bytes);
-    RETURN_IF_ERROR(take(name, entry, buffer.data()));
+absl::Status SafetensorsFile::ReadAll(const Take& take) const {
+  std::vector<char> buffer;
+  for (size_t first = 0; first < names_.size();) {
+    const int64_t begin = entries_.at(names_[first]).offset;
+    int64_t end = begin;
+    std::vector<const Entry*> group;
+    for (size_t i = first; i < names_.size(); ++i) {
+      const Entry& entry = entries_.at(names_[i]);
+      if (!group.empty() && entry.offset + entry.num_bytes - begin > kGroupBytes) break;
+      group.push_back(&entry);
+      end = entry.offset + entry.num_bytes;
+    }
+    buffer.resize(std::max<size_t>(buffer.size(), end - begin));
+    RETURN_IF_ERROR(ReadBytes("tensor " + names_[first], begin, end - begin, buffer.data()));
+    std::vector<Bytes> tensors;
+    for (size_t i = 0; i < group.size(); ++i) {
+      tensors.push_back({names_[first + i], *group[i], buffer.data() + (group[i]->offset - begin)});
+    }
+    RETURN_IF_ERROR(take(tensors));
+    first += group.size();
   }
-  return hash.HexDigest();
+  return absl::OkStatus();
 }
 
 absl::Status SafetensorsFile::ReadBytes(const std::string& what, int64_t offset, int64_t num_bytes,

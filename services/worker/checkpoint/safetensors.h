@@ -44,11 +44,17 @@ class SafetensorsFile {
   // A new contiguous CPU tensor. NotFound, or DataLoss when the file has become shorter.
   absl::StatusOr<at::Tensor> Read(const std::string& name) const;
 
-  // Reads the whole file once and gives each tensor's bytes to `take`, in their order in the file;
-  // they are gone when it returns. Returns the file's SHA-256 in hex: until it was compared, what
-  // was taken may be damaged. DataLoss as Read, or the error of `take`.
-  using Take = std::function<absl::Status(const std::string& name, const Entry& entry, void* data)>;
-  absl::StatusOr<std::string> ReadAll(const Take& take) const;
+  // A tensor's bytes, there as long as whoever takes them runs.
+  struct Bytes {
+    const std::string& name;
+    const Entry& entry;
+    void* data;
+  };
+  using Take = std::function<absl::Status(const std::vector<Bytes>& tensors)>;
+
+  // Reads every tensor once and gives them to `take`, in their order in the file, small neighbours
+  // together. DataLoss as Read, or the error of `take`.
+  absl::Status ReadAll(const Take& take) const;
 
  private:
   SafetensorsFile() = default;
@@ -57,7 +63,6 @@ class SafetensorsFile {
 
   std::filesystem::path path_;
   std::shared_ptr<const int> fd_;  // closes with the last copy
-  int64_t data_begin_ = 0;         // bytes of the header and its length
   std::vector<std::string> names_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;

@@ -3,12 +3,14 @@
 #include <cstring>
 #include <set>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/checkpoint/safetensors.h"
 #include "services/worker/checkpoint/sha256.h"
+#include "services/worker/checkpoint/sha256_each.h"
 
 namespace lathe::worker {
 namespace {
@@ -40,17 +42,6 @@ absl::Status CheckEntry(const SafetensorsFile& file, const ManifestTensor& wante
                                               wanted.dtype, absl::StrJoin(wanted.shape, ",")));
 }
 
-// The file as a whole is damaged: says where, if it is in a tensor.
-absl::Status NameDamage(const SafetensorsFile& file, const Wanted& tensors) {
-  for (const auto& [name, wanted] : tensors) {
-    ASSIGN_OR_RETURN(const at::Tensor tensor, file.Read(name));
-    if (TensorSha256(tensor) != wanted->sha256) {
-      return Damaged(file.path(), absl::StrFormat("tensor %s: checksum mismatch", name));
-    }
-  }
-  return Damaged(file.path(), "checksum mismatch");
-}
-
 // from [rows, columns] row-major, into [columns, rows] row-major.
 void CopyTransposed(const float* from, int64_t rows, int64_t columns, float* into) {
   for (int64_t column = 0; column < columns; ++column) {
@@ -73,23 +64,42 @@ void CopyTensor(const SafetensorsFile::Entry& entry, void* data, const at::Tenso
   }
 }
 
+std::vector<std::string> DigestsOf(const std::vector<SafetensorsFile::Bytes>& tensors) {
+  std::vector<Message> messages;
+  for (const SafetensorsFile::Bytes& tensor : tensors) {
+    messages.push_back({tensor.data, static_cast<size_t>(tensor.entry.num_bytes)});
+  }
+  return Sha256Each(messages);
+}
+
 // Reads one safetensors file; notes the tensors of `places` that were in it.
-absl::Status ReadTensors(const std::filesystem::path& dir, const ManifestFile& listed,
-                         const Wanted& tensors, const TensorPlaces& places,
+absl::Status ReadTensors(const std::filesystem::path& dir, const std::string& file_name,
+                         const Wanted& listed, const TensorPlaces& places,
                          std::set<TensorPlaces::key_type>& found) {
-  const auto opened = SafetensorsFile::Open(dir / listed.name);
+  const auto opened = SafetensorsFile::Open(dir / file_name);
   if (!opened.ok()) return absl::DataLossError(opened.status().message());
-  for (const auto& [name, wanted] : tensors) RETURN_IF_ERROR(CheckEntry(*opened, *wanted));
-  const auto take = [&](const std::string& name, const SafetensorsFile::Entry& entry, void* data) {
-    const auto place = places.find({listed.name, name});
-    if (place == places.end() || !tensors.contains(name)) return absl::OkStatus();
-    if (place->second.sizes() != at::IntArrayRef(entry.shape)) return absl::OkStatus();
-    CopyTensor(entry, data, place->second);
-    found.insert(place->first);
+  for (const auto& [name, wanted] : listed) RETURN_IF_ERROR(CheckEntry(*opened, *wanted));
+  return opened->ReadAll([&](const std::vector<SafetensorsFile::Bytes>& tensors) {
+    const std::vector<std::string> digests = DigestsOf(tensors);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const auto& [name, entry, data] = tensors[i];
+      const auto wanted = listed.find(name);
+      if (wanted == listed.end()) continue;
+      if (digests[i] != wanted->second->sha256) {
+        return Damaged(opened->path(), absl::StrFormat("tensor %s: checksum mismatch", name));
+      }
+      const auto place = places.find({file_name, name});
+      if (place == places.end() || place->second.sizes() != at::IntArrayRef(entry.shape)) continue;
+      CopyTensor(entry, data, place->second);
+      found.insert(place->first);
+    }
     return absl::OkStatus();
-  };
-  ASSIGN_OR_RETURN(const std::string sha256, opened->ReadAll(take));
-  return sha256 == listed.sha256 ? absl::OkStatus() : NameDamage(*opened, tensors);
+  });
+}
+
+bool HasWanted(const TensorPlaces& places, const std::string& file_name) {
+  const auto it = places.lower_bound({file_name, ""});
+  return it != places.end() && it->first.first == file_name;
 }
 
 }  // namespace
@@ -102,19 +112,20 @@ std::string TensorSha256(const at::Tensor& tensor) {
 }
 
 absl::Status ReadVerifiedTensors(const std::filesystem::path& dir, const Manifest& manifest,
-                                 const std::string& unread_file, const TensorPlaces& places) {
+                                 Verify verify, const TensorPlaces& places) {
   std::map<std::string, Wanted> tensors;  // by file
   for (const ManifestTensor& tensor : manifest.tensors) tensors[tensor.file][tensor.name] = &tensor;
   for (const ManifestFile& file : manifest.files) {
     RETURN_IF_ERROR(CheckSize(dir / file.name, file.size_bytes));
   }
   std::set<TensorPlaces::key_type> found;
+  for (const auto& [file_name, listed] : tensors) {
+    if (verify == Verify::kTensors && !HasWanted(places, file_name)) continue;
+    RETURN_IF_ERROR(ReadTensors(dir, file_name, listed, places, found));
+  }
+  // Tensors first, so that a damaged one is named; this finds damage everywhere else.
   for (const ManifestFile& file : manifest.files) {
-    if (file.name == unread_file) continue;
-    if (const auto it = tensors.find(file.name); it != tensors.end()) {
-      RETURN_IF_ERROR(ReadTensors(dir, file, it->second, places, found));
-      continue;
-    }
+    if (verify == Verify::kTensors && tensors.contains(file.name)) continue;
     ASSIGN_OR_RETURN(const FileDigest digest, DigestFile(dir / file.name));
     if (digest.sha256 != file.sha256) return Damaged(dir / file.name, "checksum mismatch");
   }

@@ -19,11 +19,14 @@ std::string TensorSha256(const at::Tensor& tensor);
 // Where tensors go, by file and name: on the CPU, any strides, converted to their dtype.
 using TensorPlaces = std::map<std::pair<std::string, std::string>, at::Tensor>;
 
-// Fills `places` from the files in `dir`. Checks every file's size, and the checksum of each but
-// `unread_file` (empty: of all); their tensors have the manifest's dtypes and shapes. Checksums of
-// single tensors are computed only to name the one that is damaged. DataLoss names the file, and
-// the tensor where the damage lies in one; what is in `places` is then worth nothing.
+// Which checksums are compared: with kTensors those of the files that hold wanted tensors are not,
+// but those of all tensors in them, and files of other tensors are not read.
+enum class Verify { kFiles, kTensors };
+
+// Fills `places` from the files in `dir`. Checks every file's size, every file's checksum, dtype,
+// shape and checksum of every tensor. DataLoss names the file, and the tensor where the damage lies
+// in one; what is in `places` is then worth nothing.
 absl::Status ReadVerifiedTensors(const std::filesystem::path& dir, const Manifest& manifest,
-                                 const std::string& unread_file, const TensorPlaces& places);
+                                 Verify verify, const TensorPlaces& places);
 
 }  // namespace lathe::worker
