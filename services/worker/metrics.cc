@@ -45,6 +45,10 @@ class WorkerRegistry : public prometheus::Registry {
     gauge("lathe_worker_kv_blocks_cached", "blocks that only the prefix cache keeps",
           state.kv_usage.num_idle);
     counter("lathe_worker_optim_steps_total", "optimizer steps", counters.optim_steps);
+    list.AddCounter("lathe_worker_training_seconds_total", "time that training had the device",
+                    absl::ToDoubleSeconds(counters.training_time));
+    list.AddCounter("lathe_worker_sampling_seconds_total", "time that sampling had the device",
+                    absl::ToDoubleSeconds(counters.sampling_time));
     counter("lathe_worker_out_of_memory_retries_total", "training passes run again in halves",
             counters.out_of_memory_retries);
     gauge("lathe_worker_arena_bytes", "memory that a training pass may take", state.arena_bytes);

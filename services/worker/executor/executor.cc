@@ -44,6 +44,8 @@ ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b) {
           .optim_steps = a.optim_steps + b.optim_steps,
           .out_of_memory_retries = a.out_of_memory_retries + b.out_of_memory_retries,
           .arena_peak_bytes = std::max(a.arena_peak_bytes, b.arena_peak_bytes),
+          .training_time = a.training_time + b.training_time,
+          .sampling_time = a.sampling_time + b.sampling_time,
           .version_loads = a.version_loads + b.version_loads,
           .version_load_time = a.version_load_time + b.version_load_time,
           .version_evictions = a.version_evictions + b.version_evictions};

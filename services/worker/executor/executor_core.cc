@@ -122,7 +122,7 @@ void ExecutorCore::RunTrainingStep(const std::function<void()>& on_pause) {
   absl::Time began = parts_.clock.Now();
   const auto charge = [&] {
     const absl::Time now = parts_.clock.Now();
-    time_share_.Charge(DeviceUse::kTraining, now - began);
+    Charge(DeviceUse::kTraining, now - began);
     began = now;
   };
   {
@@ -259,7 +259,7 @@ void ExecutorCore::ReleaseParkedSamples(const std::string& version_id) {
   if (it == parked_samples_.end()) return;
   std::vector<SampleRequest> samples = std::move(it->second);
   parked_samples_.erase(it);
-  for (SampleRequest& request : samples) AddSample(std::move(request));
+  for (SampleRequest& request : samples) Do(std::move(request));
 }
 
 void ExecutorCore::RunSamplingPass() {
@@ -270,7 +270,12 @@ void ExecutorCore::RunSamplingPass() {
   });
   if (!status.ok()) sampling_.AbandonPass(status);
   CollectSamples();
-  time_share_.Charge(DeviceUse::kSampling, parts_.clock.Now() - began);
+  Charge(DeviceUse::kSampling, parts_.clock.Now() - began);
+}
+
+void ExecutorCore::Charge(DeviceUse use, absl::Duration spent) {
+  (use == DeviceUse::kTraining ? training_time_ : sampling_time_) += spent;
+  time_share_.Charge(use, spent);
 }
 
 void ExecutorCore::CollectSamples() {
@@ -321,6 +326,8 @@ ExecutorCounters ExecutorCore::counters() const {
           .optim_steps = num_optim_steps_,
           .out_of_memory_retries = trainer_.counters().out_of_memory_retries,
           .arena_peak_bytes = trainer_.counters().arena_peak_bytes,
+          .training_time = training_time_,
+          .sampling_time = sampling_time_,
           .version_loads = versions_.counters().loads,
           .version_load_time = versions_.counters().loading,
           .version_evictions = versions_.counters().evictions};

@@ -96,6 +96,7 @@ class ExecutorCore {
   void AddSample(SampleRequest request);
   void ReleaseParkedSamples(const std::string& version_id);
   void RunSamplingPass();
+  void Charge(DeviceUse use, absl::Duration spent);
   void CollectSamples();
   void EndSample(const std::string& request_id);
   void Emit(Report report, const std::string& model_id = "");
@@ -119,6 +120,8 @@ class ExecutorCore {
   std::map<std::string, std::vector<SampleRequest>> parked_samples_;
   std::set<std::string> pending_versions_;  // PublishVersion is in a lane
   int64_t num_optim_steps_ = 0;
+  absl::Duration training_time_;
+  absl::Duration sampling_time_;
   std::vector<ReportEvent> reports_;
 };
 

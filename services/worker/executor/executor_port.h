@@ -28,6 +28,8 @@ struct ExecutorCounters {
   int64_t optim_steps = 0;
   int64_t out_of_memory_retries = 0;  // training passes run again in halves
   int64_t arena_peak_bytes = 0;       // the most a training pass reserved
+  absl::Duration training_time;       // of the device
+  absl::Duration sampling_time;       // of the device
   int64_t version_loads = 0;          // of sampler versions, from disk
   absl::Duration version_load_time;   // of them together
   int64_t version_evictions = 0;      // of sampler versions from memory

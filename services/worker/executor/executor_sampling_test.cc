@@ -308,6 +308,8 @@ TEST_CASE(
   }
   const double measured = absl::FDivDuration(model.sampling, model.training + model.sampling);
   CHECK(measured == Approx(share).margin(0.02));
+  CHECK(worker.core.counters().sampling_time == model.sampling);
+  CHECK(worker.core.counters().training_time == model.training);
   CHECK(num_trained > 10);
   CHECK(num_sampled > 10);
   // Steps that are shorter than what training has coming add up to that.

@@ -8,29 +8,27 @@
 #include "libs/common/status_macros.h"
 
 namespace lathe::worker {
-namespace {
 
-// Counts weights that several versions have once.
-class WeightsInMemory {
- public:
-  // `weights` may be null.
-  void Add(const AdapterWeights* weights) {
-    if (weights != nullptr && num_versions_[weights]++ == 0) num_bytes_ += weights->num_bytes();
-  }
-  void Remove(const AdapterWeights* weights) {
-    if (--num_versions_[weights] == 0) num_bytes_ -= weights->num_bytes();
-  }
-  int64_t num_bytes() const { return num_bytes_; }
+void WeightsInMemory::Add(const AdapterWeights* weights) {
+  if (weights == nullptr) return;
+  ++num_versions_;
+  if (num_users_[weights]++ == 0) num_bytes_ += weights->num_bytes();
+}
 
- private:
-  std::map<const AdapterWeights*, int64_t> num_versions_;
-  int64_t num_bytes_ = 0;
-};
-
-}  // namespace
+void WeightsInMemory::Remove(const AdapterWeights* weights) {
+  if (weights == nullptr) return;
+  --num_versions_;
+  const auto it = num_users_.find(weights);
+  if (--it->second > 0) return;
+  num_bytes_ -= weights->num_bytes();
+  num_users_.erase(it);
+}
 
 void VersionTable::Put(const std::string& version_id, SamplerVersion version) {
-  entries_.insert_or_assign(version_id, Entry{.version = std::move(version), .last_used = Touch()});
+  Drop(version_id);
+  Entry& entry = entries_[version_id];
+  entry = Entry{.version = std::move(version), .last_used = Touch()};
+  in_memory_.Add(entry.version.weights.get());
   may_not_fit_ = true;
 }
 
@@ -41,7 +39,12 @@ void VersionTable::Load(const std::string& version_id, const std::string& dir) {
   Read(version_id, entry).IgnoreError();  // the sample that comes for it tries again
 }
 
-void VersionTable::Drop(const std::string& version_id) { entries_.erase(version_id); }
+void VersionTable::Drop(const std::string& version_id) {
+  const auto it = entries_.find(version_id);
+  if (it == entries_.end()) return;
+  in_memory_.Remove(it->second.version.weights.get());
+  entries_.erase(it);
+}
 
 absl::StatusOr<bool> VersionTable::Fetch(const std::string& version_id) {
   const auto it = entries_.find(version_id);
@@ -105,6 +108,7 @@ std::optional<std::string> VersionTable::Finish(VersionJobDone done) {
   if (done.result.ok()) {
     entry.version.weights =
         std::get<std::shared_ptr<const AdapterWeights>>(*std::move(done.result));
+    in_memory_.Add(entry.version.weights.get());
   } else {
     entry.failure = done.result.status();
   }
@@ -127,17 +131,15 @@ void VersionTable::Fit(int64_t max_bytes) {
   if (may_skip || is_spilling_) return;
   may_not_fit_ = false;
   fitted_bytes_ = max_bytes;
-  WeightsInMemory in_memory;
-  for (const auto& [version_id, entry] : entries_) in_memory.Add(entry.version.weights.get());
-  if (in_memory.num_bytes() <= max_bytes) return;
+  if (NumBytes() <= max_bytes) return;
   for (auto* const candidate : Evictable()) {
-    if (in_memory.num_bytes() <= max_bytes) return;
+    if (NumBytes() <= max_bytes) return;
     auto& [version_id, entry] = *candidate;
     if (entry.dir.empty() && !entry.spilled.has_value()) {
       is_spilling_ = Enqueue(version_id, entry, SpillWeights{entry.version.weights}).ok();
       return;
     }
-    in_memory.Remove(entry.version.weights.get());
+    in_memory_.Remove(entry.version.weights.get());
     entry.version.weights = nullptr;
     ++counters_.evictions;
   }
@@ -168,24 +170,13 @@ std::vector<std::string> VersionTable::Ids() const {
   return ids;
 }
 
-int64_t VersionTable::NumInMemory() const {
-  return std::count_if(entries_.begin(), entries_.end(),
-                       [](const auto& item) { return item.second.version.weights != nullptr; });
-}
-
-int64_t VersionTable::NumBytes() const {
-  WeightsInMemory in_memory;
-  for (const auto& [version_id, entry] : entries_) in_memory.Add(entry.version.weights.get());
-  return in_memory.num_bytes();
-}
-
 int64_t VersionTable::NumHeldBytes() const {
-  WeightsInMemory in_memory;
+  WeightsInMemory held;
   for (const auto& [version_id, num_holders] : num_holders_) {
     const auto it = entries_.find(version_id);
-    if (it != entries_.end()) in_memory.Add(it->second.version.weights.get());
+    if (it != entries_.end()) held.Add(it->second.version.weights.get());
   }
-  return in_memory.num_bytes();
+  return held.num_bytes();
 }
 
 }  // namespace lathe::worker

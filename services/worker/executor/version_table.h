@@ -30,6 +30,22 @@ struct VersionCounters {
   int64_t evictions = 0;
 };
 
+// How many versions have weights, and how much memory these take: those of two versions once.
+class WeightsInMemory {
+ public:
+  // `weights` null: nothing.
+  void Add(const AdapterWeights* weights);
+  void Remove(const AdapterWeights* weights);
+
+  int64_t num_versions() const { return num_versions_; }
+  int64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  std::map<const AdapterWeights*, int64_t> num_users_;
+  int64_t num_versions_ = 0;
+  int64_t num_bytes_ = 0;
+};
+
 // Versions that no sample holds go to disk while there is no room for all, the one that was used
 // longest ago first: those that a checkpoint has are dropped, others are spilled. They come back
 // when a sample wants them. Keys and values that were computed with them stay where they are.
@@ -68,8 +84,8 @@ class VersionTable {
   // Known, and its weights were not found to be unreadable.
   bool Has(const std::string& version_id) const;
   std::vector<std::string> Ids() const;  // of those, ascending
-  int64_t NumInMemory() const;
-  int64_t NumBytes() const;      // of weights in memory, those of two versions once
+  int64_t NumInMemory() const { return in_memory_.num_versions(); }
+  int64_t NumBytes() const { return in_memory_.num_bytes(); }
   int64_t NumHeldBytes() const;  // of them, what samples hold
   const VersionCounters& counters() const { return counters_; }
 
@@ -94,6 +110,7 @@ class VersionTable {
   const int64_t generation_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, int64_t> num_holders_;  // by version id, of dropped ones too
+  WeightsInMemory in_memory_;
   int64_t last_ticket_ = 0;
   int64_t num_uses_ = 0;
   bool is_spilling_ = false;  // one at a time, so that no read waits for more
