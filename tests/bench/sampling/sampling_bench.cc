@@ -7,6 +7,7 @@
 //    "train_unembed": false}
 //   {"op": "prefill", "tokens": 512}
 //   {"op": "group", "samples": 8, "prompt_tokens": 512, "tokens": 32, "separate": false}
+//   {"op": "cold", ...}, {"op": "share", ...}: see executor_bench.h
 // `adapters` 0 or absent is the base model; they take the sequences in turn. `temperature` (1) and
 // `top_p` (1) may be given wherever tokens are drawn; prompts are random and all different.
 //
@@ -40,6 +41,7 @@
 #include "services/worker/models/load_model.h"
 #include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/thread_waiting.h"
+#include "tests/bench/sampling/executor_bench.h"
 #include "tests/bench/sampling/stream_read.h"
 
 namespace lathe::worker {
@@ -73,6 +75,8 @@ class Bench {
     if (op == "decode") return Decode(command);
     if (op == "prefill") return Prefill(command);
     if (op == "group") return Group(command);
+    if (op == "cold") return Executor().Cold(command);
+    if (op == "share") return Executor().Share(command);
     throw std::runtime_error("unknown op " + op);
   }
 
@@ -84,6 +88,7 @@ class Bench {
     const auto dtype = ParseComputeDtype(command.value("compute_dtype", "auto"));
     auto loaded = LoadModel(command.at("folder").get<std::string>(), at::kCPU, nullptr, *dtype);
     if (!loaded.ok()) throw std::runtime_error(std::string(loaded.status().message()));
+    executor_.reset();
     model_ = std::move(loaded->model);
     return {{"seconds", SecondsSince(begin)}, {"weight_bytes", model_->WeightBytes()}};
   }
@@ -236,6 +241,11 @@ class Bench {
             {"tokens", now.generated_tokens - before.generated_tokens}};
   }
 
+  ExecutorBench& Executor() {
+    if (executor_ == nullptr) executor_ = std::make_unique<ExecutorBench>(*model_, kv_cache_bytes_);
+    return *executor_;
+  }
+
   // Made once for neighbouring commands that name the same.
   const Adapters& AdaptersOf(size_t count, int64_t rank, bool train_unembed) {
     const LoraSpec lora{.rank = rank, .target_modules = LoraModulesOf(true, true, train_unembed)};
@@ -258,6 +268,7 @@ class Bench {
   std::unique_ptr<const Model> model_;
   int64_t kv_cache_bytes_ = 0;
   Adapters adapters_;
+  std::unique_ptr<ExecutorBench> executor_;  // made when it is asked for
   std::mt19937 random_{1};
   int64_t num_requests_ = 0;
 };

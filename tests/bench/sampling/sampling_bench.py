@@ -167,19 +167,55 @@ class Table:
               f"{100 * against_one / allowed:.0f} % of what the extra bytes allow ({100 * allowed:.1f} %)",
               flush=True)
 
+    def cold(self):
+        answers = {}
+
+        def run(resident, busy):
+            answer = self.ours.run(op="cold", rank=8, resident=resident, busy=busy)
+            answers.setdefault((resident, busy), []).append(answer)
+            return answer
+
+        def median(key, *which):
+            return 1e3 * statistics.median(answer[key] for answer in answers[which][1:])
+
+        here, away, busy_here, busy_away = alternate(
+            self.args.rounds, lambda: run(True, False), lambda: run(False, False),
+            lambda: run(True, True), lambda: run(False, True))
+        delays = [1e3 * (b["longest_pass_seconds"] - a["longest_pass_seconds"])
+                  for a, b in zip(answers[True, True][1:], answers[False, True][1:])]
+        added = [1e3 * statistics.median(b - a for a, b in zip(*pair))
+                 for pair in ((here, away), (busy_here, busy_away))]
+        print(f"adapter of rank 8 not resident, file cached: {added[0]:.1f} ms added to its first token, "
+              f"{added[1]:.1f} ms beside a sequence that decodes (reading takes {median('load_seconds', False, False):.1f} "
+              f"and {median('load_seconds', False, True):.1f} ms); the longest pass of that sequence "
+              f"{median('longest_pass_seconds', False, True):.1f} ms, {statistics.median(delays):.1f} ms more than "
+              f"with a resident one", flush=True)
+
+    def share(self):
+        for share in (0.2, 0.5, 0.8):
+            answer = self.ours.run(op="share", share=share, run_seconds=self.args.share_seconds)
+            wait = answer["longest_gap_seconds"] - answer["pass_seconds"]
+            print(f"decode of 4 sequences beside training, sampling_share {share}: {100 * answer['share']:.1f} % of "
+                  f"device time (the two add up to {answer['sampling_seconds'] + answer['training_seconds']:.1f} of "
+                  f"{answer['seconds']:.1f} s), {answer['decode_passes']} passes of {1e3 * answer['pass_seconds']:.0f} ms; "
+                  f"longest wait {1e3 * wait:.0f} ms, longest training without a pause "
+                  f"{1e3 * answer['longest_step_seconds']:.0f} ms", flush=True)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--share-seconds", type=float, default=8, help="of each run of the case share")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--cases", default="one,eight,many,prefill,group,adapters")
+    parser.add_argument("--cases", default="one,eight,many,prefill,group,adapters,cold,share")
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
     import torch
     torch.set_num_threads(args.threads)
     table = Table(args)
     cases = {"one": table.one, "eight": lambda: table.many(8), "many": lambda: table.many(32),
-             "prefill": table.prefill, "group": table.group, "adapters": table.adapters}
+             "prefill": table.prefill, "group": table.group, "adapters": table.adapters, "cold": table.cold,
+             "share": table.share}
     for name in args.cases.split(","):
         cases[name]()
 
