@@ -250,26 +250,40 @@ absl::StatusOr<at::Tensor> SafetensorsFile::Read(const std::string& name) const 
   return tensor;
 }
 
-absl::Status SafetensorsFile::ReadAll(const Take& take) const {
-  std::vector<char> buffer;
-  for (size_t first = 0; first < names_.size();) {
-    const int64_t begin = entries_.at(names_[first]).offset;
-    int64_t end = begin;
-    std::vector<const Entry*> group;
-    for (size_t i = first; i < names_.size(); ++i) {
-      const Entry& entry = entries_.at(names_[i]);
-      if (!group.empty() && entry.offset + entry.num_bytes - begin > kGroupBytes) break;
-      group.push_back(&entry);
-      end = entry.offset + entry.num_bytes;
+std::vector<SafetensorsFile::Group> SafetensorsFile::Groups() const {
+  std::vector<Group> groups;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    const Entry& entry = entries_.at(names_[i]);
+    const int64_t end = entry.offset + entry.num_bytes;
+    if (groups.empty() || end - groups.back().begin > kGroupBytes) {
+      groups.push_back({.first = i, .begin = entry.offset});
     }
-    buffer.resize(std::max<size_t>(buffer.size(), end - begin));
-    RETURN_IF_ERROR(ReadBytes("tensor " + names_[first], begin, end - begin, buffer.data()));
-    std::vector<Bytes> tensors;
-    for (size_t i = 0; i < group.size(); ++i) {
-      tensors.push_back({names_[first + i], *group[i], buffer.data() + (group[i]->offset - begin)});
-    }
-    RETURN_IF_ERROR(take(tensors));
-    first += group.size();
+    groups.back().last = i;
+    groups.back().end = end;
+  }
+  return groups;
+}
+
+absl::Status SafetensorsFile::ReadAll(ThreadTeam& team, const Take& take) const {
+  const std::vector<Group> groups = Groups();
+  std::vector<absl::Status> statuses(groups.size());
+  std::vector<std::vector<char>> buffers(team.num_threads());
+  team.Run(static_cast<int64_t>(groups.size()), [&](int64_t group, int64_t thread) {
+    statuses[group] = ReadGroup(groups[group], buffers[thread], take);
+  });
+  for (absl::Status& status : statuses) RETURN_IF_ERROR(std::move(status));
+  return absl::OkStatus();
+}
+
+absl::Status SafetensorsFile::ReadGroup(const Group& group, std::vector<char>& buffer,
+                                        const Take& take) const {
+  const int64_t num_bytes = group.end - group.begin;
+  buffer.resize(std::max<size_t>(buffer.size(), num_bytes));
+  RETURN_IF_ERROR(
+      ReadBytes("tensor " + names_[group.first], group.begin, num_bytes, buffer.data()));
+  for (size_t i = group.first; i <= group.last; ++i) {
+    const Entry& entry = entries_.at(names_[i]);
+    RETURN_IF_ERROR(take({names_[i], entry, buffer.data() + (entry.offset - group.begin)}));
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include <ATen/ATen.h>
 
 #include "absl/status/statusor.h"
+#include "libs/common/concurrency/thread_team.h"
 
 namespace lathe::worker {
 
@@ -50,14 +51,24 @@ class SafetensorsFile {
     const Entry& entry;
     void* data;
   };
-  using Take = std::function<absl::Status(const std::vector<Bytes>& tensors)>;
+  using Take = std::function<absl::Status(const Bytes& tensor)>;
 
-  // Reads every tensor once and gives them to `take`, in their order in the file, small neighbours
-  // together. DataLoss as Read, or the error of `take`.
-  absl::Status ReadAll(const Take& take) const;
+  // Reads every tensor once and gives it to `take`, on the threads of `team` in any order. DataLoss
+  // as Read, or the error of `take`, of the first tensor in the file that has one.
+  absl::Status ReadAll(ThreadTeam& team, const Take& take) const;
 
  private:
+  // Tensors that are read together, of names_, and their bytes in the file.
+  struct Group {
+    size_t first = 0;
+    size_t last = 0;
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+
   SafetensorsFile() = default;
+  std::vector<Group> Groups() const;
+  absl::Status ReadGroup(const Group& group, std::vector<char>& buffer, const Take& take) const;
   absl::Status ReadBytes(const std::string& what, int64_t offset, int64_t num_bytes,
                          void* data) const;
 

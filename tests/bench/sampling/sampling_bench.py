@@ -178,18 +178,21 @@ class Table:
         def median(key, *which):
             return 1e3 * statistics.median(answer[key] for answer in answers[which][1:])
 
+        def delay(key):
+            pairs = zip(answers[True, True][1:], answers[False, True][1:])
+            return 1e3 * statistics.median(away[key] - here[key] for here, away in pairs)
+
         here, away, busy_here, busy_away = alternate(
             self.args.rounds, lambda: run(True, False), lambda: run(False, False),
             lambda: run(True, True), lambda: run(False, True))
-        delays = [1e3 * (b["longest_pass_seconds"] - a["longest_pass_seconds"])
-                  for a, b in zip(answers[True, True][1:], answers[False, True][1:])]
         added = [1e3 * statistics.median(b - a for a, b in zip(*pair))
                  for pair in ((here, away), (busy_here, busy_away))]
         print(f"adapter of rank 8 not resident, file cached: {added[0]:.1f} ms added to its first token, "
               f"{added[1]:.1f} ms beside a sequence that decodes (reading takes {median('load_seconds', False, False):.1f} "
-              f"and {median('load_seconds', False, True):.1f} ms); the longest pass of that sequence "
-              f"{median('longest_pass_seconds', False, True):.1f} ms, {statistics.median(delays):.1f} ms more than "
-              f"with a resident one", flush=True)
+              f"and {median('load_seconds', False, True):.1f} ms); passes of that sequence meanwhile "
+              f"{median('pass_seconds', False, True):.1f} ms, {delay('pass_seconds'):.1f} ms more than with a resident one, "
+              f"the longest {median('longest_pass_seconds', False, True):.1f} ms, "
+              f"{delay('longest_pass_seconds'):.1f} ms more", flush=True)
 
     def share(self):
         for share in (0.2, 0.5, 0.8):
