@@ -45,12 +45,19 @@ bool LookFor(std::chrono::microseconds most, const F& is_ready) {
 }  // namespace
 
 ThreadTeam::ThreadTeam(int64_t num_threads) {
-  for (int64_t thread = 1; thread < num_threads; ++thread) {
-    helpers_.emplace_back("compute-" + std::to_string(thread), [this, thread] { Help(thread); });
+  try {
+    for (int64_t thread = 1; thread < num_threads; ++thread) {
+      helpers_.emplace_back("compute-" + std::to_string(thread), [this, thread] { Help(thread); });
+    }
+  } catch (...) {  // the system has no more threads; those that run would be waited for
+    Stop();
+    throw;
   }
 }
 
-ThreadTeam::~ThreadTeam() {
+ThreadTeam::~ThreadTeam() { Stop(); }
+
+void ThreadTeam::Stop() {
   is_stopping_ = true;
   ++num_wakings_;
   num_wakings_.notify_all();

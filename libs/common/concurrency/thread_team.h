@@ -19,7 +19,7 @@ namespace lathe {
 // A helper that finds no task looks for the next ones for a moment, then sleeps.
 class ThreadTeam {
  public:
-  // Starts num_threads - 1 helpers.
+  // Starts num_threads - 1 helpers; std::system_error when there are no threads for them.
   explicit ThreadTeam(int64_t num_threads);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -51,6 +51,7 @@ class ThreadTeam {
     int64_t num_tasks;
   };
 
+  void Stop();
   void RunErased(const Work& work);
   // Takes and runs tasks until there are none; whether there were any.
   bool RunTasks(int64_t thread);

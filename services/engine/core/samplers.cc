@@ -69,7 +69,7 @@ std::optional<ErrorInfo> WhyNotSampled(const Sampler& sampler) {
 int64_t SampleableTokens(const State& s, const std::string& base_model) {
   int64_t tokens = std::numeric_limits<int64_t>::max();
   for (const auto& [name, group] : s.groups) {
-    if (group.row.base_model == base_model && group.usable()) {
+    if (group.row.base_model == base_model && group.usable() && group.kv_cache_tokens > 0) {
       tokens = std::min(tokens, group.kv_cache_tokens);
     }
   }

@@ -1,5 +1,6 @@
 #include "services/engine/runtime/result_hub.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -65,10 +66,17 @@ bool ResultHub::MarkDelivered(const std::string& request_id) {
 }
 
 void ResultHub::Release(const std::string& tenant_id, std::span<const std::string> request_ids) {
-  absl::MutexLock lock(&mu_);
-  for (const std::string& request_id : request_ids) {
-    const auto found = finished_.find(request_id);
-    if (found != finished_.end() && found->second.tenant_id == tenant_id) results_.Drop(request_id);
+  // Not all at once: a client says how many there are, and everybody's results wait for the lock.
+  constexpr size_t kMostAtOnce = 256;
+  while (!request_ids.empty()) {
+    const size_t count = std::min(kMostAtOnce, request_ids.size());
+    absl::MutexLock lock(&mu_);
+    for (const std::string& request_id : request_ids.first(count)) {
+      const auto found = finished_.find(request_id);
+      const bool is_known = found != finished_.end() && found->second.tenant_id == tenant_id;
+      if (is_known) results_.Drop(request_id);
+    }
+    request_ids = request_ids.subspan(count);
   }
 }
 

@@ -75,6 +75,7 @@ void ExecutorCore::Apply(VersionJobDone done) {
     Emit(VersionFailed{*version_id, versions_.Find(*version_id).status()});
   }
   ReleaseParkedSamples(*version_id);
+  versions_.ForgetFailure(*version_id);
 }
 
 // Training is never cancelled: its seq_id has its place in the model's order.
@@ -128,6 +129,7 @@ void ExecutorCore::RunTrainingStep(const std::function<void()>& on_pause) {
   {
     const PauseScope pauses([&] {
       if (on_pause) on_pause();
+      versions_.Fit(model_ops_.VersionBytes());
       charge();
       while (time_share_.Pick(/*has_training=*/true, sampling_.HasWork()) == DeviceUse::kSampling) {
         RunSamplingPass();

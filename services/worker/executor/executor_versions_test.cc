@@ -158,6 +158,38 @@ TEST_CASE("a version that disk cannot take stays in memory", "[versions]") {
   CHECK(worker.core.counters().version_loads == 0);
 }
 
+TEST_CASE("a spilled version that could not be read fails its samples, and is read again",
+          "[versions]") {
+  Worker worker(RoomFor(1));
+  PublishAndStep(worker, 0);
+  const SampleOutput expected = SampleFrom(worker, "v0");
+  PublishAndStep(worker, 1);
+  SampleFrom(worker, "v1");  // v0 makes room
+  worker.core.Apply(Sample("s", "v0"));
+  VersionJobDone done = worker.version_jobs.RunNext();
+  done.result = absl::UnavailableError("no memory for a moment");
+  worker.core.Apply(std::move(done));
+  const auto reports = worker.Drain();
+  CHECK(Answer<OpFailed>(reports, "s").status.code() == absl::StatusCode::kUnavailable);
+  CHECK(reports.size() == 1);  // the version is not given up
+  CHECK(worker.core.VersionIds() == std::vector<std::string>{"v0", "v1"});
+  CheckEqual(SampleFrom(worker, "v0"), expected);
+}
+
+TEST_CASE("versions that disk does not take leave no room for models", "[versions]") {
+  // As below: one more model, or 6 versions.
+  Worker worker(
+      {.model_ops = {.adapter_bytes = 11 * VersionBytes(), .version_bytes = VersionBytes()}});
+  std::filesystem::remove_all(worker.dir / "tmp");
+  std::ofstream(worker.dir / "tmp") << "a file where a folder is to be";
+  PublishAndStep(worker, 0);
+  PublishAndStep(worker, 1);
+  REQUIRE(worker.core.version_usage().num_in_memory == 2);
+  worker.core.Apply(CreateAdapter{"second", "n", {.rank = 4, .seed = 2}});
+  CHECK(Answer<OpFailed>(worker.Drain(), "second").status.code() ==
+        absl::StatusCode::kResourceExhausted);
+}
+
 TEST_CASE("a checkpoint that is damaged after its eviction fails the samples, and loads again",
           "[versions]") {
   Worker worker(RoomFor(1));

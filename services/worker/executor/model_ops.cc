@@ -94,7 +94,7 @@ int64_t ModelOps::VersionBytes() const {
 }
 
 absl::Status ModelOps::CheckRoom(const std::string& model_id, int64_t num_parameters) const {
-  const int64_t used = versions_.NumHeldBytes() + ModelBytes(model_id);
+  const int64_t used = versions_.NumStayingBytes() + ModelBytes(model_id);
   const int64_t needed = kBytesPerParameter * num_parameters;
   const int64_t free = options_.adapter_bytes - used;
   if (needed <= free) return absl::OkStatus();

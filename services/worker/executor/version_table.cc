@@ -98,6 +98,8 @@ std::optional<std::string> VersionTable::Finish(VersionJobDone done) {
   if (was_spill) {
     if (done.result.ok()) {
       entry.spilled = std::get<SpilledWeights>(*std::move(done.result));
+      // There is room again.
+      for (auto& [version_id, other] : entries_) other.cannot_spill = false;
     } else {
       entry.cannot_spill = true;
       LogWarn("a sampler version stays in memory: it cannot be written to disk",
@@ -159,24 +161,33 @@ std::vector<std::pair<const std::string, VersionTable::Entry>*> VersionTable::Ev
 
 bool VersionTable::Has(const std::string& version_id) const {
   const auto it = entries_.find(version_id);
-  return it != entries_.end() && it->second.failure.ok();
+  return it != entries_.end() && (it->second.failure.ok() || IsReadAgain(it->second));
 }
 
 std::vector<std::string> VersionTable::Ids() const {
   std::vector<std::string> ids;
   for (const auto& [version_id, entry] : entries_) {
-    if (entry.failure.ok()) ids.push_back(version_id);
+    if (entry.failure.ok() || IsReadAgain(entry)) ids.push_back(version_id);
   }
   return ids;
 }
 
-int64_t VersionTable::NumHeldBytes() const {
-  WeightsInMemory held;
-  for (const auto& [version_id, num_holders] : num_holders_) {
-    const auto it = entries_.find(version_id);
-    if (it != entries_.end()) held.Add(it->second.version.weights.get());
+int64_t VersionTable::NumStayingBytes() const {
+  WeightsInMemory staying;
+  for (const auto& [version_id, entry] : entries_) {
+    const bool stays = entry.cannot_spill || num_holders_.contains(version_id);
+    if (stays) staying.Add(entry.version.weights.get());
   }
-  return held.num_bytes();
+  return staying.num_bytes();
+}
+
+bool VersionTable::IsReadAgain(const Entry& entry) {
+  return entry.spilled.has_value() && !entry.failure.ok() && !absl::IsDataLoss(entry.failure);
+}
+
+void VersionTable::ForgetFailure(const std::string& version_id) {
+  const auto it = entries_.find(version_id);
+  if (it != entries_.end() && IsReadAgain(it->second)) it->second.failure = absl::OkStatus();
 }
 
 }  // namespace lathe::worker

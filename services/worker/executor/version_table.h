@@ -81,12 +81,16 @@ class VersionTable {
   // are finished.
   void Fit(int64_t max_bytes);
 
+  // After the samples that waited for the id have ended: its next Fetch reads again, unless the
+  // bytes themselves are damaged, or a checkpoint has them, which is loaded anew.
+  void ForgetFailure(const std::string& version_id);
+
   // Known, and its weights were not found to be unreadable.
   bool Has(const std::string& version_id) const;
   std::vector<std::string> Ids() const;  // of those, ascending
   int64_t NumInMemory() const { return in_memory_.num_versions(); }
   int64_t NumBytes() const { return in_memory_.num_bytes(); }
-  int64_t NumHeldBytes() const;  // of them, what samples hold
+  int64_t NumStayingBytes() const;  // of them, what samples hold or disk has not taken
   const VersionCounters& counters() const { return counters_; }
 
  private:
@@ -96,10 +100,12 @@ class VersionTable {
     std::optional<SpilledWeights> spilled;
     int64_t ticket = 0;  // of the job that reads or spills them; 0: none
     absl::Status failure;
-    bool cannot_spill = false;  // it failed once
+    bool cannot_spill = false;  // it failed, and no other succeeded since
     int64_t last_used = 0;
   };
 
+  // Reading failed, of bytes that are there and may be read another time.
+  static bool IsReadAgain(const Entry& entry);
   absl::Status Read(const std::string& version_id, Entry& entry);
   absl::Status Enqueue(const std::string& version_id, Entry& entry,
                        decltype(VersionJob::work) work);

@@ -29,6 +29,7 @@ VersionThread::~VersionThread() {
 }
 
 absl::Status VersionThread::Enqueue(VersionJob job) {
+  generation_ = job.generation;
   if (queue_.TryPush(std::move(job))) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%d sampler versions wait to be read, limit is %d", queue_.size(), kMaxQueuedJobs));
@@ -42,6 +43,7 @@ void VersionThread::Run() {
   const c10::InferenceMode no_autograd;
   while (std::optional<VersionJob> job = queue_.Pop()) {
     if (stopping_) return;
+    if (job->generation < generation_) continue;  // nobody waits for it
     on_done_(files_.Run(*job));
   }
 }

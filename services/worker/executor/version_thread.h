@@ -10,8 +10,9 @@
 
 namespace lathe::worker {
 
-// One thread, one job at a time, in order; `on_done` is called there and may block. The destructor
-// finishes the job that runs and drops the others. `files` must outlive it.
+// One thread, one job at a time, in order; `on_done` is called there and may block. Jobs of an
+// older generation than the newest that was enqueued are dropped. The destructor finishes the job
+// that runs and drops the others. `files` must outlive it.
 class VersionThread : public VersionJobs {
  public:
   static constexpr size_t kMaxQueuedJobs = 65536;
@@ -19,6 +20,7 @@ class VersionThread : public VersionJobs {
   VersionThread(VersionFiles& files, std::function<void(VersionJobDone)> on_done);
   ~VersionThread() override;
 
+  // Executor thread only.
   absl::Status Enqueue(VersionJob job) override;
 
  private:
@@ -27,6 +29,7 @@ class VersionThread : public VersionJobs {
   VersionFiles& files_;
   const std::function<void(VersionJobDone)> on_done_;
   BoundedQueue<VersionJob> queue_{kMaxQueuedJobs};
+  std::atomic<int64_t> generation_ = 0;  // the newest
   std::atomic<bool> stopping_ = false;
   NamedThread thread_;
 };

@@ -28,6 +28,7 @@ struct ActiveSample {
   std::vector<float> logprobs;
   std::vector<WeightsRun> weights_runs;
   std::optional<TopkLogprobs> top;  // a row for each of `tokens`, if asked for
+  int64_t num_streamed = 0;         // of `tokens`, or of those in the output once it has ended
 };
 
 struct ActiveRequest {

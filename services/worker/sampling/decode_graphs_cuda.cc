@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <map>
 #include <optional>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "libs/common/logging/logging.h"
 #include "services/worker/layers/device_stream.h"
 #include "services/worker/lora/lora_slots.h"
 #include "services/worker/sampling/decode_graphs.h"
@@ -133,6 +135,17 @@ class CudaDecodeGraphs : public DecodeGraphs {
     logits_.narrow(0, 0, padded).copy_(model_.Logits(model_.FinalNorm(x), segments));
   }
 
+  // A graph that goes while its stream records leaves the stream recording, and the allocator
+  // asking it. What was recorded is not whole, so ending it may fail too; the first error tells
+  // more.
+  static void EndBrokenRecording(at::cuda::CUDAGraph& graph) {
+    try {
+      graph.capture_end();
+    } catch (const std::exception& error) {
+      LogWarn("a broken recording of a decode pass ended", {{"error", error.what()}});
+    }
+  }
+
   // On a stream of its own, as recording wants it. The first, unrecorded run lets libraries load
   // their kernels and take their workspaces; it writes the keys and values that the replay writes.
   void Record(int64_t padded, bool has_lora, Recording& recording) {
@@ -143,14 +156,15 @@ class CudaDecodeGraphs : public DecodeGraphs {
     Forward(padded, has_lora, recording);
     stream.synchronize();
     recording.graph.emplace();
+    recording.graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     try {
-      recording.graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
       Forward(padded, has_lora, recording);
-      recording.graph->capture_end();
     } catch (...) {
+      EndBrokenRecording(*recording.graph);
       recording.graph.reset();  // recorded anew when it is next needed
       throw;
     }
+    recording.graph->capture_end();
     stream.synchronize();
   }
 

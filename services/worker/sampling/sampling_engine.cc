@@ -87,6 +87,7 @@ absl::Status SamplingEngine::Add(SampleRequest request,
   }
   batch_.Add(active.get());
   std::string id = active->request.request_id;
+  if (active->request.streamed) streams_.insert(id);
   requests_.emplace(std::move(id), std::move(active));
   return absl::OkStatus();
 }
@@ -131,24 +132,34 @@ void SamplingEngine::Stream(const std::string& request_id) {
   const auto found = requests_.find(request_id);
   if (found == requests_.end()) return;
   found->second->request.streamed = true;
-  for (const auto& sample : found->second->samples) Replay(*sample);
+  for (const auto& sample : found->second->samples) sample->num_streamed = 0;
+  streams_.insert(request_id);
 }
 
-void SamplingEngine::Replay(const ActiveSample& sample) {
+void SamplingEngine::Report(const ActiveRequest& request) {
+  int64_t most = kMaxStreamedTokens;
+  for (const auto& sample : request.samples) most -= Report(*sample, most);
+}
+
+int64_t SamplingEngine::Report(ActiveSample& sample, int64_t most) {
   const SampledSequence& output = sample.request->output.sequences[sample.index];
   const bool is_finished = !output.tokens.empty();
   const std::vector<int32_t>& tokens = is_finished ? output.tokens : sample.tokens;
   const std::vector<float>& logprobs = is_finished ? output.logprobs : sample.logprobs;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const bool is_last = is_finished && i + 1 == tokens.size();
+  const int64_t begin = sample.num_streamed;
+  const auto num_tokens = static_cast<int64_t>(tokens.size());
+  sample.num_streamed = std::min(num_tokens, begin + most);
+  for (int64_t i = begin; i < sample.num_streamed; ++i) {
+    const bool is_last = is_finished && i + 1 == num_tokens;
     streamed_.push_back({.request_id = sample.request->request.request_id,
                          .sample_index = sample.index,
-                         .token_index = static_cast<int64_t>(i),
+                         .token_index = i,
                          .token = tokens[i],
                          .logprob = logprobs[i],
                          .finished = is_last,
                          .stopped = is_last && output.stopped});
   }
+  return sample.num_streamed - begin;
 }
 
 void SamplingEngine::RunPass() {
@@ -289,15 +300,6 @@ void SamplingEngine::Accept(ActiveSample* sample, int32_t token, float logprob) 
   const bool is_stopped = sample->stop.Append(token);
   const bool is_full =
       static_cast<int64_t>(sample->tokens.size()) >= request->request.params.max_tokens;
-  if (request->request.streamed) {
-    streamed_.push_back({.request_id = request->request.request_id,
-                         .sample_index = sample->index,
-                         .token_index = static_cast<int64_t>(sample->tokens.size()) - 1,
-                         .token = token,
-                         .logprob = logprob,
-                         .finished = is_stopped || is_full,
-                         .stopped = is_stopped});
-  }
   if (!is_stopped && !is_full) return;
   batch_.Finish(sample);
   request->output.sequences[sample->index] = {.stopped = is_stopped,
@@ -318,6 +320,7 @@ void SamplingEngine::Complete(ActiveRequest* request) {
     Fail(request, absl::FailedPreconditionError("the adapter's logits are not finite"));
     return;
   }
+  if (request->request.streamed) Report(*request);
   finished_.push_back({request->request.request_id, std::move(request->output)});
   Cancel(finished_.back().request_id);
 }
@@ -362,6 +365,10 @@ KvUsage SamplingEngine::kv_usage() const {
 
 std::vector<FinishedSample> SamplingEngine::TakeFinished() { return std::exchange(finished_, {}); }
 
-std::vector<SampledToken> SamplingEngine::TakeStreamed() { return std::exchange(streamed_, {}); }
+std::vector<SampledToken> SamplingEngine::TakeStreamed() {
+  std::erase_if(streams_, [this](const std::string& id) { return !requests_.contains(id); });
+  for (const std::string& id : streams_) Report(*requests_.at(id));
+  return std::exchange(streamed_, {});
+}
 
 }  // namespace lathe::worker

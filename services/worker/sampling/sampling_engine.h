@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -86,7 +87,7 @@ class SamplingEngine {
   // Forgets the request; nothing is reported. Unknown ids are ignored.
   void Cancel(const std::string& request_id);
 
-  // TakeStreamed gives the request's tokens from now on, next those it has already. Unknown ids are
+  // TakeStreamed gives the request's tokens from now on, from the first one. Unknown ids are
   // ignored.
   void Stream(const std::string& request_id);
 
@@ -102,8 +103,11 @@ class SamplingEngine {
   // In the order they finished, since the last call.
   std::vector<FinishedSample> TakeFinished();
 
-  // Tokens of streamed requests since the last call, in the order they were drawn.
+  // Tokens of streamed requests that were not given yet, those of a sample in their order; of each
+  // request at most kMaxStreamedTokens, so that a long one that is streamed anew holds nobody up.
+  // One that has finished may lack some, which its output has.
   std::vector<SampledToken> TakeStreamed();
+  static constexpr int64_t kMaxStreamedTokens = 2048;  // more than a pass draws for one request
 
   SamplingCounters counters() const;
   KvUsage kv_usage() const;
@@ -128,7 +132,8 @@ class SamplingEngine {
   void StartSamples(PendingDraws& draws);
   void DrawAll(const PendingDraws& draws);
   void Accept(ActiveSample* sample, int32_t token, float logprob);
-  void Replay(const ActiveSample& sample);
+  void Report(const ActiveRequest& request);
+  int64_t Report(ActiveSample& sample, int64_t most);
   void Complete(ActiveRequest* request);
   void Fail(ActiveRequest* request, const absl::Status& status);
   void FailTooLarge();
@@ -143,6 +148,7 @@ class SamplingEngine {
   std::map<std::string, std::unique_ptr<ActiveRequest>> requests_;
   std::vector<std::string> in_pass_;  // request ids
   std::vector<FinishedSample> finished_;
+  std::set<std::string> streams_;  // ids of streamed requests; some may be gone
   std::vector<SampledToken> streamed_;
   SamplingCounters counters_;
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 
 #include <catch2/catch.hpp>
@@ -364,6 +365,35 @@ TEST_CASE("Sampling: a sample that is over is reported whole to a late stream", 
     if (token.sample_index == 0) finished_of_first.push_back(token.finished);
   }
   CHECK(finished_of_first == std::vector<bool>{false, true});
+}
+
+TEST_CASE("Sampling: a long request that is streamed anew is reported over several passes",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  SamplingEngine engine(model, {}, nullptr);
+  REQUIRE(engine.Add(Request("long", Prompt(5), Free(60), 50), nullptr).ok());
+  for (int pass = 0; pass < 58; ++pass) engine.RunPass();
+  std::map<int64_t, std::vector<int32_t>> reported;  // by sample
+  const auto take = [&] {
+    const std::vector<SampledToken> tokens = engine.TakeStreamed();
+    for (const SampledToken& token : tokens) {
+      std::vector<int32_t>& sample = reported[token.sample_index];
+      CHECK(token.token_index == static_cast<int64_t>(sample.size()));
+      sample.push_back(token.token);
+    }
+    return tokens.size();
+  };
+  engine.Stream("long");
+  CHECK(take() == SamplingEngine::kMaxStreamedTokens);
+  std::optional<SampleOutput> output;
+  while (engine.HasWork()) {
+    engine.RunPass();
+    CHECK(take() <= SamplingEngine::kMaxStreamedTokens);
+    for (FinishedSample& finished : engine.TakeFinished()) output = *std::move(finished.output);
+  }
+  for (int64_t index = 0; index < 50; ++index) {
+    CHECK(reported[index] == output->sequences[index].tokens);
+  }
 }
 
 TEST_CASE("Sampling: a streamed request reports every token once, in order", "[sampling]") {
