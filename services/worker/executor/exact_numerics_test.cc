@@ -260,8 +260,11 @@ TEST_CASE("exact: training gives a tenant the same bits alone and among others",
 TEST_CASE("exact: samples are the same bits alone and among others, from whatever cache",
           "[exact]") {
   const Model& model = ModelOf(GENERATE(0, 1, 2));
-  const uint32_t seed = GENERATE(range(1u, 16u));
+  constexpr uint32_t kLastSeed = 15;
+  const uint32_t seed = GENERATE(range(1u, kLastSeed + 1));
   CAPTURE(seed);
+  static int64_t num_tokens = 0;  // of all seeds and models so far
+  static int64_t num_different = 0;
   Random random(seed);
   const std::shared_ptr<const AdapterWeights> adapters[] = {nullptr, RandomAdapter(5, 3),
                                                             RandomAdapter(2, 4)};
@@ -310,10 +313,18 @@ TEST_CASE("exact: samples are the same bits alone and among others, from whateve
     }
     REQUIRE(actual.sequences.size() == expected.sequences.size());
     for (size_t i = 0; i < expected.sequences.size(); ++i) {
-      REQUIRE(actual.sequences[i].tokens == expected.sequences[i].tokens);
-      REQUIRE(actual.sequences[i].logprobs == expected.sequences[i].logprobs);
+      const std::vector<int32_t>& tokens = expected.sequences[i].tokens;
+      REQUIRE(actual.sequences[i].tokens.size() == tokens.size());
+      num_tokens += static_cast<int64_t>(tokens.size());
+      for (size_t t = 0; t < tokens.size(); ++t) {
+        num_different += actual.sequences[i].tokens[t] != tokens[t] ? 1 : 0;
+      }
+      CHECK(actual.sequences[i].logprobs == expected.sequences[i].logprobs);
     }
   }
+  CHECK(num_different == 0);
+  // On a CPU sampling has one arithmetic for `fast` and `exact`.
+  if (seed == kLastSeed) WARN(num_different << " of " << num_tokens << " tokens differ");
 }
 
 TEST_CASE("exact: sampled logprobs are the trainer's, bit for bit", "[exact]") {
