@@ -3,40 +3,13 @@
 #include <thread>
 
 #include "libs/common/errors.h"
-#include "services/engine/rpc/testing/test_client.h"
+#include "services/engine/rpc/testing/sampling_fixture.h"
 
 namespace lathe::engine {
 namespace {
 
-struct SamplesFixture {
-  TestEngine engine;
-  FakeWorker worker;
-  Client client;
-  v1::SampleRequest sample;
-
-  explicit SamplesFixture(bool answers = true)
-      : worker(WorkerOptions(engine, answers)),
-        client((engine.WaitForBaseModel("tiny"), engine), engine.MakeKey("default")) {
-    v1::CreateSamplingSessionRequest create;
-    create.set_session_id(client.session_id());
-    create.set_base_model("tiny");
-    v1::CreateSamplingSessionResponse created;
-    REQUIRE(
-        engine.engine().CreateSamplingSession(CallContext(client.key()), create, &created).ok());
-    sample.set_sampling_session_id(created.sampling_session_id());
-    sample.add_prompt()->set_tokens(Tokens({1, 2}));
-    sample.set_num_samples(1);
-    sample.mutable_params()->set_max_tokens(3);
-    sample.mutable_params()->set_temperature(1);
-    sample.mutable_params()->set_top_k(-1);
-    sample.mutable_params()->set_top_p(1);
-  }
-
-  static FakeWorker::Options WorkerOptions(const TestEngine& engine, bool answers) {
-    FakeWorker::Options options = engine.WorkerOptions();
-    options.answers = answers;
-    return options;
-  }
+struct SamplesFixture : SamplingFixture {
+  explicit SamplesFixture(bool answers = true) : SamplingFixture(answers) {}
 
   std::string Submit(int64_t seq_id) {
     sample.set_seq_id(seq_id);

@@ -8,43 +8,17 @@
 #include <vector>
 
 #include "libs/common/errors.h"
-#include "services/engine/rpc/testing/test_client.h"
+#include "services/engine/rpc/testing/sampling_fixture.h"
 
 namespace lathe::engine {
 namespace {
 
 using Reader = std::unique_ptr<grpc::ClientReader<v1::SampleStreamResponse>>;
 
-FakeWorker::Options WorkerOptions(const TestEngine& engine, bool answers) {
-  FakeWorker::Options options = engine.WorkerOptions();
-  options.answers = answers;
-  return options;
-}
-
-// A client with a sampling session of the base model; the worker answers each sample with token 7.
-struct StreamFixture {
-  TestEngine engine;
-  FakeWorker worker;
-  Client client;
-  v1::SampleRequest request;
-
-  explicit StreamFixture(bool answers)
-      : worker(WorkerOptions(engine, answers)),
-        client((engine.WaitForBaseModel("tiny"), engine), engine.MakeKey("default")) {
-    v1::CreateSamplingSessionRequest create;
-    create.set_session_id(client.session_id());
-    create.set_base_model("tiny");
-    v1::CreateSamplingSessionResponse created;
-    REQUIRE(
-        engine.engine().CreateSamplingSession(CallContext(client.key()), create, &created).ok());
-    request.set_sampling_session_id(created.sampling_session_id());
-    request.add_prompt()->set_tokens(Tokens({1, 2}));
-    request.set_num_samples(1);
-    request.mutable_params()->set_max_tokens(3);
-    request.mutable_params()->set_temperature(1);
-    request.mutable_params()->set_top_k(-1);
-    request.mutable_params()->set_top_p(1);
-  }
+// The worker answers each sample with token 7.
+struct StreamFixture : SamplingFixture {
+  using SamplingFixture::SamplingFixture;
+  v1::SampleRequest& request = sample;
 
   // The message in which the worker got the stream's sample, once it has.
   v1::Sample WaitForSample() {
