@@ -129,6 +129,31 @@ struct SendPublishVersion {
 struct SendLoadVersion {
   std::string version_id;
   std::string dir;
+  int64_t inflight_seq_id = 0;  // not 0: an inflight version with the weights of that publication
+};
+
+// Writes a version the worker has to `dir`, as SendLoadVersion reads it.
+struct SendSaveVersion {
+  std::string version_id;
+  std::string model_id;
+  std::string tenant_id;
+  std::string dir;
+  int64_t term = 0;
+};
+
+// Writes a model's whole state, accumulator and window included.
+struct SendSnapshot {
+  std::string snapshot_id;  // and the directory
+  std::string model_id;
+  std::string tenant_id;
+  int64_t term = 0;
+};
+
+// Gives a model the state of a snapshot; replaces what it had.
+struct SendRestoreAdapter {
+  std::string request_id;
+  std::string model_id;
+  std::string snapshot_id;
 };
 
 struct SendDropVersion {
@@ -160,7 +185,7 @@ using WorkerCommand =
     std::variant<FormGroup, AdoptGroup, SendTrainBatch, SendOptimStep, SendCreateAdapter,
                  SendLoadAdapter, SendDropAdapter, SendClearGradient, SendSaveCheckpoint,
                  SendPublishVersion, SendLoadVersion, SendDropVersion, SendSample, SendCancel,
-                 SendAck, SendDie>;
+                 SendAck, SendDie, SendSaveVersion, SendSnapshot, SendRestoreAdapter>;
 
 struct SendToWorker {
   std::string group;

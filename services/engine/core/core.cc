@@ -77,6 +77,8 @@ struct Core::Impl {
   void Handle(const WorkerDone& event) { OnWorkerDone(s, event); }
   void Handle(const WorkerVersionFailed& event) { OnVersionFailed(s, event); }
   void Handle(const CancelSample& event) { OnCancelSample(s, event); }
+  void Handle(const WorkerSnapshotDone&) {}
+  void Handle(const WorkerVersionSaved&) {}
 
   State s;
   std::vector<Action>* out = nullptr;  // of the running Step

@@ -287,12 +287,36 @@ struct WorkerVersionFailed {
   ErrorInfo error;
 };
 
+// What a SendSnapshot came to.
+struct WorkerSnapshotDone {
+  std::string group;
+  int64_t epoch = 0;
+  std::string snapshot_id;
+  std::optional<ErrorInfo> error;
+  HeldModel model;  // as it was written
+  int64_t size_bytes = 0;
+  std::string manifest_sha256;
+  int64_t write_time = 0;  // nanoseconds a thread of the worker was busy with it
+};
+
+// What a SendSaveVersion came to.
+struct WorkerVersionSaved {
+  std::string group;
+  int64_t epoch = 0;
+  std::string version_id;
+  std::string dir;
+  std::optional<ErrorInfo> error;
+  int64_t seq_id = 0;  // of the publication whose weights it has
+  int64_t size_bytes = 0;
+  std::string manifest_sha256;
+};
+
 using EventBody =
     std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit,
                  CreateSamplingSession, JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint,
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
                  WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint,
-                 AssignSessionProject>;
+                 AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

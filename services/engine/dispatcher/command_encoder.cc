@@ -188,10 +188,33 @@ void CommandEncoder::Fill(const SendPublishVersion& command, v1::EngineMessage& 
 void CommandEncoder::Fill(const SendLoadVersion& command, v1::EngineMessage& message) const {
   message.mutable_load_version()->set_version_id(command.version_id);
   message.mutable_load_version()->set_dir(Path(command.dir));
+  message.mutable_load_version()->set_inflight_seq_id(command.inflight_seq_id);
 }
 
 void CommandEncoder::Fill(const SendDropVersion& command, v1::EngineMessage& message) const {
   message.mutable_drop_version()->set_version_id(command.version_id);
+}
+
+void CommandEncoder::Fill(const SendSaveVersion& command, v1::EngineMessage& message) const {
+  v1::SaveVersion* proto = message.mutable_save_version();
+  proto->set_version_id(command.version_id);
+  proto->set_dir(Path(command.dir));
+  proto->set_manifest_json(ManifestJson(command.tenant_id, command.term));
+}
+
+void CommandEncoder::Fill(const SendSnapshot& command, v1::EngineMessage& message) const {
+  v1::Snapshot* proto = message.mutable_snapshot();
+  proto->set_snapshot_id(command.snapshot_id);
+  proto->set_model_id(command.model_id);
+  proto->set_dir(Path(command.snapshot_id));
+  proto->set_manifest_json(ManifestJson(command.tenant_id, command.term));
+}
+
+void CommandEncoder::Fill(const SendRestoreAdapter& command, v1::EngineMessage& message) const {
+  v1::RestoreAdapter* proto = message.mutable_restore_adapter();
+  proto->set_request_id(command.request_id);
+  proto->set_model_id(command.model_id);
+  proto->set_dir(Path(command.snapshot_id));
 }
 
 void CommandEncoder::Fill(const SendCancel& command, v1::EngineMessage& message) const {

@@ -183,6 +183,12 @@ void Dispatcher::OnReport(const std::string& group, const v1::WorkerMessage& mes
     case v1::WorkerMessage::kVersionFailed:
       runtime_.Post(ToEvent(group, message.epoch(), message.version_failed()));
       return;
+    case v1::WorkerMessage::kSnapshotDone:
+      runtime_.Post(ToEvent(group, message.epoch(), message.snapshot_done()));
+      return;
+    case v1::WorkerMessage::kVersionSaved:
+      runtime_.Post(ToEvent(group, message.epoch(), message.version_saved()));
+      return;
     default:
       return;  // progress, heartbeats and what only the status shows
   }

@@ -15,4 +15,8 @@ std::string ManifestJson(const CheckpointRow& row, int64_t term) {
                      {"user_metadata", metadata}});
 }
 
+std::string ManifestJson(const std::string& tenant_id, int64_t term) {
+  return ToJsonText({{"tenant_id", tenant_id}, {"engine_term", term}});
+}
+
 }  // namespace lathe::engine

@@ -10,5 +10,7 @@ namespace lathe::engine {
 
 // A JSON object: owner, path, name, term and times, for people and for recovery without the store.
 std::string ManifestJson(const CheckpointRow& row, int64_t term);
+// Of a snapshot or an unnamed version.
+std::string ManifestJson(const std::string& tenant_id, int64_t term);
 
 }  // namespace lathe::engine

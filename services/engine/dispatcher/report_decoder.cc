@@ -1,5 +1,6 @@
 #include "services/engine/dispatcher/report_decoder.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "libs/common/rpc/status.h"
@@ -96,6 +97,32 @@ WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,
           .epoch = epoch,
           .version_id = failed.version_id(),
           .error = ToErrorInfo(FromErrorProto(failed.error()))};
+}
+
+WorkerSnapshotDone ToEvent(const std::string& group, int64_t epoch, const v1::SnapshotDone& done) {
+  WorkerSnapshotDone event;
+  event.group = group;
+  event.epoch = epoch;
+  event.snapshot_id = done.snapshot_id();
+  if (done.has_error()) event.error = ToErrorInfo(FromErrorProto(done.error()));
+  event.model = ToHeld(done.model());
+  event.size_bytes = done.size_bytes();
+  event.manifest_sha256 = done.manifest_sha256();
+  event.write_time = done.write_nanoseconds();
+  return event;
+}
+
+WorkerVersionSaved ToEvent(const std::string& group, int64_t epoch, const v1::VersionSaved& saved) {
+  WorkerVersionSaved event;
+  event.group = group;
+  event.epoch = epoch;
+  event.version_id = saved.version_id();
+  event.dir = std::filesystem::path(saved.dir()).filename();  // of the path that was sent
+  if (saved.has_error()) event.error = ToErrorInfo(FromErrorProto(saved.error()));
+  event.seq_id = saved.seq_id();
+  event.size_bytes = saved.size_bytes();
+  event.manifest_sha256 = saved.manifest_sha256();
+  return event;
 }
 
 }  // namespace lathe::engine

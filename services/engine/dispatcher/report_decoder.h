@@ -23,4 +23,8 @@ std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress);
 WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,
                             const v1::VersionFailed& failed);
 
+WorkerSnapshotDone ToEvent(const std::string& group, int64_t epoch, const v1::SnapshotDone& done);
+
+WorkerVersionSaved ToEvent(const std::string& group, int64_t epoch, const v1::VersionSaved& saved);
+
 }  // namespace lathe::engine

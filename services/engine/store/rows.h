@@ -65,6 +65,8 @@ struct ModelRow {
   int64_t saved_seq = 0;          // applied_seq of the newest training checkpoint
   int64_t gradient_from_seq = 0;  // gradients of seqs up to here are stepped or cleared
   std::string kept_window;  // comma-separated: seqs of the open gradient without a request row
+  // Rows and bodies of operations above are kept: with the oldest snapshot they rebuild the model.
+  int64_t log_from_seq = 0;
   Metadata user_metadata;
   int64_t created_at = 0;
   int64_t last_request_at = 0;
@@ -111,6 +113,31 @@ struct RequestRow {
   int64_t accepted_at = 0;
   int64_t done_at = 0;
   int64_t delivered_at = 0;
+  std::string applied_window;  // of a done optim_step: comma-separated seqs that it applied
+};
+
+// A model's state on disk: weights, moments, accumulator. The two newest of a model are kept.
+struct SnapshotRow {
+  std::string snapshot_id;  // and its directory below DATA_DIR/checkpoints
+  std::string model_id;
+  int64_t applied_seq = 0;
+  std::string window;  // comma-separated seqs of the accumulator
+  int64_t size_bytes = 0;
+  std::string manifest_sha256;
+  int64_t term = 0;  // of the leader that asked for it
+  int64_t created_at = 0;
+};
+
+// An unnamed sampler version that is on disk.
+struct VersionRow {
+  std::string version_id;
+  std::string model_id;
+  std::string tenant_id;
+  int64_t seq_id = 0;  // of the publication whose weights it has
+  bool is_inflight = false;
+  std::string dir;  // below DATA_DIR/checkpoints
+  int64_t size_bytes = 0;
+  std::string manifest_sha256;
 };
 
 // kExternal: files to download, never loaded or sampled from.
@@ -251,6 +278,7 @@ struct CompleteRequest {
   std::string result_id;
   int64_t done_at = 0;
   int64_t completion_number = 0;  // of a sample, see CompletionNumber
+  std::string applied_window;     // of a done optim_step, see RequestRow
 };
 struct MarkDelivered {
   std::string request_id;
@@ -271,13 +299,25 @@ struct PutBaseModel {
 struct PutGroup {
   GroupRow row;
 };
+struct PutSnapshot {
+  SnapshotRow row;
+};
+struct DeleteSnapshot {
+  std::string snapshot_id;
+};
+struct PutVersion {
+  VersionRow row;
+};
+struct DeleteVersion {
+  std::string version_id;
+};
 // Drops the body of a finished request.
 struct DropBody {
   std::string body_id;
 };
 // Deletes results delivered before `delivered_before` or done before `done_before`, and the rows of
-// requests done before `rows_before`. A row without result answers "expired". Deletes the usage of
-// hours before `usage_before` too.
+// requests done before `rows_before`. A row without result answers "expired". Rows above the
+// log_from_seq of a model that lives stay. Deletes the usage of hours before `usage_before` too.
 struct PurgeResults {
   int64_t delivered_before = 0;
   int64_t done_before = 0;
@@ -305,12 +345,14 @@ struct AddUsage {
 using Write =
     std::variant<PutSession, TouchSession, PutModel, InsertRequest, MarkDispatched, CompleteRequest,
                  MarkDelivered, PutCheckpoint, PutSampler, DeleteSampler, PutBaseModel, PutGroup,
-                 DropBody, PurgeResults, AppendAudit, PutQuota, SetSessionProject, AddUsage>;
+                 DropBody, PurgeResults, AppendAudit, PutQuota, SetSessionProject, AddUsage,
+                 PutSnapshot, DeleteSnapshot, PutVersion, DeleteVersion>;
 
 // Everything a new leader needs: sessions not ended and those that ended within a day
 // (heartbeat_at), models and samplers of sessions not ended, live requests and finished ones whose
-// result is still kept (and refused ones, which never have a result, for a day), complete
-// checkpoints, base models, groups, quotas.
+// result is still kept (and refused ones, which never have a result, for a day), those above the
+// log_from_seq of such models, complete checkpoints, snapshots and versions of such models, base
+// models, groups, quotas.
 struct StoredState {
   int64_t term = 0;
   std::vector<SessionRow> sessions;
@@ -318,6 +360,8 @@ struct StoredState {
   std::vector<RequestRow> requests;
   std::vector<CheckpointRow> checkpoints;
   std::vector<SamplerRow> samplers;
+  std::vector<SnapshotRow> snapshots;  // of a model: oldest first
+  std::vector<VersionRow> versions;
   std::vector<BaseModelRow> base_models;
   std::vector<GroupRow> groups;
   std::vector<QuotaRow> quotas;

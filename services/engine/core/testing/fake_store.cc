@@ -1,5 +1,6 @@
 #include "services/engine/core/testing/fake_store.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <tuple>
 
@@ -47,6 +48,7 @@ void FakeStore::Apply(const CompleteRequest& write) {
   if (!IsLive(row)) throw std::logic_error("request " + write.request_id + " ends twice");
   row.state = write.state;
   row.done_at = write.done_at;
+  row.applied_window = write.applied_window;
 }
 
 void FakeStore::Apply(const MarkDelivered& write) {
@@ -79,6 +81,11 @@ StoredState FakeStore::TakeLeadership() {
     if (row.state == CheckpointState::kComplete) state.checkpoints.push_back(row);
   }
   state.samplers = Values(samplers_);
+  state.snapshots = Values(snapshots_);
+  std::stable_sort(
+      state.snapshots.begin(), state.snapshots.end(),
+      [](const SnapshotRow& a, const SnapshotRow& b) { return a.created_at < b.created_at; });
+  state.versions = Values(versions_);
   state.base_models = Values(base_models_);
   state.groups = Values(groups_);
   state.quotas = Values(quotas_);

@@ -20,6 +20,8 @@ class FakeStore {
   const std::map<std::string, SessionRow>& sessions() const { return sessions_; }
   const std::map<std::string, CheckpointRow>& checkpoints() const { return checkpoints_; }
   const std::map<std::string, SamplerRow>& samplers() const { return samplers_; }
+  const std::map<std::string, SnapshotRow>& snapshots() const { return snapshots_; }
+  const std::map<std::string, VersionRow>& versions() const { return versions_; }
   const std::vector<AuditRow>& audit() const { return audit_; }
   const std::vector<UsageRow>& usage() const { return usage_; }
 
@@ -38,6 +40,10 @@ class FakeStore {
   void Apply(const DeleteSampler& write) { samplers_.erase(write.sampling_session_id); }
   void Apply(const PutBaseModel& write) { base_models_[write.row.name] = write.row; }
   void Apply(const PutGroup& write) { groups_[write.row.group] = write.row; }
+  void Apply(const PutSnapshot& write) { snapshots_[write.row.snapshot_id] = write.row; }
+  void Apply(const DeleteSnapshot& write) { snapshots_.erase(write.snapshot_id); }
+  void Apply(const PutVersion& write) { versions_[write.row.version_id] = write.row; }
+  void Apply(const DeleteVersion& write) { versions_.erase(write.version_id); }
   void Apply(const DropBody&) {}
   void Apply(const PurgeResults& write);
   void Apply(const PutQuota& write) { quotas_[write.row.tenant_id] = write.row; }
@@ -51,6 +57,8 @@ class FakeStore {
   std::map<std::string, RequestRow> requests_;
   std::map<std::string, CheckpointRow> checkpoints_;
   std::map<std::string, SamplerRow> samplers_;
+  std::map<std::string, SnapshotRow> snapshots_;
+  std::map<std::string, VersionRow> versions_;
   std::map<std::string, BaseModelRow> base_models_;
   std::map<std::string, GroupRow> groups_;
   std::map<std::string, QuotaRow> quotas_;

@@ -76,6 +76,8 @@ class FakeWorker {
   void Handle(const SendLoadVersion& command) { versions_.insert(command.version_id); }
   void Handle(const SendCancel&) {}
   void Handle(const SendDie&) {}
+  void Handle(const SendSaveVersion&) {}
+  void Handle(const SendSnapshot&) {}
   template <typename Command>
   void Handle(const Command& command) {
     Queue(command.request_id, command);

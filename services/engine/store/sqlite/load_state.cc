@@ -22,10 +22,14 @@ constexpr char kLiveRequests[] =
     " OR owner_id IN (SELECT sampling_session_id FROM samplers WHERE session_id IN live)"
     " OR owner_id IN live";
 
-constexpr char kLiveBodies[] = "SELECT body_id FROM requests WHERE state < 3 AND body_id <> ''";
-constexpr char kSweepPayloads[] =
-    "DELETE FROM payloads WHERE body_id NOT IN "
-    "(SELECT body_id FROM requests WHERE state < 3)";
+// Of unfinished requests, and of done forward_backwards that rebuild a model which lives.
+constexpr char kLiveBodies[] =
+    "SELECT body_id FROM requests WHERE body_id <> '' AND (state < 3 OR (state = 3 AND kind = 4 "
+    "AND EXISTS (SELECT 1 FROM models WHERE model_id = requests.owner_id "
+    "AND requests.seq_id > models.log_from_seq AND models.state < 2)))";
+
+constexpr char kOfLiveModel[] =
+    " WHERE model_id IN (SELECT model_id FROM models WHERE session_id IN live)";
 
 template <typename Row>
 std::vector<Row> Load(Connection& connection, const std::string& sql) {
@@ -54,6 +58,12 @@ StoredState LoadState(Connection& connection) {
   state.samplers =
       Load<SamplerRow>(connection, absl::StrCat("SELECT ", kSamplerColumns, " FROM samplers",
                                                 of_live_session, " ORDER BY created_at, rowid"));
+  state.snapshots = Load<SnapshotRow>(
+      connection, absl::StrCat("WITH live AS ", kLiveSessions, " SELECT ", kSnapshotColumns,
+                               " FROM snapshots", kOfLiveModel, " ORDER BY created_at, rowid"));
+  state.versions = Load<VersionRow>(
+      connection, absl::StrCat("WITH live AS ", kLiveSessions, " SELECT ", kVersionColumns,
+                               " FROM versions", kOfLiveModel, " ORDER BY version_id"));
   state.base_models = Load<BaseModelRow>(
       connection, absl::StrCat("SELECT ", kBaseModelColumns, " FROM base_models ORDER BY name"));
   state.groups = Load<GroupRow>(
@@ -70,6 +80,10 @@ std::set<std::string> LiveBodyIds(Connection& connection) {
   return ids;
 }
 
-void SweepPayloads(Connection& connection) { connection.Prepare(kSweepPayloads).Run(); }
+void SweepPayloads(Connection& connection) {
+  const std::string sql =
+      absl::StrCat("DELETE FROM payloads WHERE body_id NOT IN (", kLiveBodies, ")");
+  connection.Prepare(sql).Run();
+}
 
 }  // namespace lathe::engine

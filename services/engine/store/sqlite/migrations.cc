@@ -146,8 +146,24 @@ CREATE INDEX requests_undelivered ON requests (completion_number)
   WHERE completion_number > 0 AND delivered_at = 0;
 )sql";
 
-constexpr const char* kMigrations[kSchemaVersion] = {
-    kMigration1, kMigration2, kMigration3, kMigration4, kMigration5, kMigration6, kMigration7};
+// What rebuilds a model whose worker is gone.
+constexpr char kMigration8[] = R"sql(
+ALTER TABLE models ADD COLUMN log_from_seq INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE requests ADD COLUMN applied_window TEXT NOT NULL DEFAULT '';
+CREATE TABLE snapshots (
+  snapshot_id TEXT PRIMARY KEY, model_id TEXT NOT NULL,
+  applied_seq INTEGER NOT NULL, window TEXT NOT NULL, size_bytes INTEGER NOT NULL,
+  manifest_sha256 TEXT NOT NULL, term INTEGER NOT NULL, created_at INTEGER NOT NULL);
+CREATE INDEX snapshots_by_model ON snapshots (model_id, created_at);
+CREATE TABLE versions (
+  version_id TEXT PRIMARY KEY, model_id TEXT NOT NULL, tenant_id TEXT NOT NULL,
+  seq_id INTEGER NOT NULL, is_inflight INTEGER NOT NULL, dir TEXT NOT NULL,
+  size_bytes INTEGER NOT NULL, manifest_sha256 TEXT NOT NULL);
+)sql";
+
+constexpr const char* kMigrations[kSchemaVersion] = {kMigration1, kMigration2, kMigration3,
+                                                     kMigration4, kMigration5, kMigration6,
+                                                     kMigration7, kMigration8};
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 namespace lathe::engine {
 
 // Version of the schema this binary writes.
-inline constexpr int kSchemaVersion = 7;
+inline constexpr int kSchemaVersion = 8;
 
 // Brings the database to kSchemaVersion; each migration is one transaction. FailedPrecondition
 // when the database is newer than this binary, naming both versions.

@@ -53,8 +53,8 @@ void BindRow(Query& query, const ModelRow& row) {
   query.Bind(row.model_id, row.session_id, row.tenant_id, row.model_seq_id, row.base_model);
   BindLora(query, row.lora);
   query.Bind(row.group, row.state, row.state_reason, row.applied_seq, row.closed_seq, row.saved_seq,
-             row.gradient_from_seq, row.kept_window, EncodeMetadata(row.user_metadata),
-             row.created_at, row.last_request_at);
+             row.gradient_from_seq, row.kept_window, row.log_from_seq,
+             EncodeMetadata(row.user_metadata), row.created_at, row.last_request_at);
 }
 
 void ReadRow(Query& query, ModelRow& row) {
@@ -72,6 +72,7 @@ void ReadRow(Query& query, ModelRow& row) {
   row.saved_seq = query.Int();
   row.gradient_from_seq = query.Int();
   row.kept_window = query.Text();
+  row.log_from_seq = query.Int();
   row.user_metadata = DecodeMetadata(query.Text());
   row.created_at = query.Int();
   row.last_request_at = query.Int();
@@ -81,7 +82,7 @@ void BindRow(Query& query, const RequestRow& row) {
   query.Bind(row.request_id, row.tenant_id, row.owner_id, row.op_class, row.seq_id, row.kind,
              row.state, row.content_hash, row.body_id, row.body_bytes, row.tokens);
   query.BindBytes(row.plan);
-  query.Bind(row.epoch, row.accepted_at, row.done_at, row.delivered_at);
+  query.Bind(row.epoch, row.accepted_at, row.done_at, row.delivered_at, row.applied_window);
 }
 
 void ReadRow(Query& query, RequestRow& row) {
@@ -101,6 +102,7 @@ void ReadRow(Query& query, RequestRow& row) {
   row.accepted_at = query.Int();
   row.done_at = query.Int();
   row.delivered_at = query.Int();
+  row.applied_window = query.Text();
 }
 
 void ReadRow(Query& query, CompletionRow& row) {
@@ -161,6 +163,38 @@ void ReadRow(Query& query, SamplerRow& row) {
   row.version_dropped = query.Bool();
   row.created_at = query.Int();
   row.num_joined = query.Int();
+}
+
+void BindRow(Query& query, const SnapshotRow& row) {
+  query.Bind(row.snapshot_id, row.model_id, row.applied_seq, row.window, row.size_bytes,
+             row.manifest_sha256, row.term, row.created_at);
+}
+
+void ReadRow(Query& query, SnapshotRow& row) {
+  row.snapshot_id = query.Text();
+  row.model_id = query.Text();
+  row.applied_seq = query.Int();
+  row.window = query.Text();
+  row.size_bytes = query.Int();
+  row.manifest_sha256 = query.Text();
+  row.term = query.Int();
+  row.created_at = query.Int();
+}
+
+void BindRow(Query& query, const VersionRow& row) {
+  query.Bind(row.version_id, row.model_id, row.tenant_id, row.seq_id, row.is_inflight, row.dir,
+             row.size_bytes, row.manifest_sha256);
+}
+
+void ReadRow(Query& query, VersionRow& row) {
+  row.version_id = query.Text();
+  row.model_id = query.Text();
+  row.tenant_id = query.Text();
+  row.seq_id = query.Int();
+  row.is_inflight = query.Bool();
+  row.dir = query.Text();
+  row.size_bytes = query.Int();
+  row.manifest_sha256 = query.Text();
 }
 
 void BindRow(Query& query, const BaseModelRow& row) {

@@ -17,11 +17,11 @@ inline constexpr char kModelColumns[] =
     "model_id, session_id, tenant_id, model_seq_id, base_model, lora_rank, lora_alpha, "
     "lora_seed, train_attn, train_mlp, train_unembed, target_modules, group_name, state, "
     "state_reason, applied_seq, closed_seq, saved_seq, gradient_from_seq, kept_window, "
-    "user_metadata, "
-    "created_at, last_request_at";
+    "log_from_seq, user_metadata, created_at, last_request_at";
 inline constexpr char kRequestColumns[] =
     "request_id, tenant_id, owner_id, op_class, seq_id, kind, state, content_hash, body_id, "
-    "body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at";
+    "body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at, "
+    "applied_window";
 inline constexpr char kCheckpointColumns[] =
     "tinker_path, model_id, tenant_id, kind, name, dir, state, base_model, lora_rank, "
     "lora_alpha, lora_seed, train_attn, train_mlp, train_unembed, target_modules, applied_seq, "
@@ -30,6 +30,10 @@ inline constexpr char kSamplerColumns[] =
     "sampling_session_id, session_id, tenant_id, sampling_session_seq_id, base_model, "
     "model_path, model_id, version_id, checkpoint_dir, version_bytes, version_dropped, "
     "created_at, num_joined";
+inline constexpr char kSnapshotColumns[] =
+    "snapshot_id, model_id, applied_seq, window, size_bytes, manifest_sha256, term, created_at";
+inline constexpr char kVersionColumns[] =
+    "version_id, model_id, tenant_id, seq_id, is_inflight, dir, size_bytes, manifest_sha256";
 inline constexpr char kBaseModelColumns[] =
     "name, content_hash, arch, tokenizer_id, max_context_length, vocab_size, max_lora_rank, "
     "token_budget";
@@ -52,6 +56,8 @@ void BindRow(Query& query, const ModelRow& row);
 void BindRow(Query& query, const RequestRow& row);
 void BindRow(Query& query, const CheckpointRow& row);
 void BindRow(Query& query, const SamplerRow& row);
+void BindRow(Query& query, const SnapshotRow& row);
+void BindRow(Query& query, const VersionRow& row);
 void BindRow(Query& query, const BaseModelRow& row);
 void BindRow(Query& query, const GroupRow& row);
 void BindRow(Query& query, const ApiKeyRow& row);
@@ -65,6 +71,8 @@ void ReadRow(Query& query, RequestRow& row);
 void ReadRow(Query& query, CompletionRow& row);
 void ReadRow(Query& query, CheckpointRow& row);
 void ReadRow(Query& query, SamplerRow& row);
+void ReadRow(Query& query, SnapshotRow& row);
+void ReadRow(Query& query, VersionRow& row);
 void ReadRow(Query& query, BaseModelRow& row);
 void ReadRow(Query& query, GroupRow& row);
 void ReadRow(Query& query, ApiKeyRow& row);

@@ -20,7 +20,8 @@ constexpr char kMarkDispatched[] =
 // The first result of a request stays: two reads of one result are byte-identical.
 constexpr char kInsertResult[] = "INSERT OR IGNORE INTO results (request_id, bytes) VALUES (?, ?)";
 constexpr char kEndRequest[] =
-    "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4 WHERE request_id = ?1";
+    "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4, "
+    "applied_window = ?5 WHERE request_id = ?1";
 constexpr char kMarkDelivered[] =
     "UPDATE requests SET delivered_at = ?2 WHERE request_id = ?1 AND delivered_at = 0";
 constexpr char kDeleteSampler[] = "DELETE FROM samplers WHERE sampling_session_id = ?";
@@ -29,7 +30,13 @@ constexpr char kPurgeResults[] =
     "DELETE FROM results WHERE request_id IN (SELECT request_id FROM requests WHERE done_at > 0 "
     "AND (done_at < ?2 OR (delivered_at > 0 AND delivered_at < ?1))) "
     "OR request_id NOT IN (SELECT request_id FROM requests)";
-constexpr char kPurgeRows[] = "DELETE FROM requests WHERE done_at > 0 AND done_at < ?";
+constexpr char kDeleteSnapshot[] = "DELETE FROM snapshots WHERE snapshot_id = ?";
+constexpr char kDeleteVersion[] = "DELETE FROM versions WHERE version_id = ?";
+// What rebuilds a model that lives stays.
+constexpr char kPurgeRows[] =
+    "DELETE FROM requests WHERE done_at > 0 AND done_at < ? AND NOT (op_class = 1 AND EXISTS "
+    "(SELECT 1 FROM models WHERE model_id = owner_id AND seq_id > log_from_seq AND "
+    "models.state < 2))";
 constexpr char kPurgeUsage[] = "DELETE FROM usage WHERE hour < ?";
 constexpr char kSetProject[] =
     "UPDATE sessions SET project_id = ?3 WHERE tenant_id = ?1 AND session_id = ?2";
@@ -126,7 +133,8 @@ absl::Status WriteApplier::operator()(const CompleteRequest& write) {
   if (connection_.Prepare(kInsertResult).Bind(write.request_id).BindBytes(result->second).Run() >
       0) {
     connection_.Prepare(kEndRequest)
-        .Bind(write.request_id, write.state, write.done_at, write.completion_number)
+        .Bind(write.request_id, write.state, write.done_at, write.completion_number,
+              write.applied_window)
         .Run();
   }
   return absl::OkStatus();
@@ -149,6 +157,26 @@ absl::Status WriteApplier::operator()(const PutSampler& write) {
 
 absl::Status WriteApplier::operator()(const DeleteSampler& write) {
   connection_.Prepare(kDeleteSampler).Bind(write.sampling_session_id).Run();
+  return absl::OkStatus();
+}
+
+absl::Status WriteApplier::operator()(const PutSnapshot& write) {
+  static const std::string sql = ReplaceSql("snapshots", kSnapshotColumns);
+  return Replace(sql, write.row);
+}
+
+absl::Status WriteApplier::operator()(const DeleteSnapshot& write) {
+  connection_.Prepare(kDeleteSnapshot).Bind(write.snapshot_id).Run();
+  return absl::OkStatus();
+}
+
+absl::Status WriteApplier::operator()(const PutVersion& write) {
+  static const std::string sql = ReplaceSql("versions", kVersionColumns);
+  return Replace(sql, write.row);
+}
+
+absl::Status WriteApplier::operator()(const DeleteVersion& write) {
+  connection_.Prepare(kDeleteVersion).Bind(write.version_id).Run();
   return absl::OkStatus();
 }
 

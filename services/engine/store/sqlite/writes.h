@@ -38,6 +38,10 @@ class WriteApplier {
   absl::Status operator()(const PutCheckpoint& write);
   absl::Status operator()(const PutSampler& write);
   absl::Status operator()(const DeleteSampler& write);
+  absl::Status operator()(const PutSnapshot& write);
+  absl::Status operator()(const DeleteSnapshot& write);
+  absl::Status operator()(const PutVersion& write);
+  absl::Status operator()(const DeleteVersion& write);
   absl::Status operator()(const PutBaseModel& write);
   absl::Status operator()(const PutGroup& write);
   absl::Status operator()(const DropBody& write);

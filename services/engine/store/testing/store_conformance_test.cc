@@ -285,5 +285,87 @@ TEST_CASE("Store: a secret is random, stays, and differs by name", "[store]") {
   CHECK(*harness->store().Secret("a") == secret);
 }
 
+TEST_CASE("Store: a leader gets back snapshots and versions of models that live", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = Lead(harness->store());
+  SessionRow ended = TestSession("s2");
+  ended.state = SessionState::kEnded;
+  ModelRow unloaded = TestModel("s2:train:0", "s2");
+  unloaded.state = ModelState::kUnloaded;
+  const VersionRow version{.version_id = "v1",
+                           .model_id = "s1:train:0",
+                           .tenant_id = "t1",
+                           .seq_id = 4,
+                           .is_inflight = true,
+                           .dir = "d",
+                           .size_bytes = 6,
+                           .manifest_sha256 = "sha"};
+  VersionRow dropped = version;
+  dropped.version_id = "v2";
+  Commit(
+      harness->store(), term,
+      {PutSession{TestSession("s1")}, PutModel{TestModel("s1:train:0")}, PutSession{ended},
+       PutModel{unloaded}, PutSnapshot{TestSnapshot("n2", 20)}, PutSnapshot{TestSnapshot("n1", 10)},
+       PutSnapshot{TestSnapshot("n0", 5)}, PutSnapshot{TestSnapshot("other", 1, "s2:train:0")},
+       DeleteSnapshot{"n0"}, PutVersion{version}, PutVersion{dropped}, DeleteVersion{"v2"}});
+  harness->Reopen();
+  const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
+  REQUIRE(state.ok());
+  REQUIRE(state->snapshots.size() == 2);
+  CHECK(state->snapshots[0].snapshot_id == "n1");
+  CHECK(state->snapshots[1].snapshot_id == "n2");
+  CHECK(state->snapshots[1].applied_seq == 20);
+  CHECK(state->snapshots[1].window == "8,9");
+  CHECK(state->snapshots[1].size_bytes == 5);
+  CHECK(state->snapshots[1].manifest_sha256 == "sha");
+  CHECK(state->snapshots[1].term == 3);
+  REQUIRE(state->versions.size() == 1);
+  CHECK(state->versions[0].version_id == "v1");
+  CHECK(state->versions[0].seq_id == 4);
+  CHECK(state->versions[0].is_inflight);
+  CHECK(state->versions[0].dir == "d");
+}
+
+TEST_CASE("Store: what rebuilds a model survives the end of its requests", "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  const int64_t term = Lead(store);
+  ModelRow model = TestModel("s1:train:0");
+  model.log_from_seq = 3;
+  const auto pass = [](const std::string& id, int64_t seq, const std::string& body) {
+    RequestRow row = TestRequest(id, seq);
+    row.kind = OperationKind::kForwardBackward;
+    row.body_id = body;
+    row.body_bytes = 4;
+    return InsertRequest{row};
+  };
+  RequestRow step = TestRequest("r5", 5);
+  step.kind = OperationKind::kOptimStep;
+  Commit(store, term,
+         {PutSession{TestSession("s1")}, PutModel{model}, pass("r3", 3, "b3"), pass("r4", 4, "b4"),
+          pass("r6", 6, "b6"), InsertRequest{step}},
+         {{"b3", "old "}, {"b4", "kept"}, {"b6", "fail"}});
+  Commit(store, term,
+         {CompleteRequest{"r3", RequestState::kDone, "x3", 50},
+          CompleteRequest{"r4", RequestState::kDone, "x4", 50},
+          CompleteRequest{"r6", RequestState::kFailed, "x6", 50},
+          CompleteRequest{"r5", RequestState::kDone, "x5", 50, 0, "4"}},
+         {{"x3", "r"}, {"x4", "r"}, {"x5", "r"}, {"x6", "r"}});
+  Commit(store, term, {PurgeResults{100, 100, 100}});
+  harness->Reopen();
+  const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
+  REQUIRE(state.ok());
+  CHECK(state->models[0].log_from_seq == 3);
+  std::vector<std::string> ids;
+  for (const RequestRow& row : state->requests) {
+    ids.push_back(row.request_id);
+    if (row.request_id == "r5") CHECK(row.applied_window == "4");
+  }
+  CHECK(ids == std::vector<std::string>{"r4", "r5", "r6"});
+  CHECK(*harness->store().ReadBody("b4") == "kept");
+  CHECK_FALSE(harness->store().ReadBody("b3").ok());
+  CHECK_FALSE(harness->store().ReadBody("b6").ok());
+}
+
 }  // namespace
 }  // namespace lathe::engine

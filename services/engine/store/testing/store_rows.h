@@ -72,4 +72,16 @@ inline CheckpointRow TestCheckpoint(const std::string& path, const std::string& 
   return row;
 }
 
+inline SnapshotRow TestSnapshot(const std::string& id, int64_t applied_seq,
+                                const std::string& model = "s1:train:0") {
+  return {.snapshot_id = id,
+          .model_id = model,
+          .applied_seq = applied_seq,
+          .window = "8,9",
+          .size_bytes = 5,
+          .manifest_sha256 = "sha",
+          .term = 3,
+          .created_at = applied_seq};
+}
+
 }  // namespace lathe::engine
