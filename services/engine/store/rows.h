@@ -113,7 +113,9 @@ struct RequestRow {
   int64_t accepted_at = 0;
   int64_t done_at = 0;
   int64_t delivered_at = 0;
-  std::string applied_window;  // of a done optim_step: comma-separated seqs that it applied
+  // What running it again needs to know: of a done optim_step, the comma-separated seqs that it
+  // applied; of a done load_weights, the directory.
+  std::string outcome;
 };
 
 // A model's state on disk: weights, moments, accumulator. The two newest of a model are kept.
@@ -278,7 +280,7 @@ struct CompleteRequest {
   std::string result_id;
   int64_t done_at = 0;
   int64_t completion_number = 0;  // of a sample, see CompletionNumber
-  std::string applied_window;     // of a done optim_step, see RequestRow
+  std::string outcome;            // see RequestRow
 };
 struct MarkDelivered {
   std::string request_id;

@@ -48,7 +48,7 @@ void FakeStore::Apply(const CompleteRequest& write) {
   if (!IsLive(row)) throw std::logic_error("request " + write.request_id + " ends twice");
   row.state = write.state;
   row.done_at = write.done_at;
-  row.applied_window = write.applied_window;
+  row.outcome = write.outcome;
 }
 
 void FakeStore::Apply(const MarkDelivered& write) {

@@ -149,7 +149,7 @@ CREATE INDEX requests_undelivered ON requests (completion_number)
 // What rebuilds a model whose worker is gone.
 constexpr char kMigration8[] = R"sql(
 ALTER TABLE models ADD COLUMN log_from_seq INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE requests ADD COLUMN applied_window TEXT NOT NULL DEFAULT '';
+ALTER TABLE requests ADD COLUMN outcome TEXT NOT NULL DEFAULT '';
 CREATE TABLE snapshots (
   snapshot_id TEXT PRIMARY KEY, model_id TEXT NOT NULL,
   applied_seq INTEGER NOT NULL, window TEXT NOT NULL, size_bytes INTEGER NOT NULL,

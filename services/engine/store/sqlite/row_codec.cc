@@ -82,7 +82,7 @@ void BindRow(Query& query, const RequestRow& row) {
   query.Bind(row.request_id, row.tenant_id, row.owner_id, row.op_class, row.seq_id, row.kind,
              row.state, row.content_hash, row.body_id, row.body_bytes, row.tokens);
   query.BindBytes(row.plan);
-  query.Bind(row.epoch, row.accepted_at, row.done_at, row.delivered_at, row.applied_window);
+  query.Bind(row.epoch, row.accepted_at, row.done_at, row.delivered_at, row.outcome);
 }
 
 void ReadRow(Query& query, RequestRow& row) {
@@ -102,7 +102,7 @@ void ReadRow(Query& query, RequestRow& row) {
   row.accepted_at = query.Int();
   row.done_at = query.Int();
   row.delivered_at = query.Int();
-  row.applied_window = query.Text();
+  row.outcome = query.Text();
 }
 
 void ReadRow(Query& query, CompletionRow& row) {

@@ -21,7 +21,7 @@ inline constexpr char kModelColumns[] =
 inline constexpr char kRequestColumns[] =
     "request_id, tenant_id, owner_id, op_class, seq_id, kind, state, content_hash, body_id, "
     "body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at, "
-    "applied_window";
+    "outcome";
 inline constexpr char kCheckpointColumns[] =
     "tinker_path, model_id, tenant_id, kind, name, dir, state, base_model, lora_rank, "
     "lora_alpha, lora_seed, train_attn, train_mlp, train_unembed, target_modules, applied_seq, "

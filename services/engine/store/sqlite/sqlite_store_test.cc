@@ -117,7 +117,7 @@ TEST_CASE("SqliteStore: families of an older schema become their modules", "[sto
     raw.exec("ALTER TABLE checkpoints DROP COLUMN target_modules");
     raw.exec("DROP INDEX requests_undelivered");
     raw.exec("ALTER TABLE requests DROP COLUMN completion_number");
-    raw.exec("ALTER TABLE requests DROP COLUMN applied_window");
+    raw.exec("ALTER TABLE requests DROP COLUMN outcome");
     raw.exec("ALTER TABLE models DROP COLUMN log_from_seq");
     raw.exec("DROP TABLE snapshots");
     raw.exec("DROP TABLE versions");

@@ -21,7 +21,7 @@ constexpr char kMarkDispatched[] =
 constexpr char kInsertResult[] = "INSERT OR IGNORE INTO results (request_id, bytes) VALUES (?, ?)";
 constexpr char kEndRequest[] =
     "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4, "
-    "applied_window = ?5 WHERE request_id = ?1";
+    "outcome = ?5 WHERE request_id = ?1";
 constexpr char kMarkDelivered[] =
     "UPDATE requests SET delivered_at = ?2 WHERE request_id = ?1 AND delivered_at = 0";
 constexpr char kDeleteSampler[] = "DELETE FROM samplers WHERE sampling_session_id = ?";
@@ -133,8 +133,7 @@ absl::Status WriteApplier::operator()(const CompleteRequest& write) {
   if (connection_.Prepare(kInsertResult).Bind(write.request_id).BindBytes(result->second).Run() >
       0) {
     connection_.Prepare(kEndRequest)
-        .Bind(write.request_id, write.state, write.done_at, write.completion_number,
-              write.applied_window)
+        .Bind(write.request_id, write.state, write.done_at, write.completion_number, write.outcome)
         .Run();
   }
   return absl::OkStatus();

@@ -359,7 +359,7 @@ TEST_CASE("Store: what rebuilds a model survives the end of its requests", "[sto
   std::vector<std::string> ids;
   for (const RequestRow& row : state->requests) {
     ids.push_back(row.request_id);
-    if (row.request_id == "r5") CHECK(row.applied_window == "4");
+    if (row.request_id == "r5") CHECK(row.outcome == "4");
   }
   CHECK(ids == std::vector<std::string>{"r4", "r5", "r6"});
   CHECK(*harness->store().ReadBody("b4") == "kept");
