@@ -59,7 +59,35 @@ class EngineMetrics::State : public prometheus::Registry {
         commit_seconds_(
             Series("lathe_engine_commit_seconds", "one transaction of the store", CommitBuckets())),
         commit_writes_(
-            Series("lathe_engine_commit_writes", "writes of a transaction", CountBuckets())) {
+            Series("lathe_engine_commit_writes", "writes of a transaction", CountBuckets())),
+        snapshot_seconds_(Series("lathe_engine_snapshot_seconds",
+                                 "time a worker was busy with a snapshot", RequestBuckets())),
+        recovery_seconds_(Series("lathe_engine_recovery_seconds",
+                                 "from the loss of a model's worker to its recovery",
+                                 RequestBuckets())) {
+    auto& snapshots = prometheus::BuildCounter()
+                          .Name("lathe_engine_snapshots_total")
+                          .Help("snapshots of models that a worker wrote")
+                          .Register(*this);
+    snapshots_written_ = &snapshots.Add({{"outcome", "ok"}});
+    snapshots_failed_ = &snapshots.Add({{"outcome", "server_error"}});
+    snapshot_bytes_ = &prometheus::BuildCounter()
+                           .Name("lathe_engine_snapshot_bytes_total")
+                           .Help("bytes of written snapshots")
+                           .Register(*this)
+                           .Add({});
+    auto& recoveries = prometheus::BuildCounter()
+                           .Name("lathe_engine_recoveries_total")
+                           .Help("models rebuilt after a worker was lost, and what came of it")
+                           .Register(*this);
+    recovered_ = &recoveries.Add({{"outcome", "recovered"}});
+    fell_back_ = &recoveries.Add({{"outcome", "fell_back"}});
+    lost_ = &recoveries.Add({{"outcome", "lost"}});
+    replayed_ = &prometheus::BuildCounter()
+                     .Name("lathe_engine_replayed_operations_total")
+                     .Help("operations that ran again to rebuild models")
+                     .Register(*this)
+                     .Add({});
     auto& completed = prometheus::BuildCounter()
                           .Name("lathe_engine_requests_total")
                           .Help("requests whose result is on disk")
@@ -105,6 +133,27 @@ class EngineMetrics::State : public prometheus::Registry {
   void OnCommit(absl::Duration took, size_t num_writes) {
     commit_seconds_.Observe(absl::ToDoubleSeconds(took));
     commit_writes_.Observe(static_cast<double>(num_writes));
+  }
+
+  void OnSnapshot(const WorkerSnapshotDone& event) {
+    (event.error ? snapshots_failed_ : snapshots_written_)->Increment();
+    snapshot_seconds_.Observe(Seconds(0, event.write_time));
+    snapshot_bytes_->Increment(static_cast<double>(event.size_bytes));
+  }
+  void OnRecovery(const NoteRecovery& note) {
+    switch (note.outcome) {
+      case NoteRecovery::Outcome::kRecovered:
+        recovered_->Increment();
+        recovery_seconds_.Observe(Seconds(0, note.nanoseconds));
+        break;
+      case NoteRecovery::Outcome::kFellBack:
+        fell_back_->Increment();
+        break;
+      case NoteRecovery::Outcome::kLost:
+        lost_->Increment();
+        break;
+    }
+    replayed_->Increment(static_cast<double>(note.num_replayed));
   }
 
   void Show(Runtime* runtime, WorkerSender* workers) {
@@ -159,6 +208,9 @@ class EngineMetrics::State : public prometheus::Registry {
     gauge("lathe_engine_events_waiting", "events before the deciding thread",
           static_cast<int64_t>(runtime_->num_waiting_events()));
     gauge("lathe_engine_term", "number of this leadership", runtime_->term());
+    list.AddGauge("lathe_engine_replay_divergence",
+                  "largest difference of a result that was computed again from the first",
+                  runtime_->replay_divergence().sums().largest);
     AddWorkers(workers_->Statuses(), list);
   }
 
@@ -176,6 +228,15 @@ class EngineMetrics::State : public prometheus::Registry {
   Histogram& batch_requests_;
   Histogram& commit_seconds_;
   Histogram& commit_writes_;
+  Histogram& snapshot_seconds_;
+  Histogram& recovery_seconds_;
+  prometheus::Counter* snapshots_written_ = nullptr;
+  prometheus::Counter* snapshots_failed_ = nullptr;
+  prometheus::Counter* snapshot_bytes_ = nullptr;
+  prometheus::Counter* recovered_ = nullptr;
+  prometheus::Counter* fell_back_ = nullptr;
+  prometheus::Counter* lost_ = nullptr;
+  prometheus::Counter* replayed_ = nullptr;
   std::map<OperationKind, OperationSeries> operations_;
   mutable absl::Mutex mu_;
   Runtime* runtime_ ABSL_GUARDED_BY(mu_) = nullptr;
@@ -191,7 +252,9 @@ Runtime::Options::Observers EngineMetrics::MakeObservers() {
       .on_request_completed = [state](const RequestSpan& span) { state->OnRequestCompleted(span); },
       .on_train_batch = [state](int64_t num_requests) { state->OnTrainBatch(num_requests); },
       .on_commit = [state](absl::Duration took,
-                           size_t num_writes) { state->OnCommit(took, num_writes); }};
+                           size_t num_writes) { state->OnCommit(took, num_writes); },
+      .on_snapshot = [state](const WorkerSnapshotDone& event) { state->OnSnapshot(event); },
+      .on_recovery = [state](const NoteRecovery& note) { state->OnRecovery(note); }};
 }
 
 void EngineMetrics::ShowState(Runtime& runtime, WorkerSender& workers) {

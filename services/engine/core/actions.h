@@ -193,6 +193,22 @@ struct SendToWorker {
   WorkerCommand command;
 };
 
+// A model was rebuilt, or is given up; for people.
+struct NoteRecovery {
+  enum class Outcome { kRecovered, kFellBack, kLost };
+  std::string model_id;
+  Outcome outcome = Outcome::kRecovered;
+  std::string detail;        // why a start was passed over or the model lost
+  int64_t num_replayed = 0;  // operations
+  int64_t nanoseconds = 0;   // since it was missed
+};
+
+// An operation ran again: the difference from what it gave before is measured. Forgets the result.
+struct CompareReplay {
+  std::string request_id;
+  std::string result_id;
+};
+
 // Files of a checkpoint that no row names any more.
 struct DeleteFiles {
   std::string dir;
@@ -215,6 +231,7 @@ struct ForgetResult {
 };
 
 using Action = std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState, SendToWorker,
-                            DeleteFiles, DeleteOtherFiles, ForgetBody, ForgetResult>;
+                            DeleteFiles, DeleteOtherFiles, ForgetBody, ForgetResult, NoteRecovery,
+                            CompareReplay>;
 
 }  // namespace lathe::engine

@@ -206,6 +206,8 @@ TEST_CASE("Load: files that a worker reads stay over a restart", "[core]") {
   t.h.ReattachWorker();
   t.h.RunWorker();
   CHECK(t.h.StateOf(load) == RequestState::kDone);
+  CHECK(t.h.deleted_dirs.count(dir) == 0);  // the model may have to be rebuilt from them
+  t.h.Post(FinishSession{++t.h.last_call, "t", t.session, "success", ""});
   CHECK(t.h.deleted_dirs.count(dir) == 1);
 }
 
@@ -260,6 +262,8 @@ TEST_CASE("Expiry: a checkpoint that is being loaded keeps its files", "[core]")
   CHECK(t.h.deleted_dirs.count(dir) == 0);
   t.h.RunWorker();
   CHECK(t.h.StateOf(load) == RequestState::kDone);
+  CHECK(t.h.deleted_dirs.count(dir) == 0);  // the model may have to be rebuilt from them
+  t.h.Post(FinishSession{++t.h.last_call, "t", t.session, "success", ""});
   CHECK(t.h.deleted_dirs.count(dir) == 1);
 }
 

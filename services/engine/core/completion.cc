@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "services/engine/core/checkpoints.h"
+#include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/usage.h"
@@ -25,18 +27,23 @@ void TakeLoadedShape(Model& model, const WorkerDone& done) {
 void CompleteCreation(State& s, Model& model, Request& request, const WorkerDone& done) {
   if (request.row.kind == OperationKind::kLoadWeights) TakeLoadedShape(model, done);
   model.row.state = ModelState::kReady;
+  model.snapshot_tried_at = s.now;
   PutRow(s, model);
   MakeResult result;
   result.model_id = model.row.model_id;
   if (const auto* const load = std::get_if<LoadArgs>(&request.plan->args)) {
     result.path = load->path;
+    KeepCreation(s, model, {request.row.request_id, request.plan->dir, load->with_optimizer});
+    model.snapshot_wanted = true;
   }
   Succeed(s, request, std::move(result));
 }
 
 void CompleteLoad(State& s, Model& model, Request& request, const WorkerDone& done) {
   TakeLoadedShape(model, done);
+  KeepForReplay(s, model, request);
   model.gradient.Apply(request.row.seq_id);
+  model.snapshot_wanted = true;
   model.failed_load.reset();
   if (model.row.state == ModelState::kLost) {
     model.row.state = ModelState::kReady;
@@ -55,6 +62,7 @@ void CompleteSave(State& s, Model& model, Request& request, const WorkerDone& do
   result.model_id = model.row.model_id;
   if (!request.plan->version_id.empty()) {
     result.sampling_session_id = request.plan->sampling_session_id;
+    KeepForReplay(s, model, request);
     CommitPublishedVersion(s, model, request, done.version_bytes);
     return Succeed(s, request, std::move(result));
   }
@@ -79,6 +87,7 @@ void CompleteUnload(State& s, Model& model, Request& request) {
 }
 
 void CompleteStep(State& s, Model& model, Request& request, const WorkerDone& done) {
+  KeepForReplay(s, model, request);
   model.gradient.Apply(request.row.seq_id);
   PutRow(s, model);
   EndWithWorkerResult(s, request, RequestState::kDone, done.result_id);
@@ -108,6 +117,7 @@ void CompleteDone(State& s, Request& request, const WorkerDone& done) {
     case OperationKind::kOptimStep:
       return CompleteStep(s, *model, request, done);
     case OperationKind::kForwardBackward:
+      KeepForReplay(s, *model, request);
       model->gradient.Add(request.row.seq_id);
       break;
     case OperationKind::kForward:
@@ -136,6 +146,7 @@ void CompleteFailed(State& s, Request& request, const WorkerDone& done) {
 void OnWorkerDone(State& s, const WorkerDone& event) {
   Group* const group = Find(s.groups, event.group);
   const bool current = group != nullptr && group->attached && group->row.epoch == event.epoch;
+  if (current && OnReplayDone(s, *group, event)) return;
   Request* const request = Find(s.requests, event.request_id);
   if (!current || request == nullptr || !request->live()) {
     s.fx.After(ForgetResult{event.result_id});

@@ -14,6 +14,7 @@
 #include "services/engine/core/retention.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/sessions.h"
+#include "services/engine/core/snapshots.h"
 #include "services/engine/core/state.h"
 #include "services/engine/core/submissions.h"
 #include "services/engine/core/usage.h"
@@ -29,6 +30,7 @@ void OnTick(State& s) {
   SweepExpiredCheckpoints(s);
   PurgeOldResults(s);
   CountStorage(s);
+  ScheduleSnapshots(s);
 }
 
 // Follows every change to its end: models, then queues, then sessions, then a drain.
@@ -77,8 +79,8 @@ struct Core::Impl {
   void Handle(const WorkerDone& event) { OnWorkerDone(s, event); }
   void Handle(const WorkerVersionFailed& event) { OnVersionFailed(s, event); }
   void Handle(const CancelSample& event) { OnCancelSample(s, event); }
-  void Handle(const WorkerSnapshotDone&) {}
-  void Handle(const WorkerVersionSaved&) {}
+  void Handle(const WorkerSnapshotDone& event) { OnSnapshotDone(s, event); }
+  void Handle(const WorkerVersionSaved& event) { OnVersionSaved(s, event); }
 
   State s;
   std::vector<Action>* out = nullptr;  // of the running Step

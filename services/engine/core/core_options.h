@@ -29,6 +29,15 @@ struct CoreOptions {
   int64_t result_kept_after_delivery = 3600 * kSecond;
   int64_t result_kept_undelivered = 24 * 3600 * kSecond;
 
+  // A model that changed is snapshotted this often at most; 0: never. Seldomer when a group's
+  // snapshots would take its worker more than `snapshot_share` of the time; at once after a load
+  // and when the bodies since the older of its two snapshots exceed `snapshot_log_bytes`.
+  int64_t snapshot_interval = 10 * kSecond;
+  double snapshot_share = 0.035;
+  int64_t snapshot_log_bytes = int64_t{256} << 20;
+  // A model is given up when its worker died this often while rebuilding it.
+  int64_t max_recoveries_cut = 5;
+
   // Memory of a tenant's unnamed sampler versions; the least recently sampled are dropped above it,
   // never the newest 4 or one with pending samples.
   int64_t sampler_versions_bytes = int64_t{4} << 30;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "services/engine/core/snapshots.h"
+
 namespace lathe::engine {
 namespace {
 
@@ -28,7 +30,7 @@ void OnDrain(State& s, const Drain& event) {
 }
 
 void AnswerDrain(State& s) {
-  if (s.drain_calls.empty() || AnythingRuns(s)) return;
+  if (s.drain_calls.empty() || AnythingRuns(s) || IsWritingForDrain(s)) return;
   Answer answer;
   answer.pending_requests = static_cast<int64_t>(s.live.size());
   for (const auto& [id, model] : s.models) {

@@ -7,10 +7,13 @@
 #include "services/engine/core/base_models.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/model_history.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
+#include "services/engine/core/samplers.h"
 #include "services/engine/core/sessions.h"
+#include "services/engine/core/snapshots.h"
 
 namespace lathe::engine {
 namespace {
@@ -132,6 +135,7 @@ void FailModel(State& s, Model& model, const ErrorInfo& reason) {
   model.row.state = ModelState::kFailed;
   model.row.state_reason = reason.message;
   PutRow(s, model);
+  ReleaseHistory(s, model);
   ErrorInfo error = ReasonOf(model);
   error.status = reason.status;
   for (const std::string& id : LiveRequestIds(s, model.row.model_id)) {
@@ -139,11 +143,16 @@ void FailModel(State& s, Model& model, const ErrorInfo& reason) {
   }
 }
 
-void LoseModel(State& s, Model& model) {
+void LoseModel(State& s, Model& model, const std::string& why) {
   model.row.state = ModelState::kLost;
-  model.row.state_reason = absl::StrFormat(
-      "model %s was lost when its worker stopped; load a checkpoint to go on", model.row.model_id);
+  model.row.state_reason =
+      absl::StrFormat("model %s was lost when its worker stopped (%s); load a checkpoint to go on",
+                      model.row.model_id, why);
   PutRow(s, model);
+  ReleaseHistory(s, model);
+  for (auto& [id, sampler] : s.samplers) {
+    if (sampler.unnamed() && sampler.row.model_id == model.row.model_id) LoseVersion(s, sampler);
+  }
   for (const std::string& id : LiveRequestIds(s, model.row.model_id)) {
     Request& request = s.requests.at(id);
     if (request.row.kind == OperationKind::kUnloadModel) {
@@ -158,6 +167,8 @@ void UnloadModel(State& s, Model& model) {
   model.row.state = ModelState::kUnloaded;
   model.row.state_reason = "unloaded";
   PutRow(s, model);
+  SaveVersionsOf(s, model);
+  ReleaseHistory(s, model);
 }
 
 void EndUnload(State& s, Model& model, Request& unload) {
@@ -185,6 +196,7 @@ void ReleaseModel(State& s, const std::string& model_id) {
       s.fx.Send(model.row.group, group->row.epoch, SendDropAdapter{"", model_id});
     }
   }
+  ReleaseHistory(s, model);
   s.models.erase(model_id);
 }
 

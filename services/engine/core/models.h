@@ -18,7 +18,7 @@ void PutRow(State& s, Model& model);
 // Its creation failed: everything that waits for it fails with that reason.
 void FailModel(State& s, Model& model, const ErrorInfo& reason);
 // Its state went with its worker.
-void LoseModel(State& s, Model& model);
+void LoseModel(State& s, Model& model, const std::string& why);
 // What requests to a lost or failed model end with.
 ErrorInfo ReasonOf(const Model& model);
 

@@ -213,7 +213,7 @@ void QueueSample(State& s, Request& request) {
   Group* const group = GroupForSampler(s, sampler);
   if (group == nullptr) return;
   request.group = group->row.group;
-  if (!group->usable()) return;
+  if (!group->usable() || !CanBeSampled(s, *group, sampler)) return;
   const auto& args = std::get<SampleArgs>(request.plan->args);
   const int64_t tokens = args.prompt_tokens + args.num_samples * request.plan->max_tokens;
   group->samples.Push(request.row.tenant_id, request.row.owner_id,

@@ -69,6 +69,15 @@ void ReleaseFiles(State& s, const Request& request, RequestState state) {
   }
 }
 
+// Its body may be needed once more, to rebuild the model.
+bool IsLogged(State& s, const Request& request) {
+  const RequestRow& row = request.row;
+  const Model* const model = ModelOf(s, request);
+  if (row.state != RequestState::kDone || model == nullptr) return false;
+  return row.op_class == OpClass::kTrain && row.kind == OperationKind::kForwardBackward &&
+         model->log.Find(row.seq_id) != nullptr;
+}
+
 // Everything but the result itself.
 void End(State& s, Request& request, RequestState state, const std::string& result_id,
          bool from_worker) {
@@ -76,13 +85,14 @@ void End(State& s, Request& request, RequestState state, const std::string& resu
   row.state = state;
   row.done_at = s.now;
   CompleteRequest complete{row.request_id, state, result_id, s.now};
+  complete.outcome = std::move(request.outcome);
   if (IsSample(request)) {
     complete.completion_number = CompletionNumber(s.term, ++s.num_completed_samples);
   }
   s.fx.Put(std::move(complete));
   s.fx.After(NotifyDone{row.request_id});
   if (!row.body_id.empty()) {
-    s.fx.Put(DropBody{row.body_id});
+    if (!IsLogged(s, request)) s.fx.Put(DropBody{row.body_id});
     s.fx.After(ForgetBody{row.body_id});
   }
   const Group* const group = Find(s.groups, request.group);

@@ -6,10 +6,12 @@
 
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
+#include "services/engine/core/versions.h"
 
 namespace lathe::engine {
 namespace {
@@ -40,7 +42,39 @@ void RestoreModels(State& s, const StoredState& stored) {
     model.order = SeqOrder(row.closed_seq);
     model.gradient = GradientWindow(row.applied_seq, row.gradient_from_seq);
     for (const int64_t seq : DecodeSeqs(row.kept_window)) model.gradient.Add(seq);
+    model.snapshot_tried_at = s.now;
     s.dirty_models.insert(row.model_id);
+  }
+}
+
+void RestoreSnapshots(State& s, const StoredState& stored) {
+  for (const SnapshotRow& row : stored.snapshots) {
+    if (Model* const model = Find(s.models, row.model_id)) model->snapshots.push_back(row);
+  }
+}
+
+void RestoreVersions(State& s, const StoredState& stored) {
+  for (const VersionRow& row : stored.versions) {
+    Version& version = s.versions[row.version_id];
+    version.row = row;
+    version.seq_id = row.seq_id;
+  }
+}
+
+// After the samplers and the logs: versions that are not on disk, and what nobody uses any more.
+void CompleteVersions(State& s) {
+  std::set<std::string> used;
+  for (const auto& [id, sampler] : s.samplers) used.insert(sampler.row.version_id);
+  for (const auto& [id, model] : s.models) {
+    for (const auto& [seq, entry] : model.log.entries()) {
+      const auto* const publication = std::get_if<LoggedPublication>(&entry);
+      if (publication == nullptr || used.count(publication->version_id) == 0) continue;
+      NotePublication(s, publication->version_id, model, seq, publication->is_inflight);
+    }
+  }
+  for (auto it = s.versions.begin(); it != s.versions.end();) {
+    const std::string id = (it++)->first;
+    if (used.count(id) == 0) DropVersion(s, id);
   }
 }
 
@@ -130,6 +164,7 @@ void RestoreRequest(State& s, const RequestRow& row) {
   if (!request.refused) ChargeRate(s, row.tenant_id, row.accepted_at, row.tokens);
   Request& tracked = Track(s, std::move(request));
   if (tracked.live()) RestoreClaims(s, tracked);
+  if (model != nullptr && plan) RestoreForReplay(s, *model, row, &*plan);
   if (model != nullptr && row.op_class == OpClass::kTrain) RestoreOrder(*model, tracked);
   if (!tracked.live()) return;
   const bool orphan = model == nullptr && s.samplers.count(row.owner_id) == 0;
@@ -147,6 +182,10 @@ void DropOrphans(State& s) {
   std::set<std::string> needed;
   for (const auto& [dir, path] : s.checkpoint_of_dir) needed.insert(dir);
   for (const auto& [dir, count] : s.dir_pins) needed.insert(dir);
+  for (const auto& [id, version] : s.versions) needed.insert(version.row.dir);
+  for (const auto& [id, model] : s.models) {
+    for (const SnapshotRow& row : model.snapshots) needed.insert(row.snapshot_id);
+  }
   for (const auto& [order, id] : s.live) needed.insert(s.requests.at(id).plan->dir);
   s.fx.After(DeleteOtherFiles{{needed.begin(), needed.end()}});
 }
@@ -172,12 +211,16 @@ void OnLoaded(State& s, const Loaded& event) {
   for (const QuotaRow& row : stored.quotas) s.quotas[row.tenant_id] = row;
   RestoreSessions(s, stored);
   RestoreModels(s, stored);
+  RestoreSnapshots(s, stored);
   RestoreSamplers(s, stored);
+  RestoreVersions(s, stored);
   std::vector<RequestRow> rows = stored.requests;
   std::stable_sort(rows.begin(), rows.end(), [](const RequestRow& a, const RequestRow& b) {
     return a.accepted_at < b.accepted_at;
   });
   for (const RequestRow& row : rows) RestoreRequest(s, row);
+  CompleteVersions(s);
+  for (auto& [id, model] : s.models) TrimHistory(s, model);
   DropOrphans(s);
 }
 

@@ -104,6 +104,14 @@ void CancelRequest(State& s, Request& request, std::string message) {
   Fail(s, request, Cancelled(std::move(message)));
 }
 
+// Where the weights are on disk; empty: nowhere.
+std::string VersionDir(const State& s, const Sampler& sampler) {
+  if (!sampler.unnamed()) return sampler.row.checkpoint_dir;
+  const auto version = s.versions.find(sampler.row.version_id);
+  const bool on_disk = version != s.versions.end() && version->second.on_disk();
+  return on_disk ? version->second.row.dir : "";
+}
+
 }  // namespace
 
 void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
@@ -113,7 +121,7 @@ void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
   }
   const std::string id = SamplerId(event.session_id, event.sampling_session_seq_id);
   if (const Sampler* const known = Find(s.samplers, id)) {
-    const bool same = !known->in_memory() && known->row.model_path == event.model_path &&
+    const bool same = !known->unnamed() && known->row.model_path == event.model_path &&
                       (!event.model_path.empty() || known->row.base_model == event.base_model);
     if (same) return AnswerSampler(s, event.call, id);
   }
@@ -235,13 +243,17 @@ void CommitPublishedVersion(State& s, const Model& model, const Request& save,
   if (Group* const group = Find(s.groups, model.row.group)) {
     group->version_ids.insert(row.version_id);
   }
+  NotePublication(s, row.version_id, model, save.row.seq_id,
+                  std::get<SaveArgs>(save.plan->args).inflight);
   s.fx.Put(PutSampler{row});
   TrackSampler(s, std::move(row));
   EnforceVersionBudget(s, model.row.tenant_id);
 }
 
 void LoseVersion(State& s, Sampler& sampler) {
-  if (!sampler.in_memory() || sampler.lost || sampler.row.version_dropped) return;
+  const Version* const version = Find(s.versions, sampler.row.version_id);
+  const bool on_disk = version != nullptr && version->on_disk();
+  if (!sampler.unnamed() || sampler.lost || sampler.row.version_dropped || on_disk) return;
   sampler.lost = true;
   if (sampler.num_pending == 0) return;
   std::vector<std::string> ids;
@@ -256,20 +268,20 @@ void LoseVersion(State& s, Sampler& sampler) {
 
 void ReleaseSampler(State& s, const std::string& sampler_id) {
   const auto it = s.samplers.find(sampler_id);
-  const bool in_memory = it->second.in_memory() && !it->second.lost;
+  const bool kept = it->second.unnamed() && !it->second.lost;
   const SamplerRow row = std::move(it->second.row);
   s.samplers.erase(it);
   s.fx.Put(DeleteSampler{sampler_id});
   if (!row.checkpoint_dir.empty()) {
     DropVersionIfUnused(s, row.version_id);
     UnpinDir(s, row.checkpoint_dir);
-  } else if (in_memory && !row.version_dropped) {
+  } else if (kept && !row.version_dropped) {
     DropVersionIfUnused(s, row.version_id);
   }
 }
 
 Group* GroupForSampler(State& s, const Sampler& sampler) {
-  if (sampler.in_memory()) {
+  if (sampler.unnamed()) {
     // Only there; the model's row outlives its unloading, as long as the session.
     const Model* const model = Find(s.models, sampler.row.model_id);
     return model == nullptr ? nullptr : Find(s.groups, model->row.group);
@@ -287,8 +299,30 @@ Group* GroupForSampler(State& s, const Sampler& sampler) {
 
 void LoadVersionOnce(State& s, Group& group, const Sampler& sampler) {
   const SamplerRow& row = sampler.row;
-  if (row.checkpoint_dir.empty() || !group.version_ids.insert(row.version_id).second) return;
-  s.fx.Send(group.row.group, group.row.epoch, SendLoadVersion{row.version_id, row.checkpoint_dir});
+  const std::string dir = VersionDir(s, sampler);
+  if (dir.empty() || !group.version_ids.insert(row.version_id).second) return;
+  const Version* const version = Find(s.versions, row.version_id);
+  const bool is_inflight = version != nullptr && version->row.is_inflight;
+  s.fx.Send(group.row.group, group.row.epoch,
+            SendLoadVersion{row.version_id, dir, is_inflight ? version->seq_id : 0});
+}
+
+bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler) {
+  const std::string& version_id = sampler.row.version_id;
+  return version_id.empty() || group.version_ids.count(version_id) > 0 ||
+         !VersionDir(s, sampler).empty();
+}
+
+void QueueSamplesOf(State& s, const std::string& version_id) {
+  std::vector<std::string> ids;
+  for (const auto& [order, id] : s.live) {
+    const RequestRow& row = s.requests.at(id).row;
+    const Sampler* const sampler =
+        row.op_class == OpClass::kSample ? Find(s.samplers, row.owner_id) : nullptr;
+    const bool waits = row.state == RequestState::kAccepted && sampler != nullptr;
+    if (waits && sampler->row.version_id == version_id) ids.push_back(id);
+  }
+  for (const std::string& id : ids) QueueSample(s, s.requests.at(id));
 }
 
 void OnVersionFailed(State& s, const WorkerVersionFailed& event) {

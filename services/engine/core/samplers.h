@@ -32,14 +32,18 @@ Sampler& TrackSampler(State& s, SamplerRow row);
 void CommitPublishedVersion(State& s, const Model& model, const Request& save,
                             int64_t version_bytes);
 
-// The worker that held the version in memory is gone: pending samples fail.
+// Nothing brings back a version that went with its worker: pending samples fail.
 void LoseVersion(State& s, Sampler& sampler);
 // Its session is over.
 void ReleaseSampler(State& s, const std::string& sampler_id);
 
 // The group that can serve it; nullptr: none has attached yet.
 Group* GroupForSampler(State& s, const Sampler& sampler);
-// Tells the group to load a checkpoint's version unless it has.
+// The group has the weights, or can load them.
+bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler);
+// Samples that waited for the version's weights.
+void QueueSamplesOf(State& s, const std::string& version_id);
+// Tells the group to load a version from disk unless it has it.
 void LoadVersionOnce(State& s, Group& group, const Sampler& sampler);
 void OnVersionFailed(State& s, const WorkerVersionFailed& event);
 

@@ -277,13 +277,17 @@ TEST_CASE("Version: the least recently sampled go when a tenant has too much", "
   CHECK(h.worker->Received<SendDropVersion>().size() == 1);
 }
 
-TEST_CASE("Version: what only the lost worker held fails by name", "[core]") {
+TEST_CASE("Version: of an unloaded model, what only the lost worker held fails", "[core]") {
   CoreHarness h;
   h.AttachWorker();
+  h.worker->writes_to_disk = false;
   const std::string session = h.NewSession();
   const std::string model = h.NewModel(session);
   const std::string sampler = Publish(h, model, 1, 0);
   h.Sampler(session, 1, "");
+  h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
+  h.RunWorker();
+  CHECK(h.worker->Received<SendSaveVersion>().size() == 1);
   const CallId pending = h.Sample(sampler, 1);
   const CallId base = h.Sample(session + ":sample:1", 1);
   h.AttachWorker("p2");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "services/engine/batcher/train_window.h"
 #include "services/engine/core/core_options.h"
 #include "services/engine/core/effects.h"
+#include "services/engine/core/model_log.h"
 #include "services/engine/core/plan.h"
 #include "services/engine/ledger/gradient_window.h"
 #include "services/engine/ledger/seq_order.h"
@@ -33,10 +35,40 @@ struct Session {
   int64_t num_live_requests = 0;
 };
 
+// How a model gets back onto a worker that has not got its state.
+struct Recovery {
+  // From where to go on; the best first, and that which is being tried not among them.
+  struct Start {
+    ModelPoint point;
+    std::string snapshot_id;         // empty: none
+    std::optional<LoggedLoad> load;  // of a checkpoint; neither: as it was created
+  };
+  bool started = false;
+  std::deque<Start> starts;
+  std::deque<ReplayOp> program;            // what is left of it
+  ModelPoint point;                        // where the model is now
+  std::map<std::string, int64_t> running;  // ids in State::replays; seq, 0 of the start
+  std::string failures;                    // of starts that were tried
+  int64_t began_at = 0;
+  int64_t num_replayed = 0;  // operations
+};
+
 struct Model {
   ModelRow row;
   SeqOrder order;
   GradientWindow gradient;
+
+  // What rebuilds it: snapshots, oldest first, and what came after the oldest. Before there are
+  // two, how it was created counts too: from `created_from`, else by its seed.
+  std::vector<SnapshotRow> snapshots;
+  ModelLog log;
+  std::optional<LoggedLoad> created_from;
+  int64_t snapshot_tried_at = 0;       // the last time, or when it became ready
+  int64_t snapshot_write_time = 0;     // of the last one
+  bool snapshot_wanted = false;        // before its time
+  std::unique_ptr<Recovery> recovery;  // while no worker has its state
+  int64_t num_recoveries_cut = 0;      // one after the other by the death of the worker
+
   std::string unload_request_id;  // waits for everything before it
   // A load_weights into this model failed: what was accepted before its caller knew fails too.
   struct FailedLoad {
@@ -54,9 +86,18 @@ struct Sampler {
   int64_t order = 0;  // of creation
   int64_t last_sampled_at = 0;
   int64_t num_pending = 0;
-  bool lost = false;  // its version went with its worker
+  bool lost = false;  // its version went with its worker, and nothing brings it back
 
-  bool in_memory() const { return !row.version_id.empty() && row.checkpoint_dir.empty(); }
+  bool unnamed() const { return !row.version_id.empty() && row.checkpoint_dir.empty(); }
+};
+
+// An unnamed sampler version that samplers use.
+struct Version {
+  VersionRow row;          // dir empty: not on disk
+  int64_t seq_id = 0;      // of its newest publication
+  std::string saving_dir;  // a worker is writing it there
+
+  bool on_disk() const { return !row.dir.empty() && row.seq_id == seq_id; }
 };
 
 struct Request {
@@ -67,6 +108,7 @@ struct Request {
   int64_t order = 0;        // of acceptance
   int64_t num_crashes = 0;  // workers lost while this request ran
   int64_t num_samples = 0;
+  std::string outcome;  // of its row, once it ends
   bool refused = false;
 
   bool live() const { return plan != nullptr; }
@@ -85,6 +127,9 @@ struct Group {
   std::map<std::string, int64_t> inflight_sequences_of_request;
   int64_t inflight_sequences = 0;
   std::set<std::string> version_ids;  // loaded, or told to load
+  // That its worker is writing; empty: none.
+  std::string snapshot_id;
+  std::string snapshot_model_id;
 
   Group(GroupRow row_in, const CoreOptions& options)
       : row(std::move(row_in)),
@@ -123,6 +168,7 @@ struct State {
   std::map<std::string, Session> sessions;
   std::map<std::string, Model> models;
   std::map<std::string, Sampler> samplers;
+  std::map<std::string, Version> versions;
   std::map<std::string, Group> groups;
   std::map<std::string, BaseModelRow> base_models;
   std::map<std::string, CheckpointRow> checkpoints;  // complete ones, by path
@@ -133,6 +179,8 @@ struct State {
   std::map<RequestKey, std::string> request_ids;
   std::map<int64_t, std::string> live;                  // in order of acceptance
   std::set<std::pair<int64_t, std::string>> retention;  // when a finished request is forgotten
+  std::map<std::string, std::string> replays;           // commands under way -> model
+  int64_t num_replays = 0;                              // in this term
   int64_t last_order = 0;
   int64_t num_completed_samples = 0;  // in this term
   std::map<std::string, TenantUsage> usage;
@@ -148,6 +196,7 @@ struct State {
   bool body_kept = false;  // the running Submit was accepted
   bool draining = false;
   std::vector<CallId> drain_calls;
+  int64_t drained_at = 0;  // nothing ran any more, snapshots began
   int64_t purged_at = 0;
   int64_t storage_hour = 0;  // in which stored bytes were counted last
 };

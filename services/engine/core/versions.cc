@@ -16,7 +16,7 @@ void EnforceVersionBudget(State& s, const std::string& tenant_id) {
   std::vector<Sampler*> versions;
   int64_t bytes = 0;
   for (auto& [id, sampler] : s.samplers) {
-    if (sampler.row.tenant_id != tenant_id || !sampler.in_memory()) continue;
+    if (sampler.row.tenant_id != tenant_id || !sampler.unnamed()) continue;
     if (sampler.lost || sampler.row.version_dropped) continue;
     // There is one for all of a model, smaller than the model itself.
     if (sampler.row.version_id == InflightVersionId(sampler.row.model_id)) continue;
@@ -40,7 +40,24 @@ void EnforceVersionBudget(State& s, const std::string& tenant_id) {
   }
 }
 
+void NotePublication(State& s, const std::string& version_id, const Model& model, int64_t seq_id,
+                     bool is_inflight) {
+  Version& version = s.versions[version_id];
+  version.row.version_id = version_id;
+  version.row.model_id = model.row.model_id;
+  version.row.tenant_id = model.row.tenant_id;
+  version.row.is_inflight = is_inflight;
+  version.seq_id = std::max(version.seq_id, seq_id);
+}
+
 void DropVersion(State& s, const std::string& version_id) {
+  if (const auto it = s.versions.find(version_id); it != s.versions.end()) {
+    if (!it->second.row.dir.empty()) {
+      s.fx.Put(DeleteVersion{version_id});
+      s.fx.After(DeleteFiles{it->second.row.dir});
+    }
+    s.versions.erase(it);
+  }
   for (auto& [name, group] : s.groups) {
     if (group.version_ids.erase(version_id) == 0) continue;
     s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});

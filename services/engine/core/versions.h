@@ -10,7 +10,11 @@ namespace lathe::engine {
 // Drops the tenant's least recently sampled unnamed versions above sampler_versions_bytes.
 void EnforceVersionBudget(State& s, const std::string& tenant_id);
 
-// Every group that has it forgets it.
+// The model's weights are an unnamed version since the operation at `seq_id`.
+void NotePublication(State& s, const std::string& version_id, const Model& model, int64_t seq_id,
+                     bool is_inflight);
+
+// Every group that has it forgets it; so does the disk.
 void DropVersion(State& s, const std::string& version_id);
 // The same unless a sampler still uses it.
 void DropVersionIfUnused(State& s, const std::string& version_id);

@@ -9,8 +9,10 @@
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
+#include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
+#include "services/engine/core/snapshots.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/ledger/adoption.h"
 
@@ -59,20 +61,42 @@ void CountCrashes(State& s, Group& group) {
   }
 }
 
+// An unnamed version whose model is not rebuilt comes back from disk or not at all.
+void LoseVersionsOfGoneModels(State& s, const Group& group) {
+  for (auto& [id, sampler] : s.samplers) {
+    if (!sampler.unnamed() || GroupForSampler(s, sampler) != &group) continue;
+    if (s.models.at(sampler.row.model_id).recovery == nullptr) LoseVersion(s, sampler);
+  }
+}
+
 // What only that process held is gone. A model that is being created can be created again.
 void LoseProcess(State& s, Group& group) {
+  CutRecoveries(s, group);
+  AbandonWriting(s, group);
+  group.version_ids.clear();
   for (auto& [id, model] : s.models) {
     if (model.row.group == group.row.group && model.row.state == ModelState::kReady) {
-      LoseModel(s, model);
+      NeedRecovery(s, model);
     }
   }
-  for (auto& [id, sampler] : s.samplers) {
-    if (sampler.in_memory() && GroupForSampler(s, sampler) == &group) LoseVersion(s, sampler);
-  }
+  LoseVersionsOfGoneModels(s, group);
   CountCrashes(s, group);
   ForgetOutstanding(group);
-  group.version_ids.clear();
   group.row.process_id.clear();
+}
+
+bool IsBegun(const Model& model, const Request& request) {
+  switch (request.row.op_class) {
+    case OpClass::kModel:
+      return true;
+    case OpClass::kTrain:
+      return model.order.IsIssued(request.row.seq_id);
+    case OpClass::kUnload:
+      return model.row.state == ModelState::kReady && model.order.Unresolved().empty();
+    case OpClass::kSample:
+      return false;
+  }
+  return false;
 }
 
 // Begun operations, in order of acceptance, and samples that this group may serve.
@@ -87,12 +111,7 @@ void SendUnfinished(State& s, Group& group) {
     }
     if (!Runs(group, request)) continue;
     const Model& model = s.models.at(request.plan->model_id);
-    const bool begun =
-        request.row.op_class == OpClass::kModel ||
-        (request.row.op_class == OpClass::kTrain && model.order.IsIssued(request.row.seq_id)) ||
-        (request.row.op_class == OpClass::kUnload && model.row.state == ModelState::kReady &&
-         model.order.Unresolved().empty());
-    if (begun) SendToGroup(s, request);
+    if (model.recovery == nullptr && IsBegun(model, request)) SendToGroup(s, request);
   }
 }
 
@@ -126,7 +145,7 @@ void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held) {
   // What makes another one ready runs, or runs again.
   if (model.row.state != ModelState::kReady) return;
   if (held == nullptr) {
-    if (!UnloadMayBeDone(model)) LoseModel(s, model);
+    if (!UnloadMayBeDone(model)) NeedRecovery(s, model);
     return;
   }
   switch (CompareForAdoption(ViewOf(s, model), {held->applied_seq, held->window})) {
@@ -136,7 +155,7 @@ void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held) {
       s.fx.Send(group.row.group, group.row.epoch, SendClearGradient{model.row.model_id});
       return;
     case Adoption::kLost:
-      LoseModel(s, model);
+      NeedRecovery(s, model);
       s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", model.row.model_id});
       return;
   }
@@ -165,15 +184,25 @@ bool IsBeingPublished(const State& s, const std::string& version_id) {
   });
 }
 
+// The worker lacks a version that it should have: a replay makes it again, if it is not on disk.
+void RegainVersion(State& s, Group& group, Sampler& sampler) {
+  const Version* const version = Find(s.versions, sampler.row.version_id);
+  if (version != nullptr && version->on_disk()) return;
+  Model& model = s.models.at(sampler.row.model_id);
+  if (model.row.state != ModelState::kReady) return LoseVersion(s, sampler);
+  if (model.recovery) return;
+  NeedRecovery(s, model);
+  s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", model.row.model_id});
+}
+
 void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
   group.version_ids = {event.version_ids.begin(), event.version_ids.end()};
   std::set<std::string> used;
   for (auto& [id, sampler] : s.samplers) {
     used.insert(sampler.row.version_id);
-    const bool here = sampler.in_memory() && GroupForSampler(s, sampler) == &group;
-    if (here && group.version_ids.count(sampler.row.version_id) == 0) {
-      LoseVersion(s, sampler);
-    }
+    if (!sampler.unnamed() || GroupForSampler(s, sampler) != &group) continue;
+    if (group.version_ids.count(sampler.row.version_id) > 0) continue;
+    RegainVersion(s, group, sampler);
   }
   for (const std::string& version_id : event.version_ids) {
     if (used.count(version_id) > 0 || IsBeingPublished(s, version_id)) continue;
@@ -184,6 +213,7 @@ void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
 
 void Adopt(State& s, Group& group, const WorkerAttached& event) {
   s.fx.Send(group.row.group, group.row.epoch, AdoptGroup{s.term});
+  AbandonWriting(s, group);
   AdoptModels(s, group, event);
   AdoptVersions(s, group, event);
 }
@@ -220,9 +250,20 @@ void BecomeReady(State& s, Group& group, const ReadyModel& model) {
   s.fx.Put(PutBaseModel{model.row});
   NotifyState(s, group, "");
   SendUnfinished(s, group);
+  StartRecoveries(s, group);
 }
 
 }  // namespace
+
+void ResumeModel(State& s, Model& model) {
+  const std::string& model_id = model.row.model_id;
+  std::vector<std::string> begun;
+  for (const auto& [order, id] : s.live) {
+    const Request& request = s.requests.at(id);
+    if (request.plan->model_id == model_id && IsBegun(model, request)) begun.push_back(id);
+  }
+  for (const std::string& id : begun) SendToGroup(s, s.requests.at(id));
+}
 
 void OnWorkerAttached(State& s, const WorkerAttached& event) {
   auto it = s.groups.find(event.group);

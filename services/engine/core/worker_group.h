@@ -14,4 +14,7 @@ void OnWorkerDetached(State& s, const WorkerDetached& event);
 // Gives up workers that have been away for worker_lost_timeout.
 void GiveUpLostWorkers(State& s);
 
+// The model is where the ledger has it: sends again what was begun of it.
+void ResumeModel(State& s, Model& model);
+
 }  // namespace lathe::engine

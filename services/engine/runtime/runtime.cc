@@ -45,6 +45,7 @@ Runtime::Runtime(Options options, Store& store, Clock& clock)
       results_(options_.max_cached_result_bytes),
       hub_(store, results_),
       traces_(SessionTraces::Options(), NowNanos()),
+      divergence_(store),
       events_(options_.max_waiting_calls) {}
 
 Runtime::~Runtime() { Stop(); }
@@ -207,6 +208,11 @@ void Runtime::Execute(ForgetBody& action) { bodies_.Forget(action.body_id); }
 
 void Runtime::Execute(ForgetResult& action) { results_.Forget(action.result_id); }
 
+void Runtime::Execute(CompareReplay& action) {
+  divergence_.Add(action.request_id, results_.Held(action.result_id));
+  results_.Forget(action.result_id);
+}
+
 void Runtime::OnDurable(const std::vector<CommitLoop::Item>& items) {
   const int64_t now = NowNanos();
   for (const CommitLoop::Item& item : items) OnDurable(item, now);
@@ -241,6 +247,7 @@ void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
 void Runtime::OnTick() {
   events_.Push(Tick{});
   DeleteDirs();
+  divergence_.Compare();
 }
 
 // Before anything is accepted: what is made from now on is not among them.

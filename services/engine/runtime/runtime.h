@@ -24,6 +24,7 @@
 #include "services/engine/runtime/commit_loop.h"
 #include "services/engine/runtime/directory.h"
 #include "services/engine/runtime/event_queue.h"
+#include "services/engine/runtime/replay_divergence.h"
 #include "services/engine/runtime/result_hub.h"
 #include "services/engine/runtime/results.h"
 #include "services/engine/runtime/sample_completions.h"
@@ -59,6 +60,9 @@ class Runtime {
       std::function<void(const RequestSpan&)> on_request_completed;
       std::function<void(int64_t num_requests)> on_train_batch;
       std::function<void(absl::Duration, size_t num_writes)> on_commit;
+      // What a worker wrote, or failed to.
+      std::function<void(const WorkerSnapshotDone&)> on_snapshot;
+      std::function<void(const NoteRecovery&)> on_recovery;
     };
     Observers observers;
   };
@@ -95,6 +99,7 @@ class Runtime {
   SampleCompletions& completions() { return completions_; }
   Directory& directory() { return directory_; }
   SessionTraces& traces() { return traces_; }
+  const ReplayDivergence& replay_divergence() const { return divergence_; }
   Store& store() { return store_; }
   Clock& clock() { return clock_; }
   const std::filesystem::path& checkpoints_dir() const { return options_.checkpoints_dir; }
@@ -124,6 +129,7 @@ class Runtime {
   // Before the actions of a step: some of them may already tell how a new request ends.
   void TraceAccepted();
   void TraceDispatch(const SendToWorker& action);
+  void TraceSnapshot(const WorkerSnapshotDone& event);
   void TraceFailure(const std::string& request_id, const ErrorInfo& error);
   void CloseEventLog();
 
@@ -137,6 +143,8 @@ class Runtime {
   void Execute(DeleteOtherFiles& action);
   void Execute(ForgetBody& action);
   void Execute(ForgetResult& action);
+  void Execute(NoteRecovery& action);
+  void Execute(CompareReplay& action);
 
   absl::Status LoadCompletions(const StoredState& state);
 
@@ -163,6 +171,7 @@ class Runtime {
   SampleStreams streams_;
   SampleCompletions completions_;
   SessionTraces traces_;
+  ReplayDivergence divergence_;
   Directory directory_;
   CallTable calls_;
   EventQueue events_;

@@ -3,7 +3,9 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "libs/common/errors.h"
+#include "libs/common/logging/logging.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
@@ -35,7 +37,36 @@ void Runtime::Trace(const Event& event) {
     if (done->error) TraceFailure(done->request_id, *done->error);
   } else if (const auto* delivered = std::get_if<Delivered>(&event.body)) {
     traces_.OnDelivered(delivered->request_id, event.now);
+  } else if (const auto* written = std::get_if<WorkerSnapshotDone>(&event.body)) {
+    TraceSnapshot(*written);
   }
+}
+
+void Runtime::TraceSnapshot(const WorkerSnapshotDone& event) {
+  if (event.error) {
+    LogWarn("a snapshot could not be written", {{"group", event.group},
+                                                {"snapshot_id", event.snapshot_id},
+                                                {"error", event.error->message}});
+  }
+  if (options_.observers.on_snapshot) options_.observers.on_snapshot(event);
+}
+
+void Runtime::Execute(NoteRecovery& action) {
+  const double seconds = absl::ToDoubleSeconds(absl::Nanoseconds(action.nanoseconds));
+  switch (action.outcome) {
+    case NoteRecovery::Outcome::kRecovered:
+      LogInfo(
+          "model recovered",
+          {{"model_id", action.model_id}, {"replayed", action.num_replayed}, {"seconds", seconds}});
+      break;
+    case NoteRecovery::Outcome::kFellBack:
+      LogWarn("a recovery falls back", {{"model_id", action.model_id}, {"why", action.detail}});
+      break;
+    case NoteRecovery::Outcome::kLost:
+      LogError("model lost", {{"model_id", action.model_id}, {"why", action.detail}});
+      break;
+  }
+  if (options_.observers.on_recovery) options_.observers.on_recovery(action);
 }
 
 void Runtime::TraceAccepted() {

@@ -319,7 +319,8 @@ struct DropBody {
 };
 // Deletes results delivered before `delivered_before` or done before `done_before`, and the rows of
 // requests done before `rows_before`. A row without result answers "expired". Rows above the
-// log_from_seq of a model that lives stay. Deletes the usage of hours before `usage_before` too.
+// log_from_seq of a model that lives, and those that created models of a session that has not
+// ended, stay. Deletes the usage of hours before `usage_before` too.
 struct PurgeResults {
   int64_t delivered_before = 0;
   int64_t done_before = 0;

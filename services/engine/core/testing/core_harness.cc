@@ -28,7 +28,7 @@ void CoreHarness::Advance(int64_t nanoseconds) {
 
 void CoreHarness::AttachWorker(const std::string& process_id, bool ready,
                                const std::string& base_model) {
-  worker = std::make_unique<FakeWorker>(process_id, base_model);
+  worker = std::make_unique<FakeWorker>(process_id, disk, base_model);
   worker->body_info = body_info_;
   attached = true;
   Post(worker->Hello(ready));
@@ -122,6 +122,8 @@ void CoreHarness::Execute(const Action& action) {
     needed_dirs = others->needed_dirs;
   } else if (const auto* body = std::get_if<ForgetBody>(&action)) {
     forgotten_bodies.insert(body->body_id);
+  } else if (const auto* note = std::get_if<NoteRecovery>(&action)) {
+    recoveries.push_back(*note);
   }
 }
 

@@ -89,6 +89,7 @@ class CoreHarness {
   RequestState StateOf(CallId call) const { return store.requests().at(AnswerTo(call).id).state; }
 
   FakeStore store;
+  FakeDisk disk;
   std::unique_ptr<FakeWorker> worker;
   bool attached = false;
   int64_t now = 1'000'000 * kSecond;
@@ -99,6 +100,7 @@ class CoreHarness {
   std::vector<std::string> needed_dirs;  // DeleteOtherFiles
   std::set<std::string> forgotten_bodies;
   std::optional<NotifyQueueState> queue_state;
+  std::vector<NoteRecovery> recoveries;
   std::map<std::string, std::string> result_of;  // request id -> result id
   std::vector<Event> log;
   std::vector<Action> actions;  // all of them

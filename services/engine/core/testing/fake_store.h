@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ class FakeStore {
   const std::map<std::string, SamplerRow>& samplers() const { return samplers_; }
   const std::map<std::string, SnapshotRow>& snapshots() const { return snapshots_; }
   const std::map<std::string, VersionRow>& versions() const { return versions_; }
+  const std::set<std::string>& dropped_bodies() const { return dropped_bodies_; }
   const std::vector<AuditRow>& audit() const { return audit_; }
   const std::vector<UsageRow>& usage() const { return usage_; }
 
@@ -44,7 +46,7 @@ class FakeStore {
   void Apply(const DeleteSnapshot& write) { snapshots_.erase(write.snapshot_id); }
   void Apply(const PutVersion& write) { versions_[write.row.version_id] = write.row; }
   void Apply(const DeleteVersion& write) { versions_.erase(write.version_id); }
-  void Apply(const DropBody&) {}
+  void Apply(const DropBody& write) { dropped_bodies_.insert(write.body_id); }
   void Apply(const PurgeResults& write);
   void Apply(const PutQuota& write) { quotas_[write.row.tenant_id] = write.row; }
   void Apply(const AppendAudit& write) { audit_.push_back(write.row); }
@@ -64,6 +66,7 @@ class FakeStore {
   std::map<std::string, QuotaRow> quotas_;
   std::vector<AuditRow> audit_;
   std::vector<UsageRow> usage_;  // as added
+  std::set<std::string> dropped_bodies_;
 };
 
 }  // namespace lathe::engine

@@ -6,6 +6,7 @@ namespace lathe::engine {
 namespace {
 
 constexpr char kGroup[] = "g";
+constexpr int64_t kSnapshotTime = 1'000'000;  // 1 ms
 
 }  // namespace
 
@@ -61,6 +62,61 @@ void FakeWorker::Handle(const SendDropAdapter& command) {
   }
 }
 
+void FakeWorker::Handle(const SendLoadVersion& command) {
+  const auto state = disk_.states.find(command.dir);
+  versions_[command.version_id] =
+      state != disk_.states.end() ? state->second.weights : disk_.versions[command.dir];
+}
+
+void FakeWorker::Handle(const SendSaveVersion& command) {
+  if (!writes_to_disk) return;
+  WorkerVersionSaved saved;
+  saved.group = kGroup;
+  saved.epoch = epoch_;
+  saved.version_id = command.version_id;
+  saved.dir = command.dir;
+  const auto version = versions_.find(command.version_id);
+  if (version == versions_.end()) {
+    saved.error = ErrorInfo{absl::StatusCode::kNotFound, "no", "", "no such version"};
+  } else {
+    disk_.versions[command.dir] = version->second;
+    saved.seq_id = published_at_[command.version_id];
+  }
+  reports_.push_back(std::move(saved));
+}
+
+void FakeWorker::Handle(const SendSnapshot& command) {
+  queue_.push_back({"", command.model_id, 0, command});
+}
+
+void FakeWorker::Write(const SendSnapshot& command) {
+  if (!writes_to_disk) return;
+  WorkerSnapshotDone written;
+  written.group = kGroup;
+  written.epoch = epoch_;
+  written.snapshot_id = command.snapshot_id;
+  const auto model = models_.find(command.model_id);
+  if (model == models_.end()) {
+    written.error = ErrorInfo{absl::StatusCode::kNotFound, "no", "", "no such model"};
+  } else {
+    disk_.states[command.snapshot_id] = model->second;
+    written.model = {command.model_id,
+                     model->second.applied_seq,
+                     {model->second.window.begin(), model->second.window.end()}};
+    written.write_time = kSnapshotTime;
+  }
+  reports_.push_back(std::move(written));
+}
+
+void FakeWorker::Restore(const std::string& dir, const std::string& model_id, WorkerDone& done) {
+  const auto state = disk_.states.find(dir);
+  if (state == disk_.states.end() || disk_.unreadable.count(dir) > 0) {
+    done.error = ErrorInfo{absl::StatusCode::kDataLoss, "damaged", "", dir + " is damaged"};
+    return;
+  }
+  models_[model_id] = state->second;
+}
+
 void FakeWorker::Queue(const std::string& request_id, WorkerCommand command) {
   if (running_.count(request_id) > 0) return;
   const auto known = done_.find(request_id);
@@ -76,6 +132,7 @@ void FakeWorker::Queue(const std::string& request_id, WorkerCommand command) {
 void FakeWorker::RunOne() {
   const Work work = queue_.front();
   queue_.pop_front();
+  if (const auto* snapshot = std::get_if<SendSnapshot>(&work.command)) return Write(*snapshot);
   running_.erase(work.request_id);
   WorkerDone done = Run(work);
   done_[work.request_id] = done;
@@ -91,8 +148,15 @@ void FakeWorker::RunOn(Held& model, const SendOptimStep& step, WorkerDone& done)
   }
   history_[step.model_id].push_back("step " + std::to_string(step.seq_id) + " [" +
                                     EncodeSeqs(window) + "]");
+  model.weights.push_back(history_[step.model_id].back());
   model.applied_seq = step.seq_id;
   model.window.clear();
+}
+
+bool FakeWorker::IsMissing(const std::string& model_id, WorkerDone& done) const {
+  if (models_.count(model_id) > 0) return false;
+  done.error = ErrorInfo{absl::StatusCode::kNotFound, "no_model", "", "no such model"};
+  return true;
 }
 
 WorkerDone FakeWorker::Run(const Work& work) {
@@ -114,14 +178,14 @@ WorkerDone FakeWorker::Run(const Work& work) {
     const auto& [model, forward_only] = body_info.at(batch->items[0].body_id);
     model_id = model;
     seq_id = batch->items[0].seq_id;
-    if (!fails() && !forward_only) {
+    if (!fails() && !IsMissing(model_id, done) && !forward_only) {
       models_.at(model_id).window.insert(seq_id);
       history_[model_id].push_back("fb " + std::to_string(seq_id));
     }
   } else if (const auto* step = std::get_if<SendOptimStep>(&work.command)) {
     model_id = step->model_id;
     seq_id = step->seq_id;
-    if (!fails()) RunOn(models_.at(model_id), *step, done);
+    if (!fails() && !IsMissing(model_id, done)) RunOn(models_.at(model_id), *step, done);
   } else if (const auto* create = std::get_if<SendCreateAdapter>(&work.command)) {
     model_id = create->model_id;
     if (!fails()) models_[model_id] = {};
@@ -129,7 +193,10 @@ WorkerDone FakeWorker::Run(const Work& work) {
   } else if (const auto* load = std::get_if<SendLoadAdapter>(&work.command)) {
     model_id = load->model_id;
     seq_id = load->seq_id;
-    if (!fails()) models_[model_id] = {seq_id, {}};
+    if (!fails()) {
+      Restore(load->dir, model_id, done);
+      if (!done.error) models_[model_id] = {seq_id, {}, models_[model_id].weights};
+    }
     if (const auto saved = saved_.find(load->dir); saved != saved_.end()) done.lora = saved->second;
   } else if (const auto* save = std::get_if<SendSaveCheckpoint>(&work.command)) {
     model_id = save->row.model_id;
@@ -137,12 +204,21 @@ WorkerDone FakeWorker::Run(const Work& work) {
     done.size_bytes = 100;
     done.manifest_sha256 = "sha";
     saved_[save->row.dir] = save->row.lora;
-    if (!fails()) history_[model_id].push_back("save " + save->row.dir);
+    if (!fails() && !IsMissing(model_id, done)) {
+      history_[model_id].push_back("save " + save->row.dir);
+      disk_.states[save->row.dir] = models_.at(model_id);
+    }
   } else if (const auto* publish = std::get_if<SendPublishVersion>(&work.command)) {
     model_id = publish->model_id;
     seq_id = publish->seq_id;
     done.version_bytes = 100;
-    if (!fails()) versions_.insert(publish->version_id);
+    if (!fails() && !IsMissing(model_id, done)) {
+      versions_[publish->version_id] = models_.at(model_id).weights;
+      published_at_[publish->version_id] = seq_id;
+    }
+  } else if (const auto* restore = std::get_if<SendRestoreAdapter>(&work.command)) {
+    model_id = restore->model_id;
+    Restore(restore->snapshot_id, model_id, done);
   } else if (const auto* drop = std::get_if<SendDropAdapter>(&work.command)) {
     models_.erase(drop->model_id);
   } else if (const auto* sample = std::get_if<SendSample>(&work.command)) {
@@ -174,7 +250,7 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   for (const auto& [id, held] : models_) {
     hello.models.push_back({id, held.applied_seq, {held.window.begin(), held.window.end()}});
   }
-  hello.version_ids = {versions_.begin(), versions_.end()};
+  for (const auto& [id, weights] : versions_) hello.version_ids.push_back(id);
   hello.running_request_ids = {running_.begin(), running_.end()};
   if (ready) {
     BaseModelRow base;

@@ -14,10 +14,24 @@
 
 namespace lathe::engine {
 
+// What outlives a worker's process.
+struct FakeDisk {
+  // A model; its weights are the steps and loads that made them: "step 3 [1,2]", "load c1".
+  struct State {
+    int64_t applied_seq = 0;
+    std::set<int64_t> window;
+    std::vector<std::string> weights;
+  };
+  std::map<std::string, State> states;                       // snapshots and checkpoints
+  std::map<std::string, std::vector<std::string>> versions;  // weights, by directory
+  std::set<std::string> unreadable;                          // directories
+};
+
 class FakeWorker {
  public:
-  explicit FakeWorker(std::string process_id, std::string base_model = "base")
-      : process_id_(std::move(process_id)), base_model_(std::move(base_model)) {}
+  // `disk` must outlive this.
+  FakeWorker(std::string process_id, FakeDisk& disk, std::string base_model = "base")
+      : disk_(disk), process_id_(std::move(process_id)), base_model_(std::move(base_model)) {}
 
   // Obeys or queues it; commands of another epoch are dropped.
   void Receive(const SendToWorker& message);
@@ -53,12 +67,18 @@ class FakeWorker {
   int64_t epoch() const { return epoch_; }
   const std::string& process_id() const { return process_id_; }
   bool Holds(const std::string& model_id) const { return models_.count(model_id) > 0; }
+  const std::vector<std::string>& Weights(const std::string& model_id) const {
+    return models_.at(model_id).weights;
+  }
+  // Of the version, as samples would see them now.
+  const std::vector<std::string>& VersionWeights(const std::string& version_id) const {
+    return versions_.at(version_id);
+  }
+  // Snapshots and version saves stay unanswered until then.
+  bool writes_to_disk = true;
 
  private:
-  struct Held {
-    int64_t applied_seq = 0;
-    std::set<int64_t> window;
-  };
+  using Held = FakeDisk::State;
   struct Work {
     std::string request_id;
     std::string model_id;
@@ -73,11 +93,11 @@ class FakeWorker {
   void Handle(const SendDropVersion& command) { versions_.erase(command.version_id); }
   void Handle(const SendAck& command);
   void Handle(const SendDropAdapter& command);
-  void Handle(const SendLoadVersion& command) { versions_.insert(command.version_id); }
+  void Handle(const SendLoadVersion& command);
   void Handle(const SendCancel&) {}
   void Handle(const SendDie&) {}
-  void Handle(const SendSaveVersion&) {}
-  void Handle(const SendSnapshot&) {}
+  void Handle(const SendSaveVersion& command);
+  void Handle(const SendSnapshot& command);
   template <typename Command>
   void Handle(const Command& command) {
     Queue(command.request_id, command);
@@ -85,13 +105,19 @@ class FakeWorker {
   void Queue(const std::string& request_id, WorkerCommand command);
   WorkerDone Run(const Work& work);
   void RunOn(Held& model, const SendOptimStep& step, WorkerDone& done);
+  void Restore(const std::string& dir, const std::string& model_id, WorkerDone& done);
+  // Then `done` says so.
+  bool IsMissing(const std::string& model_id, WorkerDone& done) const;
+  void Write(const SendSnapshot& command);
 
+  FakeDisk& disk_;
   std::string process_id_;
   const std::string base_model_;
   int64_t epoch_ = 0;
   int64_t term_ = 0;
   std::map<std::string, Held> models_;
-  std::set<std::string> versions_;
+  std::map<std::string, std::vector<std::string>> versions_;
+  std::map<std::string, int64_t> published_at_;
   std::deque<Work> queue_;
   std::set<std::string> running_;
   std::map<std::string, WorkerDone> done_;

@@ -34,9 +34,11 @@ constexpr char kDeleteSnapshot[] = "DELETE FROM snapshots WHERE snapshot_id = ?"
 constexpr char kDeleteVersion[] = "DELETE FROM versions WHERE version_id = ?";
 // What rebuilds a model that lives stays.
 constexpr char kPurgeRows[] =
-    "DELETE FROM requests WHERE done_at > 0 AND done_at < ? AND NOT (op_class = 1 AND EXISTS "
-    "(SELECT 1 FROM models WHERE model_id = owner_id AND seq_id > log_from_seq AND "
-    "models.state < 2))";
+    "DELETE FROM requests WHERE done_at > 0 AND done_at < ? "
+    "AND NOT (op_class = 1 AND EXISTS (SELECT 1 FROM models WHERE model_id = owner_id "
+    "AND seq_id > log_from_seq AND models.state < 2)) "
+    "AND NOT (op_class = 2 AND EXISTS (SELECT 1 FROM sessions WHERE session_id = owner_id "
+    "AND sessions.state < 2))";
 constexpr char kPurgeUsage[] = "DELETE FROM usage WHERE hour < ?";
 constexpr char kSetProject[] =
     "UPDATE sessions SET project_id = ?3 WHERE tenant_id = ?1 AND session_id = ?2";

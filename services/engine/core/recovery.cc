@@ -1,0 +1,267 @@
+#include "services/engine/core/recovery.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "services/engine/core/model_history.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/samplers.h"
+#include "services/engine/core/worker_group.h"
+
+namespace lathe::engine {
+namespace {
+
+using Kind = ReplayOp::Kind;
+
+// Ids of a recovery are its own: the worker may still know what an earlier attempt had it do.
+std::string NewReplayId(State& s, Model& model, int64_t seq, const std::string& request_id) {
+  std::string id = absl::StrFormat("replay-%d-%d:%s", s.term, ++s.num_replays, request_id);
+  model.recovery->running[id] = seq;
+  s.replays[id] = model.row.model_id;
+  return id;
+}
+
+std::string RequestIdOf(const std::string& replay_id) {
+  return replay_id.substr(replay_id.find(':') + 1);
+}
+
+void ForgetRunning(State& s, Recovery& recovery) {
+  for (const auto& [id, seq] : recovery.running) s.replays.erase(id);
+  recovery.running.clear();
+}
+
+// Where a recovery may start: the less there is to do, the earlier.
+std::deque<Recovery::Start> StartsOf(const State& s, const Model& model) {
+  std::vector<Recovery::Start> starts;
+  for (auto it = model.snapshots.rbegin(); it != model.snapshots.rend(); ++it) {
+    starts.push_back({PointOf(*it), it->snapshot_id, std::nullopt});
+  }
+  const std::vector<int64_t> loads = model.log.Loads();
+  for (const int64_t seq : loads) {
+    starts.push_back({{seq, {}}, "", std::get<LoggedLoad>(*model.log.Find(seq))});
+  }
+  if (model.created_from) {
+    starts.push_back({{}, "", model.created_from});
+  } else if (!IsTrimmed(s, model) && loads.empty()) {  // a load changes the seed of the row
+    starts.push_back({});
+  }
+  std::stable_sort(starts.begin(), starts.end(), [](const auto& a, const auto& b) {
+    return a.point.applied_seq > b.point.applied_seq;
+  });
+  return {starts.begin(), starts.end()};
+}
+
+void SendStart(State& s, Model& model, const Recovery::Start& start) {
+  const Group& group = s.groups.at(model.row.group);
+  const std::string& model_id = model.row.model_id;
+  const auto send = [&](WorkerCommand command) {
+    s.fx.Send(group.row.group, group.row.epoch, std::move(command));
+  };
+  // What an earlier start has left.
+  if (!model.recovery->failures.empty()) send(SendDropAdapter{"", model_id});
+  if (!start.snapshot_id.empty()) {
+    send(SendRestoreAdapter{NewReplayId(s, model, 0, "restore"), model_id, start.snapshot_id});
+  } else if (start.load) {
+    send(SendLoadAdapter{NewReplayId(s, model, 0, start.load->request_id), model_id,
+                         start.point.applied_seq, start.load->dir, start.load->with_optimizer});
+  } else {
+    send(SendCreateAdapter{NewReplayId(s, model, 0, "create"), model_id, model.row.lora});
+  }
+}
+
+void GiveUp(State& s, Model& model) {
+  const std::string why = model.recovery->failures;
+  s.fx.After(NoteRecovery{.model_id = model.row.model_id,
+                          .outcome = NoteRecovery::Outcome::kLost,
+                          .detail = why,
+                          .num_replayed = model.recovery->num_replayed,
+                          .nanoseconds = s.now - model.recovery->began_at});
+  LoseModel(s, model, why);
+}
+
+void NoteFailedStart(State& s, Model& model, const Recovery::Start& start, absl::string_view why) {
+  const std::string name = !start.snapshot_id.empty() ? "snapshot " + start.snapshot_id
+                           : start.load               ? "checkpoint " + start.load->dir
+                                                      : "its creation";
+  const std::string detail = absl::StrCat(name, ": ", why);
+  absl::StrAppend(&model.recovery->failures, model.recovery->failures.empty() ? "" : "; ", detail);
+  s.fx.After(NoteRecovery{.model_id = model.row.model_id,
+                          .outcome = NoteRecovery::Outcome::kFellBack,
+                          .detail = detail});
+}
+
+// Tries what is left to start from.
+void TryNextStart(State& s, Model& model) {
+  Recovery& recovery = *model.recovery;
+  while (!recovery.starts.empty()) {
+    const Recovery::Start start = recovery.starts.front();
+    const auto publications = PublicationsToRepeat(s, model, start.point);
+    absl::StatusOr<std::vector<ReplayOp>> path =
+        absl::DataLossError("sampler versions before it are not on disk");
+    if (publications) {
+      path = model.log.Path(start.point, PointOf(model), *publications, s.options.batch_tokens);
+    }
+    if (path.ok()) {
+      recovery.program.assign(path->begin(), path->end());
+      recovery.point = start.point;
+      return SendStart(s, model, start);
+    }
+    NoteFailedStart(s, model, start, path.status().message());
+    recovery.starts.pop_front();
+  }
+  GiveUp(s, model);
+}
+
+void Finish(State& s, Model& model) {
+  s.fx.After(NoteRecovery{.model_id = model.row.model_id,
+                          .outcome = NoteRecovery::Outcome::kRecovered,
+                          .num_replayed = model.recovery->num_replayed,
+                          .nanoseconds = s.now - model.recovery->began_at});
+  model.recovery.reset();
+  for (auto& [id, sampler] : s.samplers) {
+    const Group* const group = sampler.unnamed() ? GroupForSampler(s, sampler) : nullptr;
+    const bool of_model = sampler.row.model_id == model.row.model_id;
+    if (of_model && group != nullptr && !CanBeSampled(s, *group, sampler)) LoseVersion(s, sampler);
+  }
+  model.num_recoveries_cut = 0;
+  model.snapshot_wanted = true;
+  s.dirty_models.insert(model.row.model_id);
+  ResumeModel(s, model);
+}
+
+void SendGradients(State& s, Model& model, const std::vector<int64_t>& seqs) {
+  const Group& group = s.groups.at(model.row.group);
+  SendTrainBatch batch;
+  for (const int64_t seq : seqs) {
+    const auto& gradient = std::get<LoggedGradient>(*model.log.Find(seq));
+    batch.items.push_back({NewReplayId(s, model, seq, gradient.request_id), gradient.body_id, seq});
+    std::vector<int64_t>& window = model.recovery->point.window;
+    window.insert(std::upper_bound(window.begin(), window.end(), seq), seq);
+  }
+  s.fx.Send(group.row.group, group.row.epoch, std::move(batch));
+}
+
+void SendOne(State& s, Model& model, int64_t seq) {
+  const Group& group = s.groups.at(model.row.group);
+  const std::string& model_id = model.row.model_id;
+  ModelPoint& point = model.recovery->point;
+  const LogEntry& entry = *model.log.Find(seq);
+  WorkerCommand command;
+  if (const auto* const step = std::get_if<LoggedStep>(&entry)) {
+    command = SendOptimStep{NewReplayId(s, model, seq, step->request_id),
+                            model_id,
+                            seq,
+                            point.applied_seq,
+                            step->window,
+                            step->adam};
+    point = {seq, {}};
+  } else if (const auto* const load = std::get_if<LoggedLoad>(&entry)) {
+    command = SendLoadAdapter{NewReplayId(s, model, seq, load->request_id), model_id, seq,
+                              load->dir, load->with_optimizer};
+    point = {seq, {}};
+  } else {
+    const auto& publication = std::get<LoggedPublication>(entry);
+    command = SendPublishVersion{NewReplayId(s, model, seq, publication.request_id), model_id, seq,
+                                 publication.version_id, publication.is_inflight};
+  }
+  s.fx.Send(group.row.group, group.row.epoch, std::move(command));
+}
+
+// The worker has done what it was told: tells it the next.
+void GoOn(State& s, Model& model) {
+  Recovery& recovery = *model.recovery;
+  while (recovery.running.empty() && !recovery.program.empty()) {
+    const ReplayOp op = std::move(recovery.program.front());
+    recovery.program.pop_front();
+    if (op.kind == Kind::kClear) {
+      const Group& group = s.groups.at(model.row.group);
+      recovery.point.window.clear();
+      s.fx.Send(group.row.group, group.row.epoch, SendClearGradient{model.row.model_id});
+    } else if (op.kind == Kind::kGradients) {
+      SendGradients(s, model, op.seqs);
+    } else {
+      SendOne(s, model, op.seqs.front());
+    }
+  }
+  if (recovery.running.empty()) Finish(s, model);
+}
+
+void NotePublished(State& s, Group& group, const Model& model, int64_t seq) {
+  const LogEntry* const entry = model.log.Find(seq);
+  if (entry == nullptr || !std::holds_alternative<LoggedPublication>(*entry)) return;
+  const std::string& version_id = std::get<LoggedPublication>(*entry).version_id;
+  group.version_ids.insert(version_id);
+  QueueSamplesOf(s, version_id);
+}
+
+}  // namespace
+
+void NeedRecovery(State& s, Model& model) {
+  if (model.recovery) {
+    ForgetRunning(s, *model.recovery);
+  } else {
+    model.recovery = std::make_unique<Recovery>();
+    model.recovery->began_at = s.now;
+  }
+  model.recovery->started = false;
+}
+
+void StartRecoveries(State& s, Group& group) {
+  std::vector<std::string> waiting;
+  for (const auto& [id, model] : s.models) {
+    if (model.row.group == group.row.group && model.recovery && !model.recovery->started) {
+      waiting.push_back(id);
+    }
+  }
+  for (const std::string& id : waiting) {
+    Model& model = s.models.at(id);
+    model.recovery->started = true;
+    model.recovery->failures.clear();
+    model.recovery->starts = StartsOf(s, model);
+    TryNextStart(s, model);
+  }
+}
+
+void CutRecoveries(State& s, Group& group) {
+  std::vector<std::string> hopeless;
+  for (auto& [id, model] : s.models) {
+    const bool cut =
+        model.row.group == group.row.group && model.recovery && !model.recovery->running.empty();
+    if (cut && ++model.num_recoveries_cut >= s.options.max_recoveries_cut) hopeless.push_back(id);
+  }
+  for (const std::string& id : hopeless) {
+    Model& model = s.models.at(id);
+    model.recovery->failures = absl::StrFormat("its worker stopped %d times while it was rebuilt",
+                                               model.num_recoveries_cut);
+    GiveUp(s, model);
+  }
+}
+
+bool OnReplayDone(State& s, Group& group, const WorkerDone& event) {
+  const auto it = s.replays.find(event.request_id);
+  if (it == s.replays.end()) return false;
+  Model& model = s.models.at(it->second);
+  s.replays.erase(it);
+  s.fx.Send(event.group, event.epoch, SendAck{{event.request_id}});
+  Recovery& recovery = *model.recovery;
+  const int64_t seq = recovery.running.at(event.request_id);
+  recovery.running.erase(event.request_id);
+  if (event.error) {
+    s.fx.After(ForgetResult{event.result_id});
+    ForgetRunning(s, recovery);
+    NoteFailedStart(s, model, recovery.starts.front(), event.error->message);
+    recovery.starts.pop_front();
+    TryNextStart(s, model);
+    return true;
+  }
+  ++recovery.num_replayed;
+  s.fx.After(CompareReplay{RequestIdOf(event.request_id), event.result_id});
+  NotePublished(s, group, model, seq);
+  GoOn(s, model);
+  return true;
+}
+
+}  // namespace lathe::engine

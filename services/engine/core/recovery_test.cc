@@ -1,0 +1,416 @@
+#include "services/engine/core/recovery.h"
+
+#include <catch2/catch.hpp>
+
+#include "services/engine/core/testing/core_harness.h"
+
+namespace lathe::engine {
+namespace {
+
+using Words = std::vector<std::string>;
+using Outcome = NoteRecovery::Outcome;
+
+void Step(CoreHarness& h, const std::string& model, int64_t seq) {
+  h.Gradient(model, seq);
+  h.Step(model, seq + 1);
+  h.RunWorker();
+}
+
+void Snapshot(CoreHarness& h) {
+  const size_t before = h.worker->Received<SendSnapshot>().size();
+  h.Advance(11 * kSecond);
+  h.RunWorker();
+  REQUIRE(h.worker->Received<SendSnapshot>().size() == before + 1);
+}
+
+std::string NewestSnapshot(const CoreHarness& h) {
+  return h.worker->Received<SendSnapshot>().back().snapshot_id;
+}
+
+// A new process takes the place of the worker.
+void Replace(CoreHarness& h, bool engine_too = false) {
+  static int number = 1;
+  if (engine_too) h.RestartEngine();
+  h.AttachWorker("new" + std::to_string(++number));
+  h.RunWorker();
+}
+
+TEST_CASE("Recovery: without a snapshot everything runs again", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  h.Gradient(model, 3);
+  h.RunWorker();
+  Replace(h, engine_too);
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+  const CallId step = h.Step(model, 4);
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+  REQUIRE(h.recoveries.size() == 1);
+  CHECK(h.recoveries[0].outcome == Outcome::kRecovered);
+  CHECK(h.worker->num_refused_steps() == 0);
+}
+
+TEST_CASE("Recovery: only what came after the snapshot runs again", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  for (int64_t seq = 1; seq <= 5; seq += 2) {
+    Step(h, model, seq);
+    Snapshot(h);
+  }
+  Step(h, model, 7);
+  Replace(h, engine_too);
+  CHECK(h.worker->History(model) == Words{"fb 7", "step 8 [7]"});
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]", "step 6 [5]", "step 8 [7]"});
+}
+
+TEST_CASE("Recovery: an open gradient is continued, not added twice", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Gradient(model, 1);
+  h.RunWorker();
+  Snapshot(h);
+  h.Gradient(model, 2);
+  h.RunWorker();
+  Replace(h, engine_too);
+  CHECK(h.worker->History(model) == Words{"fb 2"});
+  h.Step(model, 3);
+  h.RunWorker();
+  CHECK(h.worker->Weights(model) == Words{"step 3 [1,2]"});
+}
+
+TEST_CASE("Recovery: a gradient that was dropped stays dropped", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Gradient(model, 1);
+  h.RunWorker();
+  Snapshot(h);
+  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "bad", "", "bad"});
+  h.Gradient(model, 2);
+  h.Step(model, 3);  // refused: its caller cannot know of the failure
+  h.RunWorker();
+  Step(h, model, 4);
+  h.Gradient(model, 6);
+  h.RunWorker();
+  Replace(h, engine_too);
+  CHECK(h.worker->History(model) == Words{"clear", "fb 4", "step 5 [4]", "fb 6"});
+}
+
+TEST_CASE("Recovery: what was running when the worker died runs after it", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const CallId gradient = h.Gradient(model, 3);
+  const CallId step = h.Step(model, 4);
+  h.worker->RunOne();  // its report is lost
+  Replace(h);
+  CHECK(h.StateOf(gradient) == RequestState::kDone);
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+}
+
+TEST_CASE("Recovery: results that were given are not given again", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  const CallId gradient = h.Gradient(model, 1);
+  h.RunWorker();
+  const auto results = h.result_of;
+  const size_t before = h.actions.size();
+  Replace(h);
+  CHECK(h.result_of == results);
+  size_t compared = 0;
+  for (size_t i = before; i < h.actions.size(); ++i) {
+    const auto* const compare = std::get_if<CompareReplay>(&h.actions[i]);
+    if (compare != nullptr && compare->request_id == h.AnswerTo(gradient).id) ++compared;
+  }
+  CHECK(compared == 1);
+}
+
+TEST_CASE("Recovery: a damaged snapshot gives way to the one before, and it is said", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  Snapshot(h);
+  Step(h, model, 3);
+  Snapshot(h);
+  const std::string newest = NewestSnapshot(h);
+  h.disk.unreadable.insert(newest);
+  Replace(h);
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+  REQUIRE(h.recoveries.size() == 2);
+  CHECK(h.recoveries[0].outcome == Outcome::kFellBack);
+  CHECK(h.recoveries[0].detail == "snapshot " + newest + ": " + newest + " is damaged");
+}
+
+TEST_CASE("Recovery: without any good start the model is lost, and says why", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  for (int64_t seq = 1; seq <= 3; seq += 2) {
+    Step(h, model, seq);
+    Snapshot(h);
+    h.disk.unreadable.insert(NewestSnapshot(h));
+  }
+  const CallId waiting = h.Gradient(model, 5);
+  Replace(h);
+  REQUIRE(h.Done(waiting));
+  CHECK(h.ErrorOf(waiting)->code == "model_lost");
+  CHECK_THAT(h.ErrorOf(waiting)->message, Catch::Contains("is damaged"));
+  CHECK(h.store.models().at(model).state == ModelState::kLost);
+  CHECK(h.ErrorOf(h.Step(model, 6))->code == "model_lost");
+}
+
+TEST_CASE("Recovery: a load brings a lost model back, and is where it starts then", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Save(model, 1, {.name = "a"});
+  for (int64_t seq = 2; seq <= 4; seq += 2) {
+    Step(h, model, seq);
+    Snapshot(h);
+    h.disk.unreadable.insert(NewestSnapshot(h));
+  }
+  Replace(h);
+  REQUIRE(h.store.models().at(model).state == ModelState::kLost);
+  const CallId load = h.SubmitArgs(model, OpClass::kTrain, 6, OperationKind::kLoadWeights,
+                                   LoadArgs{.path = "tinker://" + model + "/weights/a"});
+  h.Gradient(model, 7);
+  h.Step(model, 8);
+  h.RunWorker();
+  CHECK(h.StateOf(load) == RequestState::kDone);
+  CHECK(h.worker->Weights(model) == Words{"step 8 [7]"});
+  Replace(h, /*engine_too=*/true);
+  CHECK(h.worker->Weights(model) == Words{"step 8 [7]"});
+}
+
+TEST_CASE("Recovery: a load runs from the files it read, deleted or not", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  h.Save(model, 3, {.name = "a"});
+  h.RunWorker();
+  Step(h, model, 4);
+  const std::string path = "tinker://" + model + "/weights/a";
+  h.SubmitArgs(model, OpClass::kTrain, 6, OperationKind::kLoadWeights, LoadArgs{.path = path});
+  h.RunWorker();
+  h.Post(DeleteCheckpoint{++h.last_call, "t", path});
+  CHECK(h.deleted_dirs.empty());
+  Step(h, model, 7);
+  h.worker->writes_to_disk = false;
+  Replace(h, engine_too);
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 8 [7]"});
+  for (int64_t seq = 9; seq <= 11; seq += 2) {
+    Step(h, model, seq);
+    Snapshot(h);
+  }
+  CHECK(h.deleted_dirs.size() == 1);  // nothing starts there any more
+}
+
+TEST_CASE("Recovery: a model created from a checkpoint starts there", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string first = h.NewModel(session);
+  Step(h, first, 1);
+  h.Save(first, 3, {.name = "a"});
+  h.RunWorker();
+  const std::string path = "tinker://" + first + "/weights/a";
+  h.SubmitArgs(session, OpClass::kModel, 1, OperationKind::kLoadWeights,
+               LoadArgs{.path = path, .creates_model = true, .base_model = "base"});
+  h.RunWorker();
+  const std::string second = session + ":train:1";
+  h.worker->writes_to_disk = false;
+  h.Post(DeleteCheckpoint{++h.last_call, "t", path});
+  Step(h, second, 1);
+  Replace(h, engine_too);
+  CHECK(h.worker->Weights(second) == Words{"step 2 [1]", "step 2 [1]"});
+}
+
+TEST_CASE("Recovery: a worker that has another state is given the right one", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  h.DetachWorker();
+  WorkerAttached hello = h.worker->Hello();
+  hello.models[0].applied_seq = 0;
+  h.attached = true;
+  h.Post(hello);
+  h.RunWorker();
+  CHECK(h.recoveries.size() == 1);
+  Step(h, model, 3);
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+}
+
+TEST_CASE("Recovery: a worker that dies on the way is followed by another", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  for (int64_t seq = 1; seq <= 9; seq += 2) Step(h, model, seq);
+  const CallId waiting = h.Gradient(model, 11);
+  for (int i = 0; i < 3; ++i) {
+    h.AttachWorker("cut" + std::to_string(i));
+    for (int done = 0; done <= 2 * i; ++done) h.RunWorkerOnce();
+  }
+  CHECK_FALSE(h.Done(waiting));
+  Replace(h);
+  CHECK(h.StateOf(waiting) == RequestState::kDone);
+  CHECK(h.worker->Weights(model).size() == 5);
+}
+
+TEST_CASE("Recovery: a model whose replay stops its worker again and again is lost", "[core]") {
+  CoreOptions options;
+  options.max_recoveries_cut = 3;
+  CoreHarness h(options);
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  for (int i = 0; i < 4; ++i) h.AttachWorker("cut" + std::to_string(i));
+  CHECK(h.store.models().at(model).state == ModelState::kLost);
+  CHECK_THAT(h.store.models().at(model).state_reason,
+             Catch::Contains("its worker stopped 3 times while it was rebuilt"));
+}
+
+TEST_CASE("Recovery: an engine that restarts in the midst of one begins it anew", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  for (int64_t seq = 1; seq <= 5; seq += 2) Step(h, model, seq);
+  h.AttachWorker("p2");
+  for (int i = 0; i < 3; ++i) h.RunWorkerOnce();
+  h.RestartEngine();
+  h.ReattachWorker();
+  h.RunWorker();
+  Step(h, model, 7);
+  CHECK(h.worker->Weights(model).size() == 4);
+  CHECK(h.worker->num_refused_steps() == 0);
+}
+
+// ---- unnamed sampler versions
+
+std::string Publish(CoreHarness& h, const std::string& model, int64_t seq, int64_t sampler_seq,
+                    bool inflight = false) {
+  SaveArgs args;
+  args.sampling_session_seq_id = sampler_seq;
+  args.inflight = inflight;
+  const CallId call = h.Save(model, seq, args, OperationKind::kSaveWeightsForSampler);
+  h.RunWorker();
+  return h.ResultOf(call)->sampling_session_id;
+}
+
+TEST_CASE("Recovery: unnamed versions are as they were", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  const bool snapshot_before = GENERATE(false, true);
+  const bool snapshot_after = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  if (snapshot_before) Snapshot(h);
+  const std::string sampler = Publish(h, model, 3, 0);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  Step(h, model, 4);
+  if (snapshot_after) Snapshot(h);
+  Step(h, model, 6);
+  CHECK(h.store.versions().size() == (snapshot_after ? 1 : 0));
+  h.DetachWorker();
+  const CallId waiting = h.Sample(sampler, 1);
+  Replace(h, engine_too);
+  CHECK(h.StateOf(waiting) == RequestState::kDone);
+  CHECK(h.worker->VersionWeights(version) == Words{"step 2 [1]"});
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 5 [4]", "step 7 [6]"});
+}
+
+TEST_CASE("Recovery: a snapshot is no start while a version before it is not on disk", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const std::string sampler = Publish(h, model, 3, 0);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  for (int64_t seq = 4; seq <= 8; seq += 2) {
+    Step(h, model, seq);
+    h.Advance(11 * kSecond);
+    // The version's save is never answered.
+    for (EventBody& report : h.worker->TakeReports()) {
+      if (!std::holds_alternative<WorkerVersionSaved>(report)) h.Post(std::move(report));
+    }
+    while (h.worker->HasWork()) {
+      h.worker->RunOne();
+      for (EventBody& report : h.worker->TakeReports()) h.Post(std::move(report));
+    }
+  }
+  CHECK(h.store.snapshots().size() == 3);
+  CHECK(h.store.dropped_bodies().empty());
+  Replace(h);
+  CHECK(h.worker->VersionWeights(version) == Words{"step 2 [1]"});
+  CHECK(h.worker->Weights(model).size() == 4);
+}
+
+TEST_CASE("Recovery: the inflight version has the weights of its newest publication", "[core]") {
+  const bool on_disk = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Publish(h, model, 1, 0, /*inflight=*/true);
+  Step(h, model, 2);
+  Snapshot(h);
+  const std::string sampler = Publish(h, model, 4, 1, /*inflight=*/true);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  Step(h, model, 5);
+  if (on_disk) Snapshot(h);
+  Replace(h);
+  const CallId sample = h.Sample(sampler, 1);
+  h.RunWorker();
+  CHECK(h.StateOf(sample) == RequestState::kDone);
+  CHECK(h.worker->VersionWeights(version) == Words{"step 3 [2]"});
+  if (on_disk) CHECK(h.worker->Received<SendLoadVersion>().back().inflight_seq_id == 4);
+}
+
+TEST_CASE("Recovery: versions on disk serve before their model is back", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const std::string sampler = Publish(h, model, 3, 0);
+  Step(h, model, 4);
+  Snapshot(h);
+  h.AttachWorker("p2");
+  h.Sample(sampler, 1);
+  CHECK(h.worker->Received<SendSample>().size() == 1);
+  CHECK_FALSE(h.worker->Holds(model));
+}
+
+TEST_CASE("Recovery: a version on disk goes with its samplers", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  Step(h, model, 1);
+  Publish(h, model, 3, 0);
+  Step(h, model, 4);
+  Snapshot(h);
+  REQUIRE(h.store.versions().size() == 1);
+  const std::string dir = h.store.versions().begin()->second.dir;
+  h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
+  CHECK(h.store.versions().empty());
+  CHECK(h.deleted_dirs.count(dir) == 1);
+}
+
+}  // namespace
+}  // namespace lathe::engine

@@ -1,0 +1,22 @@
+// When models and their unnamed sampler versions are written to disk.
+#pragma once
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+// Tells workers to write what is due; one snapshot at a time in each group.
+void ScheduleSnapshots(State& s);
+
+void OnSnapshotDone(State& s, const WorkerSnapshotDone& event);
+void OnVersionSaved(State& s, const WorkerVersionSaved& event);
+
+// What the group's worker was writing is not waited for any more.
+void AbandonWriting(State& s, Group& group);
+// Has the worker write those of the model's versions that are in its memory only.
+void SaveVersionsOf(State& s, const Model& model);
+
+// A drain has waited for all requests: now it waits for these. False: for none any more.
+bool IsWritingForDrain(State& s);
+
+}  // namespace lathe::engine
