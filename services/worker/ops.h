@@ -204,7 +204,8 @@ struct ClearGradient {
 };
 
 // kExternal: a PEFT folder for other programs, encrypted if it has recipients; never loaded.
-enum class CheckpointKind { kTraining, kSampler, kExternal };
+// kSnapshot: all that a model is made of, the open window included; for RestoreAdapter.
+enum class CheckpointKind { kTraining, kSampler, kExternal, kSnapshot };
 
 struct SaveCheckpoint {
   std::string request_id;

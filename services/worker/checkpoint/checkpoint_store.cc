@@ -17,6 +17,7 @@ namespace lathe::worker {
 namespace {
 
 constexpr char kOptimizerFile[] = "optimizer.safetensors";
+constexpr char kGradientFile[] = "gradient.safetensors";
 constexpr char kCompleteFile[] = "checkpoint_complete";
 constexpr char kEncryptedSuffix[] = ".age";
 
@@ -24,8 +25,9 @@ std::string FileName(const char* name, const std::vector<AgeRecipient>& recipien
   return recipients.empty() ? name : absl::StrCat(name, kEncryptedSuffix);
 }
 
-std::string MomentName(const char* moment, const AdapterMatrix& matrix) {
-  return absl::StrFormat("%s.%s", moment, matrix.name());
+// Of its part of a buffer beside the weights: "exp_avg", "exp_avg_sq" or "gradient".
+std::string PartName(const char* buffer, const AdapterMatrix& matrix) {
+  return absl::StrFormat("%s.%s", buffer, matrix.name());
 }
 
 // Writes one safetensors file and notes it and its tensors in the manifest.
@@ -85,7 +87,29 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveTraining(const std::string&
                .lora = adapter.lora(),
                .applied_seq = adapter.applied_seq,
                .optimizer = optimizer},
-              adapter.parameters(), &adapter, /*recipients=*/{}, extra_json);
+              {.weights = adapter.parameters(),
+               .exp_avg = adapter.exp_avg,
+               .exp_avg_sq = adapter.exp_avg_sq},
+              /*recipients=*/{}, extra_json);
+}
+
+absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveSnapshot(const std::string& dir,
+                                                              const ModelSnapshot& snapshot,
+                                                              const std::string& extra_json) const {
+  const OptimizerSummary optimizer = {.num_steps = snapshot.num_steps,
+                                      .last_adam = snapshot.last_adam};
+  return Save(dir,
+              {.kind = CheckpointKind::kSnapshot,
+               .model_id = snapshot.model_id,
+               .lora = snapshot.weights->lora,
+               .applied_seq = snapshot.applied_seq,
+               .optimizer = optimizer,
+               .window = snapshot.window},
+              {.weights = snapshot.weights->tensors.flat,
+               .exp_avg = snapshot.exp_avg,
+               .exp_avg_sq = snapshot.exp_avg_sq,
+               .gradient = snapshot.gradient},
+              /*recipients=*/{}, extra_json);
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveSampler(const std::string& dir,
@@ -98,7 +122,7 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveSampler(const std::string& 
                .model_id = model_id,
                .lora = weights.lora,
                .applied_seq = applied_seq},
-              weights.tensors.flat, nullptr, /*recipients=*/{}, extra_json);
+              {.weights = weights.tensors.flat}, /*recipients=*/{}, extra_json);
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveExternal(
@@ -110,12 +134,11 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveExternal(
                .model_id = model_id,
                .lora = weights.lora,
                .applied_seq = applied_seq},
-              weights.tensors.flat, nullptr, recipients, extra_json);
+              {.weights = weights.tensors.flat}, recipients, extra_json);
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Manifest manifest,
-                                                      const at::Tensor& flat,
-                                                      const Adapter* optimizer_state,
+                                                      const FlatTensors& tensors,
                                                       const std::vector<AgeRecipient>& recipients,
                                                       const std::string& extra_json) const {
   ASSIGN_OR_RETURN(const std::filesystem::path final_dir, Resolve(dir));
@@ -124,11 +147,16 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Ma
   const std::vector<AdapterMatrix> layout = AdapterLayout(model_, manifest.lora);
   std::vector<NamedTensor> weights;
   std::vector<NamedTensor> moments;
+  std::vector<NamedTensor> gradient;
   for (const AdapterMatrix& matrix : layout) {
-    weights.push_back({PeftName(matrix), matrix.Of(flat)});
-    if (optimizer_state == nullptr) continue;
-    moments.push_back({MomentName("exp_avg", matrix), matrix.Of(optimizer_state->exp_avg)});
-    moments.push_back({MomentName("exp_avg_sq", matrix), matrix.Of(optimizer_state->exp_avg_sq)});
+    weights.push_back({PeftName(matrix), matrix.Of(tensors.weights)});
+    if (tensors.exp_avg.defined()) {
+      moments.push_back({PartName("exp_avg", matrix), matrix.Of(tensors.exp_avg)});
+      moments.push_back({PartName("exp_avg_sq", matrix), matrix.Of(tensors.exp_avg_sq)});
+    }
+    if (tensors.gradient.defined()) {
+      gradient.push_back({PartName("gradient", matrix), matrix.Of(tensors.gradient)});
+    }
   }
 
   ASSIGN_OR_RETURN(AtomicDirectory attempt, AtomicDirectory::Create(root_));
@@ -137,8 +165,11 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Ma
   RETURN_IF_ERROR(AddText(attempt.path(), FileName(kPeftConfigFile, recipients),
                           PeftConfigJson(manifest.lora, layout, base_model_), recipients,
                           manifest));
-  if (optimizer_state != nullptr) {
+  if (!moments.empty()) {
     RETURN_IF_ERROR(AddTensors(attempt.path(), kOptimizerFile, moments, recipients, manifest));
+  }
+  if (!gradient.empty()) {
+    RETURN_IF_ERROR(AddTensors(attempt.path(), kGradientFile, gradient, recipients, manifest));
   }
   RETURN_IF_ERROR(AddText(attempt.path(), kCompleteFile, "", /*recipients=*/{}, manifest));
   ASSIGN_OR_RETURN(const std::string json, ManifestToJson(manifest, extra_json));
@@ -168,29 +199,70 @@ absl::StatusOr<LoadedAdapter> CheckpointStore::Load(const std::string& dir, bool
                                                     at::Device device) const {
   ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
   ASSIGN_OR_RETURN(Manifest manifest, ReadLoadable(path));
+  if (manifest.kind == CheckpointKind::kSnapshot) {
+    return absl::InvalidArgumentError("checkpoint is of kind snapshot, it is to be restored");
+  }
   if (with_optimizer && !manifest.optimizer) {
     return absl::InvalidArgumentError("checkpoint is of kind sampler, it has no optimizer state");
   }
-  const std::vector<AdapterMatrix> layout = AdapterLayout(model_, manifest.lora);
-  const int64_t size = NumAdapterParameters(model_, manifest.lora);
-  const at::Tensor weights = at::empty({size}, at::kFloat);
-  const at::Tensor exp_avg = at::empty({with_optimizer ? size : 0}, at::kFloat);
-  const at::Tensor exp_avg_sq = at::empty_like(exp_avg);
-  TensorPlaces places;
-  for (const AdapterMatrix& matrix : layout) {
-    places[{kPeftWeightsFile, PeftName(matrix)}] = matrix.Of(weights);
-    if (!with_optimizer) continue;
-    places[{kOptimizerFile, MomentName("exp_avg", matrix)}] = matrix.Of(exp_avg);
-    places[{kOptimizerFile, MomentName("exp_avg_sq", matrix)}] = matrix.Of(exp_avg_sq);
+  return ReadAdapter(path, std::move(manifest), with_optimizer, device);
+}
+
+absl::StatusOr<LoadedAdapter> CheckpointStore::Restore(const std::string& dir,
+                                                       const std::string& model_id,
+                                                       at::Device device) const {
+  ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
+  ASSIGN_OR_RETURN(Manifest manifest, ReadLoadable(path));
+  if (manifest.kind != CheckpointKind::kSnapshot || !manifest.optimizer) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is no snapshot, nothing else can be restored", path.string()));
   }
-  RETURN_IF_ERROR(ReadVerifiedTensors(path, manifest, Verify::kFiles, places));
-  auto adapter = std::make_unique<Adapter>(model_, manifest.lora, weights.to(device));
+  if (manifest.model_id != model_id) {
+    return absl::DataLossError(absl::StrFormat("%s: model_id is %s, wanted is %s",
+                                               (path / kManifestFile).string(), manifest.model_id,
+                                               model_id));
+  }
+  ASSIGN_OR_RETURN(LoadedAdapter loaded,
+                   ReadAdapter(path, std::move(manifest), /*with_optimizer=*/true, device));
+  loaded.adapter->applied_seq = loaded.manifest.applied_seq;
+  loaded.adapter->window = {loaded.manifest.window.begin(), loaded.manifest.window.end()};
+  return loaded;
+}
+
+absl::StatusOr<LoadedAdapter> CheckpointStore::ReadAdapter(const std::filesystem::path& dir,
+                                                           Manifest manifest, bool with_optimizer,
+                                                           at::Device device) const {
+  const int64_t size = NumAdapterParameters(model_, manifest.lora);
+  FlatTensors tensors{.weights = at::empty({size}, at::kFloat)};
   if (with_optimizer) {
-    adapter->exp_avg = exp_avg.to(device);
-    adapter->exp_avg_sq = exp_avg_sq.to(device);
+    tensors.exp_avg = at::empty({size}, at::kFloat);
+    tensors.exp_avg_sq = at::empty({size}, at::kFloat);
+  }
+  if (!manifest.window.empty()) tensors.gradient = at::empty({size}, at::kFloat);
+  TensorPlaces places;
+  for (const AdapterMatrix& matrix : AdapterLayout(model_, manifest.lora)) {
+    const auto add = [&](const char* file, const std::string& name, const at::Tensor& flat) {
+      if (flat.defined()) places[{file, name}] = matrix.Of(flat);
+    };
+    add(kPeftWeightsFile, PeftName(matrix), tensors.weights);
+    add(kOptimizerFile, PartName("exp_avg", matrix), tensors.exp_avg);
+    add(kOptimizerFile, PartName("exp_avg_sq", matrix), tensors.exp_avg_sq);
+    add(kGradientFile, PartName("gradient", matrix), tensors.gradient);
+  }
+  RETURN_IF_ERROR(ReadVerifiedTensors(dir, manifest, Verify::kFiles, places));
+  auto adapter = std::make_unique<Adapter>(model_, manifest.lora, tensors.weights.to(device));
+  if (with_optimizer) {
+    adapter->exp_avg = tensors.exp_avg.to(device);
+    adapter->exp_avg_sq = tensors.exp_avg_sq.to(device);
     adapter->num_steps = manifest.optimizer->num_steps;
   }
+  if (tensors.gradient.defined()) adapter->gradient = tensors.gradient.to(device);
   return LoadedAdapter{.adapter = std::move(adapter), .manifest = std::move(manifest)};
+}
+
+absl::StatusOr<Manifest> CheckpointStore::Describe(const std::string& dir) const {
+  ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
+  return ReadManifest(path);
 }
 
 absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWeights(

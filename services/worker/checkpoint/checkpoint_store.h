@@ -1,8 +1,9 @@
 // Saves adapters to checkpoint directories and loads them back, verified.
 //
 // A directory holds adapter_model.safetensors and adapter_config.json (a folder `peft` loads),
-// manifest.json and the empty file checkpoint_complete; of the training kind also
-// optimizer.safetensors with AdamW's moments. The files of the external kind may be encrypted;
+// manifest.json and the empty file checkpoint_complete; of the training and the snapshot kind also
+// optimizer.safetensors with AdamW's moments, and of a snapshot with an open window
+// gradient.safetensors with the accumulator. The files of the external kind may be encrypted;
 // their names then end in .age. It appears whole or not at all.
 #pragma once
 
@@ -23,6 +24,20 @@ namespace lathe::worker {
 struct SavedCheckpoint {
   int64_t size_bytes = 0;  // of all files
   std::string manifest_sha256;
+};
+
+// What a model was made of at one moment. Tensors are [num_parameters] fp32 on the CPU, laid out as
+// AdapterLayout says.
+struct ModelSnapshot {
+  std::string model_id;
+  std::shared_ptr<const AdapterWeights> weights;
+  at::Tensor exp_avg;
+  at::Tensor exp_avg_sq;
+  at::Tensor gradient;  // undefined if the window is empty
+  int64_t num_steps = 0;
+  AdamParams last_adam;
+  int64_t applied_seq = 0;
+  std::vector<int64_t> window;
 };
 
 struct LoadedAdapter {
@@ -56,26 +71,50 @@ class CheckpointStore {
                                                const std::vector<AgeRecipient>& recipients,
                                                const std::string& extra_json) const;
 
+  // Errors as SaveTraining.
+  absl::StatusOr<SavedCheckpoint> SaveSnapshot(const std::string& dir,
+                                               const ModelSnapshot& snapshot,
+                                               const std::string& extra_json) const;
+
   // Training or sampler kind. Verifies the manifest, sizes and every checksum; a mismatch is
-  // DataLoss naming file and tensor, another base model FailedPrecondition, the external kind or
+  // DataLoss naming file and tensor, another base model FailedPrecondition, another kind or
   // `with_optimizer` on a sampler checkpoint InvalidArgument. Without the optimizer moments and
   // step count are zero.
   absl::StatusOr<LoadedAdapter> Load(const std::string& dir, bool with_optimizer,
                                      at::Device device) const;
 
-  // The weights alone, as samplers read them. As Load, but what is verified of their file is what
-  // is used of it: dtype, shape and checksum of each tensor; of an optimizer's file only its size.
+  // Snapshot kind: the adapter as it was, bit for bit, applied_seq and window included. Verified as
+  // Load does; a snapshot of another model is DataLoss.
+  absl::StatusOr<LoadedAdapter> Restore(const std::string& dir, const std::string& model_id,
+                                        at::Device device) const;
+
+  // The weights alone, as samplers read them, of a snapshot too. As Load, but what is verified of
+  // their file is what is used of it: dtype, shape and checksum of each tensor; of an optimizer's
+  // file only its size.
   absl::StatusOr<std::shared_ptr<const AdapterWeights>> LoadWeights(const std::string& dir,
                                                                     at::Device device) const;
+
+  // What the manifest says, nothing verified. NotFound, InvalidArgument.
+  absl::StatusOr<Manifest> Describe(const std::string& dir) const;
 
   const std::filesystem::path& root() const { return root_; }
   const ModelSpec& model() const { return model_; }
 
  private:
+  // [num_parameters] fp32 each; undefined: not saved or not loaded.
+  struct FlatTensors {
+    at::Tensor weights;
+    at::Tensor exp_avg;
+    at::Tensor exp_avg_sq;
+    at::Tensor gradient;
+  };
+
   absl::StatusOr<Manifest> ReadLoadable(const std::filesystem::path& dir) const;
+  absl::StatusOr<LoadedAdapter> ReadAdapter(const std::filesystem::path& dir, Manifest manifest,
+                                            bool with_optimizer, at::Device device) const;
   absl::StatusOr<std::filesystem::path> Resolve(const std::string& dir) const;
   absl::StatusOr<SavedCheckpoint> Save(const std::string& dir, Manifest manifest,
-                                       const at::Tensor& flat, const Adapter* optimizer_state,
+                                       const FlatTensors& tensors,
                                        const std::vector<AgeRecipient>& recipients,
                                        const std::string& extra_json) const;
 

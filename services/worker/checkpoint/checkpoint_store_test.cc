@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <regex>
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -38,6 +39,11 @@ CheckpointStore MakeStore(const TempDir& dir, const std::string& base_hash = "ha
 std::string ReadText(const fs::path& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// As manifests were before they had a checksum of their own.
+std::string WithoutChecksum(const std::string& manifest) {
+  return std::regex_replace(manifest, std::regex(R"(,\s*"fields_sha256": "[0-9a-f]*")"), "");
 }
 
 // An adapter with every buffer away from its initial value.
@@ -85,7 +91,7 @@ TEST_CASE("Checkpoint: a manifest that names families only is read as their modu
   const size_t end = text.find(']', begin) + 1;
   text.replace(begin, end - begin,
                R"("train_attn": true, "train_mlp": false, "train_unembed": true)");
-  std::ofstream(path) << text;
+  std::ofstream(path) << WithoutChecksum(text);
   const auto manifest = ReadManifest(dir.path() / "a");
   REQUIRE(manifest.ok());
   CHECK(manifest->lora.target_modules == lora.target_modules);
@@ -231,7 +237,7 @@ TEST_CASE("Checkpoint: a tensor that the shape wants and the file lacks is named
   const std::string rank = "\"rank\": 3";
   REQUIRE(manifest.find(rank) != std::string::npos);
   manifest.replace(manifest.find(rank), rank.size(), "\"rank\": 4");
-  std::ofstream(dir / "s/manifest.json") << manifest;
+  std::ofstream(dir / "s/manifest.json") << WithoutChecksum(manifest);
   const absl::Status refused = store.LoadWeights("s", at::kCPU).status();
   CHECK(refused.code() == absl::StatusCode::kDataLoss);
   CHECK_THAT(std::string(refused.message()), Catch::Contains("is missing or not [4,8]"));

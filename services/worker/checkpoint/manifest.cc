@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/status_macros.h"
+#include "services/worker/checkpoint/sha256.h"
 
 namespace lathe::worker {
 namespace {
@@ -15,6 +17,25 @@ using Json = nlohmann::ordered_json;
 constexpr char kTraining[] = "training";
 constexpr char kSampler[] = "sampler";
 constexpr char kExternal[] = "external";
+constexpr char kSnapshot[] = "snapshot";
+
+// Of all other fields.
+constexpr char kDigestField[] = "fields_sha256";
+
+std::string DigestOf(const Json& json) {
+  Sha256 hash;
+  hash.Update(json.dump());
+  return hash.HexDigest();
+}
+
+// Manifests of before have none; no snapshot is so old.
+absl::Status CheckDigest(const std::filesystem::path& path, Json json) {
+  if (!json.contains(kDigestField) && json.at("kind") != kSnapshot) return absl::OkStatus();
+  const Json wanted = json.value(kDigestField, Json());
+  json.erase(kDigestField);
+  if (wanted == DigestOf(json)) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("%s: checksum mismatch", path.string()));
+}
 
 const char* KindName(CheckpointKind kind) {
   switch (kind) {
@@ -23,13 +44,16 @@ const char* KindName(CheckpointKind kind) {
     case CheckpointKind::kSampler:
       return kSampler;
     case CheckpointKind::kExternal:
+      return kExternal;
+    case CheckpointKind::kSnapshot:
       break;
   }
-  return kExternal;
+  return kSnapshot;
 }
 
 CheckpointKind KindFromName(const std::string& name) {
   if (name == kExternal) return CheckpointKind::kExternal;
+  if (name == kSnapshot) return CheckpointKind::kSnapshot;
   return name == kSampler ? CheckpointKind::kSampler : CheckpointKind::kTraining;
 }
 
@@ -85,6 +109,7 @@ Manifest FromJson(const Json& json) {
   manifest.lora = LoraFromJson(json.at("lora"));
   manifest.applied_seq = json.at("applied_seq");
   if (json.contains("optimizer")) manifest.optimizer = OptimizerFromJson(json.at("optimizer"));
+  if (json.contains("window")) manifest.window = json.at("window").get<std::vector<int64_t>>();
   for (const Json& file : json.at("files")) {
     manifest.files.push_back({.name = file.at("name"),
                               .size_bytes = file.at("size_bytes"),
@@ -117,6 +142,8 @@ absl::StatusOr<std::string> ManifestToJson(const Manifest& manifest,
   json["applied_seq"] = manifest.applied_seq;
   json.erase("optimizer");
   if (manifest.optimizer) json["optimizer"] = OptimizerToJson(*manifest.optimizer);
+  json.erase("window");
+  if (!manifest.window.empty()) json["window"] = manifest.window;
   json["files"] = Json::array();
   for (const ManifestFile& file : manifest.files) {
     json["files"].push_back(
@@ -130,6 +157,8 @@ absl::StatusOr<std::string> ManifestToJson(const Manifest& manifest,
                                {"shape", tensor.shape},
                                {"sha256", tensor.sha256}});
   }
+  json.erase(kDigestField);
+  json[kDigestField] = DigestOf(json);
   return json.dump(1) + "\n";
 }
 
@@ -146,6 +175,7 @@ absl::StatusOr<Manifest> ReadManifest(const std::filesystem::path& dir) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s: format_version is %d, known is %d", path.string(), version, kManifestFormatVersion));
     }
+    RETURN_IF_ERROR(CheckDigest(path, json));
     return FromJson(json);
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: %s", path.string(), error.what()));

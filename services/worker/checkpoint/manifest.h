@@ -41,7 +41,8 @@ struct Manifest {
   std::string base_content_hash;  // ModelInfo::content_hash
   LoraSpec lora;
   int64_t applied_seq = 0;
-  std::optional<OptimizerSummary> optimizer;  // training kind only
+  std::optional<OptimizerSummary> optimizer;  // training and snapshot kind
+  std::vector<int64_t> window;  // snapshot kind: seq_ids in its accumulator, ascending
   std::vector<ManifestFile> files;
   std::vector<ManifestTensor> tensors;
 };
@@ -51,7 +52,7 @@ struct Manifest {
 absl::StatusOr<std::string> ManifestToJson(const Manifest& manifest, const std::string& extra_json);
 
 // Reads `dir`/manifest.json. NotFound, or InvalidArgument naming the field; an unknown format
-// version is refused, unknown fields are skipped.
+// version is refused, unknown fields are skipped. DataLoss: it is not as it was written.
 absl::StatusOr<Manifest> ReadManifest(const std::filesystem::path& dir);
 
 }  // namespace lathe::worker

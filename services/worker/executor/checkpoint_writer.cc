@@ -38,6 +38,7 @@ absl::StatusOr<SavedCheckpoint> CheckpointWriter::Save(const StagedSave& save) {
       return store_.SaveSampler(command.dir, command.model_id, *save.weights,
                                 save.state.applied_seq, command.manifest_json);
     case CheckpointKind::kExternal:
+    case CheckpointKind::kSnapshot:  // not of a SaveCheckpoint
       break;
   }
   std::vector<AgeRecipient> recipients;

@@ -92,6 +92,7 @@ lathe::v1::OperationKind OperationOf(CheckpointKind kind) {
     case CheckpointKind::kSampler:
       return lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_FOR_SAMPLER;
     case CheckpointKind::kExternal:
+    case CheckpointKind::kSnapshot:  // not of a SaveCheckpoint
       break;
   }
   return lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_EXTERNAL;
