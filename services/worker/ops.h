@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "libs/common/lora/lora_modules.h"
 #include "libs/common/losses/loss.h"
 
@@ -183,6 +184,22 @@ struct LoadAdapter {
   bool with_optimizer = false;
 };
 
+// Copies what the model is made of when its turn has come and writes the copy to `dir` while others
+// go on. Answered by SnapshotDone.
+struct Snapshot {
+  std::string snapshot_id;
+  std::string model_id;
+  std::string dir;
+  std::string manifest_json;
+};
+
+// Makes the model what it was when the snapshot in `dir` was taken, creating it if it is new.
+struct RestoreAdapter {
+  std::string request_id;
+  std::string model_id;
+  std::string dir;
+};
+
 struct DropAdapter {
   std::string request_id;  // empty: nobody waits
   std::string model_id;
@@ -227,10 +244,19 @@ struct PublishVersion {
   bool is_inflight = false;
 };
 
-// Loads a sampler version from a checkpoint directory (training or sampler kind).
+// Loads a sampler version from a checkpoint directory (training, sampler or snapshot kind).
 struct LoadVersion {
   std::string version_id;
   std::string dir;
+  // Of an inflight version: seq_id of the publication whose weights these are. 0: not inflight.
+  int64_t inflight_seq_id = 0;
+};
+
+// Writes a version that is here as a sampler checkpoint. Answered by VersionSaved.
+struct SaveVersion {
+  std::string version_id;
+  std::string dir;
+  std::string manifest_json;
 };
 
 struct DropVersion {
@@ -246,11 +272,19 @@ struct StreamSample {
   std::string request_id;
 };
 
-using Command = std::variant<TrainBatch, CreateAdapter, LoadAdapter, DropAdapter, OptimStep,
-                             ClearGradient, SaveCheckpoint, PublishVersion, LoadVersion,
-                             DropVersion, SampleRequest, Cancel, StreamSample>;
+using Command =
+    std::variant<TrainBatch, CreateAdapter, LoadAdapter, DropAdapter, OptimStep, ClearGradient,
+                 SaveCheckpoint, PublishVersion, LoadVersion, DropVersion, SampleRequest, Cancel,
+                 StreamSample, Snapshot, RestoreAdapter, SaveVersion>;
 
 // ---- reports, executor -> engine ---------------------------------------------------------------
+
+// What a worker holds of one model; compared with the ledger when an engine adopts the worker.
+struct ModelState {
+  std::string model_id;
+  int64_t applied_seq = 0;      // seq of the last barrier that changed the weights
+  std::vector<int64_t> window;  // seq_ids in the accumulator, ascending
+};
 
 struct Started {
   std::vector<std::string> request_ids;
@@ -266,10 +300,10 @@ struct StepDone {
   std::vector<NamedMetric> metrics;
 };
 
-// CreateAdapter, LoadAdapter, DropAdapter, PublishVersion.
+// CreateAdapter, LoadAdapter, RestoreAdapter, DropAdapter, PublishVersion.
 struct OpDone {
   std::string request_id;
-  LoraSpec lora;              // of the created or loaded adapter
+  LoraSpec lora;              // of the created, loaded or restored adapter
   int64_t version_bytes = 0;  // PublishVersion: memory the version holds
 };
 
@@ -312,15 +346,28 @@ struct VersionFailed {
   absl::Status status;
 };
 
-using Report = std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, SampleDone, OpFailed,
-                            VersionFailed, SampleProgress>;
-
-// What a worker holds of one model; compared with the ledger when an engine adopts the worker.
-struct ModelState {
-  std::string model_id;
-  int64_t applied_seq = 0;      // seq of the last barrier that changed the weights
-  std::vector<int64_t> window;  // seq_ids in the accumulator, ascending
+// A Snapshot is durable, or failed: the model goes on as it was.
+struct SnapshotDone {
+  std::string snapshot_id;
+  ModelState state;  // as it was written
+  int64_t size_bytes = 0;
+  std::string manifest_sha256;
+  absl::Duration write_time;  // that threads were busy with it, not waiting
+  absl::Status status;        // unless it is OK, only the ids above count
 };
+
+// A SaveVersion is durable, or failed.
+struct VersionSaved {
+  std::string version_id;
+  std::string dir;     // of the command
+  int64_t seq_id = 0;  // of the publication whose weights were written; 0: from a checkpoint
+  int64_t size_bytes = 0;
+  std::string manifest_sha256;
+  absl::Status status;
+};
+
+using Report = std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, SampleDone, OpFailed,
+                            VersionFailed, SampleProgress, SnapshotDone, VersionSaved>;
 
 // Blocks of the KV cache.
 struct KvUsage {

@@ -20,6 +20,7 @@
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_core.h"
 #include "services/worker/executor/loaded_base.h"
+#include "services/worker/executor/recovery_thread.h"
 #include "services/worker/executor/version_thread.h"
 #include "services/worker/memory/tensor_memory.h"
 
@@ -92,7 +93,7 @@ class Executor::Thread {
   }
 
  private:
-  using Item = std::variant<Command, ResetItem, VersionJobDone>;
+  using Item = std::variant<Command, ResetItem, VersionJobDone, RecoveryJobDone>;
 
   void Run() {
     const c10::InferenceMode no_autograd;
@@ -105,10 +106,14 @@ class Executor::Thread {
     CheckpointWriter writer(*base_->store, listener_.on_report);
     writer_ = &writer;
     VersionFiles version_files(*base_->store, base_->model->device());
-    // Closed before the thread is waited for, so that it never waits for room here.
+    // Closed before the threads are waited for, so that they never wait for room here.
     VersionThread versions(version_files,
                            [this](VersionJobDone done) { queue_.Push(std::move(done)); });
     versions_ = &versions;
+    const RecoveryFiles recovery_files(*base_->store);
+    RecoveryThread recovery(recovery_files,
+                            [this](RecoveryJobDone done) { queue_.Push(std::move(done)); });
+    recovery_ = &recovery;
     MakeCore(/*generation=*/0);
     Work();
     queue_.Close();
@@ -164,6 +169,7 @@ class Executor::Thread {
                               .store = *base_->store,
                               .writer = *writer_,
                               .version_jobs = *versions_,
+                              .recovery_jobs = *recovery_,
                               .clock = clock_};
     core_.reset();  // frees the old cache before the new one is made
     core_ = std::make_unique<ExecutorCore>(parts, options, generation);
@@ -220,6 +226,8 @@ class Executor::Thread {
       MakeCore(reset->generation);
     } else if (auto* done = std::get_if<VersionJobDone>(&item)) {
       core_->Apply(std::move(*done));
+    } else if (auto* written = std::get_if<RecoveryJobDone>(&item)) {
+      core_->Apply(std::move(*written));
     } else {
       core_->Apply(std::get<Command>(std::move(item)));
     }
@@ -255,6 +263,7 @@ class Executor::Thread {
   std::optional<LoadedBase> base_;
   CheckpointWriter* writer_ = nullptr;
   VersionThread* versions_ = nullptr;
+  RecoveryThread* recovery_ = nullptr;
   std::unique_ptr<ExecutorCore> core_;
   std::optional<ResetItem> reset_;  // came during a step
   ExecutorCounters past_counters_;  // of cores before the last Reset

@@ -59,7 +59,8 @@ class Executor : public ExecutorPort {
   ~Executor() override;
 
   void Start();
-  // Finishes the unit that runs and the saves that are staged. May be called twice.
+  // Finishes the unit that runs and the saves that are staged; of snapshots and saves of versions
+  // only the one that is being written. May be called twice.
   void Stop();
 
   absl::Status Submit(Command command) override;

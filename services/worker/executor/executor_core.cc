@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/status_macros.h"
 #include "services/worker/layers/pauses.h"
 #include "services/worker/torch_guard.h"
 
@@ -16,8 +17,8 @@ ExecutorCore::ExecutorCore(const ExecutorParts& parts, const CoreOptions& option
     : parts_(parts),
       generation_(generation),
       versions_(parts.version_jobs, generation),
-      model_ops_(parts.model, parts.store, parts.writer, adapters_, versions_, generation,
-                 options.model_ops),
+      model_ops_(parts.model, parts.store, parts.writer, parts.recovery_jobs, adapters_, versions_,
+                 generation, options.model_ops),
       trainer_(parts.model, adapters_, options.trainer),
       sampling_(parts.model, options.sampling, parts.tokenizer),
       time_share_(options.sampling_share) {}
@@ -39,7 +40,22 @@ void ExecutorCore::Do(TrainBatch batch) {
   for (TrainRequest& request : batch.requests) lanes_.Push(std::move(request));
 }
 
-void ExecutorCore::Do(LoadVersion command) { versions_.Load(command.version_id, command.dir); }
+void ExecutorCore::Do(const LoadVersion& command) { versions_.Load(command); }
+
+void ExecutorCore::Do(const SaveVersion& command) {
+  if (pending_versions_.contains(command.version_id)) {
+    parked_saves_.push_back(command);
+    return;
+  }
+  absl::Status status = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(WriteVersion work, versions_.BeginSave(command));
+    return parts_.recovery_jobs.Enqueue({.generation = generation_, .work = std::move(work)});
+  }();
+  if (!status.ok()) {
+    Emit(VersionSaved{
+        .version_id = command.version_id, .dir = command.dir, .status = std::move(status)});
+  }
+}
 
 void ExecutorCore::Do(DropVersion command) {
   versions_.Drop(command.version_id);
@@ -78,6 +94,17 @@ void ExecutorCore::Apply(VersionJobDone done) {
   versions_.ForgetFailure(*version_id);
 }
 
+void ExecutorCore::Apply(RecoveryJobDone done) {
+  if (done.generation != generation_) return;
+  if (std::holds_alternative<SnapshotDone>(done.report)) {
+    model_ops_.GiveBack(std::move(done.buffer));
+    if (std::optional<Snapshot> next = model_ops_.NextSnapshot()) Do(*std::move(next));
+  } else {
+    versions_.FinishSave(done);
+  }
+  std::visit([this](auto&& report) { Emit(std::move(report)); }, std::move(done.report));
+}
+
 // Training is never cancelled: its seq_id has its place in the model's order.
 void ExecutorCore::Do(const Cancel& command) {
   for (auto& [version_id, samples] : parked_samples_) {
@@ -105,13 +132,14 @@ void ExecutorCore::Do(const StreamSample& command) {
 }
 
 bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
-  bool did_something = RunBarriers();
+  bool did_something = RunBarriers(on_pause);
   did_something |= BeginTrains();
   versions_.Fit(model_ops_.VersionBytes());
   const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork());
   if (use == DeviceUse::kNothing) return did_something;
   if (use == DeviceUse::kTraining) {
-    RunTrainingStep(on_pause);
+    RunWithPauses(on_pause, [this] { trainer_.RunUnit(); });
+    CollectTrains();
   } else {
     RunSamplingPass();
   }
@@ -119,7 +147,8 @@ bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
 }
 
 // A step of a long sequence takes seconds on a CPU; samples do not wait for its end.
-void ExecutorCore::RunTrainingStep(const std::function<void()>& on_pause) {
+void ExecutorCore::RunWithPauses(const std::function<void()>& on_pause,
+                                 const std::function<void()>& work) {
   absl::Time began = parts_.clock.Now();
   const auto charge = [&] {
     const absl::Time now = parts_.clock.Now();
@@ -137,29 +166,36 @@ void ExecutorCore::RunTrainingStep(const std::function<void()>& on_pause) {
       }
       began = parts_.clock.Now();
     });
-    trainer_.RunUnit();
+    work();
   }
   charge();
-  CollectTrains();
 }
 
-bool ExecutorCore::RunBarriers() {
+bool ExecutorCore::RunBarriers(const std::function<void()>& on_pause) {
   bool ran = false;
-  while (std::optional<ModelLanes::Barrier> barrier = lanes_.TakeBarrier()) {
+  while (const std::optional<ModelLanes::Barrier> barrier = lanes_.TakeBarrier()) {
     ran = true;
-    std::optional<Report> report = model_ops_.Run(*barrier);
-    const std::string& model_id = ModelIdOf(*barrier);
-    const bool ok = !report.has_value() || !std::holds_alternative<OpFailed>(*report);
-    if (report.has_value()) Emit(*std::move(report), model_id);
-    AfterBarrier(*barrier, ok);
+    if (std::holds_alternative<Snapshot>(*barrier)) {
+      RunWithPauses(on_pause, [&] { RunBarrier(*barrier); });
+    } else {
+      RunBarrier(*barrier);
+    }
   }
   return ran;
+}
+
+void ExecutorCore::RunBarrier(const ModelLanes::Barrier& barrier) {
+  std::optional<Report> report = model_ops_.Run(barrier);
+  const bool ok = !report.has_value() || !std::holds_alternative<OpFailed>(*report);
+  if (report.has_value()) Emit(*std::move(report), ModelIdOf(barrier));
+  AfterBarrier(barrier, ok);
 }
 
 void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
   const std::string& model_id = ModelIdOf(barrier);
   const std::optional<ModelState> state = StateOf(adapters_, model_id);
-  if (!state.has_value() || state->window.empty()) window_outputs_.erase(model_id);
+  const bool is_restored = std::holds_alternative<RestoreAdapter>(barrier);
+  if (!state.has_value() || state->window.empty() || is_restored) window_outputs_.erase(model_id);
   if (ok && std::holds_alternative<OptimStep>(barrier)) ++num_optim_steps_;
   if (const auto* publish = std::get_if<PublishVersion>(&barrier)) {
     if (ok && publish->is_inflight) {
@@ -168,6 +204,11 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
     }
     pending_versions_.erase(publish->version_id);
     ReleaseParkedSamples(publish->version_id);
+    for (const SaveVersion& save : std::exchange(parked_saves_, {})) Do(save);
+  }
+  if (std::holds_alternative<Snapshot>(barrier)) {
+    // Whoever failed has left its buffer to the next.
+    if (std::optional<Snapshot> next = model_ops_.NextSnapshot()) Do(*std::move(next));
   }
 }
 
@@ -181,6 +222,8 @@ bool ExecutorCore::BeginTrains() {
       lanes_.EndTrain(request.model_id);
       continue;
     }
+    // A restored accumulator came without outputs: computed again, the gradient not added.
+    if (IsInWindow(request)) request.forward_only = true;
     running_trains_[request.request_id] = {request.model_id, request.seq_id, request.forward_only};
     if (!request.forward_only) {
       running_seqs_[{request.model_id, request.seq_id}] = request.request_id;
@@ -218,6 +261,10 @@ bool ExecutorCore::AnswerAtOnce(const TrainRequest& request) {
   if (output == outputs->second.end()) return false;
   Emit(TrainDone{request.request_id, output->second}, request.model_id);
   return true;
+}
+
+bool ExecutorCore::IsInWindow(const TrainRequest& request) const {
+  return !request.forward_only && adapters_.Find(request.model_id)->window.contains(request.seq_id);
 }
 
 void ExecutorCore::CollectTrains() {

@@ -16,6 +16,7 @@
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/executor/model_lanes.h"
 #include "services/worker/executor/model_ops.h"
+#include "services/worker/executor/recovery_files.h"
 #include "services/worker/executor/time_share.h"
 #include "services/worker/executor/version_table.h"
 #include "services/worker/lora/adapter_pool.h"
@@ -32,8 +33,9 @@ struct ExecutorParts {
   const Tokenizer* tokenizer;  // nullptr: stop strings cannot be matched
   CheckpointStore& store;
   CheckpointWriter& writer;
-  VersionJobs& version_jobs;  // what they give goes to Apply
-  Clock& clock;               // by which the device's time is shared
+  VersionJobs& version_jobs;    // what they give goes to Apply
+  RecoveryJobs& recovery_jobs;  // what they give goes to Apply
+  Clock& clock;                 // by which the device's time is shared
 };
 
 struct CoreOptions {
@@ -52,11 +54,12 @@ class ExecutorCore {
   // Takes a command; what can be done at once is done.
   void Apply(Command command);
   void Apply(VersionJobDone done);
+  void Apply(RecoveryJobDone done);
 
   // Runs every barrier whose turn has come, then one unit: a training step or a sampling pass.
-  // False: there is nothing to do until a command comes. During a training step `on_pause` is
-  // called now and then, which may call Apply and TakeReports, and sampling passes run whose turn
-  // has come.
+  // False: there is nothing to do until a command comes. During a training step, and while a
+  // snapshot is staged, `on_pause` is called now and then, which may call Apply and TakeReports,
+  // and sampling passes run whose turn has come.
   bool RunUnit(const std::function<void()>& on_pause = {});
 
   // Reports since the last call, in order.
@@ -78,7 +81,8 @@ class ExecutorCore {
   };
 
   void Do(TrainBatch batch);
-  void Do(LoadVersion command);
+  void Do(const LoadVersion& command);
+  void Do(const SaveVersion& command);
   void Do(DropVersion command);
   void Do(SampleRequest request);
   void Do(const Cancel& command);
@@ -86,11 +90,14 @@ class ExecutorCore {
   template <typename Barrier>
   void Do(Barrier barrier);
 
-  void RunTrainingStep(const std::function<void()>& on_pause);
-  bool RunBarriers();
+  // `work` is the training's, with pauses.
+  void RunWithPauses(const std::function<void()>& on_pause, const std::function<void()>& work);
+  bool RunBarriers(const std::function<void()>& on_pause);
+  void RunBarrier(const ModelLanes::Barrier& barrier);
   void AfterBarrier(const ModelLanes::Barrier& barrier, bool ok);
   bool BeginTrains();
   bool AnswerAtOnce(const TrainRequest& request);
+  bool IsInWindow(const TrainRequest& request) const;
   void CollectTrains();
   void Park(SampleRequest request);
   void AddSample(SampleRequest request);
@@ -119,6 +126,7 @@ class ExecutorCore {
   // Samples that came before the version they want was published or read, by version id.
   std::map<std::string, std::vector<SampleRequest>> parked_samples_;
   std::set<std::string> pending_versions_;  // PublishVersion is in a lane
+  std::vector<SaveVersion> parked_saves_;   // of those
   int64_t num_optim_steps_ = 0;
   absl::Duration training_time_;
   absl::Duration sampling_time_;

@@ -17,8 +17,8 @@ namespace lathe::worker {
 // each other. Train requests between two barriers (everything else) run side by side.
 class ModelLanes {
  public:
-  using Barrier = std::variant<CreateAdapter, LoadAdapter, DropAdapter, OptimStep, ClearGradient,
-                               SaveCheckpoint, PublishVersion>;
+  using Barrier = std::variant<CreateAdapter, LoadAdapter, RestoreAdapter, DropAdapter, OptimStep,
+                               ClearGradient, SaveCheckpoint, Snapshot, PublishVersion>;
 
   void Push(TrainRequest request);
   void Push(Barrier barrier);

@@ -18,10 +18,12 @@
 namespace lathe::worker {
 namespace {
 
+// Empty: an error answers no request.
 std::string RequestIdOf(const ModelLanes::Barrier& barrier) {
   return std::visit(
       [](const auto& command) -> std::string {
-        if constexpr (std::is_same_v<std::decay_t<decltype(command)>, ClearGradient>) {
+        using Command = std::decay_t<decltype(command)>;
+        if constexpr (std::is_same_v<Command, ClearGradient> || std::is_same_v<Command, Snapshot>) {
           return {};
         } else {
           return command.request_id;
@@ -55,11 +57,12 @@ std::optional<ModelState> StateOf(const AdapterPool& adapters, const std::string
 }
 
 ModelOps::ModelOps(const Model& model, CheckpointStore& store, CheckpointWriter& writer,
-                   AdapterPool& adapters, VersionTable& versions, int64_t generation,
-                   const ModelOpsOptions& options)
+                   RecoveryJobs& recovery_jobs, AdapterPool& adapters, VersionTable& versions,
+                   int64_t generation, const ModelOpsOptions& options)
     : model_(model),
       store_(store),
       writer_(writer),
+      recovery_jobs_(recovery_jobs),
       adapters_(adapters),
       versions_(versions),
       generation_(generation),
@@ -69,6 +72,11 @@ std::optional<Report> ModelOps::Run(const ModelLanes::Barrier& barrier) {
   Outcome outcome = std::visit(
       [this](const auto& command) { return Guarded("operation", [&] { return Do(command); }); },
       barrier);
+  if (const auto* snapshot = std::get_if<Snapshot>(&barrier); snapshot && !outcome.ok()) {
+    return SnapshotDone{.snapshot_id = snapshot->snapshot_id,
+                        .state = {.model_id = snapshot->model_id},
+                        .status = std::move(outcome).status()};
+  }
   std::string request_id = RequestIdOf(barrier);
   if (request_id.empty()) return std::nullopt;
   if (!outcome.ok()) return OpFailed{std::move(request_id), std::move(outcome).status()};
@@ -89,12 +97,35 @@ int64_t ModelOps::ModelBytes(const std::string& except_id) const {
   return bytes;
 }
 
+AdamParams ModelOps::LastAdam(const std::string& model_id) const {
+  const auto it = last_adam_.find(model_id);
+  return it == last_adam_.end() ? AdamParams() : it->second;
+}
+
+int64_t ModelOps::StagingBytes(const std::string& except_id) const {
+  if (!model_.device().is_cpu()) return 0;
+  int64_t most = 0;
+  for (const auto& [model_id, adapter] : adapters_.adapters()) {
+    if (model_id != except_id) most = std::max(most, adapter->num_parameters());
+  }
+  return SnapshotStaging::kBytesPerParameter * most;
+}
+
+int64_t ModelOps::MaxStagingBuffers() const {
+  const int64_t used = versions_.NumStayingBytes() + ModelBytes("");
+  return used <= options_.adapter_bytes - 2 * StagingBytes("") ? 2 : 1;
+}
+
 int64_t ModelOps::VersionBytes() const {
-  return std::clamp<int64_t>(options_.adapter_bytes - ModelBytes(""), 0, options_.version_bytes);
+  const int64_t used = ModelBytes("") + MaxStagingBuffers() * StagingBytes("");
+  return std::clamp<int64_t>(options_.adapter_bytes - used, 0, options_.version_bytes);
 }
 
 absl::Status ModelOps::CheckRoom(const std::string& model_id, int64_t num_parameters) const {
-  const int64_t used = versions_.NumStayingBytes() + ModelBytes(model_id);
+  const int64_t staging =
+      std::max(StagingBytes(model_id),
+               model_.device().is_cpu() ? SnapshotStaging::kBytesPerParameter * num_parameters : 0);
+  const int64_t used = versions_.NumStayingBytes() + ModelBytes(model_id) + staging;
   const int64_t needed = kBytesPerParameter * num_parameters;
   const int64_t free = options_.adapter_bytes - used;
   if (needed <= free) return absl::OkStatus();
@@ -123,6 +154,16 @@ ModelOps::Outcome ModelOps::Do(const LoadAdapter& command) {
     last_adam_[command.model_id] = loaded.manifest.optimizer->last_adam;
   }
   adapters_.Put(command.model_id, std::move(loaded.adapter));
+  return OpDone{.request_id = command.request_id, .lora = lora, .version_bytes = 0};
+}
+
+ModelOps::Outcome ModelOps::Do(const RestoreAdapter& command) {
+  ASSIGN_OR_RETURN(LoadedAdapter restored,
+                   store_.Restore(command.dir, command.model_id, model_.device()));
+  RETURN_IF_ERROR(CheckRoom(command.model_id, restored.adapter->num_parameters()));
+  const LoraSpec lora = restored.adapter->lora();
+  last_adam_[command.model_id] = restored.manifest.optimizer->last_adam;
+  adapters_.Put(command.model_id, std::move(restored.adapter));
   return OpDone{.request_id = command.request_id, .lora = lora, .version_bytes = 0};
 }
 
@@ -169,9 +210,7 @@ ModelOps::Outcome ModelOps::Do(const SaveCheckpoint& command) {
                   .state = *StateOf(adapters_, command.model_id)};
   if (command.kind == CheckpointKind::kTraining) {
     save.adapter = adapter->Snapshot();
-    if (const auto it = last_adam_.find(command.model_id); it != last_adam_.end()) {
-      save.last_adam = it->second;
-    }
+    save.last_adam = LastAdam(command.model_id);
   } else {
     save.weights = adapter->Publish();
   }
@@ -179,12 +218,37 @@ ModelOps::Outcome ModelOps::Do(const SaveCheckpoint& command) {
   return std::nullopt;
 }
 
+ModelOps::Outcome ModelOps::Do(const Snapshot& command) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
+  if (!staging_.HasFree(MaxStagingBuffers())) {
+    waiting_snapshots_.push_back(command);
+    return std::nullopt;
+  }
+  StagedModel staged = staging_.Stage(command.model_id, *adapter, LastAdam(command.model_id));
+  at::Tensor buffer = staged.buffer;
+  const absl::Status enqueued = recovery_jobs_.Enqueue(
+      {.generation = generation_, .work = WriteSnapshot{command, std::move(staged)}});
+  if (enqueued.ok()) return std::nullopt;
+  GiveBack(std::move(buffer));
+  return enqueued;
+}
+
+std::optional<Snapshot> ModelOps::NextSnapshot() {
+  if (waiting_snapshots_.empty() || !staging_.HasFree(MaxStagingBuffers())) return std::nullopt;
+  Snapshot next = std::move(waiting_snapshots_.front());
+  waiting_snapshots_.pop_front();
+  return next;
+}
+
 ModelOps::Outcome ModelOps::Do(const PublishVersion& command) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
   std::shared_ptr<const AdapterWeights> weights = adapter->Publish();
   const int64_t bytes = weights->num_bytes();
   versions_.Put(command.version_id, {.weights = std::move(weights),
-                                     .inflight_seq = command.is_inflight ? command.seq_id : 0});
+                                     .inflight_seq = command.is_inflight ? command.seq_id : 0,
+                                     .publication = {.model_id = command.model_id,
+                                                     .seq_id = command.seq_id,
+                                                     .applied_seq = adapter->applied_seq}});
   return OpDone{.request_id = command.request_id, .lora = adapter->lora(), .version_bytes = bytes};
 }
 

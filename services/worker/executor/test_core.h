@@ -83,18 +83,42 @@ class FakeVersionJobs : public VersionJobs {
   VersionFiles files_;
 };
 
+// As FakeVersionJobs.
+class FakeRecoveryJobs : public RecoveryJobs {
+ public:
+  explicit FakeRecoveryJobs(const CheckpointStore& store) : files_(store) {}
+
+  absl::Status Enqueue(RecoveryJob job) override {
+    if (waiting.size() == max_waiting) return absl::ResourceExhaustedError("full");
+    waiting.push_back(std::move(job));
+    return absl::OkStatus();
+  }
+
+  RecoveryJobDone RunNext() {
+    RecoveryJob job = std::move(waiting.front());
+    waiting.pop_front();
+    return files_.Run(std::move(job));
+  }
+
+  std::deque<RecoveryJob> waiting;
+  size_t max_waiting = 1000;
+
+ private:
+  RecoveryFiles files_;
+};
+
 // A core with model "m" of rank 4, and everything around it.
 struct Worker {
   explicit Worker(const CoreOptions& options = {}, const Model& model = BaseModel())
-      : parts{model, nullptr, store, writer, version_jobs, clock},
+      : parts{model, nullptr, store, writer, version_jobs, recovery_jobs, clock},
         core(parts, options, /*generation=*/3) {
     core.Apply(CreateAdapter{"create", "m", {.rank = 4, .seed = 1}});
     Drain();
   }
 
-  // Runs until nothing is left to do, versions are read and saves are finished.
+  // Runs until nothing is left to do, versions are read, snapshots written and saves finished.
   std::vector<ReportEvent> Drain() {
-    while (core.RunUnit() || RunVersionJob()) {
+    while (core.RunUnit() || RunVersionJob() || RunRecoveryJob()) {
     }
     return core.TakeReports();
   }
@@ -102,6 +126,12 @@ struct Worker {
   bool RunVersionJob() {
     if (version_jobs.waiting.empty()) return false;
     core.Apply(version_jobs.RunNext());
+    return true;
+  }
+
+  bool RunRecoveryJob() {
+    if (recovery_jobs.waiting.empty()) return false;
+    core.Apply(recovery_jobs.RunNext());
     return true;
   }
 
@@ -122,6 +152,7 @@ struct Worker {
   CheckpointStore store{dir.path(), SmallSpec(), "base", "hash"};
   CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); }};
   FakeVersionJobs version_jobs{store};
+  FakeRecoveryJobs recovery_jobs{store};
   FakeClock clock;
   ExecutorParts parts;
   ExecutorCore core;

@@ -7,6 +7,13 @@
 
 namespace lathe::worker {
 
+absl::StatusOr<std::shared_ptr<const AdapterWeights>> ReadSpilledWeights(
+    const SpilledWeights& spilled, const ModelSpec& model) {
+  const at::Tensor flat = at::empty({NumAdapterParameters(model, spilled.lora)}, at::kFloat);
+  RETURN_IF_ERROR(spilled.extent->Read(flat.data_ptr()));
+  return MakeAdapterWeights(flat, model, spilled.lora);
+}
+
 VersionFiles::VersionFiles(const CheckpointStore& store, at::Device device)
     : store_(store), device_(device), spill_file_(store.root() / "tmp") {}
 
@@ -28,11 +35,10 @@ VersionFiles::Result VersionFiles::Do(const ReadCheckpoint& work) {
 }
 
 VersionFiles::Result VersionFiles::Do(const ReadSpilled& work) {
-  const SpilledWeights& spilled = work.spilled;
-  const at::Tensor flat =
-      at::empty({NumAdapterParameters(store_.model(), spilled.lora)}, at::kFloat);
-  RETURN_IF_ERROR(spilled.extent->Read(flat.data_ptr()));
-  return MakeAdapterWeights(flat.to(device_), store_.model(), spilled.lora);
+  ASSIGN_OR_RETURN(const std::shared_ptr<const AdapterWeights> weights,
+                   ReadSpilledWeights(work.spilled, store_.model()));
+  if (device_.is_cpu()) return weights;
+  return MakeAdapterWeights(weights->tensors.flat.to(device_), store_.model(), weights->lora);
 }
 
 VersionFiles::Result VersionFiles::Do(const SpillWeights& work) {

@@ -30,6 +30,10 @@ struct ReadCheckpoint {
 struct ReadSpilled {
   SpilledWeights spilled;
 };
+// On the CPU. DataLoss: they are not what was written.
+absl::StatusOr<std::shared_ptr<const AdapterWeights>> ReadSpilledWeights(
+    const SpilledWeights& spilled, const ModelSpec& model);
+
 struct SpillWeights {
   std::shared_ptr<const AdapterWeights> weights;
 };

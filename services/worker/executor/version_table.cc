@@ -32,11 +32,14 @@ void VersionTable::Put(const std::string& version_id, SamplerVersion version) {
   may_not_fit_ = true;
 }
 
-void VersionTable::Load(const std::string& version_id, const std::string& dir) {
-  if (Has(version_id)) return;
-  Entry& entry = entries_[version_id];
-  entry = Entry{.dir = dir, .last_used = Touch()};
-  Read(version_id, entry).IgnoreError();  // the sample that comes for it tries again
+void VersionTable::Load(const LoadVersion& command) {
+  if (Has(command.version_id)) return;
+  Entry& entry = entries_[command.version_id];
+  entry = Entry{.version = {.inflight_seq = command.inflight_seq_id,
+                            .publication = {.seq_id = command.inflight_seq_id}},
+                .dir = command.dir,
+                .last_used = Touch()};
+  Read(command.version_id, entry).IgnoreError();  // the sample that comes for it tries again
 }
 
 void VersionTable::Drop(const std::string& version_id) {
@@ -61,6 +64,10 @@ absl::StatusOr<SamplerVersion> VersionTable::Find(const std::string& version_id)
   const auto it = entries_.find(version_id);
   if (it != entries_.end() && !it->second.failure.ok()) return it->second.failure;
   if (it != entries_.end() && it->second.version.weights != nullptr) return it->second.version;
+  return NotHere(version_id);
+}
+
+absl::Status VersionTable::NotHere(const std::string& version_id) const {
   return absl::NotFoundError(
       absl::StrCat("sampler version ", version_id, " is not on this worker"));
 }
@@ -97,7 +104,8 @@ std::optional<std::string> VersionTable::Finish(VersionJobDone done) {
   entry.ticket = 0;
   if (was_spill) {
     if (done.result.ok()) {
-      entry.spilled = std::get<SpilledWeights>(*std::move(done.result));
+      // A checkpoint that was saved meanwhile is read instead.
+      if (entry.dir.empty()) entry.spilled = std::get<SpilledWeights>(*std::move(done.result));
       // There is room again.
       for (auto& [version_id, other] : entries_) other.cannot_spill = false;
     } else {
@@ -115,6 +123,38 @@ std::optional<std::string> VersionTable::Finish(VersionJobDone done) {
     entry.failure = done.result.status();
   }
   return done.version_id;
+}
+
+absl::StatusOr<WriteVersion> VersionTable::BeginSave(const SaveVersion& command) {
+  const auto it = entries_.find(command.version_id);
+  if (it == entries_.end()) return NotHere(command.version_id);
+  Entry& entry = it->second;
+  WriteVersion work{.command = command, .publication = entry.version.publication};
+  if (work.publication.model_id.empty()) work.read_from = entry.dir;
+  if (entry.version.weights != nullptr) {
+    work.weights = entry.version.weights;
+  } else if (entry.spilled.has_value()) {
+    work.weights = ReadSpilled{*entry.spilled};
+  } else {
+    work.weights = ReadCheckpoint{entry.dir};
+  }
+  work.ticket = entry.save_ticket = ++last_ticket_;
+  return work;
+}
+
+void VersionTable::FinishSave(const RecoveryJobDone& done) {
+  const auto& report = std::get<VersionSaved>(done.report);
+  const auto it = entries_.find(report.version_id);
+  // Dropped, published or saved again meanwhile.
+  if (it == entries_.end() || it->second.save_ticket != done.ticket) return;
+  Entry& entry = it->second;
+  entry.save_ticket = 0;
+  may_not_fit_ = true;
+  if (!report.status.ok()) return;
+  entry.dir = report.dir;
+  entry.spilled.reset();
+  entry.cannot_spill = false;
+  entry.failure = absl::OkStatus();
 }
 
 void VersionTable::Hold(const std::string& version_id) {
@@ -152,6 +192,7 @@ std::vector<std::pair<const std::string, VersionTable::Entry>*> VersionTable::Ev
   for (auto& item : entries_) {
     const Entry& entry = item.second;
     if (entry.version.weights == nullptr || entry.ticket != 0 || entry.cannot_spill) continue;
+    if (entry.save_ticket != 0) continue;
     if (!num_holders_.contains(item.first)) versions.push_back(&item);
   }
   std::sort(versions.begin(), versions.end(),

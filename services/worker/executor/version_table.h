@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/worker/executor/recovery_files.h"
 #include "services/worker/executor/version_files.h"
 #include "services/worker/lora/adapter_weights.h"
 
@@ -21,6 +22,7 @@ struct SamplerVersion {
   std::shared_ptr<const AdapterWeights> weights;  // nullptr: the base model
   // Inflight: seq_id of the publication that the weights come from. 0: they never change.
   int64_t inflight_seq = 0;
+  Publication publication;
 };
 
 // Sums since the start.
@@ -60,7 +62,7 @@ class VersionTable {
   // In memory; replaces what the id had.
   void Put(const std::string& version_id, SamplerVersion version);
   // From a checkpoint, read beforehand. Nothing if the id is known and did not fail.
-  void Load(const std::string& version_id, const std::string& dir);
+  void Load(const LoadVersion& command);
   void Drop(const std::string& version_id);
 
   // True: Find has the answer. False: the weights are being read; Finish tells when they are here.
@@ -72,6 +74,11 @@ class VersionTable {
 
   // What a job gave. The id when a read ended that samples may have waited for.
   std::optional<std::string> Finish(VersionJobDone done);
+
+  // What is to be written of a version that is here, in memory or not; it is not spilled until
+  // FinishSave, and afterwards its directory has it. Errors as Find.
+  absl::StatusOr<WriteVersion> BeginSave(const SaveVersion& command);
+  void FinishSave(const RecoveryJobDone& done);
 
   // While a sample runs, its version stays in memory. As many Releases as Holds.
   void Hold(const std::string& version_id);
@@ -98,12 +105,14 @@ class VersionTable {
     SamplerVersion version;  // no weights: not in memory
     std::string dir;         // checkpoint that has them; empty: none
     std::optional<SpilledWeights> spilled;
-    int64_t ticket = 0;  // of the job that reads or spills them; 0: none
+    int64_t ticket = 0;       // of the job that reads or spills them; 0: none
+    int64_t save_ticket = 0;  // of the job that saves them; 0: none
     absl::Status failure;
     bool cannot_spill = false;  // it failed, and no other succeeded since
     int64_t last_used = 0;
   };
 
+  absl::Status NotHere(const std::string& version_id) const;
   // Reading failed, of bytes that are there and may be read another time.
   static bool IsReadAgain(const Entry& entry);
   absl::Status Read(const std::string& version_id, Entry& entry);

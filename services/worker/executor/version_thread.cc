@@ -1,24 +1,14 @@
 #include "services/worker/executor/version_thread.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <optional>
 #include <utility>
 
 #include <c10/core/InferenceMode.h>
 
 #include "absl/strings/str_format.h"
-#include "libs/common/logging/logging.h"
+#include "services/worker/executor/background_priority.h"
 
 namespace lathe::worker {
-namespace {
-
-// Passes take every core, and one that is taken from them holds up the whole pass: beside them the
-// thread gets about a tenth of a core, without them all of it. Of this thread only.
-constexpr int kNiceness = 10;
-
-}  // namespace
 
 VersionThread::VersionThread(VersionFiles& files, std::function<void(VersionJobDone)> on_done)
     : files_(files), on_done_(std::move(on_done)), thread_("versions", [this] { Run(); }) {}
@@ -36,10 +26,7 @@ absl::Status VersionThread::Enqueue(VersionJob job) {
 }
 
 void VersionThread::Run() {
-  errno = 0;
-  if (nice(kNiceness) == -1 && errno != 0) {
-    LogWarn("sampler versions are read as eagerly as passes run", {{"errno", errno}});
-  }
+  YieldProcessor("versions");
   const c10::InferenceMode no_autograd;
   while (std::optional<VersionJob> job = queue_.Pop()) {
     if (stopping_) return;

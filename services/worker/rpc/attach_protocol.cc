@@ -1,5 +1,6 @@
 #include "services/worker/rpc/attach_protocol.h"
 
+#include <functional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -14,6 +15,29 @@ namespace {
 
 // With more messages waiting for the stream, the progress of samples is not told.
 constexpr size_t kMaxOutgoingForProgress = 1024;
+
+// The answer to a command that the executor does not take.
+using RefusalMaker = std::function<Report(absl::Status)>;
+
+RefusalMaker MakerOfRefusals(const std::string& request_id, const Command& command) {
+  if (const auto* snapshot = std::get_if<Snapshot>(&command)) {
+    return [done = SnapshotDone{.snapshot_id = snapshot->snapshot_id,
+                                .state = {.model_id = snapshot->model_id}}](absl::Status status) {
+      SnapshotDone refused = done;
+      refused.status = std::move(status);
+      return refused;
+    };
+  }
+  if (const auto* save = std::get_if<SaveVersion>(&command)) {
+    return [saved = VersionSaved{.version_id = save->version_id, .dir = save->dir}](
+               absl::Status status) {
+      VersionSaved refused = saved;
+      refused.status = std::move(status);
+      return refused;
+    };
+  }
+  return [request_id](absl::Status status) { return OpFailed{request_id, std::move(status)}; };
+}
 
 }  // namespace
 
@@ -101,6 +125,7 @@ void AttachProtocol::Form(const lathe::v1::Form& form) {
   term_ = form.term();
   is_attached_ = true;
   book_.Clear();
+  held_answers_.clear();
   // Progress and Ready belong to no epoch and stay.
   std::erase_if(outgoing_, [](const lathe::v1::WorkerMessage& old) { return old.epoch() != 0; });
   executor_.Reset(++generation_);
@@ -113,6 +138,10 @@ void AttachProtocol::Adopt(const lathe::v1::Adopt& adopt) {
   is_attached_ = true;
   const std::vector<const lathe::v1::OperationDone*> results = book_.DoneResults();
   for (const lathe::v1::OperationDone* done : results) QueueDone(*done);
+  for (lathe::v1::WorkerMessage& answer : std::exchange(held_answers_, {})) {
+    answer.set_epoch(epoch_);
+    outgoing_.push_back(std::move(answer));
+  }
   LogInfo("adopted", {{"epoch", epoch_}, {"term", term_}, {"results", results.size()}});
 }
 
@@ -146,8 +175,12 @@ void AttachProtocol::Refuse(const std::string& request_id, absl::Status status) 
 }
 
 void AttachProtocol::SubmitOrRefuse(const std::string& request_id, Command command) {
+  const RefusalMaker make_refusal = MakerOfRefusals(request_id, command);
   absl::Status status = executor_.Submit(std::move(command));
-  if (!status.ok()) Refuse(request_id, std::move(status));
+  if (status.ok()) return;
+  Absorb({.generation = generation_,
+          .report = make_refusal(std::move(status)),
+          .model = std::nullopt});
 }
 
 void AttachProtocol::SubmitBatch(TrainBatch batch) {
@@ -177,6 +210,14 @@ void AttachProtocol::Absorb(const ReportEvent& event) {
     // Whoever streams finds what is missing here in the result.
     if (!is_attached_ || outgoing_.size() >= kMaxOutgoingForProgress) return;
     *Queue().mutable_sample_progress() = ToProto(*progress);
+    return;
+  }
+  if (const auto* done = std::get_if<SnapshotDone>(&event.report)) {
+    *QueueAnswer().mutable_snapshot_done() = ToProto(*done);
+    return;
+  }
+  if (const auto* saved = std::get_if<VersionSaved>(&event.report)) {
+    *QueueAnswer().mutable_version_saved() = ToProto(*saved);
     return;
   }
   const std::string& request_id = AnsweredRequest(event.report);
@@ -218,6 +259,10 @@ lathe::v1::WorkerMessage& AttachProtocol::Queue() {
   lathe::v1::WorkerMessage& message = outgoing_.emplace_back();
   message.set_epoch(is_attached_ ? epoch_ : 0);
   return message;
+}
+
+lathe::v1::WorkerMessage& AttachProtocol::QueueAnswer() {
+  return is_attached_ ? Queue() : held_answers_.emplace_back();
 }
 
 std::optional<lathe::v1::WorkerMessage> AttachProtocol::PopOutgoing() {

@@ -62,13 +62,17 @@ class AttachProtocol {
   void SubmitBatch(TrainBatch batch);
   void QueueDone(const lathe::v1::OperationDone& done);
   lathe::v1::WorkerMessage& Queue();
+  // As Queue, but between two streams the message waits for the next Adopt. One that was queued
+  // and not sent is lost: whoever asked asks again.
+  lathe::v1::WorkerMessage& QueueAnswer();
 
   const WorkerIdentity identity_;
   ExecutorPort& executor_;
   RequestBook book_;
   PieceJoiner joiner_;
   std::deque<lathe::v1::WorkerMessage> outgoing_;
-  int64_t epoch_ = 0;  // of the last Form or Adopt obeyed
+  std::deque<lathe::v1::WorkerMessage> held_answers_;  // to commands without a request_id
+  int64_t epoch_ = 0;                                  // of the last Form or Adopt obeyed
   int64_t term_ = 0;
   int64_t generation_ = 0;    // of the last Reset
   bool is_attached_ = false;  // Form or Adopt came on this stream

@@ -230,6 +230,100 @@ TEST_CASE("a full command queue is answered at once", "[rpc]") {
   }
 }
 
+TEST_CASE("a snapshot and a save of a version are answered, refused or not", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  lathe::v1::EngineMessage snapshot;
+  snapshot.set_epoch(3);
+  snapshot.mutable_snapshot()->set_snapshot_id("x");
+  snapshot.mutable_snapshot()->set_model_id("m");
+  lathe::v1::EngineMessage save;
+  save.set_epoch(3);
+  save.mutable_save_version()->set_version_id("v");
+  save.mutable_save_version()->set_dir("/d");
+  worker.executor.SetFull(true);
+  worker.protocol.Receive(snapshot);
+  worker.protocol.Receive(save);
+  const auto refused = worker.Drain();
+  REQUIRE(refused.size() == 2);
+  CHECK(refused[0].snapshot_done().snapshot_id() == "x");
+  CHECK(refused[0].snapshot_done().model().model_id() == "m");
+  CHECK(refused[0].snapshot_done().error().code() == "resource_exhausted");
+  CHECK(refused[1].version_saved().version_id() == "v");
+  CHECK(refused[1].version_saved().dir() == "/d");
+  CHECK(refused[1].version_saved().error().code() == "resource_exhausted");
+
+  worker.protocol.Absorb({.generation = 1,
+                          .report = SnapshotDone{.snapshot_id = "x",
+                                                 .state = {"m", 4, {5, 6}},
+                                                 .size_bytes = 100,
+                                                 .manifest_sha256 = "abc",
+                                                 .write_time = absl::Milliseconds(3)},
+                          .model = std::nullopt});
+  worker.protocol.Absorb({.generation = 1,
+                          .report = VersionSaved{.version_id = "v",
+                                                 .dir = "/d",
+                                                 .seq_id = 7,
+                                                 .size_bytes = 50,
+                                                 .manifest_sha256 = "def"},
+                          .model = std::nullopt});
+  const auto messages = worker.Drain();
+  REQUIRE(messages.size() == 2);
+  const lathe::v1::SnapshotDone& done = messages[0].snapshot_done();
+  CHECK(messages[0].epoch() == 3);
+  CHECK_FALSE(done.has_error());
+  CHECK(done.model().model_id() == "m");
+  CHECK(done.model().applied_seq() == 4);
+  CHECK(done.model().window_size() == 2);
+  CHECK(done.size_bytes() == 100);
+  CHECK(done.manifest_sha256() == "abc");
+  CHECK(done.write_nanoseconds() == 3000000);
+  const lathe::v1::VersionSaved& saved = messages[1].version_saved();
+  CHECK_FALSE(saved.has_error());
+  CHECK(saved.dir() == "/d");
+  CHECK(saved.seq_id() == 7);
+  CHECK(saved.size_bytes() == 50);
+  CHECK(saved.manifest_sha256() == "def");
+}
+
+TEST_CASE("a snapshot that is written between two streams is told to who adopts", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  worker.protocol.BeginStream("s");
+  worker.protocol.Absorb(
+      {.generation = 1, .report = SnapshotDone{.snapshot_id = "x"}, .model = std::nullopt});
+  CHECK(worker.Drain().empty());
+  worker.protocol.Receive(Adopt(4, 1));
+  const auto messages = worker.Drain();
+  REQUIRE(messages.size() == 1);
+  CHECK(messages[0].epoch() == 4);
+  CHECK(messages[0].snapshot_done().snapshot_id() == "x");
+  worker.protocol.BeginStream("s");
+  worker.protocol.Absorb(
+      {.generation = 1, .report = SnapshotDone{.snapshot_id = "y"}, .model = std::nullopt});
+  worker.protocol.Receive(Form(5, 1));
+  CHECK(worker.Drain().empty());
+}
+
+TEST_CASE("a request of an earlier process runs in this one, and again after the next Form",
+          "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  for (const int64_t epoch : {3, 4}) {
+    worker.protocol.Receive(Form(epoch, 1));
+    worker.protocol.Receive(OptimStepMessage(epoch, "done before"));
+    CHECK(worker.executor.commands().size() == 1);
+    worker.protocol.Absorb({.generation = worker.executor.generation(),
+                            .report = StepDone{"done before", {}},
+                            .model = std::nullopt});
+    const auto messages = worker.Drain();
+    REQUIRE(messages.size() == 1);
+    CHECK(messages[0].done().request_id() == "done before");
+  }
+}
+
 TEST_CASE("progress is told while loading and readiness once", "[rpc]") {
   Worker worker;
   worker.protocol.BeginStream("s");

@@ -130,6 +130,31 @@ Incoming Load(const lathe::v1::LoadAdapter& proto) {
                               .with_optimizer = proto.with_optimizer()});
 }
 
+Incoming Restore(const lathe::v1::RestoreAdapter& proto) {
+  return Answered(
+      lathe::v1::OPERATION_KIND_LOAD_WEIGHTS,
+      RestoreAdapter{
+          .request_id = proto.request_id(), .model_id = proto.model_id(), .dir = proto.dir()});
+}
+
+Command ToCommand(const lathe::v1::Snapshot& proto) {
+  return Snapshot{.snapshot_id = proto.snapshot_id(),
+                  .model_id = proto.model_id(),
+                  .dir = proto.dir(),
+                  .manifest_json = proto.manifest_json()};
+}
+
+Command ToCommand(const lathe::v1::LoadVersion& proto) {
+  return LoadVersion{.version_id = proto.version_id(),
+                     .dir = proto.dir(),
+                     .inflight_seq_id = proto.inflight_seq_id()};
+}
+
+Command ToCommand(const lathe::v1::SaveVersion& proto) {
+  return SaveVersion{
+      .version_id = proto.version_id(), .dir = proto.dir(), .manifest_json = proto.manifest_json()};
+}
+
 Incoming ToIncoming(const lathe::v1::Sample& proto) {
   Incoming incoming{
       .request_id = proto.request_id(),
@@ -209,8 +234,16 @@ std::vector<Incoming> ToCommands(const lathe::v1::EngineMessage& message) {
                          message.publish_version().is_inflight()}));
       break;
     case Message::kLoadVersion:
-      commands.push_back(Unanswered(
-          LoadVersion{message.load_version().version_id(), message.load_version().dir()}));
+      commands.push_back(Unanswered(ToCommand(message.load_version())));
+      break;
+    case Message::kSaveVersion:
+      commands.push_back(Unanswered(ToCommand(message.save_version())));
+      break;
+    case Message::kSnapshot:
+      commands.push_back(Unanswered(ToCommand(message.snapshot())));
+      break;
+    case Message::kRestoreAdapter:
+      commands.push_back(Restore(message.restore_adapter()));
       break;
     case Message::kDropVersion:
       commands.push_back(Unanswered(DropVersion{message.drop_version().version_id()}));

@@ -166,6 +166,50 @@ TEST_CASE("saves know their kind", "[rpc]") {
   CHECK(external.age_recipients == std::vector<std::string>{"age1x"});
 }
 
+TEST_CASE("snapshots, restorations and versions keep every field", "[rpc]") {
+  lathe::v1::EngineMessage message;
+  lathe::v1::Snapshot* proto = message.mutable_snapshot();
+  proto->set_snapshot_id("x");
+  proto->set_model_id("m");
+  proto->set_dir("/d");
+  proto->set_manifest_json("{}");
+  REQUIRE(ToCommands(message).size() == 1);
+  CHECK(ToCommands(message)[0].request_id.empty());
+  const Snapshot snapshot = std::get<Snapshot>(*ToCommands(message)[0].command);
+  CHECK(snapshot.snapshot_id == "x");
+  CHECK(snapshot.model_id == "m");
+  CHECK(snapshot.dir == "/d");
+  CHECK(snapshot.manifest_json == "{}");
+
+  message.mutable_restore_adapter()->set_request_id("r");
+  message.mutable_restore_adapter()->set_model_id("m");
+  message.mutable_restore_adapter()->set_dir("/d");
+  REQUIRE(ToCommands(message).size() == 1);
+  CHECK(ToCommands(message)[0].request_id == "r");
+  CHECK(ToCommands(message)[0].info.kind == lathe::v1::OPERATION_KIND_LOAD_WEIGHTS);
+  CHECK(ToCommands(message)[0].info.model_id == "m");
+  const RestoreAdapter restore = std::get<RestoreAdapter>(*ToCommands(message)[0].command);
+  CHECK(restore.request_id == "r");
+  CHECK(restore.model_id == "m");
+  CHECK(restore.dir == "/d");
+
+  message.mutable_save_version()->set_version_id("v");
+  message.mutable_save_version()->set_dir("/d");
+  message.mutable_save_version()->set_manifest_json("{}");
+  const SaveVersion save = std::get<SaveVersion>(*ToCommands(message)[0].command);
+  CHECK(save.version_id == "v");
+  CHECK(save.dir == "/d");
+  CHECK(save.manifest_json == "{}");
+
+  message.mutable_load_version()->set_version_id("v");
+  message.mutable_load_version()->set_dir("/d");
+  message.mutable_load_version()->set_inflight_seq_id(9);
+  const LoadVersion load = std::get<LoadVersion>(*ToCommands(message)[0].command);
+  CHECK(load.version_id == "v");
+  CHECK(load.dir == "/d");
+  CHECK(load.inflight_seq_id == 9);
+}
+
 TEST_CASE("messages about the stream are no commands", "[rpc]") {
   lathe::v1::EngineMessage message;
   message.mutable_heartbeat();

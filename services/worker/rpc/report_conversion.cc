@@ -114,6 +114,8 @@ void Fill(const OpFailed& report, const RequestInfo&, lathe::v1::OperationDone* 
 void Fill(const Started&, const RequestInfo&, lathe::v1::OperationDone*) {}
 void Fill(const VersionFailed&, const RequestInfo&, lathe::v1::OperationDone*) {}
 void Fill(const SampleProgress&, const RequestInfo&, lathe::v1::OperationDone*) {}
+void Fill(const SnapshotDone&, const RequestInfo&, lathe::v1::OperationDone*) {}
+void Fill(const VersionSaved&, const RequestInfo&, lathe::v1::OperationDone*) {}
 
 }  // namespace
 
@@ -123,6 +125,8 @@ const std::string& AnsweredRequest(const Report& report) {
       Overloaded{[](const Started&) -> const std::string& { return kNone; },
                  [](const VersionFailed&) -> const std::string& { return kNone; },
                  [](const SampleProgress&) -> const std::string& { return kNone; },
+                 [](const SnapshotDone&) -> const std::string& { return kNone; },
+                 [](const VersionSaved&) -> const std::string& { return kNone; },
                  [](const auto& answer) -> const std::string& { return answer.request_id; }},
       report);
 }
@@ -159,6 +163,34 @@ lathe::v1::SampleProgress ToProto(const SampleProgress& progress) {
     out->set_finished(token.finished);
     out->set_stopped(token.stopped);
   }
+  return proto;
+}
+
+lathe::v1::SnapshotDone ToProto(const SnapshotDone& done) {
+  lathe::v1::SnapshotDone proto;
+  proto.set_snapshot_id(done.snapshot_id);
+  *proto.mutable_model() = ToProto(done.state);
+  if (!done.status.ok()) {
+    *proto.mutable_error() = ToError(done.status);
+    return proto;
+  }
+  proto.set_size_bytes(done.size_bytes);
+  proto.set_manifest_sha256(done.manifest_sha256);
+  proto.set_write_nanoseconds(absl::ToInt64Nanoseconds(done.write_time));
+  return proto;
+}
+
+lathe::v1::VersionSaved ToProto(const VersionSaved& saved) {
+  lathe::v1::VersionSaved proto;
+  proto.set_version_id(saved.version_id);
+  proto.set_dir(saved.dir);
+  proto.set_seq_id(saved.seq_id);
+  if (!saved.status.ok()) {
+    *proto.mutable_error() = ToError(saved.status);
+    return proto;
+  }
+  proto.set_size_bytes(saved.size_bytes);
+  proto.set_manifest_sha256(saved.manifest_sha256);
   return proto;
 }
 

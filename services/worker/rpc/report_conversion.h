@@ -11,7 +11,8 @@
 
 namespace lathe::worker {
 
-// Request id a report answers; empty: Started, VersionFailed and SampleProgress answer none.
+// Request id a report answers; empty: Started, VersionFailed, SampleProgress, SnapshotDone and
+// VersionSaved answer none.
 const std::string& AnsweredRequest(const Report& report);
 
 // The outcome of the request that `event.report` answers. Paths of saves and publications are left
@@ -22,6 +23,8 @@ lathe::v1::OperationDone ToOperationDone(const ReportEvent& event, const Request
 lathe::v1::Error ToError(const absl::Status& status);
 
 lathe::v1::SampleProgress ToProto(const SampleProgress& progress);
+lathe::v1::SnapshotDone ToProto(const SnapshotDone& done);
+lathe::v1::VersionSaved ToProto(const VersionSaved& saved);
 lathe::v1::ModelState ToProto(const ModelState& state);
 lathe::v1::ModelInfo ToProto(const ModelInfo& info);
 

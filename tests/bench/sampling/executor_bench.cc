@@ -10,6 +10,7 @@
 
 #include "libs/common/losses/registry.h"
 #include "services/worker/executor/checkpoint_writer.h"
+#include "services/worker/executor/recovery_thread.h"
 #include "services/worker/lora/adapter.h"
 
 namespace lathe::worker {
@@ -111,6 +112,7 @@ struct ExecutorBench::Parts {
       : model(base), dir(MakeTempDir()), store(dir, base.spec(), "base", "hash") {}
   ~Parts() {
     done.Close();
+    recovered.Close();
     core.reset();
     std::error_code ignored;
     std::filesystem::remove_all(dir, ignored);
@@ -125,6 +127,10 @@ struct ExecutorBench::Parts {
   VersionFiles files{store, at::kCPU};
   std::unique_ptr<ExecutorCore> core;
   VersionThread versions{files, [this](VersionJobDone one) { done.Push(std::move(one)); }};
+  RecoveryFiles recovery_files{store};
+  BoundedQueue<RecoveryJobDone> recovered{16};
+  RecoveryThread recovery{recovery_files,
+                          [this](RecoveryJobDone one) { recovered.Push(std::move(one)); }};
 };
 
 ExecutorBench::ExecutorBench(const Model& model, int64_t kv_cache_bytes)
@@ -144,6 +150,7 @@ void ExecutorBench::MakeCore(double sampling_share) {
                             .store = parts_->store,
                             .writer = parts_->writer,
                             .version_jobs = parts_->versions,
+                            .recovery_jobs = parts_->recovery,
                             .clock = parts_->clock};
   parts_->core = std::make_unique<ExecutorCore>(parts, options, /*generation=*/++num_requests_);
 }

@@ -1,0 +1,77 @@
+// What outlives the process besides what users save: snapshots of models, and sampler versions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include <ATen/ATen.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/executor/snapshot_staging.h"
+#include "services/worker/executor/version_files.h"
+#include "services/worker/ops.h"
+
+namespace lathe::worker {
+
+struct WriteSnapshot {
+  Snapshot command;
+  StagedModel staged;
+};
+
+// Where a version's weights come from: a PublishVersion, or (empty) a checkpoint.
+struct Publication {
+  std::string model_id;
+  int64_t seq_id = 0;
+  int64_t applied_seq = 0;
+};
+
+struct WriteVersion {
+  SaveVersion command;
+  Publication publication;
+  std::variant<std::shared_ptr<const AdapterWeights>, ReadSpilled, ReadCheckpoint> weights;
+  std::string read_from;  // checkpoint directory that they were read from; empty: none
+  int64_t ticket = 0;     // of the VersionTable
+};
+
+struct RecoveryJob {
+  int64_t generation = 0;
+  std::variant<WriteSnapshot, WriteVersion> work;
+};
+
+struct RecoveryJobDone {
+  int64_t generation = 0;
+  std::variant<SnapshotDone, VersionSaved> report;
+  at::Tensor buffer;   // of a snapshot
+  int64_t ticket = 0;  // of a version
+};
+
+// Where the jobs go; each comes back as one RecoveryJobDone.
+class RecoveryJobs {
+ public:
+  virtual ~RecoveryJobs() = default;
+  // ResourceExhausted: too many wait.
+  virtual absl::Status Enqueue(RecoveryJob job) = 0;
+};
+
+// Does the jobs. `store` must outlive it.
+class RecoveryFiles {
+ public:
+  explicit RecoveryFiles(const CheckpointStore& store) : store_(store) {}
+
+  // Never throws.
+  RecoveryJobDone Run(RecoveryJob job) const;
+
+ private:
+  RecoveryJobDone Do(WriteSnapshot work) const;
+  RecoveryJobDone Do(WriteVersion work) const;
+  absl::StatusOr<SavedCheckpoint> Save(const WriteVersion& work) const;
+  absl::StatusOr<std::shared_ptr<const AdapterWeights>> WeightsOf(const WriteVersion& work) const;
+
+  const CheckpointStore& store_;
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,45 @@
+// Copies of models that wait to be written.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/lora/adapter.h"
+
+namespace lathe::worker {
+
+// One model's copy, and the memory it lies in.
+struct StagedModel {
+  ModelSnapshot model;
+  at::Tensor buffer;
+  absl::Duration staging_time;  // without pauses
+};
+
+// A few buffers for all models, used again and again: fresh pages cost more than the copy. Weights
+// are not copied: while somebody holds them, they do not change. Executor thread only.
+class SnapshotStaging {
+ public:
+  // Of a buffer: two moments and the accumulator.
+  static constexpr int64_t kBytesPerParameter = 3 * sizeof(float);
+
+  bool HasFree(int64_t max_buffers) const { return num_taken_ < max_buffers; }
+
+  // The model as it is now, in one of `max_buffers`, of which one must be free. Takes pauses on the
+  // way, in which the adapter must not change. Throws when memory runs out.
+  StagedModel Stage(const std::string& model_id, const Adapter& adapter,
+                    const AdamParams& last_adam);
+  // Once it is written, or not to be.
+  void GiveBack(at::Tensor buffer, int64_t max_buffers);
+
+ private:
+  at::Tensor TakeBuffer(int64_t num_floats);
+
+  std::vector<at::Tensor> free_;
+  int64_t num_taken_ = 0;
+};
+
+}  // namespace lathe::worker

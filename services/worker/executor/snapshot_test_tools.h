@@ -1,0 +1,92 @@
+// Snapshots of a worker under test, and what is in them.
+#pragma once
+
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/worker/checkpoint/sha256.h"
+#include "services/worker/executor/test_core.h"
+
+namespace lathe::worker {
+
+// The only report of its kind; fails the test otherwise.
+template <typename T>
+T Only(const std::vector<ReportEvent>& reports) {
+  std::vector<T> found;
+  for (const ReportEvent& event : reports) {
+    if (const auto* report = std::get_if<T>(&event.report)) found.push_back(*report);
+  }
+  REQUIRE(found.size() == 1);
+  return found[0];
+}
+
+inline Snapshot SnapshotOf(const std::string& model_id, const std::string& dir) {
+  return {.snapshot_id = dir, .model_id = model_id, .dir = dir, .manifest_json = "{}"};
+}
+
+// Taken and written.
+inline SnapshotDone TakeSnapshot(Worker& worker, const std::string& model_id,
+                                 const std::string& dir) {
+  worker.core.Apply(SnapshotOf(model_id, dir));
+  SnapshotDone done = Only<SnapshotDone>(worker.Drain());
+  REQUIRE(done.status.ok());
+  return done;
+}
+
+using Files = std::map<std::string, std::string>;  // contents by name
+
+inline Files ReadFiles(const std::filesystem::path& dir) {
+  Files files;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    files[entry.path().filename()] = {std::istreambuf_iterator<char>(file), {}};
+  }
+  return files;
+}
+
+// All that the model is made of now, to the bit.
+inline Files StateOf(Worker& worker, const std::string& model_id) {
+  TakeSnapshot(worker, model_id, "state");
+  return ReadFiles(worker.dir / "state");
+}
+
+inline void CheckSame(const Files& actual, const Files& expected) {
+  REQUIRE(actual.size() == expected.size());
+  for (const auto& [name, content] : expected) {
+    INFO(name);
+    REQUIRE(actual.contains(name));
+    const bool is_same = actual.at(name) == content;
+    CHECK(is_same);
+  }
+}
+
+// Directories of one worker's store for another.
+inline void CopyDir(Worker& from, Worker& to, const std::string& dir) {
+  std::filesystem::copy(from.dir / dir, to.dir / dir, std::filesystem::copy_options::recursive);
+}
+
+inline absl::StatusOr<ModelState> TryRestore(Worker& worker, const std::string& model_id,
+                                             const std::string& dir) {
+  worker.core.Apply(RestoreAdapter{"restore", model_id, dir});
+  for (const ReportEvent& event : worker.Drain()) {
+    if (const auto* failed = std::get_if<OpFailed>(&event.report)) return failed->status;
+    if (std::holds_alternative<OpDone>(event.report)) return *event.model;
+  }
+  return absl::InternalError("no report");
+}
+
+inline ModelState Restore(Worker& worker, const std::string& model_id, const std::string& dir) {
+  absl::StatusOr<ModelState> state = TryRestore(worker, model_id, dir);
+  INFO(state.status());
+  REQUIRE(state.ok());
+  return *std::move(state);
+}
+
+}  // namespace lathe::worker
