@@ -76,6 +76,11 @@ class TokenGaps {
 
   void Clear() { gaps_.clear(); }
   size_t size() const { return gaps_.size(); }
+  double PerSecond() const {
+    absl::Duration sum;
+    for (const absl::Duration gap : gaps_) sum += gap;
+    return gaps_.empty() ? 0 : static_cast<double>(gaps_.size()) / Seconds(sum);
+  }
   absl::Duration Longest() const {
     return gaps_.empty() ? absl::ZeroDuration() : *std::max_element(gaps_.begin(), gaps_.end());
   }
@@ -282,6 +287,79 @@ json ExecutorBench::Share(const json& command) {
                        {"longest_gap_seconds", Seconds(gaps.Longest())},
                        {"gap_seconds", Seconds(gaps.Median())},
                        {"longest_step_seconds", Seconds(longest_step)}};
+  MakeCore(/*sampling_share=*/0.5);
+  return answer;
+}
+
+void ExecutorBench::MakeModelWithWindow(int64_t rank) {
+  ExecutorCore& core = *parts_->core;
+  core.Apply(CreateAdapter{"create", "m", {.rank = rank}});
+  core.Apply(TrainBatch{{MakeTrain(parts_->model, 1, 32)}});
+  while (core.RunUnit()) {
+  }
+  core.TakeReports();
+}
+
+json ExecutorBench::Snapshots(const json& command) {
+  MakeCore(/*sampling_share=*/0.5);
+  ExecutorCore& core = *parts_->core;
+  MakeModelWithWindow(command.value("rank", int64_t{32}));
+  const auto num_sequences = command.value("sequences", int64_t{1});
+  for (int64_t i = 0; i < num_sequences; ++i) {
+    core.Apply(MakeSample(parts_->model, "s" + std::to_string(i), "", 8192));
+  }
+  TokenGaps gaps("s0");
+  std::vector<SnapshotDone> snapshots;
+  absl::Duration longest_staging;
+  const auto collect = [&] {
+    for (const ReportEvent& event : core.TakeReports()) {
+      gaps.Note(event);
+      if (const auto* done = std::get_if<SnapshotDone>(&event.report)) snapshots.push_back(*done);
+    }
+  };
+  const auto step = [&] {
+    const absl::Time began = Now();
+    const absl::Duration training_before = core.counters().training_time;
+    const bool worked = core.RunUnit(collect);
+    if (core.counters().training_time > training_before) {
+      longest_staging = std::max(longest_staging, Now() - began);
+    }
+    const absl::Duration wait = worked ? absl::ZeroDuration() : absl::Seconds(1);
+    if (auto done = parts_->recovered.PopFor(wait)) core.Apply(*std::move(done));
+    collect();
+  };
+  while (num_sequences > 0 && gaps.size() < kWarmPasses) step();
+  gaps.Clear();
+  const absl::Duration run = absl::Seconds(command.value("run_seconds", 5.0));
+  for (const absl::Time began = Now(); num_sequences > 0 && Now() - began < run;) step();
+  const json alone = {{"gap_seconds", Seconds(gaps.Median())},
+                      {"longest_gap_seconds", Seconds(gaps.Longest())},
+                      {"tokens_per_second", gaps.PerSecond()}};
+  gaps.Clear();
+  absl::Duration written;
+  const absl::Time began = Now();
+  while (Now() - began < run) {
+    const absl::Time asked = Now();
+    const size_t before = snapshots.size();
+    core.Apply(Snapshot{"s", "m", "snapshot", "{}"});
+    while (snapshots.size() == before) step();
+    written += Now() - asked;
+    if (!snapshots.back().status.ok()) {
+      throw std::runtime_error(std::string(snapshots.back().status.message()));
+    }
+  }
+  absl::Duration busy;
+  for (const SnapshotDone& done : snapshots) busy += done.write_time;
+  const auto count = static_cast<double>(snapshots.size());
+  json answer = {{"alone", alone},
+                 {"gap_seconds", Seconds(gaps.Median())},
+                 {"longest_gap_seconds", Seconds(gaps.Longest())},
+                 {"tokens_per_second", gaps.PerSecond()},
+                 {"snapshots", snapshots.size()},
+                 {"snapshot_bytes", snapshots.back().size_bytes},
+                 {"staging_seconds", Seconds(longest_staging)},
+                 {"busy_seconds", Seconds(busy) / count},
+                 {"written_seconds", Seconds(written) / count}};
   MakeCore(/*sampling_share=*/0.5);
   return answer;
 }

@@ -33,11 +33,19 @@ class ExecutorBench {
   // and "longest_step_seconds" that training took without a pause.
   nlohmann::json Share(const nlohmann::json& command);
 
+  // {"rank": 32, "run_seconds": 5, "sequences": 1}: first sequences decode alone, then while one
+  // snapshot after another is taken of a model with an open window. Answers the median and the
+  // longest gap between tokens and the tokens per second of both, how many "snapshots" there were
+  // and their size, the longest "staging_seconds" (pauses for passes included), the mean
+  // "busy_seconds" they report, and the mean "written_seconds" from the command to the report.
+  nlohmann::json Snapshots(const nlohmann::json& command);
+
  private:
   struct Parts;
 
   void MakeCore(double sampling_share);
   void Step(const std::function<void()>& on_pause = {});
+  void MakeModelWithWindow(int64_t rank);
   void SaveVersion(int64_t rank);
 
   std::unique_ptr<Parts> parts_;

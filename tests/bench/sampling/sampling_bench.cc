@@ -7,7 +7,7 @@
 //    "train_unembed": false}
 //   {"op": "prefill", "tokens": 512}
 //   {"op": "group", "samples": 8, "prompt_tokens": 512, "tokens": 32, "separate": false}
-//   {"op": "cold", ...}, {"op": "share", ...}: see executor_bench.h
+//   {"op": "cold", ...}, {"op": "share", ...}, {"op": "snapshots", ...}: see executor_bench.h
 // `adapters` 0 or absent is the base model; they take the sequences in turn. `temperature` (1) and
 // `top_p` (1) may be given wherever tokens are drawn; prompts are random and all different.
 //
@@ -77,6 +77,7 @@ class Bench {
     if (op == "group") return Group(command);
     if (op == "cold") return Executor().Cold(command);
     if (op == "share") return Executor().Share(command);
+    if (op == "snapshots") return Executor().Snapshots(command);
     throw std::runtime_error("unknown op " + op);
   }
 
