@@ -34,16 +34,16 @@ std::string PartName(const char* buffer, const AdapterMatrix& matrix) {
 absl::Status AddTensors(const std::filesystem::path& dir, const std::string& file_name,
                         const std::vector<NamedTensor>& tensors,
                         const std::vector<AgeRecipient>& recipients, Manifest& manifest) {
-  ASSIGN_OR_RETURN(FileDigest digest,
+  ASSIGN_OR_RETURN(SafetensorsDigest digest,
                    WriteSafetensors(dir / file_name, tensors, {{"format", "pt"}}, recipients));
   manifest.files.push_back({file_name, digest.size_bytes, std::move(digest.sha256)});
   if (!recipients.empty()) return absl::OkStatus();
-  for (const NamedTensor& named : tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
     manifest.tensors.push_back({.file = file_name,
-                                .name = named.name,
-                                .dtype = SafetensorsDtypeName(named.tensor.scalar_type()),
-                                .shape = named.tensor.sizes().vec(),
-                                .sha256 = TensorSha256(named.tensor)});
+                                .name = tensors[i].name,
+                                .dtype = SafetensorsDtypeName(tensors[i].tensor.scalar_type()),
+                                .shape = tensors[i].tensor.sizes().vec(),
+                                .sha256 = std::move(digest.tensors[i])});
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -40,6 +42,32 @@ TEST_CASE("Safetensors: what was written is read back bit for bit", "[checkpoint
   const auto digest = DigestFile(dir / "a.safetensors");
   CHECK(digest->sha256 == written->sha256);
   CHECK(digest->size_bytes == written->size_bytes);
+}
+
+std::string Sha256Of(const at::Tensor& contiguous) {
+  Sha256 hash;
+  hash.Update(contiguous.const_data_ptr(), contiguous.nbytes());
+  return hash.HexDigest();
+}
+
+TEST_CASE("Safetensors: factors of any size that lie transposed are turned", "[checkpoint]") {
+  const TempDir dir;
+  std::vector<NamedTensor> tensors;
+  for (const auto& [rank, rows] : {std::pair(1, 70000), std::pair(7, 30000), std::pair(32, 2048),
+                                   std::pair(512, 300), std::pair(100000, 3)}) {
+    tensors.push_back({"b" + std::to_string(rank), at::randn({rank, rows}).t()});
+  }
+  tensors.push_back({"a", at::randn({300, 400})});
+  const auto written = WriteSafetensors(dir / "a.safetensors", tensors, {});
+  REQUIRE(written.ok());
+  REQUIRE(written->tensors.size() == tensors.size());
+  const auto file = SafetensorsFile::Open(dir / "a.safetensors");
+  REQUIRE(file.ok());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    INFO(tensors[i].name);
+    CHECK(at::equal(*file->Read(tensors[i].name), tensors[i].tensor));
+    CHECK(written->tensors[i] == Sha256Of(tensors[i].tensor.contiguous()));
+  }
 }
 
 TEST_CASE("Safetensors: a broken header is refused with file and tensor", "[checkpoint]") {

@@ -19,11 +19,16 @@ struct NamedTensor {
   at::Tensor tensor;  // any device and strides
 };
 
+struct SafetensorsDigest : FileDigest {
+  std::vector<std::string> tensors;  // of each tensor's bytes, hex; none if encrypted
+};
+
 // Creates `path` with the tensors' bytes in the given order, then fsync. Names must differ. The
-// file is age-encrypted if there are recipients. The caller discards the file after an error.
-absl::StatusOr<FileDigest> WriteSafetensors(const std::filesystem::path& path,
-                                            const std::vector<NamedTensor>& tensors,
-                                            const std::map<std::string, std::string>& metadata,
-                                            const std::vector<AgeRecipient>& recipients = {});
+// file is age-encrypted if there are recipients. The caller discards the file after an error. No
+// other thread helps with tensors of ours.
+absl::StatusOr<SafetensorsDigest> WriteSafetensors(
+    const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
+    const std::map<std::string, std::string>& metadata,
+    const std::vector<AgeRecipient>& recipients = {});
 
 }  // namespace lathe::worker

@@ -117,13 +117,6 @@ bool HasWanted(const TensorPlaces& places, const std::string& file_name) {
 
 }  // namespace
 
-std::string TensorSha256(const at::Tensor& tensor) {
-  const at::Tensor bytes = tensor.to(at::kCPU).contiguous();
-  Sha256 hash;
-  hash.Update(bytes.data_ptr(), bytes.nbytes());
-  return hash.HexDigest();
-}
-
 absl::Status ReadVerifiedTensors(const std::filesystem::path& dir, const Manifest& manifest,
                                  Verify verify, const TensorPlaces& places) {
   std::map<std::string, Wanted> tensors;  // by file

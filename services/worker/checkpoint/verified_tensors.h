@@ -13,9 +13,6 @@
 
 namespace lathe::worker {
 
-// Hex digest of the tensor's bytes in row-major order.
-std::string TensorSha256(const at::Tensor& tensor);
-
 // Where tensors go, by file and name: on the CPU, any strides, converted to their dtype.
 using TensorPlaces = std::map<std::pair<std::string, std::string>, at::Tensor>;
 
