@@ -14,6 +14,7 @@
 #include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/config/option_set.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/listener/exposure.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
@@ -172,6 +173,10 @@ int Main(int argc, char** argv) {
   DisableMutexChecks();
   Options options = ReadOptions(argc, argv);
   InitLogging("gateway", options.log_level);
+  if (const absl::Status status = ArmFailPoints("gateway"); !status.ok()) {
+    LogError("fail points are refused", {{"error", status.message()}});
+    return kExitConfiguration;
+  }
   if (const std::string complaint = CheckOptions(options); !complaint.empty()) {
     LogError("bad configuration", {{"error", complaint}});
     return kExitConfiguration;

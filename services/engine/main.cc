@@ -18,6 +18,7 @@
 #include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
 #include "libs/common/status_macros.h"
@@ -198,6 +199,7 @@ int Run(Settings settings, const sigset_t& signals) {
   if (!database.ok()) return Fail(database.status(), kExitConfiguration);
   const absl::StatusOr<DataDirLock> lock = DataDirLock::Take(data_dir);
   if (!lock.ok()) return Fail(lock.status(), kExitCannotCreate);
+  FailPoint("engine.start.locked");
   if (const absl::Status status = MakeDirs(settings, checkpoints_dir); !status.ok()) {
     return Fail(status, kExitCannotCreate);
   }
@@ -269,6 +271,9 @@ int main(int argc, char** argv) {
   umask(077);
   lathe::engine::Settings settings = lathe::engine::ParseSettings(argc, argv);
   lathe::InitLogging("engine", settings.log_level);
+  if (const absl::Status status = lathe::ArmFailPoints("engine"); !status.ok()) {
+    return lathe::engine::Fail(status, lathe::kExitConfiguration);
+  }
   // Blocked before any thread starts, so that only WaitForSignal receives them.
   sigset_t signals;
   sigemptyset(&signals);

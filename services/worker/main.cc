@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/config/option_set.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
 #include "services/worker/executor/executor.h"
@@ -113,6 +114,10 @@ int main(int argc, char** argv) {
   lathe::worker::UseBlockCacheForTensors();
   const lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
   lathe::InitLogging("worker", options.log_level);
+  if (const absl::Status status = lathe::ArmFailPoints("worker"); !status.ok()) {
+    lathe::LogError("fail points are refused", {{"error", status.message()}});
+    return lathe::kExitConfiguration;
+  }
   if (const absl::Status status = lathe::worker::Validate(options); !status.ok()) {
     lathe::LogError("options are refused", {{"error", status.message()}});
     return lathe::kExitConfiguration;

@@ -1,5 +1,7 @@
 #include "services/api-gateway/engine_client/engine_client.h"
 
+#include "libs/common/fail_point/fail_point.h"
+
 namespace lathe::gateway {
 
 EngineClient::EngineClient(const std::vector<std::string>& addresses) {
@@ -41,12 +43,14 @@ void CallStop::End() {
 
 EngineClient::LiveCall::LiveCall(EngineClient& client, grpc::ClientContext& context, CallStop* stop)
     : client_(client), context_(context), stop_(stop) {
+  FailPoint("gateway.engine.before");
   if (stop_ != nullptr) stop_->Begin(context_);
   absl::MutexLock lock(&client_.mu_);
   client_.calls_.insert(&context_);
 }
 
 EngineClient::LiveCall::~LiveCall() {
+  FailPoint("gateway.engine.after");
   if (stop_ != nullptr) stop_->End();
   absl::MutexLock lock(&client_.mu_);
   client_.calls_.erase(&context_);

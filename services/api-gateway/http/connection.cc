@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "libs/common/errors.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/strings/string_view.h"
 #include "services/api-gateway/http/error_response.h"
 #include "services/api-gateway/http/origin.h"
@@ -108,6 +109,7 @@ asio::awaitable<bool> Connection::ServeOne() {
   parser_.reset();
   stream_.NoTimeout();
   request_.client = &client_;
+  FailPoint("gateway.request.read");
   absl::StatusOr<Response> response = co_await route_->handler(request_);
   client_.Stop();
   FreeBody();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
 #include "services/api-gateway/http/client_watch.h"
 #include "services/api-gateway/http/error_response.h"
@@ -119,6 +120,7 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
       co_await poll->Sleep(deadline);
     }
     if (!poll->is_settled()) break;
+    FailPoint("gateway.poll.woken");
     if (poll->result() != nullptr) co_return EncodeResult(request, *poll->result());
     FinalAnswer answer = co_await Fetch(context.engine, request, request_id, *poll, deadline);
     // Past the hold, that was the last look.

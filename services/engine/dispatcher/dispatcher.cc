@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "libs/common/digest/sha256.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/version.h"
 #include "services/engine/dispatcher/report_decoder.h"
@@ -50,10 +51,13 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attac
 void Dispatcher::Send(const SendToWorker& command) {
   const std::shared_ptr<WorkerStream> stream = StreamFor(command.group, command.epoch);
   if (!stream) return;
+  const bool is_ack = std::holds_alternative<SendAck>(command.command);
+  FailPoint(is_ack ? "engine.ack.before" : "engine.dispatch.before");
   stream->Send(encoder_.Encode(command.epoch, command.command,
                                [&](const std::string& request_id, const absl::Status& status) {
                                  OnLostBody(command, request_id, status);
                                }));
+  FailPoint(is_ack ? "engine.ack.after" : "engine.dispatch.after");
   if (!std::holds_alternative<AdoptGroup>(command.command)) return;
   // Of what it runs since an earlier engine, streams have come that it knows nothing of.
   for (const std::string& request_id : runtime_.streams().WantedIds()) {
@@ -195,6 +199,7 @@ void Dispatcher::OnReport(const std::string& group, const v1::WorkerMessage& mes
 }
 
 void Dispatcher::OnDone(const std::string& group, int64_t epoch, const v1::OperationDone& done) {
+  FailPoint("engine.result.received");
   std::string result_id = runtime_.results().Hold(done.result().SerializeAsString());
   runtime_.Post(ToEvent(group, epoch, done, std::move(result_id)));
 }

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "libs/common/fail_point/fail_point.h"
+
 namespace lathe::engine {
 namespace {
 
@@ -40,6 +42,7 @@ void CommitLoop::Run() {
       callbacks_.on_failure(status);
       return;
     }
+    FailPoint("engine.commit.after");
     callbacks_.on_durable(group);
   }
 }
@@ -76,7 +79,9 @@ absl::Status CommitLoop::CommitGroup(const std::vector<Item>& group) {
 absl::Status CommitLoop::CommitWrites(const std::vector<Write>& writes,
                                       const std::vector<Blob>& blobs) {
   const auto began = std::chrono::steady_clock::now();
-  absl::Status status = store_.Commit(term_, writes, blobs);
+  const int error = FailPointErrno("engine.commit.before");
+  absl::Status status = error != 0 ? absl::ErrnoToStatus(error, "the store cannot commit")
+                                   : store_.Commit(term_, writes, blobs);
   if (callbacks_.on_timed) {
     callbacks_.on_timed(absl::FromChrono(std::chrono::steady_clock::now() - began), writes.size());
   }

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/time/time.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
@@ -57,6 +58,7 @@ absl::Status Runtime::Start(WorkerSender& sender) {
     absl::MutexLock lock(&mu_);
     dirs_at_start_ = ListCheckpointDirs();
   }
+  FailPoint("engine.start.loaded");
   term_ = state.term;
   directory_.Load(state);
   RETURN_IF_ERROR(LoadCompletions(state));
@@ -122,6 +124,7 @@ void Runtime::RunCore(StoredState state) {
 }
 
 void Runtime::StepCore(Core& core, EventBody body) {
+  if (std::holds_alternative<Tick>(body)) FailPoint("engine.tick");
   const Event event{.now = NowNanos(), .body = std::move(body)};
   actions_.clear();
   if (event_log_) AppendToLog(event);
@@ -158,6 +161,8 @@ void Runtime::CloseEventLog() {
 void Runtime::Execute(Commit& action) {
   CommitLoop::Item item;
   for (const Write& write : action.writes) {
+    if (std::holds_alternative<InsertRequest>(write)) FailPoint("engine.accept");
+    if (std::holds_alternative<CompleteRequest>(write)) FailPoint("engine.result.before_commit");
     CommitLoop::Item::NamedBytes blob = BytesOf(write, bodies_, results_);
     if (blob.bytes) item.blobs.push_back(std::move(blob));
   }
@@ -175,7 +180,11 @@ void Runtime::Execute(MakeResult& action) {
   results_.HoldAs(action.result_id, EncodeResult(action));
 }
 
-void Runtime::Execute(NotifyDone& action) { hub_.NotifyDone(action.request_id); }
+void Runtime::Execute(NotifyDone& action) {
+  FailPoint("engine.notify.before");
+  hub_.NotifyDone(action.request_id);
+  FailPoint("engine.notify.after");
+}
 
 void Runtime::Execute(NotifyQueueState& action) {
   hub_.SetQueueState(action.group, {.paused = action.paused, .reason = action.reason});

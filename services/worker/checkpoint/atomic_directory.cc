@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/files/sync_directory.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/checkpoint/durable_file.h"
@@ -20,6 +21,12 @@ absl::Status FromError(const fs::path& path, const char* operation, const std::e
   if (!error) return absl::OkStatus();
   return absl::InternalError(
       absl::StrFormat("%s: %s: %s", path.string(), operation, error.message()));
+}
+
+// What a fail point wants to have happened to `path`.
+absl::Status Passed(std::string_view fail_point, const fs::path& path) {
+  const int error = FailPointErrno(fail_point);
+  return FromError(path, "rename", std::error_code(error, std::generic_category()));
 }
 
 std::string RandomName() {
@@ -55,6 +62,7 @@ AtomicDirectory::~AtomicDirectory() {
 }
 
 absl::Status AtomicDirectory::Commit(const fs::path& final_dir) {
+  RETURN_IF_ERROR(Passed("worker.save.before_rename", final_dir));
   RETURN_IF_ERROR(SyncDirectory(path_));
   RETURN_IF_ERROR(MakeDirectories(final_dir.parent_path()));
   std::error_code error;
@@ -67,6 +75,7 @@ absl::Status AtomicDirectory::Commit(const fs::path& final_dir) {
   fs::rename(path_, final_dir, error);
   RETURN_IF_ERROR(FromError(final_dir, "rename", error));
   path_.clear();
+  RETURN_IF_ERROR(Passed("worker.save.renamed", final_dir));
   RETURN_IF_ERROR(SyncDirectory(final_dir.parent_path()));
   if (!replaced.empty()) fs::remove_all(replaced, error);
   return absl::OkStatus();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/checkpoint/durable_file.h"
@@ -183,6 +184,9 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Ma
 }
 
 absl::StatusOr<Manifest> CheckpointStore::ReadLoadable(const std::filesystem::path& dir) const {
+  if (const int error = FailPointErrno("worker.load.checkpoint")) {
+    return absl::ErrnoToStatus(error, dir.string());
+  }
   ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(dir));
   if (manifest.base_content_hash != base_content_hash_) {
     return absl::FailedPreconditionError(absl::StrFormat(

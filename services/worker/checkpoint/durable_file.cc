@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe::worker {
@@ -26,6 +27,7 @@ absl::Status IoError(const std::filesystem::path& path, const char* operation, i
 }  // namespace
 
 absl::StatusOr<DurableFile> DurableFile::Create(const std::filesystem::path& path) {
+  if (const int error = FailPointErrno("worker.save.file")) return IoError(path, "create", error);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
   if (fd < 0) return IoError(path, "create", errno);
   return DurableFile(path, fd);
@@ -65,6 +67,7 @@ absl::Status DurableFile::Append(const void* data, size_t num_bytes) {
 
 absl::Status DurableFile::Write(const void* data, size_t num_bytes) {
   constexpr size_t kMaxWriteBytes = size_t{1} << 30;  // write(2) takes at most 2 GiB
+  if (const int error = FailPointErrno("worker.save.write")) return IoError(path_, "write", error);
   hash_.Update(data, num_bytes);
   const char* next = static_cast<const char*>(data);
   while (num_bytes > 0) {
@@ -83,6 +86,7 @@ absl::StatusOr<FileDigest> DurableFile::Finish() {
     const std::string end = encryptor_->Finish();
     RETURN_IF_ERROR(Write(end.data(), end.size()));
   }
+  if (const int error = FailPointErrno("worker.save.fsync")) return IoError(path_, "fsync", error);
   if (fsync(fd_) != 0) return IoError(path_, "fsync", errno);
   if (close(std::exchange(fd_, -1)) != 0) return IoError(path_, "close", errno);
   return FileDigest{.size_bytes = size_bytes_, .sha256 = hash_.HexDigest()};

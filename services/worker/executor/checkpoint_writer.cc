@@ -6,6 +6,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/torch_guard.h"
 
@@ -51,7 +52,9 @@ absl::StatusOr<SavedCheckpoint> CheckpointWriter::Save(const StagedSave& save) {
 
 ReportEvent CheckpointWriter::Write(const StagedSave& save) {
   const SaveCheckpoint& command = save.command;
+  FailPoint("worker.save.staged");
   const absl::StatusOr<SavedCheckpoint> saved = Guarded("save", [&] { return Save(save); });
+  if (saved.ok()) FailPoint("worker.save.committed");
   ReportEvent event{.generation = save.generation, .report = {}, .model = save.state};
   if (saved.ok()) {
     event.report = SaveDone{command.request_id, saved->size_bytes, saved->manifest_sha256};

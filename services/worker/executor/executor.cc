@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "libs/common/concurrency/bounded_queue.h"
 #include "libs/common/concurrency/named_thread.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_core.h"
@@ -123,11 +124,13 @@ class Executor::Thread {
   absl::Status Load() {
     if (!device_.ok()) return device_.status();
     const int64_t total = State().bytes_total;
+    FailPoint("worker.load.base");
     absl::StatusOr<LoadedBase> base = LoadBase(
         options_, *device_, [this, total](double fraction) { ReportProgress(fraction, total); });
     if (!base.ok()) return base.status();
     base_ = *std::move(base);
     FreeUnusedTensorMemory();  // what the measurements took
+    FailPoint("worker.start.ready");
     {
       absl::MutexLock lock(&mu_);
       state_.bytes_loaded = total;

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/layers/pauses.h"
 #include "services/worker/torch_guard.h"
@@ -276,7 +277,10 @@ void ExecutorCore::CollectTrains() {
     if (!finished.output.ok()) {
       Emit(OpFailed{finished.request_id, finished.output.status()}, train.model_id);
     } else {
-      if (!train.forward_only) window_outputs_[train.model_id][train.seq_id] = *finished.output;
+      if (!train.forward_only) {
+        window_outputs_[train.model_id][train.seq_id] = *finished.output;
+        FailPoint("worker.train.added");
+      }
       Emit(TrainDone{finished.request_id, *std::move(finished.output)}, train.model_id);
     }
     lanes_.EndTrain(train.model_id);
@@ -313,6 +317,7 @@ void ExecutorCore::ReleaseParkedSamples(const std::string& version_id) {
 
 void ExecutorCore::RunSamplingPass() {
   const absl::Time began = parts_.clock.Now();
+  FailPoint("worker.decode.pass");
   const absl::Status status = Guarded("sampling pass", [this] {
     sampling_.RunPass();
     return absl::OkStatus();

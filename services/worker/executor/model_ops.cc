@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/lora/adapter_layout.h"
@@ -183,6 +184,7 @@ ModelOps::Outcome ModelOps::Do(const OptimStep& command) {
         command.seq_id, command.expected_applied_seq, absl::StrJoin(command.window, ", "),
         adapter->applied_seq, absl::StrJoin(window, ", ")));
   }
+  FailPoint("worker.step.before");
   absl::StatusOr<std::vector<NamedMetric>> metrics =
       ApplyAdamW(*adapter, command.adam, options_.nonfinite_gradients);
   WarnIfNonFinite(command, metrics);
@@ -191,6 +193,7 @@ ModelOps::Outcome ModelOps::Do(const OptimStep& command) {
   if (window.empty()) done.metrics.push_back({"no_gradient", 1});
   adapter->applied_seq = command.seq_id;
   last_adam_[command.model_id] = command.adam;
+  FailPoint("worker.step.applied");
   return done;
 }
 

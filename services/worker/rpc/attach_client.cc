@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
 #include "services/worker/rpc/attach_stream.h"
@@ -114,7 +115,10 @@ bool AttachClient::Exchange(AttachStream& stream) {
   while (stream.CanWrite()) {
     std::optional<lathe::v1::WorkerMessage> message = protocol_.PopOutgoing();
     if (!message.has_value()) break;
+    const bool is_result = message->has_done();
+    if (is_result) FailPoint("worker.report.before");
     stream.Write(*std::move(message));
+    if (is_result) FailPoint("worker.report.sent");
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/version.h"
 #include "services/worker/rpc/report_conversion.h"
@@ -105,6 +106,7 @@ AttachProtocol::Verdict AttachProtocol::Obey(const lathe::v1::EngineMessage& mes
     return Verdict::kGoOn;
   }
   if (message.has_ack()) {
+    FailPoint("worker.ack.received");
     for (const std::string& request_id : message.ack().request_ids()) {
       book_.Acknowledge(request_id);
     }

@@ -6,6 +6,7 @@
 
 #include <absl/strings/str_format.h>
 
+#include "libs/common/fail_point/fail_point.h"
 #include "services/worker/models/packed_attention.h"
 #include "services/worker/training/loss_datum.h"
 
@@ -59,6 +60,7 @@ TrainPass::TrainPass(const Model& model, const MicroBatch& micro_batch,
 bool TrainPass::RunUnit() {
   switch (phase_) {
     case Phase::kEmbed:
+      FailPoint("worker.train.pass");
       x_ = model_.Embed(batch_.rows);
       phase_ = Phase::kForward;
       break;

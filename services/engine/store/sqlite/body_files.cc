@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/files/sync_directory.h"
 #include "libs/common/status_macros.h"
 
@@ -43,6 +44,9 @@ absl::StatusOr<BodyFiles> BodyFiles::Open(std::filesystem::path dir) {
 
 absl::Status BodyFiles::Write(const std::string& body_id, const std::string& bytes) const {
   const std::filesystem::path path = dir_ / body_id;
+  if (const int error = FailPointErrno("engine.body.before_write")) {
+    return absl::ErrnoToStatus(error, "cannot write a request body");
+  }
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, "cannot create a file for a request body");
   absl::Status status = WriteAll(fd, bytes);
@@ -52,6 +56,7 @@ absl::Status BodyFiles::Write(const std::string& body_id, const std::string& byt
   close(fd);
   if (status.ok()) status = SyncDirectory(dir_);
   if (!status.ok()) Remove(body_id);
+  FailPoint("engine.body.written");
   return status;
 }
 

@@ -1,6 +1,7 @@
 #include "services/engine/store/sqlite/migrations.h"
 
 #include "absl/strings/str_format.h"
+#include "libs/common/fail_point/fail_point.h"
 
 namespace lathe::engine {
 namespace {
@@ -184,6 +185,7 @@ absl::Status Migrate(Connection& connection) {
       connection.Execute(kMigrations[next]);
       connection.Prepare(kWriteVersion).Bind(next + 1).Run();
       transaction.commit();
+      FailPoint("engine.migration.step");
     }
     return absl::OkStatus();
   });

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/store/sqlite/load_state.h"
@@ -103,6 +104,7 @@ absl::Status SqliteStore::CommitLocked(int64_t term, std::span<const Write> writ
         absl::StrFormat("commit under term %d, the leader has term %d", term, current_term));
   }
   for (const Write& write : writes) RETURN_IF_ERROR(applier.Apply(write));
+  FailPoint("engine.commit.applied");
   transaction.commit();
   dropped_bodies = applier.dropped_bodies();
   if (HasPurge(writes)) writer_.Execute(kShrink);

@@ -1,0 +1,52 @@
+// Named places in the code at which a test makes this process fail.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace lathe {
+namespace fail_point_internal {
+// A global on purpose, the only one: a point lies anywhere, and must cost nothing when it is off.
+extern std::atomic<bool> armed;
+int Pass(std::string_view name);
+}  // namespace fail_point_internal
+
+// Reads the environment once, in main, before any thread starts. Unset: every point stays off.
+//   LATHE_FAIL_POINTS         rules, "engine.commit.before=kill@3,worker.save.fsync=error:5"
+//   LATHE_FAIL_POINTS_FILE    a file of rules, which may appear and change while processes run; its
+//                             rules come in addition and count their passes from then on. Replace
+//                             it by a rename, so that no half of it is read
+//   LATHE_FAIL_POINT_COUNTS   a directory: PROCESS.PID there says how often each point was passed
+//                             and fired, true also of a process that was killed
+//   LATHE_FAIL_SEED           of the rules with a probability
+// A rule is NAME=ACTION and, optionally, when. ACTION: kill, stop (SIGKILL and SIGSTOP to itself),
+// abort, segv, sleep:MS, error[:ERRNO] (EIO when not given; only where the list says so).
+// When: @N at the N-th pass, @N+ from it on, %P with probability P; by default at every pass. A
+// final #PID binds the rule to one process.
+// InvalidArgument names what is wrong with a rule, of the file too when it exists at the start; a
+// bad file that comes later is logged and ignored.
+absl::Status ArmFailPoints(std::string_view process);
+
+// The same without an environment: replaces all rules. "" turns every point off.
+absl::Status SetFailPointsForTest(std::string_view rules);
+
+// Passes the point `name`, one of fail_point_list.h. May not return.
+inline void FailPoint(std::string_view name) {
+  if (fail_point_internal::armed.load(std::memory_order_relaxed)) [[unlikely]] {
+    fail_point_internal::Pass(name);
+  }
+}
+
+// As above where the program can go on with an error: 0, or an errno that the caller is to treat
+// as that of the call which follows.
+[[nodiscard]] inline int FailPointErrno(std::string_view name) {
+  if (fail_point_internal::armed.load(std::memory_order_relaxed)) [[unlikely]] {
+    return fail_point_internal::Pass(name);
+  }
+  return 0;
+}
+
+}  // namespace lathe

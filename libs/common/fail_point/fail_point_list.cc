@@ -1,0 +1,53 @@
+#include "libs/common/fail_point/fail_point_list.h"
+
+namespace lathe {
+namespace {
+
+constexpr FailPointInfo kList[] = {
+    {"engine.start.locked", "the data directory is ours, the store is not open"},
+    {"engine.migration.step", "one migration is committed, the next has not begun"},
+    {"engine.start.loaded", "the new term and all state are read, nothing serves"},
+    {"engine.body.before_write", "a body above 64 KiB has no file yet", true},
+    {"engine.body.written", "its file is durable, its request is in no transaction"},
+    {"engine.accept", "the core has decided to accept, the row waits for its commit"},
+    {"engine.commit.before", "a transaction is about to begin", true},
+    {"engine.commit.applied", "its writes are made, COMMIT has not run"},
+    {"engine.commit.after", "it is durable, nobody knows"},
+    {"engine.notify.before", "a result is durable, its pollers are not told"},
+    {"engine.notify.after", "they are told"},
+    {"engine.dispatch.before", "a command is decided, the worker's stream has not got it"},
+    {"engine.dispatch.after", "the stream has it"},
+    {"engine.result.received", "a result came from the worker, the core has not heard of it"},
+    {"engine.result.before_commit", "the core knows it, it waits for its commit"},
+    {"engine.ack.before", "a result is durable, the worker has no Ack"},
+    {"engine.ack.after", "the Ack is on its way"},
+    {"engine.tick", "the core is about to handle its tick"},
+    {"worker.load.base", "the base model is about to be read"},
+    {"worker.start.ready", "the base model is loaded, the engine has not heard"},
+    {"worker.train.pass", "a micro-batch is about to run", true},
+    {"worker.train.added", "a request's gradient is in the accumulator, its report is not made"},
+    {"worker.step.before", "an optimizer step was checked and has changed nothing"},
+    {"worker.step.applied", "weights and moments have changed, the report is not made"},
+    {"worker.decode.pass", "a pass of the sampler is about to run"},
+    {"worker.report.before", "a result is about to be written to the stream"},
+    {"worker.report.sent", "it was handed to the stream"},
+    {"worker.ack.received", "an Ack came, the result is still held"},
+    {"worker.load.checkpoint", "a checkpoint is about to be read", true},
+    {"worker.save.staged", "weights are copied, no file is written"},
+    {"worker.save.file", "a file of a save is about to be created", true},
+    {"worker.save.write", "bytes are about to be written to it", true},
+    {"worker.save.fsync", "its bytes are written, fsync has not run", true},
+    {"worker.save.before_rename", "every file is durable in the temporary directory", true},
+    {"worker.save.renamed", "the directory has its final name, which is not durable", true},
+    {"worker.save.committed", "the checkpoint is durable, the engine has not heard"},
+    {"gateway.request.read", "a request is read and checked, nothing was done"},
+    {"gateway.engine.before", "a call to the engine is about to be made"},
+    {"gateway.engine.after", "the engine has answered, the client has not got it"},
+    {"gateway.poll.woken", "a held poll has its result, the client has not got it"},
+};
+
+}  // namespace
+
+std::span<const FailPointInfo> FailPointList() { return kList; }
+
+}  // namespace lathe
