@@ -1,11 +1,13 @@
 // lathe-engine: owns the ledger, takes all decisions, keeps everything durable.
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "libs/common/concurrency/mutex_checks.h"
+#include "libs/common/concurrency/periodic_task.h"
+#include "libs/common/concurrency/thread_stacks.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
@@ -25,6 +29,7 @@
 #include "libs/common/time/clock.h"
 #include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
+#include "services/engine/core_watch.h"
 #include "services/engine/dispatcher/dispatcher.h"
 #include "services/engine/dispatcher/worker_secret.h"
 #include "services/engine/metrics.h"
@@ -58,6 +63,7 @@ struct Settings {
   std::string metrics_listen;
   absl::Duration gap_timeout;
   absl::Duration session_timeout;
+  absl::Duration stuck_after;
   int sampler_versions_mib = 0;
   double lora_alpha = 0;
   std::vector<std::string> lora_target_modules;
@@ -89,6 +95,9 @@ Settings ParseSettings(int argc, char** argv) {
   options.Add(&settings.session_timeout, "engine.session_timeout",
               absl::Nanoseconds(defaults.session_timeout),
               "a session without heartbeats ends after this long");
+  options.Add(&settings.stuck_after, "engine.stuck_after", absl::Seconds(30),
+              "a core that has done nothing for so long is shown in the log, and the engine aborts "
+              "to be started again; at least 3s, 0: never");
   options.Add(&settings.sampler_versions_mib, "engine.sampler_versions_mib",
               static_cast<int>(defaults.sampler_versions_bytes >> 20),
               "MiB of unnamed sampler versions that one tenant's live sessions may hold in their "
@@ -171,6 +180,13 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const Settings& sett
   return server;
 }
 
+void AbortStuck(absl::Duration limit) {
+  LogError("the core has done nothing; the stacks of all threads follow",
+           {{"seconds", absl::ToDoubleSeconds(limit)}});
+  WriteThreadStacks(STDERR_FILENO);
+  std::abort();
+}
+
 void WaitForSignal(const sigset_t& signals) {
   int signal = 0;
   sigwait(&signals, &signal);
@@ -181,6 +197,12 @@ int Run(Settings settings, const sigset_t& signals) {
   if (settings.sampler_versions_mib < 0) {
     return Fail(absl::InvalidArgumentError(absl::StrCat(
                     "sampler_versions_mib is ", settings.sampler_versions_mib, ", minimum is 0")),
+                kExitConfiguration);
+  }
+  if (settings.stuck_after != absl::ZeroDuration() && settings.stuck_after < CoreWatch::kMinLimit) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat("stuck_after is ",
+                                                        absl::FormatDuration(settings.stuck_after),
+                                                        ", minimum is 3s, or 0 for never")),
                 kExitConfiguration);
   }
   settings.data_dir = std::filesystem::absolute(settings.data_dir).lexically_normal().string();
@@ -251,7 +273,15 @@ int Run(Settings settings, const sigset_t& signals) {
 
   metrics.ShowState(runtime, dispatcher);
   readiness.Follow(&runtime);
+  CoreWatch watch(
+      settings.stuck_after, [&runtime] { return runtime.CoreIdleTime(); },
+      [&settings] { AbortStuck(settings.stuck_after); });
+  std::optional<PeriodicTask> watching;
+  if (settings.stuck_after > absl::ZeroDuration()) {
+    watching.emplace("engine-watch", watch.Period(), [&watch] { watch.Look(); });
+  }
   WaitForSignal(signals);
+  watching.reset();
   readiness.Follow(nullptr);
   metrics.HideState();
   runtime.ReleaseWaiters();

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "libs/common/concurrency/thread_stacks.h"
+
 namespace lathe {
 namespace {
 
@@ -13,6 +15,7 @@ std::thread StartWithSignalsBlocked(std::function<void()> body) {
   sigset_t all;
   sigset_t previous;
   sigfillset(&all);
+  sigdelset(&all, StackSignal());
   pthread_sigmask(SIG_SETMASK, &all, &previous);
   std::thread thread(std::move(body));
   pthread_sigmask(SIG_SETMASK, &previous, nullptr);

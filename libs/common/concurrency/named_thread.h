@@ -8,7 +8,8 @@
 namespace lathe {
 
 // Runs `body` and joins in its destructor: whoever owns it first makes `body` return (closes its
-// queue, sets its flag). Make it the last member of its owner. Signals are left to the main thread.
+// queue, sets its flag). Make it the last member of its owner. Signals are left to the main thread,
+// but for the one of thread_stacks.h.
 class NamedThread {
  public:
   NamedThread() = default;
