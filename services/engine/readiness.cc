@@ -18,7 +18,7 @@ void Readiness::Follow(Runtime* runtime) {
 
 absl::Status Readiness::IsReady() {
   absl::MutexLock lock(&mu_);
-  if (runtime_ != nullptr) return absl::OkStatus();
+  if (runtime_ != nullptr) return runtime_->CheckRoom();
   return absl::UnavailableError(was_ready_ ? "the engine is stopping"
                                            : "the engine reads its store");
 }

@@ -22,8 +22,13 @@ struct WordStatus {
 };
 // Words that say more than their status code.
 constexpr WordStatus kWordStatuses[] = {
-    {"body_too_large", 413},       {"decompressed_too_large", 413}, {"headers_too_large", 431},
-    {"unsupported_encoding", 415}, {"unsupported_media_type", 415}, {"method_not_allowed", 405},
+    {"body_too_large", 413},
+    {"decompressed_too_large", 413},
+    {"headers_too_large", 431},
+    {"unsupported_encoding", 415},
+    {"unsupported_media_type", 415},
+    {"method_not_allowed", 405},
+    {"disk_full", 507},
 };
 
 std::string_view Hint(const std::string& word) {
@@ -83,7 +88,7 @@ Response ErrorResponse(const absl::Status& status) {
         {"WWW-Authenticate", is_token ? "Bearer error=\"invalid_token\"" : "ApiKey"});
   }
   if (response.status == 405) response.headers.push_back({"Allow", field});
-  if (response.status == 429 || response.status == 503) {
+  if (response.status == 429 || response.status == 503 || response.status == 507) {
     const int64_t wait = absl::ToInt64Seconds(RetryAfter(status));
     response.headers.push_back({"Retry-After", wait > 0 ? std::to_string(wait) : kRetryAfter});
     response.headers.push_back({"x-should-retry", "true"});

@@ -9,6 +9,9 @@
 namespace lathe::engine {
 namespace {
 
+// Between tries while the disk is full.
+constexpr absl::Duration kFullPause = absl::Milliseconds(250);
+
 size_t BlobBytes(const CommitLoop::Item& item) {
   size_t bytes = 0;
   for (const auto& blob : item.blobs) bytes += blob.bytes->size();
@@ -37,7 +40,7 @@ void CommitLoop::Run() {
   for (;;) {
     const std::vector<Item> group = TakeGroup();
     if (group.empty()) return;
-    const absl::Status status = CommitGroup(group);
+    const absl::Status status = CommitWhenThereIsRoom(group);
     if (!status.ok()) {
       callbacks_.on_failure(status);
       return;
@@ -45,6 +48,23 @@ void CommitLoop::Run() {
     FailPoint("engine.commit.after");
     callbacks_.on_durable(group);
   }
+}
+
+absl::Status CommitLoop::CommitWhenThereIsRoom(const std::vector<Item>& group) {
+  absl::Status status = CommitGroup(group);
+  if (!absl::IsResourceExhausted(status)) return status;
+  while (absl::IsResourceExhausted(status)) {
+    if (callbacks_.on_full) callbacks_.on_full(status);
+    if (IsClosedWithin(kFullPause)) return status;
+    status = CommitGroup(group);
+  }
+  if (status.ok() && callbacks_.on_full) callbacks_.on_full(status);
+  return status;
+}
+
+bool CommitLoop::IsClosedWithin(absl::Duration pause) {
+  absl::MutexLock lock(&mu_);
+  return mu_.AwaitWithTimeout(absl::Condition(&closed_), pause);
 }
 
 std::vector<CommitLoop::Item> CommitLoop::TakeGroup() {

@@ -18,7 +18,8 @@ namespace lathe::engine {
 
 // Everything that arrives while one transaction runs goes into the next, at most kMaxWrites writes
 // or kMaxBytes of bodies and results; order is kept and there is no timer. After a failed
-// transaction nothing more is written or acknowledged.
+// transaction nothing more is written or acknowledged; only one that found no room on the disk, of
+// which the store has kept nothing, is tried again.
 class CommitLoop {
  public:
   static constexpr size_t kMaxWrites = 256;
@@ -37,6 +38,9 @@ class CommitLoop {
   struct Callbacks {
     // All of these items are durable, in order. On the store's thread.
     std::function<void(const std::vector<Item>&)> on_durable;
+    // The store's disk is full: the transaction is tried again until there is room. OK: there is.
+    // On the store's thread; may be empty.
+    std::function<void(const absl::Status&)> on_full = {};
     // The store refused or failed. On the store's thread, once.
     std::function<void(const absl::Status&)> on_failure;
     // How long the store took for a transaction of so many writes; may be empty. On the store's
@@ -56,9 +60,12 @@ class CommitLoop {
     return closed_ || !queue_.empty();
   }
   void Run();
+  bool IsClosedWithin(absl::Duration pause);
   // Empty once closed and empty.
   std::vector<Item> TakeGroup();
   absl::Status CommitGroup(const std::vector<Item>& group);
+  // CommitGroup while the disk is full and the loop is not closed.
+  absl::Status CommitWhenThereIsRoom(const std::vector<Item>& group);
   absl::Status CommitWrites(const std::vector<Write>& writes, const std::vector<Blob>& blobs);
 
   Store& store_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "services/engine/store/testing/store_rows.h"
 #include "services/engine/store/testing/temp_dir.h"
@@ -102,6 +103,52 @@ TEST_CASE("CommitLoop: after a failure nothing is acknowledged any more", "[runt
   CHECK(failure.code() == absl::StatusCode::kFailedPrecondition);
   CHECK(durable.empty());
   CHECK(f.store->ListSessions("t1", 10, 0)->total_count == 0);
+}
+
+TEST_CASE("CommitLoop: a full disk is waited for, and nothing is lost or told before",
+          "[runtime]") {
+  Fixture f;
+  std::vector<std::string> story;
+  absl::Notification is_done;
+  REQUIRE(SetFailPointsForTest("engine.commit.before=error:28@1").ok());
+  {
+    CommitLoop loop(
+        *f.store, f.term,
+        {.on_durable =
+             [&](const std::vector<CommitLoop::Item>&) {
+               story.push_back("durable");
+               is_done.Notify();
+             },
+         .on_full =
+             [&](const absl::Status& status) { story.push_back(status.ok() ? "room" : "full"); },
+         .on_failure = [](const absl::Status&) { FAIL("no failure expected"); }});
+    loop.Enqueue(Session(1));
+    is_done.WaitForNotification();
+  }
+  REQUIRE(SetFailPointsForTest("").ok());
+  CHECK(story == std::vector<std::string>{"full", "room", "durable"});
+  CHECK(f.store->ListSessions("t1", 10, 0)->total_count == 1);
+}
+
+TEST_CASE("CommitLoop: a full disk does not hold up the end", "[runtime]") {
+  Fixture f;
+  absl::Status failure;
+  absl::Notification is_full;
+  REQUIRE(SetFailPointsForTest("engine.commit.before=error:28").ok());
+  {
+    CommitLoop loop(
+        *f.store, f.term,
+        {.on_durable = [](const std::vector<CommitLoop::Item>&) { FAIL("nothing is durable"); },
+         .on_full =
+             [&](const absl::Status&) {
+               if (!is_full.HasBeenNotified()) is_full.Notify();
+             },
+         .on_failure = [&](const absl::Status& status) { failure = status; }});
+    loop.Enqueue(Session(1));
+    is_full.WaitForNotification();
+  }
+  REQUIRE(SetFailPointsForTest("").ok());
+  CHECK(failure.code() == absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

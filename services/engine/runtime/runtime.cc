@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/time/time.h"
+#include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
@@ -77,6 +78,7 @@ absl::Status Runtime::Start(WorkerSender& sender) {
       store_, term_,
       CommitLoop::Callbacks{
           .on_durable = [this](const std::vector<CommitLoop::Item>& items) { OnDurable(items); },
+          .on_full = [this](const absl::Status& status) { OnFull(status); },
           .on_failure = options_.on_fatal,
           .on_timed = options_.observers.on_commit});
   core_thread_ = std::make_unique<NamedThread>(
@@ -112,6 +114,34 @@ void Runtime::RefuseCall(CallId call) {
                            .field = "",
                            .message = "too many calls wait for the engine"};
   calls_.Finish(answer);
+}
+
+void Runtime::RefuseFull(CallId call) {
+  Answer answer;
+  answer.call = call;
+  const absl::Status room = CheckRoom();
+  answer.error = ToErrorInfo(
+      room.ok() ? absl::UnavailableError("the disk was full a moment ago; try again") : room);
+  calls_.Finish(answer);
+}
+
+absl::Status Runtime::CheckRoom() {
+  absl::MutexLock lock(&mu_);
+  return room_;
+}
+
+void Runtime::OnFull(const absl::Status& status) {
+  const bool is_full = !status.ok();
+  if (is_full && !is_disk_full_) {
+    LogError("the disk is full: nothing more is accepted until there is room",
+             {{"error", status.message()}});
+  }
+  if (!is_full) LogInfo("there is room on the disk again");
+  {
+    absl::MutexLock lock(&mu_);
+    room_ = is_full ? WithDetail(status, "disk_full") : status;
+  }
+  is_disk_full_ = is_full;
 }
 
 void Runtime::RunCore(StoredState state) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -87,6 +88,9 @@ class Runtime {
   void Call(CallEvent event, CallTable::Callback done) {
     event.call = calls_.Add(std::move(done));
     const CallId call = event.call;
+    // What changes nothing is answered by the core even while the disk is full.
+    constexpr bool kWrites = !std::is_same_v<CallEvent, Heartbeat>;
+    if (kWrites && is_disk_full_) return RefuseFull(call);
     if (!events_.TryPushCall(std::move(event))) RefuseCall(call);
   }
   // An event that nobody waits for.
@@ -110,6 +114,9 @@ class Runtime {
   QueueStatus QueueOf(const std::string& request_id);
   // Since the core handled its last event; it gets one every second.
   absl::Duration CoreIdleTime() const;
+  // ResourceExhausted `disk_full`, naming the volume, while the store has no room for what was
+  // accepted; every call that would write is refused so.
+  absl::Status CheckRoom();
   size_t num_waiting_events() const { return events_.size(); }
   // Watch streams of gateways that are open, for metrics.
   std::atomic<int64_t>& num_watch_streams() { return num_watch_streams_; }
@@ -121,6 +128,7 @@ class Runtime {
   }
 
   void RefuseCall(CallId call);
+  void RefuseFull(CallId call);
   void RunCore(StoredState state);
   void StepCore(Core& core, EventBody body);
   void AppendToLog(const Event& event);
@@ -149,6 +157,7 @@ class Runtime {
   absl::Status LoadCompletions(const StoredState& state);
 
   // On the store's thread.
+  void OnFull(const absl::Status& status);
   void OnDurable(const std::vector<CommitLoop::Item>& items);
   void OnDurable(const CommitLoop::Item& item, int64_t now);
   void OnCompleted(const std::string& request_id, int64_t now);
@@ -164,6 +173,7 @@ class Runtime {
   int64_t term_ = 0;
   std::atomic<int64_t> num_watch_streams_ = 0;
   std::atomic<std::chrono::steady_clock::time_point> last_step_at_;
+  std::atomic<bool> is_disk_full_ = false;
 
   Bodies bodies_;
   Results results_;
@@ -180,6 +190,7 @@ class Runtime {
   ActionDigest action_digest_;  // of the events in the log
 
   absl::Mutex mu_;
+  absl::Status room_ ABSL_GUARDED_BY(mu_);  // not OK while is_disk_full_
   std::vector<std::string> dirs_to_delete_ ABSL_GUARDED_BY(mu_);
   // Until the core has said which of them it needs.
   std::vector<std::string> dirs_at_start_ ABSL_GUARDED_BY(mu_);

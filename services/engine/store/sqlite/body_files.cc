@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/files/sync_directory.h"
 #include "libs/common/status_macros.h"
@@ -18,11 +19,18 @@
 namespace lathe::engine {
 namespace {
 
-absl::Status WriteAll(int fd, std::string_view bytes) {
+absl::Status FileStatus(int error, const char* what, const std::filesystem::path& path) {
+  const absl::Status status =
+      absl::ErrnoToStatus(error, absl::StrCat(what, " a request body in '", path.string(), "'"));
+  const bool is_full = error == ENOSPC || error == EDQUOT;
+  return is_full ? WithDetail(status, "disk_full") : status;
+}
+
+absl::Status WriteAll(int fd, std::string_view bytes, const std::filesystem::path& path) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return absl::ErrnoToStatus(errno, "cannot write a request body");
+    if (written < 0) return FileStatus(errno, "cannot write", path);
     bytes.remove_prefix(written);
   }
   return absl::OkStatus();
@@ -45,14 +53,12 @@ absl::StatusOr<BodyFiles> BodyFiles::Open(std::filesystem::path dir) {
 absl::Status BodyFiles::Write(const std::string& body_id, const std::string& bytes) const {
   const std::filesystem::path path = dir_ / body_id;
   if (const int error = FailPointErrno("engine.body.before_write")) {
-    return absl::ErrnoToStatus(error, "cannot write a request body");
+    return FileStatus(error, "cannot create", path);
   }
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot create a file for a request body");
-  absl::Status status = WriteAll(fd, bytes);
-  if (status.ok() && fdatasync(fd) != 0) {
-    status = absl::ErrnoToStatus(errno, "cannot sync a request body");
-  }
+  if (fd < 0) return FileStatus(errno, "cannot create", path);
+  absl::Status status = WriteAll(fd, bytes, path);
+  if (status.ok() && fdatasync(fd) != 0) status = FileStatus(errno, "cannot sync", path);
   close(fd);
   if (status.ok()) status = SyncDirectory(dir_);
   if (!status.ok()) Remove(body_id);

@@ -43,6 +43,18 @@ bool HasPurge(std::span<const Write> writes) {
   return false;
 }
 
+absl::Status Shrink(Connection& connection) {
+  connection.Execute(kShrink);
+  return absl::OkStatus();
+}
+
+// A full disk is told with the file that has no room.
+absl::Status WithVolume(const absl::Status& status, const std::string& path) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("the volume of '%s' is full (%s)", path, std::string(status.message())));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const Options& options) {
@@ -85,7 +97,9 @@ absl::Status SqliteStore::Commit(int64_t term, std::span<const Write> writes,
   std::vector<std::string> dropped_bodies;
   {
     absl::MutexLock lock(&write_mu_);
-    RETURN_IF_ERROR(Guarded([&] { return CommitLocked(term, writes, blobs, dropped_bodies); }));
+    RETURN_IF_ERROR(
+        WithVolume(Guarded([&] { return CommitLocked(term, writes, blobs, dropped_bodies); }),
+                   writer_.database().getFilename()));
   }
   for (const std::string& body_id : dropped_bodies) bodies_.Remove(body_id);
   return absl::OkStatus();
@@ -107,7 +121,8 @@ absl::Status SqliteStore::CommitLocked(int64_t term, std::span<const Write> writ
   FailPoint("engine.commit.applied");
   transaction.commit();
   dropped_bodies = applier.dropped_bodies();
-  if (HasPurge(writes)) writer_.Execute(kShrink);
+  // The commit stands, whatever becomes of this.
+  if (HasPurge(writes)) Guarded([this] { return Shrink(writer_); }).IgnoreError();
   return absl::OkStatus();
 }
 
