@@ -66,8 +66,10 @@ absl::Status OptionSet::Parse(int argc, const char* const* argv) {
   FlagValues flags;
   RETURN_IF_ERROR(ReadFlags(argc, argv, flags));
   config_path_ = flags.config_path;
-  if (!config_path_.empty()) RETURN_IF_ERROR(ApplyFile(config_path_));
-  RETURN_IF_ERROR(ApplyEnvironment());
+  std::vector<std::string> wrong;
+  if (!config_path_.empty()) ApplyFile(config_path_, wrong);
+  ApplyEnvironment(wrong);
+  if (!wrong.empty()) return ConfigurationError(absl::StrJoin(wrong, "\n"));
   RETURN_IF_ERROR(ApplyFlags(flags));
   if (flags.show_config) return absl::CancelledError(DumpWithOrigin());
   return CheckRequired();
@@ -132,30 +134,26 @@ absl::Status OptionSet::ReadFlags(int argc, const char* const* argv, FlagValues&
   return absl::OkStatus();
 }
 
-absl::Status OptionSet::ApplyFile(const std::string& path) {
-  auto entries = ReadConfigFile(path);
-  if (!entries.ok()) return ConfigurationError(std::string(entries.status().message()));
+void OptionSet::ApplyFile(const std::string& path, std::vector<std::string>& wrong) {
+  const auto entries = ReadConfigFile(path);
+  if (!entries.ok()) return wrong.push_back(std::string(entries.status().message()));
   for (const ConfigEntry& entry : *entries) {
-    Option* option = Find(entry.key);
-    if (option == nullptr) {
-      RETURN_IF_ERROR(CheckForeign(entry.key, entry.where));
-      continue;
-    }
-    RETURN_IF_ERROR(Set(*option, entry.values, entry.where));
+    const absl::Status status = ApplyEntry(entry.key, entry.values, entry.where);
+    if (!status.ok()) wrong.push_back(std::string(status.message()));
   }
-  return absl::OkStatus();
 }
 
-absl::Status OptionSet::ApplyEnvironment() {
+void OptionSet::ApplyEnvironment(std::vector<std::string>& wrong) {
   for (const EnvironmentEntry& entry : ReadEnvironment()) {
-    Option* option = Find(entry.key);
-    if (option == nullptr) {
-      RETURN_IF_ERROR(CheckForeign(entry.key, entry.variable));
-      continue;
-    }
-    RETURN_IF_ERROR(Set(*option, {entry.value}, entry.variable));
+    const absl::Status status = ApplyEntry(entry.key, {entry.value}, entry.variable);
+    if (!status.ok()) wrong.push_back(std::string(status.message()));
   }
-  return absl::OkStatus();
+}
+
+absl::Status OptionSet::ApplyEntry(const std::string& key, const std::vector<std::string>& values,
+                                   const std::string& where) {
+  Option* option = Find(key);
+  return option == nullptr ? CheckForeign(key, where) : Set(*option, values, where);
 }
 
 absl::Status OptionSet::ApplyFlags(const FlagValues& flags) {

@@ -86,8 +86,12 @@ class OptionSet {
 
   void AddOption(OptionTarget target, std::string key, std::string help, OptionTraits traits);
   absl::Status ReadFlags(int argc, const char* const* argv, FlagValues& flags);
-  absl::Status ApplyFile(const std::string& path);
-  absl::Status ApplyEnvironment();
+  // What is wrong there is added to `wrong`, all of it.
+  void ApplyFile(const std::string& path, std::vector<std::string>& wrong);
+  void ApplyEnvironment(std::vector<std::string>& wrong);
+  // Of a key that came from `where`.
+  absl::Status ApplyEntry(const std::string& key, const std::vector<std::string>& values,
+                          const std::string& where);
   absl::Status ApplyFlags(const FlagValues& flags);
   absl::Status CheckRequired() const;
   absl::Status Set(Option& option, const std::vector<std::string>& values, std::string origin);

@@ -128,6 +128,15 @@ TEST_CASE("A value of the wrong type names key, value and origin", "[config]") {
   CHECK(ErrorCode(Example().Parse({"--wait", "5"})) == "usage");
 }
 
+TEST_CASE("Everything that is wrong is told at once", "[config]") {
+  const ConfigFile file("gateway:\n  num_threads: many\n  lisen: x\n");
+  const Variable variable("LATHE_GATEWAY__WAIT", "soon");
+  const std::string message(Example().Parse({"--config", file.path}).message());
+  CHECK(absl::StrContains(message, "gateway.num_threads"));
+  CHECK(absl::StrContains(message, std::string(file.path) + ":3"));
+  CHECK(absl::StrContains(message, "LATHE_GATEWAY__WAIT"));
+}
+
 TEST_CASE("A broken or missing file is a configuration error", "[config]") {
   const ConfigFile file("gateway: [1, 2\n");
   CHECK(ErrorCode(Example().Parse({"--config", file.path})) == "configuration");
