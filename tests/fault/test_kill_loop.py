@@ -11,11 +11,6 @@ import kill_loop  # noqa: E402
 from support.lathe_server import LatheServer, tiny_model  # noqa: E402
 
 
-@pytest.mark.parametrize("target", ["engine", "gateway"])
-def test_ten_kills_lose_and_double_nothing(target):
-    kill_loop.check(target, kills=10, seed=1)
-
-
 def small_data(types):
     import random
     rng = random.Random(3)

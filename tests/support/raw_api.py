@@ -83,9 +83,9 @@ class RawApi:
 class RawModel:
     """A LoRA model that is trained step by step."""
 
-    def __init__(self, api, seed=7, rank=4):
+    def __init__(self, api, seed=7, rank=4, session_id=None):
         self.api = api
-        self.session_id = api.new_session()
+        self.session_id = session_id or api.new_session()
         self.seq_id = 0
         self.model_id = api.result(api.made("create_model", {
             "session_id": self.session_id, "model_seq_id": 0,
