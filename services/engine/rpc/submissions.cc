@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/rpc/checkpoint_files.h"
 #include "services/engine/rpc/content_hash.h"
 #include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/model_limits.h"
@@ -40,7 +41,8 @@ absl::StatusOr<ModelLimits> LimitsOfBase(Runtime& runtime, const std::string& ba
   return absl::UnavailableError(absl::StrFormat("base model '%s' is not known yet", base_model));
 }
 
-// Live models are in the directory; what else the tenant has had is in the store.
+// Live models are in the directory; what else the tenant has had is in the
+// store.
 absl::StatusOr<ModelLimits> LimitsOfModel(Runtime& runtime, const std::string& tenant_id,
                                           const std::string& model_id) {
   std::optional<ModelRow> row = runtime.directory().FindModel(tenant_id, model_id);
@@ -179,6 +181,13 @@ absl::StatusOr<LoadArgs> MakeLoadArgs(Runtime& runtime, const v1::LoadWeightsReq
   return args;
 }
 
+// What has no row the core refuses.
+absl::Status CheckFilesOf(Runtime& runtime, const std::string& tenant_id, const std::string& path) {
+  ASSIGN_OR_RETURN(const std::optional<CheckpointRow> row,
+                   runtime.store().FindCheckpoint(tenant_id, path, runtime.NowNanos()));
+  return row ? CheckFiles(runtime.checkpoints_dir(), *row) : absl::OkStatus();
+}
+
 template <typename Args>
 void SetArgs(Submit& submit, absl::StatusOr<Args> args) {
   SetInvalid(submit, args.status());
@@ -250,7 +259,8 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
                         OperationKind::kOptimStep, request);
   SetArgs(submit, MakeOptimStepArgs(request));
-  // Parameters of another family are a mistake of the program, not of the message (17.1).
+  // Parameters of another family are a mistake of the program, not of the
+  // message (17.1).
   submit.invalid_through_future = !request.has_adam_params();
   return submit;
 }
@@ -292,14 +302,21 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   const bool creates_model = request.has_model_seq_id();
   if (creates_model == !request.model_id().empty()) {
     return Invalid("invalid_field", "model_id",
-                   "either model_id with seq_id or session_id with model_seq_id must be given");
+                   "either model_id with seq_id or session_id with "
+                   "model_seq_id must be given");
   }
   const int64_t seq_id = creates_model ? request.model_seq_id() : request.seq_id();
   RETURN_IF_ERROR(creates_model ? ValidateSeq(seq_id, "model_seq_id") : ValidateTrainSeq(seq_id));
   Submit submit = Start(tenant_id, creates_model ? request.session_id() : request.model_id(),
                         creates_model ? OpClass::kModel : OpClass::kTrain, seq_id,
                         OperationKind::kLoadWeights, request);
-  SetArgs(submit, MakeLoadArgs(runtime_, request));
+  absl::StatusOr<LoadArgs> args = MakeLoadArgs(runtime_, request);
+  if (args.ok()) {
+    const std::string& reader = reader_tenant_id.empty() ? tenant_id : reader_tenant_id;
+    const absl::Status files = CheckFilesOf(runtime_, reader, request.path());
+    if (!files.ok()) args = files;
+  }
+  SetArgs(submit, std::move(args));
   std::get<LoadArgs>(submit.args).reader_tenant_id = reader_tenant_id;
   return submit;
 }

@@ -1,5 +1,8 @@
 #include "services/worker/executor/checkpoint_writer.h"
 
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -11,6 +14,26 @@
 #include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
+namespace {
+
+// With both moments, when the optimizer's state is saved too.
+int64_t NumBytes(const StagedSave& save) {
+  if (save.adapter) return 3 * int64_t{sizeof(float)} * save.adapter->num_parameters();
+  return save.weights->num_bytes();
+}
+
+// A full disk is told with what would do.
+absl::Status WithRoom(const absl::Status& status, const std::filesystem::path& root,
+                      int64_t needed_bytes) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(root, error);
+  if (!absl::IsResourceExhausted(status) || error) return status;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s (the checkpoint takes about %d bytes, %d are free on disk)",
+      std::string(status.message()), needed_bytes, static_cast<int64_t>(space.available)));
+}
+
+}  // namespace
 
 CheckpointWriter::CheckpointWriter(CheckpointStore& store,
                                    std::function<void(ReportEvent)> on_report)
@@ -59,7 +82,8 @@ ReportEvent CheckpointWriter::Write(const StagedSave& save) {
   if (saved.ok()) {
     event.report = SaveDone{command.request_id, saved->size_bytes, saved->manifest_sha256};
   } else {
-    event.report = OpFailed{command.request_id, saved.status()};
+    event.report =
+        OpFailed{command.request_id, WithRoom(saved.status(), store_.root(), NumBytes(save))};
   }
   return event;
 }

@@ -21,8 +21,8 @@
 namespace lathe::worker {
 namespace {
 
-// Another worker may be writing into the same store; nobody takes a day for one checkpoint.
-constexpr absl::Duration kAbandonedAfter = absl::Hours(24);
+// Another worker may be writing into the same store; nobody takes an hour for one of its files.
+constexpr absl::Duration kAbandonedAfter = absl::Hours(1);
 
 ModelInfo Describe(const ExecutorOptions& options, const ModelSpec& spec,
                    const std::string& content_hash) {
