@@ -14,8 +14,9 @@ constexpr int kBusyTimeoutMs = 2000;
 
 }  // namespace
 
-Query::~Query() {
+void SqliteStatement::Reset() {
   statement_.tryReset();
+  bound_ = 0;
   try {
     statement_.clearBindings();
   } catch (const SQLite::Exception&) {
@@ -23,31 +24,22 @@ Query::~Query() {
   }
 }
 
-Query& Query::BindBytes(std::string_view bytes) {
+void SqliteStatement::BindBytes(std::string_view bytes) {
   // A null pointer would bind NULL.
   statement_.bindNoCopy(++bound_, static_cast<const void*>(bytes.data() ? bytes.data() : ""),
                         static_cast<int>(bytes.size()));
-  return *this;
 }
 
-int64_t Query::Run() { return statement_.exec(); }
-
-bool Query::Next() {
+bool SqliteStatement::Next() {
   column_ = 0;
   return statement_.executeStep();
 }
 
-std::string Query::Text() { return statement_.getColumn(column_++).getString(); }
-
-std::string Query::Bytes() {
+std::string SqliteStatement::Bytes() {
   const SQLite::Column column = statement_.getColumn(column_++);
   const void* data = column.getBlob();
   return std::string(static_cast<const char*>(data), column.getBytes());
 }
-
-int64_t Query::Int() { return statement_.getColumn(column_++).getInt64(); }
-
-double Query::Real() { return statement_.getColumn(column_++).getDouble(); }
 
 Connection::Connection(const std::string& path, int flags)
     : database_(path, flags, kBusyTimeoutMs) {}

@@ -1,77 +1,55 @@
-// One SQLite connection with its prepared statements, and a cursor that binds and reads in order.
+// One SQLite connection with its prepared statements.
 #pragma once
 
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
-#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/engine/store/sql/sql_connection.h"
 
 namespace lathe::engine {
 
-// A use of a prepared statement: Bind, then Run or Next. Resets the statement at its end, because
-// an open one would hold a read transaction and keep the WAL from being checkpointed.
-class Query {
+// A statement that is not reset would hold a read transaction and keep the WAL from being
+// checkpointed; that is why every use ends with Reset.
+class SqliteStatement final : public SqlStatement {
  public:
-  explicit Query(SQLite::Statement& statement) : statement_(statement) {}
-  Query(const Query&) = delete;
-  ~Query();
+  explicit SqliteStatement(SQLite::Statement statement) : statement_(std::move(statement)) {}
 
-  template <typename... Values>
-  Query& Bind(const Values&... values) {
-    (BindOne(values), ...);
-    return *this;
-  }
-  // Not copied: must live until the query ends.
-  Query& BindBytes(std::string_view bytes);
-
-  // Runs a statement without result rows; returns the number of changed rows.
-  int64_t Run();
-  // Steps to the next row; columns are then read from the first on.
-  bool Next();
-
-  std::string Text();
-  std::string Bytes();
-  int64_t Int();
-  double Real();
-  bool Bool() { return Int() != 0; }
+  void Bind(int64_t value) override { statement_.bind(++bound_, value); }
+  void Bind(double value) override { statement_.bind(++bound_, value); }
+  void Bind(std::string_view text) override { statement_.bind(++bound_, std::string(text)); }
+  void BindBytes(std::string_view bytes) override;
+  int64_t Run() override { return statement_.exec(); }
+  bool Next() override;
+  std::string Text() override { return statement_.getColumn(column_++).getString(); }
+  std::string Bytes() override;
+  int64_t Int() override { return statement_.getColumn(column_++).getInt64(); }
+  double Real() override { return statement_.getColumn(column_++).getDouble(); }
+  void Reset() override;
 
  private:
-  template <typename Value>
-  void BindOne(const Value& value) {
-    if constexpr (std::is_floating_point_v<Value>) {
-      statement_.bind(++bound_, static_cast<double>(value));
-    } else if constexpr (std::is_integral_v<Value> || std::is_enum_v<Value>) {
-      statement_.bind(++bound_, static_cast<int64_t>(value));
-    } else {
-      statement_.bind(++bound_, std::string(value));
-    }
-  }
-
-  SQLite::Statement& statement_;
+  SQLite::Statement statement_;
   int bound_ = 0;
   int column_ = 0;
 };
 
-// Not thread-safe. Methods throw SQLite::Exception; callers wrap them in Guarded().
-class Connection {
+// Methods throw SQLite::Exception; callers wrap them in Guarded().
+class Connection final : public SqlConnection {
  public:
   Connection(const std::string& path, int flags);
 
-  // Statements are prepared once and kept by their text.
-  Query Prepare(std::string_view sql);
+  Query Prepare(std::string_view sql) override;
   void Execute(const char* sql) { database_.exec(sql); }
   SQLite::Database& database() { return database_; }
 
  private:
   SQLite::Database database_;
-  std::map<std::string, SQLite::Statement, std::less<>> statements_;
+  std::map<std::string, SqliteStatement, std::less<>> statements_;
 };
 
 // What an exception of the library means.

@@ -1,4 +1,4 @@
-// Numbered forward migrations. A migration is never edited after a release.
+// Brings a SQLite database to the schema of this binary.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,11 +6,8 @@
 
 namespace lathe::engine {
 
-// Version of the schema this binary writes.
-inline constexpr int kSchemaVersion = 8;
-
-// Brings the database to kSchemaVersion; each migration is one transaction. FailedPrecondition
-// when the database is newer than this binary, naming both versions.
+// Each migration is one transaction. FailedPrecondition when the database is newer than this
+// binary, naming both versions.
 absl::Status Migrate(Connection& connection);
 
 }  // namespace lathe::engine

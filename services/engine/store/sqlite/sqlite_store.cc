@@ -1,15 +1,15 @@
 #include "services/engine/store/sqlite/sqlite_store.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "libs/common/fail_point/fail_point.h"
-#include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/store/sqlite/load_state.h"
+#include "services/engine/store/sql/load_state.h"
+#include "services/engine/store/sql/writes.h"
 #include "services/engine/store/sqlite/migrations.h"
-#include "services/engine/store/sqlite/row_codec.h"
-#include "services/engine/store/sqlite/writes.h"
 
 namespace lathe::engine {
 namespace {
@@ -24,23 +24,13 @@ constexpr char kShrink[] = "PRAGMA incremental_vacuum(256)";
 
 constexpr char kRaiseTerm[] = "UPDATE leader SET term = term + 1";
 constexpr char kReadTerm[] = "SELECT term FROM leader";
-constexpr char kPutTenant[] =
-    "INSERT OR REPLACE INTO tenants (tenant_id, name, created_at) VALUES (?, ?, ?)";
-constexpr char kInsertSecret[] = "INSERT OR IGNORE INTO secrets (name, value) VALUES (?, ?)";
-constexpr char kReadSecret[] = "SELECT value FROM secrets WHERE name = ?";
-constexpr size_t kSecretBytes = 32;
+// In one piece: nobody waits but a writer of this process.
+constexpr int64_t kNoPurgeLimit = std::numeric_limits<int64_t>::max();
 
 int64_t ReadTerm(Connection& connection) {
   Query query = connection.Prepare(kReadTerm);
   query.Next();
   return query.Int();
-}
-
-bool HasPurge(std::span<const Write> writes) {
-  for (const Write& write : writes) {
-    if (std::holds_alternative<PurgeResults>(write)) return true;
-  }
-  return false;
 }
 
 absl::Status Shrink(Connection& connection) {
@@ -85,7 +75,7 @@ absl::StatusOr<StoredState> SqliteStore::TakeLeadership() {
   return Guarded([&]() -> absl::StatusOr<StoredState> {
     SQLite::Transaction transaction(writer_.database());
     writer_.Prepare(kRaiseTerm).Run();
-    StoredState state = LoadState(writer_);
+    StoredState state = LoadState(writer_, absl::GetCurrentTimeNanos());
     state.term = ReadTerm(writer_);
     transaction.commit();
     return state;
@@ -118,11 +108,12 @@ absl::Status SqliteStore::CommitLocked(int64_t term, std::span<const Write> writ
         absl::StrFormat("commit under term %d, the leader has term %d", term, current_term));
   }
   for (const Write& write : writes) RETURN_IF_ERROR(applier.Apply(write));
+  for (const PurgeResults& purge : applier.purges()) Purge(writer_, purge, kNoPurgeLimit);
   FailPoint("engine.commit.applied");
   transaction.commit();
   dropped_bodies = applier.dropped_bodies();
   // The commit stands, whatever becomes of this.
-  if (HasPurge(writes)) Guarded([this] { return Shrink(writer_); }).IgnoreError();
+  if (!applier.purges().empty()) Guarded([this] { return Shrink(writer_); }).IgnoreError();
   return absl::OkStatus();
 }
 
@@ -132,46 +123,21 @@ absl::Status SqliteStore::PutLargeBody(const std::string& body_id, const std::st
 
 void SqliteStore::DiscardLargeBody(const std::string& body_id) { bodies_.Remove(body_id); }
 
-absl::Status SqliteStore::PutTenant(const TenantRow& row) {
-  absl::MutexLock lock(&write_mu_);
-  return Guarded([&] {
-    writer_.Prepare(kPutTenant).Bind(row.tenant_id, row.name, row.created_at).Run();
-    return absl::OkStatus();
-  });
+absl::StatusOr<std::string> SqliteStore::ReadBody(const std::string& body_id) {
+  ASSIGN_OR_RETURN(std::optional<std::string> payload, ReadPayload(body_id));
+  if (payload) return *std::move(payload);
+  return bodies_.Read(body_id);
 }
 
-absl::Status SqliteStore::PutKeys(std::span<const ApiKeyRow> rows, const AuditRow& audit) {
-  static const std::string sql = ReplaceSql("api_keys", kKeyColumns);
+absl::Status SqliteStore::Read(const Work& work) { return readers_.Run(work); }
+
+absl::Status SqliteStore::Change(const Work& work) {
   absl::MutexLock lock(&write_mu_);
   return Guarded([&] {
     SQLite::Transaction transaction(writer_.database());
-    for (const ApiKeyRow& row : rows) {
-      Query query = writer_.Prepare(sql);
-      BindRow(query, row);
-      query.Run();
-    }
-    InsertAudit(writer_, audit);
+    RETURN_IF_ERROR(work(writer_));
     transaction.commit();
     return absl::OkStatus();
-  });
-}
-
-absl::Status SqliteStore::AppendAudit(const AuditRow& row) {
-  absl::MutexLock lock(&write_mu_);
-  return Guarded([&] {
-    InsertAudit(writer_, row);
-    return absl::OkStatus();
-  });
-}
-
-absl::StatusOr<std::string> SqliteStore::Secret(const std::string& name) {
-  const std::string fresh = RandomBytes(kSecretBytes);
-  absl::MutexLock lock(&write_mu_);
-  return Guarded([&]() -> absl::StatusOr<std::string> {
-    writer_.Prepare(kInsertSecret).Bind(name).BindBytes(fresh).Run();
-    Query query = writer_.Prepare(kReadSecret);
-    query.Bind(name).Next();
-    return query.Bytes();
   });
 }
 

@@ -1,7 +1,7 @@
 // What only the SQLite store promises: pragmas, schema versions, death between commits.
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "absl/strings/str_cat.h"
-#include "services/engine/store/sqlite/migrations.h"
+#include "services/engine/store/sql/migrations.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

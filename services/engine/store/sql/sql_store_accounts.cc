@@ -1,12 +1,12 @@
-// Reads of the SQLite store: search of sessions, storage and usage.
+// Reads of a store in SQL: search of sessions, storage and usage.
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "services/engine/store/sqlite/metadata_codec.h"
-#include "services/engine/store/sqlite/row_codec.h"
-#include "services/engine/store/sqlite/sqlite_store.h"
+#include "services/engine/store/sql/metadata_codec.h"
+#include "services/engine/store/sql/row_codec.h"
+#include "services/engine/store/sql/sql_store.h"
 
 namespace lathe::engine {
 namespace {
@@ -15,11 +15,12 @@ constexpr char kOlderSessions[] =
     " FROM sessions WHERE tenant_id = ? AND (created_at, session_id) < (?, ?)"
     " ORDER BY created_at DESC, session_id DESC";
 constexpr char kUseOfSession[] =
-    "SELECT count(*), coalesce(sum(size_bytes), 0) FROM checkpoints"
+    "SELECT count(*), CAST(coalesce(sum(size_bytes), 0) AS BIGINT) FROM checkpoints"
     " WHERE tenant_id = ?1 AND state = 1 AND (expires_at = 0 OR expires_at > ?3)"
     " AND model_id IN (SELECT model_id FROM models WHERE session_id = ?2)";
 constexpr char kUseByProject[] =
-    "SELECT coalesce(sessions.project_id, '') AS project, count(*), sum(checkpoints.size_bytes)"
+    "SELECT coalesce(sessions.project_id, '') AS project, count(*),"
+    " CAST(sum(checkpoints.size_bytes) AS BIGINT)"
     " FROM checkpoints LEFT JOIN models USING (model_id)"
     " LEFT JOIN sessions ON sessions.session_id = models.session_id"
     " WHERE checkpoints.tenant_id = ?1 AND checkpoints.state = 1"
@@ -41,11 +42,11 @@ StoredUse ReadUse(Query& query) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<SessionRow>> SqliteStore::SearchSessions(const std::string& tenant_id,
-                                                                    const SessionQuery& query) {
+absl::StatusOr<std::vector<SessionRow>> SqlStore::SearchSessions(const std::string& tenant_id,
+                                                                 const SessionQuery& query) {
   const bool from_start = query.before_created_at == 0;
   const int64_t before = from_start ? std::numeric_limits<int64_t>::max() : query.before_created_at;
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<SessionRow>> {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<SessionRow>> {
     Query sql = connection.Prepare(absl::StrCat("SELECT ", kSessionColumns, kOlderSessions));
     sql.Bind(tenant_id, before, query.before_session_id);
     std::vector<SessionRow> found;
@@ -58,19 +59,18 @@ absl::StatusOr<std::vector<SessionRow>> SqliteStore::SearchSessions(const std::s
   });
 }
 
-absl::StatusOr<StoredUse> SqliteStore::StoredUseOfSession(const std::string& tenant_id,
-                                                          const std::string& session_id,
-                                                          int64_t now) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<StoredUse> {
+absl::StatusOr<StoredUse> SqlStore::StoredUseOfSession(const std::string& tenant_id,
+                                                       const std::string& session_id, int64_t now) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<StoredUse> {
     Query query = connection.Prepare(kUseOfSession);
     query.Bind(tenant_id, session_id, now).Next();
     return ReadUse(query);
   });
 }
 
-absl::StatusOr<std::vector<ProjectUse>> SqliteStore::StoredUseByProject(
-    const std::string& tenant_id, int64_t now) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<ProjectUse>> {
+absl::StatusOr<std::vector<ProjectUse>> SqlStore::StoredUseByProject(const std::string& tenant_id,
+                                                                     int64_t now) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<ProjectUse>> {
     Query query = connection.Prepare(kUseByProject);
     query.Bind(tenant_id, now);
     std::vector<ProjectUse> uses;
@@ -83,10 +83,10 @@ absl::StatusOr<std::vector<ProjectUse>> SqliteStore::StoredUseByProject(
   });
 }
 
-absl::StatusOr<std::vector<SessionUsage>> SqliteStore::ListUsage(const std::string& tenant_id,
-                                                                 int64_t from, int64_t until,
-                                                                 int64_t limit) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<SessionUsage>> {
+absl::StatusOr<std::vector<SessionUsage>> SqlStore::ListUsage(const std::string& tenant_id,
+                                                              int64_t from, int64_t until,
+                                                              int64_t limit) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<SessionUsage>> {
     Query query = connection.Prepare(absl::StrCat("SELECT ", kUsageColumns, kUsageOfHours));
     query.Bind(tenant_id, from, until, limit);
     std::vector<SessionUsage> usage;

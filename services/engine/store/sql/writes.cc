@@ -1,11 +1,14 @@
-#include "services/engine/store/sqlite/writes.h"
+#include "services/engine/store/sql/writes.h"
 
 #include <algorithm>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "services/engine/store/sqlite/row_codec.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "services/engine/store/sql/row_codec.h"
 #include "services/engine/store/store.h"
 
 namespace lathe::engine {
@@ -13,62 +16,97 @@ namespace {
 
 constexpr char kTouchSession[] = "UPDATE sessions SET heartbeat_at = ?2 WHERE session_id = ?1";
 constexpr char kInsertPayload[] = "INSERT INTO payloads (body_id, bytes) VALUES (?, ?)";
-constexpr char kForgetFinished[] =
-    "DELETE FROM requests WHERE owner_id = ? AND op_class = ? AND seq_id = ? AND state >= 3";
 constexpr char kMarkDispatched[] =
     "UPDATE requests SET state = 2, epoch = ?2 WHERE request_id = ?1 AND state < 3";
 // The first result of a request stays: two reads of one result are byte-identical.
-constexpr char kInsertResult[] = "INSERT OR IGNORE INTO results (request_id, bytes) VALUES (?, ?)";
 constexpr char kEndRequest[] =
-    "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4, "
-    "outcome = ?5 WHERE request_id = ?1";
+    "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4, outcome = ?5"
+    " WHERE request_id = ?1 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?1)";
+constexpr char kInsertResult[] =
+    "INSERT INTO results (request_id, bytes) VALUES (?, ?) ON CONFLICT DO NOTHING";
 constexpr char kMarkDelivered[] =
     "UPDATE requests SET delivered_at = ?2 WHERE request_id = ?1 AND delivered_at = 0";
 constexpr char kDeleteSampler[] = "DELETE FROM samplers WHERE sampling_session_id = ?";
 constexpr char kDropPayload[] = "DELETE FROM payloads WHERE body_id = ?";
-constexpr char kPurgeResults[] =
-    "DELETE FROM results WHERE request_id IN (SELECT request_id FROM requests WHERE done_at > 0 "
-    "AND (done_at < ?2 OR (delivered_at > 0 AND delivered_at < ?1))) "
-    "OR request_id NOT IN (SELECT request_id FROM requests)";
 constexpr char kDeleteSnapshot[] = "DELETE FROM snapshots WHERE snapshot_id = ?";
 constexpr char kDeleteVersion[] = "DELETE FROM versions WHERE version_id = ?";
+constexpr char kPurgeResults[] =
+    "DELETE FROM results WHERE request_id IN (SELECT request_id FROM results AS old WHERE EXISTS"
+    " (SELECT 1 FROM requests WHERE requests.request_id = old.request_id AND done_at > 0"
+    "  AND (done_at < ?2 OR (delivered_at > 0 AND delivered_at < ?1)))"
+    " OR NOT EXISTS (SELECT 1 FROM requests WHERE requests.request_id = old.request_id)"
+    " LIMIT ?3)";
 // What rebuilds a model that lives stays.
 constexpr char kPurgeRows[] =
-    "DELETE FROM requests WHERE done_at > 0 AND done_at < ? "
-    "AND NOT (op_class = 1 AND EXISTS (SELECT 1 FROM models WHERE model_id = owner_id "
-    "AND seq_id > log_from_seq AND models.state < 2)) "
-    "AND NOT (op_class = 2 AND EXISTS (SELECT 1 FROM sessions WHERE session_id = owner_id "
-    "AND sessions.state < 2))";
+    "DELETE FROM requests WHERE request_id IN"
+    " (SELECT request_id FROM requests WHERE done_at > 0 AND done_at < ?"
+    "  AND NOT (op_class = 1 AND EXISTS (SELECT 1 FROM models WHERE model_id = owner_id"
+    "   AND seq_id > log_from_seq AND models.state < 2))"
+    "  AND NOT (op_class = 2 AND EXISTS (SELECT 1 FROM sessions WHERE session_id = owner_id"
+    "   AND sessions.state < 2)) LIMIT ?)";
 constexpr char kPurgeUsage[] = "DELETE FROM usage WHERE hour < ?";
 constexpr char kSetProject[] =
     "UPDATE sessions SET project_id = ?3 WHERE tenant_id = ?1 AND session_id = ?2";
 constexpr char kOrAdd[] =
-    " ON CONFLICT DO UPDATE SET forward_tokens = forward_tokens + excluded.forward_tokens,"
-    " forward_backward_tokens = forward_backward_tokens + excluded.forward_backward_tokens,"
-    " prefill_tokens = prefill_tokens + excluded.prefill_tokens,"
-    " cached_prefill_tokens = cached_prefill_tokens + excluded.cached_prefill_tokens,"
-    " sampled_tokens = sampled_tokens + excluded.sampled_tokens,"
-    " num_checkpoints = num_checkpoints + excluded.num_checkpoints,"
-    " stored_bytes = max(stored_bytes, excluded.stored_bytes)";
+    " ON CONFLICT (tenant_id, hour, session_id, base_model) DO UPDATE SET"
+    " forward_tokens = usage.forward_tokens + excluded.forward_tokens,"
+    " forward_backward_tokens = usage.forward_backward_tokens + excluded.forward_backward_tokens,"
+    " prefill_tokens = usage.prefill_tokens + excluded.prefill_tokens,"
+    " cached_prefill_tokens = usage.cached_prefill_tokens + excluded.cached_prefill_tokens,"
+    " sampled_tokens = usage.sampled_tokens + excluded.sampled_tokens,"
+    " num_checkpoints = usage.num_checkpoints + excluded.num_checkpoints,"
+    " stored_bytes = CASE WHEN usage.stored_bytes > excluded.stored_bytes"
+    "  THEN usage.stored_bytes ELSE excluded.stored_bytes END";
 
-std::string InsertSql(const std::string& verb, const std::string& table,
-                      const std::string& columns) {
+std::string InsertSql(const std::string& table, const std::string& columns) {
   std::string marks = "?";
   for (int64_t i = std::count(columns.begin(), columns.end(), ','); i > 0; --i) marks += ", ?";
-  return absl::StrCat(verb, " INTO ", table, " (", columns, ") VALUES (", marks, ")");
+  return absl::StrCat("INSERT INTO ", table, " (", columns, ") VALUES (", marks, ")");
+}
+
+// "a = excluded.a, b = excluded.b…"
+std::string SetExcluded(const std::string& columns) {
+  std::vector<std::string> sets;
+  for (const absl::string_view column : absl::StrSplit(columns, ", ")) {
+    sets.push_back(absl::StrCat(column, " = excluded.", column));
+  }
+  return absl::StrJoin(sets, ", ");
+}
+
+// A finished row of the key gives way. For a live one tenant_id becomes NULL, which the column
+// refuses: the database itself finds the error, without a look at what the statement did.
+std::string InsertRequestSql() {
+  const std::string sets = absl::StrReplaceAll(
+      SetExcluded(kRequestColumns),
+      {{"tenant_id = excluded.tenant_id",
+        "tenant_id = CASE WHEN requests.state >= 3 THEN excluded.tenant_id END"}});
+  return absl::StrCat(InsertSql("requests", kRequestColumns),
+                      " ON CONFLICT (owner_id, op_class, seq_id) DO UPDATE SET ", sets,
+                      ", completion_number = 0");
 }
 
 }  // namespace
 
-std::string ReplaceSql(const std::string& table, const std::string& columns) {
-  return InsertSql("INSERT OR REPLACE", table, columns);
+std::string UpsertSql(const std::string& table, const std::string& columns,
+                      const std::string& key) {
+  return absl::StrCat(InsertSql(table, columns), " ON CONFLICT (", key, ") DO UPDATE SET ",
+                      SetExcluded(columns));
 }
 
-void InsertAudit(Connection& connection, const AuditRow& row) {
-  static const std::string sql = InsertSql("INSERT", "audit", kAuditColumns);
+void InsertAudit(SqlConnection& connection, const AuditRow& row) {
+  static const std::string sql = InsertSql("audit", kAuditColumns);
   Query query = connection.Prepare(sql);
   BindRow(query, row);
   query.Run();
+}
+
+int64_t Purge(SqlConnection& connection, const PurgeResults& write, int64_t limit) {
+  const int64_t num_results = connection.Prepare(kPurgeResults)
+                                  .Bind(write.delivered_before, write.done_before, limit)
+                                  .Run();
+  const int64_t num_rows = connection.Prepare(kPurgeRows).Bind(write.rows_before, limit).Run();
+  connection.Prepare(kPurgeUsage).Bind(write.usage_before).Run();
+  return std::max(num_results, num_rows);
 }
 
 absl::Status WriteApplier::Apply(const Write& write) {
@@ -89,7 +127,7 @@ absl::Status WriteApplier::Replace(const std::string& sql, const Row& row) {
 }
 
 absl::Status WriteApplier::operator()(const PutSession& write) {
-  static const std::string sql = ReplaceSql("sessions", kSessionColumns);
+  static const std::string sql = UpsertSql("sessions", kSessionColumns, "session_id");
   return Replace(sql, write.row);
 }
 
@@ -99,13 +137,12 @@ absl::Status WriteApplier::operator()(const TouchSession& write) {
 }
 
 absl::Status WriteApplier::operator()(const PutModel& write) {
-  static const std::string sql = ReplaceSql("models", kModelColumns);
+  static const std::string sql = UpsertSql("models", kModelColumns, "model_id");
   return Replace(sql, write.row);
 }
 
 absl::Status WriteApplier::operator()(const InsertRequest& write) {
-  static const std::string insert = InsertSql("INSERT", "requests", kRequestColumns);
-  static const std::string try_insert = InsertSql("INSERT OR IGNORE", "requests", kRequestColumns);
+  static const std::string insert = InsertRequestSql();
   const RequestRow& row = write.row;
   if (!row.body_id.empty() && row.body_bytes <= kInlineBodyBytes) {
     const auto body = blobs_.find(row.body_id);
@@ -115,9 +152,7 @@ absl::Status WriteApplier::operator()(const InsertRequest& write) {
     }
     connection_.Prepare(kInsertPayload).Bind(row.body_id).BindBytes(body->second).Run();
   }
-  if (Put(try_insert, row) > 0) return absl::OkStatus();
-  connection_.Prepare(kForgetFinished).Bind(row.owner_id, row.op_class, row.seq_id).Run();
-  Put(insert, row);  // throws when the key is that of a live request
+  Put(insert, row);
   return absl::OkStatus();
 }
 
@@ -132,12 +167,11 @@ absl::Status WriteApplier::operator()(const CompleteRequest& write) {
     return absl::InternalError(
         absl::StrFormat("request %s completes without its result", write.request_id));
   }
-  if (connection_.Prepare(kInsertResult).Bind(write.request_id).BindBytes(result->second).Run() >
-      0) {
-    connection_.Prepare(kEndRequest)
-        .Bind(write.request_id, write.state, write.done_at, write.completion_number, write.outcome)
-        .Run();
-  }
+  connection_.Prepare(kEndRequest)
+      .Bind(write.request_id, write.state, write.done_at, write.completion_number,
+            write.outcome)
+      .Run();
+  connection_.Prepare(kInsertResult).Bind(write.request_id).BindBytes(result->second).Run();
   return absl::OkStatus();
 }
 
@@ -147,12 +181,12 @@ absl::Status WriteApplier::operator()(const MarkDelivered& write) {
 }
 
 absl::Status WriteApplier::operator()(const PutCheckpoint& write) {
-  static const std::string sql = ReplaceSql("checkpoints", kCheckpointColumns);
+  static const std::string sql = UpsertSql("checkpoints", kCheckpointColumns, "tinker_path");
   return Replace(sql, write.row);
 }
 
 absl::Status WriteApplier::operator()(const PutSampler& write) {
-  static const std::string sql = ReplaceSql("samplers", kSamplerColumns);
+  static const std::string sql = UpsertSql("samplers", kSamplerColumns, "sampling_session_id");
   return Replace(sql, write.row);
 }
 
@@ -162,7 +196,7 @@ absl::Status WriteApplier::operator()(const DeleteSampler& write) {
 }
 
 absl::Status WriteApplier::operator()(const PutSnapshot& write) {
-  static const std::string sql = ReplaceSql("snapshots", kSnapshotColumns);
+  static const std::string sql = UpsertSql("snapshots", kSnapshotColumns, "snapshot_id");
   return Replace(sql, write.row);
 }
 
@@ -172,7 +206,7 @@ absl::Status WriteApplier::operator()(const DeleteSnapshot& write) {
 }
 
 absl::Status WriteApplier::operator()(const PutVersion& write) {
-  static const std::string sql = ReplaceSql("versions", kVersionColumns);
+  static const std::string sql = UpsertSql("versions", kVersionColumns, "version_id");
   return Replace(sql, write.row);
 }
 
@@ -182,12 +216,12 @@ absl::Status WriteApplier::operator()(const DeleteVersion& write) {
 }
 
 absl::Status WriteApplier::operator()(const PutBaseModel& write) {
-  static const std::string sql = ReplaceSql("base_models", kBaseModelColumns);
+  static const std::string sql = UpsertSql("base_models", kBaseModelColumns, "name");
   return Replace(sql, write.row);
 }
 
 absl::Status WriteApplier::operator()(const PutGroup& write) {
-  static const std::string sql = ReplaceSql("groups", kGroupColumns);
+  static const std::string sql = UpsertSql("groups", kGroupColumns, "group_name");
   return Replace(sql, write.row);
 }
 
@@ -199,9 +233,7 @@ absl::Status WriteApplier::operator()(const DropBody& write) {
 }
 
 absl::Status WriteApplier::operator()(const PurgeResults& write) {
-  connection_.Prepare(kPurgeResults).Bind(write.delivered_before, write.done_before).Run();
-  connection_.Prepare(kPurgeRows).Bind(write.rows_before).Run();
-  connection_.Prepare(kPurgeUsage).Bind(write.usage_before).Run();
+  purges_.push_back(write);
   return absl::OkStatus();
 }
 
@@ -211,7 +243,7 @@ absl::Status WriteApplier::operator()(const AppendAudit& write) {
 }
 
 absl::Status WriteApplier::operator()(const PutQuota& write) {
-  static const std::string sql = ReplaceSql("quotas", kQuotaColumns);
+  static const std::string sql = UpsertSql("quotas", kQuotaColumns, "tenant_id");
   return Replace(sql, write.row);
 }
 
@@ -221,7 +253,7 @@ absl::Status WriteApplier::operator()(const SetSessionProject& write) {
 }
 
 absl::Status WriteApplier::operator()(const AddUsage& write) {
-  static const std::string sql = absl::StrCat(InsertSql("INSERT", "usage", kUsageColumns), kOrAdd);
+  static const std::string sql = absl::StrCat(InsertSql("usage", kUsageColumns), kOrAdd);
   Put(sql, write.row);
   return absl::OkStatus();
 }

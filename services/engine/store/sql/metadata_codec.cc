@@ -1,4 +1,4 @@
-#include "services/engine/store/sqlite/metadata_codec.h"
+#include "services/engine/store/sql/metadata_codec.h"
 
 #include <optional>
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "services/engine/store/rows.h"
-#include "services/engine/store/sqlite/connection.h"
+#include "services/engine/store/sql/sql_connection.h"
 #include "services/engine/store/store.h"
 
 namespace lathe::engine {
@@ -31,7 +31,7 @@ inline constexpr char kSamplerColumns[] =
     "model_path, model_id, version_id, checkpoint_dir, version_bytes, version_dropped, "
     "created_at, num_joined";
 inline constexpr char kSnapshotColumns[] =
-    "snapshot_id, model_id, applied_seq, window, size_bytes, manifest_sha256, term, created_at";
+    "snapshot_id, model_id, applied_seq, \"window\", size_bytes, manifest_sha256, term, created_at";
 inline constexpr char kVersionColumns[] =
     "version_id, model_id, tenant_id, seq_id, is_inflight, dir, size_bytes, manifest_sha256";
 inline constexpr char kBaseModelColumns[] =

@@ -1,9 +1,9 @@
-#include "services/engine/store/sqlite/load_state.h"
+#include "services/engine/store/sql/load_state.h"
 
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "services/engine/store/sqlite/row_codec.h"
+#include "services/engine/store/sql/row_codec.h"
 
 namespace lathe::engine {
 namespace {
@@ -14,13 +14,14 @@ constexpr char kLiveSessions[] =
     "SELECT session_id FROM models WHERE state IN (0, 1))";
 
 // Ended sessions of the last day still answer a repeated finish and late heartbeats.
-constexpr char kRecentlyEnded[] = " OR heartbeat_at > (strftime('%s', 'now') - 86400) * 1000000000";
+constexpr char kRecentlyEnded[] = " OR heartbeat_at > ?";
+constexpr int64_t kDay = int64_t{86400} * 1000000000;
 
 constexpr char kLiveRequests[] =
     "state < 3"
-    " OR owner_id IN (SELECT model_id FROM models WHERE session_id IN live)"
-    " OR owner_id IN (SELECT sampling_session_id FROM samplers WHERE session_id IN live)"
-    " OR owner_id IN live";
+    " OR owner_id IN (SELECT model_id FROM models JOIN live USING (session_id))"
+    " OR owner_id IN (SELECT sampling_session_id FROM samplers JOIN live USING (session_id))"
+    " OR owner_id IN (SELECT session_id FROM live)";
 
 // Of unfinished requests, and of done forward_backwards that rebuild a model which lives.
 constexpr char kLiveBodies[] =
@@ -29,22 +30,25 @@ constexpr char kLiveBodies[] =
     "AND requests.seq_id > models.log_from_seq AND models.state < 2)))";
 
 constexpr char kOfLiveModel[] =
-    " WHERE model_id IN (SELECT model_id FROM models WHERE session_id IN live)";
+    " WHERE model_id IN (SELECT model_id FROM models JOIN live USING (session_id))";
 
-template <typename Row>
-std::vector<Row> Load(Connection& connection, const std::string& sql) {
+template <typename Row, typename... Values>
+std::vector<Row> Load(SqlConnection& connection, const std::string& sql, const Values&... values) {
   Query query = connection.Prepare(sql);
+  query.Bind(values...);
   return ReadRows<Row>(query);
 }
 
 }  // namespace
 
-StoredState LoadState(Connection& connection) {
+StoredState LoadState(SqlConnection& connection, int64_t now) {
   const std::string of_live_session = absl::StrCat(" WHERE session_id IN ", kLiveSessions);
   StoredState state;
-  state.sessions = Load<SessionRow>(
-      connection, absl::StrCat("SELECT ", kSessionColumns, " FROM sessions", of_live_session,
-                               kRecentlyEnded, " ORDER BY created_at, session_id"));
+  state.sessions =
+      Load<SessionRow>(connection,
+                       absl::StrCat("SELECT ", kSessionColumns, " FROM sessions", of_live_session,
+                                    kRecentlyEnded, " ORDER BY created_at, session_id"),
+                       now - kDay);
   state.models =
       Load<ModelRow>(connection, absl::StrCat("SELECT ", kModelColumns, " FROM models",
                                               of_live_session, " ORDER BY created_at, model_id"));
@@ -73,14 +77,14 @@ StoredState LoadState(Connection& connection) {
   return state;
 }
 
-std::set<std::string> LiveBodyIds(Connection& connection) {
+std::set<std::string> LiveBodyIds(SqlConnection& connection) {
   std::set<std::string> ids;
   Query query = connection.Prepare(kLiveBodies);
   while (query.Next()) ids.insert(query.Text());
   return ids;
 }
 
-void SweepPayloads(Connection& connection) {
+void SweepPayloads(SqlConnection& connection) {
   const std::string sql =
       absl::StrCat("DELETE FROM payloads WHERE body_id NOT IN (", kLiveBodies, ")");
   connection.Prepare(sql).Run();

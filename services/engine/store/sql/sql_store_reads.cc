@@ -1,11 +1,11 @@
-// Reads of the SQLite store: what callers list and look up.
+// Reads of a store in SQL: what callers list and look up.
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "services/engine/store/sqlite/row_codec.h"
-#include "services/engine/store/sqlite/sqlite_store.h"
+#include "services/engine/store/sql/row_codec.h"
+#include "services/engine/store/sql/sql_store.h"
 
 namespace lathe::engine {
 namespace {
@@ -27,7 +27,8 @@ constexpr char kSamplerIds[] =
     "SELECT sampling_session_id FROM samplers WHERE session_id = ?"
     " ORDER BY sampling_session_seq_id";
 constexpr char kStoredBytes[] =
-    "SELECT coalesce(sum(size_bytes), 0) FROM checkpoints WHERE tenant_id = ? AND state = 1";
+    "SELECT CAST(coalesce(sum(size_bytes), 0) AS BIGINT) FROM checkpoints WHERE tenant_id = ? AND "
+    "state = 1";
 constexpr char kListTenants[] =
     "SELECT tenant_id, name, created_at FROM tenants ORDER BY created_at, tenant_id";
 constexpr char kNewestFirst[] = " ORDER BY created_at DESC, rowid DESC LIMIT ? OFFSET ?";
@@ -48,7 +49,7 @@ std::vector<std::string> ReadTexts(Query& query) {
 
 // A page of `table` where `condition` holds with `values` bound to it.
 template <typename Row, typename... Values>
-Page<Row> ReadPage(Connection& connection, const char* columns, const char* table,
+Page<Row> ReadPage(SqlConnection& connection, const char* columns, const char* table,
                    const std::string& condition, int64_t limit, int64_t offset,
                    const Values&... values) {
   Page<Row> page;
@@ -65,21 +66,16 @@ Page<Row> ReadPage(Connection& connection, const char* columns, const char* tabl
 
 }  // namespace
 
-absl::StatusOr<std::string> SqliteStore::ReadBody(const std::string& body_id) {
-  absl::StatusOr<std::optional<std::string>> inline_body =
-      readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<std::string>> {
-        Query query = connection.Prepare(kReadPayload);
-        if (!query.Bind(body_id).Next()) return std::nullopt;
-        return query.Bytes();
-      });
-  if (!inline_body.ok()) return inline_body.status();
-  if (inline_body->has_value()) return **std::move(inline_body);
-  return bodies_.Read(body_id);
+absl::StatusOr<std::optional<std::string>> SqlStore::ReadPayload(const std::string& body_id) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<std::string>> {
+    Query query = connection.Prepare(kReadPayload);
+    if (!query.Bind(body_id).Next()) return std::nullopt;
+    return query.Bytes();
+  });
 }
 
-absl::StatusOr<std::optional<RequestStatus>> SqliteStore::FindRequest(
-    const std::string& request_id) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<RequestStatus>> {
+absl::StatusOr<std::optional<RequestStatus>> SqlStore::FindRequest(const std::string& request_id) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<RequestStatus>> {
     Query query = connection.Prepare(kFindRequest);
     if (!query.Bind(request_id).Next()) return std::nullopt;
     RequestStatus status;
@@ -91,59 +87,59 @@ absl::StatusOr<std::optional<RequestStatus>> SqliteStore::FindRequest(
   });
 }
 
-absl::StatusOr<std::optional<StoredResult>> SqliteStore::ReadResult(const std::string& request_id) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<StoredResult>> {
+absl::StatusOr<std::optional<StoredResult>> SqlStore::ReadResult(const std::string& request_id) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<StoredResult>> {
     Query query = connection.Prepare(kReadResult);
     if (!query.Bind(request_id).Next()) return std::nullopt;
     return StoredResult{query.Bytes()};
   });
 }
 
-absl::StatusOr<std::vector<CompletionRow>> SqliteStore::ListUndeliveredSamples() {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<CompletionRow>> {
+absl::StatusOr<std::vector<CompletionRow>> SqlStore::ListUndeliveredSamples() {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<CompletionRow>> {
     Query query = connection.Prepare(kUndeliveredSamples);
     return ReadRows<CompletionRow>(query);
   });
 }
 
-absl::StatusOr<std::optional<SessionRow>> SqliteStore::FindSession(const std::string& tenant_id,
-                                                                   const std::string& session_id) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<SessionRow>> {
+absl::StatusOr<std::optional<SessionRow>> SqlStore::FindSession(const std::string& tenant_id,
+                                                                const std::string& session_id) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<SessionRow>> {
     Query query = connection.Prepare(absl::StrCat(
         "SELECT ", kSessionColumns, " FROM sessions WHERE tenant_id = ? AND session_id = ?"));
     return ReadOne<SessionRow>(query.Bind(tenant_id, session_id));
   });
 }
 
-absl::StatusOr<Page<SessionRow>> SqliteStore::ListSessions(const std::string& tenant_id,
-                                                           int64_t limit, int64_t offset) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<Page<SessionRow>> {
+absl::StatusOr<Page<SessionRow>> SqlStore::ListSessions(const std::string& tenant_id, int64_t limit,
+                                                        int64_t offset) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<Page<SessionRow>> {
     return ReadPage<SessionRow>(connection, kSessionColumns, "sessions", "tenant_id = ?", limit,
                                 offset, tenant_id);
   });
 }
 
-absl::StatusOr<std::optional<ModelRow>> SqliteStore::FindModel(const std::string& tenant_id,
-                                                               const std::string& model_id) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<ModelRow>> {
+absl::StatusOr<std::optional<ModelRow>> SqlStore::FindModel(const std::string& tenant_id,
+                                                            const std::string& model_id) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<ModelRow>> {
     Query query = connection.Prepare(absl::StrCat(
         "SELECT ", kModelColumns, " FROM models WHERE tenant_id = ? AND model_id = ?"));
     return ReadOne<ModelRow>(query.Bind(tenant_id, model_id));
   });
 }
 
-absl::StatusOr<Page<ModelRow>> SqliteStore::ListModels(const std::string& tenant_id, int64_t limit,
-                                                       int64_t offset) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<Page<ModelRow>> {
+absl::StatusOr<Page<ModelRow>> SqlStore::ListModels(const std::string& tenant_id, int64_t limit,
+                                                    int64_t offset) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<Page<ModelRow>> {
     return ReadPage<ModelRow>(connection, kModelColumns, "models", "tenant_id = ?", limit, offset,
                               tenant_id);
   });
 }
 
-absl::StatusOr<Page<ModelRow>> SqliteStore::ListModelsOfProject(const std::string& tenant_id,
-                                                                const std::string& project_id,
-                                                                int64_t limit, int64_t offset) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<Page<ModelRow>> {
+absl::StatusOr<Page<ModelRow>> SqlStore::ListModelsOfProject(const std::string& tenant_id,
+                                                             const std::string& project_id,
+                                                             int64_t limit, int64_t offset) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<Page<ModelRow>> {
     return ReadPage<ModelRow>(
         connection, kModelColumns, "models",
         "tenant_id = ?1 AND session_id IN"
@@ -152,25 +148,25 @@ absl::StatusOr<Page<ModelRow>> SqliteStore::ListModelsOfProject(const std::strin
   });
 }
 
-absl::StatusOr<std::vector<std::string>> SqliteStore::ModelIdsOfSession(
+absl::StatusOr<std::vector<std::string>> SqlStore::ModelIdsOfSession(
     const std::string& session_id) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<std::string>> {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<std::string>> {
     Query query = connection.Prepare(kModelIds);
     return ReadTexts(query.Bind(session_id));
   });
 }
 
-absl::StatusOr<std::vector<std::string>> SqliteStore::SamplerIdsOfSession(
+absl::StatusOr<std::vector<std::string>> SqlStore::SamplerIdsOfSession(
     const std::string& session_id) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<std::string>> {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<std::string>> {
     Query query = connection.Prepare(kSamplerIds);
     return ReadTexts(query.Bind(session_id));
   });
 }
 
-absl::StatusOr<std::optional<SamplerRow>> SqliteStore::FindSampler(
+absl::StatusOr<std::optional<SamplerRow>> SqlStore::FindSampler(
     const std::string& tenant_id, const std::string& sampling_session_id) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<SamplerRow>> {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<SamplerRow>> {
     Query query = connection.Prepare(
         absl::StrCat("SELECT ", kSamplerColumns,
                      " FROM samplers WHERE tenant_id = ? AND sampling_session_id = ?"));
@@ -178,24 +174,26 @@ absl::StatusOr<std::optional<SamplerRow>> SqliteStore::FindSampler(
   });
 }
 
-absl::StatusOr<std::optional<CheckpointRow>> SqliteStore::FindCheckpoint(
+absl::StatusOr<std::optional<CheckpointRow>> SqlStore::FindCheckpoint(
     const std::string& tenant_id, const std::string& tinker_path, int64_t now) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::optional<CheckpointRow>> {
-    Query query = connection.Prepare(absl::StrCat(
-        "SELECT ", kCheckpointColumns,
-        " FROM checkpoints WHERE (tenant_id = ? OR is_public) AND tinker_path = ? AND state = 1"
-        " AND (expires_at = 0 OR expires_at > ?)"));
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<CheckpointRow>> {
+    Query query =
+        connection.Prepare(absl::StrCat("SELECT ", kCheckpointColumns,
+                                        " FROM checkpoints WHERE (tenant_id = ? OR is_public <> 0) "
+                                        "AND tinker_path = ? AND state = 1"
+                                        " AND (expires_at = 0 OR expires_at > ?)"));
     return ReadOne<CheckpointRow>(query.Bind(tenant_id, tinker_path, now));
   });
 }
 
-absl::StatusOr<Page<CheckpointRow>> SqliteStore::ListCheckpoints(const std::string& tenant_id,
-                                                                 const std::string& model_id,
-                                                                 int64_t now, bool with_external,
-                                                                 int64_t limit, int64_t offset) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<Page<CheckpointRow>> {
+absl::StatusOr<Page<CheckpointRow>> SqlStore::ListCheckpoints(const std::string& tenant_id,
+                                                              const std::string& model_id,
+                                                              int64_t now, bool with_external,
+                                                              int64_t limit, int64_t offset) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<Page<CheckpointRow>> {
     constexpr char kLive[] =
-        "tenant_id = ? AND state = 1 AND (expires_at = 0 OR expires_at > ?) AND (? OR kind <> 3)";
+        "tenant_id = ? AND state = 1 AND (expires_at = 0 OR expires_at > ?) AND (? <> 0 OR kind <> "
+        "3)";
     if (model_id.empty()) {
       return ReadPage<CheckpointRow>(connection, kCheckpointColumns, "checkpoints", kLive, limit,
                                      offset, tenant_id, now, with_external);
@@ -206,16 +204,16 @@ absl::StatusOr<Page<CheckpointRow>> SqliteStore::ListCheckpoints(const std::stri
   });
 }
 
-absl::StatusOr<int64_t> SqliteStore::StoredBytes(const std::string& tenant_id) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<int64_t> {
+absl::StatusOr<int64_t> SqlStore::StoredBytes(const std::string& tenant_id) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<int64_t> {
     Query query = connection.Prepare(kStoredBytes);
     query.Bind(tenant_id).Next();
     return query.Int();
   });
 }
 
-absl::StatusOr<std::vector<TenantRow>> SqliteStore::ListTenants() {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<TenantRow>> {
+absl::StatusOr<std::vector<TenantRow>> SqlStore::ListTenants() {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<TenantRow>> {
     Query query = connection.Prepare(kListTenants);
     std::vector<TenantRow> rows;
     while (query.Next()) {
@@ -228,23 +226,23 @@ absl::StatusOr<std::vector<TenantRow>> SqliteStore::ListTenants() {
   });
 }
 
-absl::StatusOr<std::vector<ApiKeyRow>> SqliteStore::ListKeys() {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<ApiKeyRow>> {
+absl::StatusOr<std::vector<ApiKeyRow>> SqlStore::ListKeys() {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<ApiKeyRow>> {
     Query query = connection.Prepare(
         absl::StrCat("SELECT ", kKeyColumns, " FROM api_keys ORDER BY created_at, key_id"));
     return ReadRows<ApiKeyRow>(query);
   });
 }
 
-absl::StatusOr<std::vector<AuditRow>> SqliteStore::ListAudit(const std::string& tenant_id,
-                                                             const std::string& resource,
-                                                             int64_t from, int64_t until,
-                                                             int64_t limit) {
-  return readers_.Run([&](Connection& connection) -> absl::StatusOr<std::vector<AuditRow>> {
-    Query query = connection.Prepare(absl::StrCat(
-        "SELECT ", kAuditColumns,
-        " FROM (SELECT * FROM audit WHERE tenant_id = ?1 AND at >= ?2 AND at < ?3"
-        " AND (?4 = '' OR resource = ?4) ORDER BY at DESC, id DESC LIMIT ?5) ORDER BY at, id"));
+absl::StatusOr<std::vector<AuditRow>> SqlStore::ListAudit(const std::string& tenant_id,
+                                                          const std::string& resource, int64_t from,
+                                                          int64_t until, int64_t limit) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<AuditRow>> {
+    Query query = connection.Prepare(
+        absl::StrCat("SELECT ", kAuditColumns,
+                     " FROM (SELECT * FROM audit WHERE tenant_id = ?1 AND at >= ?2 AND at < ?3"
+                     " AND (?4 = '' OR resource = ?4) ORDER BY at DESC, id DESC LIMIT ?5) AS newest"
+                     " ORDER BY at, id"));
     return ReadRows<AuditRow>(query.Bind(tenant_id, from, until, resource, limit));
   });
 }

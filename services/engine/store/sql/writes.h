@@ -8,24 +8,28 @@
 
 #include "absl/status/status.h"
 #include "services/engine/store/rows.h"
-#include "services/engine/store/sqlite/connection.h"
+#include "services/engine/store/sql/sql_connection.h"
 
 namespace lathe::engine {
 
 // Bytes of the blobs that travel with a commit, by id; they outlive the transaction.
 using BlobIndex = std::map<std::string_view, std::string_view>;
 
-// Applies writes inside a transaction of the caller. Throws SQLite::Exception.
+// Applies writes inside a transaction of the caller. No statement depends on what one before it
+// changed, so that a connection may send them together. Throws what `connection` throws.
 class WriteApplier {
  public:
   // Both must outlive this.
-  WriteApplier(Connection& connection, const BlobIndex& blobs)
+  WriteApplier(SqlConnection& connection, const BlobIndex& blobs)
       : connection_(connection), blobs_(blobs) {}
 
   absl::Status Apply(const Write& write);
 
-  // Bodies whose files are to be removed once the transaction is durable.
+  // Bodies that were found in no row: their files are to be removed once the transaction is
+  // durable.
   const std::vector<std::string>& dropped_bodies() const { return dropped_bodies_; }
+  // What the caller is to Purge; the order against other writes does not matter.
+  const std::vector<PurgeResults>& purges() const { return purges_; }
 
  private:
   absl::Status operator()(const PutSession& write);
@@ -57,15 +61,20 @@ class WriteApplier {
   template <typename Row>
   absl::Status Replace(const std::string& sql, const Row& row);
 
-  Connection& connection_;
+  SqlConnection& connection_;
   const BlobIndex& blobs_;
   std::vector<std::string> dropped_bodies_;
+  std::vector<PurgeResults> purges_;
 };
 
-// "INSERT OR REPLACE INTO table (columns) VALUES (?, …)".
-std::string ReplaceSql(const std::string& table, const std::string& columns);
+// Deletes what retention ends, at most `limit` results and as many rows of requests; returns the
+// larger of both numbers. Throws what `connection` throws.
+int64_t Purge(SqlConnection& connection, const PurgeResults& write, int64_t limit);
 
-// Adds to the audit log. Throws SQLite::Exception.
-void InsertAudit(Connection& connection, const AuditRow& row);
+// "INSERT INTO table (columns) VALUES (?, …)" that replaces a row of the same `key`.
+std::string UpsertSql(const std::string& table, const std::string& columns, const std::string& key);
+
+// Adds to the audit log. Throws what `connection` throws.
+void InsertAudit(SqlConnection& connection, const AuditRow& row);
 
 }  // namespace lathe::engine

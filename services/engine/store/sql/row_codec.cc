@@ -1,6 +1,6 @@
-#include "services/engine/store/sqlite/row_codec.h"
+#include "services/engine/store/sql/row_codec.h"
 
-#include "services/engine/store/sqlite/metadata_codec.h"
+#include "services/engine/store/sql/metadata_codec.h"
 
 namespace lathe::engine {
 namespace {

@@ -1,0 +1,210 @@
+#include "services/engine/store/sql/migrations.h"
+
+#include <array>
+
+#include "absl/strings/str_format.h"
+
+namespace lathe::engine {
+namespace {
+
+// Times are nanoseconds since the Unix epoch, 0 is never. Enums are the numbers of rows.h.
+constexpr char kMigration1[] = R"sql(
+CREATE TABLE leader (id INTEGER PRIMARY KEY CHECK (id = 1), term INTEGER NOT NULL);
+INSERT INTO leader (id, term) VALUES (1, 0);
+
+CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+
+CREATE TABLE tenants (
+  tenant_id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_at INTEGER NOT NULL);
+
+CREATE TABLE api_keys (
+  key_id TEXT PRIMARY KEY, tenant_id TEXT NOT NULL, name TEXT NOT NULL,
+  secret_sha256 TEXT NOT NULL, scopes TEXT NOT NULL, created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL, revoked_at INTEGER NOT NULL);
+
+CREATE TABLE base_models (
+  name TEXT PRIMARY KEY, content_hash TEXT NOT NULL, arch TEXT NOT NULL,
+  tokenizer_id TEXT NOT NULL, max_context_length INTEGER NOT NULL, vocab_size INTEGER NOT NULL,
+  max_lora_rank INTEGER NOT NULL, token_budget INTEGER NOT NULL);
+
+CREATE TABLE groups (
+  group_name TEXT PRIMARY KEY, base_model TEXT NOT NULL, epoch INTEGER NOT NULL,
+  process_id TEXT NOT NULL);
+
+CREATE TABLE sessions (
+  session_id TEXT PRIMARY KEY, tenant_id TEXT NOT NULL, ordering INTEGER NOT NULL,
+  state INTEGER NOT NULL, finish_reason TEXT NOT NULL, finish_detail TEXT NOT NULL,
+  sdk_version TEXT NOT NULL, display_name TEXT NOT NULL, project_id TEXT NOT NULL,
+  tags TEXT NOT NULL, user_metadata TEXT NOT NULL, created_at INTEGER NOT NULL,
+  heartbeat_at INTEGER NOT NULL);
+CREATE INDEX sessions_by_tenant ON sessions (tenant_id, created_at);
+
+CREATE TABLE models (
+  model_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, tenant_id TEXT NOT NULL,
+  model_seq_id INTEGER NOT NULL, base_model TEXT NOT NULL, lora_rank INTEGER NOT NULL,
+  lora_alpha REAL NOT NULL, lora_seed INTEGER NOT NULL, train_attn INTEGER NOT NULL,
+  train_mlp INTEGER NOT NULL, train_unembed INTEGER NOT NULL, group_name TEXT NOT NULL,
+  state INTEGER NOT NULL, state_reason TEXT NOT NULL, applied_seq INTEGER NOT NULL,
+  closed_seq INTEGER NOT NULL, saved_seq INTEGER NOT NULL, gradient_from_seq INTEGER NOT NULL,
+  kept_window TEXT NOT NULL, user_metadata TEXT NOT NULL,
+  created_at INTEGER NOT NULL, last_request_at INTEGER NOT NULL);
+CREATE INDEX models_by_tenant ON models (tenant_id, created_at);
+CREATE INDEX models_by_session ON models (session_id);
+
+CREATE TABLE requests (
+  request_id TEXT PRIMARY KEY, tenant_id TEXT NOT NULL, owner_id TEXT NOT NULL,
+  op_class INTEGER NOT NULL, seq_id INTEGER NOT NULL, kind INTEGER NOT NULL,
+  state INTEGER NOT NULL, content_hash TEXT NOT NULL, body_id TEXT NOT NULL,
+  body_bytes INTEGER NOT NULL, tokens INTEGER NOT NULL, plan BLOB NOT NULL,
+  epoch INTEGER NOT NULL, accepted_at INTEGER NOT NULL, done_at INTEGER NOT NULL,
+  delivered_at INTEGER NOT NULL,
+  UNIQUE (owner_id, op_class, seq_id));
+CREATE INDEX requests_live ON requests (state) WHERE state < 3;
+CREATE INDEX requests_done ON requests (done_at) WHERE done_at > 0;
+
+-- Bodies up to 64 KiB; larger ones are files.
+CREATE TABLE payloads (body_id TEXT PRIMARY KEY, bytes BLOB NOT NULL);
+CREATE TABLE results (request_id TEXT PRIMARY KEY, bytes BLOB NOT NULL);
+
+CREATE TABLE checkpoints (
+  tinker_path TEXT PRIMARY KEY, model_id TEXT NOT NULL, tenant_id TEXT NOT NULL,
+  kind INTEGER NOT NULL, name TEXT NOT NULL, dir TEXT NOT NULL, state INTEGER NOT NULL,
+  base_model TEXT NOT NULL, lora_rank INTEGER NOT NULL, lora_alpha REAL NOT NULL,
+  lora_seed INTEGER NOT NULL, train_attn INTEGER NOT NULL, train_mlp INTEGER NOT NULL,
+  train_unembed INTEGER NOT NULL, applied_seq INTEGER NOT NULL, size_bytes INTEGER NOT NULL,
+  manifest_sha256 TEXT NOT NULL, is_public INTEGER NOT NULL, user_metadata TEXT NOT NULL,
+  created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL);
+CREATE INDEX checkpoints_by_tenant ON checkpoints (tenant_id, created_at);
+CREATE INDEX checkpoints_by_model ON checkpoints (model_id, created_at);
+
+CREATE TABLE samplers (
+  sampling_session_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, tenant_id TEXT NOT NULL,
+  sampling_session_seq_id INTEGER NOT NULL, base_model TEXT NOT NULL, model_path TEXT NOT NULL,
+  model_id TEXT NOT NULL, version_id TEXT NOT NULL, checkpoint_dir TEXT NOT NULL,
+  version_bytes INTEGER NOT NULL, version_dropped INTEGER NOT NULL, created_at INTEGER NOT NULL);
+CREATE INDEX samplers_by_session ON samplers (session_id);
+)sql";
+
+// The leader's row also says who it is and which of its commits was the last: that tells, after a
+// connection broke during a COMMIT, what became of it. The hot tables are vacuumed early, and
+// without pauses.
+constexpr char kPostgresMigration1[] = R"sql(
+ALTER TABLE leader ADD COLUMN holder TEXT NOT NULL DEFAULT '',
+  ADD COLUMN last_commit BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE leader SET (fillfactor = 10, autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE requests SET (fillfactor = 70, autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0,
+  autovacuum_analyze_scale_factor = 0.05);
+ALTER TABLE payloads SET (autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE results SET (autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE payloads ALTER COLUMN bytes SET STORAGE EXTERNAL;
+ALTER TABLE results ALTER COLUMN bytes SET STORAGE EXTERNAL;
+)sql";
+
+// AUTOINCREMENT: a number is never given twice, so that a gap would show.
+constexpr char kMigration2[] = R"sql(
+CREATE TABLE audit (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant_id TEXT NOT NULL,
+  resource TEXT NOT NULL, event TEXT NOT NULL, actor TEXT NOT NULL, object TEXT NOT NULL,
+  outcome TEXT NOT NULL, details TEXT NOT NULL);
+CREATE INDEX audit_by_tenant ON audit (tenant_id, at);
+)sql";
+
+constexpr char kSqliteMigration2[] = R"sql(
+CREATE TRIGGER audit_keeps BEFORE DELETE ON audit
+  BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER audit_stays BEFORE UPDATE ON audit
+  BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+)sql";
+
+constexpr char kPostgresMigration2[] = R"sql(
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$;
+CREATE TRIGGER audit_stays BEFORE DELETE OR UPDATE ON audit
+  FOR EACH ROW EXECUTE FUNCTION refuse_change();
+)sql";
+
+// Copies of sampling clients are numbered.
+constexpr char kMigration3[] =
+    "ALTER TABLE samplers ADD COLUMN num_joined INTEGER NOT NULL DEFAULT 0";
+
+constexpr char kMigration4[] = R"sql(
+CREATE TABLE quotas (
+  tenant_id TEXT PRIMARY KEY, requests_per_minute INTEGER NOT NULL,
+  tokens_per_minute INTEGER NOT NULL, queued_bytes INTEGER NOT NULL,
+  stored_bytes INTEGER NOT NULL, adapters INTEGER NOT NULL);
+)sql";
+
+// The second index is for the purge; adding to a row that is there touches neither.
+constexpr char kMigration5[] = R"sql(
+CREATE TABLE usage (
+  tenant_id TEXT NOT NULL, hour INTEGER NOT NULL, session_id TEXT NOT NULL,
+  base_model TEXT NOT NULL, forward_tokens INTEGER NOT NULL,
+  forward_backward_tokens INTEGER NOT NULL, prefill_tokens INTEGER NOT NULL,
+  cached_prefill_tokens INTEGER NOT NULL, sampled_tokens INTEGER NOT NULL,
+  num_checkpoints INTEGER NOT NULL, stored_bytes INTEGER NOT NULL,
+  PRIMARY KEY (tenant_id, hour, session_id, base_model)) WITHOUT ROWID;
+CREATE INDEX usage_by_hour ON usage (hour);
+)sql";
+
+// Until here the families said it all.
+constexpr char kMigration6[] = R"sql(
+ALTER TABLE models ADD COLUMN target_modules TEXT NOT NULL DEFAULT '';
+ALTER TABLE checkpoints ADD COLUMN target_modules TEXT NOT NULL DEFAULT '';
+UPDATE models SET target_modules = rtrim(
+  CASE WHEN train_attn <> 0 THEN 'q_proj,k_proj,v_proj,o_proj,' ELSE '' END ||
+  CASE WHEN train_mlp <> 0 THEN 'gate_proj,up_proj,down_proj,' ELSE '' END || CASE WHEN train_unembed <> 0 THEN 'lm_head' ELSE '' END, ',');
+UPDATE checkpoints SET target_modules = rtrim(
+  CASE WHEN train_attn <> 0 THEN 'q_proj,k_proj,v_proj,o_proj,' ELSE '' END ||
+  CASE WHEN train_mlp <> 0 THEN 'gate_proj,up_proj,down_proj,' ELSE '' END || CASE WHEN train_unembed <> 0 THEN 'lm_head' ELSE '' END, ',');
+)sql";
+
+// The index holds what no client has fetched yet, which is little.
+constexpr char kMigration7[] = R"sql(
+ALTER TABLE requests ADD COLUMN completion_number INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX requests_undelivered ON requests (completion_number)
+  WHERE completion_number > 0 AND delivered_at = 0;
+)sql";
+
+// What rebuilds a model whose worker is gone.
+constexpr char kMigration8[] = R"sql(
+ALTER TABLE models ADD COLUMN log_from_seq INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE requests ADD COLUMN outcome TEXT NOT NULL DEFAULT '';
+CREATE TABLE snapshots (
+  snapshot_id TEXT PRIMARY KEY, model_id TEXT NOT NULL,
+  applied_seq INTEGER NOT NULL, "window" TEXT NOT NULL, size_bytes INTEGER NOT NULL,
+  manifest_sha256 TEXT NOT NULL, term INTEGER NOT NULL, created_at INTEGER NOT NULL);
+CREATE INDEX snapshots_by_model ON snapshots (model_id, created_at);
+CREATE TABLE versions (
+  version_id TEXT PRIMARY KEY, model_id TEXT NOT NULL, tenant_id TEXT NOT NULL,
+  seq_id INTEGER NOT NULL, is_inflight INTEGER NOT NULL, dir TEXT NOT NULL,
+  size_bytes INTEGER NOT NULL, manifest_sha256 TEXT NOT NULL);
+)sql";
+
+constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
+    {.common = kMigration1, .postgres = kPostgresMigration1},
+    {.common = kMigration2, .sqlite = kSqliteMigration2, .postgres = kPostgresMigration2},
+    {.common = kMigration3},
+    {.common = kMigration4},
+    {.common = kMigration5},
+    {.common = kMigration6},
+    {.common = kMigration7},
+    {.common = kMigration8},
+}};
+
+}  // namespace
+
+std::span<const Migration> Migrations() { return kMigrations; }
+
+absl::Status CheckSchemaVersion(int64_t version) {
+  if (version <= kSchemaVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the store has schema version %d, this lathe-engine knows version %d: start the newer "
+      "lathe-engine that wrote it",
+      version, kSchemaVersion));
+}
+
+}  // namespace lathe::engine

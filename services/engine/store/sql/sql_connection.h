@@ -1,0 +1,93 @@
+// What the stores' SQL runs on: a connection with prepared statements, and a cursor that binds and
+// reads in order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace lathe::engine {
+
+// A prepared statement of one connection, used by one Query at a time. Methods throw the exception
+// of their connection.
+class SqlStatement {
+ public:
+  virtual ~SqlStatement() = default;
+
+  virtual void Bind(int64_t value) = 0;
+  virtual void Bind(double value) = 0;
+  virtual void Bind(std::string_view text) = 0;
+  // Not copied: must live until the query ends.
+  virtual void BindBytes(std::string_view bytes) = 0;
+
+  virtual int64_t Run() = 0;
+  virtual bool Next() = 0;
+  virtual std::string Text() = 0;
+  virtual std::string Bytes() = 0;
+  virtual int64_t Int() = 0;
+  virtual double Real() = 0;
+
+  // Ends the use: bindings and rows are dropped. Does not throw.
+  virtual void Reset() = 0;
+};
+
+// A use of a prepared statement: Bind, then Run or Next.
+class Query {
+ public:
+  explicit Query(SqlStatement& statement) : statement_(statement) {}
+  Query(const Query&) = delete;
+  ~Query() { statement_.Reset(); }
+
+  template <typename... Values>
+  Query& Bind(const Values&... values) {
+    (BindOne(values), ...);
+    return *this;
+  }
+  // Not copied: must live until the query ends.
+  Query& BindBytes(std::string_view bytes) {
+    statement_.BindBytes(bytes);
+    return *this;
+  }
+
+  // Runs a statement without result rows; returns the number of changed rows, or kDeferred.
+  int64_t Run() { return statement_.Run(); }
+  // Steps to the next row; columns are then read from the first on.
+  bool Next() { return statement_.Next(); }
+
+  std::string Text() { return statement_.Text(); }
+  std::string Bytes() { return statement_.Bytes(); }
+  int64_t Int() { return statement_.Int(); }
+  double Real() { return statement_.Real(); }
+  bool Bool() { return Int() != 0; }
+
+ private:
+  template <typename Value>
+  void BindOne(const Value& value) {
+    if constexpr (std::is_floating_point_v<Value>) {
+      statement_.Bind(static_cast<double>(value));
+    } else if constexpr (std::is_integral_v<Value> || std::is_enum_v<Value>) {
+      statement_.Bind(static_cast<int64_t>(value));
+    } else {
+      statement_.Bind(std::string_view(value));
+    }
+  }
+
+  SqlStatement& statement_;
+};
+
+// Not thread-safe. SQL is what SQLite and Postgres both understand, with parameters as SQLite
+// writes them: all `?`, or all `?1`, `?2`…
+class SqlConnection {
+ public:
+  // What Run returns when the connection sends statements together and looks at their outcome
+  // later: an error then shows at the end of the transaction.
+  static constexpr int64_t kDeferred = -1;
+
+  virtual ~SqlConnection() = default;
+
+  // Statements are prepared once and kept by their text.
+  virtual Query Prepare(std::string_view sql) = 0;
+};
+
+}  // namespace lathe::engine

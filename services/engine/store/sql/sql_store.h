@@ -1,0 +1,91 @@
+// What the stores on a SQL database share: reads, and the rare writes beside the commits.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "services/engine/store/sql/sql_connection.h"
+#include "services/engine/store/store.h"
+
+namespace lathe::engine {
+
+class SqlStore : public Store {
+ public:
+  absl::StatusOr<std::optional<RequestStatus>> FindRequest(const std::string& request_id) override;
+  absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) override;
+  absl::StatusOr<std::vector<CompletionRow>> ListUndeliveredSamples() override;
+  absl::StatusOr<std::optional<SessionRow>> FindSession(const std::string& tenant_id,
+                                                        const std::string& session_id) override;
+  absl::StatusOr<Page<SessionRow>> ListSessions(const std::string& tenant_id, int64_t limit,
+                                                int64_t offset) override;
+  absl::StatusOr<std::optional<ModelRow>> FindModel(const std::string& tenant_id,
+                                                    const std::string& model_id) override;
+  absl::StatusOr<Page<ModelRow>> ListModels(const std::string& tenant_id, int64_t limit,
+                                            int64_t offset) override;
+  absl::StatusOr<Page<ModelRow>> ListModelsOfProject(const std::string& tenant_id,
+                                                     const std::string& project_id, int64_t limit,
+                                                     int64_t offset) override;
+  absl::StatusOr<std::vector<SessionRow>> SearchSessions(const std::string& tenant_id,
+                                                         const SessionQuery& query) override;
+  absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(
+      const std::string& session_id) override;
+  absl::StatusOr<std::vector<std::string>> SamplerIdsOfSession(
+      const std::string& session_id) override;
+  absl::StatusOr<std::optional<SamplerRow>> FindSampler(
+      const std::string& tenant_id, const std::string& sampling_session_id) override;
+  absl::StatusOr<std::optional<CheckpointRow>> FindCheckpoint(const std::string& tenant_id,
+                                                              const std::string& tinker_path,
+                                                              int64_t now) override;
+  absl::StatusOr<Page<CheckpointRow>> ListCheckpoints(const std::string& tenant_id,
+                                                      const std::string& model_id, int64_t now,
+                                                      bool with_external, int64_t limit,
+                                                      int64_t offset) override;
+  absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) override;
+  absl::StatusOr<StoredUse> StoredUseOfSession(const std::string& tenant_id,
+                                               const std::string& session_id, int64_t now) override;
+  absl::StatusOr<std::vector<ProjectUse>> StoredUseByProject(const std::string& tenant_id,
+                                                             int64_t now) override;
+  absl::StatusOr<std::vector<SessionUsage>> ListUsage(const std::string& tenant_id, int64_t from,
+                                                      int64_t until, int64_t limit) override;
+  absl::StatusOr<std::vector<TenantRow>> ListTenants() override;
+  absl::Status PutTenant(const TenantRow& row) override;
+  absl::StatusOr<std::vector<ApiKeyRow>> ListKeys() override;
+  absl::Status PutKeys(std::span<const ApiKeyRow> rows, const AuditRow& audit) override;
+  absl::Status AppendAudit(const AuditRow& row) override;
+  absl::StatusOr<std::vector<AuditRow>> ListAudit(const std::string& tenant_id,
+                                                  const std::string& resource, int64_t from,
+                                                  int64_t until, int64_t limit) override;
+  absl::StatusOr<std::string> Secret(const std::string& name) override;
+
+ protected:
+  using Work = std::function<absl::Status(SqlConnection&)>;
+
+  // Runs `work` on a connection for reads and turns what it throws into a Status. Any thread. May
+  // run it again when a connection breaks.
+  virtual absl::Status Read(const Work& work) = 0;
+  // The same in a transaction on a connection that writes; runs it once.
+  virtual absl::Status Change(const Work& work) = 0;
+
+  // A body in the database; empty when there is none.
+  absl::StatusOr<std::optional<std::string>> ReadPayload(const std::string& body_id);
+
+ private:
+  // Read() for a function that returns StatusOr.
+  template <typename Function>
+  auto Reading(const Function& function) {
+    using Result = std::invoke_result_t<const Function&, SqlConnection&>;
+    std::optional<Result> result;
+    const absl::Status status = Read([&](SqlConnection& connection) {
+      result.emplace(function(connection));
+      return result->status();
+    });
+    return status.ok() ? *std::move(result) : Result(status);
+  }
+};
+
+}  // namespace lathe::engine

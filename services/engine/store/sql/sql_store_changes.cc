@@ -1,0 +1,61 @@
+// Writes beside the commits: tenants, keys, audit, secrets.
+#include <string>
+
+#include "libs/common/random/random_id.h"
+#include "services/engine/store/sql/row_codec.h"
+#include "services/engine/store/sql/sql_store.h"
+#include "services/engine/store/sql/writes.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr char kInsertSecret[] =
+    "INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING";
+constexpr char kReadSecret[] = "SELECT value FROM secrets WHERE name = ?";
+constexpr size_t kSecretBytes = 32;
+
+}  // namespace
+
+absl::Status SqlStore::PutTenant(const TenantRow& row) {
+  static const std::string sql = UpsertSql("tenants", "tenant_id, name, created_at", "tenant_id");
+  return Change([&](SqlConnection& connection) {
+    connection.Prepare(sql).Bind(row.tenant_id, row.name, row.created_at).Run();
+    return absl::OkStatus();
+  });
+}
+
+absl::Status SqlStore::PutKeys(std::span<const ApiKeyRow> rows, const AuditRow& audit) {
+  static const std::string sql = UpsertSql("api_keys", kKeyColumns, "key_id");
+  return Change([&](SqlConnection& connection) {
+    for (const ApiKeyRow& row : rows) {
+      Query query = connection.Prepare(sql);
+      BindRow(query, row);
+      query.Run();
+    }
+    InsertAudit(connection, audit);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status SqlStore::AppendAudit(const AuditRow& row) {
+  return Change([&](SqlConnection& connection) {
+    InsertAudit(connection, row);
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::string> SqlStore::Secret(const std::string& name) {
+  const std::string fresh = RandomBytes(kSecretBytes);
+  std::string secret;
+  const absl::Status status = Change([&](SqlConnection& connection) {
+    connection.Prepare(kInsertSecret).Bind(name).BindBytes(fresh).Run();
+    Query query = connection.Prepare(kReadSecret);
+    query.Bind(name).Next();
+    secret = query.Bytes();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return secret;
+}
+
+}  // namespace lathe::engine
