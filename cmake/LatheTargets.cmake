@@ -2,8 +2,8 @@
 #   One static library per folder: target lathe_engine_core, alias lathe::engine_core.
 #   TORCH links libtorch and uses the shared precompiled header.
 #   PCH grpc|web uses that precompiled header (LatheHeaders.cmake).
-# lathe_test(NAME ledger_test SOURCES ledger_test.cc DEPS lathe::engine_ledger [LABELS unit] [TORCH])
-#   One Catch2 binary, registered with ctest under NAME.
+# lathe_test(NAME ledger_test SOURCES ledger_test.cc DEPS lathe::engine_ledger [LABELS unit] [LAUNCHER a b] [TORCH])
+#   One Catch2 binary, registered with ctest under NAME. LAUNCHER: a command that runs it.
 # lathe_binary(NAME lathe-engine SOURCES main.cc DEPS ...)
 
 function(lathe_compile_options target)
@@ -60,7 +60,7 @@ function(lathe_binary)
 endfunction()
 
 function(lathe_test)
-  cmake_parse_arguments(ARG "TORCH" "NAME;PCH" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "NAME;PCH" "SOURCES;DEPS;LABELS;LAUNCHER" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   lathe_compile_options(${ARG_NAME})
   target_link_libraries(${ARG_NAME} PRIVATE lathe::catch_main ${ARG_DEPS})
@@ -70,7 +70,7 @@ function(lathe_test)
     lathe_use_pch(${ARG_NAME} ${ARG_PCH})
   endif()
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_NAME}>)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()

@@ -30,7 +30,7 @@ LIBRARIES = {
     "torch": r"(ATen|c10|torch|caffe2)/",
     "gRPC": r"(grpc|grpcpp|grpc\+\+)/|.*\.grpc\.pb\.h$",
     "protobuf": r"google/protobuf/|.*\.pb\.h$",
-    "SQL": r"SQLiteCpp/|sqlite3\.h$|pqxx/",
+    "SQL": r"SQLiteCpp/|sqlite3\.h$|libpq-fe\.h$",
     "nlohmann-json": r"nlohmann/",
     "simdjson": r"simdjson",
     "Boost.Asio": r"boost/(asio|beast)[/.]",

@@ -14,9 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/concurrency/periodic_task.h"
 #include "libs/common/concurrency/thread_stacks.h"
@@ -46,7 +44,7 @@
 #include "services/engine/rpc/validate_lora.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/data_dir_lock.h"
-#include "services/engine/store/sqlite/sqlite_store.h"
+#include "services/engine/store/open_store.h"
 
 namespace lathe::engine {
 namespace {
@@ -76,7 +74,8 @@ Settings ParseSettings(int argc, char** argv) {
   OptionSet options("lathe-engine", "Orders, schedules and keeps the work of a Lathe service.");
   options.Add(&settings.data_dir, "engine.data_dir", "", "directory of everything durable",
               {.required = true});
-  options.Add(&settings.store, "engine.store", "", "sqlite:PATH; empty: sqlite:DATA_DIR/lathe.db");
+  options.Add(&settings.store, "engine.store", "",
+              "sqlite:PATH or postgres://…; empty: sqlite:DATA_DIR/lathe.db");
   options.Add(&settings.run_dir, "engine.run_dir", "",
               "directory of sockets and the workers' secret; empty: DATA_DIR/run");
   options.Add(&settings.servers.grpc_listen, "engine.grpc_listen", "",
@@ -124,16 +123,6 @@ Settings ParseSettings(int argc, char** argv) {
 int Fail(const absl::Status& status, int exit_code) {
   LogError("lathe-engine cannot run", {{"error", status.message()}});
   return exit_code;
-}
-
-absl::StatusOr<std::filesystem::path> DatabasePath(const Settings& settings) {
-  if (settings.store.empty()) return std::filesystem::path(settings.data_dir) / "lathe.db";
-  absl::string_view path = settings.store;
-  if (!absl::ConsumePrefix(&path, "sqlite:") || path.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("store is '", settings.store, "', expected sqlite:PATH"));
-  }
-  return std::filesystem::path(std::string(path));
 }
 
 absl::Status MakeDirs(const Settings& settings, const std::filesystem::path& checkpoints_dir) {
@@ -217,8 +206,6 @@ int Run(Settings settings, const sigset_t& signals) {
   const absl::StatusOr<LoraDefaults> lora =
       MakeLoraDefaults(settings.lora_alpha, settings.lora_target_modules);
   if (!lora.ok()) return Fail(lora.status(), kExitConfiguration);
-  const absl::StatusOr<std::filesystem::path> database = DatabasePath(settings);
-  if (!database.ok()) return Fail(database.status(), kExitConfiguration);
   const absl::StatusOr<DataDirLock> lock = DataDirLock::Take(data_dir);
   if (!lock.ok()) return Fail(lock.status(), kExitCannotCreate);
   FailPoint("engine.start.locked");
@@ -228,8 +215,10 @@ int Run(Settings settings, const sigset_t& signals) {
   const absl::StatusOr<std::string> worker_secret = LoadOrMakeSecret(settings.run_dir);
   if (!worker_secret.ok()) return Fail(worker_secret.status(), kExitCannotCreate);
 
-  const absl::StatusOr<std::unique_ptr<SqliteStore>> store =
-      SqliteStore::Open({.database = *database, .bodies_dir = data_dir / "bodies"});
+  const absl::StatusOr<std::unique_ptr<Store>> store = OpenStore(settings.store, data_dir);
+  if (absl::IsInvalidArgument(store.status()) || absl::IsFailedPrecondition(store.status())) {
+    return Fail(store.status(), kExitConfiguration);
+  }
   if (!store.ok()) return Fail(store.status(), kExitUnavailable);
   const absl::StatusOr<std::string> archive_key = (*store)->Secret("archive_signing_key");
   if (!archive_key.ok()) return Fail(archive_key.status(), kExitUnavailable);

@@ -48,8 +48,8 @@ void AddMetrics(const ListenAddress& address, std::vector<std::string>& argument
 }
 
 std::vector<std::string> EngineArguments(const UpOptions& options, const LaunchPlan& plan) {
-  std::vector<std::string> arguments = {
-      "--store", absl::StrCat("sqlite:", (plan.data_dir.path() / "lathe.db").string())};
+  std::vector<std::string> arguments;
+  if (!options.store.empty()) arguments.insert(arguments.end(), {"--store", options.store});
   if (plan.metrics) AddMetrics(plan.metrics->engine, arguments);
   if (!options.grpc_listen.empty()) {
     arguments.insert(arguments.end(), {"--grpc-listen", options.grpc_listen});
@@ -103,6 +103,9 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
   set.Add(&options.listen, "up.listen", "127.0.0.1:8080",
           "address of the API, HOST:PORT; port 0 picks a free one");
   AddDataDirOptions(set, options.data);
+  set.Add(&options.store, "up.store", "",
+          "where the engine keeps its state: sqlite:PATH or postgres://…; default: "
+          "LATHE_ENGINE__STORE, else a SQLite database in the data directory");
   set.Add(&options.device, "up.device", "auto", "auto, cpu or cuda",
           {.choices = {"auto", "cpu", "cuda"}});
   set.Add(&options.num_threads, "up.threads", 0, "threads of the worker; 0: one for each CPU");

@@ -24,6 +24,8 @@ struct UpOptions {
   std::string tokenizer;
   std::string listen;
   DataDirOptions data;
+  // Of the engine; empty: its own default.
+  std::string store;
   // auto, cpu or cuda.
   std::string device;
   // Of the worker; 0: one for each CPU this process may use.

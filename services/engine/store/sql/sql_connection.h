@@ -77,7 +77,7 @@ class Query {
 };
 
 // Not thread-safe. SQL is what SQLite and Postgres both understand, with parameters as SQLite
-// writes them: all `?`, or all `?1`, `?2`…
+// writes them: `?` and `?2`.
 class SqlConnection {
  public:
   // What Run returns when the connection sends statements together and looks at their outcome

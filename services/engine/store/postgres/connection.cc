@@ -1,0 +1,236 @@
+#include "services/engine/store/postgres/connection.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr int kBinary = 1;
+// What a connection whose server is dead may still wait beyond the server's own time-outs.
+constexpr absl::Duration kSilence = absl::Seconds(5);
+// Sent before their results are read; more could fill both sides' buffers and block both.
+constexpr size_t kMaxPending = 128;
+
+// Parameters as Postgres writes them: `?2` is `$2`; a plain `?` has the number after the highest
+// before it, as in SQLite.
+std::string WithDollars(std::string_view sql) {
+  std::string text;
+  int highest = 0;
+  for (size_t i = 0; i < sql.size(); ++i) {
+    if (sql[i] != '?') {
+      text += sql[i];
+      continue;
+    }
+    int number = 0;
+    for (; i + 1 < sql.size() && sql[i + 1] >= '0' && sql[i + 1] <= '9'; ++i) {
+      number = 10 * number + (sql[i + 1] - '0');
+    }
+    if (number == 0) number = highest + 1;
+    highest = std::max(highest, number);
+    absl::StrAppend(&text, "$", number);
+  }
+  return text;
+}
+
+int64_t Milliseconds(absl::Duration duration) { return absl::ToInt64Milliseconds(duration); }
+
+std::string_view StateOf(const PGresult* result) {
+  const char* state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+  return state == nullptr ? std::string_view() : std::string_view(state);
+}
+
+}  // namespace
+
+PostgresConnection::PostgresConnection(const Options& options) : options_(options) {
+  const std::string timeout = absl::StrCat(absl::ToInt64Seconds(options.connect_timeout));
+  // What the URL says comes later and wins.
+  const std::array<const char*, 6> names = {"connect_timeout",  "application_name",
+                                            "tcp_user_timeout", "keepalives_idle",
+                                            "dbname",           nullptr};
+  const std::array<const char*, 6> values = {timeout.c_str(),     "lathe-engine", "15000", "5",
+                                             options.url.c_str(), nullptr};
+  connection_.reset(PQconnectdbParams(names.data(), values.data(), /*expand_dbname=*/1));
+  if (PQstatus(connection_.get()) != CONNECTION_OK) ThrowLost("cannot connect");
+  PQsetNoticeProcessor(
+      connection_.get(), [](void*, const char*) {}, nullptr);
+  Configure();
+}
+
+void PostgresConnection::Configure() {
+  Execute(absl::StrFormat(
+      "SET client_encoding = 'UTF8'; SET synchronous_commit = on; SET work_mem = '32MB';"
+      "SET statement_timeout = %d; SET lock_timeout = %d;"
+      "SET idle_in_transaction_session_timeout = %d",
+      Milliseconds(options_.statement_timeout), Milliseconds(options_.lock_timeout),
+      Milliseconds(options_.idle_in_transaction_timeout)));
+}
+
+Query PostgresConnection::Prepare(std::string_view sql) {
+  auto found = statements_.find(sql);
+  if (found == statements_.end()) {
+    auto statement = std::make_unique<PostgresStatement>(
+        *this, absl::StrCat("s", statements_.size()), WithDollars(sql));
+    found = statements_.emplace(std::string(sql), std::move(statement)).first;
+  }
+  return Query(*found->second);
+}
+
+void PostgresConnection::Execute(const std::string& sql) {
+  if (PQsendQuery(connection_.get(), sql.c_str()) == 0) ThrowLost("cannot send");
+  std::optional<PostgresError> error;
+  while (const Result result = Take()) {
+    try {
+      Check(result.get());
+    } catch (const PostgresError& found) {
+      if (!error) error = found;
+    }
+  }
+  if (error) throw *error;
+}
+
+void PostgresConnection::Commit() {
+  Query commit = Prepare("COMMIT");
+  is_commit_unknown_ = true;
+  commit.Run();
+  is_commit_unknown_ = false;
+}
+
+void PostgresConnection::BeginPipeline() {
+  pipeline_counts_.clear();
+  if (PQenterPipelineMode(connection_.get()) == 0) ThrowLost("cannot begin a pipeline");
+  in_pipeline_ = true;
+}
+
+void PostgresConnection::EndPipeline() {
+  Drain();
+  in_pipeline_ = false;
+  if (PQexitPipelineMode(connection_.get()) == 0) ThrowLost("cannot end a pipeline");
+}
+
+void PostgresConnection::SendPrepare(PostgresStatement& statement) {
+  if (PQsendPrepare(connection_.get(), statement.name_.c_str(), statement.sql_.c_str(), 0,
+                    nullptr) == 0) {
+    ThrowLost("cannot send");
+  }
+  // A failure closes the connection, and the statement with it.
+  statement.is_prepared_ = true;
+}
+
+void PostgresConnection::Send(PostgresStatement& statement) {
+  if (!statement.is_prepared_) {
+    SendPrepare(statement);
+    if (in_pipeline_) {
+      pending_runs_.push_back(false);
+    } else {
+      Check(TakeOnly().get());
+    }
+  }
+  std::vector<const char*> values;
+  std::vector<int> lengths;
+  std::vector<int> formats;
+  for (const PostgresStatement::Value& value : statement.values_) {
+    values.push_back(value.is_borrowed ? value.borrowed.data() : value.owned.c_str());
+    const size_t length = value.is_borrowed ? value.borrowed.size() : value.owned.size();
+    lengths.push_back(static_cast<int>(length));
+    formats.push_back(value.is_binary ? kBinary : 0);
+  }
+  if (PQsendQueryPrepared(connection_.get(), statement.name_.c_str(),
+                          static_cast<int>(values.size()), values.data(), lengths.data(),
+                          formats.data(), kBinary) == 0) {
+    ThrowLost("cannot send");
+  }
+  if (!in_pipeline_) return;
+  pending_runs_.push_back(true);
+  if (pending_runs_.size() >= kMaxPending) Drain();
+}
+
+PostgresConnection::Result PostgresConnection::Call(PostgresStatement& statement) {
+  Send(statement);
+  Result result = TakeOnly();
+  Check(result.get());
+  return result;
+}
+
+PostgresConnection::Result PostgresConnection::Take() {
+  const absl::Time deadline = options_.statement_timeout == absl::ZeroDuration()
+                                  ? absl::InfiniteFuture()
+                                  : absl::Now() + options_.statement_timeout + kSilence;
+  while (PQisBusy(connection_.get()) != 0) {
+    WaitReadable(deadline);
+    if (PQconsumeInput(connection_.get()) == 0) ThrowLost("cannot read");
+  }
+  return Result(PQgetResult(connection_.get()));
+}
+
+PostgresConnection::Result PostgresConnection::TakeOnly() {
+  Result result = Take();
+  if (!result) ThrowLost("no answer");
+  while (Take()) {
+  }
+  return result;
+}
+
+void PostgresConnection::WaitReadable(absl::Time deadline) {
+  pollfd waited{.fd = PQsocket(connection_.get()), .events = POLLIN, .revents = 0};
+  for (;;) {
+    const absl::Duration left = deadline - absl::Now();
+    const int64_t timeout_ms =
+        std::clamp<int64_t>(absl::ToInt64Milliseconds(left), 0, 24 * 3600 * 1000);
+    const int ready = poll(&waited, 1, static_cast<int>(timeout_ms));
+    if (ready > 0) return;
+    if (ready == 0 && left <= absl::ZeroDuration()) ThrowLost("no answer from the server");
+    if (ready < 0 && errno != EINTR) ThrowLost("cannot wait for the server");
+  }
+}
+
+void PostgresConnection::Drain() {
+  if (PQpipelineSync(connection_.get()) == 0) ThrowLost("cannot send");
+  std::optional<PostgresError> error;
+  for (const bool is_run : std::exchange(pending_runs_, {})) {
+    const Result result = TakeOnly();
+    try {
+      if (PQresultStatus(result.get()) == PGRES_PIPELINE_ABORTED) continue;
+      Check(result.get());
+      if (is_run) pipeline_counts_.push_back(std::atoll(PQcmdTuples(result.get())));
+    } catch (const PostgresError& found) {
+      if (found.fault() == PostgresFault::kLost) throw;
+      if (!error) error = found;
+    }
+  }
+  const Result sync = Take();
+  if (!sync || PQresultStatus(sync.get()) != PGRES_PIPELINE_SYNC) ThrowLost("no end of a pipeline");
+  if (error) throw *error;
+}
+
+void PostgresConnection::Check(const PGresult* result) {
+  const ExecStatusType status = PQresultStatus(result);
+  if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) {
+    // A COMMIT of a transaction that has failed is answered so.
+    if (is_commit_unknown_ && std::string_view(PQcmdStatus(const_cast<PGresult*>(result))) ==
+                                  std::string_view("ROLLBACK")) {
+      throw PostgresError(PostgresFault::kOurs, "", "the transaction had failed before its commit");
+    }
+    return;
+  }
+  if (PQstatus(connection_.get()) == CONNECTION_BAD) ThrowLost(PQresultErrorMessage(result));
+  const std::string_view state = StateOf(result);
+  throw PostgresError(FaultOf(state), state, PQresultErrorMessage(result));
+}
+
+void PostgresConnection::ThrowLost(std::string_view message) {
+  throw PostgresError(
+      PostgresFault::kLost, "",
+      absl::StrFormat("%s: %s", std::string(message), PQerrorMessage(connection_.get())));
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,42 @@
+// The conformance suite's access to the Postgres store. Tests run under
+// tests/support/postgres_cluster.py, which says in LATHE_TEST_POSTGRES where its server is.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "services/engine/store/postgres/postgres_store.h"
+#include "services/engine/store/testing/store_harness.h"
+
+namespace lathe::engine {
+
+// A schema of its own, which is quicker than a database; dropped when destroyed.
+class TestDatabase {
+ public:
+  TestDatabase();
+  TestDatabase(const TestDatabase&) = delete;
+  ~TestDatabase();
+
+  const std::string& url() const { return url_; }
+  PostgresConnection Connect() const { return PostgresConnection({.url = url_}); }
+
+ private:
+  std::string name_;
+  std::string url_;
+};
+
+class PostgresHarness : public StoreHarness {
+ public:
+  PostgresHarness() { Reopen(); }
+
+  Store& store() override { return *store_; }
+  void Reopen() final;
+
+  const TestDatabase& database() const { return database_; }
+
+ private:
+  TestDatabase database_;
+  std::unique_ptr<PostgresStore> store_;
+};
+
+}  // namespace lathe::engine

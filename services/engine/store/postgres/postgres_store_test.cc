@@ -1,0 +1,153 @@
+// What only the Postgres store promises: fencing between processes, lost connections, locks.
+#include "services/engine/store/postgres/postgres_store.h"
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/engine/store/postgres/migrate.h"
+#include "services/engine/store/postgres/postgres_harness.h"
+#include "services/engine/store/sql/migrations.h"
+#include "services/engine/store/testing/store_rows.h"
+
+namespace lathe::engine {
+namespace {
+
+std::unique_ptr<PostgresStore> Open(const TestDatabase& database) {
+  auto store = PostgresStore::Open({.url = database.url()});
+  INFO(store.status());
+  REQUIRE(store.ok());
+  return *std::move(store);
+}
+
+absl::Status CommitSession(Store& store, int64_t term, const std::string& id) {
+  const Write write = PutSession{TestSession(id)};
+  return store.Commit(term, {&write, 1}, {});
+}
+
+int64_t ReadInt(const TestDatabase& database, const std::string& sql) {
+  PostgresConnection connection = database.Connect();
+  Query query = connection.Prepare(sql);
+  query.Next();
+  return query.Int();
+}
+
+TEST_CASE("PostgresStore: of two leaders only the newer one commits", "[store]") {
+  TestDatabase database;
+  auto older = Open(database);
+  auto newer = Open(database);
+  const int64_t old_term = older->TakeLeadership()->term;
+  REQUIRE(CommitSession(*older, old_term, "s1").ok());
+  const int64_t new_term = newer->TakeLeadership()->term;
+  CHECK(CommitSession(*older, old_term, "s2").code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(older->AppendAudit(TestAudit(1)).code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(CommitSession(*newer, new_term, "s3").ok());
+  CHECK(ReadInt(database, "SELECT count(*) FROM sessions") == 2);
+  CHECK(ReadInt(database, "SELECT count(*) FROM audit") == 0);
+}
+
+TEST_CASE("PostgresStore: leaders that race have different terms, and no commit of one is lost",
+          "[store]") {
+  TestDatabase database;
+  constexpr int kStores = 4;
+  constexpr int kRounds = 10;
+  std::array<std::vector<std::string>, kStores> committed;
+  std::array<std::vector<int64_t>, kStores> terms;
+  std::vector<std::unique_ptr<PostgresStore>> stores;
+  for (int i = 0; i < kStores; ++i) stores.push_back(Open(database));
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < kStores; ++i) {
+      threads.emplace_back([&, i] {
+        for (int round = 0; round < kRounds; ++round) {
+          const int64_t term = stores[i]->TakeLeadership()->term;
+          terms[i].push_back(term);
+          for (int n = 0; n < 3; ++n) {
+            const std::string id = absl::StrCat("s", i, "_", round, "_", n);
+            if (CommitSession(*stores[i], term, id).ok()) committed[i].push_back(id);
+          }
+        }
+      });
+    }
+  }
+  std::set<int64_t> all_terms;
+  size_t num_committed = 0;
+  for (int i = 0; i < kStores; ++i) {
+    all_terms.insert(terms[i].begin(), terms[i].end());
+    num_committed += committed[i].size();
+    for (const std::string& id : committed[i]) CHECK(stores[i]->FindSession("t1", id)->has_value());
+  }
+  CHECK(all_terms.size() == kStores * kRounds);
+  CHECK(ReadInt(database, "SELECT count(*) FROM sessions") == static_cast<int64_t>(num_committed));
+}
+
+TEST_CASE("PostgresStore: a newer schema is refused naming both versions", "[store]") {
+  TestDatabase database;
+  Open(database);
+  database.Connect().Execute("UPDATE schema_version SET version = 99");
+  const auto opened = PostgresStore::Open({.url = database.url()});
+  CHECK(opened.status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK_THAT(std::string(opened.status().message()),
+             Catch::Contains("schema version 99") &&
+                 Catch::Contains(absl::StrCat("knows version ", kSchemaVersion)));
+}
+
+TEST_CASE("PostgresStore: a server that cannot be reached is unavailable", "[store]") {
+  const auto opened = PostgresStore::Open(
+      {.url = "postgres:///none?host=/nonexistent", .open_timeout = absl::Milliseconds(50)});
+  CHECK(opened.status().code() == absl::StatusCode::kUnavailable);
+}
+
+TEST_CASE("PostgresStore: text with any bytes comes back", "[store]") {
+  PostgresHarness harness;
+  SessionRow row = TestSession("s1");
+  row.user_metadata = {{std::string("n\0l", 3), std::string("\xff\x01", 2)}};
+  row.display_name = std::string("\x01odd\0", 5);
+  const Write write = PutSession{row};
+  REQUIRE(harness.store().Commit(harness.store().TakeLeadership()->term, {&write, 1}, {}).ok());
+  const auto found = *harness.store().FindSession("t1", "s1");
+  REQUIRE(found.has_value());
+  CHECK(found->user_metadata == row.user_metadata);
+  CHECK(found->display_name == row.display_name);
+}
+
+TEST_CASE("PostgresStore: a commit of thousands of writes is one", "[store]") {
+  PostgresHarness harness;
+  std::vector<Write> writes;
+  for (int i = 0; i < 3000; ++i) writes.push_back(PutSession{TestSession(absl::StrCat("s", i))});
+  REQUIRE(harness.store().Commit(harness.store().TakeLeadership()->term, writes, {}).ok());
+  CHECK(harness.store().ListSessions("t1", 1, 0)->total_count == 3000);
+}
+
+TEST_CASE("PostgresStore: retention deletes more than one batch", "[store]") {
+  PostgresHarness harness;
+  Store& store = harness.store();
+  const int64_t term = store.TakeLeadership()->term;
+  std::vector<Write> writes;
+  for (int i = 1; i <= 2500; ++i) {
+    RequestRow row = TestRequest(absl::StrCat("r", i), i);
+    row.state = RequestState::kDone;
+    row.done_at = i;
+    writes.push_back(InsertRequest{row});
+  }
+  REQUIRE(store.Commit(term, writes, {}).ok());
+  const Write purge = PurgeResults{.rows_before = 2400};
+  REQUIRE(store.Commit(term, {&purge, 1}, {}).ok());
+  CHECK(ReadInt(harness.database(), "SELECT count(*) FROM requests") == 101);
+}
+
+TEST_CASE("PostgresStore: the audit log refuses to be changed", "[store]") {
+  PostgresHarness harness;
+  REQUIRE(harness.store().AppendAudit(TestAudit(1)).ok());
+  PostgresConnection connection = harness.database().Connect();
+  CHECK_THROWS_WITH(connection.Execute("DELETE FROM audit"), Catch::Contains("append-only"));
+  CHECK_THROWS_WITH(connection.Execute("UPDATE audit SET outcome = 'no'"),
+                    Catch::Contains("append-only"));
+}
+
+}  // namespace
+}  // namespace lathe::engine

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""A Postgres server of a test's own: a cluster in a temporary directory, reached by a unix socket
+there, without TCP, with fsync on.
+
+    with PostgresCluster() as cluster:
+        cluster.create_database("lathe"); cluster.url("lathe")
+
+    postgres_cluster.py run -- COMMAND...   runs COMMAND with the server's URL in LATHE_TEST_POSTGRES
+
+Postgres refuses to run as root; then the server runs as `postgres` or `nobody`.
+"""
+
+import os
+import pathlib
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+USER = "lathe"
+
+
+def find_program(name):
+    for folder in sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
+        if (folder / name).exists():
+            return str(folder / name)
+    found = shutil.which(name)
+    if found is None:
+        raise RuntimeError(f"{name} is not installed: run tools/setup")
+    return found
+
+
+def unprivileged_user():
+    """None: the server may run as who we are."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise RuntimeError("neither user postgres nor nobody exists, and Postgres refuses to run as root")
+
+
+class PostgresCluster:
+    """`settings`: lines of postgresql.conf, as a dict."""
+
+    def __init__(self, settings=None):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="lathe-pg-"))
+        self.data = self.dir / "data"
+        self.user = unprivileged_user()
+        self.process = None
+        if self.user:
+            os.chown(self.dir, self.user.pw_uid, self.user.pw_gid)
+        self._run("initdb", "--pgdata", self.data, "--username", USER, "--auth", "trust",
+                  "--encoding", "UTF8", "--locale", "C", "--no-instructions")
+        lines = {
+            "listen_addresses": "''",
+            "unix_socket_directories": f"'{self.dir}'",
+            "shared_buffers": "32MB",
+            "fsync": "on",
+            "log_min_messages": "warning",
+            "restart_after_crash": "on",
+            **(settings or {}),
+        }
+        with open(self.data / "postgresql.conf", "a", encoding="utf-8") as file:
+            file.writelines(f"{name} = {value}\n" for name, value in lines.items())
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def _as_user(self):
+        if not self.user:
+            return {}
+        return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
+
+    def _run(self, program, *arguments):
+        subprocess.run([find_program(program), *map(str, arguments)], check=True, cwd=self.dir,
+                       stdout=subprocess.DEVNULL, **self._as_user())
+
+    @property
+    def log(self):
+        return (self.dir / "log").read_text(errors="replace")
+
+    def url(self, database):
+        return f"postgres:///{database}?host={self.dir}&user={USER}"
+
+    def start(self, timeout=30):
+        """Returns when the server takes connections."""
+        with open(self.dir / "log", "ab") as log:
+            self.process = subprocess.Popen([find_program("postgres"), "-D", str(self.data)],
+                                            cwd=self.dir, stdout=log, stderr=log,
+                                            **self._as_user())
+        deadline = time.monotonic() + timeout
+        ready = [find_program("pg_isready"), "-q", "-h", str(self.dir), "-U", USER, "-d", "postgres"]
+        while subprocess.run(ready, check=False).returncode != 0:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"postgres did not start:\n{self.log}")
+            time.sleep(0.02)
+
+    def stop(self, how=signal.SIGQUIT, timeout=30):
+        """SIGQUIT is an immediate stop: the next start recovers from the log, as after a crash."""
+        if self.process is None:
+            return
+        self.process.send_signal(how)
+        self.process.wait(timeout)
+        self.process = None
+
+    def kill(self):
+        """`kill -9` of the postmaster. Its children notice and end; until then no other can start."""
+        pid = self.process.pid
+        self.stop(signal.SIGKILL)
+        # They hold the shared memory that a new postmaster looks for.
+        deadline = time.monotonic() + 30
+        while self._has_children(pid):
+            if time.monotonic() > deadline:
+                raise RuntimeError("children of a killed postmaster do not end")
+            time.sleep(0.01)
+
+    def _has_children(self, _pid):
+        marker = str(self.data).encode()
+        for folder in pathlib.Path("/proc").iterdir():
+            if not folder.name.isdigit():
+                continue
+            try:
+                if os.readlink(folder / "cwd").encode() == marker:
+                    return True
+            except OSError:
+                continue
+        return False
+
+    def psql(self, database, sql):
+        """What `sql` answers, as text."""
+        answer = subprocess.run(
+            [find_program("psql"), "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", sql,
+             self.url(database)], check=True, capture_output=True, text=True)
+        return answer.stdout.strip()
+
+    def create_database(self, name):
+        self.psql("postgres", f"CREATE DATABASE {name}")
+        return self.url(name)
+
+
+def main():
+    if sys.argv[1:3] != ["run", "--"] or len(sys.argv) < 4:
+        sys.exit(__doc__)
+    with PostgresCluster() as cluster:
+        environment = {**os.environ, "LATHE_TEST_POSTGRES": cluster.url("postgres")}
+        sys.exit(subprocess.run(sys.argv[3:], env=environment, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()
