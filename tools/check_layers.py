@@ -57,6 +57,7 @@ HOMES = {
         r"services/api-gateway/",
         r"services/[^/]+/(rpc|dispatcher)/",
         r"services/engine/runtime/result_encoder\.cc$",  # results are stored as they are served
+        r"services/engine/runtime/replay_divergence(_test)?\.cc$",  # …and compared as such
         r"tools/lathe/",
     ],
     "SQL": [r"services/engine/store/"],
