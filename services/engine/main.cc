@@ -63,6 +63,9 @@ struct Settings {
   absl::Duration session_timeout;
   absl::Duration stuck_after;
   int sampler_versions_mib = 0;
+  absl::Duration snapshot_interval;
+  double snapshot_share = 0;
+  int snapshot_log_mib = 0;
   double lora_alpha = 0;
   std::vector<std::string> lora_target_modules;
   ServerOptions servers;
@@ -101,6 +104,16 @@ Settings ParseSettings(int argc, char** argv) {
               static_cast<int>(defaults.sampler_versions_bytes >> 20),
               "MiB of unnamed sampler versions that one tenant's live sessions may hold in their "
               "worker; above it the least recently sampled go, never the newest 4");
+  options.Add(&settings.snapshot_interval, "engine.snapshot_interval",
+              absl::Nanoseconds(defaults.snapshot_interval),
+              "a model that changed is written to disk this often, so that a lost worker costs at "
+              "most so much repeated work; 0s: never, everything since its creation is repeated");
+  options.Add(&settings.snapshot_share, "engine.snapshot_share", defaults.snapshot_share,
+              "share of a worker's time that snapshots may take; they come seldomer above it");
+  options.Add(&settings.snapshot_log_mib, "engine.snapshot_log_mib",
+              static_cast<int>(defaults.snapshot_log_bytes >> 20),
+              "MiB of request bodies kept to repeat a model's work, above which it is written "
+              "before its time");
   const LoraDefaults lora;
   options.Add(&settings.lora_alpha, "lora.alpha", lora.alpha,
               "alpha of models whose request names none; alpha / rank scales an adapter",
@@ -146,6 +159,9 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.core.gap_timeout = absl::ToInt64Nanoseconds(settings.gap_timeout);
   options.core.session_timeout = absl::ToInt64Nanoseconds(settings.session_timeout);
   options.core.sampler_versions_bytes = int64_t{settings.sampler_versions_mib} << 20;
+  options.core.snapshot_interval = absl::ToInt64Nanoseconds(settings.snapshot_interval);
+  options.core.snapshot_share = settings.snapshot_share;
+  options.core.snapshot_log_bytes = int64_t{settings.snapshot_log_mib} << 20;
   options.checkpoints_dir = checkpoints_dir;
   options.event_log = settings.event_log;
   options.on_fatal = [](const absl::Status& status) {
@@ -182,17 +198,35 @@ void WaitForSignal(const sigset_t& signals) {
   LogInfo("stopping", {{"signal", signal}});
 }
 
-int Run(Settings settings, const sigset_t& signals) {
+absl::Status CheckSettings(const Settings& settings) {
   if (settings.sampler_versions_mib < 0) {
-    return Fail(absl::InvalidArgumentError(absl::StrCat(
-                    "sampler_versions_mib is ", settings.sampler_versions_mib, ", minimum is 0")),
-                kExitConfiguration);
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampler_versions_mib is ", settings.sampler_versions_mib, ", minimum is 0"));
   }
   if (settings.stuck_after != absl::ZeroDuration() && settings.stuck_after < CoreWatch::kMinLimit) {
-    return Fail(absl::InvalidArgumentError(absl::StrCat("stuck_after is ",
-                                                        absl::FormatDuration(settings.stuck_after),
-                                                        ", minimum is 3s, or 0 for never")),
-                kExitConfiguration);
+    return absl::InvalidArgumentError(absl::StrCat("stuck_after is ",
+                                                   absl::FormatDuration(settings.stuck_after),
+                                                   ", minimum is 3s, or 0 for never"));
+  }
+  if (settings.snapshot_interval < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("snapshot_interval is ",
+                                                   absl::FormatDuration(settings.snapshot_interval),
+                                                   ", minimum is 0s"));
+  }
+  if (!(settings.snapshot_share > 0 && settings.snapshot_share <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("snapshot_share is ", settings.snapshot_share,
+                                                   ", expected more than 0 and at most 1"));
+  }
+  if (settings.snapshot_log_mib < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("snapshot_log_mib is ", settings.snapshot_log_mib, ", minimum is 1"));
+  }
+  return absl::OkStatus();
+}
+
+int Run(Settings settings, const sigset_t& signals) {
+  if (const absl::Status status = CheckSettings(settings); !status.ok()) {
+    return Fail(status, kExitConfiguration);
   }
   settings.data_dir = std::filesystem::absolute(settings.data_dir).lexically_normal().string();
   if (settings.run_dir.empty()) settings.run_dir = settings.data_dir + "/run";

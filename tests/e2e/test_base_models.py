@@ -56,7 +56,7 @@ def test_work_on_the_old_one_is_refused_by_name(replaced):
         assert "org/new" in answer.json()["detail"]
 
 
-def test_a_model_of_the_old_one_is_lost(replaced):
+def test_a_model_of_the_old_one_cannot_go_on(replaced):
     api, model = replaced
     for seq_id, (path, body) in enumerate([
             ("optim_step", {"adam_params": ADAM}),

@@ -212,9 +212,9 @@ void NeedRecovery(State& s, Model& model) {
 void StartRecoveries(State& s, Group& group) {
   std::vector<std::string> waiting;
   for (const auto& [id, model] : s.models) {
-    if (model.row.group == group.row.group && model.recovery && !model.recovery->started) {
-      waiting.push_back(id);
-    }
+    const bool is_here =
+        model.row.group == group.row.group && model.row.base_model == group.row.base_model;
+    if (is_here && model.recovery && !model.recovery->started) waiting.push_back(id);
   }
   for (const std::string& id : waiting) {
     Model& model = s.models.at(id);

@@ -301,6 +301,33 @@ TEST_CASE("Recovery: an engine that restarts in the midst of one begins it anew"
   CHECK(h.worker->num_refused_steps() == 0);
 }
 
+TEST_CASE("Recovery: a model waits for its base model to be served again", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  h.AttachWorker("p2", /*ready=*/true, "other");
+  h.RunWorker();
+  CHECK_FALSE(h.worker->Holds(model));
+  CHECK(h.ErrorOf(h.Gradient(model, 3))->code == "unknown_base_model");
+  h.AttachWorker("p3");
+  h.RunWorker();
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+}
+
+TEST_CASE("Recovery: other files under the name of the base model lose its models", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  h.AttachWorker("p2", /*ready=*/false);
+  ReadyModel changed = *h.worker->Hello().ready;
+  changed.row.content_hash = "other";
+  h.Post(WorkerReady{"g", changed});
+  CHECK_THAT(h.ErrorOf(h.Gradient(model, 3))->message,
+             Catch::Contains("the files of base model base have changed"));
+}
+
 // ---- unnamed sampler versions
 
 std::string Publish(CoreHarness& h, const std::string& model, int64_t seq, int64_t sampler_seq,

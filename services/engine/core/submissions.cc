@@ -1,6 +1,7 @@
 #include "services/engine/core/submissions.h"
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/base_models.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
@@ -136,6 +137,8 @@ void AcceptTraining(State& s, Model& model, const Submit& submit, int64_t seq_id
     Fail(s, request, *submit.invalid);
   } else if (is_gone) {
     Fail(s, request, ReasonOf(model));
+  } else if (model.recovery != nullptr) {
+    if (const auto error = UnknownBaseModel(s, model.row.base_model)) Fail(s, request, *error);
   }
 }
 

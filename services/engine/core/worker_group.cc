@@ -229,10 +229,17 @@ void Form(State& s, Group& group, const WorkerAttached& event) {
   s.fx.Send(group.row.group, group.row.epoch, FormGroup{s.term});
 }
 
-// Models accepted before any group of their base model was known.
+// Accepted before any group of its base model was known; or its group serves another one now.
+bool IsHomeless(const State& s, const Model& model) {
+  if (model.row.group.empty()) return true;
+  const auto it = s.groups.find(model.row.group);
+  const bool moved = it != s.groups.end() && it->second.row.base_model != model.row.base_model;
+  return moved && model.recovery != nullptr;
+}
+
 void PlaceHomelessModels(State& s, const Group& group) {
   for (auto& [id, model] : s.models) {
-    if (!model.row.group.empty() || model.row.base_model != group.row.base_model) continue;
+    if (model.row.base_model != group.row.base_model || !IsHomeless(s, model)) continue;
     model.row.group = group.row.group;
     PutRow(s, model);
   }
@@ -243,7 +250,18 @@ void PlaceHomelessModels(State& s, const Group& group) {
   }
 }
 
+// What was trained on other weights cannot go on with these.
+void LoseModelsOfChangedBase(State& s, const BaseModelRow& base) {
+  const BaseModelRow* const known = Find(s.base_models, base.name);
+  if (known == nullptr || known->content_hash == base.content_hash) return;
+  for (auto& [id, model] : s.models) {
+    if (model.row.base_model != base.name || model.row.state != ModelState::kReady) continue;
+    LoseModel(s, model, absl::StrFormat("the files of base model %s have changed", base.name));
+  }
+}
+
 void BecomeReady(State& s, Group& group, const ReadyModel& model) {
+  LoseModelsOfChangedBase(s, model.row);
   group.ready = true;
   group.kv_cache_tokens = model.kv_cache_tokens;
   s.base_models[model.row.name] = model.row;
