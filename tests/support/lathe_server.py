@@ -118,6 +118,19 @@ class LatheServer:
         os.kill(pid, signal.SIGKILL)
         return pid
 
+    def kill_everything(self):
+        """`kill -9` of `lathe up` and its children, as when the machine loses its power."""
+        pids = self.pids()
+        self.process.kill()  # first, so that it does not restart the others
+        self.process.wait()
+        for name in set(pids) - {"up"}:
+            try:
+                os.kill(pids[name], signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self._log.close()
+        self.process = None
+
     def wait_restarted(self, name, old_pid, timeout=30):
         deadline = time.monotonic() + timeout
         while self.pids().get(name) in (old_pid, None):
