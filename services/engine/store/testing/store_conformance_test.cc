@@ -342,16 +342,20 @@ TEST_CASE("Store: what rebuilds a model survives the end of its requests", "[sto
   };
   RequestRow step = TestRequest("r5", 5);
   step.kind = OperationKind::kOptimStep;
+  RequestRow creation = TestRequest("r0", 0, "s1");
+  creation.op_class = OpClass::kModel;
+  creation.kind = OperationKind::kLoadWeights;
   Commit(store, term,
          {PutSession{TestSession("s1")}, PutModel{model}, pass("r3", 3, "b3"), pass("r4", 4, "b4"),
-          pass("r6", 6, "b6"), InsertRequest{step}},
+          pass("r6", 6, "b6"), InsertRequest{step}, InsertRequest{creation}},
          {{"b3", "old "}, {"b4", "kept"}, {"b6", "fail"}});
   Commit(store, term,
-         {CompleteRequest{"r3", RequestState::kDone, "x3", 50},
+         {CompleteRequest{"r0", RequestState::kDone, "x0", 50},
+          CompleteRequest{"r3", RequestState::kDone, "x3", 50},
           CompleteRequest{"r4", RequestState::kDone, "x4", 50},
           CompleteRequest{"r6", RequestState::kFailed, "x6", 50},
           CompleteRequest{"r5", RequestState::kDone, "x5", 50, 0, "4"}},
-         {{"x3", "r"}, {"x4", "r"}, {"x5", "r"}, {"x6", "r"}});
+         {{"x0", "r"}, {"x3", "r"}, {"x4", "r"}, {"x5", "r"}, {"x6", "r"}});
   Commit(store, term, {PurgeResults{100, 100, 100}});
   harness->Reopen();
   const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
@@ -362,7 +366,7 @@ TEST_CASE("Store: what rebuilds a model survives the end of its requests", "[sto
     ids.push_back(row.request_id);
     if (row.request_id == "r5") CHECK(row.outcome == "4");
   }
-  CHECK(ids == std::vector<std::string>{"r4", "r5", "r6"});
+  CHECK(ids == std::vector<std::string>{"r0", "r4", "r5", "r6"});
   CHECK(*harness->store().ReadBody("b4") == "kept");
   CHECK_FALSE(harness->store().ReadBody("b3").ok());
   CHECK_FALSE(harness->store().ReadBody("b6").ok());
