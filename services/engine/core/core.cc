@@ -9,6 +9,7 @@
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
 #include "services/engine/core/quotas.h"
+#include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/restore.h"
 #include "services/engine/core/retention.h"
@@ -30,6 +31,8 @@ void OnTick(State& s) {
   SweepExpiredCheckpoints(s);
   PurgeOldResults(s);
   CountStorage(s);
+  SendUnsent(s);
+  RestartRecoveries(s);
   ScheduleSnapshots(s);
 }
 
@@ -81,6 +84,7 @@ struct Core::Impl {
   void Handle(const CancelSample& event) { OnCancelSample(s, event); }
   void Handle(const WorkerSnapshotDone& event) { OnSnapshotDone(s, event); }
   void Handle(const WorkerVersionSaved& event) { OnVersionSaved(s, event); }
+  void Handle(const BodyUnavailable& event) { OnBodyUnavailable(s, event); }
 
   State s;
   std::vector<Action>* out = nullptr;  // of the running Step

@@ -280,6 +280,13 @@ struct WorkerDone {
   int64_t cached_prompt_tokens = 0;  // that needed no prefill
 };
 
+// The store could not be asked for the body of a command that was to be sent: it is told again.
+struct BodyUnavailable {
+  std::string group;
+  int64_t epoch = 0;
+  std::string request_id;  // of the command
+};
+
 struct WorkerVersionFailed {
   std::string group;
   int64_t epoch = 0;
@@ -316,7 +323,7 @@ using EventBody =
                  CreateSamplingSession, JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint,
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
                  WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint,
-                 AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved>;
+                 AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved, BodyUnavailable>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

@@ -6,6 +6,7 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 
@@ -159,6 +160,35 @@ void SendToGroup(State& s, Request& request) {
   WorkerCommand command = CommandOf(s, model, request);
   NoteDispatched(s, *group, request);
   s.fx.Send(request.group, group->row.epoch, std::move(command));
+}
+
+void OnBodyUnavailable(State& s, const BodyUnavailable& event) {
+  Group* const group = Find(s.groups, event.group);
+  const bool current = group != nullptr && group->attached && group->row.epoch == event.epoch;
+  if (!current || OnReplayNotSent(s, event.request_id)) return;
+  Request* const request = Find(s.requests, event.request_id);
+  if (request == nullptr || !request->live()) return;
+  request->row.state = RequestState::kAccepted;
+  MoveToGroup(s, *request, "");  // makes room for what can be sent
+  request->group = event.group;
+  s.unsent_request_ids.insert(event.request_id);
+}
+
+void SendUnsent(State& s) {
+  std::set<std::string> ids;
+  ids.swap(s.unsent_request_ids);
+  for (const std::string& id : ids) {
+    Request* const request = Find(s.requests, id);
+    if (request == nullptr || !request->live()) continue;
+    if (request->row.state != RequestState::kAccepted) continue;  // sent to another worker
+    const Model* const model = Find(s.models, request->plan->model_id);
+    if (model != nullptr && model->recovery != nullptr) continue;  // sent when it is back
+    if (request->row.op_class == OpClass::kSample) {
+      QueueSample(s, *request);
+    } else {
+      SendToGroup(s, *request);
+    }
+  }
 }
 
 void FillTrainBatches(State& s, Group& group) {

@@ -20,4 +20,8 @@ void FillSamples(State& s, Group& group);
 // Queues a sample for a group that can serve it; without one it waits for a group to attach.
 void QueueSample(State& s, Request& request);
 
+void OnBodyUnavailable(State& s, const BodyUnavailable& event);
+// On each Tick: sends what could not be sent before.
+void SendUnsent(State& s);
+
 }  // namespace lathe::engine

@@ -221,6 +221,8 @@ void StartRecoveries(State& s, Group& group) {
     model.recovery->started = true;
     model.recovery->failures.clear();
     model.recovery->starts = StartsOf(s, model);
+    // What the worker has of it is another state, or that of a recovery that was cut short.
+    s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", id});
     TryNextStart(s, model);
   }
 }
@@ -237,6 +239,19 @@ void CutRecoveries(State& s, Group& group) {
     model.recovery->failures = absl::StrFormat("its worker stopped %d times while it was rebuilt",
                                                model.num_recoveries_cut);
     GiveUp(s, model);
+  }
+}
+
+bool OnReplayNotSent(State& s, const std::string& replay_id) {
+  const auto it = s.replays.find(replay_id);
+  if (it == s.replays.end()) return false;
+  NeedRecovery(s, s.models.at(it->second));
+  return true;
+}
+
+void RestartRecoveries(State& s) {
+  for (auto& [name, group] : s.groups) {
+    if (group.usable()) StartRecoveries(s, group);
   }
 }
 

@@ -13,6 +13,11 @@ void StartRecoveries(State& s, Group& group);
 // The worker that was rebuilding models is gone.
 void CutRecoveries(State& s, Group& group);
 
+// A command of a recovery was not sent: it begins again with the next Tick. False: it is none.
+bool OnReplayNotSent(State& s, const std::string& replay_id);
+// On each Tick.
+void RestartRecoveries(State& s);
+
 // An answer to a command of a recovery; false: it is none.
 bool OnReplayDone(State& s, Group& group, const WorkerDone& event);
 

@@ -286,6 +286,23 @@ TEST_CASE("Recovery: a model whose replay stops its worker again and again is lo
              Catch::Contains("its worker stopped 3 times while it was rebuilt"));
 }
 
+TEST_CASE("Recovery: a body that the store cannot give yet begins it again", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  h.AttachWorker("p2");
+  h.RunWorkerOnce();  // created; its gradient is told
+  const auto batches = h.worker->Received<SendTrainBatch>();
+  REQUIRE(batches.size() == 1);
+  h.worker->ForgetQueue();
+  h.Post(BodyUnavailable{"g", h.worker->epoch(), batches[0].items[0].request_id});
+  h.Tick();
+  h.RunWorker();
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+  CHECK(h.recoveries.size() == 1);
+}
+
 TEST_CASE("Recovery: an engine that restarts in the midst of one begins it anew", "[core]") {
   CoreHarness h;
   h.AttachWorker();

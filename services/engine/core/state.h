@@ -188,6 +188,8 @@ struct State {
   std::map<std::string, QuotaRow> quotas;   // by tenant; absent: no limits
   std::map<std::string, RateWindow> rates;  // of tenants with a rate
 
+  std::set<std::string> unsent_request_ids;  // with the next Tick: the store may answer again
+
   // Subjects to look at again before the Step ends.
   std::set<std::string> dirty_models;
   std::set<std::string> dirty_groups;

@@ -156,7 +156,6 @@ void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held) {
       return;
     case Adoption::kLost:
       NeedRecovery(s, model);
-      s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", model.row.model_id});
       return;
   }
 }
@@ -185,14 +184,12 @@ bool IsBeingPublished(const State& s, const std::string& version_id) {
 }
 
 // The worker lacks a version that it should have: a replay makes it again, if it is not on disk.
-void RegainVersion(State& s, Group& group, Sampler& sampler) {
+void RegainVersion(State& s, Sampler& sampler) {
   const Version* const version = Find(s.versions, sampler.row.version_id);
   if (version != nullptr && version->on_disk()) return;
   Model& model = s.models.at(sampler.row.model_id);
   if (model.row.state != ModelState::kReady) return LoseVersion(s, sampler);
-  if (model.recovery) return;
-  NeedRecovery(s, model);
-  s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", model.row.model_id});
+  if (model.recovery == nullptr) NeedRecovery(s, model);
 }
 
 void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
@@ -202,7 +199,7 @@ void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
     used.insert(sampler.row.version_id);
     if (!sampler.unnamed() || GroupForSampler(s, sampler) != &group) continue;
     if (group.version_ids.count(sampler.row.version_id) > 0) continue;
-    RegainVersion(s, group, sampler);
+    RegainVersion(s, sampler);
   }
   for (const std::string& version_id : event.version_ids) {
     if (used.count(version_id) > 0 || IsBeingPublished(s, version_id)) continue;

@@ -193,6 +193,27 @@ TEST_CASE("Group: a request that is running whenever its worker stops is given u
   CHECK(h.ErrorOf(call)->status == absl::StatusCode::kInternal);
 }
 
+TEST_CASE("Group: what the store could not give in time is sent with the next tick", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  h.Sampler(session, 0, "");
+  const CallId gradient = h.Gradient(model, 1);
+  const CallId sample = h.Sample(session + ":sample:0", 1);
+  h.worker->ForgetQueue();
+  for (const CallId call : {gradient, sample}) {
+    h.Post(BodyUnavailable{"g", h.worker->epoch(), h.AnswerTo(call).id});
+  }
+  h.worker->ForgetReceived();
+  h.Tick();
+  CHECK(h.worker->Received<SendTrainBatch>().size() == 1);
+  CHECK(h.worker->Received<SendSample>().size() == 1);
+  h.RunWorker();
+  CHECK(h.StateOf(gradient) == RequestState::kDone);
+  CHECK(h.StateOf(sample) == RequestState::kDone);
+}
+
 size_t NumSent(const CoreHarness& h) {
   size_t sent = 0;
   for (const SendTrainBatch& batch : h.worker->Received<SendTrainBatch>()) {

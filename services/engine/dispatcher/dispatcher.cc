@@ -80,6 +80,9 @@ void Dispatcher::OnLostBody(const SendToWorker& command, const std::string& requ
                             const absl::Status& status) {
   LogError("a request's body cannot be read",
            {{"request_id", request_id}, {"error", status.message()}});
+  if (absl::IsUnavailable(status)) {
+    return runtime_.Post(BodyUnavailable{command.group, command.epoch, request_id});
+  }
   const ErrorInfo error{.status = absl::StatusCode::kDataLoss,
                         .code = "body_lost",
                         .field = "",

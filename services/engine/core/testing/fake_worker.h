@@ -61,6 +61,11 @@ class FakeWorker {
     return found;
   }
   void ForgetReceived() { received_.clear(); }
+  // As if what it was told and has not run had not come.
+  void ForgetQueue() {
+    queue_.clear();
+    running_.clear();
+  }
   // OptimSteps refused for their window; a correct core never causes one.
   int64_t num_refused_steps() const { return num_refused_steps_; }
   const std::set<std::string>& acked() const { return acked_; }
