@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -52,3 +53,21 @@ class FailPoints:
         while self.fired(name) <= more_than:
             assert time.monotonic() < deadline, f"{name} did not fire in {timeout} s"
             time.sleep(0.01)
+
+
+def main():
+    """Prints what a long run did: .venv/bin/python tests/support/fail_points.py FOLDER [MINIMUM]
+    fails when a point fired less than MINIMUM times."""
+    points = FailPoints.__new__(FailPoints)
+    points._counts = pathlib.Path(sys.argv[1], "counts")
+    minimum = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    counts = points.counts()
+    for name, (passed, fired) in counts.items():
+        print(f"{name:32} passed {passed:10} fired {fired:6}")
+    few = [name for name, (_, fired) in counts.items() if fired < minimum]
+    print(f"{len(few)} of {len(counts)} fired less than {minimum} times: {' '.join(few)}")
+    return 1 if few else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
