@@ -41,12 +41,14 @@ def free_port():
 
 
 class LatheServer:
-    """A running Lathe. `with LatheServer(tiny_model()) as server:` or start() / stop()."""
+    """A running Lathe. `with LatheServer(tiny_model()) as server:` or start() / stop().
 
-    def __init__(self, model, name="tiny", data_dir=None, args=(), env=None):
+    `store`: URL of the engine's database (PostgresCluster.create_database); None: SQLite."""
+
+    def __init__(self, model, name="tiny", data_dir=None, args=(), env=None, store=None):
         self.model = model
         self.model_name = name
-        self.args = list(args)
+        self.args = [*args, *(["--store", store] if store else [])]
         self.env = {**os.environ, **(env or {})}
         self._own_dir = data_dir is None
         self.data_dir = data_dir or tempfile.mkdtemp(prefix="lathe-")
