@@ -168,8 +168,7 @@ absl::Status WriteApplier::operator()(const CompleteRequest& write) {
         absl::StrFormat("request %s completes without its result", write.request_id));
   }
   connection_.Prepare(kEndRequest)
-      .Bind(write.request_id, write.state, write.done_at, write.completion_number,
-            write.outcome)
+      .Bind(write.request_id, write.state, write.done_at, write.completion_number, write.outcome)
       .Run();
   connection_.Prepare(kInsertResult).Bind(write.request_id).BindBytes(result->second).Run();
   return absl::OkStatus();
