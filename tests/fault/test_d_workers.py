@@ -24,7 +24,6 @@ def api(server):
     made.close()
 
 
-@pytest.mark.xfail(strict=False, reason="a worker that dies loses its models until it is restored")
 @pytest.mark.parametrize("name", AT_WORK * ROUNDS)
 def test_d1_d2_worker_killed_at_a_fail_point_applies_each_step_once(server, told, api, name):
     program = Program(api)
@@ -39,25 +38,6 @@ def test_d1_d2_worker_killed_at_a_fail_point_applies_each_step_once(server, told
     server.wait_restarted("worker", old)
     program.step()
     program.check()
-
-
-@pytest.mark.parametrize("name", AT_WORK)
-def test_d1_after_a_kill_new_models_train_and_every_future_ends(server, told, api, name):
-    program = Program(api)
-    program.step()
-    before = told.fired(name)
-    old = server.pids()["worker"]
-    told.set(f"{name}=kill#{old}")
-    futures = [program.forward_backward((30, 31, 32)), program.optim_step()]
-    results = [api.result(future) for future in futures]
-    assert told.fired(name) > before
-    for result in results:
-        assert "error" not in result or result["category"] == "server", result
-    server.wait_restarted("worker", old)
-    fresh = Program(api)
-    fresh.step()
-    fresh.step()
-    fresh.check()
 
 
 @pytest.mark.parametrize("name", AT_START)
@@ -145,10 +125,8 @@ def test_d13_a_partition_between_engine_and_worker_heals_by_itself(tmp_path):
             assert time.monotonic() < deadline, "the worker did not notice that it is cut off"
             time.sleep(0.1)
         cut.is_cut = False
-        result = api.result(future)
-        assert "error" not in result or result["category"] == "server", result
-        fresh = Program(api)
-        fresh.step()
-        fresh.step()
-        fresh.check()
+        assert "error" not in api.result(future)
+        program.optim_step()
+        program.step()
+        program.check()
         cut.close()
