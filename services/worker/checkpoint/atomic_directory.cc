@@ -1,7 +1,11 @@
 #include "services/worker/checkpoint/atomic_directory.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <random>
 #include <system_error>
 #include <utility>
@@ -16,6 +20,11 @@ namespace lathe::worker {
 namespace {
 
 namespace fs = std::filesystem;
+
+// From the making of a directory to its lock.
+constexpr absl::Duration kLockedWithin = absl::Seconds(10);
+// Nobody takes so long for one checkpoint.
+constexpr absl::Duration kFinishedWithin = absl::Hours(24);
 
 absl::Status FromError(const fs::path& path, const char* operation, const std::error_code& error) {
   if (!error) return absl::OkStatus();
@@ -32,6 +41,21 @@ absl::Status Passed(std::string_view fail_point, const fs::path& path) {
 std::string RandomName() {
   std::random_device device;
   return absl::StrFormat("%08x%08x%08x%08x", device(), device(), device(), device());
+}
+
+int OpenDirectory(const fs::path& dir) {
+  return open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+// How long ago nobody who works on `dir` can have touched it last.
+absl::Duration WorkedOnWithin(const fs::path& dir) {
+  const int fd = OpenDirectory(dir);
+  if (fd < 0) return kFinishedWithin;
+  const bool is_locked_now = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  const bool is_locked_by_other = !is_locked_now && errno == EWOULDBLOCK;
+  close(fd);
+  if (is_locked_by_other) return absl::InfiniteDuration();
+  return is_locked_now ? kLockedWithin : kFinishedWithin;
 }
 
 // Makes `dir` and every missing parent, each durable in its own parent.
@@ -52,13 +76,20 @@ absl::StatusOr<AtomicDirectory> AtomicDirectory::Create(const fs::path& store) {
   return AtomicDirectory(store, path);
 }
 
+AtomicDirectory::AtomicDirectory(fs::path store, fs::path path)
+    : store_(std::move(store)), path_(std::move(path)), lock_(OpenDirectory(path_)) {
+  if (lock_ >= 0) flock(lock_, LOCK_EX | LOCK_NB);
+}
+
 AtomicDirectory::AtomicDirectory(AtomicDirectory&& other) noexcept
-    : store_(std::move(other.store_)), path_(std::exchange(other.path_, fs::path())) {}
+    : store_(std::move(other.store_)),
+      path_(std::exchange(other.path_, fs::path())),
+      lock_(std::exchange(other.lock_, -1)) {}
 
 AtomicDirectory::~AtomicDirectory() {
-  if (path_.empty()) return;
   std::error_code ignored;  // the sweep finds what could not be removed now
-  fs::remove_all(path_, ignored);
+  if (!path_.empty()) fs::remove_all(path_, ignored);
+  if (lock_ >= 0) close(lock_);
 }
 
 absl::Status AtomicDirectory::Commit(const fs::path& final_dir) {
@@ -81,12 +112,12 @@ absl::Status AtomicDirectory::Commit(const fs::path& final_dir) {
   return absl::OkStatus();
 }
 
-absl::Status SweepAttempts(const fs::path& store, absl::Time before) {
+absl::Status SweepAttempts(const fs::path& store, absl::Time now) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(store / "tmp", error)) {
     struct stat info {};
     if (stat(entry.path().c_str(), &info) != 0) continue;
-    if (absl::TimeFromTimespec(info.st_mtim) >= before) continue;
+    if (now - absl::TimeFromTimespec(info.st_mtim) < WorkedOnWithin(entry.path())) continue;
     std::error_code remove_error;
     fs::remove_all(entry.path(), remove_error);
     RETURN_IF_ERROR(FromError(entry.path(), "remove", remove_error));

@@ -11,7 +11,8 @@
 namespace lathe::worker {
 
 // Files are written, each synced by its writer, into <store>/tmp/<uuid>/; Commit syncs that
-// directory, renames it and syncs the parent. Without Commit the destructor removes everything.
+// directory, renames it and syncs the parent. Without Commit the destructor removes everything. The
+// directory is locked as long as somebody works on it.
 class AtomicDirectory {
  public:
   static absl::StatusOr<AtomicDirectory> Create(const std::filesystem::path& store);
@@ -27,14 +28,16 @@ class AtomicDirectory {
   absl::Status Commit(const std::filesystem::path& final_dir);
 
  private:
-  AtomicDirectory(std::filesystem::path store, std::filesystem::path path)
-      : store_(std::move(store)), path_(std::move(path)) {}
+  AtomicDirectory(std::filesystem::path store, std::filesystem::path path);
 
   std::filesystem::path store_;
   std::filesystem::path path_;  // empty after Commit
+  int lock_ = -1;               // the directory, open; not locked where the file system cannot
 };
 
-// Removes attempts below <store>/tmp that were last touched before `before`: left by a crash.
-absl::Status SweepAttempts(const std::filesystem::path& store, absl::Time before);
+// Removes attempts below <store>/tmp that a crash has left: that nobody has locked and that are
+// some seconds old, or a day where there are no locks. Another process may be writing into the same
+// store.
+absl::Status SweepAttempts(const std::filesystem::path& store, absl::Time now);
 
 }  // namespace lathe::worker

@@ -316,13 +316,19 @@ TEST_CASE("Checkpoint: saving again replaces a save that was never committed", "
   CHECK(IsEmptyDir(dir / "tmp"));
 }
 
-TEST_CASE("Checkpoint: the sweep removes old attempts only", "[checkpoint]") {
+TEST_CASE("Checkpoint: the sweep removes what nobody works on", "[checkpoint]") {
   const TempDir dir;
   fs::create_directories(dir / "tmp/left");
-  REQUIRE(SweepAttempts(dir.path(), absl::Now() - absl::Hours(1)).ok());
-  CHECK(fs::exists(dir / "tmp/left"));
-  REQUIRE(SweepAttempts(dir.path(), absl::Now() + absl::Hours(1)).ok());
+  REQUIRE(SweepAttempts(dir.path(), absl::Now()).ok());
+  CHECK(fs::exists(dir / "tmp/left"));  // about to be locked, perhaps
+  auto created = AtomicDirectory::Create(dir.path());
+  REQUIRE(created.ok());
+  AtomicDirectory attempt = *std::move(created);
+  REQUIRE(SweepAttempts(dir.path(), absl::Now() + absl::Hours(100)).ok());
   CHECK_FALSE(fs::exists(dir / "tmp/left"));
+  REQUIRE(fs::exists(attempt.path()));
+  REQUIRE(attempt.Commit(dir / "a").ok());
+  CHECK(IsEmptyDir(dir / "tmp"));
 }
 
 }  // namespace

@@ -21,9 +21,6 @@
 namespace lathe::worker {
 namespace {
 
-// Another worker may be writing into the same store; nobody takes an hour for one of its files.
-constexpr absl::Duration kAbandonedAfter = absl::Hours(1);
-
 ModelInfo Describe(const ExecutorOptions& options, const ModelSpec& spec,
                    const std::string& content_hash) {
   ModelInfo info;
@@ -121,7 +118,7 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
                      return PlanAround(*loaded.model, available_bytes, options.memory_fraction,
                                        layer_row);
                    }));
-  RETURN_IF_ERROR(SweepAttempts(options.checkpoint_root, absl::Now() - kAbandonedAfter));
+  RETURN_IF_ERROR(SweepAttempts(options.checkpoint_root, absl::Now()));
   LoadedBase base;
   base.memory = memory;
   base.prefill_chunk_tokens = PrefillTokens(
