@@ -69,6 +69,12 @@ class WorkerRegistry : public prometheus::Registry {
     list.AddCounter("lathe_worker_sampler_version_load_seconds_total",
                     "time that reading sampler versions took",
                     absl::ToDoubleSeconds(counters.version_load_time));
+    counter("lathe_worker_snapshots_total", "snapshots of models written", counters.snapshots);
+    counter("lathe_worker_snapshot_failures_total", "snapshots of models that failed",
+            counters.snapshot_failures);
+    list.AddCounter("lathe_worker_snapshot_seconds_total",
+                    "time that threads were busy with snapshots",
+                    absl::ToDoubleSeconds(counters.snapshot_time));
     list.AddProcess();
     return list.Take();
   }

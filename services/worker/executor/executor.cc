@@ -50,7 +50,10 @@ ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b) {
           .sampling_time = a.sampling_time + b.sampling_time,
           .version_loads = a.version_loads + b.version_loads,
           .version_load_time = a.version_load_time + b.version_load_time,
-          .version_evictions = a.version_evictions + b.version_evictions};
+          .version_evictions = a.version_evictions + b.version_evictions,
+          .snapshots = a.snapshots + b.snapshots,
+          .snapshot_failures = a.snapshot_failures + b.snapshot_failures,
+          .snapshot_time = a.snapshot_time + b.snapshot_time};
 }
 
 }  // namespace

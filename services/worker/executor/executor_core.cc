@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/fail_point/fail_point.h"
+#include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/layers/pauses.h"
 #include "services/worker/torch_guard.h"
@@ -97,7 +98,8 @@ void ExecutorCore::Apply(VersionJobDone done) {
 
 void ExecutorCore::Apply(RecoveryJobDone done) {
   if (done.generation != generation_) return;
-  if (std::holds_alternative<SnapshotDone>(done.report)) {
+  if (const auto* snapshot = std::get_if<SnapshotDone>(&done.report)) {
+    Count(*snapshot);
     model_ops_.GiveBack(std::move(done.buffer));
     if (std::optional<Snapshot> next = model_ops_.NextSnapshot()) Do(*std::move(next));
   } else {
@@ -188,8 +190,22 @@ bool ExecutorCore::RunBarriers(const std::function<void()>& on_pause) {
 void ExecutorCore::RunBarrier(const ModelLanes::Barrier& barrier) {
   std::optional<Report> report = model_ops_.Run(barrier);
   const bool ok = !report.has_value() || !std::holds_alternative<OpFailed>(*report);
-  if (report.has_value()) Emit(*std::move(report), ModelIdOf(barrier));
+  if (report.has_value()) {
+    if (const auto* snapshot = std::get_if<SnapshotDone>(&*report)) Count(*snapshot);
+    Emit(*std::move(report), ModelIdOf(barrier));
+  }
   AfterBarrier(barrier, ok);
+}
+
+void ExecutorCore::Count(const SnapshotDone& done) {
+  if (done.status.ok()) {
+    ++num_snapshots_;
+    snapshot_time_ += done.write_time;
+    return;
+  }
+  ++num_failed_snapshots_;
+  LogWarn("a model could not be snapshotted",
+          {{"model_id", done.state.model_id}, {"error", done.status.message()}});
 }
 
 void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
@@ -384,7 +400,10 @@ ExecutorCounters ExecutorCore::counters() const {
           .sampling_time = sampling_time_,
           .version_loads = versions_.counters().loads,
           .version_load_time = versions_.counters().loading,
-          .version_evictions = versions_.counters().evictions};
+          .version_evictions = versions_.counters().evictions,
+          .snapshots = num_snapshots_,
+          .snapshot_failures = num_failed_snapshots_,
+          .snapshot_time = snapshot_time_};
 }
 
 }  // namespace lathe::worker

@@ -106,6 +106,7 @@ class ExecutorCore {
   void Charge(DeviceUse use, absl::Duration spent);
   void CollectSamples();
   void EndSample(const std::string& request_id);
+  void Count(const SnapshotDone& done);
   void Emit(Report report, const std::string& model_id = "");
 
   const ExecutorParts parts_;
@@ -128,6 +129,9 @@ class ExecutorCore {
   std::set<std::string> pending_versions_;  // PublishVersion is in a lane
   std::vector<SaveVersion> parked_saves_;   // of those
   int64_t num_optim_steps_ = 0;
+  int64_t num_snapshots_ = 0;
+  int64_t num_failed_snapshots_ = 0;
+  absl::Duration snapshot_time_;
   absl::Duration training_time_;
   absl::Duration sampling_time_;
   std::vector<ReportEvent> reports_;

@@ -33,6 +33,9 @@ struct ExecutorCounters {
   int64_t version_loads = 0;          // of sampler versions, from disk
   absl::Duration version_load_time;   // of them together
   int64_t version_evictions = 0;      // of sampler versions from memory
+  int64_t snapshots = 0;              // of models, written
+  int64_t snapshot_failures = 0;
+  absl::Duration snapshot_time;  // that threads were busy with those written
 };
 
 // Sampler versions.

@@ -3,8 +3,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include <limits>
-
 #include "services/worker/executor/recovery_thread.h"
 #include "services/worker/executor/snapshot_test_tools.h"
 
@@ -162,8 +160,8 @@ TEST_CASE("snapshots share two buffers, the third waits for one of them", "[snap
 TEST_CASE("where memory is short, snapshots have one buffer", "[snapshots]") {
   const int64_t num_parameters =
       Adapter(SmallSpec(), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
-  // The model takes 20 bytes for each, a buffer 12.
-  Worker worker({.model_ops = {.adapter_bytes = 32 * num_parameters}});
+  // The model takes 20 bytes for each, what one snapshot is staged in 16.
+  Worker worker({.model_ops = {.adapter_bytes = 36 * num_parameters}});
   worker.core.Apply(SnapshotOf("m", "a"));
   worker.core.Apply(SnapshotOf("m", "b"));
   while (worker.core.RunUnit()) {
@@ -200,6 +198,7 @@ TEST_CASE("a snapshot that cannot be taken is told, and the next one is taken", 
   CHECK(unknown.status.code() == absl::StatusCode::kNotFound);
   CHECK(unknown.snapshot_id == "s");
   CHECK(unknown.state.model_id == "gone");
+  CHECK(worker.core.counters().snapshot_failures == 1);
 
   worker.recovery_jobs.max_waiting = 0;
   for (int i = 0; i < 3; ++i) {
@@ -207,7 +206,10 @@ TEST_CASE("a snapshot that cannot be taken is told, and the next one is taken", 
     CHECK(Only<SnapshotDone>(worker.Drain()).status.code() == absl::StatusCode::kResourceExhausted);
   }
   worker.recovery_jobs.max_waiting = 1000;
-  TakeSnapshot(worker, "m", "s");
+  const SnapshotDone done = TakeSnapshot(worker, "m", "s");
+  CHECK(worker.core.counters().snapshot_failures == 4);
+  CHECK(worker.core.counters().snapshots == 1);
+  CHECK(worker.core.counters().snapshot_time == done.write_time);
 }
 
 // Writing beyond so many bytes of a file fails while it lives.

@@ -55,7 +55,7 @@ StagedModel SnapshotStaging::Stage(const std::string& model_id, const Adapter& a
                                    const AdamParams& last_adam) {
   const int64_t size = adapter.num_parameters();
   StagedModel staged;
-  staged.buffer = TakeBuffer(size * kBytesPerParameter / static_cast<int64_t>(sizeof(float)));
+  staged.buffer = TakeBuffer(3 * size);
   int64_t used = 0;
   const auto copy = [&](const at::Tensor& from) {
     const at::Tensor to = staged.buffer.narrow(0, std::exchange(used, used + size), size);

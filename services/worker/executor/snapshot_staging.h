@@ -23,8 +23,8 @@ struct StagedModel {
 // are not copied: while somebody holds them, they do not change. Executor thread only.
 class SnapshotStaging {
  public:
-  // Of a buffer: two moments and the accumulator.
-  static constexpr int64_t kBytesPerParameter = 3 * sizeof(float);
+  // Two moments and the accumulator in a buffer; weights that are held.
+  static constexpr int64_t kBytesPerParameter = (3 + 1) * sizeof(float);
 
   bool HasFree(int64_t max_buffers) const { return num_taken_ < max_buffers; }
 

@@ -110,7 +110,8 @@ class FakeRecoveryJobs : public RecoveryJobs {
 // A core with model "m" of rank 4, and everything around it.
 struct Worker {
   explicit Worker(const CoreOptions& options = {}, const Model& model = BaseModel())
-      : parts{model, nullptr, store, writer, version_jobs, recovery_jobs, clock},
+      : store(dir.path(), model.spec(), "base", "hash"),
+        parts{model, nullptr, store, writer, version_jobs, recovery_jobs, clock},
         core(parts, options, /*generation=*/3) {
     core.Apply(CreateAdapter{"create", "m", {.rank = 4, .seed = 1}});
     Drain();
@@ -149,7 +150,7 @@ struct Worker {
 
   TempDir dir;
   BoundedQueue<ReportEvent> saves{16};
-  CheckpointStore store{dir.path(), SmallSpec(), "base", "hash"};
+  CheckpointStore store;
   CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); }};
   FakeVersionJobs version_jobs{store};
   FakeRecoveryJobs recovery_jobs{store};
