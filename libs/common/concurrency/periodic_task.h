@@ -1,10 +1,11 @@
 // Something done again and again on a thread of its own.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <string>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "libs/common/concurrency/named_thread.h"
 
@@ -18,7 +19,12 @@ class PeriodicTask {
   ~PeriodicTask();
 
  private:
-  absl::Notification stop_;
+  bool IsStoppedWithin(absl::Duration period);
+
+  // Of the standard library: absl's waits would go by the wall clock, which may be set back.
+  std::mutex mu_;
+  std::condition_variable stop_;
+  bool is_stopped_ = false;
   NamedThread thread_;
 };
 

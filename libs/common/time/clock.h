@@ -1,10 +1,13 @@
 // The time of day as an object, so that tests decide what time it is.
 #pragma once
 
+#include <chrono>
+
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "libs/common/time/wall_follower.h"
 
 namespace lathe {
 
@@ -15,10 +18,22 @@ class Clock {
   virtual absl::Time Now() = 0;
 };
 
-// The machine's clock: wall time, which may jump.
+// The machine's clock, without its jumps: see WallFollower.
 class RealClock : public Clock {
  public:
-  absl::Time Now() override { return absl::Now(); }
+  absl::Time Now() override {
+    absl::MutexLock lock(&mu_);
+    const auto steady = std::chrono::steady_clock::now();
+    const absl::Duration elapsed = absl::FromChrono(steady - steady_);
+    steady_ = steady;
+    return follower_.Follow(absl::Now(), elapsed);
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::chrono::steady_clock::time_point steady_ ABSL_GUARDED_BY(mu_) =
+      std::chrono::steady_clock::now();
+  WallFollower follower_ ABSL_GUARDED_BY(mu_){absl::Now()};
 };
 
 // Stands still until told to move.
