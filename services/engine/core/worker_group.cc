@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -141,7 +143,18 @@ bool UnloadMayBeDone(const Model& model) {
   return !model.unload_request_id.empty() && model.order.Unresolved().empty();
 }
 
-void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held) {
+// What came after the clearing of a gradient is at the worker: so is the clearing, which it may not
+// have done yet. Another one would queue up behind and drop the gradient that is next.
+bool HasWorkAfterClear(State& s, const Model& model, const std::set<std::string>& running) {
+  for (const int64_t seq : model.order.Issued()) {
+    const Request* const request = FindByKey(s, model.row.model_id, OpClass::kTrain, seq);
+    if (seq > model.gradient.from_seq() && running.count(request->row.request_id) > 0) return true;
+  }
+  return false;
+}
+
+void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held,
+                const std::set<std::string>& running) {
   // What makes another one ready runs, or runs again.
   if (model.row.state != ModelState::kReady) return;
   if (held == nullptr) {
@@ -152,6 +165,7 @@ void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held) {
     case Adoption::kMatches:
       return;
     case Adoption::kMatchesAfterClear:
+      if (HasWorkAfterClear(s, model, running)) return;
       s.fx.Send(group.row.group, group.row.epoch, SendClearGradient{model.row.model_id});
       return;
     case Adoption::kLost:
@@ -163,13 +177,15 @@ void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held) {
 void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
   std::map<std::string, const HeldModel*> held;
   for (const HeldModel& one : event.models) held[one.model_id] = &one;
+  const std::set<std::string> running(event.running_request_ids.begin(),
+                                      event.running_request_ids.end());
   for (auto& [id, model] : s.models) {
     if (model.row.group != group.row.group) continue;
     const auto it = held.find(id);
     const bool wanted = model.row.state == ModelState::kReady ||
                         model.row.state == ModelState::kCreating ||
                         (model.row.state == ModelState::kLost && IsBeingLoaded(s, model));
-    if (wanted) AdoptModel(s, group, model, it == held.end() ? nullptr : it->second);
+    if (wanted) AdoptModel(s, group, model, it == held.end() ? nullptr : it->second, running);
     if (wanted && it != held.end()) held.erase(it);
   }
   for (const auto& [id, unwanted] : held) {

@@ -171,6 +171,28 @@ TEST_CASE("Group: a lost clearing is repeated when the worker is adopted", "[cor
   CHECK(h.worker->History(model) == History{"fb 1", "clear", "fb 4", "step 5 [4]"});
 }
 
+TEST_CASE("Group: a clearing that is still to run is not repeated behind the next gradient",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Gradient(model, 1);
+  h.Gradient(model, 2);
+  h.RunWorker();
+  h.Step(model, 3);  // refused
+  h.Gradient(model, 4);
+  WorkerAttached hello = h.worker->Hello();
+  REQUIRE(hello.running_request_ids.size() == 1);
+  hello.models.front().window = {1};
+  h.DetachWorker();
+  h.worker->ForgetReceived();
+  h.attached = true;
+  h.Post(hello);
+  CHECK(h.worker->Received<AdoptGroup>().size() == 1);
+  CHECK(h.worker->Received<SendClearGradient>().empty());
+}
+
 TEST_CASE("Group: models and versions nobody wants any more are dropped on adoption", "[core]") {
   CoreHarness h;
   h.AttachWorker();
