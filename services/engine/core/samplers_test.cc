@@ -277,6 +277,24 @@ TEST_CASE("Version: the least recently sampled go when a tenant has too much", "
   CHECK(h.worker->Received<SendDropVersion>().size() == 1);
 }
 
+TEST_CASE("Version: a dropping that got lost is repeated when the worker is adopted", "[core]") {
+  CoreOptions options;
+  options.sampler_versions_bytes = 100;
+  CoreHarness h(options);
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  for (int64_t i = 0; i < 5; ++i) Publish(h, model, i + 1, i);
+  REQUIRE(h.worker->Received<SendDropVersion>().size() == 1);
+  const std::string dropped = h.worker->Received<SendDropVersion>().front().version_id;
+  WorkerAttached hello = h.worker->Hello();
+  hello.version_ids.push_back(dropped);
+  h.DetachWorker();
+  h.attached = true;
+  h.Post(hello);
+  REQUIRE(h.worker->Received<SendDropVersion>().size() == 2);
+  CHECK(h.worker->Received<SendDropVersion>().back().version_id == dropped);
+}
+
 TEST_CASE("Version: of an unloaded model, what only the lost worker held fails", "[core]") {
   CoreHarness h;
   h.AttachWorker();

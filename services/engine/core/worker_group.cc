@@ -212,6 +212,7 @@ void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
   group.version_ids = {event.version_ids.begin(), event.version_ids.end()};
   std::set<std::string> used;
   for (auto& [id, sampler] : s.samplers) {
+    if (sampler.row.version_dropped) continue;
     used.insert(sampler.row.version_id);
     if (!sampler.unnamed() || GroupForSampler(s, sampler) != &group) continue;
     if (group.version_ids.count(sampler.row.version_id) > 0) continue;
