@@ -47,12 +47,14 @@ void ForgetOutstanding(Group& group) {
   group.inflight_sequences = 0;
 }
 
-void CountCrashes(State& s, Group& group) {
+// `is_new_process` false: the old one lives and lost what it was sent, as it was never told of its
+// group; nothing crashed.
+void TakeBack(State& s, Group& group, bool is_new_process) {
   for (const std::string& id : LiveRequestsOf(s, group)) {
     Request& request = s.requests.at(id);
     if (request.row.state != RequestState::kDispatched) continue;
     request.row.state = RequestState::kAccepted;
-    if (++request.num_crashes < kMaxCrashes) continue;
+    if (!is_new_process || ++request.num_crashes < kMaxCrashes) continue;
     Fail(s, request,
          Internal(
              absl::StrFormat("the worker stopped %d times while this request ran", kMaxCrashes)));
@@ -72,8 +74,8 @@ void LoseVersionsOfGoneModels(State& s, const Group& group) {
 }
 
 // What only that process held is gone. A model that is being created can be created again.
-void LoseProcess(State& s, Group& group) {
-  CutRecoveries(s, group);
+void LoseProcess(State& s, Group& group, bool is_new_process = true) {
+  if (is_new_process) CutRecoveries(s, group);
   AbandonWriting(s, group);
   group.version_ids.clear();
   for (auto& [id, model] : s.models) {
@@ -82,7 +84,7 @@ void LoseProcess(State& s, Group& group) {
     }
   }
   LoseVersionsOfGoneModels(s, group);
-  CountCrashes(s, group);
+  TakeBack(s, group, is_new_process);
   ForgetOutstanding(group);
   group.row.process_id.clear();
 }
@@ -233,7 +235,7 @@ void Adopt(State& s, Group& group, const WorkerAttached& event) {
 }
 
 void Form(State& s, Group& group, const WorkerAttached& event) {
-  LoseProcess(s, group);
+  LoseProcess(s, group, /*is_new_process=*/group.row.process_id != event.process_id);
   const bool changed = group.row.base_model != event.base_model;
   group.row.process_id = event.process_id;
   group.row.base_model = event.base_model;

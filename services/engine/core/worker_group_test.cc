@@ -236,6 +236,18 @@ TEST_CASE("Group: what the store could not give in time is sent with the next ti
   CHECK(h.StateOf(sample) == RequestState::kDone);
 }
 
+TEST_CASE("Group: a process that never heard of its group has crashed nothing", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const CallId call = h.CreateModel(h.NewSession(), 0);
+  for (int i = 0; i < 5; ++i) {
+    h.DetachWorker();
+    h.AttachWorker("p1");
+  }
+  h.RunWorker();
+  CHECK(h.StateOf(call) == RequestState::kDone);
+}
+
 size_t NumSent(const CoreHarness& h) {
   size_t sent = 0;
   for (const SendTrainBatch& batch : h.worker->Received<SendTrainBatch>()) {
