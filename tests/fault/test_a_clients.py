@@ -6,6 +6,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -13,6 +15,7 @@ import httpx
 import kill_loop
 import pytest
 from support.faulty_proxy import Fault, FaultyProxy
+from support.lathe_server import LatheServer, tiny_model
 from support.metrics_page import MetricsPages
 from support.raw_api import ADAM, RawApi, RawModel, datum
 from support.stubborn_api import Program, StubbornApi
@@ -203,6 +206,47 @@ def test_a5_a_gap_closes_after_gap_timeout_in_a_concurrent_session(api):
     refused = api.post("forward_backward", chunk_body(model, 1))
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "seq_id_abandoned"
+
+
+CLIENT = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from types import SimpleNamespace
+from support.raw_api import RawApi, RawModel
+api = RawApi(SimpleNamespace(url=sys.argv[2], api_key=sys.argv[3], model_name="tiny"))
+model = RawModel(api)
+print(model.model_id, api.result(api.made("save_weights", {
+    "model_id": model.model_id, "seq_id": model.next_seq_id(), "path": "kept"}))["path"])
+model.accumulate()
+print("in a window", flush=True)
+while True:
+    api.made("session_heartbeat", {"session_id": model.session_id})
+    time.sleep(0.2)
+"""
+
+
+def test_a6_killed_client_frees_its_memory_after_the_session_timeout(tmp_path):
+    with LatheServer(tiny_model(), args=["--metrics-listen", "127.0.0.1:0"],
+                     env={"LATHE_ENGINE__SESSION_TIMEOUT": "2s"}) as server:
+        pages = MetricsPages(server)
+        api = RawApi(server)
+        tests = os.path.join(os.path.dirname(__file__), "..")
+        with subprocess.Popen([sys.executable, "-c", CLIENT, tests, server.url, server.api_key],
+                              stdout=subprocess.PIPE, text=True) as client:
+            _, path = client.stdout.readline().split()
+            assert client.stdout.readline() == "in a window\n"
+            # It lives beyond the time-out as long as its client does.
+            time.sleep(3)
+            assert pages.value("worker", "lathe_worker_adapters_loaded") == 1
+            client.kill()
+        deadline = time.monotonic() + 60
+        while (pages.value("worker", "lathe_worker_adapters_loaded") or
+               pages.value("engine", "lathe_engine_sessions")):
+            assert time.monotonic() < deadline, "what the client held was never freed"
+            time.sleep(0.05)
+        resumed = api.result(api.made("load_weights", {
+            "session_id": api.new_session(), "model_seq_id": 0, "path": path, "optimizer": True}))
+        assert "error" not in resumed
 
 
 def test_a7_cut_polls_read_the_same_bytes_again(server, api):

@@ -182,19 +182,19 @@ class Executor::Thread {
   }
 
   void Work() {
+    bool has_news = false;
     while (!stopping_) {
-      bool has_news = false;
       while (std::optional<Item> item = NextItem()) {
         Apply(*std::move(item));
         has_news = true;
       }
       const bool worked = core_->RunUnit([this] { ApplyDuringStep(); });
-      Deliver(has_news);
+      Deliver(std::exchange(has_news, false));
       if (worked) continue;
       std::optional<Item> item = WaitForItem();
       if (!item.has_value()) return;
       Apply(*std::move(item));
-      Deliver(/*has_news=*/true);
+      has_news = true;  // what it does, not all of which is reported, shows after the next unit
     }
   }
 

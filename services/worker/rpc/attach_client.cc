@@ -1,12 +1,13 @@
 #include "services/worker/rpc/attach_client.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
@@ -21,6 +22,11 @@ std::string ReadSecret(const std::string& path) {
   std::string secret((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
   return secret;
+}
+
+// Time by a clock that nobody sets; its beginning means nothing.
+absl::Time SteadyNow() {
+  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
 }  // namespace
@@ -57,12 +63,12 @@ void AttachClient::OnStateChanged() {
 }
 
 void AttachClient::Run() {
-  absl::Time outage_began = absl::Now();
+  absl::Time outage_began = SteadyNow();
   for (size_t attempt = 0; !stopping(); ++attempt) {
     last_heard_ = absl::InfinitePast();
     Serve(options_.engine_addresses[attempt % options_.engine_addresses.size()]);
     if (last_heard_ != absl::InfinitePast()) {
-      outage_began = absl::Now();
+      outage_began = SteadyNow();
       outage_is_logged_ = false;
     }
     if (!stopping()) Pause(outage_began);
@@ -73,11 +79,11 @@ void AttachClient::Serve(const std::string& address) {
   AbsorbReports();
   AttachStream stream(address, protocol_.BeginStream(ReadSecret(options_.secret_path)),
                       [this] { Wake(); });
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   absl::Time next_heartbeat = began + options_.heartbeat_interval;
   while (!stopping() && !stream.IsOver()) {
     if (!Exchange(stream)) return;
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     const absl::Time give_up = std::max(began, last_heard_) + options_.silence_limit;
     if (now >= give_up) {
       LogWarn("engine is silent", {{"address", address}});
@@ -99,7 +105,7 @@ void AttachClient::Serve(const std::string& address) {
 bool AttachClient::Exchange(AttachStream& stream) {
   AbsorbReports();
   while (std::optional<lathe::v1::EngineMessage> message = stream.TakeMessage()) {
-    last_heard_ = absl::Now();
+    last_heard_ = SteadyNow();
     switch (protocol_.Receive(*std::move(message))) {
       case AttachProtocol::Verdict::kGoOn:
         break;
@@ -137,12 +143,12 @@ void AttachClient::AbsorbReports() {
 }
 
 void AttachClient::Pause(absl::Time outage_began) {
-  const absl::Duration outage = absl::Now() - outage_began;
+  const absl::Duration outage = SteadyNow() - outage_began;
   const absl::Duration backoff =
       std::clamp(outage / 10, options_.min_backoff, options_.max_backoff);
   const double share = 0.5 + 0.5 * static_cast<double>(RandomUint64() % 1024) / 1024;
-  const absl::Time until = absl::Now() + backoff * share;
-  while (!stopping() && absl::Now() < until) {
+  const absl::Time until = SteadyNow() + backoff * share;
+  while (!stopping() && SteadyNow() < until) {
     AbsorbReports();
     WaitUntil(until);
   }
@@ -155,7 +161,8 @@ void AttachClient::Wake() {
 
 void AttachClient::WaitUntil(absl::Time deadline) {
   absl::MutexLock lock(&mu_);
-  mu_.AwaitWithDeadline(absl::Condition(this, &AttachClient::HasNews), deadline);
+  // Should the wall clock be set back meanwhile, the engine's next heartbeat ends the wait.
+  mu_.AwaitWithTimeout(absl::Condition(this, &AttachClient::HasNews), deadline - SteadyNow());
 }
 
 bool AttachClient::HasNews() const {
