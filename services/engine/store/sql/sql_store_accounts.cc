@@ -1,6 +1,8 @@
 // Reads of a store in SQL: search of sessions, storage and usage.
+#include <iterator>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +15,9 @@ namespace {
 
 constexpr char kOlderSessions[] =
     " FROM sessions WHERE tenant_id = ? AND (created_at, session_id) < (?, ?)"
-    " ORDER BY created_at DESC, session_id DESC";
+    " ORDER BY created_at DESC, session_id DESC LIMIT ?";
+// Rows of a search that are read together; a tenant may have any number.
+constexpr int64_t kSearchedAtOnce = 256;
 constexpr char kUseOfSession[] =
     "SELECT count(*), CAST(coalesce(sum(size_bytes), 0) AS BIGINT) FROM checkpoints"
     " WHERE tenant_id = ?1 AND state = 1 AND (expires_at = 0 OR expires_at > ?3)"
@@ -44,16 +48,24 @@ StoredUse ReadUse(Query& query) {
 
 absl::StatusOr<std::vector<SessionRow>> SqlStore::SearchSessions(const std::string& tenant_id,
                                                                  const SessionQuery& query) {
-  const bool from_start = query.before_created_at == 0;
-  const int64_t before = from_start ? std::numeric_limits<int64_t>::max() : query.before_created_at;
+  const std::string text = absl::StrCat("SELECT ", kSessionColumns, kOlderSessions);
   return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<SessionRow>> {
-    Query sql = connection.Prepare(absl::StrCat("SELECT ", kSessionColumns, kOlderSessions));
-    sql.Bind(tenant_id, before, query.before_session_id);
+    const bool from_start = query.before_created_at == 0;
+    int64_t before = from_start ? std::numeric_limits<int64_t>::max() : query.before_created_at;
+    std::string before_id = query.before_session_id;
     std::vector<SessionRow> found;
-    while (static_cast<int64_t>(found.size()) < query.limit && sql.Next()) {
-      SessionRow row;
-      ReadRow(sql, row);
-      if (Matches(row, query)) found.push_back(std::move(row));
+    bool has_more = query.limit > 0;
+    while (has_more) {
+      Query sql = connection.Prepare(text);
+      sql.Bind(tenant_id, before, before_id, kSearchedAtOnce);
+      std::vector<SessionRow> rows = ReadRows<SessionRow>(sql);
+      has_more = std::ssize(rows) == kSearchedAtOnce;
+      for (SessionRow& row : rows) {
+        before = row.created_at;
+        before_id = row.session_id;
+        if (Matches(row, query)) found.push_back(std::move(row));
+        if (std::ssize(found) == query.limit) return found;
+      }
     }
     return found;
   });

@@ -94,6 +94,21 @@ TEST_CASE("Store: sessions are found by what they say, newest first, page by pag
   CHECK(Ids(store.SearchSessions("t2", {.session_id = "a", .limit = 2})) == "");
 }
 
+TEST_CASE("Store: a search finds the one session among a thousand", "[store]") {
+  auto harness = MakeStoreHarness();
+  std::vector<Write> writes;
+  for (int i = 0; i < 1024; ++i) {
+    SessionRow row = TestSession("s" + std::to_string(i), "t1", 1000 + i / 7);
+    row.display_name = i == 3 ? "needle" : "hay";
+    writes.push_back(PutSession{row});
+  }
+  Commit(harness->store(), writes);
+  Store& store = harness->store();
+  CHECK(Ids(store.SearchSessions("t1", {.name_words = {"needle"}, .limit = 2})) == "s3");
+  CHECK(store.SearchSessions("t1", {.limit = 1000})->size() == 1000);
+  CHECK(store.SearchSessions("t1", {.limit = 2000})->size() == 1024);
+}
+
 TEST_CASE("Store: what checkpoints hold is summed by session and by project", "[store]") {
   auto harness = MakeStoreHarness();
   const auto checkpoint = [](const std::string& name, const std::string& model, int64_t bytes) {
