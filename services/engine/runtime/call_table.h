@@ -1,6 +1,7 @@
 // Calls of rpc/ that wait for an Answer of the core.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 
@@ -11,21 +12,32 @@
 namespace lathe::engine {
 
 // Thread-safe. A callback runs once, without locks, on the core's thread (or on the thread that
-// calls FailAll), and must not block.
+// calls FailAll or FailExpired), and must not block.
 class CallTable {
  public:
   using Callback = std::function<void(const Answer&)>;
+  using Time = std::chrono::steady_clock::time_point;
 
-  CallId Add(Callback callback);
+  // FailExpired ends it after `deadline`.
+  CallId Add(Callback callback, Time deadline = Time::max());
   // An unknown call is fine: it was failed before.
   void Finish(const Answer& answer);
   // Answers every waiting call with `error`.
   void FailAll(const ErrorInfo& error);
+  // Answers the waiting calls whose deadline is before `now` with `error`.
+  void FailExpired(Time now, const ErrorInfo& error);
 
  private:
+  struct Waiting {
+    Callback callback;
+    Time deadline;
+  };
+
+  static void Fail(const std::map<CallId, Waiting>& waiting, const ErrorInfo& error);
+
   absl::Mutex mu_;
   CallId next_ ABSL_GUARDED_BY(mu_) = 1;
-  std::map<CallId, Callback> waiting_ ABSL_GUARDED_BY(mu_);
+  std::map<CallId, Waiting> waiting_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lathe::engine

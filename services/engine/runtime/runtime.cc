@@ -286,6 +286,12 @@ void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
 void Runtime::OnTick() {
   events_.Push(Tick{});
   DeleteDirs();
+  calls_.FailExpired(
+      std::chrono::steady_clock::now(),
+      {.status = absl::StatusCode::kUnavailable,
+       .code = "store_unavailable",
+       .field = "",
+       .message = "the database did not answer in time; the same request may be sent again"});
   divergence_.Compare();
 }
 

@@ -44,6 +44,9 @@ class Runtime {
     CoreOptions core;
     // Calls that wait for the core; above it they are refused with ResourceExhausted.
     size_t max_waiting_calls = 65536;
+    // A call whose change is not durable by then fails as unavailable. The change may still become
+    // durable; the same call again then finds it.
+    std::chrono::milliseconds max_call_time = std::chrono::seconds(5);
     // Memory of bodies that are also in the store. More: fewer reads when work is dispatched late.
     int64_t max_cached_body_bytes = int64_t{1} << 30;
     // Memory of finished results that are also in the store.
@@ -86,7 +89,9 @@ class Runtime {
   // at once with an error when too many calls wait.
   template <typename CallEvent>
   void Call(CallEvent event, CallTable::Callback done) {
-    event.call = calls_.Add(std::move(done));
+    // A drain takes as long as the work that is left.
+    constexpr bool kIsPatient = std::is_same_v<CallEvent, Drain>;
+    event.call = calls_.Add(std::move(done), kIsPatient ? CallTable::Time::max() : CallDeadline());
     const CallId call = event.call;
     // What changes nothing is answered by the core even while the disk is full.
     constexpr bool kWrites = !std::is_same_v<CallEvent, Heartbeat>;
@@ -127,6 +132,9 @@ class Runtime {
     return row.state == RequestState::kAccepted || row.state == RequestState::kDispatched;
   }
 
+  CallTable::Time CallDeadline() const {
+    return std::chrono::steady_clock::now() + options_.max_call_time;
+  }
   void RefuseCall(CallId call);
   void RefuseFull(CallId call);
   void RunCore(StoredState state);
