@@ -1,0 +1,203 @@
+// How a client speaks to engines: lost and repeated messages, retries, polls.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/engine/simulation/sim_client.h"
+
+namespace lathe::engine::simulation {
+namespace {
+
+// A load that a worker has run and whose checkpoint was removed or replaced since is looked up
+// again by the next leader, fails, and its model is lost (seed 4738). To be true once loads stay
+// with the directory that they were sent with.
+constexpr bool kLoadsArePinned = false;
+
+bool IsTransient(const ErrorInfo& error) {
+  return error.status == absl::StatusCode::kResourceExhausted ||
+         error.status == absl::StatusCode::kUnavailable;
+}
+
+}  // namespace
+
+void SimClient::SendOnce(const EventBody& event, const SharedBody& body,
+                         const OnAnswer& on_answer) {
+  const Swarm& swarm = world_.swarm;
+  for (int copies = Chance(swarm.duplicate) ? 2 : 1; copies > 0; --copies) {
+    if (Chance(swarm.lost_request)) continue;
+    world_.time.After(world_.Delay(swarm.max_delay), [this, event, body, on_answer] {
+      SimEngine* const engine = find_engine_();
+      if (engine == nullptr) return;
+      engine->Call(event, body, [this, on_answer](const Answer& answer) {
+        if (Chance(world_.swarm.lost_answer)) return;
+        world_.time.After(world_.Delay(world_.swarm.max_delay), [this, on_answer, answer] {
+          if (!has_vanished_) on_answer(answer);
+        });
+      });
+    });
+  }
+}
+
+void SimClient::Ask(EventBody event, OnAnswer on_answer) {
+  ++num_asking_;
+  const auto is_answered = std::make_shared<bool>(false);
+  const auto send = std::make_shared<std::function<void()>>();
+  // Kept alive by what is planned next.
+  *send = [this, event = std::move(event), on_answer = std::move(on_answer), is_answered,
+           weak = std::weak_ptr(send)] {
+    if (*is_answered || has_vanished_) return;
+    SendOnce(event, nullptr, [this, on_answer, is_answered](const Answer& answer) {
+      if (*is_answered || (answer.error && IsTransient(*answer.error))) return;
+      *is_answered = true;
+      --num_asking_;
+      on_answer(answer);
+    });
+    world_.time.After(world_.Delay(4 * kSecond) + kSecond, [again = weak.lock()] { (*again)(); });
+  };
+  (*send)();
+}
+
+void SimClient::Send(ClientOp& op) {
+  if (has_vanished_ || op.is_answered || op.is_given_up) return;
+  SendOnce(op.submit, op.body, [this, &op](const Answer& answer) { HandleAnswer(op, answer); });
+  const int64_t patience = world_.Delay(4 * kSecond) + 2 * world_.swarm.max_delay;
+  world_.time.After(patience, [this, &op] {
+    if (op.is_answered || has_vanished_) return;
+    op.is_given_up = !world_.is_healed && Chance(world_.swarm.give_up);
+    Send(op);
+  });
+}
+
+void SimClient::HandleAnswer(ClientOp& op, const Answer& answer) {
+  if (answer.error) return HandleRefusal(op, *answer.error);
+  if (op.is_foreign || op.is_reuse) {
+    throw Violation(
+        op.is_foreign ? "I5" : "I2",
+        absl::StrFormat("%s: %s seq %d was accepted", name_, op.submit.owner_id, op.submit.seq_id));
+  }
+  if (!op.request_id.empty() && op.request_id != answer.id) {
+    throw Violation(
+        "I2", absl::StrFormat("%s: %s seq %d is request %s and request %s", name_,
+                              op.submit.owner_id, op.submit.seq_id, op.request_id, answer.id));
+  }
+  heard_at_ = world_.time.now();
+  if (!op.request_id.empty()) return;
+  op.is_answered = true;
+  op.request_id = answer.id;
+  op.accepted_at = world_.time.now();
+  Poll(op);
+}
+
+void SimClient::HandleRefusal(ClientOp& op, const ErrorInfo& error) {
+  if (IsTransient(error)) return;                                       // it is sent again
+  if (!op.request_id.empty() && error.code != "seq_id_reused") return;  // of a late repetition
+  if (!MayBeRefused(op, error)) {
+    throw Violation(
+        "I1", absl::StrFormat("%s: %s seq %d kind %d is refused: %s %s", name_, op.submit.owner_id,
+                              op.submit.seq_id, static_cast<int>(op.submit.kind), error.code,
+                              error.message));
+  }
+  op.is_answered = true;
+}
+
+void SimClient::Poll(ClientOp& op) {
+  world_.time.After(world_.Delay(kSecond), [this, &op] {
+    if (has_vanished_ || op.result) return;
+    SimEngine* const engine = find_engine_();
+    const bool reaches = engine != nullptr && engine->is_up() && !Chance(world_.swarm.lost_request);
+    const SimResult* const result = reaches ? engine->GetResult(op.request_id) : nullptr;
+    if (result == nullptr || Chance(world_.swarm.lost_answer)) return Poll(op);
+    HandleResult(op, *result);
+  });
+}
+
+void SimClient::HandleResult(ClientOp& op, const SimResult& result) {
+  op.result = result;
+  ReadAgain(op);
+  if (!result.failed) return NoteSuccess(op, result);
+  if (result.code.empty() || result.message.empty()) {
+    throw Violation("I1", op.request_id + " failed without a reason");
+  }
+  if (!MayFail(op, result)) {
+    throw Violation(
+        "I1", absl::StrFormat("%s: %s seq %d kind %d (%s) failed: %s %s", name_, op.submit.owner_id,
+                              op.submit.seq_id, static_cast<int>(op.submit.kind), op.request_id,
+                              result.code, result.message));
+  }
+}
+
+void SimClient::ReadAgain(ClientOp& op) {
+  if (!Chance(200)) return;
+  world_.time.After(world_.Delay(100 * kSecond), [this, &op] {
+    SimEngine* const engine = find_engine_();
+    if (engine == nullptr || !engine->is_up() || has_vanished_) return;
+    const SimResult* const again = engine->GetResult(op.request_id);
+    if (again == nullptr || *again == *op.result) return;  // retention may have removed it
+    throw Violation("I3", op.request_id + " has another result now");
+  });
+}
+
+void SimClient::NoteSuccess(const ClientOp& op, const SimResult& result) {
+  if (op.submit.kind == OperationKind::kSaveWeights) training_paths_.push_back(result.path);
+  if (op.submit.kind != OperationKind::kSaveWeightsForSampler) return;
+  if (result.sampling_session_id.empty()) {
+    sampler_paths_.push_back(result.path);
+  } else {
+    samplers_.push_back({result.sampling_session_id, 1});
+    object_ids_.push_back(result.sampling_session_id);
+  }
+}
+
+// ---- what may go wrong, and why
+
+bool SimClient::session_may_be_over() const {
+  return is_finishing_ || world_.time.now() - heard_at_ > world_.swarm.core.session_timeout / 2;
+}
+
+bool SimClient::MayBeRefused(const ClientOp& op, const ErrorInfo& error) const {
+  const std::string& code = error.code;
+  const Submit& submit = op.submit;
+  if (code == "session_finished") return session_may_be_over();
+  if (op.is_foreign) return code == "not_found";
+  if (code == "not_found") {
+    // A session that is over is forgotten after a day; a checkpoint may have been removed.
+    return session_may_be_over() || submit.kind == OperationKind::kLoadWeights;
+  }
+  const bool is_unloaded = std::any_of(programs_.begin(), programs_.end(), [&](const Program& p) {
+    return p.model_id == submit.owner_id && p.is_unloaded;
+  });
+  if (code == "model_unloaded") return is_unloaded;
+  if (code == "seq_id_reused" || code == "seq_id_refused") return op.is_reuse;
+  if (code == "seq_id_abandoned") {
+    return op.is_reuse || is_unloaded || session_may_be_over() ||
+           std::any_of(ops_.begin(), ops_.end(), [&](const ClientOp& other) {
+             return other.submit.owner_id == submit.owner_id && other.submit.seq_id > submit.seq_id;
+           });
+  }
+  // Before the first worker was there nobody knows what is served.
+  return code == "unknown_base_model";
+}
+
+bool SimClient::MayFail(const ClientOp& op, const SimResult& result) const {
+  const std::string& code = result.code;
+  const OperationKind kind = op.submit.kind;
+  if (code == "bad_datum") return op.body != nullptr && op.body->fails;
+  if (code == "invalid") return op.submit.invalid.has_value();
+  if (code == "incomplete_gradient") return kind == OperationKind::kOptimStep;
+  if (code == "load_failed") return world_.swarm.load > 0;
+  if (code == "checkpoint_exists") return std::holds_alternative<SaveArgs>(op.submit.args);
+  if (code == "not_found") return kind == OperationKind::kLoadWeights;
+  if (code == "cancelled") return op.is_cancelled || session_may_be_over();
+  if (code == "version_dropped") return kind == OperationKind::kSample;
+  if (code == "model_lost" || code == "version_lost") {
+    const bool is_unpinned = !kLoadsArePinned && world_.swarm.load > 0 && world_.store.term() > 1;
+    return is_unpinned || (!kDeathsLoseNothing && world_.lost_worker);
+  }
+  if (code == "model_failed" || code == "internal") {
+    const bool is_suspect = !kDeathsLoseNothing || world_.swarm.poison > 0;
+    return is_suspect && world_.lost_worker && result.message.find("stopped") != std::string::npos;
+  }
+  return false;
+}
+
+}  // namespace lathe::engine::simulation

@@ -1,0 +1,53 @@
+// A model whose weights are the history of what was applied to it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lathe::engine::simulation {
+
+using Window = std::map<int64_t, uint64_t>;  // seq -> content of its gradient
+
+std::vector<int64_t> SeqsOf(const Window& window);
+
+// Weights (or moments) as the steps that made them: immutable and shared. Equal histories have
+// equal hashes, other ones differ.
+class Lineage {
+ public:
+  static std::shared_ptr<const Lineage> Create(const std::string& model_id, uint64_t seed);
+  // `settings`: of the optimizer.
+  static std::shared_ptr<const Lineage> Step(std::shared_ptr<const Lineage> before, int64_t seq,
+                                             const Window& window, uint64_t settings);
+
+  uint64_t hash() const { return hash_; }
+  // "create m 7; step 4 [1 2 3]; step 6 [5]"
+  std::string Describe() const;
+
+ private:
+  std::shared_ptr<const Lineage> before_;
+  int64_t seq_ = 0;
+  Window window_;
+  std::string origin_;
+  uint64_t hash_ = 0;
+};
+
+using Weights = std::shared_ptr<const Lineage>;
+
+// What a worker holds of one model.
+struct CountingAdapter {
+  Weights weights;
+  Weights moments;  // null: no step yet
+  int64_t applied_seq = 0;
+  Window window;
+
+  void Step(int64_t seq, uint64_t settings);
+};
+
+// Of null: 0.
+uint64_t HashOf(const Weights& weights);
+std::string Describe(const Weights& weights);
+
+}  // namespace lathe::engine::simulation

@@ -1,0 +1,72 @@
+// Plain structs as one line of text, for traces: fields in braces, without their names.
+#pragma once
+
+#include <cxxabi.h>
+
+#include <boost/pfr/core.hpp>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <variant>
+#include <vector>
+
+#include "services/engine/core/serialize.h"
+
+namespace lathe::engine::simulation {
+
+// "SendAck" of lathe::engine::SendAck.
+template <typename T>
+std::string TypeName() {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(typeid(T).name(), nullptr, nullptr, &status), &std::free);
+  const std::string whole = status == 0 ? name.get() : typeid(T).name();
+  return whole.substr(whole.rfind(':') + 1);
+}
+
+template <typename T>
+void DescribeTo(const T& value, std::string& out) {
+  using namespace serialize_internal;
+  if constexpr (std::is_enum_v<T>) {
+    out += std::to_string(static_cast<int64_t>(value));
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    out += std::to_string(value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    // A plan's bytes are not for people.
+    out += value.find_first_not_of('\0') != std::string::npos && value.front() < ' ' ? "…" : value;
+  } else if constexpr (IsVector<T>::value) {
+    out += '[';
+    for (const auto& one : value) {
+      DescribeTo(one, out);
+      out += ' ';
+    }
+    out += ']';
+  } else if constexpr (IsOptional<T>::value) {
+    if (value) DescribeTo(*value, out);
+  } else if constexpr (IsPair<T>::value) {
+    DescribeTo(value.first, out);
+    out += '=';
+    DescribeTo(value.second, out);
+  } else if constexpr (IsVariant<T>::value) {
+    std::visit([&](const auto& one) { DescribeTo(one, out); }, value);
+  } else {
+    out += TypeName<T>() + '{';
+    boost::pfr::for_each_field(value, [&](const auto& field) {
+      DescribeTo(field, out);
+      out += ',';
+    });
+    out += '}';
+  }
+}
+
+template <typename T>
+std::string Describe(const T& value) {
+  std::string out;
+  DescribeTo(value, out);
+  return out;
+}
+
+}  // namespace lathe::engine::simulation

@@ -1,0 +1,152 @@
+#include "services/engine/simulation/seeded_bugs.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <variant>
+
+namespace lathe::engine::simulation {
+namespace {
+
+constexpr std::array<std::pair<SeededBug, std::string_view>, 11> kNames = {{
+    {SeededBug::kNone, "none"},
+    {SeededBug::kNoTermCheck, "no_term_check"},
+    {SeededBug::kNoDuplicateCheck, "no_duplicate_check"},
+    {SeededBug::kReplayOffByOne, "replay_off_by_one"},
+    {SeededBug::kLostAck, "lost_ack"},
+    {SeededBug::kFsyncRemoved, "fsync_removed"},
+    {SeededBug::kLateSeqRun, "late_seq_run"},
+    {SeededBug::kWindowNotCompared, "window_not_compared"},
+    {SeededBug::kVersionDroppedEarly, "version_dropped_early"},
+    {SeededBug::kPayloadFreedEarly, "payload_freed_early"},
+    {SeededBug::kGapNotCommitted, "gap_not_committed"},
+}};
+
+template <typename Command>
+const Command* CommandIn(const Action& action) {
+  const auto* const send = std::get_if<SendToWorker>(&action);
+  return send == nullptr ? nullptr : std::get_if<Command>(&send->command);
+}
+
+}  // namespace
+
+const std::vector<SeededBug>& AllSeededBugs() {
+  static const std::vector<SeededBug> bugs = [] {
+    std::vector<SeededBug> all;
+    for (const auto& [bug, name] : kNames) {
+      if (bug != SeededBug::kNone) all.push_back(bug);
+    }
+    return all;
+  }();
+  return bugs;
+}
+
+std::string_view NameOf(SeededBug bug) {
+  return std::find_if(kNames.begin(), kNames.end(), [&](const auto& e) { return e.first == bug; })
+      ->second;
+}
+
+std::optional<SeededBug> FindSeededBug(std::string_view name) {
+  const auto it = std::find_if(kNames.begin(), kNames.end(),
+                               [&](const auto& entry) { return entry.second == name; });
+  return it == kNames.end() ? std::nullopt : std::optional(it->first);
+}
+
+void BugHooks::ChangeWrites(Commit& commit) {
+  for (Write& write : commit.writes) {
+    auto* const model = std::get_if<PutModel>(&write);
+    if (model != nullptr && bug_ == SeededBug::kGapNotCommitted) model->row.closed_seq = 0;
+  }
+  if (bug_ != SeededBug::kPayloadFreedEarly) return;
+  std::vector<Write> freed;
+  for (const Write& write : commit.writes) {
+    const auto* const insert = std::get_if<InsertRequest>(&write);
+    const bool was_sent = insert != nullptr && insert->row.state == RequestState::kDispatched;
+    if (was_sent && !insert->row.body_id.empty()) freed.push_back(DropBody{insert->row.body_id});
+  }
+  commit.writes.insert(commit.writes.end(), freed.begin(), freed.end());
+}
+
+// Some time after they were published.
+void BugHooks::DropPublishedVersions(std::vector<Action>& actions) {
+  std::vector<Action> drops;
+  for (const Action& action : actions) {
+    if (CommandIn<SendAck>(action) == nullptr || published_.empty()) continue;
+    const SendToWorker& publish = published_.front();
+    const auto& version_id = std::get<SendPublishVersion>(publish.command).version_id;
+    if (random_.Chance(300)) {
+      drops.push_back(SendToWorker{publish.group, publish.epoch, SendDropVersion{version_id}});
+    }
+    published_.erase(published_.begin());
+  }
+  for (const Action& action : actions) {
+    if (CommandIn<SendPublishVersion>(action) != nullptr) {
+      published_.push_back(std::get<SendToWorker>(action));
+    }
+  }
+  actions.insert(actions.end(), drops.begin(), drops.end());
+}
+
+// Such a request is accepted and sent to the worker like any other.
+void BugHooks::RunLateSeqs(std::vector<Action>& actions) {
+  std::vector<Action> changed;
+  for (Action& action : actions) {
+    if (CommandIn<SendTrainBatch>(action) != nullptr) {
+      group_ = std::get<SendToWorker>(action).group;
+      epoch_ = std::get<SendToWorker>(action).epoch;
+    }
+    auto* const answer = std::get_if<Answer>(&action);
+    const auto late = answer == nullptr ? gradients_.end() : gradients_.find(answer->call);
+    if (late == gradients_.end()) {
+      changed.push_back(std::move(action));
+      continue;
+    }
+    const Submit submit = std::move(late->second);
+    gradients_.erase(late);
+    if (answer->error && answer->error->code == "seq_id_abandoned" && !group_.empty()) {
+      answer->error.reset();
+      answer->id = "late-" + submit.payload.body_id;
+      const SendTrainBatch::Item item{answer->id, submit.payload.body_id, submit.seq_id};
+      changed.push_back(SendToWorker{group_, epoch_, SendTrainBatch{{item}}});
+    }
+    changed.push_back(std::move(action));
+  }
+  actions = std::move(changed);
+}
+
+void BugHooks::Change(EventBody& event) {
+  if (auto* const done = std::get_if<WorkerSnapshotDone>(&event)) {
+    if (bug_ == SeededBug::kReplayOffByOne) ++done->model.applied_seq;
+  }
+  auto* const submit = std::get_if<Submit>(&event);
+  if (bug_ == SeededBug::kLateSeqRun && submit != nullptr &&
+      submit->kind == OperationKind::kForwardBackward) {
+    gradients_[submit->call] = *submit;
+  }
+  if (bug_ != SeededBug::kNoDuplicateCheck || submit == nullptr) return;
+  if (submit->op_class != OpClass::kTrain) return;
+  if (!seen_.insert({submit->owner_id, submit->seq_id}).second) submit->seq_id = 0;
+}
+
+void BugHooks::Change(std::vector<Action>& actions) {
+  if (bug_ == SeededBug::kNone) return;
+  for (Action& action : actions) {
+    if (auto* const commit = std::get_if<Commit>(&action)) ChangeWrites(*commit);
+  }
+  if (bug_ == SeededBug::kLostAck) {
+    std::erase_if(actions, [](const Action& a) { return CommandIn<SendAck>(a) != nullptr; });
+  } else if (bug_ == SeededBug::kLateSeqRun) {
+    RunLateSeqs(actions);
+  } else if (bug_ == SeededBug::kVersionDroppedEarly) {
+    DropPublishedVersions(actions);
+  } else if (bug_ == SeededBug::kWindowNotCompared) {
+    const bool adopts = std::any_of(actions.begin(), actions.end(), [](const Action& a) {
+      return CommandIn<AdoptGroup>(a) != nullptr;
+    });
+    if (!adopts) return;
+    std::erase_if(actions,
+                  [](const Action& a) { return CommandIn<SendClearGradient>(a) != nullptr; });
+  }
+}
+
+}  // namespace lathe::engine::simulation

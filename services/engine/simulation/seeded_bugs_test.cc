@@ -1,0 +1,40 @@
+#include "services/engine/simulation/seeded_bugs.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "services/engine/simulation/simulation.h"
+#include "services/engine/simulation/world.h"
+
+namespace lathe::engine::simulation {
+namespace {
+
+// 0: none of so many seeds finds it.
+uint64_t FirstSeedThatFinds(SeededBug bug, uint64_t num_seeds) {
+  for (uint64_t seed = 1; seed <= num_seeds; ++seed) {
+    if (!RunSeed({.seed = seed, .bug = bug}).violation.empty()) return seed;
+  }
+  return 0;
+}
+
+// A core without snapshots replays nothing.
+bool CanHappen(SeededBug bug) { return kDeathsLoseNothing || bug != SeededBug::kReplayOffByOne; }
+
+TEST_CASE("Seeded bugs: each is found", "[simulation]") {
+  for (const SeededBug bug : AllSeededBugs()) {
+    if (!CanHappen(bug)) continue;
+    INFO(NameOf(bug));
+    const uint64_t seed = FirstSeedThatFinds(bug, /*num_seeds=*/3000);
+    CHECK(seed > 0);
+    // It is the bug that breaks the seed.
+    CHECK(RunSeed({.seed = seed}).violation == "");
+  }
+}
+
+TEST_CASE("Seeded bugs: each has a name", "[simulation]") {
+  for (const SeededBug bug : AllSeededBugs()) CHECK(FindSeededBug(NameOf(bug)) == bug);
+  CHECK_FALSE(FindSeededBug("no such bug").has_value());
+}
+
+}  // namespace
+}  // namespace lathe::engine::simulation

@@ -1,0 +1,336 @@
+#include "services/engine/simulation/sim_engine.h"
+
+#include <algorithm>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_format.h"
+#include "services/engine/simulation/sim_worker.h"
+
+namespace lathe::engine::simulation {
+namespace {
+
+SimResult ToResult(const MakeResult& made) {
+  SimResult result;
+  result.failed = made.error.has_value();
+  if (made.error) {
+    result.code = made.error->code;
+    result.message = made.error->message;
+  }
+  result.model_id = made.model_id;
+  result.path = made.path;
+  result.sampling_session_id = made.sampling_session_id;
+  return result;
+}
+
+// Delivered in order and in time.
+int64_t ArrivalAfter(World& world, int64_t& last) {
+  last = std::max(last, world.time.now() + world.Delay(world.swarm.max_delay));
+  return last - world.time.now();
+}
+
+}  // namespace
+
+SimEngine::SimEngine(World& world)
+    : world_(world),
+      name_(absl::StrFormat("engine%d", ++world.last_process)),
+      core_(world.swarm.core),
+      bugs_(world.bug, world.random) {
+  StoredState state = world_.store.TakeLeadership(world_.Now());
+  term_ = state.term;
+  dirs_at_start_ = world_.disk.List();
+  Post(Loaded{.state = std::move(state), .random_seed = world_.random.Next()});
+  Tick();
+}
+
+void SimEngine::Tick() {
+  world_.time.After(kSecond, [this] {
+    if (is_dead_) return;
+    if (!is_frozen_) {
+      if (FindsLeaseLost()) return Kill();
+      Post(engine::Tick{});
+    }
+    Tick();
+  });
+}
+
+// Every few seconds a leader renews its lease.
+bool SimEngine::FindsLeaseLost() const {
+  return world_.store.term() != term_ && world_.random.Chance(300) &&
+         world_.bug != SeededBug::kNoTermCheck;
+}
+
+void SimEngine::Kill() {
+  if (is_dead_) return;
+  is_dead_ = true;
+  world_.trace.Note(world_.time.now(), [&] { return name_ + " is killed"; });
+  for (const auto& [group, link] : links_) {
+    link->open_at_engine = false;
+    world_.time.After(world_.Delay(kSecond), [link = link] { link->worker->OnClosed(link); });
+  }
+  links_.clear();
+}
+
+void SimEngine::Thaw() {
+  if (is_dead_) return;
+  is_frozen_ = false;
+  world_.trace.Note(world_.time.now(), [&] { return name_ + " goes on"; });
+  Post(engine::Tick{});
+}
+
+void SimEngine::Post(EventBody event) {
+  if (is_dead_) return;
+  inbox_.push_back(std::move(event));
+  if (is_frozen_ || is_stepping_) return;
+  is_stepping_ = true;
+  while (!inbox_.empty() && !is_dead_) {
+    EventBody next = std::move(inbox_.front());
+    inbox_.pop_front();
+    Step(std::move(next));
+  }
+  is_stepping_ = false;
+}
+
+void SimEngine::Step(EventBody body) {
+  bugs_.Change(body);
+  const Event event{.now = world_.Now(), .body = std::move(body)};
+  world_.trace.Add(name_.c_str(), world_.time.now(), event.body);
+  std::vector<Action> actions;
+  core_.Step(event, &actions);
+  bugs_.Change(actions);
+  for (Action& action : actions) {
+    world_.trace.Add("  ->", world_.time.now(), action);
+    std::visit([this](auto& one) { Execute(one); }, action);
+  }
+}
+
+// ---- store
+
+void SimEngine::Execute(Commit& action) {
+  for (const Write& write : action.writes) {
+    if (const auto* const insert = std::get_if<InsertRequest>(&write)) {
+      const auto body = held_bodies_.find(insert->row.body_id);
+      if (body != held_bodies_.end() && !body->second.is_large) {
+        queued_.bodies.emplace_back(body->first, body->second.body);
+      }
+    } else if (const auto* const complete = std::get_if<CompleteRequest>(&write)) {
+      const auto result = held_results_.find(complete->result_id);
+      if (result == held_results_.end()) {
+        throw Violation("I1", complete->request_id + " completes with a result nobody holds");
+      }
+      queued_.results.insert(*result);
+    }
+  }
+  queued_.commits.push_back(std::move(action));
+  if (!is_committing_) BeginCommit();
+}
+
+void SimEngine::BeginCommit() {
+  is_committing_ = true;
+  const auto group = std::make_shared<CommitGroup>(std::exchange(queued_, CommitGroup()));
+  world_.time.After(world_.Delay(world_.swarm.max_commit), [this, group] { EndCommit(group); });
+  if (world_.bug == SeededBug::kFsyncRemoved) {
+    Post(Committed{.commit_id = group->commits.back().commit_id});
+  }
+}
+
+// An engine that died meanwhile may have got it through, and never knows.
+void SimEngine::EndCommit(const std::shared_ptr<CommitGroup>& group) {
+  if (!is_dead_ && world_.random.Chance(world_.swarm.store_error)) Kill();
+  if (is_dead_ && !world_.random.Chance(world_.swarm.commit_survives)) return;
+  const bool applied = world_.store.Apply(term_, *group);
+  if (is_dead_) return;
+  if (!applied) {
+    world_.trace.Note(world_.time.now(), [&] { return name_ + " leads no more"; });
+    return Kill();
+  }
+  OnDurable(*group);
+  is_committing_ = false;
+  if (world_.bug != SeededBug::kFsyncRemoved) {
+    Post(Committed{.commit_id = group->commits.back().commit_id});
+  }
+  if (!queued_.commits.empty() && !is_committing_) BeginCommit();
+}
+
+void SimEngine::OnDurable(const CommitGroup& group) {
+  for (const Commit& commit : group.commits) {
+    for (const Write& write : commit.writes) {
+      if (const auto* const insert = std::get_if<InsertRequest>(&write)) {
+        const auto body = held_bodies_.find(insert->row.body_id);
+        if (body != held_bodies_.end()) body->second.is_committed = true;
+        CheckBounds(insert->row);
+      } else if (const auto* const complete = std::get_if<CompleteRequest>(&write)) {
+        held_results_.erase(complete->result_id);
+      }
+    }
+  }
+}
+
+void SimEngine::CheckBounds(const RequestRow& row) const {
+  const CoreOptions& options = world_.swarm.core;
+  const auto check = [&](const std::string& id, int64_t limit) {
+    if (world_.store.NumLive(id) <= limit) return;
+    throw Violation("I6", absl::StrFormat("%s has %d unfinished requests, limit is %d", id,
+                                          world_.store.NumLive(id), limit));
+  };
+  check(row.tenant_id, options.max_rows_per_tenant);
+  if (row.op_class == OpClass::kTrain) check(row.owner_id, options.max_rows_per_model);
+}
+
+// ---- callers
+
+void SimEngine::Call(EventBody event, const SharedBody& body, Reply reply) {
+  if (is_dead_) return;
+  const CallId call = ++last_call_;
+  std::visit(
+      [&](auto& one) {
+        if constexpr (requires { one.call; }) one.call = call;
+      },
+      event);
+  if (body != nullptr) {
+    auto& submit = std::get<Submit>(event);
+    const std::string id = absl::StrFormat("%s-body%d", name_, ++last_id_);
+    const bool is_large = world_.random.Chance(world_.swarm.large_body);
+    held_bodies_[id] = {body, is_large, false};
+    if (is_large) world_.store.PutLargeBody(id, body);
+    submit.payload.body_id = id;
+  }
+  calls_[call] = std::move(reply);
+  Post(std::move(event));
+}
+
+void SimEngine::Execute(Answer& action) {
+  const auto it = calls_.find(action.call);
+  if (it == calls_.end()) {
+    throw Violation("I1", absl::StrFormat("call %d of %s is answered twice", action.call, name_));
+  }
+  const Reply reply = std::move(it->second);
+  calls_.erase(it);
+  // Before an answer leaves, the lease is looked at: an old leader does not know what it is asked
+  // about, and must not say so.
+  if (world_.store.term() == term_ || world_.bug == SeededBug::kNoTermCheck) reply(action);
+}
+
+const SimResult* SimEngine::GetResult(const std::string& request_id) {
+  const SimResult* const result = world_.store.FindResult(request_id);
+  if (result == nullptr) return nullptr;
+  world_.store.NoteHandedOut(request_id, world_.Now());
+  Post(Delivered{request_id});
+  return result;
+}
+
+void SimEngine::Execute(MakeResult& action) { held_results_[action.result_id] = ToResult(action); }
+
+void SimEngine::Execute(ForgetBody& action) {
+  const auto it = held_bodies_.find(action.body_id);
+  if (it == held_bodies_.end()) return;
+  if (it->second.is_large && !it->second.is_committed) {
+    world_.store.DiscardLargeBody(action.body_id);
+  }
+  held_bodies_.erase(it);
+}
+
+void SimEngine::Execute(DeleteFiles& action) { world_.disk.Delete(action.dir); }
+
+void SimEngine::Execute(DeleteOtherFiles& action) {
+  for (const std::string& dir : dirs_at_start_) {
+    const auto& needed = action.needed_dirs;
+    if (!std::binary_search(needed.begin(), needed.end(), dir)) world_.disk.Delete(dir);
+  }
+  dirs_at_start_.clear();
+}
+
+// ---- workers
+
+SharedBody SimEngine::BodyFor(const SendToWorker& command, const std::string& request_id,
+                              const std::string& body_id) {
+  const auto held = held_bodies_.find(body_id);
+  SharedBody body = held != held_bodies_.end() ? held->second.body : nullptr;
+  // Memory keeps few of them for long.
+  if (body == nullptr || held->second.is_committed) body = world_.store.FindBody(body_id);
+  if (body != nullptr) return body;
+  WorkerDone done;
+  done.group = command.group;
+  done.epoch = command.epoch;
+  done.request_id = request_id;
+  done.error = ErrorInfo{absl::StatusCode::kDataLoss, "body_lost", "", "body is lost"};
+  done.result_id = absl::StrFormat("%s-lost%d", name_, ++last_id_);
+  held_results_[done.result_id] = {.failed = true, .code = "body_lost", .message = "body is lost"};
+  Post(std::move(done));
+  return nullptr;
+}
+
+void SimEngine::Execute(SendToWorker& action) {
+  const auto it = links_.find(action.group);
+  if (it == links_.end()) return;
+  EngineMessage message{.send = std::move(action), .bodies = {}};
+  if (auto* const batch = std::get_if<SendTrainBatch>(&message.send.command)) {
+    std::erase_if(batch->items, [&](const SendTrainBatch::Item& item) {
+      SharedBody body = BodyFor(message.send, item.request_id, item.body_id);
+      if (body == nullptr) return true;
+      message.bodies[item.request_id] = std::move(body);
+      return false;
+    });
+  } else if (const auto* const sample = std::get_if<SendSample>(&message.send.command)) {
+    SharedBody body = BodyFor(message.send, sample->request_id, sample->body_id);
+    if (body == nullptr) return;
+    message.bodies[sample->request_id] = std::move(body);
+  }
+  const std::shared_ptr<Link> link = it->second;
+  world_.time.After(ArrivalAfter(world_, link->last_to_worker),
+                    [link, message = std::move(message)]() mutable {
+                      if (link->is_black_hole) return;
+                      link->worker->Receive(link, std::move(message));
+                    });
+}
+
+void SimEngine::OnHello(const std::shared_ptr<Link>& link, const WorkerAttached& hello) {
+  if (is_dead_) return link->worker->OnClosed(link);
+  const std::shared_ptr<Link> replaced = std::exchange(links_[link->group], link);
+  if (replaced != nullptr) {
+    CloseLink(replaced);
+    Post(WorkerDetached{.group = link->group});
+  }
+  Post(hello);
+}
+
+void SimEngine::OnReport(const std::shared_ptr<Link>& link, WorkerReport report) {
+  const auto it = links_.find(link->group);
+  if (it == links_.end() || it->second != link) return;
+  if (auto* const done = std::get_if<WorkerDone>(&report.event)) {
+    done->result_id = absl::StrFormat("%s-result%d", name_, ++last_id_);
+    held_results_[done->result_id] = std::move(report.result);
+  }
+  Post(std::move(report.event));
+}
+
+void SimEngine::CloseLink(const std::shared_ptr<Link>& link) {
+  link->open_at_engine = false;
+  world_.time.After(world_.Delay(kSecond), [link] { link->worker->OnClosed(link); });
+}
+
+void SimEngine::OnClosed(const std::shared_ptr<Link>& link) {
+  const auto it = links_.find(link->group);
+  if (is_dead_ || it == links_.end() || it->second != link) return;
+  links_.erase(it);
+  CloseLink(link);
+  Post(WorkerDetached{.group = link->group});
+}
+
+void SimEngine::CheckHoldsNothing() const {
+  if (!held_bodies_.empty()) {
+    throw Violation("I6", absl::StrFormat("%s still holds %d bodies, one is %s", name_,
+                                          held_bodies_.size(), held_bodies_.begin()->first));
+  }
+  if (!held_results_.empty()) {
+    throw Violation("I6", absl::StrFormat("%s still holds %d results, one is %s", name_,
+                                          held_results_.size(), held_results_.begin()->first));
+  }
+  if (!calls_.empty()) {
+    throw Violation("I1", absl::StrFormat("%d calls of %s got no answer", calls_.size(), name_));
+  }
+}
+
+}  // namespace lathe::engine::simulation

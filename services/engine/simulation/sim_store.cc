@@ -1,0 +1,229 @@
+#include "services/engine/simulation/sim_store.h"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+#include <variant>
+
+namespace lathe::engine::simulation {
+namespace {
+
+constexpr int64_t kDay = int64_t{24} * 3600 * 1'000'000'000;
+
+bool IsLive(const RequestRow& row) { return row.done_at == 0; }
+
+// As the stores order what a leader reads.
+template <typename Row>
+void SortByCreation(std::vector<Row>& rows) {
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.created_at < b.created_at; });
+}
+
+}  // namespace
+
+bool SimStore::Apply(int64_t term, const CommitGroup& group) {
+  if (term != term_ && is_fenced_) return false;
+  group_ = &group;
+  for (const Commit& commit : group.commits) {
+    for (const engine::Write& write : commit.writes) {
+      std::visit([this](const auto& one) { Write(one); }, write);
+    }
+  }
+  group_ = nullptr;
+  return true;
+}
+
+void SimStore::Write(const TouchSession& write) {
+  const auto it = sessions_.find(write.session_id);
+  if (it != sessions_.end()) it->second.heartbeat_at = write.heartbeat_at;
+}
+
+void SimStore::Write(const PutModel& write) {
+  models_[write.row.model_id] = write.row;
+  models_ever_[write.row.model_id] = write.row;
+}
+
+void SimStore::Write(const PutSampler& write) {
+  samplers_[write.row.sampling_session_id] = write.row;
+  samplers_ever_[write.row.sampling_session_id] = write.row;
+}
+
+void SimStore::Write(const InsertRequest& write) {
+  const RequestRow& row = write.row;
+  const Key key(row.owner_id, row.op_class, row.seq_id);
+  const auto known = request_ids_.find(key);
+  if (known != request_ids_.end()) {
+    const auto old = requests_.find(known->second);
+    if (old != requests_.end()) {
+      if (IsLive(old->second)) throw std::logic_error("a live request would be replaced");
+      results_.erase(old->first);
+      requests_.erase(old);
+    }
+  }
+  SharedBody body;
+  if (!row.body_id.empty()) {
+    for (const auto& [id, one] : group_->bodies) {
+      if (id == row.body_id) body = bodies_[id] = one;
+    }
+    if (body == nullptr) body = FindBody(row.body_id);  // a large one
+    if (body == nullptr) throw std::logic_error(row.request_id + " commits without its body");
+  }
+  request_ids_[key] = row.request_id;
+  if (IsLive(row)) CountLive(row, +1);
+  requests_[row.request_id] = row;
+  history_[row.request_id] = {row, std::move(body), std::nullopt, ++last_order_, 0};
+}
+
+void SimStore::CountLive(const RequestRow& row, int64_t sign) {
+  num_live_[row.tenant_id] += sign;
+  if (row.op_class == OpClass::kTrain) num_live_[row.owner_id] += sign;
+}
+
+int64_t SimStore::NumLive(const std::string& owner_or_tenant_id) const {
+  const auto it = num_live_.find(owner_or_tenant_id);
+  return it == num_live_.end() ? 0 : it->second;
+}
+
+void SimStore::Write(const MarkDispatched& write) {
+  const auto it = requests_.find(write.request_id);
+  if (it == requests_.end() || !IsLive(it->second)) return;
+  it->second.state = RequestState::kDispatched;
+  it->second.epoch = write.epoch;
+}
+
+void SimStore::Write(const CompleteRequest& write) {
+  const auto result = group_->results.find(write.result_id);
+  if (result == group_->results.end()) {
+    throw std::logic_error(write.request_id + " completes without its result");
+  }
+  RequestRow& row = requests_.at(write.request_id);
+  if (!IsLive(row)) throw std::logic_error(write.request_id + " ends twice");
+  CountLive(row, -1);
+  row.state = write.state;
+  row.done_at = write.done_at;
+  row.outcome = write.outcome;
+  results_[write.request_id] = result->second;
+  History& history = history_.at(write.request_id);
+  history.row.state = write.state;
+  history.row.done_at = write.done_at;
+  history.result = result->second;
+}
+
+void SimStore::Write(const MarkDelivered& write) {
+  const auto it = requests_.find(write.request_id);
+  if (it != requests_.end() && it->second.delivered_at == 0) {
+    it->second.delivered_at = write.delivered_at;
+  }
+}
+
+void SimStore::Write(const PurgeResults& write) {
+  for (auto it = requests_.begin(); it != requests_.end();) {
+    const RequestRow& row = it->second;
+    const bool delivered = row.delivered_at > 0 && row.delivered_at < write.delivered_before;
+    if (!IsLive(row) && (row.done_at < write.done_before || delivered)) results_.erase(it->first);
+    if (IsLive(row) || row.done_at >= write.rows_before || IsInLog(row)) {
+      ++it;
+      continue;
+    }
+    request_ids_.erase(Key(row.owner_id, row.op_class, row.seq_id));
+    it = requests_.erase(it);
+  }
+}
+
+void SimStore::Write(const PutSnapshot& write) {
+  std::erase_if(snapshots_,
+                [&](const SnapshotRow& row) { return row.snapshot_id == write.row.snapshot_id; });
+  snapshots_.push_back(write.row);
+}
+
+void SimStore::Write(const DeleteSnapshot& write) {
+  std::erase_if(snapshots_,
+                [&](const SnapshotRow& row) { return row.snapshot_id == write.snapshot_id; });
+}
+
+bool SimStore::IsInLog(const RequestRow& row) const {
+  if (row.op_class != OpClass::kTrain) return false;
+  const auto model = models_.find(row.owner_id);
+  return model != models_.end() && row.seq_id > model->second.log_from_seq &&
+         model->second.state <= ModelState::kReady;
+}
+
+void SimStore::SweepBodies() {
+  std::set<std::string> needed;
+  for (const auto& [id, row] : requests_) {
+    const bool is_gradient =
+        row.state == RequestState::kDone && row.kind == OperationKind::kForwardBackward;
+    if (IsLive(row) || (is_gradient && IsInLog(row))) needed.insert(row.body_id);
+  }
+  std::erase_if(bodies_, [&](const auto& body) { return needed.count(body.first) == 0; });
+}
+
+StoredState SimStore::TakeLeadership(int64_t now) {
+  SweepBodies();
+  StoredState state;
+  state.term = ++term_;
+  std::set<std::string> live;  // sessions, and what they own
+  for (const auto& [id, row] : models_) {
+    if (row.state <= ModelState::kReady) live.insert(row.session_id);
+  }
+  for (const auto& [id, row] : sessions_) {
+    if (row.state != SessionState::kEnded) live.insert(id);
+    if (live.count(id) > 0 || row.state != SessionState::kEnded || row.heartbeat_at > now - kDay) {
+      state.sessions.push_back(row);
+    }
+  }
+  for (const auto& [id, row] : models_) {
+    if (live.count(row.session_id) == 0) continue;
+    state.models.push_back(row);
+    live.insert(id);
+  }
+  for (const SnapshotRow& row : snapshots_) {
+    if (live.count(row.model_id) > 0) state.snapshots.push_back(row);
+  }
+  for (const auto& [id, row] : versions_) {
+    if (live.count(row.model_id) > 0) state.versions.push_back(row);
+  }
+  for (const auto& [id, row] : samplers_) {
+    if (live.count(row.session_id) == 0) continue;
+    state.samplers.push_back(row);
+    live.insert(id);
+  }
+  for (const auto& [id, row] : requests_) {
+    if (IsLive(row) || live.count(row.owner_id) > 0) state.requests.push_back(row);
+  }
+  // As the rows were inserted: rows of one instant keep their order.
+  std::sort(state.requests.begin(), state.requests.end(),
+            [this](const RequestRow& a, const RequestRow& b) {
+              return history_.at(a.request_id).order < history_.at(b.request_id).order;
+            });
+  for (const auto& [path, row] : checkpoints_) {
+    if (row.state == CheckpointState::kComplete) state.checkpoints.push_back(row);
+  }
+  for (const auto& [name, row] : base_models_) state.base_models.push_back(row);
+  for (const auto& [name, row] : groups_) state.groups.push_back(row);
+  for (const auto& [id, row] : quotas_) state.quotas.push_back(row);
+  SortByCreation(state.sessions);
+  SortByCreation(state.models);
+  SortByCreation(state.samplers);
+  SortByCreation(state.checkpoints);
+  return state;
+}
+
+void SimStore::DiscardLargeBody(const std::string& body_id) { bodies_.erase(body_id); }
+
+SharedBody SimStore::FindBody(const std::string& body_id) const {
+  const auto it = bodies_.find(body_id);
+  return it == bodies_.end() ? nullptr : it->second;
+}
+
+const SimResult* SimStore::FindResult(const std::string& request_id) const {
+  const auto it = results_.find(request_id);
+  return it == results_.end() ? nullptr : &it->second;
+}
+
+void SimStore::NoteHandedOut(const std::string& request_id, int64_t now) {
+  History& history = history_.at(request_id);
+  if (history.handed_out_at == 0) history.handed_out_at = now;
+}
+
+}  // namespace lathe::engine::simulation

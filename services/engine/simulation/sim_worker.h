@@ -1,0 +1,152 @@
+// A worker process with the counting adapter in place of tensors.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "services/engine/simulation/link.h"
+#include "services/engine/simulation/sim_engine.h"
+#include "services/engine/simulation/world.h"
+
+namespace lathe::engine::simulation {
+
+// What an engine sends, with the bodies of the requests in it by request id.
+struct EngineMessage {
+  SendToWorker send;
+  std::map<std::string, SharedBody> bodies;
+};
+
+// Obeys epochs and terms, keeps results until they are acknowledged, runs requests of one model in
+// the order that the real one allows, those of different models and samples side by side. Owned by
+// the simulation until the end of the run, also when dead.
+class SimWorker {
+ public:
+  // `find_engine`: that it dials; nullptr: none answers. `on_death`: it died by itself.
+  SimWorker(World& world, std::string group, std::function<SimEngine*()> find_engine,
+            std::function<void()> on_death);
+
+  bool is_dead() const { return is_dead_; }
+  bool is_hung() const { return world_.time.now() < hung_until_; }
+  const std::shared_ptr<Link>& link() const { return link_; }
+
+  void Kill();
+  // Does nothing for `duration` (SIGSTOP).
+  void Hang(int64_t duration) { hung_until_ = world_.time.now() + duration; }
+
+  void Receive(const std::shared_ptr<Link>& link, EngineMessage message);
+  void OnClosed(const std::shared_ptr<Link>& link);
+  // Ends its link, as one that has been silent for too long, and dials again.
+  void Redial();
+
+  // nullptr: not held.
+  const CountingAdapter* Find(const std::string& model_id) const;
+  // Throws unless all that this holds has been given back.
+  void CheckHoldsNothing() const;
+  bool is_idle() const { return running_.empty(); }
+
+ private:
+  struct Work {
+    std::string request_id;  // empty: nobody waits
+    std::string model_id;    // empty: a sample
+    bool is_train = false;
+    WorkerCommand command;
+    SharedBody body;
+  };
+  // Of one model, in order of arrival.
+  struct Lane {
+    std::deque<Work> waiting;
+    int64_t num_running = 0;
+    bool barrier_runs = false;
+  };
+  struct Version {
+    Weights weights;
+    bool is_loaded = true;
+    int64_t seq_id = 0;  // of its publication; 0: read from a checkpoint
+  };
+
+  void Load();
+  void Dial();
+  void Connect(SimEngine* engine);
+  WorkerAttached Hello() const;
+  ReadyModel Ready() const;
+  bool AcceptTerm(int64_t term);
+  void Report(WorkerReport report);
+  void ReportDone(const WorkerReport& done);
+
+  void Obey(EngineMessage& message);
+  void Handle(const FormGroup& command, EngineMessage& message);
+  void Handle(const AdoptGroup& command, EngineMessage& message);
+  void Handle(const SendTrainBatch& command, EngineMessage& message);
+  void Handle(const SendSample& command, EngineMessage& message);
+  void Handle(const SendLoadVersion& command, EngineMessage& message);
+  void Handle(const SendDropVersion& command, EngineMessage& message);
+  void Handle(const SendCancel& command, EngineMessage& message);
+  void Handle(const SendAck& command, EngineMessage& message);
+  void Handle(const SendDie& command, EngineMessage& message);
+  void Handle(const SendClearGradient& command, EngineMessage& message);
+  void Handle(const SendSnapshot& command, EngineMessage& message);
+  void Handle(const SendSaveVersion& command, EngineMessage& message);
+  // What is left is a barrier with a request.
+  template <typename Command>
+  void Handle(const Command& command, EngineMessage& message);
+  static std::string ModelIdOf(const SendSaveCheckpoint& save) { return save.row.model_id; }
+  template <typename Command>
+  static std::string ModelIdOf(const Command& command) {
+    return command.model_id;
+  }
+
+  // False: known already, and answered again if it is done.
+  bool Begin(const std::string& request_id);
+  void StartReady();
+  void StartLane(Lane& lane);
+  void Start(Work work);
+  void Finish(const Work& work);
+  void Die();
+
+  void Run(const Work& work, WorkerReport& report);
+  void Do(const SendTrainBatch& command, const Work& work, WorkerReport& report);
+  void Do(const SendOptimStep& command, const Work& work, WorkerReport& report);
+  void Do(const SendCreateAdapter& command, const Work& work, WorkerReport& report);
+  void Do(const SendLoadAdapter& command, const Work& work, WorkerReport& report);
+  void Do(const SendDropAdapter& command, const Work& work, WorkerReport& report);
+  void Do(const SendClearGradient& command, const Work& work, WorkerReport& report);
+  void Do(const SendSaveCheckpoint& command, const Work& work, WorkerReport& report);
+  void Do(const SendPublishVersion& command, const Work& work, WorkerReport& report);
+  void Do(const SendSample& command, const Work& work, WorkerReport& report);
+  void Do(const SendRestoreAdapter& command, const Work& work, WorkerReport& report);
+  void Do(const SendSnapshot& command, const Work& work, WorkerReport& report);
+  // Writes `files` in the background, as a process that may die meanwhile; then `then`, unless it
+  // did or was formed anew.
+  void WriteLater(const std::string& dir, CheckpointFiles files, std::function<void()> then);
+  template <typename Command>
+  void Do(const Command&, const Work&, WorkerReport&) {}
+
+  World& world_;
+  const std::string group_;
+  const std::string process_id_;
+  const std::function<SimEngine*()> find_engine_;
+  const std::function<void()> on_death_;
+  bool is_dead_ = false;
+  bool is_ready_ = false;
+  int64_t hung_until_ = 0;
+  std::shared_ptr<Link> link_;
+  bool is_attached_ = false;
+  int64_t epoch_ = 0;
+  int64_t term_ = 0;
+  int64_t generation_ = 0;  // what began before the last Form is not heard of
+
+  std::map<std::string, CountingAdapter> models_;
+  std::map<std::string, Version> versions_;
+  std::map<std::string, Lane> lanes_;
+  std::set<std::string> running_;             // received, not done
+  std::map<std::string, WorkerReport> done_;  // not acknowledged
+  std::vector<Work> waiting_samples_;         // for their version
+};
+
+}  // namespace lathe::engine::simulation

@@ -1,0 +1,296 @@
+#include "services/engine/simulation/simulation.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "services/engine/simulation/oracle.h"
+#include "services/engine/simulation/sim_client.h"
+#include "services/engine/simulation/sim_engine.h"
+#include "services/engine/simulation/sim_worker.h"
+#include "services/engine/simulation/world.h"
+
+namespace lathe::engine::simulation {
+namespace {
+
+constexpr int64_t kSilence = 15 * kSecond;    // after which a peer is given up
+constexpr int64_t kMaxChaos = 900 * kSecond;  // clients end before that, or are stopped
+constexpr int64_t kMaxDrain = 900 * kSecond;  // I7: after the faults are over
+
+class Simulation {
+ public:
+  explicit Simulation(const RunOptions& options)
+      : world_(options.seed, options.bug, options.max_trace_lines) {
+    world_.lost_worker = world_.swarm.may_lose_workers();
+  }
+
+  void Run();
+  const World& world() const { return world_; }
+
+ private:
+  void StartEngine();
+  void StartWorker(const std::string& group);
+  void RespawnWorker(const std::string& group);
+  SimEngine* FindEngine();
+  SimEngine& leader() { return *engines_.back(); }
+
+  // Plans `fault` again and again while there are faults. `every` 0: never.
+  void Repeat(int64_t every, const std::function<void()>& fault);
+  void PlanFaults();
+  void KillEngine();
+  void Supervise();
+  void FreezeEngine();
+  SimWorker& AnyWorker();
+  void KillWorker();
+  void HangWorker();
+  void CutLink();
+  void BlackHole();
+
+  void Heal();
+  // Runs until `is_over`, looked at about once a second. False: not within `limit`.
+  bool RunUntil(int64_t limit, const std::function<bool()>& is_over);
+  void RunFor(int64_t duration);
+  bool ClientsHaveActed() const;
+  std::string WhatIsOpen() const;
+  void CheckHeld();
+  const CountingAdapter* FindLive(const std::string& model_id) const;
+
+  World world_;
+  std::vector<std::unique_ptr<SimEngine>> engines_;
+  std::vector<std::unique_ptr<SimWorker>> all_workers_;
+  std::map<std::string, SimWorker*> workers_;  // by group
+  std::vector<std::unique_ptr<SimClient>> clients_;
+};
+
+void Simulation::StartEngine() { engines_.push_back(std::make_unique<SimEngine>(world_)); }
+
+void Simulation::StartWorker(const std::string& group) {
+  all_workers_.push_back(std::make_unique<SimWorker>(
+      world_, group, [this] { return FindEngine(); }, [this, group] { RespawnWorker(group); }));
+  workers_[group] = all_workers_.back().get();
+}
+
+void Simulation::RespawnWorker(const std::string& group) {
+  world_.time.After(world_.Delay(5 * kSecond), [this, group] { StartWorker(group); });
+}
+
+// Mostly the newest; an older one that is not known to be over answers too.
+SimEngine* Simulation::FindEngine() {
+  SimEngine* const newest = engines_.back().get();
+  if (world_.is_healed || world_.random.Chance(850)) return newest->is_dead() ? nullptr : newest;
+  SimEngine* const any =
+      engines_[static_cast<size_t>(world_.random.Below(static_cast<int64_t>(engines_.size())))]
+          .get();
+  return any->is_dead() ? nullptr : any;
+}
+
+// ---- faults
+
+void Simulation::Repeat(int64_t every, const std::function<void()>& fault) {
+  if (every == 0) return;
+  world_.time.After(world_.Delay(2 * every), [this, every, fault] {
+    if (world_.is_healed) return;
+    fault();
+    Repeat(every, fault);
+  });
+}
+
+void Simulation::PlanFaults() {
+  const Swarm& swarm = world_.swarm;
+  Repeat(swarm.engine_kill_every, [this] { KillEngine(); });
+  Repeat(swarm.engine_freeze_every, [this] { FreezeEngine(); });
+  Repeat(swarm.worker_kill_every, [this] { KillWorker(); });
+  Repeat(swarm.worker_hang_every, [this] { HangWorker(); });
+  Repeat(swarm.cut_every, [this] { CutLink(); });
+  Repeat(swarm.black_hole_every, [this] { BlackHole(); });
+}
+
+void Simulation::KillEngine() { leader().Kill(); }
+
+// Whatever the leader died of, the next one starts.
+void Simulation::Supervise() {
+  world_.time.After(world_.Delay(8 * kSecond), [this] {
+    if (leader().is_dead()) StartEngine();
+    Supervise();
+  });
+}
+
+// Mostly another one leads before it goes on, and it does not know.
+void Simulation::FreezeEngine() {
+  SimEngine& engine = leader();
+  if (!engine.is_up()) return;
+  engine.Freeze();
+  world_.trace.Note(world_.time.now(), [] { return std::string("the leader is frozen"); });
+  world_.time.After(world_.Delay(40 * kSecond), [&engine] { engine.Thaw(); });
+  world_.time.After(kSilence, [this, &engine] {
+    for (const auto& [group, worker] : workers_) {
+      const bool is_silent =
+          engine.is_frozen() && worker->link() != nullptr && worker->link()->engine == &engine;
+      if (is_silent) worker->Redial();
+    }
+  });
+  if (world_.random.Chance(300)) return;
+  world_.time.After(world_.Delay(12 * kSecond), [this, &engine] {
+    if (&leader() == &engine) StartEngine();
+  });
+}
+
+SimWorker& Simulation::AnyWorker() {
+  auto it = workers_.begin();
+  std::advance(it, world_.random.Below(static_cast<int64_t>(workers_.size())));
+  return *it->second;
+}
+
+void Simulation::KillWorker() {
+  SimWorker& worker = AnyWorker();
+  if (worker.is_dead()) return;
+  worker.Kill();
+  for (const auto& [group, one] : workers_) {
+    if (one == &worker) RespawnWorker(group);
+  }
+}
+
+void Simulation::HangWorker() {
+  SimWorker& worker = AnyWorker();
+  if (worker.is_dead() || worker.is_hung()) return;
+  worker.Hang(world_.Delay(40 * kSecond));
+  world_.time.After(kSilence, [&worker] {
+    const std::shared_ptr<Link> link = worker.link();
+    if (worker.is_hung() && link != nullptr) link->engine->OnClosed(link);
+  });
+}
+
+void Simulation::CutLink() {
+  SimWorker& worker = AnyWorker();
+  const std::shared_ptr<Link> link = worker.link();
+  if (link == nullptr || worker.is_dead()) return;
+  if (world_.random.Chance(500)) {
+    worker.Redial();
+  } else {
+    link->engine->OnClosed(link);
+  }
+}
+
+void Simulation::BlackHole() {
+  SimWorker& worker = AnyWorker();
+  const std::shared_ptr<Link> link = worker.link();
+  if (link == nullptr || worker.is_dead()) return;
+  link->is_black_hole = true;
+  world_.time.After(world_.Delay(kSilence), [link] { link->engine->OnClosed(link); });
+  world_.time.After(world_.Delay(kSilence), [link] { link->worker->OnClosed(link); });
+}
+
+// ---- phases
+
+void Simulation::Heal() {
+  world_.trace.Note(world_.time.now(), [] { return std::string("faults are over"); });
+  world_.Heal();
+  for (const auto& engine : engines_) engine->Thaw();
+  for (const auto& client : clients_) client->Wind();
+}
+
+bool Simulation::RunUntil(int64_t limit, const std::function<bool()>& is_over) {
+  const int64_t end = world_.time.now() + limit;
+  while (world_.time.now() < end) {
+    const int64_t pause = world_.time.now() + kSecond;
+    while (world_.time.RunNext(pause)) continue;
+    if (is_over()) return true;
+  }
+  return false;
+}
+
+void Simulation::RunFor(int64_t duration) {
+  RunUntil(duration, [] { return false; });
+}
+
+bool Simulation::ClientsHaveActed() const {
+  return std::all_of(clients_.begin(), clients_.end(),
+                     [](const auto& client) { return client->has_acted(); });
+}
+
+std::string Simulation::WhatIsOpen() const {
+  for (const auto& client : clients_) {
+    if (!client->is_settled()) return client->WhatIsOpen();
+  }
+  for (const auto& [id, history] : world_.store.history()) {
+    if (history.row.done_at == 0) {
+      return absl::StrFormat("request %s (%s seq %d) has not ended", id, history.row.owner_id,
+                             history.row.seq_id);
+    }
+  }
+  return "";
+}
+
+const CountingAdapter* Simulation::FindLive(const std::string& model_id) const {
+  const auto row = world_.store.models().find(model_id);
+  const auto worker = workers_.find(row->second.group);
+  return worker == workers_.end() ? nullptr : worker->second->Find(model_id);
+}
+
+void Simulation::CheckHeld() {
+  leader().CheckHoldsNothing();
+  for (const auto& [group, worker] : workers_) worker->CheckHoldsNothing();
+}
+
+void Simulation::Run() {
+  StartEngine();
+  for (int64_t i = 0; i < world_.swarm.num_groups; ++i) StartWorker(absl::StrCat("g", i));
+  for (int64_t i = 0; i < world_.swarm.num_clients; ++i) {
+    clients_.push_back(std::make_unique<SimClient>(
+        world_, i, [this] { return FindEngine(); }, clients_));
+  }
+  PlanFaults();
+  Supervise();
+  RunUntil(kMaxChaos, [this] { return ClientsHaveActed(); });
+  Heal();
+  if (!RunUntil(kMaxDrain, [this] { return WhatIsOpen().empty(); })) {
+    throw Violation("I7", WhatIsOpen());
+  }
+  RunFor(60 * kSecond);
+  CheckEnded(world_);
+  CheckModels(world_, [this](const std::string& model_id) { return FindLive(model_id); });
+  for (const auto& client : clients_) client->FinishSession();
+  RunUntil(kMaxDrain, [this] {
+    const auto& sessions = world_.store.sessions();
+    return std::all_of(sessions.begin(), sessions.end(), [](const auto& entry) {
+      return entry.second.state == SessionState::kEnded;
+    });
+  });
+  RunFor(60 * kSecond);
+  CheckHeld();
+  // What a crash left behind goes with the next start.
+  leader().Kill();
+  StartEngine();
+  RunFor(10 * kSecond);
+  CheckHeld();
+  CheckNothingLeaks(world_);
+}
+
+}  // namespace
+
+RunResult RunSeed(const RunOptions& options) {
+  Simulation simulation(options);
+  RunResult result;
+  try {
+    simulation.Run();
+  } catch (const Violation& violation) {
+    result.violation = violation.what();
+  } catch (const std::exception& error) {
+    result.violation = absl::StrCat("I0: ", error.what());
+  }
+  const World& world = simulation.world();
+  result.trace_hash = world.trace.hash();
+  result.num_requests = static_cast<int64_t>(world.store.history().size());
+  result.num_leaders = world.store.term();
+  result.virtual_time = world.time.now();
+  result.trace = world.trace.lines();
+  return result;
+}
+
+}  // namespace lathe::engine::simulation

@@ -1,0 +1,96 @@
+#include "services/engine/simulation/swarm.h"
+
+namespace lathe::engine::simulation {
+namespace {
+
+// Half of the seeds have none of it.
+int64_t Often(Random& random, int64_t most) {
+  return random.Chance(500) ? random.Between(1, most) : 0;
+}
+
+int64_t FaultEvery(Random& random, int64_t chance) {
+  return random.Chance(chance) ? random.Between(2, 30) * kSecond : 0;
+}
+
+// As BUGGIFY does: bounds so small that they are met.
+CoreOptions DrawOptions(Random& random) {
+  CoreOptions o;
+  if (random.Chance(500)) o.batch_tokens = random.Between(5, 60);
+  if (random.Chance(300)) o.fair_share_quantum_tokens = random.Between(1, 50);
+  if (random.Chance(300)) o.max_inflight_sequences = random.Between(1, 4);
+  o.gap_timeout = random.Between(2, 60) * kSecond;
+  o.session_timeout = random.Between(30, 120) * kSecond;
+  o.result_kept_after_delivery = random.Between(90, 3600) * kSecond;
+  o.result_kept_undelivered = random.Between(600, 7200) * kSecond;
+  if (random.Chance(300)) o.sampler_versions_bytes = random.Between(1, 8) * 100;
+  if (random.Chance(150)) o.max_rows_per_model = random.Between(2, 12);
+  if (random.Chance(100)) o.max_rows_per_tenant = random.Between(4, 16);
+  if (random.Chance(100)) o.max_rows_total = random.Between(6, 20);
+  if (random.Chance(100)) o.max_queued_bytes_per_tenant = random.Between(200, 2000);
+  return o;
+}
+
+void DrawFaults(Random& random, Swarm& swarm) {
+  swarm.engine_kill_every = FaultEvery(random, 500);
+  swarm.engine_freeze_every = FaultEvery(random, 250);
+  swarm.worker_kill_every = FaultEvery(random, 350);
+  swarm.worker_hang_every = FaultEvery(random, 150);
+  swarm.cut_every = FaultEvery(random, 400);
+  swarm.black_hole_every = FaultEvery(random, 150);
+  swarm.max_delay = random.Chance(300) ? random.Between(100, 3000) * kMillisecond
+                                       : random.Between(1, 20) * kMillisecond;
+  swarm.max_commit = random.Chance(300) ? random.Between(100, 2000) * kMillisecond
+                                        : random.Between(1, 10) * kMillisecond;
+  swarm.max_work = random.Chance(300) ? random.Between(1000, 8000) * kMillisecond
+                                      : random.Between(5, 300) * kMillisecond;
+  swarm.max_snapshot = random.Between(1, 5000) * kMillisecond;
+  swarm.lost_request = Often(random, 150);
+  swarm.lost_answer = Often(random, 150);
+  swarm.duplicate = Often(random, 200);
+  swarm.commit_survives = random.Between(0, 1000);
+  swarm.store_error = random.Chance(250) ? random.Between(1, 15) : 0;
+}
+
+void DrawBehaviour(Random& random, Swarm& swarm) {
+  swarm.serial = random.Between(0, 1000);
+  swarm.gap = Often(random, 100);
+  swarm.late = Often(random, 700);
+  swarm.chunks = Often(random, 500);
+  swarm.invalid = Often(random, 100);
+  swarm.wrong = Often(random, 150);
+  swarm.poison = random.Chance(80) ? random.Between(1, 30) : 0;
+  swarm.reuse = Often(random, 60);
+  swarm.intrude = Often(random, 60);
+  swarm.step = random.Between(100, 500);
+  swarm.forward = Often(random, 200);
+  swarm.save = Often(random, 200);
+  swarm.publish = Often(random, 250);
+  swarm.load = Often(random, 150);
+  swarm.sample = Often(random, 500);
+  swarm.cancel = Often(random, 300);
+  swarm.remove = Often(random, 60);
+  swarm.unload = Often(random, 30);
+  swarm.give_up = Often(random, 200);
+  swarm.vanish = Often(random, 500);
+  swarm.large_body = Often(random, 300);
+}
+
+}  // namespace
+
+Swarm DrawSwarm(uint64_t seed) {
+  Random random(seed);
+  Swarm swarm;
+  swarm.core = DrawOptions(random);
+  swarm.num_groups = random.Chance(250) ? 2 : 1;
+  swarm.num_clients = random.Between(1, 5);
+  swarm.actions_per_client = random.Between(5, 120);
+  swarm.think_time = random.Between(20, 1500) * kMillisecond;
+  DrawFaults(random, swarm);
+  DrawBehaviour(random, swarm);
+  // Nobody but the faults above takes a worker away.
+  swarm.core.worker_lost_timeout =
+      swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;
+  return swarm;
+}
+
+}  // namespace lathe::engine::simulation

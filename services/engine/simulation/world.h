@@ -1,0 +1,65 @@
+// What all actors of one run share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "services/engine/simulation/random.h"
+#include "services/engine/simulation/seeded_bugs.h"
+#include "services/engine/simulation/sim_disk.h"
+#include "services/engine/simulation/sim_store.h"
+#include "services/engine/simulation/swarm.h"
+#include "services/engine/simulation/timeline.h"
+#include "services/engine/simulation/trace.h"
+
+namespace lathe::engine::simulation {
+
+// Whether the engine under test promises that models and versions outlive their workers: it does
+// not take snapshots yet.
+inline constexpr bool kDeathsLoseNothing = false;
+
+// An invariant of reliability.md 2.4 does not hold.
+class Violation : public std::runtime_error {
+ public:
+  // `invariant`: "I1" … "I7".
+  Violation(const std::string& invariant, const std::string& what)
+      : std::runtime_error(invariant + ": " + what) {}
+};
+
+struct World {
+  World(uint64_t seed, SeededBug bug_in, size_t max_trace_lines)
+      : random(Mix(seed, /*word=*/1)),
+        swarm(DrawSwarm(seed)),
+        bug(bug_in),
+        trace(max_trace_lines),
+        store(/*is_fenced=*/bug_in != SeededBug::kNoTermCheck) {}
+
+  // Unix time as the processes see it.
+  int64_t Now() const { return kEpoch + time.now(); }
+  // Of one message, commit or operation.
+  int64_t Delay(int64_t longest) { return 1 + random.Below(longest); }
+  // Faults are over.
+  void Heal();
+
+  static constexpr int64_t kEpoch = 1'700'000'000 * kSecond;
+
+  Timeline time;
+  Random random;
+  Swarm swarm;
+  const SeededBug bug;
+  Trace trace;
+  SimDisk disk;
+  SimStore store;
+  bool is_healed = false;
+  int64_t last_process = 0;  // number of the newest engine or worker
+  // What each load of a training run read, by request id.
+  std::map<std::string, CheckpointFiles> loaded;
+  // A worker was given up or died: what only it held may be lost.
+  bool lost_worker = false;
+};
+
+}  // namespace lathe::engine::simulation
