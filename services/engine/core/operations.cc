@@ -22,9 +22,15 @@ bool IsBatched(OperationKind kind) {
 void NoteDispatched(State& s, const Group& group, Request& request) {
   request.row.state = RequestState::kDispatched;
   request.row.epoch = group.row.epoch;
+  const bool is_load = request.row.kind == OperationKind::kLoadWeights;
+  const std::string outcome = is_load ? request.plan->dir : "";
   if (RequestRow* const row = s.fx.InsertedInThisStep(request.row.request_id)) {
     row->state = request.row.state;
     row->epoch = request.row.epoch;
+    row->outcome = outcome;
+  } else if (is_load) {
+    // Before the worker may have read it: another leader must not read something else.
+    s.fx.Put(MarkDispatched{request.row.request_id, group.row.epoch, outcome});
   } else {
     s.fx.PutLater(MarkDispatched{request.row.request_id, group.row.epoch});
   }

@@ -120,22 +120,20 @@ void RestoreOrder(Model& model, const Request& request) {
   if (!request.refused) RestoreGradient(model, row);
 }
 
-// The worker may be reading the files already: they must not go as nobody's. What was replaced or
-// deleted meanwhile is looked up again when the load's turn comes.
+// Sent to a worker before: the files that its path meant then. Others are looked up in their turn.
 void RestoreLoad(State& s, Request& request) {
-  const Model* const model = Find(s.models, request.plan->model_id);
-  const bool reading = request.row.state == RequestState::kDispatched && model != nullptr &&
-                       request.row.op_class == OpClass::kTrain &&
-                       std::holds_alternative<LoadArgs>(request.plan->args) &&
-                       request.plan->dir.empty();
-  if (reading) (void)ResolveLoad(s, *model, request);
+  if (request.row.op_class != OpClass::kTrain || request.row.outcome.empty()) return;
+  request.plan->dir = request.row.outcome;
+  PinDir(s, request.plan->dir);
 }
 
 // What the plan of a live request holds on to.
 void RestoreClaims(State& s, Request& request) {
   const Plan& plan = *request.plan;
-  if (request.row.kind == OperationKind::kLoadWeights && !plan.dir.empty()) PinDir(s, plan.dir);
-  RestoreLoad(s, request);
+  if (request.row.kind == OperationKind::kLoadWeights) {
+    if (!plan.dir.empty()) PinDir(s, plan.dir);
+    RestoreLoad(s, request);
+  }
   if (plan.sampling_session_id.empty()) return;
   if (Session* const session = Find(s.sessions, request.session_id)) {
     session->sampler_seqs.insert(std::get<SaveArgs>(plan.args).sampling_session_seq_id);

@@ -8,11 +8,6 @@
 namespace lathe::engine::simulation {
 namespace {
 
-// A load that a worker has run and whose checkpoint was removed or replaced since is looked up
-// again by the next leader, fails, and its model is lost (seed 4738). To be true once loads stay
-// with the directory that they were sent with.
-constexpr bool kLoadsArePinned = false;
-
 bool IsTransient(const ErrorInfo& error) {
   return error.status == absl::StatusCode::kResourceExhausted ||
          error.status == absl::StatusCode::kUnavailable;
@@ -189,12 +184,8 @@ bool SimClient::MayFail(const ClientOp& op, const SimResult& result) const {
   if (code == "not_found") return kind == OperationKind::kLoadWeights;
   if (code == "cancelled") return op.is_cancelled || session_may_be_over();
   if (code == "version_dropped") return kind == OperationKind::kSample;
-  if (code == "model_lost" || code == "version_lost") {
-    const bool is_unpinned = !kLoadsArePinned && world_.swarm.load > 0 && world_.store.term() > 1;
-    return is_unpinned || (!kDeathsLoseNothing && world_.lost_worker);
-  }
   if (code == "model_failed" || code == "internal") {
-    const bool is_suspect = !kDeathsLoseNothing || world_.swarm.poison > 0;
+    const bool is_suspect = world_.swarm.poison > 0;
     return is_suspect && world_.lost_worker && result.message.find("stopped") != std::string::npos;
   }
   return false;

@@ -233,7 +233,7 @@ void CheckModels(const World& world,
     if (lives) walk.CheckLive(live(model_id));
     const bool is_lost =
         row != world.store.models().end() && row->second.state == ModelState::kLost;
-    if (is_lost && kDeathsLoseNothing) throw Violation("I2", model_id + " is lost");
+    if (is_lost) throw Violation("I2", model_id + " is lost");
   }
   CheckSamples(world, versions);
 }

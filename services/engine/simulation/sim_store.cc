@@ -89,6 +89,7 @@ void SimStore::Write(const MarkDispatched& write) {
   if (it == requests_.end() || !IsLive(it->second)) return;
   it->second.state = RequestState::kDispatched;
   it->second.epoch = write.epoch;
+  it->second.outcome = write.outcome;
 }
 
 void SimStore::Write(const CompleteRequest& write) {

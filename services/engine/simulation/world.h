@@ -18,10 +18,6 @@
 
 namespace lathe::engine::simulation {
 
-// Whether the engine under test promises that models and versions outlive their workers: it does
-// not take snapshots yet.
-inline constexpr bool kDeathsLoseNothing = false;
-
 // An invariant of reliability.md 2.4 does not hold.
 class Violation : public std::runtime_error {
  public:

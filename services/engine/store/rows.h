@@ -272,6 +272,7 @@ struct InsertRequest {
 struct MarkDispatched {
   std::string request_id;
   int64_t epoch = 0;
+  std::string outcome = "";  // of a load_weights already: the directory it was sent with
 };
 // `result_id` names the encoded OperationResult held by the runtime until the commit.
 struct CompleteRequest {

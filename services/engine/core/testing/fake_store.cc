@@ -41,6 +41,7 @@ void FakeStore::Apply(const MarkDispatched& write) {
   if (!IsLive(row)) return;
   row.state = RequestState::kDispatched;
   row.epoch = write.epoch;
+  row.outcome = write.outcome;
 }
 
 void FakeStore::Apply(const CompleteRequest& write) {

@@ -17,7 +17,7 @@ namespace {
 constexpr char kTouchSession[] = "UPDATE sessions SET heartbeat_at = ?2 WHERE session_id = ?1";
 constexpr char kInsertPayload[] = "INSERT INTO payloads (body_id, bytes) VALUES (?, ?)";
 constexpr char kMarkDispatched[] =
-    "UPDATE requests SET state = 2, epoch = ?2 WHERE request_id = ?1 AND state < 3";
+    "UPDATE requests SET state = 2, epoch = ?2, outcome = ?3 WHERE request_id = ?1 AND state < 3";
 // The first result of a request stays: two reads of one result are byte-identical.
 constexpr char kEndRequest[] =
     "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4, outcome = ?5"
@@ -157,7 +157,7 @@ absl::Status WriteApplier::operator()(const InsertRequest& write) {
 }
 
 absl::Status WriteApplier::operator()(const MarkDispatched& write) {
-  connection_.Prepare(kMarkDispatched).Bind(write.request_id, write.epoch).Run();
+  connection_.Prepare(kMarkDispatched).Bind(write.request_id, write.epoch, write.outcome).Run();
   return absl::OkStatus();
 }
 
