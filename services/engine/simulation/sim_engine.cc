@@ -232,6 +232,16 @@ void SimEngine::Execute(ForgetBody& action) {
   held_bodies_.erase(it);
 }
 
+// What ran again must have met the weights that it met the first time.
+void SimEngine::Execute(CompareReplay& action) {
+  const auto again = held_results_.find(action.result_id);
+  const SimResult* const first = world_.store.FindResult(action.request_id);
+  const bool differs = again != held_results_.end() && first != nullptr && first->weights != 0 &&
+                       first->weights != again->second.weights;
+  held_results_.erase(action.result_id);
+  if (differs) throw Violation("I2", action.request_id + " ran again on other weights");
+}
+
 void SimEngine::Execute(DeleteFiles& action) { world_.disk.Delete(action.dir); }
 
 void SimEngine::Execute(DeleteOtherFiles& action) {

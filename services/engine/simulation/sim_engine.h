@@ -76,6 +76,8 @@ class SimEngine {
   void Execute(DeleteOtherFiles& action);
   void Execute(ForgetBody& action);
   void Execute(ForgetResult& action) { held_results_.erase(action.result_id); }
+  void Execute(NoteRecovery&) {}
+  void Execute(CompareReplay& action);
   void BeginCommit();
   void EndCommit(const std::shared_ptr<CommitGroup>& group);
   void OnDurable(const CommitGroup& group);
