@@ -21,9 +21,6 @@
 namespace lathe::engine {
 namespace {
 
-// A request that was running each time its worker was lost is not tried a further time.
-constexpr int64_t kMaxCrashes = 3;
-
 void NotifyState(State& s, const Group& group, const std::string& reason) {
   s.fx.After(NotifyQueueState{group.row.group, /*paused=*/!group.usable(), reason});
 }
@@ -54,10 +51,10 @@ void TakeBack(State& s, Group& group, bool is_new_process) {
     Request& request = s.requests.at(id);
     if (request.row.state != RequestState::kDispatched) continue;
     request.row.state = RequestState::kAccepted;
-    if (!is_new_process || ++request.num_crashes < kMaxCrashes) continue;
+    if (!is_new_process || ++request.num_crashes < s.options.max_request_crashes) continue;
     Fail(s, request,
-         Internal(
-             absl::StrFormat("the worker stopped %d times while this request ran", kMaxCrashes)));
+         Internal(absl::StrFormat("the worker stopped %d times while this request ran",
+                                  request.num_crashes)));
     if (request.row.op_class != OpClass::kModel) continue;
     Model* const model =
         Find(s.models, absl::StrFormat("%s:train:%d", request.row.owner_id, request.row.seq_id));

@@ -206,7 +206,9 @@ TEST_CASE("Group: models and versions nobody wants any more are dropped on adopt
 }
 
 TEST_CASE("Group: a request that is running whenever its worker stops is given up", "[core]") {
-  CoreHarness h;
+  CoreOptions options;
+  options.max_request_crashes = 3;
+  CoreHarness h(options);
   h.AttachWorker();
   const std::string session = h.NewSession();
   const CallId call = h.CreateModel(session, 0);
