@@ -41,6 +41,10 @@ void CompleteCreation(State& s, Model& model, Request& request, const WorkerDone
 
 void CompleteLoad(State& s, Model& model, Request& request, const WorkerDone& done) {
   TakeLoadedShape(model, done);
+  if (model.row.state == ModelState::kLost) {
+    ReleaseHistory(s, model);  // it did not serve
+    model.row.log_from_seq = request.row.seq_id - 1;
+  }
   KeepForReplay(s, model, request);
   model.gradient.Apply(request.row.seq_id);
   model.snapshot_wanted = true;
@@ -153,6 +157,12 @@ void OnWorkerDone(State& s, const WorkerDone& event) {
     // Its outcome is decided: the worker need not keep it.
     if (current) s.fx.Send(event.group, event.epoch, SendAck{{event.request_id}});
     return;
+  }
+  Model* const model = Find(s.models, request->plan->model_id);
+  if (model != nullptr && model->recovery != nullptr && request->row.op_class == OpClass::kTrain) {
+    // Of the state that is being replaced: it runs again on the right one.
+    s.fx.After(ForgetResult{event.result_id});
+    return s.fx.Send(event.group, event.epoch, SendAck{{event.request_id}});
   }
   MoveToGroup(s, *request, event.group);
   if (event.error) return CompleteFailed(s, *request, event);

@@ -35,11 +35,9 @@ struct CoreOptions {
   int64_t snapshot_interval = 10 * kSecond;
   double snapshot_share = 0.035;
   int64_t snapshot_log_bytes = int64_t{256} << 20;
-  // A request that ran each time when its worker died is given up after so many deaths, and so is
-  // a model that was being rebuilt each time. Some of them are innocent: another request, or
-  // somebody outside, may have ended the worker.
+  // A request that ran each time when its worker died is given up after so many deaths. It may be
+  // innocent: another request, or somebody outside, may have ended the worker.
   int64_t max_request_crashes = 10;
-  int64_t max_recoveries_cut = 20;
 
   // Memory of a tenant's unnamed sampler versions; the least recently sampled are dropped above it,
   // never the newest 4 or one with pending samples.

@@ -127,6 +127,7 @@ bool IsTrimmed(const State& s, const Model& model) {
 }
 
 void TrimHistory(State& s, Model& model) {
+  for (const LogEntry& entry : model.log.CutDropped(model.gradient.from_seq())) Drop(s, entry);
   while (model.snapshots.size() > kSnapshotsKept &&
          PublicationsToRepeat(s, model, PointOf(model.snapshots[1]))) {
     DropOldestSnapshot(s, model);
@@ -140,11 +141,14 @@ void TrimHistory(State& s, Model& model) {
   PutRow(s, model);
 }
 
+void ForgetRecovery(State& s, Model& model) {
+  if (model.recovery == nullptr) return;
+  for (const auto& [id, seq] : model.recovery->running) s.replays.erase(id);
+  model.recovery.reset();
+}
+
 void ReleaseHistory(State& s, Model& model) {
-  if (model.recovery) {
-    for (const auto& [id, seq] : model.recovery->running) s.replays.erase(id);
-    model.recovery.reset();
-  }
+  ForgetRecovery(s, model);
   for (const LogEntry& entry : model.log.CutAll()) Drop(s, entry);
   DropCreation(s, model);
   while (!model.snapshots.empty()) DropOldestSnapshot(s, model);

@@ -31,6 +31,8 @@ std::optional<std::vector<int64_t>> PublicationsToRepeat(const State& s, const M
 bool IsTrimmed(const State& s, const Model& model);
 // Drops what the two newest snapshots make needless.
 void TrimHistory(State& s, Model& model);
+// No recovery is under way any more.
+void ForgetRecovery(State& s, Model& model);
 // The model is gone for good.
 void ReleaseHistory(State& s, Model& model);
 

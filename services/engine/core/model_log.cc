@@ -127,6 +127,23 @@ std::vector<LogEntry> ModelLog::CutBefore(const ModelPoint& base) {
   return cut;
 }
 
+std::vector<LogEntry> ModelLog::CutDropped(int64_t from_seq) {
+  std::set<int64_t> applied;
+  for (const auto& [seq, entry] : entries_) {
+    if (const auto* const step = std::get_if<LoggedStep>(&entry)) {
+      applied.insert(step->window.begin(), step->window.end());
+    }
+  }
+  std::vector<LogEntry> cut;
+  for (auto it = entries_.begin(); it != entries_.end() && it->first <= from_seq;) {
+    const auto next = std::next(it);
+    const bool is_gradient = std::holds_alternative<LoggedGradient>(it->second);
+    if (is_gradient && applied.count(it->first) == 0) cut.push_back(Take(it));
+    it = next;
+  }
+  return cut;
+}
+
 std::vector<LogEntry> ModelLog::CutAll() {
   std::vector<LogEntry> cut;
   while (!entries_.empty()) cut.push_back(Take(entries_.begin()));

@@ -69,6 +69,8 @@ class ModelLog {
 
   // Takes out what no path from `base` needs.
   std::vector<LogEntry> CutBefore(const ModelPoint& base);
+  // Gradients up to `from_seq` that no step applied: they were dropped.
+  std::vector<LogEntry> CutDropped(int64_t from_seq);
   std::vector<LogEntry> CutAll();
 
   // Seqs of loads, descending.

@@ -149,7 +149,7 @@ void LoseModel(State& s, Model& model, const std::string& why) {
       absl::StrFormat("model %s was lost when its worker stopped (%s); load a checkpoint to go on",
                       model.row.model_id, why);
   PutRow(s, model);
-  ReleaseHistory(s, model);
+  ForgetRecovery(s, model);  // people may want to see the files that did not serve
   for (auto& [id, sampler] : s.samplers) {
     if (sampler.unnamed() && sampler.row.model_id == model.row.model_id) LoseVersion(s, sampler);
   }

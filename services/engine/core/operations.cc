@@ -189,6 +189,9 @@ void SendUnsent(State& s) {
     if (request->row.state != RequestState::kAccepted) continue;  // sent to another worker
     const Model* const model = Find(s.models, request->plan->model_id);
     if (model != nullptr && model->recovery != nullptr) continue;  // sent when it is back
+    const std::string group = request->group;
+    MoveToGroup(s, *request, "");  // it may have been queued by a worker that attached meanwhile
+    request->group = group;
     if (request->row.op_class == OpClass::kSample) {
       QueueSample(s, *request);
     } else {

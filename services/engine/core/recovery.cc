@@ -72,6 +72,21 @@ void SendStart(State& s, Model& model, const Recovery::Start& start) {
   }
 }
 
+// Nothing, a second, two, four… at most half a minute.
+int64_t BackOff(int64_t num_failures) {
+  constexpr int64_t kLongest = 30 * kSecond;
+  if (num_failures == 0) return 0;
+  return num_failures > 5 ? kLongest : kSecond << (num_failures - 1);
+}
+
+// The bytes, or what they were made for, will not do another time either.
+bool IsOfTheStart(const ErrorInfo& error) {
+  return error.status == absl::StatusCode::kDataLoss ||
+         error.status == absl::StatusCode::kNotFound ||
+         error.status == absl::StatusCode::kInvalidArgument ||
+         error.status == absl::StatusCode::kFailedPrecondition;
+}
+
 void GiveUp(State& s, Model& model) {
   const std::string why = model.recovery->failures;
   s.fx.After(NoteRecovery{.model_id = model.row.model_id,
@@ -189,6 +204,20 @@ void GoOn(State& s, Model& model) {
   if (recovery.running.empty()) Finish(s, model);
 }
 
+void OnReplayFailed(State& s, Model& model, const ErrorInfo& error) {
+  constexpr int64_t kMaxTries = 8;  // two minutes
+  Recovery& recovery = *model.recovery;
+  ForgetRunning(s, recovery);
+  if (!IsOfTheStart(error) && ++recovery.num_failures < kMaxTries) {
+    recovery.not_before = s.now + BackOff(recovery.num_failures);
+    recovery.started = false;
+    return;
+  }
+  NoteFailedStart(s, model, recovery.starts.front(), error.message);
+  recovery.starts.pop_front();
+  TryNextStart(s, model);
+}
+
 void NotePublished(State& s, Group& group, const Model& model, int64_t seq) {
   const LogEntry* const entry = model.log.Find(seq);
   if (entry == nullptr || !std::holds_alternative<LoggedPublication>(*entry)) return;
@@ -210,13 +239,22 @@ void NeedRecovery(State& s, Model& model) {
 }
 
 void StartRecoveries(State& s, Group& group) {
-  std::vector<std::string> waiting;
+  std::vector<std::pair<int64_t, std::string>> waiting;  // those that never were cut first
+  bool one_runs = false;
+  bool any_was_cut = false;
   for (const auto& [id, model] : s.models) {
     const bool is_here =
         model.row.group == group.row.group && model.row.base_model == group.row.base_model;
-    if (is_here && model.recovery && !model.recovery->started) waiting.push_back(id);
+    if (!is_here || !model.recovery) continue;
+    any_was_cut |= model.num_recoveries_cut > 0;
+    one_runs |= model.recovery->started;
+    if (model.recovery->started || s.now < model.recovery->not_before) continue;
+    waiting.emplace_back(model.num_recoveries_cut, id);
   }
-  for (const std::string& id : waiting) {
+  std::sort(waiting.begin(), waiting.end());
+  for (const auto& [num_cut, id] : waiting) {
+    // One of them may be what ends the worker: the others must come through.
+    if (any_was_cut && one_runs) return;
     Model& model = s.models.at(id);
     model.recovery->started = true;
     model.recovery->failures.clear();
@@ -224,21 +262,15 @@ void StartRecoveries(State& s, Group& group) {
     // What the worker has of it is another state, or that of a recovery that was cut short.
     s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", id});
     TryNextStart(s, model);
+    one_runs |= model.recovery != nullptr;
   }
 }
 
 void CutRecoveries(State& s, Group& group) {
-  std::vector<std::string> hopeless;
   for (auto& [id, model] : s.models) {
     const bool cut =
         model.row.group == group.row.group && model.recovery && !model.recovery->running.empty();
-    if (cut && ++model.num_recoveries_cut >= s.options.max_recoveries_cut) hopeless.push_back(id);
-  }
-  for (const std::string& id : hopeless) {
-    Model& model = s.models.at(id);
-    model.recovery->failures = absl::StrFormat("its worker stopped %d times while it was rebuilt",
-                                               model.num_recoveries_cut);
-    GiveUp(s, model);
+    if (cut) model.recovery->not_before = s.now + BackOff(model.num_recoveries_cut++);
   }
 }
 
@@ -266,16 +298,15 @@ bool OnReplayDone(State& s, Group& group, const WorkerDone& event) {
   recovery.running.erase(event.request_id);
   if (event.error) {
     s.fx.After(ForgetResult{event.result_id});
-    ForgetRunning(s, recovery);
-    NoteFailedStart(s, model, recovery.starts.front(), event.error->message);
-    recovery.starts.pop_front();
-    TryNextStart(s, model);
+    OnReplayFailed(s, model, *event.error);
+    StartRecoveries(s, group);
     return true;
   }
   ++recovery.num_replayed;
   s.fx.After(CompareReplay{RequestIdOf(event.request_id), event.result_id});
   NotePublished(s, group, model, seq);
   GoOn(s, model);
+  StartRecoveries(s, group);
   return true;
 }
 

@@ -273,17 +273,69 @@ TEST_CASE("Recovery: a worker that dies on the way is followed by another", "[co
   CHECK(h.worker->Weights(model).size() == 5);
 }
 
-TEST_CASE("Recovery: a model whose replay stops its worker again and again is lost", "[core]") {
-  CoreOptions options;
-  options.max_recoveries_cut = 3;
-  CoreHarness h(options);
+TEST_CASE("Recovery: what may end the worker runs alone, later and later", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string a = h.NewModel(session, 0);
+  const std::string b = h.NewModel(session, 1);
+  for (const std::string& model : {a, b}) Step(h, model, 1);
+  for (int i = 0; i < 3; ++i) h.AttachWorker("cut" + std::to_string(i));
+  h.AttachWorker("last");
+  CHECK(h.worker->Received<SendCreateAdapter>().size() <= 1);
+  for (int i = 0; i < 10; ++i) {
+    h.Tick();
+    h.RunWorker();
+  }
+  for (const std::string& model : {a, b}) CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+}
+
+TEST_CASE("Recovery: what another try may not meet does not use a start up", "[core]") {
+  CoreHarness h;
   h.AttachWorker();
   const std::string model = h.NewModel(h.NewSession());
   Step(h, model, 1);
-  for (int i = 0; i < 4; ++i) h.AttachWorker("cut" + std::to_string(i));
-  CHECK(h.store.models().at(model).state == ModelState::kLost);
-  CHECK_THAT(h.store.models().at(model).state_reason,
-             Catch::Contains("its worker stopped 3 times while it was rebuilt"));
+  h.AttachWorker("p2");
+  h.worker->FailOnce(model, 0, {absl::StatusCode::kResourceExhausted, "no_room", "", "no room"});
+  h.RunWorker();
+  CHECK_FALSE(h.worker->Holds(model));
+  CHECK(h.recoveries.empty());
+  h.Advance(2 * kSecond);
+  h.RunWorker();
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+}
+
+TEST_CASE("Recovery: results of a state that is being replaced do not count", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const CallId gradient = h.Gradient(model, 3);
+  h.worker->RunOne();  // its report waits
+  h.DetachWorker();
+  WorkerAttached hello = h.worker->Hello();
+  hello.models[0].applied_seq = 0;
+  h.attached = true;
+  h.Post(hello);
+  h.RunWorker();
+  CHECK(h.StateOf(gradient) == RequestState::kDone);
+  h.Step(model, 4);
+  h.RunWorker();
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+  CHECK(h.worker->num_refused_steps() == 0);
+}
+
+TEST_CASE("Recovery: one whose command was lost with the stream begins anew", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  h.AttachWorker("p2");
+  h.worker->ForgetQueue();  // as if it had not come
+  h.DetachWorker();
+  h.ReattachWorker();
+  h.RunWorker();
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
 }
 
 TEST_CASE("Recovery: a body that the store cannot give yet begins it again", "[core]") {
@@ -404,6 +456,29 @@ TEST_CASE("Recovery: a snapshot is no start while a version before it is not on 
   Replace(h);
   CHECK(h.worker->VersionWeights(version) == Words{"step 2 [1]"});
   CHECK(h.worker->Weights(model).size() == 4);
+}
+
+TEST_CASE("Recovery: samples go on when engine and worker died under them", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const std::string sampler = Publish(h, model, 3, 0);
+  const CallId sample = h.Sample(sampler, 1);
+  CHECK(h.StateOf(sample) == RequestState::kDispatched);
+  Replace(h, /*engine_too=*/true);
+  CHECK(h.StateOf(sample) == RequestState::kDone);
+}
+
+TEST_CASE("Recovery: a version that was dropped does not come back", "[core]") {
+  CoreOptions options;
+  options.sampler_versions_bytes = 100;
+  CoreHarness h(options);
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  for (int64_t i = 0; i < 5; ++i) Publish(h, model, i + 1, i);
+  Replace(h, /*engine_too=*/true);
+  CHECK(h.worker->Received<SendPublishVersion>().size() == 4);
 }
 
 TEST_CASE("Recovery: the inflight version has the weights of its newest publication", "[core]") {

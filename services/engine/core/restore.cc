@@ -64,7 +64,9 @@ void RestoreVersions(State& s, const StoredState& stored) {
 // After the samplers and the logs: versions that are not on disk, and what nobody uses any more.
 void CompleteVersions(State& s) {
   std::set<std::string> used;
-  for (const auto& [id, sampler] : s.samplers) used.insert(sampler.row.version_id);
+  for (const auto& [id, sampler] : s.samplers) {
+    if (!sampler.row.version_dropped) used.insert(sampler.row.version_id);
+  }
   for (const auto& [id, model] : s.models) {
     for (const auto& [seq, entry] : model.log.entries()) {
       const auto* const publication = std::get_if<LoggedPublication>(&entry);

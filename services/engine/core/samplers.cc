@@ -254,6 +254,7 @@ void LoseVersion(State& s, Sampler& sampler) {
   const Version* const version = Find(s.versions, sampler.row.version_id);
   const bool on_disk = version != nullptr && version->on_disk();
   if (!sampler.unnamed() || sampler.lost || sampler.row.version_dropped || on_disk) return;
+  ForgetVersion(s, sampler.row.version_id);
   sampler.lost = true;
   if (sampler.num_pending == 0) return;
   std::vector<std::string> ids;
@@ -319,17 +320,26 @@ void QueueSamplesOf(State& s, const std::string& version_id) {
     const RequestRow& row = s.requests.at(id).row;
     const Sampler* const sampler =
         row.op_class == OpClass::kSample ? Find(s.samplers, row.owner_id) : nullptr;
-    const bool waits = row.state == RequestState::kAccepted && sampler != nullptr;
-    if (waits && sampler->row.version_id == version_id) ids.push_back(id);
+    if (sampler != nullptr && sampler->row.version_id == version_id) ids.push_back(id);
   }
-  for (const std::string& id : ids) QueueSample(s, s.requests.at(id));
+  for (const std::string& id : ids) {
+    Request& request = s.requests.at(id);
+    const Group* const group = Find(s.groups, request.group);
+    if (group != nullptr && group->inflight_sequences_of_request.count(id) > 0) continue;
+    MoveToGroup(s, request, "");  // it may be queued
+    QueueSample(s, request);
+  }
 }
 
 void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
   Group* const group = Find(s.groups, event.group);
   if (group == nullptr || group->row.epoch != event.epoch) return;
-  // The next sample tries again: the file may have been unreadable for a moment.
+  // The next sample tries again: the file may have been unreadable for a moment. A version without
+  // a file of ours is made again.
   group->version_ids.erase(event.version_id);
+  for (auto& [id, sampler] : s.samplers) {
+    if (sampler.unnamed() && sampler.row.version_id == event.version_id) RegainVersion(s, sampler);
+  }
 }
 
 }  // namespace lathe::engine

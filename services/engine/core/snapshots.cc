@@ -90,6 +90,12 @@ bool IsOfUse(const Model* model, const HeldModel& written) {
 
 void ScheduleSnapshots(State& s) {
   for (auto& [name, group] : s.groups) Schedule(s, group);
+  // Nothing can make versions of models that are gone again.
+  for (const auto& [id, version] : s.versions) {
+    if (version.on_disk() || !version.saving_dir.empty()) continue;
+    const Model* const model = Find(s.models, version.row.model_id);
+    if (model != nullptr && model->row.state == ModelState::kUnloaded) SaveVersionsOf(s, *model);
+  }
 }
 
 void OnSnapshotDone(State& s, const WorkerSnapshotDone& event) {
@@ -136,11 +142,10 @@ void SaveVersionsOf(State& s, const Model& model) {
 
 void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   Version* const version = Find(s.versions, event.version_id);
-  if (version == nullptr || version->saving_dir != event.dir) {
+  if (version != nullptr && version->saving_dir == event.dir) version->saving_dir.clear();
+  if (version == nullptr || version->on_disk() || event.error) {
     return s.fx.After(DeleteFiles{event.dir});
   }
-  version->saving_dir.clear();
-  if (event.error) return s.fx.After(DeleteFiles{event.dir});
   if (!version->row.dir.empty()) s.fx.After(DeleteFiles{version->row.dir});
   version->row.dir = event.dir;
   version->row.seq_id = event.seq_id;
@@ -151,7 +156,7 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   if (model != nullptr) TrimHistory(s, *model);
 }
 
-void AbandonWriting(State& s, Group& group) {
+void AbandonWriting(State& s, Group& group, bool process_lost) {
   if (!group.snapshot_id.empty()) {
     s.fx.After(DeleteFiles{group.snapshot_id});
     if (Model* const model = Find(s.models, group.snapshot_model_id)) {
@@ -164,7 +169,7 @@ void AbandonWriting(State& s, Group& group) {
     const Model* const model = Find(s.models, version.row.model_id);
     const bool is_here = model != nullptr && model->row.group == group.row.group;
     if (!is_here || version.saving_dir.empty()) continue;
-    s.fx.After(DeleteFiles{version.saving_dir});
+    if (process_lost) s.fx.After(DeleteFiles{version.saving_dir});
     version.saving_dir.clear();
   }
 }

@@ -11,8 +11,9 @@ void ScheduleSnapshots(State& s);
 void OnSnapshotDone(State& s, const WorkerSnapshotDone& event);
 void OnVersionSaved(State& s, const WorkerVersionSaved& event);
 
-// What the group's worker was writing is not waited for any more.
-void AbandonWriting(State& s, Group& group);
+// The snapshot that the group's worker was writing is not waited for any more; versions neither,
+// but a worker that lives may still bring them.
+void AbandonWriting(State& s, Group& group, bool process_lost);
 // Has the worker write those of the model's versions that are in its memory only.
 void SaveVersionsOf(State& s, const Model& model);
 

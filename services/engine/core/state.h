@@ -49,6 +49,8 @@ struct Recovery {
   ModelPoint point;                        // where the model is now
   std::map<std::string, int64_t> running;  // ids in State::replays; seq, 0 of the start
   std::string failures;                    // of starts that were tried
+  int64_t num_failures = 0;                // that another try may not meet
+  int64_t not_before = 0;
   int64_t began_at = 0;
   int64_t num_replayed = 0;  // operations
 };
@@ -188,6 +190,7 @@ struct State {
   std::map<std::string, QuotaRow> quotas;   // by tenant; absent: no limits
   std::map<std::string, RateWindow> rates;  // of tenants with a rate
 
+  std::set<std::string> samples_to_place;    // of a group whose worker was just lost
   std::set<std::string> unsent_request_ids;  // with the next Tick: the store may answer again
 
   // Subjects to look at again before the Step ends.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "services/engine/core/recovery.h"
 #include "services/engine/core/samplers.h"
 
 namespace lathe::engine {
@@ -50,14 +51,28 @@ void NotePublication(State& s, const std::string& version_id, const Model& model
   version.seq_id = std::max(version.seq_id, seq_id);
 }
 
-void DropVersion(State& s, const std::string& version_id) {
-  if (const auto it = s.versions.find(version_id); it != s.versions.end()) {
-    if (!it->second.row.dir.empty()) {
-      s.fx.Put(DeleteVersion{version_id});
-      s.fx.After(DeleteFiles{it->second.row.dir});
-    }
-    s.versions.erase(it);
+void ForgetVersion(State& s, const std::string& version_id) {
+  const auto it = s.versions.find(version_id);
+  if (it == s.versions.end()) return;
+  if (!it->second.row.dir.empty()) {
+    s.fx.Put(DeleteVersion{version_id});
+    s.fx.After(DeleteFiles{it->second.row.dir});
   }
+  s.versions.erase(it);
+}
+
+void RegainVersion(State& s, Sampler& sampler) {
+  if (sampler.row.version_dropped) return;
+  const Version* const version = Find(s.versions, sampler.row.version_id);
+  if (version != nullptr && version->on_disk()) return;
+  Model& model = s.models.at(sampler.row.model_id);
+  const bool can_be_made = version != nullptr && model.row.state == ModelState::kReady;
+  if (!can_be_made) return LoseVersion(s, sampler);
+  if (model.recovery == nullptr) NeedRecovery(s, model);
+}
+
+void DropVersion(State& s, const std::string& version_id) {
+  ForgetVersion(s, version_id);
   for (auto& [name, group] : s.groups) {
     if (group.version_ids.erase(version_id) == 0) continue;
     s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});

@@ -14,6 +14,12 @@ void EnforceVersionBudget(State& s, const std::string& tenant_id);
 void NotePublication(State& s, const std::string& version_id, const Model& model, int64_t seq_id,
                      bool is_inflight);
 
+// Nothing keeps it any more: the disk forgets it.
+void ForgetVersion(State& s, const std::string& version_id);
+// A worker lacks an unnamed version that it should have: it is on disk, or a recovery of its model
+// makes it again, or it is lost.
+void RegainVersion(State& s, Sampler& sampler);
+
 // Every group that has it forgets it; so does the disk.
 void DropVersion(State& s, const std::string& version_id);
 // The same unless a sampler still uses it.

@@ -49,6 +49,8 @@ void ForgetOutstanding(Group& group) {
 void TakeBack(State& s, Group& group, bool is_new_process) {
   for (const std::string& id : LiveRequestsOf(s, group)) {
     Request& request = s.requests.at(id);
+    const Sampler* const sampler = Find(s.samplers, request.row.owner_id);
+    if (sampler != nullptr && !sampler->unnamed()) s.samples_to_place.insert(id);
     if (request.row.state != RequestState::kDispatched) continue;
     request.row.state = RequestState::kAccepted;
     if (!is_new_process || ++request.num_crashes < s.options.max_request_crashes) continue;
@@ -59,6 +61,18 @@ void TakeBack(State& s, Group& group, bool is_new_process) {
     Model* const model =
         Find(s.models, absl::StrFormat("%s:train:%d", request.row.owner_id, request.row.seq_id));
     if (model != nullptr) FailModel(s, *model, Internal("its worker stopped again and again"));
+  }
+}
+
+// Any group of their base model can serve them.
+void PlaceSamples(State& s) {
+  std::set<std::string> ids;
+  ids.swap(s.samples_to_place);
+  for (const std::string& id : ids) {
+    Request& request = s.requests.at(id);
+    if (!request.live()) continue;
+    MoveToGroup(s, request, "");
+    QueueSample(s, request);
   }
 }
 
@@ -73,7 +87,7 @@ void LoseVersionsOfGoneModels(State& s, const Group& group) {
 // What only that process held is gone. A model that is being created can be created again.
 void LoseProcess(State& s, Group& group, bool is_new_process = true) {
   if (is_new_process) CutRecoveries(s, group);
-  AbandonWriting(s, group);
+  AbandonWriting(s, group, /*process_lost=*/true);
   group.version_ids.clear();
   for (auto& [id, model] : s.models) {
     if (model.row.group == group.row.group && model.row.state == ModelState::kReady) {
@@ -84,6 +98,7 @@ void LoseProcess(State& s, Group& group, bool is_new_process = true) {
   TakeBack(s, group, is_new_process);
   ForgetOutstanding(group);
   group.row.process_id.clear();
+  PlaceSamples(s);
 }
 
 bool IsBegun(const Model& model, const Request& request) {
@@ -156,6 +171,8 @@ void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held,
                 const std::set<std::string>& running) {
   // What makes another one ready runs, or runs again.
   if (model.row.state != ModelState::kReady) return;
+  // What it was told of it may not have come, whatever it says that it holds.
+  if (model.recovery) return NeedRecovery(s, model);
   if (held == nullptr) {
     if (!UnloadMayBeDone(model)) NeedRecovery(s, model);
     return;
@@ -198,15 +215,6 @@ bool IsBeingPublished(const State& s, const std::string& version_id) {
   });
 }
 
-// The worker lacks a version that it should have: a replay makes it again, if it is not on disk.
-void RegainVersion(State& s, Sampler& sampler) {
-  const Version* const version = Find(s.versions, sampler.row.version_id);
-  if (version != nullptr && version->on_disk()) return;
-  Model& model = s.models.at(sampler.row.model_id);
-  if (model.row.state != ModelState::kReady) return LoseVersion(s, sampler);
-  if (model.recovery == nullptr) NeedRecovery(s, model);
-}
-
 void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
   group.version_ids = {event.version_ids.begin(), event.version_ids.end()};
   std::set<std::string> used;
@@ -226,7 +234,7 @@ void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
 
 void Adopt(State& s, Group& group, const WorkerAttached& event) {
   s.fx.Send(group.row.group, group.row.epoch, AdoptGroup{s.term});
-  AbandonWriting(s, group);
+  AbandonWriting(s, group, /*process_lost=*/false);
   AdoptModels(s, group, event);
   AdoptVersions(s, group, event);
 }
@@ -264,17 +272,17 @@ void PlaceHomelessModels(State& s, const Group& group) {
 }
 
 // What was trained on other weights cannot go on with these.
-void LoseModelsOfChangedBase(State& s, const BaseModelRow& base) {
+void LoseModelsOfChangedBase(State& s, const Group& group, const BaseModelRow& base) {
   const BaseModelRow* const known = Find(s.base_models, base.name);
   if (known == nullptr || known->content_hash == base.content_hash) return;
   for (auto& [id, model] : s.models) {
-    if (model.row.base_model != base.name || model.row.state != ModelState::kReady) continue;
+    if (model.row.group != group.row.group || model.row.state != ModelState::kReady) continue;
     LoseModel(s, model, absl::StrFormat("the files of base model %s have changed", base.name));
   }
 }
 
 void BecomeReady(State& s, Group& group, const ReadyModel& model) {
-  LoseModelsOfChangedBase(s, model.row);
+  LoseModelsOfChangedBase(s, group, model.row);
   group.ready = true;
   group.kv_cache_tokens = model.kv_cache_tokens;
   s.base_models[model.row.name] = model.row;

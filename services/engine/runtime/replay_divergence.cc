@@ -75,14 +75,17 @@ void ReplayDivergence::Add(std::string request_id, SharedBytes again) {
 }
 
 void ReplayDivergence::Compare() {
-  std::vector<std::pair<std::string, SharedBytes>> waiting;
+  std::vector<std::pair<std::string, SharedBytes>> some;
   {
     absl::MutexLock lock(&mu_);
-    waiting.swap(waiting_);
+    const size_t num = std::min(waiting_.size(), kMaxAtOnce);
+    some.assign(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(num));
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(num));
   }
-  for (const auto& [request_id, again] : waiting) {
+  for (const auto& [request_id, again] : some) {
     const absl::StatusOr<std::optional<StoredResult>> first = store_.ReadResult(request_id);
-    if (!first.ok() || !first->has_value()) continue;
+    if (!first.ok()) return;  // the caller has more to do than to wait for a store
+    if (!first->has_value()) continue;
     const double difference = DifferenceOf((*first)->bytes, *again);
     absl::MutexLock lock(&mu_);
     ++sums_.num_compared;

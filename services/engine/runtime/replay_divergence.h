@@ -23,8 +23,8 @@ class ReplayDivergence {
   explicit ReplayDivergence(Store& store) : store_(store) {}
 
   void Add(std::string request_id, SharedBytes again);
-  // Reads the first results of what was added; those that retention removed are passed over. May
-  // block.
+  // Reads the first results of some of what was added; those that retention removed, and all of
+  // these when the store does not answer, are passed over. May block for one read.
   void Compare();
 
   struct Sums {
@@ -36,6 +36,7 @@ class ReplayDivergence {
  private:
   // More are not compared: a recovery must not hold the memory of all its results.
   static constexpr size_t kMaxWaiting = 1024;
+  static constexpr size_t kMaxAtOnce = 64;
 
   Store& store_;
   mutable absl::Mutex mu_;

@@ -235,14 +235,8 @@ void PostgresStore::DiscardLargeBody(const std::string& body_id) {
 }
 
 absl::StatusOr<std::string> PostgresStore::ReadBody(const std::string& body_id) {
-  Backoff backoff;
-  absl::StatusOr<std::optional<std::string>> payload = ReadPayload(body_id);
-  while (absl::IsUnavailable(payload.status())) {
-    absl::SleepFor(backoff.Next());
-    payload = ReadPayload(body_id);
-  }
-  if (!payload.ok()) return payload.status();
-  if (*payload) return **std::move(payload);
+  ASSIGN_OR_RETURN(std::optional<std::string> payload, ReadPayload(body_id));
+  if (payload) return *std::move(payload);
   return absl::NotFoundError(absl::StrCat("no body '", body_id, "'"));
 }
 

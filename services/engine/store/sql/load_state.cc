@@ -62,9 +62,10 @@ StoredState LoadState(SqlConnection& connection, int64_t now) {
   state.samplers =
       Load<SamplerRow>(connection, absl::StrCat("SELECT ", kSamplerColumns, " FROM samplers",
                                                 of_live_session, " ORDER BY created_at, rowid"));
-  state.snapshots = Load<SnapshotRow>(
-      connection, absl::StrCat("WITH live AS ", kLiveSessions, " SELECT ", kSnapshotColumns,
-                               " FROM snapshots", kOfLiveModel, " ORDER BY created_at, rowid"));
+  state.snapshots =
+      Load<SnapshotRow>(connection, absl::StrCat("WITH live AS ", kLiveSessions, " SELECT ",
+                                                 kSnapshotColumns, " FROM snapshots", kOfLiveModel,
+                                                 " ORDER BY applied_seq, created_at"));
   state.versions = Load<VersionRow>(
       connection, absl::StrCat("WITH live AS ", kLiveSessions, " SELECT ", kVersionColumns,
                                " FROM versions", kOfLiveModel, " ORDER BY version_id"));

@@ -173,6 +173,9 @@ CREATE INDEX requests_undelivered ON requests (completion_number)
 constexpr char kMigration8[] = R"sql(
 ALTER TABLE models ADD COLUMN log_from_seq INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE requests ADD COLUMN outcome TEXT NOT NULL DEFAULT '';
+-- What ran before left no log: those models can be rebuilt once they have a snapshot.
+UPDATE models SET log_from_seq = (SELECT coalesce(max(requests.seq_id), 0) FROM requests
+  WHERE requests.owner_id = models.model_id AND requests.op_class = 1);
 CREATE TABLE snapshots (
   snapshot_id TEXT PRIMARY KEY, model_id TEXT NOT NULL,
   applied_seq INTEGER NOT NULL, "window" TEXT NOT NULL, size_bytes INTEGER NOT NULL,

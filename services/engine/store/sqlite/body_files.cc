@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <string_view>
@@ -67,10 +68,17 @@ absl::Status BodyFiles::Write(const std::string& body_id, const std::string& byt
 }
 
 absl::StatusOr<std::string> BodyFiles::Read(const std::string& body_id) const {
-  std::ifstream file(dir_ / body_id, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("no body '", body_id, "'"));
+  const std::filesystem::path path = dir_ / body_id;
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file && errno == ENOENT) return absl::NotFoundError(absl::StrCat("no body '", body_id, "'"));
   std::ostringstream bytes;
-  bytes << file.rdbuf();
+  if (file) bytes << file.rdbuf();
+  if (!file || !bytes) {
+    // Too many open files, or the disk: it may be read another time.
+    return absl::UnavailableError(
+        absl::StrCat("cannot read '", path.string(), "': ", std::strerror(errno)));
+  }
   return std::move(bytes).str();
 }
 
