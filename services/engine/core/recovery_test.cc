@@ -269,6 +269,10 @@ TEST_CASE("Recovery: a worker that dies on the way is followed by another", "[co
   }
   CHECK_FALSE(h.Done(waiting));
   Replace(h);
+  for (int i = 0; i < 5; ++i) {
+    h.Tick();
+    h.RunWorker();
+  }
   CHECK(h.StateOf(waiting) == RequestState::kDone);
   CHECK(h.worker->Weights(model).size() == 5);
 }
