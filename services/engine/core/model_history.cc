@@ -72,6 +72,11 @@ void KeepForReplay(State& s, Model& model, Request& request) {
 
 void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan* plan) {
   if (!Lives(model) || row.state != RequestState::kDone || plan == nullptr) return;
+  if (const auto* const create = std::get_if<CreateModelArgs>(&plan->args)) {
+    model.created_as = create->lora;
+    model.created_as->seed = plan->seed;
+    return;
+  }
   if (row.op_class == OpClass::kModel) {
     const auto* const load = std::get_if<LoadArgs>(&plan->args);
     if (load != nullptr && model.row.log_from_seq == 0) {

@@ -62,11 +62,12 @@ std::optional<ErrorInfo> PlanLoad(State& s, const Submit& submit, ModelRow& row,
   return std::nullopt;
 }
 
-void PlanCreate(State& s, const Submit& submit, ModelRow& row) {
+void PlanCreate(State& s, const Submit& submit, ModelRow& row, Plan& plan) {
   const auto& args = std::get<CreateModelArgs>(submit.args);
   row.base_model = args.base_model;
   row.lora = args.lora;
   if (!args.has_seed) row.lora.seed = s.random();
+  plan.seed = row.lora.seed;
   row.user_metadata = args.user_metadata;
 }
 
@@ -94,7 +95,7 @@ void SubmitCreation(State& s, const Submit& submit) {
   if (submit.kind == OperationKind::kLoadWeights) {
     if (auto error = PlanLoad(s, submit, row, plan)) return AnswerError(s, submit.call, *error);
   } else {
-    PlanCreate(s, submit, row);
+    PlanCreate(s, submit, row, plan);
   }
   if (auto error = UnknownBaseModel(s, row.base_model)) return AnswerError(s, submit.call, *error);
   if (const Group* const group = GroupForModel(s, row.base_model)) row.group = group->row.group;
@@ -104,6 +105,7 @@ void SubmitCreation(State& s, const Submit& submit) {
   session.model_ids.insert(model_id);
   Model& model = s.models[model_id];
   model.row = std::move(row);
+  if (submit.kind == OperationKind::kCreateModel) model.created_as = model.row.lora;
   PutRow(s, model);
   SendToGroup(s, Accept(s, submit, submit.seq_id, submit.owner_id, model.row.group, plan));
 }

@@ -3,6 +3,7 @@
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/requests.h"
+#include "services/engine/core/snapshots.h"
 
 namespace lathe::engine {
 
@@ -18,7 +19,7 @@ void Advance(State& s, Model& model) {
   if (model.unload_request_id.empty() || !model.order.Unresolved().empty()) return;
   Request* const unload = Find(s.requests, model.unload_request_id);
   if (unload != nullptr && unload->live() && unload->row.state == RequestState::kAccepted) {
-    Begin(s, model, *unload);
+    if (!AreVersionsBeingSaved(s, model)) Begin(s, model, *unload);
   }
 }
 

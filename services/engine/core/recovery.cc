@@ -45,7 +45,7 @@ std::deque<Recovery::Start> StartsOf(const State& s, const Model& model) {
   }
   if (model.created_from) {
     starts.push_back({{}, "", model.created_from});
-  } else if (!IsTrimmed(s, model) && loads.empty()) {  // a load changes the seed of the row
+  } else if (!IsTrimmed(s, model) && model.created_as) {
     starts.push_back({});
   }
   std::stable_sort(starts.begin(), starts.end(), [](const auto& a, const auto& b) {
@@ -68,7 +68,7 @@ void SendStart(State& s, Model& model, const Recovery::Start& start) {
     send(SendLoadAdapter{NewReplayId(s, model, 0, start.load->request_id), model_id,
                          start.point.applied_seq, start.load->dir, start.load->with_optimizer});
   } else {
-    send(SendCreateAdapter{NewReplayId(s, model, 0, "create"), model_id, model.row.lora});
+    send(SendCreateAdapter{NewReplayId(s, model, 0, "create"), model_id, *model.created_as});
   }
 }
 

@@ -436,6 +436,27 @@ TEST_CASE("Recovery: unnamed versions are as they were", "[core]") {
   CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 5 [4]", "step 7 [6]"});
 }
 
+TEST_CASE("Recovery: a version from before a load is made again from the beginning", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  h.worker->writes_to_disk = false;
+  h.Save(model, 1, {.name = "a"});
+  h.RunWorker();
+  Step(h, model, 2);
+  const std::string sampler = Publish(h, model, 4, 0);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  const std::string path = "tinker://" + model + "/weights/a";
+  h.SubmitArgs(model, OpClass::kTrain, 5, OperationKind::kLoadWeights, LoadArgs{.path = path});
+  h.RunWorker();
+  Step(h, model, 6);
+  Replace(h, engine_too);
+  CHECK(h.worker->VersionWeights(version) == Words{"step 3 [2]"});
+  CHECK(h.worker->Weights(model) == Words{"step 7 [6]"});
+}
+
 TEST_CASE("Recovery: a snapshot is no start while a version before it is not on disk", "[core]") {
   CoreHarness h;
   h.AttachWorker();

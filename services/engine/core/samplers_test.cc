@@ -305,7 +305,18 @@ TEST_CASE("Version: of an unloaded model, what only the lost worker held fails",
   h.Sampler(session, 1, "");
   h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
   h.RunWorker();
-  CHECK(h.worker->Received<SendSaveVersion>().size() == 1);
+  REQUIRE(h.worker->Received<SendSaveVersion>().size() == 1);
+  CHECK(h.worker->Holds(model));  // nothing could make the version again
+  const SendSaveVersion save = h.worker->Received<SendSaveVersion>().front();
+  WorkerVersionSaved failed;
+  failed.group = "g";
+  failed.epoch = h.worker->epoch();
+  failed.version_id = save.version_id;
+  failed.dir = save.dir;
+  failed.error = ErrorInfo{absl::StatusCode::kResourceExhausted, "disk_full", "", "disk full"};
+  h.Post(failed);
+  h.RunWorker();
+  CHECK_FALSE(h.worker->Holds(model));
   const CallId pending = h.Sample(sampler, 1);
   const CallId base = h.Sample(session + ":sample:1", 1);
   h.AttachWorker("p2");

@@ -140,9 +140,22 @@ void SaveVersionsOf(State& s, const Model& model) {
   }
 }
 
+bool AreVersionsBeingSaved(State& s, const Model& model) {
+  SaveVersionsOf(s, model);
+  return std::any_of(s.versions.begin(), s.versions.end(), [&](const auto& entry) {
+    const Version& version = entry.second;
+    return version.row.model_id == model.row.model_id && !version.saving_dir.empty() &&
+           !version.failed;
+  });
+}
+
 void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   Version* const version = Find(s.versions, event.version_id);
-  if (version != nullptr && version->saving_dir == event.dir) version->saving_dir.clear();
+  if (version != nullptr && version->saving_dir == event.dir) {
+    version->saving_dir.clear();
+    version->failed = event.error.has_value();
+    s.dirty_models.insert(version->row.model_id);
+  }
   if (version == nullptr || version->on_disk() || event.error) {
     return s.fx.After(DeleteFiles{event.dir});
   }

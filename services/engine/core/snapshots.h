@@ -17,6 +17,10 @@ void AbandonWriting(State& s, Group& group, bool process_lost);
 // Has the worker write those of the model's versions that are in its memory only.
 void SaveVersionsOf(State& s, const Model& model);
 
+// The same before an unload, after which nothing could make them again; one that cannot be written
+// is not waited for. True: OnVersionSaved comes back to the model.
+bool AreVersionsBeingSaved(State& s, const Model& model);
+
 // A drain has waited for all requests: now it waits for these. False: for none any more.
 bool IsWritingForDrain(State& s);
 

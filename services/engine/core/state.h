@@ -61,15 +61,16 @@ struct Model {
   GradientWindow gradient;
 
   // What rebuilds it: snapshots, oldest first, and what came after the oldest. Before there are
-  // two, how it was created counts too: from `created_from`, else by its seed.
+  // two, how it was created counts too: from `created_from`, else as `created_as`.
   std::vector<SnapshotRow> snapshots;
   ModelLog log;
   std::optional<LoggedLoad> created_from;
-  int64_t snapshot_tried_at = 0;       // the last time, or when it became ready
-  int64_t snapshot_write_time = 0;     // of the last one
-  bool snapshot_wanted = false;        // before its time
-  std::unique_ptr<Recovery> recovery;  // while no worker has its state
-  int64_t num_recoveries_cut = 0;      // one after the other by the death of the worker
+  std::optional<LoraConfig> created_as;  // a later load changes that of the row
+  int64_t snapshot_tried_at = 0;         // the last time, or when it became ready
+  int64_t snapshot_write_time = 0;       // of the last one
+  bool snapshot_wanted = false;          // before its time
+  std::unique_ptr<Recovery> recovery;    // while no worker has its state
+  int64_t num_recoveries_cut = 0;        // one after the other by the death of the worker
 
   std::string unload_request_id;  // waits for everything before it
   // A load_weights into this model failed: what was accepted before its caller knew fails too.
@@ -98,6 +99,7 @@ struct Version {
   VersionRow row;          // dir empty: not on disk
   int64_t seq_id = 0;      // of its newest publication
   std::string saving_dir;  // a worker is writing it there
+  bool failed = false;     // to be written, the last time
 
   bool on_disk() const { return !row.dir.empty() && row.seq_id == seq_id; }
 };

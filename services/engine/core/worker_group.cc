@@ -107,8 +107,8 @@ bool IsBegun(const Model& model, const Request& request) {
       return true;
     case OpClass::kTrain:
       return model.order.IsIssued(request.row.seq_id);
-    case OpClass::kUnload:
-      return model.row.state == ModelState::kReady && model.order.Unresolved().empty();
+    case OpClass::kUnload:  // else Advance sends it when its turn comes
+      return request.row.state == RequestState::kDispatched;
     case OpClass::kSample:
       return false;
   }
@@ -128,6 +128,7 @@ void SendUnfinished(State& s, Group& group) {
     if (!Runs(group, request)) continue;
     const Model& model = s.models.at(request.plan->model_id);
     if (model.recovery == nullptr && IsBegun(model, request)) SendToGroup(s, request);
+    s.dirty_models.insert(model.row.model_id);
   }
 }
 
