@@ -70,17 +70,17 @@ void KeepForReplay(State& s, Model& model, Request& request) {
   }
 }
 
-void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan* plan) {
-  if (!Lives(model) || row.state != RequestState::kDone || plan == nullptr) return;
-  if (const auto* const create = std::get_if<CreateModelArgs>(&plan->args)) {
+void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan& plan) {
+  if (!Lives(model)) return;
+  if (const auto* const create = std::get_if<CreateModelArgs>(&plan.args)) {
     model.created_as = create->lora;
-    model.created_as->seed = plan->seed;
-    return;
+    model.created_as->seed = plan.seed;
   }
+  if (row.state != RequestState::kDone) return;
   if (row.op_class == OpClass::kModel) {
-    const auto* const load = std::get_if<LoadArgs>(&plan->args);
+    const auto* const load = std::get_if<LoadArgs>(&plan.args);
     if (load != nullptr && model.row.log_from_seq == 0) {
-      KeepCreation(s, model, {row.request_id, plan->dir, load->with_optimizer});
+      KeepCreation(s, model, {row.request_id, plan.dir, load->with_optimizer});
     }
     return;
   }
@@ -89,14 +89,14 @@ void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan*
     model.log.Add(row.seq_id,
                   LoggedGradient{row.request_id, row.body_id, row.body_bytes, row.tokens});
   } else if (row.kind == OperationKind::kOptimStep) {
-    model.log.Add(row.seq_id, LoggedStep{row.request_id, std::get<OptimStepArgs>(plan->args),
+    model.log.Add(row.seq_id, LoggedStep{row.request_id, std::get<OptimStepArgs>(plan.args),
                                          DecodeSeqs(row.outcome)});
   } else if (row.kind == OperationKind::kLoadWeights) {
     PinDir(s, row.outcome);
     model.log.Add(row.seq_id, LoggedLoad{row.request_id, row.outcome,
-                                         std::get<LoadArgs>(plan->args).with_optimizer});
-  } else if (row.kind == OperationKind::kSaveWeightsForSampler && !plan->version_id.empty()) {
-    model.log.Add(row.seq_id, PublicationOf(row, *plan));
+                                         std::get<LoadArgs>(plan.args).with_optimizer});
+  } else if (row.kind == OperationKind::kSaveWeightsForSampler && !plan.version_id.empty()) {
+    model.log.Add(row.seq_id, PublicationOf(row, plan));
   }
 }
 

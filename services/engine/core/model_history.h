@@ -12,8 +12,8 @@ namespace lathe::engine {
 
 // `request` ends well: what running it again needs is kept. Before it ends.
 void KeepForReplay(State& s, Model& model, Request& request);
-// The same of a finished row, at a start. `plan`: nullptr when it cannot be read.
-void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan* plan);
+// The same of a row, at a start.
+void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan& plan);
 
 // The model was created from the checkpoint in `load.dir`.
 void KeepCreation(State& s, Model& model, LoggedLoad load);

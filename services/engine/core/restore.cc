@@ -164,7 +164,8 @@ void RestoreRequest(State& s, const RequestRow& row) {
   if (!request.refused) ChargeRate(s, row.tenant_id, row.accepted_at, row.tokens);
   Request& tracked = Track(s, std::move(request));
   if (tracked.live()) RestoreClaims(s, tracked);
-  if (model != nullptr && plan) RestoreForReplay(s, *model, row, &*plan);
+  const Plan* const known_plan = tracked.live() ? tracked.plan.get() : plan ? &*plan : nullptr;
+  if (model != nullptr && known_plan != nullptr) RestoreForReplay(s, *model, row, *known_plan);
   if (model != nullptr && row.op_class == OpClass::kTrain) RestoreOrder(*model, tracked);
   if (!tracked.live()) return;
   const bool orphan = model == nullptr && s.samplers.count(row.owner_id) == 0;
