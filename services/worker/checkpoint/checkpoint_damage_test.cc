@@ -147,7 +147,7 @@ TEST_CASE("E4: files that are cut, longer, swapped, missing or edited are refuse
           ""},
       Damage{"manifest that says another base",
              [](const fs::path& dir) { Replace(dir / "manifest.json", "\"hash\"", "\"hush\""); },
-             "hush"});
+             "manifest.json: checksum mismatch"});
   CAPTURE(damage.what);
   Fixture f;
   REQUIRE(f.Load().ok());
