@@ -89,7 +89,7 @@ def test_e1_worker_killed_in_a_save_leaves_the_old_or_a_complete_new_one(server,
     assert old_path in mine
     for path in mine:
         assert loaded(api, path).loss() == expected
-    # Attempts that are an hour old belong to nobody: the next start removes them.
+    # Attempts that nobody has locked belong to nobody: the next start removes them.
     old_attempts = attempts(server)
     for attempt in old_attempts:
         os.utime(attempt, (time.time() - 7200,) * 2)
@@ -139,7 +139,8 @@ def test_e2_a_full_disk_fails_the_save_with_the_bytes_and_training_goes_on(tmp_p
     data_dir = tmp_path / "data"
     with small_disk(data_dir / "checkpoints", 8) as disk:
         with LatheServer(tiny_model(), data_dir=str(data_dir),
-                         env={"LATHE_WORKER__NUMERICS": "exact"}) as server:
+                         env={"LATHE_WORKER__NUMERICS": "exact",
+                              "LATHE_ENGINE__SNAPSHOT_INTERVAL": "0s"}) as server:
             api = StubbornApi(server)
             program = Program(api)
             program.step()
