@@ -22,7 +22,7 @@ def service(lathe):
 def folder_of(lathe, path):
     """Directory of the checkpoint that `path` names."""
     for manifest in pathlib.Path(lathe.data_dir, "checkpoints").glob("*/manifest.json"):
-        if json.loads(manifest.read_text())["tinker_path"] == path:
+        if json.loads(manifest.read_text()).get("tinker_path") == path:  # snapshots have none
             return manifest.parent
     raise AssertionError(path)
 

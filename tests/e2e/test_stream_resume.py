@@ -9,7 +9,9 @@ import pytest
 from support.lathe_server import ROOT, LatheServer, free_port, tiny_model
 
 PROMPT = [30, 31, 32, 33]
-TOKENS = 2000  # some seconds: far from done when a process is killed
+TOKENS = 2000
+# Makes that many passes some seconds: far from done when a process that was killed is back.
+SLOW = {"LATHE_FAIL_POINTS": "worker.decode.pass=sleep:3"}
 SAMPLES = 2
 ARRIVED = 40  # tokens, before that
 
@@ -25,7 +27,8 @@ def example():
 @pytest.fixture(scope="module")
 def server():
     port = free_port()
-    with LatheServer(tiny_model(), args=["--grpc-listen", f"127.0.0.1:{port}"]) as running:
+    with LatheServer(tiny_model(), args=["--grpc-listen", f"127.0.0.1:{port}"],
+                     env=SLOW) as running:
         running.grpc_address = f"127.0.0.1:{port}"
         yield running
 
