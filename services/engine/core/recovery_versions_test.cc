@@ -1,0 +1,153 @@
+// Unnamed sampler versions outlive their worker.
+#include <catch2/catch.hpp>
+
+#include "services/engine/core/testing/recovery_steps.h"
+
+namespace lathe::engine {
+namespace {
+
+TEST_CASE("Recovery: unnamed versions are as they were", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  const bool snapshot_before = GENERATE(false, true);
+  const bool snapshot_after = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  if (snapshot_before) Snapshot(h);
+  const std::string sampler = Publish(h, model, 3, 0);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  Step(h, model, 4);
+  if (snapshot_after) Snapshot(h);
+  Step(h, model, 6);
+  CHECK(h.store.versions().size() == (snapshot_after ? 1 : 0));
+  h.DetachWorker();
+  const CallId waiting = h.Sample(sampler, 1);
+  Replace(h, engine_too);
+  CHECK(h.StateOf(waiting) == RequestState::kDone);
+  CHECK(h.worker->VersionWeights(version) == Words{"step 2 [1]"});
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 5 [4]", "step 7 [6]"});
+}
+
+TEST_CASE("Recovery: a version from before a load is made again from the beginning", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  h.worker->writes_to_disk = false;
+  h.Save(model, 1, {.name = "a"});
+  h.RunWorker();
+  Step(h, model, 2);
+  const std::string sampler = Publish(h, model, 4, 0);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  const std::string path = "tinker://" + model + "/weights/a";
+  h.SubmitArgs(model, OpClass::kTrain, 5, OperationKind::kLoadWeights, LoadArgs{.path = path});
+  h.RunWorker();
+  Step(h, model, 6);
+  Replace(h, engine_too);
+  CHECK(h.worker->VersionWeights(version) == Words{"step 3 [2]"});
+  CHECK(h.worker->Weights(model) == Words{"step 7 [6]"});
+}
+
+TEST_CASE("Recovery: a snapshot is no start while a version before it is not on disk", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const std::string sampler = Publish(h, model, 3, 0);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  for (int64_t seq = 4; seq <= 8; seq += 2) {
+    Step(h, model, seq);
+    h.Advance(11 * kSecond);
+    // The version's save is never answered.
+    for (EventBody& report : h.worker->TakeReports()) {
+      if (!std::holds_alternative<WorkerVersionSaved>(report)) h.Post(std::move(report));
+    }
+    while (h.worker->HasWork()) {
+      h.worker->RunOne();
+      for (EventBody& report : h.worker->TakeReports()) h.Post(std::move(report));
+    }
+  }
+  CHECK(h.store.snapshots().size() == 3);
+  CHECK(h.store.dropped_bodies().empty());
+  Replace(h);
+  CHECK(h.worker->VersionWeights(version) == Words{"step 2 [1]"});
+  CHECK(h.worker->Weights(model).size() == 4);
+}
+
+TEST_CASE("Recovery: samples go on when engine and worker died under them", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const std::string sampler = Publish(h, model, 3, 0);
+  const CallId sample = h.Sample(sampler, 1);
+  CHECK(h.StateOf(sample) == RequestState::kDispatched);
+  Replace(h, /*engine_too=*/true);
+  CHECK(h.StateOf(sample) == RequestState::kDone);
+}
+
+TEST_CASE("Recovery: a version that was dropped does not come back", "[core]") {
+  CoreOptions options;
+  options.sampler_versions_bytes = 100;
+  CoreHarness h(options);
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  for (int64_t i = 0; i < 5; ++i) Publish(h, model, i + 1, i);
+  Replace(h, /*engine_too=*/true);
+  CHECK(h.worker->Received<SendPublishVersion>().size() == 4);
+}
+
+TEST_CASE("Recovery: the inflight version has the weights of its newest publication", "[core]") {
+  const bool on_disk = GENERATE(false, true);
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Publish(h, model, 1, 0, /*inflight=*/true);
+  Step(h, model, 2);
+  Snapshot(h);
+  const std::string sampler = Publish(h, model, 4, 1, /*inflight=*/true);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  Step(h, model, 5);
+  if (on_disk) Snapshot(h);
+  Replace(h);
+  const CallId sample = h.Sample(sampler, 1);
+  h.RunWorker();
+  CHECK(h.StateOf(sample) == RequestState::kDone);
+  CHECK(h.worker->VersionWeights(version) == Words{"step 3 [2]"});
+  if (on_disk) CHECK(h.worker->Received<SendLoadVersion>().back().inflight_seq_id == 4);
+}
+
+TEST_CASE("Recovery: versions on disk serve before their model is back", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const std::string sampler = Publish(h, model, 3, 0);
+  Step(h, model, 4);
+  Snapshot(h);
+  h.AttachWorker("p2");
+  h.Sample(sampler, 1);
+  CHECK(h.worker->Received<SendSample>().size() == 1);
+  CHECK_FALSE(h.worker->Holds(model));
+}
+
+TEST_CASE("Recovery: a version on disk goes with its samplers", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  Step(h, model, 1);
+  Publish(h, model, 3, 0);
+  Step(h, model, 4);
+  Snapshot(h);
+  REQUIRE(h.store.versions().size() == 1);
+  const std::string dir = h.store.versions().begin()->second.dir;
+  h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
+  CHECK(h.store.versions().empty());
+  CHECK(h.deleted_dirs.count(dir) == 1);
+}
+
+}  // namespace
+}  // namespace lathe::engine
