@@ -12,6 +12,7 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/checkpoint/test_store.h"
 #include "services/worker/checkpoint/test_temp_dir.h"
 
 namespace lathe::worker {
@@ -21,17 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr char kWeights[] = "adapter_model.safetensors";
 constexpr char kMoments[] = "optimizer.safetensors";
-
-ModelSpec SmallModel() {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 8,
-          .intermediate_size = 12,
-          .num_heads = 2,
-          .num_kv_heads = 1,
-          .head_dim = 4,
-          .vocab_size = 16};
-}
 
 std::string Read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);

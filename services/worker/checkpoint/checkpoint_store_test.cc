@@ -14,27 +14,13 @@
 
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/checkpoint/sha256.h"
+#include "services/worker/checkpoint/test_store.h"
 #include "services/worker/checkpoint/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {
 
 namespace fs = std::filesystem;
-
-ModelSpec SmallModel() {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 8,
-          .intermediate_size = 12,
-          .num_heads = 2,
-          .num_kv_heads = 1,
-          .head_dim = 4,
-          .vocab_size = 16};
-}
-
-CheckpointStore MakeStore(const TempDir& dir, const std::string& base_hash = "hash") {
-  return CheckpointStore(dir.path(), SmallModel(), "base", base_hash);
-}
 
 std::string ReadText(const fs::path& path) {
   std::ifstream file(path);

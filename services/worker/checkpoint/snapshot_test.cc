@@ -7,27 +7,13 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/checkpoint/test_store.h"
 #include "services/worker/checkpoint/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {
 
 namespace fs = std::filesystem;
-
-ModelSpec SmallModel() {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 8,
-          .intermediate_size = 12,
-          .num_heads = 2,
-          .num_kv_heads = 1,
-          .head_dim = 4,
-          .vocab_size = 16};
-}
-
-CheckpointStore MakeStore(const TempDir& dir, const std::string& base_hash = "hash") {
-  return CheckpointStore(dir.path(), SmallModel(), "base", base_hash);
-}
 
 // Every number away from its initial value.
 ModelSnapshot MakeSnapshot(bool has_window, int64_t applied_seq = 41) {

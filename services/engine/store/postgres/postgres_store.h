@@ -42,7 +42,7 @@ class PostgresStore : public SqlStore {
                       std::span<const Blob> blobs) override;
   absl::Status PutLargeBody(const std::string& body_id, const std::string& bytes) override;
   void DiscardLargeBody(const std::string& body_id) override;
-  // Waits as Commit does: a request whose body cannot be read would fail for good.
+  // Unavailable when the database does not answer: the core asks again.
   absl::StatusOr<std::string> ReadBody(const std::string& body_id) override;
 
  private:
