@@ -222,6 +222,10 @@ void NotePublished(State& s, Group& group, const Model& model, int64_t seq) {
   const LogEntry* const entry = model.log.Find(seq);
   if (entry == nullptr || !std::holds_alternative<LoggedPublication>(*entry)) return;
   const std::string& version_id = std::get<LoggedPublication>(*entry).version_id;
+  if (s.versions.count(version_id) == 0) {  // dropped since the program was made
+    s.fx.Send(group.row.group, group.row.epoch, SendDropVersion{version_id});
+    return;
+  }
   group.version_ids.insert(version_id);
   QueueSamplesOf(s, version_id);
 }

@@ -99,6 +99,28 @@ TEST_CASE("Recovery: a version that was dropped does not come back", "[core]") {
   CHECK(h.worker->Received<SendPublishVersion>().size() == 4);
 }
 
+TEST_CASE("Recovery: a version that is dropped meanwhile does not stay at the worker", "[core]") {
+  CoreOptions options;
+  options.sampler_versions_bytes = 100;
+  CoreHarness h(options);
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string slow = h.NewModel(session, 0);
+  const std::string quick = h.NewModel(session, 1);
+  for (int64_t seq = 1; seq <= 9; seq += 2) Step(h, slow, seq);
+  const std::string dropped = Publish(h, slow, 11, 0);
+  for (int64_t i = 1; i <= 3; ++i) Publish(h, quick, i, i);
+  h.DetachWorker(/*process_gone=*/true);
+  SaveArgs args;
+  args.sampling_session_seq_id = 4;
+  h.Save(quick, 4, args, OperationKind::kSaveWeightsForSampler);
+  h.AttachWorker("p2");
+  h.RunWorker();
+  REQUIRE(h.store.samplers().at(dropped).version_dropped);
+  CHECK(h.worker->Received<SendPublishVersion>().size() == 5);
+  CHECK(h.worker->Hello().version_ids.size() == 4);
+}
+
 TEST_CASE("Recovery: the inflight version has the weights of its newest publication", "[core]") {
   const bool on_disk = GENERATE(false, true);
   CoreHarness h;
