@@ -1,7 +1,7 @@
 // What the core wants done. The runtime executes the actions of one Step in order and never waits:
 // a Commit is handed to the store's thread and followed, in order, by an event Committed. Whatever
 // depends on durability (answers, dispatches) is emitted by the core only then. A MakeResult comes
-// before the Commit that names its result. SendToWorker to a group without a stream is dropped: the
+// before the Commit that names its result. SendToWorker to a stream that is over is dropped: the
 // core sends everything unfinished again when the group attaches.
 #pragma once
 
@@ -187,8 +187,10 @@ using WorkerCommand =
                  SendPublishVersion, SendLoadVersion, SendDropVersion, SendSample, SendCancel,
                  SendAck, SendDie, SendSaveVersion, SendSnapshot, SendRestoreAdapter>;
 
+// Decided for what its worker said on that stream: dropped if another one has taken its place.
 struct SendToWorker {
   std::string group;
+  int64_t stream_id = 0;
   int64_t epoch = 0;
   WorkerCommand command;
 };

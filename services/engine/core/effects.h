@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,8 +33,10 @@ class Effects {
   // Held back until everything decided so far is durable.
   void After(Action action) { after_.push_back(std::move(action)); }
   void Send(const std::string& group, int64_t epoch, WorkerCommand command) {
-    After(SendToWorker{group, epoch, std::move(command)});
+    After(SendToWorker{group, stream_ids_[group], epoch, std::move(command)});
   }
+  // What is sent to the group from now on goes to this stream.
+  void UseStream(const std::string& group, int64_t stream_id) { stream_ids_[group] = stream_id; }
 
   // Ends a Step. `flush`: commits even what may be lost.
   void Finish(bool flush, std::vector<Action>* out);
@@ -51,6 +55,7 @@ class Effects {
   std::vector<Action> after_;
   std::deque<Waiting> waiting_;  // commits under way, oldest first
   uint64_t last_commit_id_ = 0;
+  std::map<std::string, int64_t> stream_ids_;  // by group
 };
 
 }  // namespace lathe::engine

@@ -244,6 +244,7 @@ struct ReadyModel {
 
 struct WorkerAttached {
   std::string group;
+  int64_t stream_id = 0;  // tells streams of one engine apart; commands name it
   std::string process_id;
   std::string base_model;
   int64_t epoch = 0;  // that this process was formed or adopted with; 0: none

@@ -54,6 +54,7 @@ void NotePublication(State& s, const std::string& version_id, const Model& model
 void ForgetVersion(State& s, const std::string& version_id) {
   const auto it = s.versions.find(version_id);
   if (it == s.versions.end()) return;
+  s.dirty_models.insert(it->second.row.model_id);  // its unload may have waited for the file
   if (!it->second.row.dir.empty()) {
     s.fx.Put(DeleteVersion{version_id});
     s.fx.After(DeleteFiles{it->second.row.dir});

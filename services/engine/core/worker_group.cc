@@ -313,6 +313,7 @@ void OnWorkerAttached(State& s, const WorkerAttached& event) {
     it = s.groups.emplace(event.group, Group(row, s.options)).first;
   }
   Group& group = it->second;
+  s.fx.UseStream(event.group, event.stream_id);
   group.attached = true;
   group.ready = false;
   const bool known = event.process_id == group.row.process_id && event.epoch == group.row.epoch &&

@@ -193,6 +193,28 @@ TEST_CASE("Group: a clearing that is still to run is not repeated behind the nex
   CHECK(h.worker->Received<SendClearGradient>().empty());
 }
 
+TEST_CASE("Group: what was decided for a stream goes to no later one", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  h.DetachWorker();
+  WorkerAttached hello = h.worker->Hello();
+  h.actions.clear();
+  h.HoldCommits();
+  for (const int64_t stream_id : {5, 6}) {
+    hello.stream_id = stream_id;
+    h.Post(hello);
+  }
+  h.CommitAll();
+  std::vector<int64_t> adopted;
+  for (const Action& action : h.actions) {
+    const auto* const send = std::get_if<SendToWorker>(&action);
+    if (send != nullptr && std::holds_alternative<AdoptGroup>(send->command)) {
+      adopted.push_back(send->stream_id);
+    }
+  }
+  CHECK(adopted == std::vector<int64_t>{5, 6});
+}
+
 TEST_CASE("Group: models and versions nobody wants any more are dropped on adoption", "[core]") {
   CoreHarness h;
   h.AttachWorker();

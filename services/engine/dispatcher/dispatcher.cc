@@ -49,7 +49,7 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attac
 }
 
 void Dispatcher::Send(const SendToWorker& command) {
-  const std::shared_ptr<WorkerStream> stream = StreamFor(command.group, command.epoch);
+  const std::shared_ptr<WorkerStream> stream = StreamFor(command);
   if (!stream) return;
   const bool is_ack = std::holds_alternative<SendAck>(command.command);
   FailPoint(is_ack ? "engine.ack.before" : "engine.dispatch.before");
@@ -155,25 +155,30 @@ absl::Status Dispatcher::CheckHello(const v1::Hello& hello) const {
 
 void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::Hello& hello) {
   Worker replaced;
+  WorkerAttached attached = ToEvent(hello);
   {
     absl::MutexLock lock(&mu_);
     Worker& worker = workers_[hello.group()];
     replaced = std::exchange(worker, Worker{});
     worker.stream = stream;
+    worker.stream_id = attached.stream_id = ++num_streams_;
     worker.status.group = hello.group();
     worker.status.base_model = hello.base_model();
     worker.status.device = hello.device();
     worker.status.ready = hello.has_ready();
+    // The core learns of streams in the order in which they took their places.
+    if (replaced.stream && replaced.stream != stream) {
+      runtime_.Post(WorkerDetached{.group = hello.group()});
+    }
+    runtime_.Post(std::move(attached));
   }
   if (replaced.stream && replaced.stream != stream) {
     replaced.stream->End(absl::AbortedError("another worker attached to the group"));
-    runtime_.Post(WorkerDetached{.group = hello.group()});
   }
   LogInfo("worker attached", {{"group", hello.group()},
                               {"device", hello.device()},
                               {"epoch", hello.epoch()},
                               {"process_id", hello.process_id()}});
-  runtime_.Post(ToEvent(hello));
 }
 
 void Dispatcher::OnReport(const std::string& group, const v1::WorkerMessage& message) {
@@ -232,30 +237,32 @@ void Dispatcher::UpdateStatus(const std::string& group, const v1::WorkerMessage&
 }
 
 void Dispatcher::OnClosed(const std::shared_ptr<WorkerStream>& stream) {
-  const std::string group = GroupOf(stream.get());
-  {
-    absl::MutexLock lock(&mu_);
-    streams_.erase(stream.get());
-    if (!group.empty()) workers_.erase(group);
-  }
+  absl::MutexLock lock(&mu_);
+  const std::string group = FindGroup(stream.get());
+  streams_.erase(stream.get());
   if (group.empty()) return;
-  LogWarn("worker detached", {{"group", group}});
+  workers_.erase(group);
   runtime_.Post(WorkerDetached{.group = group});
+  LogWarn("worker detached", {{"group", group}});
 }
 
 std::string Dispatcher::GroupOf(const WorkerStream* stream) {
   absl::MutexLock lock(&mu_);
+  return FindGroup(stream);
+}
+
+std::string Dispatcher::FindGroup(const WorkerStream* stream) const {
   for (const auto& [group, worker] : workers_) {
     if (worker.stream.get() == stream) return group;
   }
   return "";
 }
 
-std::shared_ptr<WorkerStream> Dispatcher::StreamFor(const std::string& group, int64_t epoch) {
+std::shared_ptr<WorkerStream> Dispatcher::StreamFor(const SendToWorker& command) {
   absl::MutexLock lock(&mu_);
-  const auto found = workers_.find(group);
-  if (found == workers_.end()) return nullptr;
-  found->second.epoch = epoch;
+  const auto found = workers_.find(command.group);
+  if (found == workers_.end() || found->second.stream_id != command.stream_id) return nullptr;
+  found->second.epoch = command.epoch;
   return found->second.stream;
 }
 

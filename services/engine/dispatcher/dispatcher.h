@@ -40,6 +40,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
  private:
   struct Worker {
     std::shared_ptr<WorkerStream> stream;
+    int64_t stream_id = 0;
     WorkerStatus status;
     int64_t epoch = 0;  // of the last command; 0: it was not told any
     int silent_beats = 0;
@@ -58,8 +59,9 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   void UpdateStatus(const std::string& group, const v1::WorkerMessage& message);
   // The group whose current stream this is; empty: none (not yet, or no longer).
   std::string GroupOf(const WorkerStream* stream);
-  // Where a command of the group goes; null: nowhere.
-  std::shared_ptr<WorkerStream> StreamFor(const std::string& group, int64_t epoch);
+  std::string FindGroup(const WorkerStream* stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null: it is over.
+  std::shared_ptr<WorkerStream> StreamFor(const SendToWorker& command);
   void Beat();
 
   Runtime& runtime_;
@@ -68,6 +70,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
 
   absl::Mutex mu_;
   std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mu_);  // by group
+  int64_t num_streams_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<const WorkerStream*, std::shared_ptr<WorkerStream>> streams_ ABSL_GUARDED_BY(mu_);
   PeriodicTask heartbeat_;
 };

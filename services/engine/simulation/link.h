@@ -15,6 +15,7 @@ struct Link {
   SimEngine* engine = nullptr;
   SimWorker* worker = nullptr;
   std::string group;
+  int64_t stream_id = 0;  // of the engine
   bool open_at_engine = true;
   bool open_at_worker = true;
   bool is_black_hole = false;  // takes messages, delivers none

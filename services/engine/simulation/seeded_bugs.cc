@@ -75,7 +75,8 @@ void BugHooks::DropPublishedVersions(std::vector<Action>& actions) {
     const SendToWorker& publish = published_.front();
     const auto& version_id = std::get<SendPublishVersion>(publish.command).version_id;
     if (random_.Chance(300)) {
-      drops.push_back(SendToWorker{publish.group, publish.epoch, SendDropVersion{version_id}});
+      drops.push_back(SendToWorker{publish.group, publish.stream_id, publish.epoch,
+                                   SendDropVersion{version_id}});
     }
     published_.erase(published_.begin());
   }
@@ -92,8 +93,8 @@ void BugHooks::RunLateSeqs(std::vector<Action>& actions) {
   std::vector<Action> changed;
   for (Action& action : actions) {
     if (CommandIn<SendTrainBatch>(action) != nullptr) {
-      group_ = std::get<SendToWorker>(action).group;
-      epoch_ = std::get<SendToWorker>(action).epoch;
+      const auto& sent = std::get<SendToWorker>(action);
+      late_ = {sent.group, sent.stream_id, sent.epoch, {}};
     }
     auto* const answer = std::get_if<Answer>(&action);
     const auto late = answer == nullptr ? gradients_.end() : gradients_.find(answer->call);
@@ -103,11 +104,12 @@ void BugHooks::RunLateSeqs(std::vector<Action>& actions) {
     }
     const Submit submit = std::move(late->second);
     gradients_.erase(late);
-    if (answer->error && answer->error->code == "seq_id_abandoned" && !group_.empty()) {
+    if (answer->error && answer->error->code == "seq_id_abandoned" && !late_.group.empty()) {
       answer->error.reset();
       answer->id = "late-" + submit.payload.body_id;
       const SendTrainBatch::Item item{answer->id, submit.payload.body_id, submit.seq_id};
-      changed.push_back(SendToWorker{group_, epoch_, SendTrainBatch{{item}}});
+      late_.command = SendTrainBatch{{item}};
+      changed.push_back(late_);
     }
     changed.push_back(std::move(action));
   }

@@ -56,8 +56,7 @@ class BugHooks {
   std::set<std::pair<std::string, int64_t>> seen_;  // owner and seq of training requests
   std::vector<SendToWorker> published_;             // PublishVersions that left
   std::map<CallId, Submit> gradients_;              // forward_backwards without an answer
-  std::string group_;                               // of the newest batch
-  int64_t epoch_ = 0;
+  SendToWorker late_;                               // as the newest batch is sent
 };
 
 }  // namespace lathe::engine::simulation

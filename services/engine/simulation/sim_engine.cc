@@ -274,7 +274,7 @@ SharedBody SimEngine::BodyFor(const SendToWorker& command, const std::string& re
 
 void SimEngine::Execute(SendToWorker& action) {
   const auto it = links_.find(action.group);
-  if (it == links_.end()) return;
+  if (it == links_.end() || it->second->stream_id != action.stream_id) return;
   EngineMessage message{.send = std::move(action), .bodies = {}};
   if (auto* const batch = std::get_if<SendTrainBatch>(&message.send.command)) {
     std::erase_if(batch->items, [&](const SendTrainBatch::Item& item) {
@@ -298,12 +298,15 @@ void SimEngine::Execute(SendToWorker& action) {
 
 void SimEngine::OnHello(const std::shared_ptr<Link>& link, const WorkerAttached& hello) {
   if (is_dead_) return link->worker->OnClosed(link);
+  link->stream_id = ++last_id_;
   const std::shared_ptr<Link> replaced = std::exchange(links_[link->group], link);
   if (replaced != nullptr) {
     CloseLink(replaced);
     Post(WorkerDetached{.group = link->group});
   }
-  Post(hello);
+  WorkerAttached attached = hello;
+  attached.stream_id = link->stream_id;
+  Post(std::move(attached));
 }
 
 void SimEngine::OnReport(const std::shared_ptr<Link>& link, WorkerReport report) {
