@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/engine/core/model_history.h"
@@ -16,16 +17,20 @@ namespace {
 
 using Kind = ReplayOp::Kind;
 
-// Ids of a recovery are its own: the worker may still know what an earlier attempt had it do.
+constexpr absl::string_view kReplay = "replay-";
+
+// Ids of a recovery are its own: the worker may still know what an earlier attempt had it do. They
+// name the model, so that a leader who finds them at a worker knows what they will change.
 std::string NewReplayId(State& s, Model& model, int64_t seq, const std::string& request_id) {
-  std::string id = absl::StrFormat("replay-%d-%d:%s", s.term, ++s.num_replays, request_id);
+  std::string id = absl::StrFormat("%s%d-%d:%s:%s", kReplay, s.term, ++s.num_replays,
+                                   model.row.model_id, request_id);
   model.recovery->running[id] = seq;
   s.replays[id] = model.row.model_id;
   return id;
 }
 
 std::string RequestIdOf(const std::string& replay_id) {
-  return replay_id.substr(replay_id.find(':') + 1);
+  return replay_id.substr(replay_id.rfind(':') + 1);
 }
 
 void ForgetRunning(State& s, Recovery& recovery) {
@@ -60,8 +65,8 @@ void SendStart(State& s, Model& model, const Recovery::Start& start) {
   const auto send = [&](WorkerCommand command) {
     s.fx.Send(group.row.group, group.row.epoch, std::move(command));
   };
-  // What an earlier start has left.
-  if (!model.recovery->failures.empty()) send(SendDropAdapter{"", model_id});
+  // What the worker has of it is another state, or what an earlier start has left.
+  send(SendDropAdapter{NewReplayId(s, model, 0, "drop"), model_id});
   if (!start.snapshot_id.empty()) {
     send(SendRestoreAdapter{NewReplayId(s, model, 0, "restore"), model_id, start.snapshot_id});
   } else if (start.load) {
@@ -263,8 +268,6 @@ void StartRecoveries(State& s, Group& group) {
     model.recovery->started = true;
     model.recovery->failures.clear();
     model.recovery->starts = StartsOf(s, model);
-    // What the worker has of it is another state, or that of a recovery that was cut short.
-    s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", id});
     TryNextStart(s, model);
     one_runs |= model.recovery != nullptr;
   }
@@ -276,6 +279,12 @@ void CutRecoveries(State& s, Group& group) {
         model.row.group == group.row.group && model.recovery && !model.recovery->running.empty();
     if (cut) model.recovery->not_before = s.now + BackOff(model.num_recoveries_cut++);
   }
+}
+
+std::string ModelOfReplay(const std::string& request_id) {
+  if (!absl::StartsWith(request_id, kReplay)) return "";
+  const size_t begin = request_id.find(':') + 1;
+  return request_id.substr(begin, request_id.rfind(':') - begin);
 }
 
 bool OnReplayNotSent(State& s, const std::string& replay_id) {
@@ -306,8 +315,12 @@ bool OnReplayDone(State& s, Group& group, const WorkerDone& event) {
     StartRecoveries(s, group);
     return true;
   }
-  ++recovery.num_replayed;
-  s.fx.After(CompareReplay{RequestIdOf(event.request_id), event.result_id});
+  if (seq == 0) {  // of its start
+    s.fx.After(ForgetResult{event.result_id});
+  } else {
+    ++recovery.num_replayed;
+    s.fx.After(CompareReplay{RequestIdOf(event.request_id), event.result_id});
+  }
   NotePublished(s, group, model, seq);
   GoOn(s, model);
   StartRecoveries(s, group);

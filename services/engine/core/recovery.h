@@ -2,6 +2,8 @@
 // serves, and by running again what came after it. Their clients see delay only.
 #pragma once
 
+#include <string>
+
 #include "services/engine/core/state.h"
 
 namespace lathe::engine {
@@ -12,6 +14,9 @@ void NeedRecovery(State& s, Model& model);
 void StartRecoveries(State& s, Group& group);
 // The worker that was rebuilding models is gone.
 void CutRecoveries(State& s, Group& group);
+
+// Which model a command of a recovery rebuilds; empty: it is none.
+std::string ModelOfReplay(const std::string& request_id);
 
 // A command of a recovery was not sent: it begins again with the next Tick. False: it is none.
 bool OnReplayNotSent(State& s, const std::string& replay_id);

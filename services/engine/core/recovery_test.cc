@@ -322,7 +322,7 @@ TEST_CASE("Recovery: a body that the store cannot give yet begins it again", "[c
   const std::string model = h.NewModel(h.NewSession());
   Step(h, model, 1);
   h.AttachWorker("p2");
-  h.RunWorkerOnce();  // created; its gradient is told
+  for (int i = 0; i < 2; ++i) h.RunWorkerOnce();  // created; its gradient is told
   const auto batches = h.worker->Received<SendTrainBatch>();
   REQUIRE(batches.size() == 1);
   h.worker->ForgetQueue();
@@ -331,6 +331,21 @@ TEST_CASE("Recovery: a body that the store cannot give yet begins it again", "[c
   h.RunWorker();
   CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
   CHECK(h.recoveries.size() == 1);
+}
+
+TEST_CASE("Recovery: one of an earlier leader that still runs is begun anew", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  h.RestartEngine();
+  WorkerAttached hello = h.worker->Hello();  // what it holds is right, but not for long
+  hello.running_request_ids.push_back("replay-1-1:" + model + ":create");
+  h.attached = true;
+  h.Post(hello);
+  h.RunWorker();
+  CHECK(h.recoveries.size() == 1);
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
 }
 
 TEST_CASE("Recovery: an engine that restarts in the midst of one begins it anew", "[core]") {

@@ -172,8 +172,11 @@ void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held,
                 const std::set<std::string>& running) {
   // What makes another one ready runs, or runs again.
   if (model.row.state != ModelState::kReady) return;
-  // What it was told of it may not have come, whatever it says that it holds.
-  if (model.recovery) return NeedRecovery(s, model);
+  // What it was told of it may not have come, or comes yet, whatever it says that it holds.
+  const bool is_rebuilt = std::any_of(running.begin(), running.end(), [&](const std::string& id) {
+    return ModelOfReplay(id) == model.row.model_id;
+  });
+  if (model.recovery || is_rebuilt) return NeedRecovery(s, model);
   if (held == nullptr) {
     if (!UnloadMayBeDone(model)) NeedRecovery(s, model);
     return;
