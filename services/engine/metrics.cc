@@ -60,6 +60,9 @@ class EngineMetrics::State : public prometheus::Registry {
             Series("lathe_engine_commit_seconds", "one transaction of the store", CommitBuckets())),
         commit_writes_(
             Series("lathe_engine_commit_writes", "writes of a transaction", CountBuckets())),
+        core_step_seconds_(Series("lathe_engine_core_step_seconds",
+                                  "a decision of the core, and what is done at once for it",
+                                  CommitBuckets())),
         snapshot_seconds_(Series("lathe_engine_snapshot_seconds",
                                  "time a worker was busy with a snapshot", RequestBuckets())),
         recovery_seconds_(Series("lathe_engine_recovery_seconds",
@@ -134,6 +137,7 @@ class EngineMetrics::State : public prometheus::Registry {
     commit_seconds_.Observe(absl::ToDoubleSeconds(took));
     commit_writes_.Observe(static_cast<double>(num_writes));
   }
+  void OnCoreStep(absl::Duration took) { core_step_seconds_.Observe(absl::ToDoubleSeconds(took)); }
 
   void OnSnapshot(const WorkerSnapshotDone& event) {
     (event.error ? snapshots_failed_ : snapshots_written_)->Increment();
@@ -228,6 +232,7 @@ class EngineMetrics::State : public prometheus::Registry {
   Histogram& batch_requests_;
   Histogram& commit_seconds_;
   Histogram& commit_writes_;
+  Histogram& core_step_seconds_;
   Histogram& snapshot_seconds_;
   Histogram& recovery_seconds_;
   prometheus::Counter* snapshots_written_ = nullptr;
@@ -253,6 +258,7 @@ Runtime::Options::Observers EngineMetrics::MakeObservers() {
       .on_train_batch = [state](int64_t num_requests) { state->OnTrainBatch(num_requests); },
       .on_commit = [state](absl::Duration took,
                            size_t num_writes) { state->OnCommit(took, num_writes); },
+      .on_core_step = [state](absl::Duration took) { state->OnCoreStep(took); },
       .on_snapshot = [state](const WorkerSnapshotDone& event) { state->OnSnapshot(event); },
       .on_recovery = [state](const NoteRecovery& note) { state->OnRecovery(note); }};
 }

@@ -122,17 +122,18 @@ class PostgresCluster:
         """`kill -9` of the postmaster; returns when its children, which notice, have ended too."""
         self.stop(signal.SIGKILL)
         deadline = time.monotonic() + timeout
-        while self._num_processes() > 0:
+        while self.pids():
             if time.monotonic() > deadline:
                 raise RuntimeError("children of a killed postmaster do not end")
             time.sleep(0.01)
 
-    def _num_processes(self):
-        """Processes that run in the data directory: all of a server's do."""
-        found = 0
+    def pids(self):
+        """Of all processes that run in the data directory: all of a server's do."""
+        found = []
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
-                found += os.readlink(folder / "cwd") == str(self.data)
+                if os.readlink(folder / "cwd") == str(self.data):
+                    found.append(int(folder.name))
             except OSError:  # ended meanwhile
                 continue
         return found

@@ -155,6 +155,7 @@ void Runtime::RunCore(StoredState state) {
 
 void Runtime::StepCore(Core& core, EventBody body) {
   if (std::holds_alternative<Tick>(body)) FailPoint("engine.tick");
+  const auto began = std::chrono::steady_clock::now();
   const Event event{.now = NowNanos(), .body = std::move(body)};
   actions_.clear();
   if (event_log_) AppendToLog(event);
@@ -165,7 +166,11 @@ void Runtime::StepCore(Core& core, EventBody body) {
   for (Action& action : actions_) {
     std::visit([this](auto& one) { Execute(one); }, action);
   }
-  last_step_at_ = std::chrono::steady_clock::now();
+  const auto now = std::chrono::steady_clock::now();
+  if (options_.observers.on_core_step) {
+    options_.observers.on_core_step(absl::FromChrono(now - began));
+  }
+  last_step_at_ = now;
 }
 
 absl::Duration Runtime::CoreIdleTime() const {

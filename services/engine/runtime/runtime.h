@@ -64,6 +64,8 @@ class Runtime {
       std::function<void(const RequestSpan&)> on_request_completed;
       std::function<void(int64_t num_requests)> on_train_batch;
       std::function<void(absl::Duration, size_t num_writes)> on_commit;
+      // How long the core took for one event, its actions included.
+      std::function<void(absl::Duration)> on_core_step;
       // What a worker wrote, or failed to.
       std::function<void(const WorkerSnapshotDone&)> on_snapshot;
       std::function<void(const NoteRecovery&)> on_recovery;

@@ -1,0 +1,86 @@
+// The kinds of load that service_load.cc makes.
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "libs/common/concurrency/named_thread.h"
+#include "tests/bench/service/trainer.h"
+
+namespace lathe::bench {
+
+using nlohmann::json;
+using SteadyClock = std::chrono::steady_clock;
+
+// Milliseconds of each request.
+struct Timings {
+  std::vector<double> submits;
+  std::vector<double> totals;  // until the result is there
+};
+
+// Clients are coroutines of one thread; commands come one at a time. Errors of any client are
+// thrown by Run.
+class Load {
+ public:
+  Load();
+  ~Load();
+
+  json Run(const json& command);
+
+ private:
+  // Accepted requests of a tenant that sends faster than it is served, by model.
+  struct Flood {
+    struct Lane {
+      std::unique_ptr<Trainer> trainer;
+      std::deque<std::string> request_ids;  // not known to have ended
+    };
+    std::vector<Lane> lanes;
+  };
+
+  json Connect(const json& command);
+  json Steps(const json& command);
+  json Park(const json& command);
+  json Poll();
+  json Unpark();
+  json Bodies(const json& command);
+  json FloodWith(const json& command);
+  json Drain(const json& command);
+  json Single(const json& command);
+  json Train(const json& command);
+  json SubmitAll(const json& command);
+
+  std::unique_ptr<Trainer> NewTrainer(bool skips_seqs = true, const std::string& api_key = "");
+  // Trainers with models, which stay for the next command.
+  void EnsureTrainers(size_t count);
+  asio::awaitable<void> StepUntil(Trainer& trainer, SteadyClock::time_point end,
+                                  SteadyClock::duration pause, Timings& timings);
+  asio::awaitable<void> SendBodies(Trainer& trainer, const std::string& body,
+                                   SteadyClock::time_point begin, SteadyClock::duration period,
+                                   SteadyClock::time_point end, Timings& timings);
+  // Until unpark closes the connection.
+  asio::awaitable<void> PollForEver(std::shared_ptr<HttpSession> session, std::string question);
+  // Runs all of them to their end.
+  void RunAll(std::vector<asio::awaitable<void>> clients);
+
+  asio::io_context io_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  int port_ = 0;
+  std::string api_key_;
+  std::string base_model_;
+  std::vector<std::unique_ptr<Trainer>> trainers_;
+  std::vector<std::string> parked_;  // request ids
+  // The io thread only.
+  std::vector<std::shared_ptr<HttpSession>> polling_;
+  int64_t num_poll_answers_ = 0;
+  std::map<std::string, Flood> floods_;
+  NamedThread thread_;
+};
+
+}  // namespace lathe::bench
