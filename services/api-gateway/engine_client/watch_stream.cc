@@ -50,17 +50,20 @@ void WatchStream::Beat() {
 void WatchStream::OnWriteDone(bool ok) {
   if (!ok) return;  // the read fails too
   const v1::WatchRequest* next = nullptr;
+  grpc::WriteOptions options;
   {
     absl::MutexLock lock(&mu_);
     outgoing_.pop_front();
     is_writing_ = !outgoing_.empty();
     if (is_writing_) next = &outgoing_.front();
+    // One that others follow need not go out alone.
+    if (outgoing_.size() > 1) options.set_buffer_hint();
   }
   if (!was_connected_) {
     was_connected_ = true;
     callbacks_.on_connected();
   }
-  if (next != nullptr) StartWrite(next);
+  if (next != nullptr) StartWrite(next, options);
 }
 
 void WatchStream::OnReadDone(bool ok) {

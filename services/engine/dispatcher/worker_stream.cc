@@ -36,7 +36,7 @@ void WorkerStream::OnWriteDone(bool ok) {
   if (!ok) return End(absl::CancelledError("the stream broke"));
   absl::MutexLock lock(&mu_);
   const v1::EngineMessage* next = outgoing_.Written();
-  if (next != nullptr && !ended_) StartWrite(next);
+  if (next != nullptr && !ended_) StartWrite(next, outgoing_.options());
 }
 
 void WorkerStream::OnCancel() { End(absl::CancelledError("the worker left")); }

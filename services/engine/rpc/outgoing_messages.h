@@ -1,6 +1,8 @@
 // Messages of a callback stream that wait for their turn: gRPC takes one write at a time.
 #pragma once
 
+#include <grpcpp/impl/call_op_set.h>
+
 #include <deque>
 #include <utility>
 
@@ -19,6 +21,12 @@ class OutgoingMessages {
   const Message* Written() {
     messages_.pop_front();
     return messages_.empty() ? nullptr : &messages_.front();
+  }
+  // For the write of the front: one that others follow need not go out alone.
+  grpc::WriteOptions options() const {
+    grpc::WriteOptions options;
+    if (messages_.size() > 1) options.set_buffer_hint();
+    return options;
   }
   size_t size() const { return messages_.size(); }
 

@@ -128,7 +128,7 @@ void WatchStream::OnWriteDone(bool ok) {
   if (!ok) return End(absl::CancelledError("the stream broke"));
   absl::MutexLock lock(&mu_);
   const v1::WatchResponse* next = outgoing_.Written();
-  if (next != nullptr && !ended_) StartWrite(next);
+  if (next != nullptr && !ended_) StartWrite(next, outgoing_.options());
 }
 
 void WatchStream::OnCancel() { End(absl::CancelledError("the client left")); }

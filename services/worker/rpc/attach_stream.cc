@@ -6,16 +6,24 @@
 #include "libs/common/rpc/status.h"
 
 namespace lathe::worker {
+namespace {
+
+// Of at most 1 MiB each.
+constexpr size_t kMaxReadAhead = 16;
+constexpr size_t kMaxUnwritten = 16;
+
+}  // namespace
 
 // The hold keeps OnDone away while reads and writes are started from the owner's thread.
 AttachStream::AttachStream(const std::string& address, lathe::v1::WorkerMessage hello,
                            std::function<void()> wake)
-    : wake_(std::move(wake)),
-      stub_(lathe::v1::WorkerPool::NewStub(MakeChannel(address))),
-      writing_(std::move(hello)) {
+    : wake_(std::move(wake)), stub_(lathe::v1::WorkerPool::NewStub(MakeChannel(address))) {
   stub_->async()->Attach(&context_, this);
   AddHold();
-  StartWrite(&writing_);
+  absl::MutexLock lock(&mu_);
+  unwritten_.push_back(std::move(hello));
+  StartWrite(&unwritten_.front());
+  is_reading_ = true;
   StartRead(&reading_);
   StartCall();
 }
@@ -26,29 +34,23 @@ AttachStream::~AttachStream() {
 }
 
 std::optional<lathe::v1::EngineMessage> AttachStream::TakeMessage() {
-  {
-    absl::MutexLock lock(&mu_);
-    if (!has_message_ || broken_) return std::nullopt;
-    has_message_ = false;
-  }
-  lathe::v1::EngineMessage message = std::move(reading_);
-  reading_.Clear();
-  StartRead(&reading_);
+  absl::MutexLock lock(&mu_);
+  if (read_.empty() || broken_) return std::nullopt;
+  lathe::v1::EngineMessage message = std::move(read_.front());
+  read_.pop_front();
+  if (!std::exchange(is_reading_, true)) StartRead(&reading_);
   return message;
 }
 
 bool AttachStream::CanWrite() const {
   absl::MutexLock lock(&mu_);
-  return can_write_ && !broken_;
+  return unwritten_.size() < kMaxUnwritten && !broken_;
 }
 
 void AttachStream::Write(lathe::v1::WorkerMessage message) {
-  {
-    absl::MutexLock lock(&mu_);
-    can_write_ = false;
-  }
-  writing_ = std::move(message);
-  StartWrite(&writing_);
+  absl::MutexLock lock(&mu_);
+  unwritten_.push_back(std::move(message));
+  if (unwritten_.size() == 1) StartWrite(&unwritten_.front());
 }
 
 bool AttachStream::IsOver() const {
@@ -66,8 +68,17 @@ absl::Status AttachStream::Finish() {
 void AttachStream::OnReadDone(bool ok) {
   {
     absl::MutexLock lock(&mu_);
-    has_message_ = ok;
-    if (!ok) broken_ = true;
+    is_reading_ = false;
+    if (ok) {
+      read_.push_back(std::move(reading_));
+      reading_.Clear();
+      is_reading_ = read_.size() < kMaxReadAhead;
+      if (is_reading_) StartRead(&reading_);
+      // The owner takes all there is before it sleeps.
+      if (read_.size() > 1) return;
+    } else {
+      broken_ = true;
+    }
   }
   wake_();
 }
@@ -75,8 +86,16 @@ void AttachStream::OnReadDone(bool ok) {
 void AttachStream::OnWriteDone(bool ok) {
   {
     absl::MutexLock lock(&mu_);
-    can_write_ = ok;
+    const bool was_full = unwritten_.size() == kMaxUnwritten;
+    unwritten_.pop_front();
     if (!ok) broken_ = true;
+    if (ok && !unwritten_.empty()) {
+      grpc::WriteOptions options;
+      // One that others follow need not go out alone.
+      if (unwritten_.size() > 1) options.set_buffer_hint();
+      StartWrite(&unwritten_.front(), options);
+    }
+    if (ok && !was_full) return;
   }
   wake_();
 }

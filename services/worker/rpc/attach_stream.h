@@ -4,6 +4,7 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/client_callback.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,7 +18,8 @@
 namespace lathe::worker {
 
 // Its owner's thread reads and writes; gRPC's threads call `wake` when there is something to read,
-// room to write, or the end. One message is read ahead at most, which slows a hasty engine down.
+// room to write, or the end. A few messages are read ahead, and a few written together: that saves
+// waking a thread for each. More are not, which slows a hasty engine down.
 class AttachStream
     : private grpc::ClientBidiReactor<lathe::v1::WorkerMessage, lathe::v1::EngineMessage> {
  public:
@@ -50,12 +52,13 @@ class AttachStream
   std::unique_ptr<lathe::v1::WorkerPool::Stub> stub_;
   grpc::ClientContext context_;
   lathe::v1::EngineMessage reading_;  // gRPC's while a read is under way
-  lathe::v1::WorkerMessage writing_;  // gRPC's while a write is under way
   bool released_ = false;             // owner's thread: the hold was given back
 
   mutable absl::Mutex mu_;
-  bool has_message_ ABSL_GUARDED_BY(mu_) = false;
-  bool can_write_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<lathe::v1::EngineMessage> read_ ABSL_GUARDED_BY(mu_);
+  bool is_reading_ ABSL_GUARDED_BY(mu_) = false;
+  // The front is being written; references stay valid.
+  std::deque<lathe::v1::WorkerMessage> unwritten_ ABSL_GUARDED_BY(mu_);
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> done_ ABSL_GUARDED_BY(mu_);
 };
