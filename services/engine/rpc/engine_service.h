@@ -10,6 +10,7 @@
 #include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/rpc/archive.h"
+#include "services/engine/rpc/body_threads.h"
 #include "services/engine/rpc/rpc_access.h"
 #include "services/engine/rpc/submissions.h"
 #include "services/engine/runtime/runtime.h"
@@ -125,6 +126,7 @@ class EngineService final : public v1::Engine::CallbackService {
   ArchiveSigner& archives_;
   AuditLog& audit_;
   SubmissionBuilder builder_;
+  BodyThreads body_threads_;
 };
 
 }  // namespace lathe::engine

@@ -3,10 +3,12 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
+#include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/engine_service_call.h"
 #include "services/engine/rpc/find_checkpoint.h"
 #include "services/engine/rpc/invalid.h"
+#include "services/engine/rpc/unary_call.h"
 #include "services/engine/rpc/validate_names.h"
 
 namespace lathe::engine {
@@ -36,10 +38,23 @@ absl::Status CheckSamplerTarget(Runtime& runtime, const v1::CreateSamplingSessio
 template <typename Request, typename Response>
 EngineService::Reactor* EngineService::SubmitRequest(Context* context, RpcAccess access,
                                                      const Request* request, Response* response) {
-  return Change<Submit>(
-      context, access,
-      [this, request](const Caller& caller) { return builder_.Build(caller.tenant_id, *request); },
-      [response](const engine::Answer& answer) { Fill(answer, response); });
+  Reactor* const reactor = context->DefaultReactor();
+  const auto run = [this, context, reactor, access, request, response] {
+    RunChange<Submit>(
+        runtime_, keys_, context, reactor, access,
+        [this, request](const Caller& caller) {
+          return builder_.Build(caller.tenant_id, *request);
+        },
+        [response](const engine::Answer& answer) { Fill(answer, response); });
+  };
+  if (static_cast<int64_t>(request->ByteSizeLong()) <= kInlineBodyBytes) {
+    run();
+  } else if (!body_threads_.TryRun(run)) {
+    reactor->Finish(ToGrpcStatus(
+        WithDetail(absl::ResourceExhaustedError("too many large requests are being taken in"),
+                   "too_many_calls")));
+  }
+  return reactor;
 }
 
 EngineService::Reactor* EngineService::CreateModel(Context* context,

@@ -15,18 +15,18 @@
 namespace lathe::engine {
 
 // Authenticates; `make` gives the core's event or the refusal; `fill` puts the core's answer into
-// the response before the call ends.
+// the response before the call ends. On any thread, once for a call; `context` and what the
+// functions borrow of the call live until its end.
 template <typename CoreEvent>
-grpc::ServerUnaryReactor* ChangeCall(
-    Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContext* context, RpcAccess access,
-    const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
-    std::function<void(const Answer&)> fill) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+void RunChange(Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContext* context,
+               grpc::ServerUnaryReactor* reactor, RpcAccess access,
+               const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
+               std::function<void(const Answer&)> fill) {
   const absl::StatusOr<Caller> caller = AuthenticateCall(keys, *context, access);
   absl::StatusOr<CoreEvent> event = caller.ok() ? make(*caller) : caller.status();
   if (!event.ok()) {
     reactor->Finish(ToGrpcStatus(event.status()));
-    return reactor;
+    return;
   }
   runtime.Call(*std::move(event), [reactor, fill = std::move(fill)](const Answer& answer) {
     if (answer.error) {
@@ -36,6 +36,16 @@ grpc::ServerUnaryReactor* ChangeCall(
     fill(answer);
     reactor->Finish(grpc::Status::OK);
   });
+}
+
+// As RunChange, on this thread.
+template <typename CoreEvent>
+grpc::ServerUnaryReactor* ChangeCall(
+    Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContext* context, RpcAccess access,
+    const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
+    std::function<void(const Answer&)> fill) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  RunChange<CoreEvent>(runtime, keys, context, reactor, access, make, std::move(fill));
   return reactor;
 }
 

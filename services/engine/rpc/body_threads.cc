@@ -1,0 +1,25 @@
+#include "services/engine/rpc/body_threads.h"
+
+#include <optional>
+
+namespace lathe::engine {
+namespace {
+
+// More: more bodies wait for the disk together.
+constexpr int kNumThreads = 4;
+// gRPC holds each of their messages anyway.
+constexpr size_t kMaxWaiting = 1024;
+
+}  // namespace
+
+BodyThreads::BodyThreads() : queue_(kMaxWaiting) {
+  for (int i = 0; i < kNumThreads; ++i) threads_.emplace_back("engine-bodies", [this] { Run(); });
+}
+
+BodyThreads::~BodyThreads() { queue_.Close(); }
+
+void BodyThreads::Run() {
+  while (const std::optional<std::function<void()>> work = queue_.Pop()) (*work)();
+}
+
+}  // namespace lathe::engine
