@@ -119,7 +119,7 @@ def large_ledger(args):
         service.start()
         ready = service.start_seconds
         memory = service.engine_memory()
-        load = service.load()
+        load = service.load("another")
         first = load.run(op="steps", clients=1, seconds=0.1)
         steps = load.run(op="steps", clients=1, seconds=args.seconds)
         claim = histogram_quantile(service.metrics(), "lathe_engine_core_step_seconds", 0.99)

@@ -109,10 +109,10 @@ class NullService:
             check=True, capture_output=True, text=True)
         return answer.stdout.strip()
 
-    def load(self):
+    def load(self, tenant="bench"):
         """A connected driver of clients."""
         driver = Driver(BIN / "lathe_service_load")
-        driver.run(op="connect", port=self.port, api_key=self.key(), base_model="null")
+        driver.run(op="connect", port=self.port, api_key=self.key(tenant), base_model="null")
         return driver
 
     def pids(self):
