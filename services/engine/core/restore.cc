@@ -215,11 +215,13 @@ void OnLoaded(State& s, const Loaded& event) {
   RestoreSnapshots(s, stored);
   RestoreSamplers(s, stored);
   RestoreVersions(s, stored);
-  std::vector<RequestRow> rows = stored.requests;
-  std::stable_sort(rows.begin(), rows.end(), [](const RequestRow& a, const RequestRow& b) {
-    return a.accepted_at < b.accepted_at;
+  // There may be many, and each is large.
+  std::vector<const RequestRow*> rows;
+  for (const RequestRow& row : stored.requests) rows.push_back(&row);
+  std::stable_sort(rows.begin(), rows.end(), [](const RequestRow* a, const RequestRow* b) {
+    return a->accepted_at < b->accepted_at;
   });
-  for (const RequestRow& row : rows) RestoreRequest(s, row);
+  for (const RequestRow* const row : rows) RestoreRequest(s, *row);
   CompleteVersions(s);
   for (auto& [id, model] : s.models) TrimHistory(s, model);
   DropOrphans(s);

@@ -16,6 +16,12 @@ constexpr int64_t kEndedSessionsKept = 24 * 3600 * kSecond;
 // A year, and time to settle it.
 constexpr int64_t kUsageKept = int64_t{400} * 24 * 3600 * kSecond;
 
+// Above this number the ledger forgets requests whose results were delivered: whoever has a result
+// has the request's id too, and repeats no more than what is still on its way. The store keeps
+// them.
+constexpr size_t kMaxRemembered = 65536;
+constexpr int64_t kOnItsWay = 60 * kSecond;
+
 // The ledger needs its row no more, but what the row said of the model must survive a restart.
 void KeepInModelRow(State& s, const RequestRow& row, std::set<std::string>& changed) {
   Model* const model = row.op_class == OpClass::kTrain ? Find(s.models, row.owner_id) : nullptr;
@@ -31,9 +37,18 @@ void WriteKept(State& s, const std::string& model_id) {
   PutRow(s, model);
 }
 
+// Of the one that is forgotten next.
+bool MayBeForgotten(const State& s) {
+  const auto& [forgotten_at, id] = *s.retention.begin();
+  if (forgotten_at <= s.now) return true;
+  if (s.retention.size() <= kMaxRemembered) return false;
+  const RequestRow& row = s.requests.at(id).row;
+  return row.delivered_at > 0 && row.delivered_at + kOnItsWay <= s.now;
+}
+
 void ForgetRequests(State& s) {
   std::set<std::string> changed;
-  while (!s.retention.empty() && s.retention.begin()->first <= s.now) {
+  while (!s.retention.empty() && MayBeForgotten(s)) {
     const std::string id = s.retention.begin()->second;
     s.retention.erase(s.retention.begin());
     const auto it = s.requests.find(id);

@@ -1,6 +1,7 @@
 #include "services/engine/core/worker_group.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -299,13 +300,19 @@ void BecomeReady(State& s, Group& group, const ReadyModel& model) {
 }  // namespace
 
 void ResumeModel(State& s, Model& model) {
-  const std::string& model_id = model.row.model_id;
-  std::vector<std::string> begun;
-  for (const auto& [order, id] : s.live) {
-    const Request& request = s.requests.at(id);
-    if (request.plan->model_id == model_id && IsBegun(model, request)) begun.push_back(id);
+  const ModelRow& row = model.row;
+  // In order of acceptance. Of all that is live, only what is this model's is looked at.
+  std::map<int64_t, Request*> begun;
+  const auto add = [&](Request* request) {
+    const bool is_live = request != nullptr && request->live();
+    if (is_live && IsBegun(model, *request)) begun[request->order] = request;
+  };
+  for (const int64_t seq : model.order.Issued()) {
+    add(FindByKey(s, row.model_id, OpClass::kTrain, seq));
   }
-  for (const std::string& id : begun) SendToGroup(s, s.requests.at(id));
+  add(FindByKey(s, row.session_id, OpClass::kModel, row.model_seq_id));
+  add(Find(s.requests, model.unload_request_id));
+  for (const auto& [order, request] : begun) SendToGroup(s, *request);
 }
 
 void OnWorkerAttached(State& s, const WorkerAttached& event) {

@@ -17,11 +17,16 @@ constexpr char kLiveSessions[] =
 constexpr char kRecentlyEnded[] = " OR heartbeat_at > ?";
 constexpr int64_t kDay = int64_t{86400} * 1000000000;
 
+// Training requests whose results were delivered count no more once their model's row says all
+// that follows from them; loads (8) still tell what came before their outcome was known.
 constexpr char kLiveRequests[] =
     "state < 3"
-    " OR owner_id IN (SELECT model_id FROM models JOIN live USING (session_id))"
-    " OR owner_id IN (SELECT sampling_session_id FROM samplers JOIN live USING (session_id))"
-    " OR owner_id IN (SELECT session_id FROM live)";
+    " OR ((op_class <> 1 OR kind = 8 OR delivered_at = 0 OR NOT EXISTS (SELECT 1 FROM models"
+    "   WHERE model_id = owner_id AND seq_id <= closed_seq AND seq_id <= log_from_seq"
+    "   AND seq_id <= gradient_from_seq))"
+    "  AND (owner_id IN (SELECT model_id FROM models JOIN live USING (session_id))"
+    "   OR owner_id IN (SELECT sampling_session_id FROM samplers JOIN live USING (session_id))"
+    "   OR owner_id IN (SELECT session_id FROM live)))";
 
 // Of unfinished requests, and of done forward_backwards that rebuild a model which lives.
 constexpr char kLiveBodies[] =
