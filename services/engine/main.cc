@@ -61,6 +61,8 @@ struct Settings {
   std::string metrics_listen;
   absl::Duration gap_timeout;
   absl::Duration session_timeout;
+  absl::Duration session_kept;
+  absl::Duration model_idle_timeout;
   absl::Duration stuck_after;
   int sampler_versions_mib = 0;
   absl::Duration snapshot_interval;
@@ -96,7 +98,16 @@ Settings ParseSettings(int argc, char** argv) {
               "how long a forward_backward waits for a smaller seq_id that is missing");
   options.Add(&settings.session_timeout, "engine.session_timeout",
               absl::Nanoseconds(defaults.session_timeout),
-              "a session without heartbeats ends after this long");
+              "after this long without heartbeats a session's open gradients are dropped and its "
+              "models leave their worker for the disk; its next request brings them back");
+  options.Add(&settings.session_kept, "engine.session_kept",
+              absl::Nanoseconds(defaults.session_kept),
+              "a session ends, and its models and unnamed sampler versions with it, this long "
+              "after its last heartbeat; 0s: with the session_timeout");
+  options.Add(&settings.model_idle_timeout, "engine.model_idle_timeout",
+              absl::Nanoseconds(defaults.model_idle_timeout),
+              "after this long without requests a model leaves its worker for the disk with all "
+              "it has, although its client is there; 0s: never");
   options.Add(&settings.stuck_after, "engine.stuck_after", absl::Seconds(30),
               "a core that has done nothing for so long is shown in the log, and the engine aborts "
               "to be started again; at least 3s, 0: never");
@@ -158,6 +169,8 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.observers = metrics.MakeObservers();
   options.core.gap_timeout = absl::ToInt64Nanoseconds(settings.gap_timeout);
   options.core.session_timeout = absl::ToInt64Nanoseconds(settings.session_timeout);
+  options.core.session_kept = absl::ToInt64Nanoseconds(settings.session_kept);
+  options.core.model_idle_timeout = absl::ToInt64Nanoseconds(settings.model_idle_timeout);
   options.core.sampler_versions_bytes = int64_t{settings.sampler_versions_mib} << 20;
   options.core.snapshot_interval = absl::ToInt64Nanoseconds(settings.snapshot_interval);
   options.core.snapshot_share = settings.snapshot_share;

@@ -81,9 +81,10 @@ class EngineMetrics::State : public prometheus::Registry {
                            .Add({});
     auto& recoveries = prometheus::BuildCounter()
                            .Name("lathe_engine_recoveries_total")
-                           .Help("models rebuilt after a worker was lost, and what came of it")
+                           .Help("models brought back onto a worker, and what came of it")
                            .Register(*this);
     recovered_ = &recoveries.Add({{"outcome", "recovered"}});
+    resumed_ = &recoveries.Add({{"outcome", "resumed"}});
     fell_back_ = &recoveries.Add({{"outcome", "fell_back"}});
     lost_ = &recoveries.Add({{"outcome", "lost"}});
     replayed_ = &prometheus::BuildCounter()
@@ -150,6 +151,9 @@ class EngineMetrics::State : public prometheus::Registry {
         recovered_->Increment();
         recovery_seconds_.Observe(Seconds(0, note.nanoseconds));
         break;
+      case NoteRecovery::Outcome::kResumed:
+        resumed_->Increment();
+        break;
       case NoteRecovery::Outcome::kFellBack:
         fell_back_->Increment();
         break;
@@ -205,7 +209,9 @@ class EngineMetrics::State : public prometheus::Registry {
     };
     gauge("lathe_engine_sessions", "sessions that have not ended", sizes.num_sessions);
     gauge("lathe_engine_models", "models that are being created or can be trained",
-          sizes.num_models);
+          sizes.num_models - sizes.num_parked_models);
+    gauge("lathe_engine_parked_models", "models that are on disk until a request needs them",
+          sizes.num_parked_models);
     gauge("lathe_engine_samplers", "sampling sessions", sizes.num_samplers);
     gauge("lathe_engine_watch_streams", "open streams of news to gateways",
           runtime_->num_watch_streams());
@@ -239,6 +245,7 @@ class EngineMetrics::State : public prometheus::Registry {
   prometheus::Counter* snapshots_failed_ = nullptr;
   prometheus::Counter* snapshot_bytes_ = nullptr;
   prometheus::Counter* recovered_ = nullptr;
+  prometheus::Counter* resumed_ = nullptr;
   prometheus::Counter* fell_back_ = nullptr;
   prometheus::Counter* lost_ = nullptr;
   prometheus::Counter* replayed_ = nullptr;

@@ -215,35 +215,97 @@ from types import SimpleNamespace
 from support.raw_api import RawApi, RawModel
 api = RawApi(SimpleNamespace(url=sys.argv[2], api_key=sys.argv[3], model_name="tiny"))
 model = RawModel(api)
-print(model.model_id, api.result(api.made("save_weights", {
-    "model_id": model.model_id, "seq_id": model.next_seq_id(), "path": "kept"}))["path"])
 model.accumulate()
-print("in a window", flush=True)
+model.step()
+sampler = api.result(api.made("save_weights_for_sampler", {
+    "model_id": model.model_id, "sampling_session_seq_id": 0, "seq_id": model.next_seq_id()}))
+model.accumulate()
+print(model.session_id, model.model_id, model.seq_id, sampler["sampling_session_id"], flush=True)
 while True:
     api.made("session_heartbeat", {"session_id": model.session_id})
     time.sleep(0.2)
 """
 
 
-def test_a6_killed_client_frees_its_memory_after_the_session_timeout(tmp_path):
-    with LatheServer(tiny_model(), args=["--metrics-listen", "127.0.0.1:0"],
-                     env={"LATHE_ENGINE__SESSION_TIMEOUT": "2s"}) as server:
+def wait_until(what, is_so):
+    deadline = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def drawn(api, sampler, seq_id):
+    """Tokens of a sample with a seed."""
+    future = api.made("asample", {
+        "sampling_session_id": sampler, "seq_id": seq_id, "num_samples": 1, "type": "sample",
+        "prompt": {"chunks": [{"type": "encoded_text", "tokens": [30, 31, 32]}]},
+        "sampling_params": {"max_tokens": 8, "seed": 5, "temperature": 1.0}})
+    return api.result(future)["sequences"][0]
+
+
+@pytest.mark.parametrize("then", ["goes on", "everything is killed"])
+def test_a6_killed_client_is_parked_after_the_session_timeout_and_a_later_one_resumes(then):
+    server = LatheServer(tiny_model(), args=["--metrics-listen", "127.0.0.1:0"],
+                         env={"LATHE_ENGINE__SESSION_TIMEOUT": "2s",
+                              "LATHE_ENGINE__SNAPSHOT_INTERVAL": "1s",
+                              "LATHE_WORKER__NUMERICS": "exact"})
+    with server:
         pages = MetricsPages(server)
         api = RawApi(server)
         tests = os.path.join(os.path.dirname(__file__), "..")
         with subprocess.Popen([sys.executable, "-c", CLIENT, tests, server.url, server.api_key],
                               stdout=subprocess.PIPE, text=True) as client:
-            _, path = client.stdout.readline().split()
-            assert client.stdout.readline() == "in a window\n"
+            session_id, model_id, seq_id, sampler = client.stdout.readline().split()
             # It lives beyond the time-out as long as its client does.
             time.sleep(3)
             assert pages.value("worker", "lathe_worker_adapters_loaded") == 1
+            assert pages.value("engine", "lathe_engine_parked_models") == 0
             client.kill()
-        deadline = time.monotonic() + 60
-        while (pages.value("worker", "lathe_worker_adapters_loaded") or
-               pages.value("engine", "lathe_engine_sessions")):
-            assert time.monotonic() < deadline, "what the client held was never freed"
-            time.sleep(0.05)
+        wait_until("the memory of its model was never freed", lambda: (
+            pages.value("worker", "lathe_worker_adapters_loaded") == 0 and
+            pages.value("engine", "lathe_engine_parked_models") == 1))
+        first = drawn(api, sampler, 1)
+        if then == "everything is killed":
+            server.kill_everything()
+            server.start()
+
+        # The same ids, by whoever has the key.
+        model = RawModel.__new__(RawModel)
+        model.api, model.session_id, model.model_id, model.seq_id = (
+            api, session_id, model_id, int(seq_id))
+        api.made("session_heartbeat", {"session_id": session_id})
+        assert drawn(api, sampler, 2) == first
+        model.accumulate()
+        refused = model.optim_step()
+        assert refused["error"].startswith("what forward_backward seq 4 had added was dropped")
+        assert refused["category"] == "user"
+        model.accumulate()
+        model.step()
+
+        undisturbed = RawModel(api)
+        for _ in range(2):
+            undisturbed.accumulate()
+            undisturbed.step()
+        assert model.loss() == undisturbed.loss()
+
+
+def test_a6_a_session_that_nobody_comes_back_to_ends():
+    server = LatheServer(tiny_model(), args=["--metrics-listen", "127.0.0.1:0"],
+                         env={"LATHE_ENGINE__SESSION_TIMEOUT": "1s",
+                              "LATHE_ENGINE__SESSION_KEPT": "0s"})
+    with server:
+        pages = MetricsPages(server)
+        api = RawApi(server)
+        model = RawModel(api)
+        model.accumulate()
+        path = api.result(api.made("save_weights", {
+            "model_id": model.model_id, "seq_id": model.next_seq_id(), "path": "kept"}))["path"]
+        wait_until("what the client held was never freed", lambda: (
+            pages.value("worker", "lathe_worker_adapters_loaded") == 0 and
+            pages.value("engine", "lathe_engine_sessions") == 0))
+        refused = api.post("forward_backward", model.body())
+        assert refused.status_code == 400
+        assert refused.json()["error"]["code"] == "session_finished"
         resumed = api.result(api.made("load_weights", {
             "session_id": api.new_session(), "model_seq_id": 0, "path": path, "optimizer": True}))
         assert "error" not in resumed

@@ -116,6 +116,14 @@ class RawModel:
     def accumulate(self):
         assert "error" not in self.api.result(self.forward_backward().json())
 
+    def optim_step(self, learning_rate=1e-3):
+        return self.api.result(self.api.made("optim_step", {
+            "model_id": self.model_id, "seq_id": self.next_seq_id(),
+            "adam_params": {**ADAM, "learning_rate": learning_rate}}))
+
+    def step(self):
+        assert "error" not in self.optim_step()
+
     def grad_norm(self):
         """Of what was accumulated, which it clears; a step of size 0 leaves the weights alone."""
         result = self.api.result(self.api.made("optim_step", {

@@ -59,6 +59,16 @@ struct NotifyQueueState {
   std::string reason;
 };
 
+// Why nothing of a model begins, whatever its group does. Waiting callers are told with the next
+// poll.
+struct NotifyModelState {
+  std::string model_id;
+  bool is_away = false;       // until a worker has its state again
+  int64_t missing_seq = 0;    // that has not arrived; 0: none
+  int64_t gap_closes_at = 0;  // then it is not waited for any more; 0: unknown
+  bool operator==(const NotifyModelState&) const = default;
+};
+
 // ---- to the group's worker
 
 struct FormGroup {
@@ -197,7 +207,7 @@ struct SendToWorker {
 
 // A model was rebuilt, or is given up; for people.
 struct NoteRecovery {
-  enum class Outcome { kRecovered, kFellBack, kLost };
+  enum class Outcome { kRecovered, kResumed, kFellBack, kLost };  // kResumed: was parked
   std::string model_id;
   Outcome outcome = Outcome::kRecovered;
   std::string detail;        // why a start was passed over or the model lost
@@ -232,8 +242,8 @@ struct ForgetResult {
   std::string result_id;
 };
 
-using Action = std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState, SendToWorker,
-                            DeleteFiles, DeleteOtherFiles, ForgetBody, ForgetResult, NoteRecovery,
-                            CompareReplay>;
+using Action = std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState,
+                            NotifyModelState, SendToWorker, DeleteFiles, DeleteOtherFiles,
+                            ForgetBody, ForgetResult, NoteRecovery, CompareReplay>;
 
 }  // namespace lathe::engine

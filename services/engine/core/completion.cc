@@ -142,7 +142,6 @@ void CompleteFailed(State& s, Request& request, const WorkerDone& done) {
   NoteFailure(s, request, done.error->message);
   EndWithWorkerResult(s, request, RequestState::kFailed, done.result_id);
   if (creates) FailModel(s, *model, *done.error);
-  if (kind == OperationKind::kUnloadModel) model->unload_request_id.clear();
 }
 
 }  // namespace

@@ -6,8 +6,10 @@
 #include "services/engine/core/completion.h"
 #include "services/engine/core/copies.h"
 #include "services/engine/core/drain.h"
+#include "services/engine/core/model_states.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
+#include "services/engine/core/parking.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
@@ -26,6 +28,7 @@ namespace {
 
 void OnTick(State& s) {
   ExpireSessions(s);
+  ParkIdleModels(s);
   CloseOverdueGaps(s);
   GiveUpLostWorkers(s);
   SweepExpiredCheckpoints(s);
@@ -34,6 +37,7 @@ void OnTick(State& s) {
   SendUnsent(s);
   RestartRecoveries(s);
   ScheduleSnapshots(s);
+  TellModelStates(s);
 }
 
 // Follows every change to its end: models, then queues, then sessions, then a drain.

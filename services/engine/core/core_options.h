@@ -21,8 +21,15 @@ struct CoreOptions {
   // A training seq may be this far above the largest that came. Beyond: no client skips so many,
   // and taking it for the next would abandon all between.
   int64_t max_seqs_ahead = 65536;
-  // A session without a sign of life ends after this long with reason `expired`.
+  // A session without a sign of life is given no memory after this long: its open gradients are
+  // dropped, its models parked on disk. Its next sign of life takes it up again.
   int64_t session_timeout = 600 * kSecond;
+  // It ends, with reason `expired`, this long after its last sign of life. Not longer than
+  // session_timeout: without having been parked.
+  int64_t session_kept = int64_t{7} * 24 * 3600 * kSecond;
+  // A model without requests for this long is parked too, with its gradient, although its client is
+  // there; 0: never.
+  int64_t model_idle_timeout = 0;
   // A worker whose connection ended is waited for this long; then what it held is lost.
   int64_t worker_lost_timeout = 15 * kSecond;
   // Results are removed this long after their first delivery, or after completion.

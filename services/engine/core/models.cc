@@ -120,6 +120,7 @@ void PutRow(State& s, Model& model) {
   row.applied_seq = model.gradient.applied_seq();
   row.gradient_from_seq = model.gradient.from_seq();
   row.closed_seq = model.order.closed_seq();
+  row.dropped_window = EncodeSeqs(model.gradient.dropped());
   model.row_written_at = s.now;
   s.fx.Put(PutModel{row});
 }
@@ -147,6 +148,7 @@ void FailModel(State& s, Model& model, const ErrorInfo& reason) {
 
 void LoseModel(State& s, Model& model, const std::string& why) {
   model.row.state = ModelState::kLost;
+  model.row.is_parked = false;
   model.row.state_reason =
       absl::StrFormat("model %s was lost when its worker stopped (%s); load a checkpoint to go on",
                       model.row.model_id, why);
@@ -168,6 +170,7 @@ void LoseModel(State& s, Model& model, const std::string& why) {
 void UnloadModel(State& s, Model& model) {
   model.row.state = ModelState::kUnloaded;
   model.row.state_reason = "unloaded";
+  model.row.is_parked = false;
   PutRow(s, model);
   SaveVersionsOf(s, model);
   ReleaseHistory(s, model);
@@ -193,6 +196,7 @@ void ReleaseModel(State& s, const std::string& model_id) {
   if (model.row.state == ModelState::kReady || model.row.state == ModelState::kCreating) {
     model.row.state = ModelState::kUnloaded;
     model.row.state_reason = "its session is over";
+    model.row.is_parked = false;
     PutRow(s, model);
     if (const Group* const group = Find(s.groups, model.row.group)) {
       s.fx.Send(model.row.group, group->row.epoch, SendDropAdapter{"", model_id});
@@ -204,7 +208,9 @@ void ReleaseModel(State& s, const std::string& model_id) {
 
 Group* GroupForModel(State& s, const std::string& base_model) {
   std::map<std::string, int64_t> num_models;
-  for (const auto& [id, model] : s.models) ++num_models[model.row.group];
+  for (const auto& [id, model] : s.models) {
+    if (!model.row.is_parked) ++num_models[model.row.group];
+  }
   Group* best = nullptr;
   for (auto& [name, group] : s.groups) {
     if (group.row.base_model != base_model) continue;

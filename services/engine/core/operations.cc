@@ -36,15 +36,25 @@ void NoteDispatched(State& s, const Group& group, Request& request) {
   }
 }
 
+// "3", or "3 to 7" whatever is between.
+std::string Words(const std::vector<int64_t>& seqs) {
+  if (seqs.size() == 1) return absl::StrFormat("%d", seqs.front());
+  return absl::StrFormat("%d to %d", seqs.front(), seqs.back());
+}
+
 // The gradient that this step would apply lacks a part its caller does not know of.
 bool FailIncompleteStep(State& s, Model& model, Request& request) {
   const auto failed = model.gradient.FailureUnknownTo(request.row.seq_id, request.row.accepted_at);
-  if (!failed) return false;
+  const std::vector<int64_t>& dropped = model.gradient.dropped();
+  if (!failed && dropped.empty()) return false;
+  const std::string what =
+      dropped.empty() ? absl::StrFormat("forward_backward seq %d failed", *failed)
+                      : absl::StrFormat(
+                            "what forward_backward seq %s had added was dropped while nothing was "
+                            "heard of the client",
+                            Words(dropped));
   Fail(s, request,
-       FailedPrecondition("incomplete_gradient",
-                          absl::StrFormat("forward_backward seq %d failed; the gradient is "
-                                          "incomplete",
-                                          *failed)));
+       FailedPrecondition("incomplete_gradient", what + "; the gradient is incomplete"));
   model.gradient.Clear(request.row.seq_id);
   PutRow(s, model);
   if (const Group* const group = Find(s.groups, model.row.group)) {

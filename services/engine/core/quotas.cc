@@ -133,7 +133,8 @@ std::optional<ErrorInfo> OverAdapters(const State& s, const std::string& tenant_
   int64_t used = 0;
   for (const auto& [id, model] : s.models) {
     const ModelState state = model.row.state;
-    const bool is_live = state == ModelState::kCreating || state == ModelState::kReady;
+    const bool is_live =
+        (state == ModelState::kCreating || state == ModelState::kReady) && !model.row.is_parked;
     if (is_live && model.row.tenant_id == tenant_id) ++used;
   }
   if (used < quota->adapters) return std::nullopt;

@@ -137,7 +137,8 @@ void TryNextStart(State& s, Model& model) {
 
 void Finish(State& s, Model& model) {
   s.fx.After(NoteRecovery{.model_id = model.row.model_id,
-                          .outcome = NoteRecovery::Outcome::kRecovered,
+                          .outcome = model.recovery->resumes ? NoteRecovery::Outcome::kResumed
+                                                             : NoteRecovery::Outcome::kRecovered,
                           .num_replayed = model.recovery->num_replayed,
                           .nanoseconds = s.now - model.recovery->began_at});
   model.recovery.reset();
@@ -254,7 +255,7 @@ void StartRecoveries(State& s, Group& group) {
   for (const auto& [id, model] : s.models) {
     const bool is_here =
         model.row.group == group.row.group && model.row.base_model == group.row.base_model;
-    if (!is_here || !model.recovery) continue;
+    if (!is_here || !model.recovery || model.row.is_parked) continue;
     any_was_cut |= model.num_recoveries_cut > 0;
     one_runs |= model.recovery->started;
     if (model.recovery->started || s.now < model.recovery->not_before) continue;

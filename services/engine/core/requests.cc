@@ -280,9 +280,10 @@ void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker) 
 }
 
 void NoteFailure(State& s, const Request& request, const std::string& message) {
-  if (request.row.op_class != OpClass::kTrain) return;
   Model* const model = ModelOf(s, request);
   if (model == nullptr) return;
+  if (request.row.op_class == OpClass::kUnload) model->unload_request_id.clear();
+  if (request.row.op_class != OpClass::kTrain) return;
   if (request.row.kind == OperationKind::kForwardBackward) {
     model->gradient.AddFailure(request.row.seq_id, /*delivered_at=*/0);
   } else if (request.row.kind == OperationKind::kLoadWeights) {

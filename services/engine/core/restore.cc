@@ -9,6 +9,7 @@
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/quotas.h"
+#include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/versions.h"
@@ -42,6 +43,8 @@ void RestoreModels(State& s, const StoredState& stored) {
     model.order = SeqOrder(row.closed_seq);
     model.gradient = GradientWindow(row.applied_seq, row.gradient_from_seq);
     for (const int64_t seq : DecodeSeqs(row.kept_window)) model.gradient.Add(seq);
+    model.gradient.RestoreDropped(DecodeSeqs(row.dropped_window));
+    if (row.is_parked) NeedRecovery(s, model);  // by its next request
     model.snapshot_tried_at = s.now;
     s.dirty_models.insert(row.model_id);
   }

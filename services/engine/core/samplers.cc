@@ -55,6 +55,12 @@ std::optional<ErrorInfo> WhyNotSampled(const Sampler& sampler) {
                         "sampler_versions_bytes; save a new one, or save under a name",
                         sampler.row.sampling_session_id));
   }
+  if (sampler.lost && !sampler.unnamed()) {
+    return FailedPrecondition(
+        "checkpoint_deleted",
+        absl::StrFormat("%s was deleted while nothing was heard of the session of %s",
+                        sampler.row.model_path, sampler.row.sampling_session_id));
+  }
   if (sampler.lost) {
     return DataLoss("version_lost",
                     absl::StrFormat("the weights of %s were lost when their worker stopped; save "
@@ -200,7 +206,8 @@ void CancelSamplesOf(State& s, const std::string& session_id) {
     }
   }
   for (const std::string& id : ids) {
-    CancelRequest(s, s.requests.at(id), "the sample was cancelled: its session expired");
+    CancelRequest(s, s.requests.at(id),
+                  "the sample was cancelled: nothing was heard of its session");
   }
 }
 

@@ -4,6 +4,7 @@
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/ordering.h"
+#include "services/engine/core/parking.h"
 #include "services/engine/core/samplers.h"
 
 namespace lathe::engine {
@@ -21,6 +22,7 @@ std::string NewSessionId(State& s) {
 }
 
 void Finish(State& s, Session& session, const std::string& reason, const std::string& detail) {
+  if (session.is_parked) TakeUpSession(s, session);
   session.row.state = SessionState::kFinished;
   session.row.finish_reason = reason;
   session.row.finish_detail = detail;
@@ -97,6 +99,8 @@ void OnAssignSessionProject(State& s, const AssignSessionProject& event) {
 
 void NoteSignOfLife(State& s, Session& session) {
   session.last_sign_at = s.now;
+  session.is_silent = false;
+  if (session.is_parked) TakeUpSession(s, session);
   if (s.now - session.touch_written_at < kTouchInterval) return;
   session.touch_written_at = s.now;
   session.row.heartbeat_at = s.now;
@@ -112,12 +116,18 @@ std::optional<ErrorInfo> RefusalOf(const Session& session) {
 
 void ExpireSessions(State& s) {
   for (auto& [id, session] : s.sessions) {
-    if (session.row.state == SessionState::kActive &&
-        s.now - session.last_sign_at > s.options.session_timeout) {
-      Finish(s, session, "expired",
-             absl::StrFormat("no heartbeat for %d s", s.options.session_timeout / kSecond));
-      // Its training completes: a later run may load what it saves. Nobody asks for its samples.
+    const bool is_here = s.now - session.last_sign_at <= s.options.session_timeout;
+    if (session.row.state != SessionState::kActive || is_here) continue;
+    if (!session.is_silent) {
+      session.is_silent = true;
+      // Its training completes: what it saves may be loaded. Nobody asks for its samples.
       CancelSamplesOf(s, id);
+    }
+    const int64_t silence = s.now - session.row.heartbeat_at;
+    if (silence > s.options.session_kept) {
+      Finish(s, session, "expired", absl::StrFormat("no heartbeat for %d s", silence / kSecond));
+    } else if (!session.is_parked) {
+      ParkSession(s, session);
     }
   }
 }

@@ -21,7 +21,7 @@ void NoteSignOfLife(State& s, Session& session);
 // Why nothing new may be done in it; nullopt: it is active.
 std::optional<ErrorInfo> RefusalOf(const Session& session);
 
-// Ends sessions that have been silent for too long.
+// Parks sessions that have been silent for too long, and ends those that nobody came back to.
 void ExpireSessions(State& s);
 
 // Frees what a finished session held once its queued work is complete.

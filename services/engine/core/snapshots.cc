@@ -12,20 +12,12 @@
 namespace lathe::engine {
 namespace {
 
-bool HasChanged(const Model& model) {
-  const ModelPoint now = PointOf(model);
-  if (model.snapshots.empty()) {
-    return now.applied_seq > 0 || !now.window.empty() || model.created_from;
-  }
-  const ModelPoint last = PointOf(model.snapshots.back());
-  return now.applied_seq != last.applied_seq || now.window != last.window;
-}
-
 // So that all models of the group together take their share of the worker's time.
 int64_t IntervalOf(const State& s, const Group& group) {
   int64_t write_time = 0;
   for (const auto& [id, model] : s.models) {
-    if (model.row.group == group.row.group && model.row.state == ModelState::kReady) {
+    const bool is_written = model.row.state == ModelState::kReady && !model.row.is_parked;
+    if (model.row.group == group.row.group && is_written) {
       write_time += model.snapshot_write_time;
     }
   }
@@ -87,6 +79,15 @@ bool IsOfUse(const Model* model, const HeldModel& written) {
 }
 
 }  // namespace
+
+bool HasChanged(const Model& model) {
+  const ModelPoint now = PointOf(model);
+  if (model.snapshots.empty()) {
+    return now.applied_seq > 0 || !now.window.empty() || model.created_from;
+  }
+  const ModelPoint last = PointOf(model.snapshots.back());
+  return now.applied_seq != last.applied_seq || now.window != last.window;
+}
 
 void ScheduleSnapshots(State& s) {
   for (auto& [name, group] : s.groups) Schedule(s, group);

@@ -14,6 +14,8 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event);
 // The snapshot that the group's worker was writing is not waited for any more; versions neither,
 // but a worker that lives may still bring them.
 void AbandonWriting(State& s, Group& group, bool process_lost);
+// No snapshot holds what the model is now.
+bool HasChanged(const Model& model);
 // Has the worker write those of the model's versions that are in its memory only.
 void SaveVersionsOf(State& s, const Model& model);
 

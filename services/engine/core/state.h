@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "services/engine/batcher/train_window.h"
+#include "services/engine/core/actions.h"
 #include "services/engine/core/core_options.h"
 #include "services/engine/core/effects.h"
 #include "services/engine/core/model_log.h"
@@ -28,6 +29,10 @@ namespace lathe::engine {
 struct Session {
   SessionRow row;
   int64_t last_sign_at = 0;  // of life
+  // Since then it was silent for the session_timeout: nobody waits for its samples…
+  bool is_silent = false;
+  // … and nothing of it is on a worker any more; its samplers do not hold on to files.
+  bool is_parked = false;
   int64_t touch_written_at = 0;
   std::set<std::string> model_ids;
   std::set<std::string> sampler_ids;
@@ -44,6 +49,7 @@ struct Recovery {
     std::optional<LoggedLoad> load;  // of a checkpoint; neither: as it was created
   };
   bool started = false;
+  bool resumes = false;  // it was parked: nothing went wrong
   std::deque<Start> starts;
   std::deque<ReplayOp> program;            // what is left of it
   ModelPoint point;                        // where the model is now
@@ -82,6 +88,7 @@ struct Model {
   std::optional<FailedLoad> failed_load;
   int64_t num_live_requests = 0;
   int64_t row_written_at = 0;
+  NotifyModelState told;  // what its callers know
 };
 
 struct Sampler {

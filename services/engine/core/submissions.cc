@@ -6,6 +6,7 @@
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
+#include "services/engine/core/parking.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
@@ -138,7 +139,10 @@ void AcceptTraining(State& s, Model& model, const Submit& submit, int64_t seq_id
   } else if (is_gone) {
     Fail(s, request, ReasonOf(model));
   } else if (model.recovery != nullptr) {
-    if (const auto error = UnknownBaseModel(s, model.row.base_model)) Fail(s, request, *error);
+    auto error = UnknownBaseModel(s, model.row.base_model);
+    if (!error && model.row.is_parked) error = Unpark(s, model);
+    MoveToGroup(s, request, model.row.group);
+    if (error) Fail(s, request, *error);
   }
 }
 
@@ -169,7 +173,7 @@ void SubmitUnload(State& s, Model& model, const Submit& submit) {
   Request& request = Accept(s, submit, submit.seq_id, model.row.session_id, model.row.group, plan);
   model.unload_request_id = request.row.request_id;
   s.dirty_models.insert(model.row.model_id);
-  const bool waits = model.row.state == ModelState::kReady ||
+  const bool waits = (model.row.state == ModelState::kReady && !model.row.is_parked) ||
                      model.row.state == ModelState::kCreating || IsBeingLoaded(s, model);
   if (!waits) EndUnload(s, model, request);
 }

@@ -200,16 +200,21 @@ void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
   for (const HeldModel& one : event.models) held[one.model_id] = &one;
   const std::set<std::string> running(event.running_request_ids.begin(),
                                       event.running_request_ids.end());
+  std::set<std::string> unwanted;  // that it has, or will have when its queue is done
+  for (const auto& [id, one] : held) unwanted.insert(id);
+  for (const std::string& id : running) unwanted.insert(ModelOfReplay(id));
+  unwanted.erase("");
   for (auto& [id, model] : s.models) {
     if (model.row.group != group.row.group) continue;
     const auto it = held.find(id);
-    const bool wanted = model.row.state == ModelState::kReady ||
+    const bool wanted = (model.row.state == ModelState::kReady && !model.row.is_parked) ||
                         model.row.state == ModelState::kCreating ||
                         (model.row.state == ModelState::kLost && IsBeingLoaded(s, model));
-    if (wanted) AdoptModel(s, group, model, it == held.end() ? nullptr : it->second, running);
-    if (wanted && it != held.end()) held.erase(it);
+    if (!wanted) continue;
+    AdoptModel(s, group, model, it == held.end() ? nullptr : it->second, running);
+    unwanted.erase(id);
   }
-  for (const auto& [id, unwanted] : held) {
+  for (const std::string& id : unwanted) {
     s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", id});
   }
 }
@@ -282,6 +287,7 @@ void LoseModelsOfChangedBase(State& s, const Group& group, const BaseModelRow& b
   if (known == nullptr || known->content_hash == base.content_hash) return;
   for (auto& [id, model] : s.models) {
     if (model.row.group != group.row.group || model.row.state != ModelState::kReady) continue;
+    if (model.row.base_model != base.name) continue;
     LoseModel(s, model, absl::StrFormat("the files of base model %s have changed", base.name));
   }
 }

@@ -25,9 +25,18 @@ void GradientWindow::Apply(int64_t seq) {
 void GradientWindow::Clear(int64_t seq) {
   from_seq_ = seq;
   seqs_.clear();
+  dropped_.clear();
   // A failure above belongs to the next gradient: it can be known early, when the request was
   // invalid as it came.
   failures_.erase(failures_.begin(), failures_.upper_bound(seq));
+}
+
+void GradientWindow::Drop() {
+  if (seqs_.empty()) return;
+  std::vector<int64_t> dropped = std::move(dropped_);
+  dropped.insert(dropped.end(), seqs_.begin(), seqs_.end());
+  Clear(*seqs_.rbegin());
+  dropped_ = std::move(dropped);
 }
 
 void GradientWindow::Replace(int64_t seq, const std::vector<int64_t>& held) {

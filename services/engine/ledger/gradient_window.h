@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lathe::engine {
@@ -28,6 +29,13 @@ class GradientWindow {
   void Apply(int64_t seq);
   // The gradient was dropped at `seq`; the weights are as before.
   void Clear(int64_t seq);
+  // The accumulator was emptied although nobody asked for it. Until a step or a load it is
+  // remembered what it had.
+  void Drop();
+  void RestoreDropped(std::vector<int64_t> seqs) { dropped_ = std::move(seqs); }
+  // Ascending; empty: nothing that an optim_step would lack.
+  const std::vector<int64_t>& dropped() const { return dropped_; }
+
   // The seqs that a worker reports after an operation at `seq` that failed there.
   void Replace(int64_t seq, const std::vector<int64_t>& held);
 
@@ -47,6 +55,7 @@ class GradientWindow {
   int64_t from_seq_ = 0;
   std::set<int64_t> seqs_;
   std::map<int64_t, int64_t> failures_;  // seq -> delivered_at
+  std::vector<int64_t> dropped_;
 };
 
 // "12,14,15" and back; what is not a number ends the list.

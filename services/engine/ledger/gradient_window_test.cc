@@ -27,6 +27,24 @@ TEST_CASE("GradientWindow: clearing leaves the weights where they were", "[ledge
   CHECK(window.from_seq() == 7);
 }
 
+TEST_CASE("GradientWindow: what was dropped is remembered until a step or a load", "[ledger]") {
+  GradientWindow window(5, 5);
+  window.Drop();
+  CHECK(window.dropped().empty());
+  window.Add(6);
+  window.Add(7);
+  window.Drop();
+  CHECK(window.empty());
+  CHECK(window.from_seq() == 7);
+  CHECK(window.applied_seq() == 5);
+  window.Add(9);
+  window.Drop();
+  CHECK(window.dropped() == Seqs{6, 7, 9});
+  SECTION("a step is refused") { window.Clear(10); }
+  SECTION("a load replaces all") { window.Apply(10); }
+  CHECK(window.dropped().empty());
+}
+
 TEST_CASE("GradientWindow: a step accepted before the failure was delivered is incomplete",
           "[ledger]") {
   GradientWindow window;

@@ -73,6 +73,17 @@ std::optional<int64_t> SeqOrder::OverdueAboveGap(int64_t before) const {
   return overdue;
 }
 
+std::optional<SeqOrder::Gap> SeqOrder::FirstGap() const {
+  std::optional<Gap> gap;
+  for (auto it = operations_.upper_bound(contiguous_); it != operations_.end(); ++it) {
+    const Operation& operation = it->second.operation;
+    if (it->second.resolved) continue;
+    if (!gap) gap = Gap{contiguous_ + 1, operation.arrived_at};
+    gap->waited_since = std::min(gap->waited_since, operation.arrived_at);
+  }
+  return gap;
+}
+
 std::vector<int64_t> SeqOrder::Unresolved() const {
   std::vector<int64_t> seqs;
   for (const auto& [seq, entry] : operations_) {

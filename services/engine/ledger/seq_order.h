@@ -45,6 +45,13 @@ class SeqOrder {
   // The largest seq that has waited above a missing one since `before` or longer.
   std::optional<int64_t> OverdueAboveGap(int64_t before) const;
 
+  // The smallest missing seq that operations wait for, and since when the first of them does.
+  struct Gap {
+    int64_t missing_seq = 0;
+    int64_t waited_since = 0;
+  };
+  std::optional<Gap> FirstGap() const;
+
   bool Contains(int64_t seq) const { return operations_.count(seq) > 0; }
   // Operations not resolved, ascending.
   std::vector<int64_t> Unresolved() const;

@@ -89,6 +89,11 @@ TEST_CASE("SeqOrder: only what has waited long enough above a gap is overdue", "
   CHECK_FALSE(order.OverdueAboveGap(19).has_value());
   CHECK(order.OverdueAboveGap(20) == 3);
   CHECK(order.OverdueAboveGap(40) == 5);
+  REQUIRE(order.FirstGap());
+  CHECK(order.FirstGap()->waited_since == 20);
+  CHECK(order.FirstGap()->missing_seq == 2);
+  order.Close(4);
+  CHECK_FALSE(order.FirstGap());
 }
 
 TEST_CASE("SeqOrder: an operation that ended before its turn is passed over", "[ledger]") {

@@ -10,6 +10,11 @@ namespace {
 
 bool IsUnsaved(const ModelRow& row) { return row.applied_seq > row.saved_seq; }
 
+const char* StateWord(const ModelRow& row) {
+  if (row.is_parked) return "parked";
+  return row.state == ModelState::kCreating ? "creating" : "ready";
+}
+
 void FillWorker(const WorkerStatus& worker, v1::GroupStatus& proto) {
   proto.set_state(worker.ready ? "ready" : "loading");
   proto.set_base_model(worker.base_model);
@@ -46,12 +51,13 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, Work
     v1::ModelStatus* model = response.add_models();
     model->set_model_id(row.model_id);
     model->set_tenant(keys.TenantName(row.tenant_id));
-    model->set_state(row.state == ModelState::kCreating ? "creating" : "ready");
+    model->set_state(StateWord(row));
     model->set_applied_seq(row.applied_seq);
     model->set_unsaved(IsUnsaved(row));
     model->set_pending_requests(pending[row.model_id]);
     const auto group = groups.find(row.group);
-    if (group != groups.end()) group->second.set_models(group->second.models() + 1);
+    if (group != groups.end() && !row.is_parked)
+      group->second.set_models(group->second.models() + 1);
   }
   for (auto& [name, group] : groups) {
     group.set_group(name);
@@ -63,7 +69,7 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, Work
 v1::DrainResponse DescribeLeftover(Runtime& runtime) {
   v1::DrainResponse response;
   for (const ModelRow& row : runtime.directory().LiveModels()) {
-    if (IsUnsaved(row)) response.add_unsaved_model_ids(row.model_id);
+    if (IsUnsaved(row) && !row.is_parked) response.add_unsaved_model_ids(row.model_id);
   }
   for (const auto& [owner, count] : runtime.hub().PendingByOwner()) {
     response.set_pending_requests(response.pending_requests() + count);

@@ -33,6 +33,7 @@ class Directory {
   struct Sizes {
     int64_t num_sessions = 0;  // that have not ended
     int64_t num_models = 0;
+    int64_t num_parked_models = 0;  // of them
     int64_t num_samplers = 0;
   };
   Sizes CountLive();

@@ -156,6 +156,7 @@ class Runtime {
   void Execute(MakeResult& action);
   void Execute(NotifyDone& action);
   void Execute(NotifyQueueState& action);
+  void Execute(NotifyModelState&) {}
   void Execute(SendToWorker& action);
   void Execute(DeleteFiles& action);
   void Execute(DeleteOtherFiles& action);

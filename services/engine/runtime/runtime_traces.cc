@@ -59,6 +59,9 @@ void Runtime::Execute(NoteRecovery& action) {
           "model recovered",
           {{"model_id", action.model_id}, {"replayed", action.num_replayed}, {"seconds", seconds}});
       break;
+    case NoteRecovery::Outcome::kResumed:
+      LogInfo("parked model resumed", {{"model_id", action.model_id}, {"seconds", seconds}});
+      break;
     case NoteRecovery::Outcome::kFellBack:
       LogWarn("a recovery falls back", {{"model_id", action.model_id}, {"why", action.detail}});
       break;

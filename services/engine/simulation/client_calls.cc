@@ -19,12 +19,12 @@ void SimClient::SendOnce(const EventBody& event, const SharedBody& body,
                          const OnAnswer& on_answer) {
   const Swarm& swarm = world_.swarm;
   for (int copies = Chance(swarm.duplicate) ? 2 : 1; copies > 0; --copies) {
-    if (Chance(swarm.lost_request)) continue;
+    if (naps_ || Chance(swarm.lost_request)) continue;
     world_.time.After(world_.Delay(swarm.max_delay), [this, event, body, on_answer] {
       SimEngine* const engine = find_engine_();
       if (engine == nullptr) return;
       engine->Call(event, body, [this, on_answer](const Answer& answer) {
-        if (Chance(world_.swarm.lost_answer)) return;
+        if (naps_ || Chance(world_.swarm.lost_answer)) return;
         world_.time.After(world_.Delay(world_.swarm.max_delay), [this, on_answer, answer] {
           if (!has_vanished_) on_answer(answer);
         });
@@ -75,7 +75,7 @@ void SimClient::HandleAnswer(ClientOp& op, const Answer& answer) {
         "I2", absl::StrFormat("%s: %s seq %d is request %s and request %s", name_,
                               op.submit.owner_id, op.submit.seq_id, op.request_id, answer.id));
   }
-  heard_at_ = world_.time.now();
+  NoteHeard();
   if (!op.request_id.empty()) return;
   op.is_answered = true;
   op.request_id = answer.id;
@@ -99,7 +99,8 @@ void SimClient::Poll(ClientOp& op) {
   world_.time.After(world_.Delay(kSecond), [this, &op] {
     if (has_vanished_ || op.result) return;
     SimEngine* const engine = find_engine_();
-    const bool reaches = engine != nullptr && engine->is_up() && !Chance(world_.swarm.lost_request);
+    const bool reaches =
+        engine != nullptr && engine->is_up() && !naps_ && !Chance(world_.swarm.lost_request);
     const SimResult* const result = reaches ? engine->GetResult(op.request_id) : nullptr;
     if (result == nullptr || Chance(world_.swarm.lost_answer)) return Poll(op);
     HandleResult(op, *result);
@@ -146,7 +147,15 @@ void SimClient::NoteSuccess(const ClientOp& op, const SimResult& result) {
 // ---- what may go wrong, and why
 
 bool SimClient::session_may_be_over() const {
-  return is_finishing_ || world_.time.now() - heard_at_ > world_.swarm.core.session_timeout / 2;
+  // Heartbeats are written once a minute.
+  const CoreOptions& core = world_.swarm.core;
+  const int64_t kept = std::max(core.session_timeout, core.session_kept - 60 * kSecond);
+  return is_finishing_ || was_away_ || world_.time.now() - heard_at_ > kept / 2;
+}
+
+bool SimClient::may_have_been_silent() const {
+  const bool is_silent = world_.time.now() - heard_at_ > world_.swarm.core.session_timeout / 2;
+  return is_finishing_ || is_silent || world_.silent_sessions.contains(session_id_);
 }
 
 bool SimClient::MayBeRefused(const ClientOp& op, const ErrorInfo& error) const {
@@ -182,7 +191,11 @@ bool SimClient::MayFail(const ClientOp& op, const SimResult& result) const {
   if (code == "load_failed") return world_.swarm.load > 0;
   if (code == "checkpoint_exists") return std::holds_alternative<SaveArgs>(op.submit.args);
   if (code == "not_found") return kind == OperationKind::kLoadWeights;
-  if (code == "cancelled") return op.is_cancelled || session_may_be_over();
+  if (code == "cancelled") return op.is_cancelled || may_have_been_silent();
+  // Nobody holds on to a checkpoint for a client that is gone.
+  if (code == "checkpoint_deleted" || code == "version_absent") {
+    return kind == OperationKind::kSample && may_have_been_silent();
+  }
   if (code == "version_dropped") return kind == OperationKind::kSample;
   if (code == "model_failed" || code == "internal") {
     const bool is_suspect = world_.swarm.poison > 0;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/engine/core/plan.h"
+#include "services/engine/ledger/gradient_window.h"
 
 namespace lathe::engine::simulation {
 namespace {
@@ -32,6 +33,12 @@ class Walk {
     } else {
       Fail(history);
     }
+  }
+
+  // Gradients that were dropped because nothing was heard of their client.
+  void Drop(const std::vector<int64_t>& seqs) {
+    if (!seqs.empty()) CheckWasSilent();
+    for (const int64_t seq : seqs) adapter_.window.erase(seq);
   }
 
   void CheckLive(const CountingAdapter* held) const {
@@ -162,9 +169,16 @@ class Walk {
     } else if (history.row.kind == OperationKind::kForwardBackward) {
       failures_.push_back(&history);
     } else if (history.result->code == "incomplete_gradient") {
+      if (failures_.empty()) CheckWasSilent();
       adapter_.window.clear();
       failures_.clear();
     }
+  }
+
+  void CheckWasSilent() const {
+    const std::string session_id = model_id_.substr(0, model_id_.find(':'));
+    if (world_.silent_sessions.contains(session_id)) return;
+    Fail("I2", "its gradient was dropped although its client was there");
   }
 
   const World& world_;
@@ -230,7 +244,11 @@ void CheckModels(const World& world,
     }
     const auto row = world.store.models().find(model_id);
     const bool lives = row != world.store.models().end() && row->second.state == ModelState::kReady;
-    if (lives) walk.CheckLive(live(model_id));
+    // One that is still parked belongs to a client that did not come back.
+    if (lives && !row->second.is_parked) {
+      walk.Drop(DecodeSeqs(row->second.dropped_window));
+      walk.CheckLive(live(model_id));
+    }
     const bool is_lost =
         row != world.store.models().end() && row->second.state == ModelState::kLost;
     if (is_lost) throw Violation("I2", model_id + " is lost");

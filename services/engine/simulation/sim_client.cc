@@ -39,6 +39,7 @@ void SimClient::Begin() {
 
 void SimClient::Act() {
   if (has_vanished_ || num_actions_left_ == 0) return;
+  if (naps_) return Begin();
   if (session_id_.empty()) {
     if (!asks_for_session_) {
       asks_for_session_ = true;
@@ -47,7 +48,10 @@ void SimClient::Act() {
       CreateSession event;
       event.row.tenant_id = tenant_id_;
       event.row.ordering = is_serial_ ? SessionOrdering::kSerial : SessionOrdering::kConcurrent;
-      Ask(event, [this](const Answer& answer) { session_id_ = answer.id; });
+      Ask(event, [this](const Answer& answer) {
+        session_id_ = answer.id;
+        NoteHeard();
+      });
     }
   } else {
     --num_actions_left_;
@@ -60,6 +64,7 @@ void SimClient::ActOnce() {
   const Swarm& swarm = world_.swarm;
   if (programs_.empty() || (programs_.size() < kMaxModels && Chance(50))) return CreateModel();
   if (num_actions_left_ == 0 && Chance(swarm.vanish)) return Vanish();
+  if (Chance(swarm.nap)) return Nap();
   if (Chance(swarm.intrude)) return Intrude();
   if (Chance(swarm.sample)) return Sample();
   if (Chance(swarm.remove)) return RemoveCheckpoint();
@@ -282,7 +287,47 @@ void SimClient::RemoveCheckpoint() {
 
 void SimClient::Vanish() {
   has_vanished_ = true;
+  world_.silent_sessions.insert(session_id_);
   world_.trace.Note(world_.time.now(), [&] { return name_ + " vanishes"; });
+}
+
+// A laptop that is closed, or a network that is away.
+void SimClient::Nap() {
+  naps_ = true;
+  world_.trace.Note(world_.time.now(), [&] { return name_ + " naps"; });
+  world_.time.After(world_.Delay(2 * world_.swarm.core.session_timeout), [this] { naps_ = false; });
+}
+
+void SimClient::ComeBack() {
+  has_vanished_ = false;
+  num_asking_ = 0;
+  for (ClientOp& op : ops_) op.is_forgotten = !op.result;
+  world_.trace.Note(world_.time.now(), [&] { return name_ + " comes back"; });
+  Beat();
+}
+
+void SimClient::TouchModels() {
+  if (has_vanished_ || session_id_.empty()) return;
+  for (Program& program : programs_) {
+    const std::optional<SimResult>& created = program.creation->result;
+    if (!created || created->failed || program.is_unloaded) continue;
+    ClientOp& op = NewOp(NewSubmit(program.model_id, OpClass::kTrain, program.next_seq++,
+                                   OperationKind::kForward, TrainArgs{true, 1}));
+    AddBody(op, /*forward_only=*/true);
+    SimBody harmless = *op.body;
+    harmless.fails = harmless.is_poison = false;
+    op.body = std::make_shared<const SimBody>(std::move(harmless));
+    op.submit.invalid.reset();
+    program.ops.push_back(&op);
+    Send(op);
+  }
+}
+
+void SimClient::NoteHeard() {
+  was_away_ = session_may_be_over();  // a repetition is answered even then
+  const int64_t silence = world_.time.now() - heard_at_;
+  if (silence > world_.swarm.core.session_timeout / 2) world_.silent_sessions.insert(session_id_);
+  heard_at_ = world_.time.now();
 }
 
 void SimClient::Beat() {
@@ -290,7 +335,7 @@ void SimClient::Beat() {
     if (has_vanished_ || is_finished_) return;
     if (!session_id_.empty()) {
       SendOnce(Heartbeat{0, tenant_id_, session_id_}, nullptr, [this](const Answer& answer) {
-        if (!answer.error && !answer.session_finished) heard_at_ = world_.time.now();
+        if (!answer.error && !answer.session_finished) NoteHeard();
       });
     }
     Beat();
@@ -309,6 +354,7 @@ bool SimClient::is_settled() const { return has_vanished_ || WhatIsOpen().empty(
 std::string SimClient::WhatIsOpen() const {
   if (num_asking_ > 0) return name_ + " waits for the answer to a call";
   for (const ClientOp& op : ops_) {
+    if (op.is_forgotten) continue;
     const bool is_open = op.request_id.empty() ? !op.is_answered && !op.is_given_up : !op.result;
     if (!is_open) continue;
     return absl::StrFormat("%s waits for %s of %s seq %d (request %s)", name_,

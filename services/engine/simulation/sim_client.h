@@ -27,6 +27,7 @@ struct ClientOp {
   bool is_reuse = false;    // of a seq, with other content: to be refused
   bool is_foreign = false;  // on another tenant's object: to be refused
   bool is_cancelled = false;
+  bool is_forgotten = false;  // by a client that came back
   int64_t accepted_at = 0;
   std::string request_id;  // empty: not accepted
   std::optional<SimResult> result;
@@ -50,6 +51,10 @@ class SimClient {
   std::string WhatIsOpen() const;
   void FinishSession();
   bool has_vanished() const { return has_vanished_; }
+  // It vanished, and goes on with the session and the models that it had.
+  void ComeBack();
+  // Runs something on each of its models, and so has it with a worker.
+  void TouchModels();
 
   const std::vector<std::string>& object_ids() const { return object_ids_; }
 
@@ -81,6 +86,7 @@ class SimClient {
   void RemoveCheckpoint();
   void Unload(Program& program);
   void Vanish();
+  void Nap();
   void Beat();
 
   bool Chance(int64_t per_mille) { return world_.random.Chance(per_mille); }
@@ -107,6 +113,8 @@ class SimClient {
   bool MayBeRefused(const ClientOp& op, const ErrorInfo& error) const;
   bool MayFail(const ClientOp& op, const SimResult& result) const;
   bool session_may_be_over() const;
+  bool may_have_been_silent() const;
+  void NoteHeard();
 
   World& world_;
   const std::string name_;
@@ -116,11 +124,13 @@ class SimClient {
   const std::vector<std::unique_ptr<SimClient>>& neighbours_;
   int64_t num_actions_left_;
   bool has_vanished_ = false;
+  bool naps_ = false;
   bool is_finishing_ = false;
   bool is_finished_ = false;
   std::string session_id_;
   bool asks_for_session_ = false;
-  int64_t heard_at_ = 0;  // last sign that the session lives
+  int64_t heard_at_ = 0;   // last sign that the session lives
+  bool was_away_ = false;  // for so long that it may be over
   int64_t num_asking_ = 0;
   int64_t next_model_seq_ = 0;
   int64_t next_sampler_seq_ = 0;

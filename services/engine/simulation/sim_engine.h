@@ -71,6 +71,7 @@ class SimEngine {
   void Execute(MakeResult& action);
   void Execute(NotifyDone&) {}
   void Execute(NotifyQueueState&) {}
+  void Execute(NotifyModelState&) {}
   void Execute(SendToWorker& action);
   void Execute(DeleteFiles& action);
   void Execute(DeleteOtherFiles& action);

@@ -253,6 +253,13 @@ void Simulation::Run() {
     throw Violation("I7", WhatIsOpen());
   }
   RunFor(60 * kSecond);
+  for (const auto& client : clients_) {
+    if (client->has_vanished() && world_.random.Chance(700)) client->ComeBack();
+    client->TouchModels();
+  }
+  if (!RunUntil(kMaxDrain, [this] { return WhatIsOpen().empty(); })) {
+    throw Violation("I7", WhatIsOpen());
+  }
   CheckEnded(world_);
   CheckModels(world_, [this](const std::string& model_id) { return FindLive(model_id); });
   for (const auto& client : clients_) client->FinishSession();

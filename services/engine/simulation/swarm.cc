@@ -20,6 +20,8 @@ CoreOptions DrawOptions(Random& random) {
   if (random.Chance(300)) o.max_inflight_sequences = random.Between(1, 4);
   o.gap_timeout = random.Between(2, 60) * kSecond;
   o.session_timeout = random.Between(30, 120) * kSecond;
+  o.session_kept = random.Chance(300) ? 0 : random.Between(60, 700) * kSecond;
+  if (random.Chance(300)) o.model_idle_timeout = random.Between(20, 60) * kSecond;
   o.result_kept_after_delivery = random.Between(90, 3600) * kSecond;
   o.result_kept_undelivered = random.Between(600, 7200) * kSecond;
   if (random.Chance(300)) o.sampler_versions_bytes = random.Between(1, 8) * 100;
@@ -72,6 +74,7 @@ void DrawBehaviour(Random& random, Swarm& swarm) {
   swarm.unload = Often(random, 30);
   swarm.give_up = Often(random, 200);
   swarm.vanish = Often(random, 500);
+  swarm.nap = Often(random, 30);
   swarm.large_body = Often(random, 300);
 }
 
@@ -87,6 +90,8 @@ Swarm DrawSwarm(uint64_t seed) {
   swarm.think_time = random.Between(20, 1500) * kMillisecond;
   DrawFaults(random, swarm);
   DrawBehaviour(random, swarm);
+  // Who dies often is not to blame where nothing else kills.
+  if (swarm.poison == 0) swarm.core.max_request_crashes = 1'000'000;
   // Nobody but the faults above takes a worker away.
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;

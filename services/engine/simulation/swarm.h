@@ -59,6 +59,7 @@ struct Swarm {
   int64_t unload = 0;
   int64_t give_up = 0;  // on a request without an answer
   int64_t vanish = 0;   // clients that end without a word
+  int64_t nap = 0;      // ... or hear and say nothing for a while
   int64_t large_body = 0;
 
   // Workers may be given up for lost, so what only they held may be.

@@ -65,8 +65,12 @@ struct ModelRow {
   int64_t saved_seq = 0;          // applied_seq of the newest training checkpoint
   int64_t gradient_from_seq = 0;  // gradients of seqs up to here are stepped or cleared
   std::string kept_window;  // comma-separated: seqs of the open gradient without a request row
+  // Comma-separated: seqs of a gradient that was dropped when its client was gone. The next
+  // optim_step is refused for it.
+  std::string dropped_window;
   // Rows and bodies of operations above are kept: with the oldest snapshot they rebuild the model.
   int64_t log_from_seq = 0;
+  bool is_parked = false;  // on disk only, until a request needs it
   Metadata user_metadata;
   int64_t created_at = 0;
   int64_t last_request_at = 0;

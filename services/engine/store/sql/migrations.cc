@@ -187,6 +187,12 @@ CREATE TABLE versions (
   size_bytes INTEGER NOT NULL, manifest_sha256 TEXT NOT NULL);
 )sql";
 
+// Models of clients that are gone.
+constexpr char kMigration9[] = R"sql(
+ALTER TABLE models ADD COLUMN dropped_window TEXT NOT NULL DEFAULT '';
+ALTER TABLE models ADD COLUMN is_parked INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration1, .postgres = kPostgresMigration1},
     {.common = kMigration2, .sqlite = kSqliteMigration2, .postgres = kPostgresMigration2},
@@ -196,6 +202,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration6},
     {.common = kMigration7},
     {.common = kMigration8},
+    {.common = kMigration9},
 }};
 
 }  // namespace

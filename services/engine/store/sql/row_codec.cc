@@ -53,8 +53,8 @@ void BindRow(Query& query, const ModelRow& row) {
   query.Bind(row.model_id, row.session_id, row.tenant_id, row.model_seq_id, row.base_model);
   BindLora(query, row.lora);
   query.Bind(row.group, row.state, row.state_reason, row.applied_seq, row.closed_seq, row.saved_seq,
-             row.gradient_from_seq, row.kept_window, row.log_from_seq,
-             EncodeMetadata(row.user_metadata), row.created_at, row.last_request_at);
+             row.gradient_from_seq, row.kept_window, row.dropped_window, row.log_from_seq,
+             row.is_parked, EncodeMetadata(row.user_metadata), row.created_at, row.last_request_at);
 }
 
 void ReadRow(Query& query, ModelRow& row) {
@@ -72,7 +72,9 @@ void ReadRow(Query& query, ModelRow& row) {
   row.saved_seq = query.Int();
   row.gradient_from_seq = query.Int();
   row.kept_window = query.Text();
+  row.dropped_window = query.Text();
   row.log_from_seq = query.Int();
+  row.is_parked = query.Bool();
   row.user_metadata = DecodeMetadata(query.Text());
   row.created_at = query.Int();
   row.last_request_at = query.Int();

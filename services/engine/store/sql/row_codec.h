@@ -17,7 +17,7 @@ inline constexpr char kModelColumns[] =
     "model_id, session_id, tenant_id, model_seq_id, base_model, lora_rank, lora_alpha, "
     "lora_seed, train_attn, train_mlp, train_unembed, target_modules, group_name, state, "
     "state_reason, applied_seq, closed_seq, saved_seq, gradient_from_seq, kept_window, "
-    "log_from_seq, user_metadata, created_at, last_request_at";
+    "dropped_window, log_from_seq, is_parked, user_metadata, created_at, last_request_at";
 inline constexpr char kRequestColumns[] =
     "request_id, tenant_id, owner_id, op_class, seq_id, kind, state, content_hash, body_id, "
     "body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at, "

@@ -119,6 +119,8 @@ TEST_CASE("SqliteStore: families of an older schema become their modules", "[sto
     raw.exec("ALTER TABLE requests DROP COLUMN completion_number");
     raw.exec("ALTER TABLE requests DROP COLUMN outcome");
     raw.exec("ALTER TABLE models DROP COLUMN log_from_seq");
+    raw.exec("ALTER TABLE models DROP COLUMN dropped_window");
+    raw.exec("ALTER TABLE models DROP COLUMN is_parked");
     raw.exec("DROP TABLE snapshots");
     raw.exec("DROP TABLE versions");
     raw.exec("UPDATE schema_version SET version = 5");

@@ -1,0 +1,154 @@
+#include "services/engine/core/parking.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/model_history.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/quotas.h"
+#include "services/engine/core/recovery.h"
+#include "services/engine/core/snapshots.h"
+
+namespace lathe::engine {
+namespace {
+
+bool HasVersionsInMemoryOnly(const State& s, const Model& model) {
+  return std::any_of(s.versions.begin(), s.versions.end(), [&](const auto& entry) {
+    const Version& version = entry.second;
+    return version.row.model_id == model.row.model_id && !version.on_disk();
+  });
+}
+
+bool IsBeingWritten(const State& s, const Model& model) {
+  const Group* const group = Find(s.groups, model.row.group);
+  return group != nullptr && group->snapshot_model_id == model.row.model_id;
+}
+
+// What a worker has of the model can be made again without running much. Else has it written; after
+// a failure not at once again. A model that waits for its recovery is on disk but for its versions.
+bool IsOnDisk(State& s, Model& model, int64_t quiet_since) {
+  const bool has_changed =
+      model.recovery == nullptr && s.options.snapshot_interval > 0 && HasChanged(model);
+  if (!has_changed && !HasVersionsInMemoryOnly(s, model)) return !IsBeingWritten(s, model);
+  const bool is_due = model.snapshot_tried_at <= quiet_since ||
+                      s.now - model.snapshot_tried_at >= s.options.snapshot_interval;
+  if (is_due && has_changed) {
+    model.snapshot_wanted = true;  // the versions are written with it
+  } else if (is_due) {
+    model.snapshot_tried_at = s.now;
+    SaveVersionsOf(s, model);
+  }
+  return false;
+}
+
+// Its next optim_step is refused.
+void DropGradient(State& s, Model& model) {
+  if (model.gradient.empty()) return;
+  model.gradient.Drop();
+  PutRow(s, model);
+  TrimHistory(s, model);
+  if (model.recovery != nullptr) return NeedRecovery(s, model);  // to another state than before
+  if (const Group* const group = Find(s.groups, model.row.group)) {
+    s.fx.Send(model.row.group, group->row.epoch, SendClearGradient{model.row.model_id});
+  }
+}
+
+bool IsOnWorker(const Model& model) {
+  return model.row.state == ModelState::kReady && !model.row.is_parked;
+}
+
+void Park(State& s, Model& model) {
+  ForgetRecovery(s, model);
+  NeedRecovery(s, model);
+  model.num_recoveries_cut = 0;
+  model.row.is_parked = true;
+  PutRow(s, model);
+  if (const Group* const group = Find(s.groups, model.row.group)) {
+    s.fx.Send(model.row.group, group->row.epoch, SendDropAdapter{"", model.row.model_id});
+  }
+}
+
+// The versions that only parked sessions sample from; their files stay.
+void DropIdleVersions(State& s, const Session& session) {
+  std::set<std::string> needed;
+  for (const auto& [id, sampler] : s.samplers) {
+    if (!s.sessions.at(sampler.row.session_id).is_parked) needed.insert(sampler.row.version_id);
+  }
+  for (const std::string& id : session.sampler_ids) {
+    const std::string& version_id = s.samplers.at(id).row.version_id;
+    if (version_id.empty() || needed.count(version_id) > 0) continue;
+    for (auto& [name, group] : s.groups) {
+      if (group.version_ids.erase(version_id) == 0) continue;
+      s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
+    }
+  }
+}
+
+}  // namespace
+
+void ParkSession(State& s, Session& session) {
+  if (session.num_live_requests > 0) return;
+  bool all_parked = true;
+  for (const std::string& model_id : session.model_ids) {
+    Model& model = s.models.at(model_id);
+    if (model.row.state == ModelState::kReady) DropGradient(s, model);
+    if (!IsOnWorker(model)) continue;
+    if (IsOnDisk(s, model, session.last_sign_at)) {
+      Park(s, model);
+    } else {
+      all_parked = false;
+    }
+  }
+  if (!all_parked) return;
+  session.is_parked = true;
+  DropIdleVersions(s, session);
+  for (const std::string& id : session.sampler_ids) {
+    const std::string& dir = s.samplers.at(id).row.checkpoint_dir;
+    if (!dir.empty()) UnpinDir(s, dir);
+  }
+}
+
+void TakeUpSession(State& s, Session& session) {
+  session.is_parked = false;
+  std::vector<std::string> dirs;
+  for (const std::string& id : session.sampler_ids) {
+    Sampler& sampler = s.samplers.at(id);
+    const std::string& dir = sampler.row.checkpoint_dir;
+    if (dir.empty()) continue;
+    sampler.lost = s.checkpoint_of_dir.count(dir) == 0 && s.dir_pins.count(dir) == 0;
+    dirs.push_back(dir);
+  }
+  for (const std::string& dir : dirs) PinDir(s, dir);
+}
+
+void ParkIdleModels(State& s) {
+  if (s.options.model_idle_timeout <= 0) return;
+  for (auto& [id, model] : s.models) {
+    const int64_t quiet_since = model.row.last_request_at;
+    const bool is_idle = model.num_live_requests == 0 && model.unload_request_id.empty() &&
+                         s.now - quiet_since > s.options.model_idle_timeout;
+    if (is_idle && IsOnWorker(model) && IsOnDisk(s, model, quiet_since)) Park(s, model);
+  }
+}
+
+std::optional<ErrorInfo> Unpark(State& s, Model& model) {
+  if (auto error = OverAdapters(s, model.row.tenant_id)) return error;
+  model.row.is_parked = false;
+  model.recovery->resumes = true;
+  model.recovery->began_at = s.now;
+  const Group* const kept = Find(s.groups, model.row.group);
+  if (kept == nullptr || kept->row.base_model != model.row.base_model) {
+    if (const Group* const group = GroupForModel(s, model.row.base_model)) {
+      model.row.group = group->row.group;
+    }
+  }
+  PutRow(s, model);
+  Group* const group = Find(s.groups, model.row.group);
+  if (group != nullptr && group->usable()) StartRecoveries(s, *group);
+  return std::nullopt;
+}
+
+}  // namespace lathe::engine
