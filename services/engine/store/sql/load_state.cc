@@ -17,16 +17,19 @@ constexpr char kLiveSessions[] =
 constexpr char kRecentlyEnded[] = " OR heartbeat_at > ?";
 constexpr int64_t kDay = int64_t{86400} * 1000000000;
 
-// Training requests whose results were delivered count no more once their model's row says all
-// that follows from them; loads (8) still tell what came before their outcome was known.
-constexpr char kLiveRequests[] =
+// Of those that ended: what a repetition is answered from (training whose result was delivered is not
+// asked for again; refused ones have no result, and stay for a day), what the row of a model does not
+// say of it, and loads (8), which tell what came before their outcome was known. ?1: a day ago.
+constexpr char kNeededRequests[] =
     "state < 3"
-    " OR ((op_class <> 1 OR kind = 8 OR delivered_at = 0 OR NOT EXISTS (SELECT 1 FROM models"
-    "   WHERE model_id = owner_id AND seq_id <= closed_seq AND seq_id <= log_from_seq"
-    "   AND seq_id <= gradient_from_seq))"
-    "  AND (owner_id IN (SELECT model_id FROM models JOIN live USING (session_id))"
-    "   OR owner_id IN (SELECT sampling_session_id FROM samplers JOIN live USING (session_id))"
-    "   OR owner_id IN (SELECT session_id FROM live)))";
+    " OR owner_id IN (SELECT session_id FROM live)"
+    " OR (owner_id IN (SELECT model_id FROM models JOIN live USING (session_id) UNION ALL"
+    "   SELECT sampling_session_id FROM samplers JOIN live USING (session_id))"
+    "  AND (kind = 8 OR (state = 4 AND done_at > ?1)"
+    "   OR ((op_class <> 1 OR delivered_at = 0) AND EXISTS"
+    "    (SELECT 1 FROM results WHERE results.request_id = requests.request_id))"
+    "   OR (op_class = 1 AND EXISTS (SELECT 1 FROM models WHERE model_id = requests.owner_id"
+    "    AND (seq_id > closed_seq OR seq_id > gradient_from_seq OR seq_id > log_from_seq)))))";
 
 // Of unfinished requests, and of done forward_backwards that rebuild a model which lives.
 constexpr char kLiveBodies[] =
@@ -57,10 +60,11 @@ StoredState LoadState(SqlConnection& connection, int64_t now) {
   state.models =
       Load<ModelRow>(connection, absl::StrCat("SELECT ", kModelColumns, " FROM models",
                                               of_live_session, " ORDER BY created_at, model_id"));
-  state.requests =
-      Load<RequestRow>(connection, absl::StrCat("WITH live AS ", kLiveSessions, " SELECT ",
-                                                kRequestColumns, " FROM requests WHERE ",
-                                                kLiveRequests, " ORDER BY accepted_at, rowid"));
+  state.requests = Load<RequestRow>(
+      connection,
+      absl::StrCat("WITH live AS ", kLiveSessions, " SELECT ", kRequestColumns,
+                   " FROM requests WHERE ", kNeededRequests, " ORDER BY accepted_at, rowid"),
+      now - kDay);
   state.checkpoints = Load<CheckpointRow>(
       connection, absl::StrCat("SELECT ", kCheckpointColumns,
                                " FROM checkpoints WHERE state = 1 ORDER BY created_at, rowid"));

@@ -1,8 +1,10 @@
 // What every store promises about commits, terms, requests, bodies and results.
 #include <catch2/catch.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "services/engine/store/testing/store_harness.h"
 #include "services/engine/store/testing/store_rows.h"
 
@@ -325,6 +327,41 @@ TEST_CASE("Store: a leader gets back snapshots and versions of models that live"
   CHECK(state->versions[0].seq_id == 4);
   CHECK(state->versions[0].is_inflight);
   CHECK(state->versions[0].dir == "d");
+}
+
+TEST_CASE("Store: of ended requests a leader gets those that it may be asked for again",
+          "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  const int64_t term = Lead(store);
+  const int64_t now = absl::GetCurrentTimeNanos();
+  ModelRow model = TestModel("s1:train:0");
+  model.closed_seq = model.gradient_from_seq = model.log_from_seq = 4;
+  SamplerRow sampler;
+  sampler.sampling_session_id = "s1:sample:0";
+  sampler.session_id = "s1";
+  RequestRow refused = TestRequest("refused", 3);
+  refused.state = RequestState::kFailed;
+  refused.done_at = now;
+  RequestRow sample = TestRequest("old sample", 1, "s1:sample:0");
+  sample.op_class = OpClass::kSample;
+  Commit(store, term,
+         {PutSession{TestSession("s1")}, PutModel{model}, PutSampler{sampler},
+          InsertRequest{TestRequest("recent", 1)}, InsertRequest{TestRequest("old", 2)},
+          InsertRequest{refused}, InsertRequest{TestRequest("logged", 5)}, InsertRequest{sample}});
+  Commit(store, term,
+         {CompleteRequest{"recent", RequestState::kDone, "x", 200},
+          CompleteRequest{"old", RequestState::kDone, "x", 50},
+          CompleteRequest{"logged", RequestState::kDone, "x", 50},
+          CompleteRequest{"old sample", RequestState::kDone, "x", 50}},
+         {{"x", "r"}});
+  Commit(store, term, {PurgeResults{.done_before = 100}});
+  harness->Reopen();
+  const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
+  REQUIRE(state.ok());
+  std::set<std::string> ids;
+  for (const RequestRow& row : state->requests) ids.insert(row.request_id);
+  CHECK(ids == std::set<std::string>{"recent", "refused", "logged"});
 }
 
 TEST_CASE("Store: what rebuilds a model survives the end of its requests", "[store]") {
