@@ -84,6 +84,8 @@ absl::Status Runtime::Start(WorkerSender& sender) {
   core_thread_ = std::make_unique<NamedThread>(
       "engine-core", [this, loaded = std::move(state)]() mutable { RunCore(std::move(loaded)); });
   ticker_ = std::make_unique<PeriodicTask>("engine-ticker", kTickPeriod, [this] { OnTick(); });
+  comparer_ = std::make_unique<PeriodicTask>("engine-compare", kTickPeriod,
+                                             [this] { divergence_.Compare(); });
   return absl::OkStatus();
 }
 
@@ -98,6 +100,7 @@ absl::Status Runtime::LoadCompletions(const StoredState& state) {
 
 void Runtime::Stop() {
   ticker_.reset();
+  comparer_.reset();
   events_.Close();
   core_thread_.reset();
   CloseEventLog();
@@ -297,7 +300,6 @@ void Runtime::OnTick() {
        .code = "store_unavailable",
        .field = "",
        .message = "the database did not answer in time; the same request may be sent again"});
-  divergence_.Compare();
 }
 
 // Before anything is accepted: what is made from now on is not among them.

@@ -36,8 +36,8 @@
 
 namespace lathe::engine {
 
-// Three threads: the core's (events to actions), the store's (group commit) and a ticker. Callers
-// come from gRPC's threads. main() builds it, gives it the worker sender, starts it.
+// Four threads: the core's (events to actions), the store's (group commit), a ticker, and one that
+// compares what was run again. Callers come from gRPC's threads. main() builds it, gives it the worker sender, starts it.
 class Runtime {
  public:
   struct Options {
@@ -97,8 +97,16 @@ class Runtime {
     const CallId call = event.call;
     // What changes nothing is answered by the core even while the disk is full.
     constexpr bool kWrites = !std::is_same_v<CallEvent, Heartbeat>;
-    if (kWrites && is_disk_full_) return RefuseFull(call);
-    if (!events_.TryPushCall(std::move(event))) RefuseCall(call);
+    std::string body_id;
+    if constexpr (std::is_same_v<CallEvent, Submit>) body_id = event.payload.body_id;
+    if (kWrites && is_disk_full_) {
+      RefuseFull(call);
+    } else if (events_.TryPushCall(std::move(event))) {
+      return;
+    } else {
+      RefuseCall(call);
+    }
+    bodies_.Forget(body_id);  // the core has not seen it
   }
   // An event that nobody waits for.
   void Post(EventBody event) { events_.Push(std::move(event)); }
@@ -209,6 +217,7 @@ class Runtime {
   std::unique_ptr<CommitLoop> commits_;
   std::unique_ptr<NamedThread> core_thread_;
   std::unique_ptr<PeriodicTask> ticker_;
+  std::unique_ptr<PeriodicTask> comparer_;
 };
 
 }  // namespace lathe::engine
