@@ -161,10 +161,24 @@ def test_a_poll_that_waits_is_told_for_what(lathe):
         os.kill(worker, signal.SIGCONT)
     assert told["running"]["type"] == told["waiting"]["type"] == "try_again"
     assert told["running"]["queue_state"] == told["waiting"]["queue_state"] == "active"
-    assert told["running"]["queue_state_reason"] == "with a worker"
-    assert told["waiting"]["queue_state_reason"] == (
-        "waiting for its turn; 2 requests of its model, sampler or session are before it")
+    assert re.fullmatch(r"with a worker(; about \d+ s)?", told["running"]["queue_state_reason"])
+    assert re.fullmatch(r"waiting for optim_step seq 2 of its model; 1 request is before it"
+                        r"(; about \d+ s)?", told["waiting"]["queue_state_reason"])
     assert "error" not in model.api.result(waiting)
+
+
+def test_a_poll_over_a_gap_is_told_which_seq_is_missing(lathe):
+    api = RawApi(lathe)
+    # Without the SDK's version header: its requests may overtake each other.
+    model = RawModel(api, session_id=api.made("create_session", {})["session_id"])
+    first, second = model.body(), model.body()
+    waiting = api.made("forward_backward", second)
+    told = api.made("retrieve_future", {"request_id": waiting["request_id"]})
+    assert told["queue_state"] == "active"
+    assert re.match(r"waiting for seq 1, which has not arrived; without it in 3\d\d s",
+                    told["queue_state_reason"])
+    api.made("forward_backward", first)
+    assert "error" not in api.result(waiting)
 
 
 def slices_of(trace):

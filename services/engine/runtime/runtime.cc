@@ -67,6 +67,7 @@ absl::Status Runtime::Start(WorkerSender& sender) {
     if (!IsLive(row)) continue;
     hub_.OnAccepted(row);
     traces_.OnAccepted(row);
+    queue_view_.OnAccepted(row);
     traces_.OnDurable(row.request_id, row.accepted_at);
   }
   if (!options_.event_log.empty()) {
@@ -209,7 +210,10 @@ void Runtime::Execute(Commit& action) {
 }
 
 void Runtime::Execute(Answer& action) {
-  if (!action.id.empty() && !action.group.empty()) hub_.SetGroup(action.id, action.group);
+  if (!action.id.empty() && !action.group.empty()) {
+    hub_.SetGroup(action.id, action.group);
+    queue_view_.SetGroup(action.id, action.group);
+  }
   calls_.Finish(action);
 }
 

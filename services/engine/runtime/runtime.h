@@ -25,6 +25,7 @@
 #include "services/engine/runtime/commit_loop.h"
 #include "services/engine/runtime/directory.h"
 #include "services/engine/runtime/event_queue.h"
+#include "services/engine/runtime/queue_view.h"
 #include "services/engine/runtime/replay_divergence.h"
 #include "services/engine/runtime/result_hub.h"
 #include "services/engine/runtime/results.h"
@@ -164,7 +165,7 @@ class Runtime {
   void Execute(MakeResult& action);
   void Execute(NotifyDone& action);
   void Execute(NotifyQueueState& action);
-  void Execute(NotifyModelState&) {}
+  void Execute(NotifyModelState& action) { queue_view_.SetModelState(action); }
   void Execute(SendToWorker& action);
   void Execute(DeleteFiles& action);
   void Execute(DeleteOtherFiles& action);
@@ -200,6 +201,7 @@ class Runtime {
   SampleStreams streams_;
   SampleCompletions completions_;
   SessionTraces traces_;
+  QueueView queue_view_;
   ReplayDivergence divergence_;
   Directory directory_;
   CallTable calls_;

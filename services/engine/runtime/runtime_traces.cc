@@ -2,10 +2,10 @@
 #include <type_traits>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "libs/common/errors.h"
 #include "libs/common/logging/logging.h"
+#include "services/engine/runtime/queue_words.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
@@ -34,6 +34,7 @@ std::string RequestOf(const WorkerCommand& command) {
 void Runtime::Trace(const Event& event) {
   if (const auto* done = std::get_if<WorkerDone>(&event.body)) {
     traces_.OnExecuted(done->request_id, event.now);
+    queue_view_.OnExecuted(done->request_id, event.now);
     if (done->error) TraceFailure(done->request_id, *done->error);
   } else if (const auto* delivered = std::get_if<Delivered>(&event.body)) {
     traces_.OnDelivered(delivered->request_id, event.now);
@@ -78,7 +79,9 @@ void Runtime::TraceAccepted() {
     if (commit == nullptr) continue;
     for (const Write& write : commit->writes) {
       const auto* insert = std::get_if<InsertRequest>(&write);
-      if (insert != nullptr && IsLive(insert->row)) traces_.OnAccepted(insert->row);
+      if (insert == nullptr || !IsLive(insert->row)) continue;
+      traces_.OnAccepted(insert->row);
+      queue_view_.OnAccepted(insert->row);
     }
   }
 }
@@ -88,27 +91,21 @@ void Runtime::TraceDispatch(const SendToWorker& action) {
   const auto* batch = std::get_if<SendTrainBatch>(&action.command);
   if (batch == nullptr) {
     const std::string request_id = RequestOf(action.command);
-    if (!request_id.empty()) traces_.OnDispatched(request_id, action.group, 0, now);
+    if (request_id.empty()) return;
+    traces_.OnDispatched(request_id, action.group, 0, now);
+    queue_view_.OnDispatched(request_id, action.group, now);
     return;
   }
   const auto num_requests = static_cast<int64_t>(batch->items.size());
   for (const SendTrainBatch::Item& item : batch->items) {
     traces_.OnDispatched(item.request_id, action.group, num_requests, now);
+    queue_view_.OnDispatched(item.request_id, action.group, now);
   }
   if (options_.observers.on_train_batch) options_.observers.on_train_batch(num_requests);
 }
 
 QueueStatus Runtime::QueueOf(const std::string& request_id) {
-  QueueStatus status = hub_.Queue(request_id);
-  const std::optional<SessionTraces::Place> place = traces_.PlaceOf(request_id);
-  if (!place) return status;
-  if (!status.paused) status.reason = place->is_running ? "with a worker" : "waiting for its turn";
-  if (place->num_before == 0 || (place->is_running && !status.paused)) return status;
-  absl::StrAppend(&status.reason, "; ", place->num_before,
-                  place->num_before == 1 ? " request of its model, sampler or session is before it"
-                                         : " requests of its model, sampler or session are before "
-                                           "it");
-  return status;
+  return InWords(hub_.Queue(request_id), queue_view_.PlaceOf(request_id, NowNanos()));
 }
 
 void Runtime::TraceFailure(const std::string& request_id, const ErrorInfo& error) {
@@ -116,6 +113,7 @@ void Runtime::TraceFailure(const std::string& request_id, const ErrorInfo& error
 }
 
 void Runtime::OnCompleted(const std::string& request_id, int64_t now) {
+  queue_view_.OnCompleted(request_id, now);
   const std::optional<RequestSpan> span = traces_.OnCompleted(request_id, now);
   if (span && options_.observers.on_request_completed) {
     options_.observers.on_request_completed(*span);

@@ -1,7 +1,6 @@
 #include "services/engine/runtime/session_traces.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace lathe::engine {
@@ -28,7 +27,6 @@ void SessionTraces::OnAccepted(const RequestRow& row) {
   span.tokens = row.tokens;
   span.accepted_at = row.accepted_at;
   ++LoadLocked(span).num_waiting;
-  queues_[span.owner_id].insert(order);
   orders_[row.request_id] = order;
   session.orders.insert(order);
   if (session.orders.size() > options_.max_spans_per_session) DropLocked(*session.orders.begin());
@@ -43,7 +41,7 @@ void SessionTraces::DropLocked(Order order) {
   const auto found = spans_.find(order);
   const RequestSpan& span = found->second;
   // Its end will not be seen.
-  if (span.completed_at == 0) LeaveLocked(order, span);
+  if (span.completed_at == 0) LeaveLocked(span);
   const auto session = sessions_.find(SessionOfOwner(span.owner_id));
   session->second.orders.erase(order);
   session->second.complete_since = std::max(session->second.complete_since, span.accepted_at);
@@ -96,26 +94,14 @@ std::optional<RequestSpan> SessionTraces::OnCompleted(const std::string& request
   absl::MutexLock lock(&mu_);
   RequestSpan* const span = FindLocked(request_id);
   if (span == nullptr || span->completed_at > 0) return std::nullopt;
-  LeaveLocked(orders_.at(request_id), *span);
+  LeaveLocked(*span);
   span->completed_at = now;
   return *span;
 }
 
-void SessionTraces::LeaveLocked(Order order, const RequestSpan& span) {
+void SessionTraces::LeaveLocked(const RequestSpan& span) {
   Load& load = LoadLocked(span);
   --(span.num_dispatches > 0 ? load.num_running : load.num_waiting);
-  const auto queue = queues_.find(span.owner_id);
-  queue->second.erase(order);
-  if (queue->second.empty()) queues_.erase(queue);
-}
-
-std::optional<SessionTraces::Place> SessionTraces::PlaceOf(const std::string& request_id) {
-  absl::MutexLock lock(&mu_);
-  const RequestSpan* const span = FindLocked(request_id);
-  if (span == nullptr || span->completed_at > 0) return std::nullopt;
-  const std::set<Order>& queue = queues_.at(span->owner_id);
-  return Place{.is_running = span->num_dispatches > 0,
-               .num_before = std::distance(queue.begin(), queue.find(orders_.at(request_id)))};
 }
 
 void SessionTraces::OnDelivered(const std::string& request_id, int64_t now) {

@@ -72,13 +72,6 @@ class SessionTraces {
   std::optional<RequestSpan> OnCompleted(const std::string& request_id, int64_t now);
   void OnDelivered(const std::string& request_id, int64_t now);
 
-  struct Place {
-    bool is_running = false;
-    int64_t num_before = 0;  // unfinished requests of the same owner that were accepted before
-  };
-  // Of an unfinished request; unset when it is not known.
-  std::optional<Place> PlaceOf(const std::string& request_id);
-
   Trace Read(const std::string& session_id);
   // Of unfinished requests, by kind.
   std::map<OperationKind, Load> Loads();
@@ -89,7 +82,7 @@ class SessionTraces {
   RequestSpan* FindLocked(const std::string& request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropLocked(Order order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes an unfinished request out of the books of those.
-  void LeaveLocked(Order order, const RequestSpan& span) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LeaveLocked(const RequestSpan& span) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Load& LoadLocked(const RequestSpan& span) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
@@ -104,8 +97,7 @@ class SessionTraces {
   std::map<std::string, Session> sessions_ ABSL_GUARDED_BY(mu_);
   // Of sessions that are not in sessions_.
   int64_t complete_since_ ABSL_GUARDED_BY(mu_);
-  // Unfinished requests by owner and by kind.
-  std::map<std::string, std::set<Order>> queues_ ABSL_GUARDED_BY(mu_);
+  // Unfinished requests.
   std::map<OperationKind, Load> loads_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -74,22 +74,6 @@ TEST_CASE("SessionTraces: the oldest of all sessions make room in all", "[runtim
   CHECK_FALSE(traces.OnCompleted("a", 9));
 }
 
-TEST_CASE("SessionTraces: a request knows what of its owner is before it", "[runtime]") {
-  SessionTraces traces({.max_spans_per_session = 3, .max_spans = 100}, 0);
-  traces.OnAccepted(Row("a", "s:train:0", 1));
-  traces.OnAccepted(Row("other", "s:train:1", 1));
-  traces.OnAccepted(Row("b", "s:train:0", 2));
-  traces.OnDispatched("a", "default", 0, 3);
-  CHECK(traces.PlaceOf("a")->is_running);
-  CHECK_FALSE(traces.PlaceOf("b")->is_running);
-  CHECK(traces.PlaceOf("b")->num_before == 1);
-  CHECK(traces.PlaceOf("other")->num_before == 0);
-  traces.OnCompleted("a", 4);
-  CHECK(traces.PlaceOf("b")->num_before == 0);
-  CHECK_FALSE(traces.PlaceOf("a"));
-  CHECK_FALSE(traces.PlaceOf("unknown"));
-}
-
 TEST_CASE("SessionTraces: unfinished requests are counted where they are", "[runtime]") {
   SessionTraces traces({.max_spans_per_session = 3, .max_spans = 100}, 0);
   for (const char* id : {"a", "b", "c"}) traces.OnAccepted(Row(id, "s", 1));
