@@ -28,8 +28,10 @@ constexpr absl::Duration kFinishedWithin = absl::Hours(24);
 
 absl::Status FromError(const fs::path& path, const char* operation, const std::error_code& error) {
   if (!error) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrFormat("%s: %s: %s", path.string(), operation, error.message()));
+  const std::string message =
+      absl::StrFormat("%s: %s: %s", path.string(), operation, error.message());
+  const bool is_full = error == std::errc::no_space_on_device || error.value() == EDQUOT;
+  return is_full ? absl::ResourceExhaustedError(message) : absl::InternalError(message);
 }
 
 // What a fail point wants to have happened to `path`.

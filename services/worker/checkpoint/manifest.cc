@@ -1,5 +1,6 @@
 #include "services/worker/checkpoint/manifest.h"
 
+#include <cerrno>
 #include <fstream>
 #include <sstream>
 
@@ -7,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/checkpoint/read_error.h"
 #include "services/worker/checkpoint/sha256.h"
 
 namespace lathe::worker {
@@ -165,9 +167,10 @@ absl::StatusOr<std::string> ManifestToJson(const Manifest& manifest,
 absl::StatusOr<Manifest> ReadManifest(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / kManifestFile;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrFormat("%s: cannot open", path.string()));
+  if (!file) return ReadError(path, "open", errno);
   std::stringstream text;
   text << file.rdbuf();
+  if (text.bad()) return ReadError(path, "read", errno);
   try {
     const Json json = Json::parse(text.str());
     const int64_t version = json.at("format_version");

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/checkpoint/read_error.h"
 
 namespace lathe::worker {
 namespace {
@@ -55,6 +56,7 @@ bool ReadAt(int fd, int64_t offset, void* data, int64_t num_bytes) {
   while (num_bytes > 0) {
     const ssize_t got = pread(fd, next, std::min(num_bytes, kMaxReadBytes), offset);
     if (got < 0 && errno == EINTR) continue;
+    if (got == 0) errno = 0;  // the file ends
     if (got <= 0) return false;
     next += got;
     offset += got;
@@ -190,9 +192,7 @@ std::string SafetensorsDtypeName(at::ScalarType dtype) {
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::path& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return absl::NotFoundError(absl::StrFormat("%s: %s", path.string(), std::strerror(errno)));
-  }
+  if (fd < 0) return ReadError(path, "open", errno);
   SafetensorsFile file;
   file.path_ = path;
   file.fd_ = std::shared_ptr<const int>(new int(fd), [](const int* p) {
@@ -291,6 +291,7 @@ absl::Status SafetensorsFile::ReadGroup(const Group& group, std::vector<char>& b
 absl::Status SafetensorsFile::ReadBytes(const std::string& what, int64_t offset, int64_t num_bytes,
                                         void* data) const {
   if (ReadAt(*fd_, offset, data, num_bytes)) return absl::OkStatus();
+  if (const int error = errno) return ReadError(path_, "read", error);
   return absl::DataLossError(absl::StrFormat("%s: %s: cannot read %d bytes at %d", path_.string(),
                                              what, num_bytes, offset));
 }

@@ -1,5 +1,7 @@
 #include "services/worker/checkpoint/safetensors.h"
 
+#include <sys/resource.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -111,6 +113,24 @@ TEST_CASE("Safetensors: a header length beyond the file is refused", "[checkpoin
   std::ofstream(dir / "short.safetensors", std::ios::binary) << std::string(8, '\xff') << "{}";
   const auto file = SafetensorsFile::Open(dir / "short.safetensors");
   CHECK_THAT(std::string(file.status().message()), Catch::Contains("header length"));
+}
+
+TEST_CASE("Safetensors: what cannot be opened for a moment is not called missing", "[checkpoint]") {
+  const TempDir dir;
+  REQUIRE(WriteSafetensors(dir / "a.safetensors", {{"w", at::ones({1})}}, {}).ok());
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  rlimit none = limit;
+  none.rlim_cur = 0;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const auto opened = SafetensorsFile::Open(dir / "a.safetensors");
+  const auto digest = DigestFile(dir / "a.safetensors");
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(opened.status().code() == absl::StatusCode::kUnavailable);
+  CHECK(digest.status().code() == absl::StatusCode::kUnavailable);
+  CHECK(SafetensorsFile::Open(dir / "b.safetensors").status().code() ==
+        absl::StatusCode::kNotFound);
+  CHECK(SafetensorsFile::Open(dir / "a.safetensors").ok());
 }
 
 TEST_CASE("Safetensors: a duplicate name is not written", "[checkpoint]") {

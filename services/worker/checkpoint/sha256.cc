@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 
 #include <array>
+#include <cerrno>
 #include <fstream>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "services/worker/checkpoint/read_error.h"
 
 namespace lathe::worker {
 
@@ -37,7 +39,7 @@ std::string Sha256::HexDigest() {
 
 absl::StatusOr<FileDigest> DigestFile(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrFormat("%s: cannot open", path.string()));
+  if (!file) return ReadError(path, "open", errno);
   Sha256 hash;
   FileDigest digest;
   std::vector<char> buffer(1 << 20);
@@ -45,7 +47,7 @@ absl::StatusOr<FileDigest> DigestFile(const std::filesystem::path& path) {
     hash.Update(buffer.data(), static_cast<size_t>(file.gcount()));
     digest.size_bytes += file.gcount();
   }
-  if (file.bad()) return absl::DataLossError(absl::StrFormat("%s: cannot read", path.string()));
+  if (file.bad()) return ReadError(path, "read", errno);
   digest.sha256 = hash.HexDigest();
   return digest;
 }

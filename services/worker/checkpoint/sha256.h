@@ -38,7 +38,7 @@ struct FileDigest {
   std::string sha256;  // hex
 };
 
-// Reads the whole file. NotFound when it is missing, DataLoss when reading fails.
+// Reads the whole file. Errors as in read_error.h.
 absl::StatusOr<FileDigest> DigestFile(const std::filesystem::path& path);
 
 }  // namespace lathe::worker

@@ -88,6 +88,7 @@ absl::Status ReadTensors(const std::filesystem::path& dir, const std::string& fi
                          const Wanted& listed, const TensorPlaces& places, ThreadTeam& team,
                          std::set<TensorPlaces::key_type>& found) {
   const auto opened = SafetensorsFile::Open(dir / file_name);
+  if (absl::IsUnavailable(opened.status())) return opened.status();
   if (!opened.ok()) return absl::DataLossError(opened.status().message());
   for (const auto& [name, wanted] : listed) RETURN_IF_ERROR(CheckEntry(*opened, *wanted));
   const bool is_inference = c10::InferenceMode::is_enabled();

@@ -1,9 +1,9 @@
 #include "services/worker/executor/snapshot_staging.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/pauses.h"
 
@@ -18,10 +18,11 @@ constexpr int64_t kGrainNumbers = int64_t{1} << 18;
 
 // Returns the time it took, without pauses.
 absl::Duration CopyInBites(const at::Tensor& from, const at::Tensor& to) {
-  absl::Time began = absl::Now();
+  auto began = std::chrono::steady_clock::now();
+  const auto elapsed = [&] { return absl::FromChrono(std::chrono::steady_clock::now() - began); };
   if (!from.is_cpu()) {
     to.copy_(from);
-    return absl::Now() - began;
+    return elapsed();
   }
   absl::Duration spent;
   const auto* const x = from.const_data_ptr<float>();
@@ -31,9 +32,9 @@ absl::Duration CopyInBites(const at::Tensor& from, const at::Tensor& to) {
     ForParts(size, kGrainNumbers, [&](int64_t begin, int64_t end) {
       std::copy(x + bite + begin, x + bite + end, y + bite + begin);
     });
-    spent += absl::Now() - began;
+    spent += elapsed();
     if (HasPauses()) Pause();
-    began = absl::Now();
+    began = std::chrono::steady_clock::now();
   }
   return spent;
 }
