@@ -45,10 +45,16 @@ int Act(const FailRule& rule) {
       break;
     case FailRule::Action::kAbort:
       std::abort();
-    case FailRule::Action::kSegv:
+    case FailRule::Action::kSegv: {
       signal(SIGSEGV, SIG_DFL);
+      // Our threads block all signals; one that is raised, unlike a fault, would wait.
+      sigset_t segv;
+      sigemptyset(&segv);
+      sigaddset(&segv, SIGSEGV);
+      pthread_sigmask(SIG_UNBLOCK, &segv, nullptr);
       raise(SIGSEGV);
       break;
+    }
     case FailRule::Action::kSleep:
       std::this_thread::sleep_for(rule.sleep);
       break;
@@ -118,7 +124,7 @@ class Registry {
   }
 
   // The rule that fires at this pass, if one does.
-  std::optional<FailRule> Find(std::string_view name) ABSL_LOCKS_EXCLUDED(mu_) {
+  std::optional<FailRule> Find(std::string_view name, int64_t value) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     ReadFile();
     const auto list = FailPointList();
@@ -133,7 +139,8 @@ class Registry {
     std::optional<FailRule> fires;
     for (std::vector<CountedRule>* rules : {&given_, &from_file_}) {
       for (CountedRule& counted : *rules) {
-        if (counted.rule.point == point && Fires(counted) && !fires) fires = counted.rule;
+        if (counted.rule.point != point || counted.rule.value.value_or(value) != value) continue;
+        if (Fires(counted) && !fires) fires = counted.rule;
       }
     }
     if (fires) counts_.AddFire(point);
@@ -195,8 +202,8 @@ namespace fail_point_internal {
 
 std::atomic<bool> armed = false;
 
-int Pass(std::string_view name) {
-  const std::optional<FailRule> rule = TheRegistry().Find(name);
+int Pass(std::string_view name, int64_t value) {
+  const std::optional<FailRule> rule = TheRegistry().Find(name, value);
   if (!rule) return 0;
   LogWarn("fail point", {{"name", name}});
   return Act(*rule);

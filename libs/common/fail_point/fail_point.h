@@ -11,7 +11,7 @@ namespace lathe {
 namespace fail_point_internal {
 // A global on purpose, the only one: a point lies anywhere, and must cost nothing when it is off.
 extern std::atomic<bool> armed;
-int Pass(std::string_view name);
+int Pass(std::string_view name, int64_t value = 0);
 }  // namespace fail_point_internal
 
 // Reads the environment once, in main, before any thread starts. Unset: every point stays off.
@@ -24,7 +24,8 @@ int Pass(std::string_view name);
 //   LATHE_FAIL_SEED           of the rules with a probability
 // A rule is NAME=ACTION and, optionally, when. ACTION: kill, stop (SIGKILL and SIGSTOP to itself),
 // abort, segv, sleep:MS, error[:ERRNO] (EIO when not given; only where the list says so).
-// When: @N at the N-th pass, @N+ from it on, %P with probability P; by default at every pass. A
+// When: ?V only at passes with that value, where the list says that a point has one; then @N at the
+// N-th of them, @N+ from it on, %P with probability P; by default at every pass. A
 // final #PID binds the rule to one process.
 // InvalidArgument names what is wrong with a rule, of the file too when it exists at the start; a
 // bad file that comes later is logged and ignored.
@@ -37,6 +38,13 @@ absl::Status SetFailPointsForTest(std::string_view rules);
 inline void FailPoint(std::string_view name) {
   if (fail_point_internal::armed.load(std::memory_order_relaxed)) [[unlikely]] {
     fail_point_internal::Pass(name);
+  }
+}
+
+// As above at a point whose passes have a value.
+inline void FailPoint(std::string_view name, int64_t value) {
+  if (fail_point_internal::armed.load(std::memory_order_relaxed)) [[unlikely]] {
+    fail_point_internal::Pass(name, value);
   }
 }
 

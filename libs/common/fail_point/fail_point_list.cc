@@ -24,6 +24,7 @@ constexpr FailPointInfo kList[] = {
     {"engine.tick", "the core is about to handle its tick"},
     {"worker.load.base", "the base model is about to be read"},
     {"worker.start.ready", "the base model is loaded, the engine has not heard"},
+    {"worker.train.begin", "a training request is about to run; value: its number of datums"},
     {"worker.train.pass", "a micro-batch is about to run", true},
     {"worker.train.added", "a request's gradient is in the accumulator, its report is not made"},
     {"worker.step.before", "an optimizer step was checked and has changed nothing"},

@@ -89,6 +89,10 @@ absl::StatusOr<FailRule> ParseRule(absl::string_view text) {
   if (const auto passes = CutAfter(action, '@'); passes && !SetPasses(*passes, rule)) {
     return Wrong(text, "expected N or N+ after @, N at least 1");
   }
+  if (const auto value = CutAfter(action, '?');
+      value && !absl::SimpleAtoi(*value, &rule.value.emplace())) {
+    return Wrong(text, "expected an integer after ?");
+  }
   if (!SetAction(action, rule)) {
     return Wrong(text, "expected kill, stop, abort, segv, sleep:MS or error[:ERRNO]");
   }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@ struct FailRule {
   Action action = Action::kKill;
   std::chrono::milliseconds sleep{0};
   int error_number = 0;
+  std::optional<int64_t> value;  // fires at passes with it
   // Fires at passes first .. last, counted from 1, of process `pid` (0: any).
   int64_t first = 1;
   int64_t last = INT64_MAX;

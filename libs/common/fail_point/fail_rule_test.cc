@@ -30,6 +30,8 @@ TEST_CASE("FailRule: an action stands for every pass of every process", "[fail_p
 }
 
 TEST_CASE("FailRule: passes, probability and process narrow it down", "[fail_point]") {
+  CHECK(Parsed("worker.train.begin=segv?13@2").value == 13);
+  CHECK(Parsed("worker.train.begin=segv?13@2").first == 2);
   const FailRule one = Parsed("engine.tick=sleep:250@3");
   CHECK(one.sleep == std::chrono::milliseconds(250));
   CHECK(one.first == 3);

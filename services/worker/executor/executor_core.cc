@@ -136,7 +136,7 @@ void ExecutorCore::Do(const StreamSample& command) {
 
 bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
   bool did_something = RunBarriers(on_pause);
-  did_something |= BeginTrains();
+  did_something |= BeginTrains(on_pause);
   versions_.Fit(model_ops_.VersionBytes());
   const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork());
   if (use == DeviceUse::kNothing) return did_something;
@@ -230,7 +230,7 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
 }
 
 // All that is ready shares the next passes with what is running.
-bool ExecutorCore::BeginTrains() {
+bool ExecutorCore::BeginTrains(const std::function<void()>& on_pause) {
   TrainBatch batch;
   Started started;
   std::vector<TrainRequest> requests = lanes_.TakeTrains();
@@ -250,6 +250,11 @@ bool ExecutorCore::BeginTrains() {
   }
   if (!batch.requests.empty()) {
     Emit(std::move(started));
+    // Told before they run: should one of them end this process, it is known which ran.
+    if (on_pause) on_pause();
+    for (const TrainRequest& request : batch.requests) {
+      FailPoint("worker.train.begin", static_cast<int64_t>(request.data.size()));
+    }
     trainer_.Begin(std::move(batch));
   }
   // Those answered at once may have been what a barrier waited for.

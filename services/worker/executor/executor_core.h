@@ -95,7 +95,7 @@ class ExecutorCore {
   bool RunBarriers(const std::function<void()>& on_pause);
   void RunBarrier(const ModelLanes::Barrier& barrier);
   void AfterBarrier(const ModelLanes::Barrier& barrier, bool ok);
-  bool BeginTrains();
+  bool BeginTrains(const std::function<void()>& on_pause);
   bool AnswerAtOnce(const TrainRequest& request);
   bool IsInWindow(const TrainRequest& request) const;
   void CollectTrains();
