@@ -23,6 +23,11 @@ constexpr OperationKind kKinds[] = {
     OperationKind::kForwardBackward,       OperationKind::kOptimStep,   OperationKind::kSaveWeights,
     OperationKind::kSaveWeightsForSampler, OperationKind::kLoadWeights, OperationKind::kSample,
     OperationKind::kSaveWeightsExternal};
+constexpr std::pair<LossCause, const char*> kLossCauses[] = {
+    {LossCause::kUnknown, "unknown"},   {LossCause::kCrashed, "crashed"},
+    {LossCause::kOutOfMemory, "out_of_memory"}, {LossCause::kKilled, "killed"},
+    {LossCause::kEnded, "ended"},       {LossCause::kSilent, "silent"},
+    {LossCause::kStuck, "stuck"}};
 constexpr Outcome kOutcomes[] = {Outcome::kOk, Outcome::kUserError, Outcome::kServerError,
                                  Outcome::kCancelled};
 
@@ -87,6 +92,13 @@ class EngineMetrics::State : public prometheus::Registry {
     resumed_ = &recoveries.Add({{"outcome", "resumed"}});
     fell_back_ = &recoveries.Add({{"outcome", "fell_back"}});
     lost_ = &recoveries.Add({{"outcome", "lost"}});
+    auto& restarts = prometheus::BuildCounter()
+                         .Name("lathe_engine_worker_restarts_total")
+                         .Help("processes of workers that ended, and why")
+                         .Register(*this);
+    for (const auto& [cause, reason] : kLossCauses) {
+      restarts_[cause] = &restarts.Add({{"reason", reason}});
+    }
     replayed_ = &prometheus::BuildCounter()
                      .Name("lathe_engine_replayed_operations_total")
                      .Help("operations that ran again to rebuild models")
@@ -164,6 +176,8 @@ class EngineMetrics::State : public prometheus::Registry {
     replayed_->Increment(static_cast<double>(note.num_replayed));
   }
 
+  void OnWorkerLost(const NoteWorkerLost& note) { restarts_.at(note.cause)->Increment(); }
+
   void Show(Runtime* runtime, WorkerSender* workers) {
     absl::MutexLock lock(&mu_);
     runtime_ = runtime;
@@ -233,6 +247,17 @@ class EngineMetrics::State : public prometheus::Registry {
     list.AddGauge("lathe_engine_workers", help,
                   static_cast<double>(workers.size()) - static_cast<double>(num_ready),
                   {{"state", "loading"}});
+    double heartbeat_age = 0;
+    double progress_age = 0;
+    for (const WorkerStatus& one : workers) {
+      heartbeat_age = std::max(heartbeat_age, one.heartbeat_age_seconds);
+      progress_age = std::max(progress_age, one.progress_age_seconds);
+    }
+    list.AddGauge("lathe_engine_worker_heartbeat_age_seconds",
+                  "longest time that an attached worker has not been heard of", heartbeat_age);
+    list.AddGauge("lathe_engine_worker_progress_age_seconds",
+                  "longest time that the work of an attached worker has not advanced",
+                  progress_age);
   }
 
   Histogram& batch_requests_;
@@ -249,6 +274,7 @@ class EngineMetrics::State : public prometheus::Registry {
   prometheus::Counter* fell_back_ = nullptr;
   prometheus::Counter* lost_ = nullptr;
   prometheus::Counter* replayed_ = nullptr;
+  std::map<LossCause, prometheus::Counter*> restarts_;
   std::map<OperationKind, OperationSeries> operations_;
   mutable absl::Mutex mu_;
   Runtime* runtime_ ABSL_GUARDED_BY(mu_) = nullptr;
@@ -267,7 +293,8 @@ Runtime::Options::Observers EngineMetrics::MakeObservers() {
                            size_t num_writes) { state->OnCommit(took, num_writes); },
       .on_core_step = [state](absl::Duration took) { state->OnCoreStep(took); },
       .on_snapshot = [state](const WorkerSnapshotDone& event) { state->OnSnapshot(event); },
-      .on_recovery = [state](const NoteRecovery& note) { state->OnRecovery(note); }};
+      .on_recovery = [state](const NoteRecovery& note) { state->OnRecovery(note); },
+      .on_worker_lost = [state](const NoteWorkerLost& note) { state->OnWorkerLost(note); }};
 }
 
 void EngineMetrics::ShowState(Runtime& runtime, WorkerSender& workers) {

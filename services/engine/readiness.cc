@@ -1,12 +1,26 @@
 #include "services/engine/readiness.h"
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/status_macros.h"
 
 namespace lathe::engine {
 namespace {
 
 // It hears a tick every second.
 constexpr absl::Duration kMaxIdleTime = absl::Seconds(30);
+
+// Not OK when no group can be used for long; one that only loads is no reason.
+absl::Status CheckGroups(Runtime& runtime) {
+  const auto troubles = runtime.Troubles();
+  if (troubles.empty() || troubles.size() < runtime.directory().Groups().size()) {
+    return absl::OkStatus();
+  }
+  const NotifyQueueState& first = troubles.begin()->second;
+  const char* const state = first.trouble == GroupTrouble::kRefused ? "refused" : "degraded";
+  return absl::UnavailableError(
+      absl::StrCat("group ", first.group, " is ", state, ": ",
+                   first.reason.empty() ? "its worker has just come back" : first.reason));
+}
 
 }  // namespace
 
@@ -18,7 +32,10 @@ void Readiness::Follow(Runtime* runtime) {
 
 absl::Status Readiness::IsReady() {
   absl::MutexLock lock(&mu_);
-  if (runtime_ != nullptr) return runtime_->CheckRoom();
+  if (runtime_ != nullptr) {
+    RETURN_IF_ERROR(runtime_->CheckRoom());
+    return CheckGroups(*runtime_);
+  }
   return absl::UnavailableError(was_ready_ ? "the engine is stopping"
                                            : "the engine reads its store");
 }

@@ -14,7 +14,8 @@ class Readiness {
   // Ready from now on; null: no longer. `runtime` must live until the next call.
   void Follow(Runtime* runtime);
 
-  // Unavailable until the engine has read its store and serves, and once it stops;
+  // Unavailable until the engine has read its store and serves, and once it stops,
+  // and while every group of workers is degraded or refused;
   // ResourceExhausted while its disk is full.
   absl::Status IsReady();
   // DeadlineExceeded when the thread that decides has done nothing for 30 s. Before and after it

@@ -29,9 +29,10 @@ void PrintTable(const v1::GetStatusResponse& status) {
               static_cast<long long>(status.term()),
               static_cast<long long>(status.pending_requests()));
   for (const v1::GroupStatus& group : status.groups()) {
+    const std::string& detail = group.reason().empty() ? group.progress() : group.reason();
     std::printf("group    %s serves %s: %s%s%s, epoch %lld, %lld models\n", group.group().c_str(),
-                group.base_model().c_str(), group.state().c_str(),
-                group.progress().empty() ? "" : " ", group.progress().c_str(),
+                group.base_model().c_str(), group.state().c_str(), detail.empty() ? "" : " ",
+                detail.c_str(),
                 static_cast<long long>(group.epoch()), static_cast<long long>(group.models()));
   }
   for (const v1::ModelStatus& model : status.models()) {

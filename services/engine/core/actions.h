@@ -52,11 +52,18 @@ struct NotifyDone {
   std::string request_id;
 };
 
+enum class GroupTrouble {
+  kNone,
+  kDegraded,  // its worker dies again and again
+  kRefused,   // its worker serves other files than its models were trained on
+};
+
 // Group's availability changed; waiting callers are told with the next poll.
 struct NotifyQueueState {
   std::string group;
   bool paused = false;  // no live worker
   std::string reason;
+  GroupTrouble trouble = GroupTrouble::kNone;
 };
 
 // Why nothing of a model begins, whatever its group does. Waiting callers are told with the next
@@ -215,6 +222,13 @@ struct NoteRecovery {
   int64_t nanoseconds = 0;   // since it was missed
 };
 
+// A worker's process is gone; for people and metrics.
+struct NoteWorkerLost {
+  std::string group;
+  LossCause cause = LossCause::kUnknown;
+  std::string how;
+};
+
 // An operation ran again: the difference from what it gave before is measured. Forgets the result.
 struct CompareReplay {
   std::string request_id;
@@ -244,6 +258,6 @@ struct ForgetResult {
 
 using Action = std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState,
                             NotifyModelState, SendToWorker, DeleteFiles, DeleteOtherFiles,
-                            ForgetBody, ForgetResult, NoteRecovery, CompareReplay>;
+                            ForgetBody, ForgetResult, NoteRecovery, CompareReplay, NoteWorkerLost>;
 
 }  // namespace lathe::engine

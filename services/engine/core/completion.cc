@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "services/engine/core/checkpoints.h"
+#include "services/engine/core/group_state.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/recovery.h"
@@ -165,6 +166,7 @@ void OnWorkerDone(State& s, const WorkerDone& event) {
   }
   MoveToGroup(s, *request, event.group);
   if (event.error) return CompleteFailed(s, *request, event);
+  NoteWorkDone(s, *group);
   if (!UsesWorkerResult(request->row.kind)) s.fx.After(ForgetResult{event.result_id});
   CompleteDone(s, *request, event);
 }

@@ -6,6 +6,7 @@
 #include "services/engine/core/completion.h"
 #include "services/engine/core/copies.h"
 #include "services/engine/core/drain.h"
+#include "services/engine/core/group_state.h"
 #include "services/engine/core/model_states.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
@@ -20,8 +21,10 @@
 #include "services/engine/core/snapshots.h"
 #include "services/engine/core/state.h"
 #include "services/engine/core/submissions.h"
+#include "services/engine/core/suspects.h"
 #include "services/engine/core/usage.h"
 #include "services/engine/core/worker_group.h"
+#include "services/engine/core/worker_loss.h"
 
 namespace lathe::engine {
 namespace {
@@ -31,6 +34,8 @@ void OnTick(State& s) {
   ParkIdleModels(s);
   CloseOverdueGaps(s);
   GiveUpLostWorkers(s);
+  UseRefused(s);
+  HealGroups(s);
   SweepExpiredCheckpoints(s);
   PurgeOldResults(s);
   CountStorage(s);
@@ -48,9 +53,7 @@ void Settle(State& s) {
     if (Model* const model = Find(s.models, id)) Advance(s, *model);
   }
   for (const std::string& name : s.dirty_groups) {
-    Group& group = s.groups.at(name);
-    FillTrainBatches(s, group);
-    FillSamples(s, group);
+    SendNext(s, s.groups.at(name));
   }
   s.dirty_groups.clear();
   for (const std::string& id : s.dirty_sessions) EndIfComplete(s, id);
@@ -83,6 +86,9 @@ struct Core::Impl {
   void Handle(const WorkerAttached& event) { OnWorkerAttached(s, event); }
   void Handle(const WorkerReady& event) { OnWorkerReady(s, event); }
   void Handle(const WorkerDetached& event) { OnWorkerDetached(s, event); }
+  void Handle(const WorkerStarted& event) { OnWorkerStarted(s, event); }
+  void Handle(const WorkerExited& event) { OnWorkerExited(s, event); }
+  void Handle(const SupervisorChanged& event) { OnSupervisorChanged(s, event); }
   void Handle(const WorkerDone& event) { OnWorkerDone(s, event); }
   void Handle(const WorkerVersionFailed& event) { OnVersionFailed(s, event); }
   void Handle(const CancelSample& event) { OnCancelSample(s, event); }

@@ -42,9 +42,14 @@ struct CoreOptions {
   int64_t snapshot_interval = 10 * kSecond;
   double snapshot_share = 0.035;
   int64_t snapshot_log_bytes = int64_t{256} << 20;
-  // A request that ran each time when its worker died is given up after so many deaths. It may be
-  // innocent: another request, or somebody outside, may have ended the worker.
-  int64_t max_request_crashes = 10;
+  // A request that ran when its worker died by itself runs again alone, and fails after so many
+  // deaths while it did.
+  int64_t max_crashes_alone = 2;
+  // A group whose worker died so often within the window, with no work done between, is degraded:
+  // until its worker has done work, or has lived for `worker_healthy_after`.
+  int64_t crash_loop_deaths = 5;
+  int64_t crash_loop_window = 600 * kSecond;
+  int64_t worker_healthy_after = 120 * kSecond;
 
   // Memory of a tenant's unnamed sampler versions; the least recently sampled are dropped above it,
   // never the newest 4 or one with pending samples.

@@ -253,6 +253,7 @@ struct WorkerAttached {
   std::vector<std::string> version_ids;
   std::vector<std::string> running_request_ids;
   std::optional<ReadyModel> ready;
+  int64_t pid = 0;  // 0: not told
 };
 
 struct WorkerReady {
@@ -260,10 +261,46 @@ struct WorkerReady {
   ReadyModel model;
 };
 
-// The stream ended. `process_gone`: the process is known dead (not only its connection).
+// What became of a worker's process. Only one that crashed or ran out of memory died by itself.
+enum class LossCause {
+  kUnknown,      // its connection ended, and it did not come back
+  kCrashed,      // a signal of its own, or an exit code that says so
+  kOutOfMemory,  // killed for memory
+  kKilled,       // by somebody outside
+  kEnded,        // it was told to end, or somebody stopped it in good order
+  kSilent,       // declared dead: no heartbeat
+  kStuck,        // declared dead: its work did not advance
+};
+
+// The stream ended. `process_gone`: the process is known, or declared, dead.
 struct WorkerDetached {
   std::string group;
   bool process_gone = false;
+  LossCause cause = LossCause::kUnknown;
+  std::string how;  // "signal 11", for people; of a process that is gone
+};
+
+// These requests are about to execute.
+struct WorkerStarted {
+  std::string group;
+  int64_t epoch = 0;
+  std::vector<std::string> request_ids;
+};
+
+// The parent of a group's worker is there, and says how it ends; or is there no more.
+struct SupervisorChanged {
+  std::string group;
+  bool is_attached = false;
+};
+
+// What the parent saw. May come before the stream's end, after the next process has attached, or
+// twice.
+struct WorkerExited {
+  std::string group;
+  int64_t pid = 0;
+  LossCause cause = LossCause::kUnknown;
+  std::string how;          // "signal 11"
+  int64_t restart_in = -1;  // nanoseconds; -1: it is not started again
 };
 
 struct WorkerDone {
@@ -324,7 +361,8 @@ using EventBody =
                  CreateSamplingSession, JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint,
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
                  WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint,
-                 AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved, BodyUnavailable>;
+                 AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved, BodyUnavailable,
+                 WorkerStarted, SupervisorChanged, WorkerExited>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

@@ -19,7 +19,8 @@ bool IsBatched(OperationKind kind) {
   return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
 }
 
-void NoteDispatched(State& s, const Group& group, Request& request) {
+void NoteDispatched(State& s, Group& group, Request& request) {
+  group.at_worker.insert(request.row.request_id);
   request.row.state = RequestState::kDispatched;
   request.row.epoch = group.row.epoch;
   const bool is_load = request.row.kind == OperationKind::kLoadWeights;
@@ -150,6 +151,81 @@ WorkerCommand CommandOf(State& s, const Model& model, const Request& request) {
   }
 }
 
+void SendBarrier(State& s, Group& group, Request& request) {
+  WorkerCommand command = CommandOf(s, s.models.at(request.plan->model_id), request);
+  NoteDispatched(s, group, request);
+  s.fx.Send(request.group, group.row.epoch, std::move(command));
+}
+
+SendTrainBatch::Item ItemOf(const Request& request) {
+  return {request.row.request_id, request.row.body_id, request.row.seq_id};
+}
+
+void FillTrainBatches(State& s, Group& group) {
+  SendTrainBatch batch;
+  const auto add = [&](const std::string& tenant, const FairQueue::Item& item) {
+    Request& request = s.requests.at(item.id);
+    NoteDispatched(s, group, request);
+    group.window.Add(item.id, tenant, item.tokens);
+    batch.items.push_back(ItemOf(request));
+    return Fit::kTake;
+  };
+  group.train.Take([&](const std::string& tenant, const FairQueue::Item& item) {
+    return group.window.HasRoomFor(item.tokens) ? add(tenant, item) : Fit::kEnd;
+  });
+  group.large_train.Take([&](const std::string& tenant, const FairQueue::Item& item) {
+    if (!group.window.HasRoomForLarge()) return Fit::kEnd;
+    return group.window.HasRoomForLargeOf(tenant) ? add(tenant, item) : Fit::kPassTenant;
+  });
+  if (!batch.items.empty()) s.fx.Send(group.row.group, group.row.epoch, std::move(batch));
+}
+
+void SendOneSample(State& s, Group& group, Request& request) {
+  Sampler& sampler = s.samplers.at(request.row.owner_id);
+  group.inflight_sequences += request.num_samples;
+  group.inflight_sequences_of_request[request.row.request_id] = request.num_samples;
+  LoadVersionOnce(s, group, sampler);
+  NoteDispatched(s, group, request);
+  sampler.last_sampled_at = s.now;
+  s.fx.Send(group.row.group, group.row.epoch,
+            SendSample{.request_id = request.row.request_id,
+                       .tenant_id = request.row.tenant_id,
+                       .version_id = sampler.row.version_id,
+                       .body_id = request.row.body_id,
+                       .seed = request.plan->seed,
+                       .max_tokens = request.plan->max_tokens});
+}
+
+void FillSamples(State& s, Group& group) {
+  if (group.samples.empty()) return;
+  int64_t planned = group.inflight_sequences;
+  const auto fit = [&](const std::string&, const FairQueue::Item& item) {
+    const int64_t sequences = s.requests.at(item.id).num_samples;
+    if (planned > 0 && planned + sequences > s.options.max_inflight_sequences) return Fit::kEnd;
+    planned += sequences;
+    return Fit::kTake;
+  };
+  for (const FairQueue::Item& item : group.samples.Take(fit)) {
+    SendOneSample(s, group, s.requests.at(item.id));
+  }
+}
+
+void SendSuspect(State& s, Group& group, Request& request) {
+  if (request.row.op_class == OpClass::kSample) return SendOneSample(s, group, request);
+  if (!IsBatched(request.row.kind)) return SendBarrier(s, group, request);
+  NoteDispatched(s, group, request);
+  s.fx.Send(group.row.group, group.row.epoch, SendTrainBatch{{ItemOf(request)}});
+}
+
+// Once the worker has nothing else to do.
+void SendNextSuspect(State& s, Group& group) {
+  if (!group.at_worker.empty()) return;
+  if (group.alone.empty()) StartRecoveries(s, group);  // these come first
+  if (IsRecovering(s, group)) return;
+  if (group.alone.empty()) group.alone = group.suspects.begin()->second;
+  SendSuspect(s, group, s.requests.at(group.alone));
+}
+
 }  // namespace
 
 void Begin(State& s, Model& model, Request& request) {
@@ -165,17 +241,28 @@ void SendToGroup(State& s, Request& request) {
   Group* const group = Find(s.groups, request.group);
   if (group == nullptr || !group->usable()) return;
   const RequestRow& row = request.row;
-  const Model& model = s.models.at(request.plan->model_id);
-  if (IsBatched(row.kind)) {
+  s.dirty_groups.insert(request.group);
+  if (request.is_suspect) {
+    group->suspects[request.order] = row.request_id;
+  } else if (IsBatched(row.kind)) {
     const int64_t tokens = std::max<int64_t>(1, row.tokens);
     FairQueue& queue = group->window.IsLarge(tokens) ? group->large_train : group->train;
     queue.Push(row.tenant_id, row.owner_id, {row.request_id, tokens});
-    s.dirty_groups.insert(request.group);
-    return;
+  } else if (!group->suspects.empty()) {
+    group->held[request.order] = row.request_id;
+  } else {
+    SendBarrier(s, *group, request);
   }
-  WorkerCommand command = CommandOf(s, model, request);
-  NoteDispatched(s, *group, request);
-  s.fx.Send(request.group, group->row.epoch, std::move(command));
+}
+
+void SendNext(State& s, Group& group) {
+  if (!group.usable()) return;
+  if (!group.suspects.empty()) return SendNextSuspect(s, group);
+  std::map<int64_t, std::string> held;
+  held.swap(group.held);
+  for (const auto& [order, id] : held) SendBarrier(s, group, s.requests.at(id));
+  FillTrainBatches(s, group);
+  FillSamples(s, group);
 }
 
 void OnBodyUnavailable(State& s, const BodyUnavailable& event) {
@@ -210,64 +297,21 @@ void SendUnsent(State& s) {
   }
 }
 
-void FillTrainBatches(State& s, Group& group) {
-  if (!group.usable()) return;
-  SendTrainBatch batch;
-  const auto add = [&](const std::string& tenant, const FairQueue::Item& item) {
-    Request& request = s.requests.at(item.id);
-    NoteDispatched(s, group, request);
-    group.window.Add(item.id, tenant, item.tokens);
-    batch.items.push_back({item.id, request.row.body_id, request.row.seq_id});
-    return Fit::kTake;
-  };
-  group.train.Take([&](const std::string& tenant, const FairQueue::Item& item) {
-    return group.window.HasRoomFor(item.tokens) ? add(tenant, item) : Fit::kEnd;
-  });
-  group.large_train.Take([&](const std::string& tenant, const FairQueue::Item& item) {
-    if (!group.window.HasRoomForLarge()) return Fit::kEnd;
-    return group.window.HasRoomForLargeOf(tenant) ? add(tenant, item) : Fit::kPassTenant;
-  });
-  if (!batch.items.empty()) s.fx.Send(group.row.group, group.row.epoch, std::move(batch));
-}
-
-void FillSamples(State& s, Group& group) {
-  if (!group.usable() || group.samples.empty()) return;
-  int64_t planned = group.inflight_sequences;
-  const auto fit = [&](const std::string&, const FairQueue::Item& item) {
-    const int64_t sequences = s.requests.at(item.id).num_samples;
-    if (planned > 0 && planned + sequences > s.options.max_inflight_sequences) return Fit::kEnd;
-    planned += sequences;
-    return Fit::kTake;
-  };
-  for (const FairQueue::Item& item : group.samples.Take(fit)) {
-    Request& request = s.requests.at(item.id);
-    Sampler& sampler = s.samplers.at(request.row.owner_id);
-    group.inflight_sequences += request.num_samples;
-    group.inflight_sequences_of_request[item.id] = request.num_samples;
-    LoadVersionOnce(s, group, sampler);
-    NoteDispatched(s, group, request);
-    sampler.last_sampled_at = s.now;
-    s.fx.Send(group.row.group, group.row.epoch,
-              SendSample{.request_id = item.id,
-                         .tenant_id = request.row.tenant_id,
-                         .version_id = sampler.row.version_id,
-                         .body_id = request.row.body_id,
-                         .seed = request.plan->seed,
-                         .max_tokens = request.plan->max_tokens});
-  }
-}
-
 void QueueSample(State& s, Request& request) {
   const Sampler& sampler = s.samplers.at(request.row.owner_id);
   Group* const group = GroupForSampler(s, sampler);
   if (group == nullptr) return;
   request.group = group->row.group;
   if (!group->usable() || !CanBeSampled(s, *group, sampler)) return;
+  s.dirty_groups.insert(request.group);
+  if (request.is_suspect) {
+    group->suspects[request.order] = request.row.request_id;
+    return;
+  }
   const auto& args = std::get<SampleArgs>(request.plan->args);
   const int64_t tokens = args.prompt_tokens + args.num_samples * request.plan->max_tokens;
   group->samples.Push(request.row.tenant_id, request.row.owner_id,
                       {request.row.request_id, std::max<int64_t>(1, tokens)});
-  s.dirty_groups.insert(request.group);
 }
 
 }  // namespace lathe::engine

@@ -13,9 +13,9 @@ void Begin(State& s, Model& model, Request& request);
 // Sends what has begun to its group again, or for the first time once the group is usable.
 void SendToGroup(State& s, Request& request);
 
-// Batches of ready training requests, and samples, in fair-share order.
-void FillTrainBatches(State& s, Group& group);
-void FillSamples(State& s, Group& group);
+// Whatever the worker may have now: batches of ready training requests, and samples, in fair-share
+// order; or a suspect, once it has nothing else.
+void SendNext(State& s, Group& group);
 
 // Queues a sample for a group that can serve it; without one it waits for a group to attach.
 void QueueSample(State& s, Request& request);

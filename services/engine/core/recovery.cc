@@ -248,7 +248,16 @@ void NeedRecovery(State& s, Model& model) {
   model.recovery->started = false;
 }
 
+bool IsRecovering(const State& s, const Group& group) {
+  return std::any_of(s.models.begin(), s.models.end(), [&](const auto& entry) {
+    const Model& model = entry.second;
+    return model.row.group == group.row.group && model.recovery && model.recovery->started;
+  });
+}
+
 void StartRecoveries(State& s, Group& group) {
+  s.dirty_groups.insert(group.row.group);  // suspects wait for the end of recoveries
+  if (!group.alone.empty()) return;        // and these for the end of a suspect
   std::vector<std::pair<int64_t, std::string>> waiting;  // those that never were cut first
   bool one_runs = false;
   bool any_was_cut = false;

@@ -10,6 +10,8 @@ namespace lathe::engine {
 
 // Its worker is gone, or has another state: from now on the model waits for its recovery.
 void NeedRecovery(State& s, Model& model);
+// Whether one has begun and not ended.
+bool IsRecovering(const State& s, const Group& group);
 // Begins what waits, on a group that is usable.
 void StartRecoveries(State& s, Group& group);
 // The worker that was rebuilding models is gone.

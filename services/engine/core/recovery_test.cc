@@ -377,18 +377,5 @@ TEST_CASE("Recovery: a model waits for its base model to be served again", "[cor
   CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
 }
 
-TEST_CASE("Recovery: other files under the name of the base model lose its models", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  h.AttachWorker("p2", /*ready=*/false);
-  ReadyModel changed = *h.worker->Hello().ready;
-  changed.row.content_hash = "other";
-  h.Post(WorkerReady{"g", changed});
-  CHECK_THAT(h.ErrorOf(h.Gradient(model, 3))->message,
-             Catch::Contains("the files of base model base have changed"));
-}
-
 }  // namespace
 }  // namespace lathe::engine

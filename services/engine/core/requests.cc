@@ -45,6 +45,11 @@ void LeaveGroup(State& s, const Request& request) {
   if (group == nullptr) return;
   const std::string& id = request.row.request_id;
   s.dirty_groups.insert(request.group);
+  group->at_worker.erase(id);
+  group->started.erase(id);
+  group->suspects.erase(request.order);
+  group->held.erase(request.order);
+  if (group->alone == id) group->alone.clear();
   if (IsSample(request)) {
     group->samples.Remove(request.row.tenant_id, request.row.owner_id, id);
     const auto it = group->inflight_sequences_of_request.find(id);

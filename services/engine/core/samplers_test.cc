@@ -126,6 +126,7 @@ TEST_CASE("Sample: a checkpoint's version is loaded once per formation", "[core]
   h.Sample(session + ":sample:0", 1);
   h.Sample(session + ":sample:0", 2);
   CHECK(h.worker->Received<SendLoadVersion>().size() == 1);
+  h.DetachWorker(/*process_gone=*/true);
   h.AttachWorker("p2");
   CHECK(h.worker->Received<SendLoadVersion>().size() == 1);
   h.RunWorker();

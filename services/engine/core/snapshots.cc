@@ -61,6 +61,7 @@ void Begin(State& s, Group& group, Model& model) {
 
 void Schedule(State& s, Group& group) {
   if (s.options.snapshot_interval <= 0 || !group.usable() || !group.snapshot_id.empty()) return;
+  if (!group.suspects.empty()) return;  // those run alone
   if (Model* const model = NextDue(s, group)) Begin(s, group, *model);
 }
 

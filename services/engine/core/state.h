@@ -115,9 +115,10 @@ struct Request {
   RequestRow row;              // plan left empty, see below
   std::unique_ptr<Plan> plan;  // until it ends
   std::string session_id;
-  std::string group;        // that runs it; samples: once chosen
-  int64_t order = 0;        // of acceptance
-  int64_t num_crashes = 0;  // workers lost while this request ran
+  std::string group;  // that runs it; samples: once chosen
+  int64_t order = 0;  // of acceptance
+  bool is_suspect = false;        // ran when its worker died by itself: runs alone until it ends
+  int64_t num_crashes_alone = 0;  // workers that died while they ran nothing else
   int64_t num_samples = 0;
   std::string outcome;  // of its row, once it ends
   bool refused = false;
@@ -141,6 +142,32 @@ struct Group {
   // That its worker is writing; empty: none.
   std::string snapshot_id;
   std::string snapshot_model_id;
+
+  // Requests it was sent and has not ended; those that it has, of an earlier leader too, and said
+  // to start.
+  std::set<std::string> at_worker;
+  std::set<std::string> started;
+  // Suspects that can run, by order of acceptance. While there are any, barriers wait in `held` and
+  // other requests in their queues.
+  std::map<int64_t, std::string> suspects;
+  std::map<int64_t, std::string> held;
+  std::string alone;  // the suspect whose turn it is
+
+  // Of its worker's process.
+  int64_t pid = 0;
+  bool attached_in_term = false;   // else nothing is known of how it went
+  bool loaded = false;             // was ready
+  int64_t usable_since = 0;
+  std::optional<WorkerExited> exit;  // said before its stream ended
+  int64_t last_exit_pid = 0;
+
+  std::deque<int64_t> deaths;  // since work was done, within the window
+  std::string last_death;      // for people
+  int64_t next_try_at = 0;     // 0: not known
+  bool degraded = false;
+  // Not empty: why its worker, whose model is `refused_model`, is not used.
+  std::string refused;
+  std::optional<ReadyModel> refused_model;
 
   Group(GroupRow row_in, const CoreOptions& options)
       : row(std::move(row_in)),
@@ -199,6 +226,7 @@ struct State {
   std::map<std::string, QuotaRow> quotas;   // by tenant; absent: no limits
   std::map<std::string, RateWindow> rates;  // of tenants with a rate
 
+  std::set<std::string> supervised_groups;   // whose workers' parents say how they end
   std::set<std::string> samples_to_place;    // of a group whose worker was just lost
   std::set<std::string> unsent_request_ids;  // with the next Tick: the store may answer again
 

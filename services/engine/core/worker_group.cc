@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "services/engine/core/base_models.h"
-#include "services/engine/core/errors.h"
+#include "services/engine/core/group_state.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/recovery.h"
@@ -17,90 +16,13 @@
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/snapshots.h"
 #include "services/engine/core/versions.h"
+#include "services/engine/core/worker_loss.h"
 #include "services/engine/ledger/adoption.h"
 
 namespace lathe::engine {
 namespace {
 
-void NotifyState(State& s, const Group& group, const std::string& reason) {
-  s.fx.After(NotifyQueueState{group.row.group, /*paused=*/!group.usable(), reason});
-}
-
 bool Runs(const Group& group, const Request& request) { return request.group == group.row.group; }
-
-std::vector<std::string> LiveRequestsOf(const State& s, const Group& group) {
-  std::vector<std::string> ids;
-  for (const auto& [order, id] : s.live) {
-    if (Runs(group, s.requests.at(id))) ids.push_back(id);
-  }
-  return ids;
-}
-
-void ForgetOutstanding(Group& group) {
-  group.train.Clear();
-  group.large_train.Clear();
-  group.samples.Clear();
-  group.window.Clear();
-  group.inflight_sequences_of_request.clear();
-  group.inflight_sequences = 0;
-}
-
-// `is_new_process` false: the old one lives and lost what it was sent, as it was never told of its
-// group; nothing crashed.
-void TakeBack(State& s, Group& group, bool is_new_process) {
-  for (const std::string& id : LiveRequestsOf(s, group)) {
-    Request& request = s.requests.at(id);
-    const Sampler* const sampler = Find(s.samplers, request.row.owner_id);
-    if (sampler != nullptr && !sampler->unnamed()) s.samples_to_place.insert(id);
-    if (request.row.state != RequestState::kDispatched) continue;
-    request.row.state = RequestState::kAccepted;
-    if (!is_new_process || ++request.num_crashes < s.options.max_request_crashes) continue;
-    Fail(s, request,
-         Internal(absl::StrFormat("the worker stopped %d times while this request ran",
-                                  request.num_crashes)));
-    if (request.row.op_class != OpClass::kModel) continue;
-    Model* const model =
-        Find(s.models, absl::StrFormat("%s:train:%d", request.row.owner_id, request.row.seq_id));
-    if (model != nullptr) FailModel(s, *model, Internal("its worker stopped again and again"));
-  }
-}
-
-// Any group of their base model can serve them.
-void PlaceSamples(State& s) {
-  std::set<std::string> ids;
-  ids.swap(s.samples_to_place);
-  for (const std::string& id : ids) {
-    Request& request = s.requests.at(id);
-    if (!request.live()) continue;
-    MoveToGroup(s, request, "");
-    QueueSample(s, request);
-  }
-}
-
-// An unnamed version whose model is not rebuilt comes back from disk or not at all.
-void LoseVersionsOfGoneModels(State& s, const Group& group) {
-  for (auto& [id, sampler] : s.samplers) {
-    if (!sampler.unnamed() || GroupForSampler(s, sampler) != &group) continue;
-    if (s.models.at(sampler.row.model_id).recovery == nullptr) LoseVersion(s, sampler);
-  }
-}
-
-// What only that process held is gone. A model that is being created can be created again.
-void LoseProcess(State& s, Group& group, bool is_new_process = true) {
-  if (is_new_process) CutRecoveries(s, group);
-  AbandonWriting(s, group, /*process_lost=*/true);
-  group.version_ids.clear();
-  for (auto& [id, model] : s.models) {
-    if (model.row.group == group.row.group && model.row.state == ModelState::kReady) {
-      NeedRecovery(s, model);
-    }
-  }
-  LoseVersionsOfGoneModels(s, group);
-  TakeBack(s, group, is_new_process);
-  ForgetOutstanding(group);
-  group.row.process_id.clear();
-  PlaceSamples(s);
-}
 
 bool IsBegun(const Model& model, const Request& request) {
   switch (request.row.op_class) {
@@ -119,6 +41,7 @@ bool IsBegun(const Model& model, const Request& request) {
 // Begun operations, in order of acceptance, and samples that this group may serve.
 void SendUnfinished(State& s, Group& group) {
   ForgetOutstanding(group);
+  group.at_worker.clear();
   if (!group.usable()) return;
   for (const auto& [order, id] : s.live) {
     Request& request = s.requests.at(id);
@@ -131,6 +54,9 @@ void SendUnfinished(State& s, Group& group) {
     if (model.recovery == nullptr && IsBegun(model, request)) SendToGroup(s, request);
     s.dirty_models.insert(model.row.model_id);
   }
+  // Unless it goes on where it was, its turn comes again.
+  const Request* const alone = Find(s.requests, group.alone);
+  if (alone == nullptr || group.suspects.count(alone->order) == 0) group.alone.clear();
 }
 
 LedgerModel ViewOf(State& s, const Model& model) {
@@ -249,8 +175,19 @@ void Adopt(State& s, Group& group, const WorkerAttached& event) {
   AdoptVersions(s, group, event);
 }
 
+// Of a process that was not heard of before the next one came. One with a parent will be known soon,
+// too late to blame anybody; of others, who were here, this is the sign of their death.
+Loss LossOf(const State& s, const Group& group, const WorkerAttached& event) {
+  if (group.row.process_id == event.process_id) return {false, LossCause::kUnknown, ""};
+  if (group.exit) return {true, group.exit->cause, group.exit->how};
+  if (s.supervised_groups.count(group.row.group) > 0 || !group.attached_in_term) {
+    return {true, LossCause::kUnknown, "another process came"};
+  }
+  return {true, LossCause::kCrashed, "its process is gone"};
+}
+
 void Form(State& s, Group& group, const WorkerAttached& event) {
-  LoseProcess(s, group, /*is_new_process=*/group.row.process_id != event.process_id);
+  LoseProcess(s, group, LossOf(s, group, event));
   const bool changed = group.row.base_model != event.base_model;
   group.row.process_id = event.process_id;
   group.row.base_model = event.base_model;
@@ -281,24 +218,15 @@ void PlaceHomelessModels(State& s, const Group& group) {
   }
 }
 
-// What was trained on other weights cannot go on with these.
-void LoseModelsOfChangedBase(State& s, const Group& group, const BaseModelRow& base) {
-  const BaseModelRow* const known = Find(s.base_models, base.name);
-  if (known == nullptr || known->content_hash == base.content_hash) return;
-  for (auto& [id, model] : s.models) {
-    if (model.row.group != group.row.group || model.row.state != ModelState::kReady) continue;
-    if (model.row.base_model != base.name) continue;
-    LoseModel(s, model, absl::StrFormat("the files of base model %s have changed", base.name));
-  }
-}
-
 void BecomeReady(State& s, Group& group, const ReadyModel& model) {
-  LoseModelsOfChangedBase(s, group, model.row);
+  group.loaded = true;
+  if (Refuse(s, group, model)) return;
   group.ready = true;
+  group.usable_since = s.now;
   group.kv_cache_tokens = model.kv_cache_tokens;
   s.base_models[model.row.name] = model.row;
   s.fx.Put(PutBaseModel{model.row});
-  NotifyState(s, group, "");
+  TellState(s, group);
   SendUnfinished(s, group);
   StartRecoveries(s, group);
 }
@@ -332,6 +260,8 @@ void OnWorkerAttached(State& s, const WorkerAttached& event) {
   s.fx.UseStream(event.group, event.stream_id);
   group.attached = true;
   group.ready = false;
+  group.refused.clear();
+  group.refused_model.reset();
   const bool known = event.process_id == group.row.process_id && event.epoch == group.row.epoch &&
                      event.base_model == group.row.base_model;
   if (known) {
@@ -339,38 +269,29 @@ void OnWorkerAttached(State& s, const WorkerAttached& event) {
   } else {
     Form(s, group, event);
   }
+  group.attached_in_term = true;
+  group.pid = event.pid;
+  group.loaded = false;
+  group.next_try_at = 0;
   PlaceHomelessModels(s, group);
   if (event.ready) {
     BecomeReady(s, group, *event.ready);
   } else {
-    NotifyState(s, group, absl::StrFormat("%s is loading", event.base_model));
+    TellState(s, group);
   }
 }
 
 void OnWorkerReady(State& s, const WorkerReady& event) {
   Group* const group = Find(s.groups, event.group);
-  if (group != nullptr && group->attached && !group->ready) BecomeReady(s, *group, event.model);
+  const bool waits = group != nullptr && group->attached && !group->ready;
+  if (waits) BecomeReady(s, *group, event.model);
 }
 
-void OnWorkerDetached(State& s, const WorkerDetached& event) {
-  Group* const group = Find(s.groups, event.group);
-  if (group == nullptr || !group->attached) return;
-  group->attached = false;
-  group->ready = false;
-  group->detached_at = s.now;
-  ForgetOutstanding(*group);
-  NotifyState(s, *group, absl::StrFormat("waiting for a worker of %s", group->row.base_model));
-  if (!event.process_gone) return;
-  LoseProcess(s, *group);
-  s.fx.Put(PutGroup{group->row});
-}
-
-void GiveUpLostWorkers(State& s) {
+void UseRefused(State& s) {
   for (auto& [name, group] : s.groups) {
-    const bool waited = s.now - group.detached_at > s.options.worker_lost_timeout;
-    if (group.attached || group.row.process_id.empty() || !waited) continue;
-    LoseProcess(s, group);
-    s.fx.Put(PutGroup{group.row});
+    if (!group.refused_model || !group.attached) continue;
+    const ReadyModel model = *group.refused_model;
+    BecomeReady(s, group, model);
   }
 }
 

@@ -1,4 +1,4 @@
-// Worker groups: attach, adopt or form, detach, loss.
+// Worker groups: attach, adopt or form, become ready.
 #pragma once
 
 #include <string>
@@ -9,10 +9,9 @@ namespace lathe::engine {
 
 void OnWorkerAttached(State& s, const WorkerAttached& event);
 void OnWorkerReady(State& s, const WorkerReady& event);
-void OnWorkerDetached(State& s, const WorkerDetached& event);
 
-// Gives up workers that have been away for worker_lost_timeout.
-void GiveUpLostWorkers(State& s);
+// On each Tick: a worker that was refused for its files may be of use now.
+void UseRefused(State& s);
 
 // The model is where the ledger has it: sends again what was begun of it.
 void ResumeModel(State& s, Model& model);

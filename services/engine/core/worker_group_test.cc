@@ -227,18 +227,6 @@ TEST_CASE("Group: models and versions nobody wants any more are dropped on adopt
   CHECK_FALSE(h.worker->Holds(model));
 }
 
-TEST_CASE("Group: a request that is running whenever its worker stops is given up", "[core]") {
-  CoreOptions options;
-  options.max_request_crashes = 3;
-  CoreHarness h(options);
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const CallId call = h.CreateModel(session, 0);
-  for (const char* process : {"p2", "p3", "p4"}) h.AttachWorker(process);
-  REQUIRE(h.Done(call));
-  CHECK(h.ErrorOf(call)->status == absl::StatusCode::kInternal);
-}
-
 TEST_CASE("Group: what the store could not give in time is sent with the next tick", "[core]") {
   CoreHarness h;
   h.AttachWorker();

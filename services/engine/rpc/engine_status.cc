@@ -47,6 +47,12 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, Work
   }
   for (const WorkerStatus& worker : workers.Statuses()) FillWorker(worker, groups[worker.group]);
 
+  for (const auto& [name, trouble] : runtime.Troubles()) {
+    v1::GroupStatus& group = groups[name];
+    group.set_state(trouble.trouble == GroupTrouble::kRefused ? "refused" : "degraded");
+    group.set_reason(trouble.reason);
+  }
+
   for (const ModelRow& row : runtime.directory().LiveModels()) {
     v1::ModelStatus* model = response.add_models();
     model->set_model_id(row.model_id);

@@ -230,6 +230,17 @@ void Runtime::Execute(NotifyDone& action) {
 
 void Runtime::Execute(NotifyQueueState& action) {
   hub_.SetQueueState(action.group, {.paused = action.paused, .reason = action.reason});
+  absl::MutexLock lock(&mu_);
+  if (action.trouble == GroupTrouble::kNone) {
+    troubles_.erase(action.group);
+  } else {
+    troubles_[action.group] = std::move(action);
+  }
+}
+
+std::map<std::string, NotifyQueueState> Runtime::Troubles() {
+  absl::MutexLock lock(&mu_);
+  return troubles_;
 }
 
 void Runtime::Execute(SendToWorker& action) {

@@ -70,6 +70,7 @@ class Runtime {
       // What a worker wrote, or failed to.
       std::function<void(const WorkerSnapshotDone&)> on_snapshot;
       std::function<void(const NoteRecovery&)> on_recovery;
+      std::function<void(const NoteWorkerLost&)> on_worker_lost;
     };
     Observers observers;
   };
@@ -133,6 +134,8 @@ class Runtime {
   // ResourceExhausted `disk_full`, naming the volume, while the store has no room for what was
   // accepted; every call that would write is refused so.
   absl::Status CheckRoom();
+  // Groups that are degraded or refused, and why.
+  std::map<std::string, NotifyQueueState> Troubles();
   size_t num_waiting_events() const { return events_.size(); }
   // Watch streams of gateways that are open, for metrics.
   std::atomic<int64_t>& num_watch_streams() { return num_watch_streams_; }
@@ -173,6 +176,7 @@ class Runtime {
   void Execute(ForgetResult& action);
   void Execute(NoteRecovery& action);
   void Execute(CompareReplay& action);
+  void Execute(NoteWorkerLost& action);
 
   absl::Status LoadCompletions(const StoredState& state);
 
@@ -213,6 +217,7 @@ class Runtime {
   absl::Mutex mu_;
   absl::Status room_ ABSL_GUARDED_BY(mu_);  // not OK while is_disk_full_
   std::vector<std::string> dirs_to_delete_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, NotifyQueueState> troubles_ ABSL_GUARDED_BY(mu_);  // by group
   // Until the core has said which of them it needs.
   std::vector<std::string> dirs_at_start_ ABSL_GUARDED_BY(mu_);
 

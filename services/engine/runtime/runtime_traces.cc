@@ -73,6 +73,11 @@ void Runtime::Execute(NoteRecovery& action) {
   if (options_.observers.on_recovery) options_.observers.on_recovery(action);
 }
 
+void Runtime::Execute(NoteWorkerLost& action) {
+  LogWarn("worker lost", {{"group", action.group}, {"how", action.how}});
+  if (options_.observers.on_worker_lost) options_.observers.on_worker_lost(action);
+}
+
 void Runtime::TraceAccepted() {
   for (const Action& action : actions_) {
     const auto* commit = std::get_if<Commit>(&action);

@@ -22,6 +22,9 @@ struct WorkerStatus {
   int64_t prefill_passes = 0;
   int64_t decode_passes = 0;
   int64_t generated_tokens = 0;
+  // Since anything came from it; since its work made a step or it had none.
+  double heartbeat_age_seconds = 0;
+  double progress_age_seconds = 0;
 };
 
 class WorkerSender {

@@ -198,8 +198,10 @@ bool SimClient::MayFail(const ClientOp& op, const SimResult& result) const {
   }
   if (code == "version_dropped") return kind == OperationKind::kSample;
   if (code == "model_failed" || code == "internal") {
-    const bool is_suspect = world_.swarm.poison > 0;
-    return is_suspect && world_.lost_worker && result.message.find("stopped") != std::string::npos;
+    // Nobody fails for what another one did to their worker.
+    const bool is_poison = op.body != nullptr && op.body->kills > 0;
+    const bool is_blamed = result.message.find("the worker died") != std::string::npos;
+    return is_blamed && world_.lost_worker && (is_poison || world_.swarm.may_blame_innocents());
   }
   return false;
 }

@@ -8,7 +8,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr std::array<std::pair<SeededBug, std::string_view>, 11> kNames = {{
+constexpr std::array<std::pair<SeededBug, std::string_view>, 12> kNames = {{
     {SeededBug::kNone, "none"},
     {SeededBug::kNoTermCheck, "no_term_check"},
     {SeededBug::kNoDuplicateCheck, "no_duplicate_check"},
@@ -20,6 +20,7 @@ constexpr std::array<std::pair<SeededBug, std::string_view>, 11> kNames = {{
     {SeededBug::kVersionDroppedEarly, "version_dropped_early"},
     {SeededBug::kPayloadFreedEarly, "payload_freed_early"},
     {SeededBug::kGapNotCommitted, "gap_not_committed"},
+    {SeededBug::kMatesFail, "mates_fail"},
 }};
 
 template <typename Command>
@@ -120,6 +121,8 @@ void BugHooks::Change(EventBody& event) {
   if (auto* const done = std::get_if<WorkerSnapshotDone>(&event)) {
     if (bug_ == SeededBug::kReplayOffByOne) ++done->model.applied_seq;
   }
+  auto* const exited = std::get_if<WorkerExited>(&event);
+  if (bug_ == SeededBug::kMatesFail && exited != nullptr) exited->cause = LossCause::kCrashed;
   auto* const submit = std::get_if<Submit>(&event);
   if (bug_ == SeededBug::kLateSeqRun && submit != nullptr &&
       submit->kind == OperationKind::kForwardBackward) {

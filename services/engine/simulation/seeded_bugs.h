@@ -1,4 +1,4 @@
-// Ten bugs that a run can be given, to see that the invariants find them.
+// Bugs that a run can be given, to see that the invariants find them.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,7 @@ enum class SeededBug {
   kVersionDroppedEarly,
   kPayloadFreedEarly,  // when it was sent to a worker
   kGapNotCommitted,    // closed_seq stays in memory
+  kMatesFail,          // a worker that somebody killed counts as one that died by itself
 };
 
 const std::vector<SeededBug>& AllSeededBugs();

@@ -145,7 +145,8 @@ void SimClient::AddBody(ClientOp& op, bool forward_only) {
   body.forward_only = forward_only;
   body.content = world_.random.Next();
   body.fails = Chance(world_.swarm.wrong);
-  body.is_poison = Chance(world_.swarm.poison);
+  // Some that get through kill the worker that runs them again for a recovery.
+  if (Chance(world_.swarm.poison)) body.kills = Chance(700) ? 1000 : 300;
   op.body = std::make_shared<const SimBody>(std::move(body));
   op.submit.payload.tokens = world_.random.Between(1, 30);
   op.submit.payload.bytes = 4 * op.submit.payload.tokens;

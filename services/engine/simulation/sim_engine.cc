@@ -324,12 +324,12 @@ void SimEngine::CloseLink(const std::shared_ptr<Link>& link) {
   world_.time.After(world_.Delay(kSecond), [link] { link->worker->OnClosed(link); });
 }
 
-void SimEngine::OnClosed(const std::shared_ptr<Link>& link) {
+void SimEngine::End(const std::shared_ptr<Link>& link, WorkerDetached detached) {
   const auto it = links_.find(link->group);
   if (is_dead_ || it == links_.end() || it->second != link) return;
   links_.erase(it);
   CloseLink(link);
-  Post(WorkerDetached{.group = link->group});
+  Post(std::move(detached));
 }
 
 void SimEngine::CheckHoldsNothing() const {

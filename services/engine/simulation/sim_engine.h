@@ -50,7 +50,13 @@ class SimEngine {
 
   void OnHello(const std::shared_ptr<Link>& link, const WorkerAttached& hello);
   void OnReport(const std::shared_ptr<Link>& link, WorkerReport report);
-  void OnClosed(const std::shared_ptr<Link>& link);
+  void OnClosed(const std::shared_ptr<Link>& link) { End(link, {.group = link->group}); }
+  // The worker was silent for too long.
+  void OnSilent(const std::shared_ptr<Link>& link) {
+    End(link, {link->group, /*process_gone=*/true, LossCause::kSilent, "silent"});
+  }
+  // What a supervisor says.
+  void OnSupervisor(EventBody event) { Post(std::move(event)); }
 
   // Throws unless all that this holds has been given back.
   void CheckHoldsNothing() const;
@@ -79,10 +85,12 @@ class SimEngine {
   void Execute(ForgetResult& action) { held_results_.erase(action.result_id); }
   void Execute(NoteRecovery&) {}
   void Execute(CompareReplay& action);
+  void Execute(NoteWorkerLost&) {}
   void BeginCommit();
   void EndCommit(const std::shared_ptr<CommitGroup>& group);
   void OnDurable(const CommitGroup& group);
   void CheckBounds(const RequestRow& row) const;
+  void End(const std::shared_ptr<Link>& link, WorkerDetached detached);
   void CloseLink(const std::shared_ptr<Link>& link);
   // Of one request that a worker shall run; null: it is lost, and the request fails.
   SharedBody BodyFor(const SendToWorker& command, const std::string& request_id,

@@ -13,8 +13,8 @@ struct SimBody {
   int64_t seq_id = 0;
   bool forward_only = false;
   uint64_t content = 0;
-  bool fails = false;      // its worker finds it wrong
-  bool is_poison = false;  // its worker dies of it
+  bool fails = false;  // its worker finds it wrong
+  int64_t kills = 0;   // its worker when it starts, per mille
 };
 
 // Shared by the engine, the store and the worker that runs it.

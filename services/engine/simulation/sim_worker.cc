@@ -20,10 +20,11 @@ int64_t ArrivalAfter(World& world, int64_t& last) {
 }  // namespace
 
 SimWorker::SimWorker(World& world, std::string group, std::function<SimEngine*()> find_engine,
-                     std::function<void()> on_death)
+                     std::function<void(LossCause cause)> on_death)
     : world_(world),
       group_(std::move(group)),
-      process_id_(absl::StrFormat("worker%d", ++world.last_process)),
+      pid_(++world.last_process),
+      process_id_(absl::StrFormat("worker%d", pid_)),
       find_engine_(std::move(find_engine)),
       on_death_(std::move(on_death)) {
   Dial();
@@ -86,6 +87,7 @@ WorkerAttached SimWorker::Hello() const {
   for (const auto& [id, version] : versions_) hello.version_ids.push_back(id);
   hello.running_request_ids = {running_.begin(), running_.end()};
   if (is_ready_) hello.ready = Ready();
+  hello.pid = pid_;
   return hello;
 }
 
@@ -125,19 +127,15 @@ void SimWorker::ReportDone(const WorkerReport& done) {
   Report(std::move(report));
 }
 
-void SimWorker::Kill() {
+void SimWorker::Die(LossCause cause) {
   if (is_dead_) return;
   is_dead_ = true;
   world_.lost_worker = true;
   world_.trace.Note(world_.time.now(), [&] { return process_id_ + " is dead"; });
+  on_death_(cause);
   if (link_ == nullptr) return;
   link_->open_at_worker = false;
   world_.time.After(world_.Delay(kSecond), [link = link_] { link->engine->OnClosed(link); });
-}
-
-void SimWorker::Die() {
-  Kill();
-  on_death_();
 }
 
 // ---- commands
@@ -247,7 +245,7 @@ void SimWorker::Handle(const SendAck& command, EngineMessage&) {
   for (const std::string& id : command.request_ids) done_.erase(id);
 }
 
-void SimWorker::Handle(const SendDie&, EngineMessage&) { Die(); }
+void SimWorker::Handle(const SendDie&, EngineMessage&) { Die(LossCause::kEnded); }
 
 void SimWorker::Handle(const SendClearGradient& command, EngineMessage&) {
   lanes_[command.model_id].waiting.push_back({"", command.model_id, false, command, nullptr});
@@ -319,7 +317,12 @@ void SimWorker::StartLane(Lane& lane) {
 }
 
 void SimWorker::Start(Work work) {
-  if (work.body != nullptr && work.body->is_poison) return Die();
+  if (!work.request_id.empty()) {
+    Report({.event = WorkerStarted{group_, epoch_, {work.request_id}}, .result = {}});
+  }
+  const bool kills =
+      work.body != nullptr && work.body->kills > 0 && world_.random.Chance(work.body->kills);
+  if (kills) return Die(LossCause::kCrashed);
   world_.time.After(world_.Delay(world_.swarm.max_work),
                     [this, work = std::move(work), began = generation_] {
                       if (!is_dead_ && began == generation_) Finish(work);

@@ -27,15 +27,15 @@ struct EngineMessage {
 // the simulation until the end of the run, also when dead.
 class SimWorker {
  public:
-  // `find_engine`: that it dials; nullptr: none answers. `on_death`: it died by itself.
+  // `find_engine`: that it dials; nullptr: none answers. `on_death`: it has died.
   SimWorker(World& world, std::string group, std::function<SimEngine*()> find_engine,
-            std::function<void()> on_death);
+            std::function<void(LossCause cause)> on_death);
 
   bool is_dead() const { return is_dead_; }
   bool is_hung() const { return world_.time.now() < hung_until_; }
   const std::shared_ptr<Link>& link() const { return link_; }
 
-  void Kill();
+  void Die(LossCause cause);
   // Does nothing for `duration` (SIGSTOP).
   void Hang(int64_t duration) { hung_until_ = world_.time.now() + duration; }
 
@@ -48,6 +48,7 @@ class SimWorker {
   const CountingAdapter* Find(const std::string& model_id) const;
   // Throws unless all that this holds has been given back.
   void CheckHoldsNothing() const;
+  int64_t pid() const { return pid_; }
   bool is_idle() const { return running_.empty(); }
 
  private:
@@ -107,7 +108,6 @@ class SimWorker {
   void StartLane(Lane& lane);
   void Start(Work work);
   void Finish(const Work& work);
-  void Die();
 
   void Run(const Work& work, WorkerReport& report);
   void Do(const SendTrainBatch& command, const Work& work, WorkerReport& report);
@@ -129,9 +129,10 @@ class SimWorker {
 
   World& world_;
   const std::string group_;
+  const int64_t pid_;
   const std::string process_id_;
   const std::function<SimEngine*()> find_engine_;
-  const std::function<void()> on_death_;
+  const std::function<void(LossCause cause)> on_death_;
   bool is_dead_ = false;
   bool is_ready_ = false;
   int64_t hung_until_ = 0;

@@ -13,6 +13,7 @@
 #include "services/engine/simulation/oracle.h"
 #include "services/engine/simulation/sim_client.h"
 #include "services/engine/simulation/sim_engine.h"
+#include "services/engine/simulation/sim_supervisor.h"
 #include "services/engine/simulation/sim_worker.h"
 #include "services/engine/simulation/world.h"
 
@@ -26,7 +27,8 @@ constexpr int64_t kMaxDrain = 900 * kSecond;  // I7: after the faults are over
 class Simulation {
  public:
   explicit Simulation(const RunOptions& options)
-      : world_(options.seed, options.bug, options.max_trace_lines) {
+      : world_(options.seed, options.bug, options.max_trace_lines),
+        supervisor_(world_, [this] { return &leader(); }) {
     world_.lost_worker = world_.swarm.may_lose_workers();
   }
 
@@ -62,6 +64,7 @@ class Simulation {
   const CountingAdapter* FindLive(const std::string& model_id) const;
 
   World world_;
+  SimSupervisor supervisor_;
   std::vector<std::unique_ptr<SimEngine>> engines_;
   std::vector<std::unique_ptr<SimWorker>> all_workers_;
   std::map<std::string, SimWorker*> workers_;  // by group
@@ -72,7 +75,12 @@ void Simulation::StartEngine() { engines_.push_back(std::make_unique<SimEngine>(
 
 void Simulation::StartWorker(const std::string& group) {
   all_workers_.push_back(std::make_unique<SimWorker>(
-      world_, group, [this] { return FindEngine(); }, [this, group] { RespawnWorker(group); }));
+      world_, group, [this] { return FindEngine(); },
+      [this, group](LossCause cause) {
+        supervisor_.OnExit(group, workers_.at(group)->pid(), cause);
+        RespawnWorker(group);
+      }));
+  supervisor_.Start(group);
   workers_[group] = all_workers_.back().get();
 }
 
@@ -150,19 +158,20 @@ SimWorker& Simulation::AnyWorker() {
 void Simulation::KillWorker() {
   SimWorker& worker = AnyWorker();
   if (worker.is_dead()) return;
-  worker.Kill();
-  for (const auto& [group, one] : workers_) {
-    if (one == &worker) RespawnWorker(group);
-  }
+  worker.Die(LossCause::kKilled);
 }
 
 void Simulation::HangWorker() {
   SimWorker& worker = AnyWorker();
   if (worker.is_dead() || worker.is_hung()) return;
   worker.Hang(world_.Delay(40 * kSecond));
-  world_.time.After(kSilence, [&worker] {
+  world_.time.After(kSilence, [this, &worker] {
     const std::shared_ptr<Link> link = worker.link();
-    if (worker.is_hung() && link != nullptr) link->engine->OnClosed(link);
+    if (!worker.is_hung() || link == nullptr) return;
+    link->engine->OnSilent(link);
+    // It may go on before it is killed, and must not be obeyed.
+    if (!world_.swarm.is_supervised) return;
+    world_.time.After(world_.Delay(40 * kSecond), [&worker] { worker.Die(LossCause::kEnded); });
   });
 }
 
@@ -182,7 +191,7 @@ void Simulation::BlackHole() {
   const std::shared_ptr<Link> link = worker.link();
   if (link == nullptr || worker.is_dead()) return;
   link->is_black_hole = true;
-  world_.time.After(world_.Delay(kSilence), [link] { link->engine->OnClosed(link); });
+  world_.time.After(world_.Delay(kSilence), [link] { link->engine->OnSilent(link); });
   world_.time.After(world_.Delay(kSilence), [link] { link->worker->OnClosed(link); });
 }
 

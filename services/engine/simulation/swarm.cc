@@ -60,7 +60,7 @@ void DrawBehaviour(Random& random, Swarm& swarm) {
   swarm.chunks = Often(random, 500);
   swarm.invalid = Often(random, 100);
   swarm.wrong = Often(random, 150);
-  swarm.poison = random.Chance(80) ? random.Between(1, 30) : 0;
+  swarm.poison = random.Chance(150) ? random.Between(1, 30) : 0;
   swarm.reuse = Often(random, 60);
   swarm.intrude = Often(random, 60);
   swarm.step = random.Between(100, 500);
@@ -90,8 +90,9 @@ Swarm DrawSwarm(uint64_t seed) {
   swarm.think_time = random.Between(20, 1500) * kMillisecond;
   DrawFaults(random, swarm);
   DrawBehaviour(random, swarm);
-  // Who dies often is not to blame where nothing else kills.
-  if (swarm.poison == 0) swarm.core.max_request_crashes = 1'000'000;
+  swarm.is_supervised = random.Chance(600);
+  swarm.max_exit_delay = (random.Chance(700) ? 20 : 9000) * kMillisecond;
+  if (random.Chance(300)) swarm.core.crash_loop_deaths = random.Between(1, 5);
   // Nobody but the faults above takes a worker away.
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;

@@ -26,6 +26,9 @@ struct Swarm {
   int64_t worker_hang_every = 0;
   int64_t cut_every = 0;         // a worker's connection ends
   int64_t black_hole_every = 0;  // its messages vanish, both ends notice late
+  // Somebody tells engines how workers end, so late at most. Else engines guess.
+  bool is_supervised = false;
+  int64_t max_exit_delay = 0;
 
   // ---- network and store
   int64_t max_delay = 0;   // of a message
@@ -62,6 +65,11 @@ struct Swarm {
   int64_t nap = 0;      // ... or hear and say nothing for a while
   int64_t large_body = 0;
 
+  // Engines take workers that somebody ended for ones that died by themselves.
+  bool may_blame_innocents() const {
+    return !is_supervised &&
+           (worker_kill_every > 0 || worker_hang_every > 0 || black_hole_every > 0);
+  }
   // Workers may be given up for lost, so what only they held may be.
   bool may_lose_workers() const {
     return worker_kill_every > 0 || worker_hang_every > 0 || black_hole_every > 0 || poison > 0;

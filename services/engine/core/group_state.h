@@ -1,0 +1,27 @@
+// Whether a group can be used, and what people are told of it when it cannot.
+#pragma once
+
+#include <string>
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+// Tells waiting callers.
+void TellState(State& s, const Group& group);
+
+// Its worker's process has died; `how`: "signal 11". Too many of them without work done between
+// make it degraded.
+void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how);
+// Its worker has completed a request.
+void NoteWorkDone(State& s, Group& group);
+// On each Tick.
+void HealGroups(State& s);
+
+// The files its worker has are others than those its models were trained on: it is not used, and
+// nothing is lost, until it comes with the right ones or nobody needs them. False: they are right.
+bool Refuse(State& s, Group& group, const ReadyModel& model);
+
+void OnSupervisorChanged(State& s, const SupervisorChanged& event);
+
+}  // namespace lathe::engine

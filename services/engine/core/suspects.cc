@@ -1,0 +1,59 @@
+#include "services/engine/core/suspects.h"
+
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/recovery.h"
+#include "services/engine/core/requests.h"
+
+namespace lathe::engine {
+namespace {
+
+void GiveUp(State& s, Request& request, const std::string& how) {
+  const bool creates = request.row.op_class == OpClass::kModel;
+  Model* const model = Find(s.models, request.plan->model_id);
+  if (request.row.kind == OperationKind::kUnloadModel) model->unload_request_id.clear();
+  Fail(s, request,
+       Internal(absl::StrFormat("the worker died %d times while it ran this request alone (%s)",
+                                request.num_crashes_alone, how)));
+  if (creates) FailModel(s, *model, Internal("the worker died whenever it created the model"));
+}
+
+// Who may have ended it. One that ran alone did, whether or not it came to say that it starts. Else
+// all that it had: the last to start may not have come to say so either. But while nothing was said
+// to start, a recovery, which runs for nobody, is more likely.
+std::set<std::string> WhoMayHave(const State& s, const Group& group) {
+  if (!group.alone.empty()) return {group.alone};
+  if (group.started.empty() && IsRecovering(s, group)) return {};
+  std::set<std::string> ids = group.at_worker;
+  ids.insert(group.started.begin(), group.started.end());
+  return ids;
+}
+
+}  // namespace
+
+void OnWorkerStarted(State& s, const WorkerStarted& event) {
+  Group* const group = Find(s.groups, event.group);
+  if (group == nullptr || !group->attached || group->row.epoch != event.epoch) return;
+  for (const std::string& id : event.request_ids) {
+    const Request* const request = Find(s.requests, id);
+    if (request != nullptr && request->live()) group->started.insert(id);
+  }
+}
+
+void BlameForCrash(State& s, Group& group, const std::string& how) {
+  const std::string alone = group.alone;
+  for (const std::string& id : WhoMayHave(s, group)) {
+    Request* const request = Find(s.requests, id);
+    if (request == nullptr || !request->live()) continue;
+    if (id != alone) {
+      request->is_suspect = true;
+    } else if (++request->num_crashes_alone >= s.options.max_crashes_alone) {
+      GiveUp(s, *request, how);
+    }
+  }
+}
+
+}  // namespace lathe::engine

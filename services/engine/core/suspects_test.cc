@@ -1,0 +1,227 @@
+#include "services/engine/core/suspects.h"
+
+#include <catch2/catch.hpp>
+
+#include "services/engine/core/testing/core_harness.h"
+
+namespace lathe::engine {
+namespace {
+
+void Die(CoreHarness& h, LossCause cause, const std::string& how = "signal 11") {
+  h.attached = false;
+  h.Post(WorkerDetached{"g", /*process_gone=*/true, cause, how});
+}
+
+std::vector<size_t> BatchSizes(const CoreHarness& h) {
+  std::vector<size_t> sizes;
+  for (const SendTrainBatch& batch : h.worker->Received<SendTrainBatch>()) {
+    sizes.push_back(batch.items.size());
+  }
+  return sizes;
+}
+
+// Runs what brings models back, until requests come.
+void RunRecoveries(CoreHarness& h) {
+  while (BatchSizes(h).empty() && h.worker->HasWork()) h.RunWorkerOnce();
+}
+
+// The same of two models whose requests do not wait for each other.
+void RunBothRecoveries(CoreHarness& h) {
+  RunRecoveries(h);
+  for (int i = 0; i < 2; ++i) h.RunWorkerOnce();
+}
+
+// Two models with a gradient each at the worker.
+struct TwoAtWork {
+  TwoAtWork() {
+    h.AttachWorker();
+    a = h.NewModel(h.NewSession(SessionOrdering::kSerial, "a"), 0, "a");
+    b = h.NewModel(h.NewSession(SessionOrdering::kSerial, "b"), 0, "b");
+    of_a = h.Train(a, 1, OperationKind::kForwardBackward, "", "a");
+    of_b = h.Train(b, 1, OperationKind::kForwardBackward, "", "b");
+    h.Post(WorkerStarted{"g", h.worker->epoch(), {h.AnswerTo(of_a).id, h.AnswerTo(of_b).id}});
+  }
+
+  CoreHarness h;
+  std::string a, b;
+  CallId of_a = 0, of_b = 0;
+};
+
+TEST_CASE("Suspects: what ran when its worker died by itself runs again alone", "[core]") {
+  TwoAtWork t;
+  Die(t.h, GENERATE(LossCause::kCrashed, LossCause::kOutOfMemory));
+  t.h.AttachWorker("p2");
+  CHECK(BatchSizes(t.h).empty());  // recoveries first
+  RunRecoveries(t.h);
+  CHECK(BatchSizes(t.h) == std::vector<size_t>{1});
+  t.h.RunWorkerOnce();
+  CHECK(t.h.Done(t.of_a));
+  CHECK(BatchSizes(t.h) == std::vector<size_t>{1, 1});
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(t.of_b) == RequestState::kDone);
+}
+
+TEST_CASE("Suspects: who takes the worker along twice while alone is failed, nobody else",
+          "[core]") {
+  TwoAtWork t;
+  Die(t.h, LossCause::kCrashed);
+  for (const char* process : {"p2", "p3"}) {
+    CHECK_FALSE(t.h.Done(t.of_a));
+    t.h.AttachWorker(process);
+    RunRecoveries(t.h);
+    REQUIRE(BatchSizes(t.h) == std::vector<size_t>{1});
+    Die(t.h, LossCause::kCrashed);
+  }
+  REQUIRE(t.h.Done(t.of_a));
+  CHECK(t.h.ErrorOf(t.of_a)->status == absl::StatusCode::kInternal);
+  CHECK(t.h.ErrorOf(t.of_a)->message ==
+        "the worker died 2 times while it ran this request alone (signal 11)");
+  t.h.AttachWorker("p4");
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(t.of_b) == RequestState::kDone);
+}
+
+TEST_CASE("Suspects: a gradient that was given up makes the step that waits for it be refused",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.Gradient(model, 1);
+  const CallId step = h.Step(model, 2);
+  Die(h, LossCause::kCrashed);
+  for (const char* process : {"p2", "p3"}) {
+    h.AttachWorker(process);
+    RunRecoveries(h);
+    Die(h, LossCause::kCrashed);
+  }
+  h.AttachWorker("p4");
+  h.RunWorker();
+  CHECK(h.ErrorOf(step)->code == "incomplete_gradient");
+  h.Gradient(model, 3);
+  const CallId next = h.Step(model, 4);
+  h.RunWorker();
+  CHECK(h.StateOf(next) == RequestState::kDone);
+}
+
+TEST_CASE("Suspects: nobody is suspected when somebody ended the worker", "[core]") {
+  TwoAtWork t;
+  const LossCause cause =
+      GENERATE(LossCause::kKilled, LossCause::kEnded, LossCause::kSilent, LossCause::kStuck);
+  for (int i = 2; i < 8; ++i) {
+    Die(t.h, cause);
+    t.h.AttachWorker("p" + std::to_string(i));
+    RunBothRecoveries(t.h);
+    CHECK(BatchSizes(t.h).size() == 2);  // beside each other
+  }
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(t.of_a) == RequestState::kDone);
+  CHECK(t.h.StateOf(t.of_b) == RequestState::kDone);
+}
+
+TEST_CASE("Suspects: a barrier of another model waits for them", "[core]") {
+  TwoAtWork t;
+  Die(t.h, LossCause::kCrashed);
+  t.h.AttachWorker("p2");
+  RunRecoveries(t.h);
+  const std::string session = t.h.NewSession();
+  const CallId create = t.h.CreateModel(session, 0);
+  CHECK(t.h.worker->Received<SendCreateAdapter>().size() == 2);  // of the recoveries
+  t.h.RunWorkerOnce();
+  CHECK(t.h.worker->Received<SendCreateAdapter>().size() == 2);
+  t.h.RunWorkerOnce();
+  CHECK(t.h.worker->Received<SendCreateAdapter>().size() == 3);
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(create) == RequestState::kDone);
+}
+
+TEST_CASE("Suspects: a creation that kills its worker fails its model", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const CallId create = h.CreateModel(session, 0);
+  for (const char* process : {"p2", "p3", "p4"}) {
+    Die(h, LossCause::kCrashed);
+    h.AttachWorker(process);
+  }
+  REQUIRE(h.Done(create));
+  CHECK(h.ErrorOf(create)->status == absl::StatusCode::kInternal);
+}
+
+TEST_CASE("Suspects: without a parent, another process is the sign of a death", "[core]") {
+  TwoAtWork t;
+  t.h.AttachWorker("p2");
+  RunRecoveries(t.h);
+  CHECK(BatchSizes(t.h) == std::vector<size_t>{1});
+}
+
+TEST_CASE("Suspects: with a parent nobody is blamed before it has said how the worker ended",
+          "[core]") {
+  TwoAtWork t;
+  t.h.Post(SupervisorChanged{"g", true});
+  SECTION("it says so in time") {
+    t.h.Post(WorkerExited{"g", /*pid=*/17, LossCause::kCrashed, "signal 11"});
+    t.h.DetachWorker();
+    t.h.AttachWorker("p2");
+    RunRecoveries(t.h);
+    CHECK(BatchSizes(t.h) == std::vector<size_t>{1});
+  }
+  SECTION("it is late") {
+    t.h.AttachWorker("p2");
+    RunBothRecoveries(t.h);
+    CHECK(BatchSizes(t.h).size() == 2);
+  }
+}
+
+TEST_CASE("Suspects: a connection that broke is no death", "[core]") {
+  TwoAtWork t;
+  t.h.DetachWorker();
+  t.h.ReattachWorker();
+  t.h.RunWorker();
+  CHECK(t.h.StateOf(t.of_a) == RequestState::kDone);
+  CHECK(t.h.StateOf(t.of_b) == RequestState::kDone);
+}
+
+TEST_CASE("Suspects: one that is alone goes on where it was after a broken connection", "[core]") {
+  TwoAtWork t;
+  Die(t.h, LossCause::kCrashed);
+  t.h.AttachWorker("p2");
+  RunRecoveries(t.h);
+  t.h.DetachWorker();
+  t.h.ReattachWorker();
+  CHECK(BatchSizes(t.h) == std::vector<size_t>{1, 1});  // the same one again
+  Die(t.h, LossCause::kCrashed);
+  t.h.AttachWorker("p3");
+  RunRecoveries(t.h);
+  Die(t.h, LossCause::kCrashed);
+  CHECK(t.h.Done(t.of_a));
+  CHECK_FALSE(t.h.Done(t.of_b));
+}
+
+TEST_CASE("Suspects: a new leader blames nobody for what happened before it", "[core]") {
+  TwoAtWork t;
+  t.h.RestartEngine();
+  t.h.AttachWorker("p2");
+  RunBothRecoveries(t.h);
+  CHECK(BatchSizes(t.h).size() == 2);
+}
+
+TEST_CASE("Suspects: a recovery that kills its worker makes no suspects", "[core]") {
+  TwoAtWork t;
+  Die(t.h, LossCause::kKilled);
+  const CallId create = t.h.CreateModel(t.h.NewSession(), 0);
+  for (const char* process : {"p2", "p3", "p4", "p5"}) {
+    t.h.AttachWorker(process);
+    Die(t.h, LossCause::kCrashed);
+  }
+  t.h.AttachWorker("p6");
+  for (int i = 0; i < 100; ++i) {
+    t.h.Tick();
+    t.h.RunWorker();
+  }
+  for (const CallId call : {t.of_a, t.of_b, create}) {
+    CHECK(t.h.StateOf(call) == RequestState::kDone);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::engine

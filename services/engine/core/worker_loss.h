@@ -1,0 +1,29 @@
+// A worker's process is gone, and what it held with it.
+#pragma once
+
+#include <string>
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+struct Loss {
+  // False: the old process lives and lost what it was sent, as it was never told of its group;
+  // nothing has died.
+  bool is_new_process = true;
+  LossCause cause = LossCause::kUnknown;
+  std::string how;
+};
+// Its models are to be recovered, its requests wait to be sent again, unless they are to blame.
+void LoseProcess(State& s, Group& group, const Loss& loss);
+
+// Nothing is queued for it, and nothing it runs is waited for.
+void ForgetOutstanding(Group& group);
+
+void OnWorkerDetached(State& s, const WorkerDetached& event);
+void OnWorkerExited(State& s, const WorkerExited& event);
+
+// Gives up workers that have been away for worker_lost_timeout.
+void GiveUpLostWorkers(State& s);
+
+}  // namespace lathe::engine

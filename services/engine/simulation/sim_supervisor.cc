@@ -1,0 +1,40 @@
+#include "services/engine/simulation/sim_supervisor.h"
+
+#include <utility>
+
+namespace lathe::engine::simulation {
+
+void SimSupervisor::Start(const std::string& group) {
+  if (!world_.swarm.is_supervised) return;
+  if (exits_.empty()) FollowLeader();
+  exits_[group].group = group;
+}
+
+void SimSupervisor::FollowLeader() {
+  world_.time.After(world_.Delay(kSecond), [this] {
+    SimEngine* const leader = leader_();
+    if (leader != told_ && leader->is_up()) {
+      told_ = leader;
+      for (const auto& [group, exit] : exits_) {
+        leader->OnSupervisor(SupervisorChanged{group, true});
+        if (exit.pid != 0) leader->OnSupervisor(exit);
+      }
+    }
+    FollowLeader();
+  });
+}
+
+void SimSupervisor::OnExit(const std::string& group, int64_t pid, LossCause cause) {
+  if (!world_.swarm.is_supervised) return;
+  const WorkerExited exit{.group = group,
+                          .pid = pid,
+                          .cause = cause,
+                          .how = cause == LossCause::kCrashed ? "signal 11" : "signal 9",
+                          .restart_in = kSecond};
+  exits_[group] = exit;
+  world_.time.After(world_.Delay(world_.swarm.max_exit_delay), [this, exit] {
+    if (told_ != nullptr) told_->OnSupervisor(exit);
+  });
+}
+
+}  // namespace lathe::engine::simulation
