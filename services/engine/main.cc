@@ -64,6 +64,7 @@ struct Settings {
   absl::Duration session_kept;
   absl::Duration model_idle_timeout;
   absl::Duration stuck_after;
+  absl::Duration worker_stuck_after;
   int sampler_versions_mib = 0;
   absl::Duration snapshot_interval;
   double snapshot_share = 0;
@@ -111,6 +112,9 @@ Settings ParseSettings(int argc, char** argv) {
   options.Add(&settings.stuck_after, "engine.stuck_after", absl::Seconds(30),
               "a core that has done nothing for so long is shown in the log, and the engine aborts "
               "to be started again; at least 3s, 0: never");
+  options.Add(&settings.worker_stuck_after, "engine.worker_stuck_after", absl::Seconds(120),
+              "a busy worker whose work makes no step for so long is killed and started anew; at "
+              "least 4s, 0: never");
   options.Add(&settings.sampler_versions_mib, "engine.sampler_versions_mib",
               static_cast<int>(defaults.sampler_versions_bytes >> 20),
               "MiB of unnamed sampler versions that one tenant's live sessions may hold in their "
@@ -221,6 +225,12 @@ absl::Status CheckSettings(const Settings& settings) {
                                                    absl::FormatDuration(settings.stuck_after),
                                                    ", minimum is 3s, or 0 for never"));
   }
+  if (settings.worker_stuck_after != absl::ZeroDuration() &&
+      settings.worker_stuck_after < absl::Seconds(4)) {
+    return absl::InvalidArgumentError(absl::StrCat("worker_stuck_after is ",
+                                                   absl::FormatDuration(settings.worker_stuck_after),
+                                                   ", minimum is 4s, or 0 for never"));
+  }
   if (settings.snapshot_interval < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat("snapshot_interval is ",
                                                    absl::FormatDuration(settings.snapshot_interval),
@@ -281,7 +291,7 @@ int Run(Settings settings, const sigset_t& signals) {
     return Fail(status, kExitUnavailable);
   }
   Runtime runtime(RuntimeOptions(settings, checkpoints_dir, metrics), **store, clock);
-  Dispatcher dispatcher(runtime, *worker_secret);
+  Dispatcher dispatcher(runtime, *worker_secret, settings.worker_stuck_after);
   ArchiveSigner archives(*archive_key, checkpoints_dir, clock);
   AuditLog audit(**store, clock);
   EngineService engine(runtime, keys, archives, audit, *lora);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/fail_point/fail_point.h"
@@ -25,7 +26,8 @@
 namespace lathe::worker {
 namespace {
 
-// The supervisor is to start us again.
+// The supervisor is to start us again. At once: what was told to die is worth nothing, and its work
+// may hang.
 constexpr int kExitTemporary = 75;
 
 // The end of the process as an event of the main thread, whoever asks for it.
@@ -71,6 +73,7 @@ absl::Status CheckReady(const ExecutorPort& executor) {
 int Run(const WorkerOptions& options) {
   ProcessEnd end;
   std::atomic<bool> load_failed = false;
+  std::string load_error;  // set before load_failed
   std::unique_ptr<AttachClient> client;
   Executor executor(
       MakeExecutorOptions(options),
@@ -78,12 +81,13 @@ int Run(const WorkerOptions& options) {
        .on_state_changed = [&] { client->OnStateChanged(); }},
       [&](absl::Status status) {
         LogError("base model cannot be loaded", {{"error", status.message()}});
+        load_error = absl::StrCat("base model cannot be loaded: ", status.message());
         load_failed = true;
         end.Request(IsConfigurationError(status) ? kExitConfiguration : kExitUnavailable);
       });
   client =
       std::make_unique<AttachClient>(MakeAttachOptions(options), MakeIdentity(options), executor,
-                                     [&](const std::string&) { end.Request(kExitTemporary); });
+                                     [](const std::string&) { std::_Exit(kExitTemporary); });
   std::unique_ptr<MetricsServer> metrics;
   if (!options.metrics_listen.empty()) {
     auto started = MetricsServer::Start(options.metrics_listen, MakeWorkerMetrics(executor),
@@ -99,6 +103,11 @@ int Run(const WorkerOptions& options) {
   const int exit_code = end.Wait();
   // A load cannot be interrupted, and nothing is held yet that would be worth waiting for.
   if (!executor.State().ready && !load_failed) std::_Exit(exit_code);
+  if (load_failed) {
+    client->Leave(load_error, /*has_failed=*/true);
+  } else {
+    client->Leave("it was told to stop", /*has_failed=*/false);
+  }
   executor.Stop();
   client->Stop();
   metrics.reset();

@@ -9,6 +9,7 @@
 #include "libs/common/digest/sha256.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/status_macros.h"
 #include "libs/common/version.h"
 #include "services/engine/dispatcher/report_decoder.h"
 #include "services/engine/runtime/result_encoder.h"
@@ -17,13 +18,25 @@ namespace lathe::engine {
 namespace {
 
 constexpr absl::Duration kBeatPeriod = absl::Seconds(2);
-// 15 s at least: a beat counts as silent when nothing came since the last one.
-constexpr int kMaxSilentBeats = 8;
+// 12 to 14 s: a beat counts as silent when nothing came since the last one.
+constexpr int kMaxSilentBeats = 6;
+// Up to 4 s: heard so lately, a worker that lives keeps its place.
+constexpr int kMaxSilentBeatsOfLiving = 1;
 
 v1::EngineMessage HeartbeatMessage(int64_t term) {
   v1::EngineMessage message;
   message.mutable_heartbeat()->set_term(term);
   return message;
+}
+
+v1::EngineMessage DieMessage(const std::string& reason) {
+  v1::EngineMessage message;
+  message.mutable_die()->set_reason(reason);
+  return message;
+}
+
+double SecondsSince(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
 }
 
 v1::EngineMessage StreamSampleMessage(int64_t epoch, const std::string& request_id) {
@@ -35,10 +48,15 @@ v1::EngineMessage StreamSampleMessage(int64_t epoch, const std::string& request_
 
 }  // namespace
 
-Dispatcher::Dispatcher(Runtime& runtime, std::string secret)
+Dispatcher::Dispatcher(Runtime& runtime, std::string secret, absl::Duration stuck_after)
     : runtime_(runtime),
       secret_(std::move(secret)),
+      max_idle_beats_(static_cast<int>(absl::Ceil(stuck_after, kBeatPeriod) / kBeatPeriod)),
       encoder_(runtime.bodies(), runtime.streams(), runtime.checkpoints_dir()),
+      supervisors_([this](EventBody event) { runtime_.Post(std::move(event)); },
+                   [this](const v1::SupervisorHello& hello) {
+                     return CheckPeer(hello.secret(), hello.lathe_version(), "supervisor");
+                   }),
       heartbeat_("engine-beat", kBeatPeriod, [this] { Beat(); }) {}
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attach(
@@ -46,6 +64,11 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attac
   std::shared_ptr<WorkerStream> stream = WorkerStream::Start(*this);
   absl::MutexLock lock(&mu_);
   return (streams_[stream.get()] = stream).get();
+}
+
+grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>* Dispatcher::Supervise(
+    grpc::CallbackServerContext*) {
+  return supervisors_.Start();
 }
 
 void Dispatcher::Send(const SendToWorker& command) {
@@ -104,7 +127,11 @@ void Dispatcher::OnLostBody(const SendToWorker& command, const std::string& requ
 std::vector<WorkerStatus> Dispatcher::Statuses() {
   absl::MutexLock lock(&mu_);
   std::vector<WorkerStatus> statuses;
-  for (const auto& [group, worker] : workers_) statuses.push_back(worker.status);
+  for (const auto& [group, worker] : workers_) {
+    statuses.push_back(worker.status);
+    statuses.back().heartbeat_age_seconds = SecondsSince(worker.heard_at);
+    statuses.back().progress_age_seconds = SecondsSince(worker.advanced_at);
+  }
   return statuses;
 }
 
@@ -117,16 +144,19 @@ void Dispatcher::EndStreams() {
   for (const auto& [key, stream] : streams) {
     stream->End(absl::UnavailableError("the engine is stopping"));
   }
+  supervisors_.EndStreams();
 }
 
 void Dispatcher::OnMessage(const std::shared_ptr<WorkerStream>& stream,
                            const v1::WorkerMessage& message) {
   const std::string group = GroupOf(stream.get());
+  if (!group.empty() && message.has_leaving()) return OnLeaving(stream, group, message.leaving());
   if (!group.empty() && !message.has_hello()) return OnReport(group, message);
   if (!message.has_hello()) {
     return stream->End(absl::FailedPreconditionError("the first message must be hello"));
   }
-  const absl::Status status = CheckHello(message.hello());
+  absl::Status status = CheckHello(message.hello());
+  if (status.ok()) status = CheckPlace(message.hello());
   if (!status.ok()) {
     LogWarn("worker refused", {{"group", message.hello().group()}, {"error", status.message()}});
     return stream->End(status);
@@ -134,15 +164,19 @@ void Dispatcher::OnMessage(const std::shared_ptr<WorkerStream>& stream,
   OnHello(stream, message.hello());
 }
 
+absl::Status Dispatcher::CheckPeer(const std::string& secret, const std::string& version,
+                                   const char* who) const {
+  if (!EqualInConstantTime(secret, secret_)) {
+    return absl::UnauthenticatedError(
+        absl::StrFormat("the %s's secret is not that of this data directory", who));
+  }
+  if (version == std::string(kVersion)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the %s has version %s, the engine has %s", who, version, std::string(kVersion)));
+}
+
 absl::Status Dispatcher::CheckHello(const v1::Hello& hello) const {
-  if (!EqualInConstantTime(hello.secret(), secret_)) {
-    return absl::UnauthenticatedError("the worker's secret is not that of this data directory");
-  }
-  if (hello.lathe_version() != std::string(kVersion)) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("the worker has version %s, the engine has %s", hello.lathe_version(),
-                        std::string(kVersion)));
-  }
+  RETURN_IF_ERROR(CheckPeer(hello.secret(), hello.lathe_version(), "worker"));
   if (hello.rank() != 0 || hello.world() != 1) {
     return absl::InvalidArgumentError(
         absl::StrFormat("rank %d of world %d, groups have one rank", hello.rank(), hello.world()));
@@ -151,6 +185,17 @@ absl::Status Dispatcher::CheckHello(const v1::Hello& hello) const {
     return absl::InvalidArgumentError("hello names no group or no process");
   }
   return absl::OkStatus();
+}
+
+absl::Status Dispatcher::CheckPlace(const v1::Hello& hello) {
+  absl::MutexLock lock(&mu_);
+  const auto found = workers_.find(hello.group());
+  if (found == workers_.end() || found->second.process_id == hello.process_id()) {
+    return absl::OkStatus();
+  }
+  if (found->second.silent_beats > kMaxSilentBeatsOfLiving) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrFormat("group %s has a living worker, process %d",
+                                                hello.group(), found->second.pid));
 }
 
 void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::Hello& hello) {
@@ -162,6 +207,9 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
     replaced = std::exchange(worker, Worker{});
     worker.stream = stream;
     worker.stream_id = attached.stream_id = ++num_streams_;
+    worker.process_id = hello.process_id();
+    worker.pid = hello.pid();
+    worker.heard_at = worker.advanced_at = std::chrono::steady_clock::now();
     worker.status.group = hello.group();
     worker.status.base_model = hello.base_model();
     worker.status.device = hello.device();
@@ -187,6 +235,9 @@ void Dispatcher::OnReport(const std::string& group, const v1::WorkerMessage& mes
     case v1::WorkerMessage::kReady:
       LogInfo("worker ready", {{"group", group}, {"base_model", message.ready().model().name()}});
       runtime_.Post(WorkerReady{.group = group, .model = ToReady(message.ready().model())});
+      return;
+    case v1::WorkerMessage::kStarted:
+      runtime_.Post(ToEvent(group, message.epoch(), message.started()));
       return;
     case v1::WorkerMessage::kDone:
       return OnDone(group, message.epoch(), message.done());
@@ -217,6 +268,7 @@ void Dispatcher::UpdateStatus(const std::string& group, const v1::WorkerMessage&
   const auto found = workers_.find(group);
   if (found == workers_.end()) return;
   found->second.silent_beats = 0;
+  found->second.heard_at = std::chrono::steady_clock::now();
   WorkerStatus& status = found->second.status;
   if (message.has_ready()) {
     status.ready = true;
@@ -228,12 +280,36 @@ void Dispatcher::UpdateStatus(const std::string& group, const v1::WorkerMessage&
         absl::StrFormat("%d %% of %.1f GB", 100 * progress.bytes_loaded() / progress.bytes_total(),
                         static_cast<double>(progress.bytes_total()) / 1e9);
   } else if (message.has_heartbeat()) {
+    NoteHeartbeat(found->second, message.heartbeat());
     status.train_passes = message.heartbeat().train_passes();
     status.train_tokens = message.heartbeat().train_tokens();
     status.prefill_passes = message.heartbeat().prefill_passes();
     status.decode_passes = message.heartbeat().decode_passes();
     status.generated_tokens = message.heartbeat().generated_tokens();
   }
+}
+
+void Dispatcher::NoteHeartbeat(Worker& worker, const v1::WorkerHeartbeat& heartbeat) {
+  if (heartbeat.is_busy() && heartbeat.progress() == worker.progress) return;
+  worker.progress = heartbeat.progress();
+  worker.idle_beats = 0;
+  worker.advanced_at = worker.heard_at;
+}
+
+void Dispatcher::OnLeaving(const std::shared_ptr<WorkerStream>& stream, const std::string& group,
+                           const v1::Leaving& leaving) {
+  LogInfo("worker leaves", {{"group", group}, {"reason", leaving.reason()}});
+  {
+    absl::MutexLock lock(&mu_);
+    if (FindGroup(stream.get()) != group) return;
+    workers_.erase(group);
+    runtime_.Post(
+        WorkerDetached{.group = group,
+                       .process_gone = true,
+                       .cause = leaving.has_failed() ? LossCause::kCrashed : LossCause::kEnded,
+                       .how = leaving.reason()});
+  }
+  stream->End(absl::OkStatus());
 }
 
 void Dispatcher::OnClosed(const std::shared_ptr<WorkerStream>& stream) {
@@ -267,17 +343,47 @@ std::shared_ptr<WorkerStream> Dispatcher::StreamFor(const SendToWorker& command)
 }
 
 void Dispatcher::Beat() {
+  const std::vector<Dead> dead = TakeDead();
   std::vector<std::shared_ptr<WorkerStream>> alive;
-  std::vector<std::shared_ptr<WorkerStream>> silent;
   {
     absl::MutexLock lock(&mu_);
-    for (auto& [group, worker] : workers_) {
-      (++worker.silent_beats > kMaxSilentBeats ? silent : alive).push_back(worker.stream);
-    }
+    for (const auto& [group, worker] : workers_) alive.push_back(worker.stream);
   }
   for (const auto& stream : alive) stream->Send({HeartbeatMessage(runtime_.term())});
-  for (const auto& stream : silent) {
-    stream->End(absl::DeadlineExceededError("the worker was silent for 15 s"));
+  for (const Dead& one : dead) Bury(one);
+}
+
+std::vector<Dispatcher::Dead> Dispatcher::TakeDead() {
+  const int beat_seconds = static_cast<int>(kBeatPeriod / absl::Seconds(1));
+  absl::MutexLock lock(&mu_);
+  std::vector<Dead> dead;
+  for (auto& [group, worker] : workers_) {
+    // Who is not heard of is silent, whatever its work does.
+    if (++worker.silent_beats == 1) ++worker.idle_beats;
+    if (worker.silent_beats > kMaxSilentBeats) {
+      dead.push_back({group, worker, LossCause::kSilent,
+                      absl::StrFormat("silent for %d s", worker.silent_beats * beat_seconds)});
+    } else if (max_idle_beats_ > 0 && worker.idle_beats > max_idle_beats_) {
+      dead.push_back({group, worker, LossCause::kStuck,
+                      absl::StrFormat("no progress for %d s", worker.idle_beats * beat_seconds)});
+    }
+  }
+  for (const Dead& one : dead) {
+    workers_.erase(one.group);
+    runtime_.Post(WorkerDetached{
+        .group = one.group, .process_gone = true, .cause = one.cause, .how = one.how});
+  }
+  return dead;
+}
+
+// Who lives on in spite of it finds a new epoch; who can still hear ends by himself.
+void Dispatcher::Bury(const Dead& dead) {
+  const bool is_asked = supervisors_.Kill(dead.group, dead.worker.pid, dead.how);
+  LogWarn("worker declared dead",
+          {{"group", dead.group}, {"why", dead.how}, {"killed", is_asked ? "asked" : "nobody can"}});
+  if (dead.cause == LossCause::kStuck) dead.worker.stream->Send({DieMessage(dead.how)});
+  if (dead.cause == LossCause::kSilent || is_asked) {
+    dead.worker.stream->End(absl::DeadlineExceededError("the worker was declared dead: " + dead.how));
   }
 }
 

@@ -1,6 +1,7 @@
 // lathe.v1.WorkerPool: worker streams in, commands out.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,22 +13,28 @@
 #include "libs/common/concurrency/periodic_task.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
 #include "services/engine/dispatcher/command_encoder.h"
+#include "services/engine/dispatcher/supervisors.h"
 #include "services/engine/dispatcher/worker_stream.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/runtime/worker_sender.h"
 
 namespace lathe::engine {
 
-// One group has one rank and one stream; a new stream of a group takes the place of the old one.
-// A stream that is silent for 15 s is ended. Which work a worker gets is the core's decision.
+// One group has one rank and one stream; a new stream of a process takes the place of its old one.
+// A worker that is silent for 14 s, or whose work makes no step for too long, is declared dead: the
+// core hears that its process is gone, and its parent is asked to kill it. Which work a worker gets
+// is the core's decision.
 class Dispatcher final : public v1::WorkerPool::CallbackService,
                          public WorkerSender,
                          private WorkerStream::Listener {
  public:
-  // `runtime` must outlive this; `secret` is what workers must present.
-  Dispatcher(Runtime& runtime, std::string secret);
+  // `runtime` must outlive this; `secret` is what workers must present. `stuck_after`: time without
+  // a step after which a busy worker is declared dead; 0: never.
+  Dispatcher(Runtime& runtime, std::string secret, absl::Duration stuck_after);
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Attach(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>* Supervise(
       grpc::CallbackServerContext* context) override;
 
   void Send(const SendToWorker& command) override;
@@ -42,8 +49,22 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
     std::shared_ptr<WorkerStream> stream;
     int64_t stream_id = 0;
     WorkerStatus status;
+    std::string process_id;
+    int64_t pid = 0;
     int64_t epoch = 0;  // of the last command; 0: it was not told any
+    // Beats of ours since it was heard of, and since its work made a step. Counted, not timed: while
+    // this process is stopped nobody is late.
     int silent_beats = 0;
+    int idle_beats = 0;
+    int64_t progress = 0;
+    std::chrono::steady_clock::time_point heard_at;     // for metrics
+    std::chrono::steady_clock::time_point advanced_at;  // for metrics
+  };
+  struct Dead {
+    std::string group;
+    Worker worker;
+    LossCause cause = LossCause::kSilent;
+    std::string how;
   };
 
   void OnMessage(const std::shared_ptr<WorkerStream>& stream,
@@ -51,6 +72,17 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   void OnClosed(const std::shared_ptr<WorkerStream>& stream) override;
 
   absl::Status CheckHello(const v1::Hello& hello) const;
+  absl::Status CheckPeer(const std::string& secret, const std::string& version,
+                         const char* who) const;
+  // Another process of the group that is alive keeps its place.
+  absl::Status CheckPlace(const v1::Hello& hello);
+  void OnLeaving(const std::shared_ptr<WorkerStream>& stream, const std::string& group,
+                 const v1::Leaving& leaving);
+  void NoteHeartbeat(Worker& worker, const v1::WorkerHeartbeat& heartbeat)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes the dead from among the workers, and tells the core.
+  std::vector<Dead> TakeDead();
+  void Bury(const Dead& dead);
   void OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::Hello& hello);
   void OnReport(const std::string& group, const v1::WorkerMessage& message);
   void OnDone(const std::string& group, int64_t epoch, const v1::OperationDone& done);
@@ -66,7 +98,9 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
 
   Runtime& runtime_;
   const std::string secret_;
+  const int max_idle_beats_;  // 0: any number
   CommandEncoder encoder_;
+  Supervisors supervisors_;
 
   absl::Mutex mu_;
   std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mu_);  // by group

@@ -51,6 +51,7 @@ WorkerAttached ToEvent(const v1::Hello& hello) {
   event.running_request_ids = {hello.running_request_ids().begin(),
                                hello.running_request_ids().end()};
   if (hello.has_ready()) event.ready = ToReady(hello.ready().model());
+  event.pid = hello.pid();
   return event;
 }
 
@@ -89,6 +90,12 @@ std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress) {
                       .stopped = token.stopped()});
   }
   return tokens;
+}
+
+WorkerStarted ToEvent(const std::string& group, int64_t epoch, const v1::Started& started) {
+  return {.group = group,
+          .epoch = epoch,
+          .request_ids = {started.request_ids().begin(), started.request_ids().end()}};
 }
 
 WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,

@@ -20,6 +20,7 @@ WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationD
 
 std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress);
 
+WorkerStarted ToEvent(const std::string& group, int64_t epoch, const v1::Started& started);
 WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,
                             const v1::VersionFailed& failed);
 

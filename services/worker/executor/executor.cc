@@ -93,7 +93,10 @@ class Executor::Thread {
 
   ExecutorState State() const {
     absl::MutexLock lock(&mu_);
-    return state_;
+    ExecutorState state = state_;
+    state.progress = progress_;
+    state.is_busy = is_busy_;
+    return state;
   }
 
  private:
@@ -147,6 +150,7 @@ class Executor::Thread {
   }
 
   void ReportProgress(double fraction, int64_t total) {
+    ++progress_;
     {
       absl::MutexLock lock(&mu_);
       state_.bytes_loaded = static_cast<int64_t>(fraction * static_cast<double>(total));
@@ -189,9 +193,12 @@ class Executor::Thread {
         has_news = true;
       }
       const bool worked = core_->RunUnit([this] { ApplyDuringStep(); });
+      ++progress_;
       Deliver(std::exchange(has_news, false));
       if (worked) continue;
+      is_busy_ = false;
       std::optional<Item> item = WaitForItem();
+      is_busy_ = true;
       if (!item.has_value()) return;
       Apply(*std::move(item));
       has_news = true;  // what it does, not all of which is reported, shows after the next unit
@@ -208,6 +215,7 @@ class Executor::Thread {
 
   // Takes commands and delivers reports while a step runs. A Reset waits for its end.
   void ApplyDuringStep() {
+    ++progress_;
     bool has_news = false;
     while (!reset_.has_value()) {
       std::optional<Item> item = queue_.TryPop();
@@ -261,6 +269,8 @@ class Executor::Thread {
   const absl::StatusOr<at::Device> device_;
   BoundedQueue<Item> queue_;
   std::atomic<bool> stopping_ = false;
+  std::atomic<int64_t> progress_ = 0;
+  std::atomic<bool> is_busy_ = true;
   mutable absl::Mutex mu_;
   ExecutorState state_ ABSL_GUARDED_BY(mu_);
 

@@ -57,6 +57,8 @@ struct ExecutorState {
   std::vector<ModelState> models;        // ascending model_id
   std::vector<std::string> version_ids;  // ascending, on disk or in memory
   ExecutorCounters counters;
+  int64_t progress = 0;  // grows with each part of whatever it does
+  bool is_busy = true;   // has work, so that `progress` is to grow; loading is work
 };
 
 // One report, and the state of the model it is about once the operation was done.

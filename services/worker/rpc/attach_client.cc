@@ -24,6 +24,9 @@ std::string ReadSecret(const std::string& path) {
   return secret;
 }
 
+// How long the engine has to end a stream on which it was told that we leave.
+constexpr absl::Duration kFarewellTime = absl::Seconds(1);
+
 // Time by a clock that nobody sets; its beginning means nothing.
 absl::Time SteadyNow() {
   return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
@@ -52,6 +55,14 @@ void AttachClient::Stop() {
   if (thread_ != nullptr) thread_->Join();
 }
 
+void AttachClient::Leave(const std::string& reason, bool has_failed) {
+  absl::MutexLock lock(&mu_);
+  leaving_.emplace();
+  leaving_->set_reason(reason);
+  leaving_->set_has_failed(has_failed);
+  woken_ = true;
+}
+
 void AttachClient::OnReport(ReportEvent event) {
   absl::MutexLock lock(&mu_);
   reports_.push_back(std::move(event));
@@ -64,14 +75,14 @@ void AttachClient::OnStateChanged() {
 
 void AttachClient::Run() {
   absl::Time outage_began = SteadyNow();
-  for (size_t attempt = 0; !stopping(); ++attempt) {
+  for (size_t attempt = 0; !stopping() && !has_left(); ++attempt) {
     last_heard_ = absl::InfinitePast();
     Serve(options_.engine_addresses[attempt % options_.engine_addresses.size()]);
     if (last_heard_ != absl::InfinitePast()) {
       outage_began = SteadyNow();
       outage_is_logged_ = false;
     }
-    if (!stopping()) Pause(outage_began);
+    if (!stopping() && !has_left()) Pause(outage_began);
   }
 }
 
@@ -81,7 +92,8 @@ void AttachClient::Serve(const std::string& address) {
                       [this] { Wake(); });
   const absl::Time began = SteadyNow();
   absl::Time next_heartbeat = began + options_.heartbeat_interval;
-  while (!stopping() && !stream.IsOver()) {
+  while (!stream.IsOver() && !MustEnd()) {
+    SayFarewell(SteadyNow());
     if (!Exchange(stream)) return;
     const absl::Time now = SteadyNow();
     const absl::Time give_up = std::max(began, last_heard_) + options_.silence_limit;
@@ -96,7 +108,7 @@ void AttachClient::Serve(const std::string& address) {
     }
     WaitUntil(std::min(give_up, next_heartbeat));
   }
-  if (stopping() || std::exchange(outage_is_logged_, true)) return;
+  if (stopping() || has_left() || std::exchange(outage_is_logged_, true)) return;
   const absl::Status status = stream.Finish();
   LogWarn("no stream to the engine", {{"address", address}, {"error", status.message()}});
 }
@@ -166,7 +178,29 @@ void AttachClient::WaitUntil(absl::Time deadline) {
 }
 
 bool AttachClient::HasNews() const {
-  return woken_ || stopping_ || state_changed_ || !reports_.empty();
+  return woken_ || (stopping_ && !has_left_) || state_changed_ || !reports_.empty();
+}
+
+void AttachClient::SayFarewell(absl::Time now) {
+  std::optional<lathe::v1::Leaving> leaving;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!leaving_.has_value()) return;
+    leaving = std::exchange(leaving_, std::nullopt);
+    has_left_ = true;
+  }
+  farewell_until_ = now + kFarewellTime;
+  protocol_.QueueLeaving(*leaving);
+}
+
+bool AttachClient::MustEnd() const {
+  absl::MutexLock lock(&mu_);
+  return stopping_ && !leaving_.has_value() && (!has_left_ || SteadyNow() >= farewell_until_);
+}
+
+bool AttachClient::has_left() const {
+  absl::MutexLock lock(&mu_);
+  return has_left_;
 }
 
 bool AttachClient::stopping() const {

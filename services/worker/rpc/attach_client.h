@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,11 @@ class AttachClient {
   ~AttachClient();
 
   void Start();
-  // Ends the stream; what was not acknowledged is lost. May be called twice.
+  // Tells the engine why this process ends, so that it is not taken for one that died at its work.
+  // `has_failed`: nobody told it to.
+  void Leave(const std::string& reason, bool has_failed);
+  // Ends the stream, after a Leave when the engine has heard of it or a second has passed; what was
+  // not acknowledged is lost. May be called twice.
   void Stop();
 
   // For the executor's listener.
@@ -62,12 +67,18 @@ class AttachClient {
   void WaitUntil(absl::Time deadline);
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool stopping() const;
+  bool has_left() const;
+  // Says why we leave, if it is to be said.
+  void SayFarewell(absl::Time now);
+  // Whether to end the stream from this side. An engine that was told of it ends it.
+  bool MustEnd() const;
 
   const AttachOptions options_;
   ExecutorPort& executor_;
   const std::function<void(const std::string&)> on_die_;
   AttachProtocol protocol_;        // client thread only
   absl::Time last_heard_;          // client thread only; of this stream
+  absl::Time farewell_until_ = absl::InfinitePast();  // client thread only
   bool outage_is_logged_ = false;  // client thread only: once per outage, not per attempt
 
   mutable absl::Mutex mu_;
@@ -75,6 +86,8 @@ class AttachClient {
   bool state_changed_ ABSL_GUARDED_BY(mu_) = false;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<lathe::v1::Leaving> leaving_ ABSL_GUARDED_BY(mu_);  // to be said
+  bool has_left_ ABSL_GUARDED_BY(mu_) = false;  // it is said
   std::unique_ptr<NamedThread> thread_;
 };
 

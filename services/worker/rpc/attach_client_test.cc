@@ -181,6 +181,19 @@ TEST_CASE("a silent engine is given up for the next address", "[rpc]") {
   CHECK(other.Next().has_hello());
 }
 
+TEST_CASE("a worker that is told to stop says so and does not come again", "[rpc]") {
+  const FakeDataDir dir;
+  FakeEngine engine(dir.address());
+  Worker worker(dir);
+  engine.Next();
+  engine.Send(Form(5, 1));
+  worker.client.Leave("stopped", /*has_failed=*/false);
+  const lathe::v1::WorkerMessage leaving = engine.Next();
+  CHECK(leaving.leaving().reason() == "stopped");
+  CHECK_FALSE(leaving.leaving().has_failed());
+  worker.client.Stop();
+}
+
 TEST_CASE("an engine ends the process with Die", "[rpc]") {
   const FakeDataDir dir;
   FakeEngine engine(dir.address());

@@ -1,5 +1,7 @@
 #include "services/worker/rpc/attach_protocol.h"
 
+#include <unistd.h>
+
 #include <functional>
 #include <utility>
 #include <variant>
@@ -69,6 +71,7 @@ lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) 
   }
   if (state.ready) *hello->mutable_ready()->mutable_model() = ToProto(state.model);
   hello->set_base_model(identity_.base_model);
+  hello->set_pid(getpid());
   return message;
 }
 
@@ -243,13 +246,20 @@ void AttachProtocol::StateChanged() {
 }
 
 void AttachProtocol::QueueHeartbeat() {
-  const ExecutorCounters counters = executor_.State().counters;
+  const ExecutorState state = executor_.State();
+  const ExecutorCounters& counters = state.counters;
   lathe::v1::WorkerHeartbeat* heartbeat = Queue().mutable_heartbeat();
   heartbeat->set_train_passes(counters.train_passes);
   heartbeat->set_train_tokens(counters.train_tokens);
   heartbeat->set_prefill_passes(counters.prefill_passes);
   heartbeat->set_decode_passes(counters.decode_passes);
   heartbeat->set_generated_tokens(counters.generated_tokens);
+  heartbeat->set_progress(state.progress);
+  heartbeat->set_is_busy(state.is_busy);
+}
+
+void AttachProtocol::QueueLeaving(const lathe::v1::Leaving& leaving) {
+  *Queue().mutable_leaving() = leaving;
 }
 
 void AttachProtocol::QueueDone(const lathe::v1::OperationDone& done) {

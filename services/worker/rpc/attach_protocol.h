@@ -44,6 +44,8 @@ class AttachProtocol {
   // Queues what changed: Progress, or Ready once.
   void StateChanged();
   void QueueHeartbeat();
+  // The last message: this process ends.
+  void QueueLeaving(const lathe::v1::Leaving& leaving);
 
   // Next message to send, none above 1 MiB; nullopt: nothing to send.
   std::optional<lathe::v1::WorkerMessage> PopOutgoing();

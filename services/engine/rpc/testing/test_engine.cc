@@ -34,7 +34,8 @@ void TestEngine::Start() {
     std::abort();
   };
   p.runtime = std::make_unique<Runtime>(options, *p.store, clock_);
-  p.dispatcher = std::make_unique<Dispatcher>(*p.runtime, kWorkerSecret);
+  p.dispatcher = std::make_unique<Dispatcher>(*p.runtime, kWorkerSecret,
+                                              /*stuck_after=*/absl::ZeroDuration());
   p.archives = std::make_unique<ArchiveSigner>(*p.store->Secret("archive_signing_key"),
                                                options.checkpoints_dir, clock_);
   p.audit = std::make_unique<AuditLog>(*p.store, clock_);

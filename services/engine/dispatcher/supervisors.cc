@@ -1,0 +1,183 @@
+#include "services/engine/dispatcher/supervisors.h"
+
+#include <grpcpp/support/server_callback.h>
+#include <signal.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/rpc/status.h"
+#include "services/engine/rpc/outgoing_messages.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr int64_t kNanosPerMs = 1'000'000;
+
+// Of a process that was told to end: 75 by us.
+bool IsOrderly(int64_t exit_code) { return exit_code == 0 || exit_code == 75; }
+
+}  // namespace
+
+LossCause CauseOf(const v1::RankExited& exited) {
+  if (exited.was_asked()) return LossCause::kEnded;
+  switch (exited.signal()) {
+    case 0:
+      return IsOrderly(exited.exit_code()) ? LossCause::kEnded : LossCause::kCrashed;
+    case SIGKILL:
+      return exited.is_out_of_memory() ? LossCause::kOutOfMemory : LossCause::kKilled;
+    case SIGTERM:
+    case SIGINT:
+    case SIGHUP:
+    case SIGQUIT:
+      return LossCause::kKilled;
+    default:
+      return LossCause::kCrashed;
+  }
+}
+
+std::string DescribeEnd(const v1::RankExited& exited) {
+  if (exited.signal() == 0) return absl::StrCat("exit code ", exited.exit_code());
+  return absl::StrCat("signal ", exited.signal(),
+                      exited.is_out_of_memory() ? ", the machine was out of memory" : "");
+}
+
+// Keeps itself alive until gRPC is done with it.
+class Supervisors::Stream final
+    : public grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>,
+      public std::enable_shared_from_this<Supervisors::Stream> {
+ public:
+  explicit Stream(Supervisors& owner) : owner_(owner) {}
+
+  void Begin() { StartRead(&incoming_); }
+
+  void Send(v1::SupervisorCommand command) {
+    absl::MutexLock lock(&mu_);
+    if (ended_) return;
+    if (const auto* next = outgoing_.Add(std::move(command))) StartWrite(next);
+  }
+
+  void End(const absl::Status& status) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (std::exchange(ended_, true)) return;
+    }
+    Finish(ToGrpcStatus(status));
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return End(absl::OkStatus());
+    const absl::Status status = owner_.OnMessage(*this, incoming_);
+    if (!status.ok()) return End(status);
+    absl::MutexLock lock(&mu_);
+    if (!ended_) StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return End(absl::CancelledError("the stream broke"));
+    absl::MutexLock lock(&mu_);
+    const auto* next = outgoing_.Written();
+    if (next != nullptr && !ended_) StartWrite(next);
+  }
+
+  void OnCancel() override { End(absl::CancelledError("the supervisor left")); }
+  void OnDone() override { owner_.OnClosed(*this); }
+
+  // gRPC's reading thread only.
+  bool is_known = false;
+
+ private:
+  Supervisors& owner_;
+  v1::SupervisorMessage incoming_;
+  absl::Mutex mu_;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  OutgoingMessages<v1::SupervisorCommand> outgoing_ ABSL_GUARDED_BY(mu_);
+};
+
+grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>* Supervisors::Start() {
+  const auto stream = std::make_shared<Stream>(*this);
+  {
+    absl::MutexLock lock(&mu_);
+    streams_[stream.get()] = stream;
+  }
+  stream->Begin();
+  return stream.get();
+}
+
+void Supervisors::EndStreams() {
+  std::map<const Stream*, std::shared_ptr<Stream>> streams;
+  {
+    absl::MutexLock lock(&mu_);
+    streams = streams_;
+  }
+  for (const auto& [key, stream] : streams) {
+    stream->End(absl::UnavailableError("the engine is stopping"));
+  }
+}
+
+bool Supervisors::Kill(const std::string& group, int64_t pid, const std::string& reason) {
+  std::shared_ptr<Stream> parent;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto found = ranks_.find(group);
+    if (found == ranks_.end() || found->second.pid != pid) return false;
+    parent = found->second.parent;
+  }
+  v1::SupervisorCommand command;
+  v1::KillRank* const kill = command.mutable_kill();
+  kill->set_group(group);
+  kill->set_pid(pid);
+  kill->set_reason(reason);
+  parent->Send(std::move(command));
+  return true;
+}
+
+absl::Status Supervisors::OnMessage(Stream& stream, const v1::SupervisorMessage& message) {
+  if (message.has_hello()) {
+    const absl::Status status = check_(message.hello());
+    if (!status.ok()) LogWarn("supervisor refused", {{"error", status.message()}});
+    stream.is_known = status.ok();
+    return status;
+  }
+  if (!stream.is_known) {
+    return absl::FailedPreconditionError("the first message must be hello");
+  }
+  if (message.has_started()) OnStarted(stream, message.started());
+  if (message.has_exited()) OnExited(message.exited());
+  return absl::OkStatus();
+}
+
+void Supervisors::OnStarted(Stream& stream, const v1::RankStarted& started) {
+  {
+    absl::MutexLock lock(&mu_);
+    ranks_[started.group()] = {stream.shared_from_this(), started.pid()};
+  }
+  post_(SupervisorChanged{started.group(), true});
+}
+
+void Supervisors::OnExited(const v1::RankExited& exited) {
+  post_(WorkerExited{
+      .group = exited.group(),
+      .pid = exited.pid(),
+      .cause = CauseOf(exited),
+      .how = DescribeEnd(exited),
+      .restart_in = exited.has_restart_in_ms() ? exited.restart_in_ms() * kNanosPerMs : -1});
+}
+
+void Supervisors::OnClosed(Stream& stream) {
+  std::shared_ptr<Stream> self = stream.shared_from_this();  // goes last
+  std::vector<std::string> groups;
+  {
+    absl::MutexLock lock(&mu_);
+    streams_.erase(&stream);
+    for (const auto& [group, rank] : ranks_) {
+      if (rank.parent == self) groups.push_back(group);
+    }
+    for (const std::string& group : groups) ranks_.erase(group);
+  }
+  for (const std::string& group : groups) post_(SupervisorChanged{group, false});
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,54 @@
+#include "services/engine/dispatcher/supervisors.h"
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+
+namespace lathe::engine {
+namespace {
+
+v1::RankExited BySignal(int64_t signal) {
+  v1::RankExited exited;
+  exited.set_signal(signal);
+  return exited;
+}
+
+v1::RankExited ByCode(int64_t exit_code) {
+  v1::RankExited exited;
+  exited.set_exit_code(exit_code);
+  return exited;
+}
+
+TEST_CASE("Supervisors: a signal of its own is a crash", "[dispatcher]") {
+  const int signal = GENERATE(SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL);
+  CHECK(CauseOf(BySignal(signal)) == LossCause::kCrashed);
+}
+
+TEST_CASE("Supervisors: who is killed from outside has not crashed", "[dispatcher]") {
+  const int signal = GENERATE(SIGKILL, SIGTERM, SIGINT);
+  CHECK(CauseOf(BySignal(signal)) == LossCause::kKilled);
+}
+
+TEST_CASE("Supervisors: a kill for memory is told from others", "[dispatcher]") {
+  v1::RankExited exited = BySignal(SIGKILL);
+  exited.set_is_out_of_memory(true);
+  CHECK(CauseOf(exited) == LossCause::kOutOfMemory);
+  CHECK(DescribeEnd(exited) == "signal 9, the machine was out of memory");
+}
+
+TEST_CASE("Supervisors: what was asked for is no death, however it came", "[dispatcher]") {
+  v1::RankExited exited = BySignal(SIGSEGV);
+  exited.set_was_asked(true);
+  CHECK(CauseOf(exited) == LossCause::kEnded);
+}
+
+TEST_CASE("Supervisors: who exits because it was told to has not crashed", "[dispatcher]") {
+  const int orderly = GENERATE(0, 75);
+  CHECK(CauseOf(ByCode(orderly)) == LossCause::kEnded);
+  CHECK(CauseOf(ByCode(1)) == LossCause::kCrashed);
+  CHECK(CauseOf(ByCode(78)) == LossCause::kCrashed);
+  CHECK(DescribeEnd(ByCode(1)) == "exit code 1");
+}
+
+}  // namespace
+}  // namespace lathe::engine
