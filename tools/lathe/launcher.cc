@@ -1,5 +1,6 @@
 #include "tools/lathe/launcher.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,7 +52,12 @@ const char* WordOfExit(int wait_status) {
 }  // namespace
 
 Launcher::Launcher(const LaunchPlan& plan, Signals& signals, Announcer& announcer)
-    : plan_(plan), signals_(signals), announcer_(announcer), admin_(plan.data_dir) {}
+    : plan_(plan),
+      signals_(signals),
+      announcer_(announcer),
+      admin_(plan.data_dir),
+      // Ends a Wait of the main thread.
+      supervise_(plan.data_dir, kGroup, [] { kill(getpid(), SIGCHLD); }) {}
 
 absl::Status Launcher::Run() {
   const absl::Status served = Serve();
@@ -63,8 +69,10 @@ absl::Status Launcher::Run() {
 
 absl::Status Launcher::Serve() {
   for (const ChildSpec& child : plan_.children) RETURN_IF_ERROR(supervisor_.Start(child));
+  supervise_.OnStarted(supervisor_.Pid(kWorker));
   RETURN_IF_ERROR(WritePids());
   while (signals_.Wait(NextWait()) != SignalEvent::kStop) {
+    HandleKills();
     RETURN_IF_ERROR(HandleDeaths());
     RETURN_IF_ERROR(Restart());
     RETURN_IF_ERROR(CheckReadiness());
@@ -77,8 +85,16 @@ absl::Duration Launcher::NextWait() const {
   return std::min(poll, supervisor_.UntilNextRestart());
 }
 
+void Launcher::HandleKills() {
+  for (const v1::KillRank& kill : supervise_.TakeKills()) {
+    announcer_.Say(kWorker, absl::StrCat("is killed for the engine: ", kill.reason()));
+    supervisor_.Kill(kWorker, static_cast<pid_t>(kill.pid()));
+  }
+}
+
 absl::Status Launcher::HandleDeaths() {
   for (const ChildExit& exit : supervisor_.Reap()) {
+    if (exit.name == kWorker) supervise_.OnExit(exit);
     if (!is_announced_) RETURN_IF_ERROR(FirstStartFailure(exit));
     announcer_.Say(exit.name, absl::StrCat("died (", DescribeExit(exit.wait_status),
                                            "), is started again; its log is ",
@@ -103,6 +119,9 @@ absl::Status Launcher::FirstStartFailure(const ChildExit& exit) const {
 
 absl::Status Launcher::Restart() {
   ASSIGN_OR_RETURN(const std::vector<std::string> started, supervisor_.RestartDue());
+  for (const std::string& name : started) {
+    if (name == kWorker) supervise_.OnStarted(supervisor_.Pid(name));
+  }
   return started.empty() ? absl::OkStatus() : WritePids();
 }
 

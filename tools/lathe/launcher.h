@@ -11,6 +11,7 @@
 #include "tools/lathe/admin_client.h"
 #include "tools/lathe/announce.h"
 #include "tools/lathe/signals.h"
+#include "tools/lathe/supervise_client.h"
 #include "tools/lathe/supervisor.h"
 #include "tools/lathe/up_options.h"
 
@@ -31,6 +32,7 @@ class Launcher {
   // Until a stop signal.
   absl::Status Serve();
   absl::Status HandleDeaths();
+  void HandleKills();
   absl::Status FirstStartFailure(const ChildExit& exit) const;
   absl::Status Restart();
   absl::Status CheckReadiness();
@@ -53,6 +55,7 @@ class Launcher {
   RealClock clock_;
   Supervisor supervisor_{clock_};
   AdminClient admin_;
+  SuperviseClient supervise_;
   bool has_key_ = false;
   bool is_new_key_ = false;
   bool is_announced_ = false;

@@ -23,6 +23,21 @@ absl::Duration Backoff(int early_deaths) {
   return std::min(kFirstBackoff * (1 << doublings), kLongestBackoff);
 }
 
+bool IsKilled(int wait_status) {
+  return WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+}
+
+// Processes that the kernel has killed for memory, in any cgroup. 0: it does not say.
+int64_t NumOomKills() {
+  std::ifstream file("/proc/vmstat");
+  std::string name;
+  int64_t count = 0;
+  while (file >> name >> count) {
+    if (name == "oom_kill") return count;
+  }
+  return 0;
+}
+
 std::streamoff FileSize(const std::filesystem::path& path) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
@@ -41,6 +56,8 @@ absl::Status Supervisor::Spawn(Child& child) {
   ASSIGN_OR_RETURN(child.pid, SpawnChild(child.spec));
   child.is_running = true;
   child.is_ready = false;
+  child.is_asked_to_end = false;
+  child.oom_kills = NumOomKills();
   child.started = clock_.Now();
   child.restart_at.reset();
   return absl::OkStatus();
@@ -56,10 +73,18 @@ std::vector<ChildExit> Supervisor::Reap() {
     int wait_status = 0;
     if (!child.is_running || !HasEnded(child, wait_status)) continue;
     child.early_deaths = child.is_ready ? 0 : child.early_deaths + 1;
-    exits.push_back({child.spec.name, wait_status, child.is_ready, child.early_deaths});
+    const absl::Duration wait = Backoff(child.early_deaths);
+    exits.push_back({.name = child.spec.name,
+                     .wait_status = wait_status,
+                     .was_ready = child.is_ready,
+                     .early_deaths = child.early_deaths,
+                     .pid = child.pid,
+                     .was_asked = child.is_asked_to_end,
+                     .is_out_of_memory = IsKilled(wait_status) && NumOomKills() > child.oom_kills,
+                     .restart_in = wait});
     child.is_running = false;
     child.is_ready = false;
-    child.restart_at = clock_.Now() + Backoff(child.early_deaths);
+    child.restart_at = clock_.Now() + wait;
   }
   return exits;
 }
@@ -110,6 +135,13 @@ std::string Supervisor::LogTail(const std::string& name, std::size_t max_bytes) 
   std::string tail{std::istreambuf_iterator<char>(file), {}};
   if (start > child.log_start) tail.erase(0, tail.find('\n') + 1);
   return tail;
+}
+
+void Supervisor::Kill(const std::string& name, pid_t pid) {
+  Child& child = Find(name);
+  if (!child.is_running || child.pid != pid) return;
+  child.is_asked_to_end = true;
+  kill(pid, SIGKILL);
 }
 
 void Supervisor::Stop(const std::string& name, absl::Duration grace) {

@@ -22,6 +22,10 @@ struct ChildExit {
   bool was_ready = false;
   // Deaths in a row before it was ready, this one included; 0 when it was ready.
   int early_deaths = 0;
+  pid_t pid = 0;
+  bool was_asked = false;         // Kill was called
+  bool is_out_of_memory = false;  // SIGKILL, and the kernel has killed something for memory meanwhile
+  absl::Duration restart_in;
 };
 
 // Starts children, notices their end and starts them again: at once after a death when ready, with
@@ -55,6 +59,9 @@ class Supervisor {
   // The last lines, at most `max_bytes`, it wrote since its last start.
   std::string LogTail(const std::string& name, std::size_t max_bytes = 2000) const;
 
+  // SIGKILL, if the child of this name still has this pid. It is started again.
+  void Kill(const std::string& name, pid_t pid);
+
   // SIGTERM, and SIGKILL after `grace`; returns when it is gone. It is not started again.
   void Stop(const std::string& name, absl::Duration grace);
 
@@ -64,7 +71,9 @@ class Supervisor {
     pid_t pid = 0;
     bool is_running = false;
     bool is_ready = false;
+    bool is_asked_to_end = false;
     int early_deaths = 0;
+    int64_t oom_kills = 0;  // of the machine, when it was started
     absl::Time started;
     std::optional<absl::Time> restart_at;
     std::streamoff log_start = 0;

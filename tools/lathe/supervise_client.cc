@@ -1,0 +1,150 @@
+#include "tools/lathe/supervise_client.h"
+
+#include <sys/wait.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "libs/common/rpc/channel.h"
+#include "libs/common/version.h"
+
+namespace lathe::cli {
+namespace {
+
+// Between two attempts. A new engine is told within this time how a worker ended.
+constexpr absl::Duration kPause = absl::Milliseconds(200);
+
+v1::SupervisorMessage Hello(const DataDir& dir) {
+  v1::SupervisorMessage message;
+  const auto secret = ReadTextFile(dir.socket_dir() / "secret");
+  if (secret.ok()) {
+    message.mutable_hello()->set_secret(std::string(absl::StripAsciiWhitespace(*secret)));
+  }
+  message.mutable_hello()->set_lathe_version(std::string(kVersion));
+  return message;
+}
+
+v1::SupervisorMessage Exited(const std::string& group, const ChildExit& exit) {
+  v1::SupervisorMessage message;
+  v1::RankExited* const exited = message.mutable_exited();
+  exited->set_group(group);
+  exited->set_pid(exit.pid);
+  if (WIFSIGNALED(exit.wait_status)) {
+    exited->set_signal(WTERMSIG(exit.wait_status));
+  } else {
+    exited->set_exit_code(WEXITSTATUS(exit.wait_status));
+  }
+  exited->set_was_asked(exit.was_asked);
+  exited->set_is_out_of_memory(exit.is_out_of_memory);
+  exited->set_restart_in_ms(absl::ToInt64Milliseconds(exit.restart_in));
+  return message;
+}
+
+}  // namespace
+
+SuperviseClient::SuperviseClient(const DataDir& dir, std::string group,
+                                 std::function<void()> on_kill)
+    : dir_(dir),
+      group_(std::move(group)),
+      on_kill_(std::move(on_kill)),
+      thread_("supervise", [this] { Run(); }) {}
+
+SuperviseClient::~SuperviseClient() {
+  {
+    absl::MutexLock lock(&mu_);
+    is_stopping_ = true;
+    if (context_ != nullptr) context_->TryCancel();
+  }
+  thread_.Join();
+}
+
+void SuperviseClient::OnStarted(pid_t pid) {
+  v1::SupervisorMessage message;
+  message.mutable_started()->set_group(group_);
+  message.mutable_started()->set_pid(pid);
+  absl::MutexLock lock(&mu_);
+  started_ = message;
+  to_say_.push_back(std::move(message));
+}
+
+void SuperviseClient::OnExit(const ChildExit& exit) {
+  v1::SupervisorMessage message = Exited(group_, exit);
+  absl::MutexLock lock(&mu_);
+  started_.reset();
+  exited_ = message;
+  to_say_.push_back(std::move(message));
+}
+
+std::vector<v1::KillRank> SuperviseClient::TakeKills() {
+  absl::MutexLock lock(&mu_);
+  return std::exchange(kills_, {});
+}
+
+void SuperviseClient::Run() {
+  const auto is_stopping = [this] {
+    mu_.AssertReaderHeld();
+    return is_stopping_;
+  };
+  while (true) {
+    Serve();
+    absl::MutexLock lock(&mu_);
+    if (mu_.AwaitWithTimeout(absl::Condition(&is_stopping), kPause)) return;
+  }
+}
+
+void SuperviseClient::Serve() {
+  const auto stub = v1::WorkerPool::NewStub(MakeChannel(dir_.SocketAddress("worker")));
+  grpc::ClientContext context;
+  {
+    absl::MutexLock lock(&mu_);
+    if (is_stopping_) return;
+    context_ = &context;
+    is_over_ = false;
+    to_say_.clear();
+    to_say_.push_back(Hello(dir_));
+    // How the one before ended matters to an engine that knew it; that is gone by now.
+    if (started_ || exited_) to_say_.push_back(started_ ? *started_ : *exited_);
+  }
+  const std::unique_ptr<Stream> stream = stub->Supervise(&context);
+  NamedThread reader("supervise-read", [&] { Read(*stream); });
+  while (Say(*stream)) continue;
+  {
+    absl::MutexLock lock(&mu_);
+    context_ = nullptr;
+  }
+  context.TryCancel();
+  reader.Join();
+  stream->Finish();
+}
+
+void SuperviseClient::Read(Stream& stream) {
+  v1::SupervisorCommand command;
+  while (stream.Read(&command)) {
+    if (!command.has_kill()) continue;
+    {
+      absl::MutexLock lock(&mu_);
+      kills_.push_back(command.kill());
+    }
+    on_kill_();
+  }
+  absl::MutexLock lock(&mu_);
+  is_over_ = true;
+}
+
+bool SuperviseClient::HasNews() const { return is_stopping_ || is_over_ || !to_say_.empty(); }
+
+bool SuperviseClient::Say(Stream& stream) {
+  v1::SupervisorMessage message;
+  {
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(this, &SuperviseClient::HasNews));
+    if (is_stopping_ || is_over_) return false;
+    message = std::move(to_say_.front());
+    to_say_.pop_front();
+  }
+  return stream.Write(message);
+}
+
+}  // namespace lathe::cli

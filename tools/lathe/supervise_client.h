@@ -1,0 +1,60 @@
+// `lathe up` as the parent of ranks: says how they end, and hears whom to kill.
+#pragma once
+
+#include <sys/types.h>
+
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "libs/common/concurrency/named_thread.h"
+#include "protos/lathe/v1/worker.grpc.pb.h"
+#include "tools/lathe/data_dir.h"
+#include "tools/lathe/supervisor.h"
+
+namespace lathe::cli {
+
+// Attached to the engine for as long as it lives, with one rank of one group. Its threads only talk:
+// processes are the main thread's.
+class SuperviseClient {
+ public:
+  // `on_kill` is called on a thread of its own when TakeKills has something. `dir` must outlive it.
+  SuperviseClient(const DataDir& dir, std::string group, std::function<void()> on_kill);
+  ~SuperviseClient();
+
+  void OnStarted(pid_t pid);
+  void OnExit(const ChildExit& exit);
+
+  // Processes that the engine wants killed, each with the reason.
+  std::vector<v1::KillRank> TakeKills();
+
+ private:
+  using Stream = grpc::ClientReaderWriter<v1::SupervisorMessage, v1::SupervisorCommand>;
+
+  void Run();
+  // Until the stream ends, or this does.
+  void Serve();
+  void Read(Stream& stream);
+  bool Say(Stream& stream);
+  bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const DataDir& dir_;
+  const std::string group_;
+  const std::function<void()> on_kill_;
+
+  absl::Mutex mu_;
+  bool is_stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_over_ ABSL_GUARDED_BY(mu_) = false;  // of the stream
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::optional<v1::SupervisorMessage> started_ ABSL_GUARDED_BY(mu_);  // what runs
+  std::optional<v1::SupervisorMessage> exited_ ABSL_GUARDED_BY(mu_);   // how the last one ended
+  std::deque<v1::SupervisorMessage> to_say_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::KillRank> kills_ ABSL_GUARDED_BY(mu_);
+  NamedThread thread_;
+};
+
+}  // namespace lathe::cli
