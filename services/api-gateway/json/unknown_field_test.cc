@@ -2,8 +2,19 @@
 
 #include <catch2/catch.hpp>
 
+#include "services/api-gateway/json/field_reader.h"
+
 namespace lathe::gateway {
 namespace {
+
+TEST_CASE("A number that was asked for is known", "[json]") {
+  const Json object = {{"rate", 0.5}};
+  {
+    FieldReader reader(object, "/of_a_number");
+    CHECK(reader.NumberOr("rate", 0) == 0.5);
+  }
+  CHECK(NoteUnknownField("/of_a_number", "rate", {}));  // the reader has not noted it
+}
 
 TEST_CASE("A field is unknown once, at whatever place in a list", "[json]") {
   CHECK(NoteUnknownField("/data/0/tensor", "dtpye", {"dtype"}));
