@@ -28,7 +28,7 @@ engine:
 SAVE_POINTS = listed("worker.save.")
 # Where the program goes on with an error; the rest can only be killed at.
 ERROR_POINTS = ["worker.save.file", "worker.save.write", "worker.save.fsync",
-                "worker.save.before_rename", "worker.save.renamed"]
+                "worker.save.manifest", "worker.save.before_rename", "worker.save.renamed"]
 
 
 @pytest.fixture(scope="module")
@@ -209,8 +209,9 @@ def test_e3_e4_a_changed_manifest_is_refused_before_anything_is_loaded(server, a
     assert loaded(api, path).loss() == model.loss()
 
 
-def test_e6_files_deleted_behind_the_server(server, api):
+def test_e6_files_deleted_behind_the_server_are_told_as_missing(server, api):
     model = RawModel(api)
+    kept = save(model, "kept")["path"]
     before = checkpoint_dirs(server)
     path = save(model, "gone")["path"]
     (directory,) = checkpoint_dirs(server) - before
@@ -220,7 +221,10 @@ def test_e6_files_deleted_behind_the_server(server, api):
     assert refused.status_code == 404, refused.text
     assert refused.json()["error"]["code"] == "checkpoint_missing"
     assert "files" in refused.json()["error"]["message"]
-    assert path in paths(api)
+    listed = {one["tinker_path"]: one for one in
+              api.get("checkpoints?limit=1000").json()["checkpoints"]}
+    assert listed[path]["missing"] is True
+    assert listed[kept]["missing"] is False
     run, _, name = path.removeprefix("tinker://").partition("/")
     assert api.request("DELETE", f"training_runs/{run}/checkpoints/{name}").status_code == 204
     assert path not in paths(api)

@@ -12,6 +12,7 @@ Json CheckpointToJson(const v1::Checkpoint& checkpoint) {
           {"tinker_path", checkpoint.tinker_path()},
           {"size_bytes", checkpoint.size_bytes()},
           {"public", checkpoint.public_()},
+          {"missing", checkpoint.missing()},
           {"user_metadata", MetadataToJson(checkpoint.user_metadata())},
           {"expires_at", checkpoint.has_expires_at() ? Json(TimestampText(checkpoint.expires_at()))
                                                      : Json(nullptr)}};

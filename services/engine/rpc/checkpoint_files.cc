@@ -11,10 +11,14 @@
 
 namespace lathe::engine {
 
+bool AreFilesMissing(const std::filesystem::path& root, const CheckpointRow& row) {
+  std::error_code error;
+  return !std::filesystem::exists(root / row.dir, error) && !error;
+}
+
 absl::Status CheckFiles(const std::filesystem::path& root, const CheckpointRow& row) {
   const std::filesystem::path dir = root / row.dir;
-  std::error_code error;
-  if (!std::filesystem::exists(dir, error) && !error) {
+  if (AreFilesMissing(root, row)) {
     return WithDetail(
         absl::NotFoundError(absl::StrFormat(
             "the files of checkpoint '%s' are gone: they were deleted on the server, from '%s'",

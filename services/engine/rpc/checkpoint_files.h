@@ -8,6 +8,9 @@
 
 namespace lathe::engine {
 
+// Whether somebody has removed the directory of `row` below `root`.
+bool AreFilesMissing(const std::filesystem::path& root, const CheckpointRow& row);
+
 // NotFound `checkpoint_missing` when the directory of `row` below `root` is gone,
 // FailedPrecondition `checkpoint_damaged` when its manifest is not the one that was saved; what the
 // manifest names, the worker checks as it loads.

@@ -10,11 +10,11 @@ namespace {
 constexpr int64_t kCheckpointsPage = 100;
 
 // Of rows that come newest first, one of each kind stays.
-void NoteNewest(const CheckpointRow& checkpoint, v1::Run& run) {
+void NoteNewest(const CheckpointRow& checkpoint, const std::filesystem::path& root, v1::Run& run) {
   if (checkpoint.kind == CheckpointKind::kTraining && !run.has_last_checkpoint()) {
-    *run.mutable_last_checkpoint() = ToProto(checkpoint);
+    *run.mutable_last_checkpoint() = ToProto(checkpoint, root);
   } else if (checkpoint.kind == CheckpointKind::kSampler && !run.has_last_sampler_checkpoint()) {
-    *run.mutable_last_sampler_checkpoint() = ToProto(checkpoint);
+    *run.mutable_last_sampler_checkpoint() = ToProto(checkpoint, root);
   }
 }
 
@@ -29,7 +29,9 @@ absl::StatusOr<v1::Run> DescribeRun(Runtime& runtime, const Caller& caller, cons
         const Page<CheckpointRow> page,
         runtime.store().ListCheckpoints(caller.tenant_id, row.model_id, now,
                                         /*with_external=*/false, kCheckpointsPage, offset));
-    for (const CheckpointRow& checkpoint : page.rows) NoteNewest(checkpoint, run);
+    for (const CheckpointRow& checkpoint : page.rows) {
+      NoteNewest(checkpoint, runtime.checkpoints_dir(), run);
+    }
     const bool has_both = run.has_last_checkpoint() && run.has_last_sampler_checkpoint();
     more = !has_both && offset + kCheckpointsPage < page.total_count;
   }

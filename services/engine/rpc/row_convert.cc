@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "services/engine/rpc/checkpoint_files.h"
 
 namespace lathe::engine {
 namespace {
@@ -51,7 +52,7 @@ void SetMetadata(const Metadata& metadata,
   }
 }
 
-v1::Checkpoint ToProto(const CheckpointRow& row) {
+v1::Checkpoint ToProto(const CheckpointRow& row, const std::filesystem::path& root) {
   const KindWords words = WordsOf(row.kind);
   v1::Checkpoint proto;
   proto.set_checkpoint_id(absl::StrCat(words.folder, "/", row.name));
@@ -62,6 +63,7 @@ v1::Checkpoint ToProto(const CheckpointRow& row) {
   proto.set_public_(row.is_public);
   SetMetadata(row.user_metadata, proto.mutable_user_metadata());
   if (row.expires_at != 0) *proto.mutable_expires_at() = ToTimestamp(row.expires_at);
+  proto.set_missing(AreFilesMissing(root, row));
   return proto;
 }
 

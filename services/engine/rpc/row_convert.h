@@ -1,6 +1,8 @@
 // Rows of the store as messages.
 #pragma once
 
+#include <filesystem>
+
 #include "google/protobuf/repeated_ptr_field.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "protos/lathe/v1/engine.pb.h"
@@ -15,7 +17,8 @@ int64_t ToNanos(const google::protobuf::Timestamp& proto);
 void SetMetadata(const Metadata& metadata,
                  google::protobuf::RepeatedPtrField<v1::NamedString>* proto);
 
-v1::Checkpoint ToProto(const CheckpointRow& row);
+// `root` holds the directories of checkpoints; it is looked whether this one's is there.
+v1::Checkpoint ToProto(const CheckpointRow& row, const std::filesystem::path& root);
 
 // Without the checkpoints.
 v1::Run ToProto(const ModelRow& row, const std::string& owner_name);
