@@ -58,6 +58,8 @@ int Act(const FailRule& rule) {
     case FailRule::Action::kSleep:
       std::this_thread::sleep_for(rule.sleep);
       break;
+    case FailRule::Action::kSkip:
+      return kFailPointSkip;
     case FailRule::Action::kError:
       break;
   }

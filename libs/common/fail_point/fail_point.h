@@ -23,7 +23,7 @@ int Pass(std::string_view name, int64_t value = 0);
 //                             and fired, true also of a process that was killed
 //   LATHE_FAIL_SEED           of the rules with a probability
 // A rule is NAME=ACTION and, optionally, when. ACTION: kill, stop (SIGKILL and SIGSTOP to itself),
-// abort, segv, sleep:MS, error[:ERRNO] (EIO when not given; only where the list says so).
+// abort, segv, sleep:MS, error[:ERRNO] (EIO when not given) and skip (only where the list says so).
 // When: ?V only at passes with that value, where the list says that a point has one; then @N at the
 // N-th of them, @N+ from it on, %P with probability P; by default at every pass. A
 // final #PID binds the rule to one process.
@@ -48,8 +48,11 @@ inline void FailPoint(std::string_view name, int64_t value) {
   }
 }
 
+// An answer of FailPointErrno: what comes next is to be left out, and reported as done.
+inline constexpr int kFailPointSkip = -1;
+
 // As above where the program can go on with an error: 0, or an errno that the caller is to treat
-// as that of the call which follows.
+// as that of the call which follows, or (where the list says so) kFailPointSkip.
 [[nodiscard]] inline int FailPointErrno(std::string_view name) {
   if (fail_point_internal::armed.load(std::memory_order_relaxed)) [[unlikely]] {
     return fail_point_internal::Pass(name);

@@ -12,6 +12,8 @@ struct FailPointInfo {
   // What has and has not happened there.
   std::string_view place;
   bool can_error = false;
+  // What comes next can be left out, as a defect would: tests of the fault tests plant it.
+  bool can_skip = false;
 };
 
 std::span<const FailPointInfo> FailPointList();

@@ -49,7 +49,8 @@ bool SetAction(absl::string_view word, FailRule& rule) {
   static constexpr std::pair<absl::string_view, Action> kPlain[] = {{"kill", Action::kKill},
                                                                     {"stop", Action::kStop},
                                                                     {"abort", Action::kAbort},
-                                                                    {"segv", Action::kSegv}};
+                                                                    {"segv", Action::kSegv},
+                                                                    {"skip", Action::kSkip}};
   for (const auto& [name, action] : kPlain) {
     if (word != name) continue;
     rule.action = action;
@@ -94,10 +95,13 @@ absl::StatusOr<FailRule> ParseRule(absl::string_view text) {
     return Wrong(text, "expected an integer after ?");
   }
   if (!SetAction(action, rule)) {
-    return Wrong(text, "expected kill, stop, abort, segv, sleep:MS or error[:ERRNO]");
+    return Wrong(text, "expected kill, stop, abort, segv, skip, sleep:MS or error[:ERRNO]");
   }
   if (rule.action == Action::kError && !FailPointList()[rule.point].can_error) {
     return Wrong(text, "nothing can go on with an error there");
+  }
+  if (rule.action == Action::kSkip && !FailPointList()[rule.point].can_skip) {
+    return Wrong(text, "nothing can be left out there");
   }
   return rule;
 }

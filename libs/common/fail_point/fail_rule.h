@@ -13,7 +13,7 @@
 namespace lathe {
 
 struct FailRule {
-  enum class Action { kKill, kStop, kAbort, kSegv, kSleep, kError };
+  enum class Action { kKill, kStop, kAbort, kSegv, kSleep, kError, kSkip };
 
   size_t point = 0;  // place of its name in FailPointList()
   Action action = Action::kKill;

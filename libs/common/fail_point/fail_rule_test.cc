@@ -60,6 +60,7 @@ TEST_CASE("FailRule: what is wrong is quoted", "[fail_point]") {
       {"engine.tick", "expected NAME=ACTION"},
       {"engine.nothing=kill", "no such fail point"},
       {"engine.tick=die", "expected kill, stop"},
+      {"engine.tick=skip", "nothing can be left out there"},
       {"engine.tick=sleep:x", "expected kill, stop"},
       {"engine.tick=error", "nothing can go on with an error there"},
       {"worker.save.fsync=error:0", "expected kill, stop"},

@@ -100,6 +100,7 @@ absl::Status CommitLoop::CommitWrites(const std::vector<Write>& writes,
                                       const std::vector<Blob>& blobs) {
   const auto began = std::chrono::steady_clock::now();
   const int error = FailPointErrno("engine.commit.before");
+  if (error == kFailPointSkip) return absl::OkStatus();
   absl::Status status = error != 0 ? absl::ErrnoToStatus(error, "the store cannot commit")
                                    : store_.Commit(term_, writes, blobs);
   if (callbacks_.on_timed) {

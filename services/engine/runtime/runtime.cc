@@ -202,6 +202,8 @@ void Runtime::Execute(Commit& action) {
   for (const Write& write : action.writes) {
     if (std::holds_alternative<InsertRequest>(write)) FailPoint("engine.accept");
     if (std::holds_alternative<CompleteRequest>(write)) FailPoint("engine.result.before_commit");
+    if (std::holds_alternative<PutSnapshot>(write)) FailPoint("engine.snapshot.before_commit");
+    if (std::holds_alternative<PutVersion>(write)) FailPoint("engine.version.before_commit");
     CommitLoop::Item::NamedBytes blob = BytesOf(write, bodies_, results_);
     if (blob.bytes) item.blobs.push_back(std::move(blob));
   }
@@ -244,6 +246,9 @@ std::map<std::string, NotifyQueueState> Runtime::Troubles() {
 }
 
 void Runtime::Execute(SendToWorker& action) {
+  if (std::holds_alternative<SendRestoreAdapter>(action.command)) {
+    FailPoint("engine.recovery.restore");
+  }
   TraceDispatch(action);
   sender_->Send(action);
 }
@@ -271,6 +276,7 @@ void Runtime::Execute(ForgetBody& action) { bodies_.Forget(action.body_id); }
 void Runtime::Execute(ForgetResult& action) { results_.Forget(action.result_id); }
 
 void Runtime::Execute(CompareReplay& action) {
+  FailPoint("engine.recovery.replayed");
   divergence_.Add(action.request_id, results_.Held(action.result_id));
   results_.Forget(action.result_id);
 }
@@ -301,6 +307,8 @@ void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
     } else if (const auto* purge = std::get_if<PurgeResults>(&write)) {
       completions_.ForgetBefore(purge->done_before);
     } else {
+      if (std::holds_alternative<PutSnapshot>(write)) FailPoint("engine.snapshot.committed");
+      if (std::holds_alternative<PutVersion>(write)) FailPoint("engine.version.committed");
       directory_.Apply(write);
     }
   }

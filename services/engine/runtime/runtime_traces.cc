@@ -4,6 +4,7 @@
 
 #include "absl/time/time.h"
 #include "libs/common/errors.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "services/engine/runtime/queue_words.h"
 #include "services/engine/runtime/runtime.h"
@@ -56,6 +57,7 @@ void Runtime::Execute(NoteRecovery& action) {
   const double seconds = absl::ToDoubleSeconds(absl::Nanoseconds(action.nanoseconds));
   switch (action.outcome) {
     case NoteRecovery::Outcome::kRecovered:
+      FailPoint("engine.recovery.done");
       LogInfo(
           "model recovered",
           {{"model_id", action.model_id}, {"replayed", action.num_replayed}, {"seconds", seconds}});

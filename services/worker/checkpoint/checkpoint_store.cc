@@ -174,6 +174,9 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Ma
   }
   RETURN_IF_ERROR(AddText(attempt.path(), kCompleteFile, "", /*recipients=*/{}, manifest));
   ASSIGN_OR_RETURN(const std::string json, ManifestToJson(manifest, extra_json));
+  if (const int error = FailPointErrno("worker.save.manifest")) {
+    return absl::ErrnoToStatus(error, (attempt.path() / kManifestFile).string());
+  }
   ASSIGN_OR_RETURN(FileDigest digest, WriteDurably(attempt.path() / kManifestFile, json));
   RETURN_IF_ERROR(attempt.Commit(final_dir));
 

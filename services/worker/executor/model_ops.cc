@@ -165,6 +165,7 @@ ModelOps::Outcome ModelOps::Do(const RestoreAdapter& command) {
   const LoraSpec lora = restored.adapter->lora();
   last_adam_[command.model_id] = restored.manifest.optimizer->last_adam;
   adapters_.Put(command.model_id, std::move(restored.adapter));
+  FailPoint("worker.restore.done");
   return OpDone{.request_id = command.request_id, .lora = lora, .version_bytes = 0};
 }
 
@@ -184,9 +185,10 @@ ModelOps::Outcome ModelOps::Do(const OptimStep& command) {
         command.seq_id, command.expected_applied_seq, absl::StrJoin(command.window, ", "),
         adapter->applied_seq, absl::StrJoin(window, ", ")));
   }
-  FailPoint("worker.step.before");
+  AdamParams adam = command.adam;
+  if (FailPointErrno("worker.step.before") == kFailPointSkip) adam.learning_rate = 0;
   absl::StatusOr<std::vector<NamedMetric>> metrics =
-      ApplyAdamW(*adapter, command.adam, options_.nonfinite_gradients);
+      ApplyAdamW(*adapter, adam, options_.nonfinite_gradients);
   WarnIfNonFinite(command, metrics);
   RETURN_IF_ERROR(metrics.status());
   StepDone done{.request_id = command.request_id, .metrics = *std::move(metrics)};

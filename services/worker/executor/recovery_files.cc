@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/torch_guard.h"
 
@@ -28,6 +29,7 @@ RecoveryJobDone RecoveryFiles::Run(RecoveryJob job) const {
 }
 
 RecoveryJobDone RecoveryFiles::Do(WriteSnapshot work) const {
+  FailPoint("worker.snapshot.staged");
   const absl::Duration busy_before = ThreadTime();
   const ModelSnapshot& model = work.staged.model;
   SnapshotDone report{.snapshot_id = work.command.snapshot_id,
@@ -38,6 +40,7 @@ RecoveryJobDone RecoveryFiles::Do(WriteSnapshot work) const {
   report.status = saved.status();
   report.write_time = work.staged.staging_time + ThreadTime() - busy_before;
   if (saved.ok()) {
+    FailPoint("worker.snapshot.written");
     report.size_bytes = saved->size_bytes;
     report.manifest_sha256 = saved->manifest_sha256;
   }
@@ -52,6 +55,7 @@ RecoveryJobDone RecoveryFiles::Do(WriteVersion work) const {
       Guarded("save of a sampler version", [&] { return Save(work); });
   report.status = saved.status();
   if (saved.ok()) {
+    FailPoint("worker.version.written");
     report.size_bytes = saved->size_bytes;
     report.manifest_sha256 = saved->manifest_sha256;
   }

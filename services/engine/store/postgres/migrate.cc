@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/store/sql/migrations.h"
@@ -47,6 +48,7 @@ absl::Status MigrateLocked(PostgresConnection& connection) {
     connection.Execute(absl::StrCat(PostgresDdl(migration.common), ";", migration.postgres));
     connection.Prepare(kWriteVersion).Bind(next + 1).Run();
     connection.Commit();
+    FailPoint("engine.migration.step");
   }
   if (version < kSchemaVersion) {
     LogInfo("database migrated", {{"from_version", version}, {"version", kSchemaVersion}});

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/store/postgres/backoff.h"
@@ -172,6 +173,7 @@ absl::Status PostgresStore::TryCommit(int64_t term, int64_t number, std::span<co
     throw;
   }
   if (!was_taken()) return FindOutcome(term, number);
+  FailPoint("engine.commit.applied");
   committer_->Commit();
   for (const PurgeResults& purge : applier.purges()) PurgeInBatches(term, purge);
   return absl::OkStatus();
@@ -209,6 +211,9 @@ void PostgresStore::PurgeInBatches(int64_t term, const PurgeResults& purge) {
 
 // Not fenced, which would keep commits waiting: a body that nothing names harms nobody.
 absl::Status PostgresStore::PutLargeBody(const std::string& body_id, const std::string& bytes) {
+  if (const int error = FailPointErrno("engine.body.before_write")) {
+    return absl::ErrnoToStatus(error, "a request body was not kept");
+  }
   const absl::Time deadline = absl::Now() + kMaxBodyWait;
   Backoff backoff;
   for (;;) {
@@ -216,6 +221,7 @@ absl::Status PostgresStore::PutLargeBody(const std::string& body_id, const std::
       connection.Prepare(kInsertBody).Bind(body_id).BindBytes(bytes).Run();
       return absl::OkStatus();
     });
+    if (status.ok()) FailPoint("engine.body.written");
     if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
     if (absl::Now() > deadline) {
       return absl::UnavailableError(
