@@ -21,6 +21,10 @@ from support.lathe_server import LatheServer, tiny_model  # noqa: E402
 from support.postgres_cluster import PostgresCluster  # noqa: E402
 
 
+# How the server ends, in turn.
+WAYS = (PostgresCluster.stop, PostgresCluster.kill)
+
+
 def work_until(program, is_over, counts, number):
     while not is_over():
         program.burst()
@@ -31,7 +35,7 @@ def programs_of(server, count):
     return [kill_loop.Program(server, number) for number in range(count)]
 
 
-def disturbed(restarts, num_programs, longest, seed):
+def disturbed(restarts, num_programs, longest, seed, ways):
     """(losses, samples, bursts) of each program, of a run in which Postgres went away."""
     rng = random.Random(seed)
     over = threading.Event()
@@ -45,7 +49,7 @@ def disturbed(restarts, num_programs, longest, seed):
             try:
                 for number in range(restarts):
                     time.sleep(rng.uniform(0.3, longest))
-                    cluster.kill() if number % 2 else cluster.stop()
+                    ways[number % len(ways)](cluster)
                     time.sleep(rng.uniform(0, 2))
                     cluster.start()
             finally:
@@ -71,9 +75,9 @@ def undisturbed(counts):
         return [p.losses for p in programs], [p.samples for p in programs]
 
 
-def check(restarts, num_programs=2, longest=2.0, seed=0):
+def check(restarts, num_programs=2, longest=2.0, seed=0, ways=WAYS):
     """Raises AssertionError unless both runs agree; returns the number of steps."""
-    losses, samples, counts = disturbed(restarts, num_programs, longest, seed)
+    losses, samples, counts = disturbed(restarts, num_programs, longest, seed, ways)
     calm_losses, calm_samples = undisturbed(counts)
     for mine, calm in zip(losses, calm_losses):
         assert len(mine) == len(calm) > 0

@@ -65,7 +65,7 @@ absl::Status CommitSessions(Store& store, int64_t term, int number) {
   return store.Commit(term, writes, {});
 }
 
-TEST_CASE("SqliteStore: what was committed survives a loss of power, whole commits only",
+TEST_CASE("SqliteStore: what was committed survives a loss of power, whole commits only (C8)",
           "[store]") {
   const uint64_t seed = 11;
   Fixture f(seed);

@@ -1,0 +1,109 @@
+"""Rows C12 and C13 of the fault table: engines that migrate at once, and a schema from later."""
+
+import contextlib
+import os
+import re
+import sqlite3
+import subprocess
+import time
+
+import pytest
+from support.fail_points import ROOT, FailPoints
+from support.lathe_server import BIN
+from support.postgres_cluster import PostgresCluster
+
+HEADER = (ROOT / "services/engine/store/sql/migrations.h").read_text()
+VERSION = int(re.search(r"kSchemaVersion = (\d+);", HEADER).group(1))
+EXIT_CONFIGURATION = 78
+KILLED = -9
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with PostgresCluster() as running:
+        yield running
+
+
+@contextlib.contextmanager
+def engine(data_dir, store=None, env=None):
+    """A lathe-engine alone; (process, path of its log)."""
+    log = data_dir.with_suffix(".log")
+    arguments = [str(BIN / "lathe-engine"), "--data-dir", str(data_dir)]
+    with open(log, "wb") as output, subprocess.Popen(
+            arguments + (["--store", store] if store else []), stdout=output, stderr=output,
+            env={**os.environ, **(env or {})}) as process:
+        try:
+            yield process, log
+        finally:
+            process.kill()
+
+
+def wait_for(condition, what, timeout=60):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.02)
+
+
+def migrations(logs):
+    return [line for log in logs for line in log.read_text().splitlines()
+            if "database migrated" in line]
+
+
+def test_c12_of_three_engines_that_migrate_at_once_one_is_killed_midway(tmp_path, cluster):
+    url = cluster.create_database("together")
+    points = FailPoints(tmp_path / "points")
+    # Whoever comes first is killed with more than half done; what is left is less, so nobody else.
+    points.set("engine.migration.step=sleep:3000@1",
+               f"engine.migration.step=kill@{VERSION // 2 + 1}")
+
+    def num_waiting():
+        return int(cluster.psql("together", "SELECT count(*) FROM pg_locks "
+                                            "WHERE locktype = 'advisory' AND NOT granted"))
+
+    def version():
+        return cluster.psql("together", "SELECT version FROM schema_version")
+
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(engine(tmp_path / f"data{number}", url, points.env))
+                   for number in range(3)]
+        logs = [log for _, log in started]
+
+        def texts():
+            return "\n".join(log.read_text() for log in logs)
+
+        wait_for(lambda: num_waiting() == 2, texts)
+        wait_for(lambda: version() == "1", texts)
+        assert num_waiting() == 2, "they do not wait for the one that migrates"
+        wait_for(lambda: [process.poll() for process, _ in started].count(KILLED) == 1, texts)
+        wait_for(lambda: len(migrations(logs)) == 1, texts)
+        points.clear()
+        assert f'"from_version":{VERSION // 2 + 1},' in migrations(logs)[0]
+        assert version() == str(VERSION)
+        wait_for(lambda: re.search(r"\bserving\b", texts()), texts)
+        # The one that was killed comes back as to any other database.
+        with engine(tmp_path / "again", url) as (again, log):
+            wait_for(lambda: re.search(r"serving|standby", log.read_text()), log.read_text)
+            assert again.poll() is None
+    assert len(migrations([*logs, log])) == 1
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_c13_a_schema_that_is_newer_is_refused_with_both_versions(tmp_path, cluster, store):
+    url = cluster.create_database("newer") if store == "postgres" else None
+    data_dir = tmp_path / "data"
+    raise_version = f"UPDATE schema_version SET version = {VERSION + 1}"
+    with engine(data_dir, url) as (process, log):
+        wait_for(lambda: "serving" in log.read_text(), log.read_text)
+        process.terminate()
+        assert process.wait(60) == 0
+    if url:
+        cluster.psql("newer", raise_version)
+    else:
+        with contextlib.closing(sqlite3.connect(data_dir / "lathe.db")) as database:
+            database.execute(raise_version)
+            database.commit()
+    with engine(data_dir, url) as (process, log):
+        assert process.wait(60) == EXIT_CONFIGURATION, log.read_text()
+        assert re.search(rf"version {VERSION + 1}\b.*version {VERSION}\b.*start the newer",
+                         log.read_text())
