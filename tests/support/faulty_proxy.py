@@ -1,4 +1,4 @@
-"""A TCP proxy in this process that does to connections what networks do."""
+"""A proxy in this process, of TCP or unix sockets, that does to connections what networks do."""
 
 import enum
 import random
@@ -32,18 +32,26 @@ def reset(connection):
 
 
 class FaultyProxy:
-    """`with FaultyProxy(port) as proxy:` listens on proxy.port. `choose` is called for each new
-    connection and gives its fault; connections that are open keep theirs."""
+    """`with FaultyProxy(port) as proxy:` listens on proxy.port, FaultyProxy(path, listen=other_path)
+    on a unix socket. `choose` is called for each new connection and gives its fault; connections
+    that are open keep theirs. What `hold`, `swallow` and `cut_all` do, they do to all."""
 
-    def __init__(self, upstream_port, choose=lambda: Fault.NONE, delay=0.05, seed=0):
+    def __init__(self, upstream, choose=lambda: Fault.NONE, delay=0.05, seed=0, listen=None):
         self.choose = choose
         self.delay = delay
         self.random = random.Random(seed)
-        self._upstream = ("127.0.0.1", upstream_port)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.port = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self._upstream = upstream
+        if listen is None:
+            self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+            self.port = self._listener.getsockname()[1]
+            self.url = f"http://127.0.0.1:{self.port}"
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(listen))
+            self._listener.listen(512)
         self.num_faults = 0
+        self.hold = threading.Event()  # set: nothing is passed on until it is clear
+        self.swallow = threading.Event()  # set: what comes is lost, and all after it too
         self._open = set()
         self._lock = threading.Lock()
 
@@ -70,13 +78,21 @@ class FaultyProxy:
                 return
             threading.Thread(target=self._serve, args=(client, self.choose()), daemon=True).start()
 
+    def _connect(self):
+        if isinstance(self._upstream, int):
+            return socket.create_connection(("127.0.0.1", self._upstream))
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(str(self._upstream))
+        return server
+
     def _serve(self, client, fault):
         try:
-            server = socket.create_connection(self._upstream)
+            server = self._connect()
         except OSError:
             return reset(client)
         for connection in (client, server):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if connection.family == socket.AF_INET:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             self._open |= {client, server}
         back = threading.Thread(target=self._pump, args=(server, client, fault, False), daemon=True)
@@ -93,10 +109,15 @@ class FaultyProxy:
 
     def _pump(self, source, sink, fault, is_request):
         is_first = True
+        is_lost = fault is Fault.BLACK_HOLE
         try:
             while piece := source.recv(65536):
-                if fault is Fault.BLACK_HOLE:
+                # A hole in a stream of bytes cannot be mended.
+                is_lost = is_lost or self.swallow.is_set()
+                if is_lost:
                     continue
+                while self.hold.is_set():
+                    time.sleep(0.01)
                 if fault is Fault.DELAY:
                     time.sleep(self.delay)
                 if fault is Fault.CUT_ANSWER and not is_request:
