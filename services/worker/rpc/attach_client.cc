@@ -1,7 +1,6 @@
 #include "services/worker/rpc/attach_client.h"
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
+#include "libs/common/time/steady_time.h"
 #include "services/worker/rpc/attach_stream.h"
 
 namespace lathe::worker {
@@ -26,11 +26,6 @@ std::string ReadSecret(const std::string& path) {
 
 // How long the engine has to end a stream on which it was told that we leave.
 constexpr absl::Duration kFarewellTime = absl::Seconds(1);
-
-// Time by a clock that nobody sets; its beginning means nothing.
-absl::Time SteadyNow() {
-  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 }  // namespace
 
@@ -77,7 +72,7 @@ void AttachClient::Run() {
   absl::Time outage_began = SteadyNow();
   for (size_t attempt = 0; !stopping() && !has_left(); ++attempt) {
     last_heard_ = absl::InfinitePast();
-    Serve(options_.engine_addresses[attempt % options_.engine_addresses.size()]);
+    Serve(options_.engine_addresses[attempt % options_.engine_addresses.size()], outage_began);
     if (last_heard_ != absl::InfinitePast()) {
       outage_began = SteadyNow();
       outage_is_logged_ = false;
@@ -86,7 +81,14 @@ void AttachClient::Run() {
   }
 }
 
-void AttachClient::Serve(const std::string& address) {
+absl::Time AttachClient::GiveUpAt(absl::Time began, absl::Time outage_began) const {
+  if (last_heard_ != absl::InfinitePast()) return last_heard_ + options_.silence_limit;
+  if (options_.engine_addresses.size() == 1) return began + options_.silence_limit;
+  return began + std::clamp((began - outage_began) / 4, options_.min_first_answer,
+                            std::max(options_.min_first_answer, options_.silence_limit));
+}
+
+void AttachClient::Serve(const std::string& address, absl::Time outage_began) {
   AbsorbReports();
   AttachStream stream(address, protocol_.BeginStream(ReadSecret(options_.secret_path)),
                       [this] { Wake(); });
@@ -96,7 +98,7 @@ void AttachClient::Serve(const std::string& address) {
     SayFarewell(SteadyNow());
     if (!Exchange(stream)) return;
     const absl::Time now = SteadyNow();
-    const absl::Time give_up = std::max(began, last_heard_) + options_.silence_limit;
+    const absl::Time give_up = GiveUpAt(began, outage_began);
     if (now >= give_up) {
       LogWarn("engine is silent", {{"address", address}});
       return;

@@ -30,6 +30,9 @@ struct AttachOptions {
   absl::Duration heartbeat_interval = absl::Milliseconds(400);
   // An engine that says nothing for so long is given up.
   absl::Duration silence_limit = absl::Seconds(6);
+  // The same before its first word, when there are other addresses: a quarter of the outage so far,
+  // at least this. A hanging engine then costs little time while the one that leads is looked for.
+  absl::Duration min_first_answer = absl::Seconds(1);
   // Pause between attempts: a tenth of the outage so far, within these bounds, less up to half of
   // it at random. So a restarted engine waits little for us and a missing one is not bothered.
   absl::Duration min_backoff = absl::Milliseconds(50);
@@ -59,7 +62,10 @@ class AttachClient {
 
  private:
   void Run();
-  void Serve(const std::string& address);
+  // `outage_began`: when the last stream that worked ended.
+  void Serve(const std::string& address, absl::Time outage_began);
+  // Until when the stream that `began` then may stay silent.
+  absl::Time GiveUpAt(absl::Time began, absl::Time outage_began) const;
   bool Exchange(AttachStream& stream);
   void AbsorbReports();
   void Pause(absl::Time outage_began);

@@ -194,6 +194,33 @@ TEST_CASE("a worker that is told to stop says so and does not come again", "[rpc
   worker.client.Stop();
 }
 
+TEST_CASE("another engine adopts the worker and gets what the first one missed", "[rpc]") {
+  const FakeDataDir first_dir;
+  const FakeDataDir second_dir;
+  auto first = std::make_unique<FakeEngine>(first_dir.address());
+  FakeExecutor executor;
+  AttachClient client({.engine_addresses = {first_dir.address(), second_dir.address()},
+                       .secret_path = first_dir.secret_path()},
+                      {.group = "g", .process_id = "p", .base_model = "b"}, executor,
+                      [](const std::string&) {});
+  client.Start();
+  REQUIRE(first->Next().has_hello());
+  first->Send(Form(5, 1));
+  first->Send(Train(5, "r1"));
+  executor.AwaitCommands(1);
+  first.reset();
+  client.OnReport({.generation = executor.generation(),
+                   .report = TrainDone{"r1", {{{-1.0f}}, {}}},
+                   .model = ModelState{"m", 0, {1}}});
+  FakeEngine second(second_dir.address());
+  const lathe::v1::WorkerMessage hello = second.Next();
+  REQUIRE(hello.has_hello());
+  CHECK(hello.hello().epoch() == 5);
+  second.Send(Adopt(5, 2));
+  CHECK(second.Next().done().request_id() == "r1");
+  CHECK(executor.commands().size() == 1);
+}
+
 TEST_CASE("an engine ends the process with Die", "[rpc]") {
   const FakeDataDir dir;
   FakeEngine engine(dir.address());
