@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -24,12 +25,20 @@ void RotateLog(const std::filesystem::path& path) {
   std::filesystem::rename(path, path.string() + ".1", error);
 }
 
-std::vector<std::string> ChildEnvironment(const std::vector<std::string>& additions) {
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-  for (const std::string& addition : additions) {
-    const std::string name = addition.substr(0, addition.find('='));
-    if (std::getenv(name.c_str()) == nullptr) environment.push_back(addition);
+std::string NameOf(const std::string& entry) { return entry.substr(0, entry.find('=')); }
+
+std::vector<std::string> ChildEnvironment(const ChildSpec& spec) {
+  std::vector<std::string> environment = spec.secrets;
+  const auto is_secret = [&spec](const std::string& entry) {
+    return std::any_of(spec.secrets.begin(), spec.secrets.end(), [&](const std::string& secret) {
+      return NameOf(secret) == NameOf(entry);
+    });
+  };
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!is_secret(*entry)) environment.emplace_back(*entry);
+  }
+  for (const std::string& addition : spec.environment) {
+    if (std::getenv(NameOf(addition).c_str()) == nullptr) environment.push_back(addition);
   }
   return environment;
 }
@@ -74,7 +83,7 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
   }
   const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   std::vector<std::string> arguments = spec.arguments;
-  std::vector<std::string> environment = ChildEnvironment(spec.environment);
+  std::vector<std::string> environment = ChildEnvironment(spec);
   const std::vector<char*> argument_pointers = Pointers(arguments);
   const std::vector<char*> environment_pointers = Pointers(environment);
   const pid_t parent = getpid();

@@ -49,7 +49,6 @@ void AddMetrics(const ListenAddress& address, std::vector<std::string>& argument
 
 std::vector<std::string> EngineArguments(const UpOptions& options, const LaunchPlan& plan) {
   std::vector<std::string> arguments;
-  if (!options.store.empty()) arguments.insert(arguments.end(), {"--store", options.store});
   if (plan.metrics) AddMetrics(plan.metrics->engine, arguments);
   if (!options.grpc_listen.empty()) {
     arguments.insert(arguments.end(), {"--grpc-listen", options.grpc_listen});
@@ -105,7 +104,8 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
   AddDataDirOptions(set, options.data);
   set.Add(&options.store, "up.store", "",
           "where the engine keeps its state: sqlite:PATH or postgres://…; default: "
-          "LATHE_ENGINE__STORE, else a SQLite database in the data directory");
+          "LATHE_ENGINE__STORE, else a SQLite database in the data directory",
+          {.may_hold_password = true});
   set.Add(&options.device, "up.device", "auto", "auto, cpu or cuda",
           {.choices = {"auto", "cpu", "cuda"}});
   set.Add(&options.num_threads, "up.threads", 0, "threads of the worker; 0: one for each CPU");
@@ -149,11 +149,17 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
     if (!options.config_path.empty()) {
       arguments.insert(arguments.end(), {"--config", options.config_path});
     }
-    children.push_back({name, std::move(arguments), std::move(environment),
-                        plan.data_dir.logs() / absl::StrCat(name, ".log")});
+    children.push_back({.name = name,
+                        .arguments = std::move(arguments),
+                        .environment = std::move(environment),
+                        .log_path = plan.data_dir.logs() / absl::StrCat(name, ".log")});
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(add("engine", EngineArguments(options, plan), {}));
+  // Its URL may hold a password, and command lines are public.
+  if (!options.store.empty()) {
+    children.back().secrets = {absl::StrCat("LATHE_ENGINE__STORE=", options.store)};
+  }
   // libgomp reads these when it is loaded; spinning threads would take the CPU from the others.
   RETURN_IF_ERROR(
       add("worker", WorkerArguments(options, plan),

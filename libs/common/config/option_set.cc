@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <map>
+#include <regex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,13 @@ std::string SectionOf(const std::string& key) { return key.substr(0, key.find('.
 std::string FlagOf(const std::string& key, const OptionTraits& traits) {
   if (!traits.flag.empty()) return traits.flag;
   return absl::StrReplaceAll(key.substr(key.rfind('.') + 1), {{"_", "-"}});
+}
+
+// Of postgres://user:PASSWORD@host/database?password=PASSWORD.
+std::string HidePassword(const std::string& url) {
+  static const std::regex in_authority("(://[^:/?#]*:)[^/?#]*@");
+  static const std::regex in_query("([?&](?:ssl)?password=)[^&]*");
+  return std::regex_replace(std::regex_replace(url, in_authority, "$1***@"), in_query, "$1***");
 }
 
 }  // namespace
@@ -214,9 +222,10 @@ absl::Status OptionSet::CheckForeign(const std::string& key, const std::string& 
 std::string OptionSet::DumpWithOrigin() const {
   std::string dump;
   for (const Option& option : options_) {
-    const std::string text = OptionText(option.target);
-    absl::StrAppend(&dump, option.key, " = ", option.traits.secret && !text.empty() ? "***" : text,
-                    "  # ", option.origin, "\n");
+    std::string text = OptionText(option.target);
+    if (option.traits.secret && !text.empty()) text = "***";
+    if (option.traits.may_hold_password) text = HidePassword(text);
+    absl::StrAppend(&dump, option.key, " = ", text, "  # ", option.origin, "\n");
   }
   return dump;
 }

@@ -34,6 +34,8 @@ struct OptionTraits {
   bool required = false;
   // Shown as *** in dumps, and no flag: command lines are public.
   bool secret = false;
+  // A URL whose password dumps show as ***.
+  bool may_hold_password = false;
   // Empty: any.
   std::vector<std::string> choices = {};
 };

@@ -1,5 +1,6 @@
 #include "libs/common/config/option_set.h"
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -150,6 +151,23 @@ TEST_CASE("Secrets are masked and have no flag", "[config]") {
   CHECK(example.secret == "hush");
   CHECK_FALSE(absl::StrContains(example.options.DumpWithOrigin(), "hush"));
   CHECK(ErrorCode(Example().Parse({"--secret", "x"})) == "usage");
+}
+
+TEST_CASE("Of a URL the password alone is masked", "[config]") {
+  const auto [url, shown] = GENERATE(table<std::string, std::string>({
+      {"postgres://me:hush@h:1/db", "postgres://me:***@h:1/db"},
+      {"postgres:///db?host=/run&password=hush&user=me",
+       "postgres:///db?host=/run&password=***&user=me"},
+      {"postgres://me@h/db?a=b:c@d", "postgres://me@h/db?a=b:c@d"},
+      {"sqlite:/data/a:b@c.db", "sqlite:/data/a:b@c.db"},
+  }));
+  std::string store;
+  OptionSet options("program", "");
+  options.Add(&store, "engine.store", "", "", {.may_hold_password = true});
+  const std::array<const char*, 3> arguments = {"program", "--store", url.c_str()};
+  REQUIRE(options.Parse(arguments.size(), arguments.data()).ok());
+  CHECK(store == url);
+  CHECK(options.DumpWithOrigin() == "engine.store = " + shown + "  # --store\n");
 }
 
 TEST_CASE("Required options, choices and positional words are enforced", "[config]") {
