@@ -1,8 +1,15 @@
 #include "services/api-gateway/engine_client/engine_client.h"
 
+#include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 
 namespace lathe::gateway {
+namespace {
+
+// The word of an engine that another one leads instead of.
+constexpr char kNotLeader[] = "not_leader";
+
+}  // namespace
 
 EngineClient::EngineClient(const std::vector<std::string>& addresses) {
   for (const std::string& address : addresses) {
@@ -13,7 +20,30 @@ EngineClient::EngineClient(const std::vector<std::string>& addresses) {
 
 void EngineClient::CancelAll() {
   absl::MutexLock lock(&mu_);
-  for (grpc::ClientContext* context : calls_) context->TryCancel();
+  for (LiveCall* call : calls_) call->context_.TryCancel();
+}
+
+void EngineClient::Abandon(const std::string& address) {
+  ReportUnavailable(address);
+  absl::MutexLock lock(&mu_);
+  for (LiveCall* call : calls_) {
+    if (call->peer_.address != address) continue;
+    call->is_abandoned_ = true;
+    call->context_.TryCancel();
+  }
+}
+
+absl::Status EngineClient::Failed(const Peer& peer, const LiveCall& call,
+                                  const grpc::Status& status) {
+  if (call.is_abandoned()) return absl::UnavailableError("the engine does not answer; try again");
+  absl::Status failed = FromGrpcStatus(status);
+  if (!absl::IsUnavailable(failed)) return failed;
+  const bool leads = ErrorCode(failed) != kNotLeader;
+  // What an engine itself finds unavailable, a standby would not have either.
+  const bool is_answer = !status.error_details().empty();
+  if (!leads || !is_answer) ReportUnavailable(peer.address);
+  // Which process leads is not for users.
+  return leads ? failed : absl::UnavailableError("no engine leads at the moment; try again");
 }
 
 std::string EngineClient::current_address() const { return peers_[current_].address; }
@@ -41,19 +71,25 @@ void CallStop::End() {
   context_ = nullptr;
 }
 
-EngineClient::LiveCall::LiveCall(EngineClient& client, grpc::ClientContext& context, CallStop* stop)
-    : client_(client), context_(context), stop_(stop) {
+EngineClient::LiveCall::LiveCall(EngineClient& client, const Peer& peer,
+                                 grpc::ClientContext& context, CallStop* stop)
+    : client_(client), peer_(peer), context_(context), stop_(stop) {
   FailPoint("gateway.engine.before");
   if (stop_ != nullptr) stop_->Begin(context_);
   absl::MutexLock lock(&client_.mu_);
-  client_.calls_.insert(&context_);
+  client_.calls_.insert(this);
 }
 
 EngineClient::LiveCall::~LiveCall() {
   FailPoint("gateway.engine.after");
   if (stop_ != nullptr) stop_->End();
   absl::MutexLock lock(&client_.mu_);
-  client_.calls_.erase(&context_);
+  client_.calls_.erase(this);
+}
+
+bool EngineClient::LiveCall::is_abandoned() const {
+  absl::MutexLock lock(&client_.mu_);
+  return is_abandoned_;
 }
 
 }  // namespace lathe::gateway

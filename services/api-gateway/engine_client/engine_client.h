@@ -65,8 +65,8 @@ class EngineClient {
 
   static constexpr absl::Duration kDefaultTimeout = absl::Seconds(40);
 
-  // `addresses` ("unix:PATH" or "HOST:PORT"), not empty: an engine and its standbys. When one is
-  // unavailable the next call goes to the next.
+  // `addresses` ("unix:PATH" or "HOST:PORT"), not empty: an engine and its standbys. When one cannot
+  // be reached or does not lead, the next call goes to the next.
   explicit EngineClient(const std::vector<std::string>& addresses);
 
   // One try, on behalf of `api_key` (empty: none). Resumes on the coroutine's executor. Unavailable
@@ -84,6 +84,9 @@ class EngineClient {
   // that it did not answer.
   std::string current_address() const;
   void ReportUnavailable(const std::string& address);
+  // As ReportUnavailable, of one that hangs: calls to it that are in progress end as Unavailable.
+  void Abandon(const std::string& address);
+  size_t num_addresses() const { return peers_.size(); }
 
  private:
   struct Peer {
@@ -92,24 +95,31 @@ class EngineClient {
     // Of the busiest service; stubs of the others are made as they are needed.
     std::unique_ptr<v1::Engine::Stub> stub;
   };
-  // Registers a call for CancelAll and `stop`.
+  // Registers a call for CancelAll, Abandon and `stop`.
   class LiveCall {
    public:
-    LiveCall(EngineClient& client, grpc::ClientContext& context, CallStop* stop);
+    LiveCall(EngineClient& client, const Peer& peer, grpc::ClientContext& context, CallStop* stop);
     ~LiveCall();
+    bool is_abandoned() const;
     LiveCall(const LiveCall&) = delete;
     LiveCall& operator=(const LiveCall&) = delete;
 
    private:
+    friend class EngineClient;
+
     EngineClient& client_;
+    const Peer& peer_;
     grpc::ClientContext& context_;
     CallStop* const stop_;
+    bool is_abandoned_ = false;  // under the client's mu_
   };
+  // What a call that failed ends with.
+  absl::Status Failed(const Peer& peer, const LiveCall& call, const grpc::Status& status);
 
   std::vector<Peer> peers_;
   std::atomic<size_t> current_{0};
-  absl::Mutex mu_;
-  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
+  mutable absl::Mutex mu_;
+  std::set<LiveCall*> calls_ ABSL_GUARDED_BY(mu_);
 };
 
 template <typename Async, typename Req, typename Resp>
@@ -133,7 +143,7 @@ asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req,
     state->stub = Service::NewStub(peer.channel);
     stub = state->stub->async();
   }
-  const LiveCall live(*this, state->context, stop);
+  const LiveCall live(*this, peer, state->context, stop);
   const auto start = [&](auto&& handler) {
     // std::function wants copies; the work guard keeps the io_context running meanwhile.
     struct Pending {
@@ -156,10 +166,7 @@ asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req,
   const grpc::Status status =
       co_await asio::async_initiate<const asio::use_awaitable_t<>, void(grpc::Status)>(
           start, asio::use_awaitable);
-  if (!status.ok()) {
-    if (status.error_code() == grpc::UNAVAILABLE) ReportUnavailable(peer.address);
-    co_return FromGrpcStatus(status);
-  }
+  if (!status.ok()) co_return Failed(peer, live, status);
   co_return std::move(state->response);
 }
 

@@ -8,6 +8,7 @@
 
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
+#include "libs/common/time/steady_time.h"
 
 namespace lathe::gateway {
 namespace {
@@ -20,6 +21,11 @@ constexpr int64_t kRetryJitterMs = 250;
 // then arrives: the first call after a silence waited for that. A write more often than that keeps
 // one of them awake, here and in the engine.
 constexpr std::chrono::milliseconds kBeatPeriod{400};
+// Every beat is answered. An engine that says nothing for so long hangs…
+constexpr absl::Duration kSilenceLimit = absl::Seconds(6);
+// …and before its first word a quarter of the outage so far is enough, at least this: one that hangs
+// costs little time while the one that leads is looked for.
+constexpr absl::Duration kMinFirstAnswer = absl::Seconds(1);
 
 v1::WatchRequest SubscribeMessage(const std::string& request_id, const std::string& api_key) {
   v1::WatchRequest message;
@@ -153,6 +159,10 @@ void WatchClient::Connect() {
   {
     absl::MutexLock lock(&mu_);
     stream_.swap(ended);
+    address_ = address;
+    began_ = SteadyNow();
+    outage_began_ = std::min(outage_began_, std::max(heard_, began_ - kSilenceLimit));
+    heard_ = absl::InfinitePast();
     if (is_stopped_) stream->Cancel();
     // Asks for nothing: that it is taken shows that the engine is there, though nobody may wait.
     EnqueueLocked(v1::WatchRequest());
@@ -184,6 +194,7 @@ void WatchClient::BeatFromNowOn() {
     if (is_stopped_) return;
     stream = stream_;
   }
+  LeaveSilentEngine();
   if (stream) stream->Beat();
   beat_.expires_after(kBeatPeriod);
   beat_.async_wait([this](boost::system::error_code error) {
@@ -191,11 +202,35 @@ void WatchClient::BeatFromNowOn() {
   });
 }
 
+bool WatchClient::IsSilentLocked() const {
+  const absl::Time now = SteadyNow();
+  if (heard_ != absl::InfinitePast()) return now - heard_ > kSilenceLimit;
+  return now - began_ > std::clamp((began_ - outage_began_) / 4, kMinFirstAnswer, kSilenceLimit);
+}
+
+void WatchClient::LeaveSilentEngine() {
+  if (engine_.num_addresses() == 1) return;
+  std::shared_ptr<WatchStream> stream;
+  std::string address;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!stream_ || num_streams_ == 0 || !IsSilentLocked()) return;
+    stream = stream_;
+    address = address_;
+    began_ = absl::InfiniteFuture();  // it is left once
+    heard_ = absl::InfinitePast();
+  }
+  LogWarn("engine is silent", {{"address", address}});
+  engine_.Abandon(address);
+  stream->Cancel();
+}
+
 void WatchClient::OnConnected() {
   bool was_down = false;
   {
     absl::MutexLock lock(&mu_);
     was_down = std::exchange(is_down_, false);
+    outage_began_ = absl::InfiniteFuture();
   }
   if (was_down) LogInfo("watch stream is up again");
 }
@@ -219,6 +254,7 @@ void WatchClient::OnResponse(const v1::WatchResponse& response) {
   std::vector<Addressee> addressees;
   {
     absl::MutexLock lock(&mu_);
+    heard_ = SteadyNow();
     addressees = TakeAddresseesLocked(response);
   }
   const WatchUpdate update = ToUpdate(response);

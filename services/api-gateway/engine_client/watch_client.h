@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_stream.h"
 
@@ -31,7 +32,8 @@ struct WatchUpdate {
 };
 
 // Keeps the stream up, with jitter between attempts, and subscribes everything again after a
-// reconnect. Any thread.
+// reconnect. Of several engines it goes on to the next when one does not lead, cannot be reached or
+// is silent. Any thread.
 class WatchClient {
  public:
   // Called on gRPC's threads; must not block.
@@ -76,6 +78,9 @@ class WatchClient {
   void ScheduleConnect();
   // On the timers' strand: writes to the stream now and as long as this runs.
   void BeatFromNowOn();
+  // Ends a stream whose engine hangs, when there is another engine to ask.
+  void LeaveSilentEngine();
+  bool IsSilentLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnConnected();
   void OnResponse(const v1::WatchResponse& response);
   void OnDone(const std::string& address, const grpc::Status& status);
@@ -105,6 +110,12 @@ class WatchClient {
   std::shared_ptr<WatchStream> stream_ ABSL_GUARDED_BY(mu_);
   // That have not called OnDone.
   int num_streams_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of that stream, by SteadyNow.
+  std::string address_ ABSL_GUARDED_BY(mu_);
+  absl::Time began_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::Time heard_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // its last message
+  // When the last stream that worked was heard for the last time.
+  absl::Time outage_began_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   // From the first failure to the next success.
   bool is_down_ ABSL_GUARDED_BY(mu_) = false;
   bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -59,15 +59,12 @@ void WatchStream::OnWriteDone(bool ok) {
     // One that others follow need not go out alone.
     if (outgoing_.size() > 1) options.set_buffer_hint();
   }
-  if (!was_connected_) {
-    was_connected_ = true;
-    callbacks_.on_connected();
-  }
   if (next != nullptr) StartWrite(next, options);
 }
 
 void WatchStream::OnReadDone(bool ok) {
   if (ok) {
+    if (!std::exchange(was_connected_, true)) callbacks_.on_connected();
     callbacks_.on_response(response_);
     StartRead(&response_);
     return;

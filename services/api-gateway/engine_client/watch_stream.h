@@ -22,7 +22,7 @@ namespace lathe::gateway {
 class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchResponse> {
  public:
   struct Callbacks {
-    // The engine has taken a first message.
+    // The engine has answered for the first time.
     std::function<void()> on_connected;
     std::function<void(const v1::WatchResponse&)> on_response;
     // The last call; the stream may be destroyed from its beginning.

@@ -343,6 +343,7 @@ grpc::Status FakeEngine::Watch(grpc::ServerContext*, WatchServer* stream) {
       watched_.erase(request.unsubscribe());
     } else {
       ++num_calls_["WatchBeat"];
+      stream->Write(v1::WatchResponse());
     }
   }
   absl::MutexLock lock(&mu_);

@@ -25,6 +25,7 @@ void WatchStream::OnReadDone(bool ok) {
       Unsubscribe(request_.unsubscribe());
       break;
     case v1::WatchRequest::ACTION_NOT_SET:
+      Write(v1::WatchResponse());
       break;
   }
   request_.Clear();
