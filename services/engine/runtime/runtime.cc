@@ -53,8 +53,12 @@ Runtime::Runtime(Options options, Store& store, Clock& clock)
 Runtime::~Runtime() { Stop(); }
 
 absl::Status Runtime::Start(WorkerSender& sender) {
-  sender_ = &sender;
   ASSIGN_OR_RETURN(StoredState state, store_.TakeLeadership());
+  return Start(sender, std::move(state));
+}
+
+absl::Status Runtime::Start(WorkerSender& sender, StoredState state) {
+  sender_ = &sender;
   {
     absl::MutexLock lock(&mu_);
     dirs_at_start_ = ListCheckpointDirs();

@@ -47,7 +47,7 @@ class Runtime {
     size_t max_waiting_calls = 65536;
     // A call whose change is not durable by then fails as unavailable. The change may still become
     // durable; the same call again then finds it.
-    std::chrono::milliseconds max_call_time = std::chrono::seconds(5);
+    std::chrono::milliseconds max_call_time = std::chrono::seconds(4);
     // Memory of bodies that are also in the store. More: fewer reads when work is dispatched late.
     int64_t max_cached_body_bytes = int64_t{1} << 30;
     // Memory of finished results that are also in the store.
@@ -81,6 +81,8 @@ class Runtime {
 
   // Takes leadership and begins to work. `sender` must outlive the runtime.
   absl::Status Start(WorkerSender& sender);
+  // As the leader that `state` was loaded for.
+  absl::Status Start(WorkerSender& sender, StoredState state);
   // Lets go of everybody who waits for a result, so that a server with open polls can shut down.
   void ReleaseWaiters() {
     hub_.ReleaseAll();

@@ -28,22 +28,22 @@ std::string ReadHolder(int fd) {
 
 }  // namespace
 
-absl::StatusOr<DataDirLock> DataDirLock::Take(const std::filesystem::path& data_dir) {
+absl::StatusOr<DataDirLock> DataDirLock::Take(const std::filesystem::path& dir) {
   std::error_code error;
-  if (std::filesystem::create_directories(data_dir, error)) {
-    std::filesystem::permissions(data_dir, std::filesystem::perms::owner_all, error);
+  if (std::filesystem::create_directories(dir, error)) {
+    std::filesystem::permissions(dir, std::filesystem::perms::owner_all, error);
   }
   if (error) {
-    return absl::FailedPreconditionError(absl::StrFormat("data directory '%s' cannot be made: %s",
-                                                         data_dir.string(), error.message()));
+    return absl::FailedPreconditionError(absl::StrFormat("directory '%s' cannot be made: %s",
+                                                         dir.string(), error.message()));
   }
-  const std::filesystem::path path = data_dir / "engine.lock";
+  const std::filesystem::path path = dir / "engine.lock";
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path.string()));
   DataDirLock lock(fd);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "data directory '%s' is in use by process %s", data_dir.string(), ReadHolder(fd)));
+        "directory '%s' is in use by process %s", dir.string(), ReadHolder(fd)));
   }
   const std::string holder = absl::StrCat(getpid(), "\n");
   if (ftruncate(fd, 0) != 0 || pwrite(fd, holder.data(), holder.size(), 0) < 0) {

@@ -25,12 +25,16 @@ absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& setting,
   if (absl::ConsumePrefix(&path, "sqlite:") && !path.empty()) {
     return OpenSqlite(std::string(path), data_dir);
   }
-  if (absl::StartsWith(setting, "postgres://") || absl::StartsWith(setting, "postgresql://")) {
+  if (IsSharedStore(setting)) {
     return PostgresStore::Open({.url = setting});
   }
   const std::vector<std::string> parts = absl::StrSplit(setting, absl::MaxSplits(':', 1));
   return absl::InvalidArgumentError(
       absl::StrCat("store is '", parts[0], ":…', expected sqlite:PATH or postgres://…"));
+}
+
+bool IsSharedStore(const std::string& setting) {
+  return absl::StartsWith(setting, "postgres://") || absl::StartsWith(setting, "postgresql://");
 }
 
 }  // namespace lathe::engine

@@ -16,4 +16,7 @@ namespace lathe::engine {
 absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& setting,
                                                  const std::filesystem::path& data_dir);
 
+// Whether several processes can open the store that `setting` names: one of them leads.
+bool IsSharedStore(const std::string& setting);
+
 }  // namespace lathe::engine

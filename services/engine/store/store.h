@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/engine/store/rows.h"
 #include "services/engine/store/session_query.h"
 
@@ -76,13 +77,37 @@ struct SessionUsage {
   Metadata user_metadata;
 };
 
+// Who leads, and for how long after each renewal; times are measured by whoever waits for them.
+struct LeaseRow {
+  int64_t term = 0;
+  std::string process;  // as ThisProcess says
+  std::string address;  // where it serves
+  absl::Duration duration = absl::ZeroDuration();  // zero: nobody has it
+  int64_t num_renewals = 0;
+};
+
 // Thread-safe. Reads see every finished Commit.
 class Store {
  public:
   virtual ~Store() = default;
 
-  // Becomes the leader: a new term, and everything a leader needs to go on.
+  virtual absl::StatusOr<LeaseRow> ReadLease() = 0;
+  // Becomes the leader under a new term, which is returned. Aborted when the lease is not as it was
+  // in `seen`: it was taken or renewed since. Of `lease`, process, address and duration count.
+  virtual absl::StatusOr<int64_t> TakeLease(const LeaseRow& seen, const LeaseRow& lease) = 0;
+  // FailedPrecondition when somebody else has taken it.
+  virtual absl::Status RenewLease(int64_t term) = 0;
+  // Nobody needs to wait for its end. Does nothing when somebody else has taken it.
+  virtual absl::Status ReleaseLease(int64_t term) = 0;
+  // Everything a leader needs to go on, as it is once nobody else can commit. FailedPrecondition
+  // under an old term.
+  virtual absl::StatusOr<StoredState> Load(int64_t term) = 0;
+  // Becomes the leader at once, whoever leads: for stores that no other process can open.
   virtual absl::StatusOr<StoredState> TakeLeadership() = 0;
+
+  // The process ends: from now on nothing waits for a database that is away, and fails as
+  // Unavailable instead.
+  virtual void GiveUp() {}
 
   // All writes of one call become durable together, in order, before this returns. Called by one
   // thread, which merges what arrived while the last commit ran (group commit).

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "libs/common/time/steady_time.h"
 
 namespace lathe::engine {
 namespace {
@@ -20,6 +20,10 @@ constexpr int kBinary = 1;
 constexpr absl::Duration kSilence = absl::Seconds(5);
 // Sent before their results are read; more could fill both sides' buffers and block both.
 constexpr size_t kMaxPending = 128;
+// Who sends a large result is given this much more, again and again.
+constexpr absl::Duration kProgress = absl::Seconds(1);
+// How often a wait looks whether there is still a reason for it.
+constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
 
 // Parameters as Postgres writes them: `?2` is `$2`; a plain `?` has the number after the highest
 // before it, as in SQLite.
@@ -51,19 +55,31 @@ std::string_view StateOf(const PGresult* result) {
 
 }  // namespace
 
-PostgresConnection::PostgresConnection(const Options& options) : options_(options) {
-  const std::string timeout = absl::StrCat(absl::ToInt64Seconds(options.connect_timeout));
+PostgresConnection::PostgresConnection(const Options& options)
+    : options_(options), deadline_(options.deadline) {
   // What the URL says comes later and wins.
-  const std::array<const char*, 6> names = {"connect_timeout",  "application_name",
-                                            "tcp_user_timeout", "keepalives_idle",
-                                            "dbname",           nullptr};
-  const std::array<const char*, 6> values = {timeout.c_str(),     "lathe-engine", "15000", "5",
-                                             options.url.c_str(), nullptr};
-  connection_.reset(PQconnectdbParams(names.data(), values.data(), /*expand_dbname=*/1));
-  if (PQstatus(connection_.get()) != CONNECTION_OK) ThrowLost("cannot connect");
+  const std::array<const char*, 5> names = {"application_name", "tcp_user_timeout",
+                                            "keepalives_idle", "dbname", nullptr};
+  const std::array<const char*, 5> values = {"lathe-engine", "15000", "5", options.url.c_str(),
+                                             nullptr};
+  connection_.reset(PQconnectStartParams(names.data(), values.data(), /*expand_dbname=*/1));
+  Connect();
   PQsetNoticeProcessor(
       connection_.get(), [](void*, const char*) {}, nullptr);
+  if (PQsetnonblocking(connection_.get(), 1) != 0) ThrowLost("cannot connect");
   Configure();
+}
+
+// libpq's own wait for a connection goes by the wall clock.
+void PostgresConnection::Connect() {
+  const absl::Time deadline = SteadyNow() + options_.connect_timeout;
+  if (!connection_ || PQstatus(connection_.get()) == CONNECTION_BAD) ThrowLost("cannot connect");
+  PostgresPollingStatusType wanted = PGRES_POLLING_WRITING;
+  while (wanted != PGRES_POLLING_OK) {
+    if (wanted == PGRES_POLLING_FAILED) ThrowLost("cannot connect");
+    Wait(wanted == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline);
+    wanted = PQconnectPoll(connection_.get());
+  }
 }
 
 void PostgresConnection::Configure() {
@@ -87,6 +103,7 @@ Query PostgresConnection::Prepare(std::string_view sql) {
 
 void PostgresConnection::Execute(const std::string& sql) {
   if (PQsendQuery(connection_.get(), sql.c_str()) == 0) ThrowLost("cannot send");
+  Flush();
   std::optional<PostgresError> error;
   while (const Result result = Take()) {
     try {
@@ -132,6 +149,7 @@ void PostgresConnection::Send(PostgresStatement& statement) {
     if (in_pipeline_) {
       pending_runs_.push_back(false);
     } else {
+      Flush();
       Check(TakeOnly().get());
     }
   }
@@ -149,7 +167,7 @@ void PostgresConnection::Send(PostgresStatement& statement) {
                           formats.data(), kBinary) == 0) {
     ThrowLost("cannot send");
   }
-  if (!in_pipeline_) return;
+  if (!in_pipeline_) return Flush();
   pending_runs_.push_back(true);
   if (pending_runs_.size() >= kMaxPending) Drain();
 }
@@ -161,13 +179,17 @@ PostgresConnection::Result PostgresConnection::Call(PostgresStatement& statement
   return result;
 }
 
+absl::Time PostgresConnection::SilenceDeadline() const {
+  if (options_.statement_timeout == absl::ZeroDuration()) return absl::InfiniteFuture();
+  return SteadyNow() + options_.statement_timeout + kSilence;
+}
+
 PostgresConnection::Result PostgresConnection::Take() {
-  const absl::Time deadline = options_.statement_timeout == absl::ZeroDuration()
-                                  ? absl::InfiniteFuture()
-                                  : absl::Now() + options_.statement_timeout + kSilence;
+  const absl::Time deadline = SilenceDeadline();
   while (PQisBusy(connection_.get()) != 0) {
-    WaitReadable(deadline);
+    Wait(POLLIN, deadline);
     if (PQconsumeInput(connection_.get()) == 0) ThrowLost("cannot read");
+    deadline_ = std::max(deadline_, SteadyNow() + kProgress);
   }
   return Result(PQgetResult(connection_.get()));
 }
@@ -180,21 +202,35 @@ PostgresConnection::Result PostgresConnection::TakeOnly() {
   return result;
 }
 
-void PostgresConnection::WaitReadable(absl::Time deadline) {
-  pollfd waited{.fd = PQsocket(connection_.get()), .events = POLLIN, .revents = 0};
+// Reads meanwhile: a server that cannot send its answers takes nothing more.
+void PostgresConnection::Flush() {
+  const absl::Time deadline = SilenceDeadline();
   for (;;) {
-    const absl::Duration left = deadline - absl::Now();
-    const int64_t timeout_ms =
-        std::clamp<int64_t>(absl::ToInt64Milliseconds(left), 0, 24 * 3600 * 1000);
-    const int ready = poll(&waited, 1, static_cast<int>(timeout_ms));
-    if (ready > 0) return;
-    if (ready == 0 && left <= absl::ZeroDuration()) ThrowLost("no answer from the server");
+    const int left = PQflush(connection_.get());
+    if (left < 0) ThrowLost("cannot send");
+    if (left == 0) return;
+    const short ready = Wait(POLLIN | POLLOUT, deadline);
+    if ((ready & POLLIN) != 0 && PQconsumeInput(connection_.get()) == 0) ThrowLost("cannot read");
+  }
+}
+
+short PostgresConnection::Wait(short events, absl::Time deadline) {
+  pollfd waited{.fd = PQsocket(connection_.get()), .events = events, .revents = 0};
+  for (;;) {
+    const absl::Duration left = std::min(deadline, deadline_) - SteadyNow();
+    const absl::Duration look = std::clamp(left, absl::ZeroDuration(), kLookEvery);
+    const int64_t look_ms = Milliseconds(absl::Ceil(look, absl::Milliseconds(1)));
+    const int ready = poll(&waited, 1, static_cast<int>(look_ms));
+    if (ready > 0) return waited.revents;
     if (ready < 0 && errno != EINTR) ThrowLost("cannot wait for the server");
+    if (left <= absl::ZeroDuration()) ThrowLost("no answer from the server");
+    if (options_.given_up != nullptr && *options_.given_up) ThrowLost("the engine stops");
   }
 }
 
 void PostgresConnection::Drain() {
   if (PQpipelineSync(connection_.get()) == 0) ThrowLost("cannot send");
+  Flush();
   std::optional<PostgresError> error;
   for (const bool is_run : std::exchange(pending_runs_, {})) {
     const Result result = TakeOnly();

@@ -5,6 +5,7 @@
 
 #include <libpq-fe.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -81,9 +82,16 @@ class PostgresConnection final : public SqlConnection {
     absl::Duration lock_timeout = absl::Seconds(2);
     // The server rolls back a transaction whose client is silent for this long.
     absl::Duration idle_in_transaction_timeout = absl::Seconds(2);
+    // Once true, nothing waits for the server any more; null: never. Must outlive the connection.
+    const std::atomic<bool>* given_up = nullptr;
+    // As of WaitUntil, for the making of the connection too.
+    absl::Time deadline = absl::InfiniteFuture();
   };
 
   explicit PostgresConnection(const Options& options);
+
+  // A server that is silent at `deadline`, by SteadyNow, counts as gone, whatever the time-outs.
+  void WaitUntil(absl::Time deadline) { deadline_ = deadline; }
 
   Query Prepare(std::string_view sql) override;
   // Runs statements without parameters, together.
@@ -109,6 +117,7 @@ class PostgresConnection final : public SqlConnection {
   };
   using Result = PostgresStatement::Result;
 
+  void Connect();
   void Configure();
   void Send(PostgresStatement& statement);
   void SendPrepare(PostgresStatement& statement);
@@ -118,13 +127,19 @@ class PostgresConnection final : public SqlConnection {
   Result Take();
   // The one result of a statement that was sent, and the null behind it.
   Result TakeOnly();
-  void WaitReadable(absl::Time deadline);
+  // Of the server's silence from now on.
+  absl::Time SilenceDeadline() const;
+  // Until what was sent is on its way.
+  void Flush();
+  // For POLLIN or POLLOUT; returns what has come.
+  short Wait(short events, absl::Time deadline);
   // Reads the results of all that is in the pipeline.
   void Drain();
   void Check(const PGresult* result);
   [[noreturn]] void ThrowLost(std::string_view message);
 
   const Options options_;
+  absl::Time deadline_;
   std::unique_ptr<PGconn, Close> connection_;
   std::map<std::string, std::unique_ptr<PostgresStatement>, std::less<>> statements_;
   bool is_commit_unknown_ = false;

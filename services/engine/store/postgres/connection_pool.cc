@@ -4,28 +4,39 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
+#include "libs/common/time/steady_time.h"
 
 namespace lathe::engine {
 
-absl::Status PostgresPool::Run(const Work& work) {
-  ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection, Take());
+absl::Status PostgresPool::Run(absl::Duration max_time, const Work& work) {
+  const absl::Time began = SteadyNow();
+  ASSIGN_OR_RETURN(std::unique_ptr<PostgresConnection> connection, Take(max_time / 2));
   const bool was_idle = connection != nullptr;
-  Outcome outcome = RunOnce(work, connection);
-  if (was_idle && outcome.is_repeatable) {
+  const absl::Time deadline = began + max_time;
+  Outcome outcome = RunOnce(work, deadline, connection);
+  if (was_idle && outcome.is_repeatable && SteadyNow() < deadline) {
     {
       // Those beside it have broken too, or soon will.
       absl::MutexLock lock(&mu_);
       idle_.clear();
     }
-    outcome = RunOnce(work, connection);
+    outcome = RunOnce(work, deadline, connection);
   }
   Give(std::move(connection));
+  const absl::Time now = SteadyNow();
+  if (absl::IsUnavailable(outcome.status) && now - began > slow_) {
+    absl::MutexLock lock(&mu_);
+    refused_until_ = now + (now - began);
+  }
   return outcome.status;
 }
 
-absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresPool::Take() {
+absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresPool::Take(absl::Duration max_time) {
   absl::MutexLock lock(&mu_);
-  if (!mu_.AwaitWithTimeout(absl::Condition(this, &PostgresPool::HasRoomLocked), kMaxWait)) {
+  if (SteadyNow() < refused_until_) {
+    return absl::UnavailableError("the database did not answer a moment ago");
+  }
+  if (!mu_.AwaitWithTimeout(absl::Condition(this, &PostgresPool::HasRoomLocked), max_time)) {
     return absl::UnavailableError(
         absl::StrFormat("all %d database connections are in use", max_connections_));
   }
@@ -42,10 +53,15 @@ void PostgresPool::Give(std::unique_ptr<PostgresConnection> connection) {
   if (connection) idle_.push_back(std::move(connection));
 }
 
-PostgresPool::Outcome PostgresPool::RunOnce(const Work& work,
+PostgresPool::Outcome PostgresPool::RunOnce(const Work& work, absl::Time deadline,
                                             std::unique_ptr<PostgresConnection>& connection) {
   try {
-    if (!connection) connection = std::make_unique<PostgresConnection>(options_);
+    if (!connection) {
+      PostgresConnection::Options options = options_;
+      options.deadline = deadline;
+      connection = std::make_unique<PostgresConnection>(options);
+    }
+    connection->WaitUntil(deadline);
     absl::Status status = work(*connection);
     if (!status.ok()) connection.reset();
     return {std::move(status)};

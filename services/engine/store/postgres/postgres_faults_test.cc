@@ -76,6 +76,9 @@ class Saboteur {
   PostgresConnection connection_;
 };
 
+constexpr char kWaitsForSessions[] =
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE "
+    "'INSERT INTO sessions%'";
 constexpr char kAuditRows[] = "SELECT count(*) FROM audit";
 constexpr char kAuditObjects[] = "SELECT count(DISTINCT object) FROM audit";
 
@@ -183,9 +186,46 @@ TEST_CASE("PostgresStore: a lock delays a commit and fails a read, and both reco
   CHECK(f.store.FindSession("t1", "s1").status().code() == absl::StatusCode::kUnavailable);
   // The read took the whole lock_timeout: the commit has failed once, and tries again.
   CHECK(commit.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
+  // Nor do others wait behind it.
+  CHECK_THAT(std::string(f.store.FindModel("t1", "m1").status().message()),
+             Catch::Contains("did not answer a moment ago"));
   f.saboteur.Run("ROLLBACK");
   CHECK(commit.get().ok());
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (!f.store.FindSession("t1", "s1").ok() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
   CHECK(f.store.FindSession("t1", "s1")->has_value());
+}
+
+TEST_CASE("PostgresStore: a store that has given up waits for nothing and keeps nothing more",
+          "[store]") {
+  Fixture f;
+  // A transaction sees one state of pg_stat_activity only.
+  Saboteur locker(f.harness.database());
+  locker.Run("BEGIN");
+  locker.Run("LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE");
+  std::future<absl::Status> commit = f.StartCommit({PutSession{TestSession("s1")}});
+  f.saboteur.Await(kWaitsForSessions);
+  f.store.GiveUp();
+  CHECK(commit.get().code() == absl::StatusCode::kUnavailable);
+  CHECK(f.store.FindSession("t1", "s1").status().code() == absl::StatusCode::kUnavailable);
+  locker.Run("ROLLBACK");
+  f.harness.Reopen();
+  CHECK_FALSE(f.harness.store().FindSession("t1", "s1")->has_value());
+}
+
+TEST_CASE("PostgresStore: a lease is renewed while a commit waits for a lock", "[store]") {
+  Fixture f;
+  // A transaction sees one state of pg_stat_activity only.
+  Saboteur locker(f.harness.database());
+  locker.Run("BEGIN");
+  locker.Run("LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE");
+  std::future<absl::Status> commit = f.StartCommit({PutSession{TestSession("s1")}});
+  f.saboteur.Await(kWaitsForSessions);
+  CHECK(f.store.RenewLease(f.term).ok());
+  locker.Run("ROLLBACK");
+  CHECK(commit.get().ok());
 }
 
 TEST_CASE("PostgresStore: a conflict is tried again, a few times", "[store]") {
@@ -210,8 +250,9 @@ TEST_CASE("PostgresStore: without a free connection reads are refused until ther
           "[store]") {
   Fixture f;
   const std::string role = absl::StrCat("limited_", getpid());
+  // One for the lease, one for commits.
   f.saboteur.Run(
-      absl::StrCat("CREATE ROLE ", role, " LOGIN CONNECTION LIMIT 1;",
+      absl::StrCat("CREATE ROLE ", role, " LOGIN CONNECTION LIMIT 2;",
                    "GRANT pg_read_all_data, pg_write_all_data TO ", role, ";",
                    "DO $$ BEGIN EXECUTE 'GRANT ALL ON SCHEMA ' || current_schema() || ' TO ", role,
                    "'; END $$"));

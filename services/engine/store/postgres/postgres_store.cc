@@ -1,8 +1,5 @@
 #include "services/engine/store/postgres/postgres_store.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <functional>
 #include <utility>
 
@@ -12,6 +9,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
+#include "libs/common/time/steady_time.h"
 #include "services/engine/store/postgres/backoff.h"
 #include "services/engine/store/postgres/migrate.h"
 #include "services/engine/store/sql/load_state.h"
@@ -20,8 +18,6 @@
 namespace lathe::engine {
 namespace {
 
-constexpr char kRaiseTerm[] =
-    "UPDATE leader SET term = term + 1, last_commit = 0, holder = ? RETURNING term";
 // Locks the row: a takeover waits for us or we for it. Taken once for each number, so that a commit
 // that is tried again after its outcome was lost changes nothing a second time. It waits for the
 // session that had tried it before, should that still be alive.
@@ -30,7 +26,6 @@ constexpr char kTakeNumber[] =
 constexpr char kReadLeader[] = "SELECT term, last_commit FROM leader";
 // The fence of what has no number.
 constexpr char kShareTerm[] = "SELECT term FROM leader FOR SHARE";
-constexpr char kLongStatements[] = "SET LOCAL statement_timeout = 0";
 constexpr char kInsertBody[] =
     "INSERT INTO payloads (body_id, bytes) VALUES (?, ?) ON CONFLICT DO NOTHING";
 constexpr char kDeleteBody[] = "DELETE FROM payloads WHERE body_id = ?";
@@ -40,18 +35,19 @@ constexpr char kDeleteBody[] = "DELETE FROM payloads WHERE body_id = ?";
 constexpr int kMaxConflicts = 8;
 constexpr absl::Duration kLogEvery = absl::Seconds(10);
 constexpr int64_t kPurgeBatch = 1000;
-// A large body that was not written by then is refused; its caller tries again.
-constexpr absl::Duration kMaxBodyWait = absl::Seconds(5);
+// What was not read or changed by then is refused; its caller tries again. Shorter than the 5 s in
+// which every call is answered.
+constexpr absl::Duration kMaxWait = absl::Seconds(4);
+// Above that, for a large body.
+constexpr int64_t kBodyBytesPerSecond = 20 << 20;
+// Between two statements of a load, while rows are taken in.
+constexpr absl::Duration kMaxLoadPause = absl::Seconds(10);
+// A renewal that fails is tried again, several times within a lease.
+constexpr absl::Duration kMaxLeaseWait = absl::Seconds(2);
 
 absl::Status NotLeader(int64_t term, int64_t current_term) {
   return absl::FailedPreconditionError(
       absl::StrFormat("commit under term %d, the leader has term %d", term, current_term));
-}
-
-std::string ThisProcess() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return absl::StrCat(host.data(), ":", getpid());
 }
 
 absl::Status CheckTerm(PostgresConnection& connection, int64_t term) {
@@ -61,9 +57,11 @@ absl::Status CheckTerm(PostgresConnection& connection, int64_t term) {
   return current_term == term ? absl::OkStatus() : NotLeader(term, current_term);
 }
 
-// Repeats `attempt`, which throws PostgresError, until it succeeds or what it throws will not pass.
+// Repeats `attempt`, which throws PostgresError, until it succeeds, what it throws will not pass,
+// the time is over or nobody wants it any more.
 template <typename Attempt>
-auto Insist(const char* what, absl::Time deadline, const Attempt& attempt) -> decltype(attempt()) {
+auto Insist(const char* what, absl::Time deadline, const std::atomic<bool>* given_up,
+            const Attempt& attempt) -> decltype(attempt()) {
   Backoff backoff;
   int num_conflicts = 0;
   absl::Time logged_at = absl::InfinitePast();
@@ -71,10 +69,10 @@ auto Insist(const char* what, absl::Time deadline, const Attempt& attempt) -> de
     try {
       return attempt();
     } catch (const PostgresError& error) {
-      const absl::Time now = absl::Now();
+      const absl::Time now = SteadyNow();
       num_conflicts = error.fault() == PostgresFault::kConflict ? num_conflicts + 1 : 0;
       if (error.fault() == PostgresFault::kOurs || num_conflicts > kMaxConflicts ||
-          now > deadline) {
+          now > deadline || (given_up != nullptr && *given_up)) {
         return error.status();
       }
       if (now - logged_at >= kLogEvery) {
@@ -87,6 +85,13 @@ auto Insist(const char* what, absl::Time deadline, const Attempt& attempt) -> de
   }
 }
 
+PostgresConnection::Options LeaseOptions(PostgresConnection::Options options) {
+  options.connect_timeout = kMaxLeaseWait;
+  options.statement_timeout = kMaxLeaseWait;
+  options.lock_timeout = kMaxLeaseWait / 2;
+  return options;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PostgresStore>> PostgresStore::Open(const Options& options) {
@@ -95,7 +100,7 @@ absl::StatusOr<std::unique_ptr<PostgresStore>> PostgresStore::Open(const Options
                                                .statement_timeout = absl::ZeroDuration(),
                                                .lock_timeout = absl::ZeroDuration(),
                                                .idle_in_transaction_timeout = absl::ZeroDuration()};
-  RETURN_IF_ERROR(Insist("migrate", absl::Now() + options.open_timeout, [&] {
+  RETURN_IF_ERROR(Insist("migrate", SteadyNow() + options.open_timeout, nullptr, [&] {
     PostgresConnection connection(patient);
     return MigratePostgres(connection);
   }));
@@ -103,30 +108,39 @@ absl::StatusOr<std::unique_ptr<PostgresStore>> PostgresStore::Open(const Options
 }
 
 PostgresStore::PostgresStore(const Options& options)
-    : connection_options_({.url = options.url}),
+    : connection_options_({.url = options.url, .given_up = &given_up_}),
       readers_(connection_options_, options.max_read_connections),
-      writers_(connection_options_, options.max_write_connections) {}
+      writers_(connection_options_, options.max_write_connections),
+      leases_(LeaseOptions(connection_options_), /*max_connections=*/1,
+              /*slow=*/absl::InfiniteDuration()) {}
 
 absl::StatusOr<StoredState> PostgresStore::TakeLeadership() {
+  Backoff backoff;
+  for (;;) {
+    absl::StatusOr<StoredState> state = SqlStore::TakeLeadership();
+    if (!absl::IsUnavailable(state.status()) || given_up_) return state;
+    absl::SleepFor(backoff.Next());
+  }
+}
+
+absl::StatusOr<StoredState> PostgresStore::Load(int64_t term) {
+  // However much there is to read; who cannot renew its lease meanwhile ends.
+  PostgresConnection::Options patient = connection_options_;
+  patient.statement_timeout = absl::ZeroDuration();
+  patient.idle_in_transaction_timeout = kMaxLoadPause;
   absl::MutexLock lock(&write_mu_);
-  return Insist("take leadership", absl::InfiniteFuture(), [&]() -> absl::StatusOr<StoredState> {
-    PostgresConnection connection(connection_options_);
-    ASSIGN_OR_RETURN(StoredState state, TryTakeLeadership(connection));
-    term_ = state.term;
+  return Insist("load", absl::InfiniteFuture(), &given_up_, [&]() -> absl::StatusOr<StoredState> {
+    PostgresConnection connection(patient);
+    ASSIGN_OR_RETURN(StoredState state, TryLoad(connection, term));
+    term_ = term;
     return state;
   });
 }
 
-absl::StatusOr<StoredState> PostgresStore::TryTakeLeadership(PostgresConnection& connection) {
+// Holds the leader's row, so that nobody who leads after us has written a body that is swept.
+absl::StatusOr<StoredState> PostgresStore::TryLoad(PostgresConnection& connection, int64_t term) {
   connection.Begin();
-  connection.Execute(kLongStatements);
-  int64_t term = 0;
-  {
-    Query raise = connection.Prepare(kRaiseTerm);
-    raise.Bind(ThisProcess());
-    raise.Next();
-    term = raise.Int();
-  }
+  RETURN_IF_ERROR(CheckTerm(connection, term));
   SweepPayloads(connection);
   StoredState state = LoadState(connection, absl::GetCurrentTimeNanos());
   state.term = term;
@@ -138,7 +152,7 @@ absl::Status PostgresStore::Commit(int64_t term, std::span<const Write> writes,
                                    std::span<const Blob> blobs) {
   absl::MutexLock lock(&write_mu_);
   const int64_t number = ++last_number_;
-  return Insist("commit", absl::InfiniteFuture(), [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  return Insist("commit", absl::InfiniteFuture(), &given_up_, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     try {
       const absl::Status status = TryCommit(term, number, writes, blobs);
       // Closing it rolls back.
@@ -214,25 +228,28 @@ absl::Status PostgresStore::PutLargeBody(const std::string& body_id, const std::
   if (const int error = FailPointErrno("engine.body.before_write")) {
     return absl::ErrnoToStatus(error, "a request body was not kept");
   }
-  const absl::Time deadline = absl::Now() + kMaxBodyWait;
+  const auto seconds = static_cast<double>(bytes.size()) / kBodyBytesPerSecond;
+  const absl::Time deadline = SteadyNow() + kMaxWait + absl::Seconds(seconds);
   Backoff backoff;
   for (;;) {
-    const absl::Status status = writers_.Run([&](PostgresConnection& connection) {
+    const absl::Duration left = deadline - SteadyNow();
+    const absl::Status status = writers_.Run(left, [&](PostgresConnection& connection) {
       connection.Prepare(kInsertBody).Bind(body_id).BindBytes(bytes).Run();
       return absl::OkStatus();
     });
     if (status.ok()) FailPoint("engine.body.written");
     if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
-    if (absl::Now() > deadline) {
+    const absl::Duration pause = backoff.Next();
+    if (SteadyNow() + pause > deadline) {
       return absl::UnavailableError(
           absl::StrCat("a request body was not kept: ", status.message()));
     }
-    absl::SleepFor(backoff.Next());
+    absl::SleepFor(pause);
   }
 }
 
 void PostgresStore::DiscardLargeBody(const std::string& body_id) {
-  const absl::Status status = writers_.Run([&](PostgresConnection& connection) {
+  const absl::Status status = writers_.Run(kMaxWait, [&](PostgresConnection& connection) {
     connection.Prepare(kDeleteBody).Bind(body_id).Run();
     return absl::OkStatus();
   });
@@ -246,13 +263,23 @@ absl::StatusOr<std::string> PostgresStore::ReadBody(const std::string& body_id) 
   return absl::NotFoundError(absl::StrCat("no body '", body_id, "'"));
 }
 
-absl::Status PostgresStore::Read(const Work& work) { return readers_.Run(work); }
+absl::Status PostgresStore::Read(const Work& work) { return readers_.Run(kMaxWait, work); }
 
 absl::Status PostgresStore::Change(const Work& work) {
-  return writers_.Run([&](PostgresConnection& connection) -> absl::Status {
+  return writers_.Run(kMaxWait, [&](PostgresConnection& connection) -> absl::Status {
     connection.Begin();
     const int64_t term = term_;
     if (term > 0) RETURN_IF_ERROR(CheckTerm(connection, term));
+    RETURN_IF_ERROR(work(connection));
+    connection.Commit();
+    return absl::OkStatus();
+  });
+}
+
+// Apart from the term's row, which commits lock.
+absl::Status PostgresStore::OnLease(const Work& work) {
+  return leases_.Run(kMaxLeaseWait, [&](PostgresConnection& connection) -> absl::Status {
+    connection.Begin();
     RETURN_IF_ERROR(work(connection));
     connection.Commit();
     return absl::OkStatus();

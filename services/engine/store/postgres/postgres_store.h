@@ -17,7 +17,7 @@ namespace lathe::engine {
 
 // One connection commits, a few serve reads, a few write large bodies and what is rare. The
 // database may go away at any time and for as long as it likes: what the engine cannot do without
-// waits for it, everything else is Unavailable until it is back.
+// waits for it, everything else is Unavailable after a few seconds until it is back.
 class PostgresStore : public SqlStore {
  public:
   struct Options {
@@ -34,8 +34,10 @@ class PostgresStore : public SqlStore {
   // its schema is newer than this binary.
   static absl::StatusOr<std::unique_ptr<PostgresStore>> Open(const Options& options);
 
-  // Removes bodies that no request needs, too.
+  // Waits for the database, too.
   absl::StatusOr<StoredState> TakeLeadership() override;
+  // Removes bodies that no request needs, too. Waits for the database, as long as it takes.
+  absl::StatusOr<StoredState> Load(int64_t term) override;
   // Waits for as long as the database is away, locked or full. Fails when another engine leads, or
   // for an error of ours. A commit whose outcome was unknown is looked up, never repeated blindly.
   absl::Status Commit(int64_t term, std::span<const Write> writes,
@@ -44,14 +46,16 @@ class PostgresStore : public SqlStore {
   void DiscardLargeBody(const std::string& body_id) override;
   // Unavailable when the database does not answer: the core asks again.
   absl::StatusOr<std::string> ReadBody(const std::string& body_id) override;
+  void GiveUp() override { given_up_ = true; }
 
  private:
   explicit PostgresStore(const Options& options);
 
   absl::Status Read(const Work& work) override;
   absl::Status Change(const Work& work) override;
+  absl::Status OnLease(const Work& work) override;
 
-  absl::StatusOr<StoredState> TryTakeLeadership(PostgresConnection& connection);
+  absl::StatusOr<StoredState> TryLoad(PostgresConnection& connection, int64_t term);
   // One attempt at the commit `number` of this term. Throws PostgresError.
   absl::Status TryCommit(int64_t term, int64_t number, std::span<const Write> writes,
                          std::span<const Blob> blobs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
@@ -61,9 +65,11 @@ class PostgresStore : public SqlStore {
   void PurgeInBatches(int64_t term, const PurgeResults& purge)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
 
+  std::atomic<bool> given_up_ = false;
   const PostgresConnection::Options connection_options_;
   PostgresPool readers_;
   PostgresPool writers_;
+  PostgresPool leases_;
   std::atomic<int64_t> term_ = 0;  // 0: not the leader yet
   absl::Mutex write_mu_;
   std::unique_ptr<PostgresConnection> committer_ ABSL_GUARDED_BY(write_mu_);

@@ -193,6 +193,23 @@ ALTER TABLE models ADD COLUMN dropped_window TEXT NOT NULL DEFAULT '';
 ALTER TABLE models ADD COLUMN is_parked INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+// Apart from the leader's row, which every commit locks: a renewal waits for no commit.
+constexpr char kMigration10[] = R"sql(
+CREATE TABLE lease (
+  id INTEGER PRIMARY KEY CHECK (id = 1), term INTEGER NOT NULL, process TEXT NOT NULL,
+  address TEXT NOT NULL, duration_ms INTEGER NOT NULL, num_renewals INTEGER NOT NULL);
+INSERT INTO lease (id, term, process, address, duration_ms, num_renewals)
+  SELECT 1, term, '', '', 0, 0 FROM leader;
+)sql";
+constexpr char kSqliteMigration10[] = R"sql(
+ALTER TABLE leader ADD COLUMN last_commit INTEGER NOT NULL DEFAULT 0;
+)sql";
+constexpr char kPostgresMigration10[] = R"sql(
+ALTER TABLE leader DROP COLUMN holder;
+ALTER TABLE lease SET (fillfactor = 10, autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
+)sql";
+
 constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration1, .postgres = kPostgresMigration1},
     {.common = kMigration2, .sqlite = kSqliteMigration2, .postgres = kPostgresMigration2},
@@ -203,6 +220,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration7},
     {.common = kMigration8},
     {.common = kMigration9},
+    {.common = kMigration10, .sqlite = kSqliteMigration10, .postgres = kPostgresMigration10},
 }};
 
 }  // namespace

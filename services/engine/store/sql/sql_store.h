@@ -16,6 +16,11 @@ namespace lathe::engine {
 
 class SqlStore : public Store {
  public:
+  absl::StatusOr<LeaseRow> ReadLease() override;
+  absl::StatusOr<int64_t> TakeLease(const LeaseRow& seen, const LeaseRow& lease) override;
+  absl::Status RenewLease(int64_t term) override;
+  absl::Status ReleaseLease(int64_t term) override;
+  absl::StatusOr<StoredState> TakeLeadership() override;
   absl::StatusOr<std::optional<RequestStatus>> FindRequest(const std::string& request_id) override;
   absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) override;
   absl::StatusOr<std::vector<CompletionRow>> ListUndeliveredSamples() override;
@@ -70,6 +75,8 @@ class SqlStore : public Store {
   virtual absl::Status Read(const Work& work) = 0;
   // The same in a transaction on a connection that writes; runs it once.
   virtual absl::Status Change(const Work& work) = 0;
+  // As Change, for the lease: whoever leads, and quickly or not at all.
+  virtual absl::Status OnLease(const Work& work) { return Change(work); }
 
   // A body in the database; empty when there is none.
   absl::StatusOr<std::optional<std::string>> ReadPayload(const std::string& body_id);

@@ -22,7 +22,6 @@ constexpr char kPragmas[] =
 // Pages given back to the file system after a purge; bounds the time one purge may take.
 constexpr char kShrink[] = "PRAGMA incremental_vacuum(256)";
 
-constexpr char kRaiseTerm[] = "UPDATE leader SET term = term + 1";
 constexpr char kReadTerm[] = "SELECT term FROM leader";
 // In one piece: nobody waits but a writer of this process.
 constexpr int64_t kNoPurgeLimit = std::numeric_limits<int64_t>::max();
@@ -70,16 +69,21 @@ absl::Status SqliteStore::Prepare() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StoredState> SqliteStore::TakeLeadership() {
+absl::StatusOr<StoredState> SqliteStore::Load(int64_t term) {
   absl::MutexLock lock(&write_mu_);
   return Guarded([&]() -> absl::StatusOr<StoredState> {
-    SQLite::Transaction transaction(writer_.database());
-    writer_.Prepare(kRaiseTerm).Run();
+    RETURN_IF_ERROR(CheckTermLocked(term));
     StoredState state = LoadState(writer_, absl::GetCurrentTimeNanos());
-    state.term = ReadTerm(writer_);
-    transaction.commit();
+    state.term = term;
     return state;
   });
+}
+
+absl::Status SqliteStore::CheckTermLocked(int64_t term) {
+  const int64_t current_term = ReadTerm(writer_);
+  if (current_term == term) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("commit under term %d, the leader has term %d", term, current_term));
 }
 
 absl::Status SqliteStore::Commit(int64_t term, std::span<const Write> writes,
@@ -102,11 +106,7 @@ absl::Status SqliteStore::CommitLocked(int64_t term, std::span<const Write> writ
   for (const Blob& blob : blobs) index.emplace(blob.id, blob.bytes);
   WriteApplier applier(writer_, index);
   SQLite::Transaction transaction(writer_.database(), SQLite::TransactionBehavior::IMMEDIATE);
-  const int64_t current_term = ReadTerm(writer_);
-  if (current_term != term) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("commit under term %d, the leader has term %d", term, current_term));
-  }
+  RETURN_IF_ERROR(CheckTermLocked(term));
   for (const Write& write : writes) RETURN_IF_ERROR(applier.Apply(write));
   for (const PurgeResults& purge : applier.purges()) Purge(writer_, purge, kNoPurgeLimit);
   FailPoint("engine.commit.applied");

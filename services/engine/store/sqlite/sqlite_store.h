@@ -31,7 +31,7 @@ class SqliteStore : public SqlStore {
   // Migrates the schema, then removes bodies that no live request names.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const Options& options);
 
-  absl::StatusOr<StoredState> TakeLeadership() override;
+  absl::StatusOr<StoredState> Load(int64_t term) override;
   absl::Status Commit(int64_t term, std::span<const Write> writes,
                       std::span<const Blob> blobs) override;
   absl::Status PutLargeBody(const std::string& body_id, const std::string& bytes) override;
@@ -45,6 +45,7 @@ class SqliteStore : public SqlStore {
   absl::Status Change(const Work& work) override;
 
   absl::Status Prepare();
+  absl::Status CheckTermLocked(int64_t term) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status CommitLocked(int64_t term, std::span<const Write> writes,
                             std::span<const Blob> blobs, std::vector<std::string>& dropped_bodies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);

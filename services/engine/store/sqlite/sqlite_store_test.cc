@@ -123,6 +123,8 @@ TEST_CASE("SqliteStore: families of an older schema become their modules", "[sto
     raw.exec("ALTER TABLE models DROP COLUMN is_parked");
     raw.exec("DROP TABLE snapshots");
     raw.exec("DROP TABLE versions");
+    raw.exec("DROP TABLE lease");
+    raw.exec("ALTER TABLE leader DROP COLUMN last_commit");
     raw.exec("UPDATE schema_version SET version = 5");
   }
   auto store = SqliteStore::Open(options);
