@@ -25,11 +25,14 @@
 #include "libs/common/metrics/metrics_server.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "libs/common/time/steady_time.h"
 #include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/core_watch.h"
 #include "services/engine/dispatcher/dispatcher.h"
 #include "services/engine/dispatcher/worker_secret.h"
+#include "services/engine/leadership/leadership.h"
+#include "services/engine/leadership/process_name.h"
 #include "services/engine/metrics.h"
 #include "services/engine/readiness.h"
 #include "services/engine/rpc/accounts_service.h"
@@ -43,14 +46,18 @@
 #include "services/engine/rpc/traces_service.h"
 #include "services/engine/rpc/validate_lora.h"
 #include "services/engine/runtime/runtime.h"
+#include "services/engine/stop_signal.h"
 #include "services/engine/store/data_dir_lock.h"
 #include "services/engine/store/open_store.h"
 
 namespace lathe::engine {
 namespace {
 
-// sysexits.h: EX_IOERR.
+// sysexits.h: EX_IOERR, EX_TEMPFAIL: to be started again.
 constexpr int kExitIo = 74;
+constexpr int kExitTemporary = 75;
+// After a signal, what is left to commit may wait so long for a database that is away.
+constexpr absl::Duration kCommitGrace = absl::Seconds(4);
 
 struct Settings {
   std::string store;
@@ -72,6 +79,7 @@ struct Settings {
   double lora_alpha = 0;
   std::vector<std::string> lora_target_modules;
   ServerOptions servers;
+  Leadership::Options leadership;
 };
 
 Settings ParseSettings(int argc, char** argv) {
@@ -81,7 +89,8 @@ Settings ParseSettings(int argc, char** argv) {
   options.Add(&settings.data_dir, "engine.data_dir", "", "directory of everything durable",
               {.required = true});
   options.Add(&settings.store, "engine.store", "",
-              "sqlite:PATH or postgres://…; empty: sqlite:DATA_DIR/lathe.db");
+              "sqlite:PATH or postgres://…; empty: sqlite:DATA_DIR/lathe.db",
+              {.may_hold_password = true});
   options.Add(&settings.run_dir, "engine.run_dir", "",
               "directory of sockets and the workers' secret; empty: DATA_DIR/run");
   options.Add(&settings.servers.grpc_listen, "engine.grpc_listen", "",
@@ -115,6 +124,11 @@ Settings ParseSettings(int argc, char** argv) {
   options.Add(&settings.worker_stuck_after, "engine.worker_stuck_after", absl::Seconds(120),
               "a busy worker whose work makes no step for so long is killed and started anew; at "
               "least 4s, 0: never");
+  options.Add(&settings.leadership.lease, "engine.lease", settings.leadership.lease,
+              "with a Postgres store: an engine on another machine, or one that hangs, is replaced "
+              "by a standby after so long without a sign of life; 2s to 1m");
+  options.Add(&settings.leadership.renewal, "engine.lease_renewal", settings.leadership.renewal,
+              "time between two signs of life; 100ms to a third of lease");
   options.Add(&settings.sampler_versions_mib, "engine.sampler_versions_mib",
               static_cast<int>(defaults.sampler_versions_bytes >> 20),
               "MiB of unnamed sampler versions that one tenant's live sessions may hold in their "
@@ -166,9 +180,15 @@ absl::Status MakeDirs(const Settings& settings, const std::filesystem::path& che
   return absl::OkStatus();
 }
 
+[[noreturn]] void EndReplaced(const absl::Status& status) {
+  LogError("another engine leads; this one ends, to be started again as a standby",
+           {{"error", status.message()}});
+  std::_Exit(kExitTemporary);
+}
+
 Runtime::Options RuntimeOptions(const Settings& settings,
                                 const std::filesystem::path& checkpoints_dir,
-                                EngineMetrics& metrics) {
+                                EngineMetrics& metrics, const StopSignal& stop) {
   Runtime::Options options;
   options.observers = metrics.MakeObservers();
   options.core.gap_timeout = absl::ToInt64Nanoseconds(settings.gap_timeout);
@@ -181,7 +201,13 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.core.snapshot_log_bytes = int64_t{settings.snapshot_log_mib} << 20;
   options.checkpoints_dir = checkpoints_dir;
   options.event_log = settings.event_log;
-  options.on_fatal = [](const absl::Status& status) {
+  options.on_fatal = [&stop](const absl::Status& status) {
+    if (absl::IsFailedPrecondition(status)) EndReplaced(status);
+    if (absl::IsUnavailable(status) && stop.has_come()) {
+      LogWarn("the store is away: what nobody was told is not written",
+              {{"error", status.message()}});
+      return;
+    }
     LogError("the store failed; nothing more can be acknowledged", {{"error", status.message()}});
     std::_Exit(kExitIo);
   };
@@ -209,10 +235,40 @@ void AbortStuck(absl::Duration limit) {
   std::abort();
 }
 
-void WaitForSignal(const sigset_t& signals) {
-  int signal = 0;
-  sigwait(&signals, &signal);
-  LogInfo("stopping", {{"signal", signal}});
+// SQLite keeps everything in the data directory. A shared store is guarded by a lease, and its
+// engines have sockets of their own.
+absl::StatusOr<DataDirLock> TakeLock(const Settings& settings) {
+  return DataDirLock::Take(IsSharedStore(settings.store) ? settings.run_dir : settings.data_dir);
+}
+
+absl::StatusOr<std::string> WorkerSecret(const Settings& settings, Store& store) {
+  if (!IsSharedStore(settings.store)) return LoadOrMakeSecret(settings.run_dir);
+  ASSIGN_OR_RETURN(const std::string key, store.Secret("worker_secret"));
+  return ShareSecret(settings.run_dir, key);
+}
+
+// Returns once this engine leads, or a signal has come.
+absl::Status StandBy(const Settings& settings, Leadership& leadership, Readiness& readiness,
+                     const StopSignal& stop) {
+  if (leadership.TryLead()) return absl::OkStatus();
+  readiness.Explain("standby");
+  ASSIGN_OR_RETURN(
+      const StandbyServers servers,
+      StandbyServers::Start(settings.servers, [&leadership] { return leadership.leader(); }));
+  while (!stop.WaitFor(leadership.LookPeriod())) {
+    if (leadership.TryLead()) break;
+  }
+  readiness.Explain("the engine reads its store");
+  return absl::OkStatus();
+}
+
+absl::Status StartRuntime(Runtime& runtime, Dispatcher& dispatcher, Store& store,
+                          const std::optional<Leadership>& leadership) {
+  if (!leadership) return runtime.Start(dispatcher);
+  absl::StatusOr<StoredState> state = store.Load(leadership->term());
+  if (absl::IsFailedPrecondition(state.status())) EndReplaced(state.status());
+  if (!state.ok()) return state.status();
+  return runtime.Start(dispatcher, *std::move(state));
 }
 
 absl::Status CheckSettings(const Settings& settings) {
@@ -240,6 +296,7 @@ absl::Status CheckSettings(const Settings& settings) {
     return absl::InvalidArgumentError(absl::StrCat("snapshot_share is ", settings.snapshot_share,
                                                    ", expected more than 0 and at most 1"));
   }
+  RETURN_IF_ERROR(Leadership::Check(settings.leadership));
   if (settings.snapshot_log_mib < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("snapshot_log_mib is ", settings.snapshot_log_mib, ", minimum is 1"));
@@ -263,20 +320,23 @@ int Run(Settings settings, const sigset_t& signals) {
   const absl::StatusOr<LoraDefaults> lora =
       MakeLoraDefaults(settings.lora_alpha, settings.lora_target_modules);
   if (!lora.ok()) return Fail(lora.status(), kExitConfiguration);
-  const absl::StatusOr<DataDirLock> lock = DataDirLock::Take(data_dir);
+  // Nothing is held yet that would be worth waiting for.
+  StopSignal stop(signals);
+  stop.React([] { std::_Exit(0); });
+  const absl::StatusOr<DataDirLock> lock = TakeLock(settings);
   if (!lock.ok()) return Fail(lock.status(), kExitCannotCreate);
   FailPoint("engine.start.locked");
   if (const absl::Status status = MakeDirs(settings, checkpoints_dir); !status.ok()) {
     return Fail(status, kExitCannotCreate);
   }
-  const absl::StatusOr<std::string> worker_secret = LoadOrMakeSecret(settings.run_dir);
-  if (!worker_secret.ok()) return Fail(worker_secret.status(), kExitCannotCreate);
 
   const absl::StatusOr<std::unique_ptr<Store>> store = OpenStore(settings.store, data_dir);
   if (absl::IsInvalidArgument(store.status()) || absl::IsFailedPrecondition(store.status())) {
     return Fail(store.status(), kExitConfiguration);
   }
   if (!store.ok()) return Fail(store.status(), kExitUnavailable);
+  const absl::StatusOr<std::string> worker_secret = WorkerSecret(settings, **store);
+  if (!worker_secret.ok()) return Fail(worker_secret.status(), kExitCannotCreate);
   const absl::StatusOr<std::string> archive_key = (*store)->Secret("archive_signing_key");
   if (!archive_key.ok()) return Fail(archive_key.status(), kExitUnavailable);
 
@@ -286,11 +346,27 @@ int Run(Settings settings, const sigset_t& signals) {
   const absl::StatusOr<std::unique_ptr<MetricsServer>> metrics_server =
       StartMetrics(settings, metrics, readiness);
   if (!metrics_server.ok()) return Fail(metrics_server.status(), kExitUnavailable);
+  stop.React([&store] { (*store)->GiveUp(); });
+  std::optional<Leadership> leadership;
+  if (IsSharedStore(settings.store)) {
+    settings.leadership.process = ThisProcess();
+    settings.leadership.address = absl::StrCat("unix:", settings.run_dir, "/engine.sock");
+    leadership.emplace(settings.leadership, **store, EndReplaced, SteadyNowWithSleep);
+    if (const absl::Status status = StandBy(settings, *leadership, readiness, stop);
+        !status.ok()) {
+      return Fail(status, kExitUnavailable);
+    }
+    if (stop.has_come()) return 0;
+    const auto may_speak = [&leadership] { return leadership->MaySpeak(); };
+    metrics.AskLeadership(may_speak);
+    settings.servers.may_speak = may_speak;
+    leadership->StartRenewing();
+  }
   KeyRing keys(**store, clock);
   if (const absl::Status status = keys.Refresh(); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
-  Runtime runtime(RuntimeOptions(settings, checkpoints_dir, metrics), **store, clock);
+  Runtime runtime(RuntimeOptions(settings, checkpoints_dir, metrics, stop), **store, clock);
   Dispatcher dispatcher(runtime, *worker_secret, settings.worker_stuck_after);
   ArchiveSigner archives(*archive_key, checkpoints_dir, clock);
   AuditLog audit(**store, clock);
@@ -301,7 +377,8 @@ int Run(Settings settings, const sigset_t& signals) {
   TracesService traces(runtime, keys, *archive_key);
   CheckpointsService checkpoints(runtime, keys, archives, audit);
   AdminService admin(runtime, keys, dispatcher);
-  if (const absl::Status status = runtime.Start(dispatcher); !status.ok()) {
+  if (const absl::Status status = StartRuntime(runtime, dispatcher, **store, leadership);
+      !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
   absl::StatusOr<Servers> servers =
@@ -326,7 +403,11 @@ int Run(Settings settings, const sigset_t& signals) {
   if (settings.stuck_after > absl::ZeroDuration()) {
     watching.emplace("engine-watch", watch.Period(), [&watch] { watch.Look(); });
   }
-  WaitForSignal(signals);
+  // From here on what was accepted is committed first, if the database can.
+  stop.React(nullptr);
+  stop.WaitFor(absl::InfiniteDuration());
+  LogInfo("stopping");
+  const PeriodicTask give_up("engine-give-up", kCommitGrace, [&store] { (*store)->GiveUp(); });
   watching.reset();
   readiness.Follow(nullptr);
   metrics.HideState();
@@ -334,6 +415,7 @@ int Run(Settings settings, const sigset_t& signals) {
   dispatcher.EndStreams();
   servers->Shutdown();
   runtime.Stop();
+  if (leadership) leadership->Resign();
   LogInfo("stopped");
   return 0;
 }
@@ -350,7 +432,7 @@ int main(int argc, char** argv) {
   if (const absl::Status status = lathe::ArmFailPoints("engine"); !status.ok()) {
     return lathe::engine::Fail(status, lathe::kExitConfiguration);
   }
-  // Blocked before any thread starts, so that only WaitForSignal receives them.
+  // Blocked before any thread starts, so that only StopSignal receives them.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -184,11 +184,18 @@ class EngineMetrics::State : public prometheus::Registry {
     workers_ = workers;
   }
 
+  void AskLeadership(std::function<bool()> leads) {
+    absl::MutexLock lock(&mu_);
+    leads_ = std::move(leads);
+  }
+
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families = prometheus::Registry::Collect();
     FamilyList list;
     {
       absl::MutexLock lock(&mu_);
+      const bool leads = runtime_ != nullptr && (!leads_ || leads_());
+      list.AddGauge("lathe_engine_leader", "1 while this engine leads, 0 on a standby", leads);
       if (runtime_ != nullptr) AddStateLocked(list);
     }
     list.AddProcess();
@@ -277,6 +284,7 @@ class EngineMetrics::State : public prometheus::Registry {
   std::map<LossCause, prometheus::Counter*> restarts_;
   std::map<OperationKind, OperationSeries> operations_;
   mutable absl::Mutex mu_;
+  std::function<bool()> leads_ ABSL_GUARDED_BY(mu_);
   Runtime* runtime_ ABSL_GUARDED_BY(mu_) = nullptr;
   WorkerSender* workers_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
@@ -299,6 +307,10 @@ Runtime::Options::Observers EngineMetrics::MakeObservers() {
 
 void EngineMetrics::ShowState(Runtime& runtime, WorkerSender& workers) {
   state_->Show(&runtime, &workers);
+}
+
+void EngineMetrics::AskLeadership(std::function<bool()> leads) {
+  state_->AskLeadership(std::move(leads));
 }
 
 void EngineMetrics::HideState() { state_->Show(nullptr, nullptr); }

@@ -22,6 +22,8 @@ class EngineMetrics {
   Runtime::Options::Observers MakeObservers();
   // What else is shown, from now until HideState; both must live that long.
   void ShowState(Runtime& runtime, WorkerSender& workers);
+  // Whether this engine, once its state is shown, is still the leader; without it, it is.
+  void AskLeadership(std::function<bool()> leads);
   void HideState();
 
   std::shared_ptr<prometheus::Registry> registry() const;

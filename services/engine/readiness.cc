@@ -1,5 +1,7 @@
 #include "services/engine/readiness.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "libs/common/status_macros.h"
 
@@ -27,7 +29,12 @@ absl::Status CheckGroups(Runtime& runtime) {
 void Readiness::Follow(Runtime* runtime) {
   absl::MutexLock lock(&mu_);
   runtime_ = runtime;
-  was_ready_ = was_ready_ || runtime != nullptr;
+  if (runtime != nullptr) reason_ = "the engine is stopping";
+}
+
+void Readiness::Explain(std::string reason) {
+  absl::MutexLock lock(&mu_);
+  reason_ = std::move(reason);
 }
 
 absl::Status Readiness::IsReady() {
@@ -36,8 +43,7 @@ absl::Status Readiness::IsReady() {
     RETURN_IF_ERROR(runtime_->CheckRoom());
     return CheckGroups(*runtime_);
   }
-  return absl::UnavailableError(was_ready_ ? "the engine is stopping"
-                                           : "the engine reads its store");
+  return absl::UnavailableError(reason_);
 }
 
 absl::Status Readiness::IsLive() {

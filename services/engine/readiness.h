@@ -1,6 +1,8 @@
 // What the engine's probes answer.
 #pragma once
 
+#include <string>
+
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
@@ -14,6 +16,9 @@ class Readiness {
   // Ready from now on; null: no longer. `runtime` must live until the next call.
   void Follow(Runtime* runtime);
 
+  // What IsReady says while there is nothing to follow.
+  void Explain(std::string reason);
+
   // Unavailable until the engine has read its store and serves, and once it stops,
   // and while every group of workers is degraded or refused;
   // ResourceExhausted while its disk is full.
@@ -25,7 +30,7 @@ class Readiness {
  private:
   absl::Mutex mu_;
   Runtime* runtime_ ABSL_GUARDED_BY(mu_) = nullptr;
-  bool was_ready_ ABSL_GUARDED_BY(mu_) = false;
+  std::string reason_ ABSL_GUARDED_BY(mu_) = "the engine reads its store";
 };
 
 }  // namespace lathe::engine

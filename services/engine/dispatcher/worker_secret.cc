@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <fstream>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "libs/common/digest/sha256.h"
 #include "libs/common/random/random_id.h"
 
 namespace lathe::engine {
@@ -44,6 +46,17 @@ absl::StatusOr<std::string> LoadOrMakeSecret(const std::filesystem::path& run_di
         absl::StrFormat("'%s' is empty or cannot be read", path.string()));
   }
   return secret;
+}
+
+absl::StatusOr<std::string> ShareSecret(const std::filesystem::path& run_dir,
+                                        const std::string& key) {
+  const std::filesystem::path path = run_dir / "secret";
+  const std::filesystem::path fresh = run_dir / absl::StrCat("secret.", RandomId(kSecretBytes));
+  std::string secret = Sha256Hex(key);
+  const absl::Status made = WriteNew(fresh, secret);
+  if (!made.ok()) return made;
+  if (rename(fresh.c_str(), path.c_str()) == 0) return secret;
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot replace ", path.string()));
 }
 
 }  // namespace lathe::engine

@@ -1,15 +1,21 @@
 #include "services/engine/rpc/servers.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
 
+#include <array>
 #include <chrono>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "libs/common/listener/exposure.h"
 #include "libs/common/rpc/server.h"
+#include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/rpc/leader_guard.h"
 #include "services/engine/rpc/service_names.h"
 
 namespace lathe::engine {
@@ -18,27 +24,61 @@ namespace {
 // sun_path has 108 bytes; the rest is for "/worker.sock".
 constexpr size_t kMaxRunDirBytes = 90;
 constexpr auto kShutdownTime = std::chrono::seconds(1);
+constexpr char kWorkerSocket[] = "worker.sock";
+constexpr char kEngineSocket[] = "engine.sock";
+constexpr char kAdminSocket[] = "admin.sock";
+// Health is asked by these names; those of the other services come with the leadership.
+constexpr std::array<const char*, 3> kHealthNames = {"lathe.v1.Engine", "lathe.v1.WorkerPool",
+                                                     "lathe.v1.Admin"};
+
+// What a server listens on and has besides its services.
+struct Listener {
+  const ServerOptions& options;
+  // Below run_dir.
+  std::string socket;
+  // Whether it serves grpc_listen too; both below are then set.
+  bool has_tcp = false;
+  int* tcp_port = nullptr;
+  TlsWatchPtr* tls_watch = nullptr;
+};
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(
-    const std::vector<grpc::Service*>& services, const std::string& socket, const std::string& tcp,
-    const TlsFiles& tls, int* tcp_port, TlsWatchPtr* tls_watch) {
+    const Listener& listener, const std::function<void(grpc::ServerBuilder&)>& add_services) {
+  const ServerOptions& options = listener.options;
+  const std::string tcp = listener.has_tcp ? options.grpc_listen : "";
+  const std::string socket = options.run_dir + "/" + listener.socket;
   grpc::ServerBuilder builder;
   ApplyServerDefaults(builder);
   int socket_port = 0;
   AddListener(builder, "unix:" + socket, &socket_port);
-  if (!tcp.empty() && tls.enabled()) {
-    ASSIGN_OR_RETURN(*tls_watch, AddTlsListener(builder, tcp, tcp_port, tls));
+  if (!tcp.empty() && options.tls.enabled()) {
+    ASSIGN_OR_RETURN(*listener.tls_watch,
+                     AddTlsListener(builder, tcp, listener.tcp_port, options.tls));
   } else if (!tcp.empty()) {
-    AddListener(builder, tcp, tcp_port);
+    AddListener(builder, tcp, listener.tcp_port);
   }
-  for (grpc::Service* service : services) builder.RegisterService(service);
-  std::vector<std::string> names;
-  builder.SetOption(std::make_unique<ServiceNamesOption>(&names));
+  add_services(builder);
+  if (options.may_speak) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> guards;
+    guards.push_back(MakeLeaderGuard(options.may_speak));
+    builder.experimental().SetInterceptorCreators(std::move(guards));
+  }
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (!server || socket_port == 0) {
     return absl::UnavailableError(
         absl::StrFormat("cannot listen on %s%s%s", socket, tcp.empty() ? "" : " and ", tcp));
   }
+  return server;
+}
+
+absl::StatusOr<std::unique_ptr<grpc::Server>> StartServices(
+    const Listener& listener, const std::vector<grpc::Service*>& services) {
+  std::vector<std::string> names;
+  ASSIGN_OR_RETURN(std::unique_ptr<grpc::Server> server,
+                   StartServer(listener, [&](grpc::ServerBuilder& builder) {
+                     for (grpc::Service* service : services) builder.RegisterService(service);
+                     builder.SetOption(std::make_unique<ServiceNamesOption>(&names));
+                   }));
   for (const std::string& name : names) {
     server->GetHealthCheckService()->SetServingStatus(name, true);
   }
@@ -65,16 +105,18 @@ absl::StatusOr<Servers> Servers::Start(const ServerOptions& options, const Servi
   // The plugin goes into every server that is built after this call.
   const auto add_reflection = [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); };
   Servers servers;
-  ASSIGN_OR_RETURN(
-      servers.workers_,
-      StartServer({&services.workers}, options.run_dir + "/worker.sock", "", {}, nullptr, nullptr));
+  ASSIGN_OR_RETURN(servers.workers_, StartServices({.options = options, .socket = kWorkerSocket},
+                                                   {&services.workers}));
   if (options.reflection) add_reflection();
-  ASSIGN_OR_RETURN(servers.engine_, StartServer(services.engine, options.run_dir + "/engine.sock",
-                                                options.grpc_listen, options.tls,
-                                                &servers.grpc_port_, &servers.tls_watch_));
+  ASSIGN_OR_RETURN(servers.engine_, StartServices({.options = options,
+                                                   .socket = kEngineSocket,
+                                                   .has_tcp = true,
+                                                   .tcp_port = &servers.grpc_port_,
+                                                   .tls_watch = &servers.tls_watch_},
+                                                  services.engine));
   if (!options.reflection) add_reflection();
-  ASSIGN_OR_RETURN(servers.admin_, StartServer({&services.admin}, options.run_dir + "/admin.sock",
-                                               "", {}, nullptr, nullptr));
+  ASSIGN_OR_RETURN(servers.admin_,
+                   StartServices({.options = options, .socket = kAdminSocket}, {&services.admin}));
   return servers;
 }
 
@@ -87,6 +129,57 @@ void Servers::Shutdown() {
   for (const auto& server : {engine_.get(), workers_.get(), admin_.get()}) {
     server->Shutdown(deadline);
   }
+}
+
+// Any call of any service.
+class StandbyServers::Refusal final : public grpc::CallbackGenericService {
+ public:
+  explicit Refusal(std::function<std::string()> leader) : leader_(std::move(leader)) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    class Reactor final : public grpc::ServerGenericBidiReactor {
+     public:
+      explicit Reactor(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+      void OnDone() override { delete this; }
+    };
+    return new Reactor(NotLeader(leader_()));
+  }
+
+ private:
+  const std::function<std::string()> leader_;
+};
+
+absl::StatusOr<StandbyServers> StandbyServers::Start(const ServerOptions& options,
+                                                     const std::function<std::string()>& leader) {
+  StandbyServers standby;
+  int tcp_port = 0;
+  for (const char* const socket : {kWorkerSocket, kEngineSocket, kAdminSocket}) {
+    Refusal* const refusal =
+        standby.refusals_.emplace_back(std::make_unique<Refusal>(leader)).get();
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<grpc::Server> server,
+        StartServer({.options = options,
+                     .socket = socket,
+                     .has_tcp = std::string_view(socket) == kEngineSocket,
+                     .tcp_port = &tcp_port,
+                     .tls_watch = &standby.tls_watch_},
+                    [refusal](grpc::ServerBuilder& builder) {
+                      builder.RegisterCallbackGenericService(refusal);
+                    }));
+    for (const char* const name : kHealthNames) {
+      server->GetHealthCheckService()->SetServingStatus(name, false);
+    }
+    server->GetHealthCheckService()->SetServingStatus(false);
+    standby.servers_.push_back(std::move(server));
+  }
+  return standby;
+}
+
+StandbyServers::StandbyServers() = default;
+StandbyServers::StandbyServers(StandbyServers&&) noexcept = default;
+
+StandbyServers::~StandbyServers() {
+  for (const auto& server : servers_) server->Shutdown(std::chrono::system_clock::now());
 }
 
 }  // namespace lathe::engine

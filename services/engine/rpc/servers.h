@@ -4,6 +4,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,11 +27,34 @@ struct ServerOptions {
   bool allow_insecure = false;
   // gRPC reflection on the public service; the admin socket always has it.
   bool reflection = false;
+  // Asked before anything leaves, see MakeLeaderGuard; empty: always.
+  std::function<bool()> may_speak = {};
 };
 
 // What must not be served: a socket path that is too long, TLS files that cannot be used, or a
 // public address without TLS.
 absl::Status CheckServerOptions(const ServerOptions& options);
+
+// What serves where the engine will, as long as another one leads: every call is refused with
+// NotLeader, health says NOT_SERVING.
+class StandbyServers {
+ public:
+  // `leader` is asked with every call: who leads, for people. As Servers::Start.
+  static absl::StatusOr<StandbyServers> Start(const ServerOptions& options,
+                                              const std::function<std::string()>& leader);
+  StandbyServers(StandbyServers&&) noexcept;
+  // The addresses are free when this returns.
+  ~StandbyServers();
+
+ private:
+  class Refusal;
+
+  StandbyServers();
+
+  std::vector<std::unique_ptr<Refusal>> refusals_;  // of each server
+  TlsWatchPtr tls_watch_;  // null without TLS
+  std::vector<std::unique_ptr<grpc::Server>> servers_;
+};
 
 // The public services on engine.sock (and grpc_listen), lathe.v1.Admin on admin.sock,
 // lathe.v1.WorkerPool on worker.sock; grpc.health.v1 on all.

@@ -1,0 +1,22 @@
+#include "services/engine/leadership/lease_watch.h"
+
+namespace lathe::engine {
+namespace {
+
+// Clocks of two machines run at paces that differ by far less.
+constexpr double kMargin = 1.1;
+
+}  // namespace
+
+bool LeaseWatch::IsFree(const LeaseRow& lease, absl::Time now) {
+  if (lease.duration == absl::ZeroDuration()) return true;
+  // A leadership of ours whose answer was lost.
+  if (lease.process == process_ || has_ended_(lease.process)) return true;
+  if (!seen_ || seen_->term != lease.term || seen_->num_renewals != lease.num_renewals) {
+    seen_ = Seen{.term = lease.term, .num_renewals = lease.num_renewals, .since = now};
+    return false;
+  }
+  return now - seen_->since >= lease.duration * kMargin;
+}
+
+}  // namespace lathe::engine
