@@ -1,0 +1,166 @@
+"""Two engines on one Postgres, a worker and a gateway that know both; each started by hand, as a
+supervisor of several machines would.
+
+    with PostgresCluster() as cluster, EnginePair(tiny_model(), cluster) as pair:
+        pair.leader()            # "a" or "b"
+        pair.kill(pair.leader()) # the other one leads now
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import httpx
+from support.lathe_server import BIN, free_port
+
+ENGINES = ("a", "b")
+
+
+class EnginePair:
+    """`options`: more arguments of both engines. As LatheServer for RawApi and its like."""
+
+    def __init__(self, model, cluster, options=(), env=None, lease="6s"):
+        self.model, self.model_name, self.cluster = model, "tiny", cluster
+        self.store = cluster.create_database("pair")
+        self.options = ["--lease", lease, *options]
+        self.env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
+                    "LATHE_ENGINE__STORE": self.store, **(env or {})}
+        # Short: paths of sockets have little room.
+        self.data_dir = tempfile.mkdtemp(prefix="pair-", dir="/tmp")
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.pages = {name: free_port() for name in ENGINES}
+        self.processes = {}
+        self.api_key = None
+
+    def __enter__(self):
+        try:
+            self.start_engine("a")
+            self.wait_leader()
+            self.start_engine("b")
+            self._start_worker()
+            self._start_gateway()
+            self.api_key = self.create_key("pair", ("train", "sample", "read", "admin",
+                                                    "checkpoints:write"))
+            self._wait(self._is_ready, "the gateway and a worker", 60)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+        for process in self.processes.values():
+            process.wait(30)
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def run_dir(self, name):
+        return os.path.join(self.data_dir, "run", name)
+
+    def _sockets(self, listener):
+        return [word for name in ENGINES
+                for word in ("--engine", f"unix:{self.run_dir(name)}/{listener}.sock")]
+
+    def _start(self, name, arguments):
+        with open(os.path.join(self.data_dir, f"{name}.log"), "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(BIN / arguments[0]), *arguments[1:], "--data-dir", self.data_dir],
+                stdout=log, stderr=log, env=self.env)
+
+    def start_engine(self, name):
+        os.makedirs(os.path.join(self.data_dir, "run"), exist_ok=True)
+        self._start(name, ["lathe-engine", "--run-dir", self.run_dir(name), "--metrics-listen",
+                           f"127.0.0.1:{self.pages[name]}", *self.options])
+
+    def _start_worker(self):
+        self._start("worker", ["lathe-worker", *self._sockets("worker"), "--run-dir",
+                               self.run_dir("a"), "--model", f"tiny={self.model}", "--device",
+                               "cpu", "--threads", "1", "--numerics", "exact"])
+
+    def _start_gateway(self):
+        self._start("gateway", ["lathe-gateway", *self._sockets("engine"), "--listen",
+                                f"127.0.0.1:{self.port}"])
+
+    def _is_ready(self):
+        groups = self._groups()
+        if not any(group.get("state") == "ready" for group in groups):
+            return False
+        try:
+            return httpx.get(self.url + "/readyz", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def _groups(self):
+        answer = subprocess.run(
+            [str(BIN / "lathe"), "status", "--format", "json", "--data-dir", self.data_dir,
+             "--run-dir", self.run_dir(self.wait_leader())], check=False, capture_output=True,
+            text=True, env=self.env)
+        return json.loads(answer.stdout).get("groups", []) if answer.returncode == 0 else []
+
+    def _wait(self, condition, what, timeout):
+        deadline = time.monotonic() + timeout
+        while not (found := condition()):
+            if time.monotonic() > deadline:
+                logs = "\n".join(f"--- {name}\n{self.log(name)[-3000:]}" for name in self.processes)
+                raise RuntimeError(f"waited {timeout} s for {what}\n{logs}")
+            time.sleep(0.02)
+        return found
+
+    def probe(self, name, path):
+        """(status, text) of a probe; (None, "") without an answer."""
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{self.pages[name]}{path}", timeout=1)
+            return answer.status_code, answer.text
+        except httpx.TransportError:
+            return None, ""
+
+    def metric(self, name, metric):
+        status, text = self.probe(name, "/metrics")
+        found = re.search(rf"^{metric} (\S+)$", text, re.MULTILINE) if status == 200 else None
+        return float(found[1]) if found else None
+
+    def leader(self):
+        """The engine that leads and serves; None: neither."""
+        return next((name for name in ENGINES if self.probe(name, "/readyz")[0] == 200), None)
+
+    def wait_leader(self, other_than=None, timeout=60):
+        def found():
+            leader = self.leader()
+            return leader if leader != other_than else None
+        return self._wait(found, f"a leader other than {other_than}", timeout)
+
+    def wait_standby(self, name, timeout=60):
+        self._wait(lambda: "standby" in self.probe(name, "/readyz")[1], f"{name} to stand by",
+                   timeout)
+
+    def wait_end(self, name, timeout=60):
+        """The exit code."""
+        return self.processes[name].wait(timeout)
+
+    def signal(self, name, number):
+        self.processes[name].send_signal(number)
+
+    def kill(self, name):
+        self.signal(name, signal.SIGKILL)
+        self.processes[name].wait(30)
+
+    def log(self, name):
+        with open(os.path.join(self.data_dir, f"{name}.log"), errors="replace") as log:
+            return log.read()
+
+    def create_key(self, tenant, scopes=()):
+        """As LatheServer."""
+        answer = subprocess.run(
+            [str(BIN / "lathe"), "keys", "create", "--tenant", tenant, "--data-dir", self.data_dir,
+             "--run-dir", self.run_dir(self.wait_leader()),
+             *(word for scope in scopes for word in ("--scope", scope))],
+            check=True, capture_output=True, text=True, env=self.env)
+        return next(word for word in answer.stdout.split() if word.startswith("tml-"))
