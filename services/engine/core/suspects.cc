@@ -14,7 +14,6 @@ namespace {
 void GiveUp(State& s, Request& request, const std::string& how) {
   const bool creates = request.row.op_class == OpClass::kModel;
   Model* const model = Find(s.models, request.plan->model_id);
-  if (request.row.kind == OperationKind::kUnloadModel) model->unload_request_id.clear();
   Fail(s, request,
        Internal(absl::StrFormat("the worker died %d times while it ran this request alone (%s)",
                                 request.num_crashes_alone, how)));
