@@ -84,6 +84,21 @@ def test_b4_a_standby_waits_and_says_so(pair, leader):
     assert status == 503 and "standby" in text
     assert pair.metric(standby, "lathe_engine_leader") == 0
     assert pair.metric(leader, "lathe_engine_leader") == 1
+    with grpc.insecure_channel(f"unix:{pair.run_dir(standby)}/engine.sock") as channel:
+        health = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert health(b"\n\x0flathe.v1.Engine", timeout=30) == b"\x08\x02"  # NOT_SERVING
+        with pytest.raises(grpc.RpcError) as refusal:
+            channel.unary_unary("/lathe.v1.Engine/GetCapabilities")(b"", timeout=30)
+    assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "not leader" in refusal.value.details()
+    assert pair.run_dir(leader) in refusal.value.details()
+
+
+def test_b4_a_standby_ends_by_a_signal(pair, leader):
+    standby = other_of(leader)
+    pair.signal(standby, signal.SIGTERM)
+    assert pair.wait_end(standby) == 0
+    assert pair.leader() == leader
 
 
 def test_b4_a_killed_leader_is_replaced_and_nothing_is_lost(pair, program, leader):
@@ -139,7 +154,7 @@ def ask_stopped_engine(pair, name, answers):
     method = "/lathe.v1.Engine/GetCapabilities"
     with grpc.insecure_channel(f"unix:{pair.run_dir(name)}/engine.sock") as channel:
         call = channel.unary_unary(method)
-        futures = [call.future(b"", metadata=[("x-api-key", pair.api_key)], timeout=60,
+        futures = [call.future(b"", metadata=[("x-api-key", pair.api_key)], timeout=30,
                                wait_for_ready=True) for _ in range(20)]
         for future in futures:
             error = future.exception()

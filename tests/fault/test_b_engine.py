@@ -69,7 +69,7 @@ def test_b1_engine_killed_again_and_again_while_it_starts(server, told, program,
 
 def test_b1_engine_killed_between_migrations(tmp_path):
     points = FailPoints(tmp_path / "points")
-    env = {**points.env, "LATHE_FAIL_POINTS": "engine.migration.step=kill@3"}
+    env = {**points.env, "LATHE_FAIL_POINTS": "engine.migration.step=kill@4"}
     with LatheServer(tiny_model(), env=env) as started:
         assert points.fired("engine.migration.step") >= 2
         api = StubbornApi(started)
