@@ -39,8 +39,8 @@ void EndWithWorkerResult(State& s, Request& request, RequestState state,
 void Succeed(State& s, Request& request, MakeResult result, bool from_worker = true);
 void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker = false);
 
-// What others must know of a failure: a forward_backward leaves its gradient incomplete, and a model
-// whose unload failed goes on.
+// What others must know of a failure: a forward_backward leaves its gradient incomplete, and a
+// model whose unload failed goes on.
 void NoteFailure(State& s, const Request& request, const std::string& message);
 
 void OnDelivered(State& s, const Delivered& event);

@@ -296,7 +296,11 @@ void SimClient::Vanish() {
 void SimClient::Nap() {
   naps_ = true;
   world_.trace.Note(world_.time.now(), [&] { return name_ + " naps"; });
-  world_.time.After(world_.Delay(2 * world_.swarm.core.session_timeout), [this] { naps_ = false; });
+  // Not as long as a result that it did not get is kept.
+  const CoreOptions& core = world_.swarm.core;
+  const int64_t longest =
+      std::min(2 * core.session_timeout, core.result_kept_after_delivery - 30 * kSecond);
+  world_.time.After(world_.Delay(longest), [this] { naps_ = false; });
 }
 
 void SimClient::ComeBack() {
