@@ -283,9 +283,9 @@ absl::Status CheckSettings(const Settings& settings) {
   }
   if (settings.worker_stuck_after != absl::ZeroDuration() &&
       settings.worker_stuck_after < absl::Seconds(4)) {
-    return absl::InvalidArgumentError(absl::StrCat("worker_stuck_after is ",
-                                                   absl::FormatDuration(settings.worker_stuck_after),
-                                                   ", minimum is 4s, or 0 for never"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker_stuck_after is ", absl::FormatDuration(settings.worker_stuck_after),
+                     ", minimum is 4s, or 0 for never"));
   }
   if (settings.snapshot_interval < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat("snapshot_interval is ",

@@ -24,9 +24,12 @@ constexpr OperationKind kKinds[] = {
     OperationKind::kSaveWeightsForSampler, OperationKind::kLoadWeights, OperationKind::kSample,
     OperationKind::kSaveWeightsExternal};
 constexpr std::pair<LossCause, const char*> kLossCauses[] = {
-    {LossCause::kUnknown, "unknown"},   {LossCause::kCrashed, "crashed"},
-    {LossCause::kOutOfMemory, "out_of_memory"}, {LossCause::kKilled, "killed"},
-    {LossCause::kEnded, "ended"},       {LossCause::kSilent, "silent"},
+    {LossCause::kUnknown, "unknown"},
+    {LossCause::kCrashed, "crashed"},
+    {LossCause::kOutOfMemory, "out_of_memory"},
+    {LossCause::kKilled, "killed"},
+    {LossCause::kEnded, "ended"},
+    {LossCause::kSilent, "silent"},
     {LossCause::kStuck, "stuck"}};
 constexpr Outcome kOutcomes[] = {Outcome::kOk, Outcome::kUserError, Outcome::kServerError,
                                  Outcome::kCancelled};

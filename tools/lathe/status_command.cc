@@ -32,8 +32,8 @@ void PrintTable(const v1::GetStatusResponse& status) {
     const std::string& detail = group.reason().empty() ? group.progress() : group.reason();
     std::printf("group    %s serves %s: %s%s%s, epoch %lld, %lld models\n", group.group().c_str(),
                 group.base_model().c_str(), group.state().c_str(), detail.empty() ? "" : " ",
-                detail.c_str(),
-                static_cast<long long>(group.epoch()), static_cast<long long>(group.models()));
+                detail.c_str(), static_cast<long long>(group.epoch()),
+                static_cast<long long>(group.models()));
   }
   for (const v1::ModelStatus& model : status.models()) {
     std::printf(

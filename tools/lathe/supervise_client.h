@@ -18,8 +18,8 @@
 
 namespace lathe::cli {
 
-// Attached to the engine for as long as it lives, with one rank of one group. Its threads only talk:
-// processes are the main thread's.
+// Attached to the engine for as long as it lives, with one rank of one group. Its threads only
+// talk: processes are the main thread's.
 class SuperviseClient {
  public:
   // `on_kill` is called on a thread of its own when TakeKills has something. `dir` must outlive it.

@@ -8,9 +8,7 @@
 namespace lathe::engine {
 namespace {
 
-bool IsDeath(LossCause cause) {
-  return cause != LossCause::kEnded && cause != LossCause::kUnknown;
-}
+bool IsDeath(LossCause cause) { return cause != LossCause::kEnded && cause != LossCause::kUnknown; }
 
 std::string WhatItWaitsFor(const Group& group) {
   if (group.attached) return absl::StrFormat("%s is loading", group.row.base_model);
@@ -21,9 +19,9 @@ std::string WhatItWaitsFor(const Group& group) {
 }
 
 std::string WhyDegraded(const State& s, const Group& group) {
-  const std::string deaths = absl::StrFormat(
-      "worker died %d times in %d minutes, last: %s", group.deaths.size(),
-      s.options.crash_loop_window / (60 * kSecond), group.last_death);
+  const std::string deaths =
+      absl::StrFormat("worker died %d times in %d minutes, last: %s", group.deaths.size(),
+                      s.options.crash_loop_window / (60 * kSecond), group.last_death);
   if (group.attached || group.next_try_at <= s.now) {
     return absl::StrCat(deaths, "; ", WhatItWaitsFor(group));
   }
@@ -89,7 +87,8 @@ void NoteWorkDone(State& s, Group& group) {
 
 void HealGroups(State& s) {
   for (auto& [name, group] : s.groups) {
-    const bool lives = group.usable() && s.now - group.usable_since >= s.options.worker_healthy_after;
+    const bool lives =
+        group.usable() && s.now - group.usable_since >= s.options.worker_healthy_after;
     if (lives) {
       Heal(s, group);
     } else if (group.degraded && !group.usable()) {

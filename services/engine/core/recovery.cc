@@ -256,8 +256,8 @@ bool IsRecovering(const State& s, const Group& group) {
 }
 
 void StartRecoveries(State& s, Group& group) {
-  s.dirty_groups.insert(group.row.group);  // suspects wait for the end of recoveries
-  if (!group.alone.empty()) return;        // and these for the end of a suspect
+  s.dirty_groups.insert(group.row.group);                // suspects wait for the end of recoveries
+  if (!group.alone.empty()) return;                      // and these for the end of a suspect
   std::vector<std::pair<int64_t, std::string>> waiting;  // those that never were cut first
   bool one_runs = false;
   bool any_was_cut = false;

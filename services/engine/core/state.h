@@ -115,8 +115,8 @@ struct Request {
   RequestRow row;              // plan left empty, see below
   std::unique_ptr<Plan> plan;  // until it ends
   std::string session_id;
-  std::string group;  // that runs it; samples: once chosen
-  int64_t order = 0;  // of acceptance
+  std::string group;              // that runs it; samples: once chosen
+  int64_t order = 0;              // of acceptance
   bool is_suspect = false;        // ran when its worker died by itself: runs alone until it ends
   int64_t num_crashes_alone = 0;  // workers that died while they ran nothing else
   int64_t num_samples = 0;
@@ -155,8 +155,8 @@ struct Group {
 
   // Of its worker's process.
   int64_t pid = 0;
-  bool attached_in_term = false;   // else nothing is known of how it went
-  bool loaded = false;             // was ready
+  bool attached_in_term = false;  // else nothing is known of how it went
+  bool loaded = false;            // was ready
   int64_t usable_since = 0;
   std::optional<WorkerExited> exit;  // said before its stream ended
   int64_t last_exit_pid = 0;

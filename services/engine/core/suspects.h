@@ -1,6 +1,6 @@
 // Requests that ran when their worker died by itself. One of them may have ended it, so each runs
-// again with nothing beside it. Who completes is cleared; who takes the worker along twice is failed.
-// The others lose time and nothing else. A new leader does not know of them.
+// again with nothing beside it. Who completes is cleared; who takes the worker along twice is
+// failed. The others lose time and nothing else. A new leader does not know of them.
 #pragma once
 
 #include <string>

@@ -175,8 +175,8 @@ void Adopt(State& s, Group& group, const WorkerAttached& event) {
   AdoptVersions(s, group, event);
 }
 
-// Of a process that was not heard of before the next one came. One with a parent will be known soon,
-// too late to blame anybody; of others, who were here, this is the sign of their death.
+// Of a process that was not heard of before the next one came. One with a parent will be known
+// soon, too late to blame anybody; of others, who were here, this is the sign of their death.
 Loss LossOf(const State& s, const Group& group, const WorkerAttached& event) {
   if (group.row.process_id == event.process_id) return {false, LossCause::kUnknown, ""};
   if (group.exit) return {true, group.exit->cause, group.exit->how};

@@ -16,8 +16,7 @@ namespace lathe::engine {
 namespace {
 
 bool DiedByItself(const Group& group, const Loss& loss) {
-  const bool by_itself =
-      loss.cause == LossCause::kCrashed || loss.cause == LossCause::kOutOfMemory;
+  const bool by_itself = loss.cause == LossCause::kCrashed || loss.cause == LossCause::kOutOfMemory;
   return by_itself && group.attached_in_term;
 }
 

@@ -171,8 +171,8 @@ absl::Status Dispatcher::CheckPeer(const std::string& secret, const std::string&
         absl::StrFormat("the %s's secret is not that of this data directory", who));
   }
   if (version == std::string(kVersion)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "the %s has version %s, the engine has %s", who, version, std::string(kVersion)));
+  return absl::FailedPreconditionError(absl::StrFormat("the %s has version %s, the engine has %s",
+                                                       who, version, std::string(kVersion)));
 }
 
 absl::Status Dispatcher::CheckHello(const v1::Hello& hello) const {
@@ -379,11 +379,13 @@ std::vector<Dispatcher::Dead> Dispatcher::TakeDead() {
 // Who lives on in spite of it finds a new epoch; who can still hear ends by himself.
 void Dispatcher::Bury(const Dead& dead) {
   const bool is_asked = supervisors_.Kill(dead.group, dead.worker.pid, dead.how);
-  LogWarn("worker declared dead",
-          {{"group", dead.group}, {"why", dead.how}, {"killed", is_asked ? "asked" : "nobody can"}});
+  LogWarn(
+      "worker declared dead",
+      {{"group", dead.group}, {"why", dead.how}, {"killed", is_asked ? "asked" : "nobody can"}});
   if (dead.cause == LossCause::kStuck) dead.worker.stream->Send({DieMessage(dead.how)});
   if (dead.cause == LossCause::kSilent || is_asked) {
-    dead.worker.stream->End(absl::DeadlineExceededError("the worker was declared dead: " + dead.how));
+    dead.worker.stream->End(
+        absl::DeadlineExceededError("the worker was declared dead: " + dead.how));
   }
 }
 

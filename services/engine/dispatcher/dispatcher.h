@@ -52,8 +52,8 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
     std::string process_id;
     int64_t pid = 0;
     int64_t epoch = 0;  // of the last command; 0: it was not told any
-    // Beats of ours since it was heard of, and since its work made a step. Counted, not timed: while
-    // this process is stopped nobody is late.
+    // Beats of ours since it was heard of, and since its work made a step. Counted, not timed:
+    // while this process is stopped nobody is late.
     int silent_beats = 0;
     int idle_beats = 0;
     int64_t progress = 0;

@@ -320,7 +320,8 @@ void SimClient::TouchModels() {
                                    OperationKind::kForward, TrainArgs{true, 1}));
     AddBody(op, /*forward_only=*/true);
     SimBody harmless = *op.body;
-    harmless.fails = harmless.is_poison = false;
+    harmless.fails = false;
+    harmless.kills = 0;
     op.body = std::make_shared<const SimBody>(std::move(harmless));
     op.submit.invalid.reset();
     program.ops.push_back(&op);

@@ -27,7 +27,7 @@ class SimSupervisor {
 
   World& world_;
   const std::function<SimEngine*()> leader_;
-  SimEngine* told_ = nullptr;                // the leader it is attached to
+  SimEngine* told_ = nullptr;                  // the leader it is attached to
   std::map<std::string, WorkerExited> exits_;  // the last of each group; pid 0: none yet
 };
 

@@ -82,8 +82,8 @@ class AttachClient {
   const AttachOptions options_;
   ExecutorPort& executor_;
   const std::function<void(const std::string&)> on_die_;
-  AttachProtocol protocol_;        // client thread only
-  absl::Time last_heard_;          // client thread only; of this stream
+  AttachProtocol protocol_;                           // client thread only
+  absl::Time last_heard_;                             // client thread only; of this stream
   absl::Time farewell_until_ = absl::InfinitePast();  // client thread only
   bool outage_is_logged_ = false;  // client thread only: once per outage, not per attempt
 
@@ -93,7 +93,7 @@ class AttachClient {
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<lathe::v1::Leaving> leaving_ ABSL_GUARDED_BY(mu_);  // to be said
-  bool has_left_ ABSL_GUARDED_BY(mu_) = false;  // it is said
+  bool has_left_ ABSL_GUARDED_BY(mu_) = false;                      // it is said
   std::unique_ptr<NamedThread> thread_;
 };
 
