@@ -352,8 +352,7 @@ int Run(Settings settings, const sigset_t& signals) {
     settings.leadership.process = ThisProcess();
     settings.leadership.address = absl::StrCat("unix:", settings.run_dir, "/engine.sock");
     leadership.emplace(settings.leadership, **store, EndReplaced, SteadyNowWithSleep);
-    if (const absl::Status status = StandBy(settings, *leadership, readiness, stop);
-        !status.ok()) {
+    if (const absl::Status status = StandBy(settings, *leadership, readiness, stop); !status.ok()) {
       return Fail(status, kExitUnavailable);
     }
     if (stop.has_come()) return 0;

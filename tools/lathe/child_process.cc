@@ -30,9 +30,8 @@ std::string NameOf(const std::string& entry) { return entry.substr(0, entry.find
 std::vector<std::string> ChildEnvironment(const ChildSpec& spec) {
   std::vector<std::string> environment = spec.secrets;
   const auto is_secret = [&spec](const std::string& entry) {
-    return std::any_of(spec.secrets.begin(), spec.secrets.end(), [&](const std::string& secret) {
-      return NameOf(secret) == NameOf(entry);
-    });
+    return std::any_of(spec.secrets.begin(), spec.secrets.end(),
+                       [&](const std::string& secret) { return NameOf(secret) == NameOf(entry); });
   };
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (!is_secret(*entry)) environment.emplace_back(*entry);

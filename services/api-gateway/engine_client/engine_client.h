@@ -65,8 +65,8 @@ class EngineClient {
 
   static constexpr absl::Duration kDefaultTimeout = absl::Seconds(40);
 
-  // `addresses` ("unix:PATH" or "HOST:PORT"), not empty: an engine and its standbys. When one cannot
-  // be reached or does not lead, the next call goes to the next.
+  // `addresses` ("unix:PATH" or "HOST:PORT"), not empty: an engine and its standbys. When one
+  // cannot be reached or does not lead, the next call goes to the next.
   explicit EngineClient(const std::vector<std::string>& addresses);
 
   // One try, on behalf of `api_key` (empty: none). Resumes on the coroutine's executor. Unavailable

@@ -23,8 +23,8 @@ constexpr int64_t kRetryJitterMs = 250;
 constexpr std::chrono::milliseconds kBeatPeriod{400};
 // Every beat is answered. An engine that says nothing for so long hangs…
 constexpr absl::Duration kSilenceLimit = absl::Seconds(6);
-// …and before its first word a quarter of the outage so far is enough, at least this: one that hangs
-// costs little time while the one that leads is looked for.
+// …and before its first word a quarter of the outage so far is enough, at least this: one that
+// hangs costs little time while the one that leads is looked for.
 constexpr absl::Duration kMinFirstAnswer = absl::Seconds(1);
 
 v1::WatchRequest SubscribeMessage(const std::string& request_id, const std::string& api_key) {

@@ -19,16 +19,16 @@ std::string Describe(const LeaseRow& lease) {
 
 absl::Status Leadership::Check(const Options& options) {
   if (options.lease < kMinLease || options.lease > kMaxLease) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "lease is %s, expected %s to %s", absl::FormatDuration(options.lease),
-        absl::FormatDuration(kMinLease), absl::FormatDuration(kMaxLease)));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("lease is %s, expected %s to %s", absl::FormatDuration(options.lease),
+                        absl::FormatDuration(kMinLease), absl::FormatDuration(kMaxLease)));
   }
   const absl::Duration max_renewal = options.lease / kMinRenewals;
   if (options.renewal < kMinRenewal || options.renewal > max_renewal) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "lease_renewal is %s, expected %s to a third of lease, %s",
-        absl::FormatDuration(options.renewal), absl::FormatDuration(kMinRenewal),
-        absl::FormatDuration(max_renewal)));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("lease_renewal is %s, expected %s to a third of lease, %s",
+                        absl::FormatDuration(options.renewal), absl::FormatDuration(kMinRenewal),
+                        absl::FormatDuration(max_renewal)));
   }
   return absl::OkStatus();
 }
@@ -75,8 +75,7 @@ std::string Leadership::leader() const {
 }
 
 void Leadership::StartRenewing() {
-  renewing_ =
-      std::make_unique<PeriodicTask>("engine-lease", options_.renewal, [this] { Renew(); });
+  renewing_ = std::make_unique<PeriodicTask>("engine-lease", options_.renewal, [this] { Renew(); });
 }
 
 void Leadership::Renew() {

@@ -20,8 +20,8 @@ namespace lathe::engine {
 
 // Of one process. First a standby: TryLead is called again and again, by one thread. Then the
 // leader, with a thread that renews the lease. A lease that could not be renewed in time, because
-// the store is away, ends what MaySpeak allows until it is renewed: as long as nobody else has taken
-// it, nothing has changed meanwhile.
+// the store is away, ends what MaySpeak allows until it is renewed: as long as nobody else has
+// taken it, nothing has changed meanwhile.
 class Leadership {
  public:
   struct Options {

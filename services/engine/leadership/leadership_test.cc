@@ -13,9 +13,10 @@ namespace {
 
 struct Engine {
   Engine(const std::string& name, Store& store, FakeClock& clock)
-      : leadership({.address = name + ".sock", .process = name}, store,
-                   [this](const absl::Status& status) { lost = status; },
-                   [&clock] { return clock.Now(); }) {}
+      : leadership(
+            {.address = name + ".sock", .process = name}, store,
+            [this](const absl::Status& status) { lost = status; },
+            [&clock] { return clock.Now(); }) {}
 
   absl::Status lost;
   Leadership leadership;

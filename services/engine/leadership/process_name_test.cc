@@ -9,7 +9,8 @@
 namespace lathe::engine {
 namespace {
 
-// Of a child that has ended; with its exit code not asked for, it is still in the list of processes.
+// Of a child that has ended; with its exit code not asked for, it is still in the list of
+// processes.
 std::string NameOfChild(bool is_reaped) {
   int pipe_fds[2] = {};
   REQUIRE(pipe(pipe_fds) == 0);
@@ -40,7 +41,8 @@ TEST_CASE("Process name: a child that died has ended, reaped or not", "[leadersh
   }
 }
 
-TEST_CASE("Process name: of other machines, namespaces and words nothing is known", "[leadership]") {
+TEST_CASE("Process name: of other machines, namespaces and words nothing is known",
+          "[leadership]") {
   const std::string ended = NameOfChild(/*is_reaped=*/true);
   const size_t boot = ended.rfind(':');
   CHECK_FALSE(HasEnded(ended.substr(0, boot) + ":other-boot"));
@@ -50,7 +52,8 @@ TEST_CASE("Process name: of other machines, namespaces and words nothing is know
   CHECK_FALSE(HasEnded("host:12"));
 }
 
-TEST_CASE("Process name: another process under an old number does not hide the end", "[leadership]") {
+TEST_CASE("Process name: another process under an old number does not hide the end",
+          "[leadership]") {
   const std::string mine = ThisProcess();
   const size_t pid_end = mine.find(':', mine.find(':') + 1);
   const size_t start_end = mine.find(':', pid_end + 1);

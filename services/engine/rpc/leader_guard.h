@@ -15,8 +15,8 @@ namespace lathe::engine {
 absl::Status NotLeader(std::string_view leader);
 
 // Asks `may_speak` before every message and every status that leaves a server. When it says no, a
-// call ends with NotLeader, a stream without another message: what was decided, or read, by a leader
-// that has been replaced since does not go out, whichever thread had it in hand. Any thread.
+// call ends with NotLeader, a stream without another message: what was decided, or read, by a
+// leader that has been replaced since does not go out, whichever thread had it in hand. Any thread.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeLeaderGuard(
     std::function<bool()> may_speak);
 

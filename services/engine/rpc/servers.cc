@@ -156,16 +156,15 @@ absl::StatusOr<StandbyServers> StandbyServers::Start(const ServerOptions& option
   for (const char* const socket : {kWorkerSocket, kEngineSocket, kAdminSocket}) {
     Refusal* const refusal =
         standby.refusals_.emplace_back(std::make_unique<Refusal>(leader)).get();
-    ASSIGN_OR_RETURN(
-        std::unique_ptr<grpc::Server> server,
-        StartServer({.options = options,
-                     .socket = socket,
-                     .has_tcp = std::string_view(socket) == kEngineSocket,
-                     .tcp_port = &tcp_port,
-                     .tls_watch = &standby.tls_watch_},
-                    [refusal](grpc::ServerBuilder& builder) {
-                      builder.RegisterCallbackGenericService(refusal);
-                    }));
+    ASSIGN_OR_RETURN(std::unique_ptr<grpc::Server> server,
+                     StartServer({.options = options,
+                                  .socket = socket,
+                                  .has_tcp = std::string_view(socket) == kEngineSocket,
+                                  .tcp_port = &tcp_port,
+                                  .tls_watch = &standby.tls_watch_},
+                                 [refusal](grpc::ServerBuilder& builder) {
+                                   builder.RegisterCallbackGenericService(refusal);
+                                 }));
     for (const char* const name : kHealthNames) {
       server->GetHealthCheckService()->SetServingStatus(name, false);
     }

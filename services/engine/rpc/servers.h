@@ -52,7 +52,7 @@ class StandbyServers {
   StandbyServers();
 
   std::vector<std::unique_ptr<Refusal>> refusals_;  // of each server
-  TlsWatchPtr tls_watch_;  // null without TLS
+  TlsWatchPtr tls_watch_;                           // null without TLS
   std::vector<std::unique_ptr<grpc::Server>> servers_;
 };
 

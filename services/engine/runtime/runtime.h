@@ -38,7 +38,8 @@
 namespace lathe::engine {
 
 // Four threads: the core's (events to actions), the store's (group commit), a ticker, and one that
-// compares what was run again. Callers come from gRPC's threads. main() builds it, gives it the worker sender, starts it.
+// compares what was run again. Callers come from gRPC's threads. main() builds it, gives it the
+// worker sender, starts it.
 class Runtime {
  public:
   struct Options {

@@ -34,16 +34,16 @@ absl::StatusOr<DataDirLock> DataDirLock::Take(const std::filesystem::path& dir) 
     std::filesystem::permissions(dir, std::filesystem::perms::owner_all, error);
   }
   if (error) {
-    return absl::FailedPreconditionError(absl::StrFormat("directory '%s' cannot be made: %s",
-                                                         dir.string(), error.message()));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("directory '%s' cannot be made: %s", dir.string(), error.message()));
   }
   const std::filesystem::path path = dir / "engine.lock";
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path.string()));
   DataDirLock lock(fd);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "directory '%s' is in use by process %s", dir.string(), ReadHolder(fd)));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("directory '%s' is in use by process %s", dir.string(), ReadHolder(fd)));
   }
   const std::string holder = absl::StrCat(getpid(), "\n");
   if (ftruncate(fd, 0) != 0 || pwrite(fd, holder.data(), holder.size(), 0) < 0) {

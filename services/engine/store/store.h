@@ -80,8 +80,8 @@ struct SessionUsage {
 // Who leads, and for how long after each renewal; times are measured by whoever waits for them.
 struct LeaseRow {
   int64_t term = 0;
-  std::string process;  // as ThisProcess says
-  std::string address;  // where it serves
+  std::string process;                             // as ThisProcess says
+  std::string address;                             // where it serves
   absl::Duration duration = absl::ZeroDuration();  // zero: nobody has it
   int64_t num_renewals = 0;
 };

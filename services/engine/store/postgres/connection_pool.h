@@ -26,9 +26,9 @@ class PostgresPool {
 
   // Runs `work` on a connection of its own and turns what it throws into a Status. A connection
   // that broke while it was idle is replaced and `work` runs again; nothing is run twice whose
-  // commit was under way. Unavailable when the database cannot do it within `max_time`, the wait for
-  // a free connection included. After an attempt that was refused slowly all others are refused at
-  // once, for as long as that one took: threads do not pile up behind a database that hangs.
+  // commit was under way. Unavailable when the database cannot do it within `max_time`, the wait
+  // for a free connection included. After an attempt that was refused slowly all others are refused
+  // at once, for as long as that one took: threads do not pile up behind a database that hangs.
   absl::Status Run(absl::Duration max_time, const Work& work);
 
  private:

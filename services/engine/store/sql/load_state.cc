@@ -17,9 +17,10 @@ constexpr char kLiveSessions[] =
 constexpr char kRecentlyEnded[] = " OR heartbeat_at > ?";
 constexpr int64_t kDay = int64_t{86400} * 1000000000;
 
-// Of those that ended: what a repetition is answered from (training whose result was delivered is not
-// asked for again; refused ones have no result, and stay for a day), what the row of a model does not
-// say of it, and loads (8), which tell what came before their outcome was known. ?1: a day ago.
+// Of those that ended: what a repetition is answered from (training whose result was delivered is
+// not asked for again; refused ones have no result, and stay for a day), what the row of a model
+// does not say of it, and loads (8), which tell what came before their outcome was known. ?1: a day
+// ago.
 constexpr char kNeededRequests[] =
     "state < 3"
     " OR owner_id IN (SELECT session_id FROM live)"

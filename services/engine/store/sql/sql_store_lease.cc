@@ -6,8 +6,7 @@
 namespace lathe::engine {
 namespace {
 
-constexpr char kReadLease[] =
-    "SELECT term, process, address, duration_ms, num_renewals FROM lease";
+constexpr char kReadLease[] = "SELECT term, process, address, duration_ms, num_renewals FROM lease";
 constexpr char kTakeLease[] =
     "UPDATE lease SET term = term + 1, process = ?, address = ?, duration_ms = ?, num_renewals = 0"
     " WHERE term = ? AND num_renewals = ?";

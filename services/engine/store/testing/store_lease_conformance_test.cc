@@ -107,9 +107,8 @@ TEST_CASE("Store: of many who take one lease at once one gets it", "[store]") {
   {
     std::vector<std::jthread> threads;
     for (size_t i = 0; i < terms.size(); ++i) {
-      threads.emplace_back([&, i] {
-        terms[i] = harness->store().TakeLease(seen, LeaseFor(std::to_string(i)));
-      });
+      threads.emplace_back(
+          [&, i] { terms[i] = harness->store().TakeLease(seen, LeaseFor(std::to_string(i))); });
     }
   }
   int num_leaders = 0;
