@@ -114,6 +114,17 @@ void WatchClient::Unsubscribe(int64_t ticket) {
   Flush();
 }
 
+void WatchClient::AskAgain(int64_t ticket) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto subscriber = subscribers_.find(ticket);
+    if (subscriber == subscribers_.end()) return;
+    const std::string& request_id = subscriber->second.request_id;
+    EnqueueLocked(SubscribeMessage(request_id, watched_.at(request_id).api_key));
+  }
+  Flush();
+}
+
 void WatchClient::EnqueueLocked(v1::WatchRequest message) {
   if (stream_) stream_->Enqueue(std::move(message));
 }

@@ -49,6 +49,8 @@ class WatchClient {
   int64_t Subscribe(const std::string& request_id, const std::string& api_key, Callback callback);
   // A call in progress may still end after this.
   void Unsubscribe(int64_t ticket);
+  // How things stand: an update will come, whatever they are.
+  void AskAgain(int64_t ticket);
 
   // Whether `request_id` is watched under another key. Whether `api_key` may see it is then not
   // checked by Subscribe.

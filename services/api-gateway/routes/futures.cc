@@ -37,6 +37,7 @@ class Subscription {
             request_id, api_key,
             [poll = std::move(poll)](const WatchUpdate& update) { poll->PostUpdate(update); })) {}
   ~Subscription() { watch_.Unsubscribe(ticket_); }
+  void AskAgain() const { watch_.AskAgain(ticket_); }
   Subscription(const Subscription&) = delete;
   Subscription& operator=(const Subscription&) = delete;
 
@@ -118,6 +119,13 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
     {
       const Subscription subscription(context.watch, request_id, request.api_key, poll);
       co_await poll->Sleep(deadline);
+      // The client is told how things stand now, not when it began to wait. Over the stream: there
+      // may be thousands of polls that end together.
+      if (!poll->is_settled() && !poll->is_over() && context.watch.is_connected()) {
+        subscription.AskAgain();
+        co_await poll->AwaitNews(std::chrono::steady_clock::now() +
+                                 absl::ToChronoMilliseconds(kLastLookTimeout));
+      }
     }
     if (!poll->is_settled()) break;
     FailPoint("gateway.poll.woken");
@@ -127,9 +135,7 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
     if (answer || std::chrono::steady_clock::now() >= deadline) co_return answer;
     co_await poll->Pause(kFetchPause, deadline);
   }
-  if (poll->is_over() || !context.watch.is_connected()) co_return std::nullopt;
-  // The client is told how things stand now, not when it began to wait.
-  co_return co_await Fetch(context.engine, request, request_id, *poll, deadline);
+  co_return std::nullopt;
 }
 
 asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Request& request) {

@@ -12,10 +12,12 @@ void HeldPoll::PostUpdate(const WatchUpdate& update) {
   asio::post(timer_.get_executor(), [self = shared_from_this(), update] {
     self->queue_state_ = update.queue_state;
     self->queue_state_reason_ = update.queue_state_reason;
-    if (!update.is_done && update.error.ok()) return;
-    self->is_settled_ = true;
-    self->result_ = update.result;
-    self->timer_.cancel();
+    const bool is_final = update.is_done || !update.error.ok();
+    if (is_final) {
+      self->is_settled_ = true;
+      self->result_ = update.result;
+    }
+    if (is_final || self->wants_news_) self->timer_.cancel();
   });
 }
 
@@ -42,6 +44,12 @@ asio::awaitable<void> HeldPoll::WaitFor(std::chrono::steady_clock::time_point de
 
 asio::awaitable<void> HeldPoll::Sleep(std::chrono::steady_clock::time_point deadline) {
   if (!is_settled_ && !is_over_) co_await WaitFor(deadline);
+}
+
+asio::awaitable<void> HeldPoll::AwaitNews(std::chrono::steady_clock::time_point deadline) {
+  wants_news_ = true;
+  co_await Sleep(deadline);
+  wants_news_ = false;
 }
 
 asio::awaitable<void> HeldPoll::Pause(std::chrono::steady_clock::duration pause,

@@ -31,6 +31,8 @@ class HeldPoll : public std::enable_shared_from_this<HeldPoll> {
   void OnEnd(std::function<void()> callback);
   // Until the request is settled, End, or the deadline.
   asio::awaitable<void> Sleep(std::chrono::steady_clock::time_point deadline);
+  // Until any update, End, or the deadline.
+  asio::awaitable<void> AwaitNews(std::chrono::steady_clock::time_point deadline);
   // For `pause`, but not beyond End or the deadline.
   asio::awaitable<void> Pause(std::chrono::steady_clock::duration pause,
                               std::chrono::steady_clock::time_point deadline);
@@ -56,6 +58,7 @@ class HeldPoll : public std::enable_shared_from_this<HeldPoll> {
   asio::awaitable<void> WaitFor(std::chrono::steady_clock::time_point deadline);
 
   asio::steady_timer timer_;
+  bool wants_news_ = false;
   bool is_settled_ = false;
   bool is_over_ = false;
   std::function<void()> on_end_;

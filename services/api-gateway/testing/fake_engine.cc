@@ -82,7 +82,10 @@ void FakeEngine::Push(const std::string& request_id) {
         ToErrorProto(WithDetail(absl::NotFoundError("no such request"), "not_found"));
   }
   const auto state = states_.find(request_id);
-  if (state != states_.end()) response.set_queue_state(state->second);
+  if (state != states_.end()) {
+    response.set_queue_state(state->second);
+    response.set_queue_state_reason("2 requests are before it");
+  }
   if (response.done() || response.has_error()) watched_.erase(request_id);
   stream_->Write(response);
 }
@@ -336,9 +339,10 @@ grpc::Status FakeEngine::Watch(grpc::ServerContext*, WatchServer* stream) {
     absl::MutexLock lock(&mu_);
     if (request.has_subscribe()) {
       const std::string& request_id = request.subscribe().request_id();
-      watched_.insert(request_id);
-      // Pending requests stay silent until there is news.
-      if (results_.count(request_id) > 0 || request_ids_.count(request_id) == 0) Push(request_id);
+      const bool is_asked_again = !watched_.insert(request_id).second;
+      // Pending requests stay silent until there is news, or a question.
+      const bool is_pending = results_.count(request_id) == 0 && request_ids_.count(request_id) > 0;
+      if (is_asked_again || !is_pending) Push(request_id);
     } else if (request.has_unsubscribe()) {
       watched_.erase(request.unsubscribe());
     } else {

@@ -120,6 +120,7 @@ TEST_CASE("A pending poll ends as try_again with the latest queue state", "[poll
   CHECK(answer["request_id"] == "r1");
   CHECK(answer["queue_state"] == "paused_rate_limit");
   CHECK(answer["queue_state_reason"] == "2 requests are before it");
+  CHECK(engine.num_calls("GetResult") == 0);
   CHECK(engine.AwaitUnsubscription("r1"));
 }
 

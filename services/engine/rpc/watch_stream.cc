@@ -37,7 +37,8 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
   const std::string& request_id = subscribe.request_id();
   const absl::StatusOr<Caller> caller = keys_.Authenticate(subscribe.api_key());
   if (!caller.ok()) return PushError(request_id, caller.status());
-  Unsubscribe(request_id);
+  // Who asks again wants to know how things stand.
+  const bool is_asked_again = Unsubscribe(request_id);
   // Stands for the subscription until its wait has an id; a push that comes first takes it away.
   if (!AddSubscription(request_id)) {
     return PushError(request_id, absl::ResourceExhaustedError("too many subscriptions"));
@@ -58,9 +59,11 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
     const auto subscription = wait_ids_.find(request_id);
     if (subscription != wait_ids_.end()) subscription->second = waiting->wait_id;
   }
-  if (waiting->queue.paused) {
+  if (is_asked_again || waiting->queue.paused) {
     Push(caller->tenant_id, request_id,
-         {.done = false, .released = false, .queue = waiting->queue});
+         {.done = false,
+          .released = false,
+          .queue = is_asked_again ? runtime_.QueueOf(request_id) : waiting->queue});
   }
 }
 
@@ -71,16 +74,17 @@ bool WatchStream::AddSubscription(const std::string& request_id) {
   return true;
 }
 
-void WatchStream::Unsubscribe(const std::string& request_id) {
+bool WatchStream::Unsubscribe(const std::string& request_id) {
   uint64_t wait_id = 0;
   {
     absl::MutexLock lock(&mu_);
     const auto found = wait_ids_.find(request_id);
-    if (found == wait_ids_.end()) return;
+    if (found == wait_ids_.end()) return false;
     wait_id = found->second;
     wait_ids_.erase(found);
   }
   runtime_.hub().Cancel(request_id, wait_id);
+  return true;
 }
 
 std::string WatchStream::SmallResult(const std::string& tenant_id, const std::string& request_id) {

@@ -40,7 +40,8 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
   void Subscribe(const v1::WatchRequest::Subscribe& subscribe);
   // False above the bound.
   bool AddSubscription(const std::string& request_id);
-  void Unsubscribe(const std::string& request_id);
+  // False: there was no subscription.
+  bool Unsubscribe(const std::string& request_id);
   void Push(const std::string& tenant_id, const std::string& request_id,
             const ResultUpdate& update);
   // Empty: it is large, or must be asked for to see the error.
