@@ -4,39 +4,30 @@
 #include <utility>
 #include <variant>
 
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "google/protobuf/wire_format_lite.h"
+#include "google/protobuf/message_lite.h"
 #include "services/engine/dispatcher/manifest_json.h"
 #include "services/engine/dispatcher/pieces.h"
 
 namespace lathe::engine {
 namespace {
 
-using google::protobuf::internal::WireFormatLite;
-
-// Appends an embedded message of the wire format: concatenated fields of one message merge, so a
-// body and a few fields more are one message without parsing the body.
-void AppendMessage(std::string& out, int field_number,
-                   std::initializer_list<std::string_view> parts) {
-  size_t size = 0;
-  for (const std::string_view part : parts) size += part.size();
-  {
-    google::protobuf::io::StringOutputStream stream(&out);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.WriteTag(
-        WireFormatLite::MakeTag(field_number, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
-    coded.WriteVarint64(size);
-  }
-  for (const std::string_view part : parts) out.append(part);
-}
-
-std::vector<v1::EngineMessage> Finish(int64_t epoch, int field_number, std::string_view payload) {
+// Concatenated fields of one message merge, so a body and a few fields more are one message without
+// parsing the body.
+std::vector<v1::EngineMessage> Finish(int64_t epoch, int field_number, MessageParts payload) {
   v1::EngineMessage envelope;
   envelope.set_epoch(epoch);
-  std::string serialized = envelope.SerializeAsString();
-  AppendMessage(serialized, field_number, {payload});
+  MessageParts serialized;
+  serialized.Add(envelope.SerializeAsString());
+  serialized.AddMessage(field_number, std::move(payload));
   return SplitIntoPieces(epoch, serialized);
+}
+
+// A body and the fields that were fixed since. `body` must outlive the parts.
+MessageParts Fixed(const std::string& body, const google::protobuf::MessageLite& fixed) {
+  MessageParts parts;
+  parts.AddBorrowed(body);
+  parts.Add(fixed.SerializeAsString());
+  return parts;
 }
 
 void FillLora(const LoraConfig& lora, v1::LoraConfig* proto) {
@@ -73,9 +64,10 @@ std::vector<v1::EngineMessage> CommandEncoder::Encode(int64_t epoch, const Worke
 std::vector<v1::EngineMessage> CommandEncoder::EncodeTrainBatch(int64_t epoch,
                                                                 const SendTrainBatch& batch,
                                                                 const OnLostBody& on_lost_body) {
-  std::string items;
+  MessageParts items;
+  std::vector<SharedBytes> bodies;
   for (const SendTrainBatch::Item& item : batch.items) {
-    const absl::StatusOr<SharedBytes> body = bodies_.Read(item.body_id);
+    absl::StatusOr<SharedBytes> body = bodies_.Read(item.body_id);
     if (!body.ok()) {
       on_lost_body(item.request_id, body.status());
       continue;
@@ -84,12 +76,14 @@ std::vector<v1::EngineMessage> CommandEncoder::EncodeTrainBatch(int64_t epoch,
     fixed.set_seq_id(item.seq_id);
     v1::TrainItem head;
     head.set_request_id(item.request_id);
-    std::string encoded = head.SerializeAsString();
-    AppendMessage(encoded, v1::TrainItem::kRequestFieldNumber, {**body, fixed.SerializeAsString()});
-    AppendMessage(items, v1::TrainBatch::kItemsFieldNumber, {encoded});
+    MessageParts encoded;
+    encoded.Add(head.SerializeAsString());
+    encoded.AddMessage(v1::TrainItem::kRequestFieldNumber, Fixed(**body, fixed));
+    items.AddMessage(v1::TrainBatch::kItemsFieldNumber, std::move(encoded));
+    bodies.push_back(*std::move(body));
   }
   if (items.empty()) return {};
-  return Finish(epoch, v1::EngineMessage::kTrainBatchFieldNumber, items);
+  return Finish(epoch, v1::EngineMessage::kTrainBatchFieldNumber, std::move(items));
 }
 
 std::vector<v1::EngineMessage> CommandEncoder::EncodeSample(int64_t epoch, const SendSample& sample,
@@ -107,9 +101,10 @@ std::vector<v1::EngineMessage> CommandEncoder::EncodeSample(int64_t epoch, const
   head.set_tenant_id(sample.tenant_id);
   head.set_version_id(sample.version_id);
   head.set_streamed(streams_.IsWanted(sample.request_id));
-  std::string encoded = head.SerializeAsString();
-  AppendMessage(encoded, v1::Sample::kRequestFieldNumber, {**body, fixed.SerializeAsString()});
-  return Finish(epoch, v1::EngineMessage::kSampleFieldNumber, encoded);
+  MessageParts encoded;
+  encoded.Add(head.SerializeAsString());
+  encoded.AddMessage(v1::Sample::kRequestFieldNumber, Fixed(**body, fixed));
+  return Finish(epoch, v1::EngineMessage::kSampleFieldNumber, std::move(encoded));
 }
 
 void CommandEncoder::Fill(const FormGroup& command, v1::EngineMessage& message) const {
