@@ -18,7 +18,12 @@ namespace {
 constexpr char kPragmas[] =
     "PRAGMA auto_vacuum = INCREMENTAL;"
     "PRAGMA journal_mode = WAL;"
-    "PRAGMA synchronous = FULL;";
+    "PRAGMA synchronous = FULL;"
+    // The log is copied into the database by the commit that finds it this long, in pages of 4 KiB.
+    // At SQLite's 1,000 one request in seventy waited for that.
+    "PRAGMA wal_autocheckpoint = 4000;"
+    // KiB: keys are random, so pages of an index are read in no order.
+    "PRAGMA cache_size = -32768;";
 // Pages given back to the file system after a purge; bounds the time one purge may take.
 constexpr char kShrink[] = "PRAGMA incremental_vacuum(256)";
 
