@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/engine/store/testing/store_harness.h"
 #include "services/engine/store/testing/store_rows.h"
@@ -141,6 +142,28 @@ TEST_CASE("Store: an ended session stays loaded while a model of it is at work",
   CHECK(state->models.empty());
   CHECK(state->requests.empty());
   CHECK(harness->store().FindModel("t1", "s1:train:0")->has_value());
+}
+
+TEST_CASE("Store: delivered training requests that their model's row covers are not loaded",
+          "[store]") {
+  auto harness = MakeStoreHarness();
+  ModelRow model = TestModel("s1:train:0");
+  model.closed_seq = model.log_from_seq = 4;
+  model.gradient_from_seq = 3;
+  std::vector<Write> writes = {PutSession{TestSession("s1")}, PutModel{model}};
+  for (int64_t seq = 1; seq <= 5; ++seq) {
+    RequestRow row = TestRequest(absl::StrCat("r", seq), seq);
+    row.state = RequestState::kDone;
+    row.done_at = row.delivered_at = 9;
+    if (seq == 2) row.delivered_at = 0;
+    if (seq == 3) row.kind = OperationKind::kLoadWeights;
+    writes.push_back(InsertRequest{row});
+  }
+  Commit(harness->store(), Lead(harness->store()), writes);
+  const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
+  std::vector<std::string> loaded;
+  for (const RequestRow& row : state->requests) loaded.push_back(row.request_id);
+  CHECK(loaded == std::vector<std::string>{"r2", "r3", "r4", "r5"});
 }
 
 TEST_CASE("Store: the first result of a request stays", "[store]") {
