@@ -20,7 +20,8 @@ using Kind = ReplayOp::Kind;
 constexpr absl::string_view kReplay = "replay-";
 
 // Ids of a recovery are its own: the worker may still know what an earlier attempt had it do. They
-// name the model, so that a leader who finds them at a worker knows what they will change.
+// name the model, so that a leader who finds them at a worker knows what they will change, and end
+// with what follows the model in the id of a version that they make.
 std::string NewReplayId(State& s, Model& model, int64_t seq, const std::string& request_id) {
   std::string id = absl::StrFormat("%s%d-%d:%s:%s", kReplay, s.term, ++s.num_replays,
                                    model.row.model_id, request_id);
@@ -30,7 +31,18 @@ std::string NewReplayId(State& s, Model& model, int64_t seq, const std::string& 
 }
 
 std::string RequestIdOf(const std::string& replay_id) {
-  return replay_id.substr(replay_id.rfind(':') + 1);
+  const size_t begin = replay_id.rfind(':') + 1;
+  return replay_id.substr(begin, replay_id.find('@', begin) - begin);
+}
+
+// Of a recovery that is over: the version it makes may not be wanted any more.
+void OnLateReplay(State& s, Group& group, const std::string& replay_id) {
+  const std::string model_id = ModelOfReplay(replay_id);
+  const size_t version = replay_id.rfind('@');
+  if (model_id.empty() || version == std::string::npos) return;
+  const std::string version_id = model_id + replay_id.substr(version);
+  if (s.versions.count(version_id) > 0) return;
+  s.fx.Send(group.row.group, group.row.epoch, SendDropVersion{version_id});
 }
 
 void ForgetRunning(State& s, Recovery& recovery) {
@@ -185,8 +197,10 @@ void SendOne(State& s, Model& model, int64_t seq) {
     point = {seq, {}};
   } else {
     const auto& publication = std::get<LoggedPublication>(entry);
-    command = SendPublishVersion{NewReplayId(s, model, seq, publication.request_id), model_id, seq,
-                                 publication.version_id, publication.is_inflight};
+    const std::string version = publication.version_id.substr(model_id.size());
+    command =
+        SendPublishVersion{NewReplayId(s, model, seq, publication.request_id + version), model_id,
+                           seq, publication.version_id, publication.is_inflight};
   }
   s.fx.Send(group.row.group, group.row.epoch, std::move(command));
 }
@@ -312,7 +326,10 @@ void RestartRecoveries(State& s) {
 
 bool OnReplayDone(State& s, Group& group, const WorkerDone& event) {
   const auto it = s.replays.find(event.request_id);
-  if (it == s.replays.end()) return false;
+  if (it == s.replays.end()) {
+    OnLateReplay(s, group, event.request_id);
+    return false;
+  }
   Model& model = s.models.at(it->second);
   s.replays.erase(it);
   s.fx.Send(event.group, event.epoch, SendAck{{event.request_id}});

@@ -136,8 +136,9 @@ void EndIfComplete(State& s, const std::string& session_id) {
   Session* const session = Find(s.sessions, session_id);
   if (session == nullptr || session->row.state != SessionState::kFinished) return;
   if (session->num_live_requests > 0) return;
-  for (const std::string& model_id : session->model_ids) ReleaseModel(s, model_id);
+  // Of a sampler's model its worker is known.
   for (const std::string& sampler_id : session->sampler_ids) ReleaseSampler(s, sampler_id);
+  for (const std::string& model_id : session->model_ids) ReleaseModel(s, model_id);
   session->model_ids.clear();
   session->sampler_ids.clear();
   session->row.state = SessionState::kEnded;

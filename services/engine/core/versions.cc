@@ -74,8 +74,11 @@ void RegainVersion(State& s, Sampler& sampler) {
 
 void DropVersion(State& s, const std::string& version_id) {
   ForgetVersion(s, version_id);
+  const Model* const model = Find(s.models, version_id.substr(0, version_id.rfind('@')));
   for (auto& [name, group] : s.groups) {
-    if (group.version_ids.erase(version_id) == 0) continue;
+    // A recovery that was cut may have published it again.
+    const bool may_have_it = model != nullptr && model->row.group == name;
+    if (group.version_ids.erase(version_id) == 0 && !may_have_it) continue;
     s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
   }
 }
