@@ -41,8 +41,10 @@ asio::awaitable<absl::Status> CredentialCache::Check(const Route& route, const R
   if (!IsWellFormed(request.api_key)) co_return Unauthenticated();
   const bool insists = route.access != Access::kKeyUnlessEngineDown;
   absl::Status status = co_await CheckKey(request, insists ? kTimeout : kShortTimeout);
-  if (!insists && IsOutage(status)) co_return absl::OkStatus();
-  co_return status;
+  if (!IsOutage(status)) co_return status;
+  if (!insists) co_return absl::OkStatus();
+  // However the engine failed to answer: the same request may be sent again.
+  co_return absl::UnavailableError("the engine does not answer; try again");
 }
 
 asio::awaitable<absl::Status> CredentialCache::CheckKey(const Request& request,

@@ -33,17 +33,12 @@ void EngineClient::Abandon(const std::string& address) {
   }
 }
 
-absl::Status EngineClient::Failed(const Peer& peer, const LiveCall& call,
-                                  const grpc::Status& status) {
+absl::Status EngineClient::Failed(const LiveCall& call, const grpc::Status& status) {
   if (call.is_abandoned()) return absl::UnavailableError("the engine does not answer; try again");
   absl::Status failed = FromGrpcStatus(status);
-  if (!absl::IsUnavailable(failed)) return failed;
-  const bool leads = ErrorCode(failed) != kNotLeader;
-  // What an engine itself finds unavailable, a standby would not have either.
-  const bool is_answer = !status.error_details().empty();
-  if (!leads || !is_answer) ReportUnavailable(peer.address);
+  if (ErrorCode(failed) != kNotLeader) return failed;
   // Which process leads is not for users.
-  return leads ? failed : absl::UnavailableError("no engine leads at the moment; try again");
+  return absl::UnavailableError("no engine leads at the moment; try again");
 }
 
 std::string EngineClient::current_address() const { return peers_[current_].address; }
@@ -78,6 +73,9 @@ EngineClient::LiveCall::LiveCall(EngineClient& client, const Peer& peer,
   if (stop_ != nullptr) stop_->Begin(context_);
   absl::MutexLock lock(&client_.mu_);
   client_.calls_.insert(this);
+  // The engine was abandoned before this call was in the list.
+  is_abandoned_ = client_.current_address() != peer_.address;
+  if (is_abandoned_) context_.TryCancel();
 }
 
 EngineClient::LiveCall::~LiveCall() {

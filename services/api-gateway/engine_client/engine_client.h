@@ -65,8 +65,8 @@ class EngineClient {
 
   static constexpr absl::Duration kDefaultTimeout = absl::Seconds(40);
 
-  // `addresses` ("unix:PATH" or "HOST:PORT"), not empty: an engine and its standbys. When one
-  // cannot be reached or does not lead, the next call goes to the next.
+  // `addresses` ("unix:PATH" or "HOST:PORT"), not empty: an engine and its standbys. Which of them
+  // calls go to is the business of whoever keeps a stream to it, and knows first.
   explicit EngineClient(const std::vector<std::string>& addresses);
 
   // One try, on behalf of `api_key` (empty: none). Resumes on the coroutine's executor. Unavailable
@@ -81,7 +81,7 @@ class EngineClient {
   void CancelAll();
 
   // For streams, which want a connection of their own: the address that is tried now, and a report
-  // that it did not answer.
+  // that it did not answer or does not lead, so that the next one's turn has come.
   std::string current_address() const;
   void ReportUnavailable(const std::string& address);
   // As ReportUnavailable, of one that hangs: calls to it that are in progress end as Unavailable.
@@ -114,7 +114,7 @@ class EngineClient {
     bool is_abandoned_ = false;  // under the client's mu_
   };
   // What a call that failed ends with.
-  absl::Status Failed(const Peer& peer, const LiveCall& call, const grpc::Status& status);
+  static absl::Status Failed(const LiveCall& call, const grpc::Status& status);
 
   std::vector<Peer> peers_;
   std::atomic<size_t> current_{0};
@@ -166,7 +166,7 @@ asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req,
   const grpc::Status status =
       co_await asio::async_initiate<const asio::use_awaitable_t<>, void(grpc::Status)>(
           start, asio::use_awaitable);
-  if (!status.ok()) co_return Failed(peer, live, status);
+  if (!status.ok()) co_return Failed(live, status);
   co_return std::move(state->response);
 }
 
