@@ -39,6 +39,8 @@ from support.small_disk import small_disk  # noqa: E402
 
 ENV = {"LATHE_WORKER__NUMERICS": "exact", "LATHE_ENGINE__SNAPSHOT_INTERVAL": "500ms",
        "LATHE_ENGINE__SNAPSHOT_SHARE": "1"}
+# Short, so that the next engine need not wait long for the lease of one that was killed.
+POSTGRES_ENV = {"LATHE_ENGINE__LEASE": "2s", "LATHE_ENGINE__LEASE_RENEWAL": "500ms"}
 LIVENESS_SECONDS = 180
 DISK_MEBIBYTES = 512
 MEMORY_MEBIBYTES = {"engine": 512, "gateway": 512, "worker": 2048}
@@ -142,7 +144,7 @@ class Run:
             programs = stack.enter_context(ProxiedPrograms(
                 self.folder / "bin", self.data_dir / "run"))
             proxies.update(programs.proxies)
-            env = {**ENV, **self.points.env}
+            env = {**ENV, **self.points.env, **(POSTGRES_ENV if store else {})}
             if options.plant:
                 env["LATHE_FAIL_POINTS"] = PLANTED[options.plant]
             self.server = stack.enter_context(LatheServer(
