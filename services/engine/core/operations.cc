@@ -217,12 +217,25 @@ void SendSuspect(State& s, Group& group, Request& request) {
   s.fx.Send(group.row.group, group.row.epoch, SendTrainBatch{{ItemOf(request)}});
 }
 
+// The oldest; but of a model's the smallest seq first, whichever came first: an exact gradient is a
+// sum in that order.
+std::string NextSuspect(const State& s, const Group& group) {
+  const Request* next = &s.requests.at(group.suspects.begin()->second);
+  for (const auto& [order, id] : group.suspects) {
+    const Request& other = s.requests.at(id);
+    const bool is_of_same =
+        other.row.op_class == next->row.op_class && other.row.owner_id == next->row.owner_id;
+    if (is_of_same && other.row.seq_id < next->row.seq_id) next = &other;
+  }
+  return next->row.request_id;
+}
+
 // Once the worker has nothing else to do.
 void SendNextSuspect(State& s, Group& group) {
   if (!group.at_worker.empty()) return;
   if (group.alone.empty()) StartRecoveries(s, group);  // these come first
   if (IsRecovering(s, group)) return;
-  if (group.alone.empty()) group.alone = group.suspects.begin()->second;
+  if (group.alone.empty()) group.alone = NextSuspect(s, group);
   SendSuspect(s, group, s.requests.at(group.alone));
 }
 

@@ -61,6 +61,23 @@ TEST_CASE("Suspects: what ran when its worker died by itself runs again alone", 
   CHECK(t.h.StateOf(t.of_b) == RequestState::kDone);
 }
 
+TEST_CASE("Suspects: those of a model run in the order of their seqs, not of their arrival",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kConcurrent, "a"), 0, "a");
+  const CallId second = h.Train(model, 2, OperationKind::kForwardBackward, "", "a");
+  const CallId first = h.Train(model, 1, OperationKind::kForwardBackward, "", "a");
+  h.Post(WorkerStarted{"g", h.worker->epoch(), {h.AnswerTo(first).id, h.AnswerTo(second).id}});
+  Die(h, LossCause::kCrashed);
+  h.AttachWorker("p2");
+  h.RunWorker();
+  const auto batches = h.worker->Received<SendTrainBatch>();
+  REQUIRE(batches.size() == 2);
+  CHECK(batches[0].items[0].seq_id == 1);
+  CHECK(batches[1].items[0].seq_id == 2);
+}
+
 TEST_CASE("Suspects: who takes the worker along twice while alone is failed, nobody else",
           "[core]") {
   TwoAtWork t;
