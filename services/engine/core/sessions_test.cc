@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "absl/strings/str_cat.h"
+#include "services/engine/core/retention.h"
 #include "services/engine/core/testing/core_harness.h"
 
 namespace lathe::engine {
@@ -205,6 +207,34 @@ TEST_CASE("Retention: an hour after delivery a request is forgotten, a day witho
   CHECK(h.store.requests().count(waiting) == 1);
   CHECK(h.AnswerTo(h.Sample(sampler, 1)).id != delivered);
   CHECK(h.AnswerTo(h.Sample(sampler, 2)).id == waiting);
+}
+
+TEST_CASE("Retention: of very many the delivered ones are forgotten after a minute", "[core]") {
+  constexpr int64_t kMany = 65536;
+  State s{CoreOptions()};
+  s.now = 1000 * kSecond;
+  const auto add = [&](const std::string& id, int64_t delivered_at) {
+    RequestRow& row = s.requests[id].row;
+    row.request_id = id;
+    row.op_class = OpClass::kSample;
+    row.delivered_at = delivered_at;
+    const int64_t kept = s.options.result_kept_after_delivery;
+    s.retention.emplace(delivered_at == 0 ? s.now + 2 * kept : delivered_at + kept, id);
+  };
+  add("old", s.now - 61 * kSecond);
+  add("new", s.now - 59 * kSecond);
+  for (int64_t i = 0; i < kMany - 2; ++i) add(absl::StrCat("waiting", i), /*delivered_at=*/0);
+  PurgeOldResults(s);
+  CHECK(s.requests.count("old") == 1);  // there is room
+
+  add("one more", /*delivered_at=*/0);
+  add("another", /*delivered_at=*/0);
+  s.now += kSecond / 2;
+  s.purged_at = 0;
+  PurgeOldResults(s);
+  CHECK(s.requests.count("old") == 0);
+  CHECK(s.requests.count("new") == 1);  // may still be repeated
+  CHECK(static_cast<int64_t>(s.requests.size()) == kMany + 1);
 }
 
 TEST_CASE("Retention: an open gradient outlives its requests and a restart", "[core]") {
