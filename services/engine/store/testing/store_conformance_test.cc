@@ -155,11 +155,12 @@ TEST_CASE("Store: delivered training requests that their model's row covers are 
     RequestRow row = TestRequest(absl::StrCat("r", seq), seq);
     row.state = RequestState::kDone;
     row.done_at = row.delivered_at = 9;
-    if (seq == 2) row.delivered_at = 0;
+    if (seq == 2) row = TestRequest("r2", seq);  // ends below
     if (seq == 3) row.kind = OperationKind::kLoadWeights;
     writes.push_back(InsertRequest{row});
   }
-  Commit(harness->store(), Lead(harness->store()), writes);
+  writes.push_back(CompleteRequest{"r2", RequestState::kDone, "x", 9});
+  Commit(harness->store(), Lead(harness->store()), writes, {{"x", "result"}});
   const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
   std::vector<std::string> loaded;
   for (const RequestRow& row : state->requests) loaded.push_back(row.request_id);
