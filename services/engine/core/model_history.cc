@@ -132,6 +132,8 @@ bool IsTrimmed(const State& s, const Model& model) {
 }
 
 void TrimHistory(State& s, Model& model) {
+  // Its program was made of what is here now.
+  if (model.recovery != nullptr && model.recovery->started) return;
   for (const LogEntry& entry : model.log.CutDropped(model.gradient.from_seq())) Drop(s, entry);
   while (model.snapshots.size() > kSnapshotsKept &&
          PublicationsToRepeat(s, model, PointOf(model.snapshots[1]))) {

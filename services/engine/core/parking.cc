@@ -49,8 +49,10 @@ void DropGradient(State& s, Model& model) {
   if (model.gradient.empty()) return;
   model.gradient.Drop();
   PutRow(s, model);
+  const bool is_rebuilt = model.recovery != nullptr;
+  if (is_rebuilt) NeedRecovery(s, model);  // to another state than before
   TrimHistory(s, model);
-  if (model.recovery != nullptr) return NeedRecovery(s, model);  // to another state than before
+  if (is_rebuilt) return;
   if (const Group* const group = Find(s.groups, model.row.group)) {
     s.fx.Send(model.row.group, group->row.epoch, SendClearGradient{model.row.model_id});
   }

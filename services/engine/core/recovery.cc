@@ -154,6 +154,7 @@ void Finish(State& s, Model& model) {
                           .num_replayed = model.recovery->num_replayed,
                           .nanoseconds = s.now - model.recovery->began_at});
   model.recovery.reset();
+  TrimHistory(s, model);
   for (auto& [id, sampler] : s.samplers) {
     const Group* const group = sampler.unnamed() ? GroupForSampler(s, sampler) : nullptr;
     const bool of_model = sampler.row.model_id == model.row.model_id;

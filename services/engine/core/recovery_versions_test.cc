@@ -50,17 +50,13 @@ TEST_CASE("Recovery: a version from before a load is made again from the beginni
   CHECK(h.worker->Weights(model) == Words{"step 7 [6]"});
 }
 
-TEST_CASE("Recovery: a snapshot is no start while a version before it is not on disk", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+// Step 2, version 3, then steps and snapshots; the version's save is never answered.
+std::string VersionBeforeSnapshots(CoreHarness& h, const std::string& model) {
   Step(h, model, 1);
   const std::string sampler = Publish(h, model, 3, 0);
-  const std::string version = h.store.samplers().at(sampler).version_id;
   for (int64_t seq = 4; seq <= 8; seq += 2) {
     Step(h, model, seq);
     h.Advance(11 * kSecond);
-    // The version's save is never answered.
     for (EventBody& report : h.worker->TakeReports()) {
       if (!std::holds_alternative<WorkerVersionSaved>(report)) h.Post(std::move(report));
     }
@@ -69,6 +65,32 @@ TEST_CASE("Recovery: a snapshot is no start while a version before it is not on 
       for (EventBody& report : h.worker->TakeReports()) h.Post(std::move(report));
     }
   }
+  return h.store.samplers().at(sampler).version_id;
+}
+
+TEST_CASE("Recovery: what it is going to run stays in the log", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  const std::string version = VersionBeforeSnapshots(h, model);
+  h.AttachWorker("p2");
+  while (h.worker->Received<SendPublishVersion>().empty()) h.RunWorkerOnce();
+  h.Post(WorkerVersionSaved{.group = "g",
+                            .epoch = h.worker->epoch(),
+                            .version_id = version,
+                            .dir = "d",
+                            .error = std::nullopt,
+                            .seq_id = 3});
+  h.RunWorker();
+  CHECK(h.worker->Weights(model).size() == 4);
+  CHECK_FALSE(h.store.dropped_bodies().empty());
+}
+
+TEST_CASE("Recovery: a snapshot is no start while a version before it is not on disk", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  const std::string version = VersionBeforeSnapshots(h, model);
   CHECK(h.store.snapshots().size() == 3);
   CHECK(h.store.dropped_bodies().empty());
   Replace(h);

@@ -22,8 +22,9 @@ CoreOptions DrawOptions(Random& random) {
   o.session_timeout = random.Between(30, 120) * kSecond;
   o.session_kept = random.Chance(300) ? 0 : random.Between(60, 700) * kSecond;
   if (random.Chance(300)) o.model_idle_timeout = random.Between(20, 60) * kSecond;
-  o.result_kept_after_delivery = random.Between(90, 3600) * kSecond;
-  o.result_kept_undelivered = random.Between(600, 7200) * kSecond;
+  // Longer than the faults may keep a client from hearing of it.
+  o.result_kept_after_delivery = random.Between(1000, 3600) * kSecond;
+  o.result_kept_undelivered = random.Between(1000, 7200) * kSecond;
   if (random.Chance(300)) o.sampler_versions_bytes = random.Between(1, 8) * 100;
   if (random.Chance(150)) o.max_rows_per_model = random.Between(2, 12);
   if (random.Chance(100)) o.max_rows_per_tenant = random.Between(4, 16);
