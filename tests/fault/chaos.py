@@ -209,13 +209,16 @@ class Run:
             self.history.violate(*wrong.args)
         except Exception as error:
             self.history.violate("I1", f"at the end: {type(error).__name__} {error}")
-        wait_until(lambda: int(self.server.status().get("pending_requests", 0)) == 0,
-                   self.history, "requests are not finished")
-        if (code := self.server.stop(timeout=120)) != 0:
-            self.history.violate("I7", f"lathe up ended with {code}")
-        # The next start removes what nothing names.
-        self.server.start()
-        self.server.stop(timeout=120)
+        try:
+            wait_until(lambda: int(self.server.status().get("pending_requests", 0)) == 0,
+                       self.history, "requests are not finished")
+            if (code := self.server.stop(timeout=120)) != 0:
+                self.history.violate("I7", f"lathe up ended with {code}")
+            # The next start removes what nothing names.
+            self.server.start()
+            self.server.stop(timeout=120)
+        except Exception as error:  # else the logs would go with it
+            return self.history.violate("I7", f"at the end: {type(error).__name__} {error}")
         self.check_disk()
 
     def check_disk(self):

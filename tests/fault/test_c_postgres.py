@@ -132,24 +132,24 @@ def test_c2_a_database_that_is_away_does_not_keep_an_engine_that_shall_end(clust
     cluster.psql("postgres", "CREATE DATABASE ending OWNER engine")
     server = LatheServer(tiny_model(), store=f"postgres://engine:hush@/ending?host={cluster.dir}",
                          data_dir=str(tmp_path / "data"), env=ENV, args=["--drain-timeout", "1s"])
-    server.start()
-    stubborn = StubbornApi(server)
-    program = Program(stubborn)
-    program.step()
-    model = RawModel(stubborn)
-    with cluster.session("ending") as locker:
-        locker.run("BEGIN")
-        locker.run("LOCK TABLE requests IN ACCESS EXCLUSIVE MODE")
-        refused(server, model)
-        assert server.stop() == 0
-        log = (tmp_path / "data" / "logs" / "engine.log").read_text()
-        assert "stopped" in log.splitlines()[-1], log[-2000:]
     with server:
+        stubborn = StubbornApi(server)
+        program = Program(stubborn)
         program.step()
-    stubborn.close()
+        model = RawModel(stubborn)
+        with cluster.session("ending") as locker:
+            locker.run("BEGIN")
+            locker.run("LOCK TABLE requests IN ACCESS EXCLUSIVE MODE")
+            refused(server, model)
+            assert server.stop() == 0
+            log = (tmp_path / "data" / "logs" / "engine.log").read_text()
+            assert "stopped" in log.splitlines()[-1], log[-2000:]
+        server.start()
+        program.step()
+        stubborn.close()
 
 
-def test_c_no_command_line_and_no_dump_shows_the_password(server, store):
+def test_c_no_command_line_of_an_engine_shows_the_password(server, store):
     commands = subprocess.run(["ps", "-eo", "args", "-ww"], check=True, capture_output=True,
                               text=True).stdout
     engines = re.findall(r".*lathe-engine.*" + re.escape(server.data_dir) + ".*", commands)

@@ -34,7 +34,8 @@ def test_a_minute_of_chaos_leaves_every_invariant_intact(store):
 def test_chaos_finds_a_planted_defect(defect):
     code, text = chaos("--minutes", "3", "--clients", "4", "--sdk-clients", "0",
                        "--plant", defect)
-    assert code == 1 and "VIOLATION I" in text, text
+    # Not I6 and I7, which a slow machine might break too.
+    assert code == 1 and re.search("VIOLATION I[1-5]", text), text
     folder = re.search(r"^logs: (.*)$", text, re.MULTILINE).group(1)
     assert os.path.exists(os.path.join(folder, "logs", "engine.log")), text
     shutil.rmtree(folder)

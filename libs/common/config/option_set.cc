@@ -44,7 +44,7 @@ std::string FlagOf(const std::string& key, const OptionTraits& traits) {
 
 // Of postgres://user:PASSWORD@host/database?password=PASSWORD.
 std::string HidePassword(const std::string& url) {
-  static const std::regex in_authority("(://[^:/?#]*:)[^/?#]*@");
+  static const std::regex in_authority("(://[^:/@]*:)[^/@]*@");
   static const std::regex in_query("([?&](?:ssl)?password=)[^&]*");
   return std::regex_replace(std::regex_replace(url, in_authority, "$1***@"), in_query, "$1***");
 }

@@ -156,6 +156,8 @@ TEST_CASE("Secrets are masked and have no flag", "[config]") {
 TEST_CASE("Of a URL the password alone is masked", "[config]") {
   const auto [url, shown] = GENERATE(table<std::string, std::string>({
       {"postgres://me:hush@h:1/db", "postgres://me:***@h:1/db"},
+      {"postgres://me:hu?sh@h/db", "postgres://me:***@h/db"},
+      {"postgres://me:hu#sh@h/db", "postgres://me:***@h/db"},
       {"postgres:///db?host=/run&password=hush&user=me",
        "postgres:///db?host=/run&password=***&user=me"},
       {"postgres://me@h/db?a=b:c@d", "postgres://me@h/db?a=b:c@d"},

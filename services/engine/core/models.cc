@@ -203,6 +203,7 @@ void ReleaseModel(State& s, const std::string& model_id) {
     }
   }
   ReleaseHistory(s, model);
+  if (!model.told.model_id.empty()) s.fx.After(NotifyModelState{.model_id = model_id});
   s.models.erase(model_id);
 }
 

@@ -234,7 +234,7 @@ std::string NextSuspect(const State& s, const Group& group) {
 void SendNextSuspect(State& s, Group& group) {
   if (!group.at_worker.empty()) return;
   if (group.alone.empty()) StartRecoveries(s, group);  // these come first
-  if (IsRecovering(s, group)) return;
+  if (IsRecovering(s, group) || group.suspects.empty()) return;
   if (group.alone.empty()) group.alone = NextSuspect(s, group);
   SendSuspect(s, group, s.requests.at(group.alone));
 }

@@ -68,9 +68,7 @@ void Park(State& s, Model& model) {
   model.num_recoveries_cut = 0;
   model.row.is_parked = true;
   PutRow(s, model);
-  if (const Group* const group = Find(s.groups, model.row.group)) {
-    s.fx.Send(model.row.group, group->row.epoch, SendDropAdapter{"", model.row.model_id});
-  }
+  DropFromWorker(s, model);
 }
 
 // The versions that only parked sessions sample from; their files stay.

@@ -22,9 +22,14 @@ constexpr absl::string_view kReplay = "replay-";
 // Ids of a recovery are its own: the worker may still know what an earlier attempt had it do. They
 // name the model, so that a leader who finds them at a worker knows what they will change, and end
 // with what follows the model in the id of a version that they make.
+std::string ReplayId(State& s, const Model& model, const std::string& request_id) {
+  return absl::StrFormat("%s%d-%d:%s:%s", kReplay, s.term, ++s.num_replays, model.row.model_id,
+                         request_id);
+}
+
+// As above; the recovery waits for its answer.
 std::string NewReplayId(State& s, Model& model, int64_t seq, const std::string& request_id) {
-  std::string id = absl::StrFormat("%s%d-%d:%s:%s", kReplay, s.term, ++s.num_replays,
-                                   model.row.model_id, request_id);
+  std::string id = ReplayId(s, model, request_id);
   model.recovery->running[id] = seq;
   s.replays[id] = model.row.model_id;
   return id;
@@ -283,6 +288,10 @@ void StartRecoveries(State& s, Group& group) {
     any_was_cut |= model.num_recoveries_cut > 0;
     one_runs |= model.recovery->started;
     if (model.recovery->started || s.now < model.recovery->not_before) continue;
+    // What may end the worker again, and who was away by choice, come after the suspects: else these,
+    // and all who wait for them, might never have their turn.
+    const bool is_urgent = model.num_recoveries_cut == 0 && !model.recovery->resumes;
+    if (!is_urgent && !group.suspects.empty()) continue;
     waiting.emplace_back(model.num_recoveries_cut, id);
   }
   std::sort(waiting.begin(), waiting.end());
@@ -304,6 +313,13 @@ void CutRecoveries(State& s, Group& group) {
         model.row.group == group.row.group && model.recovery && !model.recovery->running.empty();
     if (cut) model.recovery->not_before = s.now + BackOff(model.num_recoveries_cut++);
   }
+}
+
+void DropFromWorker(State& s, Model& model) {
+  const Group* const group = Find(s.groups, model.row.group);
+  if (group == nullptr) return;
+  const std::string id = ReplayId(s, model, "drop");
+  s.fx.Send(group->row.group, group->row.epoch, SendDropAdapter{id, model.row.model_id});
 }
 
 std::string ModelOfReplay(const std::string& request_id) {

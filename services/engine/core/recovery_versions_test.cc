@@ -75,14 +75,12 @@ TEST_CASE("Recovery: what it is going to run stays in the log", "[core]") {
   const std::string version = VersionBeforeSnapshots(h, model);
   h.AttachWorker("p2");
   while (h.worker->Received<SendPublishVersion>().empty()) h.RunWorkerOnce();
-  h.Post(WorkerVersionSaved{.group = "g",
-                            .epoch = h.worker->epoch(),
-                            .version_id = version,
-                            .dir = "d",
-                            .error = std::nullopt,
-                            .seq_id = 3});
+  h.RunWorkerOnce();
+  h.Advance(601 * kSecond);  // nobody is there any more: the version is written at once
+  REQUIRE(h.worker->Received<SendSaveVersion>().size() == 1);
   h.RunWorker();
   CHECK(h.worker->Weights(model).size() == 4);
+  CHECK(h.store.versions().at(version).dir != "");
   CHECK_FALSE(h.store.dropped_bodies().empty());
 }
 
@@ -161,6 +159,33 @@ TEST_CASE("Recovery: the inflight version has the weights of its newest publicat
   CHECK(h.StateOf(sample) == RequestState::kDone);
   CHECK(h.worker->VersionWeights(version) == Words{"step 3 [2]"});
   if (on_disk) CHECK(h.worker->Received<SendLoadVersion>().back().inflight_seq_id == 4);
+}
+
+TEST_CASE("Recovery: a version in a directory that an earlier leader named is written again",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const std::string sampler = Publish(h, model, 3, 0);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  Step(h, model, 4);
+  h.Advance(11 * kSecond);  // told to write it
+  REQUIRE(h.worker->Received<SendSaveVersion>().size() == 1);
+  const std::string dir = h.worker->Received<SendSaveVersion>().back().dir;
+  h.worker->TakeReports();
+  h.RestartEngine();
+  h.ReattachWorker();
+  h.Post(WorkerVersionSaved{.group = "g",
+                            .epoch = h.worker->epoch(),
+                            .version_id = version,
+                            .dir = dir,
+                            .error = std::nullopt,
+                            .seq_id = 3});
+  CHECK(h.store.versions().count(version) == 0);
+  h.Advance(11 * kSecond);
+  h.RunWorker();
+  CHECK(h.store.versions().at(version).dir != dir);
 }
 
 TEST_CASE("Recovery: versions on disk serve before their model is back", "[core]") {

@@ -136,6 +136,7 @@ void SaveVersionsOf(State& s, const Model& model) {
     if (version.row.model_id != model.row.model_id || version.on_disk() || !is_here) continue;
     if (!version.saving_dir.empty()) continue;
     version.saving_dir = "c" + NewId(s);
+    version.told_dirs.insert(version.saving_dir);
     s.fx.Send(group->row.group, group->row.epoch,
               SendSaveVersion{id, version.row.model_id, version.row.tenant_id, version.saving_dir,
                               s.term});
@@ -158,7 +159,8 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
     version->failed = event.error.has_value();
     s.dirty_models.insert(version->row.model_id);
   }
-  if (version == nullptr || version->on_disk() || event.error) {
+  const bool is_here = version != nullptr && version->told_dirs.count(event.dir) > 0;
+  if (!is_here || version->on_disk() || event.error) {
     return s.fx.After(DeleteFiles{event.dir});
   }
   if (!version->row.dir.empty()) s.fx.After(DeleteFiles{version->row.dir});
@@ -184,7 +186,10 @@ void AbandonWriting(State& s, Group& group, bool process_lost) {
     const Model* const model = Find(s.models, version.row.model_id);
     const bool is_here = model != nullptr && model->row.group == group.row.group;
     if (!is_here || version.saving_dir.empty()) continue;
-    if (process_lost) s.fx.After(DeleteFiles{version.saving_dir});
+    if (process_lost) {
+      s.fx.After(DeleteFiles{version.saving_dir});
+      version.told_dirs.erase(version.saving_dir);
+    }
     version.saving_dir.clear();
   }
 }

@@ -106,6 +106,9 @@ struct Version {
   VersionRow row;          // dir empty: not on disk
   int64_t seq_id = 0;      // of its newest publication
   std::string saving_dir;  // a worker is writing it there
+  // Where workers were told to write it. Others were told by an earlier leader, and are gone: this
+  // one has removed at its start what no row named.
+  std::set<std::string> told_dirs;
   bool failed = false;     // to be written, the last time
 
   bool on_disk() const { return !row.dir.empty() && row.seq_id == seq_id; }

@@ -60,6 +60,7 @@ class Simulation {
   void RunFor(int64_t duration);
   bool ClientsHaveActed() const;
   std::string WhatIsOpen() const;
+  void CheckModelsAtRest();
   void CheckHeld();
   const CountingAdapter* FindLive(const std::string& model_id) const;
 
@@ -242,6 +243,20 @@ const CountingAdapter* Simulation::FindLive(const std::string& model_id) const {
   return worker == workers_.end() ? nullptr : worker->second->Find(model_id);
 }
 
+// A model may be parked in the very moment: what is on its way arrives within seconds.
+void Simulation::CheckModelsAtRest() {
+  constexpr int kTries = 3;
+  for (int i = 1;; ++i) {
+    try {
+      return CheckModels(world_,
+                         [this](const std::string& model_id) { return FindLive(model_id); });
+    } catch (const Violation&) {
+      if (i == kTries) throw;
+    }
+    RunFor(5 * kSecond);
+  }
+}
+
 void Simulation::CheckHeld() {
   leader().CheckHoldsNothing();
   for (const auto& [group, worker] : workers_) worker->CheckHoldsNothing();
@@ -270,7 +285,7 @@ void Simulation::Run() {
     throw Violation("I7", WhatIsOpen());
   }
   CheckEnded(world_);
-  CheckModels(world_, [this](const std::string& model_id) { return FindLive(model_id); });
+  CheckModelsAtRest();
   for (const auto& client : clients_) client->FinishSession();
   RunUntil(kMaxDrain, [this] {
     const auto& sessions = world_.store.sessions();
