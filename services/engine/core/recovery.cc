@@ -204,9 +204,8 @@ void SendOne(State& s, Model& model, int64_t seq) {
   } else {
     const auto& publication = std::get<LoggedPublication>(entry);
     const std::string version = publication.version_id.substr(model_id.size());
-    command =
-        SendPublishVersion{NewReplayId(s, model, seq, publication.request_id + version), model_id,
-                           seq, publication.version_id, publication.is_inflight};
+    command = SendPublishVersion{NewReplayId(s, model, seq, publication.request_id + version),
+                                 model_id, seq, publication.version_id, publication.is_inflight};
   }
   s.fx.Send(group.row.group, group.row.epoch, std::move(command));
 }
@@ -288,8 +287,8 @@ void StartRecoveries(State& s, Group& group) {
     any_was_cut |= model.num_recoveries_cut > 0;
     one_runs |= model.recovery->started;
     if (model.recovery->started || s.now < model.recovery->not_before) continue;
-    // What may end the worker again, and who was away by choice, come after the suspects: else these,
-    // and all who wait for them, might never have their turn.
+    // What may end the worker again, and who was away by choice, come after the suspects: else
+    // these, and all who wait for them, might never have their turn.
     const bool is_urgent = model.num_recoveries_cut == 0 && !model.recovery->resumes;
     if (!is_urgent && !group.suspects.empty()) continue;
     waiting.emplace_back(model.num_recoveries_cut, id);

@@ -109,7 +109,7 @@ struct Version {
   // Where workers were told to write it. Others were told by an earlier leader, and are gone: this
   // one has removed at its start what no row named.
   std::set<std::string> told_dirs;
-  bool failed = false;     // to be written, the last time
+  bool failed = false;  // to be written, the last time
 
   bool on_disk() const { return !row.dir.empty() && row.seq_id == seq_id; }
 };
