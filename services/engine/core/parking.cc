@@ -68,7 +68,9 @@ void Park(State& s, Model& model) {
   model.num_recoveries_cut = 0;
   model.row.is_parked = true;
   PutRow(s, model);
-  DropFromWorker(s, model);
+  if (const Group* const group = Find(s.groups, model.row.group)) {
+    DropFromWorker(s, *group, model.row.model_id);
+  }
 }
 
 // The versions that only parked sessions sample from; their files stay.

@@ -34,6 +34,27 @@ struct Trainer {
   std::string model;
 };
 
+TEST_CASE("Parking: a leader knows what is still to be dropped at the worker", "[core]") {
+  Trainer t;
+  CoreHarness& h = t.h;
+  Step(h, t.model, 1);
+  FallSilent(h);
+  WorkerAttached hello = h.worker->Hello();  // as if the dropping waited behind a long pass
+  hello.models.push_back({t.model, 2, {}});
+  h.RestartEngine();
+  h.attached = true;
+  h.Post(hello);
+  const auto drops = h.worker->Received<SendDropAdapter>();
+  REQUIRE_FALSE(drops.empty());
+  h.Gradient(t.model, 3);  // it is needed again
+  h.RestartEngine();
+  hello.running_request_ids = {drops.back().request_id};
+  h.attached = true;
+  h.Post(hello);
+  h.RunWorker();
+  CHECK(h.worker->Weights(t.model) == Words{"step 2 [1]"});
+}
+
 TEST_CASE("Parking: a silent client's model leaves its worker, and its next request brings it back",
           "[core]") {
   Trainer t;

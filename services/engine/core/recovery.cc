@@ -22,14 +22,13 @@ constexpr absl::string_view kReplay = "replay-";
 // Ids of a recovery are its own: the worker may still know what an earlier attempt had it do. They
 // name the model, so that a leader who finds them at a worker knows what they will change, and end
 // with what follows the model in the id of a version that they make.
-std::string ReplayId(State& s, const Model& model, const std::string& request_id) {
-  return absl::StrFormat("%s%d-%d:%s:%s", kReplay, s.term, ++s.num_replays, model.row.model_id,
-                         request_id);
+std::string ReplayId(State& s, const std::string& model_id, const std::string& request_id) {
+  return absl::StrFormat("%s%d-%d:%s:%s", kReplay, s.term, ++s.num_replays, model_id, request_id);
 }
 
 // As above; the recovery waits for its answer.
 std::string NewReplayId(State& s, Model& model, int64_t seq, const std::string& request_id) {
-  std::string id = ReplayId(s, model, request_id);
+  std::string id = ReplayId(s, model.row.model_id, request_id);
   model.recovery->running[id] = seq;
   s.replays[id] = model.row.model_id;
   return id;
@@ -314,11 +313,9 @@ void CutRecoveries(State& s, Group& group) {
   }
 }
 
-void DropFromWorker(State& s, Model& model) {
-  const Group* const group = Find(s.groups, model.row.group);
-  if (group == nullptr) return;
-  const std::string id = ReplayId(s, model, "drop");
-  s.fx.Send(group->row.group, group->row.epoch, SendDropAdapter{id, model.row.model_id});
+void DropFromWorker(State& s, const Group& group, const std::string& model_id) {
+  s.fx.Send(group.row.group, group.row.epoch,
+            SendDropAdapter{ReplayId(s, model_id, "drop"), model_id});
 }
 
 std::string ModelOfReplay(const std::string& request_id) {

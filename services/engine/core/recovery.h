@@ -12,9 +12,9 @@ namespace lathe::engine {
 void NeedRecovery(State& s, Model& model);
 // Whether one has begun and not ended.
 bool IsRecovering(const State& s, const Group& group);
-// The worker forgets the model, which waits for a recovery. A leader who comes meanwhile finds the
-// command at the worker and knows it.
-void DropFromWorker(State& s, Model& model);
+// The worker is to forget a model that nobody needs there now. A leader who comes meanwhile, and may
+// need it, finds the command at the worker.
+void DropFromWorker(State& s, const Group& group, const std::string& model_id);
 // Begins what waits, on a group that is usable.
 void StartRecoveries(State& s, Group& group);
 // The worker that was rebuilding models is gone.

@@ -141,7 +141,7 @@ void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
     unwanted.erase(id);
   }
   for (const std::string& id : unwanted) {
-    s.fx.Send(group.row.group, group.row.epoch, SendDropAdapter{"", id});
+    DropFromWorker(s, group, id);
   }
 }
 

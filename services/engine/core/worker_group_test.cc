@@ -224,6 +224,7 @@ TEST_CASE("Group: models and versions nobody wants any more are dropped on adopt
   h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
   h.RestartEngine();
   h.ReattachWorker();
+  h.RunWorker();
   CHECK_FALSE(h.worker->Holds(model));
 }
 
