@@ -12,8 +12,8 @@ namespace lathe::engine {
 void NeedRecovery(State& s, Model& model);
 // Whether one has begun and not ended.
 bool IsRecovering(const State& s, const Group& group);
-// The worker is to forget a model that nobody needs there now. A leader who comes meanwhile, and may
-// need it, finds the command at the worker.
+// The worker is to forget a model that nobody needs there now. A leader who comes meanwhile, and
+// may need it, finds the command at the worker.
 void DropFromWorker(State& s, const Group& group, const std::string& model_id);
 // Begins what waits, on a group that is usable.
 void StartRecoveries(State& s, Group& group);
