@@ -54,7 +54,7 @@ def test_c12_of_three_engines_that_migrate_at_once_one_is_killed_midway(tmp_path
     url = cluster.create_database("together")
     points = FailPoints(tmp_path / "points")
     # Whoever comes first is killed with more than half done; what is left is less, so nobody else.
-    points.set("engine.migration.step=sleep:3000@1",
+    points.set("engine.migration.step=sleep:10000@1",
                f"engine.migration.step=kill@{VERSION // 2 + 1}")
 
     def num_waiting():
