@@ -96,13 +96,10 @@ bool HasWorkAfterClear(State& s, const Model& model, const std::set<std::string>
 }
 
 void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held,
-                const std::set<std::string>& running) {
+                const std::set<std::string>& running, bool is_rebuilt) {
   // What makes another one ready runs, or runs again.
   if (model.row.state != ModelState::kReady) return;
   // What it was told of it may not have come, or comes yet, whatever it says that it holds.
-  const bool is_rebuilt = std::any_of(running.begin(), running.end(), [&](const std::string& id) {
-    return ModelOfReplay(id) == model.row.model_id;
-  });
   if (model.recovery || is_rebuilt) return NeedRecovery(s, model);
   if (held == nullptr) {
     if (!UnloadMayBeDone(model)) NeedRecovery(s, model);
@@ -126,6 +123,8 @@ void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
   for (const HeldModel& one : event.models) held[one.model_id] = &one;
   const std::set<std::string> running(event.running_request_ids.begin(),
                                       event.running_request_ids.end());
+  std::set<std::string> rebuilt;  // by commands of a recovery that are not done yet
+  for (const std::string& id : running) rebuilt.insert(ModelOfReplay(id));
   std::set<std::string> unwanted;  // that it has, or will have when its queue is done
   for (const auto& [id, one] : held) unwanted.insert(id);
   for (const std::string& id : running) unwanted.insert(ModelOfReplay(id));
@@ -137,7 +136,8 @@ void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
                         model.row.state == ModelState::kCreating ||
                         (model.row.state == ModelState::kLost && IsBeingLoaded(s, model));
     if (!wanted) continue;
-    AdoptModel(s, group, model, it == held.end() ? nullptr : it->second, running);
+    AdoptModel(s, group, model, it == held.end() ? nullptr : it->second, running,
+               rebuilt.count(id) > 0);
     unwanted.erase(id);
   }
   for (const std::string& id : unwanted) {
