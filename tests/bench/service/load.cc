@@ -215,19 +215,25 @@ json Load::Drain(const json& command) {
 json Load::Single(const json& command) {
   const std::unique_ptr<Trainer> trainer = NewTrainer(true, command.at("api_key"));
   const int64_t tokens = command.at("tokens");
-  double ms = 0;
+  const auto pause = Seconds(command.at("pause_ms").get<double>() / 1000);
+  json took;
   RunAll([&] {
     std::vector<asio::awaitable<void>> one;
-    one.push_back([](Trainer& client, int64_t size, double& took) -> asio::awaitable<void> {
+    one.push_back([](Trainer& client, int64_t size, SteadyClock::duration rest,
+                     json& ms) -> asio::awaitable<void> {
       co_await client.Create();
+      co_await SleepUntil(SteadyClock::now() + rest);
       const auto begin = SteadyClock::now();
-      co_await client.SubmitDatum(size);
-      co_await client.Await(co_await client.SubmitStep());
-      took = MsSince(begin);
-    }(*trainer, tokens, ms));
+      const std::string datum = co_await client.SubmitDatum(size);
+      const std::string step = co_await client.SubmitStep();
+      co_await client.Await(datum);
+      ms["gradient_ms"] = MsSince(begin);
+      co_await client.Await(step);
+      ms["step_ms"] = MsSince(begin);
+    }(*trainer, tokens, pause, took));
     return one;
   }());
-  return {{"ms", ms}};
+  return took;
 }
 
 json Load::Train(const json& command) {

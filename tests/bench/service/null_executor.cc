@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kContextLength = 1 << 20;
 constexpr int64_t kVocabSize = 151936;
+constexpr int64_t kTokenBudget = 16384;  // of a pass
 constexpr float kLogprob = -1;
 constexpr int32_t kToken = 5;
 // What a manifest stands for; nothing is that small.
@@ -31,7 +32,7 @@ ModelInfo InfoOf(const std::string& base_model) {
           .vocab_size = kVocabSize,
           .tokenizer_id = base_model,
           .max_lora_rank = 512,
-          .token_budget = 16384,
+          .token_budget = kTokenBudget,
           .kv_cache_tokens = kContextLength};
 }
 
@@ -53,6 +54,12 @@ std::string ModelIdOf(const Command& command) {
 int64_t NumTokens(const TrainRequest& request) {
   int64_t count = 0;
   for (const TrainDatum& datum : request.data) count += static_cast<int64_t>(datum.tokens.size());
+  return count;
+}
+
+int64_t NumTokens(const TrainBatch& batch) {
+  int64_t count = 0;
+  for (const TrainRequest& request : batch.requests) count += NumTokens(request);
   return count;
 }
 
@@ -162,26 +169,44 @@ void NullExecutor::Run() {
 
 Command NullExecutor::TakeNext() {
   std::set<std::string> models_with_work;
-  auto next = commands_.begin();
   for (auto it = commands_.begin(); it != commands_.end(); ++it) {
     const std::string model_id = ModelIdOf(*it);
     const bool is_first = model_id.empty() || models_with_work.insert(model_id).second;
     if (!is_first || std::holds_alternative<TrainBatch>(*it)) continue;
-    next = it;
-    break;
+    Command command = std::move(*it);
+    commands_.erase(it);
+    return command;
   }
-  Command command = std::move(*next);
-  commands_.erase(next);
-  return command;
+  return TakePass();
+}
+
+TrainBatch NullExecutor::TakePass() {
+  TrainBatch pass;
+  int64_t tokens = 0;
+  std::set<std::string> closed;  // their next is not training
+  std::deque<Command> rest;
+  for (Command& command : commands_) {
+    auto* const batch = std::get_if<TrainBatch>(&command);
+    const std::string model_id = ModelIdOf(command);
+    const int64_t cost = batch == nullptr ? 0 : NumTokens(*batch);
+    const bool fits = pass.requests.empty() || tokens + cost <= kTokenBudget;
+    if (batch != nullptr && fits && closed.count(model_id) == 0) {
+      tokens += cost;
+      pass.requests.push_back(std::move(batch->requests.front()));
+      continue;
+    }
+    closed.insert(model_id);
+    rest.push_back(std::move(command));
+  }
+  commands_ = std::move(rest);
+  return pass;
 }
 
 void NullExecutor::Wait(const Command& command) const {
   const auto* const batch = std::get_if<TrainBatch>(&command);
   if (batch == nullptr) return;
-  int64_t tokens = 0;
-  for (const TrainRequest& request : batch->requests) tokens += NumTokens(request);
-  absl::SleepFor(
-      absl::Seconds(static_cast<double>(tokens) / static_cast<double>(options_.tokens_per_second)));
+  absl::SleepFor(absl::Seconds(static_cast<double>(NumTokens(*batch)) /
+                               static_cast<double>(options_.tokens_per_second)));
 }
 
 void NullExecutor::Execute(Command& command) {

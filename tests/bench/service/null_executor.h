@@ -50,6 +50,8 @@ class NullExecutor : public ExecutorPort {
   void Run();
   // As a real executor: what takes no time comes before training, in the order of each model.
   Command TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // As a real executor: what fits in a pass is packed anew between two of them.
+  TrainBatch TakePass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Execute(Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Wait(const Command& command) const;
 
