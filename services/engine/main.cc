@@ -46,9 +46,11 @@
 #include "services/engine/rpc/traces_service.h"
 #include "services/engine/rpc/validate_lora.h"
 #include "services/engine/runtime/runtime.h"
+#include "services/engine/settings.h"
 #include "services/engine/stop_signal.h"
 #include "services/engine/store/data_dir_lock.h"
 #include "services/engine/store/open_store.h"
+#include "services/engine/store/transaction_watch.h"
 
 namespace lathe::engine {
 namespace {
@@ -58,108 +60,6 @@ constexpr int kExitIo = 74;
 constexpr int kExitTemporary = 75;
 // After a signal, what is left to commit may wait so long for a database that is away.
 constexpr absl::Duration kCommitGrace = absl::Seconds(4);
-
-struct Settings {
-  std::string store;
-  std::string data_dir;
-  std::string run_dir;
-  std::string event_log;
-  std::string log_level;
-  std::string metrics_listen;
-  absl::Duration gap_timeout;
-  absl::Duration session_timeout;
-  absl::Duration session_kept;
-  absl::Duration model_idle_timeout;
-  absl::Duration stuck_after;
-  absl::Duration worker_stuck_after;
-  int sampler_versions_mib = 0;
-  absl::Duration snapshot_interval;
-  double snapshot_share = 0;
-  int snapshot_log_mib = 0;
-  double lora_alpha = 0;
-  std::vector<std::string> lora_target_modules;
-  ServerOptions servers;
-  Leadership::Options leadership;
-};
-
-Settings ParseSettings(int argc, char** argv) {
-  Settings settings;
-  const CoreOptions defaults;
-  OptionSet options("lathe-engine", "Orders, schedules and keeps the work of a Lathe service.");
-  options.Add(&settings.data_dir, "engine.data_dir", "", "directory of everything durable",
-              {.required = true});
-  options.Add(&settings.store, "engine.store", "",
-              "sqlite:PATH or postgres://…; empty: sqlite:DATA_DIR/lathe.db",
-              {.may_hold_password = true});
-  options.Add(&settings.run_dir, "engine.run_dir", "",
-              "directory of sockets and the workers' secret; empty: DATA_DIR/run");
-  options.Add(&settings.servers.grpc_listen, "engine.grpc_listen", "",
-              "HOST:PORT of the public gRPC service; empty: none");
-  options.Add(&settings.servers.tls.cert, "engine.tls_cert", "",
-              "PEM file of grpc_listen's certificate chain; read again when it changes");
-  options.Add(&settings.servers.tls.key, "engine.tls_key", "", "PEM file of its private key");
-  options.Add(&settings.servers.tls.client_ca, "engine.tls_client_ca", "",
-              "PEM file: gRPC clients must show a certificate that one of these has signed");
-  options.Add(&settings.servers.allow_insecure, "engine.insecure_i_know", false,
-              "lets grpc_listen be an address other machines reach, without TLS");
-  options.Add(&settings.servers.reflection, "engine.reflection", false,
-              "gRPC reflection on the public service too");
-  options.Add(&settings.gap_timeout, "engine.gap_timeout", absl::Nanoseconds(defaults.gap_timeout),
-              "how long a forward_backward waits for a smaller seq_id that is missing");
-  options.Add(&settings.session_timeout, "engine.session_timeout",
-              absl::Nanoseconds(defaults.session_timeout),
-              "after this long without heartbeats a session's open gradients are dropped and its "
-              "models leave their worker for the disk; its next request brings them back");
-  options.Add(&settings.session_kept, "engine.session_kept",
-              absl::Nanoseconds(defaults.session_kept),
-              "a session ends, and its models and unnamed sampler versions with it, this long "
-              "after its last heartbeat; 0s: with the session_timeout");
-  options.Add(&settings.model_idle_timeout, "engine.model_idle_timeout",
-              absl::Nanoseconds(defaults.model_idle_timeout),
-              "after this long without requests a model leaves its worker for the disk with all "
-              "it has, although its client is there; 0s: never");
-  options.Add(&settings.stuck_after, "engine.stuck_after", absl::Seconds(30),
-              "a core that has done nothing for so long is shown in the log, and the engine aborts "
-              "to be started again; at least 3s, 0: never");
-  options.Add(&settings.worker_stuck_after, "engine.worker_stuck_after", absl::Seconds(120),
-              "a busy worker whose work makes no step for so long is killed and started anew; at "
-              "least 4s, 0: never");
-  options.Add(&settings.leadership.lease, "engine.lease", settings.leadership.lease,
-              "with a Postgres store: an engine on another machine, or one that hangs, is replaced "
-              "by a standby after so long without a sign of life; 2s to 1m");
-  options.Add(&settings.leadership.renewal, "engine.lease_renewal", settings.leadership.renewal,
-              "time between two signs of life; 100ms to a third of lease");
-  options.Add(&settings.sampler_versions_mib, "engine.sampler_versions_mib",
-              static_cast<int>(defaults.sampler_versions_bytes >> 20),
-              "MiB of unnamed sampler versions that one tenant's live sessions may hold in their "
-              "worker; above it the least recently sampled go, never the newest 4");
-  options.Add(&settings.snapshot_interval, "engine.snapshot_interval",
-              absl::Nanoseconds(defaults.snapshot_interval),
-              "a model that changed is written to disk this often, so that a lost worker costs at "
-              "most so much repeated work; 0s: never, everything since its creation is repeated");
-  options.Add(&settings.snapshot_share, "engine.snapshot_share", defaults.snapshot_share,
-              "share of a worker's time that snapshots may take; they come seldomer above it");
-  options.Add(&settings.snapshot_log_mib, "engine.snapshot_log_mib",
-              static_cast<int>(defaults.snapshot_log_bytes >> 20),
-              "MiB of request bodies kept to repeat a model's work, above which it is written "
-              "before its time");
-  const LoraDefaults lora;
-  options.Add(&settings.lora_alpha, "lora.alpha", lora.alpha,
-              "alpha of models whose request names none; alpha / rank scales an adapter",
-              {.flag = "lora-alpha"});
-  options.Add(&settings.lora_target_modules, "lora.target_modules", lora.target_modules,
-              "linears that train_attn, train_mlp and train_unembed stand for, where a request "
-              "names no target_modules",
-              {.flag = "lora-target-modules"});
-  options.Add(&settings.event_log, "engine.event_log", "",
-              "file for every event of the core, to replay; empty: none");
-  options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
-              "HOST:PORT of /metrics, /livez and /readyz, for your own network; empty: none",
-              {.flag = "metrics-listen"});
-  options.Add(&settings.log_level, "engine.log_level", "info", "debug, info, warn or error");
-  options.ParseOrExit(argc, argv);
-  return settings;
-}
 
 // Prints why the engine cannot run and gives its exit code.
 int Fail(const absl::Status& status, int exit_code) {
@@ -235,6 +135,11 @@ void AbortStuck(absl::Duration limit) {
   std::abort();
 }
 
+void WarnOfTransaction(const OpenTransaction& transaction) {
+  LogWarn("a transaction stays open in the database; removed rows keep their space until it ends",
+          {{"holder", transaction.holder}, {"seconds", absl::ToDoubleSeconds(transaction.age)}});
+}
+
 // SQLite keeps everything in the data directory. A shared store is guarded by a lease, and its
 // engines have sockets of their own.
 absl::StatusOr<DataDirLock> TakeLock(const Settings& settings) {
@@ -269,39 +174,6 @@ absl::Status StartRuntime(Runtime& runtime, Dispatcher& dispatcher, Store& store
   if (absl::IsFailedPrecondition(state.status())) EndReplaced(state.status());
   if (!state.ok()) return state.status();
   return runtime.Start(dispatcher, *std::move(state));
-}
-
-absl::Status CheckSettings(const Settings& settings) {
-  if (settings.sampler_versions_mib < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sampler_versions_mib is ", settings.sampler_versions_mib, ", minimum is 0"));
-  }
-  if (settings.stuck_after != absl::ZeroDuration() && settings.stuck_after < CoreWatch::kMinLimit) {
-    return absl::InvalidArgumentError(absl::StrCat("stuck_after is ",
-                                                   absl::FormatDuration(settings.stuck_after),
-                                                   ", minimum is 3s, or 0 for never"));
-  }
-  if (settings.worker_stuck_after != absl::ZeroDuration() &&
-      settings.worker_stuck_after < absl::Seconds(4)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker_stuck_after is ", absl::FormatDuration(settings.worker_stuck_after),
-                     ", minimum is 4s, or 0 for never"));
-  }
-  if (settings.snapshot_interval < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("snapshot_interval is ",
-                                                   absl::FormatDuration(settings.snapshot_interval),
-                                                   ", minimum is 0s"));
-  }
-  if (!(settings.snapshot_share > 0 && settings.snapshot_share <= 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("snapshot_share is ", settings.snapshot_share,
-                                                   ", expected more than 0 and at most 1"));
-  }
-  RETURN_IF_ERROR(Leadership::Check(settings.leadership));
-  if (settings.snapshot_log_mib < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("snapshot_log_mib is ", settings.snapshot_log_mib, ", minimum is 1"));
-  }
-  return absl::OkStatus();
 }
 
 int Run(Settings settings, const sigset_t& signals) {
@@ -402,12 +274,22 @@ int Run(Settings settings, const sigset_t& signals) {
   if (settings.stuck_after > absl::ZeroDuration()) {
     watching.emplace("engine-watch", watch.Period(), [&watch] { watch.Look(); });
   }
+  TransactionWatch transactions(
+      **store, [&metrics](absl::Duration age) { metrics.OnOldestTransaction(age); },
+      WarnOfTransaction);
+  std::optional<PeriodicTask> watching_transactions;
+  if (IsSharedStore(settings.store)) {
+    metrics.OnOldestTransaction(absl::ZeroDuration());
+    watching_transactions.emplace("engine-transactions", TransactionWatch::kPeriod,
+                                  [&transactions] { transactions.Look(); });
+  }
   // From here on what was accepted is committed first, if the database can.
   stop.React(nullptr);
   stop.WaitFor(absl::InfiniteDuration());
   LogInfo("stopping");
   const PeriodicTask give_up("engine-give-up", kCommitGrace, [&store] { (*store)->GiveUp(); });
   watching.reset();
+  watching_transactions.reset();
   readiness.Follow(nullptr);
   metrics.HideState();
   runtime.ReleaseWaiters();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -181,6 +182,11 @@ class EngineMetrics::State : public prometheus::Registry {
 
   void OnWorkerLost(const NoteWorkerLost& note) { restarts_.at(note.cause)->Increment(); }
 
+  void OnOldestTransaction(absl::Duration age) {
+    absl::MutexLock lock(&mu_);
+    oldest_transaction_ = age;
+  }
+
   void Show(Runtime* runtime, WorkerSender* workers) {
     absl::MutexLock lock(&mu_);
     runtime_ = runtime;
@@ -200,6 +206,11 @@ class EngineMetrics::State : public prometheus::Registry {
       const bool leads = runtime_ != nullptr && (!leads_ || leads_());
       list.AddGauge("lathe_engine_leader", "1 while this engine leads, 0 on a standby", leads);
       if (runtime_ != nullptr) AddStateLocked(list);
+      if (oldest_transaction_) {
+        list.AddGauge("lathe_engine_oldest_transaction_seconds",
+                      "age of the database's oldest open transaction, of whatever program",
+                      absl::ToDoubleSeconds(*oldest_transaction_));
+      }
     }
     list.AddProcess();
     for (prometheus::MetricFamily& family : list.Take()) families.push_back(std::move(family));
@@ -287,6 +298,7 @@ class EngineMetrics::State : public prometheus::Registry {
   std::map<LossCause, prometheus::Counter*> restarts_;
   std::map<OperationKind, OperationSeries> operations_;
   mutable absl::Mutex mu_;
+  std::optional<absl::Duration> oldest_transaction_ ABSL_GUARDED_BY(mu_);
   std::function<bool()> leads_ ABSL_GUARDED_BY(mu_);
   Runtime* runtime_ ABSL_GUARDED_BY(mu_) = nullptr;
   WorkerSender* workers_ ABSL_GUARDED_BY(mu_) = nullptr;
@@ -315,6 +327,8 @@ void EngineMetrics::ShowState(Runtime& runtime, WorkerSender& workers) {
 void EngineMetrics::AskLeadership(std::function<bool()> leads) {
   state_->AskLeadership(std::move(leads));
 }
+
+void EngineMetrics::OnOldestTransaction(absl::Duration age) { state_->OnOldestTransaction(age); }
 
 void EngineMetrics::HideState() { state_->Show(nullptr, nullptr); }
 

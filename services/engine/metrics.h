@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/runtime/worker_sender.h"
 
@@ -25,6 +26,8 @@ class EngineMetrics {
   // Whether this engine, once its state is shown, is still the leader; without it, it is.
   void AskLeadership(std::function<bool()> leads);
   void HideState();
+  // Of a database that others use too; shown from the first call on.
+  void OnOldestTransaction(absl::Duration age);
 
   std::shared_ptr<prometheus::Registry> registry() const;
 

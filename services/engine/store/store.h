@@ -86,6 +86,11 @@ struct LeaseRow {
   int64_t num_renewals = 0;
 };
 
+struct OpenTransaction {
+  absl::Duration age;
+  std::string holder;  // for people: "pid 12 of psql (idle in transaction)"
+};
+
 // Thread-safe. Reads see every finished Commit.
 class Store {
  public:
@@ -104,6 +109,12 @@ class Store {
   virtual absl::StatusOr<StoredState> Load(int64_t term) = 0;
   // Becomes the leader at once, whoever leads: for stores that no other process can open.
   virtual absl::StatusOr<StoredState> TakeLeadership() = 0;
+
+  // The one, of whatever program, that is open in the database for the longest; null: there is none,
+  // or the store is nobody else's. While it is open, the space of removed rows is not used again.
+  virtual absl::StatusOr<std::optional<OpenTransaction>> OldestTransaction() {
+    return std::nullopt;
+  }
 
   // The process ends: from now on nothing waits for a database that is away, and fails as
   // Unavailable instead.

@@ -115,6 +115,14 @@ void PostgresConnection::Execute(const std::string& sql) {
   if (error) throw *error;
 }
 
+int64_t PostgresConnection::SessionPid() {
+  if (PQsendQuery(connection_.get(), "SELECT pg_backend_pid()") == 0) ThrowLost("cannot send");
+  Flush();
+  const Result result = TakeOnly();
+  Check(result.get());
+  return std::atoll(PQgetvalue(result.get(), 0, 0));
+}
+
 void PostgresConnection::Commit() {
   Query commit = Prepare("COMMIT");
   is_commit_unknown_ = true;

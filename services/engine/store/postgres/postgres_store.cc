@@ -26,6 +26,11 @@ constexpr char kTakeNumber[] =
 constexpr char kReadLeader[] = "SELECT term, last_commit FROM leader";
 // The fence of what has no number.
 constexpr char kShareTerm[] = "SELECT term FROM leader FOR SHARE";
+constexpr char kOldestTransaction[] =
+    "SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8, pid::bigint, "
+    "coalesce(application_name, ''), coalesce(state, '') FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL "
+    "ORDER BY xact_start LIMIT 1";
 constexpr char kInsertBody[] =
     "INSERT INTO payloads (body_id, bytes) VALUES (?, ?) ON CONFLICT DO NOTHING";
 constexpr char kDeleteBody[] = "DELETE FROM payloads WHERE body_id = ?";
@@ -33,6 +38,8 @@ constexpr char kDeleteBody[] = "DELETE FROM payloads WHERE body_id = ?";
 // Deadlocks and serialisation failures in a row; our transactions take locks in one order, so one
 // is somebody else's doing and soon over.
 constexpr int kMaxConflicts = 8;
+// A pooler that other clients keep busy may give two sessions now and then.
+constexpr int kSessionChecks = 8;
 constexpr absl::Duration kLogEvery = absl::Seconds(10);
 constexpr int64_t kPurgeBatch = 1000;
 // What was not read or changed by then is refused; its caller tries again. Shorter than the 5 s in
@@ -85,6 +92,22 @@ auto Insist(const char* what, absl::Time deadline, const std::atomic<bool>* give
   }
 }
 
+// Two connections that are open at once have a session each, unless a pooler between gives a
+// session to each transaction or statement: time-outs, prepared statements and locks would then be
+// other clients'.
+absl::Status CheckSessions(PostgresConnection& connection,
+                           const PostgresConnection::Options& options) {
+  PostgresConnection other(options);
+  for (int i = 0; i < kSessionChecks; ++i) {
+    if (connection.SessionPid() != other.SessionPid()) continue;
+    return absl::FailedPreconditionError(
+        "two connections to the database share one session: a pooler like PgBouncer in "
+        "transaction or statement mode is between; connect to Postgres itself, or set "
+        "pool_mode = session");
+  }
+  return absl::OkStatus();
+}
+
 PostgresConnection::Options LeaseOptions(PostgresConnection::Options options) {
   options.connect_timeout = kMaxLeaseWait;
   options.statement_timeout = kMaxLeaseWait;
@@ -100,10 +123,13 @@ absl::StatusOr<std::unique_ptr<PostgresStore>> PostgresStore::Open(const Options
                                                .statement_timeout = absl::ZeroDuration(),
                                                .lock_timeout = absl::ZeroDuration(),
                                                .idle_in_transaction_timeout = absl::ZeroDuration()};
-  RETURN_IF_ERROR(Insist("migrate", SteadyNow() + options.open_timeout, nullptr, [&] {
+  const auto migrate = [&]() -> absl::Status {
     PostgresConnection connection(patient);
+    RETURN_IF_ERROR(CheckSessions(connection, patient));
     return MigratePostgres(connection);
-  }));
+  };
+  RETURN_IF_ERROR(
+      Insist("migrate", SteadyNow() + options.open_timeout, /*given_up=*/nullptr, migrate));
   return std::unique_ptr<PostgresStore>(new PostgresStore(options));
 }
 
@@ -261,6 +287,22 @@ absl::StatusOr<std::string> PostgresStore::ReadBody(const std::string& body_id) 
   ASSIGN_OR_RETURN(std::optional<std::string> payload, ReadPayload(body_id));
   if (payload) return *std::move(payload);
   return absl::NotFoundError(absl::StrCat("no body '", body_id, "'"));
+}
+
+absl::StatusOr<std::optional<OpenTransaction>> PostgresStore::OldestTransaction() {
+  std::optional<OpenTransaction> oldest;
+  const auto read = [&](SqlConnection& connection) {
+    oldest.reset();
+    Query query = connection.Prepare(kOldestTransaction);
+    if (!query.Next()) return absl::OkStatus();
+    const absl::Duration age = absl::Seconds(query.Real());
+    const int64_t pid = query.Int();
+    const std::string program = query.Text();
+    oldest = {age, absl::StrFormat("pid %d of %s (%s)", pid, program, query.Text())};
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(Read(read));
+  return oldest;
 }
 
 absl::Status PostgresStore::Read(const Work& work) { return readers_.Run(kMaxWait, work); }

@@ -46,6 +46,8 @@ class PostgresStore : public SqlStore {
   void DiscardLargeBody(const std::string& body_id) override;
   // Unavailable when the database does not answer: the core asks again.
   absl::StatusOr<std::string> ReadBody(const std::string& body_id) override;
+  // Of those that the server shows to this user: its own, and all for a member of pg_monitor.
+  absl::StatusOr<std::optional<OpenTransaction>> OldestTransaction() override;
   void GiveUp() override { given_up_ = true; }
 
  private:

@@ -1,0 +1,43 @@
+// The settings of lathe-engine; docs/operations.md explains them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/engine/leadership/leadership.h"
+#include "services/engine/rpc/servers.h"
+
+namespace lathe::engine {
+
+struct Settings {
+  std::string store;
+  std::string data_dir;
+  std::string run_dir;
+  std::string event_log;
+  std::string log_level;
+  std::string metrics_listen;
+  absl::Duration gap_timeout;
+  absl::Duration session_timeout;
+  absl::Duration session_kept;
+  absl::Duration model_idle_timeout;
+  absl::Duration stuck_after;
+  absl::Duration worker_stuck_after;
+  int sampler_versions_mib = 0;
+  absl::Duration snapshot_interval;
+  double snapshot_share = 0;
+  int snapshot_log_mib = 0;
+  double lora_alpha = 0;
+  std::vector<std::string> lora_target_modules;
+  ServerOptions servers;
+  Leadership::Options leadership;
+};
+
+// From flags, the environment and a file; ends the process when they cannot be read.
+Settings ParseSettings(int argc, char** argv);
+
+// InvalidArgument naming the setting, its value and its bound.
+absl::Status CheckSettings(const Settings& settings);
+
+}  // namespace lathe::engine

@@ -1,0 +1,19 @@
+#include "services/engine/store/transaction_watch.h"
+
+#include <optional>
+
+namespace lathe::engine {
+
+void TransactionWatch::Look() {
+  const absl::StatusOr<std::optional<OpenTransaction>> oldest = store_.OldestTransaction();
+  if (!oldest.ok()) return;  // the database is away, which others say
+  on_age_(*oldest ? (*oldest)->age : absl::ZeroDuration());
+  if (!*oldest || (*oldest)->age < kLong) {
+    told_.clear();
+  } else if (told_ != (*oldest)->holder) {
+    told_ = (*oldest)->holder;
+    on_long_(**oldest);
+  }
+}
+
+}  // namespace lathe::engine
