@@ -110,8 +110,9 @@ class Store {
   // Becomes the leader at once, whoever leads: for stores that no other process can open.
   virtual absl::StatusOr<StoredState> TakeLeadership() = 0;
 
-  // The one, of whatever program, that is open in the database for the longest; null: there is none,
-  // or the store is nobody else's. While it is open, the space of removed rows is not used again.
+  // The one, of whatever program, that is open in the database for the longest; null: there is
+  // none, or the store is nobody else's. While it is open, the space of removed rows is not used
+  // again.
   virtual absl::StatusOr<std::optional<OpenTransaction>> OldestTransaction() {
     return std::nullopt;
   }

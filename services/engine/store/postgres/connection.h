@@ -96,7 +96,8 @@ class PostgresConnection final : public SqlConnection {
   Query Prepare(std::string_view sql) override;
   // Runs statements without parameters, together.
   void Execute(const std::string& sql);
-  // Of the server's process. Asked without a prepared statement, so that it answers behind a pooler.
+  // Of the server's process. Asked without a prepared statement, so that it answers behind a
+  // pooler.
   int64_t SessionPid();
   void Begin() { Prepare("BEGIN").Run(); }
   // Its outcome is unknown when this throws kLost.
