@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kBeatPeriod{400};
 constexpr absl::Duration kSilenceLimit = absl::Seconds(6);
 // …and before its first word a quarter of the outage so far is enough, at least this: one that
 // hangs costs little time while the one that leads is looked for.
-constexpr absl::Duration kMinFirstAnswer = absl::Seconds(1);
+constexpr absl::Duration kMinFirstAnswer = absl::Milliseconds(500);
 
 v1::WatchRequest SubscribeMessage(const std::string& request_id, const std::string& api_key) {
   v1::WatchRequest message;
@@ -172,7 +172,7 @@ void WatchClient::Connect() {
     stream_.swap(ended);
     address_ = address;
     began_ = SteadyNow();
-    outage_began_ = std::min(outage_began_, std::max(heard_, began_ - kSilenceLimit));
+    outage_began_ = std::min(outage_began_, began_);
     heard_ = absl::InfinitePast();
     if (is_stopped_) stream->Cancel();
     // Asks for nothing: that it is taken shows that the engine is there, though nobody may wait.
@@ -247,13 +247,21 @@ void WatchClient::OnConnected() {
 }
 
 void WatchClient::OnDone(const std::string& address, const grpc::Status& status) {
-  engine_.ReportUnavailable(address);
   bool was_down = false;
   bool is_stopped = false;
+  bool has_answered = false;
   {
     absl::MutexLock lock(&mu_);
     was_down = std::exchange(is_down_, true);
     is_stopped = is_stopped_;
+    has_answered = heard_ != absl::InfinitePast();
+  }
+  // One that hangs takes connections and calls and answers none: while it was tried again, calls
+  // have gone to it that would wait until their deadline.
+  if (!has_answered && !is_stopped && engine_.num_addresses() > 1) {
+    engine_.Abandon(address);
+  } else {
+    engine_.ReportUnavailable(address);
   }
   if (!was_down && !is_stopped) LogWarn("watch stream ended", {{"error", status.error_message()}});
   ScheduleConnect();

@@ -116,7 +116,7 @@ class WatchClient {
   std::string address_ ABSL_GUARDED_BY(mu_);
   absl::Time began_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::Time heard_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // its last message
-  // When the last stream that worked was heard for the last time.
+  // When the first stream was begun that has not worked since one did.
   absl::Time outage_began_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   // From the first failure to the next success.
   bool is_down_ ABSL_GUARDED_BY(mu_) = false;

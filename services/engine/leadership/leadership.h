@@ -49,8 +49,8 @@ class Leadership {
   Leadership(Options options, Store& store, std::function<void(const absl::Status&)> on_lost,
              Now now);
 
-  // Between two calls of TryLead.
-  absl::Duration LookPeriod() const { return options_.renewal / 3; }
+  // Between two calls of TryLead: what a standby sees late, it waits longer for.
+  absl::Duration LookPeriod() const { return options_.renewal / 6; }
   // Takes the lease if it is free. True: this process leads.
   bool TryLead();
   // The leader, for people: "process 12 on HOST at ADDRESS"; "nobody yet".

@@ -32,7 +32,7 @@ struct AttachOptions {
   absl::Duration silence_limit = absl::Seconds(6);
   // The same before its first word, when there are other addresses: a quarter of the outage so far,
   // at least this. A hanging engine then costs little time while the one that leads is looked for.
-  absl::Duration min_first_answer = absl::Seconds(1);
+  absl::Duration min_first_answer = absl::Milliseconds(500);
   // Pause between attempts: a tenth of the outage so far, within these bounds, less up to half of
   // it at random. So a restarted engine waits little for us and a missing one is not bothered.
   absl::Duration min_backoff = absl::Milliseconds(50);
