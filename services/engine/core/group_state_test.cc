@@ -92,6 +92,22 @@ TEST_CASE("Group state: a death that was reported twice is one", "[core]") {
   CHECK_THAT(h.queue_state->reason, Contains("died 5 times"));
 }
 
+TEST_CASE("Group state: the death of a process counts, though one before it had its pid",
+          "[core]") {
+  CoreHarness h;
+  DieLoading(h, 3);
+  const WorkerExited death{"g", /*pid=*/17, LossCause::kCrashed, "signal 11"};
+  h.AttachWorker("p8");
+  h.Post(death);
+  h.DetachWorker();
+  h.AttachWorker("p9");
+  h.DetachWorker();
+  CHECK_FALSE(IsDegraded(h));
+  h.Post(death);
+  CHECK(IsDegraded(h));
+  CHECK_THAT(h.queue_state->reason, Contains("died 5 times"));
+}
+
 ReadyModel Changed(const CoreHarness& h) {
   ReadyModel changed = *h.worker->Hello().ready;
   changed.row.content_hash = "other";

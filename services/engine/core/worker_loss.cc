@@ -111,10 +111,14 @@ void OnWorkerDetached(State& s, const WorkerDetached& event) {
 
 void OnWorkerExited(State& s, const WorkerExited& event) {
   Group* const group = Find(s.groups, event.group);
-  if (group == nullptr || event.pid == group->last_exit_pid) return;
+  if (group == nullptr) return;
+  const bool is_current = event.pid == group->pid;
+  // A parent that dials in again repeats the last end. The process that is here has not ended yet,
+  // though one before it had the same pid.
+  const bool is_here = is_current && !group->row.process_id.empty();
+  if (event.pid == group->last_exit_pid && !is_here) return;
   group->last_exit_pid = event.pid;
   group->next_try_at = event.restart_in < 0 ? 0 : s.now + event.restart_in;
-  const bool is_current = event.pid == group->pid;
   if (is_current && group->attached) {
     group->exit = event;  // what it said last is still to come
     return;

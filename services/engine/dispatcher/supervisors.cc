@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/logging/logging.h"
@@ -150,10 +149,8 @@ absl::Status Supervisors::OnMessage(Stream& stream, const v1::SupervisorMessage&
 }
 
 void Supervisors::OnStarted(Stream& stream, const v1::RankStarted& started) {
-  {
-    absl::MutexLock lock(&mu_);
-    ranks_[started.group()] = {stream.shared_from_this(), started.pid()};
-  }
+  absl::MutexLock lock(&mu_);
+  ranks_[started.group()] = {stream.shared_from_this(), started.pid()};
   post_(SupervisorChanged{started.group(), true});
 }
 
@@ -168,16 +165,17 @@ void Supervisors::OnExited(const v1::RankExited& exited) {
 
 void Supervisors::OnClosed(Stream& stream) {
   std::shared_ptr<Stream> self = stream.shared_from_this();  // goes last
-  std::vector<std::string> groups;
-  {
-    absl::MutexLock lock(&mu_);
-    streams_.erase(&stream);
-    for (const auto& [group, rank] : ranks_) {
-      if (rank.parent == self) groups.push_back(group);
+  absl::MutexLock lock(&mu_);
+  streams_.erase(&stream);
+  for (auto rank = ranks_.begin(); rank != ranks_.end();) {
+    if (rank->second.parent != self) {
+      ++rank;
+      continue;
     }
-    for (const std::string& group : groups) ranks_.erase(group);
+    // Before a stream that comes next says that the group has a parent.
+    post_(SupervisorChanged{rank->first, false});
+    rank = ranks_.erase(rank);
   }
-  for (const std::string& group : groups) post_(SupervisorChanged{group, false});
 }
 
 }  // namespace lathe::engine

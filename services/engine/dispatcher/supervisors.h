@@ -24,7 +24,8 @@ std::string DescribeEnd(const v1::RankExited& exited);
 // epoch: nobody waits for a kill. Thread-safe.
 class Supervisors {
  public:
-  // `post` takes events on any thread; `check` looks at the first message of a stream.
+  // `post` takes events on any thread, must not block and not call back: what it is told of a group
+  // comes in the order in which it happened. `check` looks at the first message of a stream.
   Supervisors(std::function<void(EventBody)> post,
               std::function<absl::Status(const v1::SupervisorHello&)> check)
       : post_(std::move(post)), check_(std::move(check)) {}
