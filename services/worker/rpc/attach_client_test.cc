@@ -183,14 +183,18 @@ TEST_CASE("a silent engine is given up for the next address", "[rpc]") {
 
 TEST_CASE("a worker that is told to stop says so and does not come again", "[rpc]") {
   const FakeDataDir dir;
-  FakeEngine engine(dir.address());
+  auto engine = std::make_unique<FakeEngine>(dir.address());
   Worker worker(dir);
-  engine.Next();
-  engine.Send(Form(5, 1));
+  engine->Next();
+  engine->Send(Form(5, 1));
   worker.client.Leave("stopped", /*has_failed=*/false);
-  const lathe::v1::WorkerMessage leaving = engine.Next();
+  const lathe::v1::WorkerMessage leaving = engine->Next();
   CHECK(leaving.leaving().reason() == "stopped");
   CHECK_FALSE(leaving.leaving().has_failed());
+  engine.reset();
+  engine = std::make_unique<FakeEngine>(dir.address());
+  // The first pause after a stream is the shortest, a twentieth of this.
+  CHECK_FALSE(engine->Next(/*patience=*/absl::Seconds(1)).has_hello());
   worker.client.Stop();
 }
 

@@ -52,9 +52,9 @@ class FakeEngine : private lathe::v1::WorkerPool::Service {
     server_->Wait();
   }
 
-  // The next message that is no heartbeat; an empty one after 30 s.
-  lathe::v1::WorkerMessage Next() {
-    while (std::optional<lathe::v1::WorkerMessage> message = received_.PopFor(absl::Seconds(30))) {
+  // The next message that is no heartbeat; an empty one when nothing comes for so long.
+  lathe::v1::WorkerMessage Next(absl::Duration patience = absl::Seconds(30)) {
+    while (std::optional<lathe::v1::WorkerMessage> message = received_.PopFor(patience)) {
       if (!message->has_heartbeat()) return *std::move(message);
     }
     return {};
