@@ -52,6 +52,8 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
   set.Add(&options.group, "worker.group", "default", "name of the worker group");
   set.Add(&options.rank, "worker.rank", 0, "number of this process in the group");
   set.Add(&options.world, "worker.world", 1, "processes in the group");
+  set.Add(&options.supervised, "worker.supervised", false,
+          "whether the parent of this process tells the engine how it ends, as `lathe up` does");
   set.Add(&options.model, "worker.model", "", "[NAME=]PATH of an HF model folder",
           {.required = true});
   set.Add(&options.device, "worker.device", "auto", "auto, cpu or cuda",
@@ -167,7 +169,8 @@ WorkerIdentity MakeIdentity(const WorkerOptions& options) {
           .rank = options.rank,
           .world = options.world,
           .process_id = RandomId(16),
-          .base_model = SplitModel(options.model).name};
+          .base_model = SplitModel(options.model).name,
+          .is_supervised = options.supervised};
 }
 
 }  // namespace lathe::worker

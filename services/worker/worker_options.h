@@ -16,6 +16,7 @@ struct WorkerOptions {
   std::string group;
   int64_t rank = 0;
   int64_t world = 1;
+  bool supervised = false;
   std::string model;  // [NAME=]PATH
   std::string device;
   std::string compute_dtype;

@@ -64,13 +64,14 @@ int NumThreads(const UpOptions& options) {
 
 std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchPlan& plan) {
   const std::string path = plan.model.path.string();
-  std::vector<std::string> arguments = {"--engine",  plan.data_dir.SocketAddress("worker"),
-                                        "--group",   "default",
-                                        "--model",   absl::StrCat(plan.model.name, "=", path),
-                                        "--rank",    "0",
-                                        "--world",   "1",
-                                        "--device",  options.device,
-                                        "--threads", absl::StrCat(NumThreads(options))};
+  std::vector<std::string> arguments = {"--engine",     plan.data_dir.SocketAddress("worker"),
+                                        "--group",      "default",
+                                        "--model",      absl::StrCat(plan.model.name, "=", path),
+                                        "--rank",       "0",
+                                        "--world",      "1",
+                                        "--supervised", "true",
+                                        "--device",     options.device,
+                                        "--threads",    absl::StrCat(NumThreads(options))};
   if (!options.tokenizer.empty()) {
     arguments.insert(arguments.end(), {"--tokenizer", options.tokenizer});
   }

@@ -88,7 +88,6 @@ struct Core::Impl {
   void Handle(const WorkerDetached& event) { OnWorkerDetached(s, event); }
   void Handle(const WorkerStarted& event) { OnWorkerStarted(s, event); }
   void Handle(const WorkerExited& event) { OnWorkerExited(s, event); }
-  void Handle(const SupervisorChanged& event) { OnSupervisorChanged(s, event); }
   void Handle(const WorkerDone& event) { OnWorkerDone(s, event); }
   void Handle(const WorkerVersionFailed& event) { OnVersionFailed(s, event); }
   void Handle(const CancelSample& event) { OnCancelSample(s, event); }

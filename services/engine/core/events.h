@@ -253,7 +253,8 @@ struct WorkerAttached {
   std::vector<std::string> version_ids;
   std::vector<std::string> running_request_ids;
   std::optional<ReadyModel> ready;
-  int64_t pid = 0;  // 0: not told
+  int64_t pid = 0;             // 0: not told
+  bool is_supervised = false;  // its parent says how it ends
 };
 
 struct WorkerReady {
@@ -285,12 +286,6 @@ struct WorkerStarted {
   std::string group;
   int64_t epoch = 0;
   std::vector<std::string> request_ids;
-};
-
-// The parent of a group's worker is there, and says how it ends; or is there no more.
-struct SupervisorChanged {
-  std::string group;
-  bool is_attached = false;
 };
 
 // What the parent saw. May come before the stream's end, after the next process has attached, or
@@ -362,7 +357,7 @@ using EventBody =
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
                  WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint,
                  AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved, BodyUnavailable,
-                 WorkerStarted, SupervisorChanged, WorkerExited>;
+                 WorkerStarted, WorkerExited>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

@@ -114,12 +114,4 @@ bool Refuse(State& s, Group& group, const ReadyModel& model) {
   return true;
 }
 
-void OnSupervisorChanged(State& s, const SupervisorChanged& event) {
-  if (event.is_attached) {
-    s.supervised_groups.insert(event.group);
-  } else {
-    s.supervised_groups.erase(event.group);
-  }
-}
-
 }  // namespace lathe::engine

@@ -22,6 +22,4 @@ void HealGroups(State& s);
 // nothing is lost, until it comes with the right ones or nobody needs them. False: they are right.
 bool Refuse(State& s, Group& group, const ReadyModel& model);
 
-void OnSupervisorChanged(State& s, const SupervisorChanged& event);
-
 }  // namespace lathe::engine

@@ -159,6 +159,7 @@ struct Group {
   // Of its worker's process.
   int64_t pid = 0;
   bool attached_in_term = false;  // else nothing is known of how it went
+  bool is_supervised = false;     // its parent says how it ends
   bool loaded = false;            // was ready
   int64_t usable_since = 0;
   std::optional<WorkerExited> exit;  // said before its stream ended
@@ -229,7 +230,6 @@ struct State {
   std::map<std::string, QuotaRow> quotas;   // by tenant; absent: no limits
   std::map<std::string, RateWindow> rates;  // of tenants with a rate
 
-  std::set<std::string> supervised_groups;   // whose workers' parents say how they end
   std::set<std::string> samples_to_place;    // of a group whose worker was just lost
   std::set<std::string> unsent_request_ids;  // with the next Tick: the store may answer again
 

@@ -33,7 +33,8 @@ void RunBothRecoveries(CoreHarness& h) {
 
 // Two models with a gradient each at the worker.
 struct TwoAtWork {
-  TwoAtWork() {
+  explicit TwoAtWork(bool is_supervised = false) {
+    h.is_supervised = is_supervised;
     h.AttachWorker();
     a = h.NewModel(h.NewSession(SessionOrdering::kSerial, "a"), 0, "a");
     b = h.NewModel(h.NewSession(SessionOrdering::kSerial, "b"), 0, "b");
@@ -173,8 +174,7 @@ TEST_CASE("Suspects: without a parent, another process is the sign of a death", 
 
 TEST_CASE("Suspects: with a parent nobody is blamed before it has said how the worker ended",
           "[core]") {
-  TwoAtWork t;
-  t.h.Post(SupervisorChanged{"g", true});
+  TwoAtWork t(/*is_supervised=*/true);
   SECTION("it says so in time") {
     t.h.Post(WorkerExited{"g", /*pid=*/17, LossCause::kCrashed, "signal 11"});
     t.h.DetachWorker();

@@ -175,19 +175,19 @@ void Adopt(State& s, Group& group, const WorkerAttached& event) {
   AdoptVersions(s, group, event);
 }
 
-// Of a process that was not heard of before the next one came. One with a parent will be known
-// soon, too late to blame anybody; of others, who were here, this is the sign of their death.
-Loss LossOf(const State& s, const Group& group, const WorkerAttached& event) {
+// Of a process that was not heard of before the next one came. How one with a parent ended will be
+// said, too late to blame anybody; of others, who were here, this is the sign of their death.
+Loss LossOf(const Group& group, const WorkerAttached& event) {
   if (group.row.process_id == event.process_id) return {false, LossCause::kUnknown, ""};
   if (group.exit) return {true, group.exit->cause, group.exit->how};
-  if (s.supervised_groups.count(group.row.group) > 0 || !group.attached_in_term) {
+  if (group.is_supervised || !group.attached_in_term) {
     return {true, LossCause::kUnknown, "another process came"};
   }
   return {true, LossCause::kCrashed, "its process is gone"};
 }
 
 void Form(State& s, Group& group, const WorkerAttached& event) {
-  LoseProcess(s, group, LossOf(s, group, event));
+  LoseProcess(s, group, LossOf(group, event));
   const bool changed = group.row.base_model != event.base_model;
   group.row.process_id = event.process_id;
   group.row.base_model = event.base_model;
@@ -271,6 +271,7 @@ void OnWorkerAttached(State& s, const WorkerAttached& event) {
   }
   group.attached_in_term = true;
   group.pid = event.pid;
+  group.is_supervised = event.is_supervised;
   group.loaded = false;
   group.next_try_at = 0;
   PlaceHomelessModels(s, group);

@@ -52,6 +52,7 @@ WorkerAttached ToEvent(const v1::Hello& hello) {
                                hello.running_request_ids().end()};
   if (hello.has_ready()) event.ready = ToReady(hello.ready().model());
   event.pid = hello.pid();
+  event.is_supervised = hello.is_supervised();
   return event;
 }
 

@@ -151,7 +151,6 @@ absl::Status Supervisors::OnMessage(Stream& stream, const v1::SupervisorMessage&
 void Supervisors::OnStarted(Stream& stream, const v1::RankStarted& started) {
   absl::MutexLock lock(&mu_);
   ranks_[started.group()] = {stream.shared_from_this(), started.pid()};
-  post_(SupervisorChanged{started.group(), true});
 }
 
 void Supervisors::OnExited(const v1::RankExited& exited) {
@@ -167,15 +166,7 @@ void Supervisors::OnClosed(Stream& stream) {
   std::shared_ptr<Stream> self = stream.shared_from_this();  // goes last
   absl::MutexLock lock(&mu_);
   streams_.erase(&stream);
-  for (auto rank = ranks_.begin(); rank != ranks_.end();) {
-    if (rank->second.parent != self) {
-      ++rank;
-      continue;
-    }
-    // Before a stream that comes next says that the group has a parent.
-    post_(SupervisorChanged{rank->first, false});
-    rank = ranks_.erase(rank);
-  }
+  std::erase_if(ranks_, [&](const auto& entry) { return entry.second.parent == self; });
 }
 
 }  // namespace lathe::engine

@@ -20,7 +20,7 @@ LossCause CauseOf(const v1::RankExited& exited);
 // "signal 11", "exit code 1".
 std::string DescribeEnd(const v1::RankExited& exited);
 
-// Tells the core who watches which group and how workers end, and passes kills on. Fencing is by
+// Tells the core how workers end, and passes kills on. Fencing is by
 // epoch: nobody waits for a kill. Thread-safe.
 class Supervisors {
  public:

@@ -16,7 +16,6 @@ void SimSupervisor::FollowLeader() {
     if (leader != told_ && leader->is_up()) {
       told_ = leader;
       for (const auto& [group, exit] : exits_) {
-        leader->OnSupervisor(SupervisorChanged{group, true});
         if (exit.pid != 0) leader->OnSupervisor(exit);
       }
     }

@@ -11,8 +11,8 @@
 
 namespace lathe::engine::simulation {
 
-// Tells each leader, some time after it began to lead, that it is there and how the last worker of
-// each group ended; then how others end, soon or late.
+// Tells each leader, some time after it began to lead, how the last worker of each group ended;
+// then how others end, soon or late.
 class SimSupervisor {
  public:
   SimSupervisor(World& world, std::function<SimEngine*()> leader)

@@ -88,6 +88,7 @@ WorkerAttached SimWorker::Hello() const {
   hello.running_request_ids = {running_.begin(), running_.end()};
   if (is_ready_) hello.ready = Ready();
   hello.pid = pid_;
+  hello.is_supervised = world_.swarm.is_supervised;
   return hello;
 }
 

@@ -72,6 +72,7 @@ lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) 
   if (state.ready) *hello->mutable_ready()->mutable_model() = ToProto(state.model);
   hello->set_base_model(identity_.base_model);
   hello->set_pid(getpid());
+  hello->set_is_supervised(identity_.is_supervised);
   return message;
 }
 

@@ -22,6 +22,7 @@ struct WorkerIdentity {
   int64_t world = 1;
   std::string process_id;  // random, new with every process
   std::string base_model;  // its served name
+  bool is_supervised = false;
 };
 
 // Belongs to one thread. Outlives streams: what was received, done and not acknowledged is kept

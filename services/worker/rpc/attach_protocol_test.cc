@@ -50,8 +50,9 @@ void AddTrain(lathe::v1::EngineMessage* message, const std::string& request_id) 
 
 struct Worker {
   FakeExecutor executor;
-  AttachProtocol protocol{WorkerIdentity{.group = "g", .process_id = "p", .base_model = "b"},
-                          executor};
+  AttachProtocol protocol{
+      WorkerIdentity{.group = "g", .process_id = "p", .base_model = "b", .is_supervised = true},
+      executor};
 
   std::vector<lathe::v1::WorkerMessage> Drain() {
     std::vector<lathe::v1::WorkerMessage> messages;
@@ -81,6 +82,7 @@ TEST_CASE("Hello tells what the process holds and what it is still running", "[r
   CHECK(hello.process_id() == "p");
   CHECK(hello.epoch() == 3);
   CHECK(hello.term() == 1);
+  CHECK(hello.is_supervised());
   REQUIRE(hello.models_size() == 1);
   CHECK(hello.models(0).applied_seq() == 1);
   CHECK(hello.models(0).window_size() == 2);

@@ -30,6 +30,7 @@ void CoreHarness::AttachWorker(const std::string& process_id, bool ready,
                                const std::string& base_model) {
   worker = std::make_unique<FakeWorker>(process_id, disk, base_model);
   worker->body_info = body_info_;
+  worker->is_supervised = is_supervised;
   attached = true;
   Post(worker->Hello(ready));
 }

@@ -92,6 +92,7 @@ class CoreHarness {
   FakeDisk disk;
   std::unique_ptr<FakeWorker> worker;
   bool attached = false;
+  bool is_supervised = false;  // workers that attach from now on
   int64_t now = 1'000'000 * kSecond;
   std::map<CallId, Answer> answers;
   std::set<std::string> done;              // NotifyDone

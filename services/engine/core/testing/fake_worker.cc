@@ -249,6 +249,7 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   hello.epoch = epoch_;
   hello.term = term_;
   hello.pid = kPid;
+  hello.is_supervised = is_supervised;
   for (const auto& [id, held] : models_) {
     hello.models.push_back({id, held.applied_seq, {held.window.begin(), held.window.end()}});
   }

@@ -43,6 +43,7 @@ class FakeWorker {
 
   WorkerAttached Hello(bool ready = true) const;
   int64_t kv_cache_tokens = 1000;
+  bool is_supervised = false;
 
   // The next run of this request fails with that error.
   void FailOnce(const std::string& model_id, int64_t seq_id, ErrorInfo error);
