@@ -11,6 +11,7 @@ int64_t SeqOrder::ClosedByArrival(int64_t seq, bool serial, bool waits_for_gap) 
 
 void SeqOrder::Add(int64_t seq, const Operation& operation) {
   operations_[seq].operation = operation;
+  first_gap_.reset();
   max_seq_ = std::max(max_seq_, seq);
   ExtendContiguous();
 }
@@ -18,6 +19,7 @@ void SeqOrder::Add(int64_t seq, const Operation& operation) {
 void SeqOrder::Close(int64_t seq) {
   closed_seq_ = std::max(closed_seq_, seq);
   contiguous_ = std::max(contiguous_, seq);
+  first_gap_.reset();
   ExtendContiguous();
 }
 
@@ -30,6 +32,7 @@ void SeqOrder::Resolve(int64_t seq) {
   if (it == operations_.end() || it->second.resolved) return;
   Entry& entry = it->second;
   entry.resolved = true;
+  first_gap_.reset();
   if (!entry.issued) return;
   --num_open_;
   if (entry.operation.is_barrier) {
@@ -66,6 +69,8 @@ std::vector<int64_t> SeqOrder::TakeReady() {
 }
 
 std::optional<int64_t> SeqOrder::OverdueAboveGap(int64_t before) const {
+  const std::optional<Gap> gap = FirstGap();
+  if (!gap || gap->waited_since > before) return std::nullopt;
   std::optional<int64_t> overdue;
   for (auto it = operations_.upper_bound(contiguous_); it != operations_.end(); ++it) {
     if (!it->second.resolved && it->second.operation.arrived_at <= before) overdue = it->first;
@@ -74,6 +79,11 @@ std::optional<int64_t> SeqOrder::OverdueAboveGap(int64_t before) const {
 }
 
 std::optional<SeqOrder::Gap> SeqOrder::FirstGap() const {
+  if (!first_gap_) first_gap_ = FindFirstGap();
+  return *first_gap_;
+}
+
+std::optional<SeqOrder::Gap> SeqOrder::FindFirstGap() const {
   std::optional<Gap> gap;
   for (auto it = operations_.upper_bound(contiguous_); it != operations_.end(); ++it) {
     const Operation& operation = it->second.operation;

@@ -74,6 +74,7 @@ class SeqOrder {
   };
 
   void ExtendContiguous();
+  std::optional<Gap> FindFirstGap() const;
 
   std::map<int64_t, Entry> operations_;  // resolved ones only while next_ has not passed them
   int64_t closed_seq_;
@@ -82,6 +83,8 @@ class SeqOrder {
   int64_t next_ = 1;             // everything below was issued, resolved or abandoned
   int64_t num_open_ = 0;         // issued and not resolved
   bool barrier_issued_ = false;  // then next_ stands on it
+  // Thousands may wait above a gap, and somebody asks every second. Unset: to be found again.
+  mutable std::optional<std::optional<Gap>> first_gap_;
 };
 
 }  // namespace lathe::engine

@@ -92,8 +92,15 @@ TEST_CASE("SeqOrder: only what has waited long enough above a gap is overdue", "
   REQUIRE(order.FirstGap());
   CHECK(order.FirstGap()->waited_since == 20);
   CHECK(order.FirstGap()->missing_seq == 2);
-  order.Close(4);
+  order.Resolve(3);
+  CHECK_FALSE(order.OverdueAboveGap(20).has_value());
+  CHECK(order.FirstGap()->waited_since == 40);
+  AddGradient(order, 7, 30);
+  CHECK(order.FirstGap()->waited_since == 30);
+  CHECK(order.OverdueAboveGap(30) == 7);
+  order.Close(6);
   CHECK_FALSE(order.FirstGap());
+  CHECK_FALSE(order.OverdueAboveGap(40).has_value());
 }
 
 TEST_CASE("SeqOrder: an operation that ended before its turn is passed over", "[ledger]") {
