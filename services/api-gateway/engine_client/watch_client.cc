@@ -27,6 +27,9 @@ constexpr absl::Duration kSilenceLimit = absl::Seconds(6);
 // hangs costs little time while the one that leads is looked for.
 constexpr absl::Duration kMinFirstAnswer = absl::Milliseconds(500);
 
+// How long a request without subscribers stays subscribed.
+constexpr absl::Duration kLinger = absl::Seconds(2);
+
 v1::WatchRequest SubscribeMessage(const std::string& request_id, const std::string& api_key) {
   v1::WatchRequest message;
   message.mutable_subscribe()->set_request_id(request_id);
@@ -86,9 +89,11 @@ int64_t WatchClient::Subscribe(const std::string& request_id, const std::string&
     absl::MutexLock lock(&mu_);
     ticket = next_ticket_++;
     subscribers_[ticket] = {request_id, api_key, std::move(callback)};
-    Watched& watched = watched_[request_id];
+    const auto [found, is_new] = watched_.try_emplace(request_id);
+    Watched& watched = found->second;
+    const bool is_subscribed = !watched.tickets.empty() || (!is_new && watched.api_key == api_key);
     watched.tickets.push_back(ticket);
-    if (watched.tickets.size() > 1) return ticket;
+    if (is_subscribed) return ticket;
     watched.api_key = api_key;
     EnqueueLocked(SubscribeMessage(request_id, api_key));
   }
@@ -106,12 +111,25 @@ void WatchClient::Unsubscribe(int64_t ticket) {
     const auto watched = watched_.find(request_id);
     std::erase(watched->second.tickets, ticket);
     if (!watched->second.tickets.empty()) return;
+    watched->second.left_at = SteadyNow();
+    left_.push_back({watched->second.left_at, request_id});
+  }
+}
+
+void WatchClient::ForgetLeft() {
+  absl::MutexLock lock(&mu_);
+  const absl::Time before = SteadyNow() - kLinger;
+  while (!left_.empty() && left_.front().at <= before) {
+    const Left left = std::move(left_.front());
+    left_.pop_front();
+    const auto watched = watched_.find(left.request_id);
+    if (watched == watched_.end() || !watched->second.tickets.empty()) continue;
+    if (watched->second.left_at != left.at) continue;  // somebody was there meanwhile
     watched_.erase(watched);
     v1::WatchRequest message;
-    message.set_unsubscribe(request_id);
+    message.set_unsubscribe(left.request_id);
     EnqueueLocked(std::move(message));
   }
-  Flush();
 }
 
 void WatchClient::AskAgain(int64_t ticket) {
@@ -142,7 +160,8 @@ bool WatchClient::IsWatchedByOther(const std::string& request_id,
                                    const std::string& api_key) const {
   absl::MutexLock lock(&mu_);
   const auto watched = watched_.find(request_id);
-  return watched != watched_.end() && watched->second.api_key != api_key;
+  return watched != watched_.end() && !watched->second.tickets.empty() &&
+         watched->second.api_key != api_key;
 }
 
 bool WatchClient::is_connected() const {
@@ -206,6 +225,7 @@ void WatchClient::BeatFromNowOn() {
     stream = stream_;
   }
   LeaveSilentEngine();
+  ForgetLeft();
   if (stream) stream->Beat();
   beat_.expires_after(kBeatPeriod);
   beat_.async_wait([this](boost::system::error_code error) {
@@ -291,6 +311,7 @@ std::vector<WatchClient::Addressee> WatchClient::TakeAddresseesLocked(
   const auto found = watched_.find(response.request_id());
   if (found == watched_.end()) return addressees;
   Watched& watched = found->second;
+  const bool is_final = response.done() || response.has_error();
   std::vector<int64_t> staying;
   for (const int64_t ticket : watched.tickets) {
     const Subscriber& subscriber = subscribers_[ticket];
@@ -298,7 +319,7 @@ std::vector<WatchClient::Addressee> WatchClient::TakeAddresseesLocked(
     const bool has_checked_key = subscriber.api_key == watched.api_key;
     const bool is_addressed = !response.has_error() || has_checked_key;
     if (is_addressed) addressees.push_back({subscriber.callback, has_checked_key});
-    if (is_addressed && (response.done() || response.has_error())) {
+    if (is_addressed && is_final) {
       subscribers_.erase(ticket);
     } else {
       staying.push_back(ticket);
@@ -306,7 +327,7 @@ std::vector<WatchClient::Addressee> WatchClient::TakeAddresseesLocked(
   }
   watched.tickets = std::move(staying);
   if (watched.tickets.empty()) {
-    watched_.erase(found);
+    if (is_final) watched_.erase(found);
   } else if (response.has_error()) {
     watched.api_key = subscribers_[watched.tickets.front()].api_key;
     EnqueueLocked(SubscribeMessage(response.request_id(), watched.api_key));

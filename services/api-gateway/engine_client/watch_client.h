@@ -4,10 +4,11 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -32,8 +33,9 @@ struct WatchUpdate {
 };
 
 // Keeps the stream up, with jitter between attempts, and subscribes everything again after a
-// reconnect. Of several engines it goes on to the next when one does not lead, cannot be reached or
-// is silent. Any thread.
+// reconnect. A request stays subscribed for a moment after its last subscriber has left: most
+// clients whose poll ends without a result ask again at once. Of several engines it goes on to the
+// next when one does not lead, cannot be reached or is silent. Any thread.
 class WatchClient {
  public:
   // Called on gRPC's threads; must not block.
@@ -73,6 +75,12 @@ class WatchClient {
     // Under which it was subscribed.
     std::string api_key;
     std::vector<int64_t> tickets;
+    // By SteadyNow, when the last one left; meaningless while there is one.
+    absl::Time left_at;
+  };
+  struct Left {
+    absl::Time at;
+    std::string request_id;
   };
 
   // On the timers' strand.
@@ -80,6 +88,8 @@ class WatchClient {
   void ScheduleConnect();
   // On the timers' strand: writes to the stream now and as long as this runs.
   void BeatFromNowOn();
+  // Unsubscribes what nobody has waited for lately.
+  void ForgetLeft();
   // Ends a stream whose engine hangs, when there is another engine to ask.
   void LeaveSilentEngine();
   bool IsSilentLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -104,8 +114,10 @@ class WatchClient {
   asio::steady_timer retry_;
   asio::steady_timer beat_;
   mutable absl::Mutex mu_;
-  std::map<int64_t, Subscriber> subscribers_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Watched> watched_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<int64_t, Subscriber> subscribers_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, Watched> watched_ ABSL_GUARDED_BY(mu_);
+  // Requests that lost their last subscriber, oldest first; some have another one by now.
+  std::deque<Left> left_ ABSL_GUARDED_BY(mu_);
   int64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
   // The latest; it may have ended, and stays until the next or the destructor takes its place. Null
   // before the first.

@@ -340,6 +340,7 @@ grpc::Status FakeEngine::Watch(grpc::ServerContext*, WatchServer* stream) {
     if (request.has_subscribe()) {
       const std::string& request_id = request.subscribe().request_id();
       const bool is_asked_again = !watched_.insert(request_id).second;
+      if (!is_asked_again) ++num_calls_["WatchSubscribe"];
       // Pending requests stay silent until there is news, or a question.
       const bool is_pending = results_.count(request_id) == 0 && request_ids_.count(request_id) > 0;
       if (is_asked_again || !is_pending) Push(request_id);

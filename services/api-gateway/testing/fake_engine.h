@@ -44,7 +44,8 @@ class FakeEngine : public v1::Engine::Service {
   // Waits up to 10 s for a condition on what has arrived; false when it never came.
   bool AwaitSubscription(const std::string& request_id);
   bool AwaitUnsubscription(const std::string& request_id);
-  // Of a Watch stream's messages that say nothing: "WatchBeat"; of waits for samples that the
+  // Of a Watch stream's messages that say nothing: "WatchBeat"; of those that subscribe what was
+  // not: "WatchSubscribe"; of waits for samples that the
   // gateway ended: "AwaitSamplesCancelled".
   bool AwaitCalls(const std::string& method, int count);
   int num_calls(const std::string& method);

@@ -85,6 +85,68 @@ TEST_CASE("A result that came with the news is only for the key it was checked w
   }
 }
 
+// A WatchClient whose timers stand still.
+struct Watcher {
+  Watcher() { io.poll(); }  // starts the stream
+
+  int64_t Subscribe(const std::string& api_key = FakeEngine::kFakeKey) {
+    return watch.Subscribe("r1", api_key, [this](const WatchUpdate& update) {
+      absl::MutexLock lock(&mu);
+      updates.push_back(update);
+    });
+  }
+  bool AwaitUpdates(size_t count) {
+    const auto are_there = [&] { return updates.size() >= count; };
+    absl::MutexLock lock(&mu);
+    return mu.AwaitWithTimeout(absl::Condition(&are_there), absl::Seconds(10));
+  }
+
+  std::vector<WatchUpdate> Updates() {
+    absl::MutexLock lock(&mu);
+    return updates;
+  }
+
+  FakeEngine engine;
+  asio::io_context io;
+  EngineClient client{{engine.address()}};
+  absl::Mutex mu;
+  std::vector<WatchUpdate> updates;
+  WatchClient watch{io.get_executor(), client};
+};
+
+TEST_CASE("A request whose subscriber comes back at once is not subscribed anew", "[poll]") {
+  Watcher watcher;
+  watcher.engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  watcher.watch.Unsubscribe(watcher.Subscribe());
+  CHECK_FALSE(watcher.watch.IsWatchedByOther("r1", "tml-another"));
+  watcher.watch.AskAgain(watcher.Subscribe());
+  REQUIRE(watcher.AwaitUpdates(1));
+  CHECK(watcher.engine.num_calls("WatchSubscribe") == 1);
+  watcher.engine.Settle("r1", Stepped(3));
+  REQUIRE(watcher.AwaitUpdates(2));
+  CHECK(watcher.Updates().size() == 2);
+  CHECK(watcher.Updates().back().result != nullptr);
+}
+
+TEST_CASE("Whoever comes after another key is checked with their own", "[poll]") {
+  Watcher watcher;
+  watcher.engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  watcher.watch.Unsubscribe(watcher.Subscribe());
+  watcher.Subscribe("tml-another");
+  CHECK(watcher.AwaitUpdates(1));  // the engine was asked
+}
+
+TEST_CASE("A result that nobody waits for is there for who comes later", "[poll]") {
+  Watcher watcher;
+  watcher.engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  watcher.watch.Unsubscribe(watcher.Subscribe());
+  REQUIRE(watcher.engine.AwaitSubscription("r1"));
+  watcher.engine.Settle("r1", Stepped(3));
+  watcher.Subscribe();
+  REQUIRE(watcher.AwaitUpdates(1));
+  CHECK(watcher.Updates().back().result != nullptr);
+}
+
 TEST_CASE("An idle stream keeps gRPC's threads awake", "[poll]") {
   FakeEngine engine;
   RunningGateway gateway(engine);

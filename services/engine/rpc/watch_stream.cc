@@ -37,10 +37,14 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
   const std::string& request_id = subscribe.request_id();
   const absl::StatusOr<Caller> caller = keys_.Authenticate(subscribe.api_key());
   if (!caller.ok()) return PushError(request_id, caller.status());
-  // Who asks again wants to know how things stand.
-  const bool is_asked_again = Unsubscribe(request_id);
+  // Who asks again wants to know how things stand. The end of the request may overtake the answer.
+  if (IsSubscribed(caller->tenant_id, request_id)) {
+    return Push(caller->tenant_id, request_id,
+                {.done = false, .released = false, .queue = runtime_.QueueOf(request_id)});
+  }
+  Unsubscribe(request_id);  // of another tenant
   // Stands for the subscription until its wait has an id; a push that comes first takes it away.
-  if (!AddSubscription(request_id)) {
+  if (!AddSubscription(caller->tenant_id, request_id)) {
     return PushError(request_id, absl::ResourceExhaustedError("too many subscriptions"));
   }
   const absl::StatusOr<ResultHub::Waiting> waiting = runtime_.hub().Wait(
@@ -56,35 +60,38 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
   if (!waiting.ok()) return PushError(request_id, waiting.status());
   {
     absl::MutexLock lock(&mu_);
-    const auto subscription = wait_ids_.find(request_id);
-    if (subscription != wait_ids_.end()) subscription->second = waiting->wait_id;
+    const auto subscription = subscriptions_.find(request_id);
+    if (subscription != subscriptions_.end()) subscription->second.wait_id = waiting->wait_id;
   }
-  if (is_asked_again || waiting->queue.paused) {
+  if (waiting->queue.paused) {
     Push(caller->tenant_id, request_id,
-         {.done = false,
-          .released = false,
-          .queue = is_asked_again ? runtime_.QueueOf(request_id) : waiting->queue});
+         {.done = false, .released = false, .queue = waiting->queue});
   }
 }
 
-bool WatchStream::AddSubscription(const std::string& request_id) {
+bool WatchStream::IsSubscribed(const std::string& tenant_id, const std::string& request_id) {
   absl::MutexLock lock(&mu_);
-  if (wait_ids_.size() >= kMaxSubscriptions) return false;
-  wait_ids_[request_id] = 0;
+  const auto found = subscriptions_.find(request_id);
+  return found != subscriptions_.end() && found->second.tenant_id == tenant_id;
+}
+
+bool WatchStream::AddSubscription(const std::string& tenant_id, const std::string& request_id) {
+  absl::MutexLock lock(&mu_);
+  if (subscriptions_.size() >= kMaxSubscriptions) return false;
+  subscriptions_[request_id] = {.tenant_id = tenant_id};
   return true;
 }
 
-bool WatchStream::Unsubscribe(const std::string& request_id) {
+void WatchStream::Unsubscribe(const std::string& request_id) {
   uint64_t wait_id = 0;
   {
     absl::MutexLock lock(&mu_);
-    const auto found = wait_ids_.find(request_id);
-    if (found == wait_ids_.end()) return false;
-    wait_id = found->second;
-    wait_ids_.erase(found);
+    const auto found = subscriptions_.find(request_id);
+    if (found == subscriptions_.end()) return;
+    wait_id = found->second.wait_id;
+    subscriptions_.erase(found);
   }
   runtime_.hub().Cancel(request_id, wait_id);
-  return true;
 }
 
 std::string WatchStream::SmallResult(const std::string& tenant_id, const std::string& request_id) {
@@ -107,7 +114,7 @@ void WatchStream::Push(const std::string& tenant_id, const std::string& request_
   } else {
     response.set_encoded_result(SmallResult(tenant_id, request_id));
     absl::MutexLock lock(&mu_);
-    wait_ids_.erase(request_id);
+    subscriptions_.erase(request_id);
   }
   Write(std::move(response));
 }
@@ -115,7 +122,7 @@ void WatchStream::Push(const std::string& tenant_id, const std::string& request_
 void WatchStream::PushError(const std::string& request_id, const absl::Status& status) {
   {
     absl::MutexLock lock(&mu_);
-    wait_ids_.erase(request_id);
+    subscriptions_.erase(request_id);
   }
   v1::WatchResponse response;
   response.set_request_id(request_id);
@@ -148,12 +155,14 @@ void WatchStream::End(const absl::Status& status) {
 
 void WatchStream::OnDone() {
   --runtime_.num_watch_streams();
-  std::map<std::string, uint64_t> wait_ids;
+  std::unordered_map<std::string, Subscription> subscriptions;
   {
     absl::MutexLock lock(&mu_);
-    wait_ids.swap(wait_ids_);
+    subscriptions.swap(subscriptions_);
   }
-  for (const auto& [request_id, wait_id] : wait_ids) runtime_.hub().Cancel(request_id, wait_id);
+  for (const auto& [request_id, subscription] : subscriptions) {
+    runtime_.hub().Cancel(request_id, subscription.wait_id);
+  }
   self_.reset();
 }
 

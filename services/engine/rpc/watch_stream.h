@@ -3,9 +3,10 @@
 
 #include <grpcpp/support/server_callback.h>
 
-#include <map>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -37,11 +38,16 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
  private:
   WatchStream(Runtime& runtime, const KeyRing& keys) : runtime_(runtime), keys_(keys) {}
 
+  struct Subscription {
+    std::string tenant_id;
+    uint64_t wait_id = 0;
+  };
+
   void Subscribe(const v1::WatchRequest::Subscribe& subscribe);
+  bool IsSubscribed(const std::string& tenant_id, const std::string& request_id);
   // False above the bound.
-  bool AddSubscription(const std::string& request_id);
-  // False: there was no subscription.
-  bool Unsubscribe(const std::string& request_id);
+  bool AddSubscription(const std::string& tenant_id, const std::string& request_id);
+  void Unsubscribe(const std::string& request_id);
   void Push(const std::string& tenant_id, const std::string& request_id,
             const ResultUpdate& update);
   // Empty: it is large, or must be asked for to see the error.
@@ -58,7 +64,8 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
   absl::Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   OutgoingMessages<v1::WatchResponse> outgoing_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, uint64_t> wait_ids_ ABSL_GUARDED_BY(mu_);  // by request id
+  // By request id.
+  std::unordered_map<std::string, Subscription> subscriptions_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lathe::engine

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <set>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -100,10 +100,10 @@ class ResultHub {
   Results& results_;
   absl::Mutex mu_;
   uint64_t next_wait_ ABSL_GUARDED_BY(mu_) = 1;
-  std::map<std::string, Pending> pending_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, Pending> pending_ ABSL_GUARDED_BY(mu_);  // by request id
   std::map<std::string, QueueStatus> paused_groups_ ABSL_GUARDED_BY(mu_);
   // Finished requests whose results may still be in memory; bounded.
-  std::map<std::string, Finished> finished_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, Finished> finished_ ABSL_GUARDED_BY(mu_);  // by request id
   std::vector<std::string> finished_order_ ABSL_GUARDED_BY(mu_);
   size_t finished_next_ ABSL_GUARDED_BY(mu_) = 0;
   bool released_ ABSL_GUARDED_BY(mu_) = false;

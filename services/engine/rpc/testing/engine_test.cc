@@ -298,6 +298,40 @@ TEST_CASE("Engine: a watch stream tells what is done and what cannot be watched"
   CHECK(stream->Finish().ok());
 }
 
+TEST_CASE("Engine: a watched request is told about again to who asks, and to nobody else",
+          "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  f.worker.Detach();
+  std::string id;
+  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &id).ok());
+  const std::string stranger = f.engine.MakeKey("other");
+
+  CallContext context(f.client.key());
+  auto stream = f.engine.engine().Watch(context);
+  v1::WatchRequest request;
+  request.mutable_subscribe()->set_request_id(id);
+  request.mutable_subscribe()->set_api_key(f.client.key());
+  REQUIRE(stream->Write(request));
+  REQUIRE(stream->Write(request));
+  v1::WatchResponse response;
+  REQUIRE(stream->Read(&response));
+  CHECK(response.request_id() == id);
+  CHECK_FALSE(response.done());
+  CHECK(response.queue_state() != v1::QUEUE_STATE_UNSPECIFIED);
+
+  request.mutable_subscribe()->set_api_key(stranger);
+  REQUIRE(stream->Write(request));
+  do REQUIRE(stream->Read(&response));
+  while (!response.has_error());
+  CHECK(response.error().code() == "not_found");
+  CHECK(response.queue_state_reason().empty());
+  stream->WritesDone();
+  while (stream->Read(&response)) {
+  }
+  CHECK(stream->Finish().ok());
+}
+
 TEST_CASE("Engine: results and accepted work survive a restart", "[engine]") {
   Fixture f;
   f.client.MakeModel();
