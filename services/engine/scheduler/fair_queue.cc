@@ -1,6 +1,6 @@
 #include "services/engine/scheduler/fair_queue.h"
 
-#include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -23,7 +23,9 @@ typename Map::iterator After(Map& map, const std::string& key) {
 }  // namespace
 
 void FairQueue::Push(const std::string& tenant, const std::string& owner, Item item) {
-  tenants_[tenant].owners[owner].push_back(std::move(item));
+  Owner& to = tenants_[tenant].owners[owner];
+  to.items.push_back(std::move(item));
+  to.by_id[to.items.back().id] = std::prev(to.items.end());
 }
 
 bool FairQueue::Remove(const std::string& tenant, const std::string& owner, const std::string& id) {
@@ -32,19 +34,19 @@ bool FairQueue::Remove(const std::string& tenant, const std::string& owner, cons
   auto& owners = at_tenant->second.owners;
   const auto at_owner = owners.find(owner);
   if (at_owner == owners.end()) return false;
-  std::deque<Item>& items = at_owner->second;
-  const auto it =
-      std::find_if(items.begin(), items.end(), [&](const Item& item) { return item.id == id; });
-  if (it == items.end()) return false;
-  items.erase(it);
-  if (items.empty()) owners.erase(at_owner);
+  Owner& from = at_owner->second;
+  const auto it = from.by_id.find(id);
+  if (it == from.by_id.end()) return false;
+  from.items.erase(it->second);
+  from.by_id.erase(it);
+  if (from.items.empty()) owners.erase(at_owner);
   if (owners.empty()) tenants_.erase(at_tenant);
   return true;
 }
 
 void FairQueue::Clear() { tenants_.clear(); }
 
-std::deque<FairQueue::Item>& FairQueue::NextOwner(Tenant& tenant, std::string* name) {
+FairQueue::Owner& FairQueue::NextOwner(Tenant& tenant, std::string* name) {
   const auto it = After(tenant.owners, tenant.last_owner);
   *name = it->first;
   return it->second;
@@ -71,7 +73,8 @@ std::vector<FairQueue::Item> FairQueue::Take(
     }
     Tenant& tenant = at_tenant->second;
     std::string owner;
-    std::deque<Item>& items = NextOwner(tenant, &owner);
+    Owner& next = NextOwner(tenant, &owner);
+    std::list<Item>& items = next.items;
     if (!turn_started_) {
       tenant.deficit += quantum_tokens_;
       turn_started_ = true;
@@ -88,6 +91,7 @@ std::vector<FairQueue::Item> FairQueue::Take(
       continue;
     }
     tenant.deficit -= items.front().tokens;
+    next.by_id.erase(items.front().id);
     taken.push_back(std::move(items.front()));
     items.pop_front();
     tenant.last_owner = owner;

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace lathe::engine {
@@ -17,7 +18,7 @@ namespace lathe::engine {
 class FairQueue {
  public:
   struct Item {
-    std::string id;
+    std::string id;  // no other one of its owner's that waits has it
     int64_t tokens = 0;
   };
 
@@ -25,7 +26,7 @@ class FairQueue {
   explicit FairQueue(int64_t quantum_tokens) : quantum_tokens_(quantum_tokens) {}
 
   void Push(const std::string& tenant, const std::string& owner, Item item);
-  // False: it was not queued.
+  // False: it was not queued. Takes no longer when more waits.
   bool Remove(const std::string& tenant, const std::string& owner, const std::string& id);
   void Clear();
 
@@ -43,13 +44,17 @@ class FairQueue {
   bool empty() const { return tenants_.empty(); }
 
  private:
+  struct Owner {
+    std::list<Item> items;
+    std::unordered_map<std::string, std::list<Item>::iterator> by_id;  // lookup only
+  };
   struct Tenant {
     int64_t deficit = 0;
     std::string last_owner;  // served last; its successor is next
-    std::map<std::string, std::deque<Item>> owners;
+    std::map<std::string, Owner> owners;
   };
 
-  std::deque<Item>& NextOwner(Tenant& tenant, std::string* name);
+  Owner& NextOwner(Tenant& tenant, std::string* name);
   void Advance();
 
   const int64_t quantum_tokens_;

@@ -30,6 +30,12 @@ std::map<char, int64_t> Serve(FairQueue& queue, int64_t budget) {
   return tokens;
 }
 
+void PushMany(FairQueue& queue, const std::string& tenant, int count, int64_t tokens) {
+  for (int i = 0; i < count; ++i) {
+    queue.Push(tenant, "m", {tenant + "-" + std::to_string(i), tokens});
+  }
+}
+
 TEST_CASE("FairQueue: tenants with equal items alternate", "[scheduler]") {
   FairQueue queue(10);
   for (const char* id : {"a1", "a2", "a3"}) queue.Push("a", "m", {id, 10});
@@ -48,15 +54,15 @@ TEST_CASE("FairQueue: a tenant's models take turns", "[scheduler]") {
 
 TEST_CASE("FairQueue: shares are of tokens, not of requests", "[scheduler]") {
   FairQueue queue(100);
-  for (int i = 0; i < 1000; ++i) queue.Push("a", "m", {"a", 10});
-  for (int i = 0; i < 100; ++i) queue.Push("b", "m", {"b", 100});
+  PushMany(queue, "a", 1000, 10);
+  PushMany(queue, "b", 100, 100);
   const auto served = Serve(queue, 4000);
   CHECK(std::abs(served.at('a') - served.at('b')) <= 200);
 }
 
 TEST_CASE("FairQueue: a newcomer waits for about one turn of the others", "[scheduler]") {
   FairQueue queue(100);
-  for (int i = 0; i < 1000; ++i) queue.Push("a", "m", {"a", 50});
+  PushMany(queue, "a", 1000, 50);
   Serve(queue, 2000);
   queue.Push("b", "m", {"b", 50});
   CHECK(Serve(queue, 200).count('b') == 1);
@@ -65,7 +71,7 @@ TEST_CASE("FairQueue: a newcomer waits for about one turn of the others", "[sche
 TEST_CASE("FairQueue: an item larger than a turn is served after saving up", "[scheduler]") {
   FairQueue queue(10);
   queue.Push("a", "m", {"a-large", 95});
-  for (int i = 0; i < 20; ++i) queue.Push("b", "m", {"b", 10});
+  PushMany(queue, "b", 20, 10);
   Names order = Take(queue, 21);
   const auto at = std::find(order.begin(), order.end(), "a-large") - order.begin();
   CHECK(at >= 8);
@@ -91,8 +97,8 @@ TEST_CASE("FairQueue: what did not fit is first the next time", "[scheduler]") {
 TEST_CASE("FairQueue: a tenant that is passed holds up nobody and saves nothing up",
           "[scheduler]") {
   FairQueue queue(10);
-  for (int i = 0; i < 100; ++i) queue.Push("a", "m", {"a", 10});
-  for (int i = 0; i < 100; ++i) queue.Push("b", "m", {"b", 10});
+  PushMany(queue, "a", 100, 10);
+  PushMany(queue, "b", 100, 10);
   for (int i = 0; i < 20; ++i) {
     int count = 2;
     const auto only_b = [&](const std::string& tenant, const FairQueue::Item&) {
@@ -114,6 +120,17 @@ TEST_CASE("FairQueue: removed items are not served", "[scheduler]") {
   CHECK(queue.Remove("a", "m", "a1"));
   CHECK_FALSE(queue.Remove("a", "m", "a1"));
   CHECK(Take(queue, 2) == Names{"a2"});
+}
+
+TEST_CASE("FairQueue: what is removed from anywhere leaves the order of the rest", "[scheduler]") {
+  FairQueue queue(10);
+  PushMany(queue, "a", 6, 10);
+  CHECK(Take(queue, 1) == Names{"a-0"});
+  CHECK_FALSE(queue.Remove("a", "m", "a-0"));
+  for (const char* id : {"a-5", "a-1", "a-3"}) CHECK(queue.Remove("a", "m", id));
+  queue.Push("a", "m", {"a-1", 10});
+  CHECK(Take(queue, 9) == Names{"a-2", "a-4", "a-1"});
+  CHECK(queue.empty());
 }
 
 }  // namespace
