@@ -51,11 +51,13 @@ void KeepForReplay(State& s, Model& model, Request& request) {
       model.log.Add(row.seq_id,
                     LoggedGradient{row.request_id, row.body_id, row.body_bytes, row.tokens});
       return;
-    case OperationKind::kOptimStep:
-      request.outcome = EncodeSeqs(model.gradient.seqs());
-      model.log.Add(row.seq_id, LoggedStep{row.request_id, std::get<OptimStepArgs>(plan.args),
-                                           model.gradient.seqs()});
+    case OperationKind::kOptimStep: {
+      LoggedStep step{row.request_id, std::get<OptimStepArgs>(plan.args), model.gradient.seqs(),
+                      model.gradient.applied_seq()};
+      request.outcome = EncodeStepOutcome(step);
+      model.log.Add(row.seq_id, std::move(step));
       return;
+    }
     case OperationKind::kLoadWeights:
       request.outcome = plan.dir;
       PinDir(s, plan.dir);
@@ -89,8 +91,9 @@ void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan&
     model.log.Add(row.seq_id,
                   LoggedGradient{row.request_id, row.body_id, row.body_bytes, row.tokens});
   } else if (row.kind == OperationKind::kOptimStep) {
-    model.log.Add(row.seq_id, LoggedStep{row.request_id, std::get<OptimStepArgs>(plan.args),
-                                         DecodeSeqs(row.outcome)});
+    LoggedStep step{row.request_id, std::get<OptimStepArgs>(plan.args), {}};
+    DecodeStepOutcome(row.outcome, step);
+    model.log.Add(row.seq_id, std::move(step));
   } else if (row.kind == OperationKind::kLoadWeights) {
     PinDir(s, row.outcome);
     model.log.Add(row.seq_id, LoggedLoad{row.request_id, row.outcome,

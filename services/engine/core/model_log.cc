@@ -5,12 +5,18 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/engine/ledger/gradient_window.h"
 
 namespace lathe::engine {
 namespace {
 
 using Kind = ReplayOp::Kind;
+
+// Behind the seqs, where DecodeSeqs ends.
+constexpr char kAfter[] = ", after ";
 
 bool Contains(const std::vector<int64_t>& seqs, int64_t seq) {
   return std::binary_search(seqs.begin(), seqs.end(), seq);
@@ -50,6 +56,18 @@ class GradientAppender {
 
 }  // namespace
 
+std::string EncodeStepOutcome(const LoggedStep& step) {
+  return absl::StrCat(EncodeSeqs(step.window), kAfter, step.after_seq);
+}
+
+void DecodeStepOutcome(const std::string& text, LoggedStep& step) {
+  step.window = DecodeSeqs(text);
+  const size_t after = text.find(kAfter);
+  const bool says = after != std::string::npos &&
+                    absl::SimpleAtoi(text.substr(after + sizeof(kAfter) - 1), &step.after_seq);
+  if (!says) step.after_seq = -1;
+}
+
 LogEntry ModelLog::Take(std::map<int64_t, LogEntry>::iterator it) {
   LogEntry entry = std::move(it->second);
   bytes_ -= BytesOf(entry);
@@ -76,6 +94,8 @@ absl::StatusOr<std::vector<ReplayOp>> ModelLog::Path(const ModelPoint& from, con
   const std::vector<int64_t>* first_window = &to.window;
   for (auto it = entries_.upper_bound(from.applied_seq); it != entries_.end(); ++it) {
     if (const auto* const step = std::get_if<LoggedStep>(&it->second)) {
+      const bool follows = step->after_seq < 0 || step->after_seq == applied_seq;
+      if (!follows) return Missing("operation", step->after_seq);
       if (applied_seq == from.applied_seq) first_window = &step->window;
       needed.insert(step->window.begin(), step->window.end());
       applied_seq = it->first;

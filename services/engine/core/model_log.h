@@ -24,7 +24,13 @@ struct LoggedStep {
   std::string request_id;
   OptimStepArgs adam;
   std::vector<int64_t> window;  // what it applied, ascending
+  // The model's applied_seq before it; -1: of a row that does not say. Shows what is missing.
+  int64_t after_seq = -1;
 };
+
+// What the row of a step says of it as its outcome: "4,5, after 3".
+std::string EncodeStepOutcome(const LoggedStep& step);
+void DecodeStepOutcome(const std::string& text, LoggedStep& step);
 
 struct LoggedLoad {
   std::string request_id;
@@ -62,7 +68,8 @@ class ModelLog {
 
   // What leads from `from` to `to`, in order. `publications`: seqs of those to repeat, ascending.
   // Gradients that no step applied, and that `to` lacks, are left out. At most `max_tokens` of
-  // gradients, or one, in each operation. DataLoss names what is not logged any more.
+  // gradients, or one, in each operation. DataLoss names what is not logged any more, also between
+  // others.
   absl::StatusOr<std::vector<ReplayOp>> Path(const ModelPoint& from, const ModelPoint& to,
                                              const std::vector<int64_t>& publications,
                                              int64_t max_tokens) const;

@@ -76,6 +76,32 @@ TEST_CASE("ModelLog: what is missing is named", "[core]") {
         "forward_backward seq 6 is not kept any more");
 }
 
+TEST_CASE("ModelLog: a hole between operations is named", "[core]") {
+  ModelLog log;
+  for (const int64_t seq : {1, 3, 5}) log.Add(seq, Gradient());
+  log.Add(2, LoggedStep{"r", {}, {1}, 0});
+  log.Add(6, LoggedStep{"r", {}, {5}, 4});  // that at 4 is gone
+  CHECK(Words(log.Path({}, {6, {}}, {}, 100)) == "operation seq 4 is not kept any more");
+  CHECK(Words(log.Path({2, {}}, {6, {}}, {}, 100)) == "operation seq 4 is not kept any more");
+  CHECK(Words(log.Path({4, {}}, {6, {}}, {}, 100)) == "g5 s6");
+  log.Add(4, LoggedStep{"r", {}, {3}, 2});
+  CHECK(Words(log.Path({}, {6, {}}, {}, 100)) == "g1 s2 g3 s4 g5 s6");
+}
+
+TEST_CASE("ModelLog: the outcome of a step is read as it was written, or as older rows have it",
+          "[core]") {
+  for (const LoggedStep& step : {LoggedStep{"r", {}, {4, 5}, 3}, LoggedStep{"r", {}, {}, 0}}) {
+    LoggedStep read;
+    DecodeStepOutcome(EncodeStepOutcome(step), read);
+    CHECK(read.window == step.window);
+    CHECK(read.after_seq == step.after_seq);
+  }
+  LoggedStep old;
+  DecodeStepOutcome("4,5", old);
+  CHECK(old.window == Seqs{4, 5});
+  CHECK(old.after_seq == -1);
+}
+
 TEST_CASE("ModelLog: a cut takes what no path from there needs", "[core]") {
   ModelLog log = Example();
   CHECK(log.bytes() == 600);

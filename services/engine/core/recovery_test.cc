@@ -146,6 +146,24 @@ TEST_CASE("Recovery: without any good start the model is lost, and says why", "[
   CHECK(h.ErrorOf(h.Step(model, 6))->code == "model_lost");
 }
 
+TEST_CASE("Recovery: a model is lost rather than rebuilt without an operation whose row is gone",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  h.worker->writes_to_disk = false;
+  Step(h, model, 1);
+  h.Gradient(model, 3);
+  const CallId gone = h.Step(model, 4);
+  h.RunWorker();
+  Step(h, model, 5);
+  h.store.LoseRequest(h.AnswerTo(gone).id);
+  Replace(h, /*engine_too=*/true);
+  CHECK(h.store.models().at(model).state == ModelState::kLost);
+  CHECK_THAT(h.store.models().at(model).state_reason,
+             Catch::Contains("operation seq 4 is not kept any more"));
+}
+
 TEST_CASE("Recovery: a load brings a lost model back, and is where it starts then", "[core]") {
   CoreHarness h;
   h.AttachWorker();

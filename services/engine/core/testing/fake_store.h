@@ -16,6 +16,9 @@ class FakeStore {
   // What a new leader reads.
   StoredState TakeLeadership();
 
+  // As damage to a database does.
+  void LoseRequest(const std::string& request_id) { requests_.erase(request_id); }
+
   const std::map<std::string, RequestRow>& requests() const { return requests_; }
   const std::map<std::string, ModelRow>& models() const { return models_; }
   const std::map<std::string, SessionRow>& sessions() const { return sessions_; }
