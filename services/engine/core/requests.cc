@@ -111,7 +111,7 @@ void End(State& s, Request& request, RequestState state, const std::string& resu
   LeaveGroup(s, request);
   Count(s, request, -1);
   s.live.erase(request.order);
-  s.retention.emplace(ForgottenAt(s, row), row.request_id);
+  AddToRetention(s, row);
   request.plan.reset();
 }
 
@@ -196,7 +196,7 @@ Request& Track(State& s, Request request) {
     s.live[request.order] = id;
     Count(s, request, +1);
   } else {
-    s.retention.emplace(ForgottenAt(s, row), id);
+    AddToRetention(s, row);
   }
   return s.requests[id] = std::move(request);
 }
@@ -296,13 +296,23 @@ void NoteFailure(State& s, const Request& request, const std::string& message) {
   }
 }
 
+void AddToRetention(State& s, const RequestRow& row) {
+  s.retention.emplace(ForgottenAt(s, row), row.request_id);
+  if (row.delivered_at > 0) s.delivered.emplace(row.delivered_at, row.request_id);
+}
+
+void DropFromRetention(State& s, const RequestRow& row) {
+  s.retention.erase({ForgottenAt(s, row), row.request_id});
+  s.delivered.erase({row.delivered_at, row.request_id});
+}
+
 void OnDelivered(State& s, const Delivered& event) {
   Request* const request = Find(s.requests, event.request_id);
   if (request == nullptr || request->live() || request->row.delivered_at > 0) return;
   RequestRow& row = request->row;
-  s.retention.erase({ForgottenAt(s, row), row.request_id});
+  DropFromRetention(s, row);
   row.delivered_at = s.now;
-  s.retention.emplace(ForgottenAt(s, row), row.request_id);
+  AddToRetention(s, row);
   s.fx.PutLater(MarkDelivered{row.request_id, s.now});
   if (row.op_class != OpClass::kTrain || row.state != RequestState::kFailed) return;
   Model* const model = Find(s.models, row.owner_id);

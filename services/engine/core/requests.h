@@ -43,6 +43,10 @@ void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker =
 // model whose unload failed goes on.
 void NoteFailure(State& s, const Request& request, const std::string& message);
 
+// When a request that ended is forgotten; and takes that back.
+void AddToRetention(State& s, const RequestRow& row);
+void DropFromRetention(State& s, const RequestRow& row);
+
 void OnDelivered(State& s, const Delivered& event);
 
 }  // namespace lathe::engine

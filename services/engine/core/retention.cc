@@ -18,7 +18,7 @@ constexpr int64_t kUsageKept = int64_t{400} * 24 * 3600 * kSecond;
 
 // Above this number the ledger forgets requests whose results were delivered: whoever has a result
 // has the request's id too, and repeats no more than what is still on its way. The store keeps
-// them.
+// them, and a repetition that comes all the same is answered from there.
 constexpr size_t kMaxRemembered = 65536;
 constexpr int64_t kOnItsWay = 60 * kSecond;
 
@@ -37,22 +37,23 @@ void WriteKept(State& s, const std::string& model_id) {
   PutRow(s, model);
 }
 
-// Of the one that is forgotten next.
-bool MayBeForgotten(const State& s) {
-  const auto& [forgotten_at, id] = *s.retention.begin();
-  if (forgotten_at <= s.now) return true;
-  if (s.retention.size() <= kMaxRemembered) return false;
-  const RequestRow& row = s.requests.at(id).row;
-  return row.delivered_at > 0 && row.delivered_at + kOnItsWay <= s.now;
+// The request that is forgotten next; nullptr: none yet.
+const std::string* NextForgotten(const State& s) {
+  if (s.retention.empty()) return nullptr;
+  const auto& [forgotten_at, oldest] = *s.retention.begin();
+  if (forgotten_at <= s.now) return &oldest;
+  if (s.retention.size() <= kMaxRemembered || s.delivered.empty()) return nullptr;
+  const auto& [delivered_at, first_delivered] = *s.delivered.begin();
+  return delivered_at + kOnItsWay <= s.now ? &first_delivered : nullptr;
 }
 
 void ForgetRequests(State& s) {
   std::set<std::string> changed;
-  while (!s.retention.empty() && MayBeForgotten(s)) {
-    const std::string id = s.retention.begin()->second;
-    s.retention.erase(s.retention.begin());
-    const auto it = s.requests.find(id);
+  while (const std::string* const next = NextForgotten(s)) {
+    const auto it = s.requests.find(*next);
+    const std::string id = it->first;
     const RequestRow& row = it->second.row;
+    DropFromRetention(s, row);
     KeepInModelRow(s, row, changed);
     const auto key = s.request_ids.find(RequestKey(row.owner_id, row.op_class, row.seq_id));
     if (key != s.request_ids.end() && key->second == id) s.request_ids.erase(key);

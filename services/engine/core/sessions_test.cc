@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "services/engine/core/requests.h"
 #include "services/engine/core/retention.h"
 #include "services/engine/core/testing/core_harness.h"
 
@@ -218,8 +219,8 @@ TEST_CASE("Retention: of very many the delivered ones are forgotten after a minu
     row.request_id = id;
     row.op_class = OpClass::kSample;
     row.delivered_at = delivered_at;
-    const int64_t kept = s.options.result_kept_after_delivery;
-    s.retention.emplace(delivered_at == 0 ? s.now + 2 * kept : delivered_at + kept, id);
+    row.done_at = s.now - 100 * kSecond;
+    AddToRetention(s, row);
   };
   add("old", s.now - 61 * kSecond);
   add("new", s.now - 59 * kSecond);
@@ -235,6 +236,31 @@ TEST_CASE("Retention: of very many the delivered ones are forgotten after a minu
   CHECK(s.requests.count("old") == 0);
   CHECK(s.requests.count("new") == 1);  // may still be repeated
   CHECK(static_cast<int64_t>(s.requests.size()) == kMany + 1);
+}
+
+TEST_CASE("Retention: one result that nobody fetches does not keep the delivered ones", "[core]") {
+  constexpr int64_t kMany = 65536;
+  State s{CoreOptions()};
+  const int64_t undelivered_kept = s.options.result_kept_undelivered;
+  s.now = undelivered_kept + 1000 * kSecond;
+  const auto add = [&](const std::string& id, int64_t done_at, int64_t delivered_at) {
+    RequestRow& row = s.requests[id].row;
+    row.request_id = id;
+    row.op_class = OpClass::kSample;
+    row.done_at = done_at;
+    row.delivered_at = delivered_at;
+    AddToRetention(s, row);
+  };
+  // Forgotten before all others, but not yet.
+  add("waiting", s.now - undelivered_kept + 100 * kSecond, /*delivered_at=*/0);
+  for (int64_t i = 0; i < 2 * kMany; ++i) {
+    add(absl::StrCat("delivered", i), s.now - 70 * kSecond, s.now - 65 * kSecond);
+  }
+  PurgeOldResults(s);
+  CHECK(static_cast<int64_t>(s.requests.size()) == kMany);
+  CHECK(s.requests.count("waiting") == 1);
+  CHECK(s.retention.size() == s.requests.size());
+  CHECK(s.delivered.size() == s.requests.size() - 1);
 }
 
 TEST_CASE("Retention: an open gradient outlives its requests and a restart", "[core]") {

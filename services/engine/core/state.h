@@ -221,6 +221,7 @@ struct State {
   std::map<RequestKey, std::string> request_ids;
   std::map<int64_t, std::string> live;                  // in order of acceptance
   std::set<std::pair<int64_t, std::string>> retention;  // when a finished request is forgotten
+  std::set<std::pair<int64_t, std::string>> delivered;  // those of them that were, and when
   std::map<std::string, std::string> replays;           // commands under way -> model
   int64_t num_replays = 0;                              // in this term
   int64_t last_order = 0;
