@@ -5,6 +5,7 @@ import time
 
 import pytest
 from support.fail_points import listed
+from support.raw_api import RawModel, datum
 from support.stubborn_api import Program, StubbornApi
 
 ROUNDS = int(os.environ.get("LATHE_FAULT_ROUNDS", "1"))
@@ -124,3 +125,33 @@ def test_b1_d1_the_steps_of_this_file_were_applied_once_and_in_order(told, progr
     passed = told.counts()["worker.restore.done"][0]
     assert passed > 0, "no recovery began at a snapshot"
     program.check()
+
+
+def test_a1_a_repetition_gets_its_id_when_nothing_of_it_is_read_at_the_start_any_more(
+        server, told):
+    api = StubbornApi(server)
+    model = RawModel(api)
+    body = model.body()
+    first = api.made("forward_backward", body)
+    loss = api.result(first)["metrics"]["loss:sum"]
+    model.step()
+    abandoned = model.body()
+    # Two snapshots of the model are newer, and the ledger has closed what is missing.
+    for _ in range(4):
+        before = told.counts()["engine.snapshot.committed"][0]
+        deadline = time.monotonic() + 60
+        while told.counts()["engine.snapshot.committed"][0] == before:
+            assert time.monotonic() < deadline, "no snapshot was written"
+            model.accumulate()
+            model.step()
+    server.wait_restarted("engine", server.kill("engine"))
+    for _ in range(2):
+        assert api.made("forward_backward", body)["request_id"] == first["request_id"]
+    assert api.result(first)["metrics"]["loss:sum"] == loss
+    other = {**abandoned, "seq_id": body["seq_id"],
+             "forward_backward_input": {"data": [datum((40, 41))], "loss_fn": "cross_entropy"}}
+    for wrong, code in [(other, "seq_id_reused"), (abandoned, "seq_id_abandoned")]:
+        refused = api.post("forward_backward", wrong)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["code"] == code
+    api.close()

@@ -4,6 +4,7 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/quotas.h"
+#include "services/engine/core/repetition.h"
 
 namespace lathe::engine {
 namespace {
@@ -234,23 +235,10 @@ void RefuseAndConsume(State& s, const Submit& submit, int64_t seq_id, ErrorInfo 
 }
 
 void AnswerRepeated(State& s, const Submit& submit, const Request& request) {
-  const RequestRow& row = request.row;
-  if (request.refused) {
-    AnswerError(s, submit.call,
-                submit.invalid.value_or(InvalidArgument(
-                    "seq_id_refused", "seq_id",
-                    absl::StrFormat("seq_id %d of %s was refused before and is consumed",
-                                    row.seq_id, row.owner_id))));
-  } else if (row.kind != submit.kind || row.content_hash != submit.content_hash) {
-    AnswerError(
-        s, submit.call,
-        InvalidArgument("seq_id_reused", "seq_id",
-                        absl::StrFormat("seq_id %d of %s was already used by a different request; "
-                                        "create one TrainingClient per process",
-                                        row.seq_id, row.owner_id)));
-  } else {
-    s.fx.After(SubmitAnswer(submit.call, request));
+  if (auto error = WhyNotRepeated(submit, request.row, request.refused)) {
+    return AnswerError(s, submit.call, *std::move(error));
   }
+  s.fx.After(SubmitAnswer(submit.call, request));
 }
 
 void MoveToGroup(State& s, Request& request, const std::string& group) {

@@ -8,6 +8,7 @@
 #include "services/engine/core/ordering.h"
 #include "services/engine/core/parking.h"
 #include "services/engine/core/quotas.h"
+#include "services/engine/core/repetition.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/sessions.h"
@@ -94,22 +95,18 @@ std::optional<ErrorInfo> PlanTraining(State& s, const Model& model, const Submit
   return std::nullopt;
 }
 
-std::optional<ErrorInfo> CheckSeq(const State& s, const Model& model, int64_t seq_id) {
+bool IsClosed(const Model& model, int64_t seq_id) {
+  return seq_id <= model.order.closed_seq() || seq_id <= model.order.ResolvedThrough();
+}
+
+std::optional<ErrorInfo> TooFarAhead(const State& s, const Model& model, int64_t seq_id) {
   const int64_t limit = model.order.max_seq() + s.options.max_seqs_ahead;
-  if (seq_id > limit) {
-    ErrorInfo error = ResourceExhausted(
-        "too_far_ahead", absl::StrFormat("seq_id is %d, limit is %d: the last that came is %d",
-                                         seq_id, limit, model.order.max_seq()));
-    error.field = "seq_id";
-    return error;
-  }
-  if (seq_id > model.order.closed_seq() && seq_id > model.order.ResolvedThrough()) {
-    return std::nullopt;
-  }
-  return InvalidArgument(
-      "seq_id_abandoned", "seq_id",
-      absl::StrFormat("seq_id %d of model %s is closed: a later request showed it abandoned",
-                      seq_id, model.row.model_id));
+  if (seq_id <= limit) return std::nullopt;
+  ErrorInfo error = ResourceExhausted(
+      "too_far_ahead", absl::StrFormat("seq_id is %d, limit is %d: the last that came is %d",
+                                       seq_id, limit, model.order.max_seq()));
+  error.field = "seq_id";
+  return error;
 }
 
 // The seq has arrived, whether its request runs or not.
@@ -148,7 +145,7 @@ void AcceptTraining(State& s, Model& model, const Submit& submit, int64_t seq_id
 
 void SubmitTraining(State& s, Model& model, const Submit& submit) {
   const int64_t seq_id = submit.seq_id > 0 ? submit.seq_id : model.order.NextFreeSeq();
-  if (auto error = CheckSeq(s, model, seq_id)) return AnswerError(s, submit.call, *error);
+  if (auto error = TooFarAhead(s, model, seq_id)) return AnswerError(s, submit.call, *error);
   Plan plan;
   plan.args = submit.args;
   plan.model_id = model.row.model_id;
@@ -200,6 +197,10 @@ void Decide(State& s, const Submit& submit) {
   if (has_key) {
     const Request* const known = FindByKey(s, submit.owner_id, submit.op_class, submit.seq_id);
     if (known != nullptr) return AnswerRepeated(s, submit, *known);
+  }
+  // Not a new request, so nothing that new ones are refused for applies.
+  if (submit.op_class == OpClass::kTrain && has_key && IsClosed(*subject.model, submit.seq_id)) {
+    return AnswerError(s, submit.call, ClosedSeq(submit.owner_id, submit.seq_id));
   }
   if (auto refusal = RefusedFor(s, submit, subject)) return AnswerError(s, submit.call, *refusal);
   NoteSignOfLife(s, *subject.session);

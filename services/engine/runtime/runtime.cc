@@ -48,6 +48,7 @@ Runtime::Runtime(Options options, Store& store, Clock& clock)
       hub_(store, results_),
       traces_(SessionTraces::Options(), NowNanos()),
       divergence_(store),
+      forgotten_(store),
       events_(options_.max_waiting_calls) {}
 
 Runtime::~Runtime() { Stop(); }
@@ -112,6 +113,7 @@ void Runtime::Stop() {
   commits_.reset();
   DeleteDirs();
   calls_.FailAll(ToErrorInfo(absl::UnavailableError("the engine is stopping")));
+  forgotten_.Stop();
 }
 
 void Runtime::RefuseCall(CallId call) {

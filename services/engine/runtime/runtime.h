@@ -25,6 +25,7 @@
 #include "services/engine/runtime/commit_loop.h"
 #include "services/engine/runtime/directory.h"
 #include "services/engine/runtime/event_queue.h"
+#include "services/engine/runtime/forgotten_requests.h"
 #include "services/engine/runtime/queue_view.h"
 #include "services/engine/runtime/replay_divergence.h"
 #include "services/engine/runtime/result_hub.h"
@@ -37,9 +38,9 @@
 
 namespace lathe::engine {
 
-// Four threads: the core's (events to actions), the store's (group commit), a ticker, and one that
-// compares what was run again. Callers come from gRPC's threads. main() builds it, gives it the
-// worker sender, starts it.
+// Five threads: the core's (events to actions), the store's (group commit), a ticker, one that
+// compares what was run again, and one that looks up what the core has forgotten. Callers come from
+// gRPC's threads. main() builds it, gives it the worker sender, starts it.
 class Runtime {
  public:
   struct Options {
@@ -92,12 +93,15 @@ class Runtime {
   // Handles what was posted, commits, and fails the calls that are still open. May be called twice.
   void Stop();
 
-  // Posts `event` (one with a member `call`); `done` runs on the core's thread with its Answer, or
-  // at once with an error when too many calls wait.
+  // Posts `event` (one with a member `call`); `done` runs on a thread of the runtime, and must not
+  // block it, with its Answer, or at once with an error when too many calls wait.
   template <typename CallEvent>
   void Call(CallEvent event, CallTable::Callback done) {
     // A drain takes as long as the work that is left.
     constexpr bool kIsPatient = std::is_same_v<CallEvent, Drain>;
+    if constexpr (std::is_same_v<CallEvent, Submit>) {
+      done = forgotten_.Resolve(event, std::move(done));
+    }
     event.call = calls_.Add(std::move(done), kIsPatient ? CallTable::Time::max() : CallDeadline());
     const CallId call = event.call;
     // What changes nothing is answered by the core even while the disk is full.
@@ -212,6 +216,7 @@ class Runtime {
   ReplayDivergence divergence_;
   Directory directory_;
   CallTable calls_;
+  ForgottenRequests forgotten_;
   EventQueue events_;
   std::vector<Action> actions_;  // of the step under way; the core's thread only
   std::optional<EventLogWriter> event_log_;

@@ -84,13 +84,20 @@ void SimClient::HandleAnswer(ClientOp& op, const Answer& answer) {
 }
 
 void SimClient::HandleRefusal(ClientOp& op, const ErrorInfo& error) {
-  if (IsTransient(error)) return;                                       // it is sent again
+  if (IsTransient(error)) return;  // it is sent again
+  const Submit& submit = op.submit;
+  const bool is_kept = world_.store.FindByKey(submit.tenant_id, submit.owner_id, submit.op_class,
+                                              submit.seq_id) != nullptr;
+  if (error.code == "seq_id_abandoned" && is_kept) {
+    throw Violation("I2", absl::StrFormat("%s: %s seq %d was accepted and is said to be abandoned",
+                                          name_, submit.owner_id, submit.seq_id));
+  }
   if (!op.request_id.empty() && error.code != "seq_id_reused") return;  // of a late repetition
   if (!MayBeRefused(op, error)) {
     throw Violation(
-        "I1", absl::StrFormat("%s: %s seq %d kind %d is refused: %s %s", name_, op.submit.owner_id,
-                              op.submit.seq_id, static_cast<int>(op.submit.kind), error.code,
-                              error.message));
+        "I1",
+        absl::StrFormat("%s: %s seq %d kind %d is refused: %s %s", name_, submit.owner_id,
+                        submit.seq_id, static_cast<int>(submit.kind), error.code, error.message));
   }
   op.is_answered = true;
 }
@@ -110,6 +117,7 @@ void SimClient::Poll(ClientOp& op) {
 void SimClient::HandleResult(ClientOp& op, const SimResult& result) {
   op.result = result;
   ReadAgain(op);
+  SendAgain(op);
   if (!result.failed) return NoteSuccess(op, result);
   if (result.code.empty() || result.message.empty()) {
     throw Violation("I1", op.request_id + " failed without a reason");
@@ -130,6 +138,15 @@ void SimClient::ReadAgain(ClientOp& op) {
     const SimResult* const again = engine->GetResult(op.request_id);
     if (again == nullptr || *again == *op.result) return;  // retention may have removed it
     throw Violation("I3", op.request_id + " has another result now");
+  });
+}
+
+// Long after its end: the answer is what it was.
+void SimClient::SendAgain(ClientOp& op) {
+  if (op.submit.op_class != OpClass::kTrain || op.submit.seq_id == 0 || !Chance(200)) return;
+  world_.time.After(world_.Delay(300 * kSecond), [this, &op] {
+    if (has_vanished_) return;
+    SendOnce(op.submit, op.body, [this, &op](const Answer& answer) { HandleAnswer(op, answer); });
   });
 }
 

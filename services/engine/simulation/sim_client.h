@@ -106,6 +106,7 @@ class SimClient {
   void HandleRefusal(ClientOp& op, const ErrorInfo& error);
   void Poll(ClientOp& op);
   void ReadAgain(ClientOp& op);
+  void SendAgain(ClientOp& op);
   void HandleResult(ClientOp& op, const SimResult& result);
   void NoteSuccess(const ClientOp& op, const SimResult& result);
 

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/repetition.h"
 #include "services/engine/simulation/sim_worker.h"
 
 namespace lathe::engine::simulation {
@@ -197,8 +198,21 @@ void SimEngine::Call(EventBody event, const SharedBody& body, Reply reply) {
     if (is_large) world_.store.PutLargeBody(id, body);
     submit.payload.body_id = id;
   }
+  const auto* const submit = std::get_if<Submit>(&event);
+  if (submit != nullptr) reply = Resolving(*submit, std::move(reply));
   calls_[call] = std::move(reply);
   Post(std::move(event));
+}
+
+SimEngine::Reply SimEngine::Resolving(const Submit& submit, Reply reply) {
+  if (!MayBeForgotten(submit)) return reply;
+  return [this, submit, reply = std::move(reply)](const Answer& answer) {
+    const RequestRow* const row = SaysClosedSeq(answer)
+                                      ? world_.store.FindByKey(submit.tenant_id, submit.owner_id,
+                                                               submit.op_class, submit.seq_id)
+                                      : nullptr;
+    reply(row == nullptr ? answer : AnswerForgotten(submit, *row));
+  };
 }
 
 void SimEngine::Execute(Answer& action) {

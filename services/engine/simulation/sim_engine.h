@@ -74,6 +74,8 @@ class SimEngine {
   bool FindsLeaseLost() const;
   void Execute(Commit& action);
   void Execute(Answer& action);
+  // A reply that asks the store about what the core has forgotten.
+  Reply Resolving(const Submit& submit, Reply reply);
   void Execute(MakeResult& action);
   void Execute(NotifyDone&) {}
   void Execute(NotifyQueueState&) {}

@@ -149,6 +149,20 @@ bool SimStore::IsInLog(const RequestRow& row) const {
          model->second.state <= ModelState::kReady;
 }
 
+bool SimStore::IsNeeded(const RequestRow& row, const std::set<std::string>& live,
+                        int64_t now) const {
+  if (IsLive(row)) return true;
+  if (live.count(row.owner_id) == 0) return false;
+  if (row.op_class == OpClass::kModel || row.kind == OperationKind::kLoadWeights) return true;
+  if (row.state == RequestState::kFailed && row.done_at > now - kDay) return true;
+  const bool has_result = results_.count(row.request_id) > 0;
+  if (row.op_class != OpClass::kTrain) return has_result;
+  if (has_result && row.delivered_at == 0) return true;
+  const ModelRow& model = models_.at(row.owner_id);
+  return row.seq_id > model.closed_seq || row.seq_id > model.gradient_from_seq ||
+         row.seq_id > model.log_from_seq;
+}
+
 void SimStore::SweepBodies() {
   std::set<std::string> needed;
   for (const auto& [id, row] : requests_) {
@@ -190,7 +204,7 @@ StoredState SimStore::TakeLeadership(int64_t now) {
     live.insert(id);
   }
   for (const auto& [id, row] : requests_) {
-    if (IsLive(row) || live.count(row.owner_id) > 0) state.requests.push_back(row);
+    if (IsNeeded(row, live, now)) state.requests.push_back(row);
   }
   // As the rows were inserted: rows of one instant keep their order.
   std::sort(state.requests.begin(), state.requests.end(),
@@ -220,6 +234,14 @@ SharedBody SimStore::FindBody(const std::string& body_id) const {
 const SimResult* SimStore::FindResult(const std::string& request_id) const {
   const auto it = results_.find(request_id);
   return it == results_.end() ? nullptr : &it->second;
+}
+
+const RequestRow* SimStore::FindByKey(const std::string& tenant_id, const std::string& owner_id,
+                                      OpClass op_class, int64_t seq_id) const {
+  const auto id = request_ids_.find(Key(owner_id, op_class, seq_id));
+  if (id == request_ids_.end()) return nullptr;
+  const RequestRow& row = requests_.at(id->second);
+  return row.tenant_id == tenant_id ? &row : nullptr;
 }
 
 void SimStore::NoteHandedOut(const std::string& request_id, int64_t now) {

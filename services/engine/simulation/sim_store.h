@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -46,6 +47,9 @@ class SimStore {
   SharedBody FindBody(const std::string& body_id) const;
   // nullptr: not finished, or retention removed it.
   const SimResult* FindResult(const std::string& request_id) const;
+  // nullptr: nothing has this key any more.
+  const RequestRow* FindByKey(const std::string& tenant_id, const std::string& owner_id,
+                              OpClass op_class, int64_t seq_id) const;
   // The result left for a client.
   void NoteHandedOut(const std::string& request_id, int64_t now);
 
@@ -93,6 +97,8 @@ class SimStore {
   void CountLive(const RequestRow& row, int64_t sign);
   // Rebuilds a model that lives, with its oldest snapshot.
   bool IsInLog(const RequestRow& row) const;
+  // A new leader reads it, of what such a one as `live` owns.
+  bool IsNeeded(const RequestRow& row, const std::set<std::string>& live, int64_t now) const;
   void SweepBodies();
 
   const bool is_fenced_;

@@ -136,6 +136,11 @@ class Store {
 
   virtual absl::StatusOr<std::optional<RequestStatus>> FindRequest(
       const std::string& request_id) = 0;
+  // That has the key now; of the tenant.
+  virtual absl::StatusOr<std::optional<RequestRow>> FindRequestByKey(const std::string& tenant_id,
+                                                                     const std::string& owner_id,
+                                                                     OpClass op_class,
+                                                                     int64_t seq_id) = 0;
   virtual absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) = 0;
   // Of all tenants, by completion_number.
   virtual absl::StatusOr<std::vector<CompletionRow>> ListUndeliveredSamples() = 0;

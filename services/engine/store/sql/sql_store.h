@@ -22,6 +22,10 @@ class SqlStore : public Store {
   absl::Status ReleaseLease(int64_t term) override;
   absl::StatusOr<StoredState> TakeLeadership() override;
   absl::StatusOr<std::optional<RequestStatus>> FindRequest(const std::string& request_id) override;
+  absl::StatusOr<std::optional<RequestRow>> FindRequestByKey(const std::string& tenant_id,
+                                                             const std::string& owner_id,
+                                                             OpClass op_class,
+                                                             int64_t seq_id) override;
   absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) override;
   absl::StatusOr<std::vector<CompletionRow>> ListUndeliveredSamples() override;
   absl::StatusOr<std::optional<SessionRow>> FindSession(const std::string& tenant_id,

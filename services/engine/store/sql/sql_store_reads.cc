@@ -87,6 +87,18 @@ absl::StatusOr<std::optional<RequestStatus>> SqlStore::FindRequest(const std::st
   });
 }
 
+absl::StatusOr<std::optional<RequestRow>> SqlStore::FindRequestByKey(const std::string& tenant_id,
+                                                                     const std::string& owner_id,
+                                                                     OpClass op_class,
+                                                                     int64_t seq_id) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<RequestRow>> {
+    Query query = connection.Prepare(absl::StrCat(
+        "SELECT ", kRequestColumns,
+        " FROM requests WHERE tenant_id = ? AND owner_id = ? AND op_class = ? AND seq_id = ?"));
+    return ReadOne<RequestRow>(query.Bind(tenant_id, owner_id, op_class, seq_id));
+  });
+}
+
 absl::StatusOr<std::optional<StoredResult>> SqlStore::ReadResult(const std::string& request_id) {
   return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<StoredResult>> {
     Query query = connection.Prepare(kReadResult);

@@ -39,6 +39,24 @@ TEST_CASE("Store: a tenant finds its own objects and nobody else's", "[store]") 
   CHECK(*store.SamplerIdsOfSession("s1") == std::vector<std::string>{"s1:sample:0"});
 }
 
+TEST_CASE("Store: a request is found by its key, by its tenant only", "[store]") {
+  auto harness = MakeStoreHarness();
+  const std::string owner = "s1:train:0";
+  Commit(harness->store(),
+         {InsertRequest{TestRequest("r1", 1)}, InsertRequest{TestRequest("r2", 2)}});
+  const auto find = [&](const std::string& tenant, OpClass op_class, int64_t seq) {
+    return *harness->store().FindRequestByKey(tenant, owner, op_class, seq);
+  };
+  const std::optional<RequestRow> row = find("t1", OpClass::kTrain, 2);
+  REQUIRE(row.has_value());
+  CHECK(row->request_id == "r2");
+  CHECK(row->content_hash == "hash");
+  CHECK(row->plan == TestRequest("r2", 2).plan);
+  CHECK_FALSE(find("t1", OpClass::kTrain, 3).has_value());
+  CHECK_FALSE(find("t1", OpClass::kSample, 2).has_value());
+  CHECK_FALSE(find("t2", OpClass::kTrain, 2).has_value());
+}
+
 TEST_CASE("Store: a public checkpoint is found by everyone and listed by its owner", "[store]") {
   auto harness = MakeStoreHarness();
   CheckpointRow row = TestCheckpoint("tinker://m/weights/a");

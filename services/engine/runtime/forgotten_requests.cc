@@ -1,0 +1,53 @@
+#include "services/engine/runtime/forgotten_requests.h"
+
+#include <optional>
+#include <utility>
+
+#include "services/engine/core/repetition.h"
+#include "services/engine/runtime/result_encoder.h"
+
+namespace lathe::engine {
+namespace {
+
+// Each is a request of a client that repeats what it did long ago.
+constexpr size_t kMaxWaiting = 1024;
+
+Answer Refused(ErrorInfo error) {
+  Answer answer;
+  answer.error = std::move(error);
+  return answer;
+}
+
+}  // namespace
+
+ForgottenRequests::ForgottenRequests(Store& store)
+    : store_(store), queue_(kMaxWaiting), thread_("engine-lookups", [this] {
+        while (const std::optional<std::function<void()>> work = queue_.Pop()) (*work)();
+      }) {}
+
+void ForgottenRequests::Stop() {
+  queue_.Close();
+  thread_.Join();
+}
+
+CallTable::Callback ForgottenRequests::Resolve(const Submit& submit, CallTable::Callback done) {
+  if (!MayBeForgotten(submit)) return done;
+  return [this, submit, done = std::move(done)](const Answer& answer) {
+    if (!SaysClosedSeq(answer)) return done(answer);
+    if (queue_.TryPush([this, submit, answer, done] { LookUp(submit, answer, done); })) return;
+    done(Refused({.status = absl::StatusCode::kResourceExhausted,
+                  .code = "too_many_calls",
+                  .field = "",
+                  .message = "too many repeated requests are being looked up"}));
+  };
+}
+
+void ForgottenRequests::LookUp(const Submit& submit, const Answer& from_core,
+                               const CallTable::Callback& done) {
+  const absl::StatusOr<std::optional<RequestRow>> row =
+      store_.FindRequestByKey(submit.tenant_id, submit.owner_id, submit.op_class, submit.seq_id);
+  if (!row.ok()) return done(Refused(ToErrorInfo(row.status())));
+  done(row->has_value() ? AnswerForgotten(submit, **row) : from_core);
+}
+
+}  // namespace lathe::engine

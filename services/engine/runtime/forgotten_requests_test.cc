@@ -1,0 +1,103 @@
+#include "services/engine/runtime/forgotten_requests.h"
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/engine/core/plan.h"
+#include "services/engine/core/repetition.h"
+#include "services/engine/store/sqlite/sqlite_store.h"
+#include "services/engine/store/testing/store_rows.h"
+#include "services/engine/store/testing/temp_dir.h"
+
+namespace lathe::engine {
+namespace {
+
+struct Fixture {
+  TempDir dir;
+  std::unique_ptr<SqliteStore> store = *SqliteStore::Open(
+      {.database = dir.path() / "lathe.db", .bodies_dir = dir.path() / "bodies"});
+  int64_t term = store->TakeLeadership()->term;
+
+  void Keep(const RequestRow& row) {
+    const std::vector<Write> writes = {InsertRequest{row}};
+    REQUIRE(store->Commit(term, writes, {}).ok());
+  }
+  static Submit Repetition(int64_t seq, const std::string& content_hash = "hash") {
+    Submit submit;
+    submit.tenant_id = "t1";
+    submit.owner_id = "s1:train:0";
+    submit.seq_id = seq;
+    submit.content_hash = content_hash;
+    return submit;
+  }
+  // What its caller is told when the core says `from_core`.
+  Answer Ask(const Submit& submit, const Answer& from_core) {
+    Answer told;
+    ForgottenRequests forgotten(*store);
+    forgotten.Resolve(submit, [&](const Answer& answer) { told = answer; })(from_core);
+    forgotten.Stop();
+    return told;
+  }
+  Answer AskClosed(const Submit& submit) {
+    Answer closed;
+    closed.error = ClosedSeq(submit.owner_id, submit.seq_id);
+    return Ask(submit, closed);
+  }
+};
+
+TEST_CASE("ForgottenRequests: a repetition gets the id that the request had", "[runtime]") {
+  Fixture f;
+  f.Keep(TestRequest("r1", 1));
+  const Answer answer = f.AskClosed(Fixture::Repetition(1));
+  CHECK_FALSE(answer.error);
+  CHECK(answer.id == "r1");
+}
+
+TEST_CASE("ForgottenRequests: another request under a used seq is refused", "[runtime]") {
+  Fixture f;
+  f.Keep(TestRequest("r1", 1));
+  CHECK(f.AskClosed(Fixture::Repetition(1, "other")).error->code == "seq_id_reused");
+  Submit step = Fixture::Repetition(1);
+  step.kind = OperationKind::kOptimStep;
+  CHECK(f.AskClosed(step).error->code == "seq_id_reused");
+}
+
+TEST_CASE("ForgottenRequests: what was refused as it came stays refused", "[runtime]") {
+  Fixture f;
+  RequestRow row = TestRequest("r1", 1);
+  Plan plan;
+  plan.refused = true;
+  row.plan = EncodePlan(plan);
+  f.Keep(row);
+  CHECK(f.AskClosed(Fixture::Repetition(1)).error->code == "seq_id_refused");
+}
+
+TEST_CASE("ForgottenRequests: a seq that never came is abandoned, and a foreign one too",
+          "[runtime]") {
+  Fixture f;
+  f.Keep(TestRequest("r1", 1));
+  CHECK(f.AskClosed(Fixture::Repetition(2)).error->code == "seq_id_abandoned");
+  Submit foreign = Fixture::Repetition(1);
+  foreign.tenant_id = "t2";
+  CHECK(f.AskClosed(foreign).error->code == "seq_id_abandoned");
+}
+
+TEST_CASE("ForgottenRequests: what the core knows is passed on as it is", "[runtime]") {
+  Fixture f;
+  f.Keep(TestRequest("r1", 1));
+  Answer known;
+  known.id = "r9";
+  CHECK(f.Ask(Fixture::Repetition(1), known).id == "r9");
+  Answer draining;
+  draining.error = ErrorInfo{.status = absl::StatusCode::kUnavailable,
+                             .code = "draining",
+                             .field = "",
+                             .message = "draining"};
+  CHECK(f.Ask(Fixture::Repetition(1), draining).error->code == "draining");
+}
+
+}  // namespace
+}  // namespace lathe::engine
