@@ -1,10 +1,12 @@
 """Chaos: a whole Lathe under load while everything that can fail does, one fault after the other,
 drawn from a seed. All that clients were told must stay true.
 
-Real gateway, engine, worker and database; clients of three tenants over plain HTTP and over the
-stock SDK, serial and concurrent sessions: steps, samples from unnamed versions, saves by name,
-loads, deletions. Faults: kill -9, SIGSTOP, SIGTERM of one, several, all processes; every fail point
-by name; connections cut, held and swallowed between each pair; Postgres killed; a full disk.
+Real gateway, engine (on Postgres two: one leads), worker and database; clients of three tenants
+over plain HTTP and over the stock SDK, serial and concurrent sessions: steps, samples from unnamed
+versions, saves by name, loads, deletions; clients that go away and come back, or never do. Faults:
+kill -9, SIGSTOP, SIGTERM of one, several, all processes; a leader that is stopped until the standby
+leads, and goes on; every fail point by name; connections cut, held and swallowed between each pair;
+Postgres killed; a full disk.
 Checked are I1 to I7: every acknowledged request ends, with its result or with the reason that was
 done to it; every number is that of an undisturbed server, to the bit; results that were given never
 change; complete checkpoints load and equal the live model of their moment; nobody sees another
@@ -20,6 +22,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -28,24 +31,34 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 sys.path.insert(0, os.path.dirname(__file__))
-from chaos_faults import PROCESSES, Faults, ProxiedPrograms  # noqa: E402
+from chaos_faults import Faults, ProxiedPrograms  # noqa: E402
 from chaos_history import History, Wrong  # noqa: E402
 from chaos_load import RawClient, SdkClient, start_threads, undisturbed  # noqa: E402
+from chaos_strays import (GAP_TIMEOUT, SESSION_KEPT, SESSION_TIMEOUT, Returning,  # noqa: E402
+                          Vanishing)
+from support.engine_pair import ENGINES  # noqa: E402
 from support.fail_points import FailPoints  # noqa: E402
 from support.faulty_proxy import FaultyProxy  # noqa: E402
 from support.lathe_server import BIN, LatheServer, tiny_model  # noqa: E402
 from support.postgres_cluster import PostgresCluster, USER  # noqa: E402
 from support.small_disk import small_disk  # noqa: E402
+from support.supervised_pair import SupervisedPair  # noqa: E402
 
+# Clients that are away for long are parked, those that are gone are forgotten.
 ENV = {"LATHE_WORKER__NUMERICS": "exact", "LATHE_ENGINE__SNAPSHOT_INTERVAL": "500ms",
-       "LATHE_ENGINE__SNAPSHOT_SHARE": "1"}
-# Short, so that the next engine need not wait long for the lease of one that was killed.
-POSTGRES_ENV = {"LATHE_ENGINE__LEASE": "2s", "LATHE_ENGINE__LEASE_RENEWAL": "500ms"}
+       "LATHE_ENGINE__SNAPSHOT_SHARE": "1",
+       "LATHE_ENGINE__SESSION_TIMEOUT": f"{SESSION_TIMEOUT}s",
+       "LATHE_ENGINE__SESSION_KEPT": f"{SESSION_KEPT}s",
+       "LATHE_ENGINE__GAP_TIMEOUT": f"{GAP_TIMEOUT}s"}
+# Short, so that the next engine need not wait long for the lease of one that hangs.
+POSTGRES_ENV = {"LATHE_ENGINE__LEASE_RENEWAL": "500ms"}
+LEASE = "2s"
 LIVENESS_SECONDS = 180
 DISK_MEBIBYTES = 512
-MEMORY_MEBIBYTES = {"engine": 512, "gateway": 512, "worker": 2048}
-# Directories of checkpoints that may be left: of sessions that nobody ended.
-MAX_DIRECTORIES = 100
+MEMORY_MEBIBYTES = {"engine": 512, "standby": 512, "gateway": 512, "worker": 2048}
+# Directories of checkpoints that may be left, of sessions that nobody ended: as many as begin within
+# the SESSION_KEPT, with two snapshots and a version each.
+MAX_DIRECTORIES = 200
 # Defects that a short run has to find, as rules of fail points (chaos is tested with them).
 PLANTED = {
     "commit-skipped": "engine.commit.before=skip%0.02",
@@ -62,9 +75,10 @@ class Memory:
         self.largest = collections.Counter()
 
     def look(self, history):
-        for name in PROCESSES:
+        pids = self.server.pids()
+        for name in MEMORY_MEBIBYTES:
             with contextlib.suppress(OSError, KeyError, ValueError):
-                pages = int(open(f"/proc/{self.server.pids()[name]}/statm").read().split()[1])
+                pages = int(open(f"/proc/{pids[name]}/statm").read().split()[1])
                 mebibytes = pages * os.sysconf("SC_PAGE_SIZE") >> 20
                 self.largest[name] = max(self.largest[name], mebibytes)
         for name, limit in MEMORY_MEBIBYTES.items():
@@ -95,11 +109,12 @@ def wait_until(condition, history, what):
 
 
 def progress(history, clients, of_all):
-    """Something (or something of each client) ends after the last fault is healed."""
+    """Something (or something of each client that is there) ends after the last fault is healed."""
     healed = time.monotonic()
 
     def has_gone_on():
-        gone_on = [history.progress.get(client.name, 0) > healed for client in clients]
+        gone_on = [history.progress.get(client.name, 0) > healed or of_all and client.is_away
+                   for client in clients]
         return all(gone_on) if of_all else any(gone_on)
 
     wait_until(has_gone_on, history, "no progress of "
@@ -141,34 +156,56 @@ class Run:
                     cluster.dir / ".s.PGSQL.5432", listen=sockets / ".s.PGSQL.5432"))
                 store = f"postgres:///lathe?host={sockets}&user={USER}"
             crash_migrations(self.data_dir, store, self.points)
-            programs = stack.enter_context(ProxiedPrograms(
-                self.folder / "bin", self.data_dir / "run"))
-            proxies.update(programs.proxies)
-            env = {**ENV, **self.points.env, **(POSTGRES_ENV if store else {})}
+            env = {**ENV, **self.points.env}
             if options.plant:
                 env["LATHE_FAIL_POINTS"] = PLANTED[options.plant]
-            self.server = stack.enter_context(LatheServer(
-                tiny_model(), data_dir=str(self.data_dir), env=env, store=store))
+            start = self.start_pair if store else self.start_one
+            self.server = start(stack, env, store, proxies)
             front = stack.enter_context(FaultyProxy(self.server.port))
             proxies["client and gateway"] = front
             self.server.url = front.url
             self.faults = Faults(self.server, self.points, proxies, cluster, disk, self.random,
                                  self.log)
             self.memory = Memory(self.server)
-            self.disturb(self.new_clients(table))
-            with contextlib.suppress(Exception) if self.history.violations else (
-                    contextlib.nullcontext()):
-                self.finish()
+            try:
+                self.disturb(self.new_clients(table))
+                with contextlib.suppress(Exception) if self.history.violations else (
+                        contextlib.nullcontext()):
+                    self.finish()
+            except BaseException:  # told to end: nobody waits for a server that may hang
+                self.server.kill_everything()
+                raise
             if self.history.violations:
                 with contextlib.suppress(OSError):
                     shutil.copytree(self.data_dir / "logs", self.folder / "logs")
                     shutil.copy2(self.data_dir / "up.log", self.folder / "logs")
         return not self.history.violations
 
+    def start_one(self, stack, env, _, proxies):
+        """`lathe up` on SQLite."""
+        programs = stack.enter_context(ProxiedPrograms(self.folder / "bin", self.data_dir / "run"))
+        proxies.update(programs.proxies)
+        return stack.enter_context(LatheServer(tiny_model(), data_dir=str(self.data_dir), env=env))
+
+    def start_pair(self, stack, env, store, proxies):
+        """A leader and a standby on one Postgres, each with a proxy before each of its sockets."""
+        sockets = {}
+        for engine in ENGINES:
+            for listener, peer in (("worker", "worker"), ("engine", "gateway")):
+                path = sockets[engine, listener] = self.folder / f"{engine}-{listener}.sock"
+                proxies[f"{peer} and engine {engine}"] = stack.enter_context(FaultyProxy(
+                    self.data_dir / "run" / engine / f"{listener}.sock", listen=path))
+        return stack.enter_context(SupervisedPair(
+            tiny_model(), sockets, store=store, data_dir=self.data_dir, lease=LEASE,
+            env={**env, **POSTGRES_ENV}))
+
     def new_clients(self, table):
         keys = [self.server.api_key, self.server.create_key("red"), self.server.create_key("blue")]
         self.raw = [RawClient(f"raw-{number}", self.server, keys[number % 3], self.history, table,
                               self.options.seed) for number in range(self.options.clients)]
+        self.raw += [kind(f"{kind.__name__.lower()}-{number}", self.server, keys[number % 3],
+                          self.history, table, self.options.seed)
+                     for kind in (Returning, Vanishing) for number in range(self.options.strays)]
         for client in self.raw:
             client.strangers = [other for other in self.raw if other.api.key != client.api.key]
         self.sdk = [SdkClient(f"sdk-{number}", self.server, keys[number % 3], self.history, table)
@@ -189,6 +226,8 @@ class Run:
             self.points.clear()
             if not self.history.violations:
                 progress(self.history, clients, of_all=True)
+        except Wrong as wrong:
+            self.history.violate(*wrong.args)
         except Exception as error:  # Lathe did not come back, say
             self.history.violate("I7", f"{type(error).__name__} {error}")
         self.history.stopping.set()
@@ -277,6 +316,8 @@ def parse(words):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=6, help="over plain HTTP")
     parser.add_argument("--sdk-clients", type=int, default=2)
+    parser.add_argument("--strays", type=int, default=1,
+                        help="that come back, and as many that do not")
     parser.add_argument("--min-fired", type=int, default=0,
                         help="fails when a fail point has fired less often")
     parser.add_argument("--plant", choices=sorted(PLANTED), help="a defect that is to be found")
@@ -286,7 +327,13 @@ def parse(words):
 def main(words=None):
     """The exit code."""
     run = Run(parse(words))
-    run.go()
+    # Whatever was started ends with this.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        run.go()
+    except SystemExit as told:
+        run.clean()
+        return told.code
     is_good = run.report()
     if is_good or not run.history.violations:
         run.clean()

@@ -9,12 +9,12 @@ import signal
 import stat
 import time
 
+from chaos_history import Wrong
 from support import lathe_server
 from support.fail_points import listed
 from support.faulty_proxy import FaultyProxy
 from support.lathe_server import BIN
 
-PROCESSES = ("engine", "worker", "gateway")
 # Passed while a process starts: it is killed so that it does.
 AT_START = {"engine.start.locked": "engine", "engine.start.loaded": "engine",
             "worker.load.base": "worker", "worker.start.ready": "worker"}
@@ -27,6 +27,8 @@ ERRORS = {"engine.commit.before": 28, "engine.body.before_write": 28, "worker.sa
           "worker.save.write": 28, "worker.save.fsync": 5, "worker.save.manifest": 5,
           "worker.save.before_rename": 5, "worker.save.renamed": 5}
 LONGEST_START = 60
+# Seconds in which a leader that was stopped finds out that another one leads.
+LONGEST_ERROR = 30
 
 
 class ProxiedPrograms:
@@ -61,20 +63,24 @@ class ProxiedPrograms:
 
 
 class Faults:
-    """`proxies`: {pair of processes: its proxy}; `cluster`, `disk`: None when there is none."""
+    """`proxies`: {pair of processes: its proxy}; `cluster`, `disk`: None when there is none. With a
+    cluster there is a standby."""
 
     def __init__(self, server, points, proxies, cluster, disk, rng, log):
         self.server, self.points, self.proxies = server, points, proxies
         self.cluster, self.disk, self.random, self.log = cluster, disk, rng, log
         self.kills = collections.Counter()
         self.done = collections.Counter()
+        self.processes = [name for name in server.pids() if name != "up"]
         self.names = [name for name in listed() if name not in ELSEWHERE]
-        self.actions = {self.fail_points: 60, self.kill_one: 10, self.kill_several: 4,
+        self.misses = collections.Counter()  # of fail points that were set and not passed
+        self.actions = {self.fail_points: 90, self.kill_one: 10, self.kill_several: 4,
                         self.kill_everything: 4, self.pause: 5, self.terminate_one: 4,
                         self.terminate_everything: 1, self.cut: 6, self.hold: 3,
                         self.swallow: 2}
         if cluster:
             self.actions[self.restart_postgres] = 10
+            self.actions[self.stop_leader] = 6
         if disk:
             self.actions[self.fill_disk] = 3
 
@@ -97,13 +103,13 @@ class Faults:
         return pid
 
     def kill_one(self):
-        name = self.random.choice(PROCESSES)
+        name = self.random.choice(self.processes)
         self.log(f"kill {name}")
         self.kills[name] += 1
         self.restarted(name, self.signal(name, signal.SIGKILL))
 
     def kill_several(self):
-        names = self.random.sample(PROCESSES, self.random.choice((2, 3)))
+        names = self.random.sample(self.processes, self.random.choice((2, 3)))
         self.log(f"kill {' and '.join(names)}")
         old = {name: self.signal(name, signal.SIGKILL) for name in names}
         for name, pid in old.items():
@@ -118,12 +124,12 @@ class Faults:
             self.cluster.kill()
             self.kills["postgres"] += 1
             self.cluster.start()
-        for name in ("up", *PROCESSES):
+        for name in (*(["up"] if self.cluster is None else []), *self.processes):
             self.kills[name] += 1
         self.server.start()
 
     def terminate_one(self):
-        name = self.random.choice(PROCESSES)
+        name = self.random.choice(self.processes)
         self.log(f"terminate {name}")
         old = self.signal(name, signal.SIGTERM)
         self.restarted(name, old)
@@ -136,7 +142,7 @@ class Faults:
         self.server.start()
 
     def pause(self):
-        name = self.random.choice(PROCESSES)
+        name = self.random.choice(self.processes)
         # Now and then so long that the others give it up.
         seconds = self.random.choices((0.3, 1.5, 4, 20), (8, 6, 4, 1))[0]
         self.log(f"stop {name} for {seconds} s")
@@ -144,6 +150,28 @@ class Faults:
         time.sleep(seconds)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+    def stop_leader(self):
+        """Until another one leads, and longer now and then; what it goes on with counts nothing."""
+        longer = self.random.choice((0, 0.5, 8))
+        self.log(f"stop the leader until another one leads and {longer} s more")
+        old = self.signal("engine", signal.SIGSTOP)
+        try:
+            self.wait(lambda: self.server.pids()["engine"] != old, LONGEST_START,
+                      "no standby has taken over from a leader that was stopped")
+            time.sleep(longer)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(old, signal.SIGCONT)
+        self.wait(lambda: old not in self.server.pids().values(), LONGEST_ERROR,
+                  "a leader that was stopped and replaced goes on")
+
+    def wait(self, condition, seconds, what):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise Wrong("I7", f"{what} within {seconds} s")
+            time.sleep(0.05)
 
     # ---- between them
 
@@ -196,14 +224,16 @@ class Faults:
     # ---- fail points
 
     def fail_points(self):
-        """Those that have fired least, one of each process at once."""
+        """Those that have fired least, one of each process at once. A try that missed counts half,
+        so that a point which is passed seldom does not take the time of all others."""
         fired = {name: count for name, (_, count) in self.points.counts().items()}
+        behind = {name: fired[name] + self.misses[name] / 2 for name in self.names}
         self.random.shuffle(self.names)
         chosen = {}
-        for name in sorted(self.names, key=fired.get):
+        for name in sorted(self.names, key=behind.get):
             chosen.setdefault(name.split(".")[0], name)
-        many = self.random.random() < 0.3
-        names = list(chosen.values()) if many else [min(chosen.values(), key=fired.get)]
+        many = self.random.random() < 0.5
+        names = list(chosen.values()) if many else [min(chosen.values(), key=behind.get)]
         self.fire(names, fired)
 
     def rule(self, name):
@@ -236,7 +266,9 @@ class Faults:
         self.points.clear()
         for name, (_, ends) in rules.items():
             process = name.split(".")[0]
-            if ends and self.points.fired(name) > fired[name]:
+            if self.points.fired(name) == fired[name]:
+                self.misses[name] += 1
+            elif ends:
                 self.kills[process] += 1
                 self.restarted(process, old[process])
 

@@ -89,7 +89,7 @@ class RawClient:
         self.last_request_id = None
         self.saved = {}  # path: (shape, step)
         self.model = None
-        self.beat_at = 0.0
+        self.is_away = False
 
     # ---- one request
 
@@ -153,6 +153,7 @@ class RawClient:
 
     def run(self):
         """Until the history is over; on a thread."""
+        threading.Thread(target=self.keep_beating, daemon=True).start()
         shape = self.random.randrange(NUM_SHAPES)
         while not self.history.stopping.is_set():
             try:
@@ -171,7 +172,6 @@ class RawClient:
         if self.is_calm:
             self.forward()
         while self.model.step < NUM_STEPS and not self.history.stopping.is_set():
-            self.beat()
             self.do_step()
             step = self.model.step
             if step % 4 == 3:
@@ -194,7 +194,7 @@ class RawClient:
         bodies = model.step_bodies()
         if not model.is_serial and self.random.random() < 0.5:
             bodies[:2] = reversed(bodies[:2])
-        futures = {body["seq_id"]: self.submit(operation, body) for operation, body in bodies}
+        futures = self.send(bodies)
         results = [self.wait(futures[seq_id]) for seq_id in sorted(futures)]
         failed = ["error" in result for result in results]
         if not any(failed):
@@ -211,6 +211,10 @@ class RawClient:
                 self.history.note_failure(self.reason(operation, result))
         self.forward()  # nothing of it was applied
         raise Unlucky("a step was given up")
+
+    def send(self, bodies):
+        """{seq_id: what to wait for} of requests that are submitted."""
+        return {body["seq_id"]: self.submit(operation, body) for operation, body in bodies}
 
     def check(self, kind, value, what):
         key = (self.model.shape, self.model.step)
@@ -265,11 +269,15 @@ class RawClient:
 
     # ---- what else must hold
 
-    def beat(self):
-        if time.monotonic() < self.beat_at:
-            return
-        self.beat_at = time.monotonic() + 10
-        self.api.post("session_heartbeat", {"session_id": self.model.session_id})
+    def keep_beating(self):
+        """As the SDK does, on a thread of its own."""
+        while not self.history.stopping.wait(10):
+            if self.model is None or self.is_away:
+                continue
+            try:
+                self.api.post("session_heartbeat", {"session_id": self.model.session_id})
+            except Exception as error:
+                self.history.violate("I1", f"heartbeat of {self.name}: {error}")
 
     def look_around(self):
         if self.given and self.random.random() < 0.2:
@@ -312,9 +320,11 @@ class SdkClient:
     def __init__(self, name, server, key, history, table, is_calm=False):
         import tinker
         self.name, self.history, self.table, self.is_calm = name, history, table, is_calm
+        self.is_away = False
         self.base_model = server.model_name
         self.tinker = tinker
         self.service = tinker.ServiceClient(base_url=server.url, api_key=key)
+        self.api = StubbornApi(server, key, patience=RawClient.PATIENCE)
 
     def run(self):
         while not self.history.stopping.is_set():
@@ -352,6 +362,8 @@ class SdkClient:
             for operation in ("forward_backward", "forward_backward", "optim_step"):
                 self.history.note(self.name, operation)
             self.table.check("sdk_losses", (0, step), losses, self.is_calm, self.name)
+        # Its session lasts as long as the run.
+        self.api.result(self.api.made("unload_model", {"model_id": training.model_id}))
 
     def finish(self):
         if hasattr(self.service, "close"):

@@ -22,16 +22,19 @@ ENGINES = ("a", "b")
 
 
 class EnginePair:
-    """`options`: more arguments of both engines. As LatheServer for RawApi and its like."""
+    """`options`: more arguments of both engines. `store`, `data_dir`: instead of a database in the
+    cluster and a directory of its own. As LatheServer for RawApi and its like."""
 
-    def __init__(self, model, cluster, options=(), env=None, lease="6s"):
-        self.model, self.model_name, self.cluster = model, "tiny", cluster
-        self.store = cluster.create_database("pair")
+    def __init__(self, model, cluster=None, options=(), env=None, lease="6s", store=None,
+                 data_dir=None):
+        self.model, self.model_name = model, "tiny"
+        self.store = store or cluster.create_database("pair")
         self.options = ["--lease", lease, *options]
         self.env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
                     "LATHE_ENGINE__STORE": self.store, **(env or {})}
         # Short: paths of sockets have little room.
-        self.data_dir = tempfile.mkdtemp(prefix="pair-", dir="/tmp")
+        self._own_dir = data_dir is None
+        self.data_dir = str(data_dir or tempfile.mkdtemp(prefix="pair-", dir="/tmp"))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.pages = {name: free_port() for name in ENGINES}
@@ -40,37 +43,53 @@ class EnginePair:
 
     def __enter__(self):
         try:
-            self.start_engine("a")
-            self.wait_leader()
-            self.start_engine("b")
-            self._start_worker()
-            self._start_gateway()
-            self.api_key = self.create_key("pair", ("train", "sample", "read", "admin",
-                                                    "checkpoints:write"))
-            self._wait(self._is_ready, "the gateway and a worker", 60)
+            self.start()
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_):
+        self.kill_everything()
+        if self._own_dir:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def start(self):
+        """Returns once the gateway serves and a worker is ready."""
+        self.start_engine("a")
+        self.wait_leader()
+        self.start_engine("b")
+        self.start_worker()
+        self.start_gateway()
+        if self.api_key is None:
+            self.api_key = self.create_key("pair", ("train", "sample", "read", "admin",
+                                                    "checkpoints:write"))
+        self._wait(self._is_ready, "the gateway and a worker", 60)
+
+    def kill_everything(self):
         for process in self.processes.values():
             if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.kill()
+                process.kill()  # also one that is stopped
         for process in self.processes.values():
             process.wait(30)
-        shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def run_dir(self, name):
         return os.path.join(self.data_dir, "run", name)
 
+    def socket(self, name, listener):
+        """Where worker and gateway dial an engine's listener."""
+        return os.path.join(self.run_dir(name), f"{listener}.sock")
+
     def _sockets(self, listener):
         return [word for name in ENGINES
-                for word in ("--engine", f"unix:{self.run_dir(name)}/{listener}.sock")]
+                for word in ("--engine", f"unix:{self.socket(name, listener)}")]
+
+    def _log_path(self, name):
+        return os.path.join(self.data_dir, "logs", f"{name}.log")
 
     def _start(self, name, arguments):
-        with open(os.path.join(self.data_dir, f"{name}.log"), "ab") as log:
+        os.makedirs(os.path.dirname(self._log_path(name)), exist_ok=True)
+        with open(self._log_path(name), "ab") as log:
             self.processes[name] = subprocess.Popen(
                 [str(BIN / arguments[0]), *arguments[1:], "--data-dir", self.data_dir],
                 stdout=log, stderr=log, env=self.env)
@@ -80,30 +99,30 @@ class EnginePair:
         self._start(name, ["lathe-engine", "--run-dir", self.run_dir(name), "--metrics-listen",
                            f"127.0.0.1:{self.pages[name]}", *self.options])
 
-    def _start_worker(self):
+    def start_worker(self):
         self._start("worker", ["lathe-worker", *self._sockets("worker"), "--run-dir",
                                self.run_dir("a"), "--model", f"tiny={self.model}", "--device",
                                "cpu", "--threads", "1", "--numerics", "exact"])
 
-    def _start_gateway(self):
+    def start_gateway(self):
         self._start("gateway", ["lathe-gateway", *self._sockets("engine"), "--listen",
                                 f"127.0.0.1:{self.port}"])
 
     def _is_ready(self):
-        groups = self._groups()
-        if not any(group.get("state") == "ready" for group in groups):
-            return False
         try:
-            return httpx.get(self.url + "/readyz", timeout=5).status_code == 200
-        except httpx.TransportError:
+            groups = self.status().get("groups", [])
+            return (any(group.get("state") == "ready" for group in groups) and
+                    httpx.get(self.url + "/readyz", timeout=5).status_code == 200)
+        except (httpx.TransportError, subprocess.CalledProcessError):
             return False
 
-    def _groups(self):
+    def status(self):
+        """What `lathe status` says of the leader, as parsed JSON."""
         answer = subprocess.run(
             [str(BIN / "lathe"), "status", "--format", "json", "--data-dir", self.data_dir,
-             "--run-dir", self.run_dir(self.wait_leader())], check=False, capture_output=True,
+             "--run-dir", self.run_dir(self.wait_leader())], check=True, capture_output=True,
             text=True, env=self.env)
-        return json.loads(answer.stdout).get("groups", []) if answer.returncode == 0 else []
+        return json.loads(answer.stdout)
 
     def _wait(self, condition, what, timeout):
         deadline = time.monotonic() + timeout
@@ -153,8 +172,11 @@ class EnginePair:
         self.processes[name].wait(30)
 
     def log(self, name):
-        with open(os.path.join(self.data_dir, f"{name}.log"), errors="replace") as log:
-            return log.read()
+        try:
+            with open(self._log_path(name), errors="replace") as log:
+                return log.read()
+        except FileNotFoundError:  # it has not been started yet
+            return ""
 
     def create_key(self, tenant, scopes=()):
         """As LatheServer."""

@@ -4,6 +4,7 @@ Binaries come from LATHE_BIN (default build/release/bin). Processes are ended by
 """
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -94,20 +95,19 @@ class LatheServer:
         return pathlib.Path(self.data_dir, "up.log").read_text(errors="replace")
 
     def stop(self, timeout=60):
-        """Drains with SIGTERM; returns the exit code."""
+        """Drains with SIGTERM; returns the exit code. One that does not end is killed, with its
+        children."""
         if self.process is None:
             return None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
             code = self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        except BaseException:
+            self.kill_everything()
             raise
-        finally:
-            self._log.close()
-            self.process = None
+        self._log.close()
+        self.process = None
         return code
 
     def pids(self):
@@ -122,14 +122,16 @@ class LatheServer:
 
     def kill_everything(self):
         """`kill -9` of `lathe up` and its children, as when the machine loses its power."""
-        pids = self.pids()
+        if self.process is None:
+            return
         self.process.kill()  # first, so that it does not restart the others
         self.process.wait()
-        for name in set(pids) - {"up"}:
-            try:
-                os.kill(pids[name], signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        # Gone when it had ended by itself.
+        with contextlib.suppress(FileNotFoundError):
+            pids = self.pids()
+            for name in set(pids) - {"up"}:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pids[name], signal.SIGKILL)
         self._log.close()
         self.process = None
 
