@@ -19,10 +19,11 @@ class SmallDisk:
 
     def fill(self, keep_bytes=0):
         """Leaves `keep_bytes`, to a page."""
-        with open(self._filler, "ab") as file, contextlib.suppress(OSError):
-            while self.free_bytes() > keep_bytes:
-                file.write(b"\0" * min(1 << 16, self.free_bytes() - keep_bytes))
-                file.flush()
+        # Others write meanwhile: the disk may be full at any time.
+        with (contextlib.suppress(OSError),
+              open(self._filler, "ab", buffering=0) as file):
+            while (left := self.free_bytes() - keep_bytes) > 0:
+                file.write(b"\0" * min(1 << 16, left))
 
     def free(self):
         self._filler.unlink(missing_ok=True)
