@@ -40,10 +40,11 @@ class FailPoints:
         total = {name: (0, 0) for name in listed()}
         for file in self._counts.iterdir():
             for line in file.read_text().splitlines():
-                if "\0" in line:
-                    continue  # of a process that just begins
-                name, passed, fired = line.split()
-                total[name] = total[name][0] + int(passed), total[name][1] + int(fired)
+                words = line.split()
+                # Of a process that begins, the lines are yet to be written.
+                if len(words) == 3 and words[0] in total:
+                    name, passed, fired = words
+                    total[name] = total[name][0] + int(passed), total[name][1] + int(fired)
         return total
 
     def fired(self, name):
