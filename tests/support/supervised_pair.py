@@ -12,8 +12,9 @@ import time
 
 from support.engine_pair import ENGINES, EnginePair
 
-# How they end when they are told to; 75: an engine that another one has replaced.
-ORDERLY = (0, 75)
+# How they end when they are told to; 75: an engine that another one has replaced; SIGTERM: one that
+# has just been started and hears no signals yet.
+ORDERLY = (0, 75, -signal.SIGTERM)
 
 
 class SupervisedPair(EnginePair):
