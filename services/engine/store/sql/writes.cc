@@ -1,6 +1,7 @@
 #include "services/engine/store/sql/writes.h"
 
 #include <algorithm>
+#include <set>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -65,9 +66,11 @@ std::string InsertSql(const std::string& table, const std::string& columns) {
 }
 
 // "a = excluded.a, b = excluded.b…"
-std::string SetExcluded(const std::string& columns) {
+std::string SetExcluded(const std::string& columns, const std::string& but = "") {
+  const std::set<absl::string_view> left_out = absl::StrSplit(but, ", ");
   std::vector<std::string> sets;
   for (const absl::string_view column : absl::StrSplit(columns, ", ")) {
+    if (left_out.contains(column)) continue;
     sets.push_back(absl::StrCat(column, " = excluded.", column));
   }
   return absl::StrJoin(sets, ", ");
@@ -87,10 +90,10 @@ std::string InsertRequestSql() {
 
 }  // namespace
 
-std::string UpsertSql(const std::string& table, const std::string& columns,
-                      const std::string& key) {
+std::string UpsertSql(const std::string& table, const std::string& columns, const std::string& key,
+                      const std::string& fixed) {
   return absl::StrCat(InsertSql(table, columns), " ON CONFLICT (", key, ") DO UPDATE SET ",
-                      SetExcluded(columns));
+                      SetExcluded(columns, fixed.empty() ? key : absl::StrCat(key, ", ", fixed)));
 }
 
 void InsertAudit(SqlConnection& connection, const AuditRow& row) {
@@ -137,7 +140,8 @@ absl::Status WriteApplier::operator()(const TouchSession& write) {
 }
 
 absl::Status WriteApplier::operator()(const PutModel& write) {
-  static const std::string sql = UpsertSql("models", kModelColumns, "model_id");
+  static const std::string sql =
+      UpsertSql("models", kModelColumns, "model_id", "session_id, tenant_id, created_at");
   return Replace(sql, write.row);
 }
 

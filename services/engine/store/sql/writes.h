@@ -71,8 +71,11 @@ class WriteApplier {
 // larger of both numbers. Throws what `connection` throws.
 int64_t Purge(SqlConnection& connection, const PurgeResults& write, int64_t limit);
 
-// "INSERT INTO table (columns) VALUES (?, …)" that replaces a row of the same `key`.
-std::string UpsertSql(const std::string& table, const std::string& columns, const std::string& key);
+// "INSERT INTO table (columns) VALUES (?, …)" that replaces a row of the same `key`, but for the
+// columns `fixed`, which no such row changes: SQLite writes every index anew that has a column
+// which is set, to whatever value.
+std::string UpsertSql(const std::string& table, const std::string& columns, const std::string& key,
+                      const std::string& fixed = "");
 
 // Adds to the audit log. Throws what `connection` throws.
 void InsertAudit(SqlConnection& connection, const AuditRow& row);
