@@ -270,12 +270,13 @@ class RawClient:
     # ---- what else must hold
 
     def keep_beating(self):
-        """As the SDK does, on a thread of its own."""
+        """As the SDK does, on a thread and connections of its own."""
+        api = StubbornApi(self.api.server, self.api.key, patience=self.PATIENCE)
         while not self.history.stopping.wait(10):
             if self.model is None or self.is_away:
                 continue
             try:
-                self.api.post("session_heartbeat", {"session_id": self.model.session_id})
+                api.post("session_heartbeat", {"session_id": self.model.session_id})
             except Exception as error:
                 self.history.violate("I1", f"heartbeat of {self.name}: {error}")
 

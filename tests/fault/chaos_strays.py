@@ -46,6 +46,7 @@ class Vanishing(RawClient):
     again: what it has submitted ends, what nobody can complete is forgotten with its session."""
 
     def live(self, shape, is_serial):
+        self.is_away = False
         model = self.model = Model(self, self.api, shape, is_serial)
         model.step = self.random.randrange(12)
         for operation, body in self.random_part(model):
@@ -53,7 +54,7 @@ class Vanishing(RawClient):
         self.submit("forward_backward", {**model.body(), "seq_id": model.seq_id + 2})  # a gap
         if self.random.random() < 0.5:
             self.leave_within("optim_step", model.step_bodies()[-1][1])
-        self.model = None
+        self.is_away = True
         self.history.stopping.wait(self.random.uniform(3, 10))
 
     def random_part(self, model):
