@@ -106,7 +106,7 @@ Options ReadOptions(int argc, char** argv) {
   set.Add(&options.data_dir, "gateway.data_dir", "",
           "where the engine keeps checkpoints; needed if it gives relative folders");
   set.Add(&options.poll_hold_seconds, "gateway.poll_hold_seconds", 20,
-          "how long a poll waits for its result, at most 40");
+          "how long a poll waits for its result, at most 40; a hanging engine adds up to 3");
   AddLimits(set, options.gateway.limits);
   set.Add(&options.gateway.tls.cert, "gateway.tls_cert", "",
           "PEM file of the certificate chain: serve HTTPS; read again when it changes");

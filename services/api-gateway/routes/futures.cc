@@ -23,9 +23,9 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 
 // Between tries while the engine has a result but cannot give it.
 constexpr std::chrono::milliseconds kFetchPause{200};
-// How long after the hold an answer of the engine may still come. Together with the longest hold of
-// 40 s below the 45 s at which clients give up.
-constexpr absl::Duration kLastLookTimeout = absl::Seconds(3);
+// How long after the hold answers of the engine may still come, all of them together. With the
+// longest hold of 40 s below the 45 s at which clients give up.
+constexpr std::chrono::seconds kLastLookTimeout(3);
 
 // Unsubscribes when it goes out of scope.
 class Subscription {
@@ -79,8 +79,8 @@ Response EncodeResult(const Request& request, v1::OperationResult result) {
 bool IsTransient(const absl::Status& status) { return HttpStatus(status) >= 500; }
 
 absl::Duration TimeLeft(SteadyTime deadline) {
-  const absl::Duration hold = absl::FromChrono(deadline - std::chrono::steady_clock::now());
-  return std::max(hold, absl::ZeroDuration()) + kLastLookTimeout;
+  const auto left = deadline + kLastLookTimeout - std::chrono::steady_clock::now();
+  return std::max(absl::FromChrono(left), absl::ZeroDuration());
 }
 
 // Unset: nothing final yet.
@@ -123,8 +123,7 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
       // may be thousands of polls that end together.
       if (!poll->is_settled() && !poll->is_over() && context.watch.is_connected()) {
         subscription.AskAgain();
-        co_await poll->AwaitNews(std::chrono::steady_clock::now() +
-                                 absl::ToChronoMilliseconds(kLastLookTimeout));
+        co_await poll->AwaitNews(deadline + kLastLookTimeout);
       }
     }
     if (!poll->is_settled()) break;
