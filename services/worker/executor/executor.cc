@@ -83,6 +83,7 @@ class Executor::Thread {
 
   absl::Status Submit(Command command) {
     if (queue_.TryPush(std::move(command))) return absl::OkStatus();
+    if (queue_.closed()) return absl::CancelledError("the executor has been stopped");
     return absl::ResourceExhaustedError(
         absl::StrFormat("command queue holds %d commands, limit is %d", queue_.size(),
                         options_.max_queued_commands));

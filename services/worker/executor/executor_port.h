@@ -79,7 +79,8 @@ class ExecutorPort {
  public:
   virtual ~ExecutorPort() = default;
 
-  // ResourceExhausted: the command queue is full. Every accepted command with a request_id is
+  // ResourceExhausted: the command queue is full. Cancelled: the process ends, and nobody has an
+  // answer to give. Every accepted command with a request_id is
   // answered by exactly one report, unless a Reset comes first.
   virtual absl::Status Submit(Command command) = 0;
 

@@ -67,6 +67,12 @@ TEST_CASE("without work, memory kept for tensors to come goes back to the system
   executor.Stop();
 }
 
+TEST_CASE("what comes after the stop is cancelled", "[executor]") {
+  Executor executor({}, {}, [](absl::Status) {});
+  executor.Stop();
+  CHECK(executor.Submit(DropVersion{"a"}).code() == absl::StatusCode::kCancelled);
+}
+
 TEST_CASE("a full command queue refuses, naming its limit", "[executor]") {
   Executor executor({.max_queued_commands = 2}, {}, [](absl::Status) {});
   CHECK(executor.Submit(DropVersion{"a"}).ok());

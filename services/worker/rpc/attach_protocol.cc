@@ -180,10 +180,11 @@ void AttachProtocol::Refuse(const std::string& request_id, absl::Status status) 
           .model = std::nullopt});
 }
 
+// What comes while the process ends is nobody's failure: it runs where the next process is.
 void AttachProtocol::SubmitOrRefuse(const std::string& request_id, Command command) {
   const RefusalMaker make_refusal = MakerOfRefusals(request_id, command);
   absl::Status status = executor_.Submit(std::move(command));
-  if (status.ok()) return;
+  if (status.ok() || absl::IsCancelled(status)) return;
   Absorb({.generation = generation_,
           .report = make_refusal(std::move(status)),
           .model = std::nullopt});
@@ -193,7 +194,7 @@ void AttachProtocol::SubmitBatch(TrainBatch batch) {
   std::vector<std::string> request_ids;
   for (const TrainRequest& request : batch.requests) request_ids.push_back(request.request_id);
   const absl::Status status = executor_.Submit(std::move(batch));
-  if (status.ok()) return;
+  if (status.ok() || absl::IsCancelled(status)) return;
   for (const std::string& request_id : request_ids) Refuse(request_id, status);
 }
 

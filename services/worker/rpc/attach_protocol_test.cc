@@ -232,6 +232,19 @@ TEST_CASE("a full command queue is answered at once", "[rpc]") {
   }
 }
 
+TEST_CASE("what comes while the process ends is not answered", "[rpc]") {
+  Worker worker;
+  worker.protocol.BeginStream("s");
+  worker.protocol.Receive(Form(3, 1));
+  worker.executor.Stop();
+  lathe::v1::EngineMessage message;
+  message.set_epoch(3);
+  AddTrain(&message, "a");
+  worker.protocol.Receive(message);
+  worker.protocol.Receive(OptimStepMessage(3, "b"));
+  CHECK(worker.Drain().empty());
+}
+
 TEST_CASE("a snapshot and a save of a version are answered, refused or not", "[rpc]") {
   Worker worker;
   worker.protocol.BeginStream("s");

@@ -13,6 +13,7 @@ class FakeExecutor : public ExecutorPort {
  public:
   absl::Status Submit(Command command) override {
     absl::MutexLock lock(&mu_);
+    if (stopped_) return absl::CancelledError("the executor has been stopped");
     if (full_) return absl::ResourceExhaustedError("command queue holds 0 commands, limit is 0");
     commands_.push_back(std::move(command));
     return absl::OkStatus();
@@ -32,6 +33,11 @@ class FakeExecutor : public ExecutorPort {
   void SetState(ExecutorState state) {
     absl::MutexLock lock(&mu_);
     state_ = std::move(state);
+  }
+
+  void Stop() {
+    absl::MutexLock lock(&mu_);
+    stopped_ = true;
   }
 
   void SetFull(bool full) {
@@ -62,6 +68,7 @@ class FakeExecutor : public ExecutorPort {
   ExecutorState state_;
   int64_t generation_ = 0;
   bool full_ = false;
+  bool stopped_ = false;
 };
 
 }  // namespace lathe::worker
