@@ -85,6 +85,7 @@ void SimClient::HandleAnswer(ClientOp& op, const Answer& answer) {
 
 void SimClient::HandleRefusal(ClientOp& op, const ErrorInfo& error) {
   if (IsTransient(error)) return;  // it is sent again
+  NoteSilence();                   // that the session is over may be all that it hears
   const Submit& submit = op.submit;
   const bool is_kept = world_.store.FindByKey(submit.tenant_id, submit.owner_id, submit.op_class,
                                               submit.seq_id) != nullptr;

@@ -331,9 +331,13 @@ void SimClient::TouchModels() {
 
 void SimClient::NoteHeard() {
   was_away_ = session_may_be_over();  // a repetition is answered even then
+  NoteSilence();
+  heard_at_ = world_.time.now();
+}
+
+void SimClient::NoteSilence() {
   const int64_t silence = world_.time.now() - heard_at_;
   if (silence > world_.swarm.core.session_timeout / 2) world_.silent_sessions.insert(session_id_);
-  heard_at_ = world_.time.now();
 }
 
 void SimClient::Beat() {

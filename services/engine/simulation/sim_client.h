@@ -116,6 +116,8 @@ class SimClient {
   bool session_may_be_over() const;
   bool may_have_been_silent() const;
   void NoteHeard();
+  // The server may have taken the time without a word for the client's end.
+  void NoteSilence();
 
   World& world_;
   const std::string name_;

@@ -113,7 +113,8 @@ void SimWorker::Do(const SendPublishVersion& command, const Work& work, WorkerRe
 void SimWorker::Do(const SendSample& command, const Work&, WorkerReport& report) {
   if (command.version_id.empty()) return;  // the base model
   const auto version = versions_.find(command.version_id);
-  if (version == versions_.end()) {
+  // One that is being loaded was absent when this began.
+  if (version == versions_.end() || !version->second.is_loaded) {
     return Fail(report, "version_absent",
                 absl::StrFormat("version %s is not on this worker", command.version_id));
   }
