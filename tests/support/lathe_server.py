@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -36,9 +37,13 @@ def tiny_model(*options):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """None of those that outgoing connections get: one might take it while its server is down."""
+    first_of_these = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(10000, first_of_these)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class LatheServer:
