@@ -279,7 +279,6 @@ int Run(Settings settings, const sigset_t& signals) {
       WarnOfTransaction);
   std::optional<PeriodicTask> watching_transactions;
   if (IsSharedStore(settings.store)) {
-    metrics.OnOldestTransaction(absl::ZeroDuration());
     watching_transactions.emplace("engine-transactions", TransactionWatch::kPeriod,
                                   [&transactions] { transactions.Look(); });
   }

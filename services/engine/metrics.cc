@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -206,11 +205,9 @@ class EngineMetrics::State : public prometheus::Registry {
       const bool leads = runtime_ != nullptr && (!leads_ || leads_());
       list.AddGauge("lathe_engine_leader", "1 while this engine leads, 0 on a standby", leads);
       if (runtime_ != nullptr) AddStateLocked(list);
-      if (oldest_transaction_) {
-        list.AddGauge("lathe_engine_oldest_transaction_seconds",
-                      "age of the database's oldest open transaction, of whatever program",
-                      absl::ToDoubleSeconds(*oldest_transaction_));
-      }
+      list.AddGauge("lathe_engine_oldest_transaction_seconds",
+                    "age of the database's oldest open transaction, of whatever program",
+                    absl::ToDoubleSeconds(oldest_transaction_));
     }
     list.AddProcess();
     for (prometheus::MetricFamily& family : list.Take()) families.push_back(std::move(family));
@@ -298,7 +295,7 @@ class EngineMetrics::State : public prometheus::Registry {
   std::map<LossCause, prometheus::Counter*> restarts_;
   std::map<OperationKind, OperationSeries> operations_;
   mutable absl::Mutex mu_;
-  std::optional<absl::Duration> oldest_transaction_ ABSL_GUARDED_BY(mu_);
+  absl::Duration oldest_transaction_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
   std::function<bool()> leads_ ABSL_GUARDED_BY(mu_);
   Runtime* runtime_ ABSL_GUARDED_BY(mu_) = nullptr;
   WorkerSender* workers_ ABSL_GUARDED_BY(mu_) = nullptr;

@@ -26,7 +26,7 @@ class EngineMetrics {
   // Whether this engine, once its state is shown, is still the leader; without it, it is.
   void AskLeadership(std::function<bool()> leads);
   void HideState();
-  // Of a database that others use too; shown from the first call on.
+  // Of a database that others use too, as TransactionWatch finds it; 0 until then.
   void OnOldestTransaction(absl::Duration age);
 
   std::shared_ptr<prometheus::Registry> registry() const;

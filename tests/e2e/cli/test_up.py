@@ -35,7 +35,7 @@ def test_the_worker_gets_its_flags(bench):
     assert flags == {
         "--engine": f"unix:{bench.data_dir}/run/worker.sock", "--group": "default",
         "--model": f"Org/tiny={bench.model}", "--rank": "0", "--world": "1", "--device": "cpu",
-        "--threads": "3", "--data-dir": str(bench.data_dir)}
+        "--threads": "3", "--supervised": "true", "--data-dir": str(bench.data_dir)}
     assert seen["wait_policy"] == "passive"
 
 
