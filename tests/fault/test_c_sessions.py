@@ -31,7 +31,7 @@ def wait_until(is_so, what, timeout=60):
         time.sleep(0.2)
 
 
-def test_c10_a_transaction_left_open_is_shown_and_slows_no_step(cluster, tmp_path):
+def test_c10_a_transaction_left_open_is_shown_and_steps_go_on(cluster, tmp_path):
     data_dir = tmp_path / "data"
     with LatheServer(tiny_model(), store=cluster.create_database("open"), env=ENV,
                      data_dir=str(data_dir), args=["--metrics-listen", "127.0.0.1:0"]) as server:

@@ -20,8 +20,8 @@ LossCause CauseOf(const v1::RankExited& exited);
 // "signal 11", "exit code 1".
 std::string DescribeEnd(const v1::RankExited& exited);
 
-// Tells the core how workers end, and passes kills on. Fencing is by
-// epoch: nobody waits for a kill. Thread-safe.
+// Tells the core how workers end, and passes kills on. Fencing is by epoch: nobody waits for a
+// kill. Thread-safe.
 class Supervisors {
  public:
   // `post` takes events on any thread, must not block and not call back: what it is told of a group
