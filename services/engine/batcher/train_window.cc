@@ -12,7 +12,7 @@ bool TrainWindow::HasRoomForLargeOf(const std::string& tenant) const {
 }
 
 void TrainWindow::Add(const std::string& request_id, const std::string& tenant, int64_t tokens) {
-  requests_[request_id] = {tenant, tokens};
+  if (!requests_.try_emplace(request_id, Entry{tenant, tokens}).second) return;
   if (!IsLarge(tokens)) {
     tokens_ += tokens;
     return;

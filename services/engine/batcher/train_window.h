@@ -27,6 +27,7 @@ class TrainWindow {
   bool HasRoomForLarge() const { return num_large_ < kMaxLarge; }
   bool HasRoomForLargeOf(const std::string& tenant) const;
 
+  // Nothing happens if it is here already.
   void Add(const std::string& request_id, const std::string& tenant, int64_t tokens);
   // Nothing happens if it is not here.
   void Remove(const std::string& request_id);

@@ -16,6 +16,16 @@ TEST_CASE("TrainWindow: two batches of requests, counted by tokens", "[batcher]"
   CHECK(window.HasRoomFor(100));
 }
 
+TEST_CASE("TrainWindow: a request counts once, however often it is added", "[batcher]") {
+  TrainWindow window(100);
+  window.Add("a", "t", 100);
+  window.Add("a", "t", 100);
+  window.Add("large", "t", 101);
+  window.Add("large", "t", 101);
+  CHECK(window.HasRoomFor(100));
+  CHECK(window.HasRoomForLargeOf("t"));
+}
+
 TEST_CASE("TrainWindow: a request of many passes takes no room of the others", "[batcher]") {
   TrainWindow window(100);
   REQUIRE(window.IsLarge(101));

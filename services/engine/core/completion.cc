@@ -145,6 +145,15 @@ void CompleteFailed(State& s, Request& request, const WorkerDone& done) {
   if (creates) FailModel(s, *model, *done.error);
 }
 
+// The worker refused a step: what it holds of the model is not what the ledger says. The model is
+// rebuilt and the step runs then; one that is refused again and again fails.
+bool HasOtherState(Request& request, const WorkerDone& done) {
+  constexpr int64_t kMaxRefusals = 3;
+  const bool is_refused = request.row.kind == OperationKind::kOptimStep && done.error &&
+                          done.error->code == "state_differs";
+  return is_refused && ++request.num_state_refusals <= kMaxRefusals;
+}
+
 }  // namespace
 
 void OnWorkerDone(State& s, const WorkerDone& event) {
@@ -159,8 +168,11 @@ void OnWorkerDone(State& s, const WorkerDone& event) {
     return;
   }
   Model* const model = Find(s.models, request->plan->model_id);
-  if (model != nullptr && model->recovery != nullptr && request->row.op_class == OpClass::kTrain) {
+  const bool is_whole = model != nullptr && model->recovery == nullptr;
+  if (is_whole && HasOtherState(*request, event)) NeedRecovery(s, *model);
+  if (model != nullptr && model->recovery != nullptr) {
     // Of the state that is being replaced: it runs again on the right one.
+    TakeBack(s, *request);
     s.fx.After(ForgetResult{event.result_id});
     return s.fx.Send(event.group, event.epoch, SendAck{{event.request_id}});
   }

@@ -284,8 +284,7 @@ void OnBodyUnavailable(State& s, const BodyUnavailable& event) {
   if (!current || OnReplayNotSent(s, event.request_id)) return;
   Request* const request = Find(s.requests, event.request_id);
   if (request == nullptr || !request->live()) return;
-  request->row.state = RequestState::kAccepted;
-  MoveToGroup(s, *request, "");  // makes room for what can be sent
+  TakeBack(s, *request);  // makes room for what can be sent
   request->group = event.group;
   s.unsent_request_ids.insert(event.request_id);
 }
@@ -299,9 +298,7 @@ void SendUnsent(State& s) {
     if (request->row.state != RequestState::kAccepted) continue;  // sent to another worker
     const Model* const model = Find(s.models, request->plan->model_id);
     if (model != nullptr && model->recovery != nullptr) continue;  // sent when it is back
-    const std::string group = request->group;
-    MoveToGroup(s, *request, "");  // it may have been queued by a worker that attached meanwhile
-    request->group = group;
+    TakeBack(s, *request);  // it may have been queued by a worker that attached meanwhile
     if (request->row.op_class == OpClass::kSample) {
       QueueSample(s, *request);
     } else {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/worker_group.h"
 
@@ -254,12 +255,41 @@ void NotePublished(State& s, Group& group, const Model& model, int64_t seq) {
   QueueSamplesOf(s, version_id);
 }
 
+// What has been begun of it.
+std::vector<Request*> BegunRequests(State& s, const Model& model) {
+  std::vector<Request*> begun;
+  const auto add = [&](Request* request) {
+    if (request != nullptr && request->live()) begun.push_back(request);
+  };
+  for (const int64_t seq : model.order.Issued()) {
+    add(FindByKey(s, model.row.model_id, OpClass::kTrain, seq));
+  }
+  add(Find(s.requests, model.unload_request_id));
+  return begun;
+}
+
+bool IsAtWorker(const State& s, const Request& request) {
+  const Group* const group = Find(s.groups, request.group);
+  return group != nullptr && group->at_worker.count(request.row.request_id) > 0;
+}
+
+// Its worker answers what it was sent before it is told anything of the recovery: an answer that
+// was not acknowledged would be taken, by another leader, for one of the state that is restored.
+bool HasWorkAtWorker(State& s, const Model& model) {
+  const std::vector<Request*> begun = BegunRequests(s, model);
+  return std::any_of(begun.begin(), begun.end(),
+                     [&](const Request* request) { return IsAtWorker(s, *request); });
+}
+
 }  // namespace
 
 void NeedRecovery(State& s, Model& model) {
   if (model.recovery) {
     ForgetRunning(s, *model.recovery);
   } else {
+    for (Request* const request : BegunRequests(s, model)) {
+      if (!IsAtWorker(s, *request)) TakeBack(s, *request);
+    }
     model.recovery = std::make_unique<Recovery>();
     model.recovery->began_at = s.now;
   }
@@ -290,6 +320,7 @@ void StartRecoveries(State& s, Group& group) {
     // these, and all who wait for them, might never have their turn.
     const bool is_urgent = model.num_recoveries_cut == 0 && !model.recovery->resumes;
     if (!is_urgent && !group.suspects.empty()) continue;
+    if (HasWorkAtWorker(s, model)) continue;
     waiting.emplace_back(model.num_recoveries_cut, id);
   }
   std::sort(waiting.begin(), waiting.end());

@@ -8,7 +8,8 @@
 
 namespace lathe::engine {
 
-// Its worker is gone, or has another state: from now on the model waits for its recovery.
+// Its worker is gone, or has another state: from now on the model waits for its recovery, and what
+// was begun of it for the model.
 void NeedRecovery(State& s, Model& model);
 // Whether one has begun and not ended.
 bool IsRecovering(const State& s, const Group& group);

@@ -395,5 +395,39 @@ TEST_CASE("Recovery: a model waits for its base model to be served again", "[cor
   CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
 }
 
+TEST_CASE("Recovery: a step that meets another state on its worker runs on the right one",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  h.Gradient(model, 3);
+  h.RunWorker();
+  h.worker->LoseGradient(model);
+  const CallId step = h.Step(model, 4);
+  h.RunWorker();
+  CHECK_FALSE(h.Done(step));
+  h.Tick();
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+}
+
+TEST_CASE("Recovery: a step that is refused whatever is rebuilt fails", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  const CallId step = h.Step(model, 1);
+  for (int i = 0; i < 4; ++i) {
+    CHECK_FALSE(h.Done(step));
+    h.worker->FailOnce(model, 1, {absl::StatusCode::kInvalidArgument, "state_differs", "", "no"});
+    h.RunWorker();
+    h.Tick();
+    h.RunWorkerOnce();
+    h.RunWorkerOnce();
+  }
+  CHECK(h.StateOf(step) == RequestState::kFailed);
+}
+
 }  // namespace
 }  // namespace lathe::engine

@@ -218,5 +218,70 @@ TEST_CASE("Recovery: a version on disk goes with its samplers", "[core]") {
   CHECK(h.deleted_dirs.count(dir) == 1);
 }
 
+// A version that is nowhere on disk, and which its worker has lost.
+struct VersionLost {
+  explicit VersionLost(CoreOptions options = {}) : h(options) {
+    h.AttachWorker();
+    h.worker->writes_to_disk = false;
+    model = h.NewModel(h.NewSession());
+    Step(h, model, 1);
+    const std::string sampler = Publish(h, model, 3, 0);
+    version = h.store.samplers().at(sampler).version_id;
+  }
+  void Lose() { h.Post(WorkerVersionFailed{"g", h.worker->epoch(), version, {}}); }
+  void RunAll() {
+    for (int i = 0; i < 3; ++i) {
+      h.Tick();
+      h.RunWorker();
+    }
+  }
+  size_t NumSent(int64_t seq) const {
+    size_t num_sent = 0;
+    for (const SendTrainBatch& batch : h.worker->Received<SendTrainBatch>()) {
+      for (const SendTrainBatch::Item& item : batch.items) num_sent += item.seq_id == seq ? 1 : 0;
+    }
+    return num_sent;
+  }
+
+  CoreHarness h;
+  std::string model;
+  std::string version;
+};
+
+TEST_CASE("Recovery: a version its worker lost is made again while the model works", "[core]") {
+  CoreOptions options;
+  options.batch_tokens = 10;  // two gradients at the worker, others queued
+  VersionLost t(options);
+  std::vector<CallId> calls;
+  for (int64_t seq = 4; seq <= 7; ++seq) calls.push_back(t.h.Gradient(t.model, seq));
+  calls.push_back(t.h.Step(t.model, 8));
+  t.Lose();
+  t.RunAll();
+  for (const CallId call : calls) CHECK(t.h.StateOf(call) == RequestState::kDone);
+  CHECK(t.h.worker->VersionWeights(t.version) == Words{"step 2 [1]"});
+  CHECK(t.h.worker->Weights(t.model) == Words{"step 2 [1]", "step 8 [4,5,6,7]"});
+  CHECK(t.NumSent(4) == 2);  // it was at the worker
+  CHECK(t.NumSent(7) == 1);  // it was not
+  // There is as much room for requests as before.
+  t.h.Gradient(t.model, 9);
+  t.h.Gradient(t.model, 10);
+  CHECK(t.NumSent(10) == 1);
+}
+
+TEST_CASE("Recovery: it does not wait for a suspect of its model, nor that for it", "[core]") {
+  VersionLost t;
+  const CallId suspect = t.h.Gradient(t.model, 4);
+  t.h.Post(WorkerStarted{"g", t.h.worker->epoch(), {t.h.AnswerTo(suspect).id}});
+  t.h.Post(WorkerDetached{"g", /*process_gone=*/true, LossCause::kCrashed, "signal 11"});
+  t.h.AttachWorker("p2");
+  t.h.worker->writes_to_disk = false;
+  while (t.NumSent(4) == 0 && t.h.worker->HasWork()) t.h.RunWorkerOnce();
+  REQUIRE(t.NumSent(4) == 1);
+  t.Lose();
+  t.RunAll();
+  CHECK(t.h.StateOf(suspect) == RequestState::kDone);
+  CHECK(t.h.worker->VersionWeights(t.version) == Words{"step 2 [1]"});
+}
+
 }  // namespace
 }  // namespace lathe::engine

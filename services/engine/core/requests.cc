@@ -247,6 +247,11 @@ void MoveToGroup(State& s, Request& request, const std::string& group) {
   request.group = group;
 }
 
+void TakeBack(State& s, Request& request) {
+  LeaveGroup(s, request);
+  if (request.row.state == RequestState::kDispatched) request.row.state = RequestState::kAccepted;
+}
+
 void EndWithWorkerResult(State& s, Request& request, RequestState state,
                          const std::string& result_id) {
   End(s, request, state, result_id, /*from_worker=*/true);

@@ -32,6 +32,9 @@ void AnswerRepeated(State& s, const Submit& submit, const Request& request);
 // The request runs on another group than it was queued for; no group: on none.
 void MoveToGroup(State& s, Request& request, const std::string& group);
 
+// Its group has it no more, neither to send nor at its worker: it will be sent again.
+void TakeBack(State& s, Request& request);
+
 // Ends a live request. A result that the worker made is named; its receipt is acknowledged.
 void EndWithWorkerResult(State& s, Request& request, RequestState state,
                          const std::string& result_id);

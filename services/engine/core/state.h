@@ -118,10 +118,11 @@ struct Request {
   RequestRow row;              // plan left empty, see below
   std::unique_ptr<Plan> plan;  // until it ends
   std::string session_id;
-  std::string group;              // that runs it; samples: once chosen
-  int64_t order = 0;              // of acceptance
-  bool is_suspect = false;        // ran when its worker died by itself: runs alone until it ends
-  int64_t num_crashes_alone = 0;  // workers that died while they ran nothing else
+  std::string group;               // that runs it; samples: once chosen
+  int64_t order = 0;               // of acceptance
+  bool is_suspect = false;         // ran when its worker died by itself: runs alone until it ends
+  int64_t num_crashes_alone = 0;   // workers that died while they ran nothing else
+  int64_t num_state_refusals = 0;  // by workers that had another state of its model
   int64_t num_samples = 0;
   std::string outcome;  // of its row, once it ends
   bool refused = false;

@@ -69,7 +69,7 @@ void RegainVersion(State& s, Sampler& sampler) {
   Model& model = s.models.at(sampler.row.model_id);
   const bool can_be_made = version != nullptr && model.row.state == ModelState::kReady;
   if (!can_be_made) return LoseVersion(s, sampler);
-  if (model.recovery == nullptr) NeedRecovery(s, model);
+  NeedRecovery(s, model);  // one that runs may have made it already
 }
 
 void DropVersion(State& s, const std::string& version_id) {

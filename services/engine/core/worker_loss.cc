@@ -20,7 +20,7 @@ bool DiedByItself(const Group& group, const Loss& loss) {
   return by_itself && group.attached_in_term;
 }
 
-void TakeBack(State& s, const Group& group) {
+void TakeBackAll(State& s, const Group& group) {
   for (const auto& [order, id] : s.live) {
     Request& request = s.requests.at(id);
     if (request.group != group.row.group) continue;
@@ -71,6 +71,7 @@ void LoseProcess(State& s, Group& group, const Loss& loss) {
     if (DiedByItself(group, loss)) BlameForCrash(s, group, loss.how);
     CutRecoveries(s, group);
   }
+  ForgetOutstanding(group);
   AbandonWriting(s, group, /*process_lost=*/true);
   group.version_ids.clear();
   // A model that is being created can be created again.
@@ -80,8 +81,7 @@ void LoseProcess(State& s, Group& group, const Loss& loss) {
     }
   }
   LoseVersionsOfGoneModels(s, group);
-  TakeBack(s, group);
-  ForgetOutstanding(group);
+  TakeBackAll(s, group);
   group.at_worker.clear();
   group.started.clear();
   group.alone.clear();

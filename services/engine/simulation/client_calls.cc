@@ -212,7 +212,9 @@ bool SimClient::MayFail(const ClientOp& op, const SimResult& result) const {
   if (code == "cancelled") return op.is_cancelled || may_have_been_silent();
   // Nobody holds on to a checkpoint for a client that is gone.
   if (code == "checkpoint_deleted" || code == "version_absent") {
-    return kind == OperationKind::kSample && may_have_been_silent();
+    // Samples that a worker has when a version is lost there fail with it.
+    const bool is_lost = code == "version_absent" && world_.swarm.version_loss_every > 0;
+    return kind == OperationKind::kSample && (may_have_been_silent() || is_lost);
   }
   if (code == "version_dropped") return kind == OperationKind::kSample;
   if (code == "model_failed" || code == "internal") {

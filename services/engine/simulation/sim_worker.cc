@@ -139,6 +139,16 @@ void SimWorker::Die(LossCause cause) {
   world_.time.After(world_.Delay(kSecond), [link = link_] { link->engine->OnClosed(link); });
 }
 
+void SimWorker::LoseVersion() {
+  if (versions_.empty() || !is_attached_) return;
+  auto it = versions_.begin();
+  std::advance(it, world_.random.Below(static_cast<int64_t>(versions_.size())));
+  if (!it->second.is_loaded) return;
+  world_.trace.Note(world_.time.now(), [&] { return process_id_ + " loses " + it->first; });
+  Report({.event = WorkerVersionFailed{group_, epoch_, it->first, {}}, .result = {}});
+  versions_.erase(it);
+}
+
 // ---- commands
 
 void SimWorker::Receive(const std::shared_ptr<Link>& link, EngineMessage message) {

@@ -41,6 +41,8 @@ class SimWorker {
 
   void Receive(const std::shared_ptr<Link>& link, EngineMessage message);
   void OnClosed(const std::shared_ptr<Link>& link);
+  // One of its sampler versions cannot be read any more.
+  void LoseVersion();
   // Ends its link, as one that has been silent for too long, and dials again.
   void Redial();
 
@@ -121,6 +123,7 @@ class SimWorker {
   void Do(const SendSample& command, const Work& work, WorkerReport& report);
   void Do(const SendRestoreAdapter& command, const Work& work, WorkerReport& report);
   void Do(const SendSnapshot& command, const Work& work, WorkerReport& report);
+  bool IsSetBack(const std::string& request_id);
   // Writes `files` in the background, as a process that may die meanwhile; then `then`, unless it
   // did or was formed anew.
   void WriteLater(const std::string& dir, CheckpointFiles files, std::function<void()> then);

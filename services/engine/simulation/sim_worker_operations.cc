@@ -1,9 +1,11 @@
 // What each operation does to the counting adapter.
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "services/engine/core/recovery.h"
 #include "services/engine/simulation/sim_worker.h"
 
 namespace lathe::engine::simulation {
@@ -20,6 +22,12 @@ void Fail(WorkerReport& report, const std::string& code, const std::string& mess
 WorkerDone& DoneOf(WorkerReport& report) { return std::get<WorkerDone>(report.event); }
 
 }  // namespace
+
+// Once at most, and never what a recovery has it do.
+bool SimWorker::IsSetBack(const std::string& request_id) {
+  if (world_.swarm.setback == 0 || !ModelOfReplay(request_id).empty()) return false;
+  return world_.random.Chance(world_.swarm.setback) && world_.set_back.insert(request_id).second;
+}
 
 void SimWorker::Run(const Work& work, WorkerReport& report) {
   WorkerDone done;
@@ -49,12 +57,15 @@ void SimWorker::Do(const SendOptimStep& command, const Work& work, WorkerReport&
   const auto model = models_.find(work.model_id);
   if (model == models_.end()) return Fail(report, "absent", "the model is not on this worker");
   CountingAdapter& adapter = model->second;
+  if (IsSetBack(command.request_id) && !adapter.window.empty()) {
+    adapter.window.erase(std::prev(adapter.window.end()));
+  }
   const std::vector<int64_t> window = SeqsOf(adapter.window);
   const bool matches =
       adapter.applied_seq == command.expected_applied_seq && window == command.window;
   if (!matches && world_.bug != SeededBug::kWindowNotCompared) {
     return Fail(
-        report, "window_differs",
+        report, "state_differs",
         absl::StrFormat("optim_step %d expects %d [%s], the worker holds %d [%s]", command.seq_id,
                         command.expected_applied_seq, absl::StrJoin(command.window, " "),
                         adapter.applied_seq, absl::StrJoin(window, " ")));

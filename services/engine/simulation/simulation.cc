@@ -53,6 +53,7 @@ class Simulation {
   void HangWorker();
   void CutLink();
   void BlackHole();
+  void LoseVersion();
 
   void Heal();
   // Runs until `is_over`, looked at about once a second. False: not within `limit`.
@@ -118,6 +119,7 @@ void Simulation::PlanFaults() {
   Repeat(swarm.worker_hang_every, [this] { HangWorker(); });
   Repeat(swarm.cut_every, [this] { CutLink(); });
   Repeat(swarm.black_hole_every, [this] { BlackHole(); });
+  Repeat(swarm.version_loss_every, [this] { LoseVersion(); });
 }
 
 void Simulation::KillEngine() { leader().Kill(); }
@@ -194,6 +196,11 @@ void Simulation::BlackHole() {
   link->is_black_hole = true;
   world_.time.After(world_.Delay(kSilence), [link] { link->engine->OnSilent(link); });
   world_.time.After(world_.Delay(kSilence), [link] { link->worker->OnClosed(link); });
+}
+
+void Simulation::LoseVersion() {
+  SimWorker& worker = AnyWorker();
+  if (!worker.is_dead() && !worker.is_hung()) worker.LoseVersion();
 }
 
 // ---- phases

@@ -94,6 +94,8 @@ Swarm DrawSwarm(uint64_t seed) {
   swarm.is_supervised = random.Chance(600);
   swarm.max_exit_delay = (random.Chance(700) ? 20 : 9000) * kMillisecond;
   if (random.Chance(300)) swarm.core.crash_loop_deaths = random.Between(1, 5);
+  swarm.version_loss_every = FaultEvery(random, 150);
+  swarm.setback = random.Chance(150) ? random.Between(1, 200) : 0;
   // Nobody but the faults above takes a worker away.
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;

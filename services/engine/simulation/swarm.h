@@ -24,8 +24,9 @@ struct Swarm {
   int64_t engine_freeze_every = 0;  // the next leader starts meanwhile
   int64_t worker_kill_every = 0;
   int64_t worker_hang_every = 0;
-  int64_t cut_every = 0;         // a worker's connection ends
-  int64_t black_hole_every = 0;  // its messages vanish, both ends notice late
+  int64_t cut_every = 0;           // a worker's connection ends
+  int64_t black_hole_every = 0;    // its messages vanish, both ends notice late
+  int64_t version_loss_every = 0;  // a worker cannot read a sampler version back
   // Somebody tells engines how workers end, so late at most. Else engines guess.
   bool is_supervised = false;
   int64_t max_exit_delay = 0;
@@ -39,6 +40,7 @@ struct Swarm {
   int64_t commit_survives = 0;  // that was under way when its engine died
   int64_t store_error = 0;      // ends the engine; whether it committed is not known
   int64_t max_work = 0;         // duration of an operation
+  int64_t setback = 0;          // a worker has lost a gradient when the step comes
   int64_t max_snapshot = 0;     // duration of what is written in the background
 
   // ---- clients

@@ -8,6 +8,7 @@ void World::Heal() {
   swarm.lost_answer = 0;
   swarm.duplicate = 0;
   swarm.store_error = 0;
+  swarm.setback = 0;
   swarm.max_delay = 5 * kMillisecond;
   swarm.max_commit = 5 * kMillisecond;
   swarm.max_snapshot = 20 * kMillisecond;

@@ -55,6 +55,8 @@ struct World {
   int64_t last_process = 0;  // number of the newest engine or worker
   // What each load of a training run read, by request id.
   std::map<std::string, CheckpointFiles> loaded;
+  // Steps before which a worker lost a gradient.
+  std::set<std::string> set_back;
   // Of which nothing may have been heard for long enough to drop their gradients.
   std::set<std::string> silent_sessions;
   // A worker was given up or died: what only it held may be lost.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
@@ -180,10 +181,12 @@ ModelOps::Outcome ModelOps::Do(const OptimStep& command) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
   const std::vector<int64_t> window(adapter->window.begin(), adapter->window.end());
   if (adapter->applied_seq != command.expected_applied_seq || window != command.window) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "optim_step %d expects applied_seq %d and window [%s], worker holds %d and [%s]",
-        command.seq_id, command.expected_applied_seq, absl::StrJoin(command.window, ", "),
-        adapter->applied_seq, absl::StrJoin(window, ", ")));
+    return WithDetail(
+        absl::FailedPreconditionError(absl::StrFormat(
+            "optim_step %d expects applied_seq %d and window [%s], worker holds %d and [%s]",
+            command.seq_id, command.expected_applied_seq, absl::StrJoin(command.window, ", "),
+            adapter->applied_seq, absl::StrJoin(window, ", "))),
+        "state_differs");
   }
   AdamParams adam = command.adam;
   if (FailPointErrno("worker.step.before") == kFailPointSkip) adam.learning_rate = 0;

@@ -144,7 +144,8 @@ void FakeWorker::RunOn(Held& model, const SendOptimStep& step, WorkerDone& done)
   const std::vector<int64_t> window(model.window.begin(), model.window.end());
   if (step.expected_applied_seq != model.applied_seq || step.window != window) {
     ++num_refused_steps_;
-    done.error = ErrorInfo{absl::StatusCode::kInternal, "window", "", "the window differs"};
+    done.error =
+        ErrorInfo{absl::StatusCode::kFailedPrecondition, "state_differs", "", "the window differs"};
     return;
   }
   history_[step.model_id].push_back("step " + std::to_string(step.seq_id) + " [" +

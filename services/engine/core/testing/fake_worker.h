@@ -67,6 +67,8 @@ class FakeWorker {
     queue_.clear();
     running_.clear();
   }
+  // As if what it has accumulated had not been.
+  void LoseGradient(const std::string& model_id) { models_.at(model_id).window.clear(); }
   // OptimSteps refused for their window; a correct core never causes one.
   int64_t num_refused_steps() const { return num_refused_steps_; }
   const std::set<std::string>& acked() const { return acked_; }
