@@ -3,7 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "libs/common/digest/sha256.h"
 #include "services/engine/core/base_models.h"
 #include "services/engine/core/errors.h"
 
@@ -168,6 +170,12 @@ std::optional<ErrorInfo> ResolveLoad(State& s, const Model& model, Request& load
   return std::nullopt;
 }
 
+std::string SaveDir(const std::string& plan_dir, const std::string& group, int64_t epoch) {
+  Sha256 hash;
+  hash.Update(absl::StrCat(plan_dir, " ", epoch, " ", group));
+  return "c" + hash.FinishHex().substr(0, 32);
+}
+
 CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& save) {
   const auto& args = std::get<SaveArgs>(save.plan->args);
   CheckpointRow row;
@@ -176,7 +184,7 @@ CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& sa
   row.tenant_id = model.row.tenant_id;
   row.kind = KindOf(save);
   row.name = args.name;
-  row.dir = save.plan->dir;
+  row.dir = SaveDir(save.plan->dir, save.group, s.groups.at(save.group).row.epoch);
   row.base_model = model.row.base_model;
   row.lora = model.row.lora;
   row.applied_seq = model.gradient.applied_seq();

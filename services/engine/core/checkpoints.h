@@ -31,7 +31,12 @@ std::optional<ErrorInfo> CheckLoadable(const CheckpointRow& checkpoint, const Lo
 // loaded.
 std::optional<ErrorInfo> ResolveLoad(State& s, const Model& model, Request& load);
 
-// The row that a named save will commit.
+// Where a process of `group`, formed in `epoch`, writes a save whose plan says `plan_dir`. Another
+// one that has to repeat the save writes elsewhere: whatever the first still does, it changes
+// nothing that is committed.
+std::string SaveDir(const std::string& plan_dir, const std::string& group, int64_t epoch);
+
+// The row that a named save will commit, by the worker that its group has now.
 CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& save);
 // A save is complete: its row replaces the one of the same name, whose files go. What was
 // published stays so.

@@ -284,6 +284,26 @@ TEST_CASE("Restart: what a deletion left is not needed, what is named or written
   CHECK(t.h.needed_dirs.size() == 2);
 }
 
+TEST_CASE("Save: a worker that repeats one writes elsewhere than the one that was lost", "[core]") {
+  Trained t;
+  const auto told_dir = [&] { return t.h.worker->Received<SendSaveCheckpoint>().back().row.dir; };
+  t.h.Save(t.model, 1, {.name = "a"});
+  const std::string first = told_dir();
+  SECTION("the same process goes on with what it was told, under another leader too") {
+    t.h.RestartEngine();
+    t.h.ReattachWorker();
+    t.h.RunWorker();
+    CHECK(t.Row().dir == first);
+  }
+  SECTION("another process") {
+    t.h.AttachWorker("p2");
+    t.h.RunWorker();
+    CHECK(told_dir() != first);
+    CHECK(t.Row().dir == told_dir());
+    CHECK(t.h.disk.states.count(t.Row().dir) == 1);
+  }
+}
+
 TEST_CASE("Restart: a store without a past removes nothing", "[core]") {
   CoreHarness h;
   h.AttachWorker();

@@ -76,6 +76,7 @@ void CompleteSave(State& s, Model& model, Request& request, const WorkerDone& do
   row.manifest_sha256 = done.manifest_sha256;
   result.path = row.tinker_path;
   result.size_bytes = row.size_bytes;
+  request.outcome = row.dir;
   if (row.kind == CheckpointKind::kTraining) {
     model.row.saved_seq = model.gradient.applied_seq();
     PutRow(s, model);

@@ -71,7 +71,7 @@ void ReleaseFiles(State& s, const Request& request, RequestState state) {
   if (request.row.kind == OperationKind::kLoadWeights) {
     UnpinDir(s, dir);
   } else if (state == RequestState::kFailed) {
-    s.fx.After(DeleteFiles{dir});
+    s.fx.After(DeleteFiles{SaveDir(dir, request.group, request.row.epoch)});
   }
 }
 

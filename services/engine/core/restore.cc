@@ -8,6 +8,7 @@
 #include "services/engine/core/errors.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/needed_files.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
@@ -179,21 +180,6 @@ void RestoreRequest(State& s, const RequestRow& row) {
   }
 }
 
-// Only what the ledger names is needed; a save that was begun writes where its plan says. A store
-// that has had no leader yet cannot have left anything: the files are another one's.
-void DropOrphans(State& s) {
-  if (s.term <= 1) return;
-  std::set<std::string> needed;
-  for (const auto& [dir, path] : s.checkpoint_of_dir) needed.insert(dir);
-  for (const auto& [dir, count] : s.dir_pins) needed.insert(dir);
-  for (const auto& [id, version] : s.versions) needed.insert(version.row.dir);
-  for (const auto& [id, model] : s.models) {
-    for (const SnapshotRow& row : model.snapshots) needed.insert(row.snapshot_id);
-  }
-  for (const auto& [order, id] : s.live) needed.insert(s.requests.at(id).plan->dir);
-  s.fx.After(DeleteOtherFiles{{needed.begin(), needed.end()}});
-}
-
 }  // namespace
 
 void OnLoaded(State& s, const Loaded& event) {
@@ -227,7 +213,8 @@ void OnLoaded(State& s, const Loaded& event) {
   for (const RequestRow* const row : rows) RestoreRequest(s, *row);
   CompleteVersions(s);
   for (auto& [id, model] : s.models) TrimHistory(s, model);
-  DropOrphans(s);
+  // A store that has had no leader yet cannot have left anything: the files are another one's.
+  if (s.term > 1) DropUnneededFiles(s);
 }
 
 }  // namespace lathe::engine

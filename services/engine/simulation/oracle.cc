@@ -107,8 +107,9 @@ class Walk {
       if (!args.inflight) versions_[plan.version_id] = adapter_.weights;
       return;
     }
-    const CheckpointFiles* const files = world_.disk.FindEver(plan.dir);
-    if (files == nullptr) Fail("I4", "a save is done without files in " + plan.dir);
+    const std::string& dir = history.row.outcome;
+    const CheckpointFiles* const files = world_.disk.FindEver(dir);
+    if (files == nullptr) Fail("I4", "a save is done without files in " + dir);
     Expect("I4", "the saved weights", files->weights, adapter_.weights);
     Expect("I4", "the saved moments", files->moments, adapter_.moments);
     if (files->applied_seq != adapter_.applied_seq)

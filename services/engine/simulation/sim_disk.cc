@@ -18,9 +18,9 @@ bool AreEqual(const CheckpointFiles& a, const CheckpointFiles& b) {
 
 }  // namespace
 
-bool SimDisk::Write(const std::string& dir, CheckpointFiles files) {
+bool SimDisk::Write(const std::string& dir, CheckpointFiles files, bool is_named) {
   const CheckpointFiles* const before = FindEver(dir);
-  const bool fits = before == nullptr || AreEqual(*before, files);
+  const bool fits = before == nullptr || (!is_named && AreEqual(*before, files));
   ever_[dir] = files;
   dirs_[dir] = std::move(files);
   return fits;

@@ -19,9 +19,8 @@ struct CheckpointFiles {
 // A directory appears whole: a writer that dies before the rename leaves nothing here.
 class SimDisk {
  public:
-  // Of directories that were there before, the files are replaced by equal ones only. False:
-  // others.
-  bool Write(const std::string& dir, CheckpointFiles files);
+  // False: files that a row names are replaced, or others by unequal ones.
+  bool Write(const std::string& dir, CheckpointFiles files, bool is_named);
   // nullptr: no such directory.
   const CheckpointFiles* Find(const std::string& dir) const;
   // Also of directories that are deleted.

@@ -79,6 +79,14 @@ void SimStore::CountLive(const RequestRow& row, int64_t sign) {
   if (row.op_class == OpClass::kTrain) num_live_[row.owner_id] += sign;
 }
 
+bool SimStore::IsNamed(const std::string& dir) const {
+  const auto has_dir = [&](const auto& entry) { return entry.second.dir == dir; };
+  return std::any_of(checkpoints_.begin(), checkpoints_.end(), has_dir) ||
+         std::any_of(versions_.begin(), versions_.end(), has_dir) ||
+         std::any_of(snapshots_.begin(), snapshots_.end(),
+                     [&](const SnapshotRow& row) { return row.snapshot_id == dir; });
+}
+
 int64_t SimStore::NumLive(const std::string& owner_or_tenant_id) const {
   const auto it = num_live_.find(owner_or_tenant_id);
   return it == num_live_.end() ? 0 : it->second;
@@ -107,6 +115,7 @@ void SimStore::Write(const CompleteRequest& write) {
   History& history = history_.at(write.request_id);
   history.row.state = write.state;
   history.row.done_at = write.done_at;
+  history.row.outcome = write.outcome;
   history.result = result->second;
 }
 

@@ -63,6 +63,8 @@ class SimStore {
   const std::map<std::string, SamplerRow>& samplers() const { return samplers_; }
   const std::vector<SnapshotRow>& snapshots() const { return snapshots_; }
   const std::map<std::string, VersionRow>& versions() const { return versions_; }
+  // Whether a row says that these files are a checkpoint, a snapshot or a version.
+  bool IsNamed(const std::string& dir) const;
   const std::map<std::string, SharedBody>& bodies() const { return bodies_; }
   const std::map<std::string, History>& history() const { return history_; }
   const std::map<std::string, SamplerRow>& samplers_ever() const { return samplers_ever_; }

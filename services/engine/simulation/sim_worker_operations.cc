@@ -105,10 +105,10 @@ void SimWorker::Do(const SendSaveCheckpoint& command, const Work& work, WorkerRe
   const CountingAdapter* const model = Find(work.model_id);
   if (model == nullptr) return Fail(report, "absent", "the model is not on this worker");
   const bool fits =
-      world_.disk.Write(command.row.dir, {model->weights, model->moments, model->applied_seq});
+      world_.disk.Write(command.row.dir, {model->weights, model->moments, model->applied_seq},
+                        world_.store.IsNamed(command.row.dir));
   if (!fits) {
-    throw Violation("I4",
-                    absl::StrFormat("%s is written twice, with other weights", command.row.dir));
+    throw Violation("I4", absl::StrFormat("%s is written again", command.row.dir));
   }
   DoneOf(report).size_bytes = 100;
   DoneOf(report).manifest_sha256 = "manifest of " + command.row.dir;
@@ -139,8 +139,8 @@ void SimWorker::WriteLater(const std::string& dir, CheckpointFiles files,
       world_.Delay(world_.swarm.max_snapshot),
       [this, dir, files = std::move(files), then = std::move(then), began = generation_] {
         if (is_dead_) return;
-        if (!world_.disk.Write(dir, files)) {
-          throw Violation("I4", dir + " is written twice, with other weights");
+        if (!world_.disk.Write(dir, files, world_.store.IsNamed(dir))) {
+          throw Violation("I4", dir + " is written again");
         }
         if (began == generation_) then();
       });

@@ -118,7 +118,7 @@ struct RequestRow {
   int64_t done_at = 0;
   int64_t delivered_at = 0;
   // What running it again needs to know: of a done optim_step, the comma-separated seqs that it
-  // applied and the applied_seq before it; of a done load_weights, the directory.
+  // applied and the applied_seq before it; of a done load_weights or named save, the directory.
   std::string outcome;
 };
 
