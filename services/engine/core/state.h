@@ -165,6 +165,14 @@ struct Group {
   int64_t usable_since = 0;
   std::optional<WorkerExited> exit;  // said before its stream ended
   int64_t last_exit_pid = 0;
+  // Of the last processes that were lost before their parent said how they ended, oldest first:
+  // whom a crash would be laid to.
+  struct LostRun {
+    int64_t pid = 0;
+    std::string alone;
+    std::set<std::string> request_ids;
+  };
+  std::deque<LostRun> unexplained;
 
   std::deque<int64_t> deaths;  // since work was done, within the window
   std::string last_death;      // for people

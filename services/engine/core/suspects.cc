@@ -1,6 +1,8 @@
 #include "services/engine/core/suspects.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/errors.h"
@@ -50,6 +52,32 @@ void BlameForCrash(State& s, Group& group, const std::string& how) {
     if (id != alone) {
       request->is_suspect = true;
     } else if (++request->num_crashes_alone >= s.options.max_crashes_alone) {
+      GiveUp(s, *request, how);
+    }
+  }
+}
+
+void RememberRun(const State& s, Group& group) {
+  constexpr size_t kMaxRuns = 8;
+  group.unexplained.push_back({group.pid, group.alone, WhoMayHave(s, group)});
+  if (group.unexplained.size() > kMaxRuns) group.unexplained.pop_front();
+}
+
+// What runs again meanwhile goes on: the next death, if there is one, is laid to it.
+void BlameLate(State& s, Group& group, int64_t pid, const std::string& how) {
+  const auto it = std::find_if(group.unexplained.begin(), group.unexplained.end(),
+                               [&](const Group::LostRun& run) { return run.pid == pid; });
+  if (it == group.unexplained.end()) return;
+  const Group::LostRun run = std::move(*it);
+  group.unexplained.erase(it);
+  for (const std::string& id : run.request_ids) {
+    Request* const request = Find(s.requests, id);
+    if (request == nullptr || !request->live()) continue;
+    if (id != run.alone) {
+      request->is_suspect = true;
+      s.unsent_request_ids.insert(id);  // out of the queue of those that run together
+    } else if (++request->num_crashes_alone >= s.options.max_crashes_alone &&
+               group.at_worker.count(id) == 0) {
       GiveUp(s, *request, how);
     }
   }

@@ -15,9 +15,8 @@
 namespace lathe::engine {
 namespace {
 
-bool DiedByItself(const Group& group, const Loss& loss) {
-  const bool by_itself = loss.cause == LossCause::kCrashed || loss.cause == LossCause::kOutOfMemory;
-  return by_itself && group.attached_in_term;
+bool IsByItself(LossCause cause) {
+  return cause == LossCause::kCrashed || cause == LossCause::kOutOfMemory;
 }
 
 void TakeBackAll(State& s, const Group& group) {
@@ -68,7 +67,10 @@ void ForgetOutstanding(Group& group) {
 void LoseProcess(State& s, Group& group, const Loss& loss) {
   if (loss.is_new_process) {
     if (!group.row.process_id.empty()) NoteDeath(s, group, loss.cause, loss.how);
-    if (DiedByItself(group, loss)) BlameForCrash(s, group, loss.how);
+    if (group.attached_in_term) {
+      if (IsByItself(loss.cause)) BlameForCrash(s, group, loss.how);
+      if (loss.cause == LossCause::kUnknown && group.is_supervised) RememberRun(s, group);
+    }
     CutRecoveries(s, group);
   }
   ForgetOutstanding(group);
@@ -112,6 +114,7 @@ void OnWorkerDetached(State& s, const WorkerDetached& event) {
 void OnWorkerExited(State& s, const WorkerExited& event) {
   Group* const group = Find(s.groups, event.group);
   if (group == nullptr) return;
+  if (IsByItself(event.cause)) BlameLate(s, *group, event.pid, event.how);
   const bool is_current = event.pid == group->pid;
   // A parent that dials in again repeats the last end. The process that is here has not ended yet,
   // though one before it had the same pid.
