@@ -268,11 +268,6 @@ std::vector<Request*> BegunRequests(State& s, const Model& model) {
   return begun;
 }
 
-bool IsAtWorker(const State& s, const Request& request) {
-  const Group* const group = Find(s.groups, request.group);
-  return group != nullptr && group->at_worker.count(request.row.request_id) > 0;
-}
-
 // Its worker answers what it was sent before it is told anything of the recovery: an answer that
 // was not acknowledged would be taken, by another leader, for one of the state that is restored.
 bool HasWorkAtWorker(State& s, const Model& model) {

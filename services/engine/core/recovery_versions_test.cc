@@ -283,5 +283,30 @@ TEST_CASE("Recovery: it does not wait for a suspect of its model, nor that for i
   CHECK(t.h.worker->VersionWeights(t.version) == Words{"step 2 [1]"});
 }
 
+TEST_CASE("Recovery: samples of a version that was lost while it was saved are drawn from the file",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const std::string sampler = Publish(h, model, 3, 0);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  h.Advance(11 * kSecond);
+  REQUIRE(h.worker->Received<SendSaveVersion>().size() == 1);
+  std::vector<EventBody> reports = h.worker->TakeReports();
+  const CallId gradient = h.Gradient(model, 4);  // the recovery waits for its answer
+  h.Post(WorkerVersionFailed{"g", h.worker->epoch(), version, {}});
+  const CallId sample = h.Sample(sampler, 1);
+  CHECK(h.worker->Received<SendSample>().empty());
+  for (EventBody& report : reports) h.Post(std::move(report));
+  REQUIRE_FALSE(h.store.versions().at(version).dir.empty());
+  CHECK(h.worker->Received<SendSample>().size() == 1);
+  h.RunWorker();
+  h.Tick();
+  h.RunWorker();
+  CHECK(h.StateOf(sample) == RequestState::kDone);
+  CHECK(h.StateOf(gradient) == RequestState::kDone);
+}
+
 }  // namespace
 }  // namespace lathe::engine

@@ -247,6 +247,11 @@ void MoveToGroup(State& s, Request& request, const std::string& group) {
   request.group = group;
 }
 
+bool IsAtWorker(const State& s, const Request& request) {
+  const Group* const group = Find(s.groups, request.group);
+  return group != nullptr && group->at_worker.count(request.row.request_id) > 0;
+}
+
 void TakeBack(State& s, Request& request) {
   LeaveGroup(s, request);
   if (request.row.state == RequestState::kDispatched) request.row.state = RequestState::kAccepted;

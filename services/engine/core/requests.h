@@ -32,6 +32,8 @@ void AnswerRepeated(State& s, const Submit& submit, const Request& request);
 // The request runs on another group than it was queued for; no group: on none.
 void MoveToGroup(State& s, Request& request, const std::string& group);
 
+// Its group's worker was sent it, and has not answered.
+bool IsAtWorker(const State& s, const Request& request);
 // Its group has it no more, neither to send nor at its worker: it will be sent again.
 void TakeBack(State& s, Request& request);
 

@@ -6,6 +6,7 @@
 
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/model_history.h"
+#include "services/engine/core/samplers.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/ledger/gradient_window.h"
 
@@ -169,6 +170,7 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   version->row.size_bytes = event.size_bytes;
   version->row.manifest_sha256 = event.manifest_sha256;
   s.fx.Put(PutVersion{version->row});
+  QueueSamplesOf(s, event.version_id);  // it may have been lost, and be made again by nobody now
   Model* const model = Find(s.models, version->row.model_id);
   if (model != nullptr) TrimHistory(s, *model);
 }

@@ -173,6 +173,7 @@ struct Group {
     std::set<std::string> request_ids;
   };
   std::deque<LostRun> unexplained;
+  std::string last_crash;  // of those that were told of late; for people
 
   std::deque<int64_t> deaths;  // since work was done, within the window
   std::string last_death;      // for people

@@ -57,10 +57,15 @@ void BlameForCrash(State& s, Group& group, const std::string& how) {
   }
 }
 
-void RememberRun(const State& s, Group& group) {
+void RememberRun(State& s, Group& group) {
   constexpr size_t kMaxRuns = 8;
   group.unexplained.push_back({group.pid, group.alone, WhoMayHave(s, group)});
   if (group.unexplained.size() > kMaxRuns) group.unexplained.pop_front();
+  // The crash that was one too many was told of while it ran again.
+  Request* const alone = Find(s.requests, group.alone);
+  const bool is_over =
+      alone != nullptr && alone->live() && alone->num_crashes_alone >= s.options.max_crashes_alone;
+  if (is_over) GiveUp(s, *alone, group.last_crash);
 }
 
 // What runs again meanwhile goes on: the next death, if there is one, is laid to it.
@@ -70,16 +75,18 @@ void BlameLate(State& s, Group& group, int64_t pid, const std::string& how) {
   if (it == group.unexplained.end()) return;
   const Group::LostRun run = std::move(*it);
   group.unexplained.erase(it);
+  group.last_crash = how;
   for (const std::string& id : run.request_ids) {
     Request* const request = Find(s.requests, id);
     if (request == nullptr || !request->live()) continue;
     if (id != run.alone) {
       request->is_suspect = true;
       s.unsent_request_ids.insert(id);  // out of the queue of those that run together
-    } else if (++request->num_crashes_alone >= s.options.max_crashes_alone &&
-               group.at_worker.count(id) == 0) {
-      GiveUp(s, *request, how);
+      continue;
     }
+    ++request->num_crashes_alone;
+    const bool is_over = request->num_crashes_alone >= s.options.max_crashes_alone;
+    if (is_over && !IsAtWorker(s, *request)) GiveUp(s, *request, how);
   }
 }
 

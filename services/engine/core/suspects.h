@@ -14,7 +14,7 @@ void OnWorkerStarted(State& s, const WorkerStarted& event);
 // The worker died by itself, with all it was sent. `how`: "signal 11".
 void BlameForCrash(State& s, Group& group, const std::string& how);
 // The worker is gone; how, its parent has yet to say.
-void RememberRun(const State& s, Group& group);
+void RememberRun(State& s, Group& group);
 // The parent says that the process `pid`, which was remembered, died by itself.
 void BlameLate(State& s, Group& group, int64_t pid, const std::string& how);
 

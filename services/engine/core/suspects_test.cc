@@ -43,6 +43,12 @@ struct TwoAtWork {
     h.Post(WorkerStarted{"g", h.worker->epoch(), {h.AnswerTo(of_a).id, h.AnswerTo(of_b).id}});
   }
 
+  // Another process, before anybody has said how the last one ended.
+  void AttachNext() {
+    ++h.pid;
+    h.AttachWorker("p" + std::to_string(h.pid));
+  }
+
   CoreHarness h;
   std::string a, b;
   CallId of_a = 0, of_b = 0;
@@ -187,6 +193,57 @@ TEST_CASE("Suspects: with a parent nobody is blamed before it has said how the w
     RunBothRecoveries(t.h);
     CHECK(BatchSizes(t.h).size() == 2);
   }
+}
+
+TEST_CASE("Suspects: a crash that is told of late is laid to what the dead process had", "[core]") {
+  TwoAtWork t(/*is_supervised=*/true);
+  t.AttachNext();
+  RunBothRecoveries(t.h);
+  REQUIRE(BatchSizes(t.h).size() == 2);  // both run beside each other
+  SECTION("it runs alone after the next death") {
+    t.h.Post(WorkerExited{"g", /*pid=*/17, LossCause::kCrashed, "signal 11"});
+    t.AttachNext();
+    RunRecoveries(t.h);
+    CHECK(BatchSizes(t.h) == std::vector<size_t>{1});
+    t.h.RunWorker();
+    CHECK(t.h.StateOf(t.of_a) == RequestState::kDone);
+    CHECK(t.h.StateOf(t.of_b) == RequestState::kDone);
+  }
+  SECTION("it is done meanwhile") {
+    t.h.RunWorker();
+    t.h.Post(WorkerExited{"g", /*pid=*/17, LossCause::kCrashed, "signal 11"});
+    CHECK(t.h.StateOf(t.of_a) == RequestState::kDone);
+    CHECK(t.h.StateOf(t.of_b) == RequestState::kDone);
+  }
+  SECTION("somebody else had ended it") {
+    t.h.Post(WorkerExited{"g", /*pid=*/17, LossCause::kEnded, "signal 15"});
+    t.AttachNext();
+    RunBothRecoveries(t.h);
+    CHECK(BatchSizes(t.h).size() == 2);
+  }
+}
+
+TEST_CASE("Suspects: one that always ends its worker is failed though each end is told of late",
+          "[core]") {
+  CoreHarness h;
+  h.is_supervised = true;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  const CallId call = h.Gradient(model, 1);
+  int num_deaths = 0;
+  while (num_deaths < 10 && !h.Done(call)) {
+    const int64_t pid = h.pid++;
+    h.AttachWorker("p" + std::to_string(h.pid));
+    RunRecoveries(h);
+    h.Post(WorkerExited{"g", pid, LossCause::kCrashed, "signal 11"});
+    ++num_deaths;
+  }
+  REQUIRE(h.Done(call));
+  CHECK(h.ErrorOf(call)->status == absl::StatusCode::kInternal);
+  CHECK(h.ErrorOf(call)->message ==
+        "the worker died 2 times while it ran this request alone (signal 11)");
+  // Two before it was known, two alone; the last of them was told of while it ran once more.
+  CHECK(num_deaths == 5);
 }
 
 TEST_CASE("Suspects: a connection that broke is no death", "[core]") {

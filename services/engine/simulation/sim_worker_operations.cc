@@ -47,9 +47,10 @@ void SimWorker::Do(const SendTrainBatch& command, const Work& work, WorkerReport
   report.result.weights = HashOf(model->second.weights);
   if (work.body->forward_only) return;
   const int64_t seq = command.items.front().seq_id;
-  if (!model->second.window.emplace(seq, work.body->content).second) {
-    throw Violation("I2",
-                    absl::StrFormat("%s adds the gradient of seq %d twice", work.model_id, seq));
+  // One that it has is answered again and not added again.
+  const auto held = model->second.window.emplace(seq, work.body->content).first;
+  if (held->second != work.body->content) {
+    throw Violation("I2", absl::StrFormat("%s has another gradient of seq %d", work.model_id, seq));
   }
 }
 

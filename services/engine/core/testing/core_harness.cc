@@ -31,6 +31,7 @@ void CoreHarness::AttachWorker(const std::string& process_id, bool ready,
   worker = std::make_unique<FakeWorker>(process_id, disk, base_model);
   worker->body_info = body_info_;
   worker->is_supervised = is_supervised;
+  worker->pid = pid;
   attached = true;
   Post(worker->Hello(ready));
 }

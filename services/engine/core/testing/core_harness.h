@@ -92,7 +92,9 @@ class CoreHarness {
   FakeDisk disk;
   std::unique_ptr<FakeWorker> worker;
   bool attached = false;
-  bool is_supervised = false;  // workers that attach from now on
+  // Of workers that attach from now on.
+  bool is_supervised = false;
+  int64_t pid = 17;
   int64_t now = 1'000'000 * kSecond;
   std::map<CallId, Answer> answers;
   std::set<std::string> done;              // NotifyDone

@@ -6,7 +6,6 @@ namespace lathe::engine {
 namespace {
 
 constexpr char kGroup[] = "g";
-constexpr int64_t kPid = 17;
 constexpr int64_t kSnapshotTime = 1'000'000;  // 1 ms
 
 }  // namespace
@@ -249,7 +248,7 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   hello.base_model = base_model_;
   hello.epoch = epoch_;
   hello.term = term_;
-  hello.pid = kPid;
+  hello.pid = pid;
   hello.is_supervised = is_supervised;
   for (const auto& [id, held] : models_) {
     hello.models.push_back({id, held.applied_seq, {held.window.begin(), held.window.end()}});

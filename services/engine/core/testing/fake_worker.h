@@ -43,6 +43,7 @@ class FakeWorker {
 
   WorkerAttached Hello(bool ready = true) const;
   int64_t kv_cache_tokens = 1000;
+  int64_t pid = 17;
   bool is_supervised = false;
 
   // The next run of this request fails with that error.
