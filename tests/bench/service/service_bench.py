@@ -36,6 +36,7 @@ def parse():
     parser.add_argument("--finished", type=int, default=1_000_000, help="requests of the ledger")
     parser.add_argument("--waiting", type=int, default=100_000, help="requests of the ledger")
     parser.add_argument("--block", type=int, default=6, help="steps of one turn of `snapshots`")
+    parser.add_argument("--tokens", type=int, default=64, help="of a tenant's step of `snapshots`")
     args = parser.parse_args()
     args.cases = args.cases.split(",")
     unknown = set(args.cases) - set(CASES)
