@@ -299,6 +299,7 @@ TEST_CASE("Save: a worker that repeats one writes elsewhere than the one that wa
     t.h.AttachWorker("p2");
     t.h.RunWorker();
     CHECK(told_dir() != first);
+    CHECK(t.h.deleted_dirs.count(first) == 1);
     CHECK(t.Row().dir == told_dir());
     CHECK(t.h.disk.states.count(t.Row().dir) == 1);
   }

@@ -276,6 +276,15 @@ bool HasWorkAtWorker(State& s, const Model& model) {
                      [&](const Request* request) { return IsAtWorker(s, *request); });
 }
 
+// Nor may one be taken that was heard already, or comes once more: it runs again.
+void ForgetAnswers(State& s, const Group& group, const Model& model) {
+  SendAck ack;
+  for (const Request* const request : BegunRequests(s, model)) {
+    ack.request_ids.push_back(request->row.request_id);
+  }
+  if (!ack.request_ids.empty()) s.fx.Send(group.row.group, group.row.epoch, std::move(ack));
+}
+
 }  // namespace
 
 void NeedRecovery(State& s, Model& model) {
@@ -323,6 +332,7 @@ void StartRecoveries(State& s, Group& group) {
     // One of them may be what ends the worker: the others must come through.
     if (any_was_cut && one_runs) return;
     Model& model = s.models.at(id);
+    ForgetAnswers(s, group, model);
     model.recovery->started = true;
     model.recovery->failures.clear();
     model.recovery->starts = StartsOf(s, model);

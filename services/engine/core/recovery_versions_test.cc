@@ -308,5 +308,63 @@ TEST_CASE("Recovery: samples of a version that was lost while it was saved are d
   CHECK(h.StateOf(gradient) == RequestState::kDone);
 }
 
+TEST_CASE("Recovery: samples that wait for their turn wait for a version that is lost", "[core]") {
+  CoreOptions options;
+  options.max_inflight_sequences = 1;
+  VersionLost t(options);
+  const std::string sampler = t.h.store.samplers().begin()->first;
+  const CallId first = t.h.Sample(sampler, 1);
+  const CallId second = t.h.Sample(sampler, 2);
+  t.Lose();
+  t.h.RunWorkerOnce();
+  CHECK(t.h.StateOf(first) == RequestState::kDone);
+  CHECK(t.h.worker->Received<SendSample>().size() == 1);
+  t.RunAll();
+  CHECK(t.h.worker->Received<SendSample>().size() == 2);
+  CHECK(t.h.StateOf(second) == RequestState::kDone);
+}
+
+TEST_CASE("Recovery: an answer that was not acknowledged before it is not taken after it",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  const std::string sampler = Publish(h, model, 3, 0);
+  const std::string version = h.store.samplers().at(sampler).version_id;
+  h.Gradient(model, 4);
+  h.RunWorker();
+  h.Advance(11 * kSecond);
+  std::vector<EventBody> saved = h.worker->TakeReports();
+  h.RunWorker();
+  REQUIRE(h.store.snapshots().size() == 1);
+  const CallId step = h.Step(model, 5);
+  h.Post(WorkerVersionFailed{"g", h.worker->epoch(), version, {}});
+  for (EventBody& report : saved) h.Post(std::move(report));  // nothing is to be run again
+  h.DetachWorker();
+  const bool is_done_before = GENERATE(false, true);
+  if (is_done_before) h.worker->RunOne();
+  h.ReattachWorker();
+  h.attached = false;  // what the engine says from now on is lost
+  for (EventBody& report : h.worker->TakeReports()) h.Post(std::move(report));
+  while (h.worker->HasWork()) {
+    h.worker->RunOne();
+    for (EventBody& report : h.worker->TakeReports()) h.Post(std::move(report));
+  }
+  h.Tick();
+  const bool engine_too = GENERATE(false, true);
+  if (engine_too) {
+    h.RestartEngine();
+  } else {
+    h.DetachWorker();
+  }
+  h.ReattachWorker();
+  h.RunWorker();
+  h.Tick();
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 5 [4]"});
+}
+
 }  // namespace
 }  // namespace lathe::engine

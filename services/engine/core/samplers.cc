@@ -347,6 +347,7 @@ void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
   for (auto& [id, sampler] : s.samplers) {
     if (sampler.unnamed() && sampler.row.version_id == event.version_id) RegainVersion(s, sampler);
   }
+  QueueSamplesOf(s, event.version_id);  // those that were not sent wait until it is made
 }
 
 }  // namespace lathe::engine

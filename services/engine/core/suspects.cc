@@ -59,6 +59,8 @@ void BlameForCrash(State& s, Group& group, const std::string& how) {
 
 void RememberRun(State& s, Group& group) {
   constexpr size_t kMaxRuns = 8;
+  // Nobody will say how an earlier process of the same pid ended.
+  std::erase_if(group.unexplained, [&](const auto& run) { return run.pid == group.pid; });
   group.unexplained.push_back({group.pid, group.alone, WhoMayHave(s, group)});
   if (group.unexplained.size() > kMaxRuns) group.unexplained.pop_front();
   // The crash that was one too many was told of while it ran again.
@@ -69,12 +71,13 @@ void RememberRun(State& s, Group& group) {
 }
 
 // What runs again meanwhile goes on: the next death, if there is one, is laid to it.
-void BlameLate(State& s, Group& group, int64_t pid, const std::string& how) {
+void ExplainRun(State& s, Group& group, int64_t pid, bool died_by_itself, const std::string& how) {
   const auto it = std::find_if(group.unexplained.begin(), group.unexplained.end(),
                                [&](const Group::LostRun& run) { return run.pid == pid; });
   if (it == group.unexplained.end()) return;
   const Group::LostRun run = std::move(*it);
   group.unexplained.erase(it);
+  if (!died_by_itself) return;
   group.last_crash = how;
   for (const std::string& id : run.request_ids) {
     Request* const request = Find(s.requests, id);

@@ -15,7 +15,7 @@ void OnWorkerStarted(State& s, const WorkerStarted& event);
 void BlameForCrash(State& s, Group& group, const std::string& how);
 // The worker is gone; how, its parent has yet to say.
 void RememberRun(State& s, Group& group);
-// The parent says that the process `pid`, which was remembered, died by itself.
-void BlameLate(State& s, Group& group, int64_t pid, const std::string& how);
+// The parent says how the process `pid` ended, which may be one that was remembered.
+void ExplainRun(State& s, Group& group, int64_t pid, bool died_by_itself, const std::string& how);
 
 }  // namespace lathe::engine

@@ -246,6 +246,42 @@ TEST_CASE("Suspects: one that always ends its worker is failed though each end i
   CHECK(num_deaths == 5);
 }
 
+TEST_CASE("Suspects: what is said of a pid is said of the process that had it last", "[core]") {
+  CoreHarness h;
+  h.is_supervised = true;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  const CallId call = h.Gradient(model, 1);
+  const auto attach = [&](int64_t pid) {
+    static int number = 1;
+    h.pid = pid;
+    h.AttachWorker("p" + std::to_string(++number));
+  };
+  const auto exit = [&](int64_t pid, LossCause cause) {
+    h.Post(WorkerExited{"g", pid, cause, "signal"});
+    if (pid == h.pid) h.Post(WorkerDetached{"g", /*process_gone=*/true, LossCause::kUnknown, ""});
+  };
+  exit(17, LossCause::kCrashed);
+  attach(18);
+  RunRecoveries(h);
+  REQUIRE(BatchSizes(h) == std::vector<size_t>{1});  // alone
+  SECTION("the process that is here has it too") {
+    attach(18);  // in another container
+    exit(18, LossCause::kCrashed);
+  }
+  SECTION("one that somebody ended had it before") {
+    attach(19);
+    exit(18, LossCause::kEnded);
+    exit(18, LossCause::kCrashed);
+  }
+  attach(20);
+  h.Tick();
+  RunRecoveries(h);
+  REQUIRE(BatchSizes(h) == std::vector<size_t>{1});
+  exit(20, LossCause::kCrashed);  // the first time for which it is known that it was alone
+  CHECK_FALSE(h.Done(call));
+}
+
 TEST_CASE("Suspects: a connection that broke is no death", "[core]") {
   TwoAtWork t;
   t.h.DetachWorker();

@@ -41,7 +41,6 @@ bool IsBegun(const Model& model, const Request& request) {
 // Begun operations, in order of acceptance, and samples that this group may serve.
 void SendUnfinished(State& s, Group& group) {
   ForgetOutstanding(group);
-  group.at_worker.clear();
   if (!group.usable()) return;
   for (const auto& [order, id] : s.live) {
     Request& request = s.requests.at(id);
@@ -168,11 +167,23 @@ void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
   }
 }
 
+// What else it has is sent again, or nobody waits for it.
+void NoteWorkBeforeRecoveries(State& s, Group& group, const WorkerAttached& event) {
+  group.at_worker.clear();
+  for (const std::string& id : event.running_request_ids) {
+    const Request* const request = Find(s.requests, id);
+    if (request == nullptr || !request->live() || !Runs(group, *request)) continue;
+    const Model* const model = Find(s.models, request->plan->model_id);
+    if (model != nullptr && model->recovery != nullptr) group.at_worker.insert(id);
+  }
+}
+
 void Adopt(State& s, Group& group, const WorkerAttached& event) {
   s.fx.Send(group.row.group, group.row.epoch, AdoptGroup{s.term});
   AbandonWriting(s, group, /*process_lost=*/false);
   AdoptModels(s, group, event);
   AdoptVersions(s, group, event);
+  NoteWorkBeforeRecoveries(s, group, event);
 }
 
 // Of a process that was not heard of before the next one came. How one with a parent ended will be

@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "services/engine/core/checkpoints.h"
 #include "services/engine/core/group_state.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/recovery.h"
@@ -19,10 +20,18 @@ bool IsByItself(LossCause cause) {
   return cause == LossCause::kCrashed || cause == LossCause::kOutOfMemory;
 }
 
+// What a save may have written, and its next run will not replace.
+void DropSaveFiles(State& s, const Group& group, const Request& request) {
+  const std::string& dir = request.plan->dir;
+  if (dir.empty() || request.row.kind == OperationKind::kLoadWeights) return;
+  s.fx.After(DeleteFiles{SaveDir(dir, group.row.group, group.row.epoch)});
+}
+
 void TakeBackAll(State& s, const Group& group) {
   for (const auto& [order, id] : s.live) {
     Request& request = s.requests.at(id);
     if (request.group != group.row.group) continue;
+    DropSaveFiles(s, group, request);
     const Sampler* const sampler = Find(s.samplers, request.row.owner_id);
     if (sampler != nullptr && !sampler->unnamed()) s.samples_to_place.insert(id);
     if (request.row.state == RequestState::kDispatched) {
@@ -69,7 +78,9 @@ void LoseProcess(State& s, Group& group, const Loss& loss) {
     if (!group.row.process_id.empty()) NoteDeath(s, group, loss.cause, loss.how);
     if (group.attached_in_term) {
       if (IsByItself(loss.cause)) BlameForCrash(s, group, loss.how);
-      if (loss.cause == LossCause::kUnknown && group.is_supervised) RememberRun(s, group);
+      const bool was_here = !group.row.process_id.empty();
+      const bool is_unexplained = loss.cause == LossCause::kUnknown && group.is_supervised;
+      if (was_here && is_unexplained) RememberRun(s, group);
     }
     CutRecoveries(s, group);
   }
@@ -114,11 +125,11 @@ void OnWorkerDetached(State& s, const WorkerDetached& event) {
 void OnWorkerExited(State& s, const WorkerExited& event) {
   Group* const group = Find(s.groups, event.group);
   if (group == nullptr) return;
-  if (IsByItself(event.cause)) BlameLate(s, *group, event.pid, event.how);
   const bool is_current = event.pid == group->pid;
   // A parent that dials in again repeats the last end. The process that is here has not ended yet,
   // though one before it had the same pid.
   const bool is_here = is_current && !group->row.process_id.empty();
+  if (!is_here) ExplainRun(s, *group, event.pid, IsByItself(event.cause), event.how);
   if (event.pid == group->last_exit_pid && !is_here) return;
   group->last_exit_pid = event.pid;
   group->next_try_at = event.restart_in < 0 ? 0 : s.now + event.restart_in;
