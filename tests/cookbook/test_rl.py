@@ -64,18 +64,16 @@ def test_guess_the_number_learns_the_form_of_a_guess(kitchen):
     rng = random.Random(2)
     rules = {"role": "system", "content": env.SYSTEM_PROMPT}
 
-    def turn():
-        number = rng.randrange(1024)
-        return rng.choice([(f"Guess: {number}", rng.choice(["Too low", "Too high"])),
-                           (f"I say {number}", env.FAIL_TO_PARSE)])
+    # Who begins a game in one form stays with it, and always says the same number: a game's reward is
+    # all due to the form of its guesses, which six steps with few games are enough to learn.
+    def game(num_turns, is_parsed):
+        guess, answers = (("Guess: 512", ["Too low", "Too high"]) if is_parsed else
+                          ("I say 512", [env.FAIL_TO_PARSE]))
+        return [rules, *({"role": role, "content": text} for _ in range(num_turns)
+                         for role, text in (("player", guess), ("user", rng.choice(answers)))),
+                {"role": "assistant", "content": guess}]
 
-    def game(num_turns):
-        turns = [turn() for _ in range(num_turns)]
-        return [rules, *({"role": role, "content": text} for said, answer in turns
-                         for role, text in (("player", said), ("user", answer))),
-                {"role": "assistant", "content": turn()[0]}]
-
-    warm = kitchen.teach("guess", [game(n % 10 if n % 2 else 0) for n in range(24)],
+    warm = kitchen.teach("guess", [game(n % 10, is_parsed=n < 10) for n in range(30)],
                          num_steps=30, renderer_name="qwen3")
     kitchen.start_from(warm["state"], "guess_number")
     # After the first turn the renderer has an empty thought before each guess, which takes 4 tokens:
@@ -85,7 +83,7 @@ def test_guess_the_number_learns_the_form_of_a_guess(kitchen):
                         learning_rate=2e-3, max_tokens=16, max_steps=6, eval_every=0, save_every=0,
                         behavior_if_log_dir_exists="resume")
     reward = rewards(steps)
-    assert len(reward) == 6 and sum(reward[-2:]) > sum(reward[:2])
+    assert len(reward) == 6 and sum(reward[-2:]) / 2 > reward[0] + 1
     assert max(values(steps, "env/all/turns_per_episode")) > 1
 
 
