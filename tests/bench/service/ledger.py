@@ -28,8 +28,9 @@ class Sql:
 
     def columns(self, table):
         if self.cluster:
+            # Without the rowid, which the database gives.
             return self.run("SELECT column_name FROM information_schema.columns WHERE table_name = "
-                            f"'{table}' ORDER BY ordinal_position")
+                            f"'{table}' AND is_identity = 'NO' ORDER BY ordinal_position")
         return self.run(f"SELECT name FROM pragma_table_info('{table}')")
 
     def multiply(self, table, where, count, **changes):
