@@ -8,7 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -28,6 +30,8 @@ using Entry = SafetensorsFile::Entry;
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
 // Of tensors that are read together: they are hashed and copied while a core's cache has them.
 constexpr int64_t kGroupBytes = int64_t{512} << 10;
+// Of a tensor that nobody keeps.
+constexpr int64_t kStreamBytes = int64_t{4} << 20;
 constexpr int kMaxHeaderDepth = 8;  // a right one has 3; printing one recurses
 
 struct DtypeName {
@@ -240,14 +244,60 @@ const SafetensorsFile::Entry* SafetensorsFile::Find(const std::string& name) con
   return found == entries_.end() ? nullptr : &found->second;
 }
 
+absl::StatusOr<const SafetensorsFile::Entry*> SafetensorsFile::Get(const std::string& name) const {
+  if (const Entry* entry = Find(name)) return entry;
+  return absl::NotFoundError(absl::StrFormat("%s: no tensor %s", path_.string(), name));
+}
+
 absl::StatusOr<at::Tensor> SafetensorsFile::Read(const std::string& name) const {
-  const Entry* entry = Find(name);
-  if (entry == nullptr) {
-    return absl::NotFoundError(absl::StrFormat("%s: no tensor %s", path_.string(), name));
-  }
+  ASSIGN_OR_RETURN(const Entry* const entry, Get(name));
   at::Tensor tensor = at::empty(entry->shape, at::TensorOptions().dtype(entry->dtype));
   RETURN_IF_ERROR(ReadBytes("tensor " + name, entry->offset, entry->num_bytes, tensor.data_ptr()));
   return tensor;
+}
+
+// By reads at offsets, not by a mapping: a file that becomes shorter meanwhile is then an error
+// instead of a signal.
+absl::StatusOr<at::Tensor> SafetensorsFile::ReadSlice(const std::string& name,
+                                                      const Slice& slice) const {
+  ASSIGN_OR_RETURN(const Entry* const entry, Get(name));
+  std::vector<int64_t> shape = entry->shape;
+  TORCH_CHECK(slice.dim >= 0 && slice.dim < static_cast<int64_t>(shape.size()) &&
+                  slice.begin >= 0 && slice.size >= 0 &&
+                  slice.begin + slice.size <= shape[slice.dim],
+              "slice outside of tensor ", name);
+  const auto dim = shape.begin() + slice.dim;
+  // A run is what lies side by side in the file.
+  const int64_t num_runs = std::accumulate(shape.begin(), dim, int64_t{1}, std::multiplies<>());
+  const int64_t position_bytes =
+      std::accumulate(dim + 1, shape.end(), static_cast<int64_t>(at::elementSize(entry->dtype)),
+                      std::multiplies<>());
+  const int64_t stride = position_bytes * *dim;
+  const int64_t run_bytes = position_bytes * slice.size;
+  const int64_t first = entry->offset + position_bytes * slice.begin;
+  *dim = slice.size;
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(entry->dtype));
+  auto* next = static_cast<char*>(tensor.data_ptr());
+  const std::string what = "tensor " + name;
+  for (int64_t run = 0; run < num_runs; ++run, next += run_bytes) {
+    RETURN_IF_ERROR(ReadBytes(what, first + run * stride, run_bytes, next));
+  }
+  return tensor;
+}
+
+absl::Status SafetensorsFile::Stream(
+    const std::string& name,
+    const std::function<void(const void* data, int64_t num_bytes)>& take) const {
+  ASSIGN_OR_RETURN(const Entry* const entry, Get(name));
+  std::vector<char> buffer(std::min(entry->num_bytes, kStreamBytes));
+  const std::string what = "tensor " + name;
+  for (int64_t done = 0; done < entry->num_bytes;) {
+    const int64_t num_bytes = std::min(entry->num_bytes - done, kStreamBytes);
+    RETURN_IF_ERROR(ReadBytes(what, entry->offset + done, num_bytes, buffer.data()));
+    take(buffer.data(), num_bytes);
+    done += num_bytes;
+  }
+  return absl::OkStatus();
 }
 
 std::vector<SafetensorsFile::Group> SafetensorsFile::Groups() const {

@@ -45,6 +45,21 @@ class SafetensorsFile {
   // A new contiguous CPU tensor. NotFound, or DataLoss when the file has become shorter.
   absl::StatusOr<at::Tensor> Read(const std::string& name) const;
 
+  // Positions [begin, begin + size) of dimension `dim`, all of the others.
+  struct Slice {
+    int64_t dim = 0;
+    int64_t begin = 0;
+    int64_t size = 0;
+  };
+
+  // What Read(name).narrow(dim, begin, size) holds, contiguous, reading no other bytes. The slice
+  // lies within the tensor. Errors as Read.
+  absl::StatusOr<at::Tensor> ReadSlice(const std::string& name, const Slice& slice) const;
+
+  // Gives the tensor's bytes to `take`, some after the other, a few MiB at a time. Errors as Read.
+  absl::Status Stream(const std::string& name,
+                      const std::function<void(const void* data, int64_t num_bytes)>& take) const;
+
   // A tensor's bytes, there as long as whoever takes them runs.
   struct Bytes {
     const std::string& name;
@@ -67,6 +82,8 @@ class SafetensorsFile {
   };
 
   SafetensorsFile() = default;
+  // NotFound names the tensor.
+  absl::StatusOr<const Entry*> Get(const std::string& name) const;
   std::vector<Group> Groups() const;
   absl::Status ReadGroup(const Group& group, std::vector<char>& buffer, const Take& take) const;
   absl::Status ReadBytes(const std::string& what, int64_t offset, int64_t num_bytes,

@@ -72,6 +72,59 @@ TEST_CASE("Safetensors: factors of any size that lie transposed are turned", "[c
   }
 }
 
+TEST_CASE("Safetensors: a slice is what narrow gives of the whole tensor", "[checkpoint]") {
+  const TempDir dir;
+  const at::Tensor before = at::randn({3});
+  const at::Tensor matrix = at::randn({6, 7}).to(at::kBFloat16);
+  const at::Tensor cube = at::randn({2, 3, 4});
+  const at::Tensor behind = at::randn({5});
+  REQUIRE(WriteSafetensors(
+              dir / "a.safetensors",
+              {{"before", before}, {"matrix", matrix}, {"cube", cube}, {"behind", behind}}, {})
+              .ok());
+  const auto file = SafetensorsFile::Open(dir / "a.safetensors");
+  REQUIRE(file.ok());
+  for (const auto& [name, whole] :
+       {std::pair("before", before), std::pair("matrix", matrix), std::pair("cube", cube)}) {
+    for (int64_t dim = 0; dim < whole.dim(); ++dim) {
+      for (int64_t begin = 0; begin <= whole.size(dim); ++begin) {
+        for (int64_t size = 0; begin + size <= whole.size(dim); ++size) {
+          INFO(name << " dim " << dim << " [" << begin << ", " << begin + size << ")");
+          const auto slice = file->ReadSlice(name, {.dim = dim, .begin = begin, .size = size});
+          REQUIRE(slice.ok());
+          CHECK(slice->is_contiguous());
+          CHECK(at::equal(*slice, whole.narrow(dim, begin, size)));
+        }
+      }
+    }
+  }
+  CHECK(file->ReadSlice("none", {}).status().code() == absl::StatusCode::kNotFound);
+  CHECK_THROWS(file->ReadSlice("before", {.dim = 0, .begin = 2, .size = 2}).ok());
+}
+
+TEST_CASE("Safetensors: a tensor streams in order, whatever its size", "[checkpoint]") {
+  const TempDir dir;
+  const int64_t mebi = int64_t{1} << 20;
+  const int64_t size = GENERATE_COPY(int64_t{0}, int64_t{1}, 4 * mebi, 9 * mebi + 1);
+  const at::Tensor bytes = at::randint(256, {size}, at::kByte);
+  REQUIRE(WriteSafetensors(dir / "a.safetensors", {{"bytes", bytes}}, {}).ok());
+  const auto file = SafetensorsFile::Open(dir / "a.safetensors");
+  REQUIRE(file.ok());
+  std::string streamed;
+  REQUIRE(file->Stream("bytes",
+                       [&](const void* data, int64_t num_bytes) {
+                         streamed.append(static_cast<const char*>(data), num_bytes);
+                       })
+              .ok());
+  const auto* const begin = static_cast<const char*>(bytes.const_data_ptr());
+  CHECK(streamed == std::string(begin, begin + size));
+
+  std::filesystem::resize_file(dir / "a.safetensors",
+                               std::filesystem::file_size(dir / "a.safetensors") - (size > 0));
+  const absl::Status cut = file->Stream("bytes", [](const void*, int64_t) {});
+  CHECK(cut.code() == (size > 0 ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk));
+}
+
 TEST_CASE("Safetensors: a broken header is refused with file and tensor", "[checkpoint]") {
   struct Case {
     std::string header;
