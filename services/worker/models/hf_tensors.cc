@@ -1,5 +1,6 @@
 #include "services/worker/models/hf_tensors.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -30,6 +31,14 @@ absl::StatusOr<std::set<std::string>> ShardNames(const std::filesystem::path& in
     shards.insert(shard.get<std::string>());
   }
   return shards;
+}
+
+// Of dtype and shape; the bytes are to follow.
+Sha256 BeginDigest(const SafetensorsFile::Entry& entry) {
+  Sha256 digest;
+  digest.Update(
+      absl::StrCat(SafetensorsDtypeName(entry.dtype), "[", absl::StrJoin(entry.shape, ","), "]"));
+  return digest;
 }
 
 }  // namespace
@@ -77,30 +86,51 @@ std::optional<at::ScalarType> HfTensors::DtypeOf(const std::string& name) const 
   return files_[it->second].Find(name)->dtype;
 }
 
-absl::StatusOr<at::Tensor> HfTensors::Read(const std::string& name, at::IntArrayRef shape) {
+absl::StatusOr<size_t> HfTensors::Find(const std::string& name, at::IntArrayRef shape) const {
   const auto it = file_of_.find(name);
   if (it == file_of_.end()) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " is missing"));
   }
-  ASSIGN_OR_RETURN(at::Tensor tensor, files_[it->second].Read(name));
-  if (tensor.sizes() != shape) {
+  const SafetensorsFile::Entry& entry = *files_[it->second].Find(name);
+  if (at::IntArrayRef(entry.shape) != shape) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tensor %s has shape [%s], the config says [%s]", name,
-                        absl::StrJoin(tensor.sizes(), ", "), absl::StrJoin(shape, ", ")));
+                        absl::StrJoin(entry.shape, ", "), absl::StrJoin(shape, ", ")));
   }
-  const at::ScalarType dtype = tensor.scalar_type();
-  if (dtype != at::kFloat && dtype != at::kHalf && dtype != at::kBFloat16) {
+  if (entry.dtype != at::kFloat && entry.dtype != at::kHalf && entry.dtype != at::kBFloat16) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "tensor %s has dtype %s, supported are F32, F16, BF16", name, c10::toString(dtype)));
+        "tensor %s has dtype %s, supported are F32, F16, BF16", name, c10::toString(entry.dtype)));
   }
-  Sha256 digest;
-  digest.Update(
-      absl::StrCat(SafetensorsDtypeName(dtype), "[", absl::StrJoin(tensor.sizes(), ","), "]"));
+  return it->second;
+}
+
+void HfTensors::Took(const std::string& name, int64_t num_bytes) {
+  const auto it = file_of_.find(name);
+  passed_bytes_ += files_[it->second].Find(name)->num_bytes;
+  read_bytes_ += num_bytes;
+  file_of_.erase(it);
+  if (progress_) progress_(static_cast<double>(passed_bytes_) / static_cast<double>(total_bytes_));
+}
+
+absl::StatusOr<at::Tensor> HfTensors::Read(const std::string& name, at::IntArrayRef shape) {
+  ASSIGN_OR_RETURN(const size_t file, Find(name, shape));
+  ASSIGN_OR_RETURN(at::Tensor tensor, files_[file].Read(name));
+  Sha256 digest = BeginDigest(*files_[file].Find(name));
   digest.Update(tensor.const_data_ptr(), tensor.nbytes());
   digests_[name] = digest.HexDigest();
-  file_of_.erase(it);
-  read_bytes_ += static_cast<int64_t>(tensor.nbytes());
-  if (progress_) progress_(static_cast<double>(read_bytes_) / static_cast<double>(total_bytes_));
+  Took(name, static_cast<int64_t>(tensor.nbytes()));
+  return tensor;
+}
+
+absl::StatusOr<at::Tensor> HfTensors::ReadPart(const std::string& name, at::IntArrayRef shape,
+                                               int64_t dim, const Shard& shard) {
+  if (shard.size == shape[dim]) return Read(name, shape);
+  ASSIGN_OR_RETURN(const size_t file, Find(name, shape));
+  ASSIGN_OR_RETURN(
+      at::Tensor tensor,
+      files_[file].ReadSlice(name, {.dim = dim, .begin = shard.begin, .size = shard.size}));
+  undigested_[name] = file;
+  Took(name, static_cast<int64_t>(tensor.nbytes()));
   return tensor;
 }
 
@@ -116,7 +146,37 @@ std::vector<std::string> HfTensors::Remaining() const {
   return names;
 }
 
+absl::StatusOr<HfTensors::Digests> HfTensors::DigestShare(const TpPlace& place) const {
+  Digests digests;
+  std::vector<int64_t> dealt_bytes(place.size);
+  for (const auto& [name, file] : undigested_) {
+    const SafetensorsFile::Entry& entry = *files_[file].Find(name);
+    const auto least = std::min_element(dealt_bytes.begin(), dealt_bytes.end());
+    *least += entry.num_bytes;
+    if (least - dealt_bytes.begin() != place.index) continue;
+    Sha256 digest = BeginDigest(entry);
+    RETURN_IF_ERROR(files_[file].Stream(
+        name, [&](const void* data, int64_t num_bytes) { digest.Update(data, num_bytes); }));
+    digests[name] = digest.HexDigest();
+  }
+  return digests;
+}
+
+absl::Status HfTensors::AddDigests(const Digests& digests) {
+  for (const auto& [name, digest] : digests) {
+    if (!undigested_.contains(name)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("another rank has read a part of tensor ", name, ", this one has not"));
+    }
+    digests_[name] = digest;
+  }
+  return absl::OkStatus();
+}
+
 std::string HfTensors::ContentHash(const std::string& prefix) const {
+  for (const auto& [name, file] : undigested_) {
+    TORCH_CHECK(digests_.contains(name), "no digest of ", name);
+  }
   Sha256 digest;
   digest.Update(prefix);
   for (const auto& [name, tensor_digest] : digests_) {

@@ -13,6 +13,7 @@
 #include <absl/status/statusor.h>
 
 #include "services/worker/checkpoint/safetensors.h"
+#include "services/worker/models/shard.h"
 
 namespace lathe::worker {
 
@@ -25,10 +26,14 @@ absl::StatusOr<std::vector<std::filesystem::path>> WeightFiles(const std::filesy
 
 // Reads each tensor once and keeps account: what was read goes into the content hash, what was left
 // over is reported, so that no weight is silently ignored.
+//
+// Of a tensor read in part nobody has all bytes at hand. Ranks that read the same slices of the
+// same tensors, each its own part, share the digests out among them (DigestShare), and each adds
+// all of them.
 class HfTensors {
  public:
   // Errors as WeightFiles and SafetensorsFile::Open have them.
-  // `progress` gets the share of bytes read.
+  // `progress` gets the share of bytes that were read or, of tensors read in part, passed over.
   static absl::StatusOr<HfTensors> Open(const std::filesystem::path& folder,
                                         std::function<void(double)> progress);
 
@@ -41,7 +46,12 @@ class HfTensors {
   // type, or of another shape.
   absl::StatusOr<at::Tensor> Read(const std::string& name, at::IntArrayRef shape);
 
-  // The same copied into `out`, widening to out's dtype and moving to its device.
+  // Positions of dimension `dim` of the tensor, without padding; `shape` is of the whole tensor.
+  // Reads no other bytes. Errors as Read.
+  absl::StatusOr<at::Tensor> ReadPart(const std::string& name, at::IntArrayRef shape, int64_t dim,
+                                      const Shard& shard);
+
+  // As Read, copied into `out`, widening to out's dtype and moving to its device.
   absl::Status ReadInto(const std::string& name, at::Tensor out);
 
   // Marks a tensor as deliberately not used.
@@ -50,18 +60,38 @@ class HfTensors {
   // Names not yet read or ignored, sorted.
   std::vector<std::string> Remaining() const;
 
-  // Hex SHA-256 over `prefix` and names, dtypes, shapes and bytes of the tensors read.
+  // Of the tensors' numbers, so far. What DigestShare reads is not in it.
+  int64_t read_bytes() const { return read_bytes_; }
+
+  // Hex SHA-256 by name.
+  using Digests = std::map<std::string, std::string>;
+
+  // Of those tensors that were read in part which fall to this place: about as many bytes as to
+  // any other. Reads them whole, a piece at a time.
+  absl::StatusOr<Digests> DigestShare(const TpPlace& place) const;
+  // What DigestShare gave on some rank, this one or another. FailedPrecondition: that rank has read
+  // other tensors.
+  absl::Status AddDigests(const Digests& digests);
+
+  // Hex SHA-256 over `prefix` and names, dtypes, shapes and bytes of the tensors read, of all of
+  // which there are digests. How they were cut, and into how many files, does not matter.
   std::string ContentHash(const std::string& prefix) const;
 
  private:
   HfTensors() = default;
   absl::Status AddFile(const std::filesystem::path& path);
+  // The file of `name`, whose tensor is a float one of this shape.
+  absl::StatusOr<size_t> Find(const std::string& name, at::IntArrayRef shape) const;
+  // After `num_bytes` of it were read.
+  void Took(const std::string& name, int64_t num_bytes);
 
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, size_t> file_of_;       // tensors not read yet -> index into files_
-  std::map<std::string, std::string> digests_;  // tensors read -> digest of dtype, shape, bytes
+  std::map<std::string, size_t> file_of_;     // tensors not read yet -> index into files_
+  Digests digests_;                           // tensors read -> digest of dtype, shape, bytes
+  std::map<std::string, size_t> undigested_;  // tensors read in part -> index into files_
   std::function<void(double)> progress_;
   int64_t total_bytes_ = 0;
+  int64_t passed_bytes_ = 0;  // of all bytes of tensors that were read, in part or whole
   int64_t read_bytes_ = 0;
 };
 

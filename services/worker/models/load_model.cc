@@ -12,6 +12,7 @@
 #include "services/worker/models/qwen3/config.h"
 #include "services/worker/models/qwen3/hf_weights.h"
 #include "services/worker/models/qwen3/model.h"
+#include "services/worker/models/qwen3/sharding.h"
 
 namespace lathe::worker {
 namespace {
@@ -53,8 +54,9 @@ absl::StatusOr<MatmulArithmetic> ChooseArithmetic(ComputeDtype compute_dtype, at
 absl::StatusOr<LoadedModel> LoadQwen3(const std::filesystem::path& folder, at::Device device,
                                       const LoadProgress& progress, ComputeDtype compute_dtype) {
   ASSIGN_OR_RETURN(const ModelSpec spec, ReadQwen3Config(folder));
+  ASSIGN_OR_RETURN(const Qwen3Shards shards, ShardQwen3(spec, TpPlace()));
   ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, progress));
-  ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(spec, tensors, device));
+  ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(spec, shards, tensors, device));
   ASSIGN_OR_RETURN(weights.arithmetic,
                    ChooseArithmetic(compute_dtype, device, weights.embedding.dtype()));
   return LoadedModel{.model = std::make_unique<Qwen3Model>(spec, std::move(weights)),

@@ -10,11 +10,12 @@
 #include "services/worker/layers/base_weight.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/model_spec.h"
+#include "services/worker/models/qwen3/sharding.h"
 
 namespace lathe::worker {
 
 // Matrices are [out_features, in_features]. Linears that read the same input are stacked, so that
-// each is one matrix product over all rows.
+// each is one matrix product over all rows. Sizes are those of Qwen3Shards::local.
 struct Qwen3LayerWeights {
   at::Tensor input_norm;  // [H]
   BaseWeight qkv;         // [(Hq + 2 Hk) D, H]: q, k, v
@@ -29,18 +30,19 @@ struct Qwen3LayerWeights {
 };
 
 struct Qwen3Weights {
-  BaseWeight embedding;   // [V, H]
+  BaseWeight embedding;   // [V, H]; padding holds zero
   BaseWeight lm_head;     // [V, H]; the same memory as `embedding` when tied
   at::Tensor final_norm;  // [H]
   std::vector<Qwen3LayerWeights> layers;
   MatmulArithmetic arithmetic = MatmulArithmetic::kFp32;  // of bf16 matrices on a CPU
 };
 
-// Matrices of a bf16 folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32,
-// which does not round. Norms and biases are fp32. Beside the weights themselves, memory holds one
-// tensor of the folder at a time. InvalidArgument names a tensor that is missing, of another shape,
-// or not understood.
-absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelSpec& spec, HfTensors& tensors,
-                                              at::Device device);
+// What a rank holds of the model `spec`, as `shards` say, reading no more than that. Matrices of a
+// bf16 folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32, which does not
+// round. Norms and biases are fp32. Beside the weights themselves, memory holds the rank's part of
+// one tensor of the folder at a time. InvalidArgument names a tensor that is missing, of another
+// shape, or not understood.
+absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelSpec& spec, const Qwen3Shards& shards,
+                                              HfTensors& tensors, at::Device device);
 
 }  // namespace lathe::worker

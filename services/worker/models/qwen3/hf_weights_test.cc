@@ -1,0 +1,266 @@
+#include "services/worker/models/qwen3/hf_weights.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/worker/checkpoint/test_temp_dir.h"
+#include "services/worker/models/hf_tensors.h"
+#include "services/worker/models/qwen3/config.h"
+#include "services/worker/models/qwen3/sharding.h"
+#include "services/worker/models/test_model_folder.h"
+
+namespace lathe::worker {
+namespace {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+constexpr int64_t kHidden = 12, kQ = 32, kKv = 8, kMlp = 24, kHeadDim = 4;
+
+nlohmann::json Config(int64_t vocab_size, bool is_tied) {
+  nlohmann::json config = SmallConfig();
+  config.update({{"num_hidden_layers", 2},
+                 {"hidden_size", kHidden},
+                 {"intermediate_size", kMlp},
+                 {"num_attention_heads", kQ / kHeadDim},
+                 {"num_key_value_heads", kKv / kHeadDim},
+                 {"head_dim", kHeadDim},
+                 {"vocab_size", vocab_size},
+                 {"attention_bias", true},
+                 {"tie_word_embeddings", is_tied}});
+  return config;
+}
+
+Tensors RandomTensors(int64_t vocab_size, bool is_tied, at::ScalarType dtype) {
+  std::map<std::string, std::vector<int64_t>> shapes = {
+      {"model.embed_tokens.weight", {vocab_size, kHidden}}, {"model.norm.weight", {kHidden}}};
+  if (!is_tied) shapes["lm_head.weight"] = {vocab_size, kHidden};
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    const std::string attention = layer + "self_attn.";
+    shapes.insert({{layer + "input_layernorm.weight", {kHidden}},
+                   {attention + "q_proj.weight", {kQ, kHidden}},
+                   {attention + "k_proj.weight", {kKv, kHidden}},
+                   {attention + "v_proj.weight", {kKv, kHidden}},
+                   {attention + "q_proj.bias", {kQ}},
+                   {attention + "k_proj.bias", {kKv}},
+                   {attention + "v_proj.bias", {kKv}},
+                   {attention + "q_norm.weight", {kHeadDim}},
+                   {attention + "k_norm.weight", {kHeadDim}},
+                   {attention + "o_proj.weight", {kHidden, kQ}},
+                   {attention + "o_proj.bias", {kHidden}},
+                   {layer + "post_attention_layernorm.weight", {kHidden}},
+                   {layer + "mlp.gate_proj.weight", {kMlp, kHidden}},
+                   {layer + "mlp.up_proj.weight", {kMlp, kHidden}},
+                   {layer + "mlp.down_proj.weight", {kHidden, kMlp}}});
+  }
+  Tensors tensors;
+  for (const auto& [name, shape] : shapes) tensors[name] = at::randn(shape).to(dtype);
+  return tensors;
+}
+
+// What one rank read.
+struct Rank {
+  Qwen3Shards shards;
+  Qwen3Weights weights;
+  HfTensors tensors;
+};
+
+std::vector<Rank> ReadAllRanks(const std::filesystem::path& folder, int64_t tp) {
+  const auto spec = ReadQwen3Config(folder);
+  REQUIRE(spec.ok());
+  std::vector<Rank> ranks;
+  for (int64_t index = 0; index < tp; ++index) {
+    auto shards = ShardQwen3(*spec, {.index = index, .size = tp});
+    REQUIRE(shards.ok());
+    auto tensors = HfTensors::Open(folder, /*progress=*/nullptr);
+    REQUIRE(tensors.ok());
+    auto weights = ReadQwen3Weights(*spec, *shards, *tensors, at::kCPU);
+    REQUIRE(weights.ok());
+    ranks.push_back({*std::move(shards), *std::move(weights), *std::move(tensors)});
+  }
+  return ranks;
+}
+
+// The ranks' tensors under the names of the folder, in `dtype`.
+Tensors Named(const Rank& rank, bool is_tied, at::ScalarType dtype) {
+  const Qwen3Weights& weights = rank.weights;
+  const int64_t q = rank.shards.queries.size;
+  const int64_t kv = rank.shards.keys.size;
+  const int64_t mlp = rank.shards.intermediate.size;
+  Tensors named;
+  const auto add_rows = [&](const at::Tensor& stacked, const std::string& suffix,
+                            const std::vector<std::pair<std::string, int64_t>>& parts) {
+    int64_t row = 0;
+    for (const auto& [name, size] : parts) {
+      named[name + suffix] = stacked.narrow(0, std::exchange(row, row + size), size);
+    }
+    CHECK(row == stacked.size(0));
+  };
+  named["model.embed_tokens.weight"] = weights.embedding.ToTensor();
+  if (!is_tied) named["lm_head.weight"] = weights.lm_head.ToTensor();
+  named["model.norm.weight"] = weights.final_norm;
+  for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
+    const Qwen3LayerWeights& w = weights.layers[layer];
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    const std::string attention = prefix + "self_attn.";
+    for (const auto& [stacked, suffix] : {std::pair(w.qkv.ToTensor(), std::string(".weight")),
+                                          std::pair(w.qkv_bias, std::string(".bias"))}) {
+      add_rows(stacked, suffix,
+               {{attention + "q_proj", q}, {attention + "k_proj", kv}, {attention + "v_proj", kv}});
+    }
+    add_rows(w.gate_up.ToTensor(), ".weight",
+             {{prefix + "mlp.gate_proj", mlp}, {prefix + "mlp.up_proj", mlp}});
+    named[attention + "o_proj.weight"] = w.o.ToTensor();
+    named[prefix + "mlp.down_proj.weight"] = w.down.ToTensor();
+    named[prefix + "input_layernorm.weight"] = w.input_norm;
+    named[prefix + "post_attention_layernorm.weight"] = w.post_norm;
+    named[attention + "q_norm.weight"] = w.q_norm;
+    named[attention + "k_norm.weight"] = w.k_norm;
+    named[attention + "o_proj.bias"] = w.o_bias;
+  }
+  for (auto& [name, tensor] : named) tensor = tensor.to(dtype);
+  return named;
+}
+
+bool HasEnd(const std::string& name, const std::vector<std::string>& ends) {
+  return std::any_of(ends.begin(), ends.end(),
+                     [&](const std::string& end) { return name.ends_with(end); });
+}
+
+bool IsOfKv(const std::string& name) {
+  return HasEnd(name, {"k_proj.weight", "v_proj.weight", "k_proj.bias", "v_proj.bias"});
+}
+bool IsOfVocabulary(const std::string& name) {
+  return HasEnd(name, {"embed_tokens.weight", "lm_head.weight"});
+}
+bool IsCutByColumns(const std::string& name) {
+  return HasEnd(name, {"o_proj.weight", "down_proj.weight"});
+}
+bool IsCut(const std::string& name) {
+  return IsOfKv(name) || IsOfVocabulary(name) || IsCutByColumns(name) ||
+         HasEnd(name, {"q_proj.weight", "q_proj.bias", "gate_proj.weight", "up_proj.weight"});
+}
+
+}  // namespace
+
+TEST_CASE("ReadQwen3Weights: the parts of all ranks are the whole tensors, bit for bit",
+          "[models]") {
+  const int64_t tp = GENERATE(1, 2, 4);
+  const int64_t vocab_size = GENERATE(37, 48);
+  const bool is_tied = GENERATE(false, true);
+  const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const TempDir dir;
+  const Tensors whole = RandomTensors(vocab_size, is_tied, dtype);
+  WriteModelFolder(dir.path(), whole, Config(vocab_size, is_tied));
+
+  std::map<std::string, std::vector<at::Tensor>> parts;
+  for (const Rank& rank : ReadAllRanks(dir.path(), tp)) {
+    for (const auto& [name, part] : Named(rank, is_tied, dtype)) parts[name].push_back(part);
+    CHECK(rank.weights.embedding.dtype() == dtype);
+    CHECK(rank.weights.lm_head.SharesMemoryWith(rank.weights.embedding) == is_tied);
+  }
+  CHECK(parts.size() == whole.size());
+  for (auto& [name, of_ranks] : parts) {
+    INFO(name << " of tp " << tp);
+    if (!IsCut(name)) {
+      for (const at::Tensor& part : of_ranks) CHECK(at::equal(part, whole.at(name)));
+      continue;
+    }
+    if (IsOfKv(name) && tp == 4) {
+      CHECK(at::equal(of_ranks[0], of_ranks[1]));
+      CHECK(at::equal(of_ranks[2], of_ranks[3]));
+      of_ranks = {of_ranks[0], of_ranks[2]};
+    }
+    at::Tensor together = at::cat(of_ranks, IsCutByColumns(name) ? 1 : 0);
+    if (IsOfVocabulary(name)) {
+      const int64_t padding = together.size(0) - vocab_size;
+      CHECK(together.narrow(0, vocab_size, padding).count_nonzero().item<int64_t>() == 0);
+      together = together.narrow(0, 0, vocab_size);
+    }
+    CHECK(at::equal(together, whole.at(name)));
+  }
+}
+
+TEST_CASE("ReadQwen3Weights: a rank reads its share of what is cut, and what is whole",
+          "[models]") {
+  const int64_t tp = GENERATE(1, 2, 4);
+  const TempDir dir;
+  const Tensors whole = RandomTensors(/*vocab_size=*/48, /*is_tied=*/false, at::kBFloat16);
+  WriteModelFolder(dir.path(), whole, Config(/*vocab_size=*/48, /*is_tied=*/false));
+  int64_t cut_bytes = 0, kv_bytes = 0, whole_bytes = 0;
+  for (const auto& [name, tensor] : whole) {
+    (IsOfKv(name)  ? kv_bytes
+     : IsCut(name) ? cut_bytes
+                   : whole_bytes) += static_cast<int64_t>(tensor.nbytes());
+  }
+  for (const Rank& rank : ReadAllRanks(dir.path(), tp)) {
+    const int64_t num_kv_parts = std::min(tp, kKv / kHeadDim);
+    CHECK(rank.tensors.read_bytes() == cut_bytes / tp + kv_bytes / num_kv_parts + whole_bytes);
+  }
+}
+
+TEST_CASE("ReadQwen3Weights: progress ends at one, however little a rank reads", "[models]") {
+  const TempDir dir;
+  WriteModelFolder(dir.path(), RandomTensors(48, /*is_tied=*/false, at::kFloat),
+                   Config(48, /*is_tied=*/false));
+  const auto spec = ReadQwen3Config(dir.path());
+  const auto shards = ShardQwen3(*spec, {.index = 1, .size = 4});
+  std::vector<double> seen;
+  auto tensors = HfTensors::Open(dir.path(), [&](double f) { seen.push_back(f); });
+  REQUIRE(ReadQwen3Weights(*spec, *shards, *tensors, at::kCPU).ok());
+  REQUIRE_FALSE(seen.empty());
+  CHECK(std::is_sorted(seen.begin(), seen.end()));
+  CHECK(seen.back() == 1.0);
+}
+
+TEST_CASE("ReadQwen3Weights: a tensor of another shape is refused on every rank", "[models]") {
+  Tensors tensors = RandomTensors(48, /*is_tied=*/true, at::kFloat);
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  tensors[name] = at::randn({kHidden, kMlp + 4});
+  const TempDir dir;
+  WriteModelFolder(dir.path(), tensors, Config(48, /*is_tied=*/true));
+  const auto spec = ReadQwen3Config(dir.path());
+  for (int64_t index = 0; index < 2; ++index) {
+    auto folder = HfTensors::Open(dir.path(), /*progress=*/nullptr);
+    const auto shards = ShardQwen3(*spec, {.index = index, .size = 2});
+    const auto weights = ReadQwen3Weights(*spec, *shards, *folder, at::kCPU);
+    REQUIRE(weights.status().code() == absl::StatusCode::kInvalidArgument);
+    CHECK(weights.status().message() ==
+          "tensor " + name + " has shape [12, 28], the config says [12, 24]");
+  }
+}
+
+TEST_CASE("HfTensors: ranks that share the digests out get the hash of one rank", "[models]") {
+  const int64_t tp = GENERATE(2, 4);
+  const TempDir dir;
+  WriteModelFolder(dir.path(), RandomTensors(37, /*is_tied=*/false, at::kBFloat16),
+                   Config(37, /*is_tied=*/false));
+  const std::string expected = ReadAllRanks(dir.path(), 1)[0].tensors.ContentHash("config");
+
+  std::vector<Rank> ranks = ReadAllRanks(dir.path(), tp);
+  std::vector<HfTensors::Digests> shares;
+  HfTensors::Digests all;
+  size_t num_dealt = 0;
+  for (int64_t index = 0; index < tp; ++index) {
+    const auto share = ranks[index].tensors.DigestShare({.index = index, .size = tp});
+    REQUIRE(share.ok());
+    CHECK_FALSE(share->empty());
+    num_dealt += share->size();
+    all.insert(share->begin(), share->end());
+    shares.push_back(*share);
+  }
+  CHECK(all.size() == num_dealt);  // none twice
+  for (Rank& rank : ranks) {
+    for (const HfTensors::Digests& share : shares) REQUIRE(rank.tensors.AddDigests(share).ok());
+    CHECK(rank.tensors.ContentHash("config") == expected);
+  }
+  const absl::Status other = ranks[0].tensors.AddDigests({{"model.norm.weight", "0"}});
+  CHECK(other.code() == absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,145 @@
+#include "services/worker/models/qwen3/sharding.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+namespace lathe::worker {
+namespace {
+
+ModelSpec Spec() {
+  return {.family = "qwen3",
+          .num_layers = 2,
+          .hidden_size = 12,
+          .intermediate_size = 24,
+          .num_heads = 8,
+          .num_kv_heads = 2,
+          .head_dim = 4,
+          .vocab_size = 37};
+}
+
+std::vector<Qwen3Shards> AllShards(const ModelSpec& spec, int64_t tp) {
+  std::vector<Qwen3Shards> all;
+  for (int64_t index = 0; index < tp; ++index) {
+    const auto shards = ShardQwen3(spec, {.index = index, .size = tp});
+    REQUIRE(shards.ok());
+    all.push_back(*shards);
+  }
+  return all;
+}
+
+// They follow each other from 0 to `whole`, and all are of one size with their padding.
+void CheckCovers(const std::vector<Shard>& shards, int64_t whole) {
+  int64_t covered = 0;
+  for (const Shard& shard : shards) {
+    CHECK(shard.begin == covered);
+    CHECK(shard.size > 0);
+    CHECK(shard.padded_size() == shards[0].padded_size());
+    covered += shard.size;
+  }
+  CHECK(covered == whole);
+}
+
+void CheckRefused(const ModelSpec& spec, int64_t tp, const std::string& message) {
+  for (int64_t index = 0; index < tp; ++index) {
+    const auto shards = ShardQwen3(spec, {.index = index, .size = tp});
+    REQUIRE(shards.status().code() == absl::StatusCode::kInvalidArgument);
+    CHECK(shards.status().message() == message);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ShardQwen3: one rank has the whole model", "[models]") {
+  const Qwen3Shards shards = AllShards(Spec(), 1)[0];
+  CHECK(shards.queries.size == 32);
+  CHECK(shards.keys.size == 8);
+  CHECK(shards.intermediate.size == 24);
+  CHECK(shards.vocabulary.size == 37);
+  CHECK(shards.vocabulary.padding == 0);
+  CHECK(shards.num_kv_replicas == 1);
+  CHECK(shards.local.num_heads == 8);
+  CHECK(shards.local.num_kv_heads == 2);
+  CHECK(shards.local.intermediate_size == 24);
+  CHECK(shards.local.vocab_size == 37);
+}
+
+TEST_CASE("ShardQwen3: the shards of all ranks cover every dimension once", "[models]") {
+  const int64_t tp = GENERATE(1, 2, 4, 8);
+  ModelSpec spec = Spec();
+  spec.vocab_size = 61;
+  std::vector<Shard> queries, keys, intermediate, vocabulary;
+  for (const Qwen3Shards& shards : AllShards(spec, tp)) {
+    queries.push_back(shards.queries);
+    intermediate.push_back(shards.intermediate);
+    vocabulary.push_back(shards.vocabulary);
+    // Of replicas the first one.
+    const auto rank = static_cast<int64_t>(queries.size()) - 1;
+    if (rank % shards.num_kv_replicas == 0) keys.push_back(shards.keys);
+    CHECK(shards.local.num_heads == 8 / tp);
+    CHECK(shards.local.intermediate_size == 24 / tp);
+    CHECK(shards.local.hidden_size == 12);
+  }
+  CheckCovers(queries, 32);
+  CheckCovers(keys, 8);
+  CheckCovers(intermediate, 24);
+  CheckCovers(vocabulary, 61);
+}
+
+TEST_CASE("ShardQwen3: every query head lies where its keys are", "[models]") {
+  const int64_t num_kv_heads = GENERATE(1, 2, 4, 8);
+  const int64_t tp = GENERATE(1, 2, 4, 8);
+  ModelSpec spec = Spec();
+  spec.num_kv_heads = num_kv_heads;
+  spec.vocab_size = 128;
+  const int64_t group = spec.num_heads / num_kv_heads;
+  for (const Qwen3Shards& shards : AllShards(spec, tp)) {
+    const int64_t first_query = shards.queries.begin / spec.head_dim;
+    const int64_t first_key = shards.keys.begin / spec.head_dim;
+    // Attention divides its query heads evenly among its KV heads.
+    const int64_t local_group = shards.local.num_heads / shards.local.num_kv_heads;
+    for (int64_t head = 0; head < shards.local.num_heads; ++head) {
+      CHECK((first_query + head) / group == first_key + head / local_group);
+    }
+  }
+}
+
+TEST_CASE("ShardQwen3: with more ranks than KV heads neighbours hold the same one", "[models]") {
+  const std::vector<Qwen3Shards> all = AllShards(Spec(), 4);
+  CHECK(all[0].num_kv_replicas == 2);
+  CHECK(all[0].local.num_kv_heads == 1);
+  CHECK(all[0].keys.begin == 0);
+  CHECK(all[1].keys.begin == 0);
+  CHECK(all[2].keys.begin == 4);
+  CHECK(all[3].keys.begin == 4);
+}
+
+TEST_CASE("ShardQwen3: the vocabulary is padded to whole blocks of random bits", "[models]") {
+  for (const Qwen3Shards& shards : AllShards(Spec(), 4)) {
+    CHECK(shards.vocabulary.begin % 4 == 0);
+    CHECK(shards.local.vocab_size == 12);
+  }
+  const Shard last = AllShards(Spec(), 4)[3].vocabulary;
+  CHECK(last.size == 1);
+  CHECK(last.padding == 11);
+}
+
+TEST_CASE("ShardQwen3: what cannot be cut is refused by name", "[models]") {
+  ModelSpec spec = Spec();
+  SECTION("heads") { CheckRefused(spec, 3, "num_attention_heads is 8, not a multiple of tp 3"); }
+  SECTION("KV heads") {
+    spec.num_heads = 12;
+    spec.num_kv_heads = 3;
+    CheckRefused(spec, 4, "num_key_value_heads is 3, neither a multiple nor a divisor of tp 4");
+  }
+  SECTION("MLP") {
+    spec.intermediate_size = 22;
+    CheckRefused(spec, 4, "intermediate_size is 22, not a multiple of tp 4");
+  }
+  SECTION("vocabulary") {
+    spec.vocab_size = 12;
+    CheckRefused(spec, 4, "vocab_size is 12, with tp 4 rank 3 has the tokens from 12 on: none");
+  }
+}
+
+}  // namespace lathe::worker
