@@ -1,0 +1,42 @@
+// Which of this machine's addresses ranks speak over. Their traffic is neither encrypted nor
+// authenticated: it belongs on a private network, and nothing of it listens on all addresses.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace lathe::worker {
+
+// A numeric address from one, or from the name of an interface ("eth0": its first IPv4 address,
+// else its first IPv6 one that is not link-local). InvalidArgument for the address that means all
+// of them, and for a name that no interface has.
+absl::StatusOr<std::string> LocalAddress(std::string_view address_or_interface);
+
+// A socket that listens, so that its port can be told to others before anything serves it.
+class ListeningSocket {
+ public:
+  // `address` is numeric; port 0: the kernel chooses.
+  static absl::StatusOr<ListeningSocket> Open(const std::string& address, uint16_t port = 0);
+
+  ListeningSocket(ListeningSocket&& other) noexcept;
+  ListeningSocket& operator=(ListeningSocket&&) = delete;
+  ~ListeningSocket();
+
+  const std::string& address() const { return address_; }
+  uint16_t port() const { return port_; }
+  // The descriptor, which is the caller's from now on.
+  int Release();
+
+ private:
+  ListeningSocket(int fd, std::string address, uint16_t port)
+      : fd_(fd), address_(std::move(address)), port_(port) {}
+
+  int fd_;
+  std::string address_;
+  uint16_t port_;
+};
+
+}  // namespace lathe::worker

@@ -1,0 +1,74 @@
+// The ranks of a group as a grid. Free of torch, so that everybody can check a rank's place.
+#pragma once
+
+#include <compare>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace lathe::worker {
+
+// From the outermost to the innermost: ranks of one tp sub-mesh are neighbours, usually on one
+// host, because they speak to each other in every layer; those of dp only once per step.
+enum class Axis { kDp, kFsdp, kTp };
+
+struct MeshShape {
+  int dp = 1;
+  int fsdp = 1;
+  int tp = 1;
+
+  int world() const { return dp * fsdp * tp; }
+  // "dp 2 x fsdp 1 x tp 2"
+  std::string ToString() const;
+};
+
+// A place on each axis, from 0.
+struct MeshPosition {
+  int dp = 0;
+  int fsdp = 0;
+  int tp = 0;
+
+  auto operator<=>(const MeshPosition&) const = default;
+};
+
+// The ranks that one communicator joins.
+struct SubMesh {
+  // Its axes, outermost first: "tp", "dp.fsdp".
+  std::string axis;
+  // Their ranks in the mesh, ascending.
+  std::vector<int> ranks;
+  // This process's place in `ranks`; what a communicator calls its rank.
+  int rank = 0;
+
+  int world() const { return static_cast<int>(ranks.size()); }
+};
+
+// The mesh as one rank sees it.
+class Mesh {
+ public:
+  // InvalidArgument for an axis below 1, another world than the shape's, or a rank outside it.
+  static absl::StatusOr<Mesh> Create(const MeshShape& shape, int rank, int world);
+
+  const MeshShape& shape() const { return shape_; }
+  int rank() const { return rank_; }
+  int world() const { return shape_.world(); }
+
+  MeshPosition position() const { return PositionOf(rank_); }
+  // Rank = (dp · fsdp axis + fsdp) · tp axis + tp.
+  MeshPosition PositionOf(int rank) const;
+  int RankAt(const MeshPosition& position) const;
+
+  // This rank and those that differ from it on the given axes only: {kTp} for a layer's sums,
+  // {kFsdp, kTp} for one replica, {kDp, kFsdp} for gradients, all three for everybody.
+  SubMesh Along(std::initializer_list<Axis> axes) const;
+
+ private:
+  Mesh(const MeshShape& shape, int rank) : shape_(shape), rank_(rank) {}
+
+  MeshShape shape_;
+  int rank_;
+};
+
+}  // namespace lathe::worker
