@@ -4,6 +4,7 @@
 # lathe_cuda_library(NAME worker_kernels_cuda SOURCES a.cu [FLASHINFER])
 #   One static library of device code for LATHE_CUDA_ARCHITECTURES. FLASHINFER adds its headers.
 # lathe_use_cuda(target): CUDA's headers, for files that speak to torch's CUDA parts.
+# lathe_use_nccl(target): NCCL, the library that torch itself loads.
 set(LATHE_HAS_CUDA OFF)
 if(NOT EXISTS ${LATHE_TORCH_DIR}/lib/libtorch_cuda.so)
   return()
@@ -28,6 +29,16 @@ set(LATHE_FLASHINFER_INCLUDES ${_flashinfer}/include ${_flashinfer}/cccl/libcuda
 
 function(lathe_use_cuda target)
   target_include_directories(${target} SYSTEM PRIVATE ${LATHE_CUDA_DIR}/include)
+endfunction()
+
+function(lathe_use_nccl target)
+  set(_nccl_dir ${_cuda_packages}/nvidia/nccl)
+  if(NOT EXISTS ${_nccl_dir}/include/nccl.h)
+    message(FATAL_ERROR "NCCL not found in '${_nccl_dir}': run tools/setup_cuda")
+  endif()
+  target_include_directories(${target} SYSTEM PRIVATE ${_nccl_dir}/include)
+  target_link_libraries(${target} PUBLIC ${_nccl_dir}/lib/libnccl.so.2)
+  target_link_options(${target} INTERFACE "LINKER:-rpath,${_nccl_dir}/lib")
 endfunction()
 
 function(lathe_cuda_library)

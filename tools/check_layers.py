@@ -28,6 +28,7 @@ LINE_COMMENT = re.compile(r"//.*$")
 # What an include path belongs to. The first pattern that matches decides.
 LIBRARIES = {
     "torch": r"(ATen|c10|torch|caffe2)/",
+    "NCCL": r"nccl\.h$",
     "gRPC": r"(grpc|grpcpp|grpc\+\+)/|.*\.grpc\.pb\.h$",
     "protobuf": r"google/protobuf/|.*\.pb\.h$",
     "SQL": r"SQLiteCpp/|sqlite3\.h$|libpq-fe\.h$",
@@ -46,6 +47,7 @@ LIBRARIES = {
 
 HOMES = {
     "torch": [r"services/worker/(?!rpc/|main\.cc$|ops\.h$)"],
+    "NCCL": [r"services/worker/collectives/nccl_collectives\.cc$"],
     "gRPC": [
         r"libs/common/rpc/",
         r"services/[^/]+/(rpc|engine_client|dispatcher)/",

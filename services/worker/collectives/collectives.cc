@@ -22,18 +22,9 @@ bool CanBeReduced(at::ScalarType dtype) {
          dtype == at::kLong;
 }
 
-// The larger of the two tensors: what WireBytes and the totals call the payload.
-const at::Tensor& WholeOf(const CollectiveOperation& operation) {
-  return operation.kind == CollectiveKind::kReduceScatterSum ? operation.input : operation.output;
-}
-
-int64_t PayloadBytes(const CollectiveOperation& operation) {
-  const at::Tensor& whole = WholeOf(operation);
-  return whole.defined() ? static_cast<int64_t>(whole.nbytes()) : 0;
-}
-
 const char* DtypeOf(const CollectiveOperation& operation) {
-  return operation.input.defined() ? c10::toString(operation.input.scalar_type()) : "-";
+  const bool is_defined = operation.dtype != at::ScalarType::Undefined;
+  return is_defined ? c10::toString(operation.dtype) : "nothing";
 }
 
 absl::Status CheckTensor(const char* role, const at::Tensor& tensor) {
@@ -182,14 +173,16 @@ absl::StatusOr<CollectiveOperation> Collectives::Begin(CollectiveKind kind,
   if (input.defined()) {
     operation.input = input.view(-1);
     operation.output = output.view(-1);
+    operation.dtype = input.scalar_type();
+    operation.payload_bytes = static_cast<int64_t>(std::max(input.nbytes(), output.nbytes()));
   }
-  operation.record =
-      recorder_.Queued({.axis = axis(),
-                        .number = operation.number,
-                        .kind = NameOf(kind),
-                        .name = call.name,
-                        .dtype = DtypeOf(operation),
-                        .num_elements = input.defined() ? WholeOf(operation).numel() : 0});
+  operation.record = recorder_.Queued(
+      {.axis = axis(),
+       .number = operation.number,
+       .kind = NameOf(kind),
+       .name = call.name,
+       .dtype = DtypeOf(operation),
+       .num_elements = input.defined() ? std::max(input.numel(), output.numel()) : 0});
   if (!only_queues()) recorder_.Started(operation.record);
   return operation;
 }
@@ -202,11 +195,11 @@ absl::Status Collectives::End(const CollectiveOperation& operation, const absl::
 }
 
 void Collectives::Count(const CollectiveOperation& operation) {
-  const int64_t payload_bytes = PayloadBytes(operation);
   absl::MutexLock lock(&mu_);
   ++totals_.num_calls;
-  totals_.payload_bytes += payload_bytes;
-  totals_.wire_bytes += WireBytes(operation.kind, world(), payload_bytes, operation.root == rank());
+  totals_.payload_bytes += operation.payload_bytes;
+  totals_.wire_bytes +=
+      WireBytes(operation.kind, world(), operation.payload_bytes, operation.root == rank());
   totals_.waited += SteadyNow() - operation.begun;
 }
 
@@ -216,7 +209,7 @@ absl::Status Collectives::Fail(const CollectiveOperation& operation, const absl:
       absl::StrFormat("collective %s (%s, number %d) on axis %s, rank %d of %d (%d in the mesh), "
                       "%d bytes of %s, failed after %.3f s: %s",
                       operation.name, NameOf(operation.kind), operation.number, axis(), rank(),
-                      world(), place_.ranks[rank()], PayloadBytes(operation), DtypeOf(operation),
+                      world(), place_.ranks[rank()], operation.payload_bytes, DtypeOf(operation),
                       absl::ToDoubleSeconds(SteadyNow() - operation.begun), cause.message()));
   {
     absl::MutexLock lock(&mu_);

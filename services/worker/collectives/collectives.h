@@ -54,6 +54,9 @@ struct CollectiveOperation {
   // Undefined for a barrier. The same tensor for what works in place.
   at::Tensor input;
   at::Tensor output;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  // Bytes of the larger of the two.
+  int64_t payload_bytes = 0;
   int root = 0;
   absl::Duration timeout;
   absl::Time begun;  // SteadyNow()
