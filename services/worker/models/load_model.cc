@@ -54,12 +54,12 @@ absl::StatusOr<MatmulArithmetic> ChooseArithmetic(ComputeDtype compute_dtype, at
 absl::StatusOr<LoadedModel> LoadQwen3(const std::filesystem::path& folder, at::Device device,
                                       const LoadProgress& progress, ComputeDtype compute_dtype) {
   ASSIGN_OR_RETURN(const ModelSpec spec, ReadQwen3Config(folder));
-  ASSIGN_OR_RETURN(const Qwen3Shards shards, ShardQwen3(spec, TpPlace()));
+  ASSIGN_OR_RETURN(ModelPart part, ShardQwen3(spec, TpPlace()));
   ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, progress));
-  ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(spec, shards, tensors, device));
+  ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(part, tensors, device));
   ASSIGN_OR_RETURN(weights.arithmetic,
                    ChooseArithmetic(compute_dtype, device, weights.embedding.dtype()));
-  return LoadedModel{.model = std::make_unique<Qwen3Model>(spec, std::move(weights)),
+  return LoadedModel{.model = std::make_unique<Qwen3Model>(std::move(part), std::move(weights)),
                      .content_hash = tensors.ContentHash(Canonical(spec))};
 }
 

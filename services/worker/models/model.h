@@ -10,9 +10,10 @@
 
 #include <ATen/ATen.h>
 
+#include "services/worker/collectives/rank_group.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/lora/adapter_weights.h"
-#include "services/worker/models/model_spec.h"
+#include "services/worker/models/model_part.h"
 
 namespace lathe::worker {
 
@@ -64,7 +65,12 @@ struct LayerSaved {
 class Model {
  public:
   virtual ~Model() = default;
-  virtual const ModelSpec& spec() const = 0;
+  // What this rank holds of it. Where a comment below says V, it is local.vocab_size.
+  virtual const ModelPart& part() const = 0;
+  // The model as users know it.
+  const ModelSpec& spec() const { return part().whole; }
+  // Who hold the other parts: they make the same calls, in the same order.
+  virtual const RankGroup& tp() const = 0;
   virtual at::Device device() const = 0;
   // Of all weights, as they lie in the device's memory.
   virtual int64_t WeightBytes() const = 0;

@@ -47,7 +47,7 @@ Qwen3Model GpuModel(const ModelSpec& spec) {
     for (BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) move(*matrix);
     for (at::Tensor* x : {&w.input_norm, &w.q_norm, &w.k_norm, &w.post_norm}) move_vector(*x);
   }
-  return Qwen3Model(spec, std::move(weights));
+  return Qwen3Model(WholeModel(spec), std::move(weights));
 }
 
 std::shared_ptr<const AdapterWeights> GpuAdapter(const ModelSpec& spec, int64_t rank,

@@ -53,7 +53,7 @@ inline Qwen3Weights SmallWeights(const ModelSpec& spec) {
 }
 
 inline Qwen3Model SmallModel(const ModelSpec& spec = SmallSpec()) {
-  return Qwen3Model(spec, SmallWeights(spec));
+  return Qwen3Model(WholeModel(spec), SmallWeights(spec));
 }
 
 // The same with bf16 matrices, multiplied as `arithmetic` says.
@@ -68,7 +68,7 @@ inline Qwen3Model SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic:
     for (BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) round(*matrix);
   }
   weights.arithmetic = arithmetic;
-  return Qwen3Model(SmallSpec(), std::move(weights));
+  return Qwen3Model(WholeModel(SmallSpec()), std::move(weights));
 }
 
 // An adapter whose B is not zero.
@@ -119,7 +119,8 @@ class ModelAround : public Model {
   // `model` must outlive it.
   explicit ModelAround(const Model& model) : model_(model) {}
 
-  const ModelSpec& spec() const override { return model_.spec(); }
+  const ModelPart& part() const override { return model_.part(); }
+  const RankGroup& tp() const override { return model_.tp(); }
   at::Device device() const override { return model_.device(); }
   MatmulArithmetic attention_arithmetic() const override { return model_.attention_arithmetic(); }
   int64_t WeightBytes() const override { return model_.WeightBytes(); }

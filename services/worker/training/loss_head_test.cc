@@ -24,9 +24,12 @@ double Dot(const float* a, const float* b, int64_t n) {
 // Only what the head calls, row by row in plain loops: what differs between chunks is the head's.
 class HeadModel : public Model {
  public:
-  HeadModel() : w_(at::randn({kVocab, kHidden})) { spec_.vocab_size = kVocab; }
+  HeadModel()
+      : part_(WholeModel({.hidden_size = kHidden, .vocab_size = kVocab})),
+        w_(at::randn({kVocab, kHidden})) {}
 
-  const ModelSpec& spec() const override { return spec_; }
+  const ModelPart& part() const override { return part_; }
+  const RankGroup& tp() const override { return alone_; }
   at::Device device() const override { return at::kCPU; }
   int64_t WeightBytes() const override { return 0; }
   MatmulArithmetic attention_arithmetic() const override { return MatmulArithmetic::kFp32; }
@@ -103,7 +106,8 @@ class HeadModel : public Model {
     return s;
   }
 
-  ModelSpec spec_;
+  ModelPart part_;
+  RankGroup alone_;
   at::Tensor w_;
 };
 

@@ -58,7 +58,7 @@ Qwen3Weights RandomWeights(const ModelSpec& s) {
 const Model& SmallModel() {
   static const Qwen3Model* model = [] {
     at::manual_seed(11);
-    return new Qwen3Model(SmallSpec(), RandomWeights(SmallSpec()));
+    return new Qwen3Model(WholeModel(SmallSpec()), RandomWeights(SmallSpec()));
   }();
   return *model;
 }

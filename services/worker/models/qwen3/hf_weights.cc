@@ -89,25 +89,25 @@ class Reader {
   at::TensorOptions options_;
 };
 
-absl::StatusOr<Qwen3LayerWeights> ReadLayer(const ModelSpec& spec, const Qwen3Shards& shards,
-                                            int64_t layer, Reader& reader) {
+absl::StatusOr<Qwen3LayerWeights> ReadLayer(const ModelPart& part, int64_t layer, Reader& reader) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
   const std::string attention = prefix + "self_attn.";
+  const ModelSpec& spec = part.whole;
   const int64_t hidden = spec.hidden_size;
   const int64_t q_size = spec.num_heads * spec.head_dim;
   const int64_t kv_size = spec.num_kv_heads * spec.head_dim;
   const int64_t mlp_size = spec.intermediate_size;
-  const std::vector<Part> qkv = {{attention + "q_proj", q_size, shards.queries},
-                                 {attention + "k_proj", kv_size, shards.keys},
-                                 {attention + "v_proj", kv_size, shards.keys}};
-  const std::vector<Part> gate_up = {{prefix + "mlp.gate_proj", mlp_size, shards.intermediate},
-                                     {prefix + "mlp.up_proj", mlp_size, shards.intermediate}};
+  const std::vector<Part> qkv = {{attention + "q_proj", q_size, part.queries},
+                                 {attention + "k_proj", kv_size, part.keys},
+                                 {attention + "v_proj", kv_size, part.keys}};
+  const std::vector<Part> gate_up = {{prefix + "mlp.gate_proj", mlp_size, part.intermediate},
+                                     {prefix + "mlp.up_proj", mlp_size, part.intermediate}};
   Qwen3LayerWeights w;
   ASSIGN_OR_RETURN(w.input_norm, reader.Read(prefix + "input_layernorm.weight", {hidden}));
   ASSIGN_OR_RETURN(w.qkv, reader.ReadStacked(qkv, hidden));
   ASSIGN_OR_RETURN(w.q_norm, reader.Read(attention + "q_norm.weight", {spec.head_dim}));
   ASSIGN_OR_RETURN(w.k_norm, reader.Read(attention + "k_norm.weight", {spec.head_dim}));
-  ASSIGN_OR_RETURN(w.o, reader.ReadColumns(attention + "o_proj", hidden, q_size, shards.queries));
+  ASSIGN_OR_RETURN(w.o, reader.ReadColumns(attention + "o_proj", hidden, q_size, part.queries));
   if (spec.attention_bias) {
     ASSIGN_OR_RETURN(w.qkv_bias, reader.ReadStackedBias(qkv));
     ASSIGN_OR_RETURN(w.o_bias, reader.Read(attention + "o_proj.bias", {hidden}));
@@ -115,21 +115,22 @@ absl::StatusOr<Qwen3LayerWeights> ReadLayer(const ModelSpec& spec, const Qwen3Sh
   ASSIGN_OR_RETURN(w.post_norm, reader.Read(prefix + "post_attention_layernorm.weight", {hidden}));
   ASSIGN_OR_RETURN(w.gate_up, reader.ReadStacked(gate_up, hidden));
   ASSIGN_OR_RETURN(
-      w.down, reader.ReadColumns(prefix + "mlp.down_proj", hidden, mlp_size, shards.intermediate));
+      w.down, reader.ReadColumns(prefix + "mlp.down_proj", hidden, mlp_size, part.intermediate));
   return w;
 }
 
 }  // namespace
 
-absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelSpec& spec, const Qwen3Shards& shards,
-                                              HfTensors& tensors, at::Device device) {
+absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelPart& part, HfTensors& tensors,
+                                              at::Device device) {
+  const ModelSpec& spec = part.whole;
   Reader reader(tensors, device);
   Qwen3Weights weights;
-  ASSIGN_OR_RETURN(weights.embedding,
-                   reader.ReadRows({"model.embed_tokens", spec.vocab_size, shards.vocabulary},
-                                   spec.hidden_size));
+  ASSIGN_OR_RETURN(
+      weights.embedding,
+      reader.ReadRows({"model.embed_tokens", spec.vocab_size, part.vocabulary}, spec.hidden_size));
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-    ASSIGN_OR_RETURN(Qwen3LayerWeights layer_weights, ReadLayer(spec, shards, layer, reader));
+    ASSIGN_OR_RETURN(Qwen3LayerWeights layer_weights, ReadLayer(part, layer, reader));
     weights.layers.push_back(std::move(layer_weights));
   }
   ASSIGN_OR_RETURN(weights.final_norm, reader.Read("model.norm.weight", {spec.hidden_size}));
@@ -137,9 +138,8 @@ absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelSpec& spec, const Qwen3
     weights.lm_head = weights.embedding;
     tensors.Ignore("lm_head.weight");  // some folders hold the tied matrix twice
   } else {
-    ASSIGN_OR_RETURN(
-        weights.lm_head,
-        reader.ReadRows({"lm_head", spec.vocab_size, shards.vocabulary}, spec.hidden_size));
+    ASSIGN_OR_RETURN(weights.lm_head, reader.ReadRows({"lm_head", spec.vocab_size, part.vocabulary},
+                                                      spec.hidden_size));
   }
   if (const auto rest = tensors.Remaining(); !rest.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", rest.front(), " is not understood"));

@@ -9,13 +9,12 @@
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/layers/base_weight.h"
 #include "services/worker/models/hf_tensors.h"
-#include "services/worker/models/model_spec.h"
-#include "services/worker/models/qwen3/sharding.h"
+#include "services/worker/models/model_part.h"
 
 namespace lathe::worker {
 
 // Matrices are [out_features, in_features]. Linears that read the same input are stacked, so that
-// each is one matrix product over all rows. Sizes are those of Qwen3Shards::local.
+// each is one matrix product over all rows. Sizes are those of ModelPart::local.
 struct Qwen3LayerWeights {
   at::Tensor input_norm;  // [H]
   BaseWeight qkv;         // [(Hq + 2 Hk) D, H]: q, k, v
@@ -37,12 +36,12 @@ struct Qwen3Weights {
   MatmulArithmetic arithmetic = MatmulArithmetic::kFp32;  // of bf16 matrices on a CPU
 };
 
-// What a rank holds of the model `spec`, as `shards` say, reading no more than that. Matrices of a
+// What a rank holds of a model, as `part` says, reading no more than that. Matrices of a
 // bf16 folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32, which does not
 // round. Norms and biases are fp32. Beside the weights themselves, memory holds the rank's part of
 // one tensor of the folder at a time. InvalidArgument names a tensor that is missing, of another
 // shape, or not understood.
-absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelSpec& spec, const Qwen3Shards& shards,
-                                              HfTensors& tensors, at::Device device);
+absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelPart& part, HfTensors& tensors,
+                                              at::Device device);
 
 }  // namespace lathe::worker

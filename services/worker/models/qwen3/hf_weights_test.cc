@@ -65,7 +65,7 @@ Tensors RandomTensors(int64_t vocab_size, bool is_tied, at::ScalarType dtype) {
 
 // What one rank read.
 struct Rank {
-  Qwen3Shards shards;
+  ModelPart part;
   Qwen3Weights weights;
   HfTensors tensors;
 };
@@ -75,13 +75,13 @@ std::vector<Rank> ReadAllRanks(const std::filesystem::path& folder, int64_t tp) 
   REQUIRE(spec.ok());
   std::vector<Rank> ranks;
   for (int64_t index = 0; index < tp; ++index) {
-    auto shards = ShardQwen3(*spec, {.index = index, .size = tp});
-    REQUIRE(shards.ok());
+    auto part = ShardQwen3(*spec, {.index = index, .size = tp});
+    REQUIRE(part.ok());
     auto tensors = HfTensors::Open(folder, /*progress=*/nullptr);
     REQUIRE(tensors.ok());
-    auto weights = ReadQwen3Weights(*spec, *shards, *tensors, at::kCPU);
+    auto weights = ReadQwen3Weights(*part, *tensors, at::kCPU);
     REQUIRE(weights.ok());
-    ranks.push_back({*std::move(shards), *std::move(weights), *std::move(tensors)});
+    ranks.push_back({*std::move(part), *std::move(weights), *std::move(tensors)});
   }
   return ranks;
 }
@@ -89,9 +89,9 @@ std::vector<Rank> ReadAllRanks(const std::filesystem::path& folder, int64_t tp) 
 // The ranks' tensors under the names of the folder, in `dtype`.
 Tensors Named(const Rank& rank, bool is_tied, at::ScalarType dtype) {
   const Qwen3Weights& weights = rank.weights;
-  const int64_t q = rank.shards.queries.size;
-  const int64_t kv = rank.shards.keys.size;
-  const int64_t mlp = rank.shards.intermediate.size;
+  const int64_t q = rank.part.queries.size;
+  const int64_t kv = rank.part.keys.size;
+  const int64_t mlp = rank.part.intermediate.size;
   Tensors named;
   const auto add_rows = [&](const at::Tensor& stacked, const std::string& suffix,
                             const std::vector<std::pair<std::string, int64_t>>& parts) {
@@ -209,10 +209,10 @@ TEST_CASE("ReadQwen3Weights: progress ends at one, however little a rank reads",
   WriteModelFolder(dir.path(), RandomTensors(48, /*is_tied=*/false, at::kFloat),
                    Config(48, /*is_tied=*/false));
   const auto spec = ReadQwen3Config(dir.path());
-  const auto shards = ShardQwen3(*spec, {.index = 1, .size = 4});
+  const auto part = ShardQwen3(*spec, {.index = 1, .size = 4});
   std::vector<double> seen;
   auto tensors = HfTensors::Open(dir.path(), [&](double f) { seen.push_back(f); });
-  REQUIRE(ReadQwen3Weights(*spec, *shards, *tensors, at::kCPU).ok());
+  REQUIRE(ReadQwen3Weights(*part, *tensors, at::kCPU).ok());
   REQUIRE_FALSE(seen.empty());
   CHECK(std::is_sorted(seen.begin(), seen.end()));
   CHECK(seen.back() == 1.0);
@@ -227,8 +227,8 @@ TEST_CASE("ReadQwen3Weights: a tensor of another shape is refused on every rank"
   const auto spec = ReadQwen3Config(dir.path());
   for (int64_t index = 0; index < 2; ++index) {
     auto folder = HfTensors::Open(dir.path(), /*progress=*/nullptr);
-    const auto shards = ShardQwen3(*spec, {.index = index, .size = 2});
-    const auto weights = ReadQwen3Weights(*spec, *shards, *folder, at::kCPU);
+    const auto part = ShardQwen3(*spec, {.index = index, .size = 2});
+    const auto weights = ReadQwen3Weights(*part, *folder, at::kCPU);
     REQUIRE(weights.status().code() == absl::StatusCode::kInvalidArgument);
     CHECK(weights.status().message() ==
           "tensor " + name + " has shape [12, 28], the config says [12, 24]");

@@ -56,11 +56,12 @@ at::Tensor SplitHeads(const at::Tensor& x_tw, int64_t head_dim) {
 
 }  // namespace
 
-Qwen3Model::Qwen3Model(ModelSpec spec, Qwen3Weights weights)
-    : spec_(std::move(spec)),
+Qwen3Model::Qwen3Model(ModelPart part, Qwen3Weights weights, RankGroup tp)
+    : part_(std::move(part)),
+      tp_(tp),
       weights_(std::move(weights)),
-      attention_arithmetic_(AttentionArithmetic(spec_, weights_)),
-      rope_(spec_.head_dim, spec_.max_position_embeddings, spec_.rope_theta,
+      attention_arithmetic_(AttentionArithmetic(part_.local, weights_)),
+      rope_(part_.local.head_dim, part_.local.max_position_embeddings, part_.local.rope_theta,
             weights_.embedding.device()) {}
 
 int64_t Qwen3Model::WeightBytes() const {
@@ -108,11 +109,11 @@ std::unique_ptr<LayerSaved> Qwen3Model::LayerRecompute(int64_t layer, const at::
 at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                              AttentionContext& attention, Saved* saved, bool wants_output) const {
   const Qwen3LayerWeights& w = weights_.layers[layer];
-  const double eps = spec_.rms_norm_eps;
+  const double eps = part_.local.rms_norm_eps;
 
   const at::Tensor normed_th = RmsNorm(x, w.input_norm, eps);
   const at::Tensor qkv_tw = BaseLinear(normed_th, w.qkv, w.qkv_bias, weights_.arithmetic);
-  const Qkv qkv = SplitQkv(qkv_tw, spec_);
+  const Qkv qkv = SplitQkv(qkv_tw, part_.local);
   AddLora(normed_th, rows.segments,
           {{{layer, LoraTarget::kQ}, qkv.q},
            {{layer, LoraTarget::kK}, qkv.k},
@@ -120,8 +121,9 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   const at::Tensor attn_tw =
       attention
           .NormRopeAttend(
-              layer, {SplitHeads(qkv.q, spec_.head_dim), SplitHeads(qkv.k, spec_.head_dim)},
-              SplitHeads(qkv.v, spec_.head_dim),
+              layer,
+              {SplitHeads(qkv.q, part_.local.head_dim), SplitHeads(qkv.k, part_.local.head_dim)},
+              SplitHeads(qkv.v, part_.local.head_dim),
               {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps}, rope_, rows.positions)
           .flatten(1);
 
@@ -131,8 +133,9 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   const at::Tensor mid_normed_th = RmsNorm(mid_th, w.post_norm, eps);
   const at::Tensor gate_up_tw =
       BaseLinear(mid_normed_th, w.gate_up, /*bias=*/{}, weights_.arithmetic);
-  const at::Tensor gate_tw = gate_up_tw.narrow(1, 0, spec_.intermediate_size);
-  const at::Tensor up_tw = gate_up_tw.narrow(1, spec_.intermediate_size, spec_.intermediate_size);
+  const at::Tensor gate_tw = gate_up_tw.narrow(1, 0, part_.local.intermediate_size);
+  const at::Tensor up_tw =
+      gate_up_tw.narrow(1, part_.local.intermediate_size, part_.local.intermediate_size);
   AddLora(mid_normed_th, rows.segments,
           {{{layer, LoraTarget::kGate}, gate_tw}, {{layer, LoraTarget::kUp}, up_tw}});
   if (saved != nullptr) {
@@ -162,7 +165,7 @@ at::Tensor Qwen3Model::LayerBackward(int64_t layer, const at::Tensor& dy, const 
 at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
                                    Saved& saved, std::vector<AdapterGradients*>& gradients) const {
   const Qwen3LayerWeights& w = weights_.layers[layer];
-  const int64_t size = spec_.intermediate_size;
+  const int64_t size = part_.local.intermediate_size;
   const at::Tensor gate_tw = saved.gate_up_tw.narrow(1, 0, size);
   const at::Tensor up_tw = saved.gate_up_tw.narrow(1, size, size);
 
@@ -176,21 +179,22 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
   const at::Tensor& dgate_tw = gate_tw;
   const at::Tensor& dup_tw = up_tw;
 
-  const at::Tensor normed_th = RmsNorm(saved.mid_th, w.post_norm, spec_.rms_norm_eps);
+  const at::Tensor normed_th = RmsNorm(saved.mid_th, w.post_norm, part_.local.rms_norm_eps);
   const at::Tensor dnormed_th = BaseLinearBackward(dgate_up_tw, w.gate_up, weights_.arithmetic);
   AddLoraBackward(normed_th, rows.segments,
                   {{{layer, LoraTarget::kGate}, dgate_tw}, {{layer, LoraTarget::kUp}, dup_tw}},
                   gradients, dnormed_th);
-  return RmsNormBackwardOnto(dy, saved.mid_th, w.post_norm, spec_.rms_norm_eps, dnormed_th);
+  return RmsNormBackwardOnto(dy, saved.mid_th, w.post_norm, part_.local.rms_norm_eps, dnormed_th);
 }
 
 at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
                                          const PackedRows& rows, Saved& saved,
                                          std::vector<AdapterGradients*>& gradients) const {
   const Qwen3LayerWeights& w = weights_.layers[layer];
-  const double eps = spec_.rms_norm_eps;
-  const Qkv qkv = SplitQkv(saved.qkv_tw, spec_);
-  const QkHeads raw = {SplitHeads(qkv.q, spec_.head_dim), SplitHeads(qkv.k, spec_.head_dim)};
+  const double eps = part_.local.rms_norm_eps;
+  const Qkv qkv = SplitQkv(saved.qkv_tw, part_.local);
+  const QkHeads raw = {SplitHeads(qkv.q, part_.local.head_dim),
+                       SplitHeads(qkv.k, part_.local.head_dim)};
   const QkNormWeights norms = {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps};
 
   const at::Tensor dattn_tw = BaseLinearBackward(dy, w.o, weights_.arithmetic);
@@ -198,9 +202,9 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
                   dattn_tw);
   const QkHeads normed = NormRope(raw, norms, rope_, rows.positions);
   const AttentionGradients d = CausalAttentionBackward(
-      normed.q, normed.k, SplitHeads(qkv.v, spec_.head_dim), rows.cu_seqlens,
-      {.out = SplitHeads(saved.attn_tw, spec_.head_dim), .log_sums = saved.log_sums_tn},
-      SplitHeads(dattn_tw, spec_.head_dim), attention_arithmetic_);
+      normed.q, normed.k, SplitHeads(qkv.v, part_.local.head_dim), rows.cu_seqlens,
+      {.out = SplitHeads(saved.attn_tw, part_.local.head_dim), .log_sums = saved.log_sums_tn},
+      SplitHeads(dattn_tw, part_.local.head_dim), attention_arithmetic_);
 
   NormRopeBackward(raw, norms, rope_, rows.positions, {d.dq, d.dk});
   CopyRows(d.dv.flatten(1), qkv.v);
@@ -218,11 +222,11 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
 }
 
 at::Tensor Qwen3Model::FinalNorm(const at::Tensor& x) const {
-  return RmsNorm(x, weights_.final_norm, spec_.rms_norm_eps);
+  return RmsNorm(x, weights_.final_norm, part_.local.rms_norm_eps);
 }
 
 at::Tensor Qwen3Model::FinalNormBackward(const at::Tensor& x, const at::Tensor& dy) const {
-  return RmsNormBackward(x, weights_.final_norm, spec_.rms_norm_eps, dy);
+  return RmsNormBackward(x, weights_.final_norm, part_.local.rms_norm_eps, dy);
 }
 
 at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& segments) const {

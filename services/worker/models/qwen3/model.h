@@ -13,9 +13,10 @@ namespace lathe::worker {
 // Activations are fp32; products with the weights are as the weights' dtype and arithmetic say.
 class Qwen3Model : public Model {
  public:
-  Qwen3Model(ModelSpec spec, Qwen3Weights weights);
+  Qwen3Model(ModelPart part, Qwen3Weights weights, RankGroup tp = {});
 
-  const ModelSpec& spec() const override { return spec_; }
+  const ModelPart& part() const override { return part_; }
+  const RankGroup& tp() const override { return tp_; }
   at::Device device() const override { return weights_.embedding.device(); }
   int64_t WeightBytes() const override;
   MatmulArithmetic attention_arithmetic() const override { return attention_arithmetic_; }
@@ -48,7 +49,8 @@ class Qwen3Model : public Model {
   at::Tensor AttentionBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
                                Saved& saved, std::vector<AdapterGradients*>& gradients) const;
 
-  ModelSpec spec_;
+  ModelPart part_;
+  RankGroup tp_;
   Qwen3Weights weights_;
   MatmulArithmetic attention_arithmetic_;
   RopeTable rope_;

@@ -48,22 +48,22 @@ absl::StatusOr<Shard> VocabularyPart(int64_t vocab_size, const TpPlace& place) {
 
 }  // namespace
 
-absl::StatusOr<Qwen3Shards> ShardQwen3(const ModelSpec& spec, const TpPlace& place) {
+absl::StatusOr<ModelPart> ShardQwen3(const ModelSpec& spec, const TpPlace& place) {
   RETURN_IF_ERROR(CheckDivides("num_attention_heads", spec.num_heads, place.size));
   RETURN_IF_ERROR(CheckKvHeads(spec.num_kv_heads, place.size));
   RETURN_IF_ERROR(CheckDivides("intermediate_size", spec.intermediate_size, place.size));
-  Qwen3Shards shards{.local = spec};
-  shards.num_kv_replicas = std::max<int64_t>(1, place.size / spec.num_kv_heads);
-  shards.queries = EqualPart(spec.num_heads * spec.head_dim, place.index, place.size);
-  shards.keys = EqualPart(spec.num_kv_heads * spec.head_dim, place.index / shards.num_kv_replicas,
-                          place.size / shards.num_kv_replicas);
-  shards.intermediate = EqualPart(spec.intermediate_size, place.index, place.size);
-  ASSIGN_OR_RETURN(shards.vocabulary, VocabularyPart(spec.vocab_size, place));
-  shards.local.num_heads = shards.queries.size / spec.head_dim;
-  shards.local.num_kv_heads = shards.keys.size / spec.head_dim;
-  shards.local.intermediate_size = shards.intermediate.size;
-  shards.local.vocab_size = shards.vocabulary.padded_size();
-  return shards;
+  ModelPart part{.whole = spec, .local = spec, .place = place};
+  part.num_kv_replicas = std::max<int64_t>(1, place.size / spec.num_kv_heads);
+  part.queries = EqualPart(spec.num_heads * spec.head_dim, place.index, place.size);
+  part.keys = EqualPart(spec.num_kv_heads * spec.head_dim, place.index / part.num_kv_replicas,
+                        place.size / part.num_kv_replicas);
+  part.intermediate = EqualPart(spec.intermediate_size, place.index, place.size);
+  ASSIGN_OR_RETURN(part.vocabulary, VocabularyPart(spec.vocab_size, place));
+  part.local.num_heads = part.queries.size / spec.head_dim;
+  part.local.num_kv_heads = part.keys.size / spec.head_dim;
+  part.local.intermediate_size = part.intermediate.size;
+  part.local.vocab_size = part.vocabulary.padded_size();
+  return part;
 }
 
 }  // namespace lathe::worker

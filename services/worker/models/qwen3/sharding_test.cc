@@ -18,12 +18,12 @@ ModelSpec Spec() {
           .vocab_size = 37};
 }
 
-std::vector<Qwen3Shards> AllShards(const ModelSpec& spec, int64_t tp) {
-  std::vector<Qwen3Shards> all;
+std::vector<ModelPart> AllParts(const ModelSpec& spec, int64_t tp) {
+  std::vector<ModelPart> all;
   for (int64_t index = 0; index < tp; ++index) {
-    const auto shards = ShardQwen3(spec, {.index = index, .size = tp});
-    REQUIRE(shards.ok());
-    all.push_back(*shards);
+    const auto part = ShardQwen3(spec, {.index = index, .size = tp});
+    REQUIRE(part.ok());
+    all.push_back(*part);
   }
   return all;
 }
@@ -42,26 +42,26 @@ void CheckCovers(const std::vector<Shard>& shards, int64_t whole) {
 
 void CheckRefused(const ModelSpec& spec, int64_t tp, const std::string& message) {
   for (int64_t index = 0; index < tp; ++index) {
-    const auto shards = ShardQwen3(spec, {.index = index, .size = tp});
-    REQUIRE(shards.status().code() == absl::StatusCode::kInvalidArgument);
-    CHECK(shards.status().message() == message);
+    const auto part = ShardQwen3(spec, {.index = index, .size = tp});
+    REQUIRE(part.status().code() == absl::StatusCode::kInvalidArgument);
+    CHECK(part.status().message() == message);
   }
 }
 
 }  // namespace
 
 TEST_CASE("ShardQwen3: one rank has the whole model", "[models]") {
-  const Qwen3Shards shards = AllShards(Spec(), 1)[0];
-  CHECK(shards.queries.size == 32);
-  CHECK(shards.keys.size == 8);
-  CHECK(shards.intermediate.size == 24);
-  CHECK(shards.vocabulary.size == 37);
-  CHECK(shards.vocabulary.padding == 0);
-  CHECK(shards.num_kv_replicas == 1);
-  CHECK(shards.local.num_heads == 8);
-  CHECK(shards.local.num_kv_heads == 2);
-  CHECK(shards.local.intermediate_size == 24);
-  CHECK(shards.local.vocab_size == 37);
+  const ModelPart part = AllParts(Spec(), 1)[0];
+  CHECK(part.queries.size == 32);
+  CHECK(part.keys.size == 8);
+  CHECK(part.intermediate.size == 24);
+  CHECK(part.vocabulary.size == 37);
+  CHECK(part.vocabulary.padding == 0);
+  CHECK(part.num_kv_replicas == 1);
+  CHECK(part.local.num_heads == 8);
+  CHECK(part.local.num_kv_heads == 2);
+  CHECK(part.local.intermediate_size == 24);
+  CHECK(part.local.vocab_size == 37);
 }
 
 TEST_CASE("ShardQwen3: the shards of all ranks cover every dimension once", "[models]") {
@@ -69,16 +69,16 @@ TEST_CASE("ShardQwen3: the shards of all ranks cover every dimension once", "[mo
   ModelSpec spec = Spec();
   spec.vocab_size = 61;
   std::vector<Shard> queries, keys, intermediate, vocabulary;
-  for (const Qwen3Shards& shards : AllShards(spec, tp)) {
-    queries.push_back(shards.queries);
-    intermediate.push_back(shards.intermediate);
-    vocabulary.push_back(shards.vocabulary);
+  for (const ModelPart& part : AllParts(spec, tp)) {
+    queries.push_back(part.queries);
+    intermediate.push_back(part.intermediate);
+    vocabulary.push_back(part.vocabulary);
     // Of replicas the first one.
     const auto rank = static_cast<int64_t>(queries.size()) - 1;
-    if (rank % shards.num_kv_replicas == 0) keys.push_back(shards.keys);
-    CHECK(shards.local.num_heads == 8 / tp);
-    CHECK(shards.local.intermediate_size == 24 / tp);
-    CHECK(shards.local.hidden_size == 12);
+    if (rank % part.num_kv_replicas == 0) keys.push_back(part.keys);
+    CHECK(part.local.num_heads == 8 / tp);
+    CHECK(part.local.intermediate_size == 24 / tp);
+    CHECK(part.local.hidden_size == 12);
   }
   CheckCovers(queries, 32);
   CheckCovers(keys, 8);
@@ -93,19 +93,19 @@ TEST_CASE("ShardQwen3: every query head lies where its keys are", "[models]") {
   spec.num_kv_heads = num_kv_heads;
   spec.vocab_size = 128;
   const int64_t group = spec.num_heads / num_kv_heads;
-  for (const Qwen3Shards& shards : AllShards(spec, tp)) {
-    const int64_t first_query = shards.queries.begin / spec.head_dim;
-    const int64_t first_key = shards.keys.begin / spec.head_dim;
+  for (const ModelPart& part : AllParts(spec, tp)) {
+    const int64_t first_query = part.queries.begin / spec.head_dim;
+    const int64_t first_key = part.keys.begin / spec.head_dim;
     // Attention divides its query heads evenly among its KV heads.
-    const int64_t local_group = shards.local.num_heads / shards.local.num_kv_heads;
-    for (int64_t head = 0; head < shards.local.num_heads; ++head) {
+    const int64_t local_group = part.local.num_heads / part.local.num_kv_heads;
+    for (int64_t head = 0; head < part.local.num_heads; ++head) {
       CHECK((first_query + head) / group == first_key + head / local_group);
     }
   }
 }
 
 TEST_CASE("ShardQwen3: with more ranks than KV heads neighbours hold the same one", "[models]") {
-  const std::vector<Qwen3Shards> all = AllShards(Spec(), 4);
+  const std::vector<ModelPart> all = AllParts(Spec(), 4);
   CHECK(all[0].num_kv_replicas == 2);
   CHECK(all[0].local.num_kv_heads == 1);
   CHECK(all[0].keys.begin == 0);
@@ -115,11 +115,11 @@ TEST_CASE("ShardQwen3: with more ranks than KV heads neighbours hold the same on
 }
 
 TEST_CASE("ShardQwen3: the vocabulary is padded to whole blocks of random bits", "[models]") {
-  for (const Qwen3Shards& shards : AllShards(Spec(), 4)) {
-    CHECK(shards.vocabulary.begin % 4 == 0);
-    CHECK(shards.local.vocab_size == 12);
+  for (const ModelPart& part : AllParts(Spec(), 4)) {
+    CHECK(part.vocabulary.begin % 4 == 0);
+    CHECK(part.local.vocab_size == 12);
   }
-  const Shard last = AllShards(Spec(), 4)[3].vocabulary;
+  const Shard last = AllParts(Spec(), 4)[3].vocabulary;
   CHECK(last.size == 1);
   CHECK(last.padding == 11);
 }

@@ -1,0 +1,36 @@
+#include "services/worker/collectives/rank_group.h"
+
+#include <utility>
+#include <vector>
+
+namespace lathe::worker {
+namespace {
+
+void ThrowUnlessOk(absl::Status status) {
+  if (!status.ok()) throw RanksDisagree{std::move(status)};
+}
+
+}  // namespace
+
+void RankGroup::Sum(std::string_view name, const at::Tensor& tensor) const {
+  if (!is_alone()) ThrowUnlessOk(collectives_->AllReduceSum(name, tensor));
+}
+
+void RankGroup::Max(std::string_view name, const at::Tensor& tensor) const {
+  if (!is_alone()) ThrowUnlessOk(collectives_->AllReduceMax(name, tensor));
+}
+
+at::Tensor RankGroup::Gather(std::string_view name, const at::Tensor& piece) const {
+  if (is_alone()) return piece.unsqueeze(0);
+  std::vector<int64_t> shape = piece.sizes().vec();
+  shape.insert(shape.begin(), world());
+  at::Tensor whole = at::empty(shape, piece.options());
+  ThrowUnlessOk(collectives_->AllGather(name, piece, whole));
+  return whole;
+}
+
+void RankGroup::Broadcast(std::string_view name, int root, const at::Tensor& tensor) const {
+  if (!is_alone()) ThrowUnlessOk(collectives_->Broadcast(name, root, tensor));
+}
+
+}  // namespace lathe::worker

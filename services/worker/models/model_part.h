@@ -1,0 +1,49 @@
+// A base model as one rank of axis tp holds it. Free of torch.
+#pragma once
+
+#include <cstdint>
+
+#include "services/worker/models/model_spec.h"
+#include "services/worker/models/shard.h"
+
+namespace lathe::worker {
+
+// How a decoder is cut along axis tp. Source: Megatron-LM (arXiv:1909.08053) section 3.
+//
+//   q_proj, its bias                     rows of `queries`
+//   k_proj, v_proj, their biases         rows of `keys`
+//   o_proj                               columns of `queries`; outputs are sums over the ranks
+//   gate_proj, up_proj                   rows of `intermediate`
+//   down_proj                            columns of `intermediate`; same
+//   embed_tokens, lm_head                rows of `vocabulary`, tied or not
+//   norms, q_norm, k_norm, o_proj's bias whole
+//
+// Queries lie where their keys and values are. With more ranks than KV heads, neighbours hold the
+// same head.
+struct ModelPart {
+  // What users know the model by.
+  ModelSpec whole;
+  // With this rank's heads, KV heads, intermediate size and padded vocabulary: what memory is sized
+  // by. The same on every rank.
+  ModelSpec local;
+  TpPlace place;
+  Shard queries;       // heads · head_dim
+  Shard keys;          // KV heads · head_dim
+  Shard intermediate;  // neurons of the MLP
+  Shard vocabulary;    // token ids; padded
+  // Ranks, side by side, that hold the same KV heads.
+  int64_t num_kv_replicas = 1;
+};
+
+// All of it, on one rank.
+inline ModelPart WholeModel(const ModelSpec& spec) {
+  return {.whole = spec,
+          .local = spec,
+          .place = {},
+          .queries = {.size = spec.num_heads * spec.head_dim},
+          .keys = {.size = spec.num_kv_heads * spec.head_dim},
+          .intermediate = {.size = spec.intermediate_size},
+          .vocabulary = {.size = spec.vocab_size}};
+}
+
+}  // namespace lathe::worker
