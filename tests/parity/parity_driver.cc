@@ -56,14 +56,14 @@ class ParityDriver {
   }
 
   absl::Status Run(const CreateOp& op) {
-    adapters_.Put(op.model_id, std::make_shared<Adapter>(model_.spec(), op.lora, at::kCPU));
+    adapters_.Put(op.model_id, std::make_shared<Adapter>(model_.part(), op.lora, at::kCPU));
     return absl::OkStatus();
   }
 
   absl::Status Run(const SetWeightsOp& op) {
     const auto adapter = adapters_.Find(op.model_id);
     ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(op.file));
-    for (const AdapterMatrix& m : AdapterLayout(model_.spec(), adapter->lora())) {
+    for (const AdapterMatrix& m : AdapterLayout(adapter->model(), adapter->lora())) {
       ASSIGN_OR_RETURN(const at::Tensor value, file.Read(m.name()));
       m.Of(adapter->MutableParameters()).copy_(value);
     }
@@ -94,7 +94,7 @@ class ParityDriver {
   absl::Status Run(const DumpOp& op) {
     const auto adapter = adapters_.Find(op.model_id);
     const at::Tensor& flat = op.gradient ? adapter->gradient : adapter->parameters();
-    for (const AdapterMatrix& m : AdapterLayout(model_.spec(), adapter->lora())) {
+    for (const AdapterMatrix& m : AdapterLayout(adapter->model(), adapter->lora())) {
       results_.push_back(
           {absl::StrCat(op.name, ".", m.name()), m.Of(flat).clone(at::MemoryFormat::Contiguous)});
     }

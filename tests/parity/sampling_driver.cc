@@ -96,7 +96,7 @@ json ToJson(const SampleOutput& output) {
   return value;
 }
 
-absl::StatusOr<std::unique_ptr<Adapter>> MakeAdapter(const json& value, const ModelSpec& model) {
+absl::StatusOr<std::unique_ptr<Adapter>> MakeAdapter(const json& value, const ModelPart& model) {
   LoraSpec lora;
   lora.rank = value.at("rank");
   lora.alpha = value.value("alpha", lora.alpha);
@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Adapter>> MakeAdapter(const json& value, const Mo
 
 absl::StatusOr<std::shared_ptr<const AdapterWeights>> PrepareAdapter(const std::string& model_id,
                                                                      const json& value,
-                                                                     const ModelSpec& model,
+                                                                     const ModelPart& model,
                                                                      CheckpointStore& store) {
   if (value.contains("load")) {
     ASSIGN_OR_RETURN(const LoadedAdapter loaded,
@@ -158,19 +158,19 @@ absl::Status RunScript(const std::string& path) {
                    ParseComputeDtype(script.value("compute_dtype", "fp32")));
   ASSIGN_OR_RETURN(const LoadedModel loaded, LoadModel(folder, at::kCPU, nullptr, compute_dtype));
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Load(folder));
-  const ModelSpec& spec = loaded.model->spec();
-  CheckpointStore store(script.value("store", "."), spec, folder, loaded.content_hash);
+  const ModelPart& part = loaded.model->part();
+  CheckpointStore store(script.value("store", "."), part, folder, loaded.content_hash);
 
   Adapters adapters;
   const json wanted = script.value("adapters", json::object());
   for (const auto& [model_id, value] : wanted.items()) {
-    ASSIGN_OR_RETURN(adapters[model_id], PrepareAdapter(model_id, value, spec, store));
+    ASSIGN_OR_RETURN(adapters[model_id], PrepareAdapter(model_id, value, part, store));
   }
   SamplingOptions options;
   options.max_prefill_tokens = script.value("max_prefill_tokens", options.max_prefill_tokens);
   if (script.contains("kv_cache_tokens")) {
     options.kv_cache_bytes = script["kv_cache_tokens"].get<int64_t>() *
-                             KvCache::BytesPerToken(spec, loaded.model->attention_arithmetic());
+                             KvCache::BytesPerToken(part.local, loaded.model->attention_arithmetic());
   }
   SamplingEngine engine(*loaded.model, options, &tokenizer);
   ASSIGN_OR_RETURN(const json outputs, RunRequests(script, engine, adapters));

@@ -42,8 +42,8 @@ void Replace(const fs::path& path, const std::string& old_text, const std::strin
 // Two saved checkpoints, "a" and "b", of adapters that differ in every number.
 struct Fixture {
   TempDir dir;
-  CheckpointStore store{dir.path(), SmallModel(), "base", "hash"};
-  Adapter adapter{SmallModel(), {.rank = 3, .seed = 5}, at::kCPU};
+  CheckpointStore store{dir.path(), WholeModel(SmallModel()), "base", "hash"};
+  Adapter adapter{WholeModel(SmallModel()), {.rank = 3, .seed = 5}, at::kCPU};
 
   Fixture() {
     for (const char* name : {"b", "a"}) {

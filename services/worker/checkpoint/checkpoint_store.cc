@@ -59,7 +59,7 @@ absl::Status AddText(const std::filesystem::path& dir, const std::string& file_n
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(std::filesystem::path root, ModelSpec model,
+CheckpointStore::CheckpointStore(std::filesystem::path root, ModelPart model,
                                  std::string base_model, std::string base_content_hash)
     : root_(std::filesystem::absolute(root).lexically_normal()),
       model_(std::move(model)),

@@ -17,7 +17,7 @@
 #include "libs/common/age/age_recipient.h"
 #include "services/worker/checkpoint/manifest.h"
 #include "services/worker/lora/adapter.h"
-#include "services/worker/models/model_spec.h"
+#include "services/worker/models/model_part.h"
 
 namespace lathe::worker {
 
@@ -50,7 +50,7 @@ struct LoadedAdapter {
 class CheckpointStore {
  public:
   // Checkpoints of another base model (by `base_content_hash`) are refused.
-  CheckpointStore(std::filesystem::path root, ModelSpec model, std::string base_model,
+  CheckpointStore(std::filesystem::path root, ModelPart model, std::string base_model,
                   std::string base_content_hash);
 
   // fp32 master weights, moments and step count. `extra_json` is an object whose fields are copied
@@ -98,7 +98,7 @@ class CheckpointStore {
   absl::StatusOr<Manifest> Describe(const std::string& dir) const;
 
   const std::filesystem::path& root() const { return root_; }
-  const ModelSpec& model() const { return model_; }
+  const ModelPart& model() const { return model_; }
 
  private:
   // [num_parameters] fp32 each; undefined: not saved or not loaded.
@@ -119,7 +119,7 @@ class CheckpointStore {
                                        const std::string& extra_json) const;
 
   const std::filesystem::path root_;
-  const ModelSpec model_;
+  const ModelPart model_;
   const std::string base_model_;
   const std::string base_content_hash_;
 };

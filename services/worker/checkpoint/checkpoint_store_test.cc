@@ -34,7 +34,7 @@ std::string WithoutChecksum(const std::string& manifest) {
 
 // An adapter with every buffer away from its initial value.
 Adapter TrainedAdapter() {
-  Adapter adapter(SmallModel(), {.rank = 3, .seed = 5}, at::kCPU);
+  Adapter adapter(WholeModel(SmallModel()), {.rank = 3, .seed = 5}, at::kCPU);
   adapter.MutableParameters().normal_();
   adapter.exp_avg.normal_();
   adapter.exp_avg_sq.uniform_();
@@ -50,7 +50,7 @@ TEST_CASE("Checkpoint: alpha and target modules come back, PEFT is told them", "
   CheckpointStore store = MakeStore(dir);
   const LoraSpec lora{
       .rank = 3, .alpha = 7.5, .seed = 5, .target_modules = {"q_proj", "down_proj", "lm_head"}};
-  Adapter adapter(SmallModel(), lora, at::kCPU);
+  Adapter adapter(WholeModel(SmallModel()), lora, at::kCPU);
   adapter.MutableParameters().normal_();
   REQUIRE(store.SaveTraining("a", "m", adapter, {}, "").ok());
 
@@ -69,8 +69,9 @@ TEST_CASE("Checkpoint: a manifest that names families only is read as their modu
           "[checkpoint]") {
   const TempDir dir;
   const LoraSpec lora{.rank = 3, .target_modules = LoraModulesOf(true, false, true)};
-  REQUIRE(
-      MakeStore(dir).SaveTraining("a", "m", Adapter(SmallModel(), lora, at::kCPU), {}, "").ok());
+  REQUIRE(MakeStore(dir)
+              .SaveTraining("a", "m", Adapter(WholeModel(SmallModel()), lora, at::kCPU), {}, "")
+              .ok());
   const fs::path path = dir.path() / "a" / "manifest.json";
   std::string text = ReadText(path);
   const size_t begin = text.find("\"target_modules\"");

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 // Every number away from its initial value.
 ModelSnapshot MakeSnapshot(bool has_window, int64_t applied_seq = 41) {
-  Adapter adapter(SmallModel(), {.rank = 3, .alpha = 7, .seed = 5}, at::kCPU);
+  Adapter adapter(WholeModel(SmallModel()), {.rank = 3, .alpha = 7, .seed = 5}, at::kCPU);
   adapter.MutableParameters().normal_();
   const auto random = [&] { return at::randn_like(adapter.parameters()); };
   return {.model_id = "m",

@@ -20,7 +20,7 @@ inline ModelSpec SmallModel() {
 }
 
 inline CheckpointStore MakeStore(const TempDir& dir, const std::string& base_hash = "hash") {
-  return CheckpointStore(dir.path(), SmallModel(), "base", base_hash);
+  return CheckpointStore(dir.path(), WholeModel(SmallModel()), "base", base_hash);
 }
 
 }  // namespace lathe::worker

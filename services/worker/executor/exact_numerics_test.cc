@@ -161,7 +161,7 @@ Seen RunAmongOthers(const Windows& windows, const Model& model, Random& random) 
 
 // The first matrix whose bits differ; empty: none.
 std::string FirstDifference(const at::Tensor& a, const at::Tensor& b, const LoraSpec& lora) {
-  for (const AdapterMatrix& matrix : AdapterLayout(SmallSpec(), lora)) {
+  for (const AdapterMatrix& matrix : AdapterLayout(WholeModel(SmallSpec()), lora)) {
     const auto part = [&](const at::Tensor& flat) {
       return flat.narrow(0, matrix.offset, matrix.num_elements());
     };

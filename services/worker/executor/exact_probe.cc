@@ -33,7 +33,7 @@ class Probe {
     for (const int64_t length : kLengths) {
       tokens_.push_back(at::randint(model.spec().vocab_size, {length}, generator, at::kLong));
       adapters_.push_back(std::make_unique<Adapter>(
-          model.spec(), LoraSpec{.rank = 1 + length % 9, .seed = 1}, model.device()));
+          model.part(), LoraSpec{.rank = 1 + length % 9, .seed = 1}, model.device()));
       adapters_.back()->MutableParameters().normal_(0, 0.02, generator);
       weights_.push_back(adapters_.back()->Publish());
     }

@@ -161,7 +161,7 @@ TEST_CASE("requests of several models share a pass", "[executor]") {
 TEST_CASE("a model that the memory for adapters cannot hold is refused with the numbers",
           "[executor]") {
   const int64_t num_parameters =
-      Adapter(SmallSpec(), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
+      Adapter(WholeModel(SmallSpec()), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
   Worker worker({.model_ops = {.adapter_bytes = 48 * num_parameters}});
   worker.core.Apply(CreateAdapter{"second", "n", {.rank = 4, .seed = 2}});
   const absl::Status refused = Answer<OpFailed>(worker.Drain(), "second").status;

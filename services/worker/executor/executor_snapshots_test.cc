@@ -159,7 +159,7 @@ TEST_CASE("snapshots share two buffers, the third waits for one of them", "[snap
 
 TEST_CASE("where memory is short, snapshots have one buffer", "[snapshots]") {
   const int64_t num_parameters =
-      Adapter(SmallSpec(), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
+      Adapter(WholeModel(SmallSpec()), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
   // The model takes 20 bytes for each, what one snapshot is staged in 16.
   Worker worker({.model_ops = {.adapter_bytes = 36 * num_parameters}});
   worker.core.Apply(SnapshotOf("m", "a"));
@@ -278,7 +278,7 @@ TEST_CASE("a model that memory cannot hold is not restored", "[snapshots]") {
   Worker worker;
   TakeSnapshot(worker, "m", "s");
   const int64_t num_parameters =
-      Adapter(SmallSpec(), LoraSpec{.rank = 2}, at::kCPU).num_parameters();
+      Adapter(WholeModel(SmallSpec()), LoraSpec{.rank = 2}, at::kCPU).num_parameters();
   Worker small({.model_ops = {.adapter_bytes = 40 * num_parameters}});
   CopyDir(worker, small, "s");
   CHECK(TryRestore(small, "m", "s").status().code() == absl::StatusCode::kResourceExhausted);

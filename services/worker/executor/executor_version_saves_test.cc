@@ -6,7 +6,7 @@ namespace lathe::worker {
 namespace {
 
 int64_t VersionBytes() {
-  return 4 * Adapter(SmallSpec(), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
+  return 4 * Adapter(WholeModel(SmallSpec()), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
 }
 
 // Version v<index> of the model's weights of now, then a step.

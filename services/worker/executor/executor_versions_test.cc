@@ -12,7 +12,7 @@ namespace lathe::worker {
 namespace {
 
 int64_t VersionBytes() {
-  return 4 * Adapter(SmallSpec(), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
+  return 4 * Adapter(WholeModel(SmallSpec()), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
 }
 
 CoreOptions RoomFor(int64_t num_versions) {

@@ -130,7 +130,7 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
   base.info.token_budget = memory.token_budget;
   base.info.kv_cache_tokens = KvCache::CapacityTokens(loaded.model->spec(), memory.kv_cache_bytes,
                                                       loaded.model->attention_arithmetic());
-  base.store = std::make_unique<CheckpointStore>(options.checkpoint_root, loaded.model->spec(),
+  base.store = std::make_unique<CheckpointStore>(options.checkpoint_root, loaded.model->part(),
                                                  options.model_name, loaded.content_hash);
   base.tokenizer = LoadTokenizer(options.model_path);
   base.model = std::move(loaded.model);

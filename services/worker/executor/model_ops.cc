@@ -139,9 +139,9 @@ absl::Status ModelOps::CheckRoom(const std::string& model_id, int64_t num_parame
 }
 
 ModelOps::Outcome ModelOps::Do(const CreateAdapter& command) {
-  RETURN_IF_ERROR(CheckRoom(command.model_id, NumAdapterParameters(model_.spec(), command.lora)));
+  RETURN_IF_ERROR(CheckRoom(command.model_id, NumAdapterParameters(model_.part(), command.lora)));
   adapters_.Put(command.model_id,
-                std::make_shared<Adapter>(model_.spec(), command.lora, model_.device()));
+                std::make_shared<Adapter>(model_.part(), command.lora, model_.device()));
   return OpDone{.request_id = command.request_id, .lora = command.lora, .version_bytes = 0};
 }
 

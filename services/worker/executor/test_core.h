@@ -110,7 +110,7 @@ class FakeRecoveryJobs : public RecoveryJobs {
 // A core with model "m" of rank 4, and everything around it.
 struct Worker {
   explicit Worker(const CoreOptions& options = {}, const Model& model = BaseModel())
-      : store(dir.path(), model.spec(), "base", "hash"),
+      : store(dir.path(), model.part(), "base", "hash"),
         parts{model, nullptr, store, writer, version_jobs, recovery_jobs, clock},
         core(parts, options, /*generation=*/3) {
     core.Apply(CreateAdapter{"create", "m", {.rank = 4, .seed = 1}});

@@ -8,7 +8,7 @@
 namespace lathe::worker {
 
 absl::StatusOr<std::shared_ptr<const AdapterWeights>> ReadSpilledWeights(
-    const SpilledWeights& spilled, const ModelSpec& model) {
+    const SpilledWeights& spilled, const ModelPart& model) {
   const at::Tensor flat = at::empty({NumAdapterParameters(model, spilled.lora)}, at::kFloat);
   RETURN_IF_ERROR(spilled.extent->Read(flat.data_ptr()));
   return MakeAdapterWeights(flat, model, spilled.lora);

@@ -32,7 +32,7 @@ struct ReadSpilled {
 };
 // On the CPU. DataLoss: they are not what was written.
 absl::StatusOr<std::shared_ptr<const AdapterWeights>> ReadSpilledWeights(
-    const SpilledWeights& spilled, const ModelSpec& model);
+    const SpilledWeights& spilled, const ModelPart& model);
 
 struct SpillWeights {
   std::shared_ptr<const AdapterWeights> weights;

@@ -65,8 +65,8 @@ absl::Status WriteJson(const fs::path& path, const Json& json) {
 // One base model and one adapter of it.
 class Merger {
  public:
-  Merger(const ModelSpec& spec, std::unique_ptr<Adapter> adapter) : adapter_(std::move(adapter)) {
-    for (const AdapterMatrix& matrix : AdapterLayout(spec, adapter_->lora())) {
+  explicit Merger(std::unique_ptr<Adapter> adapter) : adapter_(std::move(adapter)) {
+    for (const AdapterMatrix& matrix : AdapterLayout(adapter_->model(), adapter_->lora())) {
       LoraPair& pair = pairs_[matrix.module + ".weight"];
       const at::Tensor factor = matrix.Of(adapter_->parameters());
       if (matrix.is_b) {
@@ -75,7 +75,7 @@ class Merger {
         pair.a = factor;
       }
     }
-    unties_ = spec.tie_word_embeddings && pairs_.count(kUnembedding) > 0;
+    unties_ = adapter_->model().whole.tie_word_embeddings && pairs_.count(kUnembedding) > 0;
   }
 
   bool unties() const { return unties_; }
@@ -167,12 +167,12 @@ absl::Status ExportMerged(const fs::path& base, const fs::path& checkpoint, cons
   RETURN_IF_ERROR(CheckAbsent(folder));
   const fs::path source = fs::absolute(checkpoint).lexically_normal();
   ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(base, at::kCPU, /*progress=*/nullptr));
-  const ModelSpec spec = loaded.model->spec();
+  const ModelPart model = loaded.model->part();
   loaded.model.reset();
-  const CheckpointStore store(source.parent_path(), spec, base.string(), loaded.content_hash);
+  const CheckpointStore store(source.parent_path(), model, base.string(), loaded.content_hash);
   ASSIGN_OR_RETURN(LoadedAdapter adapter,
                    store.Load(source.string(), /*with_optimizer=*/false, at::kCPU));
-  const Merger merger(spec, std::move(adapter.adapter));
+  const Merger merger(std::move(adapter.adapter));
 
   const AttemptsFolder attempts{folder.parent_path() /
                                 absl::StrCat(".", folder.filename().string(), ".partial")};

@@ -17,23 +17,23 @@ bool IsHeldHereOnly(const std::shared_ptr<AdapterWeights>& weights) {
   return true;
 }
 
-at::Tensor InitialParameters(const ModelSpec& model, const LoraSpec& lora) {
+at::Tensor InitialParameters(const ModelPart& model, const LoraSpec& lora) {
   at::Tensor initial = at::zeros({NumAdapterParameters(model, lora)}, at::kFloat);
   for (const AdapterMatrix& matrix : AdapterLayout(model, lora)) {
     if (matrix.is_b) continue;
-    FillKaimingUniform(initial.narrow(0, matrix.offset, matrix.num_elements()), lora.seed,
-                       matrix.name(), matrix.cols);
+    FillKaimingUniform(matrix.Of(initial), lora.seed, matrix.name(), matrix.whole_features,
+                       matrix.features.begin);
   }
   return initial;
 }
 
 }  // namespace
 
-Adapter::Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device)
+Adapter::Adapter(const ModelPart& model, const LoraSpec& lora, at::Device device)
     : Adapter(model, lora, InitialParameters(model, lora).to(device)) {}
 
-Adapter::Adapter(const ModelSpec& model, const LoraSpec& lora, const at::Tensor& flat)
-    : model_(model), lora_(lora) {
+Adapter::Adapter(const ModelPart& model, const LoraSpec& lora, const at::Tensor& flat)
+    : model_(model), lora_(lora), sizes_(SizesOfAdapter(model, lora)) {
   weights_ = MakeWeights(flat);
   exp_avg = at::zeros_like(parameters());
   exp_avg_sq = at::zeros_like(parameters());

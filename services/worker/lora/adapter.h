@@ -1,4 +1,5 @@
-// One trainable LoRA adapter: fp32 master weights, AdamW moments, gradient accumulator.
+// One trainable LoRA adapter, or what a rank of axis tp holds of it: fp32 master weights, AdamW
+// moments, gradient accumulator.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 #include <set>
 
 #include "services/worker/lora/adapter_layout.h"
-#include "services/worker/models/model_spec.h"
+#include "services/worker/models/model_part.h"
 
 namespace lathe::worker {
 
@@ -14,12 +15,14 @@ namespace lathe::worker {
 class Adapter {
  public:
   // A Kaiming-uniform (a = sqrt 5) as PEFT, B zero; moments and accumulator zero. The values depend
-  // on (lora.seed, matrix name, element index) only.
-  Adapter(const ModelSpec& model, const LoraSpec& lora, at::Device device);
+  // on (lora.seed, matrix name, index of the element in the whole matrix) only.
+  Adapter(const ModelPart& model, const LoraSpec& lora, at::Device device);
   // Its weights are `flat` [num_parameters] fp32, on the device where the adapter is to be.
-  Adapter(const ModelSpec& model, const LoraSpec& lora, const at::Tensor& flat);
+  Adapter(const ModelPart& model, const LoraSpec& lora, const at::Tensor& flat);
 
+  const ModelPart& model() const { return model_; }
   const LoraSpec& lora() const { return lora_; }
+  const AdapterSizes& sizes() const { return sizes_; }
   int64_t num_parameters() const { return parameters().numel(); }
   double scaling() const { return lora_.alpha / static_cast<double>(lora_.rank); }
 
@@ -54,7 +57,7 @@ class Adapter {
 
   at::Tensor exp_avg;     // first moment, of the shape of parameters()
   at::Tensor exp_avg_sq;  // second moment
-  at::Tensor gradient;    // sum over the window
+  at::Tensor gradient;    // this rank's share of the sum over the window
   int64_t num_steps = 0;  // AdamW's t
   int64_t applied_seq = 0;
   std::set<int64_t> window;  // seq_ids in the accumulator
@@ -64,8 +67,9 @@ class Adapter {
     return MakeAdapterWeights(flat, model_, lora_);
   }
 
-  ModelSpec model_;
+  ModelPart model_;
   LoraSpec lora_;
+  AdapterSizes sizes_;
   std::shared_ptr<AdapterWeights> weights_;
   std::shared_ptr<AdapterWeights> replaced_;  // the last that others held when they were replaced
 };

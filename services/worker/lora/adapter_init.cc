@@ -22,15 +22,18 @@ uint64_t Fnv1a(std::string_view text) {
 }  // namespace
 
 void FillKaimingUniform(at::Tensor matrix, uint64_t seed, std::string_view name,
-                        int64_t in_features) {
+                        int64_t in_features, int64_t first_column) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
   const uint64_t key = Mix(Mix(seed + kGolden) ^ Fnv1a(name));
   const double bound = 1.0 / std::sqrt(static_cast<double>(in_features));
   float* values = matrix.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < matrix.numel(); ++i) {
-    const uint64_t bits = Mix(key + kGolden * static_cast<uint64_t>(i + 1));
-    const double unit = static_cast<double>(bits >> 11) * 0x1.0p-53;  // [0, 1)
-    values[i] = static_cast<float>((2.0 * unit - 1.0) * bound);
+  for (int64_t row = 0; row < matrix.size(0); ++row) {
+    for (int64_t column = 0; column < matrix.size(1); ++column) {
+      const int64_t i = row * in_features + first_column + column;
+      const uint64_t bits = Mix(key + kGolden * static_cast<uint64_t>(i + 1));
+      const double unit = static_cast<double>(bits >> 11) * 0x1.0p-53;  // [0, 1)
+      *values++ = static_cast<float>((2.0 * unit - 1.0) * bound);
+    }
   }
 }
 

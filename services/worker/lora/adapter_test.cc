@@ -8,7 +8,7 @@
 namespace lathe::worker {
 namespace {
 
-ModelSpec SmallModel() {
+ModelSpec SmallSpec() {
   return {.family = "qwen3",
           .num_layers = 2,
           .hidden_size = 8,
@@ -23,16 +23,16 @@ ModelSpec SmallModel() {
 
 TEST_CASE("AdapterLayout: matrices tile the flat buffer and have the linears' shapes", "[lora]") {
   const LoraSpec lora{.rank = 3};
-  const std::vector<AdapterMatrix> layout = AdapterLayout(SmallModel(), lora);
+  const std::vector<AdapterMatrix> layout = AdapterLayout(WholeModel(SmallSpec()), lora);
   REQUIRE(layout.size() == 2 * (2 * 7 + 1));
   int64_t end = 0;
   for (const AdapterMatrix& matrix : layout) {
     CHECK(matrix.offset == end);
     end += matrix.num_elements();
   }
-  CHECK(NumAdapterParameters(SmallModel(), lora) == end);
+  CHECK(NumAdapterParameters(WholeModel(SmallSpec()), lora) == end);
   CHECK(layout[0].name() == "model.layers.0.self_attn.q_proj.lora_A");
-  const AdapterTensors view = ViewAdapter(at::zeros({end}), SmallModel(), lora);
+  const AdapterTensors view = ViewAdapter(at::zeros({end}), WholeModel(SmallSpec()), lora);
   const LayerLora& layer = view.layers[1];
   CHECK(layer[static_cast<size_t>(LoraTarget::kQ)].b().sizes() == at::IntArrayRef({24, 3}));
   CHECK(layer[static_cast<size_t>(LoraTarget::kO)].a.sizes() == at::IntArrayRef({3, 24}));
@@ -50,7 +50,7 @@ TEST_CASE("AdapterLayout: parameter counts per rank are those published for Qwen
                         .head_dim = 128,
                         .vocab_size = 151936};
   const auto count = [&](bool attn, bool mlp, bool unembed) {
-    return NumAdapterParameters(model,
+    return NumAdapterParameters(WholeModel(model),
                                 {.rank = 1, .target_modules = LoraModulesOf(attn, mlp, unembed)});
   };
   CHECK(count(true, false, false) == 958464);
@@ -60,16 +60,17 @@ TEST_CASE("AdapterLayout: parameter counts per rank are those published for Qwen
 
 TEST_CASE("AdapterLayout: targets that are not trained have no matrices", "[lora]") {
   const LoraSpec lora{.rank = 2, .target_modules = LoraModulesOf(false, true, false)};
-  const int64_t size = NumAdapterParameters(SmallModel(), lora);
-  const AdapterTensors view = ViewAdapter(at::zeros({size}), SmallModel(), lora);
+  const int64_t size = NumAdapterParameters(WholeModel(SmallSpec()), lora);
+  const AdapterTensors view = ViewAdapter(at::zeros({size}), WholeModel(SmallSpec()), lora);
   CHECK_FALSE(view.layers[0][static_cast<size_t>(LoraTarget::kQ)].defined());
   CHECK(view.layers[0][static_cast<size_t>(LoraTarget::kUp)].defined());
   CHECK_FALSE(view.unembed.defined());
 }
 
 TEST_CASE("Adapter: B starts at zero and A spreads over its bound", "[lora]") {
-  Adapter adapter(SmallModel(), {.rank = 64, .seed = 5}, at::kCPU);
-  const AdapterTensors view = ViewAdapter(adapter.parameters(), SmallModel(), adapter.lora());
+  Adapter adapter(WholeModel(SmallSpec()), {.rank = 64, .seed = 5}, at::kCPU);
+  const AdapterTensors view =
+      ViewAdapter(adapter.parameters(), WholeModel(SmallSpec()), adapter.lora());
   const LoraPair& down = view.layers[1][static_cast<size_t>(LoraTarget::kDown)];
   const double bound = 1 / std::sqrt(12.0);
   CHECK(down.b_t.abs().max().item<double>() == 0);
@@ -80,13 +81,13 @@ TEST_CASE("Adapter: B starts at zero and A spreads over its bound", "[lora]") {
 }
 
 TEST_CASE("Adapter: initial values depend on the seed and the matrix only", "[lora]") {
-  Adapter all(SmallModel(), {.rank = 4, .seed = 9}, at::kCPU);
-  Adapter mlp_only(SmallModel(),
+  Adapter all(WholeModel(SmallSpec()), {.rank = 4, .seed = 9}, at::kCPU);
+  Adapter mlp_only(WholeModel(SmallSpec()),
                    {.rank = 4, .seed = 9, .target_modules = LoraModulesOf(false, true, true)},
                    at::kCPU);
-  Adapter other_seed(SmallModel(), {.rank = 4, .seed = 10}, at::kCPU);
+  Adapter other_seed(WholeModel(SmallSpec()), {.rank = 4, .seed = 10}, at::kCPU);
   const auto gate = [](Adapter& adapter, int64_t layer) {
-    return ViewAdapter(adapter.parameters(), SmallModel(), adapter.lora())
+    return ViewAdapter(adapter.parameters(), WholeModel(SmallSpec()), adapter.lora())
         .layers[layer][static_cast<size_t>(LoraTarget::kGate)]
         .a;
   };
@@ -97,10 +98,10 @@ TEST_CASE("Adapter: initial values depend on the seed and the matrix only", "[lo
 
 TEST_CASE("AdapterLayout: B lies transposed in the flat buffer", "[lora]") {
   const LoraSpec lora{.rank = 3};
-  const int64_t size = NumAdapterParameters(SmallModel(), lora);
+  const int64_t size = NumAdapterParameters(WholeModel(SmallSpec()), lora);
   const at::Tensor flat = at::arange(size, at::kFloat);
-  const AdapterTensors view = ViewAdapter(flat, SmallModel(), lora);
-  const AdapterMatrix last = AdapterLayout(SmallModel(), lora).back();
+  const AdapterTensors view = ViewAdapter(flat, WholeModel(SmallSpec()), lora);
+  const AdapterMatrix last = AdapterLayout(WholeModel(SmallSpec()), lora).back();
   CHECK(last.Of(flat)[1][0].item<float>() == static_cast<float>(last.offset + 1));
   CHECK(last.Of(flat)[0][1].item<float>() == static_cast<float>(last.offset + 20));
   CHECK(at::equal(view.unembed.b(), last.Of(flat)));
@@ -109,7 +110,7 @@ TEST_CASE("AdapterLayout: B lies transposed in the flat buffer", "[lora]") {
 
 TEST_CASE("Adapter: a published version never changes, the next one has the new weights",
           "[lora]") {
-  Adapter adapter(SmallModel(), {.rank = 2}, at::kCPU);
+  Adapter adapter(WholeModel(SmallSpec()), {.rank = 2}, at::kCPU);
   const auto first = adapter.Publish();
   CHECK(adapter.Publish() == first);
   const at::Tensor before = first->tensors.flat.clone();
@@ -120,7 +121,7 @@ TEST_CASE("Adapter: a published version never changes, the next one has the new 
 }
 
 TEST_CASE("Adapter: the next weights lie where nobody reads", "[lora]") {
-  Adapter adapter(SmallModel(), {.rank = 3, .seed = 1}, at::kCPU);
+  Adapter adapter(WholeModel(SmallSpec()), {.rank = 3, .seed = 1}, at::kCPU);
   const auto step = [&] {
     const std::shared_ptr<AdapterWeights> next = adapter.PrepareNext();
     next->tensors.flat.copy_(adapter.parameters() + 1);
@@ -150,7 +151,7 @@ TEST_CASE("Adapter: the next weights lie where nobody reads", "[lora]") {
 }
 
 TEST_CASE("Adapter: a snapshot keeps weights and moments while the adapter goes on", "[lora]") {
-  Adapter adapter(SmallModel(), {.rank = 2}, at::kCPU);
+  Adapter adapter(WholeModel(SmallSpec()), {.rank = 2}, at::kCPU);
   const at::Tensor before = adapter.parameters().clone();
   const Adapter snapshot = adapter.Snapshot();
   adapter.MutableParameters().add_(1);

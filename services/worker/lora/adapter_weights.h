@@ -27,8 +27,7 @@ struct LoraPair {
 
 using LayerLora = std::array<LoraPair, kNumLoraTargets>;
 
-// Views into one flat buffer `flat`, in the order: layer 0 q.A q.B k.A k.B … down.A down.B,
-// layer 1 …, unembed.A unembed.B; each B transposed.
+// Views into one flat buffer `flat`, laid out as AdapterLayout says; each B transposed.
 struct AdapterTensors {
   at::Tensor flat;  // [num_parameters]
   std::vector<LayerLora> layers;

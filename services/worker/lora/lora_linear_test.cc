@@ -33,14 +33,14 @@ constexpr LoraSlot kUnembed = {LoraSlot::kUnembed};
 
 // An adapter whose B is not zero.
 std::shared_ptr<const AdapterWeights> TrainedAdapter(LoraSpec lora) {
-  Adapter adapter(TestModel(), lora, at::kCPU);
+  Adapter adapter(WholeModel(TestModel()), lora, at::kCPU);
   at::manual_seed(lora.seed);
   adapter.MutableParameters().normal_(0, 0.2);
   return adapter.Publish();
 }
 
 AdapterGradients ZeroGradients(const AdapterWeights& adapter) {
-  return Adapter(TestModel(), adapter.lora, at::kCPU).MakeGradients();
+  return Adapter(WholeModel(TestModel()), adapter.lora, at::kCPU).MakeGradients();
 }
 
 double RelativeDiff(const at::Tensor& a, const at::Tensor& b) {
@@ -149,7 +149,7 @@ TEST_CASE("AddLora: each segment uses its own adapter, whatever its rank and tar
 }
 
 TEST_CASE("AddLora: with B zero the output is the base's bit for bit", "[lora]") {
-  Adapter fresh(TestModel(), {.rank = 5, .seed = 3}, at::kCPU);
+  Adapter fresh(WholeModel(TestModel()), {.rank = 5, .seed = 3}, at::kCPU);
   const auto weights = fresh.Publish();
   const at::Tensor base = at::randn({6, kIntermediate});
   const at::Tensor y = base.clone();

@@ -303,7 +303,7 @@ TEST_CASE("Sampling: a cancelled request frees its place and is not reported", "
 TEST_CASE("Sampling: an adapter with weights that are not finite fails its own request only",
           "[sampling]") {
   const Qwen3Model model = SmallModel();
-  Adapter adapter(SmallSpec(), {.rank = 2}, at::kCPU);
+  Adapter adapter(WholeModel(SmallSpec()), {.rank = 2}, at::kCPU);
   adapter.MutableParameters().fill_(std::numeric_limits<float>::infinity());
   SamplingEngine engine(model, {}, nullptr);
   REQUIRE(engine.Add(Request("bad", Prompt(5), Free(3)), adapter.Publish()).ok());

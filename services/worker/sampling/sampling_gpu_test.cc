@@ -52,7 +52,7 @@ Qwen3Model GpuModel(const ModelSpec& spec) {
 
 std::shared_ptr<const AdapterWeights> GpuAdapter(const ModelSpec& spec, int64_t rank,
                                                  uint64_t seed) {
-  Adapter adapter(spec, {.rank = rank, .seed = seed}, at::kCUDA);
+  Adapter adapter(WholeModel(spec), {.rank = rank, .seed = seed}, at::kCUDA);
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   adapter.MutableParameters().copy_(
       at::randn({adapter.num_parameters()}, generator, at::kFloat).mul_(0.05));

@@ -73,7 +73,7 @@ inline Qwen3Model SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic:
 
 // An adapter whose B is not zero.
 inline std::shared_ptr<const AdapterWeights> RandomAdapter(int64_t rank, uint64_t seed) {
-  Adapter adapter(SmallSpec(), {.rank = rank, .seed = seed}, at::kCPU);
+  Adapter adapter(WholeModel(SmallSpec()), {.rank = rank, .seed = seed}, at::kCPU);
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   adapter.MutableParameters().normal_(0, 0.05, generator);
   return adapter.Publish();

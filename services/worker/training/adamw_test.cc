@@ -20,7 +20,7 @@ Adapter SmallAdapter() {
                         .num_kv_heads = 1,
                         .head_dim = 4,
                         .vocab_size = 4};
-  return Adapter(model, {.rank = 1, .seed = 3}, at::kCPU);
+  return Adapter(WholeModel(model), {.rank = 1, .seed = 3}, at::kCPU);
 }
 
 double Metric(const std::vector<NamedMetric>& metrics, const std::string& name) {
@@ -178,8 +178,8 @@ TEST_CASE("ApplyAdamW: many blocks follow torch's fused step, whatever the numbe
                         .vocab_size = 5003};
   const AdamParams params{
       .learning_rate = 1e-3, .eps = 1e-8, .weight_decay = 0.01, .grad_clip_norm = 0.5};
-  Adapter one(model, {.rank = 17, .seed = 3}, at::kCPU);
-  Adapter two(model, {.rank = 17, .seed = 3}, at::kCPU);
+  Adapter one(WholeModel(model), {.rank = 17, .seed = 3}, at::kCPU);
+  Adapter two(WholeModel(model), {.rank = 17, .seed = 3}, at::kCPU);
   const at::Tensor weights = one.parameters().clone();
   const at::Tensor m = at::zeros_like(weights);
   const at::Tensor v = at::zeros_like(weights);

@@ -24,7 +24,7 @@ ModelSpec SmallSpec() {
 }
 
 std::shared_ptr<Adapter> SmallAdapter() {
-  return std::make_shared<Adapter>(SmallSpec(), LoraSpec{.rank = 1}, at::kCPU);
+  return std::make_shared<Adapter>(WholeModel(SmallSpec()), LoraSpec{.rank = 1}, at::kCPU);
 }
 
 using Jobs = std::vector<std::unique_ptr<TrainJob>>;

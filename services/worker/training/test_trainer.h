@@ -39,8 +39,8 @@ inline const Model& TestModel() {
 
 // An adapter with B away from zero, so that every factor gets a gradient.
 inline std::shared_ptr<Adapter> TestAdapter(int64_t rank, uint64_t seed) {
-  auto adapter =
-      std::make_shared<Adapter>(SmallSpec(), LoraSpec{.rank = rank, .seed = seed}, at::kCPU);
+  auto adapter = std::make_shared<Adapter>(WholeModel(SmallSpec()),
+                                           LoraSpec{.rank = rank, .seed = seed}, at::kCPU);
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   adapter->MutableParameters().normal_(0, 0.05, generator);
   return adapter;

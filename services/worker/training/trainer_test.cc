@@ -65,8 +65,8 @@ const Model& SmallModel() {
 
 // An adapter with B away from zero, so that every factor gets a gradient.
 std::shared_ptr<Adapter> MakeAdapter(int64_t rank, uint64_t seed) {
-  auto adapter =
-      std::make_shared<Adapter>(SmallSpec(), LoraSpec{.rank = rank, .seed = seed}, at::kCPU);
+  auto adapter = std::make_shared<Adapter>(WholeModel(SmallSpec()),
+                                           LoraSpec{.rank = rank, .seed = seed}, at::kCPU);
   at::manual_seed(seed);
   adapter->MutableParameters().normal_(0, 0.1);
   return adapter;

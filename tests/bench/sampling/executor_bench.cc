@@ -114,7 +114,7 @@ std::filesystem::path MakeTempDir() {
 
 struct ExecutorBench::Parts {
   explicit Parts(const Model& base)
-      : model(base), dir(MakeTempDir()), store(dir, base.spec(), "base", "hash") {}
+      : model(base), dir(MakeTempDir()), store(dir, base.part(), "base", "hash") {}
   ~Parts() {
     done.Close();
     recovered.Close();
@@ -169,7 +169,7 @@ void ExecutorBench::Step(const std::function<void()>& on_pause) {
 
 void ExecutorBench::SaveVersion(int64_t rank) {
   if (saved_rank_ == rank) return;
-  Adapter adapter(parts_->model.spec(),
+  Adapter adapter(parts_->model.part(),
                   {.rank = rank, .target_modules = LoraModulesOf(true, true, false)}, at::kCPU);
   adapter.MutableParameters().add_(at::randn(adapter.parameters().sizes()).mul_(1e-3));
   const auto saved = parts_->store.SaveSampler(kVersion, "m", *adapter.Publish(), 1, "{}");

@@ -258,7 +258,7 @@ class Bench {
     }
     adapters_.clear();
     for (size_t i = 0; i < count; ++i) {
-      Adapter adapter(model_->spec(), lora, at::kCPU);
+      Adapter adapter(model_->part(), lora, at::kCPU);
       // With B zero half of the products would be of zeros.
       adapter.MutableParameters().add_(at::randn(adapter.parameters().sizes()).mul_(1e-3));
       adapters_.push_back(adapter.Publish());

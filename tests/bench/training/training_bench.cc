@@ -104,7 +104,7 @@ class Bench {
     LoraSpec lora;
     lora.rank = command.at("rank");
     lora.target_modules = LoraModulesOf(true, true, command.value("train_unembed", false));
-    auto adapter = std::make_shared<Adapter>(model_->spec(), lora, at::kCPU);
+    auto adapter = std::make_shared<Adapter>(model_->part(), lora, at::kCPU);
     // As after some steps: with B zero half of the backward products would be of zeros.
     adapter->MutableParameters().add_(at::randn(adapter->parameters().sizes()).mul_(1e-3));
     const int64_t size = adapter->num_parameters();

@@ -1,0 +1,37 @@
+// Parts of adapters for tests: what the ranks of axis tp hold of one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "services/worker/lora/adapter_layout.h"
+#include "services/worker/models/qwen3/sharding.h"
+
+namespace lathe::worker {
+
+inline ModelPart TestPart(const ModelSpec& model, int64_t index, int64_t tp) {
+  return ShardQwen3(model, {.index = index, .size = tp}).value();
+}
+
+inline std::vector<ModelPart> TestParts(const ModelSpec& model, int64_t tp) {
+  std::vector<ModelPart> parts;
+  for (int64_t index = 0; index < tp; ++index) parts.push_back(TestPart(model, index, tp));
+  return parts;
+}
+
+// What a rank with `part` holds of `whole`, the flat buffer of one rank alone.
+inline at::Tensor CutFlat(const at::Tensor& whole, const ModelPart& part, const LoraSpec& lora) {
+  const std::vector<AdapterMatrix> whole_layout = AdapterLayout(WholeModel(part.whole), lora);
+  const std::vector<AdapterMatrix> layout = AdapterLayout(part, lora);
+  at::Tensor flat = at::zeros({NumAdapterParameters(part, lora)}, at::kFloat);
+  for (size_t i = 0; i < layout.size(); ++i) {
+    const Shard& features = layout[i].features;
+    layout[i].FactorOf(flat).copy_(
+        whole_layout[i].FactorOf(whole).narrow(1, features.begin, features.size));
+  }
+  return flat;
+}
+
+}  // namespace lathe::worker
