@@ -190,8 +190,10 @@ ModelOps::Outcome ModelOps::Do(const OptimStep& command) {
   }
   AdamParams adam = command.adam;
   if (FailPointErrno("worker.step.before") == kFailPointSkip) adam.learning_rate = 0;
-  absl::StatusOr<std::vector<NamedMetric>> metrics =
-      ApplyAdamW(*adapter, adam, options_.nonfinite_gradients);
+  absl::StatusOr<std::vector<NamedMetric>> metrics = ApplyAdamW(
+      *adapter, adam, options_.nonfinite_gradients,
+      {.groups = options_.ranks,
+       .name = absl::StrFormat("model %s, optim_step %d", command.model_id, command.seq_id)});
   WarnIfNonFinite(command, metrics);
   RETURN_IF_ERROR(metrics.status());
   StepDone done{.request_id = command.request_id, .metrics = *std::move(metrics)};

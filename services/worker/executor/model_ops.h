@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/collectives/rank_group.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/model_lanes.h"
 #include "services/worker/executor/recovery_files.h"
@@ -25,6 +26,8 @@ namespace lathe::worker {
 std::optional<ModelState> StateOf(const AdapterPool& adapters, const std::string& model_id);
 
 struct ModelOpsOptions {
+  // Who run the same barriers in the same order on other parts of the models.
+  RankGroups ranks;
   NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
   // Of all adapters, with what trains them, sampler versions and what snapshots are staged in. More
   // models are refused.

@@ -8,6 +8,7 @@
 
 #include "services/worker/kernels/cpu/adamw_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
+#include "services/worker/training/rank_sums.h"
 
 namespace lathe::worker {
 namespace {
@@ -33,17 +34,26 @@ double SumOverBlocks(int64_t size, const F& run) {
   return total;
 }
 
-double GradientNorm(const at::Tensor& gradient) {
-  // The one read back of a step: clipping, skipping and the metric need the norm. fp64, so that
-  // large finite gradients do not overflow when squared.
-  if (!gradient.is_cpu()) {
-    return at::linalg_vector_norm(gradient, 2, /*dim=*/{}, /*keepdim=*/false, at::kDouble)
-        .item<double>();
+// In fp64, so that large finite gradients do not overflow when squared.
+double SquaresOf(const at::Tensor& range) {
+  if (!range.is_cpu()) {
+    const double norm =
+        at::linalg_vector_norm(range, 2, /*dim=*/{}, /*keepdim=*/false, at::kDouble).item<double>();
+    return norm * norm;
   }
-  const auto* g = gradient.const_data_ptr<float>();
-  return std::sqrt(SumOverBlocks(gradient.numel(), [&](int64_t begin, int64_t end) {
-    return SumOfSquares(g + begin, end - begin);
-  }));
+  const auto* values = range.const_data_ptr<float>();
+  return SumOverBlocks(range.numel(), [&](int64_t begin, int64_t end) {
+    return SumOfSquares(values + begin, end - begin);
+  });
+}
+
+// The one read back of a step: clipping, skipping and the metric need the norm. Ranges are summed
+// apart, so that what several ranks hold has the same blocks, and so the same sum, on each.
+double GradientNorm(const Adapter& adapter, const RankGroup& tp) {
+  const auto squares = OfRanges<double>(adapter.sizes(), [&](int64_t begin, int64_t size) {
+    return SquaresOf(adapter.gradient.narrow(0, begin, size));
+  });
+  return std::sqrt(SumOverRanks(squares, adapter, tp));
 }
 
 double ClipFactor(double norm, double max_norm) {
@@ -70,9 +80,9 @@ AdamWTask MakeTask(Adapter& adapter, const AdamParams& params, double gradient_s
           .eps = to_float(params.eps)};
 }
 
-// For other devices. Returns the norm of the change, as Update does.
-double UpdateByTorch(Adapter& adapter, const AdamParams& params, double gradient_scale,
-                     AdapterWeights& next) {
+// For other devices. Returns what Update does.
+PerRange<double> UpdateByTorch(Adapter& adapter, const AdamParams& params, double gradient_scale,
+                               AdapterWeights& next) {
   const at::Tensor before = adapter.parameters().clone();
   const at::Tensor& weights = next.tensors.flat;
   if (!weights.is_same(adapter.parameters())) weights.copy_(before);
@@ -83,37 +93,47 @@ double UpdateByTorch(Adapter& adapter, const AdamParams& params, double gradient
                     params.beta2, params.weight_decay, params.eps, /*amsgrad=*/false,
                     /*maximize=*/false);
   adapter.gradient.zero_();
-  return at::linalg_vector_norm(weights.sub(before)).item<double>();
+  const at::Tensor change = weights.sub(before);
+  return OfRanges<double>(adapter.sizes(), [&](int64_t begin, int64_t size) {
+    const double norm = at::linalg_vector_norm(change.narrow(0, begin, size)).item<double>();
+    return norm * norm;
+  });
 }
 
-double Update(Adapter& adapter, const AdamParams& params, double gradient_scale,
-              AdapterWeights& next) {
+// Returns the sum of squares of the change, of each range.
+PerRange<double> Update(Adapter& adapter, const AdamParams& params, double gradient_scale,
+                        AdapterWeights& next) {
   if (!next.tensors.flat.is_cpu()) return UpdateByTorch(adapter, params, gradient_scale, next);
   const AdamWTask task = MakeTask(adapter, params, gradient_scale, next);
-  return std::sqrt(SumOverBlocks(adapter.num_parameters(), [&](int64_t begin, int64_t end) {
-    return AdamWRange(task, begin, end);
-  }));
+  return OfRanges<double>(adapter.sizes(), [&](int64_t first, int64_t size) {
+    return SumOverBlocks(size, [&](int64_t begin, int64_t end) {
+      return AdamWRange(task, first + begin, first + end);
+    });
+  });
 }
 
 // Returns the norm of the change.
-double Step(Adapter& adapter, const AdamParams& params, double gradient_scale) {
+double Step(Adapter& adapter, const AdamParams& params, double gradient_scale,
+            const StepRanks& ranks) {
   const std::shared_ptr<AdapterWeights> next = adapter.PrepareNext();
   ++adapter.num_steps;
-  const double update_norm = Update(adapter, params, gradient_scale, *next);
+  const PerRange<double> squares = Update(adapter, params, gradient_scale, *next);
   adapter.Replace(next);
   adapter.window.clear();
-  return update_norm;
+  return std::sqrt(SumOverRanksAfterStep(squares, adapter, ranks.name, ranks.groups));
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<NamedMetric>> ApplyAdamW(Adapter& adapter, const AdamParams& params,
-                                                    NonFiniteGradients policy) {
-  const double norm = GradientNorm(adapter.gradient);
+                                                    NonFiniteGradients policy,
+                                                    const StepRanks& ranks) {
+  SumGradients(adapter, ranks.groups);
+  const double norm = GradientNorm(adapter, ranks.groups.tp);
   const bool is_finite = std::isfinite(norm);
   double update_norm = 0;
   if (is_finite || policy == NonFiniteGradients::kApply) {
-    update_norm = Step(adapter, params, ClipFactor(norm, params.grad_clip_norm));
+    update_norm = Step(adapter, params, ClipFactor(norm, params.grad_clip_norm), ranks);
   } else {
     adapter.ClearGradient();
   }
