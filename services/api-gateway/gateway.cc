@@ -19,7 +19,7 @@ constexpr absl::Duration kMaxPulseAge = absl::Seconds(30);
 
 Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
     : options_(std::move(options)),
-      engine_(options_.engine_addresses),
+      engine_(options_.engine_addresses, Dialer(options_.engine_tls)),
       watch_(io.get_executor(), engine_),
       archives_(options_.data_dir),
       credentials_(engine_, clock, options_.limits.max_failed_keys_per_minute),

@@ -26,6 +26,8 @@ namespace lathe::gateway {
 struct GatewayOptions {
   // The engine and its standbys, "unix:PATH" or "HOST:PORT".
   std::vector<std::string> engine_addresses;
+  // With which an engine on another machine is dialled.
+  ChannelTls engine_tls;
   // Where the engine keeps checkpoints.
   std::filesystem::path data_dir;
   // How long a drain waits for requests in progress.

@@ -93,6 +93,12 @@ Options ReadOptions(int argc, char** argv) {
   OptionSet set("lathe-gateway", "Serves the Tinker API over HTTP in front of lathe-engine.");
   set.Add(&options.gateway.engine_addresses, "gateway.engine", {},
           "addresses of the engine and its standbys, unix:PATH or HOST:PORT", {.required = true});
+  set.Add(
+      &options.gateway.engine_tls.ca, "gateway.engine_ca", "",
+      "PEM file: an engine on another machine shows a certificate that one of these has signed");
+  set.Add(&options.gateway.engine_tls.cert, "gateway.engine_cert", "",
+          "PEM file of the certificate shown to it, if it asks for one");
+  set.Add(&options.gateway.engine_tls.key, "gateway.engine_key", "", "PEM file of its private key");
   set.Add(&options.listen, "gateway.listen", "127.0.0.1:8080", "address of the API, HOST:PORT");
   set.Add(&options.gateway.routes.public_url, "gateway.public_url", "",
           "scheme and host of download links; empty: from the Host header");
@@ -113,8 +119,9 @@ Options ReadOptions(int argc, char** argv) {
   set.Add(&options.gateway.tls.key, "gateway.tls_key", "", "PEM file of its private key");
   set.Add(&options.gateway.tls.client_ca, "gateway.tls_client_ca", "",
           "PEM file: clients must show a certificate that one of these has signed");
-  set.Add(&options.insecure_i_know, "gateway.insecure_i_know", false,
-          "lets listen be an address other machines reach, without TLS");
+  set.Add(
+      &options.insecure_i_know, "gateway.insecure_i_know", false,
+      "lets listen be an address other machines reach, and engine another machine, without TLS");
   NoticeOptions& notices = options.gateway.notices;
   set.Add(&notices.notice, "gateway.notice", "",
           "text that SDKs since 0.34 write into their users' logs; empty: none");
@@ -148,6 +155,10 @@ std::string CheckOptions(const Options& options) {
                             .address = options.listen,
                             .has_tls = options.gateway.tls.enabled(),
                             .insecure_i_know = options.insecure_i_know});
+  }
+  if (status.ok()) {
+    status = CheckChannelTls(options.gateway.engine_tls, options.gateway.engine_addresses,
+                             options.insecure_i_know);
   }
   if (!status.ok()) return std::string(status.message());
   return CheckLimits(options.gateway.limits);

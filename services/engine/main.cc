@@ -263,7 +263,8 @@ int Run(Settings settings, const sigset_t& signals) {
   }
   LogInfo("serving", {{"data_dir", settings.data_dir},
                       {"term", runtime.term()},
-                      {"grpc_port", servers->grpc_port()}});
+                      {"grpc_port", servers->grpc_port()},
+                      {"worker_port", servers->worker_port()}});
 
   metrics.ShowState(runtime, dispatcher);
   readiness.Follow(&runtime);

@@ -22,13 +22,19 @@ Settings ParseSettings(int argc, char** argv) {
               "directory of sockets and the workers' secret; empty: DATA_DIR/run");
   options.Add(&settings.servers.grpc_listen, "engine.grpc_listen", "",
               "HOST:PORT of the public gRPC service; empty: none");
-  options.Add(&settings.servers.tls.cert, "engine.tls_cert", "",
-              "PEM file of grpc_listen's certificate chain; read again when it changes");
+  options.Add(
+      &settings.servers.tls.cert, "engine.tls_cert", "",
+      "PEM file of the certificate chain of grpc_listen and worker_listen; read again when it "
+      "changes");
   options.Add(&settings.servers.tls.key, "engine.tls_key", "", "PEM file of its private key");
   options.Add(&settings.servers.tls.client_ca, "engine.tls_client_ca", "",
               "PEM file: gRPC clients must show a certificate that one of these has signed");
+  options.Add(&settings.servers.worker_listen, "engine.worker_listen", "",
+              "HOST:PORT for workers of other machines, with tls_cert; empty: none");
+  options.Add(&settings.servers.worker_client_ca, "engine.worker_client_ca", "",
+              "PEM file: workers there must show a certificate that one of these has signed");
   options.Add(&settings.servers.allow_insecure, "engine.insecure_i_know", false,
-              "lets grpc_listen be an address other machines reach, without TLS");
+              "lets grpc_listen and worker_listen be addresses other machines reach, without TLS");
   options.Add(&settings.servers.reflection, "engine.reflection", false,
               "gRPC reflection on the public service too");
   options.Add(&settings.gap_timeout, "engine.gap_timeout", absl::Nanoseconds(defaults.gap_timeout),

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/random/random_id.h"
+#include "libs/common/status_macros.h"
 
 namespace lathe::worker {
 namespace {
@@ -49,6 +50,16 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
   set.Add(&options.engine_addresses, "worker.engine", {},
           "addresses of the engine's worker listener, unix:PATH or HOST:PORT; default: the socket "
           "in the run directory");
+  set.Add(
+      &options.engine_tls.ca, "worker.engine_ca", "",
+      "PEM file: an engine on another machine shows a certificate that one of these has signed");
+  set.Add(&options.engine_tls.cert, "worker.engine_cert", "",
+          "PEM file of the certificate shown to it");
+  set.Add(&options.engine_tls.key, "worker.engine_key", "", "PEM file of its private key");
+  set.Add(&options.insecure_i_know, "worker.insecure_i_know", false,
+          "lets the engine be another machine without TLS");
+  set.Add(&options.secret_file, "worker.secret_file", "",
+          "file with the engine's secret; default: RUN_DIR/secret");
   set.Add(&options.group, "worker.group", "default", "name of the worker group");
   set.Add(&options.rank, "worker.rank", 0, "number of this process in the group");
   set.Add(&options.world, "worker.world", 1, "processes in the group");
@@ -110,6 +121,8 @@ absl::Status Validate(const WorkerOptions& options) {
   if (options.rank != 0) {
     return absl::InvalidArgumentError(absl::StrFormat("rank is %d, limit is 0", options.rank));
   }
+  RETURN_IF_ERROR(
+      CheckChannelTls(options.engine_tls, options.engine_addresses, options.insecure_i_know));
   if (!(options.memory_fraction > 0 && options.memory_fraction <= 1)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "memory_fraction is %g, want more than 0 and at most 1", options.memory_fraction));
@@ -160,7 +173,9 @@ AttachOptions MakeAttachOptions(const WorkerOptions& options) {
   if (attach.engine_addresses.empty()) {
     attach.engine_addresses.push_back("unix:" + RunDir(options) + "/worker.sock");
   }
-  attach.secret_path = RunDir(options) + "/secret";
+  attach.engine_tls = options.engine_tls;
+  attach.secret_path =
+      options.secret_file.empty() ? RunDir(options) + "/secret" : options.secret_file;
   return attach;
 }
 

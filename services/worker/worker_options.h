@@ -13,6 +13,9 @@ namespace lathe::worker {
 
 struct WorkerOptions {
   std::vector<std::string> engine_addresses;  // empty: the socket in the run directory
+  ChannelTls engine_tls;
+  std::string secret_file;  // empty: RUN_DIR/secret
+  bool insecure_i_know = false;
   std::string group;
   int64_t rank = 0;
   int64_t world = 1;

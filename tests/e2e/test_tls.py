@@ -267,3 +267,30 @@ def test_half_of_a_pair_is_a_configuration_error(tmp_path, authority, missing):
                          str(tmp_path), f"--tls-{given}", getattr(authority, given)("server"))
     assert result.returncode == 78, result.stdout + result.stderr
     assert f"tls_{given} is given and tls_{missing} is not" in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("options, complaint", [
+    (["--worker-listen", "10.9.8.7:1"], "worker_listen is '10.9.8.7:1', which other machines reach"),
+    (["--worker-listen", "127.0.0.1:1", "--worker-client-ca", "CA"], "tls_cert is missing"),
+    (["--worker-client-ca", "CA", "--tls-cert", "CERT", "--tls-key", "KEY"],
+     "worker_listen is missing"),
+    (["--worker-listen", "127.0.0.1:1", "--tls-cert", "CERT", "--tls-key", "KEY"],
+     "worker_client_ca is missing"),
+])
+def test_workers_of_other_machines_need_certificates(authority, tmp_path, options, complaint):
+    files = {"CA": authority.ca, "CERT": authority.cert("server"), "KEY": authority.key("server")}
+    result = run_program("lathe-engine", "--data-dir", str(tmp_path),
+                         *(files.get(option, option) for option in options))
+    assert result.returncode == 78
+    assert complaint in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("program, options", [
+    ("lathe-gateway", ["--listen", "127.0.0.1:0"]),
+    ("lathe-worker", ["--model", "tiny=/none"]),
+])
+def test_an_engine_on_another_machine_is_dialled_with_tls(program, options, tmp_path):
+    result = run_program(program, "--engine", "10.9.8.7:1", "--data-dir", str(tmp_path), *options)
+    assert result.returncode == 78
+    assert "engine_ca is empty and engine '10.9.8.7:1' is another machine" in (
+        result.stdout + result.stderr)

@@ -11,7 +11,7 @@ from support.engine_pair import EnginePair
 from support.lathe_server import tiny_model
 from support.postgres_cluster import PostgresCluster
 from support.raw_api import RawApi, RawModel
-from support.stubborn_api import Program, StubbornApi
+from support.stubborn_api import Program, StubbornApi, steps_while
 
 LEASE_SECONDS = 6
 PATIENCE_SECONDS = 120
@@ -50,31 +50,6 @@ def leader(pair):
 
 def other_of(name):
     return "b" if name == "a" else "a"
-
-
-def steps_while(program, disturb, num_after=2):
-    """Steps without a pause until `disturb` has returned, and a few more."""
-    over = threading.Event()
-    failures = []
-
-    def run():
-        try:
-            disturb()
-        except BaseException as failure:
-            failures.append(failure)
-        finally:
-            over.set()
-
-    thread = threading.Thread(target=run)
-    program.step()
-    thread.start()
-    while not over.is_set():
-        program.step()
-    thread.join()
-    if failures:
-        raise failures[0]
-    for _ in range(num_after):
-        program.step()
 
 
 def test_b4_a_standby_waits_and_says_so(pair, leader):

@@ -4,8 +4,8 @@ import os
 import pathlib
 import subprocess
 
-# What the tests' servers are called by.
-_SERVER_NAMES = "subjectAltName=IP:127.0.0.1,DNS:localhost"
+# What servers on this machine are called by.
+_LOCAL_NAMES = ("IP:127.0.0.1", "DNS:localhost")
 
 
 def _openssl(*arguments):
@@ -33,11 +33,12 @@ class Authority:
     def ca(self):
         return self.cert(self._name)
 
-    def issue(self, name):
-        """A new key and certificate; those of that name are exchanged, each in one step."""
+    def issue(self, name, names=_LOCAL_NAMES):
+        """A new key and certificate for a server called `names`; those of `name` are exchanged, each
+        in one step."""
         new_key, new_cert = self.key(name) + ".new", self.cert(name) + ".new"
         request, extensions = self.key(name) + ".csr", self.key(name) + ".ext"
-        pathlib.Path(extensions).write_text(_SERVER_NAMES)
+        pathlib.Path(extensions).write_text("subjectAltName=" + ",".join(names))
         _openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                  "-subj", f"/CN={name}", "-keyout", new_key, "-out", request)
         _openssl("x509", "-req", "-in", request, "-days", "2", "-CA", self.ca,

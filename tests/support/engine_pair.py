@@ -94,8 +94,11 @@ class EnginePair:
                 [str(BIN / arguments[0]), *arguments[1:], "--data-dir", self.data_dir],
                 stdout=log, stderr=log, env=self.env)
 
-    def start_engine(self, name):
+    def _make_run_dirs(self):
         os.makedirs(os.path.join(self.data_dir, "run"), exist_ok=True)
+
+    def start_engine(self, name):
+        self._make_run_dirs()
         self._start(name, ["lathe-engine", "--run-dir", self.run_dir(name), "--metrics-listen",
                            f"127.0.0.1:{self.pages[name]}", *self.options])
 
@@ -133,10 +136,13 @@ class EnginePair:
             time.sleep(0.02)
         return found
 
+    def page(self, name):
+        return f"http://127.0.0.1:{self.pages[name]}"
+
     def probe(self, name, path):
         """(status, text) of a probe; (None, "") without an answer."""
         try:
-            answer = httpx.get(f"http://127.0.0.1:{self.pages[name]}{path}", timeout=1)
+            answer = httpx.get(self.page(name) + path, timeout=1)
             return answer.status_code, answer.text
         except httpx.TransportError:
             return None, ""

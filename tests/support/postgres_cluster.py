@@ -48,9 +48,11 @@ def unprivileged_user():
 
 
 class PostgresCluster:
-    """`settings`: lines of postgresql.conf, as a dict."""
+    """`settings`: lines of postgresql.conf, as a dict. `address`: where it listens besides, for
+    everybody who comes there."""
 
-    def __init__(self, settings=None):
+    def __init__(self, settings=None, address=None):
+        self.address = address
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="lathe-pg-"))
         self.data = self.dir / "data"
         self.user = unprivileged_user()
@@ -61,7 +63,7 @@ class PostgresCluster:
                   "--encoding", "UTF8", "--locale", "C", "--no-instructions",
                   "--no-sync")
         lines = {
-            "listen_addresses": "''",
+            "listen_addresses": f"'{address or ''}'",
             "unix_socket_directories": f"'{self.dir}'",
             "shared_buffers": "32MB",
             "fsync": "on",
@@ -72,6 +74,9 @@ class PostgresCluster:
         }
         with open(self.data / "postgresql.conf", "a", encoding="utf-8") as file:
             file.writelines(f"{name} = {value}\n" for name, value in lines.items())
+        if address:
+            with open(self.data / "pg_hba.conf", "a", encoding="utf-8") as file:
+                file.write("host all all all trust\n")
 
     def __enter__(self):
         self.start()
@@ -96,6 +101,9 @@ class PostgresCluster:
 
     def url(self, database):
         return f"postgres:///{database}?host={self.dir}&user={USER}"
+
+    def tcp_url(self, database):
+        return f"postgres://{USER}@{self.address}/{database}"
 
     def start(self, timeout=30):
         """Returns when the server takes connections."""

@@ -1,6 +1,7 @@
 """A client over plain HTTP that repeats what was not answered, as the SDK does but without its long
 pauses: kills then cost a test what the service needs to come back, and no more."""
 
+import threading
 import time
 
 import httpx
@@ -75,3 +76,28 @@ class Program:
             calm.step(size)
         assert len(self.numbers) > 1 and calm.numbers[0] != calm.numbers[-1], "nothing was trained"
         assert self.numbers == calm.numbers
+
+
+def steps_while(program, disturb, num_after=2):
+    """Steps without a pause until `disturb` has returned, and a few more."""
+    over = threading.Event()
+    failures = []
+
+    def run():
+        try:
+            disturb()
+        except BaseException as failure:
+            failures.append(failure)
+        finally:
+            over.set()
+
+    thread = threading.Thread(target=run)
+    program.step()
+    thread.start()
+    while not over.is_set():
+        program.step()
+    thread.join()
+    if failures:
+        raise failures[0]
+    for _ in range(num_after):
+        program.step()

@@ -94,5 +94,22 @@ TEST_CASE("A port in use cannot be bound a second time", "[rpc]") {
   CHECK(Serve(other, "127.0.0.1:" + std::to_string(port), &second_port) == nullptr);
 }
 
+TEST_CASE("Who dials another machine without TLS is refused by name", "[rpc]") {
+  const auto complaint = [](const ChannelTls& tls, const std::string& address, bool insecure) {
+    return std::string(CheckChannelTls(tls, {"unix:/run/a.sock", address}, insecure).message());
+  };
+  CHECK(complaint({}, "127.0.0.1:7", false).empty());
+  CHECK(complaint({}, "10.0.0.2:7", true).empty());
+  CHECK(complaint({}, "10.0.0.2:7", false) ==
+        "engine_ca is empty and engine '10.0.0.2:7' is another machine: what is said would travel "
+        "in the clear; --insecure-i-know allows it");
+  CHECK(complaint({.cert = "c"}, "127.0.0.1:7", false) ==
+        "engine_ca is empty, a certificate of our own is given");
+  CHECK(complaint({.ca = "/proc/self/status", .key = "k"}, "10.0.0.2:7", false) ==
+        "engine_cert is missing: both or none");
+  CHECK(complaint({.ca = "/none"}, "10.0.0.2:7", false) == "engine_ca '/none' cannot be read");
+  CHECK(complaint({.ca = "/proc/self/status"}, "10.0.0.2:7", false).empty());
+}
+
 }  // namespace
 }  // namespace lathe

@@ -11,9 +11,10 @@ constexpr char kNotLeader[] = "not_leader";
 
 }  // namespace
 
-EngineClient::EngineClient(const std::vector<std::string>& addresses) {
+EngineClient::EngineClient(const std::vector<std::string>& addresses, const Dialer& dialer)
+    : dialer_(dialer) {
   for (const std::string& address : addresses) {
-    const std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
+    const std::shared_ptr<grpc::Channel> channel = dialer_.Dial(address);
     peers_.push_back({address, channel, v1::Engine::NewStub(channel)});
   }
 }

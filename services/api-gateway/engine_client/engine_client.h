@@ -67,7 +67,7 @@ class EngineClient {
 
   // `addresses` ("unix:PATH" or "HOST:PORT"), not empty: an engine and its standbys. Which of them
   // calls go to is the business of whoever keeps a stream to it, and knows first.
-  explicit EngineClient(const std::vector<std::string>& addresses);
+  explicit EngineClient(const std::vector<std::string>& addresses, const Dialer& dialer = {});
 
   // One try, on behalf of `api_key` (empty: none). Resumes on the coroutine's executor. Unavailable
   // at once while the engine cannot be reached. `stop`, if any, can end it.
@@ -87,6 +87,7 @@ class EngineClient {
   // As ReportUnavailable, of one that hangs: calls to it that are in progress end as Unavailable.
   void Abandon(const std::string& address);
   size_t num_addresses() const { return peers_.size(); }
+  const Dialer& dialer() const { return dialer_; }
 
  private:
   struct Peer {
@@ -116,6 +117,7 @@ class EngineClient {
   // What a call that failed ends with.
   static absl::Status Failed(const LiveCall& call, const grpc::Status& status);
 
+  const Dialer dialer_;
   std::vector<Peer> peers_;
   std::atomic<size_t> current_{0};
   mutable absl::Mutex mu_;

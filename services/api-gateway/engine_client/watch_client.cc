@@ -181,10 +181,12 @@ void WatchClient::Connect() {
     ++num_streams_;
   }
   const std::string address = engine_.current_address();
+  // A connection of its own: what is pushed must not wait behind large results.
   const std::shared_ptr<WatchStream> stream = WatchStream::Start(
-      address, {[this] { OnConnected(); },
-                [this](const v1::WatchResponse& response) { OnResponse(response); },
-                [this, address](const grpc::Status& status) { OnDone(address, status); }});
+      engine_.dialer().Dial(address),
+      {[this] { OnConnected(); },
+       [this](const v1::WatchResponse& response) { OnResponse(response); },
+       [this, address](const grpc::Status& status) { OnDone(address, status); }});
   std::shared_ptr<WatchStream> ended = stream;
   {
     absl::MutexLock lock(&mu_);

@@ -2,12 +2,11 @@
 
 #include <utility>
 
-#include "libs/common/rpc/channel.h"
-
 namespace lathe::gateway {
 
-std::shared_ptr<WatchStream> WatchStream::Start(const std::string& address, Callbacks callbacks) {
-  const std::shared_ptr<WatchStream> stream(new WatchStream(address, std::move(callbacks)));
+std::shared_ptr<WatchStream> WatchStream::Start(const std::shared_ptr<grpc::Channel>& channel,
+                                                Callbacks callbacks) {
+  const std::shared_ptr<WatchStream> stream(new WatchStream(channel, std::move(callbacks)));
   stream->stub_->async()->Watch(&stream->context_, stream.get());
   // Held until reading fails: Flush starts writes from outside the reactor's own callbacks.
   stream->AddHold();
@@ -16,9 +15,8 @@ std::shared_ptr<WatchStream> WatchStream::Start(const std::string& address, Call
   return stream;
 }
 
-// A connection of its own: what is pushed must not wait behind large results.
-WatchStream::WatchStream(const std::string& address, Callbacks callbacks)
-    : stub_(v1::Engine::NewStub(MakeChannel(address))), callbacks_(std::move(callbacks)) {}
+WatchStream::WatchStream(const std::shared_ptr<grpc::Channel>& channel, Callbacks callbacks)
+    : stub_(v1::Engine::NewStub(channel)), callbacks_(std::move(callbacks)) {}
 
 void WatchStream::Enqueue(v1::WatchRequest request) {
   absl::MutexLock lock(&mu_);

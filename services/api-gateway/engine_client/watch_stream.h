@@ -29,7 +29,8 @@ class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchRe
     std::function<void(const grpc::Status&)> on_done;
   };
 
-  static std::shared_ptr<WatchStream> Start(const std::string& address, Callbacks callbacks);
+  static std::shared_ptr<WatchStream> Start(const std::shared_ptr<grpc::Channel>& channel,
+                                            Callbacks callbacks);
 
   // Any thread. Puts a message in line; the next Flush sends it. Calls nothing.
   void Enqueue(v1::WatchRequest request);
@@ -40,7 +41,7 @@ class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchRe
   void Cancel() { context_.TryCancel(); }
 
  private:
-  WatchStream(const std::string& address, Callbacks callbacks);
+  WatchStream(const std::shared_ptr<grpc::Channel>& channel, Callbacks callbacks);
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;

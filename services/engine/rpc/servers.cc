@@ -7,10 +7,10 @@
 
 #include <array>
 #include <chrono>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
 #include "libs/common/listener/exposure.h"
 #include "libs/common/rpc/server.h"
 #include "libs/common/rpc/status.h"
@@ -31,29 +31,57 @@ constexpr char kAdminSocket[] = "admin.sock";
 constexpr std::array<const char*, 3> kHealthNames = {"lathe.v1.Engine", "lathe.v1.WorkerPool",
                                                      "lathe.v1.Admin"};
 
-// What a server listens on and has besides its services.
+// What a server listens on.
 struct Listener {
   const ServerOptions& options;
   // Below run_dir.
   std::string socket;
-  // Whether it serves grpc_listen too; both below are then set.
-  bool has_tcp = false;
+  // Besides it; empty: nothing.
+  std::string tcp = "";
+  TlsFiles tls = {};
   int* tcp_port = nullptr;
-  TlsWatchPtr* tls_watch = nullptr;
 };
 
+Listener EngineListener(const ServerOptions& options, int* port) {
+  return {.options = options,
+          .socket = kEngineSocket,
+          .tcp = options.grpc_listen,
+          .tls = options.tls,
+          .tcp_port = port};
+}
+
+TlsFiles WorkerTls(const ServerOptions& options) {
+  TlsFiles tls = options.tls;
+  tls.client_ca = options.worker_client_ca;
+  return tls;
+}
+
+Listener WorkerListener(const ServerOptions& options, int* port) {
+  return {.options = options,
+          .socket = kWorkerSocket,
+          .tcp = options.worker_listen,
+          .tls = WorkerTls(options),
+          .tcp_port = port};
+}
+
+Listener AdminListener(const ServerOptions& options) {
+  return {.options = options, .socket = kAdminSocket};
+}
+
 absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(
-    const Listener& listener, const std::function<void(grpc::ServerBuilder&)>& add_services) {
+    const Listener& listener, std::vector<TlsWatchPtr>& tls_watches,
+    const std::function<void(grpc::ServerBuilder&)>& add_services) {
   const ServerOptions& options = listener.options;
-  const std::string tcp = listener.has_tcp ? options.grpc_listen : "";
+  const std::string& tcp = listener.tcp;
   const std::string socket = options.run_dir + "/" + listener.socket;
   grpc::ServerBuilder builder;
   ApplyServerDefaults(builder);
   int socket_port = 0;
   AddListener(builder, "unix:" + socket, &socket_port);
-  if (!tcp.empty() && options.tls.enabled()) {
-    ASSIGN_OR_RETURN(*listener.tls_watch,
-                     AddTlsListener(builder, tcp, listener.tcp_port, options.tls));
+  if (!tcp.empty() && listener.tls.enabled()) {
+    ASSIGN_OR_RETURN(TlsWatchPtr watch,
+                     AddTlsListener(builder, tcp, listener.tcp_port, listener.tls));
+    tls_watches.push_back(std::move(watch));
   } else if (!tcp.empty()) {
     AddListener(builder, tcp, listener.tcp_port);
   }
@@ -72,10 +100,11 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartServer(
 }
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> StartServices(
-    const Listener& listener, const std::vector<grpc::Service*>& services) {
+    const Listener& listener, std::vector<TlsWatchPtr>& tls_watches,
+    const std::vector<grpc::Service*>& services) {
   std::vector<std::string> names;
   ASSIGN_OR_RETURN(std::unique_ptr<grpc::Server> server,
-                   StartServer(listener, [&](grpc::ServerBuilder& builder) {
+                   StartServer(listener, tls_watches, [&](grpc::ServerBuilder& builder) {
                      for (grpc::Service* service : services) builder.RegisterService(service);
                      builder.SetOption(std::make_unique<ServiceNamesOption>(&names));
                    }));
@@ -94,29 +123,40 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
                         options.run_dir, options.run_dir.size(), kMaxRunDirBytes));
   }
   RETURN_IF_ERROR(CheckTlsFiles(options.tls));
-  if (options.grpc_listen.empty()) return absl::OkStatus();
-  return CheckExposure({.option = "grpc_listen",
-                        .address = options.grpc_listen,
-                        .has_tls = options.tls.enabled(),
-                        .insecure_i_know = options.allow_insecure});
+  for (const auto& [option, address] : {std::pair("grpc_listen", options.grpc_listen),
+                                        std::pair("worker_listen", options.worker_listen)}) {
+    if (address.empty()) continue;
+    RETURN_IF_ERROR(CheckExposure({.option = option,
+                                   .address = address,
+                                   .has_tls = options.tls.enabled(),
+                                   .insecure_i_know = options.allow_insecure}));
+  }
+  const bool has_worker_tls = !options.worker_listen.empty() && options.tls.enabled();
+  if (!has_worker_tls && options.worker_client_ca.empty()) return absl::OkStatus();
+  if (!has_worker_tls || options.worker_client_ca.empty()) {
+    const char* const missing = options.worker_listen.empty()      ? "worker_listen"
+                                : options.worker_client_ca.empty() ? "worker_client_ca"
+                                                                   : "tls_cert";
+    return WithDetail(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "%s is missing: workers of other machines are known by worker_client_ca", missing)),
+        "configuration", missing);
+  }
+  return CheckTlsFiles(WorkerTls(options));
 }
 
 absl::StatusOr<Servers> Servers::Start(const ServerOptions& options, const Services& services) {
   // The plugin goes into every server that is built after this call.
   const auto add_reflection = [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); };
   Servers servers;
-  ASSIGN_OR_RETURN(servers.workers_, StartServices({.options = options, .socket = kWorkerSocket},
-                                                   {&services.workers}));
+  ASSIGN_OR_RETURN(servers.workers_, StartServices(WorkerListener(options, &servers.worker_port_),
+                                                   servers.tls_watches_, {&services.workers}));
   if (options.reflection) add_reflection();
-  ASSIGN_OR_RETURN(servers.engine_, StartServices({.options = options,
-                                                   .socket = kEngineSocket,
-                                                   .has_tcp = true,
-                                                   .tcp_port = &servers.grpc_port_,
-                                                   .tls_watch = &servers.tls_watch_},
-                                                  services.engine));
+  ASSIGN_OR_RETURN(servers.engine_, StartServices(EngineListener(options, &servers.grpc_port_),
+                                                  servers.tls_watches_, services.engine));
   if (!options.reflection) add_reflection();
   ASSIGN_OR_RETURN(servers.admin_,
-                   StartServices({.options = options, .socket = kAdminSocket}, {&services.admin}));
+                   StartServices(AdminListener(options), servers.tls_watches_, {&services.admin}));
   return servers;
 }
 
@@ -153,18 +193,15 @@ absl::StatusOr<StandbyServers> StandbyServers::Start(const ServerOptions& option
                                                      const std::function<std::string()>& leader) {
   StandbyServers standby;
   int tcp_port = 0;
-  for (const char* const socket : {kWorkerSocket, kEngineSocket, kAdminSocket}) {
+  for (const Listener& listener : {WorkerListener(options, &tcp_port),
+                                   EngineListener(options, &tcp_port), AdminListener(options)}) {
     Refusal* const refusal =
         standby.refusals_.emplace_back(std::make_unique<Refusal>(leader)).get();
-    ASSIGN_OR_RETURN(std::unique_ptr<grpc::Server> server,
-                     StartServer({.options = options,
-                                  .socket = socket,
-                                  .has_tcp = std::string_view(socket) == kEngineSocket,
-                                  .tcp_port = &tcp_port,
-                                  .tls_watch = &standby.tls_watch_},
-                                 [refusal](grpc::ServerBuilder& builder) {
-                                   builder.RegisterCallbackGenericService(refusal);
-                                 }));
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<grpc::Server> server,
+        StartServer(listener, standby.tls_watches_, [refusal](grpc::ServerBuilder& builder) {
+          builder.RegisterCallbackGenericService(refusal);
+        }));
     for (const char* const name : kHealthNames) {
       server->GetHealthCheckService()->SetServingStatus(name, false);
     }

@@ -23,7 +23,12 @@ struct ServerOptions {
   std::string grpc_listen;
   // Of grpc_listen; the sockets have none.
   TlsFiles tls;
-  // Whether grpc_listen may be other than loopback although it has no TLS.
+  // HOST:PORT of the workers' service beside worker.sock, for those of other machines; empty: none.
+  // It has the certificate of `tls`.
+  std::string worker_listen;
+  // PEM: workers must show a certificate that one of these has signed.
+  std::string worker_client_ca;
+  // Whether grpc_listen and worker_listen may be other than loopback although there is no TLS.
   bool allow_insecure = false;
   // gRPC reflection on the public service; the admin socket always has it.
   bool reflection = false;
@@ -31,8 +36,8 @@ struct ServerOptions {
   std::function<bool()> may_speak = {};
 };
 
-// What must not be served: a socket path that is too long, TLS files that cannot be used, or a
-// public address without TLS.
+// What must not be served: a socket path that is too long, TLS files that cannot be used, an
+// address that other machines reach without TLS, or workers there who need show no certificate.
 absl::Status CheckServerOptions(const ServerOptions& options);
 
 // What serves where the engine will, as long as another one leads: every call is refused with
@@ -52,12 +57,12 @@ class StandbyServers {
   StandbyServers();
 
   std::vector<std::unique_ptr<Refusal>> refusals_;  // of each server
-  TlsWatchPtr tls_watch_;                           // null without TLS
+  std::vector<TlsWatchPtr> tls_watches_;            // of the listeners with TLS
   std::vector<std::unique_ptr<grpc::Server>> servers_;
 };
 
 // The public services on engine.sock (and grpc_listen), lathe.v1.Admin on admin.sock,
-// lathe.v1.WorkerPool on worker.sock; grpc.health.v1 on all.
+// lathe.v1.WorkerPool on worker.sock (and worker_listen); grpc.health.v1 on all.
 class Servers {
  public:
   struct Services {
@@ -75,13 +80,16 @@ class Servers {
 
   // Of grpc_listen; 0 without it.
   int grpc_port() const { return grpc_port_; }
+  // Of worker_listen; 0 without it.
+  int worker_port() const { return worker_port_; }
 
  private:
-  TlsWatchPtr tls_watch_;  // null without TLS
+  std::vector<TlsWatchPtr> tls_watches_;  // of the listeners with TLS
   std::unique_ptr<grpc::Server> engine_;
   std::unique_ptr<grpc::Server> workers_;
   std::unique_ptr<grpc::Server> admin_;
   int grpc_port_ = 0;
+  int worker_port_ = 0;
 };
 
 }  // namespace lathe::engine

@@ -32,6 +32,7 @@ constexpr absl::Duration kFarewellTime = absl::Seconds(1);
 AttachClient::AttachClient(AttachOptions options, WorkerIdentity identity, ExecutorPort& executor,
                            std::function<void(const std::string& reason)> on_die)
     : options_(std::move(options)),
+      dialer_(options_.engine_tls),
       executor_(executor),
       on_die_(std::move(on_die)),
       protocol_(std::move(identity), executor) {}
@@ -90,8 +91,8 @@ absl::Time AttachClient::GiveUpAt(absl::Time began, absl::Time outage_began) con
 
 void AttachClient::Serve(const std::string& address, absl::Time outage_began) {
   AbsorbReports();
-  AttachStream stream(address, protocol_.BeginStream(ReadSecret(options_.secret_path)),
-                      [this] { Wake(); });
+  AttachStream stream(dialer_.Dial(address),
+                      protocol_.BeginStream(ReadSecret(options_.secret_path)), [this] { Wake(); });
   const absl::Time began = SteadyNow();
   absl::Time next_heartbeat = began + options_.heartbeat_interval;
   while (!stream.IsOver() && !MustEnd()) {

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "libs/common/concurrency/named_thread.h"
+#include "libs/common/rpc/channel.h"
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/rpc/attach_protocol.h"
 
@@ -22,6 +23,8 @@ class AttachStream;
 struct AttachOptions {
   // "unix:PATH" or "HOST:PORT"; tried in turn.
   std::vector<std::string> engine_addresses;
+  // Of those on other machines.
+  ChannelTls engine_tls = {};
   // File with the secret of the data directory, read before every attempt: a new engine may have
   // written a new one.
   std::string secret_path;
@@ -80,6 +83,7 @@ class AttachClient {
   bool MustEnd() const;
 
   const AttachOptions options_;
+  const Dialer dialer_;
   ExecutorPort& executor_;
   const std::function<void(const std::string&)> on_die_;
   AttachProtocol protocol_;                           // client thread only

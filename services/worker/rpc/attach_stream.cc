@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "libs/common/rpc/channel.h"
 #include "libs/common/rpc/status.h"
 
 namespace lathe::worker {
@@ -15,9 +14,9 @@ constexpr size_t kMaxUnwritten = 16;
 }  // namespace
 
 // The hold keeps OnDone away while reads and writes are started from the owner's thread.
-AttachStream::AttachStream(const std::string& address, lathe::v1::WorkerMessage hello,
-                           std::function<void()> wake)
-    : wake_(std::move(wake)), stub_(lathe::v1::WorkerPool::NewStub(MakeChannel(address))) {
+AttachStream::AttachStream(const std::shared_ptr<grpc::Channel>& channel,
+                           lathe::v1::WorkerMessage hello, std::function<void()> wake)
+    : wake_(std::move(wake)), stub_(lathe::v1::WorkerPool::NewStub(channel)) {
   stub_->async()->Attach(&context_, this);
   AddHold();
   absl::MutexLock lock(&mu_);

@@ -23,8 +23,8 @@ namespace lathe::worker {
 class AttachStream
     : private grpc::ClientBidiReactor<lathe::v1::WorkerMessage, lathe::v1::EngineMessage> {
  public:
-  // Dials `address` and sends `hello`. `wake` must not block nor call back.
-  AttachStream(const std::string& address, lathe::v1::WorkerMessage hello,
+  // Sends `hello` on `channel`. `wake` must not block nor call back.
+  AttachStream(const std::shared_ptr<grpc::Channel>& channel, lathe::v1::WorkerMessage hello,
                std::function<void()> wake);
   // Cancels the stream and waits for its end.
   ~AttachStream() override;
