@@ -1,5 +1,6 @@
 #include "services/worker/checkpoint/checkpoint_store.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,6 @@ namespace lathe::worker {
 namespace {
 
 constexpr char kOptimizerFile[] = "optimizer.safetensors";
-constexpr char kGradientFile[] = "gradient.safetensors";
 constexpr char kCompleteFile[] = "checkpoint_complete";
 constexpr char kEncryptedSuffix[] = ".age";
 
@@ -26,7 +26,7 @@ std::string FileName(const char* name, const std::vector<AgeRecipient>& recipien
   return recipients.empty() ? name : absl::StrCat(name, kEncryptedSuffix);
 }
 
-// Of its part of a buffer beside the weights: "exp_avg", "exp_avg_sq" or "gradient".
+// Of its part of a moment: "exp_avg" or "exp_avg_sq".
 std::string PartName(const char* buffer, const AdapterMatrix& matrix) {
   return absl::StrFormat("%s.%s", buffer, matrix.name());
 }
@@ -109,7 +109,8 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveSnapshot(const std::string&
               {.weights = snapshot.weights->tensors.flat,
                .exp_avg = snapshot.exp_avg,
                .exp_avg_sq = snapshot.exp_avg_sq,
-               .gradient = snapshot.gradient},
+               .gradient = snapshot.gradient,
+               .num_data_ranks = snapshot.num_data_ranks},
               /*recipients=*/{}, extra_json);
 }
 
@@ -145,18 +146,18 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Ma
   ASSIGN_OR_RETURN(const std::filesystem::path final_dir, Resolve(dir));
   manifest.base_model = base_model_;
   manifest.base_content_hash = base_content_hash_;
-  const std::vector<AdapterMatrix> layout = AdapterLayout(model_, manifest.lora);
+  const std::vector<AdapterMatrix> layout = AdapterLayout(WholeModel(model_.whole), manifest.lora);
   std::vector<NamedTensor> weights;
   std::vector<NamedTensor> moments;
   std::vector<NamedTensor> gradient;
+  if (tensors.gradient.defined()) {
+    gradient = NameShares(tensors.gradient, model_, manifest.lora, tensors.num_data_ranks);
+  }
   for (const AdapterMatrix& matrix : layout) {
     weights.push_back({PeftName(matrix), matrix.Of(tensors.weights)});
     if (tensors.exp_avg.defined()) {
       moments.push_back({PartName("exp_avg", matrix), matrix.Of(tensors.exp_avg)});
       moments.push_back({PartName("exp_avg_sq", matrix), matrix.Of(tensors.exp_avg_sq)});
-    }
-    if (tensors.gradient.defined()) {
-      gradient.push_back({PartName("gradient", matrix), matrix.Of(tensors.gradient)});
     }
   }
 
@@ -212,12 +213,13 @@ absl::StatusOr<LoadedAdapter> CheckpointStore::Load(const std::string& dir, bool
   if (with_optimizer && !manifest.optimizer) {
     return absl::InvalidArgumentError("checkpoint is of kind sampler, it has no optimizer state");
   }
-  return ReadAdapter(path, std::move(manifest), with_optimizer, device);
+  return ReadAdapter(path, std::move(manifest), with_optimizer, device, DataPlace());
 }
 
 absl::StatusOr<LoadedAdapter> CheckpointStore::Restore(const std::string& dir,
                                                        const std::string& model_id,
-                                                       at::Device device) const {
+                                                       at::Device device,
+                                                       const DataPlace& place) const {
   ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
   ASSIGN_OR_RETURN(Manifest manifest, ReadLoadable(path));
   if (manifest.kind != CheckpointKind::kSnapshot || !manifest.optimizer) {
@@ -230,7 +232,7 @@ absl::StatusOr<LoadedAdapter> CheckpointStore::Restore(const std::string& dir,
                                                model_id));
   }
   ASSIGN_OR_RETURN(LoadedAdapter loaded,
-                   ReadAdapter(path, std::move(manifest), /*with_optimizer=*/true, device));
+                   ReadAdapter(path, std::move(manifest), /*with_optimizer=*/true, device, place));
   loaded.adapter->applied_seq = loaded.manifest.applied_seq;
   loaded.adapter->window = {loaded.manifest.window.begin(), loaded.manifest.window.end()};
   return loaded;
@@ -238,32 +240,33 @@ absl::StatusOr<LoadedAdapter> CheckpointStore::Restore(const std::string& dir,
 
 absl::StatusOr<LoadedAdapter> CheckpointStore::ReadAdapter(const std::filesystem::path& dir,
                                                            Manifest manifest, bool with_optimizer,
-                                                           at::Device device) const {
-  const int64_t size = NumAdapterParameters(model_, manifest.lora);
-  FlatTensors tensors{.weights = at::empty({size}, at::kFloat)};
+                                                           at::Device device,
+                                                           const DataPlace& place) const {
+  const at::Tensor weights = MakeFlat(model_, manifest.lora);
+  at::Tensor exp_avg;
+  at::Tensor exp_avg_sq;
   if (with_optimizer) {
-    tensors.exp_avg = at::empty({size}, at::kFloat);
-    tensors.exp_avg_sq = at::empty({size}, at::kFloat);
+    exp_avg = MakeFlat(model_, manifest.lora);
+    exp_avg_sq = MakeFlat(model_, manifest.lora);
   }
-  if (!manifest.window.empty()) tensors.gradient = at::empty({size}, at::kFloat);
+  std::optional<SharesToRead> gradient;
+  if (!manifest.window.empty()) gradient.emplace(manifest, model_, place);
   TensorPlaces places;
   for (const AdapterMatrix& matrix : AdapterLayout(model_, manifest.lora)) {
-    const auto add = [&](const char* file, const std::string& name, const at::Tensor& flat) {
-      if (flat.defined()) places[{file, name}] = matrix.Of(flat);
-    };
-    add(kPeftWeightsFile, PeftName(matrix), tensors.weights);
-    add(kOptimizerFile, PartName("exp_avg", matrix), tensors.exp_avg);
-    add(kOptimizerFile, PartName("exp_avg_sq", matrix), tensors.exp_avg_sq);
-    add(kGradientFile, PartName("gradient", matrix), tensors.gradient);
+    places[{kPeftWeightsFile, PeftName(matrix)}] = PlaceOf(matrix, weights);
+    if (!with_optimizer) continue;
+    places[{kOptimizerFile, PartName("exp_avg", matrix)}] = PlaceOf(matrix, exp_avg);
+    places[{kOptimizerFile, PartName("exp_avg_sq", matrix)}] = PlaceOf(matrix, exp_avg_sq);
   }
+  if (gradient.has_value()) gradient->AddPlaces(places);
   RETURN_IF_ERROR(ReadVerifiedTensors(dir, manifest, Verify::kFiles, places));
-  auto adapter = std::make_unique<Adapter>(model_, manifest.lora, tensors.weights.to(device));
+  auto adapter = std::make_unique<Adapter>(model_, manifest.lora, weights.to(device));
   if (with_optimizer) {
-    adapter->exp_avg = tensors.exp_avg.to(device);
-    adapter->exp_avg_sq = tensors.exp_avg_sq.to(device);
+    adapter->exp_avg = exp_avg.to(device);
+    adapter->exp_avg_sq = exp_avg_sq.to(device);
     adapter->num_steps = manifest.optimizer->num_steps;
   }
-  if (tensors.gradient.defined()) adapter->gradient = tensors.gradient.to(device);
+  if (gradient.has_value()) adapter->gradient = gradient->Sum().to(device);
   return LoadedAdapter{.adapter = std::move(adapter), .manifest = std::move(manifest)};
 }
 
@@ -272,17 +275,29 @@ absl::StatusOr<Manifest> CheckpointStore::Describe(const std::string& dir) const
   return ReadManifest(path);
 }
 
-absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWeights(
-    const std::string& dir, at::Device device) const {
+absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::ReadWeights(
+    const std::string& dir, const ModelPart& model) const {
   ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
   ASSIGN_OR_RETURN(const Manifest manifest, ReadLoadable(path));
-  const at::Tensor flat = at::empty({NumAdapterParameters(model_, manifest.lora)}, at::kFloat);
+  const at::Tensor flat = MakeFlat(model, manifest.lora);
   TensorPlaces places;
-  for (const AdapterMatrix& matrix : AdapterLayout(model_, manifest.lora)) {
-    places[{kPeftWeightsFile, PeftName(matrix)}] = matrix.Of(flat);
+  for (const AdapterMatrix& matrix : AdapterLayout(model, manifest.lora)) {
+    places[{kPeftWeightsFile, PeftName(matrix)}] = PlaceOf(matrix, flat);
   }
   RETURN_IF_ERROR(ReadVerifiedTensors(path, manifest, Verify::kTensors, places));
-  return MakeAdapterWeights(flat.to(device), model_, manifest.lora);
+  return MakeAdapterWeights(flat, model, manifest.lora);
+}
+
+absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWeights(
+    const std::string& dir, at::Device device) const {
+  ASSIGN_OR_RETURN(std::shared_ptr<const AdapterWeights> weights, ReadWeights(dir, model_));
+  if (device.is_cpu()) return weights;
+  return MakeAdapterWeights(weights->tensors.flat.to(device), model_, weights->lora);
+}
+
+absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWholeWeights(
+    const std::string& dir) const {
+  return ReadWeights(dir, WholeModel(model_.whole));
 }
 
 }  // namespace lathe::worker

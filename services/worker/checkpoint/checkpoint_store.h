@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "libs/common/age/age_recipient.h"
+#include "services/worker/checkpoint/gradient_shares.h"
 #include "services/worker/checkpoint/manifest.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/model_part.h"
@@ -26,14 +27,15 @@ struct SavedCheckpoint {
   std::string manifest_sha256;
 };
 
-// What a model was made of at one moment. Tensors are [num_parameters] fp32 on the CPU, laid out as
-// AdapterLayout says.
+// What a whole model was made of at one moment. Tensors are fp32 on the CPU, weights and moments
+// [num_parameters], laid out as AdapterLayout says of the whole model.
 struct ModelSnapshot {
   std::string model_id;
   std::shared_ptr<const AdapterWeights> weights;
   at::Tensor exp_avg;
   at::Tensor exp_avg_sq;
-  at::Tensor gradient;  // undefined if the window is empty
+  at::Tensor gradient;         // as GatherShares gives it; undefined if the window is empty
+  int64_t num_data_ranks = 1;  // whose shares are in it
   int64_t num_steps = 0;
   AdamParams last_adam;
   int64_t applied_seq = 0;
@@ -45,8 +47,8 @@ struct LoadedAdapter {
   Manifest manifest;
 };
 
-// Thread-safe, holds no state. Directories are given relative to the store's root, or absolute
-// below it.
+// Saves whole adapters; loads what this process holds of one. Thread-safe, holds no state.
+// Directories are given relative to the store's root, or absolute below it.
 class CheckpointStore {
  public:
   // Checkpoints of another base model (by `base_content_hash`) are refused.
@@ -83,16 +85,20 @@ class CheckpointStore {
   absl::StatusOr<LoadedAdapter> Load(const std::string& dir, bool with_optimizer,
                                      at::Device device) const;
 
-  // Snapshot kind: the adapter as it was, bit for bit, applied_seq and window included. Verified as
-  // Load does; a snapshot of another model is DataLoss.
+  // Snapshot kind: the adapter as it was, applied_seq and window included; on as many ranks as it
+  // was taken on, bit for bit. On others the first of those that hold the same of a matrix has all
+  // of its gradient. Verified as Load does; a snapshot of another model is DataLoss.
   absl::StatusOr<LoadedAdapter> Restore(const std::string& dir, const std::string& model_id,
-                                        at::Device device) const;
+                                        at::Device device, const DataPlace& place = {}) const;
 
   // The weights alone, as samplers read them, of a snapshot too. As Load, but what is verified of
   // their file is what is used of it: dtype, shape and checksum of each tensor; of an optimizer's
   // file only its size.
   absl::StatusOr<std::shared_ptr<const AdapterWeights>> LoadWeights(const std::string& dir,
                                                                     at::Device device) const;
+  // The same, all of them, on the CPU.
+  absl::StatusOr<std::shared_ptr<const AdapterWeights>> LoadWholeWeights(
+      const std::string& dir) const;
 
   // What the manifest says, nothing verified. NotFound, InvalidArgument.
   absl::StatusOr<Manifest> Describe(const std::string& dir) const;
@@ -101,17 +107,21 @@ class CheckpointStore {
   const ModelPart& model() const { return model_; }
 
  private:
-  // [num_parameters] fp32 each; undefined: not saved or not loaded.
+  // As those of a ModelSnapshot; undefined: not saved.
   struct FlatTensors {
     at::Tensor weights;
     at::Tensor exp_avg;
     at::Tensor exp_avg_sq;
     at::Tensor gradient;
+    int64_t num_data_ranks = 1;
   };
 
   absl::StatusOr<Manifest> ReadLoadable(const std::filesystem::path& dir) const;
   absl::StatusOr<LoadedAdapter> ReadAdapter(const std::filesystem::path& dir, Manifest manifest,
-                                            bool with_optimizer, at::Device device) const;
+                                            bool with_optimizer, at::Device device,
+                                            const DataPlace& place) const;
+  absl::StatusOr<std::shared_ptr<const AdapterWeights>> ReadWeights(const std::string& dir,
+                                                                    const ModelPart& model) const;
   absl::StatusOr<std::filesystem::path> Resolve(const std::string& dir) const;
   absl::StatusOr<SavedCheckpoint> Save(const std::string& dir, Manifest manifest,
                                        const FlatTensors& tensors,

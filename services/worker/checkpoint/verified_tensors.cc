@@ -1,7 +1,6 @@
 #include "services/worker/checkpoint/verified_tensors.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <system_error>
 #include <vector>
@@ -49,15 +48,17 @@ absl::Status CheckEntry(const SafetensorsFile& file, const ManifestTensor& wante
                                               wanted.dtype, absl::StrJoin(wanted.shape, ",")));
 }
 
-// `from` [rows, columns] row-major, into [columns, rows] row-major. Few of one and many of the
-// other, so `into` is written in stretches of a cache line.
-void CopyTransposed(const float* from, int64_t rows, int64_t columns, float* into) {
+// `from` [rows, columns], rows `from_stride` apart, into [columns, rows], whose rows are
+// `into_stride` apart. Few of one and many of the other, so `into` is written in stretches of a
+// cache line.
+void CopyTransposed(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
+                    float* into, int64_t into_stride) {
   constexpr int64_t kStretch = 16;
   for (int64_t begin = 0; begin < rows; begin += kStretch) {
     const int64_t end = std::min(rows, begin + kStretch);
     for (int64_t column = 0; column < columns; ++column) {
       for (int64_t row = begin; row < end; ++row) {
-        into[column * rows + row] = from[row * columns + column];
+        into[column * into_stride + row] = from[row * from_stride + column];
       }
     }
   }
@@ -65,15 +66,25 @@ void CopyTransposed(const float* from, int64_t rows, int64_t columns, float* int
 
 // Without torch's operations for what checkpoints of ours hold: they would start threads of their
 // own beside those of the executor.
-void CopyTensor(const SafetensorsFile::Entry& entry, void* data, const at::Tensor& into) {
-  const bool is_plain = entry.dtype == at::kFloat && into.scalar_type() == at::kFloat;
-  auto* const values = is_plain ? into.mutable_data_ptr<float>() : nullptr;
-  if (is_plain && into.is_contiguous()) {
-    std::memcpy(values, data, entry.num_bytes);
-  } else if (is_plain && into.dim() == 2 && into.t().is_contiguous()) {
-    CopyTransposed(static_cast<const float*>(data), into.size(0), into.size(1), values);
+void CopyTensor(const SafetensorsFile::Entry& entry, void* data, const TensorPlace& place) {
+  const at::Tensor& into = place.into;
+  const bool is_plain =
+      entry.dtype == at::kFloat && into.scalar_type() == at::kFloat && into.dim() == 2;
+  if (is_plain && (into.stride(0) == 1 || into.stride(1) == 1)) {
+    const int64_t stride = entry.shape[1];
+    const auto* const from =
+        static_cast<const float*>(data) + place.begin * (place.dim == 0 ? stride : 1);
+    auto* const to = into.mutable_data_ptr<float>();
+    if (into.stride(1) != 1) {
+      CopyTransposed(from, stride, into.size(0), into.size(1), to, into.stride(1));
+      return;
+    }
+    for (int64_t row = 0; row < into.size(0); ++row) {
+      std::copy_n(from + row * stride, into.size(1), to + row * into.stride(0));
+    }
   } else {
-    into.copy_(at::from_blob(data, entry.shape, at::TensorOptions().dtype(entry.dtype)));
+    into.copy_(at::from_blob(data, entry.shape, at::TensorOptions().dtype(entry.dtype))
+                   .narrow(place.dim, place.begin, into.size(place.dim)));
   }
 }
 
@@ -100,7 +111,7 @@ absl::Status ReadTensors(const std::filesystem::path& dir, const std::string& fi
       return Damaged(opened->path(), absl::StrFormat("tensor %s: checksum mismatch", tensor.name));
     }
     const auto place = places.find({file_name, tensor.name});
-    if (place == places.end() || place->second.sizes() != at::IntArrayRef(tensor.entry.shape)) {
+    if (place == places.end() || place->second.whole_shape() != tensor.entry.shape) {
       return absl::OkStatus();
     }
     const c10::InferenceMode as_the_caller(is_inference);
@@ -140,7 +151,7 @@ absl::Status ReadVerifiedTensors(const std::filesystem::path& dir, const Manifes
   for (const auto& [key, place] : places) {
     if (found.contains(key)) continue;
     return Damaged(dir / key.first, absl::StrFormat("tensor %s is missing or not [%s]", key.second,
-                                                    absl::StrJoin(place.sizes(), ",")));
+                                                    absl::StrJoin(place.whole_shape(), ",")));
   }
   return absl::OkStatus();
 }

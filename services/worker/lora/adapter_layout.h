@@ -2,6 +2,7 @@
 // rank.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,12 +38,19 @@ struct AdapterMatrix {
     const at::Tensor part = flat.narrow(0, offset, num_elements());
     return is_b ? part.view({cols, rows}).t() : part.view({rows, cols});
   }
+  int64_t lora_rank() const { return is_b ? cols : rows; }
+  int64_t num_whole_elements() const { return lora_rank() * whole_features; }
   // View [lora_rank, features], as A and B lie alike in the buffer, without padding.
   at::Tensor FactorOf(const at::Tensor& flat) const {
-    const int64_t lora_rank = is_b ? cols : rows;
     return flat.narrow(0, offset, num_elements())
-        .view({lora_rank, features.padded_size()})
+        .view({lora_rank(), features.padded_size()})
         .narrow(1, 0, features.size);
+  }
+  // What rank `tp_index` has in place of `features`: parts are equal but for the padding.
+  Shard FeaturesOf(int64_t tp_index) const {
+    const int64_t begin = tp_index / num_holders * features.padded_size();
+    const int64_t size = std::min(features.padded_size(), whole_features - begin);
+    return {.begin = begin, .size = size, .padding = features.padded_size() - size};
   }
 };
 

@@ -1,0 +1,153 @@
+#include "services/worker/lora/adapter_gather.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "services/worker/layers/cpu_rows.h"
+
+namespace lathe::worker {
+namespace {
+
+// Matrices are gathered together while they are no more than these: 32 MiB of each rank.
+constexpr int64_t kBiteNumbers = int64_t{8} << 20;
+
+// A matrix, and where its shares are put.
+struct Item {
+  AdapterMatrix matrix;
+  int64_t num_shares = 1;
+  int64_t target = 0;
+
+  // Of rank `tp_index`; `bite` is part of that rank's buffer, from `bite_begin` on.
+  void Put(const at::Tensor& bite, int64_t bite_begin, int64_t tp_index, int64_t share,
+           const at::Tensor& targets) const {
+    AdapterMatrix of_rank = matrix;
+    of_rank.features = matrix.FeaturesOf(tp_index);
+    of_rank.offset -= bite_begin;
+    const int64_t size = matrix.num_whole_elements();
+    const at::Tensor whole = targets.narrow(0, target + share * size, size)
+                                 .view({matrix.lora_rank(), matrix.whole_features});
+    CopyRows(of_rank.FactorOf(bite),
+             whole.narrow(1, of_rank.features.begin, of_rank.features.size));
+  }
+};
+
+// In the order of the buffer, so that neighbours can be gathered together.
+std::vector<Item> ItemsOf(const ModelPart& model, const LoraSpec& lora, int64_t num_data_ranks,
+                          bool has_shares) {
+  std::vector<Item> items;
+  int64_t target = 0;
+  for (AdapterMatrix& matrix : AdapterLayout(model, lora)) {
+    const int64_t num_shares = has_shares ? NumShares(matrix, num_data_ranks) : 1;
+    const int64_t size = num_shares * matrix.num_whole_elements();
+    items.push_back({std::move(matrix), num_shares, std::exchange(target, target + size)});
+  }
+  std::sort(items.begin(), items.end(),
+            [](const Item& a, const Item& b) { return a.matrix.offset < b.matrix.offset; });
+  return items;
+}
+
+// put(item, every rank's bite [world, …], where the bite begins) for all items.
+template <typename Put>
+void GatherItems(const at::Tensor& flat, const std::vector<Item>& items, const RankGroup& ranks,
+                 const Put& put) {
+  for (size_t first = 0; first < items.size();) {
+    const int64_t begin = items[first].matrix.offset;
+    const auto end_of = [&](size_t i) {
+      return items[i].matrix.offset + items[i].matrix.num_elements();
+    };
+    size_t last = first + 1;
+    while (last < items.size() && end_of(last) - begin <= kBiteNumbers) ++last;
+    const at::Tensor bites =
+        ranks.Gather("adapter parts", flat.narrow(0, begin, end_of(last - 1) - begin));
+    if (ranks.rank() == 0) {
+      for (size_t i = first; i < last; ++i) put(items[i], bites, begin);
+    }
+    first = last;
+  }
+}
+
+}  // namespace
+
+void GatherWhole(const at::Tensor& flat, const ModelPart& model, const LoraSpec& lora,
+                 const RankGroup& tp, const at::Tensor& whole) {
+  std::vector<Item> items = ItemsOf(model, lora, /*num_data_ranks=*/1, /*has_shares=*/false);
+  // What every rank holds, rank 0 has.
+  const auto cut = std::find_if(items.begin(), items.end(), [&](const Item& item) {
+    return tp.is_alone() || item.matrix.num_holders < tp.world();
+  });
+  if (tp.rank() == 0) {
+    for (auto item = items.begin(); item != cut; ++item) item->Put(flat, 0, 0, 0, whole);
+  }
+  items.erase(items.begin(), cut);
+  GatherItems(flat, items, tp, [&](const Item& item, const at::Tensor& bites, int64_t begin) {
+    for (int64_t rank = 0; rank < tp.world(); rank += item.matrix.num_holders) {
+      item.Put(bites[rank], begin, rank, 0, whole);
+    }
+  });
+}
+
+std::optional<Adapter> GatherAdapter(const Adapter& adapter, const RankGroup& tp) {
+  if (tp.is_alone()) return adapter.Snapshot();
+  const auto gather = [&](const at::Tensor& flat, const at::Tensor& whole) {
+    GatherWhole(flat, adapter.model(), adapter.lora(), tp, whole);
+  };
+  const auto weights = GatherWeights(adapter.Publish(), adapter.model(), tp);
+  if (weights == nullptr) {
+    gather(adapter.exp_avg, {});
+    gather(adapter.exp_avg_sq, {});
+    return std::nullopt;
+  }
+  Adapter whole(WholeModel(adapter.model().whole), adapter.lora(), weights->tensors.flat);
+  whole.gradient = at::Tensor();
+  gather(adapter.exp_avg, whole.exp_avg);
+  gather(adapter.exp_avg_sq, whole.exp_avg_sq);
+  whole.num_steps = adapter.num_steps;
+  whole.applied_seq = adapter.applied_seq;
+  whole.window = adapter.window;
+  return whole;
+}
+
+std::shared_ptr<const AdapterWeights> GatherWeights(std::shared_ptr<const AdapterWeights> weights,
+                                                    const ModelPart& model, const RankGroup& tp) {
+  if (tp.is_alone()) return weights;
+  const ModelPart whole_model = WholeModel(model.whole);
+  at::Tensor whole;
+  if (tp.rank() == 0) {
+    whole = at::empty({NumAdapterParameters(whole_model, weights->lora)}, at::kFloat);
+  }
+  GatherWhole(weights->tensors.flat, model, weights->lora, tp, whole);
+  if (tp.rank() != 0) return nullptr;
+  return MakeAdapterWeights(whole, whole_model, weights->lora);
+}
+
+int64_t NumShares(const AdapterMatrix& matrix, int64_t num_data_ranks) {
+  return num_data_ranks * matrix.num_holders;
+}
+
+int64_t ShareIndex(const AdapterMatrix& matrix, int64_t tp_index, int64_t data_rank) {
+  return data_rank * matrix.num_holders + tp_index % matrix.num_holders;
+}
+
+int64_t NumShareElements(const ModelPart& model, const LoraSpec& lora, int64_t num_data_ranks) {
+  int64_t size = 0;
+  for (const AdapterMatrix& matrix : AdapterLayout(model, lora)) {
+    size += NumShares(matrix, num_data_ranks) * matrix.num_whole_elements();
+  }
+  return size;
+}
+
+void GatherShares(const at::Tensor& gradient, const ModelPart& model, const LoraSpec& lora,
+                  const RankGroups& ranks, const at::Tensor& shares) {
+  const std::vector<Item> items = ItemsOf(model, lora, ranks.data.world(), /*has_shares=*/true);
+  const auto put = [&](const Item& item, const at::Tensor& bites, int64_t begin) {
+    for (int64_t rank = 0; rank < ranks.all.world(); ++rank) {
+      const int64_t tp_index = rank % ranks.tp.world();
+      const int64_t share = ShareIndex(item.matrix, tp_index, rank / ranks.tp.world());
+      item.Put(bites[rank], begin, tp_index, share, shares);
+    }
+  };
+  GatherItems(gradient, items, ranks.all, put);
+}
+
+}  // namespace lathe::worker

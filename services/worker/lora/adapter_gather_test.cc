@@ -1,0 +1,77 @@
+#include "services/worker/lora/adapter_gather.h"
+
+#include <catch2/catch.hpp>
+
+#include "services/worker/collectives/test_rank_groups.h"
+#include "services/worker/lora/test_parts.h"
+
+namespace lathe::worker {
+namespace {
+
+ModelSpec Spec(int64_t num_kv_heads) {
+  return {.family = "qwen3",
+          .num_layers = 2,
+          .hidden_size = 8,
+          .intermediate_size = 12,
+          .num_heads = 4,
+          .num_kv_heads = num_kv_heads,
+          .head_dim = 6,
+          .vocab_size = 29};
+}
+
+const LoraSpec kLora{.rank = 3, .seed = 5};
+
+Adapter RandomWhole(const ModelSpec& spec) {
+  Adapter adapter(WholeModel(spec), kLora, at::kCPU);
+  adapter.MutableParameters().normal_();
+  adapter.exp_avg.normal_();
+  adapter.exp_avg_sq.uniform_();
+  adapter.num_steps = 7;
+  adapter.applied_seq = 41;
+  return adapter;
+}
+
+}  // namespace
+
+TEST_CASE("AdapterMatrix: features of other ranks are those of their layouts", "[lora]") {
+  const ModelSpec spec = Spec(GENERATE(1, 2));
+  const int64_t tp = GENERATE(1, 2, 4);
+  const std::vector<ModelPart> parts = TestParts(spec, tp);
+  for (const AdapterMatrix& matrix : AdapterLayout(parts[0], kLora)) {
+    for (const ModelPart& part : parts) {
+      for (const AdapterMatrix& other : AdapterLayout(part, kLora)) {
+        if (other.name() != matrix.name()) continue;
+        const Shard features = matrix.FeaturesOf(part.place.index);
+        CHECK(features.begin == other.features.begin);
+        CHECK(features.size == other.features.size);
+        CHECK(features.padding == other.features.padding);
+      }
+    }
+  }
+}
+
+TEST_CASE("GatherAdapter: the first rank gets what the parts were cut from, the others nothing",
+          "[lora][ranks]") {
+  const ModelSpec spec = Spec(GENERATE(1, 2));
+  const int tp = GENERATE(1, 2, 4);
+  const Adapter whole = RandomWhole(spec);
+  const auto gathered = AsMesh(1, tp, [&](const RankGroups& ranks) {
+    const ModelPart part = TestPart(spec, ranks.tp.rank(), tp);
+    Adapter adapter(part, kLora, CutFlat(whole.parameters(), part, kLora));
+    adapter.exp_avg = CutFlat(whole.exp_avg, part, kLora);
+    adapter.exp_avg_sq = CutFlat(whole.exp_avg_sq, part, kLora);
+    adapter.num_steps = whole.num_steps;
+    adapter.applied_seq = whole.applied_seq;
+    return GatherAdapter(adapter, ranks.tp);
+  });
+  for (size_t rank = 1; rank < gathered.size(); ++rank) CHECK_FALSE(gathered[rank].has_value());
+  const Adapter& first = gathered[0].value();
+  CHECK(at::equal(first.parameters(), whole.parameters()));
+  CHECK(at::equal(first.exp_avg, whole.exp_avg));
+  CHECK(at::equal(first.exp_avg_sq, whole.exp_avg_sq));
+  CHECK(first.num_steps == 7);
+  CHECK(first.applied_seq == 41);
+  CHECK_FALSE(first.gradient.defined());
+}
+
+}  // namespace lathe::worker
