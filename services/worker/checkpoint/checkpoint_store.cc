@@ -275,29 +275,17 @@ absl::StatusOr<Manifest> CheckpointStore::Describe(const std::string& dir) const
   return ReadManifest(path);
 }
 
-absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::ReadWeights(
-    const std::string& dir, const ModelPart& model) const {
+absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWeights(
+    const std::string& dir, at::Device device) const {
   ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
   ASSIGN_OR_RETURN(const Manifest manifest, ReadLoadable(path));
-  const at::Tensor flat = MakeFlat(model, manifest.lora);
+  const at::Tensor flat = MakeFlat(model_, manifest.lora);
   TensorPlaces places;
-  for (const AdapterMatrix& matrix : AdapterLayout(model, manifest.lora)) {
+  for (const AdapterMatrix& matrix : AdapterLayout(model_, manifest.lora)) {
     places[{kPeftWeightsFile, PeftName(matrix)}] = PlaceOf(matrix, flat);
   }
   RETURN_IF_ERROR(ReadVerifiedTensors(path, manifest, Verify::kTensors, places));
-  return MakeAdapterWeights(flat, model, manifest.lora);
-}
-
-absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWeights(
-    const std::string& dir, at::Device device) const {
-  ASSIGN_OR_RETURN(std::shared_ptr<const AdapterWeights> weights, ReadWeights(dir, model_));
-  if (device.is_cpu()) return weights;
-  return MakeAdapterWeights(weights->tensors.flat.to(device), model_, weights->lora);
-}
-
-absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWholeWeights(
-    const std::string& dir) const {
-  return ReadWeights(dir, WholeModel(model_.whole));
+  return MakeAdapterWeights(flat.to(device), model_, manifest.lora);
 }
 
 }  // namespace lathe::worker

@@ -96,9 +96,6 @@ class CheckpointStore {
   // file only its size.
   absl::StatusOr<std::shared_ptr<const AdapterWeights>> LoadWeights(const std::string& dir,
                                                                     at::Device device) const;
-  // The same, all of them, on the CPU.
-  absl::StatusOr<std::shared_ptr<const AdapterWeights>> LoadWholeWeights(
-      const std::string& dir) const;
 
   // What the manifest says, nothing verified. NotFound, InvalidArgument.
   absl::StatusOr<Manifest> Describe(const std::string& dir) const;
@@ -120,8 +117,6 @@ class CheckpointStore {
   absl::StatusOr<LoadedAdapter> ReadAdapter(const std::filesystem::path& dir, Manifest manifest,
                                             bool with_optimizer, at::Device device,
                                             const DataPlace& place) const;
-  absl::StatusOr<std::shared_ptr<const AdapterWeights>> ReadWeights(const std::string& dir,
-                                                                    const ModelPart& model) const;
   absl::StatusOr<std::filesystem::path> Resolve(const std::string& dir) const;
   absl::StatusOr<SavedCheckpoint> Save(const std::string& dir, Manifest manifest,
                                        const FlatTensors& tensors,

@@ -50,7 +50,16 @@ void ExecutorCore::Do(const SaveVersion& command) {
     return;
   }
   absl::Status status = [&]() -> absl::Status {
+    if (model_ops_.SavesFromMemory()) {
+      ASSIGN_OR_RETURN(const bool is_here, versions_.Fetch(command.version_id));
+      if (!is_here) {
+        parked_saves_.push_back(command);
+        return absl::OkStatus();
+      }
+      RETURN_IF_ERROR(versions_.Find(command.version_id).status());
+    }
     ASSIGN_OR_RETURN(WriteVersion work, versions_.BeginSave(command));
+    work = model_ops_.StageVersion(std::move(work));
     return parts_.recovery_jobs.Enqueue({.generation = generation_, .work = std::move(work)});
   }();
   if (!status.ok()) {
@@ -59,11 +68,16 @@ void ExecutorCore::Do(const SaveVersion& command) {
   }
 }
 
+void ExecutorCore::ResumeParkedSaves() {
+  for (const SaveVersion& save : std::exchange(parked_saves_, {})) Do(save);
+}
+
 void ExecutorCore::Do(DropVersion command) {
   versions_.Drop(command.version_id);
   sampling_.DropVersion(command.version_id);
   // Nobody else comes back to those that waited for its weights.
   if (!pending_versions_.contains(command.version_id)) ReleaseParkedSamples(command.version_id);
+  ResumeParkedSaves();
 }
 
 void ExecutorCore::Do(SampleRequest request) {
@@ -93,6 +107,7 @@ void ExecutorCore::Apply(VersionJobDone done) {
     Emit(VersionFailed{*version_id, versions_.Find(*version_id).status()});
   }
   ReleaseParkedSamples(*version_id);
+  ResumeParkedSaves();
   versions_.ForgetFailure(*version_id);
 }
 
@@ -221,7 +236,7 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
     }
     pending_versions_.erase(publish->version_id);
     ReleaseParkedSamples(publish->version_id);
-    for (const SaveVersion& save : std::exchange(parked_saves_, {})) Do(save);
+    ResumeParkedSaves();
   }
   if (std::holds_alternative<Snapshot>(barrier)) {
     // Whoever failed has left its buffer to the next.

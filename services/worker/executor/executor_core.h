@@ -102,6 +102,7 @@ class ExecutorCore {
   void Park(SampleRequest request);
   void AddSample(SampleRequest request);
   void ReleaseParkedSamples(const std::string& version_id);
+  void ResumeParkedSaves();
   void RunSamplingPass();
   void Charge(DeviceUse use, absl::Duration spent);
   void CollectSamples();
@@ -127,7 +128,7 @@ class ExecutorCore {
   // Samples that came before the version they want was published or read, by version id.
   std::map<std::string, std::vector<SampleRequest>> parked_samples_;
   std::set<std::string> pending_versions_;  // PublishVersion is in a lane
-  std::vector<SaveVersion> parked_saves_;   // of those
+  std::vector<SaveVersion> parked_saves_;   // of those, or of versions that are being read
   int64_t num_optim_steps_ = 0;
   int64_t num_snapshots_ = 0;
   int64_t num_failed_snapshots_ = 0;

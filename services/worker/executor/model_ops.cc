@@ -13,6 +13,8 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/executor/rank_agreement.h"
+#include "services/worker/lora/adapter_gather.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/torch_guard.h"
 #include "services/worker/training/adamw.h"
@@ -99,6 +101,11 @@ int64_t ModelOps::ModelBytes(const std::string& except_id) const {
   return bytes;
 }
 
+absl::StatusOr<LoadedAdapter> ModelOps::Agreed(absl::StatusOr<LoadedAdapter> loaded) const {
+  RETURN_IF_ERROR(AgreeOn(loaded.status(), options_.ranks.all));
+  return loaded;
+}
+
 AdamParams ModelOps::LastAdam(const std::string& model_id) const {
   const auto it = last_adam_.find(model_id);
   return it == last_adam_.end() ? AdamParams() : it->second;
@@ -108,9 +115,10 @@ int64_t ModelOps::StagingBytes(const std::string& except_id) const {
   if (!model_.device().is_cpu()) return 0;
   int64_t most = 0;
   for (const auto& [model_id, adapter] : adapters_.adapters()) {
-    if (model_id != except_id) most = std::max(most, adapter->num_parameters());
+    if (model_id == except_id) continue;
+    most = std::max(most, SnapshotStaging::NumBytes(adapter->sizes(), options_.ranks.data.world()));
   }
-  return SnapshotStaging::kBytesPerParameter * most;
+  return most;
 }
 
 int64_t ModelOps::MaxStagingBuffers() const {
@@ -123,10 +131,11 @@ int64_t ModelOps::VersionBytes() const {
   return std::clamp<int64_t>(options_.adapter_bytes - used, 0, options_.version_bytes);
 }
 
-absl::Status ModelOps::CheckRoom(const std::string& model_id, int64_t num_parameters) const {
+absl::Status ModelOps::CheckRoom(const std::string& model_id, const AdapterSizes& sizes) const {
+  const int64_t num_parameters = sizes.total();
+  const int64_t own_staging = SnapshotStaging::NumBytes(sizes, options_.ranks.data.world());
   const int64_t staging =
-      std::max(StagingBytes(model_id),
-               model_.device().is_cpu() ? SnapshotStaging::kBytesPerParameter * num_parameters : 0);
+      std::max(StagingBytes(model_id), model_.device().is_cpu() ? own_staging : 0);
   const int64_t used = versions_.NumStayingBytes() + ModelBytes(model_id) + staging;
   const int64_t needed = kBytesPerParameter * num_parameters;
   const int64_t free = options_.adapter_bytes - used;
@@ -139,7 +148,7 @@ absl::Status ModelOps::CheckRoom(const std::string& model_id, int64_t num_parame
 }
 
 ModelOps::Outcome ModelOps::Do(const CreateAdapter& command) {
-  RETURN_IF_ERROR(CheckRoom(command.model_id, NumAdapterParameters(model_.part(), command.lora)));
+  RETURN_IF_ERROR(CheckRoom(command.model_id, SizesOfAdapter(model_.part(), command.lora)));
   adapters_.Put(command.model_id,
                 std::make_shared<Adapter>(model_.part(), command.lora, model_.device()));
   return OpDone{.request_id = command.request_id, .lora = command.lora, .version_bytes = 0};
@@ -147,8 +156,8 @@ ModelOps::Outcome ModelOps::Do(const CreateAdapter& command) {
 
 ModelOps::Outcome ModelOps::Do(const LoadAdapter& command) {
   ASSIGN_OR_RETURN(LoadedAdapter loaded,
-                   store_.Load(command.dir, command.with_optimizer, model_.device()));
-  RETURN_IF_ERROR(CheckRoom(command.model_id, loaded.adapter->num_parameters()));
+                   Agreed(store_.Load(command.dir, command.with_optimizer, model_.device())));
+  RETURN_IF_ERROR(CheckRoom(command.model_id, loaded.adapter->sizes()));
   loaded.adapter->applied_seq = command.seq_id;
   const LoraSpec lora = loaded.adapter->lora();
   last_adam_.erase(command.model_id);
@@ -160,9 +169,11 @@ ModelOps::Outcome ModelOps::Do(const LoadAdapter& command) {
 }
 
 ModelOps::Outcome ModelOps::Do(const RestoreAdapter& command) {
+  const RankGroup& data = options_.ranks.data;
   ASSIGN_OR_RETURN(LoadedAdapter restored,
-                   store_.Restore(command.dir, command.model_id, model_.device()));
-  RETURN_IF_ERROR(CheckRoom(command.model_id, restored.adapter->num_parameters()));
+                   Agreed(store_.Restore(command.dir, command.model_id, model_.device(),
+                                         {.index = data.rank(), .size = data.world()})));
+  RETURN_IF_ERROR(CheckRoom(command.model_id, restored.adapter->sizes()));
   const LoraSpec lora = restored.adapter->lora();
   last_adam_[command.model_id] = restored.manifest.optimizer->last_adam;
   adapters_.Put(command.model_id, std::move(restored.adapter));
@@ -218,12 +229,15 @@ ModelOps::Outcome ModelOps::Do(const SaveCheckpoint& command) {
                   .last_adam = {},
                   .weights = nullptr,
                   .state = *StateOf(adapters_, command.model_id)};
+  const RankGroups& ranks = options_.ranks;
+  if (ranks.data.rank() != 0) return std::nullopt;  // they have the same
   if (command.kind == CheckpointKind::kTraining) {
-    save.adapter = adapter->Snapshot();
+    save.adapter = GatherAdapter(*adapter, ranks.tp);
     save.last_adam = LastAdam(command.model_id);
   } else {
-    save.weights = adapter->Publish();
+    save.weights = GatherWeights(adapter->Publish(), model_.part(), ranks.tp);
   }
+  if (ranks.tp.rank() != 0) return std::nullopt;  // the first has all
   RETURN_IF_ERROR(writer_.Enqueue(std::move(save)));
   return std::nullopt;
 }
@@ -234,7 +248,8 @@ ModelOps::Outcome ModelOps::Do(const Snapshot& command) {
     waiting_snapshots_.push_back(command);
     return std::nullopt;
   }
-  StagedModel staged = staging_.Stage(command.model_id, *adapter, LastAdam(command.model_id));
+  StagedModel staged =
+      staging_.Stage(command.model_id, *adapter, LastAdam(command.model_id), options_.ranks);
   at::Tensor buffer = staged.buffer;
   const absl::Status enqueued = recovery_jobs_.Enqueue(
       {.generation = generation_, .work = WriteSnapshot{command, std::move(staged)}});
@@ -248,6 +263,15 @@ std::optional<Snapshot> ModelOps::NextSnapshot() {
   Snapshot next = std::move(waiting_snapshots_.front());
   waiting_snapshots_.pop_front();
   return next;
+}
+
+WriteVersion ModelOps::StageVersion(WriteVersion work) const {
+  const RankGroups& ranks = options_.ranks;
+  work.is_of_another_rank = ranks.all.rank() != 0;
+  if (!SavesFromMemory() || ranks.data.rank() != 0) return work;
+  auto& weights = std::get<std::shared_ptr<const AdapterWeights>>(work.weights);
+  weights = GatherWeights(std::move(weights), model_.part(), ranks.tp);
+  return work;
 }
 
 ModelOps::Outcome ModelOps::Do(const PublishVersion& command) {

@@ -57,6 +57,11 @@ class ModelOps {
   // What sampler versions may take of the memory now.
   int64_t VersionBytes() const;
 
+  // Whether a version has to be in memory to be saved: ranks give their parts to the first.
+  bool SavesFromMemory() const { return !options_.ranks.tp.is_alone(); }
+  // Of what this rank has of a version, what it writes of it.
+  WriteVersion StageVersion(WriteVersion work) const;
+
  private:
   using Outcome = absl::StatusOr<std::optional<Report>>;
 
@@ -72,6 +77,8 @@ class ModelOps {
 
   absl::StatusOr<std::shared_ptr<Adapter>> Find(const std::string& model_id) const;
   AdamParams LastAdam(const std::string& model_id) const;
+  // What every rank has read of a checkpoint, or the error of one of them.
+  absl::StatusOr<LoadedAdapter> Agreed(absl::StatusOr<LoadedAdapter> loaded) const;
   // Of all models but `except_id`.
   int64_t ModelBytes(const std::string& except_id) const;
   // Of one staging buffer for any model but `except_id`; 0 where they are not of the device.
@@ -80,7 +87,7 @@ class ModelOps {
   int64_t MaxStagingBuffers() const;
   // ResourceExhausted: no room for an adapter of this size in place of what `model_id` has.
   // Versions that no sample holds make room.
-  absl::Status CheckRoom(const std::string& model_id, int64_t num_parameters) const;
+  absl::Status CheckRoom(const std::string& model_id, const AdapterSizes& sizes) const;
 
   const Model& model_;
   CheckpointStore& store_;

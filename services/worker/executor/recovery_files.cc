@@ -34,6 +34,7 @@ RecoveryJobDone RecoveryFiles::Do(WriteSnapshot work) const {
   const ModelSnapshot& model = work.staged.model;
   SnapshotDone report{.snapshot_id = work.command.snapshot_id,
                       .state = {model.model_id, model.applied_seq, model.window}};
+  if (model.weights == nullptr) return {.report = std::move(report)};  // another rank writes it
   const absl::StatusOr<SavedCheckpoint> saved = Guarded("write of a snapshot", [&] {
     return store_.SaveSnapshot(work.command.dir, model, work.command.manifest_json);
   });
@@ -51,6 +52,7 @@ RecoveryJobDone RecoveryFiles::Do(WriteVersion work) const {
   VersionSaved report{.version_id = work.command.version_id,
                       .dir = work.command.dir,
                       .seq_id = work.publication.seq_id};
+  if (work.is_of_another_rank) return {.report = std::move(report), .ticket = work.ticket};
   const absl::StatusOr<SavedCheckpoint> saved =
       Guarded("save of a sampler version", [&] { return Save(work); });
   report.status = saved.status();

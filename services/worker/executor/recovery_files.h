@@ -33,10 +33,12 @@ struct WriteVersion {
   SaveVersion command;
   Publication publication;
   std::variant<std::shared_ptr<const AdapterWeights>, ReadSpilled, ReadCheckpoint> weights;
-  std::string read_from;  // checkpoint directory that they were read from; empty: none
-  int64_t ticket = 0;     // of the VersionTable
+  std::string read_from;            // checkpoint directory that they were read from; empty: none
+  int64_t ticket = 0;               // of the VersionTable
+  bool is_of_another_rank = false;  // who writes it
 };
 
+// Of several ranks the first writes. The others have the same jobs, for which they do nothing.
 struct RecoveryJob {
   int64_t generation = 0;
   std::variant<WriteSnapshot, WriteVersion> work;

@@ -6,6 +6,7 @@
 
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/pauses.h"
+#include "services/worker/lora/adapter_gather.h"
 
 namespace lathe::worker {
 namespace {
@@ -52,10 +53,8 @@ at::Tensor SnapshotStaging::TakeBuffer(int64_t num_floats) {
   return at::empty({num_floats}, at::kFloat);
 }
 
-StagedModel SnapshotStaging::Stage(const std::string& model_id, const Adapter& adapter,
-                                   const AdamParams& last_adam) {
+void SnapshotStaging::CopyTensors(const Adapter& adapter, StagedModel& staged) {
   const int64_t size = adapter.num_parameters();
-  StagedModel staged;
   staged.buffer = TakeBuffer(3 * size);
   int64_t used = 0;
   const auto copy = [&](const at::Tensor& from) {
@@ -63,22 +62,68 @@ StagedModel SnapshotStaging::Stage(const std::string& model_id, const Adapter& a
     staged.staging_time += CopyInBites(from, to);
     return to;
   };
+  staged.model.weights = adapter.Publish();
+  staged.model.exp_avg = copy(adapter.exp_avg);
+  staged.model.exp_avg_sq = copy(adapter.exp_avg_sq);
+  if (!adapter.window.empty()) staged.model.gradient = copy(adapter.gradient);
+}
+
+// What data ranks have but for the gradient is the same: the first has it.
+void SnapshotStaging::GatherTensors(const Adapter& adapter, const RankGroups& ranks,
+                                    StagedModel& staged) {
+  const auto began = std::chrono::steady_clock::now();
+  const ModelPart& part = adapter.model();
+  const LoraSpec& lora = adapter.lora();
+  const int64_t whole = adapter.sizes().whole;
+  const int64_t shares = ranks.data.world() * adapter.sizes().shares;
+  const bool is_first = ranks.all.rank() == 0;
+  if (is_first) staged.buffer = TakeBuffer(3 * whole + shares);
+  int64_t used = 0;
+  const auto take = [&](int64_t size) {
+    if (!is_first) return at::Tensor();
+    return staged.buffer.narrow(0, std::exchange(used, used + size), size);
+  };
+  const auto gather = [&](const at::Tensor& flat) {
+    const at::Tensor to = take(whole);
+    GatherWhole(flat, part, lora, ranks.tp, to);
+    return to;
+  };
+  if (ranks.data.rank() == 0) {
+    const at::Tensor weights = gather(adapter.parameters());
+    staged.model.exp_avg = gather(adapter.exp_avg);
+    staged.model.exp_avg_sq = gather(adapter.exp_avg_sq);
+    if (is_first) {
+      staged.model.weights = MakeAdapterWeights(weights, WholeModel(part.whole), lora);
+    }
+  }
+  if (!adapter.window.empty()) {
+    staged.model.gradient = take(shares);
+    GatherShares(adapter.gradient, part, lora, ranks, staged.model.gradient);
+  }
+  staged.model.num_data_ranks = ranks.data.world();
+  staged.staging_time = absl::FromChrono(std::chrono::steady_clock::now() - began);
+}
+
+StagedModel SnapshotStaging::Stage(const std::string& model_id, const Adapter& adapter,
+                                   const AdamParams& last_adam, const RankGroups& ranks) {
+  StagedModel staged;
   staged.model = {.model_id = model_id,
-                  .weights = adapter.Publish(),
-                  .exp_avg = copy(adapter.exp_avg),
-                  .exp_avg_sq = copy(adapter.exp_avg_sq),
-                  .gradient = adapter.window.empty() ? at::Tensor() : copy(adapter.gradient),
                   .num_steps = adapter.num_steps,
                   .last_adam = last_adam,
                   .applied_seq = adapter.applied_seq,
                   .window = {adapter.window.begin(), adapter.window.end()}};
+  if (ranks.all.is_alone()) {
+    CopyTensors(adapter, staged);
+  } else {
+    GatherTensors(adapter, ranks, staged);
+  }
   ++num_taken_;
   return staged;
 }
 
 void SnapshotStaging::GiveBack(at::Tensor buffer, int64_t max_buffers) {
   --num_taken_;
-  if (num_taken_ + static_cast<int64_t>(free_.size()) < max_buffers) {
+  if (buffer.defined() && num_taken_ + static_cast<int64_t>(free_.size()) < max_buffers) {
     free_.push_back(std::move(buffer));
   }
 }

@@ -129,14 +129,6 @@ int64_t ShareIndex(const AdapterMatrix& matrix, int64_t tp_index, int64_t data_r
   return data_rank * matrix.num_holders + tp_index % matrix.num_holders;
 }
 
-int64_t NumShareElements(const ModelPart& model, const LoraSpec& lora, int64_t num_data_ranks) {
-  int64_t size = 0;
-  for (const AdapterMatrix& matrix : AdapterLayout(model, lora)) {
-    size += NumShares(matrix, num_data_ranks) * matrix.num_whole_elements();
-  }
-  return size;
-}
-
 void GatherShares(const at::Tensor& gradient, const ModelPart& model, const LoraSpec& lora,
                   const RankGroups& ranks, const at::Tensor& shares) {
   const std::vector<Item> items = ItemsOf(model, lora, ranks.data.world(), /*has_shares=*/true);

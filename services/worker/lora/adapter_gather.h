@@ -34,10 +34,8 @@ std::shared_ptr<const AdapterWeights> GatherWeights(std::shared_ptr<const Adapte
 int64_t NumShares(const AdapterMatrix& matrix, int64_t num_data_ranks);
 // Which of them is this rank's.
 int64_t ShareIndex(const AdapterMatrix& matrix, int64_t tp_index, int64_t data_rank);
-// Numbers in all of them.
-int64_t NumShareElements(const ModelPart& model, const LoraSpec& lora, int64_t num_data_ranks);
 
-// Fills `shares` [NumShareElements] fp32 on the CPU of rank 0 of all.
+// Fills `shares` [number of data ranks · AdapterSizes::shares] fp32 on the CPU of rank 0 of all.
 void GatherShares(const at::Tensor& gradient, const ModelPart& model, const LoraSpec& lora,
                   const RankGroups& ranks, const at::Tensor& shares);
 

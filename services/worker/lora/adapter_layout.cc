@@ -73,6 +73,8 @@ AdapterSizes SizesOf(const std::vector<AdapterMatrix>& layout, const ModelPart& 
   AdapterSizes sizes;
   for (const AdapterMatrix& matrix : layout) {
     RangeOf(matrix, model, sizes) += matrix.num_elements();
+    sizes.whole += matrix.num_whole_elements();
+    sizes.shares += matrix.num_holders * matrix.num_whole_elements();
   }
   return sizes;
 }

@@ -54,11 +54,16 @@ struct AdapterMatrix {
   }
 };
 
-// A flat buffer is three ranges, by who holds the same of a factor. Of one rank all is sharded.
+// In numbers. A flat buffer is three ranges, by who holds the same of a factor; of one rank all is
+// sharded.
 struct AdapterSizes {
   int64_t summed = 0;   // every rank: gradients are sums over axis tp
   int64_t shared = 0;   // some: B of keys and values where there are more ranks than KV heads
   int64_t sharded = 0;  // this rank alone: gradients are complete
+
+  int64_t whole = 0;   // of the factors that are cut, all together
+  int64_t shares = 0;  // the same, each as often as ranks of tp hold the same of it
+
   int64_t total() const { return summed + shared + sharded; }
 };
 
