@@ -20,12 +20,12 @@ void RankGroup::Max(std::string_view name, const at::Tensor& tensor) const {
   if (!is_alone()) ThrowUnlessOk(collectives_->AllReduceMax(name, tensor));
 }
 
-at::Tensor RankGroup::Gather(std::string_view name, const at::Tensor& piece) const {
+at::Tensor RankGroup::Gather(const CollectiveCall& call, const at::Tensor& piece) const {
   if (is_alone()) return piece.unsqueeze(0);
   std::vector<int64_t> shape = piece.sizes().vec();
   shape.insert(shape.begin(), world());
   at::Tensor whole = at::empty(shape, piece.options());
-  ThrowUnlessOk(collectives_->AllGather(name, piece, whole));
+  ThrowUnlessOk(collectives_->AllGather(call, piece, whole));
   return whole;
 }
 

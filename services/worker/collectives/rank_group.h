@@ -32,7 +32,7 @@ class RankGroup {
   void Sum(std::string_view name, const at::Tensor& tensor) const;
   void Max(std::string_view name, const at::Tensor& tensor) const;
   // [world, …] of every rank's `piece` […], in the order of the ranks.
-  at::Tensor Gather(std::string_view name, const at::Tensor& piece) const;
+  at::Tensor Gather(const CollectiveCall& call, const at::Tensor& piece) const;
   // `tensor` becomes that of rank `root`.
   void Broadcast(std::string_view name, int root, const at::Tensor& tensor) const;
 

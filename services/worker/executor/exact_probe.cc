@@ -1,6 +1,7 @@
 #include "services/worker/executor/exact_probe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -53,7 +54,9 @@ class Probe {
     const at::Tensor y = model_.LayerForwardSaving(kProbedLayer, x, rows, &saved);
     const at::Tensor h = model_.FinalNorm(y);
     const at::Tensor logits = model_.Logits(h, rows.segments);
-    const at::Tensor dh = model_.LogitsBackward(h, logits, rows.segments, gradients);
+    const at::Tensor dlogits = logits.masked_fill(at::eq(logits, -INFINITY), 0);  // no tokens
+    const at::Tensor dh = model_.LogitsBackward(h, dlogits, rows.segments, gradients);
+    model_.tp().Sum("gradient of the head's input", dh);
     const at::Tensor dy = model_.FinalNormBackward(y, dh);
     const at::Tensor dx = model_.LayerBackward(kProbedLayer, dy, rows, std::move(saved), gradients);
     std::vector<Numbers> result;
@@ -75,8 +78,8 @@ class Probe {
     int64_t num_tokens = 0;
     for (const size_t i : order) num_tokens += tokens_[i].size(0) + KvCache::kBlockTokens;
     const MatmulArithmetic attention = model_.attention_arithmetic();
-    KvCache cache(model_.spec(), num_tokens * KvCache::BytesPerToken(model_.spec(), attention),
-                  attention);
+    const ModelSpec& local = model_.part().local;
+    KvCache cache(local, num_tokens * KvCache::BytesPerToken(local, attention), attention);
     std::vector<KvSequence> sequences(order.size());
     const at::Tensor prefill = Pass(order, cache, sequences, /*is_decode=*/false);
     const at::Tensor decode = Pass(order, cache, sequences, /*is_decode=*/true);

@@ -61,10 +61,31 @@ at::Tensor BaseWeight::Rows(const at::Tensor& indices) const {
   for (int64_t i = 0; i < num_rows; ++i) {
     TORCH_CHECK(from[i] >= 0 && from[i] < n(), "row ", from[i], " of a matrix of ", n());
   }
+  return RowsOrZero(contiguous, /*first=*/0);
+}
+
+at::Tensor BaseWeight::RowsOrZero(const at::Tensor& indices, int64_t first) const {
+  if (!device_.is_cpu()) {
+    const at::Tensor own = indices - first;
+    const at::Tensor is_other = at::lt(own, 0).logical_or_(at::ge(own, n()));
+    return matrix_.index_select(0, own.clamp(0, n() - 1))
+        .to(at::kFloat)
+        .masked_fill_(is_other.unsqueeze(1), 0);
+  }
+  const int64_t num_rows = indices.size(0);
+  const at::Tensor contiguous = indices.contiguous();
+  const auto* from = contiguous.const_data_ptr<int64_t>();
   at::Tensor y = at::empty({num_rows, k()}, at::kFloat);
   auto* const to = y.mutable_data_ptr<float>();
   ForRows(num_rows, k(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) GetPanelRow(panels_, from[i], to + i * k());
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = from[i] - first;
+      if (row >= 0 && row < n()) {
+        GetPanelRow(panels_, row, to + i * k());
+      } else {
+        std::fill_n(to + i * k(), k(), 0.0f);
+      }
+    }
   });
   return y;
 }

@@ -26,6 +26,8 @@ class BaseWeight {
 
   // Rows `indices` [T] int64 of the matrix: [T, k] fp32. Throws on an index outside.
   at::Tensor Rows(const at::Tensor& indices) const;
+  // The same of a larger matrix, of which this one is the rows from `first` on: zero for others.
+  at::Tensor RowsOrZero(const at::Tensor& indices, int64_t first) const;
   // The whole matrix [n, k] in its dtype, a copy on a CPU: for tests.
   at::Tensor ToTensor() const;
 

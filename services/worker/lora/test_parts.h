@@ -34,4 +34,18 @@ inline at::Tensor CutFlat(const at::Tensor& whole, const ModelPart& part, const 
   return flat;
 }
 
+// Adds a rank's share of a gradient to `whole`, a flat buffer of one rank alone.
+inline void AddShare(at::Tensor whole, const at::Tensor& share, const ModelPart& part,
+                     const LoraSpec& lora) {
+  const std::vector<AdapterMatrix> whole_layout = AdapterLayout(WholeModel(part.whole), lora);
+  const std::vector<AdapterMatrix> layout = AdapterLayout(part, lora);
+  for (size_t i = 0; i < layout.size(); ++i) {
+    const Shard& features = layout[i].features;
+    whole_layout[i]
+        .FactorOf(whole)
+        .narrow(1, features.begin, features.size)
+        .add_(layout[i].FactorOf(share));
+  }
+}
+
 }  // namespace lathe::worker

@@ -173,6 +173,19 @@ absl::Status HfTensors::AddDigests(const Digests& digests) {
   return absl::OkStatus();
 }
 
+std::string HfTensors::HeadersDigest() const {
+  Sha256 digest;
+  for (const SafetensorsFile& file : files_) {
+    digest.Update(absl::StrCat("\n", file.path().filename().string()));
+    for (const std::string& name : file.names()) {
+      const SafetensorsFile::Entry& entry = *file.Find(name);
+      digest.Update(absl::StrCat("\n", name, " ", SafetensorsDtypeName(entry.dtype), "[",
+                                 absl::StrJoin(entry.shape, ","), "] ", entry.offset));
+    }
+  }
+  return digest.HexDigest();
+}
+
 std::string HfTensors::ContentHash(const std::string& prefix) const {
   for (const auto& [name, file] : undigested_) {
     TORCH_CHECK(digests_.contains(name), "no digest of ", name);

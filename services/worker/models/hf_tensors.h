@@ -73,6 +73,9 @@ class HfTensors {
   // other tensors.
   absl::Status AddDigests(const Digests& digests);
 
+  // Hex SHA-256 of what the headers say: each file's name, and where in it which tensor lies.
+  std::string HeadersDigest() const;
+
   // Hex SHA-256 over `prefix` and names, dtypes, shapes and bytes of the tensors read, of all of
   // which there are digests. How they were cut, and into how many files, does not matter.
   std::string ContentHash(const std::string& prefix) const;

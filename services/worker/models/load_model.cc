@@ -7,6 +7,7 @@
 #include <absl/strings/str_join.h>
 
 #include "libs/common/status_macros.h"
+#include "services/worker/collectives/gather_texts.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/json_file.h"
 #include "services/worker/models/qwen3/config.h"
@@ -16,6 +17,9 @@
 
 namespace lathe::worker {
 namespace {
+
+// One rank may read from memory what another gets over a network.
+constexpr absl::Duration kLongestWaitForReaders = absl::Minutes(30);
 
 // The config's part of the content hash: what we understood of it, in a fixed order.
 std::string Canonical(const ModelSpec& s) {
@@ -51,16 +55,76 @@ absl::StatusOr<MatmulArithmetic> ChooseArithmetic(ComputeDtype compute_dtype, at
   return MatmulArithmetic::kBf16;
 }
 
-absl::StatusOr<LoadedModel> LoadQwen3(const std::filesystem::path& folder, at::Device device,
-                                      const LoadProgress& progress, ComputeDtype compute_dtype) {
+// What a rank has read.
+struct Reading {
+  ModelPart part;
+  Qwen3Weights weights;
+  HfTensors tensors;
+  HfTensors::Digests digests;  // this rank's share of them
+};
+
+absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Device device,
+                                  const LoadProgress& progress, ComputeDtype compute_dtype,
+                                  const TpPlace& place) {
   ASSIGN_OR_RETURN(const ModelSpec spec, ReadQwen3Config(folder));
-  ASSIGN_OR_RETURN(ModelPart part, ShardQwen3(spec, TpPlace()));
+  ASSIGN_OR_RETURN(ModelPart part, ShardQwen3(spec, place));
   ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, progress));
   ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(part, tensors, device));
   ASSIGN_OR_RETURN(weights.arithmetic,
                    ChooseArithmetic(compute_dtype, device, weights.embedding.dtype()));
-  return LoadedModel{.model = std::make_unique<Qwen3Model>(std::move(part), std::move(weights)),
-                     .content_hash = tensors.ContentHash(Canonical(spec))};
+  ASSIGN_OR_RETURN(HfTensors::Digests digests, tensors.DigestShare(place));
+  return Reading{std::move(part), std::move(weights), std::move(tensors), std::move(digests)};
+}
+
+absl::StatusOr<Reading> Read(const std::filesystem::path& folder, at::Device device,
+                             const LoadProgress& progress, ComputeDtype compute_dtype,
+                             const TpPlace& place) {
+  ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonObject(folder / "config.json"));
+  const auto type = config.find("model_type");
+  if (type != config.end() && *type == "qwen3") {
+    return ReadQwen3(folder, device, progress, compute_dtype, place);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("config.json: model_type is %s, supported is \"qwen3\"",
+                      type == config.end() ? "missing" : type->dump()));
+}
+
+// What a rank tells the others.
+std::string Describe(const absl::StatusOr<Reading>& reading) {
+  if (!reading.ok()) {
+    return nlohmann::json{{"code", reading.status().code()},
+                          {"message", std::string(reading.status().message())}}
+        .dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+  }
+  return nlohmann::json{{"code", absl::StatusCode::kOk},
+                        {"config", Canonical(reading->part.whole)},
+                        {"layout of tensors", reading->tensors.HeadersDigest()},
+                        {"digests", reading->digests}}
+      .dump();
+}
+
+// Gives every rank all digests, or the same error.
+absl::Status Agree(absl::StatusOr<Reading>& reading, at::Device device, const RankGroup& tp) {
+  const std::vector<std::string> texts = GatherTexts(
+      tp, {"reading the base model", kLongestWaitForReaders}, Describe(reading), device);
+  std::vector<nlohmann::json> ranks;
+  for (const std::string& text : texts) ranks.push_back(nlohmann::json::parse(text));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto code = ranks[rank].at("code").get<absl::StatusCode>();
+    if (code == absl::StatusCode::kOk) continue;
+    const std::string message = ranks[rank].at("message").get<std::string>();
+    return {code, tp.is_alone() ? message : absl::StrFormat("rank %d of tp: %s", rank, message)};
+  }
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const char* what : {"config", "layout of tensors"}) {
+      if (ranks[rank].at(what) == ranks[0].at(what)) continue;
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the model folder of rank %d of tp has another %s than that of rank 0", rank, what));
+    }
+    RETURN_IF_ERROR(
+        reading->tensors.AddDigests(ranks[rank].at("digests").get<HfTensors::Digests>()));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -74,15 +138,15 @@ absl::StatusOr<ComputeDtype> ParseComputeDtype(const std::string& name) {
 }
 
 absl::StatusOr<LoadedModel> LoadModel(const std::filesystem::path& folder, at::Device device,
-                                      const LoadProgress& progress, ComputeDtype compute_dtype) {
-  ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonObject(folder / "config.json"));
-  const auto type = config.find("model_type");
-  if (type != config.end() && *type == "qwen3") {
-    return LoadQwen3(folder, device, progress, compute_dtype);
-  }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("config.json: model_type is %s, supported is \"qwen3\"",
-                      type == config.end() ? "missing" : type->dump()));
+                                      const LoadProgress& progress, ComputeDtype compute_dtype,
+                                      const RankGroup& tp) {
+  absl::StatusOr<Reading> reading =
+      Read(folder, device, progress, compute_dtype, {.index = tp.rank(), .size = tp.world()});
+  RETURN_IF_ERROR(Agree(reading, device, tp));
+  const std::string canonical = Canonical(reading->part.whole);
+  return LoadedModel{.model = std::make_unique<Qwen3Model>(std::move(reading->part),
+                                                           std::move(reading->weights), tp),
+                     .content_hash = reading->tensors.ContentHash(canonical)};
 }
 
 }  // namespace lathe::worker

@@ -95,7 +95,7 @@ class Model {
                                                      const PackedRows& rows) const = 0;
 
   // dL/d(output) [T, H] -> dL/d(input) [T, H]; adds LoRA gradients (fp32) to
-  // gradients[segment.gradient_index].
+  // gradients[segment.gradient_index]: this rank's share of factors that several hold.
   virtual at::Tensor LayerBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
                                    std::unique_ptr<LayerSaved> saved,
                                    std::vector<AdapterGradients*>& gradients) const = 0;
@@ -104,10 +104,12 @@ class Model {
   virtual at::Tensor FinalNorm(const at::Tensor& x) const = 0;
   virtual at::Tensor FinalNormBackward(const at::Tensor& x, const at::Tensor& dy) const = 0;
 
-  // h [n, H] (after FinalNorm) -> logits [n, V] fp32. `segments` cover the n rows.
+  // h [n, H] (after FinalNorm) -> logits [n, V] fp32, those of this rank's tokens
+  // (part().vocabulary) and -inf for its padding. `segments` cover the n rows.
   virtual at::Tensor Logits(const at::Tensor& h, const std::vector<Segment>& segments) const = 0;
 
-  // dlogits [n, V] fp32 -> dh [n, H]; adds the unembedding adapters' gradients.
+  // dlogits [n, V] fp32 -> dh [n, H]; adds the unembedding adapters' gradients. dh is this rank's
+  // share: who calls it sums over tp, once for as many rows as it likes.
   virtual at::Tensor LogitsBackward(const at::Tensor& h, const at::Tensor& dlogits,
                                     const std::vector<Segment>& segments,
                                     std::vector<AdapterGradients*>& gradients) const = 0;

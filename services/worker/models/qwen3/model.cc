@@ -1,5 +1,6 @@
 #include "services/worker/models/qwen3/model.h"
 
+#include <cmath>
 #include <utility>
 
 #include "services/worker/kernels/cuda/paged_attention.h"
@@ -78,7 +79,16 @@ int64_t Qwen3Model::WeightBytes() const {
 }
 
 at::Tensor Qwen3Model::Embed(const PackedRows& rows) const {
-  return weights_.embedding.Rows(rows.tokens);
+  if (tp_.is_alone()) return weights_.embedding.Rows(rows.tokens);
+  const at::Tensor x = weights_.embedding.RowsOrZero(rows.tokens, part_.vocabulary.begin);
+  tp_.Sum("embedding", x);
+  return x;
+}
+
+at::Tensor Qwen3Model::ShareOnto(const at::Tensor& residual, const at::Tensor& x,
+                                 const BaseWeight& w, const at::Tensor& bias) const {
+  if (part_.place.index == 0) return BaseLinearOnto(residual, x, w, bias, weights_.arithmetic);
+  return BaseLinear(x, w, /*bias=*/{}, weights_.arithmetic);
 }
 
 at::Tensor Qwen3Model::LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
@@ -127,8 +137,9 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
               {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps}, rope_, rows.positions)
           .flatten(1);
 
-  const at::Tensor mid_th = BaseLinearOnto(x, attn_tw, w.o, w.o_bias, weights_.arithmetic);
+  const at::Tensor mid_th = ShareOnto(x, attn_tw, w.o, w.o_bias);
   AddLora(attn_tw, rows.segments, {{{layer, LoraTarget::kO}, mid_th}});
+  tp_.Sum("output of attention", mid_th);
 
   const at::Tensor mid_normed_th = RmsNorm(mid_th, w.post_norm, eps);
   const at::Tensor gate_up_tw =
@@ -148,9 +159,9 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   if (!wants_output) return {};
 
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
-  const at::Tensor out_th =
-      BaseLinearOnto(mid_th, act_tw, w.down, /*bias=*/{}, weights_.arithmetic);
+  const at::Tensor out_th = ShareOnto(mid_th, act_tw, w.down, /*bias=*/{});
   AddLora(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, out_th}});
+  tp_.Sum("output of the MLP", out_th);
   return out_th;
 }
 
@@ -184,6 +195,7 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
   AddLoraBackward(normed_th, rows.segments,
                   {{{layer, LoraTarget::kGate}, dgate_tw}, {{layer, LoraTarget::kUp}, dup_tw}},
                   gradients, dnormed_th);
+  tp_.Sum("gradient of the MLP's input", dnormed_th);
   return RmsNormBackwardOnto(dy, saved.mid_th, w.post_norm, part_.local.rms_norm_eps, dnormed_th);
 }
 
@@ -218,6 +230,7 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
                    {{layer, LoraTarget::kK}, dqkv.k},
                    {{layer, LoraTarget::kV}, dqkv.v}},
                   gradients, dnormed_th);
+  tp_.Sum("gradient of attention's input", dnormed_th);
   return RmsNormBackwardOnto(dy, saved.x_th, w.input_norm, eps, dnormed_th);
 }
 
@@ -232,6 +245,9 @@ at::Tensor Qwen3Model::FinalNormBackward(const at::Tensor& x, const at::Tensor& 
 at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& segments) const {
   const at::Tensor logits = BaseLinear(h, weights_.lm_head, /*bias=*/{}, weights_.arithmetic);
   AddLora(h, segments, {{{LoraSlot::kUnembed}, logits}});
+  // Nobody draws what is no token, and its gradient is zero.
+  const Shard& own = part_.vocabulary;
+  if (own.padding > 0) logits.narrow(1, own.size, own.padding).fill_(-INFINITY);
   return logits;
 }
 

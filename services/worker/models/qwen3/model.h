@@ -44,6 +44,10 @@ class Qwen3Model : public Model {
   // Without `wants_output` it stops when `saved` is complete, and returns nothing.
   at::Tensor Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                    AttentionContext& attention, Saved* saved, bool wants_output) const;
+  // residual + x w^T + bias, of which this rank has some columns of `w`: the sum over tp is the
+  // whole. The first rank's share has residual and bias.
+  at::Tensor ShareOnto(const at::Tensor& residual, const at::Tensor& x, const BaseWeight& w,
+                       const at::Tensor& bias) const;
   at::Tensor MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows, Saved& saved,
                          std::vector<AdapterGradients*>& gradients) const;
   at::Tensor AttentionBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
