@@ -6,9 +6,7 @@
 #include "services/worker/layers/cpu_rows.h"
 
 namespace lathe::worker {
-namespace {
 
-// Row of each chosen token, on the host.
 at::Tensor RowsOf(const RowTargets& targets) {
   std::vector<int64_t> rows;
   rows.reserve(targets.tokens.size());
@@ -18,6 +16,8 @@ at::Tensor RowsOf(const RowTargets& targets) {
   }
   return at::tensor(rows, at::kLong);
 }
+
+namespace {
 
 // Indices of the chosen tokens into the flattened logits.
 at::Tensor FlatIndex(const at::Tensor& logits, const at::Tensor& rows, const RowTargets& targets) {
@@ -59,10 +59,13 @@ std::vector<float> TargetLogprobs(const at::Tensor& logits, const SoftmaxStats& 
 }
 
 void LogprobsBackward(at::Tensor logits, const SoftmaxStats& stats, const RowTargets& targets,
-                      const std::vector<float>& slopes) {
-  if (!HasCpuRows(logits)) return LogprobsBackwardByTorch(logits, stats, targets, slopes);
+                      const std::vector<float>& slopes, int64_t first_token) {
+  if (!HasCpuRows(logits)) {
+    return LogprobsBackwardByTorch(logits, stats, targets, slopes, first_token);
+  }
   const SoftmaxGradientTask task = {.logits = logits.mutable_data_ptr<float>(),
                                     .width = logits.size(1),
+                                    .first_token = first_token,
                                     .max = stats.max.const_data_ptr<float>(),
                                     .sum = stats.sum.const_data_ptr<double>(),
                                     .offsets = targets.offsets.data(),
@@ -92,14 +95,19 @@ std::vector<float> TargetLogprobsByTorch(const at::Tensor& logits, const Softmax
 }
 
 void LogprobsBackwardByTorch(at::Tensor logits, const SoftmaxStats& stats,
-                             const RowTargets& targets, const std::vector<float>& slopes) {
+                             const RowTargets& targets, const std::vector<float>& slopes,
+                             int64_t first_token) {
   const at::Tensor host_rows = RowsOf(targets);
   const at::Tensor dlogprobs = at::tensor(slopes, at::kFloat).to(logits.device());
   const at::Tensor total = at::zeros({logits.size(0)}, logits.options())
                                .index_add_(0, host_rows.to(logits.device()), dlogprobs);
   const at::Tensor factor = at::div(total, stats.sum.to(at::kFloat)).neg_();
   logits.sub_(stats.max.unsqueeze(1)).exp_().mul_(factor.unsqueeze(1));
-  logits.view(-1).index_add_(0, FlatIndex(logits, host_rows, targets), dlogprobs);
+  const at::Tensor columns = at::tensor(targets.tokens, at::kLong) - first_token;
+  const at::Tensor is_other = at::lt(columns, 0).logical_or_(at::ge(columns, logits.size(1)));
+  const at::Tensor index =
+      at::add(columns.clamp(0, logits.size(1) - 1), host_rows, logits.size(1)).to(logits.device());
+  logits.view(-1).index_add_(0, index, dlogprobs.masked_fill(is_other.to(logits.device()), 0));
 }
 
 }  // namespace lathe::worker

@@ -15,6 +15,9 @@ struct RowTargets {
   std::vector<int64_t> tokens;         // [E], each in [0, V)
 };
 
+// The row of each chosen token, [E] on the host.
+at::Tensor RowsOf(const RowTargets& targets);
+
 // What makes probabilities of a row of logits: exp(logit - max) / sum.
 struct SoftmaxStats {
   at::Tensor max;  // [n] fp32
@@ -33,10 +36,12 @@ std::vector<float> TargetLogprobsByTorch(const at::Tensor& logits, const Softmax
 
 // Replaces logits by the gradient of sum(slopes · TargetLogprobs): for each row the sum over its
 // tokens of slope · (onehot - softmax).
+//   logits  [n, W]: of the tokens from `first_token` on; targets and `stats` are of all tokens
 //   slopes  [E]
 void LogprobsBackward(at::Tensor logits, const SoftmaxStats& stats, const RowTargets& targets,
-                      const std::vector<float>& slopes);
+                      const std::vector<float>& slopes, int64_t first_token = 0);
 void LogprobsBackwardByTorch(at::Tensor logits, const SoftmaxStats& stats,
-                             const RowTargets& targets, const std::vector<float>& slopes);
+                             const RowTargets& targets, const std::vector<float>& slopes,
+                             int64_t first_token = 0);
 
 }  // namespace lathe::worker

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/worker/layers/sharded_logprobs.h"
 #include "services/worker/training/loss_datum.h"
 
 namespace lathe::worker {
@@ -49,7 +50,7 @@ LossHead::LossHead(const Model& model, const PackedBatch& batch, int64_t chunk_e
       batch_(batch),
       logprobs_(at::empty({batch.num_entries()}, at::kFloat)),
       losses_(at::empty({batch.num_entries()}, at::kFloat)) {
-  PlanChunks(std::max<int64_t>(1, chunk_elements / model.spec().vocab_size));
+  PlanChunks(std::max<int64_t>(1, chunk_elements / model.part().local.vocab_size));
 }
 
 // Rows without gradient come first, so that all log-probabilities of a datum that its loss couples
@@ -111,6 +112,7 @@ bool LossHead::RunHalfChunk(const at::Tensor& x, at::Tensor dx,
     }
   }
   if (++next_chunk_ < chunks_.size()) return true;
+  if (dx.defined()) FinishBackward(x, dx);
   EvaluateLosses();
   return false;
 }
@@ -119,20 +121,30 @@ LossHead::Pending LossHead::Forward(const Chunk& chunk, const at::Tensor& x) {
   Pending pending;
   pending.segments = SegmentsOf(chunk);
   pending.targets = TargetsOf(chunk);
-  pending.x = SelectRows(x, chunk.rows);
-  pending.h = model_.FinalNorm(pending.x);
+  pending.h = model_.FinalNorm(SelectRows(x, chunk.rows));
   pending.logits = model_.Logits(pending.h, pending.segments);
-  pending.stats = SoftmaxStatsOf(pending.logits);
-  KeepLogprobs(chunk, TargetLogprobs(pending.logits, pending.stats, pending.targets));
+  ScoredTargets scored =
+      ScoreTargets(pending.logits, pending.targets, model_.part().vocabulary.begin, model_.tp());
+  pending.stats = std::move(scored.stats);
+  KeepLogprobs(chunk, scored.logprobs);
   return pending;
 }
 
 void LossHead::Backward(const Chunk& chunk, Pending pending, at::Tensor dx,
                         std::vector<AdapterGradients*>& gradients) const {
-  LogprobsBackward(pending.logits, pending.stats, pending.targets, Slopes(chunk));
-  const at::Tensor dh =
-      model_.LogitsBackward(pending.h, pending.logits, pending.segments, gradients);
-  WriteRows(dx, chunk.rows, model_.FinalNormBackward(pending.x, dh));
+  LogprobsBackward(pending.logits, pending.stats, pending.targets, Slopes(chunk),
+                   model_.part().vocabulary.begin);
+  WriteRows(dx, chunk.rows,
+            model_.LogitsBackward(pending.h, pending.logits, pending.segments, gradients));
+}
+
+void LossHead::FinishBackward(const at::Tensor& x, at::Tensor dx) const {
+  model_.tp().Sum("gradient of the head's input", dx);
+  for (const Chunk& chunk : chunks_) {
+    if (!chunk.wants_gradient) continue;
+    WriteRows(dx, chunk.rows,
+              model_.FinalNormBackward(SelectRows(x, chunk.rows), SelectRows(dx, chunk.rows)));
+  }
 }
 
 std::vector<Segment> LossHead::SegmentsOf(const Chunk& chunk) const {

@@ -17,6 +17,9 @@ namespace lathe::worker {
 // direction only. A row's results and gradients do not depend on how rows are cut into chunks, and
 // its gradients reach the adapter in row order.
 //
+// Ranks of axis tp, each with the logits of its own tokens, exchange what makes probabilities of
+// them once per chunk, and sum dL/dx once. All have the same results.
+//
 // `model` and `batch` must outlive it.
 class LossHead {
  public:
@@ -42,17 +45,19 @@ class LossHead {
 
   // What the backward half of a chunk takes from its forward half.
   struct Pending {
-    at::Tensor x;       // rows of the chunk
-    at::Tensor h;       // after the final norm
-    at::Tensor logits;  // [n, V]
+    at::Tensor h;       // rows of the chunk after the final norm
+    at::Tensor logits;  // [n, V], V of this rank
     SoftmaxStats stats;
     RowTargets targets;
     std::vector<Segment> segments;
   };
 
   Pending Forward(const Chunk& chunk, const at::Tensor& x);
+  // Leaves in dx what comes before the final norm's backward step, this rank's share of it.
   void Backward(const Chunk& chunk, Pending pending, at::Tensor dx,
                 std::vector<AdapterGradients*>& gradients) const;
+  // Makes dL/dx of what the chunks have left in dx.
+  void FinishBackward(const at::Tensor& x, at::Tensor dx) const;
 
   void PlanChunks(int64_t max_rows);
   // Cuts `rows` into chunks of similar size, none of them inside one of `spans`.

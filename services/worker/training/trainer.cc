@@ -58,7 +58,7 @@ Trainer::Trainer(const Model& model, AdapterPool& adapters, const TrainerOptions
     : model_(model),
       adapters_(adapters),
       options_(options),
-      memory_(model.spec(), options.head_chunk_elements,
+      memory_(model.part().local, options.head_chunk_elements,
               model.device().is_cpu() ? at::get_num_threads() : 0),
       token_limit_(options.token_budget),
       byte_limit_(options.arena_bytes) {}

@@ -26,7 +26,8 @@ void SoftmaxGradientRows(const SoftmaxGradientTask& task, int64_t begin, int64_t
 #pragma omp simd
     for (int64_t i = 0; i < width; ++i) x[i] = FastExp(x[i] - max) * factor;
     for (int64_t i = task.offsets[row]; i < task.offsets[row + 1]; ++i) {
-      x[task.tokens[i]] += task.slopes[i];
+      const int64_t column = task.tokens[i] - task.first_token;
+      if (column >= 0 && column < width) x[column] += task.slopes[i];
     }
   }
 }

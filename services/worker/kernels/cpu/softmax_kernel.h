@@ -14,12 +14,14 @@ struct SoftmaxStatsTask {
 };
 void SoftmaxStatsRows(const SoftmaxStatsTask& task, int64_t begin, int64_t end);
 
-// Replaces each row of logits by the sum over its chosen tokens of slope · (onehot - softmax).
+// Replaces each row of logits by the sum over its chosen tokens of slope · (onehot - softmax). The
+// columns may be some of more tokens, of all of which max and sum then are.
 struct SoftmaxGradientTask {
   float* logits;
   int64_t width;
-  const float* max;   // as SoftmaxStatsRows left them
-  const double* sum;  // same
+  int64_t first_token;  // of the first column
+  const float* max;     // as of SoftmaxStatsRows
+  const double* sum;    // same
   // The tokens of row i are tokens[offsets[i]] … tokens[offsets[i + 1] - 1].
   const int64_t* offsets;
   const int64_t* tokens;
