@@ -47,7 +47,7 @@ Drawn DrawRow(std::span<const float> logits, const Draw& draw, std::span<float> 
   } else if (HasTopFilter(params)) {
     drawn.token = RaceAmong(FilterTop(weights, row.sum, params), weights.data(), key);
   } else {
-    drawn.token = Race(weights, key);
+    drawn.token = Race(weights, key).token;
   }
   drawn.logprob = row.Logprob(logits[drawn.token]);
   return drawn;

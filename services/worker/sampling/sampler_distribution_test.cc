@@ -10,7 +10,7 @@
 
 #include "services/worker/kernels/cpu/alternatives_kernel.h"
 #include "services/worker/sampling/row_distribution.h"
-#include "services/worker/sampling/sampler.h"
+#include "services/worker/sampling/test_vocabulary.h"
 
 namespace lathe::worker {
 namespace {
@@ -89,11 +89,13 @@ double Fit(const std::vector<int64_t>& counts, const std::vector<double>& expect
   return cells < 2 ? 1.0 : PValue(chi_squared, static_cast<double>(cells - 1));
 }
 
-// Tokens of samples 0 … count - 1 of one request at one position.
-std::vector<int32_t> DrawSamples(const SamplingParams& params, int64_t count, int64_t position) {
+// Tokens of samples 0 … count - 1 of one request at one position, as one rank of `tp` has them.
+std::vector<int32_t> DrawSamples(const SamplingParams& params, int64_t count, int64_t position,
+                                 const RankGroup& tp = {}) {
   constexpr int64_t kBatch = 5000;
   const at::Tensor row = at::tensor(Logits(), at::kDouble).to(at::kFloat).unsqueeze(0);
-  const at::Tensor logits = row.expand({kBatch, -1}).contiguous();
+  const VocabularyShard vocabulary = TestVocabulary(kVocab, tp);
+  const at::Tensor logits = ColumnsOf(row.expand({kBatch, -1}), vocabulary);
   std::vector<int32_t> tokens;
   for (int64_t begin = 0; begin < count; begin += kBatch) {
     std::vector<Draw> draws;
@@ -101,7 +103,7 @@ std::vector<int32_t> DrawSamples(const SamplingParams& params, int64_t count, in
       draws.push_back({.params = &params, .sample_index = i, .position = position});
     }
     const DrawnTokens drawn =
-        DrawTokens(logits.narrow(0, 0, static_cast<int64_t>(draws.size())), draws);
+        DrawTokens(logits.narrow(0, 0, static_cast<int64_t>(draws.size())), draws, vocabulary);
     tokens.insert(tokens.end(), drawn.tokens.begin(), drawn.tokens.end());
   }
   return tokens;
@@ -136,6 +138,20 @@ TEST_CASE("Sampler: 100,000 samples fit the filtered distribution, whatever the 
                       << min_p);
   const std::vector<int64_t> counts = Count(DrawSamples(params, 100'000, 12));
   CHECK(Fit(counts, expected) > kLeastP);
+}
+
+TEST_CASE("Sampler: samples fit the distribution where several ranks have its parts",
+          "[sampling]") {
+  const int world = GENERATE(2, 4);
+  const double temperature = GENERATE(0.5, 1.0, 1.7);
+  const double min_p = GENERATE(0.0, 0.1);
+  const SamplingParams params = {.temperature = temperature, .min_p = min_p, .seed = 20};
+  const auto tokens = AsRanks(TestBackend::kLocal, world, [&](Collectives& ranks) {
+    return DrawSamples(params, 100'000, 12, RankGroup(ranks));
+  });
+  INFO("world " << world << " temperature " << temperature << " min_p " << min_p);
+  CHECK(Fit(Count(tokens[0]), Expected(params)) > kLeastP);
+  for (const std::vector<int32_t>& others : tokens) CHECK(others == tokens[0]);
 }
 
 TEST_CASE("Sampler: the fit tells another temperature from the right one", "[sampling]") {

@@ -8,7 +8,7 @@
 #include "services/worker/sampling/cached_attention.h"
 #include "services/worker/sampling/packed_rows.h"
 #include "services/worker/sampling/prompt_scores.h"
-#include "services/worker/sampling/sampler.h"
+#include "services/worker/sampling/sharded_sampler.h"
 
 namespace lathe::worker {
 namespace {
@@ -42,7 +42,7 @@ SamplingEngine::SamplingEngine(const Model& model, const SamplingOptions& option
     : model_(model),
       options_(options),
       tokenizer_(tokenizer),
-      cache_(model.spec(), options.kv_cache_bytes, model.attention_arithmetic()),
+      cache_(model.part().local, options.kv_cache_bytes, model.attention_arithmetic()),
       graphs_(options.decode_graphs
                   ? DecodeGraphs::Create(model, cache_, options.max_running_samples)
                   : nullptr),
@@ -272,7 +272,9 @@ void SamplingEngine::DrawAll(const PendingDraws& pending) {
   const at::Tensor logits =
       pending.logits.size() == 1 ? pending.logits[0] : at::cat(pending.logits);
   const auto num_rows = static_cast<int64_t>(pending.samples.size());
-  const int64_t chunk = std::max<int64_t>(1, options_.head_chunk_elements / logits.size(1));
+  // Some draws want whole rows, also of logits that lie on several ranks.
+  const VocabularyShard vocabulary = VocabularyOf(model_);
+  const int64_t chunk = std::max<int64_t>(1, options_.head_chunk_elements / vocabulary.whole_size);
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
     const int64_t n = std::min(chunk, num_rows - begin);
     std::vector<Draw> draws;
@@ -284,7 +286,7 @@ void SamplingEngine::DrawAll(const PendingDraws& pending) {
            .position = sample.request->prompt_length() + static_cast<int64_t>(sample.tokens.size()),
            .top = sample.top ? &*sample.top : nullptr});
     }
-    const DrawnTokens drawn = DrawTokens(logits.narrow(0, begin, n), draws);
+    const DrawnTokens drawn = DrawTokens(logits.narrow(0, begin, n), draws, vocabulary);
     for (int64_t i = 0; i < n; ++i) {
       Accept(pending.samples[begin + i], drawn.tokens[i], drawn.logprobs[i]);
     }

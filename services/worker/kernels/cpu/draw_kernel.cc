@@ -63,7 +63,7 @@ int64_t FirstOf(std::span<const float> values, float value) {
 }
 
 LATHE_SIMD_CLONES
-int64_t Race(std::span<const float> weights, const DrawKey& key) {
+RaceResult Race(std::span<const float> weights, const DrawKey& key, int64_t first_token) {
   const auto n = static_cast<int64_t>(weights.size());
   const float* w = weights.data();
   uint32_t bits[kChunk];
@@ -72,7 +72,7 @@ int64_t Race(std::span<const float> weights, const DrawKey& key) {
   int64_t winner = 0;
   for (int64_t begin = 0; begin < n; begin += kChunk) {
     const int64_t count = std::min(kChunk, n - begin);
-    FillBits(static_cast<uint32_t>(begin / 4), kChunk / 4, key, bits);
+    FillBits(static_cast<uint32_t>((first_token + begin) / 4), kChunk / 4, key, bits);
     // E >= u: after the first chunks few hold a token that could still win.
     const float reach = best * kUniformSlack;
     int32_t can_win = 0;
@@ -89,7 +89,7 @@ int64_t Race(std::span<const float> weights, const DrawKey& key) {
     best = least;
     winner = begin + (std::find(times, times + count, least) - times);
   }
-  return winner;
+  return {.token = first_token + winner, .time = best};
 }
 
 LATHE_SIMD_CLONES

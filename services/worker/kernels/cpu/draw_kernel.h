@@ -26,8 +26,14 @@ float MaxOf(std::span<const float> values);
 // Index of the first largest value.
 int64_t FirstOf(std::span<const float> values, float value);
 
-// The winner among all tokens. Weights are finite, not all zero.
-int64_t Race(std::span<const float> weights, const DrawKey& key);
+struct RaceResult {
+  int64_t token = 0;
+  float time = 0;  // E / weight of the winner
+};
+
+// The winner among tokens first_token, first_token + 1, …, whose weights these are. They are
+// finite, not all zero. `first_token` is a multiple of 4.
+RaceResult Race(std::span<const float> weights, const DrawKey& key, int64_t first_token = 0);
 
 // The winner among `token_ids`, the same that Race finds when all other weights are zero.
 int32_t RaceAmong(std::span<const int32_t> token_ids, const float* weights, const DrawKey& key);

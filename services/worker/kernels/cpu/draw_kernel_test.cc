@@ -32,7 +32,23 @@ TEST_CASE("Race passes over no token that wins among all of them", "[kernels]") 
   std::iota(all.begin(), all.end(), 0);
   for (uint32_t position = 0; position < 50; ++position) {
     const DrawKey key = {.seed = 0x123456789abcdefULL, .sample_index = 3, .position = position};
-    CHECK(Race(weights, key) == RaceAmong(all, weights.data(), key));
+    CHECK(Race(weights, key).token == RaceAmong(all, weights.data(), key));
+  }
+}
+
+TEST_CASE("Race: the parts of a row have the winner of the whole row", "[kernels]") {
+  const size_t size = 20000;
+  const size_t cut = GENERATE(4, 252, 256, 9996, 19996);
+  const std::vector<float> weights = RandomWeights(size, 1.0f, static_cast<uint32_t>(cut));
+  const std::span<const float> all(weights);
+  for (uint32_t position = 0; position < 50; ++position) {
+    const DrawKey key = {.seed = 0x123456789abcdefULL, .sample_index = 3, .position = position};
+    const RaceResult low = Race(all.first(cut), key);
+    const RaceResult high = Race(all.subspan(cut), key, static_cast<int64_t>(cut));
+    const RaceResult whole = Race(all, key);
+    CHECK(low.token < static_cast<int64_t>(cut));
+    CHECK(whole.token == (high.time < low.time ? high.token : low.token));
+    CHECK(whole.time == std::min(low.time, high.time));
   }
 }
 

@@ -1,0 +1,200 @@
+// The sampling engine of each rank of axis tp, over a model whose logits are cut: same requests,
+// same outputs.
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "services/worker/sampling/sampling_engine.h"
+#include "services/worker/sampling/test_model.h"
+#include "services/worker/sampling/test_vocabulary.h"
+
+namespace lathe::worker {
+namespace {
+
+constexpr double kTolerance = 1e-5;
+
+ModelSpec OddSpec() {
+  ModelSpec spec = SmallSpec();
+  spec.vocab_size = 94;  // the last of four ranks has padding
+  spec.eos_token_ids = {93};
+  return spec;
+}
+
+// Every rank has all hidden states, and some columns of the logits.
+class HeadShard : public ModelAround {
+ public:
+  HeadShard(const Model& model, const RankGroup& tp)
+      : ModelAround(model), vocabulary_(TestVocabulary(model.spec().vocab_size, tp)) {
+    part_ = WholeModel(model.spec());
+    part_.place = {.index = tp.rank(), .size = tp.world()};
+    part_.vocabulary = vocabulary_.own;
+    part_.local.vocab_size = vocabulary_.own.padded_size();
+  }
+  const ModelPart& part() const override { return part_; }
+  const RankGroup& tp() const override { return vocabulary_.tp; }
+  at::Tensor Logits(const at::Tensor& h, const std::vector<Segment>& segments) const override {
+    return ColumnsOf(ModelAround::Logits(h, segments), vocabulary_);
+  }
+
+ private:
+  void BeforeLayer(const at::Tensor&) const override {}
+
+  VocabularyShard vocabulary_;
+  ModelPart part_;
+};
+
+struct Asked {
+  SampleRequest request;
+  std::shared_ptr<const AdapterWeights> adapter;
+};
+
+using Outputs = std::map<std::string, absl::StatusOr<SampleOutput>>;
+
+Outputs RunAll(const Model& model, const std::vector<Asked>& all) {
+  // So few that chunks, and preemptions, are in it.
+  SamplingEngine engine(
+      model,
+      {.kv_cache_bytes = 400 * KvCache::BytesPerToken(model.part().local, MatmulArithmetic::kFp32),
+       .max_prefill_tokens = 23,
+       .head_chunk_elements = 94 * 5},
+      nullptr);
+  Outputs outputs;
+  for (const Asked& asked : all) {
+    TORCH_CHECK(engine.Add(asked.request, asked.adapter).ok());
+    engine.RunPass();
+  }
+  for (int pass = 0; engine.HasWork(); ++pass) {
+    TORCH_CHECK(pass < 10000);
+    engine.RunPass();
+    for (FinishedSample& finished : engine.TakeFinished()) {
+      outputs.emplace(finished.request_id, std::move(finished.output));
+    }
+  }
+  return outputs;
+}
+
+std::vector<Outputs> RunAsRanks(const Model& model, const std::vector<Asked>& all, int world) {
+  return AsRanks(TestBackend::kLocal, world, [&](Collectives& ranks) {
+    return RunAll(HeadShard(model, RankGroup(ranks)), all);
+  });
+}
+
+PromptTargets Targets(int64_t num_rows) {
+  PromptTargets targets{.num_columns = 3, .offsets = {0}};
+  for (int64_t cell = 0; cell < num_rows * 3; ++cell) {
+    targets.tokens.push_back(cell % 4 == 1 ? -1 : cell * 7 % 94);
+    if (cell % 3 == 2) targets.offsets.push_back(cell + 1);
+  }
+  return targets;
+}
+
+// Of every kind, by `index`.
+Asked AskFor(uint32_t index) {
+  SampleRequest request{.request_id = std::to_string(index), .num_samples = 1 + index % 3};
+  for (uint32_t i = 0; i < 3 + 7 * index % 40; ++i) {
+    request.prompt.push_back(static_cast<int32_t>((i * i + 3 * index) % 90));
+  }
+  request.params = {.max_tokens = 5 + index,
+                    .temperature = index % 4 == 1 ? 0.0 : 0.6 + 0.1 * (index % 5),
+                    .top_k = index % 5 == 2 ? 12 : -1,
+                    .top_p = index % 5 == 3 ? 0.8 : 1.0,
+                    .min_p = index % 5 == 4 ? 0.02 : 0.0,
+                    .seed = index,
+                    .ignore_eos = index % 2 == 0};
+  request.prompt_logprobs = index % 2 == 0;
+  request.topk_prompt_logprobs = index % 3;
+  request.topk_sample_logprobs = index % 4;
+  request.prompt_alt_tokens_k = index % 5 == 1 ? 3 : 0;
+  if (index % 3 == 1) {
+    request.targets = std::make_shared<const PromptTargets>(
+        Targets(static_cast<int64_t>(request.prompt.size()) - 1));
+  }
+  return {.request = std::move(request)};
+}
+
+// NaN equals itself.
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+bool IsClose(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) != std::isnan(b[i])) return false;
+    if (a[i] != b[i] && std::abs(a[i] - b[i]) > kTolerance) return false;
+  }
+  return true;
+}
+
+// All numbers of `a` against those of `b` by `are_alike`, ids by equality.
+template <typename AreAlike>
+void Compare(const SampleOutput& a, const SampleOutput& b, const AreAlike& are_alike) {
+  const auto compare_top = [&](const std::optional<TopkLogprobs>& x,
+                               const std::optional<TopkLogprobs>& y) {
+    REQUIRE(x.has_value() == y.has_value());
+    if (!x) return;
+    CHECK(x->token_ids == y->token_ids);
+    CHECK(are_alike(x->logprobs, y->logprobs));
+  };
+  REQUIRE(a.sequences.size() == b.sequences.size());
+  for (size_t i = 0; i < a.sequences.size(); ++i) {
+    CHECK(a.sequences[i].tokens == b.sequences[i].tokens);
+    CHECK(are_alike(a.sequences[i].logprobs, b.sequences[i].logprobs));
+    compare_top(a.sequences[i].topk_logprobs, b.sequences[i].topk_logprobs);
+  }
+  CHECK(are_alike(a.prompt_logprobs, b.prompt_logprobs));
+  compare_top(a.topk_prompt_logprobs, b.topk_prompt_logprobs);
+  if (a.target_prompt_logprobs) {
+    CHECK(are_alike(a.target_prompt_logprobs->logprobs, b.target_prompt_logprobs->logprobs));
+  }
+  if (a.prompt_alt_tokens) {
+    CHECK(a.prompt_alt_tokens->tokens == b.prompt_alt_tokens->tokens);
+    CHECK(are_alike(a.prompt_alt_tokens->logprobs, b.prompt_alt_tokens->logprobs));
+  }
+}
+
+TEST_CASE("Sharded sampling: ranks that have parts of the logits give what one rank gives",
+          "[sampling]") {
+  const int world = GENERATE(2, 4);
+  const Qwen3Model model = SmallModel(OddSpec());
+  std::vector<Asked> all;
+  for (uint32_t index = 0; index < 20; ++index) all.push_back(AskFor(index));
+  const Outputs alone = RunAll(model, all);
+  const std::vector<Outputs> ranks = RunAsRanks(model, all, world);
+  REQUIRE(alone.size() == all.size());
+  for (const auto& [id, output] : alone) {
+    CAPTURE(world, id);
+    REQUIRE(output.ok());
+    Compare(*ranks[0].at(id), *output, IsClose);
+    for (const Outputs& rank : ranks) Compare(*rank.at(id), *ranks[0].at(id), SameBits);
+  }
+}
+
+TEST_CASE("Sharded sampling: logits that are not finite on one rank fail the request on all",
+          "[sampling]") {
+  Qwen3Weights weights = SmallWeights(OddSpec());
+  at::Tensor lm_head = weights.lm_head.ToTensor().clone();
+  lm_head[30][0] = std::numeric_limits<float>::quiet_NaN();  // the second of four
+  weights.lm_head = BaseWeight(lm_head);
+  const Qwen3Model model(WholeModel(OddSpec()), std::move(weights));
+  std::vector<Asked> all;
+  for (uint32_t index = 0; index < 4; ++index) {
+    all.push_back({.request = {.request_id = std::to_string(index),
+                               .prompt = {1, 2, 3},
+                               .params = {.max_tokens = 4, .temperature = index * 0.5}}});
+  }
+  all.back().request.params.top_k = 5;
+  for (const Outputs& rank : RunAsRanks(model, all, 4)) {
+    REQUIRE(rank.size() == 4);
+    for (const auto& [id, output] : rank) {
+      CHECK(output.status().code() == absl::StatusCode::kFailedPrecondition);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::worker
