@@ -92,6 +92,28 @@ absl::StatusOr<std::string> LocalAddress(std::string_view address_or_interface) 
                    ": neither an address nor an interface of this machine that has one"));
 }
 
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
+  // Any port: connecting a datagram socket sends nothing, it only chooses the route.
+  const AddressList target = ParseNumeric(address, 9);
+  if (target == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("rank address is ", address, ", not numeric"));
+  }
+  const int fd = socket(target->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage own{};
+  socklen_t size = sizeof(own);
+  const bool is_routed = fd >= 0 && connect(fd, target->ai_addr, target->ai_addrlen) == 0 &&
+                         getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (is_routed) {
+    if (std::optional<std::string> text = TextOf(reinterpret_cast<const sockaddr&>(own))) {
+      return *std::move(text);
+    }
+  }
+  return absl::UnavailableError(absl::StrCat("no route to the ranks' meeting at ", address, ": ",
+                                             is_routed ? "link-local" : std::strerror(error)));
+}
+
 absl::StatusOr<ListeningSocket> ListeningSocket::Open(const std::string& address, uint16_t port) {
   ASSIGN_OR_RETURN(const std::string numeric, LocalAddress(address));
   const AddressList target = ParseNumeric(numeric, port);

@@ -15,6 +15,10 @@ namespace lathe::worker {
 // of them, and for a name that no interface has.
 absl::StatusOr<std::string> LocalAddress(std::string_view address_or_interface);
 
+// The numeric address of this machine from which it reaches `address`, a numeric one. Unavailable:
+// no route leads there.
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
+
 // A socket that listens, so that its port can be told to others before anything serves it.
 class ListeningSocket {
  public:

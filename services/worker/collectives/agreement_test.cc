@@ -1,0 +1,51 @@
+#include "services/worker/collectives/agreement.h"
+
+#include <catch2/catch.hpp>
+
+#include <string>
+#include <vector>
+
+#include "services/worker/collectives/test_ranks.h"
+
+namespace lathe::worker {
+namespace {
+
+TEST_CASE("what worked on all ranks is OK on all", "[collectives]") {
+  const auto backend = GENERATE(TestBackend::kLocal, TestBackend::kGloo);
+  const auto statuses = AsRanks(backend, 3, [](Collectives& ranks) {
+    return AgreeOnStatus(ranks, "load", absl::OkStatus());
+  });
+  for (const absl::Status& status : statuses) CHECK(status.ok());
+}
+
+TEST_CASE("what failed on one rank fails on all, naming it", "[collectives]") {
+  const auto backend = GENERATE(TestBackend::kLocal, TestBackend::kGloo);
+  const auto statuses = AsRanks(backend, 3, [](Collectives& ranks) {
+    return AgreeOnStatus(
+        ranks, "load",
+        ranks.rank() == 0 ? absl::OkStatus() : absl::NotFoundError(std::string(2'000, 'x')));
+  });
+  for (const absl::Status& status : statuses) {
+    CHECK(status == absl::NotFoundError("rank 1: " + std::string(1'000, 'x')));
+  }
+}
+
+TEST_CASE("numbers are agreed on", "[collectives]") {
+  struct Numbers {
+    int64_t least, first, here;
+  };
+  const auto numbers = AsRanks(TestBackend::kLocal, 2, [](Collectives& ranks) -> Numbers {
+    const int64_t own = 7 - ranks.rank();
+    return {.least = AgreeOnLeast(ranks, "least", own),
+            .first = TakeFirst(ranks, "first", own),
+            .here = NumRanksHere(ranks, "here")};
+  });
+  for (const Numbers& of_rank : numbers) {
+    CHECK(of_rank.least == 6);
+    CHECK(of_rank.first == 7);
+    CHECK(of_rank.here == 2);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::worker

@@ -1,0 +1,95 @@
+#include "services/worker/collectives/communicators.h"
+
+#include <utility>
+
+#include "libs/common/logging/logging.h"
+#include "libs/common/status_macros.h"
+#include "services/worker/collectives/gloo_collectives.h"
+#include "services/worker/collectives/nccl_collectives.h"
+
+namespace lathe::worker {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Rendezvous>> Meet(std::optional<ListeningSocket> socket,
+                                                 const ConnectOptions& options) {
+  RendezvousOptions meeting{.rank = options.rank,
+                            .world = options.mesh.world(),
+                            .session = options.meeting.session,
+                            .must_agree = options.must_agree,
+                            .timeout = options.meeting_timeout};
+  meeting.must_agree["mesh"] = options.mesh.ToString();
+  if (options.rank != 0) {
+    return Rendezvous::Join(options.meeting.address, options.meeting.port, meeting);
+  }
+  if (!socket.has_value()) return absl::InternalError("rank 0 has no socket to meet others at");
+  return Rendezvous::Serve(*std::move(socket), meeting);
+}
+
+// Connects one sub-mesh after the other, the same ones in the same order on every rank.
+class Connector {
+ public:
+  static absl::StatusOr<Connector> Create(Rendezvous& rendezvous, FlightRecorder& recorder,
+                                          const ConnectOptions& options) {
+    ASSIGN_OR_RETURN(const std::string address, LocalAddressTowards(options.meeting.address));
+    ASSIGN_OR_RETURN(std::shared_ptr<gloo::transport::Device> device, OpenGlooDevice(address));
+    return Connector(rendezvous, recorder, options, std::move(device));
+  }
+
+  // Null where the rank is alone.
+  absl::StatusOr<std::unique_ptr<Collectives>> Connect(const SubMesh& place, bool moves_cpu_tensors,
+                                                       absl::Duration timeout) const {
+    if (place.world() == 1) return nullptr;
+    const CollectivesOptions collectives{.timeout = timeout, .on_failure = options_.on_failure};
+    if (moves_cpu_tensors || options_.device.is_cpu()) {
+      return ConnectGloo(rendezvous_, gloo_device_, place, collectives, recorder_);
+    }
+    return ConnectNccl(rendezvous_, options_.device, place, collectives, recorder_);
+  }
+
+ private:
+  Connector(Rendezvous& rendezvous, FlightRecorder& recorder, const ConnectOptions& options,
+            std::shared_ptr<gloo::transport::Device> gloo_device)
+      : rendezvous_(rendezvous),
+        recorder_(recorder),
+        options_(options),
+        gloo_device_(std::move(gloo_device)) {}
+
+  Rendezvous& rendezvous_;
+  FlightRecorder& recorder_;
+  const ConnectOptions& options_;
+  std::shared_ptr<gloo::transport::Device> gloo_device_;
+};
+
+RankGroup GroupOf(const std::unique_ptr<Collectives>& collectives) {
+  return collectives == nullptr ? RankGroup() : RankGroup(*collectives);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<ListeningSocket> socket,
+                                                            const ConnectOptions& options) {
+  ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(options.mesh, options.rank, options.mesh.world()));
+  std::unique_ptr<Communicators> ranks(new Communicators());
+  ASSIGN_OR_RETURN(ranks->rendezvous_, Meet(std::move(socket), options));
+  ASSIGN_OR_RETURN(const Connector connector,
+                   Connector::Create(*ranks->rendezvous_, ranks->recorder_, options));
+  const auto connect = [&](std::initializer_list<Axis> axes, bool moves_cpu_tensors,
+                           absl::Duration timeout) {
+    return connector.Connect(mesh.Along(axes), moves_cpu_tensors, timeout);
+  };
+  ASSIGN_OR_RETURN(ranks->tp_, connect({Axis::kTp}, false, options.timeout));
+  ASSIGN_OR_RETURN(ranks->data_, connect({Axis::kDp, Axis::kFsdp}, false, options.timeout));
+  ASSIGN_OR_RETURN(ranks->all_,
+                   connect({Axis::kDp, Axis::kFsdp, Axis::kTp}, true, options.patience));
+  SubMesh everybody = mesh.Along({Axis::kDp, Axis::kFsdp, Axis::kTp});
+  everybody.axis = "control";
+  ASSIGN_OR_RETURN(ranks->control_, connector.Connect(everybody, true, options.patience));
+  ranks->groups_ = {
+      .tp = GroupOf(ranks->tp_), .data = GroupOf(ranks->data_), .all = GroupOf(ranks->all_)};
+  // Nobody leaves the store while another still reads from it.
+  RETURN_IF_ERROR(ranks->control_->Barrier("connected"));
+  LogInfo("ranks are connected", {{"mesh", options.mesh.ToString()}, {"rank", options.rank}});
+  return ranks;
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,69 @@
+// All that a rank speaks to the others with.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <ATen/ATen.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/worker/collectives/collectives.h"
+#include "services/worker/collectives/flight_recorder.h"
+#include "services/worker/collectives/local_address.h"
+#include "services/worker/collectives/meeting.h"
+#include "services/worker/collectives/mesh.h"
+#include "services/worker/collectives/rank_group.h"
+#include "services/worker/collectives/rendezvous.h"
+
+namespace lathe::worker {
+
+struct ConnectOptions {
+  MeshShape mesh;
+  int rank = 0;
+  Meeting meeting;
+  // Of the tensors that tp and data move: over Gloo from a CPU, over NCCL from a GPU.
+  at::Device device = at::kCPU;
+  // What must be the same on every rank, by its name; the mesh need not be told.
+  std::map<std::string, std::string> must_agree;
+  // For all ranks to come and to connect.
+  absl::Duration meeting_timeout = absl::Seconds(60);
+  // Of a collective on tp or data: what one rank may be slower than another in a pass.
+  absl::Duration timeout = absl::Seconds(10);
+  // Of one of all ranks, where one may be slower at reading a disk. One that is gone is known at
+  // once.
+  absl::Duration patience = absl::Minutes(10);
+  // The first failure of each communicator, see CollectivesOptions.
+  std::function<void(const absl::Status&)> on_failure = [](const absl::Status&) {};
+};
+
+// One per process; what it gives out lives as long as it does.
+class Communicators {
+ public:
+  // Sub-meshes of one rank are alone. `all` moves tensors of CPUs.
+  const RankGroups& groups() const { return groups_; }
+  // All ranks, tensors of CPUs: what they agree on between passes.
+  Collectives& control() { return *control_; }
+
+ private:
+  friend absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<ListeningSocket>,
+                                                                     const ConnectOptions&);
+  Communicators() = default;
+
+  FlightRecorder recorder_;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<Collectives> tp_, data_, all_, control_;  // null: alone
+  RankGroups groups_;
+};
+
+// Meets the other ranks of a mesh of several and connects with them; each of them calls it. Rank 0
+// brings the socket that the meeting names. FailedPrecondition: ranks do not agree, the same on all
+// of them; DeadlineExceeded or Unavailable: one has not come, or is gone.
+absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<ListeningSocket> socket,
+                                                            const ConnectOptions& options);
+
+}  // namespace lathe::worker
