@@ -98,6 +98,12 @@ void LossHead::AddChunks(const std::vector<int64_t>& rows, const std::vector<Spa
   }
 }
 
+int64_t LossHead::num_half_chunks() const {
+  int64_t num_halves = 0;
+  for (const Chunk& chunk : chunks_) num_halves += chunk.wants_gradient ? 2 : 1;
+  return num_halves;
+}
+
 bool LossHead::RunHalfChunk(const at::Tensor& x, at::Tensor dx,
                             std::vector<AdapterGradients*>& gradients) {
   const Chunk& chunk = chunks_[next_chunk_];

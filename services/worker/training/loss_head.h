@@ -26,6 +26,9 @@ class LossHead {
   // Chunks have at most `chunk_elements` logits (4 bytes each), but at least one row.
   LossHead(const Model& model, const PackedBatch& batch, int64_t chunk_elements);
 
+  // How often RunHalfChunk is to be called.
+  int64_t num_half_chunks() const;
+
   // Next half of a chunk of x [T, H], the input of the final norm: forward, or backward if it wants
   // gradients. With dx [T, H] given (defined) it has dL/dx once nothing remains, and unembedding
   // gradients are added to `gradients`. Returns whether something remains.

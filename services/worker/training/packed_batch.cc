@@ -1,5 +1,6 @@
 #include "services/worker/training/packed_batch.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace lathe::worker {
@@ -18,6 +19,9 @@ class Packer {
     AddSegment(*row.job, begin);
     AddEntries(row);
   }
+
+  // Of a row of another rank: the job goes on, or ends, on all ranks alike.
+  void AddGradientsOnly(const RowRef& row) { GradientIndex(*row.job); }
 
   PackedBatch Finish(at::Device device) {
     batch_.rows.tokens = ToTensor(tokens_, device);
@@ -84,9 +88,21 @@ std::span<const float> EntriesOf(const at::Tensor& values, const PackedDatum& da
           static_cast<size_t>(datum.entry_end - datum.entry_begin)};
 }
 
-PackedBatch PackBatch(const MicroBatch& micro_batch, at::Device device) {
+bool PackedBatch::wants_gradient() const {
+  return std::any_of(rows.segments.begin(), rows.segments.end(),
+                     [](const Segment& segment) { return segment.gradient_index >= 0; });
+}
+
+PackedBatch PackBatch(const MicroBatch& micro_batch, const std::vector<bool>& is_own,
+                      at::Device device) {
   Packer packer;
-  for (const RowRef& row : micro_batch.rows) packer.Add(row);
+  for (size_t i = 0; i < micro_batch.rows.size(); ++i) {
+    if (is_own[i]) {
+      packer.Add(micro_batch.rows[i]);
+    } else {
+      packer.AddGradientsOnly(micro_batch.rows[i]);
+    }
+  }
   return packer.Finish(device);
 }
 

@@ -33,16 +33,20 @@ struct PackedBatch {
   std::vector<PackedDatum> datums;     // cover the entries in order
   std::vector<int64_t> row_entries;    // [T + 1]
   std::vector<int64_t> entry_targets;  // [E]
+  // Of all adapters of the pass, those without a row here too.
   std::vector<PassGradients> gradients;
 
   int64_t num_tokens() const { return rows.tokens.size(0); }
   int64_t num_entries() const { return static_cast<int64_t>(entry_targets.size()); }
-  bool wants_gradient() const { return !gradients.empty(); }
+  // Of its rows.
+  bool wants_gradient() const;
 };
 
 // The datum's part of `values` [E] on the host.
 std::span<const float> EntriesOf(const at::Tensor& values, const PackedDatum& datum);
 
-PackedBatch PackBatch(const MicroBatch& micro_batch, at::Device device);
+// Of the rows that `is_own` says, by place in the micro-batch; other ranks have the others.
+PackedBatch PackBatch(const MicroBatch& micro_batch, const std::vector<bool>& is_own,
+                      at::Device device);
 
 }  // namespace lathe::worker

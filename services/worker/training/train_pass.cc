@@ -1,6 +1,7 @@
 #include "services/worker/training/train_pass.h"
 
 #include <cmath>
+#include <numeric>
 #include <span>
 #include <string>
 
@@ -26,15 +27,15 @@ absl::Status LossNotFinite(const LossSpec& spec, const DatumLogprobs& in, int64_
 }
 
 // OK, or which entry of the datum is not finite.
-absl::Status CheckFinite(const PackedDatum& packed, std::span<const float> logprobs,
-                         std::span<const float> losses) {
-  const TrainRequest& request = packed.row.job->request;
-  const LossDatum datum = LossDatumOf(request.data[packed.row.datum]);
+absl::Status CheckFinite(const DatumResult& result) {
+  const auto& [row, logprobs, losses] = result;
+  const TrainRequest& request = row.job->request;
+  const LossDatum datum = LossDatumOf(request.data[row.datum]);
   for (size_t i = 0; i < logprobs.size(); ++i) {
     if (std::isfinite(logprobs[i]) && std::isfinite(losses[i])) continue;
     const auto entry = static_cast<int64_t>(i);
     const std::string place =
-        absl::StrFormat("position %d of datum %d", entry / datum.num_targets, packed.row.datum);
+        absl::StrFormat("position %d of datum %d", entry / datum.num_targets, row.datum);
     if (!std::isfinite(logprobs[i])) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "logprob is %g at %s: the model's weights have diverged", logprobs[i], place));
@@ -47,14 +48,22 @@ absl::Status CheckFinite(const PackedDatum& packed, std::span<const float> logpr
 }  // namespace
 
 TrainPass::TrainPass(const Model& model, const MicroBatch& micro_batch,
-                     const TrainPassOptions& options)
+                     const std::vector<bool>& is_own, const TrainPassOptions& options)
     : model_(model),
       num_checkpointed_(options.num_checkpointed),
-      batch_(PackBatch(micro_batch, model.device())),
+      batch_(PackBatch(micro_batch, is_own, model.device())),
       head_(model, batch_, options.head_chunk_elements),
       checkpoints_(model.spec().num_layers),
       saved_(model.spec().num_layers) {
   for (PassGradients& gradients : batch_.gradients) gradients_.push_back(&gradients.gradients);
+  if (batch_.num_tokens() == 0) phase_ = Phase::kDone;
+}
+
+int64_t TrainPass::num_units() const {
+  if (batch_.num_tokens() == 0) return 0;
+  const int64_t num_layers = model_.spec().num_layers;
+  const int64_t num_backward = batch_.wants_gradient() ? num_layers + num_checkpointed_ : 0;
+  return 1 + num_layers + head_.num_half_chunks() + num_backward;
 }
 
 bool TrainPass::RunUnit() {
@@ -95,16 +104,28 @@ void TrainPass::RunHeadChunk() {
   if (batch_.wants_gradient() && !dx_.defined()) dx_ = at::empty_like(x_);
   if (head_.RunHalfChunk(x_, dx_, gradients_)) return;
   x_.reset();
-  CheckResults();
+  TakeHeadsResults();
   phase_ = failures_.empty() && batch_.wants_gradient() ? Phase::kBackward : Phase::kDone;
 }
 
-void TrainPass::CheckResults() {
-  // A job that is not finite must not reach an accumulator.
+void TrainPass::TakeHeadsResults() {
+  std::vector<DatumResult> results;
   for (const PackedDatum& datum : batch_.datums) {
-    absl::Status status =
-        CheckFinite(datum, EntriesOf(head_.logprobs(), datum), EntriesOf(head_.losses(), datum));
-    if (!status.ok()) failures_.emplace_back(datum.row.job, std::move(status));
+    const std::span<const float> logprobs = EntriesOf(head_.logprobs(), datum);
+    const std::span<const float> losses = EntriesOf(head_.losses(), datum);
+    results.push_back(
+        {datum.row, {logprobs.begin(), logprobs.end()}, {losses.begin(), losses.end()}});
+  }
+  SetResults(std::move(results));
+}
+
+void TrainPass::SetResults(std::vector<DatumResult> results) {
+  results_ = std::move(results);
+  failures_.clear();
+  // A job that is not finite must not reach an accumulator.
+  for (const DatumResult& result : results_) {
+    absl::Status status = CheckFinite(result);
+    if (!status.ok()) failures_.emplace_back(result.row.job, std::move(status));
   }
 }
 
@@ -122,14 +143,12 @@ void TrainPass::BackwardLayer() {
 }
 
 void TrainPass::Commit() {
-  for (const PackedDatum& datum : batch_.datums) {
-    TrainJob& job = *datum.row.job;
-    const std::span<const float> logprobs = EntriesOf(head_.logprobs(), datum);
-    job.logprobs[datum.row.datum].assign(logprobs.begin(), logprobs.end());
-    double loss = 0;
-    for (const float value : EntriesOf(head_.losses(), datum)) loss += value;
-    job.losses[datum.row.datum] = loss;
-    job.is_done[datum.row.datum] = true;
+  for (DatumResult& result : results_) {
+    TrainJob& job = *result.row.job;
+    const size_t datum = result.row.datum;
+    job.logprobs[datum] = std::move(result.logprobs);
+    job.losses[datum] = std::accumulate(result.losses.begin(), result.losses.end(), 0.0);
+    job.is_done[datum] = true;
     --job.num_pending_datums;
   }
   for (PassGradients& pass : batch_.gradients) {

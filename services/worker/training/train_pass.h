@@ -1,4 +1,4 @@
-// One micro-batch forward and, if any row wants gradients, backward: a list of steps.
+// Rows of one micro-batch forward and, if any row wants gradients, backward: a list of steps.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,13 @@
 
 namespace lathe::worker {
 
+// What a datum gets.
+struct DatumResult {
+  RowRef row;
+  std::vector<float> logprobs;
+  std::vector<float> losses;
+};
+
 struct TrainPassOptions {
   int64_t head_chunk_elements = 0;
   // The first so many layers keep only their input and are computed again in the backward pass.
@@ -26,21 +33,28 @@ struct TrainPassOptions {
 // can be dropped at any step. `model` and the jobs must outlive it.
 class TrainPass {
  public:
-  TrainPass(const Model& model, const MicroBatch& micro_batch, const TrainPassOptions& options);
+  // Of the rows that `is_own` says, by place in the micro-batch; there may be none.
+  TrainPass(const Model& model, const MicroBatch& micro_batch, const std::vector<bool>& is_own,
+            const TrainPassOptions& options);
+
+  // Steps it has, if nothing fails.
+  int64_t num_units() const;
 
   // Runs one step; returns whether steps remain. None remain once failures() is not empty.
   bool RunUnit();
+
+  // Of its rows, in their order; known after the head.
+  const std::vector<DatumResult>& results() const { return results_; }
+  // Of all rows of the micro-batch: takes the place of results() and of failures().
+  void SetResults(std::vector<DatumResult> results);
 
   // Jobs whose log-probabilities or losses are not finite, with the reason; known after the head.
   // The pass has then computed nothing usable: run it again without them.
   const std::vector<std::pair<TrainJob*, absl::Status>>& failures() const { return failures_; }
 
   // Hands logprobs and losses to the jobs, and gradients to the job that goes on in another pass or
-  // else to the adapter. Call once, after the last step.
+  // else to the adapter. Call once, after the last step, with the results of all rows.
   void Commit();
-
-  int64_t num_datums() const { return static_cast<int64_t>(batch_.datums.size()); }
-  int64_t num_tokens() const { return batch_.num_tokens(); }
 
  private:
   enum class Phase { kEmbed, kForward, kHead, kBackward, kDone };
@@ -48,7 +62,7 @@ class TrainPass {
   void ForwardLayer();
   void RunHeadChunk();
   void BackwardLayer();
-  void CheckResults();
+  void TakeHeadsResults();
 
   const Model& model_;
   const int64_t num_checkpointed_;
@@ -61,6 +75,7 @@ class TrainPass {
   at::Tensor dx_;                        // [T, H]
   std::vector<at::Tensor> checkpoints_;  // [T, H] each, by checkpointed layer
   std::vector<std::unique_ptr<LayerSaved>> saved_;  // by layer
+  std::vector<DatumResult> results_;
   std::vector<std::pair<TrainJob*, absl::Status>> failures_;
 };
 

@@ -54,10 +54,12 @@ void Release(TrainJob& job) {
 
 }  // namespace
 
-Trainer::Trainer(const Model& model, AdapterPool& adapters, const TrainerOptions& options)
+Trainer::Trainer(const Model& model, AdapterPool& adapters, const TrainerOptions& options,
+                 const RankGroup& data)
     : model_(model),
       adapters_(adapters),
       options_(options),
+      data_(data),
       memory_(model.part().local, options.head_chunk_elements,
               model.device().is_cpu() ? at::get_num_threads() : 0),
       token_limit_(options.token_budget),
@@ -171,7 +173,7 @@ void Trainer::Plan() {
       {.num_tokens = smallest, .num_entries = smallest, .wants_gradient = true}, byte_limit_);
   micro_batches_ = PlanMicroBatches(jobs_, memory_,
                                     {.numerics = options_.numerics,
-                                     .max_tokens = token_limit_,
+                                     .max_tokens = token_limit_ * data_.world(),
                                      .max_bytes = byte_limit_,
                                      .num_checkpointed = num_checkpointed,
                                      .first = LongestWaiting()});
@@ -185,14 +187,17 @@ void Trainer::PlanFullSize() {
 }
 
 void Trainer::StartPass() {
-  const PassShape shape = ShapeOf(micro_batches_.front());
+  const MicroBatch& batch = micro_batches_.front();
+  const std::vector<int> rank_of_row = DealRows(batch, options_.numerics, data_.world());
+  const PassShape shape = LargestShare(batch, rank_of_row);
   const int64_t num_checkpointed = memory_.FewestCheckpointed(shape, byte_limit_);
   counters_.arena_used_bytes = memory_.Bytes(shape, num_checkpointed);
   counters_.arena_peak_bytes = std::max(counters_.arena_peak_bytes, counters_.arena_used_bytes);
-  pass_ = std::make_unique<TrainPass>(
-      model_, micro_batches_.front(),
+  pass_ = std::make_unique<RankPass>(
+      model_, batch, rank_of_row,
       TrainPassOptions{.head_chunk_elements = options_.head_chunk_elements,
-                       .num_checkpointed = num_checkpointed});
+                       .num_checkpointed = num_checkpointed},
+      data_);
 }
 
 void Trainer::EndPass() {
@@ -208,11 +213,13 @@ void Trainer::FinishPass() {
   }
   pass_->Commit();
   ++counters_.passes;
-  counters_.rows += pass_->num_datums();
-  counters_.tokens += pass_->num_tokens();
   EndPass();
   const MicroBatch done = std::move(micro_batches_.front());
-  for (const RowRef& row : done.rows) row.job->waits_since_pass = counters_.passes;
+  for (const RowRef& row : done.rows) {
+    ++counters_.rows;
+    counters_.tokens += row.num_tokens();
+    row.job->waits_since_pass = counters_.passes;
+  }
   micro_batches_.pop_front();
   CompleteFinishedJobs(done);
   if (micro_batches_.empty()) PlanFullSize();
@@ -229,10 +236,11 @@ void Trainer::RetryWithoutFailedRequests() {
 
 bool Trainer::RetryInHalves() {
   if (num_retries_ == kMaxRetries) return false;
-  const PassShape shape = ShapeOf(micro_batches_.front());
+  const MicroBatch& batch = micro_batches_.front();
+  const PassShape shape = LargestShare(batch, DealRows(batch, options_.numerics, data_.world()));
   LogWarn("training pass ran out of memory and is run again in halves",
           {{"tokens", shape.num_tokens},
-           {"datums", micro_batches_.front().rows.size()},
+           {"datums", batch.rows.size()},
            {"planned_bytes", counters_.arena_used_bytes}});
   const int64_t fixed_bytes = memory_.Bytes({}, /*num_checkpointed=*/0);
   token_limit_ = std::max<int64_t>(1, std::min(token_limit_, shape.num_tokens) / 2);

@@ -10,18 +10,20 @@
 
 #include <absl/status/statusor.h>
 
+#include "services/worker/collectives/rank_group.h"
 #include "services/worker/lora/adapter_pool.h"
 #include "services/worker/models/model.h"
 #include "services/worker/ops.h"
 #include "services/worker/training/micro_batches.h"
 #include "services/worker/training/pass_memory.h"
+#include "services/worker/training/rank_pass.h"
 #include "services/worker/training/train_job.h"
-#include "services/worker/training/train_pass.h"
 
 namespace lathe::worker {
 
 struct TrainerOptions {
-  // Tokens of one micro-batch; a longer sequence is a micro-batch of its own. More: fewer, larger
+  // Tokens of one micro-batch on each rank that shares its rows; a longer sequence is a
+  // micro-batch of its own. More: fewer, larger
   // matrix products, longer steps and more activation memory.
   int64_t token_budget = 4096;
   // Elements of one chunk of logits (4 bytes each, two such buffers live at once).
@@ -54,10 +56,15 @@ struct FinishedRequest {
 // A forward_backward adds to its adapter's accumulator and window when its last row is done, whole
 // or not at all: a request with a non-finite loss or one whose pass threw changes nothing. A pass
 // that runs out of memory is run again in halves, at most three times.
+//
+// Ranks of `data` share the rows of every pass. They make the same calls in the same order and run
+// equally many steps; all finish the same requests with the same outputs. What a rank adds to its
+// accumulators is its own rows' share: the gradient is the sum over `data`.
 // Used by the executor thread only; `model` and `adapters` must outlive it.
 class Trainer {
  public:
-  Trainer(const Model& model, AdapterPool& adapters, const TrainerOptions& options);
+  Trainer(const Model& model, AdapterPool& adapters, const TrainerOptions& options,
+          const RankGroup& data = {});
   ~Trainer();
 
   // Adds the batch to what is running. Requests are valid and not duplicates.
@@ -95,11 +102,12 @@ class Trainer {
   const Model& model_;
   AdapterPool& adapters_;
   const TrainerOptions options_;
+  const RankGroup data_;
   const PassMemory memory_;
   std::deque<TrainBatch> queued_;
   std::vector<std::unique_ptr<TrainJob>> jobs_;  // started
   std::deque<MicroBatch> micro_batches_;         // of the jobs, the running one in front
-  std::unique_ptr<TrainPass> pass_;
+  std::unique_ptr<RankPass> pass_;
   // What a micro-batch may hold: as the options say, or less after running out of memory.
   int64_t token_limit_;
   int64_t byte_limit_;
