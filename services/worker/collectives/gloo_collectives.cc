@@ -25,6 +25,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -277,6 +278,9 @@ class GlooCollectives : public Collectives {
 absl::StatusOr<std::shared_ptr<gloo::transport::Device>> OpenGlooDevice(
     const std::string& address) {
   ASSIGN_OR_RETURN(const std::string numeric, LocalAddress(address));
+  // Gloo writes to sockets whose other end may just have gone: that is to be an error that names
+  // the collective, not the silent end of this process.
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     return c10d::ProcessGroupGloo::createDeviceForHostname(numeric);
   } catch (const std::exception& error) {

@@ -137,4 +137,10 @@ TEST_CASE("Gloo collectives: others leave when a process dies, hangs or skips a 
              Contains("#2 all-reduce sum step 2 Float x 100000 started") && Contains(" failed +"));
 }
 
+TEST_CASE("Gloo collectives: a write to a rank that is gone does not end the process",
+          "[collectives]") {
+  const auto device = OpenGlooDevice("127.0.0.1").value();
+  CHECK(raise(SIGPIPE) == 0);
+}
+
 }  // namespace lathe::worker
