@@ -4,7 +4,7 @@
 
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/collectives/gloo_collectives.h"
+#include "services/worker/collectives/cpu_collectives.h"
 #include "services/worker/collectives/nccl_collectives.h"
 
 namespace lathe::worker {
@@ -41,7 +41,7 @@ class Connector {
     if (place.world() == 1) return nullptr;
     const CollectivesOptions collectives{.timeout = timeout, .on_failure = options_.on_failure};
     if (moves_cpu_tensors || options_.device.is_cpu()) {
-      return ConnectGloo(rendezvous_, gloo_device_, place, collectives, recorder_);
+      return ConnectCpus(rendezvous_, gloo_device_, place, collectives, recorder_);
     }
     return ConnectNccl(rendezvous_, options_.device, place, collectives, recorder_);
   }

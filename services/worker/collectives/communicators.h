@@ -26,7 +26,8 @@ struct ConnectOptions {
   MeshShape mesh;
   int rank = 0;
   Meeting meeting;
-  // Of the tensors that tp and data move: over Gloo from a CPU, over NCCL from a GPU.
+  // Of the tensors that tp and data move: over shared memory or Gloo from a CPU, over NCCL from a
+  // GPU.
   at::Device device = at::kCPU;
   // What must be the same on every rank, by its name; the mesh need not be told.
   std::map<std::string, std::string> must_agree;

@@ -1,4 +1,4 @@
-// Ranks as threads, over either backend, for tests.
+// Ranks as threads, over any backend of CPUs, for tests.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,22 @@
 
 #include "services/worker/collectives/gloo_collectives.h"
 #include "services/worker/collectives/local_collectives.h"
+#include "services/worker/collectives/shared_memory_collectives.h"
 
 namespace lathe::worker {
 
-enum class TestBackend { kLocal, kGloo };
+enum class TestBackend { kLocal, kGloo, kSharedMemory };
 
 inline std::ostream& operator<<(std::ostream& out, TestBackend backend) {
-  return out << (backend == TestBackend::kLocal ? "local" : "gloo");
+  switch (backend) {
+    case TestBackend::kLocal:
+      return out << "local";
+    case TestBackend::kGloo:
+      return out << "gloo";
+    case TestBackend::kSharedMemory:
+      return out << "shared memory";
+  }
+  return out;
 }
 
 // Long enough for a machine that is very busy.
@@ -57,6 +66,10 @@ inline std::vector<std::unique_ptr<Collectives>> MakeTestRanks(TestBackend backe
   if (backend == TestBackend::kLocal) return MakeLocalCollectives("tp", world, options, recorder);
   const auto rendezvous = MeetOnLoopback(world);
   return InThreads(world, [&](int rank) {
+    if (backend == TestBackend::kSharedMemory) {
+      return ConnectSharedMemory(*rendezvous[rank], TestPlace(rank, world), options, recorder)
+          .value();
+    }
     return ConnectGloo(*rendezvous[rank], OpenGlooDevice("127.0.0.1").value(),
                        TestPlace(rank, world), options, recorder)
         .value();

@@ -32,13 +32,21 @@ RendezvousOptions MeetingOptions(int rank) {
   return {.rank = rank, .world = kWorld, .session = "faults", .timeout = kTestPatience};
 }
 
+std::unique_ptr<Collectives> Connect(Rendezvous& rendezvous, int rank, const std::string& backend,
+                                     FlightRecorder& recorder) {
+  const SubMesh place = TestPlace(rank, kWorld);
+  const CollectivesOptions options{.timeout = kTestPatience};
+  if (backend == "shared memory") {
+    return ConnectSharedMemory(rendezvous, place, options, recorder).value();
+  }
+  return ConnectGloo(rendezvous, OpenGlooDevice("127.0.0.1").value(), place, options, recorder)
+      .value();
+}
+
 // What every rank does until something fails. The victim does `fault` before its third call.
-absl::Status Work(Rendezvous& rendezvous, int rank, const std::string& fault,
-                  FlightRecorder& recorder) {
-  const auto device = OpenGlooDevice("127.0.0.1").value();
-  auto ranks =
-      ConnectGloo(rendezvous, device, TestPlace(rank, kWorld), {.timeout = kTestPatience}, recorder)
-          .value();
+absl::Status Work(Rendezvous& rendezvous, int rank, const std::string& backend,
+                  const std::string& fault, FlightRecorder& recorder) {
+  const std::unique_ptr<Collectives> ranks = Connect(rendezvous, rank, backend, recorder);
   at::Tensor tensor = at::ones({100'000}, at::kFloat);
   for (int step = 1; step <= 10; ++step) {
     if (rank == kVictim && step == 3) {
@@ -56,12 +64,13 @@ absl::Status Work(Rendezvous& rendezvous, int rank, const std::string& fault,
 
 class Child {
  public:
-  Child(int rank, uint16_t port, const std::string& fault) {
+  Child(int rank, uint16_t port, const std::string& backend, const std::string& fault) {
     std::vector<std::string> variables;
     for (char** variable = environ; *variable != nullptr; ++variable)
       variables.push_back(*variable);
     variables.push_back(absl::StrCat("LATHE_TEST_RANK=", rank));
     variables.push_back(absl::StrCat("LATHE_TEST_PORT=", port));
+    variables.push_back(absl::StrCat("LATHE_TEST_BACKEND=", backend));
     variables.push_back(absl::StrCat("LATHE_TEST_FAULT=", fault));
     std::vector<char*> pointers;
     for (std::string& variable : variables) pointers.push_back(variable.data());
@@ -96,7 +105,7 @@ class Child {
 }  // namespace
 
 // Never run by itself: it is one rank of the test below.
-TEST_CASE("Gloo collectives: a rank of the test of faults", "[.faultyrank]") {
+TEST_CASE("Collectives: a rank of the test of faults", "[.faultyrank]") {
   const char* rank_text = std::getenv("LATHE_TEST_RANK");
   if (rank_text == nullptr) return;
   alarm(absl::ToInt64Seconds(2 * kTestPatience));
@@ -104,23 +113,24 @@ TEST_CASE("Gloo collectives: a rank of the test of faults", "[.faultyrank]") {
   const auto port = static_cast<uint16_t>(std::atoi(std::getenv("LATHE_TEST_PORT")));
   FlightRecorder recorder;
   auto rendezvous = Rendezvous::Join("127.0.0.1", port, MeetingOptions(rank)).value();
-  const absl::Status status = Work(*rendezvous, rank, std::getenv("LATHE_TEST_FAULT"), recorder);
+  const absl::Status status = Work(*rendezvous, rank, std::getenv("LATHE_TEST_BACKEND"),
+                                   std::getenv("LATHE_TEST_FAULT"), recorder);
   // As a worker ends: at once, whatever is still open.
   std::_Exit(status.ok() ? 0 : kSawFailure);
 }
 
-TEST_CASE("Gloo collectives: others leave when a process dies, hangs or skips a call",
-          "[collectives]") {
+TEST_CASE("Collectives: others leave when a process dies, hangs or skips a call", "[collectives]") {
+  const std::string backend = GENERATE("gloo", "shared memory");
   const std::string fault = GENERATE("dies", "stops", "skips a call");
-  INFO("the victim " << fault);
+  INFO(backend << ", the victim " << fault);
   ListeningSocket socket = ListeningSocket::Open("127.0.0.1").value();
-  Child bystander(1, socket.port(), fault);
-  Child victim(kVictim, socket.port(), fault);
+  Child bystander(1, socket.port(), backend, fault);
+  Child victim(kVictim, socket.port(), backend, fault);
   FlightRecorder recorder;
   absl::Status status;
   {
     auto rendezvous = Rendezvous::Serve(std::move(socket), MeetingOptions(0)).value();
-    status = Work(*rendezvous, 0, fault, recorder);
+    status = Work(*rendezvous, 0, backend, fault, recorder);
   }
   CHECK(bystander.ExitCode() == kSawFailure);
   const std::string text(status.message());

@@ -1,0 +1,115 @@
+#include "services/worker/collectives/shared_memory_collectives.h"
+
+#include <catch2/catch.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "services/worker/collectives/cpu_collectives.h"
+#include "services/worker/collectives/shared_segment.h"
+#include "services/worker/collectives/test_ranks.h"
+
+namespace lathe::worker {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// Calls of all kinds and sizes in an order that `seed` has; what they gave, summed up.
+absl::StatusOr<at::Tensor> Mixture(Collectives& ranks, int64_t seed) {
+  at::Tensor digest = at::zeros({1}, at::kDouble);
+  for (int64_t i = 0; i < 120; ++i) {
+    const int64_t size = 1 + (seed + i * 7919) % (i % 10 == 0 ? 300'000 : 3000);
+    at::Tensor piece = at::arange(size, at::kFloat).mul(0.01F * (1.0F + ranks.rank())).sin();
+    at::Tensor whole = piece.repeat({ranks.world()});
+    absl::Status status;
+    switch ((seed + i) % 5) {
+      case 0:
+        status = ranks.AllReduceSum("sum", whole);
+        break;
+      case 1:
+        status = ranks.AllGather("gather", piece, whole);
+        break;
+      case 2:
+        status = ranks.ReduceScatterSum("scatter", whole, piece);
+        // Each rank has another piece.
+        if (status.ok()) status = ranks.AllReduceSum("pieces", piece);
+        whole = piece;
+        break;
+      case 3:
+        status = ranks.Broadcast("broadcast", static_cast<int>(i % ranks.world()), whole);
+        break;
+      default:
+        status = ranks.AllReduceMax("max", whole);
+    }
+    if (!status.ok()) return status;
+    digest = digest * 0.9 + whole.to(at::kDouble).sum();
+  }
+  return digest;
+}
+
+TEST_CASE("Shared memory: thousands of calls of all sizes give what threads of one process give",
+          "[collectives]") {
+  const int world = GENERATE(2, 3, 4);
+  const int64_t seed = GENERATE(1, 2);
+  const auto of = [&](TestBackend backend) {
+    return AsRanks(backend, world, [&](Collectives& ranks) { return Mixture(ranks, seed); });
+  };
+  const auto shared = of(TestBackend::kSharedMemory);
+  const auto local = of(TestBackend::kLocal);
+  for (int rank = 0; rank < world; ++rank) {
+    REQUIRE(shared[rank].ok());
+    CHECK(at::equal(*shared[rank], *local[rank]));
+    CHECK(at::equal(*shared[rank], *shared[0]));
+  }
+}
+
+TEST_CASE("Shared memory: a rank that calls something else is an error on both", "[collectives]") {
+  FlightRecorder recorder;
+  auto ranks = MakeTestRanks(TestBackend::kSharedMemory, 2, {.timeout = kTestPatience}, recorder);
+  const auto results = InThreads(2, [&](int rank) {
+    at::Tensor tensor = at::zeros({4 + rank}, at::kFloat);
+    return ranks[rank]->AllReduceSum("gradients", tensor);
+  });
+  CHECK_THAT(std::string(results[0].message()),
+             Contains("rank 1 called all-reduce sum, number 1, 20 bytes of Float, root 0"));
+  CHECK_THAT(std::string(results[1].message()),
+             Contains("rank 0 called all-reduce sum, number 1, 16 bytes of Float, root 0"));
+}
+
+TEST_CASE("Shared memory: another process's memory is not taken for that of the ranks",
+          "[collectives]") {
+  const auto segment = SharedSegment::Create(2).value();
+  CHECK(SharedSegment::Open(segment->handle(), 1, 2).ok());
+  CHECK(absl::IsUnavailable(SharedSegment::Open(segment->handle(), 1, 3).status()));
+  CHECK(absl::IsUnavailable(
+      SharedSegment::Open(absl::StrCat(segment->handle(), "1"), 1, 2).status()));
+  CHECK(absl::IsUnavailable(SharedSegment::Open("/proc/1/fd/1000000 7", 1, 2).status()));
+  CHECK(absl::IsUnavailable(SharedSegment::Open("none", 1, 2).status()));
+}
+
+TEST_CASE("Collectives of CPUs: ranks that share no memory speak over Gloo", "[collectives]") {
+  const bool share = GENERATE(false, true);
+  const auto rendezvous = MeetOnLoopback(2);
+  FlightRecorder recorder;
+  const auto sums = InThreads(2, [&](int rank) {
+    const CollectivesOptions options{.timeout = kTestPatience};
+    const SubMesh place = TestPlace(rank, 2);
+    std::unique_ptr<Collectives> ranks;
+    if (!share && rank == 1) {
+      // What a rank of another host would tell, to whom rank 0's handle means nothing.
+      TORCH_CHECK(rendezvous[1]->Set("shared/tp/0/reason/1", "cannot open shared memory").ok());
+      ranks =
+          ConnectGloo(*rendezvous[1], OpenGlooDevice("127.0.0.1").value(), place, options, recorder)
+              .value();
+    } else {
+      ranks = ConnectCpus(*rendezvous[rank], OpenGlooDevice("127.0.0.1").value(), place, options,
+                          recorder)
+                  .value();
+    }
+    at::Tensor tensor = at::full({3}, 1.0 + rank, at::kFloat);
+    TORCH_CHECK(ranks->AllReduceSum("sum", tensor).ok());
+    return tensor;
+  });
+  for (const at::Tensor& sum : sums) CHECK(at::equal(sum, at::full({3}, 3.0, at::kFloat)));
+}
+
+}  // namespace
+}  // namespace lathe::worker

@@ -1,0 +1,207 @@
+// Hot: every sum of a decode pass on one host goes through Enter and Await.
+#include "services/worker/collectives/shared_segment.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "libs/common/status_macros.h"
+#include "libs/common/time/steady_time.h"
+
+namespace lathe::worker {
+namespace {
+
+constexpr size_t kPage = 4096;
+// Looks for so many pauses of the processor, some 50 us, before it sleeps: as a rule ranks come
+// close behind each other, and waking takes about as long.
+constexpr int kSpins = 2000;
+// Of one sleep. Then it looks whether the other rank lives.
+constexpr absl::Duration kSleep = absl::Milliseconds(10);
+
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+long Futex(const std::atomic<uint32_t>& word, int operation, uint32_t value,
+           const timespec* timeout) {
+  return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
+}
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+absl::Status Errno(const char* what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+uint64_t RandomNonce() {
+  std::random_device random;
+  return (uint64_t{random()} << 32) | random();
+}
+
+struct flock LockOf(int rank, int16_t type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = rank;
+  lock.l_len = 1;
+  return lock;
+}
+
+}  // namespace
+
+// Of one rank, on lines of its own.
+struct alignas(128) SharedSegment::Control {
+  uint64_t nonce = 0;  // rank 0's alone
+  std::atomic<uint32_t> round{0};
+  std::atomic<uint32_t> num_sleeping{0};  // who wait for `round`
+  RoundSignature signatures[2];           // by round
+};
+
+size_t SharedSegment::SizeOf(int world) {
+  static_assert(sizeof(Control) <= kPage && kBufferBytes % kPage == 0);
+  return static_cast<size_t>(world) * (kPage + 2 * kBufferBytes);
+}
+
+SharedSegment::Control& SharedSegment::control(int rank) const {
+  return *reinterpret_cast<Control*>(memory_ + static_cast<size_t>(rank) * kPage);
+}
+
+std::byte* SharedSegment::buffer(int rank, int index) const {
+  return memory_ + static_cast<size_t>(world_) * kPage +
+         static_cast<size_t>(2 * rank + index) * kBufferBytes;
+}
+
+absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(int world) {
+  const int fd = memfd_create("lathe-ranks", MFD_CLOEXEC);
+  if (fd < 0) return Errno("memfd_create");
+  std::unique_ptr<SharedSegment> segment(new SharedSegment(fd, 0, world, RandomNonce()));
+  // Not only a size: memory that is not there would be a SIGBUS later.
+  errno = posix_fallocate(fd, 0, static_cast<off_t>(SizeOf(world)));
+  if (errno != 0) return Errno("no shared memory");
+  RETURN_IF_ERROR(segment->Map());
+  for (int rank = 0; rank < world; ++rank) new (&segment->control(rank)) Control;
+  segment->control(0).nonce = segment->nonce_;
+  RETURN_IF_ERROR(segment->Lock());
+  return segment;
+}
+
+absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(const std::string& handle,
+                                                                   int rank, int world) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(handle, ' ');
+  const int fd = open(parts.first.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return Errno("cannot open shared memory");
+  std::unique_ptr<SharedSegment> segment(
+      new SharedSegment(fd, rank, world, std::strtoull(parts.second.c_str(), nullptr, 10)));
+  struct stat about {};
+  if (fstat(fd, &about) != 0) return Errno("fstat");
+  if (about.st_size != static_cast<off_t>(SizeOf(world))) {
+    return absl::UnavailableError("the shared memory is another process's");
+  }
+  RETURN_IF_ERROR(segment->Map());
+  if (segment->control(0).nonce != segment->nonce_) {
+    return absl::UnavailableError("the shared memory is another process's");
+  }
+  RETURN_IF_ERROR(segment->Lock());
+  return segment;
+}
+
+SharedSegment::SharedSegment(int fd, int rank, int world, uint64_t nonce)
+    : fd_(fd),
+      rank_(rank),
+      world_(world),
+      nonce_(nonce),
+      has_own_core_(static_cast<int>(std::thread::hardware_concurrency()) >= world) {}
+
+std::string SharedSegment::handle() const {
+  return absl::StrFormat("/proc/%d/fd/%d %d", getpid(), fd_, nonce_);
+}
+
+SharedSegment::~SharedSegment() {
+  if (memory_ != nullptr) munmap(memory_, SizeOf(world_));
+  close(fd_);
+}
+
+absl::Status SharedSegment::Map() {
+  void* memory = mmap(nullptr, SizeOf(world_), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (memory == MAP_FAILED) return Errno("mmap");
+  memory_ = static_cast<std::byte*>(memory);
+  return absl::OkStatus();
+}
+
+// Of this opening of the file, not of the process: ranks may be threads in tests.
+absl::Status SharedSegment::Lock() const {
+  struct flock lock = LockOf(rank_, F_WRLCK);
+  if (fcntl(fd_, F_OFD_SETLK, &lock) != 0) return Errno("cannot lock shared memory");
+  return absl::OkStatus();
+}
+
+void SharedSegment::Leave() {
+  struct flock lock = LockOf(rank_, F_UNLCK);
+  fcntl(fd_, F_OFD_SETLK, &lock);
+}
+
+bool SharedSegment::IsAlive(int rank) const {
+  struct flock lock = LockOf(rank, F_WRLCK);
+  return fcntl(fd_, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+const RoundSignature& SharedSegment::signature(int rank) const {
+  return control(rank).signatures[round_ % 2];
+}
+
+void SharedSegment::Enter(const RoundSignature& signature) {
+  ++round_;
+  Control& own = control(rank_);
+  own.signatures[round_ % 2] = signature;
+  // Both in one order with a sleeper's count and look: one of the two sees the other.
+  own.round.store(round_, std::memory_order_seq_cst);
+  if (own.num_sleeping.load(std::memory_order_seq_cst) > 0) {
+    Futex(own.round, FUTEX_WAKE, INT_MAX, nullptr);
+  }
+}
+
+SharedSegment::Arrival SharedSegment::Await(int rank, absl::Time deadline) const {
+  Control& other = control(rank);
+  uint32_t seen = 0;
+  const auto is_here = [&] {
+    seen = other.round.load(std::memory_order_seq_cst);
+    return static_cast<int32_t>(seen - round_) >= 0;  // also when it starts anew at 0
+  };
+  // Where ranks share a core, who looks keeps the one it waits for from coming.
+  const int num_spins = has_own_core_ ? kSpins : 1;
+  for (int spin = 0; spin < num_spins; ++spin) {
+    if (is_here()) return Arrival::kHere;
+    Pause();
+  }
+  while (true) {
+    other.num_sleeping.fetch_add(1, std::memory_order_seq_cst);
+    if (!is_here()) {
+      const absl::Duration rest = deadline - SteadyNow();
+      const timespec timeout = absl::ToTimespec(std::clamp(rest, absl::ZeroDuration(), kSleep));
+      Futex(other.round, FUTEX_WAIT, seen, &timeout);
+    }
+    other.num_sleeping.fetch_sub(1, std::memory_order_seq_cst);
+    if (is_here()) return Arrival::kHere;
+    // It may have come, and gone, since.
+    if (!IsAlive(rank)) return is_here() ? Arrival::kHere : Arrival::kGone;
+    if (SteadyNow() >= deadline) return Arrival::kLate;
+  }
+}
+
+}  // namespace lathe::worker
