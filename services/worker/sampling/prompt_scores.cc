@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "services/worker/kernels/cpu/alternatives_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
-#include "services/worker/layers/logprobs.h"
+#include "services/worker/layers/sharded_logprobs.h"
 #include "services/worker/sampling/vocabulary_shard.h"
 
 namespace lathe::worker {
@@ -52,95 +54,27 @@ bool IsWanted(const SampleRequest& request, int64_t row) {
 struct ScoredRows {
   std::vector<int64_t> rows;  // ascending
   VocabularyShard vocabulary;
-  at::Tensor logits;   // [n, V] fp32, of this rank
-  at::Tensor host;     // the same, defined if wanted
-  at::Tensor whole;    // [n, whole_size], of all ranks; same
-  SoftmaxStats stats;  // of whole rows
+  at::Tensor logits;  // [n, V] fp32, of this rank
+  at::Tensor host;    // the same, defined if wanted
+  at::Tensor whole;   // [n, whole_size], of all ranks; same
 
   int64_t size() const { return static_cast<int64_t>(rows.size()); }
 };
 
-// Of each rank's own columns -> of whole rows.
-SoftmaxStats MergeStats(const SoftmaxStats& own, const VocabularyShard& vocabulary) {
-  const RankGroup& tp = vocabulary.tp;
-  if (tp.is_alone()) return own;
-  const at::Tensor max = tp.Gather("prompt_scores.max", own.max).to(at::kCPU);
-  const at::Tensor sum = tp.Gather("prompt_scores.sum", own.sum).to(at::kCPU);
-  const int64_t num_rows = own.max.size(0);
-  const SoftmaxStats whole = {.max = at::empty({num_rows}, at::kFloat),
-                              .sum = at::empty({num_rows}, at::kDouble)};
-  std::vector<RowDistribution> parts(tp.world());
-  for (int64_t row = 0; row < num_rows; ++row) {
-    for (int rank = 0; rank < tp.world(); ++rank) {
-      const int64_t place = rank * num_rows + row;
-      parts[rank] = {.max = max.const_data_ptr<float>()[place],
-                     .sum = sum.const_data_ptr<double>()[place]};
-    }
-    const RowDistribution merged = Merge(parts);
-    whole.max.mutable_data_ptr<float>()[row] = merged.max;
-    whole.sum.mutable_data_ptr<double>()[row] = merged.sum;
-  }
-  return {.max = whole.max.to(own.max.device()), .sum = whole.sum.to(own.sum.device())};
-}
+// Tokens of each row, and where their log-probabilities go.
+struct Chosen {
+  RowTargets targets;
+  std::vector<float*> places;
 
-// Each token's logit, on every rank.
-at::Tensor LogitsOf(const ScoredRows& scored, const RowTargets& targets) {
-  std::vector<int64_t> places;
-  std::vector<float> is_own;
-  for (int64_t row = 0; row < scored.size(); ++row) {
-    for (int64_t i = targets.offsets[row]; i < targets.offsets[row + 1]; ++i) {
-      const int64_t column = targets.tokens[i] - scored.vocabulary.own.begin;
-      const bool is_here = column >= 0 && column < scored.vocabulary.own.size;
-      places.push_back(row * scored.logits.size(1) + (is_here ? column : 0));
-      is_own.push_back(is_here ? 1.0f : 0.0f);
-    }
+  void Add(int64_t token, float* place) {
+    targets.tokens.push_back(token);
+    places.push_back(place);
   }
-  const at::Device device = scored.logits.device();
-  at::Tensor picked = scored.logits.reshape(-1).index_select(0, at::tensor(places).to(device));
-  // Not by a product: a logit that is not finite is its own rank's alone.
-  picked.masked_fill_(at::tensor(is_own).to(device).eq(0), 0);
-  // One rank's summand is not zero.
-  scored.vocabulary.tp.Sum("prompt_scores.targets", picked);
-  return picked.to(at::kCPU);
-}
+  void EndRow() { targets.offsets.push_back(static_cast<int64_t>(places.size())); }
+};
 
-// [E] as TargetLogprobs, of whole rows.
-std::vector<float> LogprobsOf(const ScoredRows& scored, const RowTargets& targets) {
-  if (scored.vocabulary.tp.is_alone()) {
-    return TargetLogprobs(scored.logits, scored.stats, targets);
-  }
-  if (targets.tokens.empty()) return {};
-  const at::Tensor logits = LogitsOf(scored, targets);
-  const at::Tensor max = scored.stats.max.to(at::kCPU);
-  const at::Tensor sum = scored.stats.sum.to(at::kCPU);
-  std::vector<float> logprobs(targets.tokens.size());
-  for (int64_t row = 0; row < scored.size(); ++row) {
-    const RowDistribution distribution = {.max = max.const_data_ptr<float>()[row],
-                                          .sum = sum.const_data_ptr<double>()[row]};
-    for (int64_t i = targets.offsets[row]; i < targets.offsets[row + 1]; ++i) {
-      logprobs[i] = distribution.Logprob(logits.const_data_ptr<float>()[i]);
-    }
-  }
-  return logprobs;
-}
-
-void ScoreOwnTokens(const ScoredRows& scored, const SampleRequest& request,
-                    std::vector<float>& out) {
-  const int64_t first_row = FirstLogprobRow(request);
-  RowTargets own;
-  for (const int64_t row : scored.rows) {
-    if (row >= first_row) own.tokens.push_back(request.prompt[row + 1]);
-    own.offsets.push_back(static_cast<int64_t>(own.tokens.size()));
-  }
-  const std::vector<float> logprobs = LogprobsOf(scored, own);
-  auto next = logprobs.begin();
-  for (const int64_t row : scored.rows) {
-    if (row >= first_row) out[row + 1] = *next++;
-  }
-}
-
-// The `k` most likely tokens of each row from `first_row` on.
-RowTargets MostLikelyOf(const ScoredRows& scored, int64_t first_row, int64_t k) {
+// [n, k]: the most likely tokens of each row from `first_row` on.
+std::vector<TopCandidate> MostLikelyOf(const ScoredRows& scored, int64_t first_row, int64_t k) {
   std::vector<TopCandidate> own(scored.size() * k);
   ForRows(scored.size(), scored.host.size(1), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -150,49 +84,52 @@ RowTargets MostLikelyOf(const ScoredRows& scored, int64_t first_row, int64_t k) 
           own.begin() + i * k);
     }
   });
+  if (scored.vocabulary.tp.is_alone()) return own;
   const std::vector<TopCandidate> all =
       GatherAll(scored.vocabulary.tp, "prompt_scores.top", own, scored.logits.device());
-  RowTargets top;
   for (int64_t i = 0; i < scored.size(); ++i) {
     std::vector<TopCandidate> candidates;
-    for (size_t from = i * k; from < all.size() && scored.rows[i] >= first_row;
-         from += own.size()) {
+    for (size_t from = i * k; from < all.size(); from += own.size()) {
       candidates.insert(candidates.end(), all.begin() + from, all.begin() + from + k);
     }
-    if (!candidates.empty()) candidates = MostLikely(std::move(candidates), k);
-    for (const TopCandidate& candidate : candidates) top.tokens.push_back(candidate.token);
-    top.offsets.push_back(static_cast<int64_t>(top.tokens.size()));
+    std::ranges::copy(MostLikely(std::move(candidates), k), own.begin() + i * k);
   }
-  return top;
+  return own;
 }
 
-void ScoreTop(const ScoredRows& scored, const SampleRequest& request, TopkLogprobs& out) {
-  const int64_t k = std::min(out.k, scored.vocabulary.whole_size);
-  const RowTargets top = MostLikelyOf(scored, FirstLogprobRow(request), k);
-  const std::vector<float> logprobs = LogprobsOf(scored, top);
+// Log-probabilities of all tokens that `request` asks for in these rows.
+void ScoreTokens(const ScoredRows& scored, const SampleRequest& request, SampleOutput& output) {
+  const int64_t first_row = FirstLogprobRow(request);
+  std::optional<TopkLogprobs>& top = output.topk_prompt_logprobs;
+  const int64_t k = top ? std::min(top->k, scored.vocabulary.whole_size) : 0;
+  std::vector<TopCandidate> most_likely;
+  if (k > 0) most_likely = MostLikelyOf(scored, first_row, k);
+  Chosen chosen;
   for (int64_t i = 0; i < scored.size(); ++i) {
-    const int64_t from = top.offsets[i];
-    const int64_t count = top.offsets[i + 1] - from;
-    const int64_t to = (scored.rows[i] + 1) * out.k;
-    std::copy_n(top.tokens.begin() + from, count, out.token_ids.begin() + to);
-    std::copy_n(logprobs.begin() + from, count, out.logprobs.begin() + to);
-  }
-}
-
-void ScoreTargets(const ScoredRows& scored, PromptTargetLogprobs& out) {
-  const PromptTargets& targets = *out.targets;
-  RowTargets named;
-  std::vector<int64_t> cells;
-  for (const int64_t row : scored.rows) {
-    for (int64_t cell = targets.offsets[row]; cell < targets.offsets[row + 1]; ++cell) {
-      if (targets.tokens[cell] < 0) continue;
-      cells.push_back(cell);
-      named.tokens.push_back(targets.tokens[cell]);
+    const int64_t row = scored.rows[i];
+    const bool has_logprobs = row >= first_row;
+    if (request.prompt_logprobs && has_logprobs) {
+      chosen.Add(request.prompt[row + 1], &output.prompt_logprobs[row + 1]);
     }
-    named.offsets.push_back(static_cast<int64_t>(cells.size()));
+    for (int64_t j = 0; j < k && has_logprobs; ++j) {
+      const int64_t place = (row + 1) * top->k + j;
+      top->token_ids[place] = most_likely[i * k + j].token;
+      chosen.Add(top->token_ids[place], &top->logprobs[place]);
+    }
+    if (request.targets != nullptr) {
+      PromptTargetLogprobs& named = *output.target_prompt_logprobs;
+      for (int64_t cell = named.targets->offsets[row]; cell < named.targets->offsets[row + 1];
+           ++cell) {
+        if (named.targets->tokens[cell] < 0) continue;
+        chosen.Add(named.targets->tokens[cell], &named.logprobs[cell]);
+      }
+    }
+    chosen.EndRow();
   }
-  const std::vector<float> logprobs = LogprobsOf(scored, named);
-  for (size_t i = 0; i < cells.size(); ++i) out.logprobs[cells[i]] = logprobs[i];
+  if (chosen.places.empty()) return;
+  const ScoredTargets tokens = ScoreTargets(scored.logits, chosen.targets,
+                                            scored.vocabulary.own.begin, scored.vocabulary.tp);
+  for (size_t i = 0; i < chosen.places.size(); ++i) *chosen.places[i] = tokens.logprobs[i];
 }
 
 void DrawRow(std::span<const float> logits, const SamplingParams& params, int64_t position,
@@ -227,7 +164,6 @@ ScoredRows RunHead(const Model& model, const at::Tensor& h, const AdapterWeights
   at::Tensor index = at::tensor(scored.rows, at::kLong).sub_(first_row).to(h.device());
   const std::vector<Segment> segments = {{.begin = 0, .end = scored.size(), .adapter = adapter}};
   scored.logits = model.Logits(h.index_select(0, index), segments);
-  scored.stats = MergeStats(SoftmaxStatsOf(scored.logits), scored.vocabulary);
   return scored;
 }
 
@@ -286,9 +222,7 @@ void ScorePrompt(const Model& model, const at::Tensor& h, const AdapterWeights* 
                          .to(at::kCPU)
                          .contiguous();
     }
-    if (request.prompt_logprobs) ScoreOwnTokens(scored, request, output.prompt_logprobs);
-    if (wants_top) ScoreTop(scored, request, *output.topk_prompt_logprobs);
-    if (request.targets != nullptr) ScoreTargets(scored, *output.target_prompt_logprobs);
+    ScoreTokens(scored, request, output);
     if (wants_draws) {
       DrawAltTokens(scored, request.params, *output.prompt_alt_tokens);
     }
