@@ -30,7 +30,8 @@ constexpr std::pair<LossCause, const char*> kLossCauses[] = {
     {LossCause::kKilled, "killed"},
     {LossCause::kEnded, "ended"},
     {LossCause::kSilent, "silent"},
-    {LossCause::kStuck, "stuck"}};
+    {LossCause::kStuck, "stuck"},
+    {LossCause::kPeerGone, "peer_gone"}};
 constexpr Outcome kOutcomes[] = {Outcome::kOk, Outcome::kUserError, Outcome::kServerError,
                                  Outcome::kCancelled};
 

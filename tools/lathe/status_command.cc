@@ -24,6 +24,22 @@ void PrintJson(const v1::GetStatusResponse& status) {
   }
 }
 
+// Of a group of several: its mesh, and which of its ranks are there.
+void PrintRanks(const v1::GroupStatus& group) {
+  const int64_t world = group.dp() * group.fsdp() * group.tp();
+  if (world < 2) return;
+  std::printf("         dp %lld x fsdp %lld x tp %lld, %d of %lld ranks:",
+              static_cast<long long>(group.dp()), static_cast<long long>(group.fsdp()),
+              static_cast<long long>(group.tp()), group.ranks_size(),
+              static_cast<long long>(world));
+  for (const v1::RankStatus& rank : group.ranks()) {
+    std::printf(" %lld %s pid %lld%s", static_cast<long long>(rank.rank()), rank.device().c_str(),
+                static_cast<long long>(rank.pid()),
+                &rank == &group.ranks(group.ranks_size() - 1) ? "" : ",");
+  }
+  std::printf("\n");
+}
+
 void PrintTable(const v1::GetStatusResponse& status) {
   std::printf("engine   version %s, term %lld, %lld pending requests\n", status.version().c_str(),
               static_cast<long long>(status.term()),
@@ -34,6 +50,7 @@ void PrintTable(const v1::GetStatusResponse& status) {
                 group.base_model().c_str(), group.state().c_str(), detail.empty() ? "" : " ",
                 detail.c_str(), static_cast<long long>(group.epoch()),
                 static_cast<long long>(group.models()));
+    PrintRanks(group);
   }
   for (const v1::ModelStatus& model : status.models()) {
     std::printf(

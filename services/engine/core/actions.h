@@ -78,8 +78,16 @@ struct NotifyModelState {
 
 // ---- to the group's worker
 
+// Where the ranks of a group of several find each other.
+struct Meeting {
+  std::string session;  // of this set of processes
+  std::string address;  // of rank 0
+  int64_t port = 0;
+};
+
 struct FormGroup {
   int64_t term = 0;
+  std::optional<Meeting> meeting;  // of several ranks
 };
 struct AdoptGroup {
   int64_t term = 0;
@@ -194,6 +202,7 @@ struct SendAck {
   std::vector<std::string> request_ids;
 };
 
+// Whoever has started the process is asked to kill it too.
 struct SendDie {
   std::string reason;
 };
@@ -205,11 +214,13 @@ using WorkerCommand =
                  SendAck, SendDie, SendSaveVersion, SendSnapshot, SendRestoreAdapter>;
 
 // Decided for what its worker said on that stream: dropped if another one has taken its place.
+// Ranks other than 0 get FormGroup, AdoptGroup and SendDie only.
 struct SendToWorker {
   std::string group;
   int64_t stream_id = 0;
   int64_t epoch = 0;
   WorkerCommand command;
+  int64_t rank = 0;
 };
 
 // A model was rebuilt, or is given up; for people.

@@ -35,6 +35,11 @@ class Effects {
   void Send(const std::string& group, int64_t epoch, WorkerCommand command) {
     After(SendToWorker{group, stream_ids_[group], epoch, std::move(command)});
   }
+  // To one rank, on a stream of its own.
+  void SendToRank(const std::string& group, int64_t rank, int64_t stream_id, int64_t epoch,
+                  WorkerCommand command) {
+    After(SendToWorker{group, stream_id, epoch, std::move(command), rank});
+  }
   // What is sent to the group from now on goes to this stream.
   void UseStream(const std::string& group, int64_t stream_id) { stream_ids_[group] = stream_id; }
 

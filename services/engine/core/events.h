@@ -242,6 +242,17 @@ struct ReadyModel {
   int64_t kv_cache_tokens = 0;  // longest sequence that it can sample
 };
 
+// How many ranks a group has along each axis, from the outermost.
+struct MeshShape {
+  int64_t dp = 1;
+  int64_t fsdp = 1;
+  int64_t tp = 1;
+
+  int64_t world() const { return dp * fsdp * tp; }
+  bool operator==(const MeshShape&) const = default;
+};
+
+// One rank of a group. What it holds and runs is said by rank 0 for all.
 struct WorkerAttached {
   std::string group;
   int64_t stream_id = 0;  // tells streams of one engine apart; commands name it
@@ -255,8 +266,15 @@ struct WorkerAttached {
   std::optional<ReadyModel> ready;
   int64_t pid = 0;             // 0: not told
   bool is_supervised = false;  // its parent says how it ends
+  int64_t rank = 0;
+  MeshShape mesh;
+  std::string session;  // it has met its peers under, or is to; empty: it was not told
+  // Rank 0 of several: where its peers may meet it.
+  std::string address;
+  int64_t port = 0;
 };
 
+// These and what follows come from rank 0, but for the ends of others.
 struct WorkerReady {
   std::string group;
   ReadyModel model;
@@ -271,6 +289,7 @@ enum class LossCause {
   kEnded,        // it was told to end, or somebody stopped it in good order
   kSilent,       // declared dead: no heartbeat
   kStuck,        // declared dead: its work did not advance
+  kPeerGone,     // it ended because a peer of its group had, by whatever
 };
 
 // The stream ended. `process_gone`: the process is known, or declared, dead.
@@ -279,6 +298,7 @@ struct WorkerDetached {
   bool process_gone = false;
   LossCause cause = LossCause::kUnknown;
   std::string how;  // "signal 11", for people; of a process that is gone
+  int64_t rank = 0;
 };
 
 // These requests are about to execute.
@@ -296,6 +316,7 @@ struct WorkerExited {
   LossCause cause = LossCause::kUnknown;
   std::string how;          // "signal 11"
   int64_t restart_in = -1;  // nanoseconds; -1: it is not started again
+  int64_t rank = 0;
 };
 
 struct WorkerDone {

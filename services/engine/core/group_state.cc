@@ -4,15 +4,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/engine/core/ranks.h"
 
 namespace lathe::engine {
 namespace {
 
-bool IsDeath(LossCause cause) { return cause != LossCause::kEnded && cause != LossCause::kUnknown; }
-
 std::string WhatItWaitsFor(const Group& group) {
   if (group.attached) return absl::StrFormat("%s is loading", group.row.base_model);
-  const std::string waits = absl::StrFormat("waiting for a worker of %s", group.row.base_model);
+  const bool is_alone = group.ranks.size() == 1;
+  const std::string waits =
+      is_alone ? absl::StrFormat("waiting for a worker of %s", group.row.base_model)
+               : absl::StrFormat("waiting for %s", MissingRanks(group));
   // Else what degrades the group says it.
   if (group.deaths.empty() || group.degraded) return waits;
   return absl::StrFormat("%s; the last one: %s", waits, group.last_death);
@@ -58,6 +60,15 @@ void Heal(State& s, Group& group) {
 }
 
 }  // namespace
+
+bool IsDeath(LossCause cause) {
+  return cause != LossCause::kEnded && cause != LossCause::kUnknown &&
+         cause != LossCause::kPeerGone;
+}
+
+bool IsByItself(LossCause cause) {
+  return cause == LossCause::kCrashed || cause == LossCause::kOutOfMemory;
+}
 
 void TellState(State& s, const Group& group) {
   const GroupTrouble trouble = !group.refused.empty() ? GroupTrouble::kRefused

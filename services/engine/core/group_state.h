@@ -10,6 +10,11 @@ namespace lathe::engine {
 // Tells waiting callers.
 void TellState(State& s, const Group& group);
 
+// A process that ended so has not been told to.
+bool IsDeath(LossCause cause);
+// … nor was it ended by anybody else.
+bool IsByItself(LossCause cause);
+
 // Its worker's process has died; `how`: "signal 11". Too many of them without work done between
 // make it degraded.
 void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how);

@@ -340,7 +340,7 @@ void QueueSamplesOf(State& s, const std::string& version_id) {
 
 void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
   Group* const group = Find(s.groups, event.group);
-  if (group == nullptr || group->row.epoch != event.epoch) return;
+  if (group == nullptr || !group->attached || group->row.epoch != event.epoch) return;
   // The next sample tries again: the file may have been unreadable for a moment. A version without
   // a file of ours is made again.
   group->version_ids.erase(event.version_id);

@@ -130,12 +130,33 @@ struct Request {
   bool live() const { return plan != nullptr; }
 };
 
+// One process of a group.
+struct Rank {
+  bool attached = false;
+  int64_t detached_at = 0;  // or since when it is waited for
+  std::string process_id;
+  // Of the set of processes that it has been formed with; empty: none.
+  std::string session;
+  int64_t epoch = 0;  // that it has been formed or adopted with; 0: none
+  int64_t stream_id = 0;
+  std::string address;  // of rank 0: where its peers may meet it
+  int64_t port = 0;
+  int64_t pid = 0;
+  bool is_supervised = false;        // its parent says how it ends
+  std::optional<WorkerExited> exit;  // said before its stream ended
+  int64_t last_exit_pid = 0;
+};
+
+// `row.process_id` names the set of processes that the group consists of (ranks.h).
 struct Group {
   GroupRow row;
+  MeshShape mesh;
+  std::vector<Rank> ranks = {Rank()};
+  // All ranks have come, and rank 0, to which its commands go, is there.
   bool attached = false;
-  bool ready = false;  // the base model is loaded
+  std::optional<WorkerAttached> hello;  // of rank 0, while its peers are waited for
+  bool ready = false;                   // the base model is loaded
   int64_t kv_cache_tokens = 0;
-  int64_t detached_at = 0;
   FairQueue train;
   FairQueue large_train;  // requests of more than a batch
   FairQueue samples;
@@ -157,22 +178,21 @@ struct Group {
   std::map<int64_t, std::string> held;
   std::string alone;  // the suspect whose turn it is
 
-  // Of its worker's process.
-  int64_t pid = 0;
+  // Of the processes that it consists of, or did last: rank and pid.
+  std::set<std::pair<int64_t, int64_t>> processes;
+  bool is_supervised = false;     // their parents say how they end
   bool attached_in_term = false;  // else nothing is known of how it went
-  bool is_supervised = false;     // its parent says how it ends
   bool loaded = false;            // was ready
   int64_t usable_since = 0;
-  std::optional<WorkerExited> exit;  // said before its stream ended
-  int64_t last_exit_pid = 0;
-  // Of the last processes that were lost before their parent said how they ended, oldest first:
-  // whom a crash would be laid to.
+  // Of the last sets of processes that were lost, oldest first. Before their parents said how they
+  // ended: whom a crash would be laid to. After: whose ends need no more explanation.
   struct LostRun {
-    int64_t pid = 0;
+    std::set<std::pair<int64_t, int64_t>> processes;  // rank and pid, whose ends were not told
+    bool is_explained = false;
     std::string alone;
     std::set<std::string> request_ids;
   };
-  std::deque<LostRun> unexplained;
+  std::deque<LostRun> lost_runs;
   std::string last_crash;  // of those that were told of late; for people
 
   std::deque<int64_t> deaths;  // since work was done, within the window

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/group_state.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
@@ -33,6 +34,23 @@ std::set<std::string> WhoMayHave(const State& s, const Group& group) {
   return ids;
 }
 
+// What runs again meanwhile goes on: the next death, if there is one, is laid to it.
+void BlameRun(State& s, Group& group, const Group::LostRun& run, const std::string& how) {
+  group.last_crash = how;
+  for (const std::string& id : run.request_ids) {
+    Request* const request = Find(s.requests, id);
+    if (request == nullptr || !request->live()) continue;
+    if (id != run.alone) {
+      request->is_suspect = true;
+      s.unsent_request_ids.insert(id);  // out of the queue of those that run together
+      continue;
+    }
+    ++request->num_crashes_alone;
+    const bool is_over = request->num_crashes_alone >= s.options.max_crashes_alone;
+    if (is_over && !IsAtWorker(s, *request)) GiveUp(s, *request, how);
+  }
+}
+
 }  // namespace
 
 void OnWorkerStarted(State& s, const WorkerStarted& event) {
@@ -57,12 +75,16 @@ void BlameForCrash(State& s, Group& group, const std::string& how) {
   }
 }
 
-void RememberRun(State& s, Group& group) {
+void RememberRun(State& s, Group& group, bool is_explained) {
   constexpr size_t kMaxRuns = 8;
   // Nobody will say how an earlier process of the same pid ended.
-  std::erase_if(group.unexplained, [&](const auto& run) { return run.pid == group.pid; });
-  group.unexplained.push_back({group.pid, group.alone, WhoMayHave(s, group)});
-  if (group.unexplained.size() > kMaxRuns) group.unexplained.pop_front();
+  std::erase_if(group.lost_runs, [&](const Group::LostRun& run) {
+    return std::any_of(run.processes.begin(), run.processes.end(),
+                       [&](const auto& process) { return group.processes.count(process) > 0; });
+  });
+  group.lost_runs.push_back({group.processes, is_explained, group.alone, WhoMayHave(s, group)});
+  if (group.lost_runs.size() > kMaxRuns) group.lost_runs.pop_front();
+  if (is_explained) return;
   // The crash that was one too many was told of while it ran again.
   Request* const alone = Find(s.requests, group.alone);
   const bool is_over =
@@ -70,27 +92,19 @@ void RememberRun(State& s, Group& group) {
   if (is_over) GiveUp(s, *alone, group.last_crash);
 }
 
-// What runs again meanwhile goes on: the next death, if there is one, is laid to it.
-void ExplainRun(State& s, Group& group, int64_t pid, bool died_by_itself, const std::string& how) {
-  const auto it = std::find_if(group.unexplained.begin(), group.unexplained.end(),
-                               [&](const Group::LostRun& run) { return run.pid == pid; });
-  if (it == group.unexplained.end()) return;
-  const Group::LostRun run = std::move(*it);
-  group.unexplained.erase(it);
-  if (!died_by_itself) return;
-  group.last_crash = how;
-  for (const std::string& id : run.request_ids) {
-    Request* const request = Find(s.requests, id);
-    if (request == nullptr || !request->live()) continue;
-    if (id != run.alone) {
-      request->is_suspect = true;
-      s.unsent_request_ids.insert(id);  // out of the queue of those that run together
-      continue;
-    }
-    ++request->num_crashes_alone;
-    const bool is_over = request->num_crashes_alone >= s.options.max_crashes_alone;
-    if (is_over && !IsAtWorker(s, *request)) GiveUp(s, *request, how);
-  }
+Explained ExplainRun(State& s, Group& group, const WorkerExited& exited) {
+  const auto it =
+      std::find_if(group.lost_runs.begin(), group.lost_runs.end(), [&](const Group::LostRun& run) {
+        return run.processes.count({exited.rank, exited.pid}) > 0;
+      });
+  if (it == group.lost_runs.end()) return Explained::kNothing;
+  it->processes.erase({exited.rank, exited.pid});
+  const Group::LostRun run = *it;
+  it->is_explained = run.is_explained || IsDeath(exited.cause);
+  if (run.processes.empty()) group.lost_runs.erase(it);
+  if (run.is_explained) return Explained::kBefore;
+  if (IsByItself(exited.cause)) BlameRun(s, group, run, exited.how);
+  return Explained::kNow;
 }
 
 }  // namespace lathe::engine

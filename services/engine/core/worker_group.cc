@@ -11,6 +11,7 @@
 #include "services/engine/core/group_state.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
+#include "services/engine/core/ranks.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
@@ -179,33 +180,35 @@ void NoteWorkBeforeRecoveries(State& s, Group& group, const WorkerAttached& even
 }
 
 void Adopt(State& s, Group& group, const WorkerAttached& event) {
-  s.fx.Send(group.row.group, group.row.epoch, AdoptGroup{s.term});
+  SendAdopt(s, group);
   AbandonWriting(s, group, /*process_lost=*/false);
   AdoptModels(s, group, event);
   AdoptVersions(s, group, event);
   NoteWorkBeforeRecoveries(s, group, event);
 }
 
-// Of a process that was not heard of before the next one came. How one with a parent ended will be
-// said, too late to blame anybody; of others, who were here, this is the sign of their death.
-Loss LossOf(const Group& group, const WorkerAttached& event) {
-  if (group.row.process_id == event.process_id) return {false, LossCause::kUnknown, ""};
-  if (group.exit) return {true, group.exit->cause, group.exit->how};
+// Of processes that were not heard of before the next ones came. How those with a parent ended will
+// be said, too late to blame anybody; of others, who were here, this is the sign of their death.
+Loss LossOf(const Group& group, const std::string& session) {
+  if (group.row.process_id == session) return {false, LossCause::kUnknown, ""};
+  for (const Rank& rank : group.ranks) {
+    if (rank.exit) return {true, rank.exit->cause, rank.exit->how};
+  }
   if (group.is_supervised || !group.attached_in_term) {
     return {true, LossCause::kUnknown, "another process came"};
   }
   return {true, LossCause::kCrashed, "its process is gone"};
 }
 
-void Form(State& s, Group& group, const WorkerAttached& event) {
-  LoseProcess(s, group, LossOf(group, event));
+void Form(State& s, Group& group, const WorkerAttached& event, const std::string& session) {
+  LoseProcess(s, group, LossOf(group, session));
   const bool changed = group.row.base_model != event.base_model;
-  group.row.process_id = event.process_id;
+  group.row.process_id = session;
   group.row.base_model = event.base_model;
   if (changed) FailUnserved(s);
   ++group.row.epoch;
   s.fx.Put(PutGroup{group.row});
-  s.fx.Send(group.row.group, group.row.epoch, FormGroup{s.term});
+  SendForm(s, group, session);
 }
 
 // Accepted before any group of its base model was known; or its group serves another one now.
@@ -242,6 +245,38 @@ void BecomeReady(State& s, Group& group, const ReadyModel& model) {
   StartRecoveries(s, group);
 }
 
+// All ranks have come, and none of them has met others.
+void Begin(State& s, Group& group, const std::string& session) {
+  const WorkerAttached event = *group.hello;
+  group.hello.reset();
+  s.fx.UseStream(event.group, event.stream_id);
+  group.attached = true;
+  for (Rank& rank : group.ranks) rank.session = session;
+  if (IsFormed(group, session) && event.base_model == group.row.base_model) {
+    Adopt(s, group, event);
+  } else {
+    Form(s, group, event, session);
+  }
+  NoteProcesses(group);
+  group.attached_in_term = true;
+  group.loaded = false;
+  group.next_try_at = 0;
+  PlaceHomelessModels(s, group);
+  if (event.ready) {
+    BecomeReady(s, group, *event.ready);
+  } else {
+    TellState(s, group);
+  }
+}
+
+void Assemble(State& s, Group& group) {
+  if (!MissingRanks(group).empty()) return TellState(s, group);
+  const std::string session = SessionOf(group);
+  if (!HasMetOthers(group, session)) return Begin(s, group, session);
+  LoseGroup(s, group, LossOf(group, session));
+  TellState(s, group);
+}
+
 }  // namespace
 
 void ResumeModel(State& s, Model& model) {
@@ -268,35 +303,25 @@ void OnWorkerAttached(State& s, const WorkerAttached& event) {
     it = s.groups.emplace(event.group, Group(row, s.options)).first;
   }
   Group& group = it->second;
-  s.fx.UseStream(event.group, event.stream_id);
-  group.attached = true;
-  group.ready = false;
-  group.refused.clear();
-  group.refused_model.reset();
-  const bool known = event.process_id == group.row.process_id && event.epoch == group.row.epoch &&
-                     event.base_model == group.row.base_model;
-  if (known) {
-    Adopt(s, group, event);
-  } else {
-    Form(s, group, event);
+  const Rank* const before = FindRank(group, event.rank);
+  const bool is_known = before != nullptr && before->process_id == event.process_id;
+  NoteArrival(s, group, event);
+  if (event.rank == 0) {
+    Detach(group);
+    group.hello = event;
+  } else if (group.attached && is_known) {
+    return Rejoin(s, group, *FindRank(group, event.rank));
+  } else if (group.attached) {
+    LoseGroup(s, group, LossOf(group, SessionOf(group)));
   }
-  group.attached_in_term = true;
-  group.pid = event.pid;
-  group.is_supervised = event.is_supervised;
-  group.loaded = false;
-  group.next_try_at = 0;
-  PlaceHomelessModels(s, group);
-  if (event.ready) {
-    BecomeReady(s, group, *event.ready);
-  } else {
-    TellState(s, group);
-  }
+  Assemble(s, group);
 }
 
 void OnWorkerReady(State& s, const WorkerReady& event) {
   Group* const group = Find(s.groups, event.group);
-  const bool waits = group != nullptr && group->attached && !group->ready;
-  if (waits) BecomeReady(s, *group, event.model);
+  if (group == nullptr) return;
+  if (group->attached && !group->ready) BecomeReady(s, *group, event.model);
+  if (group->hello) group->hello->ready = event.model;
 }
 
 void UseRefused(State& s) {

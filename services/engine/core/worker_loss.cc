@@ -1,11 +1,15 @@
 #include "services/engine/core/worker_loss.h"
 
+#include <algorithm>
 #include <set>
-#include <vector>
+#include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/group_state.h"
 #include "services/engine/core/operations.h"
+#include "services/engine/core/ranks.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
@@ -16,8 +20,12 @@
 namespace lathe::engine {
 namespace {
 
-bool IsByItself(LossCause cause) {
-  return cause == LossCause::kCrashed || cause == LossCause::kOutOfMemory;
+// Of a process that left because another one had gone, which nobody saw: that one's parent will say
+// how. Without a parent, it is taken for a crash.
+Loss ByCause(const Group& group, Loss loss) {
+  if (loss.cause != LossCause::kPeerGone) return loss;
+  loss.cause = group.is_supervised ? LossCause::kUnknown : LossCause::kCrashed;
+  return loss;
 }
 
 // What a save may have written, and its next run will not replace.
@@ -60,6 +68,18 @@ void LoseVersionsOfGoneModels(State& s, const Group& group) {
   }
 }
 
+void NoteEnd(State& s, Group& group, const Loss& loss) {
+  const bool was_here = !group.row.process_id.empty();
+  if (was_here) NoteDeath(s, group, loss.cause, loss.how);
+  if (group.attached_in_term) {
+    if (IsByItself(loss.cause)) BlameForCrash(s, group, loss.how);
+    const bool is_unexplained = loss.cause == LossCause::kUnknown && group.is_supervised;
+    const bool others_end = group.ranks.size() > 1;
+    if (was_here && (is_unexplained || others_end)) RememberRun(s, group, !is_unexplained);
+  }
+  CutRecoveries(s, group);
+}
+
 }  // namespace
 
 void ForgetOutstanding(Group& group) {
@@ -74,16 +94,7 @@ void ForgetOutstanding(Group& group) {
 }
 
 void LoseProcess(State& s, Group& group, const Loss& loss) {
-  if (loss.is_new_process) {
-    if (!group.row.process_id.empty()) NoteDeath(s, group, loss.cause, loss.how);
-    if (group.attached_in_term) {
-      if (IsByItself(loss.cause)) BlameForCrash(s, group, loss.how);
-      const bool was_here = !group.row.process_id.empty();
-      const bool is_unexplained = loss.cause == LossCause::kUnknown && group.is_supervised;
-      if (was_here && is_unexplained) RememberRun(s, group);
-    }
-    CutRecoveries(s, group);
-  }
+  if (loss.is_new_process) NoteEnd(s, group, ByCause(group, loss));
   ForgetOutstanding(group);
   AbandonWriting(s, group, /*process_lost=*/true);
   group.version_ids.clear();
@@ -98,60 +109,85 @@ void LoseProcess(State& s, Group& group, const Loss& loss) {
   group.at_worker.clear();
   group.started.clear();
   group.alone.clear();
-  group.exit.reset();
+  for (Rank& rank : group.ranks) rank.exit.reset();
   group.loaded = false;
   group.row.process_id.clear();
   PlaceSamples(s);
 }
 
+void Detach(Group& group) {
+  group.attached = false;
+  group.ready = false;
+  group.refused.clear();
+  group.refused_model.reset();
+  ForgetOutstanding(group);
+}
+
+void LoseGroup(State& s, Group& group, const Loss& loss) {
+  Detach(group);
+  LoseProcess(s, group, loss);
+  s.fx.Put(PutGroup{group.row});
+  Dismiss(s, group, absl::StrCat("another rank of the group is lost: ", loss.how));
+}
+
 void OnWorkerDetached(State& s, const WorkerDetached& event) {
   Group* const group = Find(s.groups, event.group);
-  if (group == nullptr || !group->attached) return;
-  group->attached = false;
-  group->ready = false;
-  group->refused.clear();
-  group->refused_model.reset();
-  group->detached_at = s.now;
-  ForgetOutstanding(*group);
-  if (event.process_gone || group->exit) {
-    const Loss loss = group->exit ? Loss{true, group->exit->cause, group->exit->how}
-                                  : Loss{true, event.cause, event.how};
-    LoseProcess(s, *group, loss);
-    s.fx.Put(PutGroup{group->row});
+  Rank* const rank = group == nullptr ? nullptr : FindRank(*group, event.rank);
+  if (rank == nullptr || !rank->attached) return;
+  rank->attached = false;
+  rank->detached_at = s.now;
+  // What the group does needs no stream but that of rank 0.
+  if (event.rank == 0) {
+    Detach(*group);
+    group->hello.reset();
+  }
+  if (event.process_gone || rank->exit) {
+    const Loss loss = rank->exit ? Loss{true, rank->exit->cause, rank->exit->how}
+                                 : Loss{true, event.cause, event.how};
+    if (IsMember(*group, *rank)) {
+      LoseGroup(s, *group, loss);
+    } else {
+      NoteDeath(s, *group, loss.cause, loss.how);  // while it waited for its peers
+      rank->exit.reset();
+    }
   }
   TellState(s, *group);
 }
 
 void OnWorkerExited(State& s, const WorkerExited& event) {
   Group* const group = Find(s.groups, event.group);
-  if (group == nullptr) return;
-  const bool is_current = event.pid == group->pid;
+  Rank* const rank = group == nullptr ? nullptr : FindRank(*group, event.rank);
+  if (rank == nullptr) return;
+  const bool is_current = event.pid == rank->pid;
   // A parent that dials in again repeats the last end. The process that is here has not ended yet,
   // though one before it had the same pid.
-  const bool is_here = is_current && !group->row.process_id.empty();
-  if (!is_here) ExplainRun(s, *group, event.pid, IsByItself(event.cause), event.how);
-  if (event.pid == group->last_exit_pid && !is_here) return;
-  group->last_exit_pid = event.pid;
+  const bool is_here = is_current && (rank->attached || IsMember(*group, *rank));
+  const Explained explained = is_here ? Explained::kNothing : ExplainRun(s, *group, event);
+  if (event.pid == rank->last_exit_pid && !is_here) return;
+  rank->last_exit_pid = event.pid;
   group->next_try_at = event.restart_in < 0 ? 0 : s.now + event.restart_in;
-  if (is_current && group->attached) {
-    group->exit = event;  // what it said last is still to come
+  if (is_current && rank->attached) {
+    rank->exit = event;  // what it said last is still to come
     return;
   }
-  if (!is_current) {
-    NoteDeath(s, *group, event.cause, event.how);  // it never came, or the next one was here first
-  } else if (!group->row.process_id.empty()) {
-    LoseProcess(s, *group, {true, event.cause, event.how});
-    s.fx.Put(PutGroup{group->row});
+  const bool is_news = !is_current || explained == Explained::kNow;
+  if (is_here) {
+    LoseGroup(s, *group, {true, event.cause, event.how});
+  } else if (is_news && explained != Explained::kBefore) {
+    NoteDeath(s, *group, event.cause, event.how);  // it never came, or it is known as lost
   }
   TellState(s, *group);
 }
 
 void GiveUpLostWorkers(State& s) {
   for (auto& [name, group] : s.groups) {
-    const bool waited = s.now - group.detached_at > s.options.worker_lost_timeout;
-    if (group.attached || group.row.process_id.empty() || !waited) continue;
-    LoseProcess(s, group, {.cause = LossCause::kUnknown, .how = "it did not come back"});
-    s.fx.Put(PutGroup{group.row});
+    if (group.row.process_id.empty()) continue;
+    const bool is_lost = std::any_of(group.ranks.begin(), group.ranks.end(), [&](const Rank& rank) {
+      return !rank.attached && s.now - rank.detached_at > s.options.worker_lost_timeout;
+    });
+    if (!is_lost) continue;
+    LoseGroup(s, group, {.cause = LossCause::kUnknown, .how = "it did not come back"});
+    TellState(s, group);
   }
 }
 

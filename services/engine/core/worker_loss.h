@@ -1,4 +1,4 @@
-// A worker's process is gone, and what it held with it.
+// A worker's processes are gone, and what they held with them.
 #pragma once
 
 #include <string>
@@ -16,6 +16,12 @@ struct Loss {
 };
 // Its models are to be recovered, its requests wait to be sent again, unless they are to blame.
 void LoseProcess(State& s, Group& group, const Loss& loss);
+
+// The group's processes will not work together any more: as above, and those that are there are
+// told to die.
+void LoseGroup(State& s, Group& group, const Loss& loss);
+// Nothing goes to it.
+void Detach(Group& group);
 
 // Nothing is queued for it, and nothing it runs is waited for.
 void ForgetOutstanding(Group& group);

@@ -11,6 +11,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/version.h"
+#include "services/engine/dispatcher/hello_check.h"
 #include "services/engine/dispatcher/report_decoder.h"
 #include "services/engine/runtime/result_encoder.h"
 
@@ -33,6 +34,11 @@ v1::EngineMessage DieMessage(const std::string& reason) {
   v1::EngineMessage message;
   message.mutable_die()->set_reason(reason);
   return message;
+}
+
+LossCause CauseOf(const v1::Leaving& leaving) {
+  if (leaving.lost_peer()) return LossCause::kPeerGone;
+  return leaving.has_failed() ? LossCause::kCrashed : LossCause::kEnded;
 }
 
 double SecondsSince(std::chrono::steady_clock::time_point then) {
@@ -72,8 +78,12 @@ grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>* Dispatche
 }
 
 void Dispatcher::Send(const SendToWorker& command) {
-  const std::shared_ptr<WorkerStream> stream = StreamFor(command);
+  int64_t pid = 0;
+  const std::shared_ptr<WorkerStream> stream = StreamFor(command, pid);
   if (!stream) return;
+  if (const auto* const die = std::get_if<SendDie>(&command.command)) {
+    supervisors_.Kill(command.group, command.rank, pid, die->reason);
+  }
   const bool is_ack = std::holds_alternative<SendAck>(command.command);
   FailPoint(is_ack ? "engine.ack.before" : "engine.dispatch.before");
   stream->Send(encoder_.Encode(command.epoch, command.command,
@@ -81,7 +91,7 @@ void Dispatcher::Send(const SendToWorker& command) {
                                  OnLostBody(command, request_id, status);
                                }));
   FailPoint(is_ack ? "engine.ack.after" : "engine.dispatch.after");
-  if (!std::holds_alternative<AdoptGroup>(command.command)) return;
+  if (command.rank > 0 || !std::holds_alternative<AdoptGroup>(command.command)) return;
   // Of what it runs since an earlier engine, streams have come that it knows nothing of.
   for (const std::string& request_id : runtime_.streams().WantedIds()) {
     stream->Send({StreamSampleMessage(command.epoch, request_id)});
@@ -92,8 +102,8 @@ void Dispatcher::StreamSample(const std::string& request_id) {
   std::vector<std::pair<std::shared_ptr<WorkerStream>, int64_t>> told;  // with the epoch
   {
     absl::MutexLock lock(&mu_);
-    for (const auto& [group, worker] : workers_) {
-      if (worker.epoch > 0) told.emplace_back(worker.stream, worker.epoch);
+    for (const auto& [rank, worker] : workers_) {
+      if (rank.second == 0 && worker.epoch > 0) told.emplace_back(worker.stream, worker.epoch);
     }
   }
   for (const auto& [stream, epoch] : told) stream->Send({StreamSampleMessage(epoch, request_id)});
@@ -127,10 +137,18 @@ void Dispatcher::OnLostBody(const SendToWorker& command, const std::string& requ
 std::vector<WorkerStatus> Dispatcher::Statuses() {
   absl::MutexLock lock(&mu_);
   std::vector<WorkerStatus> statuses;
-  for (const auto& [group, worker] : workers_) {
-    statuses.push_back(worker.status);
-    statuses.back().heartbeat_age_seconds = SecondsSince(worker.heard_at);
-    statuses.back().progress_age_seconds = SecondsSince(worker.advanced_at);
+  for (const auto& [rank, worker] : workers_) {
+    // The first of a group in the map is its rank 0, if that is here.
+    if (statuses.empty() || statuses.back().group != rank.first) {
+      statuses.push_back(worker.status);
+      statuses.back().mesh = worker.mesh;
+    }
+    WorkerStatus& group = statuses.back();
+    group.ranks.push_back({rank.second, worker.status.device, worker.pid});
+    group.heartbeat_age_seconds =
+        std::max(group.heartbeat_age_seconds, SecondsSince(worker.heard_at));
+    group.progress_age_seconds =
+        std::max(group.progress_age_seconds, SecondsSince(worker.advanced_at));
   }
   return statuses;
 }
@@ -149,16 +167,18 @@ void Dispatcher::EndStreams() {
 
 void Dispatcher::OnMessage(const std::shared_ptr<WorkerStream>& stream,
                            const v1::WorkerMessage& message) {
-  const std::string group = GroupOf(stream.get());
-  if (!group.empty() && message.has_leaving()) return OnLeaving(stream, group, message.leaving());
-  if (!group.empty() && !message.has_hello()) return OnReport(group, message);
+  const std::optional<RankKey> rank = RankOf(stream.get());
+  if (rank && message.has_leaving()) return OnLeaving(stream, *rank, message.leaving());
+  if (rank && !message.has_hello()) return OnReport(*rank, message);
   if (!message.has_hello()) {
     return stream->End(absl::FailedPreconditionError("the first message must be hello"));
   }
   absl::Status status = CheckHello(message.hello());
   if (status.ok()) status = CheckPlace(message.hello());
   if (!status.ok()) {
-    LogWarn("worker refused", {{"group", message.hello().group()}, {"error", status.message()}});
+    LogWarn("worker refused", {{"group", message.hello().group()},
+                               {"rank", message.hello().rank()},
+                               {"error", status.message()}});
     return stream->End(status);
   }
   OnHello(stream, message.hello());
@@ -177,10 +197,7 @@ absl::Status Dispatcher::CheckPeer(const std::string& secret, const std::string&
 
 absl::Status Dispatcher::CheckHello(const v1::Hello& hello) const {
   RETURN_IF_ERROR(CheckPeer(hello.secret(), hello.lathe_version(), "worker"));
-  if (hello.rank() != 0 || hello.world() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("rank %d of world %d, groups have one rank", hello.rank(), hello.world()));
-  }
+  RETURN_IF_ERROR(CheckMesh(hello));
   if (hello.group().empty() || hello.process_id().empty()) {
     return absl::InvalidArgumentError("hello names no group or no process");
   }
@@ -189,13 +206,36 @@ absl::Status Dispatcher::CheckHello(const v1::Hello& hello) const {
 
 absl::Status Dispatcher::CheckPlace(const v1::Hello& hello) {
   absl::MutexLock lock(&mu_);
-  const auto found = workers_.find(hello.group());
+  RETURN_IF_ERROR(CheckPeers(hello));
+  const auto found = workers_.find({hello.group(), hello.rank()});
   if (found == workers_.end() || found->second.process_id == hello.process_id()) {
     return absl::OkStatus();
   }
   if (found->second.silent_beats > kMaxSilentBeatsOfLiving) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrFormat("group %s has a living worker, process %d",
-                                                hello.group(), found->second.pid));
+  if (hello.world() == 1) {
+    return absl::UnavailableError(absl::StrFormat("group %s has a living worker, process %d",
+                                                  hello.group(), found->second.pid));
+  }
+  return absl::UnavailableError(absl::StrFormat("group %s has a living rank %d, process %d",
+                                                hello.group(), hello.rank(), found->second.pid));
+}
+
+// Who is left of a group that was started otherwise has to end first.
+absl::Status Dispatcher::CheckPeers(const v1::Hello& hello) const {
+  for (const auto& [rank, worker] : workers_) {
+    if (rank.first != hello.group() || worker.process_id == hello.process_id()) continue;
+    if (worker.mesh != ToMesh(hello)) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "rank %d of group %s has mesh %s, rank %d, which is there, has %s", hello.rank(),
+          hello.group(), Describe(ToMesh(hello)), rank.second, Describe(worker.mesh)));
+    }
+    if (worker.status.base_model != hello.base_model()) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "rank %d of group %s has base model %s, rank %d, which is there, has %s", hello.rank(),
+          hello.group(), hello.base_model(), rank.second, worker.status.base_model));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::Hello& hello) {
@@ -203,12 +243,13 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
   WorkerAttached attached = ToEvent(hello);
   {
     absl::MutexLock lock(&mu_);
-    Worker& worker = workers_[hello.group()];
+    Worker& worker = workers_[{hello.group(), hello.rank()}];
     replaced = std::exchange(worker, Worker{});
     worker.stream = stream;
     worker.stream_id = attached.stream_id = ++num_streams_;
     worker.process_id = hello.process_id();
     worker.pid = hello.pid();
+    worker.mesh = attached.mesh;
     worker.heard_at = worker.advanced_at = std::chrono::steady_clock::now();
     worker.status.group = hello.group();
     worker.status.base_model = hello.base_model();
@@ -216,7 +257,7 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
     worker.status.ready = hello.has_ready();
     // The core learns of streams in the order in which they took their places.
     if (replaced.stream && replaced.stream != stream) {
-      runtime_.Post(WorkerDetached{.group = hello.group()});
+      runtime_.Post(WorkerDetached{.group = hello.group(), .rank = hello.rank()});
     }
     runtime_.Post(std::move(attached));
   }
@@ -224,13 +265,16 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
     replaced.stream->End(absl::AbortedError("another worker attached to the group"));
   }
   LogInfo("worker attached", {{"group", hello.group()},
+                              {"rank", hello.rank()},
                               {"device", hello.device()},
                               {"epoch", hello.epoch()},
                               {"process_id", hello.process_id()}});
 }
 
-void Dispatcher::OnReport(const std::string& group, const v1::WorkerMessage& message) {
-  UpdateStatus(group, message);
+void Dispatcher::OnReport(const RankKey& rank, const v1::WorkerMessage& message) {
+  UpdateStatus(rank, message);
+  if (rank.second > 0) return;
+  const std::string& group = rank.first;
   switch (message.message_case()) {
     case v1::WorkerMessage::kReady:
       LogInfo("worker ready", {{"group", group}, {"base_model", message.ready().model().name()}});
@@ -263,9 +307,9 @@ void Dispatcher::OnDone(const std::string& group, int64_t epoch, const v1::Opera
   runtime_.Post(ToEvent(group, epoch, done, std::move(result_id)));
 }
 
-void Dispatcher::UpdateStatus(const std::string& group, const v1::WorkerMessage& message) {
+void Dispatcher::UpdateStatus(const RankKey& rank, const v1::WorkerMessage& message) {
   absl::MutexLock lock(&mu_);
-  const auto found = workers_.find(group);
+  const auto found = workers_.find(rank);
   if (found == workers_.end()) return;
   found->second.silent_beats = 0;
   found->second.heard_at = std::chrono::steady_clock::now();
@@ -296,49 +340,51 @@ void Dispatcher::NoteHeartbeat(Worker& worker, const v1::WorkerHeartbeat& heartb
   worker.advanced_at = worker.heard_at;
 }
 
-void Dispatcher::OnLeaving(const std::shared_ptr<WorkerStream>& stream, const std::string& group,
+void Dispatcher::OnLeaving(const std::shared_ptr<WorkerStream>& stream, const RankKey& rank,
                            const v1::Leaving& leaving) {
-  LogInfo("worker leaves", {{"group", group}, {"reason", leaving.reason()}});
+  LogInfo("worker leaves",
+          {{"group", rank.first}, {"rank", rank.second}, {"reason", leaving.reason()}});
   {
     absl::MutexLock lock(&mu_);
-    if (FindGroup(stream.get()) != group) return;
-    workers_.erase(group);
-    runtime_.Post(
-        WorkerDetached{.group = group,
-                       .process_gone = true,
-                       .cause = leaving.has_failed() ? LossCause::kCrashed : LossCause::kEnded,
-                       .how = leaving.reason()});
+    if (FindRank(stream.get()) != rank) return;
+    workers_.erase(rank);
+    runtime_.Post(WorkerDetached{.group = rank.first,
+                                 .process_gone = true,
+                                 .cause = CauseOf(leaving),
+                                 .how = leaving.reason(),
+                                 .rank = rank.second});
   }
   stream->End(absl::OkStatus());
 }
 
 void Dispatcher::OnClosed(const std::shared_ptr<WorkerStream>& stream) {
   absl::MutexLock lock(&mu_);
-  const std::string group = FindGroup(stream.get());
+  const std::optional<RankKey> rank = FindRank(stream.get());
   streams_.erase(stream.get());
-  if (group.empty()) return;
-  workers_.erase(group);
-  runtime_.Post(WorkerDetached{.group = group});
-  LogWarn("worker detached", {{"group", group}});
+  if (!rank) return;
+  workers_.erase(*rank);
+  runtime_.Post(WorkerDetached{.group = rank->first, .rank = rank->second});
+  LogWarn("worker detached", {{"group", rank->first}, {"rank", rank->second}});
 }
 
-std::string Dispatcher::GroupOf(const WorkerStream* stream) {
+std::optional<Dispatcher::RankKey> Dispatcher::RankOf(const WorkerStream* stream) {
   absl::MutexLock lock(&mu_);
-  return FindGroup(stream);
+  return FindRank(stream);
 }
 
-std::string Dispatcher::FindGroup(const WorkerStream* stream) const {
-  for (const auto& [group, worker] : workers_) {
-    if (worker.stream.get() == stream) return group;
+std::optional<Dispatcher::RankKey> Dispatcher::FindRank(const WorkerStream* stream) const {
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.stream.get() == stream) return rank;
   }
-  return "";
+  return std::nullopt;
 }
 
-std::shared_ptr<WorkerStream> Dispatcher::StreamFor(const SendToWorker& command) {
+std::shared_ptr<WorkerStream> Dispatcher::StreamFor(const SendToWorker& command, int64_t& pid) {
   absl::MutexLock lock(&mu_);
-  const auto found = workers_.find(command.group);
+  const auto found = workers_.find({command.group, command.rank});
   if (found == workers_.end() || found->second.stream_id != command.stream_id) return nullptr;
   found->second.epoch = command.epoch;
+  pid = found->second.pid;
   return found->second.stream;
 }
 
@@ -347,7 +393,7 @@ void Dispatcher::Beat() {
   std::vector<std::shared_ptr<WorkerStream>> alive;
   {
     absl::MutexLock lock(&mu_);
-    for (const auto& [group, worker] : workers_) alive.push_back(worker.stream);
+    for (const auto& [rank, worker] : workers_) alive.push_back(worker.stream);
   }
   for (const auto& stream : alive) stream->Send({HeartbeatMessage(runtime_.term())});
   for (const Dead& one : dead) Bury(one);
@@ -357,31 +403,36 @@ std::vector<Dispatcher::Dead> Dispatcher::TakeDead() {
   const int beat_seconds = static_cast<int>(kBeatPeriod / absl::Seconds(1));
   absl::MutexLock lock(&mu_);
   std::vector<Dead> dead;
-  for (auto& [group, worker] : workers_) {
+  for (auto& [rank, worker] : workers_) {
     // Who is not heard of is silent, whatever its work does.
     if (++worker.silent_beats == 1) ++worker.idle_beats;
     if (worker.silent_beats > kMaxSilentBeats) {
-      dead.push_back({group, worker, LossCause::kSilent,
+      dead.push_back({rank, worker, LossCause::kSilent,
                       absl::StrFormat("silent for %d s", worker.silent_beats * beat_seconds)});
     } else if (max_idle_beats_ > 0 && worker.idle_beats > max_idle_beats_) {
-      dead.push_back({group, worker, LossCause::kStuck,
+      dead.push_back({rank, worker, LossCause::kStuck,
                       absl::StrFormat("no progress for %d s", worker.idle_beats * beat_seconds)});
     }
   }
   for (const Dead& one : dead) {
-    workers_.erase(one.group);
-    runtime_.Post(WorkerDetached{
-        .group = one.group, .process_gone = true, .cause = one.cause, .how = one.how});
+    workers_.erase(one.rank);
+    runtime_.Post(WorkerDetached{.group = one.rank.first,
+                                 .process_gone = true,
+                                 .cause = one.cause,
+                                 .how = one.how,
+                                 .rank = one.rank.second});
   }
   return dead;
 }
 
 // Who lives on in spite of it finds a new epoch; who can still hear ends by himself.
 void Dispatcher::Bury(const Dead& dead) {
-  const bool is_asked = supervisors_.Kill(dead.group, dead.worker.pid, dead.how);
-  LogWarn(
-      "worker declared dead",
-      {{"group", dead.group}, {"why", dead.how}, {"killed", is_asked ? "asked" : "nobody can"}});
+  const auto& [group, rank] = dead.rank;
+  const bool is_asked = supervisors_.Kill(group, rank, dead.worker.pid, dead.how);
+  LogWarn("worker declared dead", {{"group", group},
+                                   {"rank", rank},
+                                   {"why", dead.how},
+                                   {"killed", is_asked ? "asked" : "nobody can"}});
   if (dead.cause == LossCause::kStuck) dead.worker.stream->Send({DieMessage(dead.how)});
   if (dead.cause == LossCause::kSilent || is_asked) {
     dead.worker.stream->End(

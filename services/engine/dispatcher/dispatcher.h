@@ -4,7 +4,9 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,10 +22,10 @@
 
 namespace lathe::engine {
 
-// One group has one rank and one stream; a new stream of a process takes the place of its old one.
-// A worker that is silent for 14 s, or whose work makes no step for too long, is declared dead: the
-// core hears that its process is gone, and its parent is asked to kill it. Which work a worker gets
-// is the core's decision.
+// Each rank of a group has one stream; a new stream of a process takes the place of its old one. A
+// worker that is silent for 14 s, or whose work makes no step for too long, is declared dead: the
+// core hears that its process is gone, and its parent is asked to kill it. Which work a worker
+// gets, and what a group is without one of its ranks, is the core's decision.
 class Dispatcher final : public v1::WorkerPool::CallbackService,
                          public WorkerSender,
                          private WorkerStream::Listener {
@@ -45,10 +47,13 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   void EndStreams();
 
  private:
+  using RankKey = std::pair<std::string, int64_t>;  // group and rank
+
   struct Worker {
     std::shared_ptr<WorkerStream> stream;
     int64_t stream_id = 0;
     WorkerStatus status;
+    MeshShape mesh;
     std::string process_id;
     int64_t pid = 0;
     int64_t epoch = 0;  // of the last command; 0: it was not told any
@@ -61,7 +66,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
     std::chrono::steady_clock::time_point advanced_at;  // for metrics
   };
   struct Dead {
-    std::string group;
+    RankKey rank;
     Worker worker;
     LossCause cause = LossCause::kSilent;
     std::string how;
@@ -74,9 +79,11 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   absl::Status CheckHello(const v1::Hello& hello) const;
   absl::Status CheckPeer(const std::string& secret, const std::string& version,
                          const char* who) const;
-  // Another process of the group that is alive keeps its place.
+  // Another process of the same rank that is alive keeps its place, and the ranks of a group are of
+  // one kind.
   absl::Status CheckPlace(const v1::Hello& hello);
-  void OnLeaving(const std::shared_ptr<WorkerStream>& stream, const std::string& group,
+  absl::Status CheckPeers(const v1::Hello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnLeaving(const std::shared_ptr<WorkerStream>& stream, const RankKey& rank,
                  const v1::Leaving& leaving);
   void NoteHeartbeat(Worker& worker, const v1::WorkerHeartbeat& heartbeat)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -84,16 +91,17 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   std::vector<Dead> TakeDead();
   void Bury(const Dead& dead);
   void OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::Hello& hello);
-  void OnReport(const std::string& group, const v1::WorkerMessage& message);
+  void OnReport(const RankKey& rank, const v1::WorkerMessage& message);
   void OnDone(const std::string& group, int64_t epoch, const v1::OperationDone& done);
   void OnLostBody(const SendToWorker& command, const std::string& request_id,
                   const absl::Status& status);
-  void UpdateStatus(const std::string& group, const v1::WorkerMessage& message);
-  // The group whose current stream this is; empty: none (not yet, or no longer).
-  std::string GroupOf(const WorkerStream* stream);
-  std::string FindGroup(const WorkerStream* stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Null: it is over.
-  std::shared_ptr<WorkerStream> StreamFor(const SendToWorker& command);
+  void UpdateStatus(const RankKey& rank, const v1::WorkerMessage& message);
+  // The rank whose current stream this is, if any (not yet, or no longer).
+  std::optional<RankKey> RankOf(const WorkerStream* stream);
+  std::optional<RankKey> FindRank(const WorkerStream* stream) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null: it is over. `pid`: of its process.
+  std::shared_ptr<WorkerStream> StreamFor(const SendToWorker& command, int64_t& pid);
   void Beat();
 
   Runtime& runtime_;
@@ -103,7 +111,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   Supervisors supervisors_;
 
   absl::Mutex mu_;
-  std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mu_);  // by group
+  std::map<RankKey, Worker> workers_ ABSL_GUARDED_BY(mu_);
   int64_t num_streams_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<const WorkerStream*, std::shared_ptr<WorkerStream>> streams_ ABSL_GUARDED_BY(mu_);
   PeriodicTask heartbeat_;

@@ -39,6 +39,11 @@ ReadyModel ToReady(const v1::ModelInfo& model) {
           .kv_cache_tokens = model.kv_cache_tokens()};
 }
 
+MeshShape ToMesh(const v1::Hello& hello) {
+  if (!hello.has_mesh()) return {};
+  return {.dp = hello.mesh().dp(), .fsdp = hello.mesh().fsdp(), .tp = hello.mesh().tp()};
+}
+
 WorkerAttached ToEvent(const v1::Hello& hello) {
   WorkerAttached event;
   event.group = hello.group();
@@ -53,6 +58,11 @@ WorkerAttached ToEvent(const v1::Hello& hello) {
   if (hello.has_ready()) event.ready = ToReady(hello.ready().model());
   event.pid = hello.pid();
   event.is_supervised = hello.is_supervised();
+  event.rank = hello.rank();
+  event.mesh = ToMesh(hello);
+  event.session = hello.session();
+  event.address = hello.address();
+  event.port = hello.port();
   return event;
 }
 

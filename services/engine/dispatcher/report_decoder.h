@@ -12,6 +12,8 @@ namespace lathe::engine {
 
 ReadyModel ToReady(const v1::ModelInfo& model);
 
+// One rank where none is told.
+MeshShape ToMesh(const v1::Hello& hello);
 WorkerAttached ToEvent(const v1::Hello& hello);
 
 // The encoded result is the caller's to hold; `result_id` names it.

@@ -18,12 +18,16 @@ constexpr int64_t kNanosPerMs = 1'000'000;
 // Of a process that was told to end: 75 by us.
 bool IsOrderly(int64_t exit_code) { return exit_code == 0 || exit_code == 75; }
 
+// A peer of its group has gone, and nothing is wrong with it.
+constexpr int64_t kExitPeerGone = 76;
+
 }  // namespace
 
 LossCause CauseOf(const v1::RankExited& exited) {
   if (exited.was_asked()) return LossCause::kEnded;
   switch (exited.signal()) {
     case 0:
+      if (exited.exit_code() == kExitPeerGone) return LossCause::kPeerGone;
       return IsOrderly(exited.exit_code()) ? LossCause::kEnded : LossCause::kCrashed;
     case SIGKILL:
       return exited.is_out_of_memory() ? LossCause::kOutOfMemory : LossCause::kKilled;
@@ -116,17 +120,19 @@ void Supervisors::EndStreams() {
   }
 }
 
-bool Supervisors::Kill(const std::string& group, int64_t pid, const std::string& reason) {
+bool Supervisors::Kill(const std::string& group, int64_t rank, int64_t pid,
+                       const std::string& reason) {
   std::shared_ptr<Stream> parent;
   {
     absl::MutexLock lock(&mu_);
-    const auto found = ranks_.find(group);
+    const auto found = ranks_.find({group, rank});
     if (found == ranks_.end() || found->second.pid != pid) return false;
     parent = found->second.parent;
   }
   v1::SupervisorCommand command;
   v1::KillRank* const kill = command.mutable_kill();
   kill->set_group(group);
+  kill->set_rank(rank);
   kill->set_pid(pid);
   kill->set_reason(reason);
   parent->Send(std::move(command));
@@ -150,7 +156,7 @@ absl::Status Supervisors::OnMessage(Stream& stream, const v1::SupervisorMessage&
 
 void Supervisors::OnStarted(Stream& stream, const v1::RankStarted& started) {
   absl::MutexLock lock(&mu_);
-  ranks_[started.group()] = {stream.shared_from_this(), started.pid()};
+  ranks_[{started.group(), started.rank()}] = {stream.shared_from_this(), started.pid()};
 }
 
 void Supervisors::OnExited(const v1::RankExited& exited) {
@@ -159,7 +165,8 @@ void Supervisors::OnExited(const v1::RankExited& exited) {
       .pid = exited.pid(),
       .cause = CauseOf(exited),
       .how = DescribeEnd(exited),
-      .restart_in = exited.has_restart_in_ms() ? exited.restart_in_ms() * kNanosPerMs : -1});
+      .restart_in = exited.has_restart_in_ms() ? exited.restart_in_ms() * kNanosPerMs : -1,
+      .rank = exited.rank()});
 }
 
 void Supervisors::OnClosed(Stream& stream) {

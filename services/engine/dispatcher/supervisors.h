@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -35,7 +36,7 @@ class Supervisors {
   void EndStreams();
 
   // False: nobody here is its parent.
-  bool Kill(const std::string& group, int64_t pid, const std::string& reason);
+  bool Kill(const std::string& group, int64_t rank, int64_t pid, const std::string& reason);
 
  private:
   class Stream;
@@ -54,7 +55,7 @@ class Supervisors {
   };
   absl::Mutex mu_;
   std::map<const Stream*, std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Rank> ranks_ ABSL_GUARDED_BY(mu_);  // by group: each has one
+  std::map<std::pair<std::string, int64_t>, Rank> ranks_ ABSL_GUARDED_BY(mu_);  // by group and rank
 };
 
 }  // namespace lathe::engine

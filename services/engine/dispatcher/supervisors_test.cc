@@ -47,6 +47,7 @@ TEST_CASE("Supervisors: who exits because it was told to has not crashed", "[dis
   CHECK(CauseOf(ByCode(orderly)) == LossCause::kEnded);
   CHECK(CauseOf(ByCode(1)) == LossCause::kCrashed);
   CHECK(CauseOf(ByCode(78)) == LossCause::kCrashed);
+  CHECK(CauseOf(ByCode(76)) == LossCause::kPeerGone);
   CHECK(DescribeEnd(ByCode(1)) == "exit code 1");
 }
 

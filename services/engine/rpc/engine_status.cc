@@ -25,6 +25,15 @@ void FillWorker(const WorkerStatus& worker, v1::GroupStatus& proto) {
   proto.set_prefill_passes(worker.prefill_passes);
   proto.set_decode_passes(worker.decode_passes);
   proto.set_generated_tokens(worker.generated_tokens);
+  proto.set_dp(worker.mesh.dp);
+  proto.set_fsdp(worker.mesh.fsdp);
+  proto.set_tp(worker.mesh.tp);
+  for (const RankStatus& rank : worker.ranks) {
+    v1::RankStatus* const one = proto.add_ranks();
+    one->set_rank(rank.rank);
+    one->set_device(rank.device);
+    one->set_pid(rank.pid);
+  }
 }
 
 }  // namespace

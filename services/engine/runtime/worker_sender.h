@@ -9,9 +9,17 @@
 
 namespace lathe::engine {
 
-// What a worker said last, for people and metrics.
+struct RankStatus {
+  int64_t rank = 0;
+  std::string device;
+  int64_t pid = 0;
+};
+
+// What a group's rank 0 said last, for people and metrics.
 struct WorkerStatus {
   std::string group;
+  MeshShape mesh;
+  std::vector<RankStatus> ranks = {};  // that are attached, ascending
   std::string base_model;
   std::string device;
   bool ready = false;
@@ -22,7 +30,8 @@ struct WorkerStatus {
   int64_t prefill_passes = 0;
   int64_t decode_passes = 0;
   int64_t generated_tokens = 0;
-  // Since anything came from it; since its work made a step or it had none.
+  // Since anything came from it; since its work made a step or it had none. Of several ranks, of
+  // that which was heard of least lately.
   double heartbeat_age_seconds = 0;
   double progress_age_seconds = 0;
 };
@@ -38,7 +47,7 @@ class WorkerSender {
   // Has whichever worker runs the sample report its tokens, from the first on. As Send.
   virtual void StreamSample(const std::string& request_id) = 0;
 
-  // Of every attached worker. Any thread.
+  // Of every group with an attached worker. Any thread.
   virtual std::vector<WorkerStatus> Statuses() = 0;
 };
 

@@ -15,6 +15,7 @@ struct Link {
   SimEngine* engine = nullptr;
   SimWorker* worker = nullptr;
   std::string group;
+  int64_t rank = 0;
   int64_t stream_id = 0;  // of the engine
   bool open_at_engine = true;
   bool open_at_worker = true;

@@ -8,7 +8,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr std::array<std::pair<SeededBug, std::string_view>, 12> kNames = {{
+constexpr std::array<std::pair<SeededBug, std::string_view>, 15> kNames = {{
     {SeededBug::kNone, "none"},
     {SeededBug::kNoTermCheck, "no_term_check"},
     {SeededBug::kNoDuplicateCheck, "no_duplicate_check"},
@@ -21,6 +21,9 @@ constexpr std::array<std::pair<SeededBug, std::string_view>, 12> kNames = {{
     {SeededBug::kPayloadFreedEarly, "payload_freed_early"},
     {SeededBug::kGapNotCommitted, "gap_not_committed"},
     {SeededBug::kMatesFail, "mates_fail"},
+    {SeededBug::kRankNotFormed, "rank_not_formed"},
+    {SeededBug::kPeerKept, "peer_kept"},
+    {SeededBug::kSessionForgotten, "session_forgotten"},
 }};
 
 template <typename Command>
@@ -123,6 +126,8 @@ void BugHooks::Change(EventBody& event) {
   }
   auto* const exited = std::get_if<WorkerExited>(&event);
   if (bug_ == SeededBug::kMatesFail && exited != nullptr) exited->cause = LossCause::kCrashed;
+  auto* const attached = std::get_if<WorkerAttached>(&event);
+  if (bug_ == SeededBug::kSessionForgotten && attached != nullptr) attached->session.clear();
   auto* const submit = std::get_if<Submit>(&event);
   if (bug_ == SeededBug::kLateSeqRun && submit != nullptr &&
       submit->kind == OperationKind::kForwardBackward) {
@@ -140,6 +145,12 @@ void BugHooks::Change(std::vector<Action>& actions) {
   }
   if (bug_ == SeededBug::kLostAck) {
     std::erase_if(actions, [](const Action& a) { return CommandIn<SendAck>(a) != nullptr; });
+  } else if (bug_ == SeededBug::kRankNotFormed) {
+    std::erase_if(actions, [](const Action& a) {
+      return CommandIn<FormGroup>(a) != nullptr && std::get<SendToWorker>(a).rank > 0;
+    });
+  } else if (bug_ == SeededBug::kPeerKept) {
+    std::erase_if(actions, [](const Action& a) { return CommandIn<SendDie>(a) != nullptr; });
   } else if (bug_ == SeededBug::kLateSeqRun) {
     RunLateSeqs(actions);
   } else if (bug_ == SeededBug::kVersionDroppedEarly) {

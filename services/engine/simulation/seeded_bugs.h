@@ -29,6 +29,9 @@ enum class SeededBug {
   kPayloadFreedEarly,  // when it was sent to a worker
   kGapNotCommitted,    // closed_seq stays in memory
   kMatesFail,          // a worker that somebody killed counts as one that died by itself
+  kRankNotFormed,      // a group works with the ranks that were told of it
+  kPeerKept,           // what is left of a lost group is not told to die
+  kSessionForgotten,   // ... and taken for new when it comes back
 };
 
 const std::vector<SeededBug>& AllSeededBugs();

@@ -67,7 +67,7 @@ void SimEngine::Kill() {
   if (is_dead_) return;
   is_dead_ = true;
   world_.trace.Note(world_.time.now(), [&] { return name_ + " is killed"; });
-  for (const auto& [group, link] : links_) {
+  for (const auto& [rank, link] : links_) {
     link->open_at_engine = false;
     world_.time.After(world_.Delay(kSecond), [link = link] { link->worker->OnClosed(link); });
   }
@@ -287,7 +287,7 @@ SharedBody SimEngine::BodyFor(const SendToWorker& command, const std::string& re
 }
 
 void SimEngine::Execute(SendToWorker& action) {
-  const auto it = links_.find(action.group);
+  const auto it = links_.find({action.group, action.rank});
   if (it == links_.end() || it->second->stream_id != action.stream_id) return;
   EngineMessage message{.send = std::move(action), .bodies = {}};
   if (auto* const batch = std::get_if<SendTrainBatch>(&message.send.command)) {
@@ -303,6 +303,10 @@ void SimEngine::Execute(SendToWorker& action) {
     message.bodies[sample->request_id] = std::move(body);
   }
   const std::shared_ptr<Link> link = it->second;
+  // Its parent is asked too.
+  if (world_.swarm.is_supervised && std::holds_alternative<SendDie>(message.send.command)) {
+    world_.time.After(world_.Delay(5 * kSecond), [link] { link->worker->Die(LossCause::kEnded); });
+  }
   world_.time.After(ArrivalAfter(world_, link->last_to_worker),
                     [link, message = std::move(message)]() mutable {
                       if (link->is_black_hole) return;
@@ -313,10 +317,10 @@ void SimEngine::Execute(SendToWorker& action) {
 void SimEngine::OnHello(const std::shared_ptr<Link>& link, const WorkerAttached& hello) {
   if (is_dead_) return link->worker->OnClosed(link);
   link->stream_id = ++last_id_;
-  const std::shared_ptr<Link> replaced = std::exchange(links_[link->group], link);
+  const std::shared_ptr<Link> replaced = std::exchange(links_[{link->group, link->rank}], link);
   if (replaced != nullptr) {
     CloseLink(replaced);
-    Post(WorkerDetached{.group = link->group});
+    Post(WorkerDetached{.group = link->group, .rank = link->rank});
   }
   WorkerAttached attached = hello;
   attached.stream_id = link->stream_id;
@@ -324,7 +328,7 @@ void SimEngine::OnHello(const std::shared_ptr<Link>& link, const WorkerAttached&
 }
 
 void SimEngine::OnReport(const std::shared_ptr<Link>& link, WorkerReport report) {
-  const auto it = links_.find(link->group);
+  const auto it = links_.find({link->group, link->rank});
   if (it == links_.end() || it->second != link) return;
   if (auto* const done = std::get_if<WorkerDone>(&report.event)) {
     done->result_id = absl::StrFormat("%s-result%d", name_, ++last_id_);
@@ -339,7 +343,7 @@ void SimEngine::CloseLink(const std::shared_ptr<Link>& link) {
 }
 
 void SimEngine::End(const std::shared_ptr<Link>& link, WorkerDetached detached) {
-  const auto it = links_.find(link->group);
+  const auto it = links_.find({link->group, link->rank});
   if (is_dead_ || it == links_.end() || it->second != link) return;
   links_.erase(it);
   CloseLink(link);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/engine/core/core.h"
@@ -50,10 +51,16 @@ class SimEngine {
 
   void OnHello(const std::shared_ptr<Link>& link, const WorkerAttached& hello);
   void OnReport(const std::shared_ptr<Link>& link, WorkerReport report);
-  void OnClosed(const std::shared_ptr<Link>& link) { End(link, {.group = link->group}); }
+  void OnClosed(const std::shared_ptr<Link>& link) {
+    End(link, {.group = link->group, .rank = link->rank});
+  }
   // The worker was silent for too long.
   void OnSilent(const std::shared_ptr<Link>& link) {
-    End(link, {link->group, /*process_gone=*/true, LossCause::kSilent, "silent"});
+    End(link, {link->group, /*process_gone=*/true, LossCause::kSilent, "silent", link->rank});
+  }
+  // The worker said that it ends, as a peer of it has.
+  void OnPeerGone(const std::shared_ptr<Link>& link) {
+    End(link, {link->group, /*process_gone=*/true, LossCause::kPeerGone, "", link->rank});
   }
   // What a supervisor says.
   void OnSupervisor(EventBody event) { Post(std::move(event)); }
@@ -108,7 +115,7 @@ class SimEngine {
   bool is_stepping_ = false;
   std::deque<EventBody> inbox_;
   std::vector<std::string> dirs_at_start_;
-  std::map<std::string, std::shared_ptr<Link>> links_;  // by group
+  std::map<std::pair<std::string, int64_t>, std::shared_ptr<Link>> links_;  // by group and rank
   CommitGroup queued_;
   bool is_committing_ = false;
   CallId last_call_ = 0;

@@ -4,10 +4,10 @@
 
 namespace lathe::engine::simulation {
 
-void SimSupervisor::Start(const std::string& group) {
+void SimSupervisor::Start(const std::string& group, int64_t rank) {
   if (!world_.swarm.is_supervised) return;
   if (exits_.empty()) FollowLeader();
-  exits_[group].group = group;
+  exits_[{group, rank}].group = group;
 }
 
 void SimSupervisor::FollowLeader() {
@@ -15,7 +15,7 @@ void SimSupervisor::FollowLeader() {
     SimEngine* const leader = leader_();
     if (leader != told_ && leader->is_up()) {
       told_ = leader;
-      for (const auto& [group, exit] : exits_) {
+      for (const auto& [rank, exit] : exits_) {
         if (exit.pid != 0) leader->OnSupervisor(exit);
       }
     }
@@ -23,14 +23,15 @@ void SimSupervisor::FollowLeader() {
   });
 }
 
-void SimSupervisor::OnExit(const std::string& group, int64_t pid, LossCause cause) {
+void SimSupervisor::OnExit(const std::string& group, int64_t rank, int64_t pid, LossCause cause) {
   if (!world_.swarm.is_supervised) return;
   const WorkerExited exit{.group = group,
                           .pid = pid,
                           .cause = cause,
                           .how = cause == LossCause::kCrashed ? "signal 11" : "signal 9",
-                          .restart_in = kSecond};
-  exits_[group] = exit;
+                          .restart_in = kSecond,
+                          .rank = rank};
+  exits_[{group, rank}] = exit;
   world_.time.After(world_.Delay(world_.swarm.max_exit_delay), [this, exit] {
     if (told_ != nullptr) told_->OnSupervisor(exit);
   });

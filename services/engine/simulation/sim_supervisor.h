@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "services/engine/simulation/sim_engine.h"
 #include "services/engine/simulation/world.h"
@@ -18,8 +19,8 @@ class SimSupervisor {
   SimSupervisor(World& world, std::function<SimEngine*()> leader)
       : world_(world), leader_(std::move(leader)) {}
 
-  void Start(const std::string& group);
-  void OnExit(const std::string& group, int64_t pid, LossCause cause);
+  void Start(const std::string& group, int64_t rank);
+  void OnExit(const std::string& group, int64_t rank, int64_t pid, LossCause cause);
 
  private:
   void FollowLeader();
@@ -27,8 +28,9 @@ class SimSupervisor {
 
   World& world_;
   const std::function<SimEngine*()> leader_;
-  SimEngine* told_ = nullptr;                  // the leader it is attached to
-  std::map<std::string, WorkerExited> exits_;  // the last of each group; pid 0: none yet
+  SimEngine* told_ = nullptr;  // the leader it is attached to
+  // The last of each rank of a group; pid 0: none yet.
+  std::map<std::pair<std::string, int64_t>, WorkerExited> exits_;
 };
 
 }  // namespace lathe::engine::simulation

@@ -19,21 +19,28 @@ int64_t ArrivalAfter(World& world, int64_t& last) {
 
 }  // namespace
 
-SimWorker::SimWorker(World& world, std::string group, std::function<SimEngine*()> find_engine,
+SimWorker::SimWorker(World& world, std::string group, int64_t rank,
+                     std::function<SimEngine*()> find_engine,
                      std::function<void(LossCause cause)> on_death)
     : world_(world),
       group_(std::move(group)),
+      rank_(rank),
       pid_(++world.last_process),
       process_id_(absl::StrFormat("worker%d", pid_)),
       find_engine_(std::move(find_engine)),
       on_death_(std::move(on_death)) {
   Dial();
-  world_.time.After(world_.Delay(2 * kSecond), [this] { Load(); });
+  if (world.swarm.num_ranks == 1) Load();
 }
 
 void SimWorker::Load() {
-  if (is_dead_) return;
-  if (is_hung()) return world_.time.After(hung_until_ - world_.time.now(), [this] { Load(); });
+  world_.time.After(world_.Delay(2 * kSecond), [this] { BecomeReady(); });
+}
+
+void SimWorker::BecomeReady() {
+  if (is_dead_ || !HasPeers()) return;
+  const int64_t wait = HeldUpUntil() - world_.time.now();
+  if (wait > 0) return world_.time.After(wait, [this] { BecomeReady(); });
   is_ready_ = true;
   Report({.event = WorkerReady{group_, Ready()}, .result = {}});
 }
@@ -65,6 +72,7 @@ void SimWorker::Connect(SimEngine* engine) {
   link_->engine = engine;
   link_->worker = this;
   link_->group = group_;
+  link_->rank = rank_;
   world_.time.After(ArrivalAfter(world_, link_->last_to_engine),
                     [link = link_, hello = Hello()] { link->engine->OnHello(link, hello); });
   // What became ready after the hello.
@@ -89,6 +97,10 @@ WorkerAttached SimWorker::Hello() const {
   if (is_ready_) hello.ready = Ready();
   hello.pid = pid_;
   hello.is_supervised = world_.swarm.is_supervised;
+  hello.rank = rank_;
+  hello.mesh.tp = world_.swarm.num_ranks;
+  hello.session = session_;
+  hello.address = process_id_;
   return hello;
 }
 
@@ -134,9 +146,17 @@ void SimWorker::Die(LossCause cause) {
   world_.lost_worker = true;
   world_.trace.Note(world_.time.now(), [&] { return process_id_ + " is dead"; });
   on_death_(cause);
+  TellPeers();
   if (link_ == nullptr) return;
   link_->open_at_worker = false;
-  world_.time.After(world_.Delay(kSecond), [link = link_] { link->engine->OnClosed(link); });
+  const bool says_why = cause == LossCause::kPeerGone && world_.random.Chance(500);
+  world_.time.After(world_.Delay(kSecond), [link = link_, says_why] {
+    if (says_why && !link->is_black_hole) {
+      link->engine->OnPeerGone(link);
+    } else {
+      link->engine->OnClosed(link);
+    }
+  });
 }
 
 void SimWorker::LoseVersion() {
@@ -164,6 +184,8 @@ void SimWorker::Receive(const std::shared_ptr<Link>& link, EngineMessage message
     if (AcceptTerm(form->term)) Handle(*form, message);
   } else if (const auto* const adopt = std::get_if<AdoptGroup>(&command)) {
     if (AcceptTerm(adopt->term)) Handle(*adopt, message);
+  } else if (const auto* const die = std::get_if<SendDie>(&command)) {
+    Handle(*die, message);
   } else if (is_attached_ && message.send.epoch == epoch_) {
     Obey(message);
     StartReady();
@@ -177,6 +199,7 @@ void SimWorker::Obey(EngineMessage& message) {
 }
 
 void SimWorker::Handle(const FormGroup& command, EngineMessage& message) {
+  if (command.meeting) Meet(*command.meeting);
   epoch_ = message.send.epoch;
   term_ = command.term;
   is_attached_ = true;
@@ -333,7 +356,7 @@ void SimWorker::Start(Work work) {
   }
   const bool kills =
       work.body != nullptr && work.body->kills > 0 && world_.random.Chance(work.body->kills);
-  if (kills) return Die(LossCause::kCrashed);
+  if (kills) return AnyPeer().Die(LossCause::kCrashed);
   world_.time.After(world_.Delay(world_.swarm.max_work),
                     [this, work = std::move(work), began = generation_] {
                       if (!is_dead_ && began == generation_) Finish(work);
@@ -341,8 +364,10 @@ void SimWorker::Start(Work work) {
 }
 
 void SimWorker::Finish(const Work& work) {
-  if (is_hung()) {
-    return world_.time.After(hung_until_ - world_.time.now(), [this, work, began = generation_] {
+  if (!HasPeers()) return;  // it does not end any more
+  const int64_t wait = HeldUpUntil() - world_.time.now();
+  if (wait > 0) {
+    return world_.time.After(wait, [this, work, began = generation_] {
       if (!is_dead_ && began == generation_) Finish(work);
     });
   }

@@ -24,11 +24,12 @@ struct EngineMessage {
 
 // Obeys epochs and terms, keeps results until they are acknowledged, runs requests of one model in
 // the order that the real one allows, those of different models and samples side by side. Owned by
-// the simulation until the end of the run, also when dead.
+// the simulation until the end of the run, also when dead. Of a group of several ranks, rank 0 does
+// all that; nothing of it goes on without the others, with whom it meets once.
 class SimWorker {
  public:
   // `find_engine`: that it dials; nullptr: none answers. `on_death`: it has died.
-  SimWorker(World& world, std::string group, std::function<SimEngine*()> find_engine,
+  SimWorker(World& world, std::string group, int64_t rank, std::function<SimEngine*()> find_engine,
             std::function<void(LossCause cause)> on_death);
 
   bool is_dead() const { return is_dead_; }
@@ -51,7 +52,8 @@ class SimWorker {
   // Throws unless all that this holds has been given back.
   void CheckHoldsNothing() const;
   int64_t pid() const { return pid_; }
-  bool is_idle() const { return running_.empty(); }
+  // Has its base model, and an engine that gives it work.
+  bool is_usable() const { return is_ready_ && is_attached_ && !is_dead_; }
 
  private:
   struct Work {
@@ -74,6 +76,19 @@ class SimWorker {
   };
 
   void Load();
+  void BecomeReady();
+  // ---- peers, in sim_worker_ranks.cc
+  void Meet(const Meeting& meeting);
+  // This one too; empty: it meets nobody.
+  std::vector<SimWorker*> Peers() const;
+  // All have met, and live.
+  bool HasPeers() const;
+  // Until then it, or a peer, does nothing.
+  int64_t HeldUpUntil() const;
+  SimWorker& AnyPeer();
+  void TellPeers();
+  void LeaveWithPeers();
+
   void Dial();
   void Connect(SimEngine* engine);
   WorkerAttached Hello() const;
@@ -132,6 +147,7 @@ class SimWorker {
 
   World& world_;
   const std::string group_;
+  const int64_t rank_;
   const int64_t pid_;
   const std::string process_id_;
   const std::function<SimEngine*()> find_engine_;
@@ -140,6 +156,7 @@ class SimWorker {
   bool is_ready_ = false;
   int64_t hung_until_ = 0;
   std::shared_ptr<Link> link_;
+  std::string session_;  // of its peers; empty: it has not met them
   bool is_attached_ = false;
   int64_t epoch_ = 0;
   int64_t term_ = 0;

@@ -37,8 +37,8 @@ class Simulation {
 
  private:
   void StartEngine();
-  void StartWorker(const std::string& group);
-  void RespawnWorker(const std::string& group);
+  void StartWorker(const std::string& group, int64_t rank);
+  void RespawnWorker(const std::string& group, int64_t rank);
   SimEngine* FindEngine();
   SimEngine& leader() { return *engines_.back(); }
 
@@ -69,25 +69,28 @@ class Simulation {
   SimSupervisor supervisor_;
   std::vector<std::unique_ptr<SimEngine>> engines_;
   std::vector<std::unique_ptr<SimWorker>> all_workers_;
-  std::map<std::string, SimWorker*> workers_;  // by group
+  std::map<std::pair<std::string, int64_t>, SimWorker*> workers_;  // by group and rank
   std::vector<std::unique_ptr<SimClient>> clients_;
 };
 
 void Simulation::StartEngine() { engines_.push_back(std::make_unique<SimEngine>(world_)); }
 
-void Simulation::StartWorker(const std::string& group) {
+void Simulation::StartWorker(const std::string& group, int64_t rank) {
   all_workers_.push_back(std::make_unique<SimWorker>(
-      world_, group, [this] { return FindEngine(); },
-      [this, group](LossCause cause) {
-        supervisor_.OnExit(group, workers_.at(group)->pid(), cause);
-        RespawnWorker(group);
+      world_, group, rank, [this] { return FindEngine(); },
+      [this, group, rank](LossCause cause) {
+        supervisor_.OnExit(group, rank, workers_.at({group, rank})->pid(), cause);
+        RespawnWorker(group, rank);
       }));
-  supervisor_.Start(group);
-  workers_[group] = all_workers_.back().get();
+  supervisor_.Start(group, rank);
+  workers_[{group, rank}] = all_workers_.back().get();
 }
 
-void Simulation::RespawnWorker(const std::string& group) {
-  world_.time.After(world_.Delay(5 * kSecond), [this, group] { StartWorker(group); });
+// Some ranks of a group come long after their peers.
+void Simulation::RespawnWorker(const std::string& group, int64_t rank) {
+  const bool is_late = world_.swarm.num_ranks > 1 && world_.random.Chance(100);
+  world_.time.After(world_.Delay((is_late ? 60 : 5) * kSecond),
+                    [this, group, rank] { StartWorker(group, rank); });
 }
 
 // Mostly the newest; an older one that is not known to be over answers too.
@@ -140,7 +143,7 @@ void Simulation::FreezeEngine() {
   world_.trace.Note(world_.time.now(), [] { return std::string("the leader is frozen"); });
   world_.time.After(world_.Delay(40 * kSecond), [&engine] { engine.Thaw(); });
   world_.time.After(kSilence, [this, &engine] {
-    for (const auto& [group, worker] : workers_) {
+    for (const auto& [rank, worker] : workers_) {
       const bool is_silent =
           engine.is_frozen() && worker->link() != nullptr && worker->link()->engine == &engine;
       if (is_silent) worker->Redial();
@@ -159,9 +162,9 @@ SimWorker& Simulation::AnyWorker() {
 }
 
 void Simulation::KillWorker() {
-  SimWorker& worker = AnyWorker();
-  if (worker.is_dead()) return;
-  worker.Die(LossCause::kKilled);
+  AnyWorker().Die(LossCause::kKilled);
+  const bool takes_another = world_.swarm.num_ranks > 1 && world_.random.Chance(200);
+  if (takes_another) AnyWorker().Die(LossCause::kKilled);
 }
 
 void Simulation::HangWorker() {
@@ -241,12 +244,16 @@ std::string Simulation::WhatIsOpen() const {
                              history.row.seq_id);
     }
   }
+  for (const auto& [rank, worker] : workers_) {
+    const bool works = rank.second > 0 || worker->is_usable();
+    if (!works) return absl::StrCat("group ", rank.first, " does not work");
+  }
   return "";
 }
 
 const CountingAdapter* Simulation::FindLive(const std::string& model_id) const {
   const auto row = world_.store.models().find(model_id);
-  const auto worker = workers_.find(row->second.group);
+  const auto worker = workers_.find({row->second.group, 0});
   return worker == workers_.end() ? nullptr : worker->second->Find(model_id);
 }
 
@@ -266,12 +273,14 @@ void Simulation::CheckModelsAtRest() {
 
 void Simulation::CheckHeld() {
   leader().CheckHoldsNothing();
-  for (const auto& [group, worker] : workers_) worker->CheckHoldsNothing();
+  for (const auto& [rank, worker] : workers_) worker->CheckHoldsNothing();
 }
 
 void Simulation::Run() {
   StartEngine();
-  for (int64_t i = 0; i < world_.swarm.num_groups; ++i) StartWorker(absl::StrCat("g", i));
+  for (int64_t i = 0; i < world_.swarm.num_groups * world_.swarm.num_ranks; ++i) {
+    StartWorker(absl::StrCat("g", i % world_.swarm.num_groups), i / world_.swarm.num_groups);
+  }
   for (int64_t i = 0; i < world_.swarm.num_clients; ++i) {
     clients_.push_back(std::make_unique<SimClient>(
         world_, i, [this] { return FindEngine(); }, clients_));

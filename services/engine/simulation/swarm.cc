@@ -99,6 +99,7 @@ Swarm DrawSwarm(uint64_t seed) {
   // Nobody but the faults above takes a worker away.
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;
+  swarm.num_ranks = random.Chance(400) ? random.Between(2, 4) : 1;
   return swarm;
 }
 

@@ -15,6 +15,7 @@ inline constexpr int64_t kMillisecond = 1'000'000;
 struct Swarm {
   CoreOptions core;
   int64_t num_groups = 1;
+  int64_t num_ranks = 1;  // of each group
   int64_t num_clients = 2;
   int64_t actions_per_client = 30;
   int64_t think_time = 0;  // longest between two actions of a client

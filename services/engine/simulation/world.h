@@ -19,6 +19,8 @@
 
 namespace lathe::engine::simulation {
 
+class SimWorker;
+
 // An invariant of reliability.md 2.4 does not hold.
 class Violation : public std::runtime_error {
  public:
@@ -59,6 +61,8 @@ struct World {
   std::set<std::string> set_back;
   // Of which nothing may have been heard for long enough to drop their gradients.
   std::set<std::string> silent_sessions;
+  // Who has met under which session, in order of arrival; the dead too.
+  std::map<std::string, std::vector<SimWorker*>> meetings;
   // A worker was given up or died: what only it held may be lost.
   bool lost_worker = false;
 };

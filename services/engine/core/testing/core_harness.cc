@@ -32,6 +32,7 @@ void CoreHarness::AttachWorker(const std::string& process_id, bool ready,
   worker->body_info = body_info_;
   worker->is_supervised = is_supervised;
   worker->pid = pid;
+  worker->mesh = mesh;
   attached = true;
   Post(worker->Hello(ready));
 }
@@ -117,7 +118,11 @@ void CoreHarness::Execute(const Action& action) {
   } else if (const auto* state = std::get_if<NotifyQueueState>(&action)) {
     queue_state = *state;
   } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
-    if (attached) worker->Receive(*send);
+    if (send->rank > 0 || std::holds_alternative<SendDie>(send->command)) {
+      to_ranks.push_back(*send);
+    } else if (attached) {
+      worker->Receive(*send);
+    }
   } else if (const auto* files = std::get_if<DeleteFiles>(&action)) {
     deleted_dirs.insert(files->dir);
   } else if (const auto* others = std::get_if<DeleteOtherFiles>(&action)) {

@@ -95,6 +95,7 @@ class CoreHarness {
   // Of workers that attach from now on.
   bool is_supervised = false;
   int64_t pid = 17;
+  MeshShape mesh;
   int64_t now = 1'000'000 * kSecond;
   std::map<CallId, Answer> answers;
   std::set<std::string> done;              // NotifyDone
@@ -103,6 +104,7 @@ class CoreHarness {
   std::vector<std::string> needed_dirs;  // DeleteOtherFiles
   std::set<std::string> forgotten_bodies;
   std::optional<NotifyQueueState> queue_state;
+  std::vector<SendToWorker> to_ranks;  // other than 0, and every SendDie
   std::vector<NoteRecovery> recoveries;
   std::map<std::string, std::string> result_of;  // request id -> result id
   std::vector<Event> log;

@@ -20,6 +20,7 @@ void FakeWorker::Receive(const SendToWorker& message) {
 
 void FakeWorker::Handle(const FormGroup& command) {
   term_ = command.term;
+  if (command.meeting) session = command.meeting->session;
   models_.clear();
   versions_.clear();
   queue_.clear();
@@ -250,6 +251,10 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   hello.term = term_;
   hello.pid = pid;
   hello.is_supervised = is_supervised;
+  hello.mesh = mesh;
+  hello.session = session;
+  hello.address = "10.0.0.1";
+  hello.port = 4000;
   for (const auto& [id, held] : models_) {
     hello.models.push_back({id, held.applied_seq, {held.window.begin(), held.window.end()}});
   }

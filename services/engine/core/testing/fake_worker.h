@@ -45,6 +45,8 @@ class FakeWorker {
   int64_t kv_cache_tokens = 1000;
   int64_t pid = 17;
   bool is_supervised = false;
+  MeshShape mesh;
+  std::string session;  // that it was told to meet under
 
   // The next run of this request fails with that error.
   void FailOnce(const std::string& model_id, int64_t seq_id, ErrorInfo error);

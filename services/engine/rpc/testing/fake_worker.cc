@@ -67,7 +67,13 @@ lathe::v1::WorkerMessage FakeWorker::MakeHello() {
   message.set_epoch(epoch_);
   lathe::v1::Hello* hello = message.mutable_hello();
   hello->set_group(options_.group);
-  hello->set_world(1);
+  hello->set_rank(options_.rank);
+  hello->set_world(options_.tp);
+  hello->mutable_mesh()->set_dp(1);
+  hello->mutable_mesh()->set_fsdp(1);
+  hello->mutable_mesh()->set_tp(options_.tp);
+  hello->set_address("10.0.0.1");
+  hello->set_port(4000);
   hello->set_lathe_version(options_.version);
   hello->set_device("cpu");
   hello->set_secret(options_.secret);

@@ -24,7 +24,9 @@ class FakeWorker {
     std::string group = "g0";
     std::string base_model = "tiny";
     std::string process_id = "process-1";
-    std::string version;      // empty: this build's
+    std::string version;  // empty: this build's
+    int64_t rank = 0;
+    int64_t tp = 1;
     bool answers = true;      // false: receives and keeps silent
     std::string checkpoints;  // where saves write the files of an archive; empty: nowhere
   };

@@ -1,0 +1,53 @@
+#include "services/engine/dispatcher/hello_check.h"
+
+#include <catch2/catch.hpp>
+
+namespace lathe::engine {
+namespace {
+
+v1::Hello HelloOf(int64_t rank, int64_t world, int64_t dp, int64_t fsdp, int64_t tp) {
+  v1::Hello hello;
+  hello.set_rank(rank);
+  hello.set_world(world);
+  hello.mutable_mesh()->set_dp(dp);
+  hello.mutable_mesh()->set_fsdp(fsdp);
+  hello.mutable_mesh()->set_tp(tp);
+  hello.set_address("10.0.0.1");
+  hello.set_port(4000);
+  return hello;
+}
+
+TEST_CASE("Hello: a rank within its mesh is taken", "[dispatcher]") {
+  v1::Hello alone;
+  alone.set_world(1);
+  CHECK(CheckMesh(alone).ok());
+  CHECK(CheckMesh(HelloOf(0, 12, 2, 2, 3)).ok());
+  CHECK(CheckMesh(HelloOf(11, 12, 2, 2, 3)).ok());
+}
+
+TEST_CASE("Hello: what cannot be is named, with its bound", "[dispatcher]") {
+  const auto error = [](const v1::Hello& hello) {
+    const absl::Status status = CheckMesh(hello);
+    CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  CHECK(error(HelloOf(0, 2, 0, 1, 2)) == "dp is 0, want 1 to 4096");
+  CHECK(error(HelloOf(0, 2, 1, 4097, 2)) == "fsdp is 4097, want 1 to 4096");
+  CHECK(error(HelloOf(0, 3, 1, 1, 2)) ==
+        "world is 3, mesh dp 1 x fsdp 1 x tp 2 has 2 ranks, limit is 4096");
+  CHECK(error(HelloOf(0, 8192, 2, 1, 4096)) ==
+        "world is 8192, mesh dp 2 x fsdp 1 x tp 4096 has 8192 ranks, limit is 4096");
+  CHECK(error(HelloOf(2, 2, 1, 1, 2)) == "rank is 2, want 0 to 1");
+  CHECK(error(HelloOf(-1, 2, 1, 1, 2)) == "rank is -1, want 0 to 1");
+}
+
+TEST_CASE("Hello: rank 0 of several says where its peers may meet it", "[dispatcher]") {
+  v1::Hello hello = HelloOf(0, 2, 1, 1, 2);
+  hello.set_port(0);
+  CHECK(CheckMesh(hello).message() == "rank 0 says no address and port for its peers");
+  hello.set_rank(1);
+  CHECK(CheckMesh(hello).ok());
+}
+
+}  // namespace
+}  // namespace lathe::engine

@@ -1,0 +1,103 @@
+// Streams of the ranks of one group, over gRPC.
+#include <catch2/catch.hpp>
+#include <string>
+#include <thread>
+
+#include "services/engine/rpc/testing/test_engine.h"
+
+namespace lathe::engine {
+namespace {
+
+struct Fixture {
+  FakeWorker::Options OptionsOf(int64_t rank) const {
+    FakeWorker::Options options = engine.WorkerOptions();
+    options.rank = rank;
+    options.tp = 2;
+    options.process_id = "process-" + std::to_string(rank);
+    return options;
+  }
+
+  v1::GroupStatus Group() {
+    grpc::ClientContext context;
+    v1::GetStatusResponse status;
+    REQUIRE(engine.admin().GetStatus(&context, {}, &status).ok());
+    return status.groups_size() == 0 ? v1::GroupStatus() : status.groups(0);
+  }
+  void WaitForRanks(int count) {
+    while (Group().ranks_size() != count) std::this_thread::yield();
+  }
+
+  TestEngine engine;
+};
+
+template <typename Has>
+v1::EngineMessage WaitFor(FakeWorker& worker, const Has& has) {
+  while (true) {
+    for (const v1::EngineMessage& message : worker.received()) {
+      if (has(message)) return message;
+    }
+    std::this_thread::yield();
+  }
+}
+
+bool IsForm(const v1::EngineMessage& message) { return message.has_form(); }
+bool IsDie(const v1::EngineMessage& message) { return message.has_die(); }
+
+TEST_CASE("Ranks over gRPC: all are formed when the last has come, and go with one of them",
+          "[dispatcher]") {
+  Fixture f;
+  FakeWorker leader(f.OptionsOf(0));
+  f.WaitForRanks(1);
+  CHECK(leader.received().empty());
+  {
+    FakeWorker peer(f.OptionsOf(1));
+    const v1::Form formed = WaitFor(leader, IsForm).form();
+    CHECK(formed.meeting().address() == "10.0.0.1");
+    CHECK(formed.meeting().port() == 4000);
+    CHECK(WaitFor(peer, IsForm).form().meeting().session() == formed.meeting().session());
+    f.engine.WaitForBaseModel("tiny");
+    const v1::GroupStatus group = f.Group();
+    CHECK(group.tp() == 2);
+    REQUIRE(group.ranks_size() == 2);
+    CHECK(group.ranks(1).rank() == 1);
+  }
+  // Its stream alone takes nothing away; another process in its place does.
+  f.WaitForRanks(1);
+  FakeWorker::Options next = f.OptionsOf(1);
+  next.process_id = "process-2";
+  FakeWorker other(next);
+  CHECK(WaitFor(leader, IsDie).die().reason() ==
+        "another rank of the group is lost: its process is gone");
+}
+
+TEST_CASE("Ranks over gRPC: who is not of the group's kind is refused by name", "[dispatcher]") {
+  Fixture f;
+  FakeWorker leader(f.OptionsOf(0));
+  f.WaitForRanks(1);
+  FakeWorker::Options options = f.OptionsOf(1);
+  std::string error;
+  SECTION("its mesh") {
+    options.tp = 4;
+    error =
+        "rank 1 of group g0 has mesh dp 1 x fsdp 1 x tp 4, rank 0, which is there, has dp 1 x "
+        "fsdp 1 x tp 2";
+  }
+  SECTION("its base model") {
+    options.base_model = "other";
+    error = "rank 1 of group g0 has base model other, rank 0, which is there, has tiny";
+  }
+  SECTION("its place") {
+    options.rank = 2;
+    error = "rank is 2, want 0 to 1";
+  }
+  SECTION("its version") {
+    options.version = "0.0.0-other";
+    error = "the worker has version 0.0.0-other, the engine has ";
+  }
+  FakeWorker peer(options);
+  const grpc::Status status = peer.WaitForEnd();
+  CHECK(status.error_message().substr(0, error.size()) == error);
+}
+
+}  // namespace
+}  // namespace lathe::engine
