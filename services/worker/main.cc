@@ -104,9 +104,9 @@ int Run(const WorkerOptions& options) {
   // A load cannot be interrupted, and nothing is held yet that would be worth waiting for.
   if (!executor.State().ready && !load_failed) std::_Exit(exit_code);
   if (load_failed) {
-    client->Leave(load_error, /*has_failed=*/true);
+    client->Leave(load_error, LeaveCause::kCannotWork);
   } else {
-    client->Leave("it was told to stop", /*has_failed=*/false);
+    client->Leave("it was told to stop", LeaveCause::kTold);
   }
   executor.Stop();
   client->Stop();

@@ -30,12 +30,13 @@ constexpr absl::Duration kFarewellTime = absl::Seconds(1);
 }  // namespace
 
 AttachClient::AttachClient(AttachOptions options, WorkerIdentity identity, ExecutorPort& executor,
-                           std::function<void(const std::string& reason)> on_die)
+                           std::function<void(const std::string& reason)> on_die,
+                           std::function<void(const Meeting&)> on_meeting)
     : options_(std::move(options)),
       dialer_(options_.engine_tls),
       executor_(executor),
       on_die_(std::move(on_die)),
-      protocol_(std::move(identity), executor) {}
+      protocol_(std::move(identity), executor, std::move(on_meeting)) {}
 
 AttachClient::~AttachClient() { Stop(); }
 
@@ -51,11 +52,12 @@ void AttachClient::Stop() {
   if (thread_ != nullptr) thread_->Join();
 }
 
-void AttachClient::Leave(const std::string& reason, bool has_failed) {
+void AttachClient::Leave(const std::string& reason, LeaveCause cause) {
   absl::MutexLock lock(&mu_);
   leaving_.emplace();
   leaving_->set_reason(reason);
-  leaving_->set_has_failed(has_failed);
+  leaving_->set_has_failed(cause == LeaveCause::kCannotWork);
+  leaving_->set_lost_peer(cause == LeaveCause::kPeerGone);
   woken_ = true;
 }
 

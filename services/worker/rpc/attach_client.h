@@ -42,19 +42,26 @@ struct AttachOptions {
   absl::Duration max_backoff = absl::Seconds(1);
 };
 
+enum class LeaveCause {
+  kTold,        // to end
+  kCannotWork,  // nobody told it to
+  kPeerGone,    // its group is no more, and nothing is wrong with it
+};
+
 // One thread dials, reads, writes and converts; it blocks only while nothing happens. Reports may
 // come from any thread. `executor` must outlive it.
 class AttachClient {
  public:
-  // `on_die` is called once, on the client's thread, when an engine tells this process to end.
+  // Both are called once, on the client's thread: `on_die` when an engine tells this process to
+  // end, `on_meeting` when all ranks of a group of several have come.
   AttachClient(AttachOptions options, WorkerIdentity identity, ExecutorPort& executor,
-               std::function<void(const std::string& reason)> on_die);
+               std::function<void(const std::string& reason)> on_die,
+               std::function<void(const Meeting&)> on_meeting = nullptr);
   ~AttachClient();
 
   void Start();
   // Tells the engine why this process ends, so that it is not taken for one that died at its work.
-  // `has_failed`: nobody told it to.
-  void Leave(const std::string& reason, bool has_failed);
+  void Leave(const std::string& reason, LeaveCause cause);
   // Ends the stream, after a Leave when the engine has heard of it or a second has passed; what was
   // not acknowledged is lost. May be called twice.
   void Stop();

@@ -187,7 +187,7 @@ TEST_CASE("a worker that is told to stop says so and does not come again", "[rpc
   Worker worker(dir);
   engine->Next();
   engine->Send(Form(5, 1));
-  worker.client.Leave("stopped", /*has_failed=*/false);
+  worker.client.Leave("stopped", LeaveCause::kTold);
   const lathe::v1::WorkerMessage leaving = engine->Next();
   CHECK(leaving.leaving().reason() == "stopped");
   CHECK_FALSE(leaving.leaving().has_failed());

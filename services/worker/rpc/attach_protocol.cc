@@ -44,8 +44,9 @@ RefusalMaker MakerOfRefusals(const std::string& request_id, const Command& comma
 
 }  // namespace
 
-AttachProtocol::AttachProtocol(WorkerIdentity identity, ExecutorPort& executor)
-    : identity_(std::move(identity)), executor_(executor) {}
+AttachProtocol::AttachProtocol(WorkerIdentity identity, ExecutorPort& executor,
+                               std::function<void(const Meeting&)> on_meeting)
+    : identity_(std::move(identity)), executor_(executor), on_meeting_(std::move(on_meeting)) {}
 
 lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) {
   const ExecutorState state = executor_.State();
@@ -73,6 +74,12 @@ lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) 
   hello->set_base_model(identity_.base_model);
   hello->set_pid(getpid());
   hello->set_is_supervised(identity_.is_supervised);
+  hello->mutable_mesh()->set_dp(identity_.mesh.dp);
+  hello->mutable_mesh()->set_fsdp(identity_.mesh.fsdp);
+  hello->mutable_mesh()->set_tp(identity_.mesh.tp);
+  hello->set_session(session_);
+  hello->set_address(identity_.address);
+  hello->set_port(identity_.port);
   return message;
 }
 
@@ -90,6 +97,7 @@ AttachProtocol::Verdict AttachProtocol::Obey(const lathe::v1::EngineMessage& mes
   switch (message.message_case()) {
     case Message::kForm:
       if (!AcceptTerm(message.form().term())) return Verdict::kRedial;
+      if (message.form().has_meeting() && !Meet(message.form().meeting())) return Verdict::kDie;
       Form(message.form());
       return Verdict::kGoOn;
     case Message::kAdopt:
@@ -126,6 +134,21 @@ bool AttachProtocol::AcceptTerm(int64_t term) {
   return false;
 }
 
+bool AttachProtocol::Meet(const lathe::v1::Meeting& meeting) {
+  if (session_ == meeting.session()) return true;
+  if (!session_.empty()) {
+    reason_ = "its peers are gone: the group is formed of other processes";
+    return false;
+  }
+  session_ = meeting.session();
+  if (on_meeting_) {
+    on_meeting_({.session = session_,
+                 .address = meeting.address(),
+                 .port = static_cast<uint16_t>(meeting.port())});
+  }
+  return true;
+}
+
 void AttachProtocol::Form(const lathe::v1::Form& form) {
   epoch_ = form.epoch();
   term_ = form.term();
@@ -134,7 +157,8 @@ void AttachProtocol::Form(const lathe::v1::Form& form) {
   held_answers_.clear();
   // Progress and Ready belong to no epoch and stay.
   std::erase_if(outgoing_, [](const lathe::v1::WorkerMessage& old) { return old.epoch() != 0; });
-  executor_.Reset(++generation_);
+  // The others hear it from rank 0, in its order.
+  if (identity_.rank == 0) executor_.Reset(++generation_);
   LogInfo("group formed", {{"epoch", epoch_}, {"term", term_}});
 }
 
@@ -235,7 +259,7 @@ void AttachProtocol::Absorb(const ReportEvent& event) {
 }
 
 void AttachProtocol::StateChanged() {
-  if (ready_sent_) return;
+  if (ready_sent_ || identity_.rank > 0) return;
   const ExecutorState state = executor_.State();
   if (state.ready) {
     *Queue().mutable_ready()->mutable_model() = ToProto(state.model);

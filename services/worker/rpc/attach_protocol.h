@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "protos/lathe/v1/worker.pb.h"
+#include "services/worker/collectives/meeting.h"
+#include "services/worker/collectives/mesh.h"
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/rpc/command_conversion.h"
 #include "services/worker/rpc/piece.h"
@@ -23,15 +26,23 @@ struct WorkerIdentity {
   std::string process_id;  // random, new with every process
   std::string base_model;  // its served name
   bool is_supervised = false;
+  MeshShape mesh = {};
+  // Rank 0 of several: where its peers may meet it.
+  std::string address = "";
+  uint16_t port = 0;
 };
 
 // Belongs to one thread. Outlives streams: what was received, done and not acknowledged is kept
 // from one stream to the next, and sent again once an engine adopts us. `executor` must outlive it.
+// Of ranks other than 0 an engine wants to know only that they are there; what they do, rank 0
+// tells them.
 class AttachProtocol {
  public:
   enum class Verdict { kGoOn, kRedial, kDie };
 
-  AttachProtocol(WorkerIdentity identity, ExecutorPort& executor);
+  // `on_meeting` is called once, in a group of several ranks: all of them have come.
+  AttachProtocol(WorkerIdentity identity, ExecutorPort& executor,
+                 std::function<void(const Meeting&)> on_meeting = nullptr);
 
   // A stream has opened: forgets what was to be sent on the last one and returns the first message.
   lathe::v1::WorkerMessage BeginStream(const std::string& secret);
@@ -56,6 +67,8 @@ class AttachProtocol {
  private:
   Verdict Obey(const lathe::v1::EngineMessage& message);
   bool AcceptTerm(int64_t term);
+  // False: the process has met its peers, and the engine wants it to meet others.
+  bool Meet(const lathe::v1::Meeting& meeting);
   void Form(const lathe::v1::Form& form);
   void Adopt(const lathe::v1::Adopt& adopt);
   void Execute(const lathe::v1::EngineMessage& message);
@@ -71,6 +84,8 @@ class AttachProtocol {
 
   const WorkerIdentity identity_;
   ExecutorPort& executor_;
+  const std::function<void(const Meeting&)> on_meeting_;
+  std::string session_;  // of the peers it was told to meet; empty: none
   RequestBook book_;
   PieceJoiner joiner_;
   std::deque<lathe::v1::WorkerMessage> outgoing_;

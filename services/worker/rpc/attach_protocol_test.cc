@@ -398,5 +398,69 @@ TEST_CASE("Die ends the process with its reason", "[rpc]") {
   CHECK(worker.protocol.reason() == "wrong secret");
 }
 
+lathe::v1::EngineMessage FormWith(int64_t epoch, const std::string& session) {
+  lathe::v1::EngineMessage message = Form(epoch, 1);
+  message.mutable_form()->mutable_meeting()->set_session(session);
+  message.mutable_form()->mutable_meeting()->set_address("10.0.0.1");
+  message.mutable_form()->mutable_meeting()->set_port(4000);
+  return message;
+}
+
+struct Rank {
+  explicit Rank(int64_t rank)
+      : protocol({.group = "g",
+                  .rank = rank,
+                  .world = 2,
+                  .process_id = "p",
+                  .base_model = "b",
+                  .mesh = {.tp = 2},
+                  .address = "10.0.0.1",
+                  .port = 4000},
+                 executor, [this](const Meeting& meeting) { meetings.push_back(meeting); }) {}
+
+  FakeExecutor executor;
+  std::vector<Meeting> meetings;
+  AttachProtocol protocol;
+};
+
+TEST_CASE("AttachProtocol: a rank says its place, and under which session it has met its peers",
+          "[rpc]") {
+  Rank rank(1);
+  const lathe::v1::Hello first = rank.protocol.BeginStream("s").hello();
+  CHECK(first.rank() == 1);
+  CHECK(first.world() == 2);
+  CHECK(first.mesh().dp() == 1);
+  CHECK(first.mesh().tp() == 2);
+  CHECK(first.address() == "10.0.0.1");
+  CHECK(first.port() == 4000);
+  CHECK(first.session().empty());
+  CHECK(rank.protocol.Receive(FormWith(3, "s1")) == Verdict::kGoOn);
+  REQUIRE(rank.meetings.size() == 1);
+  CHECK(rank.meetings[0].session == "s1");
+  CHECK(rank.meetings[0].address == "10.0.0.1");
+  CHECK(rank.meetings[0].port == 4000);
+  const lathe::v1::Hello again = rank.protocol.BeginStream("s").hello();
+  CHECK(again.session() == "s1");
+  CHECK(again.epoch() == 3);
+}
+
+TEST_CASE("AttachProtocol: a rank meets once", "[rpc]") {
+  Rank rank(0);
+  rank.protocol.BeginStream("s");
+  rank.protocol.Receive(FormWith(3, "s1"));
+  CHECK(rank.protocol.Receive(FormWith(4, "s1")) == Verdict::kGoOn);
+  CHECK(rank.meetings.size() == 1);
+  CHECK(rank.executor.generation() == 2);
+  CHECK(rank.protocol.Receive(FormWith(5, "s2")) == Verdict::kDie);
+  CHECK(rank.protocol.reason() == "its peers are gone: the group is formed of other processes");
+}
+
+TEST_CASE("AttachProtocol: ranks other than 0 are reset by rank 0", "[rpc]") {
+  Rank rank(1);
+  rank.protocol.BeginStream("s");
+  rank.protocol.Receive(FormWith(3, "s1"));
+  CHECK(rank.executor.generation() == 0);
+}
+
 }  // namespace
 }  // namespace lathe::worker
