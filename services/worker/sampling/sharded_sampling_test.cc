@@ -8,6 +8,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "services/worker/checkpoint/test_temp_dir.h"
+#include "services/worker/models/load_model.h"
+#include "services/worker/models/test_random_folder.h"
 #include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/sampling/test_model.h"
 #include "services/worker/sampling/test_vocabulary.h"
@@ -169,6 +172,29 @@ TEST_CASE("Sharded sampling: ranks that have parts of the logits give what one r
   for (const auto& [id, output] : alone) {
     CAPTURE(world, id);
     REQUIRE(output.ok());
+    Compare(*ranks[0].at(id), *output, IsClose);
+    for (const Outputs& rank : ranks) Compare(*rank.at(id), *ranks[0].at(id), SameBits);
+  }
+}
+
+// Ranks that have parts of everything, KV heads among them: of 4 ranks two have the same one.
+TEST_CASE("Sharded sampling: ranks of axis tp give what one rank gives", "[sampling]") {
+  const int world = GENERATE(2, 4);
+  const TempDir folder;
+  WriteRandomFolder(folder.path(), {.num_heads = 8, .num_kv_heads = 2, .vocab_size = 94});
+  std::vector<Asked> all;
+  for (uint32_t index = 0; index < 12; ++index) all.push_back(AskFor(index));
+  const auto run = [&](const RankGroup& tp) {
+    const auto loaded = LoadModel(folder.path(), at::kCPU, nullptr, ComputeDtype::kFp32, tp);
+    TORCH_CHECK(loaded.ok());
+    return RunAll(*loaded->model, all);
+  };
+  const Outputs alone = run({});
+  const auto ranks = AsRanks(TestBackend::kSharedMemory, world,
+                             [&](Collectives& collectives) { return run(RankGroup(collectives)); });
+  REQUIRE(alone.size() == all.size());
+  for (const auto& [id, output] : alone) {
+    CAPTURE(world, id);
     Compare(*ranks[0].at(id), *output, IsClose);
     for (const Outputs& rank : ranks) Compare(*rank.at(id), *ranks[0].at(id), SameBits);
   }
