@@ -169,8 +169,9 @@ absl::Status RunScript(const std::string& path) {
   SamplingOptions options;
   options.max_prefill_tokens = script.value("max_prefill_tokens", options.max_prefill_tokens);
   if (script.contains("kv_cache_tokens")) {
-    options.kv_cache_bytes = script["kv_cache_tokens"].get<int64_t>() *
-                             KvCache::BytesPerToken(part.local, loaded.model->attention_arithmetic());
+    options.kv_cache_bytes =
+        script["kv_cache_tokens"].get<int64_t>() *
+        KvCache::BytesPerToken(part.local, loaded.model->attention_arithmetic());
   }
   SamplingEngine engine(*loaded.model, options, &tokenizer);
   ASSIGN_OR_RETURN(const json outputs, RunRequests(script, engine, adapters));

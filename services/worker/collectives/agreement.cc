@@ -7,22 +7,11 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "services/worker/collectives/rank_group.h"
 
 namespace lathe::worker {
 namespace {
 
 constexpr int64_t kMaxMessage = 1000;
-
-void ThrowUnlessOk(absl::Status status) {
-  if (!status.ok()) throw RanksDisagree{std::move(status)};
-}
-
-at::Tensor Gather(Collectives& ranks, const CollectiveCall& call, const at::Tensor& own) {
-  at::Tensor whole = at::empty({ranks.world(), own.numel()}, own.options());
-  ThrowUnlessOk(ranks.AllGather(call, own, whole));
-  return whole;
-}
 
 at::Tensor Number(int64_t value) { return at::full({1}, value, at::kLong); }
 
@@ -36,15 +25,15 @@ std::string BootId() {
 
 }  // namespace
 
-absl::Status AgreeOnStatus(Collectives& ranks, const CollectiveCall& call,
-                           const absl::Status& own) {
+absl::Status AgreeOnStatus(const RankGroup& ranks, std::string_view name, const absl::Status& own) {
+  if (ranks.is_alone()) return own;
   // A byte for the code, then the message up to a zero.
   at::Tensor record = at::zeros({1 + kMaxMessage + 1}, at::kByte);
   auto* const bytes = record.mutable_data_ptr<uint8_t>();
   bytes[0] = static_cast<uint8_t>(own.code());
   const size_t size = std::min<size_t>(own.message().size(), kMaxMessage);
   std::memcpy(bytes + 1, own.message().data(), size);
-  const at::Tensor records = Gather(ranks, call, record);
+  const at::Tensor records = ranks.Gather(name, record);
   for (int rank = 0; rank < ranks.world(); ++rank) {
     const at::Tensor row = records[rank];
     const auto* const theirs = row.const_data_ptr<uint8_t>();
@@ -56,19 +45,19 @@ absl::Status AgreeOnStatus(Collectives& ranks, const CollectiveCall& call,
   return absl::OkStatus();
 }
 
-int64_t AgreeOnLeast(Collectives& ranks, const CollectiveCall& call, int64_t own) {
-  return Gather(ranks, call, Number(own)).min().item<int64_t>();
+int64_t AgreeOnLeast(const RankGroup& ranks, std::string_view name, int64_t own) {
+  return ranks.Gather(name, Number(own)).min().item<int64_t>();
 }
 
-int64_t TakeFirst(Collectives& ranks, const CollectiveCall& call, int64_t own) {
+int64_t TakeFirst(const RankGroup& ranks, std::string_view name, int64_t own) {
   const at::Tensor number = Number(own);
-  ThrowUnlessOk(ranks.Broadcast(call, 0, number));
+  ranks.Broadcast(name, 0, number);
   return number.item<int64_t>();
 }
 
-int64_t NumRanksHere(Collectives& ranks, const CollectiveCall& call) {
+int64_t NumRanksHere(const RankGroup& ranks, std::string_view name) {
   const auto machine = static_cast<int64_t>(std::hash<std::string>()(BootId()));
-  return Gather(ranks, call, Number(machine)).eq(machine).sum().item<int64_t>();
+  return ranks.Gather(name, Number(machine)).eq(machine).sum().item<int64_t>();
 }
 
 }  // namespace lathe::worker

@@ -5,22 +5,23 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "services/worker/collectives/collectives.h"
+#include "services/worker/collectives/rank_group.h"
 
 namespace lathe::worker {
 
-// Every rank calls it with how it went here. OK on all of them, or on all of them the error of the
-// first rank that has one, whose message begins with that rank ("rank 1: ...") and is cut after
-// 1,000 characters. Throws RanksDisagree.
-absl::Status AgreeOnStatus(Collectives& ranks, const CollectiveCall& call, const absl::Status& own);
+// Every rank of `ranks` calls these, and they throw RanksDisagree; a rank alone agrees with itself.
 
-// The smallest of all ranks' numbers. Throws RanksDisagree.
-int64_t AgreeOnLeast(Collectives& ranks, const CollectiveCall& call, int64_t own);
+// OK if that is how it went on all ranks. Else, on all of them, the error of the first rank that
+// has one; its message begins with that rank ("rank 1: ...") and ends after 1,000 characters.
+absl::Status AgreeOnStatus(const RankGroup& ranks, std::string_view name, const absl::Status& own);
 
-// Rank 0's number. Throws RanksDisagree.
-int64_t TakeFirst(Collectives& ranks, const CollectiveCall& call, int64_t own);
+// The smallest of all ranks' numbers.
+int64_t AgreeOnLeast(const RankGroup& ranks, std::string_view name, int64_t own);
 
-// How many of the ranks run on this machine, this one included. Throws RanksDisagree.
-int64_t NumRanksHere(Collectives& ranks, const CollectiveCall& call);
+// Rank 0's number.
+int64_t TakeFirst(const RankGroup& ranks, std::string_view name, int64_t own);
+
+// How many of the ranks run on this machine, this one included.
+int64_t NumRanksHere(const RankGroup& ranks, std::string_view name);
 
 }  // namespace lathe::worker

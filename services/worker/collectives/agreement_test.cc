@@ -12,7 +12,8 @@ namespace {
 
 TEST_CASE("what worked on all ranks is OK on all", "[collectives]") {
   const auto backend = GENERATE(TestBackend::kLocal, TestBackend::kGloo);
-  const auto statuses = AsRanks(backend, 3, [](Collectives& ranks) {
+  const auto statuses = AsRanks(backend, 3, [](Collectives& collectives) {
+    const RankGroup ranks(collectives);
     return AgreeOnStatus(ranks, "load", absl::OkStatus());
   });
   for (const absl::Status& status : statuses) CHECK(status.ok());
@@ -20,7 +21,8 @@ TEST_CASE("what worked on all ranks is OK on all", "[collectives]") {
 
 TEST_CASE("what failed on one rank fails on all, naming it", "[collectives]") {
   const auto backend = GENERATE(TestBackend::kLocal, TestBackend::kGloo);
-  const auto statuses = AsRanks(backend, 3, [](Collectives& ranks) {
+  const auto statuses = AsRanks(backend, 3, [](Collectives& collectives) {
+    const RankGroup ranks(collectives);
     return AgreeOnStatus(
         ranks, "load",
         ranks.rank() == 0 ? absl::OkStatus() : absl::NotFoundError(std::string(2'000, 'x')));
@@ -30,11 +32,18 @@ TEST_CASE("what failed on one rank fails on all, naming it", "[collectives]") {
   }
 }
 
+TEST_CASE("a rank alone agrees with itself", "[collectives]") {
+  CHECK(AgreeOnStatus({}, "load", absl::NotFoundError("gone")) == absl::NotFoundError("gone"));
+  CHECK(AgreeOnLeast({}, "least", 5) == 5);
+  CHECK(NumRanksHere({}, "here") == 1);
+}
+
 TEST_CASE("numbers are agreed on", "[collectives]") {
   struct Numbers {
     int64_t least, first, here;
   };
-  const auto numbers = AsRanks(TestBackend::kLocal, 2, [](Collectives& ranks) -> Numbers {
+  const auto numbers = AsRanks(TestBackend::kLocal, 2, [](Collectives& collectives) -> Numbers {
+    const RankGroup ranks(collectives);
     const int64_t own = 7 - ranks.rank();
     return {.least = AgreeOnLeast(ranks, "least", own),
             .first = TakeFirst(ranks, "first", own),

@@ -48,7 +48,7 @@ class Communicators {
   // Sub-meshes of one rank are alone. `all` moves tensors of CPUs.
   const RankGroups& groups() const { return groups_; }
   // All ranks, tensors of CPUs: what they agree on between passes.
-  Collectives& control() { return *control_; }
+  RankGroup control() const { return RankGroup(*control_); }
 
  private:
   friend absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<ListeningSocket>,

@@ -49,7 +49,7 @@ TEST_CASE("each rank speaks to those of its column, its row, and all", "[collect
         return {.tp = SumOver(ranks->groups().tp, rank),
                 .data = SumOver(ranks->groups().data, rank),
                 .all = SumOver(ranks->groups().all, rank),
-                .control = SumOver(RankGroup(ranks->control()), rank),
+                .control = SumOver(ranks->control(), rank),
                 .tp_rank = ranks->groups().tp.rank(),
                 .data_rank = ranks->groups().data.rank()};
       });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -11,6 +12,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -18,9 +20,14 @@
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/status_macros.h"
+#include "services/worker/collectives/communicators.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_core.h"
+#include "services/worker/executor/executor_item.h"
+#include "services/worker/executor/fingerprint.h"
 #include "services/worker/executor/loaded_base.h"
+#include "services/worker/executor/lockstep.h"
 #include "services/worker/executor/recovery_thread.h"
 #include "services/worker/executor/version_thread.h"
 #include "services/worker/memory/tensor_memory.h"
@@ -28,9 +35,10 @@
 namespace lathe::worker {
 namespace {
 
-struct ResetItem {
-  int64_t generation = 0;
-};
+// That take about `pause`. No rank but the first looks at a clock.
+int64_t IdleTurns(absl::Duration pause) {
+  return std::max<int64_t>(1, absl::IDivDuration(pause, Lockstep::Options().idle, &pause));
+}
 
 ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b) {
   return {.train_passes = a.train_passes + b.train_passes,
@@ -61,10 +69,11 @@ ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b) {
 class Executor::Thread {
  public:
   Thread(ExecutorOptions options, ExecutorListener listener,
-         std::function<void(absl::Status)> on_load_failed)
+         std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers)
       : options_(std::move(options)),
         listener_(std::move(listener)),
         on_load_failed_(std::move(on_load_failed)),
+        peers_(std::move(peers)),
         device_(ChooseDevice(options_.device)),
         queue_(options_.max_queued_commands) {
     if (device_.ok()) state_.device = device_->str();
@@ -81,8 +90,11 @@ class Executor::Thread {
     if (thread_.has_value()) thread_->Join();
   }
 
-  absl::Status Submit(Command command) {
-    if (queue_.TryPush(std::move(command))) return absl::OkStatus();
+  absl::Status Submit(Command command, std::string encoded) {
+    if (!leads()) return absl::FailedPreconditionError("rank 0 takes this group's commands");
+    if (queue_.TryPush(SubmittedCommand{std::move(command), std::move(encoded)})) {
+      return absl::OkStatus();
+    }
     if (queue_.closed()) return absl::CancelledError("the executor has been stopped");
     return absl::ResourceExhaustedError(
         absl::StrFormat("command queue holds %d commands, limit is %d", queue_.size(),
@@ -90,7 +102,9 @@ class Executor::Thread {
   }
 
   // Waits for room: a Reset must not be lost.
-  void Reset(int64_t generation) { queue_.Push(ResetItem{generation}); }
+  void Reset(int64_t generation) {
+    if (leads()) queue_.Push(ResetItem{generation});
+  }
 
   ExecutorState State() const {
     absl::MutexLock lock(&mu_);
@@ -101,31 +115,77 @@ class Executor::Thread {
   }
 
  private:
-  using Item = std::variant<Command, ResetItem, VersionJobDone, RecoveryJobDone>;
+  bool is_alone() const { return options_.mesh.world() == 1; }
+  bool leads() const { return options_.rank == 0; }
 
   void Run() {
     const c10::InferenceMode no_autograd;
     if (options_.num_threads > 0) at::set_num_threads(options_.num_threads);
-    absl::Status status = Load();
+    try {
+      LoadAndWork();
+    } catch (const RanksDisagree& error) {
+      OnDisagreement(error.status);
+    }
+    // The others are not to wait for this one.
+    lockstep_.reset();
+    ranks_.reset();
+  }
+
+  // Once, and not when this rank was told to stop: the others may have stopped before.
+  void OnDisagreement(const absl::Status& status) {
+    if (stopping_ || disagrees_.exchange(true)) return;
+    peers_.on_disagreement(status);
+  }
+
+  void LoadAndWork() {
+    absl::Status status = Connect();
+    if (absl::IsCancelled(status)) return;
+    if (status.ok()) status = Load();
     if (!status.ok()) {
       on_load_failed_(std::move(status));
       return;
     }
-    CheckpointWriter writer(*base_->store, listener_.on_report);
+    CheckpointWriter writer(*base_->store, listener_.on_report);  // used by rank 0 only
     writer_ = &writer;
     VersionFiles version_files(*base_->store, base_->model->device());
     // Closed before the threads are waited for, so that they never wait for room here.
     VersionThread versions(version_files,
                            [this](VersionJobDone done) { queue_.Push(std::move(done)); });
-    versions_ = &versions;
+    version_jobs_ = lockstep_ ? &lockstep_->VersionsBy(versions) : &versions;
     const RecoveryFiles recovery_files(*base_->store);
     RecoveryThread recovery(recovery_files,
                             [this](RecoveryJobDone done) { queue_.Push(std::move(done)); });
-    recovery_ = &recovery;
+    recovery_jobs_ = lockstep_ ? &lockstep_->RecoveryBy(recovery) : &recovery;
+    // Before what it uses is gone, also when the ranks disagree.
+    const absl::Cleanup end_core = [this] {
+      queue_.Close();
+      core_.reset();
+    };
     MakeCore(/*generation=*/0);
-    Work();
-    queue_.Close();
-    core_.reset();
+    if (lockstep_.has_value()) {
+      WorkInLockstep();
+    } else {
+      Work();
+    }
+  }
+
+  // One of several ranks meets the others.
+  absl::Status Connect() {
+    if (is_alone()) return absl::OkStatus();
+    RETURN_IF_ERROR(device_.status());
+    ASSIGN_OR_RETURN(const Meeting meeting, peers_.await_meeting());
+    ASSIGN_OR_RETURN(ranks_, ConnectRanks(std::move(peers_.socket),
+                                          {.mesh = options_.mesh,
+                                           .rank = options_.rank,
+                                           .meeting = meeting,
+                                           .device = *device_,
+                                           .must_agree = MustAgree(options_, *device_),
+                                           .timeout = options_.collective_timeout,
+                                           .on_failure = [this](const absl::Status& status) {
+                                             OnDisagreement(status);
+                                           }}));
+    lockstep_.emplace(ranks_->control(), queue_, Lockstep::Options{.decode = peers_.decode});
+    return absl::OkStatus();
   }
 
   absl::Status Load() {
@@ -133,7 +193,8 @@ class Executor::Thread {
     const int64_t total = State().bytes_total;
     FailPoint("worker.load.base");
     absl::StatusOr<LoadedBase> base = LoadBase(
-        options_, *device_, [this, total](double fraction) { ReportProgress(fraction, total); });
+        options_, *device_, [this, total](double fraction) { ReportProgress(fraction, total); },
+        ranks_ ? ranks_->control() : RankGroup(), ranks_ ? ranks_->groups().tp : RankGroup());
     if (!base.ok()) return base.status();
     base_ = *std::move(base);
     FreeUnusedTensorMemory();  // what the measurements took
@@ -172,16 +233,18 @@ class Executor::Thread {
     options.sampling.prefix_cache = options_.prefix_cache;
     options.sampling.decode_graphs = options_.decode_graphs;
     options.sampling_share = options_.sampling_share;
-    options.model_ops = {.nonfinite_gradients = options_.nonfinite_gradients,
+    options.model_ops = {.ranks = ranks_ ? ranks_->groups() : RankGroups(),
+                         .nonfinite_gradients = options_.nonfinite_gradients,
                          .adapter_bytes = base_->memory.adapter_bytes};
     if (options_.version_bytes > 0) options.model_ops.version_bytes = options_.version_bytes;
     const ExecutorParts parts{.model = *base_->model,
                               .tokenizer = base_->tokenizer ? &*base_->tokenizer : nullptr,
                               .store = *base_->store,
                               .writer = *writer_,
-                              .version_jobs = *versions_,
-                              .recovery_jobs = *recovery_,
+                              .version_jobs = *version_jobs_,
+                              .recovery_jobs = *recovery_jobs_,
                               .clock = clock_};
+    generation_ = generation;
     core_.reset();  // frees the old cache before the new one is made
     core_ = std::make_unique<ExecutorCore>(parts, options, generation);
   }
@@ -189,7 +252,7 @@ class Executor::Thread {
   void Work() {
     bool has_news = false;
     while (!stopping_) {
-      while (std::optional<Item> item = NextItem()) {
+      while (std::optional<ExecutorItem> item = NextItem()) {
         Apply(*std::move(item));
         has_news = true;
       }
@@ -198,7 +261,7 @@ class Executor::Thread {
       Deliver(std::exchange(has_news, false));
       if (worked) continue;
       is_busy_ = false;
-      std::optional<Item> item = WaitForItem();
+      std::optional<ExecutorItem> item = WaitForItem();
       is_busy_ = true;
       if (!item.has_value()) return;
       Apply(*std::move(item));
@@ -207,8 +270,8 @@ class Executor::Thread {
   }
 
   // nullopt: the queue is closed. A pause gives back what the next pass would have used again.
-  std::optional<Item> WaitForItem() {
-    std::optional<Item> item = queue_.PopFor(options_.pause);
+  std::optional<ExecutorItem> WaitForItem() {
+    std::optional<ExecutorItem> item = queue_.PopFor(options_.pause);
     if (item.has_value() || queue_.closed()) return item;
     FreeUnusedTensorMemory();
     return queue_.Pop();
@@ -219,7 +282,7 @@ class Executor::Thread {
     ++progress_;
     bool has_news = false;
     while (!reset_.has_value()) {
-      std::optional<Item> item = queue_.TryPop();
+      std::optional<ExecutorItem> item = queue_.TryPop();
       if (!item.has_value()) break;
       has_news = true;
       if (std::holds_alternative<ResetItem>(*item)) {
@@ -231,12 +294,12 @@ class Executor::Thread {
     Deliver(has_news);
   }
 
-  std::optional<Item> NextItem() {
+  std::optional<ExecutorItem> NextItem() {
     if (reset_.has_value()) return *std::exchange(reset_, std::nullopt);
     return queue_.TryPop();
   }
 
-  void Apply(Item item) {
+  void Apply(ExecutorItem item) {
     if (auto* reset = std::get_if<ResetItem>(&item)) {
       MakeCore(reset->generation);
     } else if (auto* done = std::get_if<VersionJobDone>(&item)) {
@@ -244,44 +307,111 @@ class Executor::Thread {
     } else if (auto* written = std::get_if<RecoveryJobDone>(&item)) {
       core_->Apply(std::move(*written));
     } else {
-      core_->Apply(std::get<Command>(std::move(item)));
+      core_->Apply(std::get<SubmittedCommand>(std::move(item)).command);
     }
+  }
+
+  // Every rank does the same, turn by turn, until one of them stops. What a unit led to is told
+  // once the ranks are known to be the same after it.
+  void WorkInLockstep() {
+    Fingerprint fingerprint;
+    std::vector<ReportEvent> reports;
+    int64_t num_idle_turns = 0;
+    bool is_idle = false;
+    const auto take_reports = [&] {
+      std::vector<ReportEvent> taken = core_->TakeReports();
+      fingerprint.Add(taken);
+      std::move(taken.begin(), taken.end(), std::back_inserter(reports));
+    };
+    while (std::optional<Lockstep::Turn> turn =
+               lockstep_->Next({.generation = generation_,
+                                .fingerprint = fingerprint.value(),
+                                .is_idle = is_idle && reports.empty(),
+                                .preferred = core_->preferred_use(),
+                                .wants_to_stop = stopping_})) {
+      const bool has_news = !turn->items.empty() || !reports.empty();
+      Tell(std::exchange(reports, {}));
+      is_busy_ = has_news || !is_idle;
+      for (ExecutorItem& item : turn->items) Apply(std::move(item));
+      const bool worked = core_->RunUnit(turn->preferred, [&] {
+        ++progress_;
+        take_reports();
+        TellWhatBegins(reports);
+      });
+      ++progress_;
+      take_reports();
+      fingerprint.Add(core_->counters());
+      // Not by the reports: a few are known to rank 0 only.
+      if (worked || !turn->items.empty()) {
+        fingerprint.Add(core_->ModelStates(), core_->VersionIds());
+      }
+      if (has_news || !reports.empty()) Publish();
+      is_idle = !worked;
+      num_idle_turns = has_news || worked ? 0 : num_idle_turns + 1;
+      if (num_idle_turns == IdleTurns(options_.pause)) FreeUnusedTensorMemory();
+      is_busy_ = !is_idle || !reports.empty();
+    }
+    Tell(std::move(reports));
+    OnDisagreement(absl::UnavailableError("another rank of the group was told to stop"));
+  }
+
+  // Should one of them end this process, it is known which ran.
+  void TellWhatBegins(std::vector<ReportEvent>& reports) {
+    const auto rest = std::stable_partition(
+        reports.begin(), reports.end(),
+        [](const ReportEvent& event) { return !std::holds_alternative<Started>(event.report); });
+    std::vector<ReportEvent> begun(std::make_move_iterator(rest),
+                                   std::make_move_iterator(reports.end()));
+    reports.erase(rest, reports.end());
+    Tell(std::move(begun));
   }
 
   // First the state, then what led to it: whoever gets a report finds its effect in State().
   void Deliver(bool has_news) {
     std::vector<ReportEvent> reports = core_->TakeReports();
-    if (has_news || !reports.empty()) {
-      std::vector<ModelState> models = core_->ModelStates();
-      std::vector<std::string> version_ids = core_->VersionIds();
-      absl::MutexLock lock(&mu_);
-      state_.models = std::move(models);
-      state_.version_ids = std::move(version_ids);
-      state_.counters = Add(past_counters_, core_->counters());
-      state_.kv_usage = core_->kv_usage();
-      state_.version_usage = core_->version_usage();
-    }
+    if (has_news || !reports.empty()) Publish();
+    Tell(std::move(reports));
+  }
+
+  void Publish() {
+    std::vector<ModelState> models = core_->ModelStates();
+    std::vector<std::string> version_ids = core_->VersionIds();
+    absl::MutexLock lock(&mu_);
+    state_.models = std::move(models);
+    state_.version_ids = std::move(version_ids);
+    state_.counters = Add(past_counters_, core_->counters());
+    state_.kv_usage = core_->kv_usage();
+    state_.version_usage = core_->version_usage();
+  }
+
+  void Tell(std::vector<ReportEvent> reports) {
+    if (!leads()) return;
     for (ReportEvent& report : reports) listener_.on_report(std::move(report));
   }
 
   const ExecutorOptions options_;
   const ExecutorListener listener_;
   const std::function<void(absl::Status)> on_load_failed_;
+  ExecutorPeers peers_;
   const absl::StatusOr<at::Device> device_;
-  BoundedQueue<Item> queue_;
+  BoundedQueue<ExecutorItem> queue_;
   std::atomic<bool> stopping_ = false;
   std::atomic<int64_t> progress_ = 0;
   std::atomic<bool> is_busy_ = true;
+  std::atomic<bool> disagrees_ = false;
   mutable absl::Mutex mu_;
   ExecutorState state_ ABSL_GUARDED_BY(mu_);
 
   // Executor thread only.
   RealClock clock_;
   std::optional<LoadedBase> base_;
+  std::unique_ptr<Communicators> ranks_;  // null: alone
+  std::optional<Lockstep> lockstep_;      // with others
   CheckpointWriter* writer_ = nullptr;
-  VersionThread* versions_ = nullptr;
-  RecoveryThread* recovery_ = nullptr;
+  VersionJobs* version_jobs_ = nullptr;
+  RecoveryJobs* recovery_jobs_ = nullptr;
   std::unique_ptr<ExecutorCore> core_;
+  int64_t generation_ = 0;
   std::optional<ResetItem> reset_;  // came during a step
   ExecutorCounters past_counters_;  // of cores before the last Reset
 
@@ -289,15 +419,17 @@ class Executor::Thread {
 };
 
 Executor::Executor(ExecutorOptions options, ExecutorListener listener,
-                   std::function<void(absl::Status)> on_load_failed)
+                   std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers)
     : thread_(std::make_unique<Thread>(std::move(options), std::move(listener),
-                                       std::move(on_load_failed))) {}
+                                       std::move(on_load_failed), std::move(peers))) {}
 
 Executor::~Executor() { Stop(); }
 
 void Executor::Start() { thread_->Start(); }
 void Executor::Stop() { thread_->Stop(); }
-absl::Status Executor::Submit(Command command) { return thread_->Submit(std::move(command)); }
+absl::Status Executor::Submit(Command command, std::string encoded) {
+  return thread_->Submit(std::move(command), std::move(encoded));
+}
 void Executor::Reset(int64_t generation) { thread_->Reset(generation); }
 ExecutorState Executor::State() const { return thread_->State(); }
 

@@ -5,10 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/worker/collectives/local_address.h"
+#include "services/worker/collectives/meeting.h"
+#include "services/worker/collectives/mesh.h"
 #include "services/worker/executor/executor_port.h"
 
 namespace lathe::worker {
@@ -44,6 +49,27 @@ struct ExecutorOptions {
   absl::Duration pause = absl::Seconds(10);
   // Commands waiting for the executor; more are refused.
   std::size_t max_queued_commands = 65536;
+  // Of several ranks; each has the same options but for its rank.
+  MeshShape mesh;
+  int rank = 0;
+  // How long a collective of a pass may take, other ranks' lateness included. More: a rank that
+  // hangs is known later.
+  absl::Duration collective_timeout = absl::Seconds(10);
+};
+
+// What one of several ranks needs besides. Rank 0 takes commands and makes reports; the others do
+// what it does: they are given no commands and no Resets, and make no reports.
+struct ExecutorPeers {
+  // Where they meet. Called once, on the executor's thread, before the model is loaded; blocks
+  // until the engine has told. Cancelled: the process ends, and so does the thread.
+  std::function<absl::StatusOr<Meeting>()> await_meeting;
+  // Rank 0's: the one that the meeting names.
+  std::optional<ListeningSocket> socket;
+  // The others': what rank 0 was given as `encoded`, as the command again.
+  std::function<absl::StatusOr<Command>(const std::string& encoded)> decode;
+  // A rank is gone, hangs, or is not what the others are. The process must end at once: the thread
+  // has ended, or hangs. Called once, from any thread.
+  std::function<void(absl::Status)> on_disagreement;
 };
 
 // Its thread loads the base model, then runs commands; without work it sleeps. Free of torch here,
@@ -52,18 +78,18 @@ class Executor : public ExecutorPort {
  public:
   // `on_load_failed` is called once on the executor's thread instead of anything else when the
   // model cannot be loaded: InvalidArgument, NotFound or FailedPrecondition when the configuration
-  // is to blame.
+  // is to blame. Of several ranks it is called on all, the rank being named. `peers` is for those.
   Executor(ExecutorOptions options, ExecutorListener listener,
-           std::function<void(absl::Status)> on_load_failed);
+           std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers = {});
   // As Stop.
   ~Executor() override;
 
   void Start();
   // Finishes the unit that runs and the saves that are staged; of snapshots and saves of versions
-  // only the one that is being written. May be called twice.
+  // only the one that is being written. The other ranks then end too. May be called twice.
   void Stop();
 
-  absl::Status Submit(Command command) override;
+  absl::Status Submit(Command command, std::string encoded) override;
   void Reset(int64_t generation) override;
   ExecutorState State() const override;
 

@@ -21,7 +21,7 @@ ExecutorCore::ExecutorCore(const ExecutorParts& parts, const CoreOptions& option
       versions_(parts.version_jobs, generation),
       model_ops_(parts.model, parts.store, parts.writer, parts.recovery_jobs, adapters_, versions_,
                  generation, options.model_ops),
-      trainer_(parts.model, adapters_, options.trainer),
+      trainer_(parts.model, adapters_, options.trainer, options.model_ops.ranks.data),
       sampling_(parts.model, options.sampling, parts.tokenizer),
       time_share_(options.sampling_share) {}
 
@@ -153,7 +153,7 @@ bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
   bool did_something = RunBarriers(on_pause);
   did_something |= BeginTrains(on_pause);
   versions_.Fit(model_ops_.VersionBytes());
-  const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork());
+  const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork(), preferred_);
   if (use == DeviceUse::kNothing) return did_something;
   if (use == DeviceUse::kTraining) {
     RunWithPauses(on_pause, [this] { trainer_.RunUnit(); });
@@ -162,6 +162,13 @@ bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
     RunSamplingPass();
   }
   return true;
+}
+
+bool ExecutorCore::RunUnit(DeviceUse preferred, const std::function<void()>& on_pause) {
+  preferred_ = preferred;
+  const bool did_something = RunUnit(on_pause);
+  preferred_.reset();
+  return did_something;
 }
 
 // A step of a long sequence takes seconds on a CPU; samples do not wait for its end.
@@ -176,6 +183,7 @@ void ExecutorCore::RunWithPauses(const std::function<void()>& on_pause,
   {
     const PauseScope pauses([&] {
       if (on_pause) on_pause();
+      if (preferred_.has_value()) return;  // a pause is not at the same place on all ranks
       versions_.Fit(model_ops_.VersionBytes());
       charge();
       while (time_share_.Pick(/*has_training=*/true, sampling_.HasWork()) == DeviceUse::kSampling) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -61,6 +62,13 @@ class ExecutorCore {
   // snapshot is staged, `on_pause` is called now and then, which may call Apply and TakeReports,
   // and sampling passes run whose turn has come.
   bool RunUnit(const std::function<void()>& on_pause = {});
+
+  // The same for one of several ranks, all of which run the same units: where there is training and
+  // sampling to do, the unit is `preferred`, and no clock decides. `on_pause` may only take
+  // reports, and no sampling passes run in pauses.
+  bool RunUnit(DeviceUse preferred, const std::function<void()>& on_pause);
+  // What the next unit should be by this rank's clock, where there is both to do.
+  DeviceUse preferred_use() const { return time_share_.Preferred(); }
 
   // Reports since the last call, in order.
   std::vector<ReportEvent> TakeReports() { return std::exchange(reports_, {}); }
@@ -119,6 +127,7 @@ class ExecutorCore {
   Trainer trainer_;
   SamplingEngine sampling_;
   TimeShare time_share_;
+  std::optional<DeviceUse> preferred_;                  // one of several ranks runs a unit
   std::map<std::string, RunningTrain> running_trains_;  // by request id
   // Request ids of the forward_backwards among them, by model and seq_id.
   std::map<std::pair<std::string, int64_t>, std::string> running_seqs_;

@@ -82,7 +82,8 @@ class ExecutorPort {
   // ResourceExhausted: the command queue is full. Cancelled: the process ends, and nobody has an
   // answer to give. Every accepted command with a request_id is
   // answered by exactly one report, unless a Reset comes first.
-  virtual absl::Status Submit(Command command) = 0;
+  // `encoded` is the command as the other ranks of the group get it; empty where there are none.
+  virtual absl::Status Submit(Command command, std::string encoded) = 0;
 
   // Drops every model, version, gradient and command. Reports of what came before may still
   // follow; they carry an older generation.

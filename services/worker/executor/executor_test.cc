@@ -60,7 +60,7 @@ TEST_CASE("without work, memory kept for tensors to come goes back to the system
   running = &executor;
   executor.Start();
   ready.WaitForNotification();
-  REQUIRE(executor.Submit(CreateAdapter{.request_id = "r", .model_id = "m"}).ok());
+  REQUIRE(executor.Submit(CreateAdapter{.request_id = "r", .model_id = "m"}, {}).ok());
   reported.WaitForNotification();
   CHECK(kept_bytes >= size_t{8} << 20);
   while (UnusedTensorMemoryBytes() > 0) std::this_thread::yield();
@@ -70,14 +70,14 @@ TEST_CASE("without work, memory kept for tensors to come goes back to the system
 TEST_CASE("what comes after the stop is cancelled", "[executor]") {
   Executor executor({}, {}, [](absl::Status) {});
   executor.Stop();
-  CHECK(executor.Submit(DropVersion{"a"}).code() == absl::StatusCode::kCancelled);
+  CHECK(executor.Submit(DropVersion{"a"}, {}).code() == absl::StatusCode::kCancelled);
 }
 
 TEST_CASE("a full command queue refuses, naming its limit", "[executor]") {
   Executor executor({.max_queued_commands = 2}, {}, [](absl::Status) {});
-  CHECK(executor.Submit(DropVersion{"a"}).ok());
-  CHECK(executor.Submit(DropVersion{"b"}).ok());
-  CHECK(executor.Submit(DropVersion{"c"}).message() ==
+  CHECK(executor.Submit(DropVersion{"a"}, {}).ok());
+  CHECK(executor.Submit(DropVersion{"b"}, {}).ok());
+  CHECK(executor.Submit(DropVersion{"c"}, {}).message() ==
         "command queue holds 2 commands, limit is 2");
 }
 

@@ -12,11 +12,13 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/memory/available_memory.h"
 #include "libs/common/status_macros.h"
+#include "libs/common/version.h"
 #include "services/worker/checkpoint/atomic_directory.h"
+#include "services/worker/collectives/agreement.h"
 #include "services/worker/executor/exact_probe.h"
+#include "services/worker/executor/on_all_ranks.h"
 #include "services/worker/executor/step_rate.h"
 #include "services/worker/sampling/kv_cache.h"
-#include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
 namespace {
@@ -51,7 +53,7 @@ absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_byte
   const int64_t cpu_threads = model.device().is_cpu() ? at::get_num_threads() : 0;
   ASSIGN_OR_RETURN(
       const MemoryPlan plan,
-      PlanMemory(model.spec(),
+      PlanMemory(model.part().local,
                  {.available_bytes = available_bytes,
                   .fraction = fraction,
                   .weight_bytes = model.WeightBytes(),
@@ -69,6 +71,12 @@ absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_byte
                              {"checkpointed_layers", plan.num_checkpointed},
                              {"head_chunk_elements", plan.head_chunk_elements}});
   return plan;
+}
+
+// Ranks on one machine share its memory, but not that of GPUs. All plan with what the poorest has.
+int64_t ShareOfAvailable(const RankGroup& ranks, at::Device device, int64_t own_bytes) {
+  const int64_t num_sharing = device.is_cpu() ? NumRanksHere(ranks, "machine") : 1;
+  return AgreeOnLeast(ranks, "available memory", own_bytes / num_sharing);
 }
 
 std::optional<Tokenizer> LoadTokenizer(const std::filesystem::path& folder) {
@@ -99,27 +107,55 @@ int64_t WeightBytes(const std::filesystem::path& folder) {
   return bytes;
 }
 
+std::map<std::string, std::string> MustAgree(const ExecutorOptions& options, at::Device device) {
+  // On a CPU passes are sized by their number.
+  const int num_threads = device.is_cpu() ? at::get_num_threads() : 0;
+  return {{"version", std::string(kVersion)},
+          {"base model", options.model_name},
+          {"device", device.is_cpu() ? "cpu" : "cuda"},
+          {"compute dtype", options.compute_dtype},
+          {"numerics", options.numerics},
+          {"threads", absl::StrCat(num_threads)},
+          {"memory fraction", absl::StrCat(options.memory_fraction)},
+          {"prefill stall", absl::FormatDuration(options.prefill_stall)},
+          {"prefix cache", options.prefix_cache ? "on" : "off"},
+          {"version bytes", absl::StrCat(options.version_bytes)},
+          {"decode graphs", options.decode_graphs ? "on" : "off"},
+          {"non-finite gradients", absl::StrCat(static_cast<int>(options.nonfinite_gradients))}};
+}
+
 absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,
-                                    const LoadProgress& progress) {
+                                    const LoadProgress& progress, const RankGroup& ranks,
+                                    const RankGroup& tp) {
   ASSIGN_OR_RETURN(const ComputeDtype compute_dtype, ParseComputeDtype(options.compute_dtype));
   ASSIGN_OR_RETURN(const Numerics numerics, ParseNumerics(options.numerics));
-  ASSIGN_OR_RETURN(const int64_t available_bytes, Guarded("reading of the device's memory",
-                                                          [&] { return AvailableBytes(device); }));
-  ASSIGN_OR_RETURN(LoadedModel loaded, Guarded("load of the base model", [&] {
-                     return LoadModel(options.model_path, device, progress, compute_dtype);
+  ASSIGN_OR_RETURN(const int64_t own_bytes, OnAllRanks(ranks, "reading of the device's memory",
+                                                       [&] { return AvailableBytes(device); }));
+  const int64_t available_bytes = ShareOfAvailable(ranks, device, own_bytes);
+  ASSIGN_OR_RETURN(LoadedModel loaded, OnAllRanks(ranks, "load of the base model", [&] {
+                     return LoadModel(options.model_path, device, progress, compute_dtype, tp);
                    }));
   if (numerics == Numerics::kExact) {
-    RETURN_IF_ERROR(
-        Guarded("probe of exact numerics", [&] { return ProbeExactNumerics(*loaded.model); }));
+    RETURN_IF_ERROR(OnAllRanks(ranks, "probe of exact numerics",
+                               [&] { return ProbeExactNumerics(*loaded.model); }));
   }
-  absl::Duration layer_row;
-  ASSIGN_OR_RETURN(const MemoryPlan memory, Guarded("plan of the memory", [&] {
-                     layer_row = MeasureLayerRow(*loaded.model);
+  ASSIGN_OR_RETURN(
+      const absl::Duration own_layer_row,
+      OnAllRanks(ranks, "measurement of a layer", [&]() -> absl::StatusOr<absl::Duration> {
+        return MeasureLayerRow(*loaded.model);
+      }));
+  const absl::Duration layer_row = absl::Nanoseconds(
+      TakeFirst(ranks, "time of a layer", absl::ToInt64Nanoseconds(own_layer_row)));
+  ASSIGN_OR_RETURN(const MemoryPlan memory, OnAllRanks(ranks, "plan of the memory", [&] {
                      return PlanAround(*loaded.model, available_bytes, options.memory_fraction,
                                        layer_row);
                    }));
-  RETURN_IF_ERROR(SweepAttempts(options.checkpoint_root, absl::Now()));
   LoadedBase base;
+  // One sweeps for all, before any of them writes.
+  RETURN_IF_ERROR(OnAllRanks(ranks, "sweep of unfinished saves", [&]() -> absl::Status {
+    if (ranks.rank() != 0) return absl::OkStatus();
+    return SweepAttempts(options.checkpoint_root, absl::Now());
+  }));
   base.memory = memory;
   base.prefill_chunk_tokens = PrefillTokens(
       layer_row, loaded.model->spec().num_layers,
@@ -128,11 +164,14 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
   base.numerics = numerics;
   base.info = Describe(options, loaded.model->spec(), loaded.content_hash);
   base.info.token_budget = memory.token_budget;
-  base.info.kv_cache_tokens = KvCache::CapacityTokens(loaded.model->spec(), memory.kv_cache_bytes,
-                                                      loaded.model->attention_arithmetic());
+  base.info.kv_cache_tokens = KvCache::CapacityTokens(
+      loaded.model->part().local, memory.kv_cache_bytes, loaded.model->attention_arithmetic());
   base.store = std::make_unique<CheckpointStore>(options.checkpoint_root, loaded.model->part(),
                                                  options.model_name, loaded.content_hash);
   base.tokenizer = LoadTokenizer(options.model_path);
+  if (AgreeOnLeast(ranks, "tokenizer", base.tokenizer.has_value() ? 1 : 0) == 0) {
+    base.tokenizer.reset();
+  }
   base.model = std::move(loaded.model);
   return base;
 }

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/collectives/rank_group.h"
 #include "services/worker/executor/executor.h"
 #include "services/worker/executor/memory_plan.h"
 #include "services/worker/models/load_model.h"
@@ -32,9 +35,14 @@ absl::StatusOr<at::Device> ChooseDevice(const std::string& name);
 // Bytes of the weights in `folder`.
 int64_t WeightBytes(const std::filesystem::path& folder);
 
+// What ranks decide by, which must be the same on all of them, by its name.
+std::map<std::string, std::string> MustAgree(const ExecutorOptions& options, at::Device device);
+
 // Reads the base model and plans the memory around it. With exact numerics it also probes that this
-// machine keeps their promise.
+// machine keeps their promise. All `ranks` call it; they plan the same, and where one fails all do,
+// with one error that names it. Throws RanksDisagree.
 absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,
-                                    const LoadProgress& progress);
+                                    const LoadProgress& progress, const RankGroup& ranks = {},
+                                    const RankGroup& tp = {});
 
 }  // namespace lathe::worker

@@ -2,13 +2,18 @@
 
 namespace lathe::worker {
 
-DeviceUse TimeShare::Pick(bool has_training, bool has_sampling) {
+DeviceUse TimeShare::Preferred() const {
+  // Those who begin to contend are level.
+  const bool is_sampling = !contended_ || sampling_used_ <= training_used_;
+  return is_sampling ? DeviceUse::kSampling : DeviceUse::kTraining;
+}
+
+DeviceUse TimeShare::Pick(bool has_training, bool has_sampling,
+                          std::optional<DeviceUse> preferred) {
   const bool contended = has_training && has_sampling;
   if (contended && !contended_) training_used_ = sampling_used_ = absl::ZeroDuration();
   contended_ = contended;
-  if (contended) {
-    return sampling_used_ <= training_used_ ? DeviceUse::kSampling : DeviceUse::kTraining;
-  }
+  if (contended) return preferred.value_or(Preferred());
   if (has_training) return DeviceUse::kTraining;
   return has_sampling ? DeviceUse::kSampling : DeviceUse::kNothing;
 }

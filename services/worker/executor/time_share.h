@@ -1,6 +1,8 @@
 // How training and sampling divide the device.
 #pragma once
 
+#include <optional>
+
 #include "absl/time/time.h"
 
 namespace lathe::worker {
@@ -14,8 +16,12 @@ class TimeShare {
   // `sampling_share` in (0, 1).
   explicit TimeShare(double sampling_share) : sampling_share_(sampling_share) {}
 
-  // Whose unit comes next.
-  DeviceUse Pick(bool has_training, bool has_sampling);
+  // Whose unit comes next; where both have one, `preferred`'s if it is set.
+  DeviceUse Pick(bool has_training, bool has_sampling,
+                 std::optional<DeviceUse> preferred = std::nullopt);
+
+  // Whose it is if both have one.
+  DeviceUse Preferred() const;
 
   // What the picked unit took.
   void Charge(DeviceUse use, absl::Duration spent);

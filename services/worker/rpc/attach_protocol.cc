@@ -207,7 +207,7 @@ void AttachProtocol::Refuse(const std::string& request_id, absl::Status status) 
 // What comes while the process ends is nobody's failure: it runs where the next process is.
 void AttachProtocol::SubmitOrRefuse(const std::string& request_id, Command command) {
   const RefusalMaker make_refusal = MakerOfRefusals(request_id, command);
-  absl::Status status = executor_.Submit(std::move(command));
+  absl::Status status = executor_.Submit(std::move(command), /*encoded=*/{});
   if (status.ok() || absl::IsCancelled(status)) return;
   Absorb({.generation = generation_,
           .report = make_refusal(std::move(status)),
@@ -217,7 +217,7 @@ void AttachProtocol::SubmitOrRefuse(const std::string& request_id, Command comma
 void AttachProtocol::SubmitBatch(TrainBatch batch) {
   std::vector<std::string> request_ids;
   for (const TrainRequest& request : batch.requests) request_ids.push_back(request.request_id);
-  const absl::Status status = executor_.Submit(std::move(batch));
+  const absl::Status status = executor_.Submit(std::move(batch), /*encoded=*/{});
   if (status.ok() || absl::IsCancelled(status)) return;
   for (const std::string& request_id : request_ids) Refuse(request_id, status);
 }

@@ -11,7 +11,7 @@ namespace lathe::worker {
 
 class FakeExecutor : public ExecutorPort {
  public:
-  absl::Status Submit(Command command) override {
+  absl::Status Submit(Command command, std::string) override {
     absl::MutexLock lock(&mu_);
     if (stopped_) return absl::CancelledError("the executor has been stopped");
     if (full_) return absl::ResourceExhaustedError("command queue holds 0 commands, limit is 0");

@@ -113,7 +113,7 @@ NullExecutor::~NullExecutor() {
   closed_ = true;
 }
 
-absl::Status NullExecutor::Submit(Command command) {
+absl::Status NullExecutor::Submit(Command command, std::string) {
   absl::MutexLock lock(&mu_);
   if (thread_ == nullptr) {
     Execute(command);

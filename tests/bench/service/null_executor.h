@@ -32,7 +32,7 @@ class NullExecutor : public ExecutorPort {
   NullExecutor(Options options, ExecutorListener listener);
   ~NullExecutor() override;
 
-  absl::Status Submit(Command command) override;
+  absl::Status Submit(Command command, std::string encoded) override;
   void Reset(int64_t generation) override;
   ExecutorState State() const override;
 

@@ -1,0 +1,269 @@
+#include "services/worker/executor/lockstep.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace lathe::worker {
+namespace {
+
+// More waits for the next turn: what comes between units should not hold them up for long.
+constexpr size_t kMaxTurnBytes = size_t{64} << 20;
+
+const absl::Status& StatusOf(const RecoveryJobDone& done) {
+  return std::visit([](const auto& report) -> const absl::Status& { return report.status; },
+                    done.report);
+}
+
+TurnItem ToTurnItem(const ExecutorItem& item) {
+  if (const auto* submitted = std::get_if<SubmittedCommand>(&item)) {
+    return TurnCommand{submitted->encoded};
+  }
+  if (const auto* reset = std::get_if<ResetItem>(&item)) return TurnReset{reset->generation};
+  if (const auto* read = std::get_if<VersionJobDone>(&item)) return TurnVersionJob{read->ticket};
+  return TurnRecoveryJob{StatusOf(std::get<RecoveryJobDone>(item))};
+}
+
+// Of a job that is done; nullopt: of no generation.
+std::optional<int64_t> GenerationOf(const ExecutorItem& item) {
+  if (const auto* read = std::get_if<VersionJobDone>(&item)) return read->generation;
+  if (const auto* written = std::get_if<RecoveryJobDone>(&item)) return written->generation;
+  return std::nullopt;
+}
+
+VersionJobDone Failed(const VersionJob& job, absl::Status status) {
+  return {.generation = job.generation,
+          .ticket = job.ticket,
+          .version_id = job.version_id,
+          .is_spill = std::holds_alternative<SpillWeights>(job.work),
+          .result = std::move(status)};
+}
+
+// What is known of `job` here when rank 0 has done it.
+RecoveryJobDone DoneElsewhere(RecoveryJob job, const absl::Status& status) {
+  RecoveryJobDone done{.generation = job.generation};
+  if (auto* snapshot = std::get_if<WriteSnapshot>(&job.work)) {
+    done.report = SnapshotDone{.snapshot_id = snapshot->command.snapshot_id,
+                               .state = {.model_id = snapshot->command.model_id},
+                               .status = status};
+    done.buffer = std::move(snapshot->staged.buffer);
+    return done;
+  }
+  const auto& version = std::get<WriteVersion>(job.work);
+  done.report = VersionSaved{.version_id = version.command.version_id,
+                             .dir = version.command.dir,
+                             .seq_id = version.publication.seq_id,
+                             .status = status};
+  done.ticket = version.ticket;
+  return done;
+}
+
+}  // namespace
+
+// What every rank tells every other before a turn.
+struct Lockstep::Header {
+  int64_t turn = 0;
+  int64_t fingerprint = 0;
+  int64_t wants_to_stop = 0;
+  int64_t preferred = 0;
+  int64_t num_bytes = 0;  // of the turn's items, rank 0's counts
+};
+
+Lockstep::Lockstep(const RankGroup& control, BoundedQueue<ExecutorItem>& queue, Options options)
+    : control_(control), queue_(queue), options_(std::move(options)) {}
+
+VersionJobs& Lockstep::VersionsBy(VersionJobs& jobs) {
+  versions_.thread = &jobs;
+  return versions_;
+}
+
+RecoveryJobs& Lockstep::RecoveryBy(RecoveryJobs& jobs) {
+  recovery_.thread = &jobs;
+  return recovery_;
+}
+
+absl::Status Lockstep::Versions::Enqueue(VersionJob job) {
+  VersionJob copy = job;  // holds what the job holds
+  const absl::Status status = thread->Enqueue(std::move(job));
+  if (!status.ok()) lockstep_.refused_.push_back(Failed(copy, status));
+  return absl::OkStatus();
+}
+
+absl::Status Lockstep::Recovery::Enqueue(RecoveryJob job) {
+  if (!lockstep_.leads()) {
+    waiting.push_back(std::move(job));
+    return absl::OkStatus();
+  }
+  RecoveryJob copy = job;  // holds what the job holds
+  const absl::Status status = thread->Enqueue(std::move(job));
+  if (!status.ok()) lockstep_.refused_.push_back(DoneElsewhere(std::move(copy), status));
+  return absl::OkStatus();
+}
+
+std::optional<Lockstep::Turn> Lockstep::Next(const Standing& standing) {
+  Turn turn;
+  std::string encoded;
+  if (leads() && !standing.wants_to_stop) {
+    turn.items = Collect(standing);
+    std::vector<TurnItem> items;
+    for (const ExecutorItem& item : turn.items) items.push_back(ToTurnItem(item));
+    encoded = EncodeTurnItems(items);
+  }
+  const std::vector<Header> headers = Meet(standing, static_cast<int64_t>(encoded.size()));
+  ++num_turns_;
+  for (const Header& header : headers) {
+    if (header.wants_to_stop != 0) return std::nullopt;
+  }
+  turn.preferred = static_cast<DeviceUse>(headers[0].preferred);
+  if (headers[0].num_bytes == 0) return turn;
+  encoded = Forward(std::move(encoded), headers[0].num_bytes);
+  if (!leads()) turn.items = Follow(encoded, standing.generation);
+  AgreeOnVersionJobs(turn.items);
+  return turn;
+}
+
+std::vector<ExecutorItem> Lockstep::Collect(const Standing& standing) {
+  std::vector<ExecutorItem> items;
+  int64_t generation = standing.generation;
+  size_t num_bytes = 0;
+  absl::Duration patience = standing.is_idle ? options_.idle : absl::ZeroDuration();
+  while (num_bytes < kMaxTurnBytes) {
+    std::optional<ExecutorItem> item = TakeItem(patience);
+    if (!item.has_value()) break;
+    patience = absl::ZeroDuration();
+    // Jobs of an older generation may never end on another rank, and nobody waits for them.
+    if (GenerationOf(*item).value_or(generation) != generation) continue;
+    if (const auto* reset = std::get_if<ResetItem>(&*item)) generation = reset->generation;
+    if (const auto* submitted = std::get_if<SubmittedCommand>(&*item)) {
+      num_bytes += submitted->encoded.size();
+    }
+    items.push_back(*std::move(item));
+  }
+  return items;
+}
+
+std::optional<ExecutorItem> Lockstep::TakeItem(absl::Duration patience) {
+  if (!refused_.empty()) {
+    ExecutorItem item = std::move(refused_.front());
+    refused_.pop_front();
+    return item;
+  }
+  return patience > absl::ZeroDuration() ? queue_.PopFor(patience) : queue_.TryPop();
+}
+
+std::vector<Lockstep::Header> Lockstep::Meet(const Standing& standing, int64_t num_bytes) {
+  const Header own{.turn = num_turns_,
+                   .fingerprint = static_cast<int64_t>(standing.fingerprint),
+                   .wants_to_stop = standing.wants_to_stop ? 1 : 0,
+                   .preferred = static_cast<int64_t>(standing.preferred),
+                   .num_bytes = num_bytes};
+  constexpr int64_t kNumbers = sizeof(Header) / sizeof(int64_t);
+  at::Tensor piece = at::empty({kNumbers}, at::kLong);
+  std::memcpy(piece.mutable_data_ptr<int64_t>(), &own, sizeof(own));
+  const at::Tensor all = control_.Gather("turn", piece);
+  std::vector<Header> headers(control_.world());
+  std::memcpy(static_cast<void*>(headers.data()), all.const_data_ptr<int64_t>(),
+              headers.size() * sizeof(Header));
+  for (int rank = 1; rank < control_.world(); ++rank) {
+    if (headers[rank].turn == headers[0].turn &&
+        headers[rank].fingerprint == headers[0].fingerprint) {
+      continue;
+    }
+    throw RanksDisagree{absl::InternalError(absl::StrFormat(
+        "after turn %d rank %d is not what rank 0 is after turn %d: fingerprints %016x and %016x",
+        headers[rank].turn, rank, headers[0].turn, static_cast<uint64_t>(headers[rank].fingerprint),
+        static_cast<uint64_t>(headers[0].fingerprint)))};
+  }
+  return headers;
+}
+
+std::string Lockstep::Forward(std::string encoded, int64_t num_bytes) {
+  encoded.resize(num_bytes);
+  control_.Broadcast("turn's items", 0, at::from_blob(encoded.data(), {num_bytes}, at::kByte));
+  return encoded;
+}
+
+std::vector<ExecutorItem> Lockstep::Follow(const std::string& encoded, int64_t generation) {
+  absl::StatusOr<std::vector<TurnItem>> told = DecodeTurnItems(encoded);
+  if (!told.ok()) throw RanksDisagree{told.status()};
+  std::vector<ExecutorItem> items;
+  for (const TurnItem& item : *told) {
+    if (const auto* command = std::get_if<TurnCommand>(&item)) {
+      absl::StatusOr<Command> decoded = options_.decode(command->encoded);
+      if (!decoded.ok()) throw RanksDisagree{decoded.status()};
+      items.push_back(SubmittedCommand{.command = *std::move(decoded)});
+    } else if (const auto* reset = std::get_if<TurnReset>(&item)) {
+      generation = reset->generation;
+      items.push_back(ResetItem{generation});
+    } else if (const auto* job = std::get_if<TurnVersionJob>(&item)) {
+      items.push_back(AwaitVersionJob(generation, job->ticket));
+    } else {
+      items.push_back(FinishRecoveryJob(generation, std::get<TurnRecoveryJob>(item).status));
+    }
+  }
+  return items;
+}
+
+VersionJobDone Lockstep::AwaitVersionJob(int64_t generation, int64_t ticket) {
+  const auto is_it = [&](const VersionJobDone& done) {
+    return done.generation == generation && done.ticket == ticket;
+  };
+  while (true) {
+    const auto it = std::find_if(done_versions_.begin(), done_versions_.end(), is_it);
+    if (it != done_versions_.end()) {
+      VersionJobDone done = std::move(*it);
+      done_versions_.erase(it);
+      return done;
+    }
+    std::erase_if(done_versions_,
+                  [&](const VersionJobDone& done) { return done.generation < generation; });
+    std::optional<ExecutorItem> item = TakeItem(absl::InfiniteDuration());
+    if (!item.has_value()) {
+      throw RanksDisagree{absl::CancelledError("the executor was stopped within a turn")};
+    }
+    // Nothing else comes to a rank that follows.
+    done_versions_.push_back(std::get<VersionJobDone>(*std::move(item)));
+  }
+}
+
+RecoveryJobDone Lockstep::FinishRecoveryJob(int64_t generation, const absl::Status& status) {
+  std::deque<RecoveryJob>& waiting = recovery_.waiting;
+  while (!waiting.empty() && waiting.front().generation < generation) waiting.pop_front();
+  if (waiting.empty()) {
+    throw RanksDisagree{absl::InternalError("rank 0 has written what this rank does not know of")};
+  }
+  RecoveryJob job = std::move(waiting.front());
+  waiting.pop_front();
+  return DoneElsewhere(std::move(job), status);
+}
+
+// The worst of all ranks' outcomes counts, by code and then by rank.
+void Lockstep::AgreeOnVersionJobs(std::vector<ExecutorItem>& items) {
+  std::vector<VersionJobDone*> jobs;
+  for (ExecutorItem& item : items) {
+    if (auto* job = std::get_if<VersionJobDone>(&item)) jobs.push_back(job);
+  }
+  if (jobs.empty()) return;
+  const int world = control_.world();
+  const at::Tensor outcomes = at::empty({static_cast<int64_t>(jobs.size())}, at::kLong);
+  auto* const numbers = outcomes.mutable_data_ptr<int64_t>();
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    numbers[i] = static_cast<int64_t>(jobs[i]->result.status().code()) * world + control_.rank();
+  }
+  control_.Max("outcomes of version jobs", outcomes);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const auto code = static_cast<absl::StatusCode>(numbers[i] / world);
+    const auto rank = static_cast<int>(numbers[i] % world);
+    if (code == absl::StatusCode::kOk || rank == control_.rank()) continue;
+    jobs[i]->result =
+        absl::Status(code, absl::StrCat("rank ", rank, " could not read or write sampler version ",
+                                        jobs[i]->version_id));
+  }
+}
+
+}  // namespace lathe::worker

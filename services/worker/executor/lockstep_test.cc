@@ -1,0 +1,180 @@
+#include "services/worker/executor/lockstep.h"
+
+#include <catch2/catch.hpp>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/worker/collectives/test_ranks.h"
+
+namespace lathe::worker {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// What a rank did in a test.
+struct Outcome {
+  std::optional<Lockstep::Turn> turn;
+  std::string error;  // of RanksDisagree
+};
+
+// Runs body(lockstep, queue) as each rank.
+template <typename Body>
+std::vector<Outcome> InLockstep(int world, Body&& body) {
+  return AsRanks(TestBackend::kLocal, world, [&](Collectives& collectives) -> Outcome {
+    BoundedQueue<ExecutorItem> queue(16);
+    Lockstep lockstep(RankGroup(collectives), queue,
+                      {.idle = absl::Milliseconds(1),
+                       .decode = [](const std::string& encoded) -> absl::StatusOr<Command> {
+                         if (encoded == "damaged") return absl::InternalError("no command");
+                         return Command(DropVersion{encoded});
+                       }});
+    try {
+      return body(collectives.rank(), lockstep, queue);
+    } catch (const RanksDisagree& error) {
+      return {.turn = std::nullopt, .error = std::string(error.status.message())};
+    }
+  });
+}
+
+SubmittedCommand Drop(const std::string& version_id, const std::string& encoded) {
+  return {.command = DropVersion{version_id}, .encoded = encoded};
+}
+
+VersionJobDone Read(int64_t ticket, absl::Status status, int64_t generation = 0) {
+  return {.generation = generation,
+          .ticket = ticket,
+          .version_id = "v",
+          .result = status.ok() ? VersionJobDone().result : std::move(status)};
+}
+
+TEST_CASE("all ranks get the leader's items in the leader's order", "[lockstep]") {
+  const auto outcomes = InLockstep(3, [](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
+    if (rank == 0) {
+      queue.Push(Drop("a", "a"));
+      queue.Push(ResetItem{5});
+      queue.Push(Drop("b", "b"));
+    }
+    return {.turn = lockstep.Next(
+                {.preferred = rank == 0 ? DeviceUse::kTraining : DeviceUse::kSampling})};
+  });
+  for (const Outcome& outcome : outcomes) {
+    REQUIRE(outcome.turn.has_value());
+    CHECK(outcome.turn->preferred == DeviceUse::kTraining);
+    const std::vector<ExecutorItem>& items = outcome.turn->items;
+    REQUIRE(items.size() == 3);
+    CHECK(std::get<DropVersion>(std::get<SubmittedCommand>(items[0]).command).version_id == "a");
+    CHECK(std::get<ResetItem>(items[1]).generation == 5);
+    CHECK(std::get<DropVersion>(std::get<SubmittedCommand>(items[2]).command).version_id == "b");
+  }
+}
+
+TEST_CASE("a rank waits for its own job, whatever else is done before", "[lockstep]") {
+  const auto outcomes = InLockstep(2, [](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
+    if (rank == 1) queue.Push(Read(1, absl::InternalError("another")));
+    queue.Push(Read(2, absl::DataLossError("damaged on both")));
+    return {.turn = lockstep.Next({})};
+  });
+  for (const Outcome& outcome : outcomes) {
+    REQUIRE(outcome.turn.has_value());
+    REQUIRE(outcome.turn->items.size() == 1);
+    const auto& done = std::get<VersionJobDone>(outcome.turn->items[0]);
+    CHECK(done.ticket == 2);
+    CHECK(absl::IsDataLoss(done.result.status()));
+  }
+}
+
+TEST_CASE("a job that failed on one rank failed on all", "[lockstep]") {
+  const int victim = GENERATE(0, 1);
+  const auto outcomes = InLockstep(2, [&](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
+    VersionJobDone done = Read(1, absl::DataLossError("torn"));
+    if (rank != victim) done.result = SpilledWeights();
+    queue.Push(std::move(done));
+    return {.turn = lockstep.Next({})};
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    REQUIRE(outcomes[rank].turn.has_value());
+    const auto& done = std::get<VersionJobDone>(outcomes[rank].turn->items.at(0));
+    CHECK(absl::IsDataLoss(done.result.status()));
+    CHECK_THAT(std::string(done.result.status().message()),
+               Contains(rank == victim ? "torn" : "rank " + std::to_string(victim)));
+  }
+}
+
+TEST_CASE("jobs of an older generation are nobody's", "[lockstep]") {
+  const auto outcomes = InLockstep(2, [](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
+    if (rank == 0) queue.Push(Read(1, absl::DataLossError("late"), /*generation=*/3));
+    return {.turn = lockstep.Next({.generation = 4})};
+  });
+  for (const Outcome& outcome : outcomes) {
+    REQUIRE(outcome.turn.has_value());
+    CHECK(outcome.turn->items.empty());
+  }
+}
+
+TEST_CASE("what the leader wrote is done on the others too", "[lockstep]") {
+  class Full : public RecoveryJobs {
+    absl::Status Enqueue(RecoveryJob) override { return absl::ResourceExhaustedError("full"); }
+  };
+  const auto outcomes = InLockstep(2, [](int, Lockstep& lockstep, auto&) -> Outcome {
+    Full full;
+    const WriteVersion work{.command = {.version_id = "v", .dir = "d"}, .ticket = 9};
+    if (!lockstep.RecoveryBy(full).Enqueue({.work = work}).ok()) return {};
+    return {.turn = lockstep.Next({})};
+  });
+  for (const Outcome& outcome : outcomes) {
+    REQUIRE(outcome.turn.has_value());
+    const auto& done = std::get<RecoveryJobDone>(outcome.turn->items.at(0));
+    const auto& report = std::get<VersionSaved>(done.report);
+    CHECK(done.ticket == 9);
+    CHECK(report.version_id == "v");
+    CHECK(report.dir == "d");
+    CHECK(report.status == absl::ResourceExhaustedError("full"));
+  }
+}
+
+TEST_CASE("when one rank stops all do", "[lockstep]") {
+  const int stopper = GENERATE(0, 1);
+  const auto outcomes = InLockstep(2, [&](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
+    queue.Push(Drop("a", "a"));
+    return {.turn = lockstep.Next({.wants_to_stop = rank == stopper}), .error = "none"};
+  });
+  for (const Outcome& outcome : outcomes) {
+    CHECK_FALSE(outcome.turn.has_value());
+    CHECK(outcome.error == "none");
+  }
+}
+
+TEST_CASE("ranks that are not the same end", "[lockstep]") {
+  const auto outcomes = InLockstep(3, [](int rank, Lockstep& lockstep, auto&) -> Outcome {
+    return {.turn = lockstep.Next({.fingerprint = rank == 2 ? 1u : 2u})};
+  });
+  for (const Outcome& outcome : outcomes) {
+    CHECK_THAT(outcome.error, Contains("rank 2 is not what rank 0 is"));
+  }
+}
+
+TEST_CASE("a command that one rank cannot read ends it", "[lockstep]") {
+  const auto outcomes = InLockstep(2, [](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
+    if (rank == 0) queue.Push(Drop("a", "damaged"));
+    return {.turn = lockstep.Next({})};
+  });
+  CHECK(outcomes[0].turn.has_value());
+  CHECK(outcomes[1].error == "no command");
+}
+
+TEST_CASE("a rank that is gone ends the others", "[lockstep]") {
+  const int victim = GENERATE(0, 1);
+  FlightRecorder recorder;
+  auto ranks = MakeLocalCollectives("control", 2, {.timeout = kTestPatience}, recorder);
+  ranks[victim].reset();
+  BoundedQueue<ExecutorItem> queue(16);
+  const RankGroup control(*ranks[1 - victim]);
+  Lockstep lockstep(control, queue, {.idle = absl::Milliseconds(1)});
+  CHECK_THROWS_AS(lockstep.Next({}), RanksDisagree);
+}
+
+}  // namespace
+}  // namespace lathe::worker
