@@ -78,7 +78,8 @@ absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<Listen
     return connector.Connect(mesh.Along(axes), moves_cpu_tensors, timeout);
   };
   ASSIGN_OR_RETURN(ranks->tp_, connect({Axis::kTp}, false, options.timeout));
-  ASSIGN_OR_RETURN(ranks->data_, connect({Axis::kDp, Axis::kFsdp}, false, options.timeout));
+  // Who has fewer rows waits for who has more: a step of a long sequence takes what it takes.
+  ASSIGN_OR_RETURN(ranks->data_, connect({Axis::kDp, Axis::kFsdp}, false, options.patience));
   ASSIGN_OR_RETURN(ranks->all_,
                    connect({Axis::kDp, Axis::kFsdp, Axis::kTp}, true, options.patience));
   SubMesh everybody = mesh.Along({Axis::kDp, Axis::kFsdp, Axis::kTp});

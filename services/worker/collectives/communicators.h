@@ -33,10 +33,10 @@ struct ConnectOptions {
   std::map<std::string, std::string> must_agree;
   // For all ranks to come and to connect.
   absl::Duration meeting_timeout = absl::Seconds(60);
-  // Of a collective on tp or data: what one rank may be slower than another in a pass.
+  // Of a collective on tp: what one rank may be slower than another at a part of a layer.
   absl::Duration timeout = absl::Seconds(10);
-  // Of one of all ranks, where one may be slower at reading a disk. One that is gone is known at
-  // once.
+  // Of one on data, or of all ranks, where one may be slower at its rows or at reading a disk. One
+  // that is gone is known at once.
   absl::Duration patience = absl::Minutes(10);
   // The first failure of each communicator, see CollectivesOptions.
   std::function<void(const absl::Status&)> on_failure = [](const absl::Status&) {};

@@ -44,7 +44,7 @@ class RankGroup {
 struct RankGroups {
   RankGroup tp;    // who hold the other parts of the same matrices
   RankGroup data;  // who hold the same part and compute other rows: axes dp and fsdp
-  RankGroup all;
+  RankGroup all;   // moves tensors of CPUs, whatever the others move
 };
 
 }  // namespace lathe::worker

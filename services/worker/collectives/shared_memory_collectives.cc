@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,8 @@
 
 namespace lathe::worker {
 namespace {
+
+uint64_t HashOf(std::string_view name) { return std::hash<std::string_view>()(name); }
 
 // From here on ranks share the adding up of an all-reduce, which costs a second round.
 constexpr int64_t kSharedSumBytes = int64_t{64} << 10;
@@ -138,6 +142,7 @@ class SharedMemoryCollectives : public Collectives {
   absl::Status Meet(const CollectiveOperation& operation) {
     const RoundSignature own = {.number = operation.number,
                                 .payload_bytes = operation.payload_bytes,
+                                .name_hash = HashOf(operation.name),
                                 .kind = static_cast<int32_t>(operation.kind),
                                 .dtype = static_cast<int32_t>(operation.dtype),
                                 .root = operation.root};
@@ -145,7 +150,7 @@ class SharedMemoryCollectives : public Collectives {
     for (int step = 1; step < world(); ++step) {
       const int peer = (rank() + step) % world();
       RETURN_IF_ERROR(AwaitRank(operation, peer));
-      if (segment_->signature(peer) != own) return OtherCall(peer);
+      if (segment_->signature(peer) != own) return OtherCall(operation, peer);
     }
     return absl::OkStatus();
   }
@@ -168,12 +173,13 @@ class SharedMemoryCollectives : public Collectives {
     return absl::OkStatus();
   }
 
-  absl::Status OtherCall(int peer) const {
+  absl::Status OtherCall(const CollectiveOperation& operation, int peer) const {
     const RoundSignature& theirs = segment_->signature(peer);
     return absl::UnavailableError(absl::StrFormat(
-        "rank %d called %s, number %d, %d bytes of %s, root %d", peer,
+        "rank %d called %s, number %d, %d bytes of %s, root %d%s", peer,
         NameOf(static_cast<CollectiveKind>(theirs.kind)), theirs.number, theirs.payload_bytes,
-        c10::toString(static_cast<at::ScalarType>(theirs.dtype)), theirs.root));
+        c10::toString(static_cast<at::ScalarType>(theirs.dtype)), theirs.root,
+        theirs.name_hash == HashOf(operation.name) ? "" : ", under another name"));
   }
 
   // out = what all ranks' buffers have from element `begin` on. `out` may lie in this rank's.

@@ -74,6 +74,19 @@ TEST_CASE("Shared memory: a rank that calls something else is an error on both",
              Contains("rank 0 called all-reduce sum, number 1, 16 bytes of Float, root 0"));
 }
 
+TEST_CASE("Shared memory: a call of another name is not taken for this one", "[collectives]") {
+  FlightRecorder recorder;
+  auto ranks = MakeTestRanks(TestBackend::kSharedMemory, 2, {.timeout = kTestPatience}, recorder);
+  const auto results = InThreads(2, [&](int rank) {
+    at::Tensor whole = at::zeros({8}, at::kFloat);
+    return ranks[rank]->AllGather(rank == 0 ? "part of model a" : "part of model b",
+                                  whole.narrow(0, 4 * rank, 4), whole);
+  });
+  for (const absl::Status& status : results) {
+    CHECK_THAT(std::string(status.message()), Contains("under another name"));
+  }
+}
+
 TEST_CASE("Shared memory: another process's memory is not taken for that of the ranks",
           "[collectives]") {
   const auto segment = SharedSegment::Create(2).value();

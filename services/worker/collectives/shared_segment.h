@@ -15,6 +15,7 @@ namespace lathe::worker {
 struct RoundSignature {
   int64_t number = 0;  // of the collective
   int64_t payload_bytes = 0;
+  uint64_t name_hash = 0;
   int32_t kind = 0;
   int32_t dtype = 0;
   int32_t root = 0;

@@ -72,10 +72,20 @@ ModelOps::ModelOps(const Model& model, CheckpointStore& store, CheckpointWriter&
       generation_(generation),
       options_(options) {}
 
+// Among several ranks whoever throws may have left the others in a collective, and the next one
+// would be taken for it: the group ends.
+template <typename Command>
+ModelOps::Outcome ModelOps::DoGuarded(const Command& command) {
+  if (options_.ranks.all.is_alone()) return Guarded("operation", [&] { return Do(command); });
+  try {
+    return Do(command);
+  } catch (const std::exception& error) {
+    throw RanksDisagree{StatusOfException("operation", error)};
+  }
+}
+
 std::optional<Report> ModelOps::Run(const ModelLanes::Barrier& barrier) {
-  Outcome outcome = std::visit(
-      [this](const auto& command) { return Guarded("operation", [&] { return Do(command); }); },
-      barrier);
+  Outcome outcome = std::visit([this](const auto& command) { return DoGuarded(command); }, barrier);
   if (const auto* snapshot = std::get_if<Snapshot>(&barrier); snapshot && !outcome.ok()) {
     return SnapshotDone{.snapshot_id = snapshot->snapshot_id,
                         .state = {.model_id = snapshot->model_id},

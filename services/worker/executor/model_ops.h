@@ -65,6 +65,8 @@ class ModelOps {
  private:
   using Outcome = absl::StatusOr<std::optional<Report>>;
 
+  template <typename Command>
+  Outcome DoGuarded(const Command& command);
   Outcome Do(const CreateAdapter& command);
   Outcome Do(const LoadAdapter& command);
   Outcome Do(const DropAdapter& command);

@@ -47,10 +47,11 @@ std::vector<Item> ItemsOf(const ModelPart& model, const LoraSpec& lora, int64_t 
   return items;
 }
 
-// put(item, every rank's bite [world, …], where the bite begins) for all items.
+// put(item, every rank's bite [world, …], where the bite begins) for all items. `device`: whose
+// tensors `ranks` moves.
 template <typename Put>
 void GatherItems(const at::Tensor& flat, const std::vector<Item>& items, const RankGroup& ranks,
-                 const Put& put) {
+                 at::Device device, const Put& put) {
   for (size_t first = 0; first < items.size();) {
     const int64_t begin = items[first].matrix.offset;
     const auto end_of = [&](size_t i) {
@@ -59,7 +60,7 @@ void GatherItems(const at::Tensor& flat, const std::vector<Item>& items, const R
     size_t last = first + 1;
     while (last < items.size() && end_of(last) - begin <= kBiteNumbers) ++last;
     const at::Tensor bites =
-        ranks.Gather("adapter parts", flat.narrow(0, begin, end_of(last - 1) - begin));
+        ranks.Gather("adapter parts", flat.narrow(0, begin, end_of(last - 1) - begin).to(device));
     if (ranks.rank() == 0) {
       for (size_t i = first; i < last; ++i) put(items[i], bites, begin);
     }
@@ -80,11 +81,12 @@ void GatherWhole(const at::Tensor& flat, const ModelPart& model, const LoraSpec&
     for (auto item = items.begin(); item != cut; ++item) item->Put(flat, 0, 0, 0, whole);
   }
   items.erase(items.begin(), cut);
-  GatherItems(flat, items, tp, [&](const Item& item, const at::Tensor& bites, int64_t begin) {
+  const auto put = [&](const Item& item, const at::Tensor& bites, int64_t begin) {
     for (int64_t rank = 0; rank < tp.world(); rank += item.matrix.num_holders) {
       item.Put(bites[rank], begin, rank, 0, whole);
     }
-  });
+  };
+  GatherItems(flat, items, tp, flat.device(), put);
 }
 
 std::optional<Adapter> GatherAdapter(const Adapter& adapter, const RankGroup& tp) {
@@ -139,7 +141,7 @@ void GatherShares(const at::Tensor& gradient, const ModelPart& model, const Lora
       item.Put(bites[rank], begin, tp_index, share, shares);
     }
   };
-  GatherItems(gradient, items, ranks.all, put);
+  GatherItems(gradient, items, ranks.all, at::kCPU, put);
 }
 
 }  // namespace lathe::worker

@@ -87,9 +87,8 @@ struct StepNote {
   }
 };
 
-std::vector<StepNote> Exchange(const StepNote& own, at::Device device, const RankGroup& all) {
-  const at::Tensor words =
-      all.Gather("adapter after step", at::tensor(own.ToWords(), at::kLong).to(device)).cpu();
+std::vector<StepNote> Exchange(const StepNote& own, const RankGroup& all) {
+  const at::Tensor words = all.Gather("adapter after step", at::tensor(own.ToWords(), at::kLong));
   std::vector<StepNote> notes;
   for (int64_t rank = 0; rank < words.size(0); ++rank) {
     notes.push_back(StepNote::FromWords(words[rank].const_data_ptr<int64_t>()));
@@ -143,7 +142,7 @@ double SumOverRanksAfterStep(const PerRange<double>& sums, const Adapter& adapte
   own.digests = OfRanges<int64_t>(adapter.sizes(), [&](int64_t begin, int64_t size) {
     return DigestOf(adapter.parameters().narrow(0, begin, size));
   });
-  const std::vector<StepNote> notes = Exchange(own, adapter.parameters().device(), ranks.all);
+  const std::vector<StepNote> notes = Exchange(own, ranks.all);
   CheckSame(notes, part, adapter_name);
   double total = sums[0];
   for (int64_t tp_rank = 0; tp_rank < ranks.tp.world(); ++tp_rank) {
