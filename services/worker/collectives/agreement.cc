@@ -39,8 +39,14 @@ absl::Status AgreeOnStatus(const RankGroup& ranks, std::string_view name, const 
     const auto* const theirs = row.const_data_ptr<uint8_t>();
     if (theirs[0] == 0) continue;
     const auto* const message = reinterpret_cast<const char*>(theirs + 1);
-    return absl::Status(static_cast<absl::StatusCode>(theirs[0]),
+    absl::Status agreed(static_cast<absl::StatusCode>(theirs[0]),
                         absl::StrFormat("rank %d: %s", rank, message));
+    if (rank == ranks.rank()) {
+      own.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+        agreed.SetPayload(url, payload);
+      });
+    }
+    return agreed;
   }
   return absl::OkStatus();
 }

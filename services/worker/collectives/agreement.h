@@ -12,7 +12,8 @@ namespace lathe::worker {
 // Every rank of `ranks` calls these, and they throw RanksDisagree; a rank alone agrees with itself.
 
 // OK if that is how it went on all ranks. Else, on all of them, the error of the first rank that
-// has one; its message begins with that rank ("rank 1: ...") and ends after 1,000 characters.
+// has one; its message begins with that rank ("rank 1: ...") and ends after 1,000 characters. Its
+// payloads stay with that rank.
 absl::Status AgreeOnStatus(const RankGroup& ranks, std::string_view name, const absl::Status& own);
 
 // The smallest of all ranks' numbers.

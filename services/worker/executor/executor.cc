@@ -140,6 +140,8 @@ class Executor::Thread {
   void LoadAndWork() {
     absl::Status status = Connect();
     if (absl::IsCancelled(status)) return;
+    // One has come and is gone.
+    if (absl::IsUnavailable(status) && !is_alone()) return OnDisagreement(status);
     if (status.ok()) status = Load();
     if (!status.ok()) {
       on_load_failed_(std::move(status));

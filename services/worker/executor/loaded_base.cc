@@ -3,11 +3,13 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/memory/available_memory.h"
@@ -15,6 +17,7 @@
 #include "libs/common/version.h"
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/collectives/agreement.h"
+#include "services/worker/collectives/gather_texts.h"
 #include "services/worker/executor/exact_probe.h"
 #include "services/worker/executor/on_all_ranks.h"
 #include "services/worker/executor/step_rate.h"
@@ -79,6 +82,19 @@ int64_t ShareOfAvailable(const RankGroup& ranks, at::Device device, int64_t own_
   return AgreeOnLeast(ranks, "available memory", own_bytes / num_sharing);
 }
 
+// Ranks of one part have read it each from its own folder.
+absl::Status CheckSameModel(const RankGroup& ranks, const std::string& content_hash) {
+  const std::vector<std::string> hashes =
+      GatherTexts(ranks, "hash of the base model", content_hash, at::kCPU);
+  for (size_t rank = 1; rank < hashes.size(); ++rank) {
+    if (hashes[rank] == hashes[0]) continue;
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the model folder of rank %d has content hash %s, that of rank 0 has %s",
+                        rank, hashes[rank], hashes[0]));
+  }
+  return absl::OkStatus();
+}
+
 std::optional<Tokenizer> LoadTokenizer(const std::filesystem::path& folder) {
   absl::StatusOr<Tokenizer> tokenizer = Tokenizer::Load(folder);
   if (tokenizer.ok()) return *std::move(tokenizer);
@@ -135,6 +151,7 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
   ASSIGN_OR_RETURN(LoadedModel loaded, OnAllRanks(ranks, "load of the base model", [&] {
                      return LoadModel(options.model_path, device, progress, compute_dtype, tp);
                    }));
+  RETURN_IF_ERROR(CheckSameModel(ranks, loaded.content_hash));
   if (numerics == Numerics::kExact) {
     RETURN_IF_ERROR(OnAllRanks(ranks, "probe of exact numerics",
                                [&] { return ProbeExactNumerics(*loaded.model); }));

@@ -13,7 +13,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/executor/rank_agreement.h"
+#include "services/worker/executor/on_all_ranks.h"
 #include "services/worker/lora/adapter_gather.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/torch_guard.h"
@@ -111,11 +111,6 @@ int64_t ModelOps::ModelBytes(const std::string& except_id) const {
   return bytes;
 }
 
-absl::StatusOr<LoadedAdapter> ModelOps::Agreed(absl::StatusOr<LoadedAdapter> loaded) const {
-  RETURN_IF_ERROR(AgreeOn(loaded.status(), options_.ranks.all));
-  return loaded;
-}
-
 AdamParams ModelOps::LastAdam(const std::string& model_id) const {
   const auto it = last_adam_.find(model_id);
   return it == last_adam_.end() ? AdamParams() : it->second;
@@ -165,8 +160,9 @@ ModelOps::Outcome ModelOps::Do(const CreateAdapter& command) {
 }
 
 ModelOps::Outcome ModelOps::Do(const LoadAdapter& command) {
-  ASSIGN_OR_RETURN(LoadedAdapter loaded,
-                   Agreed(store_.Load(command.dir, command.with_optimizer, model_.device())));
+  ASSIGN_OR_RETURN(LoadedAdapter loaded, OnAllRanks(options_.ranks.all, "load of a model", [&] {
+                     return store_.Load(command.dir, command.with_optimizer, model_.device());
+                   }));
   RETURN_IF_ERROR(CheckRoom(command.model_id, loaded.adapter->sizes()));
   loaded.adapter->applied_seq = command.seq_id;
   const LoraSpec lora = loaded.adapter->lora();
@@ -181,8 +177,10 @@ ModelOps::Outcome ModelOps::Do(const LoadAdapter& command) {
 ModelOps::Outcome ModelOps::Do(const RestoreAdapter& command) {
   const RankGroup& data = options_.ranks.data;
   ASSIGN_OR_RETURN(LoadedAdapter restored,
-                   Agreed(store_.Restore(command.dir, command.model_id, model_.device(),
-                                         {.index = data.rank(), .size = data.world()})));
+                   OnAllRanks(options_.ranks.all, "restore of a model", [&] {
+                     return store_.Restore(command.dir, command.model_id, model_.device(),
+                                           {.index = data.rank(), .size = data.world()});
+                   }));
   RETURN_IF_ERROR(CheckRoom(command.model_id, restored.adapter->sizes()));
   const LoraSpec lora = restored.adapter->lora();
   last_adam_[command.model_id] = restored.manifest.optimizer->last_adam;

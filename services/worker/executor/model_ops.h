@@ -79,8 +79,6 @@ class ModelOps {
 
   absl::StatusOr<std::shared_ptr<Adapter>> Find(const std::string& model_id) const;
   AdamParams LastAdam(const std::string& model_id) const;
-  // What every rank has read of a checkpoint, or the error of one of them.
-  absl::StatusOr<LoadedAdapter> Agreed(absl::StatusOr<LoadedAdapter> loaded) const;
   // Of all models but `except_id`.
   int64_t ModelBytes(const std::string& except_id) const;
   // Of one staging buffer for any model but `except_id`; 0 where they are not of the device.

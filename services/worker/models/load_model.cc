@@ -14,6 +14,7 @@
 #include "services/worker/models/qwen3/hf_weights.h"
 #include "services/worker/models/qwen3/model.h"
 #include "services/worker/models/qwen3/sharding.h"
+#include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
 namespace {
@@ -140,8 +141,10 @@ absl::StatusOr<ComputeDtype> ParseComputeDtype(const std::string& name) {
 absl::StatusOr<LoadedModel> LoadModel(const std::filesystem::path& folder, at::Device device,
                                       const LoadProgress& progress, ComputeDtype compute_dtype,
                                       const RankGroup& tp) {
-  absl::StatusOr<Reading> reading =
-      Read(folder, device, progress, compute_dtype, {.index = tp.rank(), .size = tp.world()});
+  // What a rank throws all have to hear of.
+  absl::StatusOr<Reading> reading = Guarded("reading of the base model", [&] {
+    return Read(folder, device, progress, compute_dtype, {.index = tp.rank(), .size = tp.world()});
+  });
   RETURN_IF_ERROR(Agree(reading, device, tp));
   const std::string canonical = Canonical(reading->part.whole);
   return LoadedModel{.model = std::make_unique<Qwen3Model>(std::move(reading->part),
