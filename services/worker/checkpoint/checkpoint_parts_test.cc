@@ -17,17 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-ModelSpec Spec() {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 8,
-          .intermediate_size = 12,
-          .num_heads = 4,
-          .num_kv_heads = 2,
-          .head_dim = 6,
-          .vocab_size = 29};
-}
-
 const LoraSpec kLora{.rank = 3, .seed = 5};
 
 CheckpointStore StoreOf(const TempDir& dir, const ModelPart& part) {
@@ -45,7 +34,7 @@ std::map<std::string, std::string> ReadFiles(const fs::path& dir) {
 }
 
 ModelSnapshot WholeSnapshot() {
-  Adapter adapter(WholeModel(Spec()), kLora, at::kCPU);
+  Adapter adapter(WholeModel(TestSpec()), kLora, at::kCPU);
   adapter.MutableParameters().normal_();
   return {.model_id = "m",
           .weights = adapter.Publish(),
@@ -70,7 +59,7 @@ Adapter PartOf(const ModelSnapshot& snapshot, const ModelPart& part, uint64_t se
 std::vector<at::Tensor> SaveOnRanks(const TempDir& dir, ModelSnapshot snapshot, int data, int tp) {
   snapshot.window = {42, 44};
   return AsMesh(data, tp, [&](const RankGroups& ranks) {
-    const ModelPart part = TestPart(Spec(), ranks.tp.rank(), tp);
+    const ModelPart part = TestPart(TestSpec(), ranks.tp.rank(), tp);
     const Adapter adapter = PartOf(snapshot, part, 100 + ranks.all.rank());
     const at::Tensor shares = at::full({data * adapter.sizes().shares}, NAN, at::kFloat);
     GatherShares(adapter.gradient, part, kLora, ranks, shares);
@@ -86,11 +75,11 @@ std::vector<at::Tensor> SaveOnRanks(const TempDir& dir, ModelSnapshot snapshot, 
 
 // The whole gradient that shares of ranks of data x tp sum up to.
 at::Tensor SumOfShares(const std::vector<at::Tensor>& gradients, int64_t tp) {
-  const ModelPart whole_part = WholeModel(Spec());
+  const ModelPart whole_part = WholeModel(TestSpec());
   at::Tensor whole = at::zeros({NumAdapterParameters(whole_part, kLora)}, at::kFloat);
   const std::vector<AdapterMatrix> wholes = AdapterLayout(whole_part, kLora);
   for (size_t rank = 0; rank < gradients.size(); ++rank) {
-    const ModelPart part = TestPart(Spec(), static_cast<int64_t>(rank) % tp, tp);
+    const ModelPart part = TestPart(TestSpec(), static_cast<int64_t>(rank) % tp, tp);
     const std::vector<AdapterMatrix> parts = AdapterLayout(part, kLora);
     for (size_t i = 0; i < parts.size(); ++i) {
       const Shard& features = parts[i].features;
@@ -104,7 +93,7 @@ at::Tensor SumOfShares(const std::vector<at::Tensor>& gradients, int64_t tp) {
 std::vector<at::Tensor> RestoreGradients(const TempDir& dir, int data, int tp) {
   std::vector<at::Tensor> gradients;
   for (int rank = 0; rank < data * tp; ++rank) {
-    const CheckpointStore store = StoreOf(dir, TestPart(Spec(), rank % tp, tp));
+    const CheckpointStore store = StoreOf(dir, TestPart(TestSpec(), rank % tp, tp));
     const auto restored = store.Restore("s", "m", at::kCPU, {.index = rank / tp, .size = data});
     REQUIRE(restored.ok());
     CHECK(restored->adapter->window == std::set<int64_t>{42, 44});
@@ -118,13 +107,13 @@ TEST_CASE("Checkpoint: files of several ranks are those of one, byte for byte",
   const TempDir dir;
   const int tp = GENERATE(2, 4);
   const ModelSnapshot snapshot = WholeSnapshot();
-  const Adapter whole = PartOf(snapshot, WholeModel(Spec()), 1);
+  const Adapter whole = PartOf(snapshot, WholeModel(TestSpec()), 1);
   const AdamParams adam{.learning_rate = 0.1};
-  const CheckpointStore store = StoreOf(dir, WholeModel(Spec()));
+  const CheckpointStore store = StoreOf(dir, WholeModel(TestSpec()));
   REQUIRE(store.SaveTraining("t1", "m", whole, adam, "{}").ok());
   REQUIRE(store.SaveSampler("s1", "m", *whole.Publish(), 41, "{}").ok());
   AsMesh(1, tp, [&](const RankGroups& ranks) -> int {
-    const ModelPart part = TestPart(Spec(), ranks.tp.rank(), tp);
+    const ModelPart part = TestPart(TestSpec(), ranks.tp.rank(), tp);
     const Adapter adapter = PartOf(snapshot, part, 1);
     const auto gathered = GatherAdapter(adapter, ranks.tp);
     const auto weights = GatherWeights(adapter.Publish(), part, ranks.tp);
@@ -142,9 +131,9 @@ TEST_CASE("Checkpoint: ranks load their parts of a file, however many they are",
   const TempDir dir;
   const int64_t tp = GENERATE(1, 2, 4);
   const ModelSnapshot snapshot = WholeSnapshot();
-  const Adapter whole = PartOf(snapshot, WholeModel(Spec()), 1);
-  REQUIRE(StoreOf(dir, WholeModel(Spec())).SaveTraining("t", "m", whole, {}, "{}").ok());
-  for (const ModelPart& part : TestParts(Spec(), tp)) {
+  const Adapter whole = PartOf(snapshot, WholeModel(TestSpec()), 1);
+  REQUIRE(StoreOf(dir, WholeModel(TestSpec())).SaveTraining("t", "m", whole, {}, "{}").ok());
+  for (const ModelPart& part : TestParts(TestSpec(), tp)) {
     const CheckpointStore store = StoreOf(dir, part);
     const auto loaded = store.Load("t", /*with_optimizer=*/true, at::kCPU);
     REQUIRE(loaded.ok());

@@ -8,17 +8,6 @@
 namespace lathe::worker {
 namespace {
 
-ModelSpec Spec(int64_t num_kv_heads) {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 8,
-          .intermediate_size = 12,
-          .num_heads = 4,
-          .num_kv_heads = num_kv_heads,
-          .head_dim = 6,
-          .vocab_size = 29};
-}
-
 const LoraSpec kLora{.rank = 3, .seed = 5};
 
 Adapter RandomWhole(const ModelSpec& spec) {
@@ -34,7 +23,7 @@ Adapter RandomWhole(const ModelSpec& spec) {
 }  // namespace
 
 TEST_CASE("AdapterMatrix: features of other ranks are those of their layouts", "[lora]") {
-  const ModelSpec spec = Spec(GENERATE(1, 2));
+  const ModelSpec spec = TestSpec(GENERATE(1, 2));
   const int64_t tp = GENERATE(1, 2, 4);
   const std::vector<ModelPart> parts = TestParts(spec, tp);
   for (const AdapterMatrix& matrix : AdapterLayout(parts[0], kLora)) {
@@ -52,7 +41,7 @@ TEST_CASE("AdapterMatrix: features of other ranks are those of their layouts", "
 
 TEST_CASE("GatherAdapter: the first rank gets what the parts were cut from, the others nothing",
           "[lora][ranks]") {
-  const ModelSpec spec = Spec(GENERATE(1, 2));
+  const ModelSpec spec = TestSpec(GENERATE(1, 2));
   const int tp = GENERATE(1, 2, 4);
   const Adapter whole = RandomWhole(spec);
   const auto gathered = AsMesh(1, tp, [&](const RankGroups& ranks) {

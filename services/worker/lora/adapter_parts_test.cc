@@ -10,33 +10,15 @@
 namespace lathe::worker {
 namespace {
 
-// With four ranks, two hold the same KV head and the last one of the vocabulary's parts is padded.
-ModelSpec SharedHeads() {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 8,
-          .intermediate_size = 12,
-          .num_heads = 4,
-          .num_kv_heads = 2,
-          .head_dim = 6,
-          .vocab_size = 29};
-}
-
-ModelSpec OneKvHead() {
-  ModelSpec spec = SharedHeads();
-  spec.num_kv_heads = 1;
-  return spec;
-}
-
 const LoraSpec kLora{.rank = 3, .seed = 5};
 
 }  // namespace
 
 TEST_CASE("AdapterLayout: parts have the names, the order and the ranges of their sharing",
           "[lora]") {
-  const ModelPart whole = WholeModel(SharedHeads());
+  const ModelPart whole = WholeModel(TestSpec());
   CHECK(SizesOfAdapter(whole, kLora).sharded == NumAdapterParameters(whole, kLora));
-  for (const ModelPart& part : TestParts(SharedHeads(), 4)) {
+  for (const ModelPart& part : TestParts(TestSpec(), 4)) {
     const std::vector<AdapterMatrix> layout = AdapterLayout(part, kLora);
     const AdapterSizes sizes = SizesOfAdapter(part, kLora);
     int64_t next[] = {0, sizes.summed, sizes.summed + sizes.shared};
@@ -52,14 +34,14 @@ TEST_CASE("AdapterLayout: parts have the names, the order and the ranges of thei
     CHECK(next[1] == sizes.summed + sizes.shared);
     CHECK(next[2] == sizes.total());
     CHECK(sizes.shared == 2 * 2 * 3 * 6);  // layers, keys and values, rank, features of a head
-    CHECK(sizes.total() == SizesOfAdapter(TestPart(SharedHeads(), 0, 4), kLora).total());
+    CHECK(sizes.total() == SizesOfAdapter(TestPart(TestSpec(), 0, 4), kLora).total());
   }
 }
 
 TEST_CASE("AdapterLayout: factors are whole where their side of the base's matrix is", "[lora]") {
   std::set<std::string> whole_a;
   std::set<std::string> whole_b;
-  for (const AdapterMatrix& matrix : AdapterLayout(TestPart(SharedHeads(), 1, 2), kLora)) {
+  for (const AdapterMatrix& matrix : AdapterLayout(TestPart(TestSpec(), 1, 2), kLora)) {
     if (matrix.num_holders < 2) continue;
     (matrix.is_b ? whole_b : whole_a).insert(matrix.module.substr(matrix.module.rfind('.') + 1));
   }
@@ -69,16 +51,16 @@ TEST_CASE("AdapterLayout: factors are whole where their side of the base's matri
 }
 
 TEST_CASE("AdapterLayout: the one KV head of all ranks is summed like what is whole", "[lora]") {
-  const AdapterSizes sizes = SizesOfAdapter(TestPart(OneKvHead(), 2, 4), kLora);
+  const AdapterSizes sizes = SizesOfAdapter(TestPart(TestSpec(1), 2, 4), kLora);
   CHECK(sizes.shared == 0);
-  for (const AdapterMatrix& matrix : AdapterLayout(TestPart(OneKvHead(), 2, 4), kLora)) {
+  for (const AdapterMatrix& matrix : AdapterLayout(TestPart(TestSpec(1), 2, 4), kLora)) {
     const bool is_kv = matrix.target == LoraTarget::kK || matrix.target == LoraTarget::kV;
     if (is_kv) CHECK(matrix.num_holders == 4);
   }
 }
 
 TEST_CASE("Adapter: parts start as what they are of the whole, bit for bit", "[lora]") {
-  const ModelSpec model = GENERATE(SharedHeads(), OneKvHead());
+  const ModelSpec model = GENERATE(TestSpec(), TestSpec(1));
   const int64_t tp = GENERATE(2, 4);
   const Adapter whole(WholeModel(model), kLora, at::kCPU);
   for (const ModelPart& part : TestParts(model, tp)) {
@@ -88,7 +70,7 @@ TEST_CASE("Adapter: parts start as what they are of the whole, bit for bit", "[l
 }
 
 TEST_CASE("Adapter: views of a part have the shapes of the part's linears", "[lora]") {
-  const ModelPart part = TestPart(SharedHeads(), 3, 4);
+  const ModelPart part = TestPart(TestSpec(), 3, 4);
   Adapter adapter(part, kLora, at::kCPU);
   const AdapterTensors& view = adapter.Publish()->tensors;
   const auto pair = [&](LoraTarget target) { return view.layers[1][static_cast<size_t>(target)]; };

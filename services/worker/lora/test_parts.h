@@ -11,6 +11,19 @@
 
 namespace lathe::worker {
 
+// With four ranks, the last one of the vocabulary's parts is padded, and neighbours hold the same
+// KV head if there are fewer than four.
+inline ModelSpec TestSpec(int64_t num_kv_heads = 2) {
+  return {.family = "qwen3",
+          .num_layers = 2,
+          .hidden_size = 8,
+          .intermediate_size = 12,
+          .num_heads = 4,
+          .num_kv_heads = num_kv_heads,
+          .head_dim = 6,
+          .vocab_size = 29};
+}
+
 inline ModelPart TestPart(const ModelSpec& model, int64_t index, int64_t tp) {
   return ShardQwen3(model, {.index = index, .size = tp}).value();
 }
