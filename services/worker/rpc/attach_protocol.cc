@@ -176,18 +176,26 @@ void AttachProtocol::Adopt(const lathe::v1::Adopt& adopt) {
 }
 
 void AttachProtocol::Execute(const lathe::v1::EngineMessage& message) {
+  const bool has_peers = identity_.world > 1;
   TrainBatch batch;
-  for (Incoming& incoming : ToCommands(message)) {
+  lathe::v1::EngineMessage encoded_batch;  // for the peers, what is in `batch`
+  std::vector<Incoming> commands = ToCommands(message);
+  for (size_t i = 0; i < commands.size(); ++i) {
+    Incoming& incoming = commands[i];
     if (!IsNew(incoming)) continue;
     if (!incoming.command.ok()) {
       Refuse(incoming.request_id, incoming.command.status());
     } else if (auto* train = std::get_if<TrainBatch>(&*incoming.command)) {
       for (TrainRequest& request : train->requests) batch.requests.push_back(std::move(request));
+      if (!has_peers) continue;
+      *encoded_batch.mutable_train_batch()->add_items() =
+          message.train_batch().items(static_cast<int>(i));
     } else {
-      SubmitOrRefuse(incoming.request_id, *std::move(incoming.command));
+      SubmitOrRefuse(incoming.request_id, *std::move(incoming.command),
+                     has_peers ? message.SerializeAsString() : std::string());
     }
   }
-  if (!batch.requests.empty()) SubmitBatch(std::move(batch));
+  if (!batch.requests.empty()) SubmitBatch(std::move(batch), encoded_batch.SerializeAsString());
 }
 
 // Requests that come again are answered again when they are done, and else left alone.
@@ -205,19 +213,20 @@ void AttachProtocol::Refuse(const std::string& request_id, absl::Status status) 
 }
 
 // What comes while the process ends is nobody's failure: it runs where the next process is.
-void AttachProtocol::SubmitOrRefuse(const std::string& request_id, Command command) {
+void AttachProtocol::SubmitOrRefuse(const std::string& request_id, Command command,
+                                    std::string encoded) {
   const RefusalMaker make_refusal = MakerOfRefusals(request_id, command);
-  absl::Status status = executor_.Submit(std::move(command), /*encoded=*/{});
+  absl::Status status = executor_.Submit(std::move(command), std::move(encoded));
   if (status.ok() || absl::IsCancelled(status)) return;
   Absorb({.generation = generation_,
           .report = make_refusal(std::move(status)),
           .model = std::nullopt});
 }
 
-void AttachProtocol::SubmitBatch(TrainBatch batch) {
+void AttachProtocol::SubmitBatch(TrainBatch batch, std::string encoded) {
   std::vector<std::string> request_ids;
   for (const TrainRequest& request : batch.requests) request_ids.push_back(request.request_id);
-  const absl::Status status = executor_.Submit(std::move(batch), /*encoded=*/{});
+  const absl::Status status = executor_.Submit(std::move(batch), std::move(encoded));
   if (status.ok() || absl::IsCancelled(status)) return;
   for (const std::string& request_id : request_ids) Refuse(request_id, status);
 }

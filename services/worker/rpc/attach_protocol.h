@@ -74,8 +74,8 @@ class AttachProtocol {
   void Execute(const lathe::v1::EngineMessage& message);
   bool IsNew(const Incoming& incoming);
   void Refuse(const std::string& request_id, absl::Status status);
-  void SubmitOrRefuse(const std::string& request_id, Command command);
-  void SubmitBatch(TrainBatch batch);
+  void SubmitOrRefuse(const std::string& request_id, Command command, std::string encoded);
+  void SubmitBatch(TrainBatch batch, std::string encoded);
   void QueueDone(const lathe::v1::OperationDone& done);
   lathe::v1::WorkerMessage& Queue();
   // As Queue, but between two streams the message waits for the next Adopt. One that was queued

@@ -1,7 +1,9 @@
 #include "services/worker/rpc/command_conversion.h"
 
 #include <utility>
+#include <variant>
 
+#include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/rpc/prompt_conversion.h"
 #include "services/worker/rpc/train_conversion.h"
@@ -261,6 +263,24 @@ std::vector<Incoming> ToCommands(const lathe::v1::EngineMessage& message) {
       break;
   }
   return commands;
+}
+
+absl::StatusOr<Command> DecodeCommand(const std::string& encoded) {
+  lathe::v1::EngineMessage message;
+  if (!message.ParseFromString(encoded)) {
+    return absl::InternalError(
+        absl::StrFormat("a command of %d bytes cannot be parsed", encoded.size()));
+  }
+  std::vector<Incoming> commands = ToCommands(message);
+  if (commands.empty()) return absl::InternalError("a message holds no command");
+  ASSIGN_OR_RETURN(Command command, std::move(commands.front().command));
+  for (size_t i = 1; i < commands.size(); ++i) {
+    ASSIGN_OR_RETURN(Command more, std::move(commands[i].command));
+    for (TrainRequest& request : std::get<TrainBatch>(more).requests) {
+      std::get<TrainBatch>(command).requests.push_back(std::move(request));
+    }
+  }
+  return command;
 }
 
 }  // namespace lathe::worker

@@ -22,6 +22,10 @@ struct Incoming {
 // Commands of `message` in order; none for messages that are about the stream itself.
 std::vector<Incoming> ToCommands(const lathe::v1::EngineMessage& message);
 
+// The command that those of `encoded`, a serialized EngineMessage, make together: its train
+// requests are one batch. Of what a rank that leads was told; Internal: it is no such message.
+absl::StatusOr<Command> DecodeCommand(const std::string& encoded);
+
 // `max_tokens` and `seed` were fixed by the engine. InvalidArgument: a prompt that is not tokens.
 absl::StatusOr<SampleRequest> ToSampleRequest(const lathe::v1::Sample& sample);
 

@@ -216,5 +216,12 @@ TEST_CASE("messages about the stream are no commands", "[rpc]") {
   CHECK(ToCommands(message).empty());
 }
 
+TEST_CASE("what holds no command is not decoded as one", "[rpc]") {
+  lathe::v1::EngineMessage message;
+  message.mutable_heartbeat();
+  CHECK(absl::IsInternal(DecodeCommand(message.SerializeAsString()).status()));
+  CHECK(absl::IsInternal(DecodeCommand("\xff").status()));
+}
+
 }  // namespace
 }  // namespace lathe::worker

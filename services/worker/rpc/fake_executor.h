@@ -1,6 +1,7 @@
 // An executor that only remembers, for tests of the stream.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,17 +12,19 @@ namespace lathe::worker {
 
 class FakeExecutor : public ExecutorPort {
  public:
-  absl::Status Submit(Command command, std::string) override {
+  absl::Status Submit(Command command, std::string encoded) override {
     absl::MutexLock lock(&mu_);
     if (stopped_) return absl::CancelledError("the executor has been stopped");
     if (full_) return absl::ResourceExhaustedError("command queue holds 0 commands, limit is 0");
     commands_.push_back(std::move(command));
+    encoded_.push_back(std::move(encoded));
     return absl::OkStatus();
   }
 
   void Reset(int64_t generation) override {
     absl::MutexLock lock(&mu_);
     commands_.clear();
+    encoded_.clear();
     generation_ = generation;
   }
 
@@ -50,6 +53,12 @@ class FakeExecutor : public ExecutorPort {
     return commands_;
   }
 
+  // As the other ranks get them, in the order of commands().
+  std::vector<std::string> encoded() const {
+    absl::MutexLock lock(&mu_);
+    return encoded_;
+  }
+
   int64_t generation() const {
     absl::MutexLock lock(&mu_);
     return generation_;
@@ -65,6 +74,7 @@ class FakeExecutor : public ExecutorPort {
  private:
   mutable absl::Mutex mu_;
   std::vector<Command> commands_;
+  std::vector<std::string> encoded_;
   ExecutorState state_;
   int64_t generation_ = 0;
   bool full_ = false;
