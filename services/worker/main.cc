@@ -16,10 +16,13 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
+#include "services/worker/collectives/awaited_meeting.h"
+#include "services/worker/collectives/meeting_place.h"
 #include "services/worker/executor/executor.h"
 #include "services/worker/memory/tensor_memory.h"
 #include "services/worker/metrics.h"
 #include "services/worker/rpc/attach_client.h"
+#include "services/worker/rpc/command_conversion.h"
 #include "services/worker/thread_waiting.h"
 #include "services/worker/worker_options.h"
 
@@ -29,6 +32,9 @@ namespace {
 // The supervisor is to start us again. At once: what was told to die is worth nothing, and its work
 // may hang.
 constexpr int kExitTemporary = 75;
+
+// A group is formed anew of all its ranks: this one has lost another, and nothing is wrong with it.
+constexpr int kExitPeerGone = 76;
 
 // The end of the process as an event of the main thread, whoever asks for it.
 class ProcessEnd {
@@ -72,8 +78,32 @@ absl::Status CheckReady(const ExecutorPort& executor) {
 
 int Run(const WorkerOptions& options) {
   ProcessEnd end;
-  std::atomic<bool> load_failed = false;
+  WorkerIdentity identity = MakeIdentity(options);
+  const AttachOptions attach = MakeAttachOptions(options);
+  std::atomic<bool> load_failed = false, peer_is_gone = false;
   std::string load_error;  // set before load_failed
+  std::string peer_error;  // set before peer_is_gone
+  AwaitedMeeting meeting;
+  ExecutorPeers peers{.await_meeting = [&] { return meeting.Await(); },
+                      .decode = DecodeCommand,
+                      .on_disagreement =
+                          [&](absl::Status status) {
+                            LogError("ranks do not go on together", {{"error", status.message()}});
+                            peer_error = std::string(status.message());
+                            peer_is_gone = true;
+                            end.Request(kExitPeerGone);
+                          }};
+  if (identity.world > 1 && identity.rank == 0) {
+    absl::StatusOr<ListeningSocket> socket =
+        OpenMeetingPlace(options.rendezvous, attach.engine_addresses.front());
+    if (!socket.ok()) {
+      LogError("there is no place for the ranks to meet", {{"error", socket.status().message()}});
+      return IsConfigurationError(socket.status()) ? kExitConfiguration : kExitUnavailable;
+    }
+    identity.address = socket->address();
+    identity.port = socket->port();
+    peers.socket.emplace(*std::move(socket));
+  }
   std::unique_ptr<AttachClient> client;
   Executor executor(
       MakeExecutorOptions(options),
@@ -84,10 +114,11 @@ int Run(const WorkerOptions& options) {
         load_error = absl::StrCat("base model cannot be loaded: ", status.message());
         load_failed = true;
         end.Request(IsConfigurationError(status) ? kExitConfiguration : kExitUnavailable);
-      });
-  client =
-      std::make_unique<AttachClient>(MakeAttachOptions(options), MakeIdentity(options), executor,
-                                     [](const std::string&) { std::_Exit(kExitTemporary); });
+      },
+      std::move(peers));
+  client = std::make_unique<AttachClient>(
+      attach, identity, executor, [](const std::string&) { std::_Exit(kExitTemporary); },
+      [&](const Meeting& told) { meeting.Set(told); });
   std::unique_ptr<MetricsServer> metrics;
   if (!options.metrics_listen.empty()) {
     auto started = MetricsServer::Start(options.metrics_listen, MakeWorkerMetrics(executor),
@@ -101,6 +132,11 @@ int Run(const WorkerOptions& options) {
   client->Start();
   executor.Start();
   const int exit_code = end.Wait();
+  if (peer_is_gone) {
+    client->Leave(peer_error, LeaveCause::kPeerGone);
+    client->Stop();
+    std::_Exit(exit_code);  // the executor's thread may hang
+  }
   // A load cannot be interrupted, and nothing is held yet that would be worth waiting for.
   if (!executor.State().ready && !load_failed) std::_Exit(exit_code);
   if (load_failed) {

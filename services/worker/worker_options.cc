@@ -62,7 +62,15 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
           "file with the engine's secret; default: RUN_DIR/secret");
   set.Add(&options.group, "worker.group", "default", "name of the worker group");
   set.Add(&options.rank, "worker.rank", 0, "number of this process in the group");
-  set.Add(&options.world, "worker.world", 1, "processes in the group");
+  set.Add(&options.world, "worker.world", 0,
+          "processes in the group, to be sure of: dp x fsdp x tp; default: that");
+  set.Add(&options.mesh.dp, "worker.dp", 1, "parts that the rows of every pass are split into");
+  set.Add(&options.mesh.fsdp, "worker.fsdp", 1,
+          "parts that base weights are kept in between passes; rows are split as by dp");
+  set.Add(&options.mesh.tp, "worker.tp", 1, "parts that every matrix is split into");
+  set.Add(&options.rendezvous, "worker.rendezvous", "",
+          "address or interface of rank 0's machine at which the ranks meet, on a private network; "
+          "default: that from which it reaches the engine");
   set.Add(&options.supervised, "worker.supervised", false,
           "whether the parent of this process tells the engine how it ends, as `lathe up` does");
   set.Add(&options.model, "worker.model", "", "[NAME=]PATH of an HF model folder",
@@ -114,13 +122,13 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
 }
 
 absl::Status Validate(const WorkerOptions& options) {
-  if (options.world != 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "world is %d, groups of more than 1 process are not supported yet", options.world));
+  if (options.mesh.fsdp != 1) {
+    return absl::UnimplementedError(absl::StrFormat("fsdp is %d, limit is 1", options.mesh.fsdp));
   }
-  if (options.rank != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat("rank is %d, limit is 0", options.rank));
-  }
+  RETURN_IF_ERROR(
+      Mesh::Create(options.mesh, static_cast<int>(options.rank),
+                   options.world == 0 ? options.mesh.world() : static_cast<int>(options.world))
+          .status());
   RETURN_IF_ERROR(
       CheckChannelTls(options.engine_tls, options.engine_addresses, options.insecure_i_know));
   if (!(options.memory_fraction > 0 && options.memory_fraction <= 1)) {
@@ -164,6 +172,8 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.version_bytes = options.resident_versions_mib << 20;
   executor.decode_graphs = options.cuda_graphs;
   executor.nonfinite_gradients = ToPolicy(options.nonfinite_gradients);
+  executor.mesh = options.mesh;
+  executor.rank = static_cast<int>(options.rank);
   return executor;
 }
 
@@ -182,10 +192,11 @@ AttachOptions MakeAttachOptions(const WorkerOptions& options) {
 WorkerIdentity MakeIdentity(const WorkerOptions& options) {
   return {.group = options.group,
           .rank = options.rank,
-          .world = options.world,
+          .world = options.mesh.world(),
           .process_id = RandomId(16),
           .base_model = SplitModel(options.model).name,
-          .is_supervised = options.supervised};
+          .is_supervised = options.supervised,
+          .mesh = options.mesh};
 }
 
 }  // namespace lathe::worker

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/worker/collectives/mesh.h"
 #include "services/worker/executor/executor.h"
 #include "services/worker/rpc/attach_client.h"
 
@@ -18,7 +19,9 @@ struct WorkerOptions {
   bool insecure_i_know = false;
   std::string group;
   int64_t rank = 0;
-  int64_t world = 1;
+  int64_t world = 0;  // 0: the mesh's
+  MeshShape mesh;
+  std::string rendezvous;  // of rank 0 of several; empty: where the engine is reached from
   bool supervised = false;
   std::string model;  // [NAME=]PATH
   std::string device;

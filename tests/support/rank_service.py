@@ -1,0 +1,128 @@
+"""A Lathe whose worker group has several ranks, each process started by hand on this machine.
+
+    with RankService(tiny_model(), tp=2) as service:
+        service.kill(1)             # kill -9 of rank 1
+        service.wait_formed()       # the group, of other processes
+
+What ends is started again, as a supervisor does. As LatheServer for clients of the API.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+from support.lathe_server import BIN, free_port
+
+
+class RankService:
+    """`options`: more arguments of each rank."""
+
+    def __init__(self, model, dp=1, tp=1, options=()):
+        self.model, self.model_name = model, "tiny"
+        self.mesh = ["--dp", str(dp), "--tp", str(tp)]
+        self.world = dp * tp
+        self.options = list(options)
+        self.env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.data_dir = tempfile.mkdtemp(prefix="ranks-", dir="/tmp")  # paths of sockets are short
+        self.ranks = {}
+        self.exit_codes = []  # (rank, code), in the order they ended
+        self._others = []
+        self._stopping = threading.Event()
+        self._supervisor = threading.Thread(target=self._supervise)
+
+    def __enter__(self):
+        try:
+            self._spawn_other("lathe-engine")
+            self._await(lambda: os.path.exists(os.path.join(self.data_dir, "run", "secret")),
+                        "the engine's secret")
+            for rank in range(self.world):
+                self._start_rank(rank)
+            self._spawn_other("lathe-gateway", "--listen", f"127.0.0.1:{self.port}", "--engine",
+                              f"unix:{self.data_dir}/run/engine.sock")
+            self._supervisor.start()
+            self.wait_formed()
+            self.api_key = self._create_key()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._stopping.set()
+        if self._supervisor.ident is not None:
+            self._supervisor.join()
+        for process in [*self.ranks.values(), *self._others]:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait(30)
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def _spawn(self, name, arguments):
+        os.makedirs(os.path.join(self.data_dir, "logs"), exist_ok=True)
+        with open(self._log_path(name), "ab") as log:
+            return subprocess.Popen([str(BIN / arguments[0]), *arguments[1:], "--data-dir",
+                                     self.data_dir], stdout=log, stderr=log, env=self.env)
+
+    def _spawn_other(self, *arguments):
+        self._others.append(self._spawn(arguments[0], arguments))
+
+    def _start_rank(self, rank):
+        self.ranks[rank] = self._spawn(f"rank{rank}", [
+            "lathe-worker", "--rank", str(rank), *self.mesh, "--model", f"tiny={self.model}",
+            "--device", "cpu", "--threads", "1", "--memory-fraction", "0.2", *self.options])
+
+    def _supervise(self):
+        while not self._stopping.wait(0.05):
+            for rank, process in list(self.ranks.items()):
+                code = process.poll()
+                if code is None:
+                    continue
+                self.exit_codes.append((rank, code))
+                self._start_rank(rank)
+
+    def _create_key(self):
+        answer = subprocess.run(
+            [str(BIN / "lathe"), "keys", "create", "--tenant", "ranks", "--data-dir",
+             self.data_dir, *(word for scope in ("train", "sample", "read", "checkpoints:write")
+                              for word in ("--scope", scope))],
+            check=True, capture_output=True, text=True, env=self.env)
+        return next(word for word in answer.stdout.split() if word.startswith("tml-"))
+
+    def _log_path(self, name):
+        return os.path.join(self.data_dir, "logs", f"{name}.log")
+
+    def log(self, name):
+        return pathlib.Path(self._log_path(name)).read_text(errors="replace")
+
+    def _await(self, condition, what, timeout=120):
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                names = ["lathe-engine", *(f"rank{rank}" for rank in range(self.world))]
+                logs = "\n".join(f"--- {name}\n{self.log(name)[-3000:]}" for name in names)
+                raise RuntimeError(f"waited {timeout} s for {what}\n{logs}")
+            time.sleep(0.02)
+
+    def status(self):
+        answer = subprocess.run([str(BIN / "lathe"), "status", "--format", "json", "--data-dir",
+                                 self.data_dir], capture_output=True, text=True, env=self.env,
+                                check=False)
+        return answer.stdout if answer.returncode == 0 else ""
+
+    def wait_formed(self):
+        self._await(lambda: '"ready"' in self.status(), "the group to be ready")
+
+    def kill(self, rank):
+        """`kill -9`; returns the pid it had."""
+        process = self.ranks[rank]
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+        return process.pid
