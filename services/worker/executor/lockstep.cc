@@ -26,7 +26,8 @@ TurnItem ToTurnItem(const ExecutorItem& item) {
   }
   if (const auto* reset = std::get_if<ResetItem>(&item)) return TurnReset{reset->generation};
   if (const auto* read = std::get_if<VersionJobDone>(&item)) return TurnVersionJob{read->ticket};
-  return TurnRecoveryJob{StatusOf(std::get<RecoveryJobDone>(item))};
+  const auto& written = std::get<RecoveryJobDone>(item);
+  return TurnRecoveryJob{written.number, StatusOf(written)};
 }
 
 // Of a job that is done; nullopt: of no generation.
@@ -46,7 +47,7 @@ VersionJobDone Failed(const VersionJob& job, absl::Status status) {
 
 // What is known of `job` here when rank 0 has done it.
 RecoveryJobDone DoneElsewhere(RecoveryJob job, const absl::Status& status) {
-  RecoveryJobDone done{.generation = job.generation};
+  RecoveryJobDone done{.generation = job.generation, .number = job.number};
   if (auto* snapshot = std::get_if<WriteSnapshot>(&job.work)) {
     done.report = SnapshotDone{.snapshot_id = snapshot->command.snapshot_id,
                                .state = {.model_id = snapshot->command.model_id},
@@ -95,6 +96,7 @@ absl::Status Lockstep::Versions::Enqueue(VersionJob job) {
 }
 
 absl::Status Lockstep::Recovery::Enqueue(RecoveryJob job) {
+  job.number = ++num_jobs;
   if (!lockstep_.leads()) {
     waiting.push_back(std::move(job));
     return absl::OkStatus();
@@ -203,7 +205,7 @@ std::vector<ExecutorItem> Lockstep::Follow(const std::string& encoded, int64_t g
     } else if (const auto* job = std::get_if<TurnVersionJob>(&item)) {
       items.push_back(AwaitVersionJob(generation, job->ticket));
     } else {
-      items.push_back(FinishRecoveryJob(generation, std::get<TurnRecoveryJob>(item).status));
+      items.push_back(FinishRecoveryJob(generation, std::get<TurnRecoveryJob>(item)));
     }
   }
   return items;
@@ -231,15 +233,19 @@ VersionJobDone Lockstep::AwaitVersionJob(int64_t generation, int64_t ticket) {
   }
 }
 
-RecoveryJobDone Lockstep::FinishRecoveryJob(int64_t generation, const absl::Status& status) {
+RecoveryJobDone Lockstep::FinishRecoveryJob(int64_t generation, const TurnRecoveryJob& written) {
   std::deque<RecoveryJob>& waiting = recovery_.waiting;
   while (!waiting.empty() && waiting.front().generation < generation) waiting.pop_front();
-  if (waiting.empty()) {
+  // One that there was no room for is done before older ones.
+  const auto it = std::find_if(waiting.begin(), waiting.end(), [&](const RecoveryJob& job) {
+    return job.number == written.number;
+  });
+  if (it == waiting.end()) {
     throw RanksDisagree{absl::InternalError("rank 0 has written what this rank does not know of")};
   }
-  RecoveryJob job = std::move(waiting.front());
-  waiting.pop_front();
-  return DoneElsewhere(std::move(job), status);
+  RecoveryJob job = std::move(*it);
+  waiting.erase(it);
+  return DoneElsewhere(std::move(job), written.status);
 }
 
 // The worst of all ranks' outcomes counts, by code and then by rank.

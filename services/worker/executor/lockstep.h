@@ -84,6 +84,8 @@ class Lockstep {
     absl::Status Enqueue(RecoveryJob job) override;
     RecoveryJobs* thread = nullptr;   // rank 0
     std::deque<RecoveryJob> waiting;  // the others: what rank 0 writes
+    int64_t num_jobs = 0;
+
    private:
     Lockstep& lockstep_;
   };
@@ -95,7 +97,7 @@ class Lockstep {
   std::string Forward(std::string encoded, int64_t num_bytes);
   std::vector<ExecutorItem> Follow(const std::string& encoded, int64_t generation);
   VersionJobDone AwaitVersionJob(int64_t generation, int64_t ticket);
-  RecoveryJobDone FinishRecoveryJob(int64_t generation, const absl::Status& status);
+  RecoveryJobDone FinishRecoveryJob(int64_t generation, const TurnRecoveryJob& written);
   void AgreeOnVersionJobs(std::vector<ExecutorItem>& items);
 
   const RankGroup control_;

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -132,6 +133,49 @@ TEST_CASE("what the leader wrote is done on the others too", "[lockstep]") {
     CHECK(report.version_id == "v");
     CHECK(report.dir == "d");
     CHECK(report.status == absl::ResourceExhaustedError("full"));
+  }
+}
+
+TEST_CASE("a job that the leader has no room for ends before older ones, on all ranks",
+          "[lockstep]") {
+  class RoomForOne : public RecoveryJobs {
+   public:
+    absl::Status Enqueue(RecoveryJob job) override {
+      if (++num_jobs_ > 1) return absl::ResourceExhaustedError("full");
+      first = std::move(job);
+      return absl::OkStatus();
+    }
+    RecoveryJob first;
+
+   private:
+    int num_jobs_ = 0;
+  };
+  const auto outcomes = InLockstep(2, [](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
+    RoomForOne thread;
+    RecoveryJobs& jobs = lockstep.RecoveryBy(thread);
+    for (const int64_t ticket : {1, 2}) {
+      if (!jobs.Enqueue({.work = WriteVersion{.ticket = ticket}}).ok()) return {};
+    }
+    Outcome outcome{.turn = lockstep.Next({})};
+    if (rank == 0) {
+      queue.Push(
+          RecoveryJobDone{.number = thread.first.number, .report = VersionSaved{}, .ticket = 1});
+    }
+    std::optional<Lockstep::Turn> last = lockstep.Next({});
+    if (!outcome.turn || !last) return {};
+    std::move(last->items.begin(), last->items.end(), std::back_inserter(outcome.turn->items));
+    return outcome;
+  });
+  for (const Outcome& outcome : outcomes) {
+    REQUIRE(outcome.turn.has_value());
+    const std::vector<ExecutorItem>& items = outcome.turn->items;
+    REQUIRE(items.size() == 2);
+    const auto& refused = std::get<RecoveryJobDone>(items[0]);
+    const auto& written = std::get<RecoveryJobDone>(items[1]);
+    CHECK(refused.ticket == 2);
+    CHECK(absl::IsResourceExhausted(std::get<VersionSaved>(refused.report).status));
+    CHECK(written.ticket == 1);
+    CHECK(std::get<VersionSaved>(written.report).status.ok());
   }
 }
 

@@ -41,11 +41,13 @@ struct WriteVersion {
 // Of several ranks the first writes. The others have the same jobs, for which they do nothing.
 struct RecoveryJob {
   int64_t generation = 0;
+  int64_t number = 0;  // of several ranks: the same on all of them
   std::variant<WriteSnapshot, WriteVersion> work;
 };
 
 struct RecoveryJobDone {
   int64_t generation = 0;
+  int64_t number = 0;  // the job's
   std::variant<SnapshotDone, VersionSaved> report;
   at::Tensor buffer;   // of a snapshot
   int64_t ticket = 0;  // of a version

@@ -60,6 +60,7 @@ void Write(const TurnCommand& item, Writer& writer) { writer.Text(item.encoded);
 void Write(const TurnReset& item, Writer& writer) { writer.Number(item.generation); }
 void Write(const TurnVersionJob& item, Writer& writer) { writer.Number(item.ticket); }
 void Write(const TurnRecoveryJob& item, Writer& writer) {
+  writer.Number(item.number);
   writer.Number(static_cast<int64_t>(item.status.code()));
   writer.Text(std::string(item.status.message()));
 }
@@ -74,8 +75,9 @@ std::optional<TurnItem> Read(int64_t index, Reader& reader) {
     case 2:
       return TurnVersionJob{reader.Number()};
     case 3: {
+      const int64_t number = reader.Number();
       const auto code = static_cast<absl::StatusCode>(reader.Number());
-      return TurnRecoveryJob{absl::Status(code, reader.Text())};
+      return TurnRecoveryJob{number, absl::Status(code, reader.Text())};
     }
     default:
       return std::nullopt;

@@ -26,8 +26,9 @@ struct TurnVersionJob {
   int64_t ticket = 0;
 };
 
-// The oldest snapshot or version that waits to be written, which rank 0 does for all.
+// A snapshot or version that rank 0 has written for all.
 struct TurnRecoveryJob {
+  int64_t number = 0;
   absl::Status status;
 };
 
