@@ -52,8 +52,8 @@ def weights_of(service, path):
 
 
 class Run:
-    """What three tenants see of `service`; `kill_rank`: after half of the steps, amidst the next
-    one."""
+    """What three tenants see of `service`; `kill_rank`: when half of the steps are done and there is
+    a snapshot, amidst the next step."""
 
     def __init__(self, service, kill_rank=None):
         self.numbers, self.norms, self.tokens, self.weights = {}, {}, {}, {}
@@ -62,13 +62,16 @@ class Run:
                    for loss, rank in TENANTS.items()}
         generator = random.Random(8)
         for step in range(STEPS):
+            kills = kill_rank is not None and step == STEPS // 2
+            if kills:
+                service.wait_snapshot()
             # All at once, so that they share passes.
             futures = []
             for loss, client in clients.items():
                 data = [datum(generator, loss) for _ in range(5)]
                 futures.append((loss, client.forward_backward(data, loss),
                                 client.optim_step(ADAM)))
-            if step == STEPS // 2 and kill_rank is not None:
+            if kills:
                 service.kill(kill_rank)
             for loss, forward, optim in futures:
                 self._note(f"{loss}, step {step}", forward.result(), optim.result())
@@ -130,4 +133,8 @@ def test_ranks_compute_the_same_when_one_is_killed(alone, mesh, killed):
         # The others end by themselves, and at once.
         assert len(codes) == service.world - 1
         assert set(codes.values()) <= {75, 76}
+        replayed = service.num_replayed()
+        assert len(replayed) == len(TENANTS)
+        # From a snapshot, not all of a forward_backward and an optim_step for each step.
+        assert min(replayed) < 2 * (STEPS // 2 + 1)
     check_same(run, alone)

@@ -8,8 +8,10 @@ What ends is started again, as a supervisor does. As LatheServer for clients of 
 """
 
 import contextlib
+import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -17,17 +19,19 @@ import tempfile
 import threading
 import time
 
+import httpx
 from support.lathe_server import BIN, free_port
 
 
 class RankService:
-    """`options`: more arguments of each rank."""
+    """Models are snapshotted as often as it goes. `options`: more arguments of each rank."""
 
     def __init__(self, model, dp=1, tp=1, options=()):
         self.model, self.model_name = model, "tiny"
         self.mesh = ["--dp", str(dp), "--tp", str(tp)]
         self.world = dp * tp
         self.options = list(options)
+        self.page = f"127.0.0.1:{free_port()}"
         self.env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -40,7 +44,8 @@ class RankService:
 
     def __enter__(self):
         try:
-            self._spawn_other("lathe-engine")
+            self._spawn_other("lathe-engine", "--metrics-listen", self.page,
+                              "--snapshot-interval", "100ms", "--snapshot-share", "1")
             self._await(lambda: os.path.exists(os.path.join(self.data_dir, "run", "secret")),
                         "the engine's secret")
             for rank in range(self.world):
@@ -119,6 +124,17 @@ class RankService:
 
     def wait_formed(self):
         self._await(lambda: '"ready"' in self.status(), "the group to be ready")
+
+    def wait_snapshot(self):
+        """Until the engine knows of one."""
+        pattern = re.compile(r'^lathe_engine_snapshots_total\{.*"ok".*\} [1-9]', re.MULTILINE)
+        self._await(lambda: pattern.search(httpx.get(f"http://{self.page}/metrics").text),
+                    "a snapshot")
+
+    def num_replayed(self):
+        """Of each model that was brought back, how many operations ran again."""
+        lines = map(json.loads, self.log("lathe-engine").splitlines())
+        return [line["replayed"] for line in lines if line["msg"] == "model recovered"]
 
     def kill(self, rank):
         """`kill -9`; returns the pid it had."""
