@@ -1,18 +1,21 @@
-"""A Lathe whose parts are on hosts of their own and speak TLS: Postgres, two engines, a worker and two
-gateways; clients are on another.
+"""A Lathe whose parts are on hosts of their own and speak TLS: Postgres, two engines, the worker's ranks
+and two gateways; clients are on another.
 
-    with HostService(tiny_model(), folder) as service:
-        service.hosts.cut("worker")
+    with HostService(tiny_model(), folder, tp=2) as service:
+        service.hosts.cut("worker1")      # rank 1; rank 0 is "worker"
 
 This thread is on the clients' host meanwhile.
 """
 
 import contextlib
 import pathlib
+import shutil
+import threading
 
 from support.certificates import Authority
 from support.engine_pair import ENGINES, EnginePair
-from support.hosts import Hosts
+from support.hosts import OWN_PROCESSES, Hosts
+from support.lathe_server import BIN
 from support.postgres_cluster import PostgresCluster
 
 GATEWAYS = ("gateway", "gateway2")
@@ -23,11 +26,16 @@ API_PORT = 7003
 
 
 class HostService(EnginePair):
-    """`folder`: for certificates. As EnginePair."""
+    """`folder`: for certificates. Several ranks are started again when they end, as a supervisor on
+    each host does. As EnginePair."""
 
-    def __init__(self, model, folder, **options):
+    def __init__(self, model, folder, tp=1, **options):
         self._open = contextlib.ExitStack()
-        self.hosts = Hosts("client", "database", *ENGINES, "worker", *GATEWAYS)
+        self.workers = ["worker", *(f"worker{rank}" for rank in range(1, tp))]
+        self.exit_codes = []  # of ranks, if several: (host, code) in the order they ended
+        self._stopping = threading.Event()
+        self._supervisor = threading.Thread(target=self._supervise)
+        self.hosts = Hosts("client", "database", *ENGINES, *self.workers, *GATEWAYS)
         self._folder = pathlib.Path(folder)
         self._model, self._options = model, options
 
@@ -47,6 +55,9 @@ class HostService(EnginePair):
         return self
 
     def __exit__(self, *error):
+        self._stopping.set()
+        if self._supervisor.ident is not None:
+            self._supervisor.join()
         self.hosts.heal()
         super().__exit__(*error)
         self._open.close()
@@ -83,12 +94,29 @@ class HostService(EnginePair):
 
     def start_worker(self, certificate=None):
         """`certificate`: (authority, name), if not its own."""
-        authority, name = certificate or (self.authority, "worker")
-        self._start("worker", [
-            "lathe-worker", *self._engines(WORKER_PORT), "--engine-ca", self.authority.ca,
-            "--engine-cert", authority.cert(name), "--engine-key", authority.key(name),
-            "--secret-file", f"{self.run_dir('a')}/secret", "--model", f"tiny={self.model}",
-            "--device", "cpu", "--threads", "1", "--numerics", "exact"])
+        for rank in range(len(self.workers)):
+            self._start_rank(rank, *(certificate or (self.authority, "worker")))
+        if len(self.workers) > 1:
+            self._supervisor.start()
+
+    def _start_rank(self, rank, authority, certificate):
+        mesh = ["--tp", str(len(self.workers)), "--rank", str(rank)]
+        self._start(self.workers[rank], [
+            shutil.which(OWN_PROCESSES[0]), *OWN_PROCESSES[1:], str(BIN / "lathe-worker"), *mesh,
+            *self._engines(WORKER_PORT), "--engine-ca", self.authority.ca,
+            "--engine-cert", authority.cert(certificate), "--engine-key",
+            authority.key(certificate), "--secret-file", f"{self.run_dir('a')}/secret", "--model",
+            f"tiny={self.model}", "--device", "cpu", "--threads", "1", "--numerics", "exact",
+            "--memory-fraction", "0.2"])
+
+    def _supervise(self):
+        while not self._stopping.wait(0.05):
+            for rank, name in enumerate(self.workers):
+                code = self.processes[name].poll()
+                if code is None:
+                    continue
+                self.exit_codes.append((name, code))
+                self._start_rank(rank, self.authority, "worker")
 
     def start_gateway(self):
         for name in GATEWAYS:

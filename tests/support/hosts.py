@@ -6,8 +6,11 @@
         hosts.address("engine")           # "10.213.7.3"
         hosts.cut("worker")               # packets to and from it are lost, and nobody is told
         hosts.heal("worker")
+        with hosts.apart("engine", "worker"):   # these two lose each other, and nobody else
+            ...
 
-Processes share the file system, as hosts with a shared one do. Needs root and iproute2.
+Processes share the file system, as hosts with a shared one do; ones that must not see each other's
+/proc are started by `OWN_PROCESSES`. Needs root and iproute2.
 """
 
 import contextlib
@@ -20,6 +23,9 @@ import subprocess
 import pytest
 
 CLONE_NEWNET = 0x40000000
+# Before a command: its process is number 1 of its host. Who kills this one kills that one.
+OWN_PROCESSES = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL")
+NOBODY = "02:00:00:00:00:01"  # an Ethernet address that no host has
 
 
 def _ip(*arguments):
@@ -110,6 +116,20 @@ class Hosts:
     def heal(self, *names):
         for name in names or self.names:
             _ip("-n", self._namespace("switch"), "link", "set", self._port(name), "master", "bridge")
+
+    @contextlib.contextmanager
+    def apart(self, one, other):
+        """Packets between the two are lost meanwhile."""
+        pairs = [(self._namespace(one), self.address(other)),
+                 (self._namespace(other), self.address(one))]
+        for host, address in pairs:
+            _ip("-n", host, "neigh", "replace", address, "lladdr", NOBODY, "nud", "permanent",
+                "dev", "eth0")
+        try:
+            yield
+        finally:
+            for host, address in pairs:
+                _ip("-n", host, "neigh", "del", address, "dev", "eth0")
 
     @contextlib.contextmanager
     def without(self, *names):

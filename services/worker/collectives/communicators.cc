@@ -5,6 +5,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/collectives/cpu_collectives.h"
+#include "services/worker/collectives/keep_alive.h"
 #include "services/worker/collectives/nccl_collectives.h"
 
 namespace lathe::worker {
@@ -60,6 +61,10 @@ class Connector {
   std::shared_ptr<gloo::transport::Device> gloo_device_;
 };
 
+// Of a rank's host. As long as the engine waits for a silent worker: who is away for a moment goes
+// on.
+constexpr absl::Duration kLongestSilence = absl::Seconds(15);
+
 RankGroup GroupOf(const std::unique_ptr<Collectives>& collectives) {
   return collectives == nullptr ? RankGroup() : RankGroup(*collectives);
 }
@@ -87,6 +92,7 @@ absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<Listen
   ASSIGN_OR_RETURN(ranks->control_, connector.Connect(everybody, true, options.patience));
   ranks->groups_ = {
       .tp = GroupOf(ranks->tp_), .data = GroupOf(ranks->data_), .all = GroupOf(ranks->all_)};
+  KeepConnectionsAlive(kLongestSilence);
   // Nobody leaves the store while another still reads from it.
   RETURN_IF_ERROR(ranks->control_->Barrier("connected"));
   LogInfo("ranks are connected", {{"mesh", options.mesh.ToString()}, {"rank", options.rank}});
