@@ -8,6 +8,28 @@
 namespace lathe::worker {
 namespace {
 
+using Labels = FamilyList::Labels;
+
+// Names of calls are ours, and few.
+void AddTraffic(const Traffic& traffic, FamilyList& list) {
+  const auto add = [&](const char* name, const char* help, const auto& value_of) {
+    list.DeclareCounter(name, help);
+    for (const auto& [axis, by_name] : traffic) {
+      for (const auto& [call, totals] : by_name) {
+        list.AddCounter(name, help, value_of(totals), Labels{{"axis", axis}, {"call", call}});
+      }
+    }
+  };
+  add("lathe_worker_collective_calls_total", "collectives with the other ranks of its group",
+      [](const CollectiveTotals& totals) { return static_cast<double>(totals.num_calls); });
+  add("lathe_worker_collective_received_bytes_total",
+      "bytes that they brought, as ring algorithms move them",
+      [](const CollectiveTotals& totals) { return static_cast<double>(totals.wire_bytes); });
+  add("lathe_worker_collective_wait_seconds_total",
+      "time that they took, other ranks' lateness included",
+      [](const CollectiveTotals& totals) { return absl::ToDoubleSeconds(totals.waited); });
+}
+
 class WorkerRegistry : public prometheus::Registry {
  public:
   explicit WorkerRegistry(const ExecutorPort& executor) : executor_(executor) {}
@@ -75,6 +97,7 @@ class WorkerRegistry : public prometheus::Registry {
     list.AddCounter("lathe_worker_snapshot_seconds_total",
                     "time that threads were busy with snapshots",
                     absl::ToDoubleSeconds(counters.snapshot_time));
+    AddTraffic(state.traffic, list);
     list.AddProcess();
     return list.Take();
   }

@@ -32,6 +32,7 @@ class RankService:
         self.world = dp * tp
         self.options = list(options)
         self.page = f"127.0.0.1:{free_port()}"
+        self.rank_pages = [f"127.0.0.1:{free_port()}" for _ in range(self.world)]
         self.env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -82,7 +83,8 @@ class RankService:
     def _start_rank(self, rank):
         self.ranks[rank] = self._spawn(f"rank{rank}", [
             "lathe-worker", "--rank", str(rank), *self.mesh, "--model", f"tiny={self.model}",
-            "--device", "cpu", "--threads", "1", "--memory-fraction", "0.2", *self.options])
+            "--device", "cpu", "--threads", "1", "--memory-fraction", "0.2", "--metrics-listen",
+            self.rank_pages[rank], *self.options])
 
     def _supervise(self):
         while not self._stopping.wait(0.05):
@@ -135,6 +137,16 @@ class RankService:
         """Of each model that was brought back, how many operations ran again."""
         lines = map(json.loads, self.log("lathe-engine").splitlines())
         return [line["replayed"] for line in lines if line["msg"] == "model recovered"]
+
+    def traffic(self, rank):
+        """Bytes that the others' tensors brought this rank: {axis: {call: bytes}}."""
+        pattern = re.compile(r'^lathe_worker_collective_received_bytes_total'
+                             r'\{axis="([^"]*)",call="([^"]*)"\} (\S+)$', re.MULTILINE)
+        traffic = {}
+        page = httpx.get(f"http://{self.rank_pages[rank]}/metrics").text
+        for axis, call, num_bytes in pattern.findall(page):
+            traffic.setdefault(axis, {})[call] = float(num_bytes)
+        return traffic
 
     def kill(self, rank):
         """`kill -9`; returns the pid it had."""

@@ -43,14 +43,23 @@ double CpuSeconds() {
 
 }  // namespace
 
-prometheus::ClientMetric& FamilyList::Add(const std::string& name, const std::string& help,
-                                          prometheus::MetricType type, const Labels& labels) {
+prometheus::MetricFamily& FamilyList::Family(const std::string& name, const std::string& help,
+                                             prometheus::MetricType type) {
   if (families_.empty() || families_.back().name != name) {
     families_.push_back({name, help, type, {}});
   }
-  prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
+  return families_.back();
+}
+
+prometheus::ClientMetric& FamilyList::Add(const std::string& name, const std::string& help,
+                                          prometheus::MetricType type, const Labels& labels) {
+  prometheus::ClientMetric& metric = Family(name, help, type).metric.emplace_back();
   for (const auto& [label, value] : labels) metric.label.push_back({label, value});
   return metric;
+}
+
+void FamilyList::DeclareCounter(const std::string& name, const std::string& help) {
+  Family(name, help, prometheus::MetricType::Counter);
 }
 
 void FamilyList::AddCounter(const std::string& name, const std::string& help, double value,

@@ -14,6 +14,8 @@ class FamilyList {
  public:
   using Labels = std::map<std::string, std::string>;
 
+  // There may be no values of it.
+  void DeclareCounter(const std::string& name, const std::string& help);
   void AddCounter(const std::string& name, const std::string& help, double value,
                   const Labels& labels = {});
   void AddGauge(const std::string& name, const std::string& help, double value,
@@ -26,6 +28,8 @@ class FamilyList {
 
  private:
   // Values of one name that differ in labels are one family, if they are added one after the other.
+  prometheus::MetricFamily& Family(const std::string& name, const std::string& help,
+                                   prometheus::MetricType type);
   prometheus::ClientMetric& Add(const std::string& name, const std::string& help,
                                 prometheus::MetricType type, const Labels& labels);
 

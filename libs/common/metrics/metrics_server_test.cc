@@ -1,6 +1,7 @@
 #include "libs/common/metrics/metrics_server.h"
 
 #include <prometheus/counter.h>
+#include <prometheus/text_serializer.h>
 
 #include <boost/asio.hpp>
 #include <catch2/catch.hpp>
@@ -70,6 +71,16 @@ TEST_CASE("Values of one name that differ in labels are one family", "[metrics]"
     INFO(family.name);
     CHECK(metric.gauge.value + metric.counter.value > 0);
   }
+}
+
+TEST_CASE("A counter is served before it has values", "[metrics]") {
+  FamilyList list;
+  list.DeclareCounter("lathe_test_things_total", "things");
+  const std::vector<prometheus::MetricFamily> families = list.Take();
+  REQUIRE(families.size() == 1);
+  CHECK(families[0].metric.empty());
+  const std::string page = prometheus::TextSerializer().Serialize(families);
+  CHECK(page.find("# TYPE lathe_test_things_total counter") != std::string::npos);
 }
 
 TEST_CASE("A port in use is unavailable", "[metrics]") {

@@ -195,12 +195,16 @@ absl::Status Collectives::End(const CollectiveOperation& operation, const absl::
 }
 
 void Collectives::Count(const CollectiveOperation& operation) {
+  const CollectiveTotals one = {
+      .num_calls = 1,
+      .payload_bytes = operation.payload_bytes,
+      .wire_bytes =
+          WireBytes(operation.kind, world(), operation.payload_bytes, operation.root == rank()),
+      .waited = SteadyNow() - operation.begun};
   absl::MutexLock lock(&mu_);
-  ++totals_.num_calls;
-  totals_.payload_bytes += operation.payload_bytes;
-  totals_.wire_bytes +=
-      WireBytes(operation.kind, world(), operation.payload_bytes, operation.root == rank());
-  totals_.waited += SteadyNow() - operation.begun;
+  auto it = traffic_.find(operation.name);
+  if (it == traffic_.end()) it = traffic_.emplace(operation.name, CollectiveTotals()).first;
+  it->second += one;
 }
 
 absl::Status Collectives::Fail(const CollectiveOperation& operation, const absl::Status& cause) {
@@ -228,9 +232,15 @@ absl::Status Collectives::failure() const {
   return failure_;
 }
 
-CollectiveTotals Collectives::totals() const {
+TrafficByName Collectives::traffic() const {
   absl::MutexLock lock(&mu_);
-  return totals_;
+  return traffic_;
+}
+
+CollectiveTotals Collectives::totals() const {
+  CollectiveTotals totals;
+  for (const auto& [name, of_name] : traffic()) totals += of_name;
+  return totals;
 }
 
 }  // namespace lathe::worker

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "services/worker/collectives/flight_recorder.h"
 #include "services/worker/collectives/mesh.h"
+#include "services/worker/collectives/traffic.h"
 
 namespace lathe::worker {
 
@@ -65,16 +66,6 @@ struct CollectiveOperation {
   absl::Time deadline() const { return begun + timeout; }
 };
 
-struct CollectiveTotals {
-  int64_t num_calls = 0;
-  // Bytes of the whole tensor: what an all-gather gives, what a reduce-scatter takes.
-  int64_t payload_bytes = 0;
-  // Bytes that this rank received, see WireBytes.
-  int64_t wire_bytes = 0;
-  // How long callers waited. On a GPU nobody does, and it says little.
-  absl::Duration waited;
-};
-
 // Bytes that a rank receives in the ring algorithms of a world of n, with payload S: all-reduce
 // 2 S (n-1)/n, all-gather and reduce-scatter S (n-1)/n, broadcast S but 0 for the root, barrier 0
 // (the few bytes of a barrier are not counted). A division that does not come out is rounded up.
@@ -100,7 +91,7 @@ class PendingCollective {
 };
 
 // One communicator: the ranks of one sub-mesh. All of them make the same calls in the same order,
-// each from one thread; totals() may be called by any.
+// each from one thread; traffic() may be called by any.
 //
 // On a CPU a call returns when it is done. On a GPU it returns when it is queued on the current
 // stream, and what is queued behind it sees its result; a failure then shows later.
@@ -145,6 +136,8 @@ class Collectives {
   // the current stream waits, not the caller.
   absl::Status Wait(PendingCollective pending);
 
+  // Of the calls that are done.
+  TrafficByName traffic() const;
   CollectiveTotals totals() const;
 
  protected:
@@ -185,7 +178,7 @@ class Collectives {
 
   mutable absl::Mutex mu_;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
-  CollectiveTotals totals_ ABSL_GUARDED_BY(mu_);
+  TrafficByName traffic_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lathe::worker

@@ -252,6 +252,22 @@ TEST_CASE("Collectives: bytes are counted by the ring's formulas", "[collectives
   CHECK(WireBytes(CollectiveKind::kBarrier, 4, 0, false) == 0);
 }
 
+TEST_CASE("Collectives: a communicator counts by name", "[collectives]") {
+  const auto traffic = AsRanks(AnyBackend(), 2, [&](Collectives& ranks) {
+    at::Tensor tensor = at::zeros({1000}, at::kFloat);
+    for (int i = 0; i < 3; ++i) TORCH_CHECK(ranks.AllReduceSum("sums", tensor).ok());
+    TORCH_CHECK(ranks.Broadcast("news", 1, tensor).ok());
+    return ranks.traffic();
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    REQUIRE(traffic[rank].size() == 2);
+    CHECK(traffic[rank].at("sums").num_calls == 3);
+    CHECK(traffic[rank].at("sums").wire_bytes == 12'000);
+    CHECK(traffic[rank].at("news").payload_bytes == 4'000);
+    CHECK(traffic[rank].at("news").wire_bytes == (rank == 1 ? 0 : 4'000));
+  }
+}
+
 TEST_CASE("Collectives: a communicator counts the bytes of its axis", "[collectives]") {
   const TestBackend backend = AnyBackend();
   const auto totals = AsRanks(backend, 4, [&](Collectives& ranks) {

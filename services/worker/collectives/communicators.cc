@@ -71,6 +71,14 @@ RankGroup GroupOf(const std::unique_ptr<Collectives>& collectives) {
 
 }  // namespace
 
+Traffic Communicators::traffic() const {
+  Traffic traffic;
+  for (const auto* collectives : {&tp_, &data_, &all_, &control_}) {
+    if (*collectives != nullptr) traffic[(*collectives)->axis()] = (*collectives)->traffic();
+  }
+  return traffic;
+}
+
 absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<ListeningSocket> socket,
                                                             const ConnectOptions& options) {
   ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(options.mesh, options.rank, options.mesh.world()));

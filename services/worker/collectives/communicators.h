@@ -49,6 +49,8 @@ class Communicators {
   const RankGroups& groups() const { return groups_; }
   // All ranks, tensors of CPUs: what they agree on between passes.
   RankGroup control() const { return RankGroup(*control_); }
+  // Of all of them so far. Any thread.
+  Traffic traffic() const;
 
  private:
   friend absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<ListeningSocket>,

@@ -378,12 +378,14 @@ class Executor::Thread {
   void Publish() {
     std::vector<ModelState> models = core_->ModelStates();
     std::vector<std::string> version_ids = core_->VersionIds();
+    Traffic traffic = ranks_ ? ranks_->traffic() : Traffic();
     absl::MutexLock lock(&mu_);
     state_.models = std::move(models);
     state_.version_ids = std::move(version_ids);
     state_.counters = Add(past_counters_, core_->counters());
     state_.kv_usage = core_->kv_usage();
     state_.version_usage = core_->version_usage();
+    state_.traffic = std::move(traffic);
   }
 
   void Tell(std::vector<ReportEvent> reports) {

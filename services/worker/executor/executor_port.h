@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "services/worker/collectives/traffic.h"
 #include "services/worker/ops.h"
 
 namespace lathe::worker {
@@ -57,6 +58,7 @@ struct ExecutorState {
   std::vector<ModelState> models;        // ascending model_id
   std::vector<std::string> version_ids;  // ascending, on disk or in memory
   ExecutorCounters counters;
+  Traffic traffic;       // with other ranks
   int64_t progress = 0;  // grows with each part of whatever it does
   bool is_busy = true;   // has work, so that `progress` is to grow; loading is work
 };

@@ -1,0 +1,75 @@
+"""Ranks move what docs/scaling.md says, by their own count: a training step and a decoded token."""
+
+import os
+import sys
+
+import pytest
+import tinker
+from tinker import types
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from support import rank_traffic as formula  # noqa: E402
+from support.lathe_server import tiny_model  # noqa: E402
+from support.rank_service import RankService  # noqa: E402
+from support.sdk import resolved  # noqa: E402
+
+MESHES = [{"tp": 2}, {"dp": 2}, {"dp": 2, "tp": 2}]
+LORA_RANK, LENGTHS = 4, [24, 24]  # as many tokens on each rank of dp
+TOLERANCE = 0.02
+
+
+def difference(after, before):
+    return {axis: {call: n - before.get(axis, {}).get(call, 0) for call, n in calls.items()
+                   if n != before.get(axis, {}).get(call, 0)}
+            for axis, calls in after.items()}
+
+
+def counted(service, run):
+    """What `run` brought each rank, without what they agree on between passes."""
+    def read():
+        return [service.traffic(rank) for rank in range(service.world)]
+    before = read()
+    run()
+    of_ranks = [difference(after, past) for after, past in zip(read(), before)]
+    for traffic in of_ranks:
+        assert traffic.pop("control")
+    return [{axis: calls for axis, calls in traffic.items() if calls} for traffic in of_ranks]
+
+
+def check(of_ranks, expected):
+    for rank, traffic in enumerate(of_ranks):
+        assert traffic.keys() == expected.keys(), rank
+        for axis, calls in expected.items():
+            assert traffic[axis] == pytest.approx(calls, rel=TOLERANCE), (rank, axis)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_bytes_are_those_of_the_formulas(mesh):
+    with RankService(tiny_model(), **mesh) as service:
+        shape = formula.Shape.of(service.model)
+        api = tinker.ServiceClient(base_url=service.url, api_key=service.api_key)
+        model = resolved(api.create_lora_training_client("tiny", rank=LORA_RANK))
+        sampler = api.create_sampling_client(base_model="tiny")
+        data = [types.Datum(
+            model_input=types.ModelInput.from_ints(list(range(30, 30 + length))),
+            loss_fn_inputs={"target_tokens": list(range(31, 31 + length)),
+                            "weights": [1.0] * length}) for length in LENGTHS]
+        prompt = types.ModelInput.from_ints(list(range(40, 50)))
+
+        def step():
+            model.forward_backward(data, "cross_entropy").result()
+            model.optim_step(types.AdamParams(learning_rate=1e-3)).result()
+
+        def sample(num_tokens):
+            params = types.SamplingParams(max_tokens=num_tokens, temperature=1, seed=3, stop=[])
+            sampled = sampler.sample(prompt, 1, params).result().sequences[0].tokens
+            assert len(sampled) == num_tokens
+
+        tokens_of_a_rank = sum(LENGTHS) // mesh.get("dp", 1)
+        check(counted(service, step),
+              formula.add(formula.forward_backward(shape, tokens_of_a_rank, mesh),
+                          formula.optim_step(shape, LORA_RANK, mesh)))
+        # The first token comes of the prompt's pass.
+        check(counted(service, lambda: sample(9)),
+              formula.add(formula.decode(shape, prompt.length, mesh, draws=1),
+                          *[formula.decode(shape, 1, mesh)] * 8))

@@ -1,0 +1,113 @@
+"""Bytes that a rank receives from the others, by formula: {axis: {call: bytes}}, under the names that
+lathe_worker_collective_received_bytes_total has. docs/scaling.md explains them.
+
+Ranks divide heads, MLP and vocabulary evenly; `tp` is at most the number of KV heads. `mesh` is a
+dict of axes, missing ones are 1. Leaves out what ranks agree on between passes (axis `control`).
+"""
+
+import json
+import pathlib
+from dataclasses import dataclass
+
+FP32, INT64 = 4, 8
+DATA, ALL = "dp.fsdp", "dp.fsdp.tp"
+
+
+def all_reduce(ranks, payload):
+    return 2 * payload * (ranks - 1) / ranks
+
+
+def all_gather(ranks, piece):
+    """`piece`: bytes of one rank's."""
+    return piece * (ranks - 1)
+
+
+@dataclass(frozen=True)
+class Shape:
+    layers: int
+    hidden: int
+    q: int  # heads x head size
+    kv: int
+    mlp: int
+    vocab: int
+
+    @staticmethod
+    def of(folder):
+        config = json.loads((pathlib.Path(folder) / "config.json").read_text())
+        heads = config["num_attention_heads"]
+        head_dim = config.get("head_dim") or config["hidden_size"] // heads
+        return Shape(config["num_hidden_layers"], config["hidden_size"], heads * head_dim,
+                     config["num_key_value_heads"] * head_dim, config["intermediate_size"],
+                     config["vocab_size"])
+
+    def linears(self):
+        """Numbers in the matrices of all layers."""
+        per_layer = 2 * self.q + 2 * self.kv + 3 * self.mlp
+        return self.layers * self.hidden * per_layer
+
+    def summed_lora(self, rank, unembed):
+        """Numbers of the LoRA factors on the hidden state's side, which every rank of tp has whole:
+        A of q, k, v, gate and up, B of o and down."""
+        return rank * self.hidden * (7 * self.layers + int(unembed))
+
+    def lora(self, rank, unembed, tp=1):
+        """Numbers of an adapter on all linears, as one rank of tp has them."""
+        cut = self.layers * (2 * self.q + 2 * self.kv + 3 * self.mlp)
+        cut += self.vocab if unembed else 0
+        return self.summed_lora(rank, unembed) + rank * cut // tp
+
+
+def forward(shape, rows, tp):
+    """Of `rows` through all layers."""
+    sum_of_rows = all_reduce(tp, rows * shape.hidden * FP32)
+    return {"embedding": sum_of_rows,
+            "output of attention": shape.layers * sum_of_rows,
+            "output of the MLP": shape.layers * sum_of_rows}
+
+
+def forward_backward(shape, tokens, mesh, checkpointed_layers=0):
+    """One pass, each token with one target. `tokens`: of the rank that has most."""
+    tp, data = mesh.get("tp", 1), mesh.get("dp", 1) * mesh.get("fsdp", 1)
+    sum_of_rows = all_reduce(tp, tokens * shape.hidden * FP32)
+    calls = forward(shape, tokens, tp)
+    # The first half of a layer is computed twice.
+    calls["output of attention"] += checkpointed_layers * sum_of_rows
+    calls["softmax of the head"] = all_gather(tp, 3 * tokens * 8)
+    calls["gradient of the head's input"] = sum_of_rows
+    calls["gradient of the MLP's input"] = shape.layers * sum_of_rows
+    calls["gradient of attention's input"] = shape.layers * sum_of_rows
+    results = all_gather(data, 2 * tokens * FP32)
+    agreement = all_reduce(data, INT64)
+    return {"tp": calls, DATA: {"results of a training pass": results,
+                                "steps of a training pass": agreement,
+                                "outcome of a training pass": agreement}}
+
+
+def optim_step(shape, lora_rank, mesh, unembed=True):
+    tp, data = mesh.get("tp", 1), mesh.get("dp", 1) * mesh.get("fsdp", 1)
+    summed = all_reduce(tp, FP32 * shape.summed_lora(lora_rank, unembed))
+    return {"tp": {"gradients": summed, "adapter sums": all_gather(tp, 8)},
+            DATA: {"data gradients": all_reduce(data, FP32 * shape.lora(lora_rank, unembed, tp))},
+            ALL: {"adapter after step": all_gather(tp * data, 4 * INT64)}}
+
+
+def decode(shape, rows, mesh, draws=None):
+    """`rows` through all layers, `draws` of which (default: all) get a token."""
+    tp = mesh.get("tp", 1)
+    return {"tp": {**forward(shape, rows, tp),
+                   "draws": all_gather(tp, 32 * (rows if draws is None else draws))}}
+
+
+def add(*traffics):
+    total = {}
+    for traffic in traffics:
+        for axis, calls in traffic.items():
+            for call, num_bytes in calls.items():
+                by_call = total.setdefault(axis, {})
+                by_call[call] = by_call.get(call, 0) + num_bytes
+    return {axis: {call: n for call, n in calls.items() if n} for axis, calls in total.items()
+            if any(calls.values())}
+
+
+def total(traffic):
+    return sum(sum(calls.values()) for calls in traffic.values())
