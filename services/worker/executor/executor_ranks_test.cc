@@ -402,6 +402,21 @@ TEST_CASE("a rank that cannot load ends the load of all, by its name", "[executo
   }
 }
 
+TEST_CASE("ranks of data with other weights are refused, by name", "[executor][ranks]") {
+  const ModelFolder model;
+  const TempDir other;
+  std::map<std::string, at::Tensor> tensors = SmallTensors();
+  tensors.at("model.norm.weight") += 1;
+  WriteModelFolder(other.path(), tensors, SmallConfig());
+  Group group(model.path(), {.mesh = {.dp = 2}, .model_paths = {model.path(), other.path()}});
+  for (int rank = 0; rank < 2; ++rank) {
+    REQUIRE(group.AwaitEnd(rank));
+    CHECK(absl::IsFailedPrecondition(group.load_failure(rank)));
+    CHECK_THAT(std::string(group.load_failure(rank).message()),
+               Contains("content hash of the base model: rank 1 has "));
+  }
+}
+
 TEST_CASE("ranks that do not the same end", "[executor][ranks]") {
   const ModelFolder model;
   Group group(model.path(), {.decode = [](const std::string&) -> absl::StatusOr<Command> {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "absl/strings/str_cat.h"
@@ -82,15 +83,23 @@ int64_t ShareOfAvailable(const RankGroup& ranks, at::Device device, int64_t own_
   return AgreeOnLeast(ranks, "available memory", own_bytes / num_sharing);
 }
 
-// Ranks of one part have read it each from its own folder.
-absl::Status CheckSameModel(const RankGroup& ranks, const std::string& content_hash) {
-  const std::vector<std::string> hashes =
-      GatherTexts(ranks, "hash of the base model", content_hash, at::kCPU);
-  for (size_t rank = 1; rank < hashes.size(); ++rank) {
-    if (hashes[rank] == hashes[0]) continue;
-    return absl::FailedPreconditionError(
-        absl::StrFormat("the model folder of rank %d has content hash %s, that of rank 0 has %s",
-                        rank, hashes[rank], hashes[0]));
+// The same on all ranks, by what they found: each has read its own folder, and hosts may have other
+// processors. Ranks of data with another arithmetic would train another model each, and nothing
+// would ever tell.
+absl::Status CheckSame(const RankGroup& ranks, const LoadedModel& loaded) {
+  const bool is_cpu = loaded.model->device().is_cpu();
+  const bool is_bf16 = loaded.model->attention_arithmetic() == MatmulArithmetic::kBf16;
+  const std::pair<const char*, std::string> found[] = {
+      {"content hash of the base model", loaded.content_hash},
+      {"arithmetic of products", is_bf16 ? "bf16" : "fp32"},
+      {"instruction set", is_cpu ? at::get_cpu_capability() : "of a GPU"}};
+  for (const auto& [what, own] : found) {
+    const std::vector<std::string> values = GatherTexts(ranks, what, own, at::kCPU);
+    for (size_t rank = 1; rank < values.size(); ++rank) {
+      if (values[rank] == values[0]) continue;
+      return absl::FailedPreconditionError(absl::StrFormat("%s: rank %d has %s, rank 0 has %s",
+                                                           what, rank, values[rank], values[0]));
+    }
   }
   return absl::OkStatus();
 }
@@ -151,7 +160,7 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
   ASSIGN_OR_RETURN(LoadedModel loaded, OnAllRanks(ranks, "load of the base model", [&] {
                      return LoadModel(options.model_path, device, progress, compute_dtype, tp);
                    }));
-  RETURN_IF_ERROR(CheckSameModel(ranks, loaded.content_hash));
+  RETURN_IF_ERROR(CheckSame(ranks, loaded));
   if (numerics == Numerics::kExact) {
     RETURN_IF_ERROR(OnAllRanks(ranks, "probe of exact numerics",
                                [&] { return ProbeExactNumerics(*loaded.model); }));

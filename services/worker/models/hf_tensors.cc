@@ -186,6 +186,19 @@ std::string HfTensors::HeadersDigest() const {
   return digest.HexDigest();
 }
 
+absl::StatusOr<std::string> HfTensors::FirstRowsDigest() const {
+  Sha256 digest;
+  for (const SafetensorsFile& file : files_) {
+    for (const std::string& name : file.names()) {
+      if (file.Find(name)->num_bytes == 0 || file.Find(name)->shape.empty()) continue;
+      ASSIGN_OR_RETURN(const at::Tensor row,
+                       file.ReadSlice(name, {.dim = 0, .begin = 0, .size = 1}));
+      digest.Update(row.data_ptr(), static_cast<int64_t>(row.nbytes()));
+    }
+  }
+  return digest.HexDigest();
+}
+
 std::string HfTensors::ContentHash(const std::string& prefix) const {
   for (const auto& [name, file] : undigested_) {
     TORCH_CHECK(digests_.contains(name), "no digest of ", name);

@@ -76,6 +76,10 @@ class HfTensors {
   // Hex SHA-256 of what the headers say: each file's name, and where in it which tensor lies.
   std::string HeadersDigest() const;
 
+  // Hex SHA-256 over the first row of each tensor: folders of two revisions of a model differ in
+  // it. Ranks that each hash their share of another folder would not notice. DataLoss as Read.
+  absl::StatusOr<std::string> FirstRowsDigest() const;
+
   // Hex SHA-256 over `prefix` and names, dtypes, shapes and bytes of the tensors read, of all of
   // which there are digests. How they were cut, and into how many files, does not matter.
   std::string ContentHash(const std::string& prefix) const;

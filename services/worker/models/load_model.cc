@@ -62,6 +62,7 @@ struct Reading {
   Qwen3Weights weights;
   HfTensors tensors;
   HfTensors::Digests digests;  // this rank's share of them
+  std::string first_rows;      // of ranks of tp: their digest
 };
 
 absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Device device,
@@ -74,7 +75,12 @@ absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Devic
   ASSIGN_OR_RETURN(weights.arithmetic,
                    ChooseArithmetic(compute_dtype, device, weights.embedding.dtype()));
   ASSIGN_OR_RETURN(HfTensors::Digests digests, tensors.DigestShare(place));
-  return Reading{std::move(part), std::move(weights), std::move(tensors), std::move(digests)};
+  std::string first_rows;
+  if (place.size > 1) {
+    ASSIGN_OR_RETURN(first_rows, tensors.FirstRowsDigest());
+  }
+  return Reading{std::move(part), std::move(weights), std::move(tensors), std::move(digests),
+                 std::move(first_rows)};
 }
 
 absl::StatusOr<Reading> Read(const std::filesystem::path& folder, at::Device device,
@@ -100,6 +106,7 @@ std::string Describe(const absl::StatusOr<Reading>& reading) {
   return nlohmann::json{{"code", absl::StatusCode::kOk},
                         {"config", Canonical(reading->part.whole)},
                         {"layout of tensors", reading->tensors.HeadersDigest()},
+                        {"content of tensors", reading->first_rows},
                         {"digests", reading->digests}}
       .dump();
 }
@@ -117,7 +124,7 @@ absl::Status Agree(absl::StatusOr<Reading>& reading, at::Device device, const Ra
     return {code, tp.is_alone() ? message : absl::StrFormat("rank %d of tp: %s", rank, message)};
   }
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    for (const char* what : {"config", "layout of tensors"}) {
+    for (const char* what : {"config", "layout of tensors", "content of tensors"}) {
       if (ranks[rank].at(what) == ranks[0].at(what)) continue;
       return absl::FailedPreconditionError(absl::StrFormat(
           "the model folder of rank %d of tp has another %s than that of rank 0", rank, what));

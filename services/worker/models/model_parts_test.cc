@@ -198,6 +198,13 @@ TEST_CASE("LoadModel: an error of one rank is everybody's", "[models][ranks]") {
     code = absl::StatusCode::kFailedPrecondition;
     message = "the model folder of rank 1 of tp has another layout of tensors than that of rank 0";
   }
+  SECTION("other numbers") {
+    RandomFolder other = folder;
+    ++other.seed;
+    WriteRandomFolder(bad.path(), other);
+    code = absl::StatusCode::kFailedPrecondition;
+    message = "the model folder of rank 1 of tp has another content of tensors than that of rank 0";
+  }
   const auto statuses = AsRanks(TestBackend::kLocal, 2, [&](Collectives& own) {
     const RankGroup tp(own);
     const auto& path = (tp.rank() == 1 ? bad : good).path();

@@ -22,6 +22,7 @@ struct RandomFolder {
   bool is_tied = true;
   bool has_bias = false;
   at::ScalarType dtype = at::kFloat;
+  uint64_t seed = 3;
 };
 
 inline nlohmann::json ConfigOf(const RandomFolder& f) {
@@ -41,7 +42,7 @@ inline nlohmann::json ConfigOf(const RandomFolder& f) {
 
 // The same numbers every time.
 inline void WriteRandomFolder(const std::filesystem::path& folder, const RandomFolder& f) {
-  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(f.seed);
   const int64_t h = f.hidden_size;
   const int64_t q = f.num_heads * f.head_dim;
   const int64_t kv = f.num_kv_heads * f.head_dim;
