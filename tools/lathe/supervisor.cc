@@ -79,7 +79,7 @@ std::vector<ChildExit> Supervisor::Reap() {
                      .was_ready = child.is_ready,
                      .early_deaths = child.early_deaths,
                      .pid = child.pid,
-                     .was_asked = child.is_asked_to_end,
+                     .was_asked = child.is_asked_to_end && IsKilled(wait_status),
                      .is_out_of_memory = IsKilled(wait_status) && NumOomKills() > child.oom_kills,
                      .restart_in = wait});
     child.is_running = false;

@@ -23,7 +23,7 @@ struct ChildExit {
   // Deaths in a row before it was ready, this one included; 0 when it was ready.
   int early_deaths = 0;
   pid_t pid = 0;
-  bool was_asked = false;  // Kill was called
+  bool was_asked = false;  // Kill ended it; it had not ended by itself when that came
   bool is_out_of_memory =
       false;  // SIGKILL, and the kernel has killed something for memory meanwhile
   absl::Duration restart_in;

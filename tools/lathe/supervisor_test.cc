@@ -76,6 +76,23 @@ TEST_CASE("Deaths before readiness are backed off, twice as long each time", "[s
   f.WaitForExit();
 }
 
+TEST_CASE("A child that crashed before it was killed was not asked to end", "[supervisor]") {
+  Fixture f;
+  const bool crashes = GENERATE(true, false);
+  f.StartShell(crashes ? "kill -SEGV $$" : "echo up; exec sleep 1000");
+  const pid_t pid = f.supervisor.Pid("child");
+  if (crashes) {
+    siginfo_t info;
+    REQUIRE(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) == 0);
+  } else {
+    f.WaitForLog("up");
+  }
+  f.supervisor.Kill("child", pid);
+  const ChildExit exit = f.WaitForExit();
+  CHECK(WTERMSIG(exit.wait_status) == (crashes ? SIGSEGV : SIGKILL));
+  CHECK(exit.was_asked == !crashes);
+}
+
 TEST_CASE("Being ready once makes earlier deaths forgotten", "[supervisor]") {
   Fixture f;
   f.StartShell("exit 3");

@@ -24,19 +24,20 @@ constexpr int64_t kExitPeerGone = 76;
 }  // namespace
 
 LossCause CauseOf(const v1::RankExited& exited) {
-  if (exited.was_asked()) return LossCause::kEnded;
   switch (exited.signal()) {
     case 0:
+      if (exited.was_asked()) return LossCause::kEnded;
       if (exited.exit_code() == kExitPeerGone) return LossCause::kPeerGone;
       return IsOrderly(exited.exit_code()) ? LossCause::kEnded : LossCause::kCrashed;
     case SIGKILL:
+      if (exited.was_asked()) return LossCause::kEnded;
       return exited.is_out_of_memory() ? LossCause::kOutOfMemory : LossCause::kKilled;
     case SIGTERM:
     case SIGINT:
     case SIGHUP:
     case SIGQUIT:
-      return LossCause::kKilled;
-    default:
+      return exited.was_asked() ? LossCause::kEnded : LossCause::kKilled;
+    default:  // its own, which no order makes
       return LossCause::kCrashed;
   }
 }

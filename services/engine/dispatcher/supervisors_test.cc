@@ -36,10 +36,16 @@ TEST_CASE("Supervisors: a kill for memory is told from others", "[dispatcher]") 
   CHECK(DescribeEnd(exited) == "signal 9, the machine was out of memory");
 }
 
-TEST_CASE("Supervisors: what was asked for is no death, however it came", "[dispatcher]") {
-  v1::RankExited exited = BySignal(SIGSEGV);
+TEST_CASE("Supervisors: what was asked for is no death", "[dispatcher]") {
+  v1::RankExited exited = GENERATE(BySignal(SIGKILL), BySignal(SIGTERM), ByCode(1));
   exited.set_was_asked(true);
   CHECK(CauseOf(exited) == LossCause::kEnded);
+}
+
+TEST_CASE("Supervisors: who crashes when it is asked to end has crashed", "[dispatcher]") {
+  v1::RankExited exited = BySignal(SIGSEGV);
+  exited.set_was_asked(true);
+  CHECK(CauseOf(exited) == LossCause::kCrashed);
 }
 
 TEST_CASE("Supervisors: who exits because it was told to has not crashed", "[dispatcher]") {
