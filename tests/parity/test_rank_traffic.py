@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 import pytest
 import tinker
@@ -26,14 +27,23 @@ def difference(after, before):
 
 def counted(service, run):
     """What `run` brought each rank, without what they agree on between passes."""
-    def read():
-        return [service.traffic(rank) for rank in range(service.world)]
-    before = read()
+    before = settled(service)
     run()
-    of_ranks = [difference(after, past) for after, past in zip(read(), before)]
-    for traffic in of_ranks:
-        assert traffic.pop("control")
+    of_ranks = [difference(after, past) for after, past in zip(settled(service), before)]
     return [{axis: calls for axis, calls in traffic.items() if calls} for traffic in of_ranks]
+
+
+def settled(service):
+    """What each rank counted: an answer may be there before the last rank is done."""
+    def read():
+        of_ranks = [service.traffic(rank) for rank in range(service.world)]
+        assert all(traffic.pop("control") for traffic in of_ranks)
+        return of_ranks
+    last = None
+    while (now := read()) != last:
+        last = now
+        time.sleep(0.2)
+    return now
 
 
 def check(of_ranks, expected):
