@@ -55,7 +55,7 @@ def check(of_ranks, expected):
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_bytes_are_those_of_the_formulas(mesh):
-    with RankService(tiny_model(), **mesh) as service:
+    with RankService(tiny_model(), **mesh, snapshot_interval="1h") as service:
         shape = formula.Shape.of(service.model)
         api = tinker.ServiceClient(base_url=service.url, api_key=service.api_key)
         model = resolved(api.create_lora_training_client("tiny", rank=LORA_RANK))

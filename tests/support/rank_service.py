@@ -24,13 +24,15 @@ from support.lathe_server import BIN, free_port
 
 
 class RankService:
-    """Models are snapshotted as often as it goes. `options`: more arguments of each rank."""
+    """Models are snapshotted `snapshot_interval` after they changed, or as soon as it goes. `options`:
+    more arguments of each rank."""
 
-    def __init__(self, model, dp=1, tp=1, options=()):
+    def __init__(self, model, dp=1, tp=1, options=(), snapshot_interval="100ms"):
         self.model, self.model_name = model, "tiny"
         self.mesh = ["--dp", str(dp), "--tp", str(tp)]
         self.world = dp * tp
         self.options = list(options)
+        self.snapshot_interval = snapshot_interval
         self.page = f"127.0.0.1:{free_port()}"
         self.rank_pages = [f"127.0.0.1:{free_port()}" for _ in range(self.world)]
         self.env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -46,7 +48,7 @@ class RankService:
     def __enter__(self):
         try:
             self._spawn_other("lathe-engine", "--metrics-listen", self.page,
-                              "--snapshot-interval", "100ms", "--snapshot-share", "1")
+                              "--snapshot-interval", self.snapshot_interval, "--snapshot-share", "1")
             self._await(lambda: os.path.exists(os.path.join(self.data_dir, "run", "secret")),
                         "the engine's secret")
             for rank in range(self.world):
