@@ -47,9 +47,12 @@ def settled(service):
 
 
 def check(of_ranks, expected):
+    """`expected`: of all ranks, or by replica."""
     for rank, traffic in enumerate(of_ranks):
-        assert traffic.keys() == expected.keys(), rank
-        for axis, calls in expected.items():
+        if isinstance(expected_here := expected, list):
+            expected_here = expected[rank * len(expected) // len(of_ranks)]
+        assert traffic.keys() == expected_here.keys(), rank
+        for axis, calls in expected_here.items():
             assert traffic[axis] == pytest.approx(calls, rel=TOLERANCE), (rank, axis)
 
 
@@ -79,7 +82,12 @@ def test_bytes_are_those_of_the_formulas(mesh):
         check(counted(service, step),
               formula.add(formula.forward_backward(shape, tokens_of_a_rank, mesh),
                           formula.optim_step(shape, LORA_RANK, mesh)))
-        # The first token comes of the prompt's pass.
-        check(counted(service, lambda: sample(9)),
-              formula.add(formula.decode(shape, prompt.length, mesh, draws=1),
-                          *[formula.decode(shape, 1, mesh)] * 8))
+        of_ranks = counted(service, lambda: sample(9))
+        replicas = mesh.get("dp", 1)
+        for traffic in of_ranks:
+            assert (traffic.get(formula.ALL, {}).pop("samples", 0) > 0) == (replicas > 1)
+        # The first token comes of the prompt's pass. The other replicas have nothing to do.
+        passes = [formula.decode(shape, prompt.length, mesh, draws=1),
+                  *[formula.decode(shape, 1, mesh)] * 8]
+        idle = formula.add(*[formula.sampling_pass(mesh)] * len(passes))
+        check(of_ranks, [formula.add(*passes), *[idle] * (replicas - 1)])

@@ -92,10 +92,20 @@ def optim_step(shape, lora_rank, mesh, unembed=True):
 
 
 def decode(shape, rows, mesh, draws=None):
-    """`rows` through all layers, `draws` of which (default: all) get a token."""
+    """`rows` through all layers, `draws` of which (default: all) get a token: what the ranks of the
+    replica that has them receive. Leaves out `samples`, the finished ones."""
     tp = mesh.get("tp", 1)
-    return {"tp": {**forward(shape, rows, tp),
-                   "draws": all_gather(tp, 32 * (rows if draws is None else draws))}}
+    return add({"tp": {**forward(shape, rows, tp),
+                       "draws": all_gather(tp, 32 * (rows if draws is None else draws))}},
+               sampling_pass(mesh))
+
+
+def sampling_pass(mesh):
+    """What the ranks of every replica receive, one without work too."""
+    if mesh.get("dp", 1) == 1:
+        return {}
+    world = mesh["dp"] * mesh.get("fsdp", 1) * mesh.get("tp", 1)
+    return {ALL: {"sampling passes": all_gather(world, 9 * INT64)}}
 
 
 def add(*traffics):

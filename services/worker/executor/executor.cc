@@ -64,6 +64,12 @@ ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b) {
           .snapshot_time = a.snapshot_time + b.snapshot_time};
 }
 
+// Replicas are the outermost axis of the mesh.
+ReplicaPlace PlaceOf(const ExecutorOptions& options, const RankGroup& all) {
+  const int ranks_per_replica = options.mesh.world() / options.mesh.dp;
+  return {.index = options.rank / ranks_per_replica, .count = options.mesh.dp, .all = all};
+}
+
 }  // namespace
 
 class Executor::Thread {
@@ -234,6 +240,7 @@ class Executor::Thread {
     options.sampling.max_prefill_tokens_beside_decode = base_->prefill_chunk_tokens;
     options.sampling.prefix_cache = options_.prefix_cache;
     options.sampling.decode_graphs = options_.decode_graphs;
+    if (ranks_) options.replica = PlaceOf(options_, ranks_->groups().all);
     options.sampling_share = options_.sampling_share;
     options.model_ops = {.ranks = ranks_ ? ranks_->groups() : RankGroups(),
                          .nonfinite_gradients = options_.nonfinite_gradients,

@@ -22,7 +22,7 @@ ExecutorCore::ExecutorCore(const ExecutorParts& parts, const CoreOptions& option
       model_ops_(parts.model, parts.store, parts.writer, parts.recovery_jobs, adapters_, versions_,
                  generation, options.model_ops),
       trainer_(parts.model, adapters_, options.trainer, options.model_ops.ranks.data),
-      sampling_(parts.model, options.sampling, parts.tokenizer),
+      sampling_(parts.model, options.sampling, parts.tokenizer, options.replica),
       time_share_(options.sampling_share) {}
 
 void ExecutorCore::Apply(Command command) {
@@ -362,11 +362,7 @@ void ExecutorCore::ReleaseParkedSamples(const std::string& version_id) {
 void ExecutorCore::RunSamplingPass() {
   const absl::Time began = parts_.clock.Now();
   FailPoint("worker.decode.pass");
-  const absl::Status status = Guarded("sampling pass", [this] {
-    sampling_.RunPass();
-    return absl::OkStatus();
-  });
-  if (!status.ok()) sampling_.AbandonPass(status);
+  sampling_.RunPass();
   CollectSamples();
   Charge(DeviceUse::kSampling, parts_.clock.Now() - began);
 }

@@ -22,7 +22,7 @@
 #include "services/worker/executor/version_table.h"
 #include "services/worker/lora/adapter_pool.h"
 #include "services/worker/models/model.h"
-#include "services/worker/sampling/sampling_engine.h"
+#include "services/worker/sampling/spread_sampling.h"
 #include "services/worker/tokenizer/tokenizer.h"
 #include "services/worker/training/trainer.h"
 
@@ -42,6 +42,7 @@ struct ExecutorParts {
 struct CoreOptions {
   TrainerOptions trainer;
   SamplingOptions sampling;
+  ReplicaPlace replica;
   // Share of the device's time that sampling gets while there is training too.
   double sampling_share = 0.5;
   ModelOpsOptions model_ops;
@@ -125,7 +126,7 @@ class ExecutorCore {
   ModelOps model_ops_;
   ModelLanes lanes_;
   Trainer trainer_;
-  SamplingEngine sampling_;
+  SpreadSampling sampling_;
   TimeShare time_share_;
   std::optional<DeviceUse> preferred_;                  // one of several ranks runs a unit
   std::map<std::string, RunningTrain> running_trains_;  // by request id

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/status_macros.h"
 #include "services/worker/sampling/cached_attention.h"
 #include "services/worker/sampling/packed_rows.h"
 #include "services/worker/sampling/prompt_scores.h"
@@ -51,9 +52,7 @@ SamplingEngine::SamplingEngine(const Model& model, const SamplingOptions& option
               .max_prefill_tokens = options.max_prefill_tokens,
               .max_prefill_tokens_beside_decode = options.max_prefill_tokens_beside_decode}) {}
 
-absl::Status SamplingEngine::Add(SampleRequest request,
-                                 std::shared_ptr<const AdapterWeights> adapter,
-                                 int64_t inflight_seq) {
+absl::Status SamplingEngine::Check(const SampleRequest& request) const {
   if (static_cast<int64_t>(requests_.size()) >= options_.max_requests) {
     return absl::ResourceExhaustedError(absl::StrFormat("%d samples are queued, limit is %d",
                                                         requests_.size(), options_.max_requests));
@@ -69,6 +68,13 @@ absl::Status SamplingEngine::Add(SampleRequest request,
   if (requests_.contains(request.request_id)) {
     return absl::AlreadyExistsError(absl::StrFormat("request %s is running", request.request_id));
   }
+  return absl::OkStatus();
+}
+
+absl::Status SamplingEngine::Add(SampleRequest request,
+                                 std::shared_ptr<const AdapterWeights> adapter,
+                                 int64_t inflight_seq) {
+  RETURN_IF_ERROR(Check(request));
   auto active = std::make_unique<ActiveRequest>();
   active->request = std::move(request);
   active->adapter = std::move(adapter);

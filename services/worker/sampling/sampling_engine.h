@@ -69,9 +69,12 @@ class SamplingEngine {
   // `tokenizer` may be null; then stop strings are refused.
   SamplingEngine(const Model& model, const SamplingOptions& options, const Tokenizer* tokenizer);
 
-  // `adapter` null is the base model. The request was validated against the model's limits.
-  // ResourceExhausted: too many requests, or a prompt larger than the whole cache.
-  // InvalidArgument: stop strings without a tokenizer. AlreadyExists: the id is running.
+  // Whether Add takes it. ResourceExhausted: too many requests, or a prompt larger than the whole
+  // cache. InvalidArgument: stop strings without a tokenizer. AlreadyExists: the id is running.
+  absl::Status Check(const SampleRequest& request) const;
+
+  // `adapter` null is the base model. The request was validated against the model's limits. Errors
+  // as Check.
   // `inflight_seq`: of an inflight version, whose tokens say so; 0: the weights stay.
   absl::Status Add(SampleRequest request, std::shared_ptr<const AdapterWeights> adapter,
                    int64_t inflight_seq = 0);

@@ -1,0 +1,198 @@
+#include "services/worker/sampling/spread_sampling.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_format.h"
+#include "services/worker/torch_guard.h"
+
+namespace lathe::worker {
+namespace {
+
+constexpr size_t kMaxBeginnings = 65536;
+
+// What a replica says after each pass, before the news themselves.
+struct Header {
+  int64_t num_bytes = 0;  // of its news
+  SamplingCounters counters;
+};
+static_assert(sizeof(Header) % sizeof(int64_t) == 0);
+constexpr int64_t kHeaderNumbers = sizeof(Header) / sizeof(int64_t);
+
+SamplingCounters Sum(const SamplingCounters& a, const SamplingCounters& b) {
+  constexpr size_t kNumbers = sizeof(SamplingCounters) / sizeof(int64_t);
+  static_assert(sizeof(SamplingCounters) == kNumbers * sizeof(int64_t));
+  using Numbers = std::array<int64_t, kNumbers>;
+  auto sums = std::bit_cast<Numbers>(a);
+  const auto more = std::bit_cast<Numbers>(b);
+  for (size_t i = 0; i < kNumbers; ++i) sums[i] += more[i];
+  return std::bit_cast<SamplingCounters>(sums);
+}
+
+int64_t MostTokens(const SampleRequest& request) {
+  return static_cast<int64_t>(request.prompt.size()) +
+         request.num_samples * request.params.max_tokens;
+}
+
+// Requests that may find each other's keys and values have the same one, on every rank.
+uint64_t BeginningOf(const SampleRequest& request) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&hash](uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
+  for (const std::string* text : {&request.tenant_id, &request.version_id}) {
+    for (const char letter : *text) add(static_cast<uint8_t>(letter));
+    add(256);
+  }
+  const auto length = std::min<size_t>(request.prompt.size(), KvCache::kBlockTokens);
+  for (size_t i = 0; i < length; ++i) add(static_cast<uint32_t>(request.prompt[i]));
+  return hash;
+}
+
+}  // namespace
+
+int SpreadSampling::Affinity::Find(uint64_t beginning) const {
+  const auto found = replicas_.find(beginning);
+  return found == replicas_.end() ? -1 : found->second;
+}
+
+void SpreadSampling::Affinity::Note(uint64_t beginning, int replica) {
+  if (!replicas_.insert_or_assign(beginning, replica).second) return;
+  oldest_first_.push_back(beginning);
+  if (oldest_first_.size() <= kMaxBeginnings) return;
+  replicas_.erase(oldest_first_.front());
+  oldest_first_.pop_front();
+}
+
+SpreadSampling::SpreadSampling(const Model& model, const SamplingOptions& options,
+                               const Tokenizer* tokenizer, const ReplicaPlace& place)
+    : engine_(model, options, tokenizer),
+      place_(place),
+      max_requests_(options.max_requests),
+      tokens_of_replica_(place.count) {}
+
+absl::Status SpreadSampling::Add(SampleRequest request,
+                                 std::shared_ptr<const AdapterWeights> adapter,
+                                 int64_t inflight_seq) {
+  if (is_alone()) return engine_.Add(std::move(request), std::move(adapter), inflight_seq);
+  // What every rank finds alike, whoever has it.
+  if (static_cast<int64_t>(running_.size()) >= max_requests_) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%d samples are queued, limit is %d", running_.size(), max_requests_));
+  }
+  if (running_.contains(request.request_id)) {
+    return absl::AlreadyExistsError(absl::StrFormat("request %s is running", request.request_id));
+  }
+  if (const absl::Status status = engine_.Check(request); !status.ok()) return status;
+  const int replica = Choose(request);
+  const std::string id = request.request_id;
+  const Running& running = running_[id] = {replica, MostTokens(request), request.targets};
+  tokens_of_replica_[replica] += running.num_tokens;
+  if (replica != place_.index) return absl::OkStatus();
+  const absl::Status added = Guarded(
+      "sample", [&] { return engine_.Add(std::move(request), std::move(adapter), inflight_seq); });
+  if (!added.ok()) not_added_.push_back({id, added});
+  return absl::OkStatus();
+}
+
+// The least busy one; but a prompt's beginning is read again only where it saves more than it costs
+// to wait for what is before it.
+int SpreadSampling::Choose(const SampleRequest& request) {
+  const auto least = std::min_element(tokens_of_replica_.begin(), tokens_of_replica_.end());
+  auto replica = static_cast<int>(least - tokens_of_replica_.begin());
+  const uint64_t beginning = BeginningOf(request);
+  const int last = affinity_.Find(beginning);
+  const auto saved = static_cast<int64_t>(request.prompt.size());
+  if (last >= 0 && tokens_of_replica_[last] <= *least + saved) replica = last;
+  affinity_.Note(beginning, replica);
+  return replica;
+}
+
+void SpreadSampling::Forget(const std::string& request_id) {
+  const auto found = running_.find(request_id);
+  if (found == running_.end()) return;
+  tokens_of_replica_[found->second.replica] -= found->second.num_tokens;
+  running_.erase(found);
+}
+
+void SpreadSampling::MoveVersion(const std::string& version_id,
+                                 const std::shared_ptr<const AdapterWeights>& adapter,
+                                 int64_t inflight_seq) {
+  engine_.MoveVersion(version_id, adapter, inflight_seq);
+}
+
+void SpreadSampling::DropVersion(const std::string& version_id) { engine_.DropVersion(version_id); }
+
+void SpreadSampling::Cancel(const std::string& request_id) {
+  engine_.Cancel(request_id);
+  std::erase_if(not_added_,
+                [&](const FinishedSample& sample) { return sample.request_id == request_id; });
+  Forget(request_id);
+}
+
+void SpreadSampling::Stream(const std::string& request_id) { engine_.Stream(request_id); }
+
+void SpreadSampling::RunPass() {
+  SampleNews own = RunOwnPass();
+  if (is_alone()) {
+    news_ = std::move(own);
+  } else {
+    Exchange(std::move(own));
+  }
+}
+
+SampleNews SpreadSampling::RunOwnPass() {
+  if (engine_.HasWork()) {
+    const absl::Status status = Guarded("sampling pass", [this] {
+      engine_.RunPass();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) engine_.AbandonPass(status);
+  }
+  SampleNews own{.finished = engine_.TakeFinished(), .streamed = engine_.TakeStreamed()};
+  std::move(not_added_.begin(), not_added_.end(), std::back_inserter(own.finished));
+  not_added_.clear();
+  return own;
+}
+
+void SpreadSampling::Exchange(SampleNews own) {
+  const int ranks_per_replica = place_.all.world() / place_.count;
+  const bool speaks = place_.all.rank() == place_.index * ranks_per_replica;
+  const std::string bytes = own.empty() || !speaks ? "" : Pack(own);
+  const Header header{static_cast<int64_t>(bytes.size()), engine_.counters()};
+  const at::Tensor numbers = at::empty({kHeaderNumbers}, at::kLong);
+  std::memcpy(numbers.mutable_data_ptr<int64_t>(), &header, sizeof(header));
+  const at::Tensor all_numbers = place_.all.Gather("sampling passes", numbers);
+  std::vector<Header> headers(place_.count);
+  int64_t most = 0;
+  counters_ = {};
+  for (int replica = 0; replica < place_.count; ++replica) {
+    std::memcpy(static_cast<void*>(&headers[replica]),
+                all_numbers[replica * ranks_per_replica].const_data_ptr<int64_t>(), sizeof(Header));
+    most = std::max(most, headers[replica].num_bytes);
+    counters_ = Sum(counters_, headers[replica].counters);
+  }
+  if (most == 0) return;
+  const at::Tensor piece = at::zeros({most}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), piece.mutable_data_ptr<uint8_t>());
+  const at::Tensor all_bytes = place_.all.Gather("samples", piece);
+  for (int replica = 0; replica < place_.count; ++replica) {
+    if (headers[replica].num_bytes == 0) continue;
+    const auto* const from = reinterpret_cast<const char*>(
+        all_bytes[replica * ranks_per_replica].const_data_ptr<uint8_t>());
+    absl::StatusOr<SampleNews> news =
+        UnpackSampleNews({from, static_cast<size_t>(headers[replica].num_bytes)});
+    if (!news.ok()) throw RanksDisagree{news.status()};
+    std::move(news->streamed.begin(), news->streamed.end(), std::back_inserter(news_.streamed));
+    for (FinishedSample& sample : news->finished) {
+      if (sample.output.ok() && sample.output->target_prompt_logprobs.has_value()) {
+        sample.output->target_prompt_logprobs->targets = running_.at(sample.request_id).targets;
+      }
+      Forget(sample.request_id);
+      news_.finished.push_back(std::move(sample));
+    }
+  }
+}
+
+}  // namespace lathe::worker

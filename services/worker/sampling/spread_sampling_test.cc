@@ -1,0 +1,183 @@
+// Replicas that divide requests among them, against one rank that has all.
+#include "services/worker/sampling/spread_sampling.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "services/worker/collectives/test_ranks.h"
+#include "services/worker/sampling/test_model.h"
+#include "services/worker/sampling/test_outputs.h"
+
+namespace lathe::worker {
+namespace {
+
+using Outputs = std::map<std::string, absl::StatusOr<SampleOutput>>;
+
+struct Seen {
+  Outputs outputs;
+  std::set<std::string> streamed;  // tokens and where they belong
+  SamplingCounters counters;
+  bool has_worked = false;  // itself
+};
+
+// For few tokens.
+SamplingOptions Small() {
+  return {.kv_cache_bytes = 400 * KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32),
+          .max_prefill_tokens = 23};
+}
+
+void Take(SpreadSampling& sampling, Seen& seen) {
+  sampling.RunPass();
+  seen.has_worked |= sampling.kv_usage().num_used > 0;
+  for (FinishedSample& finished : sampling.TakeFinished()) {
+    TORCH_CHECK(seen.outputs.emplace(finished.request_id, std::move(finished.output)).second);
+  }
+  for (const SampledToken& token : sampling.TakeStreamed()) {
+    seen.streamed.insert(absl::StrCat(token.request_id, " ", token.sample_index, " ",
+                                      token.token_index, " ", token.token));
+  }
+}
+
+void Finish(SpreadSampling& sampling, Seen& seen) {
+  for (int pass = 0; sampling.HasWork(); ++pass) {
+    TORCH_CHECK(pass < 10000);
+    Take(sampling, seen);
+  }
+  seen.counters = sampling.counters();
+}
+
+// Each request comes a pass after the one before, or once that is done.
+Seen RunAll(const Model& model, const std::vector<Asked>& all, const ReplicaPlace& place,
+            bool one_by_one = false) {
+  SpreadSampling sampling(model, Small(), nullptr, place);
+  Seen seen;
+  for (const Asked& asked : all) {
+    TORCH_CHECK(sampling.Add(asked.request, asked.adapter).ok());
+    one_by_one ? Finish(sampling, seen) : Take(sampling, seen);
+  }
+  Finish(sampling, seen);
+  return seen;
+}
+
+// `body` as rank of `world`, which is two replicas.
+template <typename Body>
+auto AsReplicas(int world, Body&& body) {
+  return AsRanks(TestBackend::kLocal, world, [&](Collectives& ranks) {
+    return body(
+        ReplicaPlace{.index = ranks.rank() / (world / 2), .count = 2, .all = RankGroup(ranks)});
+  });
+}
+
+TEST_CASE("Spread sampling: all ranks know what one rank would have sampled", "[sampling]") {
+  const int world = GENERATE(2, 4);
+  const Qwen3Model model = SmallModel();
+  std::vector<Asked> all;
+  for (uint32_t index = 0; index < 20; ++index) {
+    all.push_back(AskFor(index));
+    all.back().adapter = index % 3 == 0 ? RandomAdapter(2, 5) : nullptr;
+    all.back().request.streamed = index % 2 == 0;
+  }
+  const Seen alone = RunAll(model, all, {});
+  const std::vector<Seen> ranks =
+      AsReplicas(world, [&](const ReplicaPlace& place) { return RunAll(model, all, place); });
+  REQUIRE(alone.outputs.size() == all.size());
+  REQUIRE_FALSE(alone.streamed.empty());
+  for (const Seen& rank : ranks) {
+    CHECK(rank.has_worked);
+    CHECK(rank.streamed == alone.streamed);
+    CHECK(rank.counters.generated_tokens == alone.counters.generated_tokens);
+    REQUIRE(rank.outputs.size() == all.size());
+    for (const Asked& asked : all) {
+      const std::string& id = asked.request.request_id;
+      CAPTURE(world, id);
+      const SampleOutput& output = *rank.outputs.at(id);
+      Compare(output, *alone.outputs.at(id), IsClose);
+      Compare(output, *ranks[0].outputs.at(id), SameBits);
+      if (output.target_prompt_logprobs.has_value()) {
+        CHECK(output.target_prompt_logprobs->targets == asked.request.targets);
+      }
+    }
+  }
+}
+
+TEST_CASE("Spread sampling: who begins alike goes where the beginning is, up to a point",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  std::vector<Asked> all;
+  for (uint32_t index = 0; index < 6; ++index) {
+    SampleRequest request{.request_id = std::to_string(index), .tenant_id = "t"};
+    for (int i = 0; i < 70; ++i) request.prompt.push_back(i);
+    request.params = {.max_tokens = 40, .seed = index, .ignore_eos = true};
+    all.push_back({.request = std::move(request)});
+  }
+  const auto run = [&](bool one_by_one) {
+    return AsReplicas(
+        2, [&](const ReplicaPlace& place) { return RunAll(model, all, place, one_by_one); });
+  };
+  const std::vector<Seen> calm = run(/*one_by_one=*/true);
+  CHECK(calm[0].counters.prompt_hit_tokens == 5 * 64);
+  CHECK_FALSE(calm[1].has_worked);
+  const std::vector<Seen> busy = run(/*one_by_one=*/false);
+  CHECK(busy[1].has_worked);
+}
+
+// The second replica's passes throw while they hold a token.
+class ThrowsAt : public ModelAround {
+ public:
+  ThrowsAt(const Model& model, bool is_broken) : ModelAround(model), is_broken_(is_broken) {}
+
+ private:
+  void BeforeLayer(const at::Tensor&) const override { TORCH_CHECK(!is_broken_, "a broken layer"); }
+
+  const bool is_broken_;
+};
+
+TEST_CASE("Spread sampling: what a pass throws fails its requests, for all ranks", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  std::vector<Asked> all;
+  for (uint32_t index = 0; index < 8; ++index) all.push_back(AskFor(index));
+  const std::vector<Seen> ranks = AsReplicas(2, [&](const ReplicaPlace& place) {
+    return RunAll(ThrowsAt(model, place.index == 1), all, place);
+  });
+  int num_failed = 0;
+  for (const auto& [id, output] : ranks[0].outputs) {
+    CHECK(output.status() == ranks[1].outputs.at(id).status());
+    num_failed += output.ok() ? 0 : 1;
+  }
+  CHECK(ranks[0].outputs.size() == 8);
+  CHECK((num_failed > 0 && num_failed < 8));
+}
+
+TEST_CASE("Spread sampling: refused and cancelled requests are so on all ranks", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  const auto ranks = AsReplicas(2, [&](const ReplicaPlace& place) {
+    SpreadSampling sampling(model, Small(), nullptr, place);
+    Seen seen;
+    SampleRequest long_prompt{.request_id = "long", .prompt = std::vector<int32_t>(1000, 1)};
+    seen.outputs.emplace("long", sampling.Add(long_prompt, nullptr));
+    for (uint32_t index = 0; index < 6; ++index) {
+      TORCH_CHECK(sampling.Add(AskFor(index).request, nullptr).ok());
+    }
+    seen.outputs.emplace("again", sampling.Add(AskFor(5).request, nullptr));
+    sampling.RunPass();
+    sampling.Cancel("4");
+    sampling.Cancel("5");
+    sampling.Cancel("unknown");
+    Finish(sampling, seen);
+    return seen;
+  });
+  for (const Seen& rank : ranks) {
+    CHECK(absl::IsResourceExhausted(rank.outputs.at("long").status()));
+    CHECK(absl::IsAlreadyExists(rank.outputs.at("again").status()));
+    CHECK(rank.outputs.size() == 2 + 4);
+    CHECK(rank.outputs.count("4") == 0);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::worker
