@@ -29,6 +29,18 @@ at::Tensor RankGroup::Gather(const CollectiveCall& call, const at::Tensor& piece
   return whole;
 }
 
+PendingCollective RankGroup::StartGather(std::string_view name, const at::Tensor& piece,
+                                         const at::Tensor& whole) const {
+  TORCH_CHECK(collectives_ != nullptr, "a rank alone gathers nothing");
+  absl::StatusOr<PendingCollective> pending = collectives_->StartAllGather(name, piece, whole);
+  ThrowUnlessOk(pending.status());
+  return *std::move(pending);
+}
+
+void RankGroup::Wait(PendingCollective pending) const {
+  ThrowUnlessOk(collectives_->Wait(std::move(pending)));
+}
+
 void RankGroup::Broadcast(std::string_view name, int root, const at::Tensor& tensor) const {
   if (!is_alone()) ThrowUnlessOk(collectives_->Broadcast(name, root, tensor));
 }

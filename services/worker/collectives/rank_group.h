@@ -33,6 +33,11 @@ class RankGroup {
   void Max(std::string_view name, const at::Tensor& tensor) const;
   // [world, …] of every rank's `piece` […], in the order of the ranks.
   at::Tensor Gather(const CollectiveCall& call, const at::Tensor& piece) const;
+  // As Gather into `whole` [world, …], but only begins it; what it gives is for Wait. Of several
+  // ranks only.
+  PendingCollective StartGather(std::string_view name, const at::Tensor& piece,
+                                const at::Tensor& whole) const;
+  void Wait(PendingCollective pending) const;
   // `tensor` becomes that of rank `root`.
   void Broadcast(std::string_view name, int root, const at::Tensor& tensor) const;
 
@@ -43,7 +48,8 @@ class RankGroup {
 // Whom a rank computes with.
 struct RankGroups {
   RankGroup tp;    // who hold the other parts of the same matrices
-  RankGroup data;  // who hold the same part and compute other rows: axes dp and fsdp
+  RankGroup data;  // who have the same part and compute other rows: axes dp and fsdp
+  RankGroup fsdp;  // of these, who each keep a share of its layers
   RankGroup all;   // moves tensors of CPUs, whatever the others move
 };
 

@@ -11,16 +11,32 @@ namespace {
 // Converted and set together: many panels, little memory.
 constexpr int64_t kRowsTogether = 4096;
 
+WeightPanels PanelsOf(int64_t n, int64_t k, at::ScalarType dtype) {
+  TORCH_CHECK(dtype == at::kBFloat16 || dtype == at::kFloat, "a base weight is bf16 or fp32");
+  return {.data = nullptr, .is_bf16 = dtype == at::kBFloat16, .n = n, .k = k};
+}
+
 }  // namespace
 
 BaseWeight::BaseWeight(int64_t n, int64_t k, at::ScalarType dtype, at::Device device)
-    : device_(device), panels_{.data = nullptr, .is_bf16 = dtype == at::kBFloat16, .n = n, .k = k} {
-  TORCH_CHECK(dtype == at::kBFloat16 || dtype == at::kFloat, "a base weight is bf16 or fp32");
+    : device_(device), panels_(PanelsOf(n, k, dtype)) {
   if (device.is_cpu()) {
     memory_ = AllocateHugePages(panels_.NumBytes());
     panels_.data = memory_.get();
   } else {
     matrix_ = at::zeros({n, k}, at::TensorOptions().dtype(dtype).device(device));
+  }
+}
+
+BaseWeight::BaseWeight(int64_t n, int64_t k, at::ScalarType dtype, const at::Tensor& memory)
+    : device_(memory.device()), panels_(PanelsOf(n, k, dtype)) {
+  TORCH_CHECK(memory.nbytes() == static_cast<size_t>(NumBytes(n, k, dtype, device_)),
+              "memory of a base weight has ", memory.nbytes(), " bytes");
+  if (device_.is_cpu()) {
+    memory_ = std::shared_ptr<void>(memory.mutable_data_ptr(), [memory](void*) {});
+    panels_.data = memory_.get();
+  } else {
+    matrix_ = memory.view(dtype).view({n, k});
   }
 }
 
@@ -97,6 +113,11 @@ at::Tensor BaseWeight::ToTensor() const {
 
 int64_t BaseWeight::NumBytes() const {
   return device_.is_cpu() ? panels_.NumBytes() : static_cast<int64_t>(matrix_.nbytes());
+}
+
+int64_t BaseWeight::NumBytes(int64_t n, int64_t k, at::ScalarType dtype, at::Device device) {
+  if (device.is_cpu()) return PanelsOf(n, k, dtype).NumBytes();
+  return n * k * static_cast<int64_t>(c10::elementSize(dtype));
 }
 
 bool BaseWeight::SharesMemoryWith(const BaseWeight& other) const {

@@ -17,6 +17,9 @@ class BaseWeight {
   BaseWeight() = default;  // no matrix
   // Zeros, to be filled by SetRows.
   BaseWeight(int64_t n, int64_t k, at::ScalarType dtype, at::Device device);
+  // The same in `memory` [NumBytes(n, k, dtype, its device)] bytes, which hold zeros by then. What
+  // is written there afterwards is its numbers.
+  BaseWeight(int64_t n, int64_t k, at::ScalarType dtype, const at::Tensor& memory);
   // Of `matrix` [n, k], in its dtype and on its device.
   explicit BaseWeight(const at::Tensor& matrix);
 
@@ -37,6 +40,7 @@ class BaseWeight {
   at::Device device() const { return device_; }
   // Of memory, with what fills up the panels.
   int64_t NumBytes() const;
+  static int64_t NumBytes(int64_t n, int64_t k, at::ScalarType dtype, at::Device device);
   bool SharesMemoryWith(const BaseWeight& other) const;
 
   // On a CPU.

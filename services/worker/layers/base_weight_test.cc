@@ -51,6 +51,26 @@ TEST_CASE("BaseWeight: takes rows of other dtypes, and more than it converts at 
   CHECK(at::equal(weight.ToTensor().narrow(0, 0, 7), at::zeros({7, 3})));
 }
 
+TEST_CASE("BaseWeight: in given memory, whose bytes elsewhere are the matrix there",
+          "[layers][base_weight]") {
+  at::manual_seed(5);
+  const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const at::Tensor matrix = at::randn({130, 37}).to(dtype);
+  const int64_t num_bytes = BaseWeight::NumBytes(130, 37, dtype, at::kCPU);
+  const auto memory = [&] {
+    return at::zeros({num_bytes + 64}, at::kByte).narrow(0, 64, num_bytes);
+  };
+  const at::Tensor first = memory(), second = memory();
+  BaseWeight weight(130, 37, dtype, first);
+  weight.SetRows(0, matrix);
+  const BaseWeight same(130, 37, dtype, second);
+  CHECK(same.NumBytes() == num_bytes);
+  CHECK(at::equal(same.ToTensor(), at::zeros({130, 37}, dtype)));
+  second.copy_(first);
+  CHECK(at::equal(same.ToTensor(), matrix));
+  CHECK_THROWS_AS(BaseWeight(131, 64, dtype, first), c10::Error);
+}
+
 TEST_CASE("BaseWeight: rows by index, some twice; an index outside throws",
           "[layers][base_weight]") {
   at::manual_seed(4);

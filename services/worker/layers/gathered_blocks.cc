@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "libs/common/time/steady_time.h"
-#include "services/worker/collectives/rank_group.h"
 #include "services/worker/kernels/cpu/huge_pages.h"
 
 namespace lathe::worker {
@@ -22,14 +21,10 @@ at::Tensor Zeros(int64_t num_bytes, at::Device device) {
       data, {num_bytes}, [memory = std::move(memory)](void*) {}, at::kByte);
 }
 
-void ThrowUnlessOk(absl::Status status) {
-  if (!status.ok()) throw RanksDisagree{std::move(status)};
-}
-
 }  // namespace
 
 GatheredBlocks::GatheredBlocks(int64_t num_blocks, int64_t block_bytes, at::Device device,
-                               Collectives& ranks)
+                               const RankGroup& ranks)
     : block_bytes_(block_bytes), ranks_(ranks) {
   TORCH_CHECK(num_blocks > 0 && block_bytes > 0, "no blocks to share");
   const int64_t lines = (block_bytes + kAlignment - 1) / kAlignment;
@@ -39,6 +34,10 @@ GatheredBlocks::GatheredBlocks(int64_t num_blocks, int64_t block_bytes, at::Devi
   own_.padding = share_bytes - own_.size;
   shares_ = Zeros(num_blocks * share_bytes, device).view({num_blocks, share_bytes});
   for (at::Tensor& buffer : buffers_) buffer = Zeros(share_bytes * ranks.world(), device);
+}
+
+void GatheredBlocks::Keep(int64_t block) {
+  Share(block).narrow(0, 0, own_.size).copy_(Buffer(block).narrow(0, own_.begin, own_.size));
 }
 
 void GatheredBlocks::Hold(int64_t block, std::optional<int64_t> next) {
@@ -56,16 +55,13 @@ void GatheredBlocks::Begin(int64_t block) {
   int64_t& held = held_[block % 2];
   if (held == block) return;
   held = block;
-  absl::StatusOr<PendingCollective> pending =
-      ranks_.StartAllGather("weights of a layer", Share(block), buffers_[block % 2]);
-  ThrowUnlessOk(pending.status());
-  pending_ = *std::move(pending);
+  pending_ = ranks_.StartGather("weights of a layer", Share(block), buffers_[block % 2]);
 }
 
 void GatheredBlocks::End() {
   if (!pending_.has_value()) return;
   const absl::Time begun = SteadyNow();
-  ThrowUnlessOk(ranks_.Wait(*std::exchange(pending_, std::nullopt)));
+  ranks_.Wait(*std::exchange(pending_, std::nullopt));
   waited_ += SteadyNow() - begun;
 }
 

@@ -9,7 +9,7 @@
 #include <ATen/ATen.h>
 #include <absl/time/time.h>
 
-#include "services/worker/collectives/collectives.h"
+#include "services/worker/collectives/rank_group.h"
 #include "services/worker/models/shard.h"
 
 namespace lathe::worker {
@@ -18,16 +18,18 @@ namespace lathe::worker {
 // of each, and two buffers for whole ones. Blind to what the bytes mean, so a block may hold
 // panels or rows.
 //
-// All ranks of `ranks` make the same calls in the same order. A failure throws RanksDisagree.
+// All of `ranks`, which are several, call Hold in the same order. A failure throws RanksDisagree.
 class GatheredBlocks {
  public:
-  // Zeros. `ranks` must outlive it.
-  GatheredBlocks(int64_t num_blocks, int64_t block_bytes, at::Device device, Collectives& ranks);
+  // Zeros.
+  GatheredBlocks(int64_t num_blocks, int64_t block_bytes, at::Device device,
+                 const RankGroup& ranks);
 
   // Which bytes of each block this rank keeps; the last ranks' may be padding.
   const Shard& own() const { return own_; }
-  // Those bytes [own().padded_size()], to be filled before the first Hold.
-  at::Tensor Share(int64_t block) const { return shares_.select(0, block); }
+  // Before the first Hold: takes this rank's share of `block` out of its buffer, into which the
+  // caller has put it.
+  void Keep(int64_t block);
 
   // Where `block` lies while it is held: known from the start, and the same for every other block.
   at::Tensor Buffer(int64_t block) const { return buffers_[block % 2].narrow(0, 0, block_bytes_); }
@@ -37,19 +39,22 @@ class GatheredBlocks {
   // that is in its buffer since an earlier call is not gathered again.
   void Hold(int64_t block, std::optional<int64_t> next);
 
+  bool IsHeld(int64_t block) const { return held_[block % 2] == block; }
+
   // Of memory, buffers included.
   int64_t NumBytes() const;
   // How long Hold waited for gathers; what computation did not hide.
   absl::Duration waited() const { return waited_; }
 
  private:
+  at::Tensor Share(int64_t block) const { return shares_.select(0, block); }
   // Begins to gather `block` into its buffer, unless it is there.
   void Begin(int64_t block);
   // Ends the gather that was begun, if any.
   void End();
 
   const int64_t block_bytes_;
-  Collectives& ranks_;
+  const RankGroup ranks_;
   Shard own_;
   at::Tensor shares_;                  // [blocks, own_.padded_size()]
   std::array<at::Tensor, 2> buffers_;  // [world · own_.padded_size()]

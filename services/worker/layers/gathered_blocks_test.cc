@@ -5,7 +5,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/collectives/rank_group.h"
 #include "services/worker/collectives/test_ranks.h"
 
 namespace lathe::worker {
@@ -19,10 +18,8 @@ at::Tensor Block(int64_t block, int64_t num_bytes) {
 
 void Fill(GatheredBlocks& blocks, int64_t num_bytes) {
   for (int64_t i = 0; i < kNumBlocks; ++i) {
-    const Shard& own = blocks.own();
-    blocks.Share(i)
-        .narrow(0, 0, own.size)
-        .copy_(Block(i, num_bytes).narrow(0, own.begin, own.size));
+    blocks.Buffer(i).copy_(Block(i, num_bytes));
+    blocks.Keep(i);
   }
 }
 
@@ -42,11 +39,12 @@ TEST_CASE("GatheredBlocks: each block is whole when it is held, forward and back
   CAPTURE(backend, world, num_bytes);
   const int64_t size = num_bytes;
   const std::vector<Seen> ranks = AsRanks(backend, world, [&](Collectives& collectives) {
-    GatheredBlocks blocks(kNumBlocks, size, at::kCPU, collectives);
+    GatheredBlocks blocks(kNumBlocks, size, at::kCPU, RankGroup(collectives));
     Fill(blocks, size);
     Seen seen{.own = blocks.own(), .num_bytes = blocks.NumBytes()};
     const auto hold = [&](int64_t block, std::optional<int64_t> next) {
       blocks.Hold(block, next);
+      if (!blocks.IsHeld(block)) ++seen.num_wrong;
       if (!blocks.Buffer(block).equal(Block(block, size))) ++seen.num_wrong;
       blocks.Hold(block, next);  // another step of the same layer costs nothing
       seen.num_gathers.push_back(collectives.totals().num_calls);
@@ -75,7 +73,7 @@ TEST_CASE("GatheredBlocks: each block is whole when it is held, forward and back
 TEST_CASE("GatheredBlocks: a lost rank ends the others, a block outside is refused", "[layers]") {
   FlightRecorder recorder;
   auto ranks = MakeLocalCollectives("fsdp", 2, {.timeout = kTestPatience}, recorder);
-  GatheredBlocks blocks(kNumBlocks, 64, at::kCPU, *ranks[0]);
+  GatheredBlocks blocks(kNumBlocks, 64, at::kCPU, RankGroup(*ranks[0]));
   CHECK_THROWS_AS(blocks.Hold(kNumBlocks, std::nullopt), c10::Error);
   CHECK_THROWS_AS(blocks.Hold(0, 2), c10::Error);
   ranks[1].reset();
