@@ -253,6 +253,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32, bfloat16 for 0.6b")
     parser.add_argument("--untied", action="store_true", help="an lm_head apart from the embedding")
     parser.add_argument("--shards", type=int, default=1, help="number of safetensors files")
+    parser.add_argument("--layers", type=int, help="default: as the size has")
     parser.add_argument("--head-dim", type=int, help="heads x head_dim need not be hidden_size")
     parser.add_argument("--attention-bias", action="store_true", help="biases on q, k, v and o")
     return parser.parse_args()
@@ -261,6 +262,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     args = parse_arguments()
     shape = dataclasses.replace(SIZES[args.size], tied=not args.untied)
+    shape.num_layers = args.layers or shape.num_layers
     shape.attention_bias = args.attention_bias
     shape.dtype = args.dtype or shape.dtype
     shape.head_dim = args.head_dim or shape.head_dim

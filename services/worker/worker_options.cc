@@ -122,9 +122,6 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
 }
 
 absl::Status Validate(const WorkerOptions& options) {
-  if (options.mesh.fsdp != 1) {
-    return absl::UnimplementedError(absl::StrFormat("fsdp is %d, limit is 1", options.mesh.fsdp));
-  }
   RETURN_IF_ERROR(
       Mesh::Create(options.mesh, static_cast<int>(options.rank),
                    options.world == 0 ? options.mesh.world() : static_cast<int>(options.world))

@@ -12,7 +12,7 @@ from support.stubborn_api import Program, StubbornApi
 KILLS = 4 * int(os.environ.get("LATHE_FAULT_ROUNDS", "1"))
 
 
-@pytest.mark.parametrize("mesh", [{"tp": 2}, {"dp": 2, "tp": 2}])
+@pytest.mark.parametrize("mesh", [{"tp": 2}, {"dp": 2, "tp": 2}, {"fsdp": 2}])
 def test_d4_any_rank_killed_at_any_time_applies_each_step_once(mesh):
     chance = random.Random(seed := random.SystemRandom().randrange(1 << 32))
     print(f"seed {seed}")

@@ -20,10 +20,17 @@ from support.rank_service import RankService  # noqa: E402
 from support.sdk import resolved  # noqa: E402
 
 STEPS = 10
+LAYERS = "5"  # more than a rank of axis fsdp has at a time
 TOLERANCE = 1e-5
 # Relative: importance ratios here are far from 1, and multiply what rounding does.
 NORM_TOLERANCE = 1e-4
-MESHES = {"tp 2": {"tp": 2}, "dp 2": {"dp": 2}, "dp 2 x tp 2": {"dp": 2, "tp": 2}}
+MESHES = {
+    "tp 2": {"tp": 2},
+    "dp 2": {"dp": 2},
+    "fsdp 2": {"fsdp": 2},
+    "dp 2 x tp 2": {"dp": 2, "tp": 2},
+    "fsdp 2 x tp 2": {"fsdp": 2, "tp": 2},
+}
 # With the usual epsilon a gradient that is nothing but rounding makes a whole step.
 ADAM = types.AdamParams(learning_rate=1e-3, eps=1e-3)
 TENANTS = {"cross_entropy": 2, "importance_sampling": 4, "ppo": 8}  # loss: LoRA rank
@@ -99,7 +106,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def alone():
-    with RankService(tiny_model()) as service:
+    with RankService(tiny_model("--layers", LAYERS)) as service:
         return Run(service)
 
 
@@ -117,7 +124,7 @@ def check_same(run, alone):
 
 @pytest.mark.parametrize("mesh", MESHES)
 def test_ranks_compute_what_one_rank_does(alone, mesh):
-    with RankService(tiny_model(), **MESHES[mesh]) as service:
+    with RankService(tiny_model("--layers", LAYERS), **MESHES[mesh]) as service:
         run = Run(service)
         assert service.exit_codes == []
     check_same(run, alone)
@@ -126,7 +133,7 @@ def test_ranks_compute_what_one_rank_does(alone, mesh):
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("killed", [0, 1])
 def test_ranks_compute_the_same_when_one_is_killed(alone, mesh, killed):
-    with RankService(tiny_model(), **MESHES[mesh]) as service:
+    with RankService(tiny_model("--layers", LAYERS), **MESHES[mesh]) as service:
         run = Run(service, kill_rank=killed)
         codes = dict(reversed(service.exit_codes))  # of each rank's first process
         assert codes.pop(killed) == -9

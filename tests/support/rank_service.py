@@ -27,10 +27,10 @@ class RankService:
     """Models are snapshotted `snapshot_interval` after they changed, or as soon as it goes. `options`:
     more arguments of each rank."""
 
-    def __init__(self, model, dp=1, tp=1, options=(), snapshot_interval="100ms"):
+    def __init__(self, model, dp=1, fsdp=1, tp=1, options=(), snapshot_interval="100ms"):
         self.model, self.model_name = model, "tiny"
-        self.mesh = ["--dp", str(dp), "--tp", str(tp)]
-        self.world = dp * tp
+        self.mesh = ["--dp", str(dp), "--fsdp", str(fsdp), "--tp", str(tp)]
+        self.world = dp * fsdp * tp
         self.options = list(options)
         self.snapshot_interval = snapshot_interval
         self.page = f"127.0.0.1:{free_port()}"

@@ -93,13 +93,16 @@ absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<Listen
   ASSIGN_OR_RETURN(ranks->tp_, connect({Axis::kTp}, false, options.timeout));
   // Who has fewer rows waits for who has more: a step of a long sequence takes what it takes.
   ASSIGN_OR_RETURN(ranks->data_, connect({Axis::kDp, Axis::kFsdp}, false, options.patience));
+  ASSIGN_OR_RETURN(ranks->fsdp_, connect({Axis::kFsdp}, false, options.patience));
   ASSIGN_OR_RETURN(ranks->all_,
                    connect({Axis::kDp, Axis::kFsdp, Axis::kTp}, true, options.patience));
   SubMesh everybody = mesh.Along({Axis::kDp, Axis::kFsdp, Axis::kTp});
   everybody.axis = "control";
   ASSIGN_OR_RETURN(ranks->control_, connector.Connect(everybody, true, options.patience));
-  ranks->groups_ = {
-      .tp = GroupOf(ranks->tp_), .data = GroupOf(ranks->data_), .all = GroupOf(ranks->all_)};
+  ranks->groups_ = {.tp = GroupOf(ranks->tp_),
+                    .data = GroupOf(ranks->data_),
+                    .fsdp = GroupOf(ranks->fsdp_),
+                    .all = GroupOf(ranks->all_)};
   KeepConnectionsAlive(kLongestSilence);
   // Nobody leaves the store while another still reads from it.
   RETURN_IF_ERROR(ranks->control_->Barrier("connected"));

@@ -26,8 +26,8 @@ struct ConnectOptions {
   MeshShape mesh;
   int rank = 0;
   Meeting meeting;
-  // Of the tensors that tp and data move: over shared memory or Gloo from a CPU, over NCCL from a
-  // GPU.
+  // Of the tensors that tp, data and fsdp move: over shared memory or Gloo from a CPU, over NCCL
+  // from a GPU.
   at::Device device = at::kCPU;
   // What must be the same on every rank, by its name; the mesh need not be told.
   std::map<std::string, std::string> must_agree;
@@ -35,8 +35,8 @@ struct ConnectOptions {
   absl::Duration meeting_timeout = absl::Seconds(60);
   // Of a collective on tp: what one rank may be slower than another at a part of a layer.
   absl::Duration timeout = absl::Seconds(10);
-  // Of one on data, or of all ranks, where one may be slower at its rows or at reading a disk. One
-  // that is gone is known at once.
+  // Of one on data or fsdp, or of all ranks, where one may be slower at its rows or at reading a
+  // disk. One that is gone is known at once.
   absl::Duration patience = absl::Minutes(10);
   // The first failure of each communicator, see CollectivesOptions.
   std::function<void(const absl::Status&)> on_failure = [](const absl::Status&) {};
@@ -59,7 +59,7 @@ class Communicators {
 
   FlightRecorder recorder_;
   std::unique_ptr<Rendezvous> rendezvous_;
-  std::unique_ptr<Collectives> tp_, data_, all_, control_;  // null: alone
+  std::unique_ptr<Collectives> tp_, data_, fsdp_, all_, control_;  // null: alone
   RankGroups groups_;
 };
 

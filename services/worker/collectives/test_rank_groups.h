@@ -9,10 +9,10 @@
 
 namespace lathe::worker {
 
-// Runs `body(groups)` as every rank of `data` x `tp`, returns what each returned, in their order.
-// Where one throws RanksDisagree, the test ends.
+// Runs `body(groups)` as every rank of `data` x `tp`, `fsdp` of `data` keeping the layers together;
+// returns what each returned, in their order. Where one throws RanksDisagree, the test ends.
 template <typename Body>
-auto AsMesh(int data, int tp, Body&& body) {
+auto AsMesh(int data, int tp, Body&& body, int fsdp = 1) {
   FlightRecorder recorder;
   const CollectivesOptions options{.timeout = kTestPatience};
   using Communicators = std::vector<std::unique_ptr<Collectives>>;
@@ -22,11 +22,17 @@ auto AsMesh(int data, int tp, Body&& body) {
   for (int i = 0; i < tp; ++i) {
     datas.push_back(MakeLocalCollectives("dp.fsdp", data, options, recorder));
   }
+  std::vector<Communicators> fsdps;  // by dp and tp rank
+  for (int i = 0; i < data / fsdp * tp; ++i) {
+    fsdps.push_back(MakeLocalCollectives("fsdp", fsdp, options, recorder));
+  }
   Communicators all = MakeLocalCollectives("dp.fsdp.tp", data * tp, options, recorder);
   return InThreads(data * tp, [&](int rank) {
-    return body(RankGroups{.tp = RankGroup(*tps[rank / tp][rank % tp]),
-                           .data = RankGroup(*datas[rank % tp][rank / tp]),
-                           .all = RankGroup(*all[rank])});
+    return body(
+        RankGroups{.tp = RankGroup(*tps[rank / tp][rank % tp]),
+                   .data = RankGroup(*datas[rank % tp][rank / tp]),
+                   .fsdp = RankGroup(*fsdps[rank / tp / fsdp * tp + rank % tp][rank / tp % fsdp]),
+                   .all = RankGroup(*all[rank])});
   });
 }
 

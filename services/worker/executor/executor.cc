@@ -202,7 +202,7 @@ class Executor::Thread {
     FailPoint("worker.load.base");
     absl::StatusOr<LoadedBase> base = LoadBase(
         options_, *device_, [this, total](double fraction) { ReportProgress(fraction, total); },
-        ranks_ ? ranks_->control() : RankGroup(), ranks_ ? ranks_->groups().tp : RankGroup());
+        ranks_ ? ranks_->control() : RankGroup(), ranks_ ? ranks_->groups() : RankGroups());
     if (!base.ok()) return base.status();
     base_ = *std::move(base);
     FreeUnusedTensorMemory();  // what the measurements took
@@ -239,7 +239,8 @@ class Executor::Thread {
     options.sampling.head_chunk_elements = base_->memory.head_chunk_elements;
     options.sampling.max_prefill_tokens_beside_decode = base_->prefill_chunk_tokens;
     options.sampling.prefix_cache = options_.prefix_cache;
-    options.sampling.decode_graphs = options_.decode_graphs;
+    // A graph would read what another layer has left where a layer was held.
+    options.sampling.decode_graphs = options_.decode_graphs && options_.mesh.fsdp == 1;
     if (ranks_) options.replica = PlaceOf(options_, ranks_->groups().all);
     options.sampling_share = options_.sampling_share;
     options.model_ops = {.ranks = ranks_ ? ranks_->groups() : RankGroups(),

@@ -15,6 +15,7 @@
 #include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/executor/executor.h"
 #include "services/worker/models/test_model_folder.h"
+#include "services/worker/models/test_random_folder.h"
 
 namespace lathe::worker {
 namespace {
@@ -318,11 +319,12 @@ std::vector<std::string> Describe(const ExecutorState& state) {
 
 TEST_CASE("a group of ranks does what one rank does, and all its ranks hold the same",
           "[executor][ranks]") {
-  const ModelFolder model;
+  const TempDir model;
+  WriteRandomFolder(model.path(), {.num_layers = 4});
   const auto seed = GENERATE(range(1u, 4u));
-  const int dp = GENERATE(1, 2);
+  const MeshShape mesh = GENERATE(MeshShape{.dp = 2}, MeshShape{.fsdp = 2}, MeshShape{.tp = 2});
   Group alone(model.path(), {.mesh = {}});
-  Group group(model.path(), {.mesh = {.dp = dp, .tp = 3 - dp}});
+  Group group(model.path(), {.mesh = mesh});
   const auto expected = Program(seed).Run(alone);
   const auto outcomes = Program(seed).Run(group);
   REQUIRE(outcomes.size() == expected.size());

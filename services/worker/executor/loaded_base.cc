@@ -150,36 +150,37 @@ std::map<std::string, std::string> MustAgree(const ExecutorOptions& options, at:
 }
 
 absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,
-                                    const LoadProgress& progress, const RankGroup& ranks,
-                                    const RankGroup& tp) {
+                                    const LoadProgress& progress, const RankGroup& control,
+                                    const RankGroups& groups) {
   ASSIGN_OR_RETURN(const ComputeDtype compute_dtype, ParseComputeDtype(options.compute_dtype));
   ASSIGN_OR_RETURN(const Numerics numerics, ParseNumerics(options.numerics));
-  ASSIGN_OR_RETURN(const int64_t own_bytes, OnAllRanks(ranks, "reading of the device's memory",
+  ASSIGN_OR_RETURN(const int64_t own_bytes, OnAllRanks(control, "reading of the device's memory",
                                                        [&] { return AvailableBytes(device); }));
-  const int64_t available_bytes = ShareOfAvailable(ranks, device, own_bytes);
-  ASSIGN_OR_RETURN(LoadedModel loaded, OnAllRanks(ranks, "load of the base model", [&] {
-                     return LoadModel(options.model_path, device, progress, compute_dtype, tp);
+  const int64_t available_bytes = ShareOfAvailable(control, device, own_bytes);
+  ASSIGN_OR_RETURN(LoadedModel loaded, OnAllRanks(control, "load of the base model", [&] {
+                     return LoadModel(options.model_path, device, progress, compute_dtype,
+                                      groups.tp, groups.fsdp);
                    }));
-  RETURN_IF_ERROR(CheckSame(ranks, loaded));
+  RETURN_IF_ERROR(CheckSame(control, loaded));
   if (numerics == Numerics::kExact) {
-    RETURN_IF_ERROR(OnAllRanks(ranks, "probe of exact numerics",
+    RETURN_IF_ERROR(OnAllRanks(control, "probe of exact numerics",
                                [&] { return ProbeExactNumerics(*loaded.model); }));
   }
   ASSIGN_OR_RETURN(
       const absl::Duration own_layer_row,
-      OnAllRanks(ranks, "measurement of a layer", [&]() -> absl::StatusOr<absl::Duration> {
+      OnAllRanks(control, "measurement of a layer", [&]() -> absl::StatusOr<absl::Duration> {
         return MeasureLayerRow(*loaded.model);
       }));
   const absl::Duration layer_row = absl::Nanoseconds(
-      TakeFirst(ranks, "time of a layer", absl::ToInt64Nanoseconds(own_layer_row)));
-  ASSIGN_OR_RETURN(const MemoryPlan memory, OnAllRanks(ranks, "plan of the memory", [&] {
+      TakeFirst(control, "time of a layer", absl::ToInt64Nanoseconds(own_layer_row)));
+  ASSIGN_OR_RETURN(const MemoryPlan memory, OnAllRanks(control, "plan of the memory", [&] {
                      return PlanAround(*loaded.model, available_bytes, options.memory_fraction,
                                        layer_row);
                    }));
   LoadedBase base;
   // One sweeps for all, before any of them writes.
-  RETURN_IF_ERROR(OnAllRanks(ranks, "sweep of unfinished saves", [&]() -> absl::Status {
-    if (ranks.rank() != 0) return absl::OkStatus();
+  RETURN_IF_ERROR(OnAllRanks(control, "sweep of unfinished saves", [&]() -> absl::Status {
+    if (control.rank() != 0) return absl::OkStatus();
     return SweepAttempts(options.checkpoint_root, absl::Now());
   }));
   base.memory = memory;
@@ -195,7 +196,7 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
   base.store = std::make_unique<CheckpointStore>(options.checkpoint_root, loaded.model->part(),
                                                  options.model_name, loaded.content_hash);
   base.tokenizer = LoadTokenizer(options.model_path);
-  if (AgreeOnLeast(ranks, "tokenizer", base.tokenizer.has_value() ? 1 : 0) == 0) {
+  if (AgreeOnLeast(control, "tokenizer", base.tokenizer.has_value() ? 1 : 0) == 0) {
     base.tokenizer.reset();
   }
   base.model = std::move(loaded.model);

@@ -38,12 +38,12 @@ int64_t WeightBytes(const std::filesystem::path& folder);
 // What ranks decide by, which must be the same on all of them, by its name.
 std::map<std::string, std::string> MustAgree(const ExecutorOptions& options, at::Device device);
 
-// Reads the base model, of ranks of `tp` each its part, and plans the memory around it. With exact
-// numerics it also probes that this machine keeps their promise. All `ranks` call it, a group of
-// CPU tensors; they plan the same, and where one fails all do, with one error that names it. Throws
-// RanksDisagree.
+// Reads the base model, of several ranks each its part, and plans the memory around it. With exact
+// numerics it also probes that this machine keeps their promise. All ranks call it; they plan the
+// same, and where one fails all do, with one error that names it. `control` is all of them and
+// moves CPU tensors. Throws RanksDisagree.
 absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,
-                                    const LoadProgress& progress, const RankGroup& ranks = {},
-                                    const RankGroup& tp = {});
+                                    const LoadProgress& progress, const RankGroup& control = {},
+                                    const RankGroups& groups = {});
 
 }  // namespace lathe::worker

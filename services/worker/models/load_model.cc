@@ -67,11 +67,11 @@ struct Reading {
 
 absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Device device,
                                   const LoadProgress& progress, ComputeDtype compute_dtype,
-                                  const TpPlace& place) {
+                                  const TpPlace& place, const RankGroup& fsdp) {
   ASSIGN_OR_RETURN(const ModelSpec spec, ReadQwen3Config(folder));
   ASSIGN_OR_RETURN(ModelPart part, ShardQwen3(spec, place));
   ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, progress));
-  ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(part, tensors, device));
+  ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(part, tensors, device, fsdp));
   ASSIGN_OR_RETURN(weights.arithmetic,
                    ChooseArithmetic(compute_dtype, device, weights.embedding.dtype()));
   ASSIGN_OR_RETURN(HfTensors::Digests digests, tensors.DigestShare(place));
@@ -85,11 +85,11 @@ absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Devic
 
 absl::StatusOr<Reading> Read(const std::filesystem::path& folder, at::Device device,
                              const LoadProgress& progress, ComputeDtype compute_dtype,
-                             const TpPlace& place) {
+                             const TpPlace& place, const RankGroup& fsdp) {
   ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonObject(folder / "config.json"));
   const auto type = config.find("model_type");
   if (type != config.end() && *type == "qwen3") {
-    return ReadQwen3(folder, device, progress, compute_dtype, place);
+    return ReadQwen3(folder, device, progress, compute_dtype, place, fsdp);
   }
   return absl::InvalidArgumentError(
       absl::StrFormat("config.json: model_type is %s, supported is \"qwen3\"",
@@ -147,10 +147,11 @@ absl::StatusOr<ComputeDtype> ParseComputeDtype(const std::string& name) {
 
 absl::StatusOr<LoadedModel> LoadModel(const std::filesystem::path& folder, at::Device device,
                                       const LoadProgress& progress, ComputeDtype compute_dtype,
-                                      const RankGroup& tp) {
+                                      const RankGroup& tp, const RankGroup& fsdp) {
   // What a rank throws all have to hear of.
   absl::StatusOr<Reading> reading = Guarded("reading of the base model", [&] {
-    return Read(folder, device, progress, compute_dtype, {.index = tp.rank(), .size = tp.world()});
+    return Read(folder, device, progress, compute_dtype, {.index = tp.rank(), .size = tp.world()},
+                fsdp);
   });
   RETURN_IF_ERROR(Agree(reading, device, tp));
   const std::string canonical = Canonical(reading->part.whole);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,12 @@ class Model {
   // with the weights are. bf16 on a GPU: only while sampling, in pages; training's attention is
   // fp32.
   virtual MatmulArithmetic attention_arithmetic() const = 0;
+
+  // Ranks of axis fsdp keep shares of the layers. This gets all of `layer`, which is there until
+  // the call for another one, and begins to get `next`, the neighbour that is used after it. Comes
+  // before any step of the layer; those ranks all call it in the same order, also one that has
+  // nothing to compute. Where a rank has whole layers it does nothing. Throws RanksDisagree.
+  virtual void HoldLayer(int64_t layer, std::optional<int64_t> next) const = 0;
 
   // [T] -> [T, H] in the compute dtype.
   virtual at::Tensor Embed(const PackedRows& rows) const = 0;

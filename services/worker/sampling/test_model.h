@@ -124,6 +124,9 @@ class ModelAround : public Model {
   at::Device device() const override { return model_.device(); }
   MatmulArithmetic attention_arithmetic() const override { return model_.attention_arithmetic(); }
   int64_t WeightBytes() const override { return model_.WeightBytes(); }
+  void HoldLayer(int64_t layer, std::optional<int64_t> next) const override {
+    model_.HoldLayer(layer, next);
+  }
   at::Tensor Embed(const PackedRows& rows) const override { return model_.Embed(rows); }
   at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                           AttentionContext& attention) const override {

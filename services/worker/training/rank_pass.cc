@@ -68,7 +68,7 @@ PassShape LargestShare(const MicroBatch& micro_batch, const std::vector<int>& ra
 RankPass::RankPass(const Model& model, const MicroBatch& micro_batch,
                    const std::vector<int>& rank_of_row, const TrainPassOptions& options,
                    const RankGroup& data)
-    : device_(model.device()), data_(data), rows_(micro_batch.rows), rank_of_row_(rank_of_row) {
+    : model_(model), data_(data), rows_(micro_batch.rows), rank_of_row_(rank_of_row) {
   const auto make_pass = [&] {
     pass_ = std::make_unique<TrainPass>(model, micro_batch, OwnRows(rank_of_row_, data_.rank()),
                                         options);
@@ -78,10 +78,33 @@ RankPass::RankPass(const Model& model, const MicroBatch& micro_batch,
     return;
   }
   Try(make_pass);
-  const at::Tensor num_units =
-      at::full({1}, pass_ == nullptr ? 0 : pass_->num_units(), at::kLong).to(device_);
-  data_.Max("steps of a training pass", num_units);
-  num_units_left_ = num_units.item<int64_t>();
+  steps_ = AgreeOnSteps(options.num_checkpointed);
+}
+
+std::vector<RankPass::Step> RankPass::AgreeOnSteps(int64_t num_checkpointed) const {
+  const int64_t own_head_steps = pass_ == nullptr ? 0 : pass_->num_head_steps();
+  const int64_t own_gradient = pass_ != nullptr && pass_->wants_gradient() ? 1 : 0;
+  const at::Tensor most = at::tensor({own_head_steps, own_gradient}, at::kLong).to(model_.device());
+  data_.Max("steps of a training pass", most);
+  const int64_t num_head_steps = most[0].item<int64_t>();
+  const bool wants_gradient = most[1].item<int64_t>() != 0;
+  if (num_head_steps == 0) return {};  // none has made its pass
+
+  const int64_t num_layers = model_.spec().num_layers;
+  std::vector<Step> steps = {{TrainPass::Phase::kEmbed}};
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    steps.push_back({TrainPass::Phase::kForward, layer});
+    if (layer + 1 < num_layers) steps.back().next = layer + 1;
+  }
+  steps.insert(steps.end(), num_head_steps, {TrainPass::Phase::kHead});
+  if (!wants_gradient) return steps;
+  for (int64_t layer = num_layers - 1; layer >= 0; --layer) {
+    Step step = {TrainPass::Phase::kBackward, layer};
+    if (layer > 0) step.next = layer - 1;
+    // What is computed again is so in a step of its own.
+    steps.insert(steps.end(), layer < num_checkpointed ? 2 : 1, step);
+  }
+  return steps;
 }
 
 template <typename Body>
@@ -100,11 +123,14 @@ void RankPass::Try(const Body& body) {
 
 bool RankPass::RunUnit() {
   if (data_.is_alone()) return pass_->RunUnit();
-  if (num_units_left_ > 0) {
-    Try([this] { pass_->RunUnit(); });
-    --num_units_left_;
+  if (next_step_ < steps_.size()) {
+    const Step& step = steps_[next_step_++];
+    if (step.layer.has_value()) model_.HoldLayer(*step.layer, step.next);
+    Try([&] {
+      if (pass_->phase() == step.phase) pass_->RunUnit();
+    });
   }
-  if (num_units_left_ > 0) return true;
+  if (next_step_ < steps_.size()) return true;
   AgreeOnErrors();
   ExchangeResults();
   return false;
@@ -112,12 +138,12 @@ bool RankPass::RunUnit() {
 
 void RankPass::AgreeOnErrors() const {
   const Outcome own = !error_.has_value() ? kDone : error_->is_memory ? kOutOfMemory : kFailed;
-  const at::Tensor worst = at::full({1}, static_cast<int64_t>(own), at::kLong).to(device_);
+  const at::Tensor worst = at::full({1}, static_cast<int64_t>(own), at::kLong).to(model_.device());
   data_.Max("outcome of a training pass", worst);
   const auto outcome = static_cast<Outcome>(worst.item<int64_t>());
   if (outcome == kDone) return;
-  const std::vector<std::string> messages =
-      GatherTexts(data_, "errors of a training pass", error_.value_or(Error{}).message, device_);
+  const std::vector<std::string> messages = GatherTexts(
+      data_, "errors of a training pass", error_.value_or(Error{}).message, model_.device());
   if (outcome == kOutOfMemory) {
     C10_THROW_ERROR(OutOfMemoryError, "a rank is out of memory");
   }
@@ -143,7 +169,7 @@ void RankPass::ExchangeResults() {
     to = std::copy(result.losses.begin(), result.losses.end(), to);
   }
   const at::Tensor all =
-      data_.Gather("results of a training pass", own.to(device_)).to(at::kCPU).contiguous();
+      data_.Gather("results of a training pass", own.to(model_.device())).to(at::kCPU).contiguous();
   std::vector<const float*> from;
   for (int64_t rank = 0; rank < data_.world(); ++rank) {
     from.push_back(all.const_data_ptr<float>() + rank * own.numel());

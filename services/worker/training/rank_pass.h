@@ -24,9 +24,10 @@ std::vector<int> DealRows(const MicroBatch& micro_batch, Numerics numerics, int 
 // ShapeOf the micro-batch, with the rows of the rank that has most.
 PassShape LargestShare(const MicroBatch& micro_batch, const std::vector<int>& rank_of_row);
 
-// The TrainPass of one rank's rows. All ranks of `data` make the same calls: RunUnit as often as
-// the one with the most steps, and they end with the same results, failures or exception.
-// Gradients stay what each rank computed. A rank alone: a TrainPass of all rows.
+// The TrainPass of one rank's rows. All ranks of `data` make the same calls and are at the same
+// step at the same time, also one that has nothing to do in it: it helps to hold the step's layer.
+// They end with the same results, failures or exception. Gradients stay what each rank computed. A
+// rank alone: a TrainPass of all rows.
 class RankPass {
  public:
   // `model`, the jobs and what `data` stands for must outlive it.
@@ -41,6 +42,15 @@ class RankPass {
   void Commit() { pass_->Commit(); }
 
  private:
+  // Of all ranks; `next` is the layer of the step that comes then.
+  struct Step {
+    TrainPass::Phase phase;
+    std::optional<int64_t> layer = std::nullopt;
+    std::optional<int64_t> next = std::nullopt;
+  };
+
+  // The steps of the rank that has most of each kind.
+  std::vector<Step> AgreeOnSteps(int64_t num_checkpointed) const;
   // Runs `body` unless something was thrown before; keeps what it throws.
   template <typename Body>
   void Try(const Body& body);
@@ -48,12 +58,14 @@ class RankPass {
   void AgreeOnErrors() const;
   void ExchangeResults();
 
-  const at::Device device_;
+  const Model& model_;
   const RankGroup data_;
   const std::vector<RowRef> rows_;
   const std::vector<int> rank_of_row_;
   std::unique_ptr<TrainPass> pass_;
-  int64_t num_units_left_ = 0;  // with several ranks
+  // With several ranks.
+  std::vector<Step> steps_;
+  size_t next_step_ = 0;
   // Of this rank.
   struct Error {
     bool is_memory = false;

@@ -59,13 +59,6 @@ TrainPass::TrainPass(const Model& model, const MicroBatch& micro_batch,
   if (batch_.num_tokens() == 0) phase_ = Phase::kDone;
 }
 
-int64_t TrainPass::num_units() const {
-  if (batch_.num_tokens() == 0) return 0;
-  const int64_t num_layers = model_.spec().num_layers;
-  const int64_t num_backward = batch_.wants_gradient() ? num_layers + num_checkpointed_ : 0;
-  return 1 + num_layers + head_.num_half_chunks() + num_backward;
-}
-
 bool TrainPass::RunUnit() {
   switch (phase_) {
     case Phase::kEmbed:

@@ -33,13 +33,18 @@ struct TrainPassOptions {
 // can be dropped at any step. `model` and the jobs must outlive it.
 class TrainPass {
  public:
+  enum class Phase { kEmbed, kForward, kHead, kBackward, kDone };
+
   // Of the rows that `is_own` says, by place in the micro-batch; there may be none.
   TrainPass(const Model& model, const MicroBatch& micro_batch, const std::vector<bool>& is_own,
             const TrainPassOptions& options);
 
-  // Steps it has, if nothing fails.
-  int64_t num_units() const;
+  // How many steps the head has; 0 without rows.
+  int64_t num_head_steps() const { return head_.num_half_chunks(); }
+  bool wants_gradient() const { return batch_.wants_gradient(); }
 
+  // Of the next step.
+  Phase phase() const { return phase_; }
   // Runs one step; returns whether steps remain. None remain once failures() is not empty.
   bool RunUnit();
 
@@ -57,8 +62,6 @@ class TrainPass {
   void Commit();
 
  private:
-  enum class Phase { kEmbed, kForward, kHead, kBackward, kDone };
-
   void ForwardLayer();
   void RunHeadChunk();
   void BackwardLayer();

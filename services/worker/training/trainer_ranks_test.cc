@@ -25,10 +25,11 @@ namespace {
 struct Grid {
   int data = 1;
   int tp = 1;
+  int fsdp = 1;  // of the ranks of data
 };
 
 std::ostream& operator<<(std::ostream& out, const Grid& grid) {
-  return out << "data " << grid.data << " tp " << grid.tp;
+  return out << "data " << grid.data << " tp " << grid.tp << " fsdp " << grid.fsdp;
 }
 
 const RandomFolder kFolder;
@@ -64,6 +65,7 @@ struct Output {
 // What one rank, or one alone, has in the end.
 struct Result {
   ModelPart part;
+  int64_t weight_bytes = 0;
   std::map<std::string, Output> outputs;
   std::vector<std::string> order;  // in which requests finished
   std::map<std::string, at::Tensor> gradients;
@@ -85,7 +87,7 @@ struct Run {
 Result TrainOn(const std::filesystem::path& folder, const Batches& batches, const Run& run,
                const RankGroups& ranks) {
   const LoadedModel loaded =
-      LoadModel(folder, at::kCPU, nullptr, ComputeDtype::kFp32, ranks.tp).value();
+      LoadModel(folder, at::kCPU, nullptr, ComputeDtype::kFp32, ranks.tp, ranks.fsdp).value();
   const std::unique_ptr<Model> wrapped = run.wrap ? run.wrap(*loaded.model, ranks) : nullptr;
   const Model& model = wrapped ? *wrapped : *loaded.model;
   AdapterPool adapters;
@@ -96,7 +98,7 @@ Result TrainOn(const std::filesystem::path& folder, const Batches& batches, cons
     adapters.Put(name, kept[name]);
   }
   Trainer trainer(model, adapters, run.options, ranks.data);
-  Result result{.part = model.part()};
+  Result result{.part = model.part(), .weight_bytes = model.WeightBytes()};
   for (const std::vector<TrainRequest>& batch : batches) {
     trainer.Begin({batch});
     while (trainer.RunUnit()) {
@@ -185,9 +187,9 @@ bool AreSame(const Output& a, const Output& b) {
 // Runs on a grid of ranks, whose results must be each other's.
 std::vector<Result> TrainOnGrid(const std::filesystem::path& folder, const Batches& batches,
                                 const Run& run, const Grid& grid) {
-  std::vector<Result> ranks = AsMesh(grid.data, grid.tp, [&](const RankGroups& groups) {
-    return TrainOn(folder, batches, run, groups);
-  });
+  std::vector<Result> ranks = AsMesh(
+      grid.data, grid.tp,
+      [&](const RankGroups& groups) { return TrainOn(folder, batches, run, groups); }, grid.fsdp);
   for (const Result& rank : ranks) {
     CHECK(rank.order == ranks[0].order);
     CHECK(rank.windows == ranks[0].windows);
@@ -284,7 +286,7 @@ TEST_CASE("Trainer: layers that are computed again give the same on ranks", "[tr
   const Batches batches = {{Request("a", "m1", 1, {30, 20, 25, 6})}};
   Run run{.options = {.head_chunk_elements = 61}};
   const Result free = TrainOn(dir.path(), batches, run, {});
-  const Grid grid = GENERATE(Grid{2, 1}, Grid{1, 2}, Grid{2, 2});
+  const Grid grid = GENERATE(Grid{2, 1}, Grid{1, 2}, Grid{2, 2}, Grid{2, 1, 2}, Grid{2, 2, 2});
   const std::vector<Result> plenty = TrainOnGrid(dir.path(), batches, run, grid);
   run.options.arena_bytes = plenty[0].counters.arena_peak_bytes - 1;
   const std::vector<Result> little = TrainOnGrid(dir.path(), batches, run, grid);
@@ -316,8 +318,8 @@ TEST_CASE("Trainer: what one rank of data throws fails the pass on all", "[train
   const Run run{.wrap = [&](const Model& model, const RankGroups& ranks) {
     return std::make_unique<ModelThatThrows>(model, ranks.data.rank() == bad_rank);
   }};
-  const std::vector<Result> ranks =
-      TrainOnGrid(dir.path(), {{Request("a", "m1", 1, {8, 9})}}, run, {2, 1});
+  const std::vector<Result> ranks = TrainOnGrid(dir.path(), {{Request("a", "m1", 1, {8, 9})}}, run,
+                                                GENERATE(Grid{2, 1}, Grid{2, 1, 2}));
   CHECK_THAT(ranks[0].outputs.at("a").error,
              Catch::Contains("rank " + std::to_string(bad_rank) + ": a test's layer broke"));
   for (const Result& rank : ranks) {
@@ -335,7 +337,8 @@ TEST_CASE("Trainer: a rank out of memory makes all go on in halves", "[trainer][
     const int64_t max_rows = ranks.data.rank() == 1 ? 20 : 1000;
     return std::make_unique<ModelWithLittleMemory>(model, max_rows);
   }};
-  const std::vector<Result> ranks = TrainOnGrid(dir.path(), batches, run, {2, 1});
+  const std::vector<Result> ranks =
+      TrainOnGrid(dir.path(), batches, run, GENERATE(Grid{2, 1}, Grid{2, 1, 2}));
   for (const Result& rank : ranks) CHECK(rank.counters.out_of_memory_retries > 0);
   CheckAgainstOneRank(ranks, TrainOn(dir.path(), batches, {}, {}));
 }
@@ -351,6 +354,37 @@ TEST_CASE("Trainer: an adapter that is unloaded during a pass fails its request 
   CHECK_THAT(ranks[0].outputs.at("a").error, Catch::Contains("was unloaded"));
   CHECK(ranks[0].outputs.at("b").error.empty());
   CheckAgainstOneRank(ranks, TrainOn(dir.path(), batches, run, {}));
+}
+
+TEST_CASE("Trainer: layers of which ranks keep shares give the same bits", "[trainer][ranks]") {
+  const Grid grid = GENERATE(Grid{2, 1, 2}, Grid{4, 1, 2}, Grid{3, 1, 3}, Grid{2, 2, 2});
+  const bool is_bf16 = GENERATE(false, true);
+  const TempDir dir;
+  RandomFolder folder = kFolder;
+  folder.num_layers = 7;  // two lie whole in buffers
+  if (is_bf16) folder.dtype = at::kBFloat16;
+  WriteRandomFolder(dir.path(), folder);
+  TrainRequest silent = Request("silent", "m2", 2, {7, 2, 9});
+  silent.forward_only = true;
+  // Passes of which some ranks have no rows, or none with gradients.
+  const Batches batches = {{Request("a", "m1", 1, {40, 1, 2, 3, 30, 5}), silent},
+                           {Request("b", "m1", 3, {4}), Request("c", "m2", 4, {50})}};
+  const Run run{.options = {.token_budget = 12, .head_chunk_elements = 61 * 3}};
+  INFO(grid);
+  const std::vector<Result> whole =
+      TrainOnGrid(dir.path(), batches, run, {.data = grid.data, .tp = grid.tp});
+  const std::vector<Result> shared = TrainOnGrid(dir.path(), batches, run, grid);
+  REQUIRE(shared.size() == whole.size());
+  for (size_t rank = 0; rank < whole.size(); ++rank) {
+    CHECK(shared[rank].num_units == whole[rank].num_units);
+    CHECK(shared[rank].weight_bytes < whole[rank].weight_bytes);
+    for (const auto& [id, output] : whole[rank].outputs) {
+      CHECK(AreSame(shared[rank].outputs.at(id), output));
+    }
+    for (const auto& [name, gradient] : whole[rank].gradients) {
+      CHECK(at::equal(shared[rank].gradients.at(name), gradient));
+    }
+  }
 }
 
 TEST_CASE("Trainer: with exact numerics a rank's share does not depend on other requests",

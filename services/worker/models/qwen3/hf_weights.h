@@ -1,6 +1,7 @@
 // Weights of a Qwen3 dense model and the names they have in HF folders.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -8,6 +9,7 @@
 
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/layers/base_weight.h"
+#include "services/worker/layers/gathered_blocks.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/model_part.h"
 
@@ -33,15 +35,19 @@ struct Qwen3Weights {
   BaseWeight lm_head;     // [V, H]; the same memory as `embedding` when tied
   at::Tensor final_norm;  // [H]
   std::vector<Qwen3LayerWeights> layers;
+  // Of ranks that keep shares of the layers: a block of each layer's matrices, which are there
+  // while it is held. Null: each layer is whole.
+  std::unique_ptr<GatheredBlocks> blocks;
   MatmulArithmetic arithmetic = MatmulArithmetic::kFp32;  // of bf16 matrices on a CPU
 };
 
-// What a rank holds of a model, as `part` says, reading no more than that. Matrices of a
+// What a rank holds of a model, as `part` says, reading no more than that; of the layers, if `fsdp`
+// are several, its share. Matrices of a
 // bf16 folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32, which does not
 // round. Norms and biases are fp32. Beside the weights themselves, memory holds the rank's part of
 // one tensor of the folder at a time. InvalidArgument names a tensor that is missing, of another
 // shape, or not understood.
 absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelPart& part, HfTensors& tensors,
-                                              at::Device device);
+                                              at::Device device, const RankGroup& fsdp = {});
 
 }  // namespace lathe::worker

@@ -69,13 +69,27 @@ int64_t Qwen3Model::WeightBytes() const {
   int64_t sum = weights_.embedding.NumBytes() + static_cast<int64_t>(weights_.final_norm.nbytes());
   if (!weights_.lm_head.SharesMemoryWith(weights_.embedding)) sum += weights_.lm_head.NumBytes();
   for (const Qwen3LayerWeights& w : weights_.layers) {
-    for (const BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) sum += matrix->NumBytes();
+    if (weights_.blocks == nullptr) {
+      for (const BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) {
+        sum += matrix->NumBytes();
+      }
+    }
     for (const at::Tensor* vector :
          {&w.input_norm, &w.qkv_bias, &w.q_norm, &w.k_norm, &w.o_bias, &w.post_norm}) {
       if (vector->defined()) sum += static_cast<int64_t>(vector->nbytes());
     }
   }
-  return sum;
+  return weights_.blocks == nullptr ? sum : sum + weights_.blocks->NumBytes();
+}
+
+void Qwen3Model::HoldLayer(int64_t layer, std::optional<int64_t> next) const {
+  if (weights_.blocks != nullptr) weights_.blocks->Hold(layer, next);
+}
+
+const Qwen3LayerWeights& Qwen3Model::HeldLayer(int64_t layer) const {
+  TORCH_CHECK(weights_.blocks == nullptr || weights_.blocks->IsHeld(layer), "layer ", layer,
+              " is used and not held");
+  return weights_.layers[layer];
 }
 
 at::Tensor Qwen3Model::Embed(const PackedRows& rows) const {
@@ -118,7 +132,7 @@ std::unique_ptr<LayerSaved> Qwen3Model::LayerRecompute(int64_t layer, const at::
 
 at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                              AttentionContext& attention, Saved* saved, bool wants_output) const {
-  const Qwen3LayerWeights& w = weights_.layers[layer];
+  const Qwen3LayerWeights& w = HeldLayer(layer);
   const double eps = part_.local.rms_norm_eps;
 
   const at::Tensor normed_th = RmsNorm(x, w.input_norm, eps);
@@ -175,7 +189,7 @@ at::Tensor Qwen3Model::LayerBackward(int64_t layer, const at::Tensor& dy, const 
 
 at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
                                    Saved& saved, std::vector<AdapterGradients*>& gradients) const {
-  const Qwen3LayerWeights& w = weights_.layers[layer];
+  const Qwen3LayerWeights& w = HeldLayer(layer);
   const int64_t size = part_.local.intermediate_size;
   const at::Tensor gate_tw = saved.gate_up_tw.narrow(1, 0, size);
   const at::Tensor up_tw = saved.gate_up_tw.narrow(1, size, size);
@@ -202,7 +216,7 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
 at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
                                          const PackedRows& rows, Saved& saved,
                                          std::vector<AdapterGradients*>& gradients) const {
-  const Qwen3LayerWeights& w = weights_.layers[layer];
+  const Qwen3LayerWeights& w = HeldLayer(layer);
   const double eps = part_.local.rms_norm_eps;
   const Qkv qkv = SplitQkv(saved.qkv_tw, part_.local);
   const QkHeads raw = {SplitHeads(qkv.q, part_.local.head_dim),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "services/worker/layers/rope.h"
@@ -21,6 +22,7 @@ class Qwen3Model : public Model {
   int64_t WeightBytes() const override;
   MatmulArithmetic attention_arithmetic() const override { return attention_arithmetic_; }
 
+  void HoldLayer(int64_t layer, std::optional<int64_t> next) const override;
   at::Tensor Embed(const PackedRows& rows) const override;
   at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                           AttentionContext& attention) const override;
@@ -40,6 +42,9 @@ class Qwen3Model : public Model {
 
  private:
   struct Saved;
+
+  // Whose matrices are there.
+  const Qwen3LayerWeights& HeldLayer(int64_t layer) const;
 
   // Without `wants_output` it stops when `saved` is complete, and returns nothing.
   at::Tensor Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
