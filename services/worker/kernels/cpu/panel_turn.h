@@ -33,7 +33,8 @@ LATHE_INLINE void StoreTurned(const Words (&rows)[kLanes], Words* turned) {
 
 // `turned` holds columns [column, column + kMatmulPanel) of the matrix as a panel, of which the
 // units are rows [begin, begin + depth); whole sixteens of them are written. `column` and `begin`
-// are multiples of kMatmulPanel. What the matrix has not is zero.
+// are multiples of kMatmulPanel. What the matrix has not is zero. Processors do not foresee this
+// order of reads, so each line is asked for a panel ahead.
 template <bool kIsBf16>
 LATHE_INLINE void TurnPanel(const WeightPanels& panels, int64_t column, int64_t begin,
                             int64_t depth, Words* turned) {
@@ -44,12 +45,18 @@ LATHE_INLINE void TurnPanel(const WeightPanels& panels, int64_t column, int64_t 
     const Words* from =
         words + row / kMatmulPanel * num_units * kPanelVectors + row % kMatmulPanel / kLanes;
     Words* to = turned + (row - begin) / kNumbers * kPanelVectors;
+    // Past the last panel nothing comes of it.
+    const int64_t ahead = num_units * kPanelVectors;
     for (int64_t at = 0; at < kMatmulPanel; at += kLanes * kNumbers, to += kNumbers) {
       const int64_t unit = (column + at) / kNumbers;
       const int64_t count = std::clamp<int64_t>(num_units - unit, 0, kLanes);
       Words rows[kLanes];
       if (count == kLanes) {
-        for (int64_t i = 0; i < kLanes; ++i) rows[i] = from[(unit + i) * kPanelVectors];
+        for (int64_t i = 0; i < kLanes; ++i) {
+          const Words* const line = from + (unit + i) * kPanelVectors;
+          rows[i] = *line;
+          __builtin_prefetch(line + ahead);
+        }
       } else {
         for (int64_t i = 0; i < kLanes; ++i) rows[i] = Words{};
         for (int64_t i = 0; i < count; ++i) rows[i] = from[(unit + i) * kPanelVectors];
