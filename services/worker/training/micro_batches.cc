@@ -39,6 +39,9 @@ class Packer {
   Packer(const PassMemory& memory, const PackingOptions& options)
       : options_(options),
         empty_bytes_(memory.Bytes({.wants_gradient = true}, options.num_checkpointed)),
+        num_memories_(options.numerics == Numerics::kFast ? options.num_ranks : 1),
+        room_of_all_({.tokens = options.max_tokens * options.num_ranks,
+                      .bytes = (options.max_bytes - empty_bytes_) * num_memories_}),
         memory_(memory) {}
 
   std::deque<MicroBatch> Pack(const std::vector<std::unique_ptr<TrainJob>>& jobs) {
@@ -70,8 +73,7 @@ class Packer {
   }
 
   bool Fits(const PassRoom& need, int64_t gradient_bytes) const {
-    return need.tokens <= options_.max_tokens &&
-           need.bytes + gradient_bytes <= options_.max_bytes - empty_bytes_;
+    return room_of_all_.Holds({.tokens = need.tokens, .bytes = need.bytes + gradient_bytes});
   }
 
   JobRows RowsOf(TrainJob& job) const {
@@ -83,7 +85,7 @@ class Packer {
       result.need.tokens += need.tokens;
       result.need.bytes += need.bytes;
     }
-    result.fits = Fits(result.need, job.wants_gradient() ? GradientBytes(job) : 0);
+    result.fits = Fits(result.need, job.wants_gradient() ? BytesOfBuffers(1, job) : 0);
     // Longest first packs tightest.
     if (options_.numerics == Numerics::kFast || !job.wants_gradient()) {
       std::stable_sort(
@@ -96,10 +98,15 @@ class Packer {
   // All its rows lie in one pass, so that it adds to the accumulator at once.
   static bool IsWhole(const JobRows& rows) { return rows.fits && !rows.job->gradients.has_value(); }
 
+  // Every rank has all of them, whatever its share of the rows.
+  int64_t BytesOfBuffers(int64_t num_buffers, const TrainJob& job) const {
+    return num_buffers * GradientBytes(job) * num_memories_;
+  }
+
   // Of one micro-batch with rows of the job.
-  static int64_t GradientBytesIn(const JobRows& rows) {
+  int64_t GradientBytesIn(const JobRows& rows) const {
     if (!rows.job->wants_gradient()) return 0;
-    return (IsWhole(rows) ? 1 : 2) * GradientBytes(*rows.job);
+    return BytesOfBuffers(IsWhole(rows) ? 1 : 2, *rows.job);
   }
 
   // A job that has begun goes on first, since its sum started from the accumulator as it is.
@@ -131,7 +138,7 @@ class Packer {
       chain.jobs.push_back(RowsOf(*job));
       chain.need.tokens += chain.jobs.back().need.tokens;
       chain.need.bytes += chain.jobs.back().need.bytes;
-      chain.fits = Fits(chain.need, GradientBytes(*job));
+      chain.fits = Fits(chain.need, BytesOfBuffers(1, *job));
     }
     for (Chain& chain : chains) SortJobs(chain.jobs);
     std::stable_sort(chains.begin(), chains.end(), [](const Chain& a, const Chain& b) {
@@ -205,7 +212,7 @@ class Packer {
     }
     batches_.emplace_back();
     holder_.push_back(0);
-    rooms_.Append({.tokens = options_.max_tokens, .bytes = options_.max_bytes - empty_bytes_});
+    rooms_.Append(room_of_all_);
     return rooms_.size() - 1;
   }
 
@@ -219,6 +226,10 @@ class Packer {
 
   const PackingOptions options_;
   const int64_t empty_bytes_;
+  // Ranks whose memory the rows share. With exact numerics a row's number says which rank has it,
+  // and all may have the same.
+  const int64_t num_memories_;
+  const PassRoom room_of_all_;
   const PassMemory& memory_;
   std::map<const Adapter*, int64_t> adapter_order_;  // by first appearance: no pointer decides
   std::vector<MicroBatch> batches_;

@@ -52,8 +52,9 @@ absl::StatusOr<Numerics> ParseNumerics(const std::string& name);
 
 struct PackingOptions {
   Numerics numerics = Numerics::kFast;
-  int64_t max_tokens = 0;        // of one micro-batch
-  int64_t max_bytes = 0;         // of its pass
+  int64_t num_ranks = 1;         // that share the rows of a micro-batch
+  int64_t max_tokens = 0;        // of one micro-batch, on each of them
+  int64_t max_bytes = 0;         // of its pass, on each of them
   int64_t num_checkpointed = 0;  // layers, as far as `max_bytes` goes
   // A job whose adapter's next rows come first, as far as one micro-batch goes; nullptr: none.
   const TrainJob* first = nullptr;

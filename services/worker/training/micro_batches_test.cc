@@ -181,6 +181,38 @@ TEST_CASE("PlanMicroBatches: gradients of many adapters are not held at once", "
   for (const MicroBatch& batch : batches) CHECK(memory.Bytes(ShapeOf(batch), 0) <= limit);
 }
 
+TEST_CASE("PlanMicroBatches: ranks that share the rows have room for as many more", "[training]") {
+  Jobs jobs;
+  const TrainJob& job = Add(jobs, SmallAdapter(), 1, std::vector<size_t>(16, 5));
+  const PassMemory memory(SmallSpec(), 0, /*cpu_threads=*/1);
+  const int64_t gradient_bytes = job.adapter->num_parameters() * 4;
+  // Two of the rows and the gradients twice, since the job goes on after each pass.
+  const int64_t bytes_of_two = memory.Bytes({.num_tokens = 10,
+                                             .num_entries = 10,
+                                             .gradient_bytes = 2 * gradient_bytes,
+                                             .max_lora_rank = 1,
+                                             .wants_gradient = true},
+                                            /*num_checkpointed=*/0);
+  const auto sizes = [&](const PackingOptions& options) {
+    std::vector<size_t> num_rows;
+    for (const MicroBatch& batch : PlanMicroBatches(jobs, memory, options)) {
+      num_rows.push_back(batch.rows.size());
+    }
+    return num_rows;
+  };
+  const int64_t much = int64_t{1} << 40;
+  CHECK(sizes({.max_tokens = 10, .max_bytes = much}) == std::vector<size_t>(8, 2));
+  CHECK(sizes({.num_ranks = 4, .max_tokens = 10, .max_bytes = much}) == std::vector<size_t>(2, 8));
+  CHECK(sizes({.max_tokens = 1000, .max_bytes = bytes_of_two}) == std::vector<size_t>(8, 2));
+  CHECK(sizes({.num_ranks = 4, .max_tokens = 1000, .max_bytes = bytes_of_two}) ==
+        std::vector<size_t>(2, 8));
+  // All rows of a pass may be one rank's.
+  CHECK(sizes({.numerics = Numerics::kExact,
+               .num_ranks = 4,
+               .max_tokens = 1000,
+               .max_bytes = bytes_of_two}) == std::vector<size_t>(8, 2));
+}
+
 TEST_CASE("PlanMicroBatches: any mix of jobs is cut by the rules and whole", "[training]") {
   const uint32_t seed = GENERATE(range(1u, 30u));
   CAPTURE(seed);

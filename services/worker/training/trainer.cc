@@ -173,7 +173,8 @@ void Trainer::Plan() {
       {.num_tokens = smallest, .num_entries = smallest, .wants_gradient = true}, byte_limit_);
   micro_batches_ = PlanMicroBatches(jobs_, memory_,
                                     {.numerics = options_.numerics,
-                                     .max_tokens = token_limit_ * data_.world(),
+                                     .num_ranks = data_.world(),
+                                     .max_tokens = token_limit_,
                                      .max_bytes = byte_limit_,
                                      .num_checkpointed = num_checkpointed,
                                      .first = LongestWaiting()});

@@ -23,13 +23,13 @@ namespace lathe::worker {
 
 struct TrainerOptions {
   // Tokens of one micro-batch on each rank that shares its rows; a longer sequence is a
-  // micro-batch of its own. More: fewer, larger
-  // matrix products, longer steps and more activation memory.
+  // micro-batch of its own. More: fewer, larger matrix products, longer steps and more activation
+  // memory.
   int64_t token_budget = 4096;
   // Elements of one chunk of logits (4 bytes each, two such buffers live at once).
   int64_t head_chunk_elements = int64_t{1} << 24;
-  // Activations and gradients of one pass. Less: smaller micro-batches, then layers computed twice;
-  // a sequence that does not fit even so is refused.
+  // Activations and gradients of one pass, on each rank. Less: smaller micro-batches, then layers
+  // computed twice; a sequence that does not fit even so is refused.
   int64_t arena_bytes = int64_t{2} << 30;
   Numerics numerics = Numerics::kFast;
 };
