@@ -25,14 +25,17 @@ from support.lathe_server import BIN, free_port
 
 class RankService:
     """Models are snapshotted `snapshot_interval` after they changed, or as soon as it goes. `options`:
-    more arguments of each rank."""
+    more arguments of each rank; `cpus`: the processor of each, none: any."""
 
-    def __init__(self, model, dp=1, fsdp=1, tp=1, options=(), snapshot_interval="100ms"):
+    def __init__(self, model, dp=1, fsdp=1, tp=1, options=(), snapshot_interval="100ms",
+                 memory_fraction=0.2, cpus=None):
         self.model, self.model_name = model, "tiny"
         self.mesh = ["--dp", str(dp), "--fsdp", str(fsdp), "--tp", str(tp)]
         self.world = dp * fsdp * tp
         self.options = list(options)
         self.snapshot_interval = snapshot_interval
+        self.memory_fraction = str(memory_fraction)
+        self.cpus = cpus
         self.page = f"127.0.0.1:{free_port()}"
         self.rank_pages = [f"127.0.0.1:{free_port()}" for _ in range(self.world)]
         self.env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -84,9 +87,15 @@ class RankService:
 
     def _start_rank(self, rank):
         self.ranks[rank] = self._spawn(f"rank{rank}", [
-            "lathe-worker", "--rank", str(rank), *self.mesh, "--model", f"tiny={self.model}",
-            "--device", "cpu", "--threads", "1", "--memory-fraction", "0.2", "--metrics-listen",
-            self.rank_pages[rank], *self.options])
+            "lathe-worker", *self.place(rank), "--model", f"tiny={self.model}",
+            "--device", "cpu", "--threads", "1", "--memory-fraction", self.memory_fraction,
+            "--metrics-listen", self.rank_pages[rank], *self.options])
+        if self.cpus is not None:
+            os.sched_setaffinity(self.ranks[rank].pid, {self.cpus[rank]})
+
+    def place(self, rank):
+        """Arguments that say which process of which group it is."""
+        return ["--rank", str(rank), *self.mesh]
 
     def _supervise(self):
         while not self._stopping.wait(0.05):
@@ -140,14 +149,14 @@ class RankService:
         lines = map(json.loads, self.log("lathe-engine").splitlines())
         return [line["replayed"] for line in lines if line["msg"] == "model recovered"]
 
-    def traffic(self, rank):
-        """Bytes that the others' tensors brought this rank: {axis: {call: bytes}}."""
-        pattern = re.compile(r'^lathe_worker_collective_received_bytes_total'
+    def traffic(self, rank, what="received_bytes"):
+        """What collectives brought this rank, or took (`wait_seconds`): {axis: {call: number}}."""
+        pattern = re.compile(rf'^lathe_worker_collective_{what}_total'
                              r'\{axis="([^"]*)",call="([^"]*)"\} (\S+)$', re.MULTILINE)
         traffic = {}
         page = httpx.get(f"http://{self.rank_pages[rank]}/metrics").text
-        for axis, call, num_bytes in pattern.findall(page):
-            traffic.setdefault(axis, {})[call] = float(num_bytes)
+        for axis, call, number in pattern.findall(page):
+            traffic.setdefault(axis, {})[call] = float(number)
         return traffic
 
     def kill(self, rank):

@@ -7,6 +7,7 @@ Run: .venv/bin/python tests/bench/training/training_bench.py [--cases one,batch,
 """
 
 import argparse
+import atexit
 import json
 import os
 import pathlib
@@ -128,6 +129,7 @@ def shallow(folder, layers):
     import tempfile
     from safetensors.torch import load_file, save_file
     out = pathlib.Path(tempfile.mkdtemp(prefix="lathe-shallow-"))
+    atexit.register(shutil.rmtree, out, ignore_errors=True)
     for path in pathlib.Path(folder).iterdir():
         if path.suffix != ".safetensors":
             shutil.copy(path, out)
