@@ -276,12 +276,16 @@ def test_half_of_a_pair_is_a_configuration_error(tmp_path, authority, missing):
      "worker_listen is missing"),
     (["--worker-listen", "127.0.0.1:1", "--tls-cert", "CERT", "--tls-key", "KEY"],
      "worker_client_ca is missing"),
+    (["--worker-listen", "127.0.0.1:1", "--worker-client-ca", "KEY", "--tls-cert", "CERT",
+      "--tls-key", "KEY"], "worker_client_ca 'KEY' cannot be used: "),
 ])
 def test_workers_of_other_machines_need_certificates(authority, tmp_path, options, complaint):
     files = {"CA": authority.ca, "CERT": authority.cert("server"), "KEY": authority.key("server")}
     result = run_program("lathe-engine", "--data-dir", str(tmp_path),
                          *(files.get(option, option) for option in options))
     assert result.returncode == 78
+    for name, path in files.items():
+        complaint = complaint.replace(f"'{name}'", f"'{path}'")
     assert complaint in result.stdout + result.stderr
 
 

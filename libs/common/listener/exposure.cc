@@ -1,16 +1,29 @@
 #include "libs/common/listener/exposure.h"
 
-#include "absl/strings/match.h"
+#include <arpa/inet.h>
+
+#include <string>
+
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
-#include "libs/common/strings/string_view.h"
 
 namespace lathe {
+namespace {
+
+// A name may begin like one of these addresses, and mean any machine.
+bool IsLoopbackIpv4(std::string_view host) {
+  in_addr address;
+  constexpr uint32_t kLoopbackNet = 127;
+  return inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 &&
+         ntohl(address.s_addr) >> 24 == kLoopbackNet;
+}
+
+}  // namespace
 
 bool IsLoopback(std::string_view address) {
   if (address.substr(0, 5) == "unix:") return true;
   const std::string_view host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || absl::StartsWith(AbslView(host), "127.");
+  return host == "localhost" || host == "[::1]" || IsLoopbackIpv4(host);
 }
 
 absl::Status CheckExposure(const Exposure& exposure) {

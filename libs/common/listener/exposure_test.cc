@@ -14,6 +14,7 @@ TEST_CASE("Exposure: loopback is what only this machine reaches", "[listener]") 
   CHECK(IsLoopback("localhost:80"));
   CHECK(IsLoopback("unix:/run/engine.sock"));
   CHECK_FALSE(IsLoopback("0.0.0.0:8080"));
+  CHECK_FALSE(IsLoopback("127.example.org:8080"));
   CHECK_FALSE(IsLoopback("[::]:8080"));
   CHECK_FALSE(IsLoopback("10.0.0.1:8080"));
   CHECK_FALSE(IsLoopback("128.0.0.1:8080"));

@@ -7,8 +7,10 @@
 
 #include <array>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/listener/exposure.h"
@@ -114,6 +116,17 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartServices(
   return server;
 }
 
+// The other files of WorkerTls are those of the callers' listener, and have been checked.
+absl::Status OfWorkerClientCa(const absl::Status& status) {
+  std::string_view message(status.message().data(), status.message().size());
+  constexpr std::string_view kOption = "tls_client_ca";
+  if (message.substr(0, kOption.size()) != kOption) return status;
+  message.remove_prefix(kOption.size());
+  return WithDetail(
+      absl::InvalidArgumentError(absl::StrCat("worker_client_ca", std::string(message))),
+      "configuration", "worker_client_ca");
+}
+
 }  // namespace
 
 absl::Status CheckServerOptions(const ServerOptions& options) {
@@ -142,7 +155,7 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
             "%s is missing: workers of other machines are known by worker_client_ca", missing)),
         "configuration", missing);
   }
-  return CheckTlsFiles(WorkerTls(options));
+  return OfWorkerClientCa(CheckTlsFiles(WorkerTls(options)));
 }
 
 absl::StatusOr<Servers> Servers::Start(const ServerOptions& options, const Services& services) {
