@@ -18,23 +18,8 @@
 namespace lathe::engine {
 namespace {
 
-constexpr absl::Duration kBeatPeriod = absl::Seconds(2);
-// 12 to 14 s: a beat counts as silent when nothing came since the last one.
-constexpr int kMaxSilentBeats = 6;
 // Up to 4 s: heard so lately, a worker that lives keeps its place.
 constexpr int kMaxSilentBeatsOfLiving = 1;
-
-v1::EngineMessage HeartbeatMessage(int64_t term) {
-  v1::EngineMessage message;
-  message.mutable_heartbeat()->set_term(term);
-  return message;
-}
-
-v1::EngineMessage DieMessage(const std::string& reason) {
-  v1::EngineMessage message;
-  message.mutable_die()->set_reason(reason);
-  return message;
-}
 
 LossCause CauseOf(const v1::Leaving& leaving) {
   if (leaving.lost_peer()) return LossCause::kPeerGone;
@@ -69,7 +54,7 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attac
     grpc::CallbackServerContext*) {
   std::shared_ptr<WorkerStream> stream = WorkerStream::Start(*this);
   absl::MutexLock lock(&mu_);
-  return (streams_[stream.get()] = stream).get();
+  return (streams_[stream.get()] = {stream}).stream.get();
 }
 
 grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>* Dispatcher::Supervise(
@@ -154,13 +139,13 @@ std::vector<WorkerStatus> Dispatcher::Statuses() {
 }
 
 void Dispatcher::EndStreams() {
-  std::map<const WorkerStream*, std::shared_ptr<WorkerStream>> streams;
+  std::map<const WorkerStream*, OpenStream> streams;
   {
     absl::MutexLock lock(&mu_);
     streams = streams_;
   }
-  for (const auto& [key, stream] : streams) {
-    stream->End(absl::UnavailableError("the engine is stopping"));
+  for (const auto& [key, open] : streams) {
+    open.stream->End(absl::UnavailableError("the engine is stopping"));
   }
   supervisors_.EndStreams();
 }
@@ -173,6 +158,7 @@ void Dispatcher::OnMessage(const std::shared_ptr<WorkerStream>& stream,
   if (!message.has_hello()) {
     return stream->End(absl::FailedPreconditionError("the first message must be hello"));
   }
+  if (rank) return stream->End(absl::FailedPreconditionError("a stream says hello once"));
   absl::Status status = CheckHello(message.hello());
   if (status.ok()) status = CheckPlace(message.hello());
   if (!status.ok()) {
@@ -223,16 +209,19 @@ absl::Status Dispatcher::CheckPlace(const v1::Hello& hello) {
 // Who is left of a group that was started otherwise has to end first.
 absl::Status Dispatcher::CheckPeers(const v1::Hello& hello) const {
   for (const auto& [rank, worker] : workers_) {
-    if (rank.first != hello.group() || worker.process_id == hello.process_id()) continue;
+    if (rank.first != hello.group() || rank.second == hello.rank()) continue;
+    const bool is_silent = worker.silent_beats > kMaxSilentBeatsOfLiving;
+    const std::string peer = absl::StrFormat("rank %d, %s", rank.second,
+                                             is_silent ? "which is silent" : "which is there");
     if (worker.mesh != ToMesh(hello)) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "rank %d of group %s has mesh %s, rank %d, which is there, has %s", hello.rank(),
-          hello.group(), Describe(ToMesh(hello)), rank.second, Describe(worker.mesh)));
+      return absl::FailedPreconditionError(
+          absl::StrFormat("rank %d of group %s has mesh %s, %s, has %s", hello.rank(),
+                          hello.group(), Describe(ToMesh(hello)), peer, Describe(worker.mesh)));
     }
     if (worker.status.base_model != hello.base_model()) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "rank %d of group %s has base model %s, rank %d, which is there, has %s", hello.rank(),
-          hello.group(), hello.base_model(), rank.second, worker.status.base_model));
+      return absl::FailedPreconditionError(
+          absl::StrFormat("rank %d of group %s has base model %s, %s, has %s", hello.rank(),
+                          hello.group(), hello.base_model(), peer, worker.status.base_model));
     }
   }
   return absl::OkStatus();
@@ -243,6 +232,8 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
   WorkerAttached attached = ToEvent(hello);
   {
     absl::MutexLock lock(&mu_);
+    const auto open = streams_.find(stream.get());
+    if (open != streams_.end()) open->second.has_said_hello = true;
     Worker& worker = workers_[{hello.group(), hello.rank()}];
     replaced = std::exchange(worker, Worker{});
     worker.stream = stream;
@@ -333,13 +324,6 @@ void Dispatcher::UpdateStatus(const RankKey& rank, const v1::WorkerMessage& mess
   }
 }
 
-void Dispatcher::NoteHeartbeat(Worker& worker, const v1::WorkerHeartbeat& heartbeat) {
-  if (heartbeat.is_busy() && heartbeat.progress() == worker.progress) return;
-  worker.progress = heartbeat.progress();
-  worker.idle_beats = 0;
-  worker.advanced_at = worker.heard_at;
-}
-
 void Dispatcher::OnLeaving(const std::shared_ptr<WorkerStream>& stream, const RankKey& rank,
                            const v1::Leaving& leaving) {
   LogInfo("worker leaves",
@@ -386,58 +370,6 @@ std::shared_ptr<WorkerStream> Dispatcher::StreamFor(const SendToWorker& command,
   found->second.epoch = command.epoch;
   pid = found->second.pid;
   return found->second.stream;
-}
-
-void Dispatcher::Beat() {
-  const std::vector<Dead> dead = TakeDead();
-  std::vector<std::shared_ptr<WorkerStream>> alive;
-  {
-    absl::MutexLock lock(&mu_);
-    for (const auto& [rank, worker] : workers_) alive.push_back(worker.stream);
-  }
-  for (const auto& stream : alive) stream->Send({HeartbeatMessage(runtime_.term())});
-  for (const Dead& one : dead) Bury(one);
-}
-
-std::vector<Dispatcher::Dead> Dispatcher::TakeDead() {
-  const int beat_seconds = static_cast<int>(kBeatPeriod / absl::Seconds(1));
-  absl::MutexLock lock(&mu_);
-  std::vector<Dead> dead;
-  for (auto& [rank, worker] : workers_) {
-    // Who is not heard of is silent, whatever its work does.
-    if (++worker.silent_beats == 1) ++worker.idle_beats;
-    if (worker.silent_beats > kMaxSilentBeats) {
-      dead.push_back({rank, worker, LossCause::kSilent,
-                      absl::StrFormat("silent for %d s", worker.silent_beats * beat_seconds)});
-    } else if (max_idle_beats_ > 0 && worker.idle_beats > max_idle_beats_) {
-      dead.push_back({rank, worker, LossCause::kStuck,
-                      absl::StrFormat("no progress for %d s", worker.idle_beats * beat_seconds)});
-    }
-  }
-  for (const Dead& one : dead) {
-    workers_.erase(one.rank);
-    runtime_.Post(WorkerDetached{.group = one.rank.first,
-                                 .process_gone = true,
-                                 .cause = one.cause,
-                                 .how = one.how,
-                                 .rank = one.rank.second});
-  }
-  return dead;
-}
-
-// Who lives on in spite of it finds a new epoch; who can still hear ends by himself.
-void Dispatcher::Bury(const Dead& dead) {
-  const auto& [group, rank] = dead.rank;
-  const bool is_asked = supervisors_.Kill(group, rank, dead.worker.pid, dead.how);
-  LogWarn("worker declared dead", {{"group", group},
-                                   {"rank", rank},
-                                   {"why", dead.how},
-                                   {"killed", is_asked ? "asked" : "nobody can"}});
-  if (dead.cause == LossCause::kStuck) dead.worker.stream->Send({DieMessage(dead.how)});
-  if (dead.cause == LossCause::kSilent || is_asked) {
-    dead.worker.stream->End(
-        absl::DeadlineExceededError("the worker was declared dead: " + dead.how));
-  }
 }
 
 }  // namespace lathe::engine

@@ -49,6 +49,14 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
  private:
   using RankKey = std::pair<std::string, int64_t>;  // group and rank
 
+  static constexpr absl::Duration kBeatPeriod = absl::Seconds(2);
+
+  struct OpenStream {
+    std::shared_ptr<WorkerStream> stream;
+    bool has_said_hello = false;
+    int beats = 0;  // of ours, before that
+  };
+
   struct Worker {
     std::shared_ptr<WorkerStream> stream;
     int64_t stream_id = 0;
@@ -85,11 +93,16 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   absl::Status CheckPeers(const v1::Hello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnLeaving(const std::shared_ptr<WorkerStream>& stream, const RankKey& rank,
                  const v1::Leaving& leaving);
+  // ---- in dispatcher_beats.cc
+  // Takes the dead from among the workers, and tells the core: of a group, whose work stood still
+  // first, as the others may only wait for that one.
+  std::vector<Dead> TakeDead();
+  std::vector<std::shared_ptr<WorkerStream>> StreamsWithoutHello();
+  void Bury(const Dead& dead);
+  void Beat();
   void NoteHeartbeat(Worker& worker, const v1::WorkerHeartbeat& heartbeat)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes the dead from among the workers, and tells the core.
-  std::vector<Dead> TakeDead();
-  void Bury(const Dead& dead);
+  // ----
   void OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::Hello& hello);
   void OnReport(const RankKey& rank, const v1::WorkerMessage& message);
   void OnDone(const std::string& group, int64_t epoch, const v1::OperationDone& done);
@@ -102,7 +115,6 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Null: it is over. `pid`: of its process.
   std::shared_ptr<WorkerStream> StreamFor(const SendToWorker& command, int64_t& pid);
-  void Beat();
 
   Runtime& runtime_;
   const std::string secret_;
@@ -113,7 +125,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   absl::Mutex mu_;
   std::map<RankKey, Worker> workers_ ABSL_GUARDED_BY(mu_);
   int64_t num_streams_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<const WorkerStream*, std::shared_ptr<WorkerStream>> streams_ ABSL_GUARDED_BY(mu_);
+  std::map<const WorkerStream*, OpenStream> streams_ ABSL_GUARDED_BY(mu_);
   PeriodicTask heartbeat_;
 };
 

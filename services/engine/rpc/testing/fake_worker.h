@@ -36,6 +36,8 @@ class FakeWorker {
 
   // Dials, says Hello and works until Detach or the engine's end.
   void Attach(const std::string& address);
+  // Once more, on the same stream.
+  void RepeatHello() { Write(MakeHello()); }
   // Cuts the stream; what it held stays.
   void Detach();
   // How the engine ended the last stream, after it has.

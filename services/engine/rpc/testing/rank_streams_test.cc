@@ -99,5 +99,13 @@ TEST_CASE("Ranks over gRPC: who is not of the group's kind is refused by name", 
   CHECK(status.error_message().substr(0, error.size()) == error);
 }
 
+TEST_CASE("Ranks over gRPC: a stream is that of one process", "[dispatcher]") {
+  Fixture f;
+  FakeWorker leader(f.OptionsOf(0));
+  f.WaitForRanks(1);
+  leader.RepeatHello();
+  CHECK(leader.WaitForEnd().error_message() == "a stream says hello once");
+}
+
 }  // namespace
 }  // namespace lathe::engine
