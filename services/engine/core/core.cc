@@ -12,6 +12,7 @@
 #include "services/engine/core/ordering.h"
 #include "services/engine/core/parking.h"
 #include "services/engine/core/quotas.h"
+#include "services/engine/core/ranks.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/restore.h"
@@ -34,6 +35,7 @@ void OnTick(State& s) {
   ParkIdleModels(s);
   CloseOverdueGaps(s);
   GiveUpLostWorkers(s);
+  DismissOverdue(s);
   UseRefused(s);
   HealGroups(s);
   SweepExpiredCheckpoints(s);

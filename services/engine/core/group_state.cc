@@ -52,6 +52,20 @@ int64_t NumNeeding(const State& s, const std::string& base_model) {
   return num_models + num_versions;
 }
 
+std::string WhenItDied(const Group& group, const std::string& how, bool was_loaded) {
+  return was_loaded ? how : absl::StrFormat("%s while loading %s", how, group.row.base_model);
+}
+
+void CountDeath(State& s, Group& group) {
+  group.deaths.push_back(s.now);
+  const int64_t from = s.now - s.options.crash_loop_window;
+  while (group.deaths.front() < from) group.deaths.pop_front();
+  constexpr int64_t kMaxCounted = 1000;
+  const auto num_deaths = static_cast<int64_t>(group.deaths.size());
+  if (num_deaths > kMaxCounted) group.deaths.pop_front();
+  if (num_deaths >= s.options.crash_loop_deaths) group.degraded = true;
+}
+
 void Heal(State& s, Group& group) {
   group.deaths.clear();
   if (!group.degraded) return;
@@ -78,18 +92,23 @@ void TellState(State& s, const Group& group) {
       NotifyQueueState{group.row.group, /*paused=*/!group.usable(), WhyPaused(s, group), trouble});
 }
 
-void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how) {
+void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded) {
   s.fx.After(NoteWorkerLost{group.row.group, cause, how});
   if (!IsDeath(cause)) return;
-  group.deaths.push_back(s.now);
-  const int64_t from = s.now - s.options.crash_loop_window;
-  while (group.deaths.front() < from) group.deaths.pop_front();
-  group.last_death =
-      group.loaded ? how : absl::StrFormat("%s while loading %s", how, group.row.base_model);
-  constexpr int64_t kMaxCounted = 1000;
-  const auto num_deaths = static_cast<int64_t>(group.deaths.size());
-  if (num_deaths > kMaxCounted) group.deaths.pop_front();
-  if (num_deaths >= s.options.crash_loop_deaths) group.degraded = true;
+  CountDeath(s, group);
+  group.last_death = WhenItDied(group, how, was_loaded);
+}
+
+void NoteLostPeer(State& s, Group& group, const std::string& how) {
+  s.fx.After(NoteWorkerLost{group.row.group, LossCause::kPeerGone, how});
+  CountDeath(s, group);
+  group.last_death = WhenItDied(group, how, group.loaded);
+}
+
+void ExplainDeath(State& s, Group& group, LossCause cause, const std::string& how,
+                  bool was_loaded) {
+  s.fx.After(NoteWorkerLost{group.row.group, cause, how});
+  group.last_death = WhenItDied(group, how, was_loaded);
 }
 
 void NoteWorkDone(State& s, Group& group) {

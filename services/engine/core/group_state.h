@@ -16,8 +16,12 @@ bool IsDeath(LossCause cause);
 bool IsByItself(LossCause cause);
 
 // Its worker's process has died; `how`: "signal 11". Too many of them without work done between
-// make it degraded.
-void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how);
+// make it degraded. `was_loaded`: its base model.
+void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
+// As one death: its ranks have lost each other, and what became of any of them is not known.
+void NoteLostPeer(State& s, Group& group, const std::string& how);
+// One that was counted so was this.
+void ExplainDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
 // Its worker has completed a request.
 void NoteWorkDone(State& s, Group& group);
 // On each Tick.

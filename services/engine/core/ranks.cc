@@ -55,6 +55,11 @@ void NoteArrival(State& s, Group& group, const WorkerAttached& event) {
   rank.is_supervised = event.is_supervised;
 }
 
+std::string NameRank(const Group& group, int64_t rank, const std::string& how) {
+  const bool is_named = rank >= 0 && group.ranks.size() > 1;
+  return is_named ? absl::StrFormat("rank %d: %s", rank, how) : how;
+}
+
 std::string MissingRanks(const Group& group) {
   const auto missing = std::count_if(group.ranks.begin(), group.ranks.end(),
                                      [](const Rank& rank) { return !rank.attached; });
@@ -117,6 +122,7 @@ void Rejoin(State& s, Group& group, Rank& rank) {
 }
 
 void Dismiss(State& s, Group& group, const std::string& reason) {
+  group.dismiss_at = 0;
   for (Rank& rank : group.ranks) {
     if (!rank.attached || rank.session.empty()) continue;
     rank.attached = false;
@@ -124,6 +130,13 @@ void Dismiss(State& s, Group& group, const std::string& reason) {
     SendTo(s, group, rank, SendDie{reason});
   }
   if (!group.ranks[0].attached) group.hello.reset();
+}
+
+void DismissOverdue(State& s) {
+  for (auto& [name, group] : s.groups) {
+    if (group.dismiss_at == 0 || group.dismiss_at > s.now) continue;
+    Dismiss(s, group, "another rank of the group was told to end");
+  }
 }
 
 }  // namespace lathe::engine

@@ -19,6 +19,9 @@ Rank* FindRank(Group& group, int64_t rank);
 // Notes the process and the mesh that it says its group has; another mesh makes another group.
 void NoteArrival(State& s, Group& group, const WorkerAttached& event);
 
+// Of a group of several: "rank 1: signal 11". `rank` -1: of none.
+std::string NameRank(const Group& group, int64_t rank, const std::string& how);
+
 // Empty: all are there. "rank 1 of 4", "3 of 4 ranks"
 std::string MissingRanks(const Group& group);
 
@@ -42,5 +45,7 @@ void SendAdopt(State& s, Group& group);
 void Rejoin(State& s, Group& group, Rank& rank);
 // Ends those that have met peers which they will not see again.
 void Dismiss(State& s, Group& group, const std::string& reason);
+// The same, of sets whose time is over (Group::dismiss_at).
+void DismissOverdue(State& s);
 
 }  // namespace lathe::engine

@@ -3,86 +3,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/ranks_harness.h"
 
 namespace lathe::engine {
 namespace {
-
-struct Peer {
-  std::string process_id;
-  int64_t rank = 1;
-  int64_t pid = 101;
-  std::string session;
-  int64_t epoch = 0;
-};
-
-class RanksHarness : public CoreHarness {
- public:
-  explicit RanksHarness(int64_t tp = 2) : CoreHarness(Options()) {
-    mesh.tp = tp;
-    is_supervised = true;
-  }
-
-  static CoreOptions Options() {
-    CoreOptions options;
-    options.crash_loop_deaths = 2;
-    return options;
-  }
-
-  void AttachPeer(const Peer& peer) {
-    WorkerAttached hello;
-    hello.group = "g";
-    hello.process_id = peer.process_id;
-    hello.base_model = "base";
-    hello.rank = peer.rank;
-    hello.mesh = mesh;
-    hello.pid = peer.pid;
-    hello.session = peer.session;
-    hello.epoch = peer.epoch;
-    hello.is_supervised = is_supervised;
-    Post(hello);
-  }
-  // Of two, that work.
-  void AttachBoth(const std::string& leader = "p0", const std::string& peer = "p1") {
-    AttachWorker(leader);
-    AttachPeer({peer});
-  }
-  void DetachPeer(int64_t rank = 1, bool process_gone = false,
-                  LossCause cause = LossCause::kUnknown) {
-    Post(WorkerDetached{"g", process_gone, cause, "peer's end", rank});
-  }
-  void Exit(int64_t rank, int64_t exit_pid, LossCause cause) {
-    Post(WorkerExited{"g", exit_pid, cause, "signal 11", kSecond, rank});
-  }
-
-  template <typename Command>
-  std::vector<int64_t> RanksTold() const {
-    std::vector<int64_t> ranks;
-    for (const SendToWorker& send : to_ranks) {
-      if (std::holds_alternative<Command>(send.command)) ranks.push_back(send.rank);
-    }
-    return ranks;
-  }
-  size_t NumForms() const { return worker->Received<FormGroup>().size(); }
-  // As the rank that was told last would say it.
-  Peer Told(const std::string& process_id) const {
-    for (auto it = to_ranks.rbegin(); it != to_ranks.rend(); ++it) {
-      const auto* const form = std::get_if<FormGroup>(&it->command);
-      if (form != nullptr) return {process_id, it->rank, 101, form->meeting->session, it->epoch};
-    }
-    return {process_id};
-  }
-  int64_t NumDeaths() const {
-    int64_t deaths = 0;
-    for (const Action& action : actions) {
-      const auto* const lost = std::get_if<NoteWorkerLost>(&action);
-      const bool is_death = lost != nullptr && lost->cause != LossCause::kUnknown &&
-                            lost->cause != LossCause::kEnded && lost->cause != LossCause::kPeerGone;
-      deaths += is_death ? 1 : 0;
-    }
-    return deaths;
-  }
-};
 
 using Told = std::vector<int64_t>;
 
@@ -242,71 +166,6 @@ TEST_CASE("Ranks: a set that was given up and comes back whole meets again under
   CHECK(h.NumForms() == 2);
   CHECK(h.Told("p1").session == peer.session);
   CHECK(h.Told("p1").epoch == peer.epoch + 1);
-}
-
-TEST_CASE("Ranks: the crash of one is laid to what ran, and counted once", "[core]") {
-  RanksHarness h;
-  h.AttachBoth();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId gradient = h.Gradient(model, 1);
-  const std::string id = h.AnswerTo(gradient).id;
-  for (int i = 0; i < 3; ++i) {
-    INFO("death " << i + 1);
-    const std::string name = std::to_string(i);
-    h.Post(WorkerStarted{"g", h.worker->epoch(), {id}});
-    const int64_t leader_pid = h.pid;
-    const int64_t peer_pid = 101 + i;
-    const auto crash = [&] {
-      h.DetachPeer();
-      h.Exit(1, peer_pid, LossCause::kCrashed);
-    };
-    const auto leave = [&] {
-      h.Post(WorkerDetached{"g", true, LossCause::kPeerGone, "rank 1 is gone", 0});
-    };
-    if (i % 2 == 0) {  // whichever is heard of first
-      crash();
-      leave();
-    } else {
-      leave();
-      crash();
-    }
-    h.Exit(0, leader_pid, LossCause::kPeerGone);
-    CHECK(h.NumDeaths() == i + 1);
-    ++h.pid;
-    h.AttachWorker("p0-" + name);
-    h.AttachPeer({"p1-" + name, 1, peer_pid + 1});
-    for (int step = 0; step < 9 && h.worker->Received<SendTrainBatch>().empty(); ++step) {
-      if (h.StateOf(gradient) == RequestState::kFailed) break;
-      h.RunWorkerOnce();
-    }
-  }
-  CHECK(h.StateOf(gradient) == RequestState::kFailed);
-  REQUIRE(h.ErrorOf(gradient).has_value());
-  CHECK(h.ErrorOf(gradient)->message ==
-        "the worker died 2 times while it ran this request alone (signal 11)");
-}
-
-TEST_CASE("Ranks: who leaves because a peer was stopped has crashed nothing", "[core]") {
-  RanksHarness h;
-  h.AttachBoth();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId gradient = h.Gradient(model, 1);
-  h.Post(WorkerStarted{"g", h.worker->epoch(), {h.AnswerTo(gradient).id}});
-  h.Post(WorkerDetached{"g", true, LossCause::kPeerGone, "rank 1 is gone", 0});
-  h.Exit(1, 101, LossCause::kEnded);
-  h.Exit(0, 17, LossCause::kPeerGone);
-  CHECK(h.NumDeaths() == 0);
-}
-
-TEST_CASE("Ranks: one that dies while its peers are waited for counts", "[core]") {
-  RanksHarness h;
-  for (int64_t i = 0; i < 2; ++i) {
-    h.AttachPeer({"p1-" + std::to_string(i), 1, 101 + i});
-    h.Exit(1, 101 + i, LossCause::kCrashed);
-    h.DetachPeer();
-  }
-  CHECK(h.NumDeaths() == 2);
-  CHECK(h.queue_state->trouble == GroupTrouble::kDegraded);
 }
 
 TEST_CASE("Ranks: a group that comes with another mesh is another one", "[core]") {

@@ -189,6 +189,8 @@ struct Group {
   struct LostRun {
     std::set<std::pair<int64_t, int64_t>> processes;  // rank and pid, whose ends were not told
     bool is_explained = false;
+    bool is_counted = false;  // as a death, though not explained: its ranks lost each other
+    bool was_loaded = false;
     std::string alone;
     std::set<std::string> request_ids;
   };
@@ -198,6 +200,7 @@ struct Group {
   std::deque<int64_t> deaths;  // since work was done, within the window
   std::string last_death;      // for people
   int64_t next_try_at = 0;     // 0: not known
+  int64_t dismiss_at = 0;      // those that are left of a set that ends in good order; 0: none are
   bool degraded = false;
   // Not empty: why its worker, whose model is `refused_model`, is not used.
   std::string refused;

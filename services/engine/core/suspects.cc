@@ -8,6 +8,7 @@
 #include "services/engine/core/errors.h"
 #include "services/engine/core/group_state.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/ranks.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 
@@ -75,14 +76,26 @@ void BlameForCrash(State& s, Group& group, const std::string& how) {
   }
 }
 
-void RememberRun(State& s, Group& group, bool is_explained) {
+void RememberRun(State& s, Group& group, LossCause cause) {
   constexpr size_t kMaxRuns = 8;
+  const bool lost_each_other = cause == LossCause::kPeerGone;
+  const bool is_explained =
+      !group.is_supervised || (cause != LossCause::kUnknown && !lost_each_other);
   // Nobody will say how an earlier process of the same pid ended.
   std::erase_if(group.lost_runs, [&](const Group::LostRun& run) {
     return std::any_of(run.processes.begin(), run.processes.end(),
                        [&](const auto& process) { return group.processes.count(process) > 0; });
   });
-  group.lost_runs.push_back({group.processes, is_explained, group.alone, WhoMayHave(s, group)});
+  Group::LostRun lost{.processes = group.processes,
+                      .is_explained = is_explained,
+                      .is_counted = lost_each_other,
+                      .was_loaded = group.loaded,
+                      .alone = group.alone,
+                      .request_ids = WhoMayHave(s, group)};
+  for (const Rank& rank : group.ranks) {
+    if (rank.exit) lost.processes.erase({rank.exit->rank, rank.exit->pid});
+  }
+  if (!lost.processes.empty()) group.lost_runs.push_back(std::move(lost));
   if (group.lost_runs.size() > kMaxRuns) group.lost_runs.pop_front();
   if (is_explained) return;
   // The crash that was one too many was told of while it ran again.
@@ -92,19 +105,26 @@ void RememberRun(State& s, Group& group, bool is_explained) {
   if (is_over) GiveUp(s, *alone, group.last_crash);
 }
 
-Explained ExplainRun(State& s, Group& group, const WorkerExited& exited) {
+bool ExplainRun(State& s, Group& group, const WorkerExited& exited) {
   const auto it =
       std::find_if(group.lost_runs.begin(), group.lost_runs.end(), [&](const Group::LostRun& run) {
         return run.processes.count({exited.rank, exited.pid}) > 0;
       });
-  if (it == group.lost_runs.end()) return Explained::kNothing;
+  if (it == group.lost_runs.end()) return false;
   it->processes.erase({exited.rank, exited.pid});
   const Group::LostRun run = *it;
-  it->is_explained = run.is_explained || IsDeath(exited.cause);
+  const bool is_death = IsDeath(exited.cause);
+  it->is_explained = run.is_explained || is_death;
   if (run.processes.empty()) group.lost_runs.erase(it);
-  if (run.is_explained) return Explained::kBefore;
-  if (IsByItself(exited.cause)) BlameRun(s, group, run, exited.how);
-  return Explained::kNow;
+  if (run.is_explained) return true;
+  const std::string how = NameRank(group, exited.rank, exited.how);
+  if (IsByItself(exited.cause)) BlameRun(s, group, run, how);
+  if (!run.is_counted) {
+    NoteDeath(s, group, exited.cause, how, run.was_loaded);
+  } else if (is_death) {
+    ExplainDeath(s, group, exited.cause, how, run.was_loaded);
+  }
+  return true;
 }
 
 }  // namespace lathe::engine

@@ -13,17 +13,11 @@ void OnWorkerStarted(State& s, const WorkerStarted& event);
 
 // The worker died by itself, with all it was sent. `how`: "signal 11".
 void BlameForCrash(State& s, Group& group, const std::string& how);
-// The group's processes are gone. `is_explained`: by what is known; else their parents have yet to
-// say how they ended.
-void RememberRun(State& s, Group& group, bool is_explained);
+// The group's processes are gone, by `cause`. kUnknown, kPeerGone: if they have parents, those have
+// yet to say how they ended.
+void RememberRun(State& s, Group& group, LossCause cause);
 
-// What the end of a process says of a group that was lost.
-enum class Explained {
-  kNothing,  // it was in none
-  kBefore,   // it went with the group, of which all is known
-  kNow,      // why the group was lost, perhaps
-};
-// The parent says how a process ended, which may be one that was remembered.
-Explained ExplainRun(State& s, Group& group, const WorkerExited& exited);
+// The parent says how a process ended. False: it is none of those that were remembered.
+bool ExplainRun(State& s, Group& group, const WorkerExited& exited);
 
 }  // namespace lathe::engine

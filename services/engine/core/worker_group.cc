@@ -191,9 +191,6 @@ void Adopt(State& s, Group& group, const WorkerAttached& event) {
 // be said, too late to blame anybody; of others, who were here, this is the sign of their death.
 Loss LossOf(const Group& group, const std::string& session) {
   if (group.row.process_id == session) return {false, LossCause::kUnknown, ""};
-  for (const Rank& rank : group.ranks) {
-    if (rank.exit) return {true, rank.exit->cause, rank.exit->how};
-  }
   if (group.is_supervised || !group.attached_in_term) {
     return {true, LossCause::kUnknown, "another process came"};
   }
@@ -201,7 +198,8 @@ Loss LossOf(const Group& group, const std::string& session) {
 }
 
 void Form(State& s, Group& group, const WorkerAttached& event, const std::string& session) {
-  LoseProcess(s, group, LossOf(group, session));
+  const Loss loss = LossOf(group, session);
+  LoseProcess(s, group, loss.is_new_process ? BestKnown(group, loss) : loss);
   const bool changed = group.row.base_model != event.base_model;
   group.row.process_id = session;
   group.row.base_model = event.base_model;
@@ -261,6 +259,7 @@ void Begin(State& s, Group& group, const std::string& session) {
   group.attached_in_term = true;
   group.loaded = false;
   group.next_try_at = 0;
+  group.dismiss_at = 0;
   PlaceHomelessModels(s, group);
   if (event.ready) {
     BecomeReady(s, group, *event.ready);
@@ -272,7 +271,8 @@ void Begin(State& s, Group& group, const std::string& session) {
 void Assemble(State& s, Group& group) {
   if (!MissingRanks(group).empty()) return TellState(s, group);
   const std::string session = SessionOf(group);
-  if (!HasMetOthers(group, session)) return Begin(s, group, session);
+  // Without its hello, rank 0 has been of a set that is lost.
+  if (group.hello && !HasMetOthers(group, session)) return Begin(s, group, session);
   LoseGroup(s, group, LossOf(group, session));
   TellState(s, group);
 }

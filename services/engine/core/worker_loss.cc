@@ -20,12 +20,16 @@
 namespace lathe::engine {
 namespace {
 
-// Of a process that left because another one had gone, which nobody saw: that one's parent will say
-// how. Without a parent, it is taken for a crash.
-Loss ByCause(const Group& group, Loss loss) {
-  if (loss.cause != LossCause::kPeerGone) return loss;
-  loss.cause = group.is_supervised ? LossCause::kUnknown : LossCause::kCrashed;
-  return loss;
+// For those of a group to end that lose a rank in good order.
+constexpr int64_t kTimeToEnd = 10 * kSecond;
+
+// A process left because it had lost a peer. Parents will say how that one ended; without any, that
+// its stream has ended too is taken for a crash. Else they may all live, and the network is broken.
+bool IsCrashOfPeer(const Group& group, const Loss& loss) {
+  if (loss.cause != LossCause::kPeerGone || group.is_supervised) return false;
+  return std::any_of(group.ranks.begin(), group.ranks.end(), [&](const Rank& rank) {
+    return !rank.attached && &rank - group.ranks.data() != loss.rank;
+  });
 }
 
 // What a save may have written, and its next run will not replace.
@@ -70,12 +74,18 @@ void LoseVersionsOfGoneModels(State& s, const Group& group) {
 
 void NoteEnd(State& s, Group& group, const Loss& loss) {
   const bool was_here = !group.row.process_id.empty();
-  if (was_here) NoteDeath(s, group, loss.cause, loss.how);
+  const LossCause cause = IsCrashOfPeer(group, loss) ? LossCause::kCrashed : loss.cause;
+  const std::string how = NameRank(group, loss.rank, loss.how);
+  if (was_here && cause == LossCause::kPeerGone && group.attached_in_term) {
+    NoteLostPeer(s, group, how);
+  } else if (was_here) {
+    NoteDeath(s, group, cause, how, group.loaded);
+  }
   if (group.attached_in_term) {
-    if (IsByItself(loss.cause)) BlameForCrash(s, group, loss.how);
-    const bool is_unexplained = loss.cause == LossCause::kUnknown && group.is_supervised;
+    if (IsByItself(cause)) BlameForCrash(s, group, how);
+    const bool is_unknown = cause == LossCause::kUnknown && group.is_supervised;
     const bool others_end = group.ranks.size() > 1;
-    if (was_here && (is_unexplained || others_end)) RememberRun(s, group, !is_unexplained);
+    if (was_here && (is_unknown || others_end)) RememberRun(s, group, cause);
   }
   CutRecoveries(s, group);
 }
@@ -93,8 +103,23 @@ void ForgetOutstanding(Group& group) {
   group.held.clear();
 }
 
+Loss BestKnown(const Group& group, const Loss& loss) {
+  const auto told = [&](const auto& is_wanted) {
+    return std::find_if(group.ranks.begin(), group.ranks.end(),
+                        [&](const Rank& rank) { return rank.exit && is_wanted(rank.exit->cause); });
+  };
+  const auto of = [](const WorkerExited& exit) {
+    return Loss{true, exit.cause, exit.how, exit.rank};
+  };
+  const auto death = told(IsDeath);
+  if (death != group.ranks.end()) return of(*death->exit);
+  const bool is_guess = loss.cause == LossCause::kUnknown || loss.cause == LossCause::kPeerGone;
+  const auto end = told([](LossCause cause) { return cause == LossCause::kEnded; });
+  return is_guess && end != group.ranks.end() ? of(*end->exit) : loss;
+}
+
 void LoseProcess(State& s, Group& group, const Loss& loss) {
-  if (loss.is_new_process) NoteEnd(s, group, ByCause(group, loss));
+  if (loss.is_new_process) NoteEnd(s, group, loss);
   ForgetOutstanding(group);
   AbandonWriting(s, group, /*process_lost=*/true);
   group.version_ids.clear();
@@ -123,11 +148,17 @@ void Detach(Group& group) {
   ForgetOutstanding(group);
 }
 
-void LoseGroup(State& s, Group& group, const Loss& loss) {
+void LoseGroup(State& s, Group& group, const Loss& guess) {
+  const Loss loss = BestKnown(group, guess);
   Detach(group);
   LoseProcess(s, group, loss);
   s.fx.Put(PutGroup{group.row});
-  Dismiss(s, group, absl::StrCat("another rank of the group is lost: ", loss.how));
+  if (loss.cause == LossCause::kEnded) {
+    group.dismiss_at = s.now + kTimeToEnd;
+  } else {
+    Dismiss(s, group,
+            absl::StrCat("a rank of the group is lost: ", NameRank(group, loss.rank, loss.how)));
+  }
 }
 
 void OnWorkerDetached(State& s, const WorkerDetached& event) {
@@ -142,14 +173,17 @@ void OnWorkerDetached(State& s, const WorkerDetached& event) {
     group->hello.reset();
   }
   if (event.process_gone || rank->exit) {
-    const Loss loss = rank->exit ? Loss{true, rank->exit->cause, rank->exit->how}
-                                 : Loss{true, event.cause, event.how};
+    const Loss loss = rank->exit ? Loss{true, rank->exit->cause, rank->exit->how, event.rank}
+                                 : Loss{true, event.cause, event.how, event.rank};
     if (IsMember(*group, *rank)) {
       LoseGroup(s, *group, loss);
-    } else {
-      NoteDeath(s, *group, loss.cause, loss.how);  // while it waited for its peers
-      rank->exit.reset();
+    } else if (rank->session.empty()) {
+      // While it waited for its peers. Of a set that is lost, all has been said.
+      NoteDeath(s, *group, loss.cause, NameRank(*group, event.rank, loss.how),
+                /*was_loaded=*/false);
+      rank->last_exit_pid = rank->pid;
     }
+    rank->exit.reset();
   }
   TellState(s, *group);
 }
@@ -162,7 +196,7 @@ void OnWorkerExited(State& s, const WorkerExited& event) {
   // A parent that dials in again repeats the last end. The process that is here has not ended yet,
   // though one before it had the same pid.
   const bool is_here = is_current && (rank->attached || IsMember(*group, *rank));
-  const Explained explained = is_here ? Explained::kNothing : ExplainRun(s, *group, event);
+  const bool is_remembered = !is_here && ExplainRun(s, *group, event);
   if (event.pid == rank->last_exit_pid && !is_here) return;
   rank->last_exit_pid = event.pid;
   group->next_try_at = event.restart_in < 0 ? 0 : s.now + event.restart_in;
@@ -170,11 +204,14 @@ void OnWorkerExited(State& s, const WorkerExited& event) {
     rank->exit = event;  // what it said last is still to come
     return;
   }
-  const bool is_news = !is_current || explained == Explained::kNow;
+  const bool waited = is_current && rank->session.empty() && !rank->process_id.empty();
   if (is_here) {
-    LoseGroup(s, *group, {true, event.cause, event.how});
-  } else if (is_news && explained != Explained::kBefore) {
-    NoteDeath(s, *group, event.cause, event.how);  // it never came, or it is known as lost
+    rank->exit = event;
+    LoseGroup(s, *group, {true, event.cause, event.how, event.rank});
+  } else if (!is_remembered && (!is_current || waited)) {
+    // It never came, or it came and waited for its peers.
+    NoteDeath(s, *group, event.cause, NameRank(*group, event.rank, event.how),
+              /*was_loaded=*/false);
   }
   TellState(s, *group);
 }
@@ -182,11 +219,14 @@ void OnWorkerExited(State& s, const WorkerExited& event) {
 void GiveUpLostWorkers(State& s) {
   for (auto& [name, group] : s.groups) {
     if (group.row.process_id.empty()) continue;
-    const bool is_lost = std::any_of(group.ranks.begin(), group.ranks.end(), [&](const Rank& rank) {
+    const auto lost = std::find_if(group.ranks.begin(), group.ranks.end(), [&](const Rank& rank) {
       return !rank.attached && s.now - rank.detached_at > s.options.worker_lost_timeout;
     });
-    if (!is_lost) continue;
-    LoseGroup(s, group, {.cause = LossCause::kUnknown, .how = "it did not come back"});
+    if (lost == group.ranks.end()) continue;
+    LoseGroup(s, group,
+              {.cause = LossCause::kUnknown,
+               .how = "it did not come back",
+               .rank = lost - group.ranks.begin()});
     TellState(s, group);
   }
 }

@@ -266,6 +266,18 @@ void CheckEnded(const World& world) {
   }
 }
 
+void CheckKills(const World& world) {
+  // Unless their parents say how workers ended, engines guess, and take a crash for an outage.
+  if (!world.swarm.is_supervised) return;
+  // Two alone, and some that were told of late or not to the engine that leads: seeds reach half.
+  const int64_t limit = 12 + 6 * world.store.term();
+  for (const auto& [request_id, num_kills] : world.kills) {
+    if (num_kills <= limit) continue;
+    throw Violation("I7", absl::StrFormat("request %s has ended %d workers, limit is %d",
+                                          request_id, num_kills, limit));
+  }
+}
+
 void CheckNothingLeaks(const World& world) {
   const SimStore& store = world.store;
   for (const auto& [id, row] : store.sessions()) {

@@ -19,6 +19,9 @@ void CheckModels(const World& world,
 // Every request that was ever accepted has ended (I1).
 void CheckEnded(const World& world);
 
+// A request that ends its workers is failed before it has taken many along (I7).
+void CheckKills(const World& world);
+
 // After every session has ended and a new leader has started: no body, row of a live object or
 // directory is left that nobody needs (I6).
 void CheckNothingLeaks(const World& world);

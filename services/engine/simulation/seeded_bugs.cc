@@ -8,7 +8,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr std::array<std::pair<SeededBug, std::string_view>, 15> kNames = {{
+constexpr std::array<std::pair<SeededBug, std::string_view>, 16> kNames = {{
     {SeededBug::kNone, "none"},
     {SeededBug::kNoTermCheck, "no_term_check"},
     {SeededBug::kNoDuplicateCheck, "no_duplicate_check"},
@@ -21,6 +21,7 @@ constexpr std::array<std::pair<SeededBug, std::string_view>, 15> kNames = {{
     {SeededBug::kPayloadFreedEarly, "payload_freed_early"},
     {SeededBug::kGapNotCommitted, "gap_not_committed"},
     {SeededBug::kMatesFail, "mates_fail"},
+    {SeededBug::kCrashUntold, "crash_untold"},
     {SeededBug::kRankNotFormed, "rank_not_formed"},
     {SeededBug::kPeerKept, "peer_kept"},
     {SeededBug::kSessionForgotten, "session_forgotten"},
@@ -126,6 +127,7 @@ void BugHooks::Change(EventBody& event) {
   }
   auto* const exited = std::get_if<WorkerExited>(&event);
   if (bug_ == SeededBug::kMatesFail && exited != nullptr) exited->cause = LossCause::kCrashed;
+  if (bug_ == SeededBug::kCrashUntold && exited != nullptr) exited->cause = LossCause::kEnded;
   auto* const attached = std::get_if<WorkerAttached>(&event);
   if (bug_ == SeededBug::kSessionForgotten && attached != nullptr) attached->session.clear();
   auto* const submit = std::get_if<Submit>(&event);

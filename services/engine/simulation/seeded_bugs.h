@@ -29,6 +29,7 @@ enum class SeededBug {
   kPayloadFreedEarly,  // when it was sent to a worker
   kGapNotCommitted,    // closed_seq stays in memory
   kMatesFail,          // a worker that somebody killed counts as one that died by itself
+  kCrashUntold,        // ... and the other way round
   kRankNotFormed,      // a group works with the ranks that were told of it
   kPeerKept,           // what is left of a lost group is not told to die
   kSessionForgotten,   // ... and taken for new when it comes back

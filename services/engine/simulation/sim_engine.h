@@ -58,9 +58,9 @@ class SimEngine {
   void OnSilent(const std::shared_ptr<Link>& link) {
     End(link, {link->group, /*process_gone=*/true, LossCause::kSilent, "silent", link->rank});
   }
-  // The worker said that it ends, as a peer of it has.
-  void OnPeerGone(const std::shared_ptr<Link>& link) {
-    End(link, {link->group, /*process_gone=*/true, LossCause::kPeerGone, "", link->rank});
+  // The worker said that it ends, and why.
+  void OnLeaving(const std::shared_ptr<Link>& link, LossCause cause) {
+    End(link, {link->group, /*process_gone=*/true, cause, "it leaves", link->rank});
   }
   // What a supervisor says.
   void OnSupervisor(EventBody event) { Post(std::move(event)); }

@@ -140,7 +140,7 @@ void SimWorker::ReportDone(const WorkerReport& done) {
   Report(std::move(report));
 }
 
-void SimWorker::Die(LossCause cause) {
+void SimWorker::Die(LossCause cause, bool says_why) {
   if (is_dead_) return;
   is_dead_ = true;
   world_.lost_worker = true;
@@ -149,10 +149,9 @@ void SimWorker::Die(LossCause cause) {
   TellPeers();
   if (link_ == nullptr) return;
   link_->open_at_worker = false;
-  const bool says_why = cause == LossCause::kPeerGone && world_.random.Chance(500);
-  world_.time.After(world_.Delay(kSecond), [link = link_, says_why] {
+  world_.time.After(world_.Delay(kSecond), [link = link_, cause, says_why] {
     if (says_why && !link->is_black_hole) {
-      link->engine->OnPeerGone(link);
+      link->engine->OnLeaving(link, cause);
     } else {
       link->engine->OnClosed(link);
     }
@@ -356,7 +355,10 @@ void SimWorker::Start(Work work) {
   }
   const bool kills =
       work.body != nullptr && work.body->kills > 0 && world_.random.Chance(work.body->kills);
-  if (kills) return AnyPeer().Die(LossCause::kCrashed);
+  if (kills) {
+    ++world_.kills[work.request_id];
+    return AnyPeer().Die(LossCause::kCrashed);
+  }
   world_.time.After(world_.Delay(world_.swarm.max_work),
                     [this, work = std::move(work), began = generation_] {
                       if (!is_dead_ && began == generation_) Finish(work);

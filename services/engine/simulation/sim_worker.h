@@ -36,7 +36,10 @@ class SimWorker {
   bool is_hung() const { return world_.time.now() < hung_until_; }
   const std::shared_ptr<Link>& link() const { return link_; }
 
-  void Die(LossCause cause);
+  // `says_why`: to the engine, if it can.
+  void Die(LossCause cause, bool says_why = false);
+  // It and its peers, who all live, find that they do not agree, and leave.
+  void Disagree();
   // Does nothing for `duration` (SIGSTOP).
   void Hang(int64_t duration) { hung_until_ = world_.time.now() + duration; }
 
@@ -51,6 +54,7 @@ class SimWorker {
   const CountingAdapter* Find(const std::string& model_id) const;
   // Throws unless all that this holds has been given back.
   void CheckHoldsNothing() const;
+  const std::string& group() const { return group_; }
   int64_t pid() const { return pid_; }
   // Has its base model, and an engine that gives it work.
   bool is_usable() const { return is_ready_ && is_attached_ && !is_dead_; }

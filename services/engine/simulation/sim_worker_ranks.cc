@@ -7,9 +7,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-// Those who are at work notice soon, those who still wait for somebody to come when they lose
-// patience.
-constexpr int64_t kNotice = 5 * kSecond;
+// Of those who still wait for somebody to come.
 constexpr int64_t kPatience = 60 * kSecond;
 
 }  // namespace
@@ -62,14 +60,18 @@ void SimWorker::TellPeers() {
   const std::vector<SimWorker*> peers = Peers();
   const bool all_came = static_cast<int64_t>(peers.size()) == world_.swarm.num_ranks;
   for (SimWorker* const peer : peers) {
-    world_.time.After(world_.Delay(all_came ? kNotice : kPatience),
+    world_.time.After(world_.Delay(all_came ? world_.swarm.max_notice : kPatience),
                       [peer] { peer->LeaveWithPeers(); });
   }
 }
 
+void SimWorker::Disagree() {
+  if (HasPeers()) TellPeers();
+}
+
 void SimWorker::LeaveWithPeers() {
   if (is_dead_) return;
-  if (!is_hung()) return Die(LossCause::kPeerGone);
+  if (!is_hung()) return Die(LossCause::kPeerGone, /*says_why=*/world_.random.Chance(500));
   world_.time.After(hung_until_ - world_.time.now(), [this] { LeaveWithPeers(); });
 }
 

@@ -51,6 +51,8 @@ class Simulation {
   SimWorker& AnyWorker();
   void KillWorker();
   void HangWorker();
+  void StopWorker();
+  void Disagree();
   void CutLink();
   void BlackHole();
   void LoseVersion();
@@ -120,6 +122,8 @@ void Simulation::PlanFaults() {
   Repeat(swarm.engine_freeze_every, [this] { FreezeEngine(); });
   Repeat(swarm.worker_kill_every, [this] { KillWorker(); });
   Repeat(swarm.worker_hang_every, [this] { HangWorker(); });
+  Repeat(swarm.worker_stop_every, [this] { StopWorker(); });
+  Repeat(swarm.disagree_every, [this] { Disagree(); });
   Repeat(swarm.cut_every, [this] { CutLink(); });
   Repeat(swarm.black_hole_every, [this] { BlackHole(); });
   Repeat(swarm.version_loss_every, [this] { LoseVersion(); });
@@ -179,6 +183,20 @@ void Simulation::HangWorker() {
     if (!world_.swarm.is_supervised) return;
     world_.time.After(world_.Delay(40 * kSecond), [&worker] { worker.Die(LossCause::kEnded); });
   });
+}
+
+void Simulation::StopWorker() {
+  SimWorker& one = AnyWorker();
+  const bool stops_all = world_.random.Chance(500);
+  for (const auto& [rank, worker] : workers_) {
+    const bool is_told = worker == &one || (stops_all && rank.first == one.group());
+    if (is_told && !worker->is_hung()) worker->Die(LossCause::kEnded, /*says_why=*/true);
+  }
+}
+
+void Simulation::Disagree() {
+  SimWorker& worker = AnyWorker();
+  if (!worker.is_dead()) worker.Disagree();
 }
 
 void Simulation::CutLink() {
@@ -301,6 +319,7 @@ void Simulation::Run() {
     throw Violation("I7", WhatIsOpen());
   }
   CheckEnded(world_);
+  CheckKills(world_);
   CheckModelsAtRest();
   for (const auto& client : clients_) client->FinishSession();
   RunUntil(kMaxDrain, [this] {

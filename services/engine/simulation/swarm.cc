@@ -96,10 +96,13 @@ Swarm DrawSwarm(uint64_t seed) {
   if (random.Chance(300)) swarm.core.crash_loop_deaths = random.Between(1, 5);
   swarm.version_loss_every = FaultEvery(random, 150);
   swarm.setback = random.Chance(150) ? random.Between(1, 200) : 0;
+  swarm.num_ranks = random.Chance(400) ? random.Between(2, 4) : 1;
+  swarm.worker_stop_every = FaultEvery(random, 150);
+  if (swarm.num_ranks > 1) swarm.disagree_every = FaultEvery(random, 200);
+  swarm.max_notice = (random.Chance(500) ? 50 : 5000) * kMillisecond;
   // Nobody but the faults above takes a worker away.
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;
-  swarm.num_ranks = random.Chance(400) ? random.Between(2, 4) : 1;
   return swarm;
 }
 

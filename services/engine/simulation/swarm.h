@@ -25,12 +25,15 @@ struct Swarm {
   int64_t engine_freeze_every = 0;  // the next leader starts meanwhile
   int64_t worker_kill_every = 0;
   int64_t worker_hang_every = 0;
+  int64_t worker_stop_every = 0;   // in good order, it alone or its whole group
+  int64_t disagree_every = 0;      // the ranks of a group part, and all live
   int64_t cut_every = 0;           // a worker's connection ends
   int64_t black_hole_every = 0;    // its messages vanish, both ends notice late
   int64_t version_loss_every = 0;  // a worker cannot read a sampler version back
   // Somebody tells engines how workers end, so late at most. Else engines guess.
   bool is_supervised = false;
   int64_t max_exit_delay = 0;
+  int64_t max_notice = 0;  // until the ranks of a group find that one of them is gone
 
   // ---- network and store
   int64_t max_delay = 0;   // of a message
@@ -70,12 +73,13 @@ struct Swarm {
 
   // Engines take workers that somebody ended for ones that died by themselves.
   bool may_blame_innocents() const {
-    return !is_supervised &&
-           (worker_kill_every > 0 || worker_hang_every > 0 || black_hole_every > 0);
+    return !is_supervised && (worker_kill_every > 0 || worker_hang_every > 0 ||
+                              worker_stop_every > 0 || disagree_every > 0 || black_hole_every > 0);
   }
   // Workers may be given up for lost, so what only they held may be.
   bool may_lose_workers() const {
-    return worker_kill_every > 0 || worker_hang_every > 0 || black_hole_every > 0 || poison > 0;
+    return worker_kill_every > 0 || worker_hang_every > 0 || worker_stop_every > 0 ||
+           disagree_every > 0 || black_hole_every > 0 || poison > 0;
   }
 };
 

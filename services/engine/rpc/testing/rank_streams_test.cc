@@ -67,7 +67,7 @@ TEST_CASE("Ranks over gRPC: all are formed when the last has come, and go with o
   next.process_id = "process-2";
   FakeWorker other(next);
   CHECK(WaitFor(leader, IsDie).die().reason() ==
-        "another rank of the group is lost: its process is gone");
+        "a rank of the group is lost: its process is gone");
 }
 
 TEST_CASE("Ranks over gRPC: who is not of the group's kind is refused by name", "[dispatcher]") {
