@@ -69,7 +69,7 @@ absl::Status Launcher::Run() {
 
 absl::Status Launcher::Serve() {
   for (const ChildSpec& child : plan_.children) RETURN_IF_ERROR(supervisor_.Start(child));
-  supervise_.OnStarted(supervisor_.Pid(kWorker));
+  supervise_.OnStarted(/*rank=*/0, supervisor_.Pid(kWorker));
   RETURN_IF_ERROR(WritePids());
   while (signals_.Wait(NextWait()) != SignalEvent::kStop) {
     HandleKills();
@@ -94,7 +94,7 @@ void Launcher::HandleKills() {
 
 absl::Status Launcher::HandleDeaths() {
   for (const ChildExit& exit : supervisor_.Reap()) {
-    if (exit.name == kWorker) supervise_.OnExit(exit);
+    if (exit.name == kWorker) supervise_.OnExit(/*rank=*/0, exit);
     if (!is_announced_) RETURN_IF_ERROR(FirstStartFailure(exit));
     announcer_.Say(exit.name, absl::StrCat("died (", DescribeExit(exit.wait_status),
                                            "), is started again; its log is ",
@@ -120,7 +120,7 @@ absl::Status Launcher::FirstStartFailure(const ChildExit& exit) const {
 absl::Status Launcher::Restart() {
   ASSIGN_OR_RETURN(const std::vector<std::string> started, supervisor_.RestartDue());
   for (const std::string& name : started) {
-    if (name == kWorker) supervise_.OnStarted(supervisor_.Pid(name));
+    if (name == kWorker) supervise_.OnStarted(/*rank=*/0, supervisor_.Pid(name));
   }
   return started.empty() ? absl::OkStatus() : WritePids();
 }

@@ -26,10 +26,11 @@ v1::SupervisorMessage Hello(const DataDir& dir) {
   return message;
 }
 
-v1::SupervisorMessage Exited(const std::string& group, const ChildExit& exit) {
+v1::SupervisorMessage Exited(const std::string& group, int64_t rank, const ChildExit& exit) {
   v1::SupervisorMessage message;
   v1::RankExited* const exited = message.mutable_exited();
   exited->set_group(group);
+  exited->set_rank(rank);
   exited->set_pid(exit.pid);
   if (WIFSIGNALED(exit.wait_status)) {
     exited->set_signal(WTERMSIG(exit.wait_status));
@@ -60,20 +61,20 @@ SuperviseClient::~SuperviseClient() {
   thread_.Join();
 }
 
-void SuperviseClient::OnStarted(pid_t pid) {
+void SuperviseClient::OnStarted(int64_t rank, pid_t pid) {
   v1::SupervisorMessage message;
   message.mutable_started()->set_group(group_);
+  message.mutable_started()->set_rank(rank);
   message.mutable_started()->set_pid(pid);
   absl::MutexLock lock(&mu_);
-  started_ = message;
+  last_[rank] = message;
   to_say_.push_back(std::move(message));
 }
 
-void SuperviseClient::OnExit(const ChildExit& exit) {
-  v1::SupervisorMessage message = Exited(group_, exit);
+void SuperviseClient::OnExit(int64_t rank, const ChildExit& exit) {
+  v1::SupervisorMessage message = Exited(group_, rank, exit);
   absl::MutexLock lock(&mu_);
-  started_.reset();
-  exited_ = message;
+  last_[rank] = message;
   to_say_.push_back(std::move(message));
 }
 
@@ -105,7 +106,7 @@ void SuperviseClient::Serve() {
     to_say_.clear();
     to_say_.push_back(Hello(dir_));
     // How the one before ended matters to an engine that knew it; that is gone by now.
-    if (started_ || exited_) to_say_.push_back(started_ ? *started_ : *exited_);
+    for (const auto& [rank, message] : last_) to_say_.push_back(message);
   }
   const std::unique_ptr<Stream> stream = stub->Supervise(&context);
   NamedThread reader("supervise-read", [&] { Read(*stream); });

@@ -3,9 +3,10 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <deque>
 #include <functional>
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@
 
 namespace lathe::cli {
 
-// Attached to the engine for as long as it lives, with one rank of one group. Its threads only
+// Attached to the engine for as long as it lives, with ranks of one group. Its threads only
 // talk: processes are the main thread's.
 class SuperviseClient {
  public:
@@ -26,8 +27,8 @@ class SuperviseClient {
   SuperviseClient(const DataDir& dir, std::string group, std::function<void()> on_kill);
   ~SuperviseClient();
 
-  void OnStarted(pid_t pid);
-  void OnExit(const ChildExit& exit);
+  void OnStarted(int64_t rank, pid_t pid);
+  void OnExit(int64_t rank, const ChildExit& exit);
 
   // Processes that the engine wants killed, each with the reason.
   std::vector<v1::KillRank> TakeKills();
@@ -50,8 +51,8 @@ class SuperviseClient {
   bool is_stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool is_over_ ABSL_GUARDED_BY(mu_) = false;  // of the stream
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;
-  std::optional<v1::SupervisorMessage> started_ ABSL_GUARDED_BY(mu_);  // what runs
-  std::optional<v1::SupervisorMessage> exited_ ABSL_GUARDED_BY(mu_);   // how the last one ended
+  // Of each rank what runs, or how the last one ended.
+  std::map<int64_t, v1::SupervisorMessage> last_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::SupervisorMessage> to_say_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::KillRank> kills_ ABSL_GUARDED_BY(mu_);
   NamedThread thread_;
