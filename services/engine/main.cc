@@ -55,9 +55,7 @@
 namespace lathe::engine {
 namespace {
 
-// sysexits.h: EX_IOERR, EX_TEMPFAIL: to be started again.
-constexpr int kExitIo = 74;
-constexpr int kExitTemporary = 75;
+constexpr int kExitIo = 74;  // sysexits.h: EX_IOERR
 // After a signal, what is left to commit may wait so long for a database that is away.
 constexpr absl::Duration kCommitGrace = absl::Seconds(4);
 

@@ -29,13 +29,6 @@
 namespace lathe::worker {
 namespace {
 
-// The supervisor is to start us again. At once: what was told to die is worth nothing, and its work
-// may hang.
-constexpr int kExitTemporary = 75;
-
-// A group is formed anew of all its ranks: this one has lost another, and nothing is wrong with it.
-constexpr int kExitPeerGone = 76;
-
 // The end of the process as an event of the main thread, whoever asks for it.
 class ProcessEnd {
  public:
@@ -117,7 +110,9 @@ int Run(const WorkerOptions& options) {
       },
       std::move(peers));
   client = std::make_unique<AttachClient>(
-      attach, identity, executor, [](const std::string&) { std::_Exit(kExitTemporary); },
+      attach, identity, executor,
+      // At once: what was told to die is worth nothing, and its work may hang.
+      [](const std::string&) { std::_Exit(kExitTemporary); },
       [&](const Meeting& told) { meeting.Set(told); });
   std::unique_ptr<MetricsServer> metrics;
   if (!options.metrics_listen.empty()) {

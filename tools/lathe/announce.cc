@@ -51,9 +51,12 @@ void Announcer::Ready(const LaunchPlan& plan, bool is_new_key) {
   Say("key", absl::StrCat(key_file, is_new_key ? " (new, mode 0600)" : " (kept, mode 0600)"));
   if (plan.metrics) {
     const auto page = [](const ListenAddress& address) { return address.Url() + "/metrics"; };
-    Say("metrics",
-        absl::StrCat("gateway ", page(plan.metrics->gateway), " engine ",
-                     page(plan.metrics->engine), " worker ", page(plan.metrics->worker)));
+    std::string pages = absl::StrCat("gateway ", page(plan.metrics->gateway), " engine ",
+                                     page(plan.metrics->engine));
+    for (size_t rank = 0; rank < plan.workers.size(); ++rank) {
+      absl::StrAppend(&pages, " ", plan.workers[rank], " ", page(plan.metrics->workers[rank]));
+    }
+    Say("metrics", pages);
   }
   Say("logs", plan.data_dir.logs().string());
   Say("next", absl::StrCat("export TINKER_BASE_URL=", url, " TINKER_API_KEY=$(cat ",

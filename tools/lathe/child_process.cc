@@ -28,9 +28,9 @@ void RotateLog(const std::filesystem::path& path) {
 std::string NameOf(const std::string& entry) { return entry.substr(0, entry.find('=')); }
 
 std::vector<std::string> ChildEnvironment(const ChildSpec& spec) {
-  std::vector<std::string> environment = spec.secrets;
+  std::vector<std::string> environment = spec.overrides;
   const auto is_secret = [&spec](const std::string& entry) {
-    return std::any_of(spec.secrets.begin(), spec.secrets.end(),
+    return std::any_of(spec.overrides.begin(), spec.overrides.end(),
                        [&](const std::string& secret) { return NameOf(secret) == NameOf(entry); });
   };
   for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -18,8 +18,8 @@ struct ChildSpec {
   std::vector<std::string> arguments;
   // NAME=VALUE, for variables that are not set already.
   std::vector<std::string> environment = {};
-  // NAME=VALUE, whatever is set: what must not be seen on a command line.
-  std::vector<std::string> secrets = {};
+  // NAME=VALUE, whatever is set; also what must not be seen on a command line.
+  std::vector<std::string> overrides = {};
   // Standard output and error are appended here; begun anew (the old one kept as .1) when it has
   // passed 64 MiB.
   std::filesystem::path log_path;

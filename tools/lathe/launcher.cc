@@ -20,7 +20,6 @@ namespace lathe::cli {
 namespace {
 
 constexpr char kEngine[] = "engine";
-constexpr char kWorker[] = "worker";
 constexpr char kGateway[] = "gateway";
 constexpr char kGroup[] = "default";
 constexpr char kHealthPath[] = "/api/v1/healthz";
@@ -49,6 +48,10 @@ const char* WordOfExit(int wait_status) {
   }
 }
 
+bool LostPeer(int wait_status) {
+  return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitPeerGone;
+}
+
 }  // namespace
 
 Launcher::Launcher(const LaunchPlan& plan, Signals& signals, Announcer& announcer)
@@ -68,8 +71,12 @@ absl::Status Launcher::Run() {
 }
 
 absl::Status Launcher::Serve() {
-  for (const ChildSpec& child : plan_.children) RETURN_IF_ERROR(supervisor_.Start(child));
-  supervise_.OnStarted(/*rank=*/0, supervisor_.Pid(kWorker));
+  for (const ChildSpec& child : plan_.children) {
+    RETURN_IF_ERROR(supervisor_.Start(child));
+    if (RankOf(child.name) >= 0) {
+      supervise_.OnStarted(RankOf(child.name), supervisor_.Pid(child.name));
+    }
+  }
   RETURN_IF_ERROR(WritePids());
   while (signals_.Wait(NextWait()) != SignalEvent::kStop) {
     HandleKills();
@@ -87,14 +94,22 @@ absl::Duration Launcher::NextWait() const {
 
 void Launcher::HandleKills() {
   for (const v1::KillRank& kill : supervise_.TakeKills()) {
-    announcer_.Say(kWorker, absl::StrCat("is killed for the engine: ", kill.reason()));
-    supervisor_.Kill(kWorker, static_cast<pid_t>(kill.pid()));
+    const auto rank = static_cast<size_t>(kill.rank());
+    if (rank >= plan_.workers.size()) continue;
+    announcer_.Say(plan_.workers[rank], absl::StrCat("is killed for the engine: ", kill.reason()));
+    supervisor_.Kill(plan_.workers[rank], static_cast<pid_t>(kill.pid()));
   }
+}
+
+int64_t Launcher::RankOf(const std::string& name) const {
+  const auto found = std::find(plan_.workers.begin(), plan_.workers.end(), name);
+  return found == plan_.workers.end() ? -1 : found - plan_.workers.begin();
 }
 
 absl::Status Launcher::HandleDeaths() {
   for (const ChildExit& exit : supervisor_.Reap()) {
-    if (exit.name == kWorker) supervise_.OnExit(/*rank=*/0, exit);
+    if (const int64_t rank = RankOf(exit.name); rank >= 0) supervise_.OnExit(rank, exit);
+    if (LostPeer(exit.wait_status)) continue;  // the other one is told of
     if (!is_announced_) RETURN_IF_ERROR(FirstStartFailure(exit));
     announcer_.Say(exit.name, absl::StrCat("died (", DescribeExit(exit.wait_status),
                                            "), is started again; its log is ",
@@ -120,14 +135,16 @@ absl::Status Launcher::FirstStartFailure(const ChildExit& exit) const {
 absl::Status Launcher::Restart() {
   ASSIGN_OR_RETURN(const std::vector<std::string> started, supervisor_.RestartDue());
   for (const std::string& name : started) {
-    if (name == kWorker) supervise_.OnStarted(/*rank=*/0, supervisor_.Pid(name));
+    if (const int64_t rank = RankOf(name); rank >= 0) {
+      supervise_.OnStarted(rank, supervisor_.Pid(name));
+    }
   }
   return started.empty() ? absl::OkStatus() : WritePids();
 }
 
 absl::Status Launcher::CheckReadiness() {
   if (supervisor_.AllReady()) return absl::OkStatus();
-  CheckEngineAndWorker();
+  CheckEngineAndWorkers();
   if (supervisor_.IsReady(kEngine) && !has_key_) {
     ASSIGN_OR_RETURN(is_new_key_, EnsureAdminKey(plan_.data_dir));
     has_key_ = true;
@@ -146,16 +163,24 @@ bool Launcher::GatewayAnswers() const {
   return plan_.has_tls ? Accepts(plan_.listen) : AnswersOk(plan_.listen, kHealthPath);
 }
 
-void Launcher::CheckEngineAndWorker() {
-  if (supervisor_.IsReady(kEngine) && supervisor_.IsReady(kWorker)) return;
+bool Launcher::WorkersAreReady() const {
+  return std::all_of(plan_.workers.begin(), plan_.workers.end(),
+                     [this](const std::string& name) { return supervisor_.IsReady(name); });
+}
+
+void Launcher::CheckEngineAndWorkers() {
+  if (supervisor_.IsReady(kEngine) && WorkersAreReady()) return;
   if (supervisor_.Age(kEngine) == absl::ZeroDuration()) return;
   const auto status = admin_.GetStatus(kStatusTimeout);
   if (!status.ok()) return;
   supervisor_.MarkReady(kEngine);
   for (const v1::GroupStatus& group : status->groups()) {
     if (group.group() != kGroup) continue;
-    if (group.state() == "ready" && supervisor_.Age(kWorker) > kMinWorkerAge) {
-      supervisor_.MarkReady(kWorker);
+    const bool all_are_old = std::all_of(
+        plan_.workers.begin(), plan_.workers.end(),
+        [this](const std::string& name) { return supervisor_.Age(name) > kMinWorkerAge; });
+    if (group.state() == "ready" && all_are_old) {
+      for (const std::string& name : plan_.workers) supervisor_.MarkReady(name);
     } else if (!is_announced_ && !group.progress().empty()) {
       announcer_.Loading(group.progress());
     }
@@ -209,7 +234,9 @@ void Launcher::ReportDrained(const absl::StatusOr<v1::DrainResponse>& drained) {
 
 void Launcher::StopAll(absl::Duration grace) {
   // From the clients inwards: nobody is left talking to a process that is gone.
-  for (const char* name : {kGateway, kWorker, kEngine}) supervisor_.Stop(name, grace);
+  supervisor_.Stop(kGateway, grace);
+  for (const std::string& name : plan_.workers) supervisor_.Stop(name, grace);
+  supervisor_.Stop(kEngine, grace);
   announcer_.Say("stopped", plan_.data_dir.path().string());
 }
 

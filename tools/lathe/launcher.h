@@ -33,12 +33,15 @@ class Launcher {
   absl::Status Serve();
   absl::Status HandleDeaths();
   void HandleKills();
+  // Of the worker's process of this name; -1: it is none.
+  int64_t RankOf(const std::string& name) const;
+  bool WorkersAreReady() const;
   absl::Status FirstStartFailure(const ChildExit& exit) const;
   absl::Status Restart();
   absl::Status CheckReadiness();
-  void CheckEngineAndWorker();
+  void CheckEngineAndWorkers();
   bool GatewayAnswers() const;
-  // Once, when all three are ready.
+  // Once, when all are ready.
   void Announce();
   absl::Duration NextWait() const;
   // {"up": pid, "engine": pid, ...} in DIR/run/pids.json.

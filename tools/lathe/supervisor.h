@@ -1,4 +1,4 @@
-// Keeps the three processes running.
+// Keeps processes running.
 #pragma once
 
 #include <sys/types.h>

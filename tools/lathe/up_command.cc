@@ -23,23 +23,26 @@ namespace {
 absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model) {
   if (options.device == "cuda") return absl::OkStatus();
   ASSIGN_OR_RETURN(const int64_t available, AvailableMemoryBytes());
-  return CheckMemory(model.loaded_bytes, available);
+  return CheckMemory(options.dp * model.loaded_bytes, available);
 }
 
-// Claims three ports: that of `text` and the two after it, or any for port 0.
-absl::StatusOr<LaunchPlan::Metrics> ClaimMetricsPorts(const std::string& text, int api_port) {
-  constexpr int kMaxFirstPort = 65533;
+// Claims a port for each page: that of `text` and the next ones, or any for port 0.
+absl::StatusOr<LaunchPlan::Metrics> ClaimMetricsPorts(const std::string& text, int num_ranks,
+                                                      int api_port) {
+  const int max_first_port = 65535 - 1 - num_ranks;
   ASSIGN_OR_RETURN(const ListenAddress first, ParseListenAddress(text, "metrics_listen"));
-  if (first.port > kMaxFirstPort) {
+  if (first.port > max_first_port) {
     return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
                           "metrics_listen has port %d, limit is %d: the engine's and the worker's "
-                          "are on the next two",
-                          first.port, kMaxFirstPort)),
+                          "are on the next %d",
+                          first.port, max_first_port, 1 + num_ranks)),
                       "configuration", "metrics_listen");
   }
-  LaunchPlan::Metrics metrics{first, first, first};
+  LaunchPlan::Metrics metrics{first, first, std::vector<ListenAddress>(num_ranks, first)};
+  std::vector<ListenAddress*> addresses = {&metrics.gateway, &metrics.engine};
+  for (ListenAddress& worker : metrics.workers) addresses.push_back(&worker);
   std::set<int> claimed = {api_port};
-  for (ListenAddress* address : {&metrics.gateway, &metrics.engine, &metrics.worker}) {
+  for (ListenAddress* address : addresses) {
     if (first.port > 0) address->port = first.port + static_cast<int>(claimed.size()) - 1;
     RETURN_IF_ERROR(ClaimPort(*address));
     // A free port that was only looked at may be handed out again.
@@ -49,8 +52,8 @@ absl::StatusOr<LaunchPlan::Metrics> ClaimMetricsPorts(const std::string& text, i
     }
     if (!claimed.insert(address->port).second) {
       return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
-                            "metrics_listen and the two ports after it include that of listen, %d",
-                            address->port)),
+                            "metrics_listen and the %d ports after it include that of listen, %d",
+                            1 + num_ranks, address->port)),
                         "configuration", "metrics_listen");
     }
   }
@@ -79,13 +82,19 @@ absl::Status UpCommand(int argc, const char* const* argv) {
   ASSIGN_OR_RETURN(ListenAddress listen, ParseListenAddress(options.listen));
   RETURN_IF_ERROR(CheckHostMemory(options, model));
 
-  LaunchPlan plan{OpenDataDir(options.data), std::move(model),   std::move(listen),
-                  options.tls.enabled(),     options.public_url, options.drain_timeout};
+  LaunchPlan plan{.data_dir = OpenDataDir(options.data),
+                  .model = std::move(model),
+                  .listen = std::move(listen),
+                  .has_tls = options.tls.enabled(),
+                  .public_url = options.public_url,
+                  .drain_timeout = options.drain_timeout,
+                  .workers = WorkerNames(options.num_ranks())};
   RETURN_IF_ERROR(plan.data_dir.Create());
   ASSIGN_OR_RETURN(const DataDirLock lock, DataDirLock::Take(plan.data_dir));
   RETURN_IF_ERROR(ClaimPort(plan.listen));
   if (!options.metrics_listen.empty()) {
-    ASSIGN_OR_RETURN(plan.metrics, ClaimMetricsPorts(options.metrics_listen, plan.listen.port));
+    ASSIGN_OR_RETURN(plan.metrics, ClaimMetricsPorts(options.metrics_listen, options.num_ranks(),
+                                                     plan.listen.port));
   }
   ASSIGN_OR_RETURN(plan.children, ChildSpecs(options, plan, ProgramDir()));
 

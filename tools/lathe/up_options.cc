@@ -1,9 +1,12 @@
 #include "tools/lathe/up_options.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
 #include "libs/common/listener/exposure.h"
@@ -59,24 +62,38 @@ std::vector<std::string> EngineArguments(const UpOptions& options, const LaunchP
 
 int NumThreads(const UpOptions& options) {
   if (options.num_threads > 0) return options.num_threads;
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const auto num_cpus = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, num_cpus / options.num_ranks());
 }
 
-std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchPlan& plan) {
+std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchPlan& plan,
+                                         int rank) {
   const std::string path = plan.model.path.string();
   std::vector<std::string> arguments = {"--engine",     plan.data_dir.SocketAddress("worker"),
                                         "--group",      "default",
                                         "--model",      absl::StrCat(plan.model.name, "=", path),
-                                        "--rank",       "0",
-                                        "--world",      "1",
+                                        "--dp",         absl::StrCat(options.dp),
+                                        "--fsdp",       absl::StrCat(options.fsdp),
+                                        "--tp",         absl::StrCat(options.tp),
+                                        "--rank",       absl::StrCat(rank),
                                         "--supervised", "true",
                                         "--device",     options.device,
                                         "--threads",    absl::StrCat(NumThreads(options))};
   if (!options.tokenizer.empty()) {
     arguments.insert(arguments.end(), {"--tokenizer", options.tokenizer});
   }
-  if (plan.metrics) AddMetrics(plan.metrics->worker, arguments);
+  if (plan.metrics) AddMetrics(plan.metrics->workers[rank], arguments);
   return arguments;
+}
+
+// Of several ranks each has a GPU of its own: a worker takes the first that it sees.
+std::vector<std::string> DeviceOf(const UpOptions& options, int rank) {
+  if (options.num_ranks() == 1 || options.device == "cpu") return {};
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) return {absl::StrCat("CUDA_VISIBLE_DEVICES=", rank)};
+  const std::vector<std::string> devices = absl::StrSplit(visible, ',');
+  const bool has_one = rank < static_cast<int>(devices.size());
+  return {absl::StrCat("CUDA_VISIBLE_DEVICES=", has_one ? devices[rank] : "")};
 }
 
 std::vector<std::string> GatewayArguments(const UpOptions& options, const LaunchPlan& plan) {
@@ -90,7 +107,32 @@ std::vector<std::string> GatewayArguments(const UpOptions& options, const Launch
   return arguments;
 }
 
+absl::Status CheckMesh(const UpOptions& options) {
+  // Nobody has as many devices in one machine, and a slip of the finger would fill it with
+  // processes.
+  constexpr int kMaxRanks = 64;
+  for (const auto& [name, size] : {std::pair("dp", options.dp), std::pair("fsdp", options.fsdp),
+                                   std::pair("tp", options.tp)}) {
+    if (size >= 1 && size <= kMaxRanks) continue;
+    return WithDetail(
+        absl::InvalidArgumentError(absl::StrCat(name, " is ", size, ", expected 1 to ", kMaxRanks)),
+        "usage", name);
+  }
+  if (options.num_ranks() <= kMaxRanks) return absl::OkStatus();
+  return WithDetail(
+      absl::InvalidArgumentError(absl::StrCat("dp x fsdp x tp is ", options.num_ranks(),
+                                              " ranks on this machine, limit is ", kMaxRanks)),
+      "usage", "dp");
+}
+
 }  // namespace
+
+std::vector<std::string> WorkerNames(int num_ranks) {
+  if (num_ranks == 1) return {"worker"};
+  std::vector<std::string> names;
+  for (int rank = 0; rank < num_ranks; ++rank) names.push_back(absl::StrCat("worker", rank));
+  return names;
+}
 
 absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
   UpOptions options;
@@ -109,7 +151,13 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
           {.may_hold_password = true});
   set.Add(&options.device, "up.device", "auto", "auto, cpu or cuda",
           {.choices = {"auto", "cpu", "cuda"}});
-  set.Add(&options.num_threads, "up.threads", 0, "threads of the worker; 0: one for each CPU");
+  set.Add(&options.num_threads, "up.threads", 0,
+          "threads of each rank of the worker; 0: its share of the CPUs");
+  set.Add(&options.dp, "up.dp", 1,
+          "ranks that have the whole model each, and share the rows of training and the samples");
+  set.Add(&options.fsdp, "up.fsdp", 1,
+          "ranks that share the rows of training, and keep a part of every layer each");
+  set.Add(&options.tp, "up.tp", 1, "ranks that have a part of every matrix each");
   set.Add(&options.grpc_listen, "up.grpc_listen", "", "also serve gRPC on this HOST:PORT");
   set.Add(&options.tls.cert, "up.tls_cert", "",
           "PEM file of a certificate chain: HTTPS, and TLS for gRPC; read again when it changes");
@@ -120,7 +168,7 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
           "lets the addresses be such that other machines reach, without TLS");
   set.Add(&options.metrics_listen, "up.metrics_listen", "",
           "HOST:PORT of the gateway's metrics and probes, for your own network; the engine's and "
-          "the worker's are on the next two ports; port 0 picks free ones");
+          "those of the worker's ranks are on the next ports; port 0 picks free ones");
   set.Add(&options.public_url, "up.public_url", "",
           "URL under which clients reach the API; default: from each request");
   set.Add(&options.drain_timeout, "up.drain_timeout", absl::Seconds(30),
@@ -131,6 +179,7 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
                           absl::StrCat("threads is ", options.num_threads, ", expected 0 or more")),
                       "usage", "threads");
   }
+  RETURN_IF_ERROR(CheckMesh(options));
   RETURN_IF_ERROR(CheckTransport(options));
   options.config_path = set.config_path();
   return options;
@@ -139,12 +188,16 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
 absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, const LaunchPlan& plan,
                                                   const std::filesystem::path& program_dir) {
   std::vector<ChildSpec> children;
-  const auto add = [&](const std::string& name, std::vector<std::string> arguments,
-                       std::vector<std::string> environment) -> absl::Status {
-    ASSIGN_OR_RETURN(std::string program, FindProgram(program_dir, absl::StrCat("lathe-", name)));
+  // `child`: its own name, where there are several of this service.
+  const auto add = [&](const std::string& service, std::vector<std::string> arguments,
+                       std::vector<std::string> environment,
+                       std::string child = "") -> absl::Status {
+    const std::string name = child.empty() ? service : std::move(child);
+    ASSIGN_OR_RETURN(std::string program,
+                     FindProgram(program_dir, absl::StrCat("lathe-", service)));
     arguments.insert(arguments.begin(), std::move(program));
     arguments.insert(arguments.end(), {"--data-dir", plan.data_dir.path().string()});
-    if (name != "gateway" && plan.data_dir.has_own_socket_dir()) {
+    if (service != "gateway" && plan.data_dir.has_own_socket_dir()) {
       arguments.insert(arguments.end(), {"--run-dir", plan.data_dir.socket_dir().string()});
     }
     if (!options.config_path.empty()) {
@@ -159,12 +212,16 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
   RETURN_IF_ERROR(add("engine", EngineArguments(options, plan), {}));
   // Its URL may hold a password, and command lines are public.
   if (!options.store.empty()) {
-    children.back().secrets = {absl::StrCat("LATHE_ENGINE__STORE=", options.store)};
+    children.back().overrides = {absl::StrCat("LATHE_ENGINE__STORE=", options.store)};
   }
-  // libgomp reads these when it is loaded; spinning threads would take the CPU from the others.
-  RETURN_IF_ERROR(
-      add("worker", WorkerArguments(options, plan),
-          {absl::StrCat("OMP_NUM_THREADS=", NumThreads(options)), "OMP_WAIT_POLICY=passive"}));
+  for (int rank = 0; rank < options.num_ranks(); ++rank) {
+    // libgomp reads these when it is loaded; spinning threads would take the CPU from the others.
+    RETURN_IF_ERROR(
+        add("worker", WorkerArguments(options, plan, rank),
+            {absl::StrCat("OMP_NUM_THREADS=", NumThreads(options)), "OMP_WAIT_POLICY=passive"},
+            plan.workers[rank]));
+    children.back().overrides = DeviceOf(options, rank);
+  }
   RETURN_IF_ERROR(add("gateway", GatewayArguments(options, plan), {}));
   return children;
 }

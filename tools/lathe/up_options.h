@@ -28,8 +28,13 @@ struct UpOptions {
   std::string store;
   // auto, cpu or cuda.
   std::string device;
-  // Of the worker; 0: one for each CPU this process may use.
+  // Of each rank of the worker; 0: its share of the CPUs.
   int num_threads = 0;
+  // Ranks of the worker along each axis of its mesh; all of them on this machine.
+  int dp = 1;
+  int fsdp = 1;
+  int tp = 1;
+  int num_ranks() const { return dp * fsdp * tp; }
   // Empty: the public gRPC service is not opened on TCP.
   std::string grpc_listen;
   // Of the API and of grpc_listen; without a certificate both are served in the clear.
@@ -57,18 +62,23 @@ struct LaunchPlan {
   bool has_tls = false;
   std::string public_url;
   absl::Duration drain_timeout;
+  // Names of the worker's processes, by rank.
+  std::vector<std::string> workers;
   // Pages of metrics; empty: none.
   struct Metrics {
     ListenAddress gateway;
     ListenAddress engine;
-    ListenAddress worker;
+    std::vector<ListenAddress> workers;  // by rank
   };
   std::optional<Metrics> metrics = {};
-  // engine, worker, gateway.
+  // engine, workers, gateway.
   std::vector<ChildSpec> children = {};
 };
 
-// The three commands. `program_dir` holds the binaries; error configuration when one is missing.
+// "worker", or of several ranks "worker0" and so on.
+std::vector<std::string> WorkerNames(int num_ranks);
+
+// The commands. `program_dir` holds the binaries; error configuration when one is missing.
 absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, const LaunchPlan& plan,
                                                   const std::filesystem::path& program_dir);
 

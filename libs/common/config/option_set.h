@@ -24,6 +24,10 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitUnavailable = 69;
 inline constexpr int kExitSoftware = 70;
 inline constexpr int kExitCannotCreate = 73;
+// To be started again: it was told to end, or was replaced.
+inline constexpr int kExitTemporary = 75;
+// To be started again: a rank that has lost another of its group, and nothing is wrong with it.
+inline constexpr int kExitPeerGone = 76;
 inline constexpr int kExitPermission = 77;
 inline constexpr int kExitConfiguration = 78;
 

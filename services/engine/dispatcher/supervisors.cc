@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/config/option_set.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/rpc/status.h"
 #include "services/engine/rpc/outgoing_messages.h"
@@ -15,11 +16,8 @@ namespace {
 
 constexpr int64_t kNanosPerMs = 1'000'000;
 
-// Of a process that was told to end: 75 by us.
-bool IsOrderly(int64_t exit_code) { return exit_code == 0 || exit_code == 75; }
-
-// A peer of its group has gone, and nothing is wrong with it.
-constexpr int64_t kExitPeerGone = 76;
+// Of a process that was told to end.
+bool IsOrderly(int64_t exit_code) { return exit_code == 0 || exit_code == kExitTemporary; }
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-"""A worker that only says that it is there: DIR/fake_worker_ready while it lives.
+"""A worker that only says that it is there: DIR/fake_worker_ready while it lives. Its arguments are in
+DIR/worker_arguments.json, those of rank 1 in DIR/worker_arguments1.json.
 
 With DIR/fake_worker_exit it prints that file and ends with code 78 instead; with
 DIR/fake_worker_loading it does not become ready until that file is gone.
@@ -12,8 +13,10 @@ import sys
 import time
 
 data_dir = pathlib.Path(sys.argv[sys.argv.index("--data-dir") + 1])
-(data_dir / "worker_arguments.json").write_text(json.dumps(
-    {"arguments": sys.argv[1:], "wait_policy": os.environ.get("OMP_WAIT_POLICY")}))
+rank = sys.argv[sys.argv.index("--rank") + 1].replace("0", "")
+(data_dir / f"worker_arguments{rank}.json").write_text(json.dumps(
+    {"arguments": sys.argv[1:], "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+     "devices": os.environ.get("CUDA_VISIBLE_DEVICES")}))
 ready = data_dir / "fake_worker_ready"
 ready.unlink(missing_ok=True)
 if (data_dir / "fake_worker_exit").exists():

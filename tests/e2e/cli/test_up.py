@@ -34,9 +34,36 @@ def test_the_worker_gets_its_flags(bench):
     flags = dict(zip(seen["arguments"][::2], seen["arguments"][1::2]))
     assert flags == {
         "--engine": f"unix:{bench.data_dir}/run/worker.sock", "--group": "default",
-        "--model": f"Org/tiny={bench.model}", "--rank": "0", "--world": "1", "--device": "cpu",
+        "--model": f"Org/tiny={bench.model}", "--rank": "0", "--dp": "1", "--fsdp": "1",
+        "--tp": "1", "--device": "cpu",
         "--threads": "3", "--supervised": "true", "--data-dir": str(bench.data_dir)}
     assert seen["wait_policy"] == "passive"
+
+
+def test_every_rank_gets_its_place_and_its_page(bench, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    up = bench.up("--tp", "2", "--threads", "1", "--metrics-listen", "127.0.0.1:0")
+    up.wait_for("next ")
+    assert sorted(up.pids()) == ["engine", "gateway", "up", "worker0", "worker1"]
+    seen = [json.loads((bench.data_dir / f"worker_arguments{rank}.json").read_text())
+            for rank in ("", "1")]
+    ports = []
+    for rank, of_rank in enumerate(seen):
+        flags = dict(zip(of_rank["arguments"][::2], of_rank["arguments"][1::2]))
+        assert (flags["--tp"], flags["--dp"], flags["--rank"]) == ("2", "1", str(rank))
+        assert of_rank["devices"] == ["4", "6"][rank]
+        ports.append(flags["--metrics-listen"])
+        assert f"worker{rank} http://{ports[-1]}/metrics" in up.output()
+    assert ports[0] != ports[1]
+
+
+def test_a_mesh_that_is_none_is_named(bench):
+    for arguments, message in ((["--tp", "0"], "tp is 0, expected 1 to 64"),
+                               (["--dp", "16", "--fsdp", "8"],
+                                "dp x fsdp x tp is 128 ranks on this machine, limit is 64")):
+        refused = bench.run_up(*arguments)
+        assert refused.returncode == 2
+        assert message in refused.stderr
 
 
 def test_pages_of_metrics_get_a_port_each(bench):
