@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "libs/common/errors.h"
 
 namespace lathe::cli {
@@ -29,12 +30,12 @@ std::string NameOf(const std::string& entry) { return entry.substr(0, entry.find
 
 std::vector<std::string> ChildEnvironment(const ChildSpec& spec) {
   std::vector<std::string> environment = spec.overrides;
-  const auto is_secret = [&spec](const std::string& entry) {
+  const auto is_overridden = [&spec](const std::string& entry) {
     return std::any_of(spec.overrides.begin(), spec.overrides.end(),
-                       [&](const std::string& secret) { return NameOf(secret) == NameOf(entry); });
+                       [&](const std::string& other) { return NameOf(other) == NameOf(entry); });
   };
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (!is_secret(*entry)) environment.emplace_back(*entry);
+    if (!is_overridden(*entry)) environment.emplace_back(*entry);
   }
   for (const std::string& addition : spec.environment) {
     if (std::getenv(NameOf(addition).c_str()) == nullptr) environment.push_back(addition);
@@ -104,6 +105,13 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
         absl::StrCat("cannot start ", spec.name, ": ", std::strerror(error)));
   }
   return pid;
+}
+
+std::string VisibleDevice(int place) {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) return absl::StrCat(place);
+  const std::vector<std::string> devices = absl::StrSplit(visible, ',');
+  return place < static_cast<int>(devices.size()) ? devices[place] : "";
 }
 
 std::string DescribeExit(int wait_status) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,8 +49,12 @@ const char* WordOfExit(int wait_status) {
   }
 }
 
-bool LostPeer(int wait_status) {
-  return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitPeerGone;
+std::map<std::string, int64_t> RanksByName(const std::vector<std::string>& workers) {
+  std::map<std::string, int64_t> ranks;
+  for (size_t rank = 0; rank < workers.size(); ++rank) {
+    ranks[workers[rank]] = static_cast<int64_t>(rank);
+  }
+  return ranks;
 }
 
 }  // namespace
@@ -59,8 +64,10 @@ Launcher::Launcher(const LaunchPlan& plan, Signals& signals, Announcer& announce
       signals_(signals),
       announcer_(announcer),
       admin_(plan.data_dir),
-      // Ends a Wait of the main thread.
-      supervise_(plan.data_dir, kGroup, [] { kill(getpid(), SIGCHLD); }) {}
+      ranks_({.addresses = {plan.data_dir.SocketAddress("worker")},
+              .secret_file = plan.data_dir.socket_dir() / "secret",
+              .group = kGroup},
+             RanksByName(plan.workers), supervisor_, announcer) {}
 
 absl::Status Launcher::Run() {
   const absl::Status served = Serve();
@@ -73,13 +80,11 @@ absl::Status Launcher::Run() {
 absl::Status Launcher::Serve() {
   for (const ChildSpec& child : plan_.children) {
     RETURN_IF_ERROR(supervisor_.Start(child));
-    if (RankOf(child.name) >= 0) {
-      supervise_.OnStarted(RankOf(child.name), supervisor_.Pid(child.name));
-    }
+    ranks_.OnStarted(child.name);
   }
   RETURN_IF_ERROR(WritePids());
   while (signals_.Wait(NextWait()) != SignalEvent::kStop) {
-    HandleKills();
+    ranks_.KillWhomTheEngineWants();
     RETURN_IF_ERROR(HandleDeaths());
     RETURN_IF_ERROR(Restart());
     RETURN_IF_ERROR(CheckReadiness());
@@ -92,24 +97,10 @@ absl::Duration Launcher::NextWait() const {
   return std::min(poll, supervisor_.UntilNextRestart());
 }
 
-void Launcher::HandleKills() {
-  for (const v1::KillRank& kill : supervise_.TakeKills()) {
-    const auto rank = static_cast<size_t>(kill.rank());
-    if (rank >= plan_.workers.size()) continue;
-    announcer_.Say(plan_.workers[rank], absl::StrCat("is killed for the engine: ", kill.reason()));
-    supervisor_.Kill(plan_.workers[rank], static_cast<pid_t>(kill.pid()));
-  }
-}
-
-int64_t Launcher::RankOf(const std::string& name) const {
-  const auto found = std::find(plan_.workers.begin(), plan_.workers.end(), name);
-  return found == plan_.workers.end() ? -1 : found - plan_.workers.begin();
-}
-
 absl::Status Launcher::HandleDeaths() {
   for (const ChildExit& exit : supervisor_.Reap()) {
-    if (const int64_t rank = RankOf(exit.name); rank >= 0) supervise_.OnExit(rank, exit);
-    if (LostPeer(exit.wait_status)) continue;  // the other one is told of
+    ranks_.OnExit(exit);
+    if (LostPeer(exit)) continue;  // the other one is told of
     if (!is_announced_) RETURN_IF_ERROR(FirstStartFailure(exit));
     announcer_.Say(exit.name, absl::StrCat("died (", DescribeExit(exit.wait_status),
                                            "), is started again; its log is ",
@@ -134,11 +125,7 @@ absl::Status Launcher::FirstStartFailure(const ChildExit& exit) const {
 
 absl::Status Launcher::Restart() {
   ASSIGN_OR_RETURN(const std::vector<std::string> started, supervisor_.RestartDue());
-  for (const std::string& name : started) {
-    if (const int64_t rank = RankOf(name); rank >= 0) {
-      supervise_.OnStarted(rank, supervisor_.Pid(name));
-    }
-  }
+  for (const std::string& name : started) ranks_.OnStarted(name);
   return started.empty() ? absl::OkStatus() : WritePids();
 }
 

@@ -11,7 +11,7 @@
 #include "tools/lathe/admin_client.h"
 #include "tools/lathe/announce.h"
 #include "tools/lathe/signals.h"
-#include "tools/lathe/supervise_client.h"
+#include "tools/lathe/supervised_ranks.h"
 #include "tools/lathe/supervisor.h"
 #include "tools/lathe/up_options.h"
 
@@ -32,9 +32,6 @@ class Launcher {
   // Until a stop signal.
   absl::Status Serve();
   absl::Status HandleDeaths();
-  void HandleKills();
-  // Of the worker's process of this name; -1: it is none.
-  int64_t RankOf(const std::string& name) const;
   bool WorkersAreReady() const;
   absl::Status FirstStartFailure(const ChildExit& exit) const;
   absl::Status Restart();
@@ -58,7 +55,7 @@ class Launcher {
   RealClock clock_;
   Supervisor supervisor_{clock_};
   AdminClient admin_;
-  SuperviseClient supervise_;
+  SupervisedRanks ranks_;
   bool has_key_ = false;
   bool is_new_key_ = false;
   bool is_announced_ = false;

@@ -9,6 +9,7 @@
 #include "tools/lathe/exit_code.h"
 #include "tools/lathe/export_command.h"
 #include "tools/lathe/keys_command.h"
+#include "tools/lathe/ranks_command.h"
 #include "tools/lathe/status_command.h"
 #include "tools/lathe/tenants_command.h"
 #include "tools/lathe/up_command.h"
@@ -20,6 +21,7 @@ constexpr char kHelp[] =
     "Lathe: a self-hosted post-training service that speaks the Tinker API.\n"
     "\n"
     "  lathe up --model ./Qwen3-0.6B        start engine, worker and gateway\n"
+    "  lathe ranks --ranks 4-7 …            ranks of a worker on another machine\n"
     "  lathe status                         what a running one holds\n"
     "  lathe keys create --tenant NAME      a key for somebody\n"
     "  lathe keys list\n"
@@ -34,6 +36,7 @@ constexpr char kHelp[] =
 
 absl::Status Run(int argc, const char* const* argv) {
   const std::string_view verb = argc > 1 ? argv[1] : "";
+  if (verb == "ranks") return RanksCommand(argc - 1, argv + 1);
   if (verb == "up") return UpCommand(argc - 1, argv + 1);
   if (verb == "keys") return KeysCommand(argc - 1, argv + 1);
   if (verb == "tenants") return TenantsCommand(argc - 1, argv + 1);

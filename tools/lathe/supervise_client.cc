@@ -7,8 +7,8 @@
 
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "libs/common/rpc/channel.h"
 #include "libs/common/version.h"
+#include "tools/lathe/data_dir.h"
 
 namespace lathe::cli {
 namespace {
@@ -16,9 +16,9 @@ namespace {
 // Between two attempts. A new engine is told within this time how a worker ended.
 constexpr absl::Duration kPause = absl::Milliseconds(200);
 
-v1::SupervisorMessage Hello(const DataDir& dir) {
+v1::SupervisorMessage Hello(const std::filesystem::path& secret_file) {
   v1::SupervisorMessage message;
-  const auto secret = ReadTextFile(dir.socket_dir() / "secret");
+  const auto secret = ReadTextFile(secret_file);
   if (secret.ok()) {
     message.mutable_hello()->set_secret(std::string(absl::StripAsciiWhitespace(*secret)));
   }
@@ -45,10 +45,9 @@ v1::SupervisorMessage Exited(const std::string& group, int64_t rank, const Child
 
 }  // namespace
 
-SuperviseClient::SuperviseClient(const DataDir& dir, std::string group,
-                                 std::function<void()> on_kill)
-    : dir_(dir),
-      group_(std::move(group)),
+SuperviseClient::SuperviseClient(SuperviseOptions options, std::function<void()> on_kill)
+    : options_(std::move(options)),
+      dialer_(options_.tls.enabled() ? Dialer(options_.tls) : Dialer()),
       on_kill_(std::move(on_kill)),
       thread_("supervise", [this] { Run(); }) {}
 
@@ -63,7 +62,7 @@ SuperviseClient::~SuperviseClient() {
 
 void SuperviseClient::OnStarted(int64_t rank, pid_t pid) {
   v1::SupervisorMessage message;
-  message.mutable_started()->set_group(group_);
+  message.mutable_started()->set_group(options_.group);
   message.mutable_started()->set_rank(rank);
   message.mutable_started()->set_pid(pid);
   absl::MutexLock lock(&mu_);
@@ -72,7 +71,7 @@ void SuperviseClient::OnStarted(int64_t rank, pid_t pid) {
 }
 
 void SuperviseClient::OnExit(int64_t rank, const ChildExit& exit) {
-  v1::SupervisorMessage message = Exited(group_, rank, exit);
+  v1::SupervisorMessage message = Exited(options_.group, rank, exit);
   absl::MutexLock lock(&mu_);
   last_[rank] = message;
   to_say_.push_back(std::move(message));
@@ -88,15 +87,15 @@ void SuperviseClient::Run() {
     mu_.AssertReaderHeld();
     return is_stopping_;
   };
-  while (true) {
-    Serve();
+  for (size_t attempt = 0;; ++attempt) {
+    Serve(options_.addresses[attempt % options_.addresses.size()]);
     absl::MutexLock lock(&mu_);
     if (mu_.AwaitWithTimeout(absl::Condition(&is_stopping), kPause)) return;
   }
 }
 
-void SuperviseClient::Serve() {
-  const auto stub = v1::WorkerPool::NewStub(MakeChannel(dir_.SocketAddress("worker")));
+void SuperviseClient::Serve(const std::string& address) {
+  const auto stub = v1::WorkerPool::NewStub(dialer_.Dial(address));
   grpc::ClientContext context;
   {
     absl::MutexLock lock(&mu_);
@@ -104,7 +103,7 @@ void SuperviseClient::Serve() {
     context_ = &context;
     is_over_ = false;
     to_say_.clear();
-    to_say_.push_back(Hello(dir_));
+    to_say_.push_back(Hello(options_.secret_file));
     // How the one before ended matters to an engine that knew it; that is gone by now.
     for (const auto& [rank, message] : last_) to_say_.push_back(message);
   }

@@ -1,10 +1,11 @@
-// `lathe up` as the parent of ranks: says how they end, and hears whom to kill.
+// The parent of ranks: says how they end, and hears whom to kill.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -13,18 +14,26 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "libs/common/concurrency/named_thread.h"
+#include "libs/common/rpc/channel.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
-#include "tools/lathe/data_dir.h"
 #include "tools/lathe/supervisor.h"
 
 namespace lathe::cli {
+
+struct SuperviseOptions {
+  // Of the engines' worker listeners, tried in turn until one leads.
+  std::vector<std::string> addresses;
+  ChannelTls tls;
+  std::filesystem::path secret_file;  // read for each connection
+  std::string group = "default";
+};
 
 // Attached to the engine for as long as it lives, with ranks of one group. Its threads only
 // talk: processes are the main thread's.
 class SuperviseClient {
  public:
-  // `on_kill` is called on a thread of its own when TakeKills has something. `dir` must outlive it.
-  SuperviseClient(const DataDir& dir, std::string group, std::function<void()> on_kill);
+  // `on_kill` is called on a thread of its own when TakeKills has something.
+  SuperviseClient(SuperviseOptions options, std::function<void()> on_kill);
   ~SuperviseClient();
 
   void OnStarted(int64_t rank, pid_t pid);
@@ -38,13 +47,13 @@ class SuperviseClient {
 
   void Run();
   // Until the stream ends, or this does.
-  void Serve();
+  void Serve(const std::string& address);
   void Read(Stream& stream);
   bool Say(Stream& stream);
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const DataDir& dir_;
-  const std::string group_;
+  const SuperviseOptions options_;
+  const Dialer dialer_;
   const std::function<void()> on_kill_;
 
   absl::Mutex mu_;

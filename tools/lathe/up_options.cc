@@ -1,12 +1,10 @@
 #include "tools/lathe/up_options.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
 #include "libs/common/listener/exposure.h"
@@ -89,11 +87,7 @@ std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchP
 // Of several ranks each has a GPU of its own: a worker takes the first that it sees.
 std::vector<std::string> DeviceOf(const UpOptions& options, int rank) {
   if (options.num_ranks() == 1 || options.device == "cpu") return {};
-  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible == nullptr) return {absl::StrCat("CUDA_VISIBLE_DEVICES=", rank)};
-  const std::vector<std::string> devices = absl::StrSplit(visible, ',');
-  const bool has_one = rank < static_cast<int>(devices.size());
-  return {absl::StrCat("CUDA_VISIBLE_DEVICES=", has_one ? devices[rank] : "")};
+  return {absl::StrCat("CUDA_VISIBLE_DEVICES=", VisibleDevice(rank))};
 }
 
 std::vector<std::string> GatewayArguments(const UpOptions& options, const LaunchPlan& plan) {

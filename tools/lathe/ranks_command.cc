@@ -1,0 +1,220 @@
+#include "tools/lathe/ranks_command.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "libs/common/config/option_set.h"
+#include "libs/common/errors.h"
+#include "libs/common/rpc/channel.h"
+#include "libs/common/status_macros.h"
+#include "libs/common/time/clock.h"
+#include "tools/lathe/announce.h"
+#include "tools/lathe/data_dir_options.h"
+#include "tools/lathe/program.h"
+#include "tools/lathe/signals.h"
+#include "tools/lathe/supervised_ranks.h"
+#include "tools/lathe/supervisor.h"
+
+namespace lathe::cli {
+namespace {
+
+constexpr char kDescription[] =
+    "Starts ranks of a worker group on this machine, and starts again those that end. What "
+    "follows\n"
+    "-- goes to each lathe-worker.\n"
+    "  lathe ranks --ranks 4-7 --engine 10.0.0.1:7001 --engine-ca ca.crt --engine-cert w.crt\n"
+    "    --engine-key w.key --data-dir /srv/lathe -- --tp 8 --model Qwen/Qwen3-8B=./Qwen3-8B";
+
+// A rank that ends in order waits for the unit that runs, and for staged saves.
+constexpr absl::Duration kStopGrace = absl::Seconds(10);
+constexpr int kMaxRanks = 64;  // as `lathe up`
+
+struct RanksOptions {
+  std::string ranks;
+  std::vector<std::string> engine_addresses;
+  ChannelTls engine_tls;
+  std::string secret_file;
+  bool insecure_i_know = false;
+  std::string group;
+  int num_threads = 0;
+  DataDirOptions data;
+  std::vector<std::string> worker_arguments;
+  int first = 0;
+  int count = 0;
+};
+
+absl::Status RefuseRanks(const std::string& ranks) {
+  return WithDetail(
+      absl::InvalidArgumentError(absl::StrCat(
+          "ranks is '", ranks, "', expected a number or FIRST-LAST, at most ", kMaxRanks)),
+      "usage", "ranks");
+}
+
+absl::Status ReadRanks(RanksOptions& options) {
+  const std::pair<std::string, std::string> ends =
+      absl::StrSplit(options.ranks, absl::MaxSplits('-', 1));
+  int last = 0;
+  if (!absl::SimpleAtoi(ends.first, &options.first)) return RefuseRanks(options.ranks);
+  if (options.ranks.find('-') == std::string::npos) {
+    last = options.first;
+  } else if (!absl::SimpleAtoi(ends.second, &last)) {
+    return RefuseRanks(options.ranks);
+  }
+  options.count = last - options.first + 1;
+  if (options.first < 0 || options.count < 1 || options.count > kMaxRanks) {
+    return RefuseRanks(options.ranks);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv) {
+  RanksOptions options;
+  const char* const* const end = argv + argc;
+  const char* const* const dashes = std::find(argv, end, std::string_view("--"));
+  if (dashes != end) options.worker_arguments.assign(dashes + 1, end);
+  OptionSet set("lathe ranks", kDescription);
+  set.Add(&options.ranks, "ranks.ranks", "", "numbers of the ranks, FIRST-LAST",
+          {.required = true});
+  set.Add(&options.engine_addresses, "worker.engine", {},
+          "addresses of the engines' worker listeners, unix:PATH or HOST:PORT; default: the socket "
+          "in the run directory");
+  set.Add(&options.engine_tls.ca, "worker.engine_ca", "",
+          "PEM file: an engine shows a certificate that one of these has signed");
+  set.Add(&options.engine_tls.cert, "worker.engine_cert", "",
+          "PEM file of the certificate shown to it");
+  set.Add(&options.engine_tls.key, "worker.engine_key", "", "PEM file of its private key");
+  set.Add(&options.insecure_i_know, "worker.insecure_i_know", false,
+          "lets the engine be another machine without TLS");
+  set.Add(&options.secret_file, "worker.secret_file", "",
+          "file with the engine's secret; default: RUN_DIR/secret");
+  set.Add(&options.group, "worker.group", "default", "name of the worker group");
+  set.Add(&options.num_threads, "worker.threads", 0,
+          "threads of each rank; 0: its share of this machine's CPUs");
+  AddDataDirOptions(set, options.data);
+  RETURN_IF_ERROR(set.Parse(static_cast<int>(dashes - argv), argv));
+  RETURN_IF_ERROR(ReadRanks(options));
+  RETURN_IF_ERROR(
+      CheckChannelTls(options.engine_tls, options.engine_addresses, options.insecure_i_know));
+  return options;
+}
+
+int NumThreads(const RanksOptions& options) {
+  if (options.num_threads > 0) return options.num_threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options.count);
+}
+
+// `place`: among the ranks of this machine. One alone may use every GPU that it is shown.
+std::vector<std::string> DeviceOf(const RanksOptions& options, int place) {
+  if (options.count == 1) return {};
+  return {absl::StrCat("CUDA_VISIBLE_DEVICES=", VisibleDevice(place))};
+}
+
+absl::StatusOr<ChildSpec> SpecOf(const RanksOptions& options, const DataDir& dir,
+                                 const SuperviseOptions& engine, int place) {
+  const int rank = options.first + place;
+  ASSIGN_OR_RETURN(std::string program, FindProgram(ProgramDir(), "lathe-worker"));
+  ChildSpec child{.name = absl::StrCat("worker", rank)};
+  child.arguments = {std::move(program),
+                     "--rank",
+                     absl::StrCat(rank),
+                     "--group",
+                     options.group,
+                     "--supervised",
+                     "true",
+                     "--threads",
+                     absl::StrCat(NumThreads(options)),
+                     "--data-dir",
+                     dir.path().string(),
+                     "--run-dir",
+                     dir.socket_dir().string(),
+                     "--secret-file",
+                     engine.secret_file.string()};
+  for (const std::string& address : engine.addresses) {
+    child.arguments.insert(child.arguments.end(), {"--engine", address});
+  }
+  for (const auto& [flag, path] : {std::pair("--engine-ca", options.engine_tls.ca),
+                                   std::pair("--engine-cert", options.engine_tls.cert),
+                                   std::pair("--engine-key", options.engine_tls.key)}) {
+    if (!path.empty()) child.arguments.insert(child.arguments.end(), {flag, path});
+  }
+  if (options.insecure_i_know) child.arguments.emplace_back("--insecure-i-know");
+  child.arguments.insert(child.arguments.end(), options.worker_arguments.begin(),
+                         options.worker_arguments.end());
+  child.environment = {absl::StrCat("OMP_NUM_THREADS=", NumThreads(options)),
+                       "OMP_WAIT_POLICY=passive"};
+  child.overrides = DeviceOf(options, place);
+  child.log_path = dir.logs() / absl::StrCat(child.name, ".log");
+  return child;
+}
+
+absl::Status MakeLogDir(const DataDir& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir.logs(), error);
+  if (!error) return absl::OkStatus();
+  return WithDetail(absl::InternalError(
+                        absl::StrCat("cannot make '", dir.logs().string(), "': ", error.message())),
+                    "cannot_create");
+}
+
+// Until a stop signal.
+absl::Status Watch(Signals& signals, Supervisor& supervisor, SupervisedRanks& ranks,
+                   Announcer& announcer) {
+  while (signals.Wait(supervisor.UntilNextRestart()) != SignalEvent::kStop) {
+    ranks.KillWhomTheEngineWants();
+    for (const ChildExit& exit : supervisor.Reap()) {
+      ranks.OnExit(exit);
+      announcer.Say(exit.name, absl::StrCat(LostPeer(exit) ? "lost another rank (" : "died (",
+                                            DescribeExit(exit.wait_status), "), is started again"));
+    }
+    ASSIGN_OR_RETURN(const std::vector<std::string> started, supervisor.RestartDue());
+    for (const std::string& name : started) ranks.OnStarted(name);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RanksCommand(int argc, const char* const* argv) {
+  Signals signals;
+  Announcer announcer;
+  ASSIGN_OR_RETURN(const RanksOptions options, ParseRanksOptions(argc, argv));
+  const DataDir dir = OpenDataDir(options.data);
+  RETURN_IF_ERROR(MakeLogDir(dir));
+  SuperviseOptions engine{.addresses = options.engine_addresses,
+                          .tls = options.engine_tls,
+                          .secret_file = options.secret_file,
+                          .group = options.group};
+  if (engine.addresses.empty()) engine.addresses = {dir.SocketAddress("worker")};
+  if (engine.secret_file.empty()) engine.secret_file = dir.socket_dir() / "secret";
+  RealClock clock;
+  Supervisor supervisor(clock);
+  std::map<std::string, int64_t> numbers;
+  std::vector<ChildSpec> children;
+  for (int place = 0; place < options.count; ++place) {
+    ASSIGN_OR_RETURN(children.emplace_back(), SpecOf(options, dir, engine, place));
+    numbers[children.back().name] = options.first + place;
+  }
+  SupervisedRanks ranks(std::move(engine), numbers, supervisor, announcer);
+  absl::Status status;
+  std::vector<std::string> started;
+  for (const ChildSpec& child : children) {
+    started.push_back(child.name);
+    status.Update(supervisor.Start(child));
+    if (!status.ok()) break;
+    ranks.OnStarted(child.name);
+    announcer.Say(child.name, absl::StrCat("started, its log is ", child.log_path.string()));
+  }
+  if (status.ok()) status = Watch(signals, supervisor, ranks, announcer);
+  for (const std::string& name : started) supervisor.Stop(name, kStopGrace);
+  return status;
+}
+
+}  // namespace lathe::cli
