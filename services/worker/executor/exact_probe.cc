@@ -176,7 +176,6 @@ absl::Status ProbeExactNumerics(const Model& model) {
     return absl::FailedPreconditionError(
         "numerics is exact, which only a CPU keeps; the device is a GPU");
   }
-  model.HoldLayer(kProbedLayer, std::nullopt);
   const Probe probe(model);
   std::vector<size_t> order;
   std::vector<Numbers> alone;

@@ -77,6 +77,15 @@ at::Tensor BaseLinear(const at::Tensor& x, const BaseWeight& w, const at::Tensor
   return y;
 }
 
+void BaseLinearInto(const at::Tensor& x, const BaseWeight& w, MatmulArithmetic arithmetic,
+                    at::Tensor y) {
+  if (w.device().is_cpu()) {
+    Multiply(x, w, arithmetic, /*accumulate=*/false, MatmulTransposed, y);
+  } else {
+    y.copy_(MultiplyByTorch(x, w.matrix().t()));
+  }
+}
+
 at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const BaseWeight& w,
                           const at::Tensor& bias, MatmulArithmetic arithmetic) {
   at::Tensor y;
@@ -96,6 +105,15 @@ at::Tensor BaseLinearBackward(const at::Tensor& dy, const BaseWeight& w,
   at::Tensor dx = at::empty({dy.size(0), w.k()}, dy.options());
   Multiply(dy, w, arithmetic, /*accumulate=*/false, MatmulPlain, dx);
   return dx;
+}
+
+void AddBaseLinearBackward(const at::Tensor& dy, const BaseWeight& w, MatmulArithmetic arithmetic,
+                           at::Tensor dx) {
+  if (w.device().is_cpu()) {
+    Multiply(dy, w, arithmetic, /*accumulate=*/true, MatmulPlain, dx);
+  } else {
+    dx.add_(MultiplyByTorch(dy, w.matrix()));
+  }
 }
 
 }  // namespace lathe::worker

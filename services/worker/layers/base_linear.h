@@ -18,6 +18,10 @@ namespace lathe::worker {
 at::Tensor BaseLinear(const at::Tensor& x, const BaseWeight& w, const at::Tensor& bias,
                       MatmulArithmetic arithmetic);
 
+// y [T, N] = x w^T; rows of y may lie apart.
+void BaseLinearInto(const at::Tensor& x, const BaseWeight& w, MatmulArithmetic arithmetic,
+                    at::Tensor y);
+
 // residual [T, N] + x w^T + bias, a new tensor.
 at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const BaseWeight& w,
                           const at::Tensor& bias, MatmulArithmetic arithmetic);
@@ -25,5 +29,9 @@ at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const
 // dx [T, K] = dy [T, N] w
 at::Tensor BaseLinearBackward(const at::Tensor& dy, const BaseWeight& w,
                               MatmulArithmetic arithmetic);
+
+// dx [T, K] += dy [T, N] w
+void AddBaseLinearBackward(const at::Tensor& dy, const BaseWeight& w, MatmulArithmetic arithmetic,
+                           at::Tensor dx);
 
 }  // namespace lathe::worker

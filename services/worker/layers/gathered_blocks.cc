@@ -21,30 +21,75 @@ at::Tensor Zeros(int64_t num_bytes, at::Device device) {
       data, {num_bytes}, [memory = std::move(memory)](void*) {}, at::kByte);
 }
 
+// Equal ones, in whole lines.
+Shard ShareOf(int64_t num_bytes, const RankGroup& ranks) {
+  const int64_t lines = (num_bytes + kAlignment - 1) / kAlignment;
+  const int64_t share_bytes = (lines + ranks.world() - 1) / ranks.world() * kAlignment;
+  Shard own;
+  own.begin = std::min(share_bytes * ranks.rank(), num_bytes);
+  own.size = std::min(share_bytes, num_bytes - own.begin);
+  own.padding = share_bytes - own.size;
+  return own;
+}
+
 }  // namespace
 
-GatheredBlocks::GatheredBlocks(int64_t num_blocks, int64_t block_bytes, at::Device device,
+GatheredBlocks::GatheredBlocks(const std::vector<int64_t>& block_bytes, at::Device device,
                                const RankGroup& ranks)
-    : block_bytes_(block_bytes), ranks_(ranks) {
-  TORCH_CHECK(num_blocks > 0 && block_bytes > 0, "no blocks to share");
-  const int64_t lines = (block_bytes + kAlignment - 1) / kAlignment;
-  const int64_t share_bytes = (lines + ranks.world() - 1) / ranks.world() * kAlignment;
-  own_.begin = std::min(share_bytes * ranks.rank(), block_bytes);
-  own_.size = std::min(share_bytes, block_bytes - own_.begin);
-  own_.padding = share_bytes - own_.size;
-  shares_ = Zeros(num_blocks * share_bytes, device).view({num_blocks, share_bytes});
-  for (at::Tensor& buffer : buffers_) buffer = Zeros(share_bytes * ranks.world(), device);
+    : ranks_(ranks) {
+  int64_t total_bytes = 0;
+  std::array<int64_t, 2> buffer_bytes = {0, 0};
+  for (const int64_t num_bytes : block_bytes) {
+    Block block{.num_bytes = num_bytes, .own = ShareOf(num_bytes, ranks)};
+    int64_t& largest = buffer_bytes[blocks_.size() % 2];
+    largest = std::max(largest, block.own.padded_size() * ranks.world());
+    total_bytes += block.own.padded_size();
+    blocks_.push_back(std::move(block));
+  }
+  shares_ = Zeros(total_bytes, device);
+  int64_t begin = 0;
+  for (Block& block : blocks_) {
+    block.share = shares_.narrow(0, begin, block.own.padded_size());
+    begin += block.own.padded_size();
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i] = Zeros(buffer_bytes[i], device);
 }
 
 void GatheredBlocks::Keep(int64_t block) {
-  Share(block).narrow(0, 0, own_.size).copy_(Buffer(block).narrow(0, own_.begin, own_.size));
+  const Shard& own = blocks_[block].own;
+  blocks_[block].share.narrow(0, 0, own.size).copy_(Buffer(block).narrow(0, own.begin, own.size));
+}
+
+void GatheredBlocks::BeginPlan(std::vector<int64_t> blocks, std::optional<int64_t> then) {
+  TORCH_CHECK(!has_plan_, "a plan of blocks has not ended");
+  has_plan_ = true;
+  plan_ = std::move(blocks);
+  next_in_plan_ = 0;
+  then_ = then;
+}
+
+void GatheredBlocks::EndPlan() {
+  while (next_in_plan_ < plan_.size()) Hold(plan_[next_in_plan_]);
+  has_plan_ = false;
+}
+
+std::optional<int64_t> GatheredBlocks::AfterNext() const {
+  if (next_in_plan_ + 1 < plan_.size()) return plan_[next_in_plan_ + 1];
+  const bool has_room = then_.has_value() && *then_ % 2 != plan_[next_in_plan_] % 2;
+  return has_room ? then_ : std::nullopt;
 }
 
 void GatheredBlocks::Hold(int64_t block, std::optional<int64_t> next) {
-  TORCH_CHECK(block >= 0 && block < shares_.size(0), "block ", block, " of ", shares_.size(0));
-  TORCH_CHECK(!next.has_value() || (*next >= 0 && *next < shares_.size(0) &&
-                                    (*next == block + 1 || *next == block - 1)),
-              "block ", next.value_or(0), " is no neighbour of block ", block);
+  const auto num_blocks = static_cast<int64_t>(blocks_.size());
+  TORCH_CHECK(block >= 0 && block < num_blocks, "block ", block, " of ", num_blocks);
+  if (has_plan_) {
+    TORCH_CHECK(next_in_plan_ < plan_.size() && plan_[next_in_plan_] == block, "block ", block,
+                " is not the next of the plan");
+    next = AfterNext();
+    ++next_in_plan_;
+  }
+  TORCH_CHECK(!next.has_value() || (*next >= 0 && *next < num_blocks && *next % 2 != block % 2),
+              "block ", next.value_or(0), " cannot be gathered beside block ", block);
   End();
   Begin(block);
   End();
@@ -55,7 +100,9 @@ void GatheredBlocks::Begin(int64_t block) {
   int64_t& held = held_[block % 2];
   if (held == block) return;
   held = block;
-  pending_ = ranks_.StartGather("weights of a layer", Share(block), buffers_[block % 2]);
+  const at::Tensor& share = blocks_[block].share;
+  pending_ = ranks_.StartGather("weights of a layer", share,
+                                buffers_[block % 2].narrow(0, 0, share.size(0) * ranks_.world()));
 }
 
 void GatheredBlocks::End() {

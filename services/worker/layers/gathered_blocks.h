@@ -14,32 +14,38 @@
 
 namespace lathe::worker {
 
-// `num_blocks` blocks of as many bytes: the frozen matrices of a layer each. A rank has 1 / world
-// of each, and two buffers for whole ones. Blind to what the bytes mean, so a block may hold
-// panels or rows.
+// Blocks of frozen matrices. A rank has 1 / world of each, and two buffers for whole ones: those of
+// even and of odd numbers. Blind to what the bytes mean, so a block may hold panels or rows.
 //
-// All of `ranks`, which are several, call Hold in the same order. A failure throws RanksDisagree.
+// All of `ranks`, which are several, hold the same blocks in the same order. A failure throws
+// RanksDisagree.
 class GatheredBlocks {
  public:
-  // Zeros.
-  GatheredBlocks(int64_t num_blocks, int64_t block_bytes, at::Device device,
+  // Zeros, of so many bytes each.
+  GatheredBlocks(const std::vector<int64_t>& block_bytes, at::Device device,
                  const RankGroup& ranks);
 
-  // Which bytes of each block this rank keeps; the last ranks' may be padding.
-  const Shard& own() const { return own_; }
+  // Which bytes of it this rank keeps; the last ranks' may be padding.
+  const Shard& own(int64_t block) const { return blocks_[block].own; }
   // Before the first Hold: takes this rank's share of `block` out of its buffer, into which the
   // caller has put it.
   void Keep(int64_t block);
 
-  // Where `block` lies while it is held: known from the start, and the same for every other block.
-  at::Tensor Buffer(int64_t block) const { return buffers_[block % 2].narrow(0, 0, block_bytes_); }
+  // Where `block` lies while it is held; known from the start.
+  at::Tensor Buffer(int64_t block) const {
+    return buffers_[block % 2].narrow(0, 0, blocks_[block].num_bytes);
+  }
 
   // Returns when `block` is in its buffer, on a GPU when it is queued to be, where it stays until
-  // the next Hold of another block; and begins to gather `next`, a neighbour of `block`. A block
-  // that is in its buffer since an earlier call is not gathered again.
-  void Hold(int64_t block, std::optional<int64_t> next);
+  // the next Hold; and begins to gather `next`, which goes to the other buffer. A block that is in
+  // its buffer since an earlier call is not gathered again.
+  void Hold(int64_t block, std::optional<int64_t> next = std::nullopt);
 
-  bool IsHeld(int64_t block) const { return held_[block % 2] == block; }
+  // For ranks of which one may hold less than the others: until EndPlan, which holds the rest, all
+  // hold these, each one being gathered while the one before it is held, and so is `then` after
+  // the last one if it goes to the other buffer.
+  void BeginPlan(std::vector<int64_t> blocks, std::optional<int64_t> then);
+  void EndPlan();
 
   // Of memory, buffers included.
   int64_t NumBytes() const;
@@ -47,20 +53,30 @@ class GatheredBlocks {
   absl::Duration waited() const { return waited_; }
 
  private:
-  at::Tensor Share(int64_t block) const { return shares_.select(0, block); }
+  struct Block {
+    int64_t num_bytes = 0;
+    Shard own;
+    at::Tensor share;  // [own.padded_size()]
+  };
+
+  // What comes after the next block of the plan.
+  std::optional<int64_t> AfterNext() const;
   // Begins to gather `block` into its buffer, unless it is there.
   void Begin(int64_t block);
   // Ends the gather that was begun, if any.
   void End();
 
-  const int64_t block_bytes_;
   const RankGroup ranks_;
-  Shard own_;
-  at::Tensor shares_;                  // [blocks, own_.padded_size()]
-  std::array<at::Tensor, 2> buffers_;  // [world · own_.padded_size()]
+  std::vector<Block> blocks_;
+  at::Tensor shares_;  // of all blocks, one behind the other
+  std::array<at::Tensor, 2> buffers_;
   std::array<int64_t, 2> held_ = {-1, -1};
   std::optional<PendingCollective> pending_;
   absl::Duration waited_;
+  bool has_plan_ = false;
+  std::vector<int64_t> plan_;
+  size_t next_in_plan_ = 0;
+  std::optional<int64_t> then_;
 };
 
 }  // namespace lathe::worker

@@ -1,5 +1,6 @@
 #include "services/worker/layers/gathered_blocks.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -12,13 +13,19 @@ namespace {
 
 constexpr int64_t kNumBlocks = 5;
 
-at::Tensor Block(int64_t block, int64_t num_bytes) {
-  return at::arange(num_bytes).add(block * 31).remainder(251).to(at::kByte);
+std::vector<int64_t> SizesOf(int64_t num_bytes) {
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < kNumBlocks; ++i) sizes.push_back(num_bytes + i % 3 * 64);
+  return sizes;
 }
 
-void Fill(GatheredBlocks& blocks, int64_t num_bytes) {
+at::Tensor Content(const GatheredBlocks& blocks, int64_t block) {
+  return at::arange(blocks.Buffer(block).size(0)).add(block * 31).remainder(251).to(at::kByte);
+}
+
+void Fill(GatheredBlocks& blocks) {
   for (int64_t i = 0; i < kNumBlocks; ++i) {
-    blocks.Buffer(i).copy_(Block(i, num_bytes));
+    blocks.Buffer(i).copy_(Content(blocks, i));
     blocks.Keep(i);
   }
 }
@@ -26,7 +33,7 @@ void Fill(GatheredBlocks& blocks, int64_t num_bytes) {
 struct Seen {
   int64_t num_wrong = 0;
   std::vector<int64_t> num_gathers;  // after each Hold
-  Shard own;
+  std::vector<Shard> own;            // by block
   int64_t num_bytes = 0;
 };
 
@@ -37,16 +44,16 @@ TEST_CASE("GatheredBlocks: each block is whole when it is held, forward and back
       GENERATE(std::pair<int, int64_t>{2, 4096}, std::pair<int, int64_t>{3, 1000},
                std::pair<int, int64_t>{4, 100});  // the last: two ranks have padding only
   CAPTURE(backend, world, num_bytes);
-  const int64_t size = num_bytes;
+  const std::vector<int64_t> sizes = SizesOf(num_bytes);
   const std::vector<Seen> ranks = AsRanks(backend, world, [&](Collectives& collectives) {
-    GatheredBlocks blocks(kNumBlocks, size, at::kCPU, RankGroup(collectives));
-    Fill(blocks, size);
-    Seen seen{.own = blocks.own(), .num_bytes = blocks.NumBytes()};
+    GatheredBlocks blocks(sizes, at::kCPU, RankGroup(collectives));
+    Fill(blocks);
+    Seen seen{.num_bytes = blocks.NumBytes()};
+    for (int64_t i = 0; i < kNumBlocks; ++i) seen.own.push_back(blocks.own(i));
     const auto hold = [&](int64_t block, std::optional<int64_t> next) {
       blocks.Hold(block, next);
-      if (!blocks.IsHeld(block)) ++seen.num_wrong;
-      if (!blocks.Buffer(block).equal(Block(block, size))) ++seen.num_wrong;
-      blocks.Hold(block, next);  // another step of the same layer costs nothing
+      if (!blocks.Buffer(block).equal(Content(blocks, block))) ++seen.num_wrong;
+      blocks.Hold(block, next);  // once more costs nothing
       seen.num_gathers.push_back(collectives.totals().num_calls);
     };
     for (int64_t i = 0; i + 1 < kNumBlocks; ++i) hold(i, i + 1);
@@ -56,26 +63,69 @@ TEST_CASE("GatheredBlocks: each block is whole when it is held, forward and back
     hold(3, 4);  // out of order: gathered at once
     return seen;
   });
-  int64_t covered = 0;
   for (const Seen& seen : ranks) {
     CHECK(seen.num_wrong == 0);
     // The second Hold ends the gather of the next block. The last two blocks of a way are still
     // there on the way back, and block 4 after 3 is pulled in anew.
     CHECK(seen.num_gathers == std::vector<int64_t>{2, 3, 4, 5, 5, 5, 6, 7, 8, 8, 10});
-    CHECK(seen.own.begin == covered);
-    CHECK(seen.own.padded_size() == ranks[0].own.padded_size());
-    CHECK(seen.num_bytes == (kNumBlocks + 2 * world) * seen.own.padded_size());
-    covered += seen.own.size;
   }
-  CHECK(covered == num_bytes);
+  int64_t share_bytes = 0;
+  for (int64_t i = 0; i < kNumBlocks; ++i) {
+    int64_t covered = 0;
+    for (const Seen& seen : ranks) {
+      CHECK(seen.own[i].begin == covered);
+      CHECK(seen.own[i].padded_size() == ranks[0].own[i].padded_size());
+      covered += seen.own[i].size;
+    }
+    CHECK(covered == sizes[i]);
+    share_bytes += ranks[0].own[i].padded_size();
+  }
+  // Both kinds of places have one of the largest blocks.
+  const int64_t buffer_bytes = world * ranks[0].own[2].padded_size();
+  CHECK(ranks[0].num_bytes <= share_bytes + 2 * buffer_bytes);
+  CHECK(ranks[0].num_bytes > share_bytes + buffer_bytes);
+}
+
+TEST_CASE("GatheredBlocks: a rank that does less than the plan holds the rest of it at its end",
+          "[layers]") {
+  const int world = 3;
+  const auto ranks = AsRanks(TestBackend::kLocal, world, [&](Collectives& collectives) -> int {
+    GatheredBlocks blocks(SizesOf(512), at::kCPU, RankGroup(collectives));
+    Fill(blocks);
+    int num_wrong = 0;
+    const auto run = [&](const std::vector<int64_t>& plan, std::optional<int64_t> then) {
+      blocks.BeginPlan(plan, then);
+      // Rank 0 none of them, rank 1 one, rank 2 two.
+      const auto most = static_cast<size_t>(collectives.rank());
+      for (size_t i = 0; i < std::min(most, plan.size()); ++i) {
+        blocks.Hold(plan[i]);
+        num_wrong += blocks.Buffer(plan[i]).equal(Content(blocks, plan[i])) ? 0 : 1;
+      }
+      blocks.EndPlan();
+    };
+    run({0, 1, 2}, 3);
+    run({3, 4}, 2);  // no room for 2 beside 4
+    run({2, 1, 0}, std::nullopt);
+    blocks.Hold(4, 3);  // all of them again without a plan
+    num_wrong += blocks.Buffer(4).equal(Content(blocks, 4)) ? 0 : 1;
+    blocks.BeginPlan({3, 2}, std::nullopt);
+    try {
+      blocks.Hold(2);  // not its turn
+      ++num_wrong;
+    } catch (const c10::Error&) {
+    }
+    blocks.EndPlan();
+    return num_wrong;
+  });
+  CHECK(ranks == std::vector<int>(world));
 }
 
 TEST_CASE("GatheredBlocks: a lost rank ends the others, a block outside is refused", "[layers]") {
   FlightRecorder recorder;
   auto ranks = MakeLocalCollectives("fsdp", 2, {.timeout = kTestPatience}, recorder);
-  GatheredBlocks blocks(kNumBlocks, 64, at::kCPU, RankGroup(*ranks[0]));
-  CHECK_THROWS_AS(blocks.Hold(kNumBlocks, std::nullopt), c10::Error);
-  CHECK_THROWS_AS(blocks.Hold(0, 2), c10::Error);
+  GatheredBlocks blocks(SizesOf(64), at::kCPU, RankGroup(*ranks[0]));
+  CHECK_THROWS_AS(blocks.Hold(kNumBlocks), c10::Error);
+  CHECK_THROWS_AS(blocks.Hold(0, 2), c10::Error);  // of one buffer
   ranks[1].reset();
   CHECK_THROWS_AS(blocks.Hold(0, 1), RanksDisagree);
 }

@@ -73,7 +73,7 @@ absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Devic
   ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, progress));
   ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(part, tensors, device, fsdp));
   ASSIGN_OR_RETURN(weights.arithmetic,
-                   ChooseArithmetic(compute_dtype, device, weights.embedding.dtype()));
+                   ChooseArithmetic(compute_dtype, device, weights.embedding[0].dtype()));
   ASSIGN_OR_RETURN(HfTensors::Digests digests, tensors.DigestShare(place));
   std::string first_rows;
   if (place.size > 1) {

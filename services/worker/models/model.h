@@ -62,6 +62,19 @@ struct LayerSaved {
   virtual ~LayerSaved() = default;
 };
 
+// What ranks that share weights do together.
+struct ModelStep {
+  enum class Kind {
+    kEmbed,      // Embed
+    kForward,    // LayerForward or LayerForwardSaving
+    kRecompute,  // LayerRecompute
+    kBackward,   // LayerBackward
+    kHead,       // Logits or LogitsBackward
+  };
+  Kind kind = Kind::kEmbed;
+  int64_t layer = 0;  // of the three in the middle
+};
+
 // A base model. Weights are frozen and shared by everyone; one executor thread uses it.
 class Model {
  public:
@@ -80,11 +93,13 @@ class Model {
   // fp32.
   virtual MatmulArithmetic attention_arithmetic() const = 0;
 
-  // Ranks of axis fsdp keep shares of the layers. This gets all of `layer`, which is there until
-  // the call for another one, and begins to get `next`, the neighbour that is used after it. Comes
-  // before any step of the layer; those ranks all call it in the same order, also one that has
-  // nothing to compute. Where a rank has whole layers it does nothing. Throws RanksDisagree.
-  virtual void HoldLayer(int64_t layer, std::optional<int64_t> next) const = 0;
+  // Ranks of axis fsdp keep shares of the weights, and gather what they use while they use it. So
+  // they make the same calls below in the same order, or, where one may have nothing to compute or
+  // may fail, the same steps: between these two each makes the calls of `step`, or fewer, and
+  // EndStep does for the others what it has not. `next` is begun to be gathered. Where a rank has
+  // whole weights both do nothing. Whatever gathers throws RanksDisagree.
+  virtual void BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const = 0;
+  virtual void EndStep() const = 0;
 
   // [T] -> [T, H] in the compute dtype.
   virtual at::Tensor Embed(const PackedRows& rows) const = 0;

@@ -17,9 +17,7 @@ namespace {
 // All layers; [T, H] before the final norm.
 at::Tensor RunLayers(const Model& model, const PackedRows& rows, AttentionContext& attention) {
   at::Tensor x = model.Embed(rows);
-  const int64_t num_layers = model.spec().num_layers;
-  for (int64_t layer = 0; layer < num_layers; ++layer) {
-    model.HoldLayer(layer, layer + 1 < num_layers ? std::optional(layer + 1) : std::nullopt);
+  for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
     x = model.LayerForward(layer, x, rows, attention);
   }
   return x;

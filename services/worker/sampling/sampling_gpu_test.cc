@@ -40,8 +40,8 @@ Qwen3Model GpuModel(const ModelSpec& spec) {
     matrix = BaseWeight(matrix.ToTensor().to(at::kBFloat16).to(at::kCUDA));
   };
   const auto move_vector = [](at::Tensor& x) { x = x.to(at::kCUDA); };
-  move(weights.embedding);
-  move(weights.lm_head);
+  move(weights.embedding[0]);
+  move(weights.lm_head[0]);
   move_vector(weights.final_norm);
   for (Qwen3LayerWeights& w : weights.layers) {
     for (BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) move(*matrix);

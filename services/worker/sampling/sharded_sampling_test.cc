@@ -122,9 +122,9 @@ TEST_CASE("Sharded sampling: ranks of axis tp give what one rank gives", "[sampl
 TEST_CASE("Sharded sampling: logits that are not finite on one rank fail the request on all",
           "[sampling]") {
   Qwen3Weights weights = SmallWeights(OddSpec());
-  at::Tensor lm_head = weights.lm_head.ToTensor().clone();
+  at::Tensor lm_head = weights.lm_head[0].ToTensor().clone();
   lm_head[30][0] = std::numeric_limits<float>::quiet_NaN();  // the second of four
-  weights.lm_head = BaseWeight(lm_head);
+  weights.lm_head = {BaseWeight(lm_head)};
   const Qwen3Model model(WholeModel(OddSpec()), std::move(weights));
   std::vector<Asked> all;
   for (uint32_t index = 0; index < 4; ++index) {

@@ -36,8 +36,8 @@ inline Qwen3Weights SmallWeights(const ModelSpec& spec) {
   const int64_t h = spec.hidden_size;
   const int64_t d = spec.head_dim;
   Qwen3Weights weights;
-  weights.embedding = matrix(spec.vocab_size, h);
-  weights.lm_head = matrix(spec.vocab_size, h);
+  weights.embedding = {matrix(spec.vocab_size, h)};
+  weights.lm_head = {matrix(spec.vocab_size, h)};
   weights.final_norm = random({h}) + 1;
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
     weights.layers.push_back({.input_norm = random({h}) + 1,
@@ -62,8 +62,8 @@ inline Qwen3Model SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic:
   const auto round = [](BaseWeight& matrix) {
     matrix = BaseWeight(matrix.ToTensor().to(at::kBFloat16));
   };
-  round(weights.embedding);
-  round(weights.lm_head);
+  round(weights.embedding[0]);
+  round(weights.lm_head[0]);
   for (Qwen3LayerWeights& w : weights.layers) {
     for (BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) round(*matrix);
   }
@@ -124,9 +124,10 @@ class ModelAround : public Model {
   at::Device device() const override { return model_.device(); }
   MatmulArithmetic attention_arithmetic() const override { return model_.attention_arithmetic(); }
   int64_t WeightBytes() const override { return model_.WeightBytes(); }
-  void HoldLayer(int64_t layer, std::optional<int64_t> next) const override {
-    model_.HoldLayer(layer, next);
+  void BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const override {
+    model_.BeginStep(step, next);
   }
+  void EndStep() const override { model_.EndStep(); }
   at::Tensor Embed(const PackedRows& rows) const override { return model_.Embed(rows); }
   at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                           AttentionContext& attention) const override {

@@ -77,7 +77,8 @@ class HeadModel : public Model {
     return dh;
   }
 
-  void HoldLayer(int64_t, std::optional<int64_t>) const override {}
+  void BeginStep(const ModelStep&, const std::optional<ModelStep>&) const override {}
+  void EndStep() const override {}
   at::Tensor Embed(const PackedRows&) const override { return {}; }
   std::unique_ptr<LayerSaved> LayerRecompute(int64_t, const at::Tensor&,
                                              const PackedRows&) const override {

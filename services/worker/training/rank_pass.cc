@@ -23,6 +23,21 @@ std::vector<bool> OwnRows(const std::vector<int>& rank_of_row, int rank) {
   return is_own;
 }
 
+TrainPass::Phase PhaseOf(const ModelStep& step) {
+  switch (step.kind) {
+    case ModelStep::Kind::kEmbed:
+      return TrainPass::Phase::kEmbed;
+    case ModelStep::Kind::kForward:
+      return TrainPass::Phase::kForward;
+    case ModelStep::Kind::kHead:
+      return TrainPass::Phase::kHead;
+    case ModelStep::Kind::kRecompute:
+    case ModelStep::Kind::kBackward:
+      return TrainPass::Phase::kBackward;
+  }
+  return TrainPass::Phase::kDone;
+}
+
 }  // namespace
 
 std::vector<int> DealRows(const MicroBatch& micro_batch, Numerics numerics, int num_ranks) {
@@ -81,7 +96,7 @@ RankPass::RankPass(const Model& model, const MicroBatch& micro_batch,
   steps_ = AgreeOnSteps(options.num_checkpointed);
 }
 
-std::vector<RankPass::Step> RankPass::AgreeOnSteps(int64_t num_checkpointed) const {
+std::vector<ModelStep> RankPass::AgreeOnSteps(int64_t num_checkpointed) const {
   const int64_t own_head_steps = pass_ == nullptr ? 0 : pass_->num_head_steps();
   const int64_t own_gradient = pass_ != nullptr && pass_->wants_gradient() ? 1 : 0;
   const at::Tensor most = at::tensor({own_head_steps, own_gradient}, at::kLong).to(model_.device());
@@ -91,18 +106,17 @@ std::vector<RankPass::Step> RankPass::AgreeOnSteps(int64_t num_checkpointed) con
   if (num_head_steps == 0) return {};  // none has made its pass
 
   const int64_t num_layers = model_.spec().num_layers;
-  std::vector<Step> steps = {{TrainPass::Phase::kEmbed}};
+  std::vector<ModelStep> steps = {{.kind = ModelStep::Kind::kEmbed}};
   for (int64_t layer = 0; layer < num_layers; ++layer) {
-    steps.push_back({TrainPass::Phase::kForward, layer});
-    if (layer + 1 < num_layers) steps.back().next = layer + 1;
+    steps.push_back({.kind = ModelStep::Kind::kForward, .layer = layer});
   }
-  steps.insert(steps.end(), num_head_steps, {TrainPass::Phase::kHead});
+  steps.insert(steps.end(), num_head_steps, {.kind = ModelStep::Kind::kHead});
   if (!wants_gradient) return steps;
   for (int64_t layer = num_layers - 1; layer >= 0; --layer) {
-    Step step = {TrainPass::Phase::kBackward, layer};
-    if (layer > 0) step.next = layer - 1;
-    // What is computed again is so in a step of its own.
-    steps.insert(steps.end(), layer < num_checkpointed ? 2 : 1, step);
+    if (layer < num_checkpointed) {
+      steps.push_back({.kind = ModelStep::Kind::kRecompute, .layer = layer});
+    }
+    steps.push_back({.kind = ModelStep::Kind::kBackward, .layer = layer});
   }
   return steps;
 }
@@ -124,11 +138,13 @@ void RankPass::Try(const Body& body) {
 bool RankPass::RunUnit() {
   if (data_.is_alone()) return pass_->RunUnit();
   if (next_step_ < steps_.size()) {
-    const Step& step = steps_[next_step_++];
-    if (step.layer.has_value()) model_.HoldLayer(*step.layer, step.next);
+    const ModelStep& step = steps_[next_step_++];
+    model_.BeginStep(step,
+                     next_step_ < steps_.size() ? std::optional(steps_[next_step_]) : std::nullopt);
     Try([&] {
-      if (pass_->phase() == step.phase) pass_->RunUnit();
+      if (pass_->phase() == PhaseOf(step)) pass_->RunUnit();
     });
+    model_.EndStep();
   }
   if (next_step_ < steps_.size()) return true;
   AgreeOnErrors();

@@ -25,7 +25,7 @@ std::vector<int> DealRows(const MicroBatch& micro_batch, Numerics numerics, int 
 PassShape LargestShare(const MicroBatch& micro_batch, const std::vector<int>& rank_of_row);
 
 // The TrainPass of one rank's rows. All ranks of `data` make the same calls and are at the same
-// step at the same time, also one that has nothing to do in it: it helps to hold the step's layer.
+// step at the same time, also one that has nothing to do in it (Model::BeginStep).
 // They end with the same results, failures or exception. Gradients stay what each rank computed. A
 // rank alone: a TrainPass of all rows.
 class RankPass {
@@ -42,15 +42,8 @@ class RankPass {
   void Commit() { pass_->Commit(); }
 
  private:
-  // Of all ranks; `next` is the layer of the step that comes then.
-  struct Step {
-    TrainPass::Phase phase;
-    std::optional<int64_t> layer = std::nullopt;
-    std::optional<int64_t> next = std::nullopt;
-  };
-
   // The steps of the rank that has most of each kind.
-  std::vector<Step> AgreeOnSteps(int64_t num_checkpointed) const;
+  std::vector<ModelStep> AgreeOnSteps(int64_t num_checkpointed) const;
   // Runs `body` unless something was thrown before; keeps what it throws.
   template <typename Body>
   void Try(const Body& body);
@@ -64,7 +57,7 @@ class RankPass {
   const std::vector<int> rank_of_row_;
   std::unique_ptr<TrainPass> pass_;
   // With several ranks.
-  std::vector<Step> steps_;
+  std::vector<ModelStep> steps_;
   size_t next_step_ = 0;
   // Of this rank.
   struct Error {

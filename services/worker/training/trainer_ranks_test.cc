@@ -356,12 +356,14 @@ TEST_CASE("Trainer: an adapter that is unloaded during a pass fails its request 
   CheckAgainstOneRank(ranks, TrainOn(dir.path(), batches, run, {}));
 }
 
-TEST_CASE("Trainer: layers of which ranks keep shares give the same bits", "[trainer][ranks]") {
+TEST_CASE("Trainer: weights of which ranks keep shares give the same bits", "[trainer][ranks]") {
   const Grid grid = GENERATE(Grid{2, 1, 2}, Grid{4, 1, 2}, Grid{3, 1, 3}, Grid{2, 2, 2});
   const bool is_bf16 = GENERATE(false, true);
   const TempDir dir;
   RandomFolder folder = kFolder;
-  folder.num_layers = 7;  // two lie whole in buffers
+  folder.num_layers = 7;
+  folder.vocab_size = 300;  // several pieces of embedding and head
+  folder.is_tied = GENERATE(true, false);
   if (is_bf16) folder.dtype = at::kBFloat16;
   WriteRandomFolder(dir.path(), folder);
   TrainRequest silent = Request("silent", "m2", 2, {7, 2, 9});

@@ -38,7 +38,7 @@ Qwen3Weights RandomWeights(const ModelSpec& s) {
   const auto norm = [](int64_t size) { return at::rand({size}) + 0.5; };
   const int64_t q_size = s.num_heads * s.head_dim;
   Qwen3Weights weights;
-  weights.embedding = matrix(s.vocab_size, s.hidden_size);
+  weights.embedding = {matrix(s.vocab_size, s.hidden_size)};
   weights.lm_head = weights.embedding;
   weights.final_norm = norm(s.hidden_size);
   for (int64_t i = 0; i < s.num_layers; ++i) {

@@ -11,7 +11,7 @@
 namespace lathe::worker {
 namespace {
 
-// Of shares of a block on different devices, for kernels.
+// Of the matrices in a block, for kernels.
 constexpr int64_t kAlignment = 64;
 
 // `shard` of `size` rows or columns that a tensor of the folder has.
@@ -36,7 +36,6 @@ struct Matrix {
   int64_t k() const { return dim == 0 ? other_size : CutSize(); }
 };
 
-// In the order in which they lie in a block.
 struct LayerMatrices {
   Matrix qkv, o, gate_up, down;
 };
@@ -69,13 +68,50 @@ class Reader {
     return out;
   }
 
-  // Of a block.
-  int64_t BlockBytes(const LayerMatrices& layer) const {
+  // Bytes of a block of these.
+  int64_t BlockBytes(const std::vector<Matrix>& matrices) const {
     int64_t sum = 0;
-    for (const Matrix* matrix : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
-      sum += Aligned(NumBytes(*matrix));
-    }
+    for (const Matrix& matrix : matrices) sum += Aligned(NumBytes(matrix));
     return sum;
+  }
+
+  // Of each piece of rows of the matrix, such that none but a single panel has more bytes than
+  // `most`.
+  std::vector<int64_t> PieceRows(const Matrix& matrix, int64_t most) const {
+    const int64_t panel_bytes =
+        BaseWeight::NumBytes(kMatmulPanel, matrix.k(), DtypeOf(matrix), options_.device());
+    const int64_t piece_rows = std::max<int64_t>(1, most / panel_bytes) * kMatmulPanel;
+    std::vector<int64_t> pieces;
+    for (int64_t row = 0; row < matrix.n(); row += piece_rows) {
+      pieces.push_back(std::min(piece_rows, matrix.n() - row));
+    }
+    return pieces;
+  }
+  int64_t PieceBytes(const Matrix& matrix, int64_t num_rows) const {
+    return BaseWeight::NumBytes(num_rows, matrix.k(), DtypeOf(matrix), options_.device());
+  }
+
+  // Rows of one tensor in such pieces: each into its buffer, and this rank's share kept.
+  absl::StatusOr<std::vector<BaseWeight>> ReadPieces(const Matrix& matrix,
+                                                     const std::vector<int64_t>& piece_rows,
+                                                     int64_t first_block, GatheredBlocks& blocks) {
+    const at::ScalarType dtype = DtypeOf(matrix);
+    const Part& part = matrix.parts.at(0);
+    ASSIGN_OR_RETURN(const at::Tensor tensor,
+                     tensors_.ReadPart(part.name + ".weight", {part.size, matrix.other_size},
+                                       /*dim=*/0, part.shard));
+    std::vector<BaseWeight> pieces;
+    int64_t row = 0;
+    for (const int64_t num_rows : piece_rows) {
+      const auto block = first_block + static_cast<int64_t>(pieces.size());
+      blocks.Buffer(block).zero_();
+      pieces.emplace_back(num_rows, matrix.k(), dtype, blocks.Buffer(block));
+      const int64_t num_given = std::min(num_rows, part.shard.size - row);
+      if (num_given > 0) pieces.back().SetRows(0, tensor.narrow(0, row, num_given));
+      blocks.Keep(block);
+      row += num_rows;
+    }
+    return pieces;
   }
 
   absl::StatusOr<at::Tensor> ReadBias(const Matrix& matrix) {
@@ -187,55 +223,109 @@ absl::StatusOr<Qwen3LayerWeights> ReadLayer(const ModelPart& part, int64_t layer
   return w;
 }
 
-// Of which this rank keeps its share.
-absl::StatusOr<Qwen3LayerWeights> ReadLayerInto(GatheredBlocks& blocks, const ModelPart& part,
-                                                int64_t layer, Reader& reader) {
+// In blocks, of which this rank keeps its share.
+absl::StatusOr<Qwen3LayerWeights> ReadSharedLayer(const ModelPart& part, int64_t layer,
+                                                  GatheredBlocks& blocks, Reader& reader) {
   const LayerMatrices matrices = MatricesOf(part, layer);
-  at::Tensor block = blocks.Buffer(layer);
-  block.zero_();
   Qwen3LayerWeights w;
-  ASSIGN_OR_RETURN(w.qkv, reader.Read(matrices.qkv, block));
-  ASSIGN_OR_RETURN(w.o, reader.Read(matrices.o, block));
-  ASSIGN_OR_RETURN(w.gate_up, reader.Read(matrices.gate_up, block));
-  ASSIGN_OR_RETURN(w.down, reader.Read(matrices.down, block));
-  blocks.Keep(layer);
+  const auto read =
+      [&](LayerBlock which,
+          const std::vector<std::pair<const Matrix*, BaseWeight*>>& list) -> absl::Status {
+    const int64_t block = Qwen3Blocks::Of(layer, which);
+    at::Tensor memory = blocks.Buffer(block);
+    memory.zero_();
+    for (const auto& [matrix, weight] : list) {
+      ASSIGN_OR_RETURN(*weight, reader.Read(*matrix, memory));
+    }
+    blocks.Keep(block);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(read(LayerBlock::kAttention, {{&matrices.qkv, &w.qkv}, {&matrices.o, &w.o}}));
+  RETURN_IF_ERROR(read(LayerBlock::kGateUp, {{&matrices.gate_up, &w.gate_up}}));
+  RETURN_IF_ERROR(read(LayerBlock::kDown, {{&matrices.down, &w.down}}));
   RETURN_IF_ERROR(ReadVectors(part, layer, matrices, reader, w));
   return w;
 }
 
-// Room for the layers; tensors may be of other dtypes in one layer than in another.
-std::unique_ptr<GatheredBlocks> MakeBlocks(const ModelPart& part, const Reader& reader,
-                                           at::Device device, const RankGroup& fsdp) {
-  int64_t block_bytes = 0;
-  for (int64_t layer = 0; layer < part.whole.num_layers; ++layer) {
-    block_bytes = std::max(block_bytes, reader.BlockBytes(MatricesOf(part, layer)));
+constexpr char kEmbedding[] = "model.embed_tokens";
+constexpr char kLmHead[] = "lm_head";
+
+// All matrices of a model in blocks: those of the layers, then pieces of the embedding and, if it
+// is another one, of the head, none larger than the largest of a layer.
+absl::Status ReadShared(const ModelPart& part, const RankGroup& fsdp, at::Device device,
+                        Reader& reader, Qwen3Weights& weights) {
+  const ModelSpec& spec = part.whole;
+  // Tensors may be of other dtypes in one layer than in another.
+  std::vector<int64_t> block_bytes;
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+    const LayerMatrices m = MatricesOf(part, layer);
+    block_bytes.push_back(reader.BlockBytes({m.qkv, m.o}));
+    block_bytes.push_back(reader.BlockBytes({m.gate_up}));
+    block_bytes.push_back(reader.BlockBytes({m.down}));
   }
-  return std::make_unique<GatheredBlocks>(part.whole.num_layers, block_bytes, device, fsdp);
+  const int64_t most = *std::max_element(block_bytes.begin(), block_bytes.end());
+  const auto add_pieces = [&](const Matrix& matrix) {
+    std::vector<int64_t> pieces = reader.PieceRows(matrix, most);
+    for (const int64_t num_rows : pieces) {
+      block_bytes.push_back(reader.PieceBytes(matrix, num_rows));
+    }
+    return pieces;
+  };
+  Qwen3Blocks& shared = weights.shared.emplace();
+  const Matrix embedding = RowsOfTokens(kEmbedding, part);
+  const Matrix lm_head = RowsOfTokens(kLmHead, part);
+  shared.first_of_embedding = shared.first_of_lm_head = static_cast<int64_t>(block_bytes.size());
+  const std::vector<int64_t> embedding_pieces = add_pieces(embedding);
+  std::vector<int64_t> lm_head_pieces;
+  if (!spec.tie_word_embeddings) {
+    shared.first_of_lm_head = static_cast<int64_t>(block_bytes.size());
+    lm_head_pieces = add_pieces(lm_head);
+  }
+  shared.blocks = std::make_unique<GatheredBlocks>(block_bytes, device, fsdp);
+
+  ASSIGN_OR_RETURN(weights.embedding, reader.ReadPieces(embedding, embedding_pieces,
+                                                        shared.first_of_embedding, *shared.blocks));
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+    ASSIGN_OR_RETURN(Qwen3LayerWeights layer_weights,
+                     ReadSharedLayer(part, layer, *shared.blocks, reader));
+    weights.layers.push_back(std::move(layer_weights));
+  }
+  if (spec.tie_word_embeddings) {
+    weights.lm_head = weights.embedding;
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(weights.lm_head, reader.ReadPieces(lm_head, lm_head_pieces,
+                                                      shared.first_of_lm_head, *shared.blocks));
+  return absl::OkStatus();
+}
+
+absl::Status ReadWhole(const ModelPart& part, Reader& reader, Qwen3Weights& weights) {
+  ASSIGN_OR_RETURN(BaseWeight embedding, reader.Read(RowsOfTokens(kEmbedding, part)));
+  weights.embedding = {std::move(embedding)};
+  for (int64_t layer = 0; layer < part.whole.num_layers; ++layer) {
+    ASSIGN_OR_RETURN(Qwen3LayerWeights layer_weights, ReadLayer(part, layer, reader));
+    weights.layers.push_back(std::move(layer_weights));
+  }
+  if (part.whole.tie_word_embeddings) {
+    weights.lm_head = weights.embedding;
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(BaseWeight lm_head, reader.Read(RowsOfTokens(kLmHead, part)));
+  weights.lm_head = {std::move(lm_head)};
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelPart& part, HfTensors& tensors,
                                               at::Device device, const RankGroup& fsdp) {
-  const ModelSpec& spec = part.whole;
   Reader reader(tensors, device);
   Qwen3Weights weights;
-  if (!fsdp.is_alone()) weights.blocks = MakeBlocks(part, reader, device, fsdp);
-  ASSIGN_OR_RETURN(weights.embedding, reader.Read(RowsOfTokens("model.embed_tokens", part)));
-  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-    ASSIGN_OR_RETURN(Qwen3LayerWeights layer_weights,
-                     weights.blocks == nullptr
-                         ? ReadLayer(part, layer, reader)
-                         : ReadLayerInto(*weights.blocks, part, layer, reader));
-    weights.layers.push_back(std::move(layer_weights));
-  }
-  ASSIGN_OR_RETURN(weights.final_norm, reader.Read("model.norm.weight", {spec.hidden_size}));
-  if (spec.tie_word_embeddings) {
-    weights.lm_head = weights.embedding;
-    tensors.Ignore("lm_head.weight");  // some folders hold the tied matrix twice
-  } else {
-    ASSIGN_OR_RETURN(weights.lm_head, reader.Read(RowsOfTokens("lm_head", part)));
-  }
+  RETURN_IF_ERROR(fsdp.is_alone() ? ReadWhole(part, reader, weights)
+                                  : ReadShared(part, fsdp, device, reader, weights));
+  ASSIGN_OR_RETURN(weights.final_norm, reader.Read("model.norm.weight", {part.whole.hidden_size}));
+  // Some folders hold the tied matrix twice.
+  if (part.whole.tie_word_embeddings) tensors.Ignore("lm_head.weight");
   if (const auto rest = tensors.Remaining(); !rest.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", rest.front(), " is not understood"));
   }

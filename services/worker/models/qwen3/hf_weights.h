@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -30,19 +31,34 @@ struct Qwen3LayerWeights {
   BaseWeight down;        // [H, I]
 };
 
-struct Qwen3Weights {
-  BaseWeight embedding;   // [V, H]; padding holds zero
-  BaseWeight lm_head;     // [V, H]; the same memory as `embedding` when tied
-  at::Tensor final_norm;  // [H]
-  std::vector<Qwen3LayerWeights> layers;
-  // Of ranks that keep shares of the layers: a block of each layer's matrices, which are there
-  // while it is held. Null: each layer is whole.
+// The blocks of a layer that ranks keep shares of, in the order in which a forward step holds them.
+enum class LayerBlock : int64_t { kAttention, kGateUp, kDown };
+inline constexpr int64_t kBlocksPerLayer = 3;
+
+// What ranks that keep shares of the matrices hold of them, block by block.
+struct Qwen3Blocks {
   std::unique_ptr<GatheredBlocks> blocks;
+  // Of the first pieces; those behind follow. The same when tied.
+  int64_t first_of_embedding = 0;
+  int64_t first_of_lm_head = 0;
+
+  static int64_t Of(int64_t layer, LayerBlock block) {
+    return layer * kBlocksPerLayer + static_cast<int64_t>(block);
+  }
+};
+
+struct Qwen3Weights {
+  std::vector<BaseWeight> embedding;  // [V, H] in pieces of rows; padding holds zero
+  std::vector<BaseWeight> lm_head;    // the same; the same memory as `embedding` when tied
+  at::Tensor final_norm;              // [H]
+  std::vector<Qwen3LayerWeights> layers;
+  // Set: a matrix is there while its block is held. Otherwise all are, and pieces are one.
+  std::optional<Qwen3Blocks> shared;
   MatmulArithmetic arithmetic = MatmulArithmetic::kFp32;  // of bf16 matrices on a CPU
 };
 
-// What a rank holds of a model, as `part` says, reading no more than that; of the layers, if `fsdp`
-// are several, its share. Matrices of a
+// What a rank holds of a model, as `part` says, reading no more than that; of its matrices, if
+// `fsdp` are several, a share. Matrices of a
 // bf16 folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32, which does not
 // round. Norms and biases are fp32. Beside the weights themselves, memory holds the rank's part of
 // one tensor of the folder at a time. InvalidArgument names a tensor that is missing, of another

@@ -101,8 +101,8 @@ Tensors Named(const Rank& rank, bool is_tied, at::ScalarType dtype) {
     }
     CHECK(row == stacked.size(0));
   };
-  named["model.embed_tokens.weight"] = weights.embedding.ToTensor();
-  if (!is_tied) named["lm_head.weight"] = weights.lm_head.ToTensor();
+  named["model.embed_tokens.weight"] = weights.embedding[0].ToTensor();
+  if (!is_tied) named["lm_head.weight"] = weights.lm_head[0].ToTensor();
   named["model.norm.weight"] = weights.final_norm;
   for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
     const Qwen3LayerWeights& w = weights.layers[layer];
@@ -161,8 +161,8 @@ TEST_CASE("ReadQwen3Weights: the parts of all ranks are the whole tensors, bit f
   std::map<std::string, std::vector<at::Tensor>> parts;
   for (const Rank& rank : ReadAllRanks(dir.path(), tp)) {
     for (const auto& [name, part] : Named(rank, is_tied, dtype)) parts[name].push_back(part);
-    CHECK(rank.weights.embedding.dtype() == dtype);
-    CHECK(rank.weights.lm_head.SharesMemoryWith(rank.weights.embedding) == is_tied);
+    CHECK(rank.weights.embedding[0].dtype() == dtype);
+    CHECK(rank.weights.lm_head[0].SharesMemoryWith(rank.weights.embedding[0]) == is_tied);
   }
   CHECK(parts.size() == whole.size());
   for (auto& [name, of_ranks] : parts) {

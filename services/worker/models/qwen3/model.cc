@@ -1,6 +1,7 @@
 #include "services/worker/models/qwen3/model.h"
 
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "services/worker/kernels/cuda/paged_attention.h"
@@ -44,8 +45,8 @@ Qkv SplitQkv(const at::Tensor& qkv_tw, const ModelSpec& spec) {
 
 // Of bf16 matrices: on a CPU that of products with them, elsewhere bf16 where there are kernels.
 MatmulArithmetic AttentionArithmetic(const ModelSpec& spec, const Qwen3Weights& weights) {
-  if (weights.embedding.dtype() != at::kBFloat16) return MatmulArithmetic::kFp32;
-  if (weights.embedding.device().is_cpu()) return weights.arithmetic;
+  if (weights.embedding[0].dtype() != at::kBFloat16) return MatmulArithmetic::kFp32;
+  if (weights.embedding[0].device().is_cpu()) return weights.arithmetic;
   const PagedShape shape = {
       .num_heads = spec.num_heads, .num_kv_heads = spec.num_kv_heads, .head_dim = spec.head_dim};
   return HasPagedAttention(shape) ? MatmulArithmetic::kBf16 : MatmulArithmetic::kFp32;
@@ -63,38 +64,96 @@ Qwen3Model::Qwen3Model(ModelPart part, Qwen3Weights weights, RankGroup tp)
       weights_(std::move(weights)),
       attention_arithmetic_(AttentionArithmetic(part_.local, weights_)),
       rope_(part_.local.head_dim, part_.local.max_position_embeddings, part_.local.rope_theta,
-            weights_.embedding.device()) {}
+            weights_.embedding[0].device()) {}
 
 int64_t Qwen3Model::WeightBytes() const {
-  int64_t sum = weights_.embedding.NumBytes() + static_cast<int64_t>(weights_.final_norm.nbytes());
-  if (!weights_.lm_head.SharesMemoryWith(weights_.embedding)) sum += weights_.lm_head.NumBytes();
+  auto sum = static_cast<int64_t>(weights_.final_norm.nbytes());
   for (const Qwen3LayerWeights& w : weights_.layers) {
-    if (weights_.blocks == nullptr) {
-      for (const BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) {
-        sum += matrix->NumBytes();
-      }
-    }
     for (const at::Tensor* vector :
          {&w.input_norm, &w.qkv_bias, &w.q_norm, &w.k_norm, &w.o_bias, &w.post_norm}) {
       if (vector->defined()) sum += static_cast<int64_t>(vector->nbytes());
     }
   }
-  return weights_.blocks == nullptr ? sum : sum + weights_.blocks->NumBytes();
+  if (weights_.shared.has_value()) return sum + weights_.shared->blocks->NumBytes();
+  const BaseWeight& embedding = weights_.embedding[0];
+  const BaseWeight& lm_head = weights_.lm_head[0];
+  sum += embedding.NumBytes() + (lm_head.SharesMemoryWith(embedding) ? 0 : lm_head.NumBytes());
+  for (const Qwen3LayerWeights& w : weights_.layers) {
+    for (const BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) sum += matrix->NumBytes();
+  }
+  return sum;
 }
 
-void Qwen3Model::HoldLayer(int64_t layer, std::optional<int64_t> next) const {
-  if (weights_.blocks != nullptr) weights_.blocks->Hold(layer, next);
+std::vector<int64_t> Qwen3Model::BlocksOf(const ModelStep& step) const {
+  const Qwen3Blocks& shared = *weights_.shared;
+  const auto pieces = [](int64_t first, size_t size) {
+    std::vector<int64_t> blocks(size);
+    std::iota(blocks.begin(), blocks.end(), first);
+    return blocks;
+  };
+  const auto of = [&](LayerBlock block) { return Qwen3Blocks::Of(step.layer, block); };
+  const int64_t attention = of(LayerBlock::kAttention);
+  const int64_t gate_up = of(LayerBlock::kGateUp);
+  const int64_t down = of(LayerBlock::kDown);
+  switch (step.kind) {
+    case ModelStep::Kind::kEmbed:
+      return pieces(shared.first_of_embedding, weights_.embedding.size());
+    case ModelStep::Kind::kForward:
+      return {attention, gate_up, down};
+    case ModelStep::Kind::kRecompute:
+      return {attention, gate_up};
+    case ModelStep::Kind::kBackward:
+      return {down, gate_up, attention};
+    case ModelStep::Kind::kHead:
+      return pieces(shared.first_of_lm_head, weights_.lm_head.size());
+  }
+  return {};
 }
 
-const Qwen3LayerWeights& Qwen3Model::HeldLayer(int64_t layer) const {
-  TORCH_CHECK(weights_.blocks == nullptr || weights_.blocks->IsHeld(layer), "layer ", layer,
-              " is used and not held");
-  return weights_.layers[layer];
+void Qwen3Model::BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const {
+  if (!weights_.shared.has_value()) return;
+  weights_.shared->blocks->BeginPlan(
+      BlocksOf(step), next.has_value() ? std::optional(BlocksOf(*next).front()) : std::nullopt);
+}
+
+void Qwen3Model::EndStep() const {
+  if (weights_.shared.has_value()) weights_.shared->blocks->EndPlan();
+}
+
+void Qwen3Model::Hold(int64_t layer, LayerBlock block, std::optional<LayerBlock> next) const {
+  if (!weights_.shared.has_value()) return;
+  weights_.shared->blocks->Hold(
+      Qwen3Blocks::Of(layer, block),
+      next.has_value() ? std::optional(Qwen3Blocks::Of(layer, *next)) : std::nullopt);
+}
+
+template <typename Use>
+void Qwen3Model::ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_block,
+                           const Use& use) const {
+  int64_t row = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const int64_t block = first_block + static_cast<int64_t>(i);
+    const bool is_last = i + 1 == pieces.size();
+    weights_.shared->blocks->Hold(block, is_last ? std::nullopt : std::optional(block + 1));
+    use(pieces[i], row);
+    row += pieces[i].n();
+  }
 }
 
 at::Tensor Qwen3Model::Embed(const PackedRows& rows) const {
-  if (tp_.is_alone()) return weights_.embedding.Rows(rows.tokens);
-  const at::Tensor x = weights_.embedding.RowsOrZero(rows.tokens, part_.vocabulary.begin);
+  const int64_t first = part_.vocabulary.begin;
+  at::Tensor x;
+  if (weights_.shared.has_value()) {
+    ForPieces(weights_.embedding, weights_.shared->first_of_embedding,
+              [&](const BaseWeight& piece, int64_t row) {
+                const at::Tensor found = piece.RowsOrZero(rows.tokens, first + row);
+                x = x.defined() ? x.add_(found) : found;
+              });
+  } else if (tp_.is_alone()) {
+    return weights_.embedding[0].Rows(rows.tokens);
+  } else {
+    x = weights_.embedding[0].RowsOrZero(rows.tokens, first);
+  }
   tp_.Sum("embedding", x);
   return x;
 }
@@ -132,9 +191,10 @@ std::unique_ptr<LayerSaved> Qwen3Model::LayerRecompute(int64_t layer, const at::
 
 at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                              AttentionContext& attention, Saved* saved, bool wants_output) const {
-  const Qwen3LayerWeights& w = HeldLayer(layer);
+  const Qwen3LayerWeights& w = weights_.layers[layer];
   const double eps = part_.local.rms_norm_eps;
 
+  Hold(layer, LayerBlock::kAttention, LayerBlock::kGateUp);
   const at::Tensor normed_th = RmsNorm(x, w.input_norm, eps);
   const at::Tensor qkv_tw = BaseLinear(normed_th, w.qkv, w.qkv_bias, weights_.arithmetic);
   const Qkv qkv = SplitQkv(qkv_tw, part_.local);
@@ -155,6 +215,7 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   AddLora(attn_tw, rows.segments, {{{layer, LoraTarget::kO}, mid_th}});
   tp_.Sum("output of attention", mid_th);
 
+  Hold(layer, LayerBlock::kGateUp, wants_output ? std::optional(LayerBlock::kDown) : std::nullopt);
   const at::Tensor mid_normed_th = RmsNorm(mid_th, w.post_norm, eps);
   const at::Tensor gate_up_tw =
       BaseLinear(mid_normed_th, w.gate_up, /*bias=*/{}, weights_.arithmetic);
@@ -172,6 +233,7 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   }
   if (!wants_output) return {};
 
+  Hold(layer, LayerBlock::kDown);
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
   const at::Tensor out_th = ShareOnto(mid_th, act_tw, w.down, /*bias=*/{});
   AddLora(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, out_th}});
@@ -189,11 +251,12 @@ at::Tensor Qwen3Model::LayerBackward(int64_t layer, const at::Tensor& dy, const 
 
 at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
                                    Saved& saved, std::vector<AdapterGradients*>& gradients) const {
-  const Qwen3LayerWeights& w = HeldLayer(layer);
+  const Qwen3LayerWeights& w = weights_.layers[layer];
   const int64_t size = part_.local.intermediate_size;
   const at::Tensor gate_tw = saved.gate_up_tw.narrow(1, 0, size);
   const at::Tensor up_tw = saved.gate_up_tw.narrow(1, size, size);
 
+  Hold(layer, LayerBlock::kDown, LayerBlock::kGateUp);
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
   const at::Tensor dact_tw = BaseLinearBackward(dy, w.down, weights_.arithmetic);
   AddLoraBackward(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, dy}}, gradients, dact_tw);
@@ -204,6 +267,7 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
   const at::Tensor& dgate_tw = gate_tw;
   const at::Tensor& dup_tw = up_tw;
 
+  Hold(layer, LayerBlock::kGateUp, LayerBlock::kAttention);
   const at::Tensor normed_th = RmsNorm(saved.mid_th, w.post_norm, part_.local.rms_norm_eps);
   const at::Tensor dnormed_th = BaseLinearBackward(dgate_up_tw, w.gate_up, weights_.arithmetic);
   AddLoraBackward(normed_th, rows.segments,
@@ -216,13 +280,14 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
 at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
                                          const PackedRows& rows, Saved& saved,
                                          std::vector<AdapterGradients*>& gradients) const {
-  const Qwen3LayerWeights& w = HeldLayer(layer);
+  const Qwen3LayerWeights& w = weights_.layers[layer];
   const double eps = part_.local.rms_norm_eps;
   const Qkv qkv = SplitQkv(saved.qkv_tw, part_.local);
   const QkHeads raw = {SplitHeads(qkv.q, part_.local.head_dim),
                        SplitHeads(qkv.k, part_.local.head_dim)};
   const QkNormWeights norms = {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps};
 
+  Hold(layer, LayerBlock::kAttention);
   const at::Tensor dattn_tw = BaseLinearBackward(dy, w.o, weights_.arithmetic);
   AddLoraBackward(saved.attn_tw, rows.segments, {{{layer, LoraTarget::kO}, dy}}, gradients,
                   dattn_tw);
@@ -257,7 +322,16 @@ at::Tensor Qwen3Model::FinalNormBackward(const at::Tensor& x, const at::Tensor& 
 }
 
 at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& segments) const {
-  const at::Tensor logits = BaseLinear(h, weights_.lm_head, /*bias=*/{}, weights_.arithmetic);
+  at::Tensor logits;
+  if (weights_.shared.has_value()) {
+    logits = at::empty({h.size(0), part_.local.vocab_size}, h.options());
+    ForPieces(weights_.lm_head, weights_.shared->first_of_lm_head,
+              [&](const BaseWeight& piece, int64_t row) {
+                BaseLinearInto(h, piece, weights_.arithmetic, logits.narrow(1, row, piece.n()));
+              });
+  } else {
+    logits = BaseLinear(h, weights_.lm_head[0], /*bias=*/{}, weights_.arithmetic);
+  }
   AddLora(h, segments, {{{LoraSlot::kUnembed}, logits}});
   // Nobody draws what is no token, and its gradient is zero.
   const Shard& own = part_.vocabulary;
@@ -268,7 +342,17 @@ at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& s
 at::Tensor Qwen3Model::LogitsBackward(const at::Tensor& h, const at::Tensor& dlogits,
                                       const std::vector<Segment>& segments,
                                       std::vector<AdapterGradients*>& gradients) const {
-  const at::Tensor dh = BaseLinearBackward(dlogits, weights_.lm_head, weights_.arithmetic);
+  at::Tensor dh;
+  if (weights_.shared.has_value()) {
+    dh = at::zeros_like(h);
+    ForPieces(weights_.lm_head, weights_.shared->first_of_lm_head,
+              [&](const BaseWeight& piece, int64_t row) {
+                AddBaseLinearBackward(dlogits.narrow(1, row, piece.n()), piece, weights_.arithmetic,
+                                      dh);
+              });
+  } else {
+    dh = BaseLinearBackward(dlogits, weights_.lm_head[0], weights_.arithmetic);
+  }
   AddLoraBackward(h, segments, {{{LoraSlot::kUnembed}, dlogits}}, gradients, dh);
   return dh;
 }

@@ -18,11 +18,12 @@ class Qwen3Model : public Model {
 
   const ModelPart& part() const override { return part_; }
   const RankGroup& tp() const override { return tp_; }
-  at::Device device() const override { return weights_.embedding.device(); }
+  at::Device device() const override { return weights_.embedding[0].device(); }
   int64_t WeightBytes() const override;
   MatmulArithmetic attention_arithmetic() const override { return attention_arithmetic_; }
 
-  void HoldLayer(int64_t layer, std::optional<int64_t> next) const override;
+  void BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const override;
+  void EndStep() const override;
   at::Tensor Embed(const PackedRows& rows) const override;
   at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                           AttentionContext& attention) const override;
@@ -43,8 +44,13 @@ class Qwen3Model : public Model {
  private:
   struct Saved;
 
-  // Whose matrices are there.
-  const Qwen3LayerWeights& HeldLayer(int64_t layer) const;
+  // Of ranks that keep shares of the weights: those that a step holds, in this order.
+  std::vector<int64_t> BlocksOf(const ModelStep& step) const;
+  // From here on these matrices are there, and `next` is on its way.
+  void Hold(int64_t layer, LayerBlock block, std::optional<LayerBlock> next = std::nullopt) const;
+  // Calls `use(piece, first row)` for each, while it is there.
+  template <typename Use>
+  void ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_block, const Use& use) const;
 
   // Without `wants_output` it stops when `saved` is complete, and returns nothing.
   at::Tensor Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
