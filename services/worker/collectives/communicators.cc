@@ -73,7 +73,7 @@ RankGroup GroupOf(const std::unique_ptr<Collectives>& collectives) {
 
 Traffic Communicators::traffic() const {
   Traffic traffic;
-  for (const auto* collectives : {&tp_, &data_, &all_, &control_}) {
+  for (const auto* collectives : {&tp_, &data_, &fsdp_, &all_, &control_}) {
     if (*collectives != nullptr) traffic[(*collectives)->axis()] = (*collectives)->traffic();
   }
   return traffic;

@@ -49,7 +49,7 @@ class RankGroup {
 struct RankGroups {
   RankGroup tp;    // who hold the other parts of the same matrices
   RankGroup data;  // who have the same part and compute other rows: axes dp and fsdp
-  RankGroup fsdp;  // of these, who each keep a share of its layers
+  RankGroup fsdp;  // of these, who each keep a share of its matrices
   RankGroup all;   // moves tensors of CPUs, whatever the others move
 };
 

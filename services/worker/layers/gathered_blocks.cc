@@ -101,7 +101,7 @@ void GatheredBlocks::Begin(int64_t block) {
   if (held == block) return;
   held = block;
   const at::Tensor& share = blocks_[block].share;
-  pending_ = ranks_.StartGather("weights of a layer", share,
+  pending_ = ranks_.StartGather("base weights", share,
                                 buffers_[block % 2].narrow(0, 0, share.size(0) * ranks_.world()));
 }
 
