@@ -14,8 +14,8 @@ from support.lathe_server import tiny_model  # noqa: E402
 from support.rank_service import RankService  # noqa: E402
 from support.sdk import resolved  # noqa: E402
 
-MESHES = [{"tp": 2}, {"dp": 2}, {"dp": 2, "tp": 2}]
-LORA_RANK, LENGTHS = 4, [24, 24]  # as many tokens on each rank of dp
+MESHES = [{"tp": 2}, {"dp": 2}, {"dp": 2, "tp": 2}, {"fsdp": 2}]
+LORA_RANK, LENGTHS = 4, [24, 24]  # as many tokens on each rank of dp or fsdp
 TOLERANCE = 0.02
 
 
@@ -78,9 +78,12 @@ def test_bytes_are_those_of_the_formulas(mesh):
             sampled = sampler.sample(prompt, 1, params).result().sequences[0].tokens
             assert len(sampled) == num_tokens
 
-        tokens_of_a_rank = sum(LENGTHS) // mesh.get("dp", 1)
+        tokens_of_a_rank = sum(LENGTHS) // (mesh.get("dp", 1) * mesh.get("fsdp", 1))
+        step()  # so that it is known which weights are there
+        weights = formula.BaseWeights(shape, mesh)
         check(counted(service, step),
               formula.add(formula.forward_backward(shape, tokens_of_a_rank, mesh),
+                          weights.forward_backward(half_chunks=2),
                           formula.optim_step(shape, LORA_RANK, mesh)))
         of_ranks = counted(service, lambda: sample(9))
         replicas = mesh.get("dp", 1)
@@ -90,4 +93,5 @@ def test_bytes_are_those_of_the_formulas(mesh):
         passes = [formula.decode(shape, prompt.length, mesh, draws=1),
                   *[formula.decode(shape, 1, mesh)] * 8]
         idle = formula.add(*[formula.sampling_pass(mesh)] * len(passes))
-        check(of_ranks, [formula.add(*passes), *[idle] * (replicas - 1)])
+        gathered = [weights.decode() for _ in passes]
+        check(of_ranks, [formula.add(*passes, *gathered), *[idle] * (replicas - 1)])

@@ -108,6 +108,40 @@ def sampling_pass(mesh):
     return {ALL: {"sampling passes": all_gather(world, 9 * INT64)}}
 
 
+class BaseWeights:
+    """Gathers of a rank of fsdp, of a tied fp32 model on CPUs. Begins after a training pass; calls
+    in the order of the passes."""
+
+    def __init__(self, shape, mesh):
+        self.ranks, self.layers = mesh.get("fsdp", 1), shape.layers
+        def matrix(rows, columns):
+            return -(-rows // 64) * 64 * columns * FP32
+        layer = [matrix(shape.q + 2 * shape.kv, shape.hidden) + matrix(shape.hidden, shape.q),
+                 matrix(2 * shape.mlp, shape.hidden), matrix(shape.hidden, shape.mlp)]
+        piece_rows = max(layer) // matrix(64, shape.hidden) * 64
+        pieces = [matrix(min(piece_rows, shape.vocab - row), shape.hidden)
+                  for row in range(0, shape.vocab, piece_rows)]
+        self.blocks = layer * shape.layers + pieces
+        self.tokens = list(range(3 * shape.layers, len(self.blocks)))
+        self.held = [0, 1]  # by even and odd numbers
+
+    def _gather(self, blocks):
+        received = 0
+        for block in blocks:
+            if self.held[block % 2] != block:
+                share = -(-self.blocks[block] // 64 // self.ranks) * 64
+                received += all_gather(self.ranks, share)
+            self.held[block % 2] = block
+        return {"fsdp": {"base weights": received}}
+
+    def forward_backward(self, half_chunks):
+        layers = list(range(3 * self.layers))
+        return self._gather(self.tokens + layers + self.tokens * half_chunks + layers[::-1])
+
+    def decode(self):
+        return self._gather(self.tokens + list(range(3 * self.layers)) + self.tokens)
+
+
 def add(*traffics):
     total = {}
     for traffic in traffics:

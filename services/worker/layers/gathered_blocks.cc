@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "libs/common/time/steady_time.h"
 #include "services/worker/kernels/cpu/huge_pages.h"
 
 namespace lathe::worker {
@@ -106,10 +105,7 @@ void GatheredBlocks::Begin(int64_t block) {
 }
 
 void GatheredBlocks::End() {
-  if (!pending_.has_value()) return;
-  const absl::Time begun = SteadyNow();
-  ranks_.Wait(*std::exchange(pending_, std::nullopt));
-  waited_ += SteadyNow() - begun;
+  if (pending_.has_value()) ranks_.Wait(*std::exchange(pending_, std::nullopt));
 }
 
 int64_t GatheredBlocks::NumBytes() const {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <absl/time/time.h>
 
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/models/shard.h"
@@ -49,8 +48,6 @@ class GatheredBlocks {
 
   // Of memory, buffers included.
   int64_t NumBytes() const;
-  // How long Hold waited for gathers; what computation did not hide.
-  absl::Duration waited() const { return waited_; }
 
  private:
   struct Block {
@@ -72,7 +69,6 @@ class GatheredBlocks {
   std::array<at::Tensor, 2> buffers_;
   std::array<int64_t, 2> held_ = {-1, -1};
   std::optional<PendingCollective> pending_;
-  absl::Duration waited_;
   bool has_plan_ = false;
   std::vector<int64_t> plan_;
   size_t next_in_plan_ = 0;
