@@ -8,6 +8,7 @@ Run: .venv/bin/python tests/bench/parallel/cost_model.py [--measured]
 
 import argparse
 import itertools
+import math
 import pathlib
 import sys
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class Device:
 SHAPES = {"8B": formula.Shape(36, 4096, 4096, 1024, 12288, 151936),
           "32B": formula.Shape(64, 5120, 8192, 1024, 25600, 151936)}
 LORA_RANK = 32
+HEAD_ROWS = 256  # of a chunk of logits
 # Of the vendor's 989 TFLOP/s in bf16 and 3.35 TB/s, shares that this machine's CPU attains of its own
 # (docs/performance.md: 83 to 95 % and 96 %) are not to be had: 40 % and 80 % are assumed. Links: half
 # of NVLink's 900 GB/s and 400 Gbit/s of InfiniBand or 100 of Ethernet per device, at 80 %.
@@ -81,10 +83,12 @@ def training(device, shape, mesh, tokens, passes, length):
         parts["tp"] = passes * seconds_of(link, sum(of_pass["tp"].values()), 4 * shape.layers + 3)
         parts["tp"] += seconds_of(link, sum(of_step["tp"].values()), 2)
     if fsdp > 1:
-        # Each layer forward and again backward, a layer ahead: what computation does not hide.
+        # The layers forward and again backward, the embedding once, the head for each half of a
+        # chunk, all a block ahead: what computation does not hide.
         link = link_of(device, fsdp, tp)
-        of_layer = 2 * shape.linears() / shape.layers / tp * (fsdp - 1) / fsdp
-        gather = 2 * shape.layers * seconds_of(link, of_layer, 1)
+        num_heads = 1 + 2 * math.ceil(tokens / HEAD_ROWS)
+        weights = 2 * (2 * shape.linears() + num_heads * shape.vocab * shape.hidden) / tp
+        gather = seconds_of(link, weights * (fsdp - 1) / fsdp, 3 * 2 * shape.layers + 8 * num_heads)
         parts["fsdp"] = passes * max(0, gather - compute)
     if dp * fsdp > 1:
         link = link_of(device, dp * fsdp, tp)
@@ -104,12 +108,11 @@ def decode(device, shape, tp, rows):
 
 
 def fits(device, shape, mesh):
-    """Whether a rank has memory for its weights: of axis fsdp its share, two whole layers, and the
-    embedding."""
+    """Whether a rank has memory for its weights: of axis fsdp its share and two blocks, no larger
+    than a layer together."""
     tp, fsdp = mesh["tp"], mesh["fsdp"]
-    layers = 2 * shape.linears() / tp
-    whole = min(layers, 2 * layers / shape.layers) if fsdp > 1 else 0
-    return layers / fsdp + whole + 2 * shape.vocab * shape.hidden / tp <= device.memory
+    blocks = 2 * shape.linears() / shape.layers / tp if fsdp > 1 else 0
+    return 2 * numbers(shape) / tp / fsdp + blocks <= device.memory
 
 
 def meshes(devices, per_host):
@@ -134,7 +137,7 @@ def print_training(total_tokens, length, most_tokens):
             share = total_tokens / (mesh["dp"] * mesh["fsdp"])
             if share < length or not fits(device, shape, mesh):
                 continue
-            passes = max(1, round(share / most_tokens))
+            passes = math.ceil(share / most_tokens)
             parts = training(device, shape, mesh, share / passes, passes, length)
             rates.append((total_tokens / sum(parts.values()), mesh, parts))
         rate, mesh, parts = max(rates, key=lambda one: one[0])
@@ -176,7 +179,7 @@ def main():
     parser.add_argument("--measured", action="store_true")
     parser.add_argument("--tokens", type=int, default=1 << 20, help="of a training step")
     parser.add_argument("--length", type=int, default=2048, help="of a sequence")
-    parser.add_argument("--pass-tokens", type=int, default=16384, help="of a pass on a rank")
+    parser.add_argument("--pass-tokens", type=int, default=4096, help="of a pass on a rank, at most")
     parser.add_argument("--rows", type=int, default=64, help="of a decode pass")
     args = parser.parse_args()
     if args.measured:
