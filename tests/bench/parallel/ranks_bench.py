@@ -10,6 +10,7 @@ Run: .venv/bin/python tests/bench/parallel/ranks_bench.py [--cases training,deco
 
 import argparse
 import contextlib
+import json
 import os
 import pathlib
 import statistics
@@ -27,8 +28,9 @@ from support.sdk import resolved  # noqa: E402
 from training.training_bench import random_rows, shallow  # noqa: E402
 
 ONE = "one rank"
-MESHES = {ONE: {}, "dp 2": {"dp": 2}, "tp 2": {"tp": 2}}
-GOALS = {("training", "dp 2"): 1.85, ("training", "tp 2"): 1.6, ("decode", "tp 2"): 1.5,
+MESHES = {ONE: {}, "dp 2": {"dp": 2}, "fsdp 2": {"fsdp": 2}, "tp 2": {"tp": 2}}
+GOALS = {("training", "dp 2"): 1.85, ("training", "fsdp 2"): 1.5, ("training", "tp 2"): 1.6,
+         ("decode", "tp 2"): 1.5,
          ("groups", "two groups"): 1.85}
 LAYERS, LORA_RANK = 8, 8
 # Each plans as if it were alone: only one of them works at a time.
@@ -64,6 +66,12 @@ class Client:
         read = [self.service.traffic(0)] + [self.service.traffic(rank, "wait_seconds")
                                             for rank in range(self.service.world)]
         return {axis: [sum(by_axis[axis].values()) for by_axis in read] for axis in read[0]}
+
+    def weight_bytes(self):
+        """Of the base model, of rank 0."""
+        plans = [json.loads(line) for line in self.service.log("rank0").splitlines()
+                 if '"memory planned"' in line]
+        return plans[-1]["weight_bytes"]
 
     def add_models(self, count):
         self.models += [resolved(self.api.create_lora_training_client(
@@ -134,6 +142,9 @@ class Table:
         with self.clients(self.meshes(*MESHES)) as clients:
             for client in clients.values():
                 client.add_models(1)
+            for name, client in clients.items():
+                share = client.weight_bytes() / clients[ONE].weight_bytes()
+                print(f"base model, {name}: {client.weight_bytes() / 1e6:.0f} MB, {100 * share:.0f} %")
             self.compare("training", f"training step of {len(rows)} x {self.args.length} tokens",
                          self.args.length * len(rows),
                          {name: lambda client=client: client.train(rows)
