@@ -28,11 +28,14 @@ class RankService:
     more arguments of each rank; `cpus`: the processor of each, none: any."""
 
     def __init__(self, model, dp=1, fsdp=1, tp=1, options=(), snapshot_interval="100ms",
-                 memory_fraction=0.2, cpus=None):
+                 engine_options=(), memory_fraction=0.2, cpus=None):
         self.model, self.model_name = model, "tiny"
         self.mesh = ["--dp", str(dp), "--fsdp", str(fsdp), "--tp", str(tp)]
         self.world = dp * fsdp * tp
         self.options = list(options)
+        self.engine_options = list(engine_options)
+        # From a rank's next start on: a model folder of its own; not started at all.
+        self.folders, self.held = {}, set()
         self.snapshot_interval = snapshot_interval
         self.memory_fraction = str(memory_fraction)
         self.cpus = cpus
@@ -51,7 +54,8 @@ class RankService:
     def __enter__(self):
         try:
             self._spawn_other("lathe-engine", "--metrics-listen", self.page,
-                              "--snapshot-interval", self.snapshot_interval, "--snapshot-share", "1")
+                              "--snapshot-interval", self.snapshot_interval, "--snapshot-share", "1",
+                              *self.engine_options)
             self._await(lambda: os.path.exists(os.path.join(self.data_dir, "run", "secret")),
                         "the engine's secret")
             for rank in range(self.world):
@@ -87,9 +91,10 @@ class RankService:
 
     def _start_rank(self, rank):
         self.ranks[rank] = self._spawn(f"rank{rank}", [
-            "lathe-worker", *self.place(rank), "--model", f"tiny={self.model}",
-            "--device", "cpu", "--threads", "1", "--memory-fraction", self.memory_fraction,
-            "--metrics-listen", self.rank_pages[rank], *self.options])
+            "lathe-worker", *self.place(rank), "--model",
+            f"tiny={self.folders.get(rank, self.model)}", "--device", "cpu", "--threads", "1",
+            "--memory-fraction", self.memory_fraction, "--metrics-listen", self.rank_pages[rank],
+            *self.options])
         if self.cpus is not None:
             os.sched_setaffinity(self.ranks[rank].pid, {self.cpus[rank]})
 
@@ -97,11 +102,21 @@ class RankService:
         """Arguments that say which process of which group it is."""
         return ["--rank", str(rank), *self.mesh]
 
+    @contextlib.contextmanager
+    def stray(self, *options):
+        """Another worker of the group, that nobody starts again."""
+        process = self._spawn("stray", ["lathe-worker", "--device", "cpu", "--threads", "1", *options])
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait(30)
+
     def _supervise(self):
         while not self._stopping.wait(0.05):
             for rank, process in list(self.ranks.items()):
                 code = process.poll()
-                if code is None:
+                if code is None or rank in self.held:
                     continue
                 self.exit_codes.append((rank, code))
                 self._start_rank(rank)
@@ -135,8 +150,22 @@ class RankService:
                                 check=False)
         return answer.stdout if answer.returncode == 0 else ""
 
+    def group(self):
+        """What `lathe status` says of the one there is; {} before."""
+        status = self.status()
+        groups = json.loads(status).get("groups", []) if status else []
+        return groups[0] if groups else {}
+
     def wait_formed(self):
-        self._await(lambda: '"ready"' in self.status(), "the group to be ready")
+        self._await(lambda: self.group().get("state") == "ready", "the group to be ready")
+
+    def wait_reason(self, text):
+        """Until the group is not used for this reason, or one with it; returns all of it."""
+        self._await(lambda: text in self.group().get("reason", ""), f"the reason '{text}'")
+        return self.group()["reason"]
+
+    def wait_log(self, name, text):
+        self._await(lambda: text in self.log(name), f"'{text}' in the log of {name}")
 
     def wait_snapshot(self):
         """Until the engine knows of one."""
@@ -158,6 +187,9 @@ class RankService:
         for axis, call, number in pattern.findall(page):
             traffic.setdefault(axis, {})[call] = float(number)
         return traffic
+
+    def signal(self, rank, number):
+        self.ranks[rank].send_signal(number)
 
     def kill(self, rank):
         """`kill -9`; returns the pid it had."""

@@ -65,8 +65,9 @@ std::vector<Dispatcher::Dead> Dispatcher::TakeDead() {
   absl::MutexLock lock(&mu_);
   std::vector<Dead> dead;
   for (auto& [rank, worker] : workers_) {
-    // Who is not heard of is silent, whatever its work does.
-    if (++worker.silent_beats == 1) ++worker.idle_beats;
+    // Who is not heard of is silent, whatever its work does; who was not told of its group has no
+    // work yet, and waits for its peers.
+    if (++worker.silent_beats == 1 && worker.epoch > 0) ++worker.idle_beats;
     if (worker.silent_beats > kMaxSilentBeats) {
       dead.push_back({rank, worker, LossCause::kSilent,
                       absl::StrFormat("silent for %d s", worker.silent_beats * beat_seconds)});
