@@ -93,6 +93,7 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.core.session_timeout = absl::ToInt64Nanoseconds(settings.session_timeout);
   options.core.session_kept = absl::ToInt64Nanoseconds(settings.session_kept);
   options.core.model_idle_timeout = absl::ToInt64Nanoseconds(settings.model_idle_timeout);
+  options.core.group_lost_timeout = absl::ToInt64Nanoseconds(settings.group_lost_timeout);
   options.core.sampler_versions_bytes = int64_t{settings.sampler_versions_mib} << 20;
   options.core.snapshot_interval = absl::ToInt64Nanoseconds(settings.snapshot_interval);
   options.core.snapshot_share = settings.snapshot_share;

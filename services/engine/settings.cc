@@ -57,6 +57,10 @@ Settings ParseSettings(int argc, char** argv) {
   options.Add(&settings.worker_stuck_after, "engine.worker_stuck_after", absl::Seconds(120),
               "a busy worker whose work makes no step for so long is killed and started anew; at "
               "least 4s, 0: never");
+  options.Add(&settings.group_lost_timeout, "engine.group_lost_timeout",
+              absl::Nanoseconds(defaults.group_lost_timeout),
+              "the models of a worker group that has lost its worker and was not ready for so long "
+              "go on in another group of their base model, if one is ready; 0s: never");
   options.Add(&settings.leadership.lease, "engine.lease", settings.leadership.lease,
               "with a Postgres store: an engine on another machine, or one that hangs, is replaced "
               "by a standby after so long without a sign of life; 2s to 1m");
@@ -109,6 +113,11 @@ absl::Status CheckSettings(const Settings& settings) {
     return absl::InvalidArgumentError(
         absl::StrCat("worker_stuck_after is ", absl::FormatDuration(settings.worker_stuck_after),
                      ", minimum is 4s, or 0 for never"));
+  }
+  if (settings.group_lost_timeout < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group_lost_timeout is ", absl::FormatDuration(settings.group_lost_timeout),
+                     ", minimum is 0s"));
   }
   if (settings.snapshot_interval < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat("snapshot_interval is ",

@@ -24,6 +24,7 @@ struct Settings {
   absl::Duration model_idle_timeout;
   absl::Duration stuck_after;
   absl::Duration worker_stuck_after;
+  absl::Duration group_lost_timeout;
   int sampler_versions_mib = 0;
   absl::Duration snapshot_interval;
   double snapshot_share = 0;

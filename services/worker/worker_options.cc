@@ -68,6 +68,11 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
   set.Add(&options.mesh.fsdp, "worker.fsdp", 1,
           "parts that base weights are kept in between passes; rows are split as by dp");
   set.Add(&options.mesh.tp, "worker.tp", 1, "parts that every matrix is split into");
+  set.Add(
+      &options.role, "worker.role", "both",
+      "what the group is used for; with several groups of a base model, some may train and others "
+      "sample",
+      {.choices = {"both", "train", "sample"}});
   set.Add(&options.rendezvous, "worker.rendezvous", "",
           "address or interface of rank 0's machine at which the ranks meet, on a private network; "
           "default: that from which it reaches the engine");
@@ -193,7 +198,8 @@ WorkerIdentity MakeIdentity(const WorkerOptions& options) {
           .process_id = RandomId(16),
           .base_model = SplitModel(options.model).name,
           .is_supervised = options.supervised,
-          .mesh = options.mesh};
+          .mesh = options.mesh,
+          .role = options.role};
 }
 
 }  // namespace lathe::worker

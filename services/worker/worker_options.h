@@ -21,6 +21,7 @@ struct WorkerOptions {
   int64_t rank = 0;
   int64_t world = 0;  // 0: the mesh's
   MeshShape mesh;
+  std::string role;
   std::string rendezvous;  // of rank 0 of several; empty: where the engine is reached from
   bool supervised = false;
   std::string model;  // [NAME=]PATH

@@ -25,7 +25,8 @@ from support.lathe_server import BIN, free_port
 
 class RankService:
     """Models are snapshotted `snapshot_interval` after they changed, or as soon as it goes. `options`:
-    more arguments of each rank; `cpus`: the processor of each, none: any."""
+    more arguments of each rank; `engine_options`: of the engine; `cpus`: the processor of each
+    rank, none: any."""
 
     def __init__(self, model, dp=1, fsdp=1, tp=1, options=(), snapshot_interval="100ms",
                  engine_options=(), memory_fraction=0.2, cpus=None):

@@ -24,6 +24,11 @@ void PrintJson(const v1::GetStatusResponse& status) {
   }
 }
 
+const char* WhatItDoes(const v1::GroupStatus& group) {
+  if (group.role() == "train") return "trains";
+  return group.role() == "sample" ? "samples" : "serves";
+}
+
 // Of a group of several: its mesh, and which of its ranks are there.
 void PrintRanks(const v1::GroupStatus& group) {
   const int64_t world = group.dp() * group.fsdp() * group.tp();
@@ -46,9 +51,9 @@ void PrintTable(const v1::GetStatusResponse& status) {
               static_cast<long long>(status.pending_requests()));
   for (const v1::GroupStatus& group : status.groups()) {
     const std::string& detail = group.reason().empty() ? group.progress() : group.reason();
-    std::printf("group    %s serves %s: %s%s%s, epoch %lld, %lld models\n", group.group().c_str(),
-                group.base_model().c_str(), group.state().c_str(), detail.empty() ? "" : " ",
-                detail.c_str(), static_cast<long long>(group.epoch()),
+    std::printf("group    %s %s %s: %s%s%s, epoch %lld, %lld models\n", group.group().c_str(),
+                WhatItDoes(group), group.base_model().c_str(), group.state().c_str(),
+                detail.empty() ? "" : " ", detail.c_str(), static_cast<long long>(group.epoch()),
                 static_cast<long long>(group.models()));
     PrintRanks(group);
   }

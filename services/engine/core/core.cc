@@ -11,6 +11,7 @@
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
 #include "services/engine/core/parking.h"
+#include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/ranks.h"
 #include "services/engine/core/recovery.h"
@@ -36,6 +37,7 @@ void OnTick(State& s) {
   CloseOverdueGaps(s);
   GiveUpLostWorkers(s);
   DismissOverdue(s);
+  MoveModels(s);
   UseRefused(s);
   HealGroups(s);
   SweepExpiredCheckpoints(s);

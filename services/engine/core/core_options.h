@@ -32,6 +32,9 @@ struct CoreOptions {
   int64_t model_idle_timeout = 0;
   // A worker whose connection ended is waited for this long; then what it held is lost.
   int64_t worker_lost_timeout = 15 * kSecond;
+  // A group that has lost its worker, and was not usable for this long, may not come back: its
+  // models go on in another one of their base model, if there is one that is usable; 0: never.
+  int64_t group_lost_timeout = 60 * kSecond;
   // Results are removed this long after their first delivery, or after completion.
   int64_t result_kept_after_delivery = 3600 * kSecond;
   int64_t result_kept_undelivered = 24 * 3600 * kSecond;

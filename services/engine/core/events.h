@@ -252,6 +252,9 @@ struct MeshShape {
   bool operator==(const MeshShape&) const = default;
 };
 
+// What a group is used for: groups of one base model may share the work.
+enum class GroupRole { kBoth, kTrain, kSample };
+
 // One rank of a group. What it holds and runs is said by rank 0 for all.
 struct WorkerAttached {
   std::string group;
@@ -272,6 +275,7 @@ struct WorkerAttached {
   // Rank 0 of several: where its peers may meet it.
   std::string address;
   int64_t port = 0;
+  GroupRole role = GroupRole::kBoth;  // of rank 0 it counts
 };
 
 // These and what follows come from rank 0, but for the ends of others.

@@ -9,6 +9,7 @@
 #include "services/engine/core/errors.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/operations.h"
+#include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
@@ -98,7 +99,11 @@ void SubmitCreation(State& s, const Submit& submit) {
     PlanCreate(s, submit, row, plan);
   }
   if (auto error = UnknownBaseModel(s, row.base_model)) return AnswerError(s, submit.call, *error);
-  if (const Group* const group = GroupForModel(s, row.base_model)) row.group = group->row.group;
+  if (const Group* const group = GroupForModel(s, row.base_model)) {
+    row.group = group->row.group;
+  } else {
+    TellNoGroup(s);
+  }
   if (!plan.dir.empty()) PinDir(s, plan.dir);
 
   const std::string model_id = row.model_id;
@@ -205,19 +210,6 @@ void ReleaseModel(State& s, const std::string& model_id) {
   ReleaseHistory(s, model);
   if (!model.told.model_id.empty()) s.fx.After(NotifyModelState{.model_id = model_id});
   s.models.erase(model_id);
-}
-
-Group* GroupForModel(State& s, const std::string& base_model) {
-  std::map<std::string, int64_t> num_models;
-  for (const auto& [id, model] : s.models) {
-    if (!model.row.is_parked) ++num_models[model.row.group];
-  }
-  Group* best = nullptr;
-  for (auto& [name, group] : s.groups) {
-    if (group.row.base_model != base_model) continue;
-    if (best == nullptr || num_models[name] < num_models[best->row.group]) best = &group;
-  }
-  return best;
 }
 
 }  // namespace lathe::engine

@@ -31,7 +31,4 @@ bool IsBeingLoaded(State& s, const Model& model);
 // Its session is over: forgets it, its worker too.
 void ReleaseModel(State& s, const std::string& model_id);
 
-// The group of `base_model` that has the fewest models; nullptr: none has ever attached.
-Group* GroupForModel(State& s, const std::string& base_model);
-
 }  // namespace lathe::engine

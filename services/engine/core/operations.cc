@@ -252,7 +252,7 @@ void Begin(State& s, Model& model, Request& request) {
 
 void SendToGroup(State& s, Request& request) {
   Group* const group = Find(s.groups, request.group);
-  if (group == nullptr || !group->usable()) return;
+  if (group == nullptr || !group->usable() || !group->can_train()) return;
   const RequestRow& row = request.row;
   s.dirty_groups.insert(request.group);
   if (request.is_suspect) {

@@ -8,6 +8,7 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/snapshots.h"

@@ -161,7 +161,7 @@ void Finish(State& s, Model& model) {
   model.recovery.reset();
   TrimHistory(s, model);
   for (auto& [id, sampler] : s.samplers) {
-    const Group* const group = sampler.unnamed() ? GroupForSampler(s, sampler) : nullptr;
+    const Group* const group = sampler.unnamed() ? HomeOf(s, sampler) : nullptr;
     const bool of_model = sampler.row.model_id == model.row.model_id;
     if (of_model && group != nullptr && !CanBeSampled(s, *group, sampler)) LoseVersion(s, sampler);
   }
@@ -308,6 +308,7 @@ bool IsRecovering(const State& s, const Group& group) {
 }
 
 void StartRecoveries(State& s, Group& group) {
+  if (!group.can_train()) return;
   s.dirty_groups.insert(group.row.group);                // suspects wait for the end of recoveries
   if (!group.alone.empty()) return;                      // and these for the end of a suspect
   std::vector<std::pair<int64_t, std::string>> waiting;  // those that never were cut first

@@ -191,6 +191,7 @@ void OnLoaded(State& s, const Loaded& event) {
   for (const GroupRow& row : stored.groups) {
     Group& group = s.groups.emplace(row.group, Group(row, s.options)).first->second;
     group.ranks[0].detached_at = s.now;
+    group.last_usable_at = s.now;
     s.fx.After(NotifyQueueState{row.group, /*paused=*/true, "waiting for a worker"});
   }
   for (const CheckpointRow& row : stored.checkpoints) {

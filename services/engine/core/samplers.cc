@@ -5,17 +5,23 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/engine/core/base_models.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/operations.h"
+#include "services/engine/core/placement.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/sessions.h"
+#include "services/engine/core/snapshots.h"
 #include "services/engine/core/versions.h"
 
 namespace lathe::engine {
 namespace {
+
+constexpr absl::string_view kInflight = "@inflight";
 
 void AnswerSampler(State& s, CallId call, const std::string& id) {
   Answer answer;
@@ -75,7 +81,8 @@ std::optional<ErrorInfo> WhyNotSampled(const Sampler& sampler) {
 int64_t SampleableTokens(const State& s, const std::string& base_model) {
   int64_t tokens = std::numeric_limits<int64_t>::max();
   for (const auto& [name, group] : s.groups) {
-    if (group.row.base_model == base_model && group.usable() && group.kv_cache_tokens > 0) {
+    if (group.row.base_model == base_model && group.usable() && group.can_sample() &&
+        group.kv_cache_tokens > 0) {
       tokens = std::min(tokens, group.kv_cache_tokens);
     }
   }
@@ -179,6 +186,7 @@ void SubmitSample(State& s, const Submit& submit) {
     return AnswerError(s, submit.call, *error);
   }
   const Group* const group = GroupForSampler(s, sampler);
+  if (group == nullptr) TellNoGroup(s);
   Request& request = Accept(s, submit, submit.seq_id, sampler.row.session_id,
                             group == nullptr ? "" : group->row.group, std::move(plan));
   if (const auto reason = WhyNotSampled(sampler)) return Fail(s, request, *reason);
@@ -220,7 +228,13 @@ std::string SamplerId(const std::string& session_id, int64_t sampling_session_se
   return absl::StrFormat("%s:sample:%d", session_id, sampling_session_seq_id);
 }
 
-std::string InflightVersionId(const std::string& model_id) { return model_id + "@inflight"; }
+std::string InflightVersionId(const std::string& model_id) {
+  return absl::StrCat(model_id, kInflight);
+}
+
+bool IsInflightVersion(const std::string& version_id) {
+  return absl::EndsWith(version_id, kInflight);
+}
 
 Sampler& TrackSampler(State& s, SamplerRow row) {
   if (!row.checkpoint_dir.empty()) PinDir(s, row.checkpoint_dir);
@@ -247,13 +261,13 @@ void CommitPublishedVersion(State& s, const Model& model, const Request& save,
   row.version_id = save.plan->version_id;
   row.version_bytes = version_bytes;
   row.created_at = s.now;
-  if (Group* const group = Find(s.groups, model.row.group)) {
-    group->version_ids.insert(row.version_id);
-  }
+  Group* const home = Find(s.groups, model.row.group);
+  if (home != nullptr) home->version_ids.insert(row.version_id);
   NotePublication(s, row.version_id, model, save.row.seq_id,
                   std::get<SaveArgs>(save.plan->args).inflight);
   s.fx.Put(PutSampler{row});
   TrackSampler(s, std::move(row));
+  if (home != nullptr && !home->can_sample()) SaveVersionsOf(s, model);
   EnforceVersionBudget(s, model.row.tenant_id);
 }
 
@@ -288,15 +302,23 @@ void ReleaseSampler(State& s, const std::string& sampler_id) {
   }
 }
 
+Group* HomeOf(State& s, const Sampler& sampler) {
+  // The model's row outlives its unloading, as long as the session.
+  const Model* const model = Find(s.models, sampler.row.model_id);
+  return model == nullptr ? nullptr : Find(s.groups, model->row.group);
+}
+
 Group* GroupForSampler(State& s, const Sampler& sampler) {
   if (sampler.unnamed()) {
-    // Only there; the model's row outlives its unloading, as long as the session.
-    const Model* const model = Find(s.models, sampler.row.model_id);
-    return model == nullptr ? nullptr : Find(s.groups, model->row.group);
+    Group* const home = HomeOf(s, sampler);
+    const bool is_elsewhere = !VersionDir(s, sampler).empty();
+    const bool can_home = home != nullptr && home->can_sample();
+    if (can_home && (home->usable() || !is_elsewhere)) return home;
+    if (!is_elsewhere) return nullptr;
   }
   Group* best = nullptr;
   for (auto& [name, group] : s.groups) {
-    if (group.row.base_model != sampler.row.base_model) continue;
+    if (group.row.base_model != sampler.row.base_model || !group.can_sample()) continue;
     const bool better =
         best == nullptr || (group.usable() && !best->usable()) ||
         (group.usable() == best->usable() && group.inflight_sequences < best->inflight_sequences);

@@ -25,6 +25,7 @@ Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& 
 std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id);
 // The one version that all inflight samplers of a model share; each inflight save replaces it.
 std::string InflightVersionId(const std::string& model_id);
+bool IsInflightVersion(const std::string& version_id);
 // Adds a sampler to the indexes; for creation and for a restart.
 Sampler& TrackSampler(State& s, SamplerRow row);
 
@@ -37,7 +38,10 @@ void LoseVersion(State& s, Sampler& sampler);
 // Its session is over.
 void ReleaseSampler(State& s, const std::string& sampler_id);
 
-// The group that can serve it; nullptr: none has attached yet.
+// Where its model lives, which publishes its unnamed version; nullptr: none has attached yet.
+Group* HomeOf(State& s, const Sampler& sampler);
+// The group that is to serve it: where its weights are, else any that can load them, by load;
+// nullptr: none that samples has come yet, or the weights have first to be written by their home.
 Group* GroupForSampler(State& s, const Sampler& sampler);
 // The group has the weights, or can load them.
 bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler);

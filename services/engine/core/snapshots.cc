@@ -93,11 +93,15 @@ bool HasChanged(const Model& model) {
 
 void ScheduleSnapshots(State& s) {
   for (auto& [name, group] : s.groups) Schedule(s, group);
-  // Nothing can make versions of models that are gone again.
+  // Nothing can make versions of models that are gone again; and those of a group that only trains
+  // are sampled from files.
   for (const auto& [id, version] : s.versions) {
     if (version.on_disk() || !version.saving_dir.empty()) continue;
     const Model* const model = Find(s.models, version.row.model_id);
-    if (model != nullptr && model->row.state == ModelState::kUnloaded) SaveVersionsOf(s, *model);
+    if (model == nullptr) continue;
+    const Group* const home = Find(s.groups, model->row.group);
+    const bool is_needed = home != nullptr && !home->can_sample();
+    if (is_needed || model->row.state == ModelState::kUnloaded) SaveVersionsOf(s, *model);
   }
 }
 

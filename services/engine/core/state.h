@@ -154,6 +154,7 @@ struct Group {
   std::vector<Rank> ranks = {Rank()};
   // All ranks have come, and rank 0, to which its commands go, is there.
   bool attached = false;
+  GroupRole role = GroupRole::kBoth;    // unless its worker has come in this term: not known
   std::optional<WorkerAttached> hello;  // of rank 0, while its peers are waited for
   bool ready = false;                   // the base model is loaded
   int64_t kv_cache_tokens = 0;
@@ -184,6 +185,7 @@ struct Group {
   bool attached_in_term = false;  // else nothing is known of how it went
   bool loaded = false;            // was ready
   int64_t usable_since = 0;
+  int64_t last_usable_at = 0;  // of a group that was not: when this leader heard of it
   // Of the last sets of processes that were lost, oldest first. Before their parents said how they
   // ended: whom a crash would be laid to. After: whose ends need no more explanation.
   struct LostRun {
@@ -213,6 +215,8 @@ struct Group {
         samples(options.fair_share_quantum_tokens),
         window(options.batch_tokens) {}
   bool usable() const { return attached && ready; }
+  bool can_train() const { return role != GroupRole::kSample; }
+  bool can_sample() const { return role != GroupRole::kTrain; }
 };
 
 struct TenantUsage {

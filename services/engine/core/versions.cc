@@ -49,6 +49,11 @@ void NotePublication(State& s, const std::string& version_id, const Model& model
   version.row.tenant_id = model.row.tenant_id;
   version.row.is_inflight = is_inflight;
   version.seq_id = std::max(version.seq_id, seq_id);
+  if (!is_inflight) return;
+  // What others have loaded is an earlier publication: they load this one when they need it.
+  for (auto& [name, group] : s.groups) {
+    if (name != model.row.group) group.version_ids.erase(version_id);
+  }
 }
 
 void ForgetVersion(State& s, const std::string& version_id) {
@@ -76,8 +81,9 @@ void DropVersion(State& s, const std::string& version_id) {
   ForgetVersion(s, version_id);
   const Model* const model = Find(s.models, version_id.substr(0, version_id.rfind('@')));
   for (auto& [name, group] : s.groups) {
-    // A recovery that was cut may have published it again.
-    const bool may_have_it = model != nullptr && model->row.group == name;
+    // A recovery that was cut may have published it again; or it is an earlier publication.
+    const bool may_have_it =
+        (model != nullptr && model->row.group == name) || IsInflightVersion(version_id);
     if (group.version_ids.erase(version_id) == 0 && !may_have_it) continue;
     s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
   }

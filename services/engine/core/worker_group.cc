@@ -39,6 +39,15 @@ bool IsBegun(const Model& model, const Request& request) {
   return false;
 }
 
+// A sample that found no group which is usable, and that no process may be running.
+bool IsToBePlaced(const State& s, const Request& request) {
+  const Group* const group = Find(s.groups, request.group);
+  if (group == nullptr) return true;
+  const bool may_run =
+      request.row.state == RequestState::kDispatched && !group->row.process_id.empty();
+  return !group->usable() && !may_run;
+}
+
 // Begun operations, in order of acceptance, and samples that this group may serve.
 void SendUnfinished(State& s, Group& group) {
   ForgetOutstanding(group);
@@ -46,7 +55,7 @@ void SendUnfinished(State& s, Group& group) {
   for (const auto& [order, id] : s.live) {
     Request& request = s.requests.at(id);
     if (request.row.op_class == OpClass::kSample) {
-      if (Runs(group, request) || request.group.empty()) QueueSample(s, request);
+      if (Runs(group, request) || IsToBePlaced(s, request)) QueueSample(s, request);
       continue;
     }
     if (!Runs(group, request)) continue;
@@ -157,7 +166,14 @@ void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
   for (auto& [id, sampler] : s.samplers) {
     if (sampler.row.version_dropped) continue;
     used.insert(sampler.row.version_id);
-    if (!sampler.unnamed() || GroupForSampler(s, sampler) != &group) continue;
+    if (!sampler.unnamed()) continue;
+    if (HomeOf(s, sampler) != &group) {
+      // An earlier publication, for all that is known. The next sample has the newest loaded.
+      if (IsInflightVersion(sampler.row.version_id)) {
+        group.version_ids.erase(sampler.row.version_id);
+      }
+      continue;
+    }
     if (group.version_ids.count(sampler.row.version_id) > 0) continue;
     RegainVersion(s, sampler);
   }
@@ -218,6 +234,7 @@ bool IsHomeless(const State& s, const Model& model) {
 }
 
 void PlaceHomelessModels(State& s, const Group& group) {
+  if (!group.can_train()) return;
   for (auto& [id, model] : s.models) {
     if (model.row.base_model != group.row.base_model || !IsHomeless(s, model)) continue;
     model.row.group = group.row.group;
@@ -249,6 +266,7 @@ void Begin(State& s, Group& group, const std::string& session) {
   group.hello.reset();
   s.fx.UseStream(event.group, event.stream_id);
   group.attached = true;
+  group.role = event.role;
   for (Rank& rank : group.ranks) rank.session = session;
   if (IsFormed(group, session) && event.base_model == group.row.base_model) {
     Adopt(s, group, event);
@@ -301,6 +319,7 @@ void OnWorkerAttached(State& s, const WorkerAttached& event) {
     GroupRow row;
     row.group = event.group;
     it = s.groups.emplace(event.group, Group(row, s.options)).first;
+    it->second.last_usable_at = s.now;
   }
   Group& group = it->second;
   const Rank* const before = FindRank(group, event.rank);

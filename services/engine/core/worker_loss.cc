@@ -44,15 +44,14 @@ void TakeBackAll(State& s, const Group& group) {
     Request& request = s.requests.at(id);
     if (request.group != group.row.group) continue;
     DropSaveFiles(s, group, request);
-    const Sampler* const sampler = Find(s.samplers, request.row.owner_id);
-    if (sampler != nullptr && !sampler->unnamed()) s.samples_to_place.insert(id);
+    if (request.row.op_class == OpClass::kSample) s.samples_to_place.insert(id);
     if (request.row.state == RequestState::kDispatched) {
       request.row.state = RequestState::kAccepted;
     }
   }
 }
 
-// Any group of their base model can serve them.
+// Any group that has their weights, or can load them, can serve them.
 void PlaceSamples(State& s) {
   std::set<std::string> ids;
   ids.swap(s.samples_to_place);
@@ -67,7 +66,7 @@ void PlaceSamples(State& s) {
 // An unnamed version whose model is not rebuilt comes back from disk or not at all.
 void LoseVersionsOfGoneModels(State& s, const Group& group) {
   for (auto& [id, sampler] : s.samplers) {
-    if (!sampler.unnamed() || GroupForSampler(s, sampler) != &group) continue;
+    if (!sampler.unnamed() || HomeOf(s, sampler) != &group) continue;
     if (s.models.at(sampler.row.model_id).recovery == nullptr) LoseVersion(s, sampler);
   }
 }

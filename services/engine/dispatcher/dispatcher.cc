@@ -244,6 +244,7 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
     worker.heard_at = worker.advanced_at = std::chrono::steady_clock::now();
     worker.status.group = hello.group();
     worker.status.base_model = hello.base_model();
+    worker.status.role = attached.role;
     worker.status.device = hello.device();
     worker.status.ready = hello.has_ready();
     // The core learns of streams in the order in which they took their places.

@@ -39,6 +39,11 @@ ReadyModel ToReady(const v1::ModelInfo& model) {
           .kv_cache_tokens = model.kv_cache_tokens()};
 }
 
+GroupRole ToRole(v1::GroupRole role) {
+  if (role == v1::GROUP_ROLE_TRAIN) return GroupRole::kTrain;
+  return role == v1::GROUP_ROLE_SAMPLE ? GroupRole::kSample : GroupRole::kBoth;
+}
+
 MeshShape ToMesh(const v1::Hello& hello) {
   if (!hello.has_mesh()) return {};
   return {.dp = hello.mesh().dp(), .fsdp = hello.mesh().fsdp(), .tp = hello.mesh().tp()};
@@ -63,6 +68,7 @@ WorkerAttached ToEvent(const v1::Hello& hello) {
   event.session = hello.session();
   event.address = hello.address();
   event.port = hello.port();
+  event.role = ToRole(hello.role());
   return event;
 }
 

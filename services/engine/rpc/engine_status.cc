@@ -15,11 +15,17 @@ const char* StateWord(const ModelRow& row) {
   return row.state == ModelState::kCreating ? "creating" : "ready";
 }
 
+const char* RoleWord(GroupRole role) {
+  if (role == GroupRole::kTrain) return "train";
+  return role == GroupRole::kSample ? "sample" : "both";
+}
+
 void FillWorker(const WorkerStatus& worker, v1::GroupStatus& proto) {
   proto.set_state(worker.ready ? "ready" : "loading");
   proto.set_base_model(worker.base_model);
   proto.set_progress(worker.progress);
   proto.set_device(worker.device);
+  proto.set_role(RoleWord(worker.role));
   proto.set_train_passes(worker.train_passes);
   proto.set_train_tokens(worker.train_tokens);
   proto.set_prefill_passes(worker.prefill_passes);

@@ -21,6 +21,7 @@ struct WorkerStatus {
   MeshShape mesh;
   std::vector<RankStatus> ranks = {};  // that are attached, ascending
   std::string base_model;
+  GroupRole role = GroupRole::kBoth;
   std::string device;
   bool ready = false;
   std::string progress;  // while loading

@@ -19,11 +19,12 @@ int64_t ArrivalAfter(World& world, int64_t& last) {
 
 }  // namespace
 
-SimWorker::SimWorker(World& world, std::string group, int64_t rank,
+SimWorker::SimWorker(World& world, std::string group, GroupRole role, int64_t rank,
                      std::function<SimEngine*()> find_engine,
                      std::function<void(LossCause cause)> on_death)
     : world_(world),
       group_(std::move(group)),
+      role_(role),
       rank_(rank),
       pid_(++world.last_process),
       process_id_(absl::StrFormat("worker%d", pid_)),
@@ -73,8 +74,11 @@ void SimWorker::Connect(SimEngine* engine) {
   link_->worker = this;
   link_->group = group_;
   link_->rank = rank_;
-  world_.time.After(ArrivalAfter(world_, link_->last_to_engine),
-                    [link = link_, hello = Hello()] { link->engine->OnHello(link, hello); });
+  world_.time.After(ArrivalAfter(world_, link_->last_to_engine), [link = link_, hello = Hello()] {
+    link->engine->OnHello(link, hello);
+    // The end of a stream does not overtake its beginning.
+    if (!link->open_at_worker) link->engine->OnClosed(link);
+  });
   // What became ready after the hello.
   if (is_ready_) return;
   world_.time.After(kSilence, [this, link = link_] {
@@ -101,6 +105,7 @@ WorkerAttached SimWorker::Hello() const {
   hello.mesh.tp = world_.swarm.num_ranks;
   hello.session = session_;
   hello.address = process_id_;
+  hello.role = role_;
   return hello;
 }
 
@@ -240,11 +245,13 @@ void SimWorker::Handle(const SendSample& command, EngineMessage& message) {
 }
 
 void SimWorker::Handle(const SendLoadVersion& command, EngineMessage&) {
-  if (versions_.count(command.version_id) > 0) return;
-  versions_[command.version_id].is_loaded = false;
+  const auto known = versions_.find(command.version_id);
+  if (known != versions_.end() && known->second.seq_id >= command.inflight_seq_id) return;
+  versions_[command.version_id] = {{}, false, command.inflight_seq_id};
   world_.time.After(world_.Delay(world_.swarm.max_work), [this, command, began = generation_] {
     const auto it = versions_.find(command.version_id);
     if (is_dead_ || began != generation_ || it == versions_.end()) return;
+    if (it->second.is_loaded || it->second.seq_id != command.inflight_seq_id) return;
     const CheckpointFiles* const files = world_.disk.Find(command.dir);
     if (files == nullptr) {
       versions_.erase(it);

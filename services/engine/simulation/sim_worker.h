@@ -29,8 +29,8 @@ struct EngineMessage {
 class SimWorker {
  public:
   // `find_engine`: that it dials; nullptr: none answers. `on_death`: it has died.
-  SimWorker(World& world, std::string group, int64_t rank, std::function<SimEngine*()> find_engine,
-            std::function<void(LossCause cause)> on_death);
+  SimWorker(World& world, std::string group, GroupRole role, int64_t rank,
+            std::function<SimEngine*()> find_engine, std::function<void(LossCause cause)> on_death);
 
   bool is_dead() const { return is_dead_; }
   bool is_hung() const { return world_.time.now() < hung_until_; }
@@ -142,6 +142,8 @@ class SimWorker {
   void Do(const SendSample& command, const Work& work, WorkerReport& report);
   void Do(const SendRestoreAdapter& command, const Work& work, WorkerReport& report);
   void Do(const SendSnapshot& command, const Work& work, WorkerReport& report);
+  // I2: its group's role is another.
+  void CheckRole(GroupRole other) const;
   bool IsSetBack(const std::string& request_id);
   // Writes `files` in the background, as a process that may die meanwhile; then `then`, unless it
   // did or was formed anew.
@@ -151,6 +153,7 @@ class SimWorker {
 
   World& world_;
   const std::string group_;
+  const GroupRole role_;
   const int64_t rank_;
   const int64_t pid_;
   const std::string process_id_;

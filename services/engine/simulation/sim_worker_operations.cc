@@ -29,7 +29,13 @@ bool SimWorker::IsSetBack(const std::string& request_id) {
   return world_.random.Chance(world_.swarm.setback) && world_.set_back.insert(request_id).second;
 }
 
+void SimWorker::CheckRole(GroupRole other) const {
+  if (role_ == other) throw Violation("I2", group_ + " was told what another role does");
+}
+
 void SimWorker::Run(const Work& work, WorkerReport& report) {
+  const bool drops = std::holds_alternative<SendDropAdapter>(work.command);
+  if (!drops) CheckRole(work.model_id.empty() ? GroupRole::kTrain : GroupRole::kSample);
   WorkerDone done;
   done.group = group_;
   done.request_id = work.request_id;

@@ -39,6 +39,7 @@ class Simulation {
   void StartEngine();
   void StartWorker(const std::string& group, int64_t rank);
   void RespawnWorker(const std::string& group, int64_t rank);
+  GroupRole RoleOf(const std::string& group) const;
   SimEngine* FindEngine();
   SimEngine& leader() { return *engines_.back(); }
 
@@ -56,6 +57,8 @@ class Simulation {
   void CutLink();
   void BlackHole();
   void LoseVersion();
+  void RemoveGroup();
+  bool IsGone(const std::string& group) const { return group == gone_; }
 
   void Heal();
   // Runs until `is_over`, looked at about once a second. False: not within `limit`.
@@ -73,13 +76,14 @@ class Simulation {
   std::vector<std::unique_ptr<SimWorker>> all_workers_;
   std::map<std::pair<std::string, int64_t>, SimWorker*> workers_;  // by group and rank
   std::vector<std::unique_ptr<SimClient>> clients_;
+  std::string gone_;  // group; empty: none
 };
 
 void Simulation::StartEngine() { engines_.push_back(std::make_unique<SimEngine>(world_)); }
 
 void Simulation::StartWorker(const std::string& group, int64_t rank) {
   all_workers_.push_back(std::make_unique<SimWorker>(
-      world_, group, rank, [this] { return FindEngine(); },
+      world_, group, RoleOf(group), rank, [this] { return FindEngine(); },
       [this, group, rank](LossCause cause) {
         supervisor_.OnExit(group, rank, workers_.at({group, rank})->pid(), cause);
         RespawnWorker(group, rank);
@@ -88,11 +92,16 @@ void Simulation::StartWorker(const std::string& group, int64_t rank) {
   workers_[{group, rank}] = all_workers_.back().get();
 }
 
+GroupRole Simulation::RoleOf(const std::string& group) const {
+  return world_.swarm.roles.at(static_cast<size_t>(group.at(1) - '0'));
+}
+
 // Some ranks of a group come long after their peers.
 void Simulation::RespawnWorker(const std::string& group, int64_t rank) {
   const bool is_late = world_.swarm.num_ranks > 1 && world_.random.Chance(100);
-  world_.time.After(world_.Delay((is_late ? 60 : 5) * kSecond),
-                    [this, group, rank] { StartWorker(group, rank); });
+  world_.time.After(world_.Delay((is_late ? 60 : 5) * kSecond), [this, group, rank] {
+    if (!IsGone(group)) StartWorker(group, rank);
+  });
 }
 
 // Mostly the newest; an older one that is not known to be over answers too.
@@ -127,6 +136,8 @@ void Simulation::PlanFaults() {
   Repeat(swarm.cut_every, [this] { CutLink(); });
   Repeat(swarm.black_hole_every, [this] { BlackHole(); });
   Repeat(swarm.version_loss_every, [this] { LoseVersion(); });
+  if (swarm.group_that_goes < 0) return;
+  world_.time.After(world_.Delay(90 * kSecond), [this] { RemoveGroup(); });
 }
 
 void Simulation::KillEngine() { leader().Kill(); }
@@ -224,6 +235,16 @@ void Simulation::LoseVersion() {
   if (!worker.is_dead() && !worker.is_hung()) worker.LoseVersion();
 }
 
+// Its machines do not come back.
+void Simulation::RemoveGroup() {
+  if (world_.is_healed) return;
+  gone_ = absl::StrCat("g", world_.swarm.group_that_goes);
+  world_.trace.Note(world_.time.now(), [this] { return gone_ + " is gone for good"; });
+  for (const auto& [rank, worker] : workers_) {
+    if (rank.first == gone_) worker->Die(LossCause::kKilled);
+  }
+}
+
 // ---- phases
 
 void Simulation::Heal() {
@@ -263,7 +284,7 @@ std::string Simulation::WhatIsOpen() const {
     }
   }
   for (const auto& [rank, worker] : workers_) {
-    const bool works = rank.second > 0 || worker->is_usable();
+    const bool works = rank.second > 0 || IsGone(rank.first) || worker->is_usable();
     if (!works) return absl::StrCat("group ", rank.first, " does not work");
   }
   return "";
@@ -272,7 +293,8 @@ std::string Simulation::WhatIsOpen() const {
 const CountingAdapter* Simulation::FindLive(const std::string& model_id) const {
   const auto row = world_.store.models().find(model_id);
   const auto worker = workers_.find({row->second.group, 0});
-  return worker == workers_.end() ? nullptr : worker->second->Find(model_id);
+  const bool is_there = worker != workers_.end() && !worker->second->is_dead();
+  return is_there ? worker->second->Find(model_id) : nullptr;
 }
 
 // A model may be parked in the very moment: what is on its way arrives within seconds.
@@ -291,7 +313,9 @@ void Simulation::CheckModelsAtRest() {
 
 void Simulation::CheckHeld() {
   leader().CheckHoldsNothing();
-  for (const auto& [rank, worker] : workers_) worker->CheckHoldsNothing();
+  for (const auto& [rank, worker] : workers_) {
+    if (!IsGone(rank.first)) worker->CheckHoldsNothing();
+  }
 }
 
 void Simulation::Run() {

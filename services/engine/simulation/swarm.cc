@@ -79,13 +79,34 @@ void DrawBehaviour(Random& random, Swarm& swarm) {
   swarm.large_body = Often(random, 300);
 }
 
+// One that goes leaves others that do what it did.
+void DrawGroups(Random& random, Swarm& swarm) {
+  swarm.roles.assign(static_cast<size_t>(swarm.num_groups), GroupRole::kBoth);
+  if (swarm.num_groups == 1) return;
+  swarm.core.group_lost_timeout = random.Between(1, 60) * kSecond;
+  const bool goes = random.Chance(400);
+  if (random.Chance(400)) {
+    swarm.roles[0] = GroupRole::kTrain;
+    if (swarm.num_groups == 2) {
+      swarm.roles[1] = random.Chance(500) ? GroupRole::kSample : GroupRole::kBoth;
+    } else {
+      swarm.roles[1] = GroupRole::kSample;
+    }
+  } else if (random.Chance(300)) {
+    swarm.roles[0] = GroupRole::kSample;
+  }
+  if (!goes) return;
+  const bool last_is_whole = swarm.roles.back() == GroupRole::kBoth;
+  if (last_is_whole) swarm.group_that_goes = random.Between(0, swarm.num_groups - 2);
+}
+
 }  // namespace
 
 Swarm DrawSwarm(uint64_t seed) {
   Random random(seed);
   Swarm swarm;
   swarm.core = DrawOptions(random);
-  swarm.num_groups = random.Chance(250) ? 2 : 1;
+  swarm.num_groups = random.Chance(350) ? random.Between(2, 3) : 1;
   swarm.num_clients = random.Between(1, 5);
   swarm.actions_per_client = random.Between(5, 120);
   swarm.think_time = random.Between(20, 1500) * kMillisecond;
@@ -100,6 +121,7 @@ Swarm DrawSwarm(uint64_t seed) {
   swarm.worker_stop_every = FaultEvery(random, 150);
   if (swarm.num_ranks > 1) swarm.disagree_every = FaultEvery(random, 200);
   swarm.max_notice = (random.Chance(500) ? 50 : 5000) * kMillisecond;
+  DrawGroups(random, swarm);
   // Nobody but the faults above takes a worker away.
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "services/engine/core/core_options.h"
+#include "services/engine/core/events.h"
 #include "services/engine/simulation/random.h"
 
 namespace lathe::engine::simulation {
@@ -16,6 +18,8 @@ struct Swarm {
   CoreOptions core;
   int64_t num_groups = 1;
   int64_t num_ranks = 1;  // of each group
+  std::vector<GroupRole> roles;
+  int64_t group_that_goes = -1;  // for good; those that stay train and sample
   int64_t num_clients = 2;
   int64_t actions_per_client = 30;
   int64_t think_time = 0;  // longest between two actions of a client
@@ -79,7 +83,7 @@ struct Swarm {
   // Workers may be given up for lost, so what only they held may be.
   bool may_lose_workers() const {
     return worker_kill_every > 0 || worker_hang_every > 0 || worker_stop_every > 0 ||
-           disagree_every > 0 || black_hole_every > 0 || poison > 0;
+           disagree_every > 0 || black_hole_every > 0 || poison > 0 || group_that_goes >= 0;
   }
 };
 

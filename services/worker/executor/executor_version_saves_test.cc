@@ -128,6 +128,26 @@ TEST_CASE("of an inflight version the weights it has now are saved, and load as 
   CHECK(SampleFrom(other, "live").sequences[0].weights_runs.at(0).seq_id == 9);
 }
 
+TEST_CASE("a later publication of an inflight version is loaded in the place of an earlier one",
+          "[versions]") {
+  Worker worker;
+  PublishAndStep(worker, 0, /*is_inflight=*/true);
+  REQUIRE(Save(worker, "live", "first").status.ok());
+  PublishAndStep(worker, 1, /*is_inflight=*/true);
+  REQUIRE(Save(worker, "live", "second").status.ok());
+
+  Worker other;
+  CopyDir(worker, other, "first");
+  CopyDir(worker, other, "second");
+  other.core.Apply(LoadVersion{"live", "first", 1});
+  const bool is_here = GENERATE(false, true);
+  if (is_here) SampleFrom(other, "live");
+  other.core.Apply(LoadVersion{"live", "second", 5});
+  CheckEqual(SampleFrom(other, "live"), SampleFrom(worker, "live"));
+  other.core.Apply(LoadVersion{"live", "first", 1});
+  CHECK(SampleFrom(other, "live").sequences[0].weights_runs.at(0).seq_id == 5);
+}
+
 TEST_CASE("a version that is published again while it is saved keeps its new weights",
           "[versions]") {
   Worker worker({.model_ops = {.version_bytes = 0}});

@@ -33,6 +33,10 @@ void VersionTable::Put(const std::string& version_id, SamplerVersion version) {
 }
 
 void VersionTable::Load(const LoadVersion& command) {
+  const auto known = entries_.find(command.version_id);
+  const bool is_newer =
+      known != entries_.end() && known->second.version.inflight_seq < command.inflight_seq_id;
+  if (is_newer) Drop(command.version_id);
   if (Has(command.version_id)) return;
   Entry& entry = entries_[command.version_id];
   entry = Entry{.version = {.inflight_seq = command.inflight_seq_id,

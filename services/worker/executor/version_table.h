@@ -61,7 +61,8 @@ class VersionTable {
 
   // In memory; replaces what the id had.
   void Put(const std::string& version_id, SamplerVersion version);
-  // From a checkpoint, read beforehand. Nothing if the id is known and did not fail.
+  // From a checkpoint, read beforehand. Nothing if the id is known and did not fail, unless what is
+  // known is an earlier publication of an inflight version.
   void Load(const LoadVersion& command);
   void Drop(const std::string& version_id);
 

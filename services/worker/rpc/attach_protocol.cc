@@ -19,6 +19,11 @@ namespace {
 // With more messages waiting for the stream, the progress of samples is not told.
 constexpr size_t kMaxOutgoingForProgress = 1024;
 
+lathe::v1::GroupRole ToProtoRole(const std::string& role) {
+  if (role == "train") return lathe::v1::GROUP_ROLE_TRAIN;
+  return role == "sample" ? lathe::v1::GROUP_ROLE_SAMPLE : lathe::v1::GROUP_ROLE_UNSPECIFIED;
+}
+
 // The answer to a command that the executor does not take.
 using RefusalMaker = std::function<Report(absl::Status)>;
 
@@ -80,6 +85,7 @@ lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) 
   hello->set_session(session_);
   hello->set_address(identity_.address);
   hello->set_port(identity_.port);
+  hello->set_role(ToProtoRole(identity_.role));
   return message;
 }
 

@@ -30,6 +30,7 @@ struct WorkerIdentity {
   // Rank 0 of several: where its peers may meet it.
   std::string address = "";
   uint16_t port = 0;
+  std::string role = "both";  // or "train" or "sample"
 };
 
 // Belongs to one thread. Outlives streams: what was received, done and not acknowledged is kept

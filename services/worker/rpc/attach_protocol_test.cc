@@ -50,9 +50,12 @@ void AddTrain(lathe::v1::EngineMessage* message, const std::string& request_id) 
 
 struct Worker {
   FakeExecutor executor;
-  AttachProtocol protocol{
-      WorkerIdentity{.group = "g", .process_id = "p", .base_model = "b", .is_supervised = true},
-      executor};
+  AttachProtocol protocol{WorkerIdentity{.group = "g",
+                                         .process_id = "p",
+                                         .base_model = "b",
+                                         .is_supervised = true,
+                                         .role = "sample"},
+                          executor};
 
   std::vector<lathe::v1::WorkerMessage> Drain() {
     std::vector<lathe::v1::WorkerMessage> messages;
@@ -83,6 +86,7 @@ TEST_CASE("Hello tells what the process holds and what it is still running", "[r
   CHECK(hello.epoch() == 3);
   CHECK(hello.term() == 1);
   CHECK(hello.is_supervised());
+  CHECK(hello.role() == lathe::v1::GROUP_ROLE_SAMPLE);
   REQUIRE(hello.models_size() == 1);
   CHECK(hello.models(0).applied_seq() == 1);
   CHECK(hello.models(0).window_size() == 2);

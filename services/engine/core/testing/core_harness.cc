@@ -1,5 +1,6 @@
 #include "services/engine/core/testing/core_harness.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -33,8 +34,20 @@ void CoreHarness::AttachWorker(const std::string& process_id, bool ready,
   worker->is_supervised = is_supervised;
   worker->pid = pid;
   worker->mesh = mesh;
+  worker->role = role;
   attached = true;
   Post(worker->Hello(ready));
+}
+
+FakeWorker& CoreHarness::AttachOther(const std::string& group, GroupRole other_role) {
+  auto other = std::make_unique<FakeWorker>("process of " + group, disk);
+  other->group = group;
+  other->role = other_role;
+  other->body_info = body_info_;
+  FakeWorker& attached_now = *other;
+  others[group] = std::move(other);
+  Post(attached_now.Hello());
+  return attached_now;
 }
 
 void CoreHarness::ReattachWorker() {
@@ -48,16 +61,26 @@ void CoreHarness::DetachWorker(bool process_gone) {
 }
 
 void CoreHarness::RunWorkerOnce() {
-  if (worker->HasWork()) worker->RunOne();
-  if (!attached) return;
-  for (EventBody& report : worker->TakeReports()) Post(std::move(report));
+  const auto run = [this](FakeWorker& one, bool is_attached) {
+    if (one.HasWork()) one.RunOne();
+    if (!is_attached) return;
+    for (EventBody& report : one.TakeReports()) Post(std::move(report));
+  };
+  if (worker) run(*worker, attached);
+  for (const auto& [group, other] : others) run(*other, /*is_attached=*/true);
+}
+
+bool CoreHarness::HasWork() const {
+  return (worker && worker->HasWork()) ||
+         std::any_of(others.begin(), others.end(),
+                     [](const auto& other) { return other.second->HasWork(); });
 }
 
 void CoreHarness::RunWorker() {
   do {
     RunWorkerOnce();
-    if (hold_commits_ && !worker->HasWork()) CommitAll();
-  } while (worker->HasWork());
+    if (hold_commits_ && !HasWork()) CommitAll();
+  } while (HasWork());
 }
 
 void CoreHarness::RestartEngine() {
@@ -120,13 +143,15 @@ void CoreHarness::Execute(const Action& action) {
   } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
     if (send->rank > 0 || std::holds_alternative<SendDie>(send->command)) {
       to_ranks.push_back(*send);
+    } else if (const auto other = others.find(send->group); other != others.end()) {
+      other->second->Receive(*send);
     } else if (attached) {
       worker->Receive(*send);
     }
   } else if (const auto* files = std::get_if<DeleteFiles>(&action)) {
     deleted_dirs.insert(files->dir);
-  } else if (const auto* others = std::get_if<DeleteOtherFiles>(&action)) {
-    needed_dirs = others->needed_dirs;
+  } else if (const auto* other_files = std::get_if<DeleteOtherFiles>(&action)) {
+    needed_dirs = other_files->needed_dirs;
   } else if (const auto* body = std::get_if<ForgetBody>(&action)) {
     forgotten_bodies.insert(body->body_id);
   } else if (const auto* note = std::get_if<NoteRecovery>(&action)) {
@@ -182,6 +207,7 @@ CallId CoreHarness::Train(const std::string& model, int64_t seq, OperationKind k
     submit.payload = {"body-" + std::to_string(last_call + 1), tokens * 4, tokens};
     body_info_[submit.payload.body_id] = {model, forward_only};
     if (worker) worker->body_info = body_info_;
+    for (const auto& [group, other] : others) other->body_info = body_info_;
   }
   return Send(std::move(submit));
 }

@@ -34,6 +34,9 @@ class CoreHarness {
   void AttachWorker(const std::string& process_id = "p1", bool ready = true,
                     const std::string& base_model = "base");
   void ReattachWorker();
+  // A worker of another group, which commands and RunWorker reach too.
+  FakeWorker& AttachOther(const std::string& group, GroupRole role = GroupRole::kBoth);
+  void ReattachOther(const std::string& group) { Post(others.at(group)->Hello()); }
   void DetachWorker(bool process_gone = false);
   // The worker runs and reports until nothing is left.
   void RunWorker();
@@ -92,10 +95,12 @@ class CoreHarness {
   FakeDisk disk;
   std::unique_ptr<FakeWorker> worker;
   bool attached = false;
+  std::map<std::string, std::unique_ptr<FakeWorker>> others;  // by group; all are attached
   // Of workers that attach from now on.
   bool is_supervised = false;
   int64_t pid = 17;
   MeshShape mesh;
+  GroupRole role = GroupRole::kBoth;
   int64_t now = 1'000'000 * kSecond;
   std::map<CallId, Answer> answers;
   std::set<std::string> done;              // NotifyDone
@@ -112,6 +117,7 @@ class CoreHarness {
   CallId last_call = 0;
 
  private:
+  bool HasWork() const;
   void StepCore(EventBody body);
   void Execute(const Action& action);
   void PumpEvents();

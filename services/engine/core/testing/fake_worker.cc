@@ -5,7 +5,6 @@
 namespace lathe::engine {
 namespace {
 
-constexpr char kGroup[] = "g";
 constexpr int64_t kSnapshotTime = 1'000'000;  // 1 ms
 
 }  // namespace
@@ -72,7 +71,7 @@ void FakeWorker::Handle(const SendLoadVersion& command) {
 void FakeWorker::Handle(const SendSaveVersion& command) {
   if (!writes_to_disk) return;
   WorkerVersionSaved saved;
-  saved.group = kGroup;
+  saved.group = group;
   saved.epoch = epoch_;
   saved.version_id = command.version_id;
   saved.dir = command.dir;
@@ -93,7 +92,7 @@ void FakeWorker::Handle(const SendSnapshot& command) {
 void FakeWorker::Write(const SendSnapshot& command) {
   if (!writes_to_disk) return;
   WorkerSnapshotDone written;
-  written.group = kGroup;
+  written.group = group;
   written.epoch = epoch_;
   written.snapshot_id = command.snapshot_id;
   const auto model = models_.find(command.model_id);
@@ -163,7 +162,7 @@ bool FakeWorker::IsMissing(const std::string& model_id, WorkerDone& done) const 
 
 WorkerDone FakeWorker::Run(const Work& work) {
   WorkerDone done;
-  done.group = kGroup;
+  done.group = group;
   done.epoch = epoch_;
   done.request_id = work.request_id;
   done.result_id = "result-" + work.request_id;
@@ -244,7 +243,7 @@ std::vector<EventBody> FakeWorker::TakeReports() {
 
 WorkerAttached FakeWorker::Hello(bool ready) const {
   WorkerAttached hello;
-  hello.group = kGroup;
+  hello.group = group;
   hello.process_id = process_id_;
   hello.base_model = base_model_;
   hello.epoch = epoch_;
@@ -252,6 +251,7 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   hello.pid = pid;
   hello.is_supervised = is_supervised;
   hello.mesh = mesh;
+  hello.role = role;
   hello.session = session;
   hello.address = "10.0.0.1";
   hello.port = 4000;

@@ -46,6 +46,8 @@ class FakeWorker {
   int64_t pid = 17;
   bool is_supervised = false;
   MeshShape mesh;
+  std::string group = "g";
+  GroupRole role = GroupRole::kBoth;
   std::string session;  // that it was told to meet under
 
   // The next run of this request fails with that error.

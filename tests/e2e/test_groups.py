@@ -1,0 +1,139 @@
+"""Several worker groups of one engine: of one base model, of two, and of different roles."""
+
+import pytest
+import tinker
+from support.group_service import GroupService
+from support.lathe_server import tiny_model
+from support.sdk import resolved
+from tinker import types
+
+ADAM = types.AdamParams(learning_rate=1e-3)
+TOKENS = [5, 6, 7, 8, 9, 10, 11]
+PROMPT = types.ModelInput.from_ints([1, 2, 3])
+
+
+def datum():
+    return types.Datum(model_input=types.ModelInput.from_ints(TOKENS[:-1]),
+                       loss_fn_inputs={"target_tokens": TOKENS[1:],
+                                       "weights": [1.0] * (len(TOKENS) - 1)})
+
+
+def client_of(service):
+    return tinker.ServiceClient(base_url=service.url, api_key=service.api_key)
+
+
+def new_model(api, base_model="tiny", seed=1):
+    return resolved(api.create_lora_training_client(base_model, rank=2, seed=seed))
+
+
+def logprobs_of(output):
+    return [list(one["logprobs"].data) for one in output.loss_fn_outputs]
+
+
+def train(model, steps):
+    """The logprobs before each step."""
+    outputs = []
+    for _ in range(steps):
+        forward = model.forward_backward([datum()], "cross_entropy")
+        step = model.optim_step(ADAM)
+        outputs += logprobs_of(forward.result())
+        step.result()
+    return outputs
+
+
+def sampled(sampler, num_samples=1, max_tokens=4):
+    params = types.SamplingParams(max_tokens=max_tokens, seed=3, temperature=1.0)
+    return sampler.sample(PROMPT, num_samples, params)
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """What three steps give on one group."""
+    with GroupService({"a": (tiny_model(), "tiny")}) as service:
+        return train(new_model(client_of(service)), 3)
+
+
+@pytest.fixture(scope="module")
+def two_groups():
+    groups = {"a": (tiny_model(), "tiny"), "b": (tiny_model(), "tiny")}
+    with GroupService(groups) as service:
+        yield service
+
+
+def test_models_spread_and_one_groups_death_is_nothing_to_the_other(two_groups, undisturbed):
+    api = client_of(two_groups)
+    models = [new_model(api), new_model(api)]
+    assert two_groups.models() == {"a": 1, "b": 1}
+    first = [train(model, 1) for model in models]
+    epochs = {name: int(group["epoch"]) for name, group in two_groups.describe().items()}
+    two_groups.kill("a")
+    for model, before in zip(models, first):
+        assert before + train(model, 2) == undisturbed
+    two_groups.wait_formed()
+    after = two_groups.describe()
+    assert int(after["a"]["epoch"]) > epochs["a"]
+    assert int(after["b"]["epoch"]) == epochs["b"]
+    assert two_groups.models() == {"a": 1, "b": 1}
+
+
+def test_samples_of_the_base_model_go_to_all_groups(two_groups):
+    sampler = client_of(two_groups).create_sampling_client(base_model="tiny")
+    futures = [sampled(sampler, max_tokens=60) for _ in range(8)]
+    sequences = [future.result().sequences[0].tokens for future in futures]
+    assert all(tokens == sequences[0] for tokens in sequences)  # one seed, one base model
+    two_groups.wait(lambda: all(int(group["generated_tokens"]) > 0
+                                for group in two_groups.describe().values()),
+                    "both groups to have sampled")
+
+
+def test_two_base_models_on_one_engine():
+    groups = {"a": (tiny_model(), "tiny"), "b": (tiny_model("--seed", "5"), "small")}
+    with GroupService(groups) as service:
+        api = client_of(service)
+        names = {model.model_name for model in api.get_server_capabilities().supported_models}
+        assert names == {"tiny", "small"}
+        models = {name: new_model(api, name) for name in names}
+        outputs = {name: train(model, 1) for name, model in models.items()}
+        assert outputs["tiny"] != outputs["small"]
+        assert service.models() == {"a": 1, "b": 1}
+        for name in names:
+            assert sampled(api.create_sampling_client(base_model=name)).result().sequences
+
+
+def test_a_group_that_trains_and_one_that_samples():
+    groups = {"train": (tiny_model(), "tiny"), "sample": (tiny_model(), "tiny")}
+    options = {"train": ("--role", "train"), "sample": ("--role", "sample")}
+    with GroupService(groups, options) as service:
+        assert {name: group["role"] for name, group in service.describe().items()} == {
+            "train": "train", "sample": "sample"}
+        models = [new_model(client_of(service), seed=seed) for seed in (1, 2)]
+        assert service.models() == {"train": 2, "sample": 0}
+        for model in models:
+            train(model, 2)
+            trained = logprobs_of(model.forward([datum()], "cross_entropy").result())[0]
+            sampler = resolved(model.save_weights_and_get_sampling_client())
+            logprobs = sampler.compute_logprobs(types.ModelInput.from_ints(TOKENS)).result()
+            assert logprobs[1:] == pytest.approx(trained, abs=1e-5)
+            train(model, 1)  # the version does not move with it
+            again = sampler.compute_logprobs(types.ModelInput.from_ints(TOKENS)).result()
+            assert again == logprobs
+            assert sampled(sampler).result().sequences
+        service.wait(lambda: int(service.describe()["sample"]["generated_tokens"]) > 0,
+                     "the group to have sampled")
+        assert int(service.describe()["train"]["generated_tokens"]) == 0
+
+
+def test_a_group_that_is_gone_for_good_costs_its_models_delay_only(undisturbed):
+    groups = {"a": (tiny_model(), "tiny"), "b": (tiny_model(), "tiny")}
+    with GroupService(groups, engine_options=["--group-lost-timeout", "1s"]) as service:
+        api = client_of(service)
+        models = [new_model(api), new_model(api)]
+        first = [train(model, 1) for model in models]
+        sampler = resolved(models[0].save_weights_and_get_sampling_client())
+        before = sampled(sampler).result().sequences[0].tokens
+        service.wait_snapshot()
+        service.remove("a")
+        for model, known in zip(models, first):
+            assert known + train(model, 2) == undisturbed
+        assert service.models() == {"a": 0, "b": 2}
+        assert sampled(sampler).result().sequences[0].tokens == before
