@@ -103,9 +103,10 @@ def test_d8_d10_a_rank_that_cannot_start_degrades_its_group_by_name_until_it_can
 
     def disturb():
         service.kill(1)
-        reason = service.wait_reason("worker died 5 times in 10 minutes, last: rank 1: base model")
+        # Which rank says so first, and how often it has died when we look, is chance.
+        reason = service.wait_reason(" times in 10 minutes, last: rank ")
         assert service.group()["state"] == "degraded"
-        assert str(weights) in reason
+        assert f"rank 1 of tp: {weights}" in reason
         service.folders.clear()
         service.wait_formed()
 
