@@ -4,7 +4,7 @@
 # lathe_cuda_library(NAME worker_kernels_cuda SOURCES a.cu [FLASHINFER])
 #   One static library of device code for LATHE_CUDA_ARCHITECTURES. FLASHINFER adds its headers.
 # lathe_use_cuda(target): CUDA's headers, for files that speak to torch's CUDA parts.
-# lathe_use_nccl(target): NCCL, the library that torch itself loads.
+# lathe_use_nccl(target): NCCL, the library that torch itself loads, and CUDA's runtime.
 set(LATHE_HAS_CUDA OFF)
 if(NOT EXISTS ${LATHE_TORCH_DIR}/lib/libtorch_cuda.so)
   return()
@@ -27,6 +27,12 @@ set(_flashinfer ${_cuda_packages}/flashinfer/data)
 set(LATHE_FLASHINFER_INCLUDES ${_flashinfer}/include ${_flashinfer}/cccl/libcudacxx/include
     ${_flashinfer}/cccl/cub ${_flashinfer}/cccl/thrust)
 
+# Hidden, so that torch's libraries keep to the runtime they brought.
+function(lathe_link_cudart target)
+  target_link_options(${target} INTERFACE LINKER:--exclude-libs,libcudart_static.a)
+  target_link_libraries(${target} PUBLIC ${LATHE_CUDART} ${CMAKE_DL_LIBS} rt)
+endfunction()
+
 function(lathe_use_cuda target)
   target_include_directories(${target} SYSTEM PRIVATE ${LATHE_CUDA_DIR}/include)
 endfunction()
@@ -39,6 +45,7 @@ function(lathe_use_nccl target)
   target_include_directories(${target} SYSTEM PRIVATE ${_nccl_dir}/include)
   target_link_libraries(${target} PUBLIC ${_nccl_dir}/lib/libnccl.so.2)
   target_link_options(${target} INTERFACE "LINKER:-rpath,${_nccl_dir}/lib")
+  lathe_link_cudart(${target})
 endfunction()
 
 function(lathe_cuda_library)
@@ -69,7 +76,5 @@ function(lathe_cuda_library)
   add_library(lathe_${ARG_NAME} STATIC ${_objects})
   add_library(lathe::${ARG_NAME} ALIAS lathe_${ARG_NAME})
   set_target_properties(lathe_${ARG_NAME} PROPERTIES LINKER_LANGUAGE CXX)
-  # Hidden, so that torch's libraries keep to the runtime they brought.
-  target_link_options(lathe_${ARG_NAME} INTERFACE LINKER:--exclude-libs,libcudart_static.a)
-  target_link_libraries(lathe_${ARG_NAME} PUBLIC ${LATHE_CUDART} ${CMAKE_DL_LIBS} rt)
+  lathe_link_cudart(lathe_${ARG_NAME})
 endfunction()
