@@ -1,0 +1,58 @@
+"""`lathe ranks`, the parent of ranks where there is no `lathe up`: all of them are started again when one
+dies, and none outlives it."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+from support.lathe_server import BIN, tiny_model
+from support.rank_service import RankService
+from support.stubborn_api import Program, StubbornApi
+
+
+class ParentService(RankService):
+    """All ranks are children of one `lathe ranks`, which is `ranks[0]`."""
+
+    def _start_rank(self, rank):
+        if rank > 0:
+            return
+        with open(self._log_path("rank0"), "ab") as log:
+            self.ranks[0] = subprocess.Popen(
+                [str(BIN / "lathe"), "ranks", "--ranks", f"0-{self.world - 1}", "--threads", "1",
+                 "--data-dir", self.data_dir, "--", *self.mesh, "--model", f"tiny={self.model}",
+                 "--device", "cpu", "--memory-fraction", "0.2", "--numerics", "exact"],
+                stdout=log, stderr=log, env=self.env)
+
+    def pids(self):
+        """Of the ranks that the engine knows."""
+        return {int(rank["rank"]): int(rank["pid"]) for rank in self.group()["ranks"]}
+
+
+def test_ranks_of_a_parent_come_back_and_end_with_it():
+    with ParentService(tiny_model(), tp=2) as service:
+        api = StubbornApi(service)
+        program = Program(api)
+        program.step()
+        for rank in (1, 0):
+            old = service.pids()
+            os.kill(old[rank], signal.SIGKILL)
+            program.step()
+            assert not set(service.pids().values()) & set(old.values())
+            service.wait_log("rank0", f"worker{rank}  died (signal 9), is started again")
+        program.check()
+        api.close()
+        last = service.pids()
+        service.held.add(0)
+        service.ranks[0].send_signal(signal.SIGTERM)
+        assert service.ranks[0].wait(30) == 0
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in last.values())
+
+
+@pytest.mark.parametrize("ranks", ["", "a", "3-1", "-1", "0-64", "1-2-3"])
+def test_ranks_that_are_none_are_named(ranks, tmp_path):
+    answer = subprocess.run(
+        [str(BIN / "lathe"), "ranks", f"--ranks={ranks}", "--data-dir", tmp_path, "--", "--tp", "2"],
+        capture_output=True, text=True, check=False, timeout=30)
+    assert answer.returncode == 2
+    assert "ranks" in answer.stderr
