@@ -1,0 +1,26 @@
+// Which rank a launcher has made this process, as it says in the environment.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "absl/status/statusor.h"
+
+namespace lathe::worker {
+
+struct LaunchPlace {
+  int64_t rank = 0;
+  int64_t world = 1;
+  int64_t local_rank = 0;  // among those of this machine or pod: which device it takes
+};
+
+// torchrun: RANK, WORLD_SIZE, LOCAL_RANK. LeaderWorkerSet, of one rank per pod: LWS_WORKER_INDEX
+// (the leader has 0), LWS_GROUP_SIZE. Indexed jobs, those of a JobSet too: JOB_COMPLETION_INDEX, of
+// one rank per pod; how many there are, nothing says, and `world` is 0. The first of them that is
+// there counts; nullopt: none. InvalidArgument naming variable, value and bound. `get_env`: as
+// getenv, nullptr when unset.
+absl::StatusOr<std::optional<LaunchPlace>> FindLaunchPlace(
+    const std::function<const char*(const char*)>& get_env);
+
+}  // namespace lathe::worker
