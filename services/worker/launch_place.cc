@@ -39,6 +39,10 @@ absl::StatusOr<std::optional<LaunchPlace>> FindLaunchPlace(
     LaunchPlace place;
     place.world = 0;
     if (names.world != nullptr) {
+      if (get_env(names.world) == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("%s is %s, and %s is missing", names.rank, rank, names.world));
+      }
       ASSIGN_OR_RETURN(place.world, Number(names.world, get_env(names.world), 1, kMaxWorld));
     }
     const int64_t last = (place.world > 0 ? place.world : kMaxWorld) - 1;
@@ -46,6 +50,7 @@ absl::StatusOr<std::optional<LaunchPlace>> FindLaunchPlace(
     if (names.local_rank != nullptr && get_env(names.local_rank) != nullptr) {
       ASSIGN_OR_RETURN(place.local_rank,
                        Number(names.local_rank, get_env(names.local_rank), 0, place.rank));
+      place.has_local_rank = true;
     }
     return place;
   }

@@ -12,7 +12,9 @@ namespace lathe::worker {
 struct LaunchPlace {
   int64_t rank = 0;
   int64_t world = 1;
-  int64_t local_rank = 0;  // among those of this machine or pod: which device it takes
+  // Among those of this machine, all of which see its devices.
+  int64_t local_rank = 0;
+  bool has_local_rank = false;  // without, it has what it sees for itself
 };
 
 // torchrun: RANK, WORLD_SIZE, LOCAL_RANK. LeaderWorkerSet, of one rank per pod: LWS_WORKER_INDEX

@@ -152,13 +152,15 @@ int main(int argc, char** argv) {
   lathe::DisableMutexChecks();
   lathe::worker::RestartWithSleepingOpenMp(argv);
   lathe::worker::UseBlockCacheForTensors();
-  const lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
+  lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
   lathe::InitLogging("worker", options.log_level);
   if (const absl::Status status = lathe::ArmFailPoints("worker"); !status.ok()) {
     lathe::LogError("fail points are refused", {{"error", status.message()}});
     return lathe::kExitConfiguration;
   }
-  if (const absl::Status status = lathe::worker::Validate(options); !status.ok()) {
+  absl::Status status = lathe::worker::TakeLaunchPlace(options);
+  if (status.ok()) status = lathe::worker::Validate(options);
+  if (!status.ok()) {
     lathe::LogError("options are refused", {{"error", status.message()}});
     return lathe::kExitConfiguration;
   }

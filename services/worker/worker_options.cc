@@ -1,11 +1,15 @@
 #include "services/worker/worker_options.h"
 
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/str_format.h"
 #include "libs/common/config/option_set.h"
+#include "libs/common/device/visible_device.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/launch_place.h"
 
 namespace lathe::worker {
 namespace {
@@ -61,7 +65,9 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
   set.Add(&options.secret_file, "worker.secret_file", "",
           "file with the engine's secret; default: RUN_DIR/secret");
   set.Add(&options.group, "worker.group", "default", "name of the worker group");
-  set.Add(&options.rank, "worker.rank", 0, "number of this process in the group");
+  set.Add(&options.rank, "worker.rank", -1,
+          "number of this process in the group; default: RANK of torchrun, LWS_WORKER_INDEX of a "
+          "LeaderWorkerSet or JOB_COMPLETION_INDEX of an indexed job, of one process 0");
   set.Add(&options.world, "worker.world", 0,
           "processes in the group, to be sure of: dp x fsdp x tp; default: that");
   set.Add(&options.mesh.dp, "worker.dp", 1, "parts that the rows of every pass are split into");
@@ -124,6 +130,31 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
           {.flag = "log-level"});
   set.ParseOrExit(argc, argv);
   return options;
+}
+
+absl::Status TakeLaunchPlace(WorkerOptions& options) {
+  if (options.rank != -1) return absl::OkStatus();
+  options.rank = 0;
+  const int world = options.mesh.world();
+  if (world <= 1) return absl::OkStatus();  // whatever some launcher of something else says
+  ASSIGN_OR_RETURN(const std::optional<LaunchPlace> place,
+                   FindLaunchPlace([](const char* name) { return std::getenv(name); }));
+  if (!place.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("rank is missing, and no launcher says it (RANK, LWS_WORKER_INDEX, "
+                        "JOB_COMPLETION_INDEX); want 0 to %d",
+                        world - 1));
+  }
+  if (place->world != 0 && place->world != world) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the launcher (WORLD_SIZE, LWS_GROUP_SIZE) has %d processes, %s has %d",
+                        place->world, options.mesh.ToString(), world));
+  }
+  options.rank = place->rank;
+  if (place->has_local_rank) {
+    setenv(kVisibleDevices, VisibleDevice(static_cast<int>(place->local_rank)).c_str(), 1);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Validate(const WorkerOptions& options) {

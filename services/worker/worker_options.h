@@ -18,7 +18,7 @@ struct WorkerOptions {
   std::string secret_file;  // empty: RUN_DIR/secret
   bool insecure_i_know = false;
   std::string group;
-  int64_t rank = 0;
+  int64_t rank = 0;   // -1: as the launcher says
   int64_t world = 0;  // 0: the mesh's
   MeshShape mesh;
   std::string role;
@@ -45,6 +45,11 @@ struct WorkerOptions {
 
 // From flags, environment and file; ends the process on an error.
 WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv);
+
+// Without --rank a process of several takes the place that its launcher gives it, and of the GPUs
+// that it sees the one of its number on this machine. InvalidArgument: no launcher says it, or one
+// of another number of processes. Before anything looks for GPUs.
+absl::Status TakeLaunchPlace(WorkerOptions& options);
 
 // InvalidArgument naming option, value and bound.
 absl::Status Validate(const WorkerOptions& options);

@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "libs/common/errors.h"
 
 namespace lathe::cli {
@@ -105,13 +104,6 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
         absl::StrCat("cannot start ", spec.name, ": ", std::strerror(error)));
   }
   return pid;
-}
-
-std::string VisibleDevice(int place) {
-  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible == nullptr) return absl::StrCat(place);
-  const std::vector<std::string> devices = absl::StrSplit(visible, ',');
-  return place < static_cast<int>(devices.size()) ? devices[place] : "";
 }
 
 std::string DescribeExit(int wait_status) {

@@ -30,10 +30,6 @@ struct ChildSpec {
 // Ctrl-C reaches us alone, with no signal blocked and /dev/null as standard input.
 absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec);
 
-// What CUDA_VISIBLE_DEVICES is to be for the one of several children that gets GPU `place` of those
-// that this process may use; empty: there are not as many.
-std::string VisibleDevice(int place);
-
 // "exit code 78" or "signal 9" of a status from waitpid.
 std::string DescribeExit(int wait_status);
 

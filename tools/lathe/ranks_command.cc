@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "libs/common/config/option_set.h"
+#include "libs/common/device/visible_device.h"
 #include "libs/common/errors.h"
 #include "libs/common/rpc/channel.h"
 #include "libs/common/status_macros.h"
@@ -114,7 +115,7 @@ int NumThreads(const RanksOptions& options) {
 // `place`: among the ranks of this machine. One alone may use every GPU that it is shown.
 std::vector<std::string> DeviceOf(const RanksOptions& options, int place) {
   if (options.count == 1) return {};
-  return {absl::StrCat("CUDA_VISIBLE_DEVICES=", VisibleDevice(place))};
+  return {absl::StrCat(kVisibleDevices, "=", VisibleDevice(place))};
 }
 
 absl::StatusOr<ChildSpec> SpecOf(const RanksOptions& options, const DataDir& dir,

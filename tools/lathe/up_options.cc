@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/config/option_set.h"
+#include "libs/common/device/visible_device.h"
 #include "libs/common/errors.h"
 #include "libs/common/listener/exposure.h"
 #include "libs/common/status_macros.h"
@@ -87,7 +88,7 @@ std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchP
 // Of several ranks each has a GPU of its own: a worker takes the first that it sees.
 std::vector<std::string> DeviceOf(const UpOptions& options, int rank) {
   if (options.num_ranks() == 1 || options.device == "cpu") return {};
-  return {absl::StrCat("CUDA_VISIBLE_DEVICES=", VisibleDevice(rank))};
+  return {absl::StrCat(kVisibleDevices, "=", VisibleDevice(rank))};
 }
 
 std::vector<std::string> GatewayArguments(const UpOptions& options, const LaunchPlan& plan) {
