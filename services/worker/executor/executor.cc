@@ -349,6 +349,7 @@ class Executor::Thread {
         TellWhatBegins(reports);
       });
       ++progress_;
+      if (!worked) base_->model->Rest();
       take_reports();
       fingerprint.Add(core_->counters());
       // Not by the reports: a few are known to rank 0 only.

@@ -46,6 +46,9 @@ class GatheredBlocks {
   void BeginPlan(std::vector<int64_t> blocks, std::optional<int64_t> then);
   void EndPlan();
 
+  // Waits for the gather that was begun, if any.
+  void End();
+
   // Of memory, buffers included.
   int64_t NumBytes() const;
 
@@ -60,8 +63,6 @@ class GatheredBlocks {
   std::optional<int64_t> AfterNext() const;
   // Begins to gather `block` into its buffer, unless it is there.
   void Begin(int64_t block);
-  // Ends the gather that was begun, if any.
-  void End();
 
   const RankGroup ranks_;
   std::vector<Block> blocks_;

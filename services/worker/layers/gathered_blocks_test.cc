@@ -86,6 +86,24 @@ TEST_CASE("GatheredBlocks: each block is whole when it is held, forward and back
   CHECK(ranks[0].num_bytes > share_bytes + buffer_bytes);
 }
 
+TEST_CASE("GatheredBlocks: what was begun and is not wanted any more is ended", "[layers]") {
+  const auto calls = AsRanks(TestBackend::kGloo, 2, [&](Collectives& collectives) {
+    GatheredBlocks blocks(SizesOf(4096), at::kCPU, RankGroup(collectives));
+    Fill(blocks);
+    blocks.Hold(0, 1);
+    blocks.End();
+    blocks.End();
+    const int64_t num_ended = collectives.totals().num_calls;
+    blocks.Hold(1);  // it is there
+    TORCH_CHECK(blocks.Buffer(1).equal(Content(blocks, 1)));
+    return std::pair(num_ended, collectives.totals().num_calls);
+  });
+  for (const auto& [num_ended, num_calls] : calls) {
+    CHECK(num_ended == 2);
+    CHECK(num_calls == 2);
+  }
+}
+
 TEST_CASE("GatheredBlocks: a rank that does less than the plan holds the rest of it at its end",
           "[layers]") {
   const int world = 3;

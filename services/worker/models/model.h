@@ -100,6 +100,9 @@ class Model {
   // whole weights both do nothing. Whatever gathers throws RanksDisagree.
   virtual void BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const = 0;
   virtual void EndStep() const = 0;
+  // There is nothing to do for now: what was begun to be gathered, for a pass that was dropped, is
+  // waited for, as its deadline goes on. By all these ranks; a call that does nothing is cheap.
+  virtual void Rest() const {}
 
   // [T] -> [T, H] in the compute dtype.
   virtual at::Tensor Embed(const PackedRows& rows) const = 0;

@@ -120,6 +120,10 @@ void Qwen3Model::EndStep() const {
   if (weights_.shared.has_value()) weights_.shared->blocks->EndPlan();
 }
 
+void Qwen3Model::Rest() const {
+  if (weights_.shared.has_value()) weights_.shared->blocks->End();
+}
+
 void Qwen3Model::Hold(int64_t layer, LayerBlock block, std::optional<LayerBlock> next) const {
   if (!weights_.shared.has_value()) return;
   weights_.shared->blocks->Hold(

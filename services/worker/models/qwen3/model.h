@@ -24,6 +24,7 @@ class Qwen3Model : public Model {
 
   void BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const override;
   void EndStep() const override;
+  void Rest() const override;
   at::Tensor Embed(const PackedRows& rows) const override;
   at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                           AttentionContext& attention) const override;
