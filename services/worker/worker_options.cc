@@ -1,7 +1,9 @@
 #include "services/worker/worker_options.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <optional>
 
 #include "absl/strings/str_format.h"
@@ -38,6 +40,12 @@ std::string RunDir(const WorkerOptions& options) {
 std::string TokenizerId(const std::string& given, const NamedPath& model) {
   if (!given.empty() || model.name.find('/') != std::string::npos) return given;
   return std::filesystem::absolute(model.path).lexically_normal().string();
+}
+
+// What no int holds is no rank and no world either.
+int ToInt(int64_t number) {
+  return static_cast<int>(std::clamp<int64_t>(number, std::numeric_limits<int>::min(),
+                                              std::numeric_limits<int>::max()));
 }
 
 NonFiniteGradients ToPolicy(const std::string& name) {
@@ -158,10 +166,9 @@ absl::Status TakeLaunchPlace(WorkerOptions& options) {
 }
 
 absl::Status Validate(const WorkerOptions& options) {
-  RETURN_IF_ERROR(
-      Mesh::Create(options.mesh, static_cast<int>(options.rank),
-                   options.world == 0 ? options.mesh.world() : static_cast<int>(options.world))
-          .status());
+  RETURN_IF_ERROR(Mesh::Create(options.mesh, ToInt(options.rank),
+                               options.world == 0 ? options.mesh.world() : ToInt(options.world))
+                      .status());
   RETURN_IF_ERROR(
       CheckChannelTls(options.engine_tls, options.engine_addresses, options.insecure_i_know));
   if (!(options.memory_fraction > 0 && options.memory_fraction <= 1)) {

@@ -221,9 +221,9 @@ void Launcher::ReportDrained(const absl::StatusOr<v1::DrainResponse>& drained) {
 
 void Launcher::StopAll(absl::Duration grace) {
   // From the clients inwards: nobody is left talking to a process that is gone.
-  supervisor_.Stop(kGateway, grace);
-  for (const std::string& name : plan_.workers) supervisor_.Stop(name, grace);
-  supervisor_.Stop(kEngine, grace);
+  supervisor_.Stop({kGateway}, grace);
+  supervisor_.Stop(plan_.workers, grace);
+  supervisor_.Stop({kEngine}, grace);
   announcer_.Say("stopped", plan_.data_dir.path().string());
 }
 

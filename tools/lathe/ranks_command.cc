@@ -37,6 +37,10 @@ constexpr char kDescription[] =
 // A rank that ends in order waits for the unit that runs, and for staged saves.
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
 constexpr int kMaxRanks = 64;  // as `lathe up`
+constexpr int64_t kMaxFirst = 1'000'000;
+// A rank that has lived so long braked no restart of its own; from then on it is as one that was
+// ready, which only the engine knows.
+constexpr absl::Duration kSettled = absl::Minutes(1);
 
 struct RanksOptions {
   std::string ranks;
@@ -47,6 +51,7 @@ struct RanksOptions {
   std::string group;
   int num_threads = 0;
   DataDirOptions data;
+  std::string config_path;  // passed on; empty: none
   std::vector<std::string> worker_arguments;
   int first = 0;
   int count = 0;
@@ -62,17 +67,18 @@ absl::Status RefuseRanks(const std::string& ranks) {
 absl::Status ReadRanks(RanksOptions& options) {
   const std::pair<std::string, std::string> ends =
       absl::StrSplit(options.ranks, absl::MaxSplits('-', 1));
-  int last = 0;
-  if (!absl::SimpleAtoi(ends.first, &options.first)) return RefuseRanks(options.ranks);
+  int64_t first = 0, last = 0;
+  if (!absl::SimpleAtoi(ends.first, &first)) return RefuseRanks(options.ranks);
   if (options.ranks.find('-') == std::string::npos) {
-    last = options.first;
+    last = first;
   } else if (!absl::SimpleAtoi(ends.second, &last)) {
     return RefuseRanks(options.ranks);
   }
-  options.count = last - options.first + 1;
-  if (options.first < 0 || options.count < 1 || options.count > kMaxRanks) {
+  if (first < 0 || first > kMaxFirst || last < first || last - first >= kMaxRanks) {
     return RefuseRanks(options.ranks);
   }
+  options.first = static_cast<int>(first);
+  options.count = static_cast<int>(last - first + 1);
   return absl::OkStatus();
 }
 
@@ -84,24 +90,30 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
   OptionSet set("lathe ranks", kDescription);
   set.Add(&options.ranks, "ranks.ranks", "", "numbers of the ranks, FIRST-LAST",
           {.required = true});
-  set.Add(&options.engine_addresses, "worker.engine", {},
+  set.Add(&options.engine_addresses, "ranks.engine", {},
           "addresses of the engines' worker listeners, unix:PATH or HOST:PORT; default: the socket "
           "in the run directory");
-  set.Add(&options.engine_tls.ca, "worker.engine_ca", "",
+  set.Add(&options.engine_tls.ca, "ranks.engine_ca", "",
           "PEM file: an engine shows a certificate that one of these has signed");
-  set.Add(&options.engine_tls.cert, "worker.engine_cert", "",
+  set.Add(&options.engine_tls.cert, "ranks.engine_cert", "",
           "PEM file of the certificate shown to it");
-  set.Add(&options.engine_tls.key, "worker.engine_key", "", "PEM file of its private key");
-  set.Add(&options.insecure_i_know, "worker.insecure_i_know", false,
+  set.Add(&options.engine_tls.key, "ranks.engine_key", "", "PEM file of its private key");
+  set.Add(&options.insecure_i_know, "ranks.insecure_i_know", false,
           "lets the engine be another machine without TLS");
-  set.Add(&options.secret_file, "worker.secret_file", "",
+  set.Add(&options.secret_file, "ranks.secret_file", "",
           "file with the engine's secret; default: RUN_DIR/secret");
-  set.Add(&options.group, "worker.group", "default", "name of the worker group");
-  set.Add(&options.num_threads, "worker.threads", 0,
+  set.Add(&options.group, "ranks.group", "default", "name of the worker group");
+  set.Add(&options.num_threads, "ranks.threads", 0,
           "threads of each rank; 0: its share of this machine's CPUs");
   AddDataDirOptions(set, options.data);
   RETURN_IF_ERROR(set.Parse(static_cast<int>(dashes - argv), argv));
   RETURN_IF_ERROR(ReadRanks(options));
+  if (options.num_threads < 0) {
+    return WithDetail(absl::InvalidArgumentError(
+                          absl::StrCat("threads is ", options.num_threads, ", expected 0 or more")),
+                      "usage", "threads");
+  }
+  options.config_path = set.config_path();
   RETURN_IF_ERROR(
       CheckChannelTls(options.engine_tls, options.engine_addresses, options.insecure_i_know));
   return options;
@@ -146,6 +158,9 @@ absl::StatusOr<ChildSpec> SpecOf(const RanksOptions& options, const DataDir& dir
                                    std::pair("--engine-key", options.engine_tls.key)}) {
     if (!path.empty()) child.arguments.insert(child.arguments.end(), {flag, path});
   }
+  if (!options.config_path.empty()) {
+    child.arguments.insert(child.arguments.end(), {"--config", options.config_path});
+  }
   if (options.insecure_i_know) child.arguments.emplace_back("--insecure-i-know");
   child.arguments.insert(child.arguments.end(), options.worker_arguments.begin(),
                          options.worker_arguments.end());
@@ -166,10 +181,13 @@ absl::Status MakeLogDir(const DataDir& dir) {
 }
 
 // Until a stop signal.
-absl::Status Watch(Signals& signals, Supervisor& supervisor, SupervisedRanks& ranks,
-                   Announcer& announcer) {
+absl::Status Watch(const std::vector<ChildSpec>& children, Signals& signals, Supervisor& supervisor,
+                   SupervisedRanks& ranks, Announcer& announcer) {
   while (signals.Wait(supervisor.UntilNextRestart()) != SignalEvent::kStop) {
     ranks.KillWhomTheEngineWants();
+    for (const ChildSpec& child : children) {
+      if (supervisor.Age(child.name) > kSettled) supervisor.MarkReady(child.name);
+    }
     for (const ChildExit& exit : supervisor.Reap()) {
       ranks.OnExit(exit);
       announcer.Say(exit.name, absl::StrCat(LostPeer(exit) ? "lost another rank (" : "died (",
@@ -213,8 +231,8 @@ absl::Status RanksCommand(int argc, const char* const* argv) {
     ranks.OnStarted(child.name);
     announcer.Say(child.name, absl::StrCat("started, its log is ", child.log_path.string()));
   }
-  if (status.ok()) status = Watch(signals, supervisor, ranks, announcer);
-  for (const std::string& name : started) supervisor.Stop(name, kStopGrace);
+  if (status.ok()) status = Watch(children, signals, supervisor, ranks, announcer);
+  supervisor.Stop(started, kStopGrace);
   return status;
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -102,10 +103,17 @@ void SuperviseClient::Serve(const std::string& address) {
     if (is_stopping_) return;
     context_ = &context;
     is_over_ = false;
-    to_say_.clear();
-    to_say_.push_back(Hello(options_.secret_file));
-    // How the one before ended matters to an engine that knew it; that is gone by now.
-    for (const auto& [rank, message] : last_) to_say_.push_back(message);
+    // How a process ended is said once, to whichever engine leads then: it may have known it. What
+    // runs now, or has ended last, every engine is told.
+    std::erase_if(to_say_, [](const v1::SupervisorMessage& said) { return !said.has_exited(); });
+    for (const auto& [rank, message] : last_) {
+      const bool is_in = std::any_of(to_say_.begin(), to_say_.end(), [&](const auto& said) {
+        return message.has_exited() && said.exited().rank() == rank &&
+               said.exited().pid() == message.exited().pid();
+      });
+      if (!is_in) to_say_.push_back(message);
+    }
+    to_say_.push_front(Hello(options_.secret_file));
   }
   const std::unique_ptr<Stream> stream = stub->Supervise(&context);
   NamedThread reader("supervise-read", [&] { Read(*stream); });
@@ -144,7 +152,10 @@ bool SuperviseClient::Say(Stream& stream) {
     message = std::move(to_say_.front());
     to_say_.pop_front();
   }
-  return stream.Write(message);
+  if (stream.Write(message)) return true;
+  absl::MutexLock lock(&mu_);
+  if (message.has_exited()) to_say_.push_front(std::move(message));
+  return false;
 }
 
 }  // namespace lathe::cli

@@ -144,20 +144,28 @@ void Supervisor::Kill(const std::string& name, pid_t pid) {
   kill(pid, SIGKILL);
 }
 
-void Supervisor::Stop(const std::string& name, absl::Duration grace) {
-  Child& child = Find(name);
-  child.restart_at.reset();
-  if (!std::exchange(child.is_running, false)) return;
-  child.is_ready = false;
-  kill(child.pid, SIGTERM);
-  int wait_status;
+void Supervisor::Stop(const std::vector<std::string>& names, absl::Duration grace) {
+  std::vector<const Child*> stopping;
+  for (const std::string& name : names) {
+    Child& child = Find(name);
+    child.restart_at.reset();
+    child.is_ready = false;
+    if (!std::exchange(child.is_running, false)) continue;
+    kill(child.pid, SIGTERM);
+    stopping.push_back(&child);
+  }
   const absl::Time deadline = absl::Now() + grace;
-  while (absl::Now() < deadline) {
-    if (HasEnded(child, wait_status)) return;
+  int wait_status;
+  while (true) {
+    std::erase_if(stopping, [&](const Child* child) { return HasEnded(*child, wait_status); });
+    if (stopping.empty()) return;
+    if (absl::Now() >= deadline) break;
     absl::SleepFor(absl::Milliseconds(10));
   }
-  kill(child.pid, SIGKILL);
-  waitpid(child.pid, &wait_status, 0);
+  for (const Child* child : stopping) {
+    kill(child->pid, SIGKILL);
+    waitpid(child->pid, &wait_status, 0);
+  }
 }
 
 const Supervisor::Child& Supervisor::Find(const std::string& name) const {

@@ -63,8 +63,9 @@ class Supervisor {
   // SIGKILL, if the child of this name still has this pid. It is started again.
   void Kill(const std::string& name, pid_t pid);
 
-  // SIGTERM, and SIGKILL after `grace`; returns when it is gone. It is not started again.
-  void Stop(const std::string& name, absl::Duration grace);
+  // SIGTERM to all of them, and SIGKILL after `grace`; returns when they are gone. They are not
+  // started again.
+  void Stop(const std::vector<std::string>& names, absl::Duration grace);
 
  private:
   struct Child {

@@ -18,11 +18,11 @@ struct Fixture {
   FakeClock clock;
   Supervisor supervisor{clock};
 
-  void StartShell(const std::string& script) {
+  void StartShell(const std::string& script, const std::string& name = "child") {
     REQUIRE(supervisor
-                .Start({.name = "child",
+                .Start({.name = name,
                         .arguments = {"/bin/sh", "-c", script},
-                        .log_path = dir.path() / "child.log"})
+                        .log_path = dir.path() / (name + ".log")})
                 .ok());
   }
 
@@ -35,8 +35,8 @@ struct Fixture {
     }
   }
 
-  void WaitForLog(const std::string& text) {
-    while (!absl::StrContains(supervisor.LogTail("child"), text)) {
+  void WaitForLog(const std::string& text, const std::string& name = "child") {
+    while (!absl::StrContains(supervisor.LogTail(name), text)) {
       absl::SleepFor(absl::Milliseconds(1));
     }
   }
@@ -56,7 +56,7 @@ TEST_CASE("A child that dies when ready is started again at once", "[supervisor]
   CHECK(f.supervisor.RestartDue()->size() == 1);
   CHECK(f.supervisor.Pid("child") != first);
   CHECK_FALSE(f.supervisor.IsReady("child"));
-  f.supervisor.Stop("child", absl::Seconds(60));
+  f.supervisor.Stop({"child"}, absl::Seconds(60));
 }
 
 TEST_CASE("Deaths before readiness are backed off, twice as long each time", "[supervisor]") {
@@ -123,18 +123,33 @@ TEST_CASE("A program that cannot be executed ends with 127", "[supervisor]") {
   CHECK(f.supervisor.LogTail("child") == "cannot execute the program\n");
 }
 
+TEST_CASE("Several are asked to stop before the first is waited for", "[supervisor]") {
+  Fixture f;
+  const std::string file = f.dir.path() / "asked";
+  f.StartShell("trap 'while [ ! -e " + file +
+                   " ]; do sleep 0.01; done; echo bye; exit 0' TERM; echo up; "
+                   "while :; do sleep 0.01; done",
+               "first");
+  f.StartShell("trap 'touch " + file + "; exit 0' TERM; echo up; while :; do sleep 0.01; done",
+               "second");
+  f.WaitForLog("up", "first");
+  f.WaitForLog("up", "second");
+  f.supervisor.Stop({"first", "second"}, absl::Seconds(60));
+  CHECK(absl::StrContains(f.supervisor.LogTail("first"), "bye"));
+}
+
 TEST_CASE("Stopping asks first and insists after the grace", "[supervisor]") {
   Fixture f;
   SECTION("a child that obeys") {
     f.StartShell("trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done");
     f.WaitForLog("up");
-    f.supervisor.Stop("child", absl::Seconds(60));
+    f.supervisor.Stop({"child"}, absl::Seconds(60));
     CHECK(absl::StrContains(f.supervisor.LogTail("child"), "bye"));
   }
   SECTION("a child that does not") {
     f.StartShell("trap '' TERM; echo up; while :; do sleep 0.01; done");
     f.WaitForLog("up");
-    f.supervisor.Stop("child", absl::Milliseconds(50));
+    f.supervisor.Stop({"child"}, absl::Milliseconds(50));
   }
   CHECK(kill(f.supervisor.Pid("child"), 0) != 0);
   CHECK(f.supervisor.Reap().empty());

@@ -25,7 +25,7 @@ namespace {
 
 // Every section that some Lathe process reads.
 constexpr std::array kSections = {"up",     "data", "keys",   "status", "gateway", "engine",
-                                  "worker", "lora", "export", "log",    "metrics"};
+                                  "worker", "lora", "export", "log",    "metrics", "ranks"};
 
 absl::Status UsageError(const std::string& message) {
   return WithDetail(absl::InvalidArgumentError(message), "usage");
