@@ -310,7 +310,7 @@ void SendUnsent(State& s) {
 void QueueSample(State& s, Request& request) {
   const Sampler& sampler = s.samplers.at(request.row.owner_id);
   Group* const group = GroupForSampler(s, sampler);
-  if (group == nullptr) return;
+  if (group == nullptr) return MoveToGroup(s, request, "");  // for the next one that samples
   request.group = group->row.group;
   if (!group->usable() || !CanBeSampled(s, *group, sampler)) return;
   s.dirty_groups.insert(request.group);

@@ -46,6 +46,10 @@ std::vector<std::string> LiveRequestIds(const State& s, const Model& model) {
 
 void Move(State& s, Model& model, const Group& to) {
   if (model.row.state == ModelState::kReady) NeedRecovery(s, model);
+  if (model.recovery != nullptr) {  // what failed on the other group
+    model.recovery->num_failures = 0;
+    model.recovery->not_before = 0;
+  }
   for (const std::string& id : LiveRequestIds(s, model)) {
     Request& request = s.requests.at(id);
     TakeBack(s, request);

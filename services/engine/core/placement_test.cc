@@ -240,6 +240,25 @@ TEST_CASE("Placement: what no group does waits for one that does it", "[core]") 
   CHECK(h.ErrorOf(call) == std::nullopt);
 }
 
+TEST_CASE("Placement: a sample whose group came back to train waits for one that samples",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  h.Sampler(session, 0, "");
+  h.DetachWorker(/*process_gone=*/true);
+  const CallId call = SampleOf(h, session + ":sample:0", 1);
+  h.role = GroupRole::kTrain;
+  h.AttachWorker("p2");
+  h.RunWorker();
+  CHECK_FALSE(h.Done(call));
+  h.AttachOther("h", GroupRole::kSample);
+  h.Tick();
+  h.RunWorker();
+  CHECK(h.Done(call));
+  CHECK(h.ErrorOf(call) == std::nullopt);
+}
+
 TEST_CASE("Placement: models leave a group that comes back with another role", "[core]") {
   Groups t;
   const std::string model = t.h.NewModel(t.session, 0);

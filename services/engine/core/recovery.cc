@@ -233,7 +233,12 @@ void OnReplayFailed(State& s, Model& model, const ErrorInfo& error) {
   constexpr int64_t kMaxTries = 8;  // two minutes
   Recovery& recovery = *model.recovery;
   ForgetRunning(s, recovery);
-  if (!IsOfTheStart(error) && ++recovery.num_failures < kMaxTries) {
+  if (!IsOfTheStart(error)) ++recovery.num_failures;
+  // No room uses nothing up: others leave, and a worker of more memory may come.
+  if (error.status == absl::StatusCode::kResourceExhausted) {
+    recovery.num_failures = std::min(recovery.num_failures, kMaxTries / 2);
+  }
+  if (!IsOfTheStart(error) && recovery.num_failures < kMaxTries) {
     recovery.not_before = s.now + BackOff(recovery.num_failures);
     recovery.started = false;
     return;

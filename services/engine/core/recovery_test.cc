@@ -301,6 +301,26 @@ TEST_CASE("Recovery: what another try may not meet does not use a start up", "[c
   CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
 }
 
+TEST_CASE("Recovery: a worker without room for a model is tried for as long as it takes",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession());
+  Step(h, model, 1);
+  h.AttachWorker("p2");
+  for (int i = 0; i < 20; ++i) {
+    h.worker->FailOnce(model, 0, {absl::StatusCode::kResourceExhausted, "no_room", "", "no room"});
+    h.Advance(10 * kSecond);
+    h.RunWorker();
+    REQUIRE_FALSE(h.worker->Holds(model));
+  }
+  for (int i = 0; i < 20 && !h.worker->Holds(model); ++i) {
+    h.Advance(10 * kSecond);
+    h.RunWorker();
+  }
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+}
+
 TEST_CASE("Recovery: results of a state that is being replaced do not count", "[core]") {
   CoreHarness h;
   h.AttachWorker();

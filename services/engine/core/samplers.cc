@@ -367,7 +367,9 @@ void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
   // a file of ours is made again.
   group->version_ids.erase(event.version_id);
   for (auto& [id, sampler] : s.samplers) {
-    if (sampler.unnamed() && sampler.row.version_id == event.version_id) RegainVersion(s, sampler);
+    if (!sampler.unnamed() || sampler.row.version_id != event.version_id) continue;
+    const Group* const home = HomeOf(s, sampler);  // has it, if another one could not read it
+    if (home == nullptr || home == group) RegainVersion(s, sampler);
   }
   QueueSamplesOf(s, event.version_id);  // those that were not sent wait until it is made
 }

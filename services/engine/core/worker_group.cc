@@ -45,7 +45,7 @@ bool IsToBePlaced(const State& s, const Request& request) {
   if (group == nullptr) return true;
   const bool may_run =
       request.row.state == RequestState::kDispatched && !group->row.process_id.empty();
-  return !group->usable() && !may_run;
+  return !(group->usable() && group->can_sample()) && !may_run;
 }
 
 // Begun operations, in order of acceptance, and samples that this group may serve.
@@ -251,7 +251,7 @@ void BecomeReady(State& s, Group& group, const ReadyModel& model) {
   group.loaded = true;
   if (Refuse(s, group, model)) return;
   group.ready = true;
-  group.usable_since = s.now;
+  group.usable_since = group.last_usable_at = s.now;
   group.kv_cache_tokens = model.kv_cache_tokens;
   s.base_models[model.row.name] = model.row;
   s.fx.Put(PutBaseModel{model.row});
