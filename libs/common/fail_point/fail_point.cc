@@ -41,7 +41,8 @@ int Act(const FailRule& rule) {
       kill(getpid(), SIGKILL);
       break;
     case FailRule::Action::kStop:
-      kill(getpid(), SIGSTOP);
+      raise(
+          SIGSTOP);  // to the process, another thread might take it, and this one go on for a while
       break;
     case FailRule::Action::kAbort:
       std::abort();
