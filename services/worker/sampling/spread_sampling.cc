@@ -32,6 +32,21 @@ SamplingCounters Sum(const SamplingCounters& a, const SamplingCounters& b) {
   return std::bit_cast<SamplingCounters>(sums);
 }
 
+// The ranks of a replica have run the same passes: one that has not, and whose news nobody hears,
+// would go on with other requests than its peers. `all` [ranks, kHeaderNumbers].
+void CheckReplicas(const at::Tensor& all, int ranks_per_replica) {
+  for (int64_t rank = 0; rank < all.size(0); ++rank) {
+    const int64_t speaker = rank - rank % ranks_per_replica;
+    Header own, first;
+    std::memcpy(static_cast<void*>(&own), all[rank].const_data_ptr<int64_t>(), sizeof(Header));
+    std::memcpy(static_cast<void*>(&first), all[speaker].const_data_ptr<int64_t>(), sizeof(Header));
+    if (std::memcmp(&own.counters, &first.counters, sizeof(SamplingCounters)) == 0) continue;
+    throw RanksDisagree{absl::InternalError(
+        absl::StrFormat("rank %d has sampled something else than rank %d, which is of its replica",
+                        rank, speaker))};
+  }
+}
+
 int64_t MostTokens(const SampleRequest& request) {
   return static_cast<int64_t>(request.prompt.size()) +
          request.num_samples * request.params.max_tokens;
@@ -164,6 +179,7 @@ void SpreadSampling::Exchange(SampleNews own) {
   const at::Tensor numbers = at::empty({kHeaderNumbers}, at::kLong);
   std::memcpy(numbers.mutable_data_ptr<int64_t>(), &header, sizeof(header));
   const at::Tensor all_numbers = place_.all.Gather("sampling passes", numbers);
+  CheckReplicas(all_numbers, ranks_per_replica);
   std::vector<Header> headers(place_.count);
   int64_t most = 0;
   counters_ = {};

@@ -153,6 +153,22 @@ TEST_CASE("Spread sampling: what a pass throws fails its requests, for all ranks
   CHECK((num_failed > 0 && num_failed < 8));
 }
 
+TEST_CASE("Spread sampling: a rank that is not what its replica is ends all", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  const auto ended = AsRanks(TestBackend::kLocal, 4, [&](Collectives& ranks) {
+    const ReplicaPlace place{.index = ranks.rank() / 2, .count = 2, .all = RankGroup(ranks)};
+    try {
+      RunAll(ThrowsAt(model, ranks.rank() == 3), {AskFor(1), AskFor(2), AskFor(3)}, place);
+    } catch (const RanksDisagree& error) {
+      return std::string(error.status.message());
+    }
+    return std::string();
+  });
+  for (const std::string& message : ended) {
+    CHECK(message == "rank 3 has sampled something else than rank 2, which is of its replica");
+  }
+}
+
 TEST_CASE("Spread sampling: refused and cancelled requests are so on all ranks", "[sampling]") {
   const Qwen3Model model = SmallModel();
   const auto ranks = AsReplicas(2, [&](const ReplicaPlace& place) {
