@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "services/worker/rpc/fake_executor.h"
-#include "services/worker/rpc/tensor_conversion.h"
+#include "services/worker/rpc/test_messages.h"
 
 namespace lathe::worker {
 namespace {
@@ -22,19 +22,6 @@ lathe::v1::EngineMessage FormWith(int64_t epoch, const std::string& session) {
   message.mutable_form()->mutable_meeting()->set_address("10.0.0.1");
   message.mutable_form()->mutable_meeting()->set_port(4000);
   return message;
-}
-
-void AddTrain(lathe::v1::EngineMessage* message, const std::string& request_id) {
-  lathe::v1::TrainItem* item = message->mutable_train_batch()->add_items();
-  item->set_request_id(request_id);
-  item->mutable_request()->set_model_id("m");
-  item->mutable_request()->mutable_loss()->set_name("cross_entropy");
-  lathe::v1::Datum* datum = item->mutable_request()->add_data();
-  datum->add_model_input()->set_tokens(WritePacked(std::vector<int32_t>{1}));
-  lathe::v1::NamedTensor* targets = datum->add_loss_fn_inputs();
-  targets->set_name("target_tokens");
-  targets->mutable_tensor()->set_dtype(lathe::v1::DTYPE_INT64);
-  targets->mutable_tensor()->set_dense(WritePacked(std::vector<int64_t>{2}));
 }
 
 struct Rank {

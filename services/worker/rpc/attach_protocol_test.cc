@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "services/worker/rpc/fake_executor.h"
-#include "services/worker/rpc/tensor_conversion.h"
+#include "services/worker/rpc/test_messages.h"
 
 namespace lathe::worker {
 namespace {
@@ -33,19 +33,6 @@ lathe::v1::EngineMessage OptimStepMessage(int64_t epoch, const std::string& requ
   message.mutable_optim_step()->set_model_id("m");
   message.mutable_optim_step()->set_seq_id(2);
   return message;
-}
-
-void AddTrain(lathe::v1::EngineMessage* message, const std::string& request_id) {
-  lathe::v1::TrainItem* item = message->mutable_train_batch()->add_items();
-  item->set_request_id(request_id);
-  item->mutable_request()->set_model_id("m");
-  item->mutable_request()->mutable_loss()->set_name("cross_entropy");
-  lathe::v1::Datum* datum = item->mutable_request()->add_data();
-  datum->add_model_input()->set_tokens(WritePacked(std::vector<int32_t>{1}));
-  lathe::v1::NamedTensor* targets = datum->add_loss_fn_inputs();
-  targets->set_name("target_tokens");
-  targets->mutable_tensor()->set_dtype(lathe::v1::DTYPE_INT64);
-  targets->mutable_tensor()->set_dense(WritePacked(std::vector<int64_t>{2}));
 }
 
 struct Worker {
