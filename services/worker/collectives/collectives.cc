@@ -168,7 +168,7 @@ absl::StatusOr<CollectiveOperation> Collectives::Begin(CollectiveKind kind,
                                 .name = call.name,
                                 .number = ++last_number_,
                                 .root = root,
-                                .timeout = call.timeout.value_or(options_.timeout),
+                                .timeout = wait_limit_->Of(call.timeout.value_or(options_.timeout)),
                                 .begun = SteadyNow()};
   if (input.defined()) {
     operation.input = input.view(-1);
@@ -211,10 +211,11 @@ absl::Status Collectives::Fail(const CollectiveOperation& operation, const absl:
   const absl::Status failure(
       cause.code(),
       absl::StrFormat("collective %s (%s, number %d) on axis %s, rank %d of %d (%d in the mesh), "
-                      "%d bytes of %s, failed after %.3f s: %s",
+                      "%d bytes of %s, failed after %.3f s: %s%s",
                       operation.name, NameOf(operation.kind), operation.number, axis(), rank(),
                       world(), place_.ranks[rank()], operation.payload_bytes, DtypeOf(operation),
-                      absl::ToDoubleSeconds(SteadyNow() - operation.begun), cause.message()));
+                      absl::ToDoubleSeconds(SteadyNow() - operation.begun), cause.message(),
+                      wait_limit_->Reason()));
   {
     absl::MutexLock lock(&mu_);
     if (!failure_.ok()) return failure_;

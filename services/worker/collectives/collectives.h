@@ -19,6 +19,7 @@
 #include "services/worker/collectives/flight_recorder.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/traffic.h"
+#include "services/worker/collectives/wait_limit.h"
 
 namespace lathe::worker {
 
@@ -77,6 +78,8 @@ struct CollectivesOptions {
   // Called once, with the first failure, after the log has it with the recorder's dump; what ends
   // the process belongs here. With NCCL it may come from another thread.
   std::function<void(const absl::Status&)> on_failure = [](const absl::Status&) {};
+  // What the communicators of a rank share; null: this one has its own.
+  std::shared_ptr<WaitLimit> wait_limit = nullptr;
 };
 
 // A collective that was started and may not have ended: see Wait.
@@ -136,6 +139,9 @@ class Collectives {
   // the current stream waits, not the caller.
   absl::Status Wait(PendingCollective pending);
 
+  // Counts for calls that begin from then on.
+  WaitLimit& wait_limit() { return *wait_limit_; }
+
   // Of the calls that are done.
   TrafficByName traffic() const;
   CollectiveTotals totals() const;
@@ -143,7 +149,10 @@ class Collectives {
  protected:
   // `recorder` must outlive it.
   Collectives(SubMesh place, CollectivesOptions options, FlightRecorder& recorder)
-      : place_(std::move(place)), options_(std::move(options)), recorder_(recorder) {}
+      : place_(std::move(place)),
+        options_(std::move(options)),
+        wait_limit_(options_.wait_limit ? options_.wait_limit : std::make_shared<WaitLimit>()),
+        recorder_(recorder) {}
 
   // Runs one. An error's message says what happened; which collective it was is added to it.
   virtual absl::Status Run(const CollectiveOperation& operation) = 0;
@@ -173,6 +182,7 @@ class Collectives {
 
   const SubMesh place_;
   const CollectivesOptions options_;
+  const std::shared_ptr<WaitLimit> wait_limit_;
   FlightRecorder& recorder_;
   int64_t last_number_ = 0;
 

@@ -40,7 +40,8 @@ class Connector {
   absl::StatusOr<std::unique_ptr<Collectives>> Connect(const SubMesh& place, bool moves_cpu_tensors,
                                                        absl::Duration timeout) const {
     if (place.world() == 1) return nullptr;
-    const CollectivesOptions collectives{.timeout = timeout, .on_failure = options_.on_failure};
+    const CollectivesOptions collectives{
+        .timeout = timeout, .on_failure = options_.on_failure, .wait_limit = wait_limit_};
     if (moves_cpu_tensors || options_.device.is_cpu()) {
       return ConnectCpus(rendezvous_, gloo_device_, place, collectives, recorder_);
     }
@@ -59,6 +60,7 @@ class Connector {
   FlightRecorder& recorder_;
   const ConnectOptions& options_;
   std::shared_ptr<gloo::transport::Device> gloo_device_;
+  std::shared_ptr<WaitLimit> wait_limit_ = std::make_shared<WaitLimit>();
 };
 
 // Of a rank's host. As long as the engine waits for a silent worker: who is away for a moment goes

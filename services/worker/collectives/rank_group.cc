@@ -41,6 +41,14 @@ void RankGroup::Wait(PendingCollective pending) const {
   ThrowUnlessOk(collectives_->Wait(std::move(pending)));
 }
 
+void RankGroup::LimitWaits(std::string why) const {
+  if (!is_alone()) collectives_->wait_limit().Set(std::move(why));
+}
+
+void RankGroup::LiftWaitLimit() const {
+  if (!is_alone()) collectives_->wait_limit().Lift();
+}
+
 void RankGroup::Broadcast(std::string_view name, int root, const at::Tensor& tensor) const {
   if (!is_alone()) ThrowUnlessOk(collectives_->Broadcast(name, root, tensor));
 }

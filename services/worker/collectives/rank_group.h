@@ -1,6 +1,7 @@
 // What computation sees of the other ranks: collectives that either are done or end the rank.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <ATen/ATen.h>
@@ -40,6 +41,10 @@ class RankGroup {
   void Wait(PendingCollective pending) const;
   // `tensor` becomes that of rank `root`.
   void Broadcast(std::string_view name, int root, const at::Tensor& tensor) const;
+
+  // This rank may not be where the others are: see WaitLimit, which is one of all its groups.
+  void LimitWaits(std::string why) const;
+  void LiftWaitLimit() const;
 
  private:
   Collectives* collectives_ = nullptr;

@@ -181,6 +181,7 @@ std::vector<Lockstep::Header> Lockstep::Meet(const Standing& standing, int64_t n
         headers[rank].turn, rank, headers[0].turn, static_cast<uint64_t>(headers[rank].fingerprint),
         static_cast<uint64_t>(headers[0].fingerprint)))};
   }
+  control_.LiftWaitLimit();
   return headers;
 }
 

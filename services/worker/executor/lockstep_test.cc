@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "services/worker/collectives/test_ranks.h"
 
 namespace lathe::worker {
@@ -207,6 +208,29 @@ TEST_CASE("a command that one rank cannot read ends it", "[lockstep]") {
   });
   CHECK(outcomes[0].turn.has_value());
   CHECK(outcomes[1].error == "no command");
+}
+
+TEST_CASE("who has thrown waits as long as ever once all are at the same turn", "[lockstep]") {
+  FlightRecorder recorder;
+  const CollectivesOptions options{
+      .timeout = kTestPatience, .wait_limit = std::make_shared<WaitLimit>(absl::Milliseconds(500))};
+  const auto ranks = MakeLocalCollectives("control", 2, options, recorder);
+  const auto ok = InThreads(2, [&](int rank) {
+    BoundedQueue<ExecutorItem> queue(16);
+    const RankGroup control(*ranks[rank]);
+    Lockstep lockstep(control, queue, {.idle = absl::Milliseconds(1)});
+    control.LimitWaits("both are out of memory");
+    try {
+      lockstep.Next({});
+      if (rank == 1) absl::SleepFor(absl::Seconds(1));
+      lockstep.Next({});
+    } catch (const RanksDisagree&) {
+      return false;
+    }
+    return true;
+  });
+  CHECK(ok[0]);
+  CHECK(ok[1]);
 }
 
 TEST_CASE("a rank that is gone ends the others", "[lockstep]") {

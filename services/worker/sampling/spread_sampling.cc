@@ -163,7 +163,12 @@ SampleNews SpreadSampling::RunOwnPass() {
       engine_.RunPass();
       return absl::OkStatus();
     });
-    if (!status.ok()) engine_.AbandonPass(status);
+    if (!status.ok()) {
+      engine_.AbandonPass(status);
+      // Others of the replica may wait for this rank in the middle of the pass.
+      const bool shares_passes = place_.all.world() > place_.count;
+      if (shares_passes) place_.all.LimitWaits(std::string(status.message()));
+    }
   }
   SampleNews own{.finished = engine_.TakeFinished(), .streamed = engine_.TakeStreamed()};
   std::move(not_added_.begin(), not_added_.end(), std::back_inserter(own.finished));

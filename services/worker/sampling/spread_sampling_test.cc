@@ -169,6 +169,30 @@ TEST_CASE("Spread sampling: a rank that is not what its replica is ends all", "[
   }
 }
 
+TEST_CASE("Spread sampling: who has thrown waits for others of its replica for a short time",
+          "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  FlightRecorder recorder;
+  const auto ranks = MakeLocalCollectives(
+      "all", 2,
+      {.timeout = kTestPatience, .wait_limit = std::make_shared<WaitLimit>(absl::Milliseconds(10))},
+      recorder);
+  const RankGroup all(*ranks[1]);
+  const ThrowsAt broken(model, true);
+  SpreadSampling sampling(broken, Small(), nullptr, {.all = all});
+  REQUIRE(sampling.Add(AskFor(1).request, nullptr).ok());
+  sampling.RunPass();
+  CHECK(absl::IsInternal(sampling.TakeFinished().at(0).output.status()));
+  try {
+    all.Gather("turn", at::zeros({1}));
+    FAIL("nobody else came");
+  } catch (const RanksDisagree& error) {
+    CHECK(absl::IsDeadlineExceeded(error.status));
+    CHECK_THAT(std::string(error.status.message()),
+               Catch::Contains("; before, on this rank: sampling pass failed: "));
+  }
+}
+
 TEST_CASE("Spread sampling: refused and cancelled requests are so on all ranks", "[sampling]") {
   const Qwen3Model model = SmallModel();
   const auto ranks = AsReplicas(2, [&](const ReplicaPlace& place) {

@@ -80,6 +80,9 @@ bool Trainer::RunUnit() {
     Step();
   } catch (const std::exception& error) {
     absl::Status status = StatusOfException("training pass", error);
+    // The others have thrown too, or wait for this rank.
+    model_.tp().LimitWaits(std::string(status.message()));
+    data_.LimitWaits(std::string(status.message()));
     const bool is_memory = absl::IsResourceExhausted(status) && !micro_batches_.empty();
     if (is_memory && RetryInHalves()) return true;
     FailPass(is_memory ? OutOfMemory() : std::move(status));

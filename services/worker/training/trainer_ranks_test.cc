@@ -410,14 +410,4 @@ TEST_CASE("Trainer: with exact numerics a rank's share does not depend on other 
   for (size_t i = 0; i < alone.size(); ++i) CHECK(at::equal(together[i], alone[i]));
 }
 
-TEST_CASE("DealRows: as many tokens for each as rows allow", "[trainer][ranks]") {
-  TrainJob job{.request = Request("a", "m1", 3, {10, 40, 10, 10, 10})};
-  MicroBatch batch;
-  for (size_t i = 0; i < job.request.data.size(); ++i) batch.rows.push_back({&job, i});
-  CHECK(DealRows(batch, Numerics::kFast, 1) == std::vector<int>{0, 0, 0, 0, 0});
-  CHECK(DealRows(batch, Numerics::kFast, 2) == std::vector<int>{1, 0, 1, 1, 1});
-  CHECK(DealRows(batch, Numerics::kFast, 3) == std::vector<int>{1, 0, 2, 1, 2});
-  CHECK(DealRows(batch, Numerics::kExact, 2) == std::vector<int>{1, 0, 1, 0, 1});
-}
-
 }  // namespace lathe::worker
