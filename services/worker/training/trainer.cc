@@ -174,13 +174,27 @@ void Trainer::Plan() {
   const int64_t smallest = std::min(token_limit_, kMinBudgetTokens);
   const int64_t num_checkpointed = memory_.FewestCheckpointed(
       {.num_tokens = smallest, .num_entries = smallest, .wants_gradient = true}, byte_limit_);
-  micro_batches_ = PlanMicroBatches(jobs_, memory_,
-                                    {.numerics = options_.numerics,
-                                     .num_ranks = data_.world(),
-                                     .max_tokens = token_limit_,
-                                     .max_bytes = byte_limit_,
-                                     .num_checkpointed = num_checkpointed,
-                                     .first = LongestWaiting()});
+  const TrainJob* const first = LongestWaiting();
+  // Together the ranks may have room for rows of which one's share is too large for it. What one
+  // rank has room for, it has room for whoever computes what.
+  int num_ranks = data_.world();
+  do {
+    micro_batches_ = PlanMicroBatches(jobs_, memory_,
+                                      {.numerics = options_.numerics,
+                                       .num_ranks = num_ranks,
+                                       .max_tokens = token_limit_,
+                                       .max_bytes = byte_limit_,
+                                       .num_checkpointed = num_checkpointed,
+                                       .first = first});
+    num_ranks /= 2;
+  } while (num_ranks > 0 && !NextPassFits());
+}
+
+bool Trainer::NextPassFits() const {
+  if (data_.is_alone() || micro_batches_.empty()) return true;
+  const MicroBatch& batch = micro_batches_.front();
+  const PassShape shape = LargestShare(batch, DealRows(batch, options_.numerics, data_.world()));
+  return memory_.Bytes(shape, model_.spec().num_layers) <= byte_limit_;
 }
 
 void Trainer::PlanFullSize() {
@@ -191,6 +205,7 @@ void Trainer::PlanFullSize() {
 }
 
 void Trainer::StartPass() {
+  if (!NextPassFits()) Plan();
   const MicroBatch& batch = micro_batches_.front();
   const std::vector<int> rank_of_row = DealRows(batch, options_.numerics, data_.world());
   const PassShape shape = LargestShare(batch, rank_of_row);

@@ -86,7 +86,9 @@ class Trainer {
   void StartJob(TrainRequest request);
   absl::Status CheckFits(const TrainJob& job) const;
   const TrainJob* LongestWaiting();
+  // What is not done, so that the next pass fits into every rank's memory.
   void Plan();
+  bool NextPassFits() const;
   void PlanFullSize();
   void StartPass();
   void FinishPass();

@@ -280,6 +280,29 @@ TEST_CASE("Trainer: ranks of data share rows of very different lengths, or fewer
                       TrainOn(dir.path(), batches, run, {}));
 }
 
+TEST_CASE("Trainer: no rank's share of a pass is larger than its memory", "[trainer][ranks]") {
+  const TempDir dir;
+  WriteRandomFolder(dir.path(), kFolder);
+  // Two ranks have room for all five rows together, but one has three of them.
+  const Batches batches = {{Request("a", "m1", 1, {100, 100, 100, 100, 100})},
+                           {Request("b", "m1", 2, {110, 1, 60, 2, 50})}};
+  const Result free = TrainOn(dir.path(), batches, {}, {});
+  const PassMemory memory(free.part.whole, 61, at::get_num_threads());
+  const PassShape share{
+      .num_tokens = 255,
+      .num_entries = 255,
+      .gradient_bytes = 2 * static_cast<int64_t>(free.gradients.at("m1").nbytes()),
+      .max_lora_rank = 3,
+      .wants_gradient = true};
+  const Run run{.options = {.head_chunk_elements = 61,
+                            .arena_bytes = memory.Bytes(share, kFolder.num_layers)}};
+  const Grid grid = GENERATE(Grid{2, 1}, Grid{3, 1}, Grid{2, 1, 2});
+  INFO(grid);
+  const std::vector<Result> ranks = TrainOnGrid(dir.path(), batches, run, grid);
+  CHECK(ranks[0].counters.arena_peak_bytes <= run.options.arena_bytes);
+  CheckAgainstOneRank(ranks, free);
+}
+
 TEST_CASE("Trainer: layers that are computed again give the same on ranks", "[trainer][ranks]") {
   const TempDir dir;
   WriteRandomFolder(dir.path(), kFolder);
