@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "services/worker/kernels/cpu/huge_pages.h"
 
 namespace lathe::worker {
@@ -18,6 +21,12 @@ at::Tensor Zeros(int64_t num_bytes, at::Device device) {
   void* const data = memory.get();
   return at::from_blob(
       data, {num_bytes}, [memory = std::move(memory)](void*) {}, at::kByte);
+}
+
+// This rank does not gather what its peers do: what it threw otherwise would end a request, and
+// the others would go on with bytes of another block.
+void ThrowUnlessAsPlanned(bool ok, std::string what) {
+  if (!ok) throw RanksDisagree{absl::InternalError(absl::StrCat("base weights: ", what))};
 }
 
 // Equal ones, in whole lines.
@@ -60,7 +69,7 @@ void GatheredBlocks::Keep(int64_t block) {
 }
 
 void GatheredBlocks::BeginPlan(std::vector<int64_t> blocks, std::optional<int64_t> then) {
-  TORCH_CHECK(!has_plan_, "a plan of blocks has not ended");
+  ThrowUnlessAsPlanned(!has_plan_, "a plan of blocks has not ended");
   has_plan_ = true;
   plan_ = std::move(blocks);
   next_in_plan_ = 0;
@@ -82,8 +91,8 @@ void GatheredBlocks::Hold(int64_t block, std::optional<int64_t> next) {
   const auto num_blocks = static_cast<int64_t>(blocks_.size());
   TORCH_CHECK(block >= 0 && block < num_blocks, "block ", block, " of ", num_blocks);
   if (has_plan_) {
-    TORCH_CHECK(next_in_plan_ < plan_.size() && plan_[next_in_plan_] == block, "block ", block,
-                " is not the next of the plan");
+    ThrowUnlessAsPlanned(next_in_plan_ < plan_.size() && plan_[next_in_plan_] == block,
+                         absl::StrCat("block ", block, " is not the next of the plan"));
     next = AfterNext();
     ++next_in_plan_;
   }

@@ -17,7 +17,7 @@ namespace lathe::worker {
 // even and of odd numbers. Blind to what the bytes mean, so a block may hold panels or rows.
 //
 // All of `ranks`, which are several, hold the same blocks in the same order. A failure throws
-// RanksDisagree.
+// RanksDisagree, and so does a block that is not the next of a plan.
 class GatheredBlocks {
  public:
   // Zeros, of so many bytes each.
