@@ -49,6 +49,17 @@ def test_ranks_of_a_parent_come_back_and_end_with_it():
         assert not any(os.path.exists(f"/proc/{pid}") for pid in last.values())
 
 
+def test_options_that_a_worker_refuses_end_its_parent_with_its_words(tmp_path):
+    answer = subprocess.run(
+        [str(BIN / "lathe"), "ranks", "--ranks", "1-2", "--data-dir", tmp_path, "--", "--tp", "2",
+         "--model", f"tiny={tiny_model()}"],
+        capture_output=True, text=True, check=False, timeout=30)
+    assert answer.returncode == 78
+    assert "worker2 ended with exit code 78 before it was ready" in answer.stderr
+    assert str(tmp_path / "logs" / "worker2.log") in answer.stderr
+    assert "options are refused" in answer.stderr
+
+
 @pytest.mark.parametrize("ranks", ["", "a", "3-1", "-1", "0-64", "1-2-3", "0-2147483648"])
 def test_ranks_that_are_none_are_named(ranks, tmp_path):
     answer = subprocess.run(

@@ -1,7 +1,6 @@
 #include "tools/lathe/launcher.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,13 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/synchronization/notification.h"
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/config/option_set.h"
-#include "libs/common/errors.h"
 #include "libs/common/json/json.h"
 #include "libs/common/status_macros.h"
+#include "tools/lathe/start_failure.h"
 
 namespace lathe::cli {
 namespace {
@@ -32,22 +30,8 @@ constexpr absl::Duration kMinWorkerAge = absl::Milliseconds(300);
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
 constexpr absl::Duration kFailureGrace = absl::Seconds(2);
 constexpr int kMaxFirstStarts = 3;
-
-// Exit codes that say that another try would end the same way.
-const char* WordOfExit(int wait_status) {
-  if (!WIFEXITED(wait_status)) return "";
-  switch (WEXITSTATUS(wait_status)) {
-    case kExitUsage:
-    case kExitConfiguration:
-      return "configuration";
-    case kExitPermission:
-      return "permission";
-    case kExitCannotCreate:
-      return "cannot_create";
-    default:
-      return "";
-  }
-}
+// More than that: the rank that the others have lost is to be named, if it ended for a reason.
+constexpr int kMaxFirstLosses = 5;
 
 std::map<std::string, int64_t> RanksByName(const std::vector<std::string>& workers) {
   std::map<std::string, int64_t> ranks;
@@ -100,27 +84,31 @@ absl::Duration Launcher::NextWait() const {
 absl::Status Launcher::HandleDeaths() {
   for (const ChildExit& exit : supervisor_.Reap()) {
     ranks_.OnExit(exit);
-    if (LostPeer(exit)) continue;  // the other one is told of
     if (!is_announced_) RETURN_IF_ERROR(FirstStartFailure(exit));
-    announcer_.Say(exit.name, absl::StrCat("died (", DescribeExit(exit.wait_status),
-                                           "), is started again; its log is ",
-                                           (plan_.data_dir.logs() / exit.name).string(), ".log"));
+    if (LostPeer(exit)) {
+      if (exit.early_deaths == kMaxFirstStarts) {
+        announcer_.Say(exit.name, absl::StrCat("has lost another rank ", exit.early_deaths,
+                                               " times before the ranks were ready; its log is ",
+                                               LogPath(exit.name).string()));
+      }
+      continue;  // as a rule the other one is told of
+    }
+    announcer_.Say(exit.name,
+                   absl::StrCat("died (", DescribeExit(exit.wait_status),
+                                "), is started again; its log is ", LogPath(exit.name).string()));
   }
   return absl::OkStatus();
 }
 
+std::filesystem::path Launcher::LogPath(const std::string& name) const {
+  return plan_.data_dir.logs() / absl::StrCat(name, ".log");
+}
+
 absl::Status Launcher::FirstStartFailure(const ChildExit& exit) const {
-  const std::string word = WordOfExit(exit.wait_status);
-  if (exit.was_ready || (word.empty() && exit.early_deaths < kMaxFirstStarts)) {
-    return absl::OkStatus();
-  }
-  const std::string tail = supervisor_.LogTail(exit.name);
-  return WithDetail(
-      absl::UnavailableError(absl::StrCat(
-          exit.name, " ended with ", DescribeExit(exit.wait_status), " before it was ready; ",
-          (plan_.data_dir.logs() / exit.name).string(), ".log ends with\n  ",
-          absl::StrReplaceAll(tail.empty() ? "(nothing)" : tail, {{"\n", "\n  "}}))),
-      word.empty() ? "child_failed" : word);
+  const int most = LostPeer(exit) ? kMaxFirstLosses : kMaxFirstStarts;
+  const bool may_go_on = WordOfExit(exit.wait_status).empty() && exit.early_deaths < most;
+  if (exit.was_ready || may_go_on) return absl::OkStatus();
+  return StartFailure(exit, supervisor_, LogPath(exit.name));
 }
 
 absl::Status Launcher::Restart() {

@@ -1,6 +1,7 @@
 // The loop of `lathe up`: start, watch, restart, drain, stop.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ class Launcher {
   absl::Status HandleDeaths();
   bool WorkersAreReady() const;
   absl::Status FirstStartFailure(const ChildExit& exit) const;
+  std::filesystem::path LogPath(const std::string& name) const;
   absl::Status Restart();
   absl::Status CheckReadiness();
   void CheckEngineAndWorkers();

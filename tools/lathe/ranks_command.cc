@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "tools/lathe/data_dir_options.h"
 #include "tools/lathe/program.h"
 #include "tools/lathe/signals.h"
+#include "tools/lathe/start_failure.h"
 #include "tools/lathe/supervised_ranks.h"
 #include "tools/lathe/supervisor.h"
 
@@ -180,16 +182,25 @@ absl::Status MakeLogDir(const DataDir& dir) {
                     "cannot_create");
 }
 
-// Until a stop signal.
+// Until a stop signal, or a rank that refuses its options before it has ever worked.
 absl::Status Watch(const std::vector<ChildSpec>& children, Signals& signals, Supervisor& supervisor,
                    SupervisedRanks& ranks, Announcer& announcer) {
+  std::set<std::string> have_worked;
   while (signals.Wait(supervisor.UntilNextRestart()) != SignalEvent::kStop) {
     ranks.KillWhomTheEngineWants();
     for (const ChildSpec& child : children) {
-      if (supervisor.Age(child.name) > kSettled) supervisor.MarkReady(child.name);
+      if (supervisor.Age(child.name) <= kSettled) continue;
+      supervisor.MarkReady(child.name);
+      have_worked.insert(child.name);
     }
     for (const ChildExit& exit : supervisor.Reap()) {
       ranks.OnExit(exit);
+      if (!have_worked.contains(exit.name) && !WordOfExit(exit.wait_status).empty()) {
+        const auto child =
+            std::find_if(children.begin(), children.end(),
+                         [&](const ChildSpec& spec) { return spec.name == exit.name; });
+        return StartFailure(exit, supervisor, child->log_path);
+      }
       announcer.Say(exit.name, absl::StrCat(LostPeer(exit) ? "lost another rank (" : "died (",
                                             DescribeExit(exit.wait_status), "), is started again"));
     }

@@ -65,7 +65,8 @@ class Communicators {
 
 // Meets the other ranks of a mesh of several and connects with them; each of them calls it. Rank 0
 // brings the socket that the meeting names. FailedPrecondition: ranks do not agree, the same on all
-// of them; DeadlineExceeded or Unavailable: one has not come, or is gone.
+// of them, or this one cannot listen where others would find it; DeadlineExceeded or Unavailable:
+// one has not come, or is gone.
 absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<ListeningSocket> socket,
                                                             const ConnectOptions& options);
 

@@ -284,8 +284,10 @@ absl::StatusOr<std::shared_ptr<gloo::transport::Device>> OpenGlooDevice(
   try {
     return c10d::ProcessGroupGloo::createDeviceForHostname(numeric);
   } catch (const std::exception& error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen for ranks on ", numeric, ": ", FirstLine(error)));
+    // Not Unavailable, which would say that another rank is gone.
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot listen for ranks on ", numeric,
+                     ", from which rank 0 (its --rendezvous) is reached: ", FirstLine(error)));
   }
 }
 

@@ -14,7 +14,7 @@ namespace lathe::worker {
 
 // The listening end of a process: one for all its communicators, with one thread of Gloo's that
 // moves their bytes. `address` is of the interface that the other ranks reach. The process ignores
-// SIGPIPE from then on.
+// SIGPIPE from then on. InvalidArgument as LocalAddress; FailedPrecondition: not this machine's.
 absl::StatusOr<std::shared_ptr<gloo::transport::Device>> OpenGlooDevice(const std::string& address);
 
 // Connects the ranks of `place`; each of them calls it, each with the same communicators in the

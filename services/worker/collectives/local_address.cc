@@ -64,7 +64,29 @@ std::optional<std::string> AddressOfInterface(const std::string& name) {
   return std::nullopt;
 }
 
+// "127.0.0.1 (lo), 10.0.0.5 (eth0)"
+std::string AddressesOfThisMachine() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "none that can be listed";
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  std::string all;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const std::optional<std::string> text = TextOf(*entry->ifa_addr);
+    if (!text.has_value()) continue;
+    absl::StrAppend(&all, all.empty() ? "" : ", ", *text, " (", entry->ifa_name, ")");
+  }
+  return all.empty() ? "none" : all;
+}
+
 absl::Status CannotListen(const std::string& address, uint16_t port, const char* step) {
+  if (errno == EADDRNOTAVAIL) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank address is ", address,
+                     ", which is not one of this machine's: ", AddressesOfThisMachine()));
+  }
   return absl::UnavailableError(absl::StrFormat("cannot listen on %s port %d: %s: %s", address,
                                                 port, step, std::strerror(errno)));
 }
@@ -89,7 +111,8 @@ absl::StatusOr<std::string> LocalAddress(std::string_view address_or_interface) 
   if (std::optional<std::string> address = AddressOfInterface(text)) return *std::move(address);
   return absl::InvalidArgumentError(
       absl::StrCat("rank address is ", text,
-                   ": neither an address nor an interface of this machine that has one"));
+                   ": neither an address nor an interface of this machine that has one: ",
+                   AddressesOfThisMachine()));
 }
 
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
@@ -110,8 +133,10 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
       return *std::move(text);
     }
   }
-  return absl::UnavailableError(absl::StrCat("no route to the ranks' meeting at ", address, ": ",
-                                             is_routed ? "link-local" : std::strerror(error)));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no route leads to ", address,
+      ", where rank 0 is (its --rendezvous): ", is_routed ? "link-local" : std::strerror(error),
+      "; this machine's addresses are ", AddressesOfThisMachine()));
 }
 
 absl::StatusOr<ListeningSocket> ListeningSocket::Open(const std::string& address, uint16_t port) {

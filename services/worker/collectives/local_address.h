@@ -12,17 +12,18 @@ namespace lathe::worker {
 
 // A numeric address from one, or from the name of an interface ("eth0": its first IPv4 address,
 // else its first IPv6 one that is not link-local). InvalidArgument for the address that means all
-// of them, and for a name that no interface has.
+// of them, and for a name that no interface has; it says which addresses there are.
 absl::StatusOr<std::string> LocalAddress(std::string_view address_or_interface);
 
-// The numeric address of this machine from which it reaches `address`, a numeric one. Unavailable:
-// no route leads there.
+// The numeric address of this machine from which it reaches `address`, a numeric one.
+// FailedPrecondition: no route leads there.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
 
 // A socket that listens, so that its port can be told to others before anything serves it.
 class ListeningSocket {
  public:
-  // `address` is numeric; port 0: the kernel chooses.
+  // `address` is as for LocalAddress; port 0: the kernel chooses. InvalidArgument as there, and for
+  // an address that is not this machine's; Unavailable: a port that is taken.
   static absl::StatusOr<ListeningSocket> Open(const std::string& address, uint16_t port = 0);
 
   ListeningSocket(ListeningSocket&& other) noexcept;

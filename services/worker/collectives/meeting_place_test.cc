@@ -21,7 +21,12 @@ TEST_CASE("ranks meet where they are told to", "[worker]") {
 
 TEST_CASE("a place that is none is refused", "[worker]") {
   CHECK(absl::IsInvalidArgument(OpenMeetingPlace("0.0.0.0", "unix:/run/worker.sock").status()));
-  CHECK(absl::IsInvalidArgument(OpenMeetingPlace("no-such-if", "unix:/run/worker.sock").status()));
+  for (const std::string place : {"no-such-if", "192.0.2.1"}) {
+    const absl::Status status = OpenMeetingPlace(place, "unix:/run/worker.sock").status();
+    CHECK(absl::IsInvalidArgument(status));
+    CHECK_THAT(std::string(status.message()), Catch::StartsWith("--rendezvous " + place + ": "));
+    CHECK_THAT(std::string(status.message()), Catch::Contains("127.0.0.1 (lo)"));
+  }
 }
 
 }  // namespace

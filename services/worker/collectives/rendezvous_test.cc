@@ -144,9 +144,16 @@ TEST_CASE("Local address: one address or interface, never all", "[collectives]")
     CHECK(!ListeningSocket::Open(all).ok());
     CHECK(!OpenGlooDevice(all).ok());
   }
-  CHECK(Text(LocalAddress("nonesuch0").status()) ==
-        "rank address is nonesuch0: neither an address nor an interface of this machine that has "
-        "one");
+  // Of another machine: not as if a rank were gone, which would be tried again.
+  for (const std::string other : {"192.0.2.1", "no-such-if"}) {
+    const absl::Status status = OpenGlooDevice(other).status();
+    CHECK((absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status)));
+    CHECK_THAT(std::string(status.message()), Catch::Contains(other));
+  }
+  CHECK_THAT(Text(LocalAddress("nonesuch0").status()),
+             Catch::StartsWith("rank address is nonesuch0: neither an address nor an interface of "
+                               "this machine that has one: ") &&
+                 Catch::Contains("127.0.0.1 (lo)"));
 }
 
 TEST_CASE("Local address: a port that is taken is an error that names it", "[collectives]") {

@@ -1,7 +1,8 @@
 """A worker that only says that it is there: DIR/fake_worker_ready while it lives. Its arguments are in
 DIR/worker_arguments.json, those of rank 1 in DIR/worker_arguments1.json.
 
-With DIR/fake_worker_exit it prints that file and ends with code 78 instead; with
+With DIR/fake_worker_exit it prints that file and ends with code 78 instead, or the one in
+DIR/fake_worker_code; with
 DIR/fake_worker_loading it does not become ready until that file is gone.
 """
 
@@ -21,7 +22,8 @@ ready = data_dir / "fake_worker_ready"
 ready.unlink(missing_ok=True)
 if (data_dir / "fake_worker_exit").exists():
     print((data_dir / "fake_worker_exit").read_text(), file=sys.stderr)
-    sys.exit(78)
+    code = data_dir / "fake_worker_code"
+    sys.exit(int(code.read_text()) if code.exists() else 78)
 while (data_dir / "fake_worker_loading").exists():
     time.sleep(0.01)
 ready.touch()

@@ -207,6 +207,16 @@ def test_a_child_that_refuses_its_configuration_ends_the_start_with_its_words(be
     assert str(bench.data_dir / "logs" / "worker.log") in result.stderr
 
 
+def test_ranks_that_only_lose_each_other_end_the_start(bench):
+    bench.steer("fake_worker_exit", "ranks do not go on together")
+    bench.steer("fake_worker_code", "76")
+    result = bench.run_up("--tp", "2", "--threads", "1")
+    assert result.returncode == 69
+    assert "lost another rank 5 times and none of them ended for a reason of its own" in result.stderr
+    assert "ranks do not go on together" in result.stderr
+    assert "has lost another rank 3 times before the ranks were ready" in result.stdout
+
+
 def test_wrong_usage_exits_2(bench):
     assert bench.run("up").returncode == 2
     assert bench.run("upp").returncode == 2
