@@ -72,7 +72,8 @@ struct Lockstep::Header {
   int64_t fingerprint = 0;
   int64_t wants_to_stop = 0;
   int64_t preferred = 0;
-  int64_t num_bytes = 0;  // of the turn's items, rank 0's counts
+  int64_t num_versions_done = 0;  // version jobs of the generation up to this one
+  int64_t num_bytes = 0;          // of the turn's items, rank 0's counts
 };
 
 Lockstep::Lockstep(const RankGroup& control, BoundedQueue<ExecutorItem>& queue, Options options)
@@ -89,10 +90,39 @@ RecoveryJobs& Lockstep::RecoveryBy(RecoveryJobs& jobs) {
 }
 
 absl::Status Lockstep::Versions::Enqueue(VersionJob job) {
+  if (job.generation != generation_) {
+    generation_ = job.generation;
+    num_jobs_ = num_done_ = 0;
+    numbers_.clear();
+    done_.clear();
+    lockstep_.num_done_everywhere_ = 0;
+  }
+  numbers_[job.ticket] = ++num_jobs_;
   VersionJob copy = job;  // holds what the job holds
   const absl::Status status = thread->Enqueue(std::move(job));
   if (!status.ok()) lockstep_.refused_.push_back(Failed(copy, status));
   return absl::OkStatus();
+}
+
+void Lockstep::Versions::Note(VersionJobDone done) {
+  if (done.generation != generation_) return;
+  const auto number = numbers_.find(done.ticket);
+  if (number == numbers_.end()) return;
+  done_.emplace(number->second, std::move(done));
+  numbers_.erase(number);
+  while (done_.contains(num_done_ + 1)) ++num_done_;
+}
+
+std::optional<VersionJobDone> Lockstep::Versions::TakeUpTo(int64_t last) {
+  if (done_.empty() || done_.begin()->first > last) return std::nullopt;
+  return std::move(done_.extract(done_.begin()).mapped());
+}
+
+std::optional<VersionJobDone> Lockstep::Versions::Take(int64_t ticket) {
+  const auto found = std::find_if(done_.begin(), done_.end(),
+                                  [&](const auto& entry) { return entry.second.ticket == ticket; });
+  if (found == done_.end()) return std::nullopt;
+  return std::move(done_.extract(found).mapped());
 }
 
 absl::Status Lockstep::Recovery::Enqueue(RecoveryJob job) {
@@ -116,12 +146,15 @@ std::optional<Lockstep::Turn> Lockstep::Next(const Standing& standing) {
     for (const ExecutorItem& item : turn.items) items.push_back(ToTurnItem(item));
     encoded = EncodeTurnItems(items);
   }
+  if (!leads()) NoteVersionJobs();
   const std::vector<Header> headers = Meet(standing, static_cast<int64_t>(encoded.size()));
   ++num_turns_;
   for (const Header& header : headers) {
     if (header.wants_to_stop != 0) return std::nullopt;
   }
   turn.preferred = static_cast<DeviceUse>(headers[0].preferred);
+  num_done_everywhere_ =
+      std::ranges::min(headers, {}, &Header::num_versions_done).num_versions_done;
   if (headers[0].num_bytes == 0) return turn;
   encoded = Forward(std::move(encoded), headers[0].num_bytes);
   if (!leads()) turn.items = Follow(encoded, standing.generation);
@@ -133,20 +166,42 @@ std::vector<ExecutorItem> Lockstep::Collect(const Standing& standing) {
   std::vector<ExecutorItem> items;
   int64_t generation = standing.generation;
   size_t num_bytes = 0;
-  absl::Duration patience = standing.is_idle ? options_.idle : absl::ZeroDuration();
+  CollectVersionJobs(items);
+  const bool others_are_behind = versions_.num_done(generation) > num_done_everywhere_;
+  absl::Duration patience = !standing.is_idle || !items.empty() ? absl::ZeroDuration()
+                            : others_are_behind                 ? options_.poll
+                                                                : options_.idle;
   while (num_bytes < kMaxTurnBytes) {
     std::optional<ExecutorItem> item = TakeItem(patience);
     if (!item.has_value()) break;
     patience = absl::ZeroDuration();
     // Jobs of an older generation may never end on another rank, and nobody waits for them.
     if (GenerationOf(*item).value_or(generation) != generation) continue;
+    if (auto* done = std::get_if<VersionJobDone>(&*item)) {
+      versions_.Note(std::move(*done));
+      continue;
+    }
     if (const auto* reset = std::get_if<ResetItem>(&*item)) generation = reset->generation;
     if (const auto* submitted = std::get_if<SubmittedCommand>(&*item)) {
       num_bytes += submitted->encoded.size();
     }
     items.push_back(*std::move(item));
   }
+  if (generation == standing.generation) CollectVersionJobs(items);
   return items;
+}
+
+void Lockstep::CollectVersionJobs(std::vector<ExecutorItem>& items) {
+  while (std::optional<VersionJobDone> done = versions_.TakeUpTo(num_done_everywhere_)) {
+    items.emplace_back(*std::move(done));
+  }
+}
+
+// Nothing else comes to a rank that follows.
+void Lockstep::NoteVersionJobs() {
+  while (std::optional<ExecutorItem> item = TakeItem(absl::ZeroDuration())) {
+    versions_.Note(std::get<VersionJobDone>(*std::move(item)));
+  }
 }
 
 std::optional<ExecutorItem> Lockstep::TakeItem(absl::Duration patience) {
@@ -163,6 +218,7 @@ std::vector<Lockstep::Header> Lockstep::Meet(const Standing& standing, int64_t n
                    .fingerprint = static_cast<int64_t>(standing.fingerprint),
                    .wants_to_stop = standing.wants_to_stop ? 1 : 0,
                    .preferred = static_cast<int64_t>(standing.preferred),
+                   .num_versions_done = versions_.num_done(standing.generation),
                    .num_bytes = num_bytes};
   constexpr int64_t kNumbers = sizeof(Header) / sizeof(int64_t);
   at::Tensor piece = at::empty({kNumbers}, at::kLong);
@@ -204,7 +260,7 @@ std::vector<ExecutorItem> Lockstep::Follow(const std::string& encoded, int64_t g
       generation = reset->generation;
       items.push_back(ResetItem{generation});
     } else if (const auto* job = std::get_if<TurnVersionJob>(&item)) {
-      items.push_back(AwaitVersionJob(generation, job->ticket));
+      items.emplace_back(FinishVersionJob(job->ticket));
     } else {
       items.push_back(FinishRecoveryJob(generation, std::get<TurnRecoveryJob>(item)));
     }
@@ -212,26 +268,12 @@ std::vector<ExecutorItem> Lockstep::Follow(const std::string& encoded, int64_t g
   return items;
 }
 
-VersionJobDone Lockstep::AwaitVersionJob(int64_t generation, int64_t ticket) {
-  const auto is_it = [&](const VersionJobDone& done) {
-    return done.generation == generation && done.ticket == ticket;
-  };
-  while (true) {
-    const auto it = std::find_if(done_versions_.begin(), done_versions_.end(), is_it);
-    if (it != done_versions_.end()) {
-      VersionJobDone done = std::move(*it);
-      done_versions_.erase(it);
-      return done;
-    }
-    std::erase_if(done_versions_,
-                  [&](const VersionJobDone& done) { return done.generation < generation; });
-    std::optional<ExecutorItem> item = TakeItem(absl::InfiniteDuration());
-    if (!item.has_value()) {
-      throw RanksDisagree{absl::CancelledError("the executor was stopped within a turn")};
-    }
-    // Nothing else comes to a rank that follows.
-    done_versions_.push_back(std::get<VersionJobDone>(*std::move(item)));
+VersionJobDone Lockstep::FinishVersionJob(int64_t ticket) {
+  std::optional<VersionJobDone> done = versions_.Take(ticket);
+  if (!done.has_value()) {
+    throw RanksDisagree{absl::InternalError("rank 0 goes on with what this rank has not read")};
   }
+  return *std::move(done);
 }
 
 RecoveryJobDone Lockstep::FinishRecoveryJob(int64_t generation, const TurnRecoveryJob& written) {

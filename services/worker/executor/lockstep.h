@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,8 +23,8 @@ namespace lathe::worker {
 
 // An ExecutorCore is a function of what it applies, in which order, and of whose unit is next. Rank
 // 0 decides that, turn by turn; the others do the same. What a rank does for itself between,
-// reading a file, is applied when it is done on all of them, and if it failed on one, it failed on
-// all.
+// reading a file, is applied when all have said that it is done, and if it failed on one, it failed
+// on all. Nothing else waits for it.
 //
 // Every turn all ranks compare what they are; those that are not the same must end. One thread, but
 // for the queue.
@@ -32,6 +33,8 @@ class Lockstep {
   struct Options {
     // Between two turns without work. Short against all deadlines, long against a turn's cost.
     absl::Duration idle = absl::Seconds(1);
+    // The same while another rank has still to do what rank 0 has done: nobody can wake that one.
+    absl::Duration poll = absl::Milliseconds(5);
     // What a command was encoded from. Not used on rank 0.
     std::function<absl::StatusOr<Command>(const std::string& encoded)> decode;
   };
@@ -68,14 +71,28 @@ class Lockstep {
  private:
   struct Header;
 
+  // Jobs of one generation, numbered in the order in which all ranks want them.
   class Versions : public VersionJobs {
    public:
     explicit Versions(Lockstep& lockstep) : lockstep_(lockstep) {}
     absl::Status Enqueue(VersionJob job) override;
+    // One is done here; nothing if nobody waits for it any more.
+    void Note(VersionJobDone done);
+    // All jobs up to this one are done here; 0 of another generation.
+    int64_t num_done(int64_t generation) const { return generation == generation_ ? num_done_ : 0; }
+    // The first of those up to `last` that were noted and not taken; nullopt: none.
+    std::optional<VersionJobDone> TakeUpTo(int64_t last);
+    // nullopt: it was not noted.
+    std::optional<VersionJobDone> Take(int64_t ticket);
     VersionJobs* thread = nullptr;
 
    private:
     Lockstep& lockstep_;
+    int64_t generation_ = 0;
+    int64_t num_jobs_ = 0;
+    int64_t num_done_ = 0;
+    std::map<int64_t, int64_t> numbers_;      // by ticket, of what is not done
+    std::map<int64_t, VersionJobDone> done_;  // by number
   };
 
   class Recovery : public RecoveryJobs {
@@ -92,11 +109,13 @@ class Lockstep {
 
   bool leads() const { return control_.rank() == 0; }
   std::vector<ExecutorItem> Collect(const Standing& standing);
+  void CollectVersionJobs(std::vector<ExecutorItem>& items);
+  void NoteVersionJobs();
   std::optional<ExecutorItem> TakeItem(absl::Duration patience);
   std::vector<Header> Meet(const Standing& standing, int64_t num_bytes);
   std::string Forward(std::string encoded, int64_t num_bytes);
   std::vector<ExecutorItem> Follow(const std::string& encoded, int64_t generation);
-  VersionJobDone AwaitVersionJob(int64_t generation, int64_t ticket);
+  VersionJobDone FinishVersionJob(int64_t ticket);
   RecoveryJobDone FinishRecoveryJob(int64_t generation, const TurnRecoveryJob& written);
   void AgreeOnVersionJobs(std::vector<ExecutorItem>& items);
 
@@ -105,8 +124,9 @@ class Lockstep {
   const Options options_;
   Versions versions_{*this};
   Recovery recovery_{*this};
-  std::deque<ExecutorItem> refused_;          // jobs that there was no room for
-  std::deque<VersionJobDone> done_versions_;  // before rank 0 has said so
+  std::deque<ExecutorItem> refused_;  // jobs that there was no room for
+  // Version jobs up to this one are done on all ranks, as of the last turn.
+  int64_t num_done_everywhere_ = 0;
   int64_t num_turns_ = 0;
 };
 

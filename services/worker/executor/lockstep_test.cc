@@ -49,7 +49,8 @@ VersionJobDone Read(int64_t ticket, absl::Status status, int64_t generation = 0)
   return {.generation = generation,
           .ticket = ticket,
           .version_id = "v",
-          .result = status.ok() ? VersionJobDone().result : std::move(status)};
+          .result = status.ok() ? decltype(VersionJobDone::result)(SpilledWeights())
+                                : decltype(VersionJobDone::result)(std::move(status))};
 }
 
 TEST_CASE("all ranks get the leader's items in the leader's order", "[lockstep]") {
@@ -73,28 +74,90 @@ TEST_CASE("all ranks get the leader's items in the leader's order", "[lockstep]"
   }
 }
 
-TEST_CASE("a rank waits for its own job, whatever else is done before", "[lockstep]") {
+// Jobs that are done when a test says so.
+class Waiting : public VersionJobs {
+ public:
+  absl::Status Enqueue(VersionJob) override {
+    ++num_jobs_;
+    if (num_jobs_ > max_jobs) return absl::ResourceExhaustedError("full");
+    return absl::OkStatus();
+  }
+  int64_t max_jobs = 1000;
+
+ private:
+  int64_t num_jobs_ = 0;
+};
+
+// Turns until one has items, at most 100: what they are. Empty: none came, or a rank stopped.
+std::vector<ExecutorItem> NextItems(Lockstep& lockstep, const Lockstep::Standing& standing = {}) {
+  for (int i = 0; i < 100; ++i) {
+    std::optional<Lockstep::Turn> turn = lockstep.Next(standing);
+    if (!turn.has_value()) return {};
+    if (!turn->items.empty()) return std::move(turn->items);
+  }
+  return {};
+}
+
+TEST_CASE("all go on while a rank still reads a version", "[lockstep]") {
+  const int slow = GENERATE(0, 1, 2);
+  const auto outcomes = InLockstep(3, [&](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
+    Waiting jobs;
+    if (!lockstep.VersionsBy(jobs).Enqueue({.ticket = 7}).ok()) return {};
+    if (rank != slow) queue.Push(Read(7, absl::DataLossError("damaged on all")));
+    for (int i = 0; i < 20; ++i) {
+      if (rank == 0 && i == 5) queue.Push(Drop("a", "a"));
+      const std::optional<Lockstep::Turn> turn = lockstep.Next({.is_idle = true});
+      if (!turn.has_value()) return {};
+      for (const ExecutorItem& item : turn->items) {
+        if (std::holds_alternative<VersionJobDone>(item)) return {.turn = {}, .error = "too early"};
+      }
+    }
+    if (rank == slow) queue.Push(Read(7, absl::DataLossError("damaged on all")));
+    return {.turn = Lockstep::Turn{.items = NextItems(lockstep, {.is_idle = true})}};
+  });
+  for (const Outcome& outcome : outcomes) {
+    CHECK(outcome.error.empty());
+    REQUIRE(outcome.turn.has_value());
+    REQUIRE(outcome.turn->items.size() == 1);
+    CHECK(std::get<VersionJobDone>(outcome.turn->items[0]).ticket == 7);
+  }
+}
+
+TEST_CASE("jobs that are done in another order on a rank end in one order", "[lockstep]") {
   const auto outcomes = InLockstep(2, [](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
-    if (rank == 1) queue.Push(Read(1, absl::InternalError("another")));
-    queue.Push(Read(2, absl::DataLossError("damaged on both")));
-    return {.turn = lockstep.Next({})};
+    Waiting jobs;
+    if (rank == 1) jobs.max_jobs = 1;  // refuses the second, which is done first
+    VersionJobs& numbered = lockstep.VersionsBy(jobs);
+    for (const int64_t ticket : {4, 6}) {
+      if (!numbered.Enqueue({.ticket = ticket}).ok()) return {};
+    }
+    if (rank == 0) queue.Push(Read(4, absl::OkStatus()));
+    if (rank == 0) queue.Push(Read(6, absl::OkStatus()));
+    if (!lockstep.Next({}).has_value()) return {};
+    if (rank == 1) queue.Push(Read(4, absl::OkStatus()));
+    return {.turn = Lockstep::Turn{.items = NextItems(lockstep)}};
   });
   for (const Outcome& outcome : outcomes) {
     REQUIRE(outcome.turn.has_value());
-    REQUIRE(outcome.turn->items.size() == 1);
-    const auto& done = std::get<VersionJobDone>(outcome.turn->items[0]);
-    CHECK(done.ticket == 2);
-    CHECK(absl::IsDataLoss(done.result.status()));
+    REQUIRE(outcome.turn->items.size() == 2);
+    const auto& first = std::get<VersionJobDone>(outcome.turn->items[0]);
+    const auto& second = std::get<VersionJobDone>(outcome.turn->items[1]);
+    CHECK(first.ticket == 4);
+    CHECK(first.result.ok());
+    CHECK(second.ticket == 6);
+    CHECK(absl::IsResourceExhausted(second.result.status()));
   }
 }
 
 TEST_CASE("a job that failed on one rank failed on all", "[lockstep]") {
   const int victim = GENERATE(0, 1);
   const auto outcomes = InLockstep(2, [&](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
+    Waiting jobs;
+    if (!lockstep.VersionsBy(jobs).Enqueue({.ticket = 1}).ok()) return {};
     VersionJobDone done = Read(1, absl::DataLossError("torn"));
     if (rank != victim) done.result = SpilledWeights();
     queue.Push(std::move(done));
-    return {.turn = lockstep.Next({})};
+    return {.turn = Lockstep::Turn{.items = NextItems(lockstep)}};
   });
   for (int rank = 0; rank < 2; ++rank) {
     REQUIRE(outcomes[rank].turn.has_value());
@@ -106,8 +169,13 @@ TEST_CASE("a job that failed on one rank failed on all", "[lockstep]") {
 }
 
 TEST_CASE("jobs of an older generation are nobody's", "[lockstep]") {
-  const auto outcomes = InLockstep(2, [](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
-    if (rank == 0) queue.Push(Read(1, absl::DataLossError("late"), /*generation=*/3));
+  const auto outcomes = InLockstep(2, [](int, Lockstep& lockstep, auto& queue) -> Outcome {
+    Waiting jobs;
+    VersionJobs& numbered = lockstep.VersionsBy(jobs);
+    if (!numbered.Enqueue({.generation = 3, .ticket = 1}).ok()) return {};
+    if (!numbered.Enqueue({.generation = 4, .ticket = 1}).ok()) return {};
+    queue.Push(Read(1, absl::DataLossError("late"), /*generation=*/3));
+    if (!lockstep.Next({.generation = 4}).has_value()) return {};
     return {.turn = lockstep.Next({.generation = 4})};
   });
   for (const Outcome& outcome : outcomes) {
@@ -183,7 +251,7 @@ TEST_CASE("a job that the leader has no room for ends before older ones, on all 
 TEST_CASE("when one rank stops all do", "[lockstep]") {
   const int stopper = GENERATE(0, 1);
   const auto outcomes = InLockstep(2, [&](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
-    queue.Push(Drop("a", "a"));
+    if (rank == 0) queue.Push(Drop("a", "a"));  // nobody else is given commands
     return {.turn = lockstep.Next({.wants_to_stop = rank == stopper}), .error = "none"};
   });
   for (const Outcome& outcome : outcomes) {
