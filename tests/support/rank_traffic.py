@@ -105,7 +105,7 @@ def sampling_pass(mesh):
     if mesh.get("dp", 1) == 1:
         return {}
     world = mesh["dp"] * mesh.get("fsdp", 1) * mesh.get("tp", 1)
-    return {ALL: {"sampling passes": all_gather(world, 9 * INT64)}}
+    return {ALL: {"sampling passes": all_gather(world, 12 * INT64)}}
 
 
 class BaseWeights:

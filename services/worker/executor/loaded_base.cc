@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
-#include <ATen/Version.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +18,7 @@
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/collectives/agreement.h"
 #include "services/worker/collectives/gather_texts.h"
+#include "services/worker/executor/cpu_arithmetic.h"
 #include "services/worker/executor/exact_probe.h"
 #include "services/worker/executor/on_all_ranks.h"
 #include "services/worker/executor/step_rate.h"
@@ -92,7 +92,7 @@ absl::Status CheckSame(const RankGroup& ranks, const LoadedModel& loaded) {
   const std::pair<const char*, std::string> found[] = {
       {"content hash of the base model", loaded.content_hash},
       {"arithmetic of products", is_bf16 ? "bf16" : "fp32"},
-      {"instruction set", is_cpu ? at::get_cpu_capability() : "of a GPU"}};
+      {"instructions", is_cpu ? CpuArithmetic() : "of a GPU"}};
   for (const auto& [what, own] : found) {
     const std::vector<std::string> values = GatherTexts(ranks, what, own, at::kCPU);
     for (size_t rank = 1; rank < values.size(); ++rank) {

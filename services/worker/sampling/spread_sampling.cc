@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "absl/hash/hash.h"
@@ -18,6 +19,7 @@ constexpr size_t kMaxBeginnings = 65536;
 struct Header {
   int64_t num_bytes = 0;  // of its news
   SamplingCounters counters;
+  KvUsage kv_usage;
 };
 static_assert(sizeof(Header) % sizeof(int64_t) == 0);
 constexpr int64_t kHeaderNumbers = sizeof(Header) / sizeof(int64_t);
@@ -30,6 +32,12 @@ SamplingCounters Sum(const SamplingCounters& a, const SamplingCounters& b) {
   const auto more = std::bit_cast<Numbers>(b);
   for (size_t i = 0; i < kNumbers; ++i) sums[i] += more[i];
   return std::bit_cast<SamplingCounters>(sums);
+}
+
+KvUsage Sum(const KvUsage& a, const KvUsage& b) {
+  return {.num_blocks = a.num_blocks + b.num_blocks,
+          .num_used = a.num_used + b.num_used,
+          .num_idle = a.num_idle + b.num_idle};
 }
 
 // The ranks of a replica have run the same passes: one that has not, and whose news nobody hears,
@@ -85,7 +93,10 @@ SpreadSampling::SpreadSampling(const Model& model, const SamplingOptions& option
     : engine_(model, options, tokenizer),
       place_(place),
       max_requests_(options.max_requests),
-      tokens_of_replica_(place.count) {}
+      tokens_of_replica_(place.count),
+      others_kv_usage_{.num_blocks = (place.count - 1) * engine_.kv_usage().num_blocks} {}
+
+KvUsage SpreadSampling::kv_usage() const { return Sum(engine_.kv_usage(), others_kv_usage_); }
 
 absl::Status SpreadSampling::Add(SampleRequest request,
                                  std::shared_ptr<const AdapterWeights> adapter,
@@ -153,7 +164,12 @@ void SpreadSampling::RunPass() {
   if (is_alone()) {
     news_ = std::move(own);
   } else {
-    Exchange(std::move(own));
+    // The others may have what this rank has not: it cannot go on as if a request had failed.
+    try {
+      Exchange(std::move(own));
+    } catch (const std::exception& error) {
+      throw RanksDisagree{StatusOfException("exchange of samples", error)};
+    }
   }
 }
 
@@ -180,7 +196,7 @@ void SpreadSampling::Exchange(SampleNews own) {
   const int ranks_per_replica = place_.all.world() / place_.count;
   const bool speaks = place_.all.rank() == place_.index * ranks_per_replica;
   const std::string bytes = own.empty() || !speaks ? "" : Pack(own);
-  const Header header{static_cast<int64_t>(bytes.size()), engine_.counters()};
+  const Header header{static_cast<int64_t>(bytes.size()), engine_.counters(), engine_.kv_usage()};
   const at::Tensor numbers = at::empty({kHeaderNumbers}, at::kLong);
   std::memcpy(numbers.mutable_data_ptr<int64_t>(), &header, sizeof(header));
   const at::Tensor all_numbers = place_.all.Gather("sampling passes", numbers);
@@ -188,11 +204,14 @@ void SpreadSampling::Exchange(SampleNews own) {
   std::vector<Header> headers(place_.count);
   int64_t most = 0;
   counters_ = {};
+  others_kv_usage_ = {};
   for (int replica = 0; replica < place_.count; ++replica) {
     std::memcpy(static_cast<void*>(&headers[replica]),
                 all_numbers[replica * ranks_per_replica].const_data_ptr<int64_t>(), sizeof(Header));
     most = std::max(most, headers[replica].num_bytes);
     counters_ = Sum(counters_, headers[replica].counters);
+    if (replica == place_.index) continue;
+    others_kv_usage_ = Sum(others_kv_usage_, headers[replica].kv_usage);
   }
   if (most == 0) return;
   const at::Tensor piece = at::zeros({most}, at::kByte);

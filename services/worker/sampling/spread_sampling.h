@@ -26,9 +26,9 @@ struct ReplicaPlace {
 };
 
 // As SamplingEngine, for a rank of several replicas: the same calls on all ranks, in the same
-// order, and the same comes of them, but for kv_usage. What a request gets does not depend on where
-// it ran. RunPass runs one pass on each replica that has work; what a pass throws fails its
-// requests. Throws RanksDisagree.
+// order, and the same comes of them, but for kv_usage of the moment. What a request gets does not
+// depend on where it ran. RunPass runs one pass on each replica that has work; what a pass throws
+// fails its requests. Throws RanksDisagree.
 class SpreadSampling {
  public:
   SpreadSampling(const Model& model, const SamplingOptions& options, const Tokenizer* tokenizer,
@@ -49,8 +49,8 @@ class SpreadSampling {
 
   // Of all replicas.
   SamplingCounters counters() const { return is_alone() ? engine_.counters() : counters_; }
-  // Of this one.
-  KvUsage kv_usage() const { return engine_.kv_usage(); }
+  // Of all replicas, of the others as it was after the last pass.
+  KvUsage kv_usage() const;
 
  private:
   struct Running {
@@ -86,6 +86,7 @@ class SpreadSampling {
   std::vector<FinishedSample> not_added_;  // of this replica, which could not take them
   SampleNews news_;
   SamplingCounters counters_;
+  KvUsage others_kv_usage_;
 };
 
 }  // namespace lathe::worker

@@ -22,7 +22,19 @@ struct Seen {
   Outputs outputs;
   std::set<std::string> streamed;  // tokens and where they belong
   SamplingCounters counters;
+  KvUsage kv_usage;         // after the first pass
   bool has_worked = false;  // itself
+};
+
+class NotesWork : public ModelAround {
+ public:
+  using ModelAround::ModelAround;
+  bool has_worked() const { return has_worked_; }
+
+ private:
+  void BeforeLayer(const at::Tensor&) const override { has_worked_ = true; }
+
+  mutable bool has_worked_ = false;
 };
 
 // For few tokens.
@@ -33,7 +45,7 @@ SamplingOptions Small() {
 
 void Take(SpreadSampling& sampling, Seen& seen) {
   sampling.RunPass();
-  seen.has_worked |= sampling.kv_usage().num_used > 0;
+  if (seen.kv_usage.num_blocks == 0) seen.kv_usage = sampling.kv_usage();
   for (FinishedSample& finished : sampling.TakeFinished()) {
     TORCH_CHECK(seen.outputs.emplace(finished.request_id, std::move(finished.output)).second);
   }
@@ -54,13 +66,15 @@ void Finish(SpreadSampling& sampling, Seen& seen) {
 // Each request comes a pass after the one before, or once that is done.
 Seen RunAll(const Model& model, const std::vector<Asked>& all, const ReplicaPlace& place,
             bool one_by_one = false) {
-  SpreadSampling sampling(model, Small(), nullptr, place);
+  const NotesWork noted(model);
+  SpreadSampling sampling(noted, Small(), nullptr, place);
   Seen seen;
   for (const Asked& asked : all) {
     TORCH_CHECK(sampling.Add(asked.request, asked.adapter).ok());
     one_by_one ? Finish(sampling, seen) : Take(sampling, seen);
   }
   Finish(sampling, seen);
+  seen.has_worked = noted.has_worked();
   return seen;
 }
 
@@ -103,6 +117,56 @@ TEST_CASE("Spread sampling: all ranks know what one rank would have sampled", "[
       }
     }
   }
+}
+
+TEST_CASE("Spread sampling: every rank counts the blocks of all replicas", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  std::vector<Asked> all;
+  for (uint32_t index = 0; index < 2; ++index) {
+    SampleRequest request{.request_id = std::to_string(index), .prompt = {1, 2, 3}};
+    request.params = {.max_tokens = 40, .ignore_eos = true};
+    all.push_back({.request = std::move(request)});
+  }
+  const KvUsage alone = RunAll(model, {all[0]}, {}).kv_usage;
+  const auto ranks = AsReplicas(2, [&](const ReplicaPlace& place) {
+    SpreadSampling sampling(model, Small(), nullptr, place);
+    Seen seen;
+    for (const Asked& asked : all) TORCH_CHECK(sampling.Add(asked.request, nullptr).ok());
+    Take(sampling, seen);
+    return seen;
+  });
+  for (const Seen& rank : ranks) {
+    CHECK(rank.kv_usage.num_blocks == 2 * alone.num_blocks);
+    CHECK(rank.kv_usage.num_used == 2 * alone.num_used);
+  }
+}
+
+TEST_CASE("Spread sampling: news that mean nothing end the rank", "[sampling]") {
+  const Qwen3Model model = SmallModel();
+  const auto ended = AsReplicas(2, [&](const ReplicaPlace& place) {
+    if (place.index == 1) {
+      SampleOutput output;
+      output.target_prompt_logprobs.emplace();
+      const std::string bytes = Pack({.finished = {{"of nobody", output}}, .streamed = {}});
+      constexpr size_t kNumbers = 1 + (sizeof(SamplingCounters) + sizeof(KvUsage)) / 8;
+      const at::Tensor header = at::zeros({static_cast<int64_t>(kNumbers)}, at::kLong);
+      header[0] = static_cast<int64_t>(bytes.size());
+      place.all.Gather("sampling passes", header);
+      const at::Tensor piece = at::zeros({static_cast<int64_t>(bytes.size())}, at::kByte);
+      std::copy(bytes.begin(), bytes.end(), piece.mutable_data_ptr<uint8_t>());
+      place.all.Gather("samples", piece);
+      return std::string();
+    }
+    SpreadSampling sampling(model, Small(), nullptr, place);
+    TORCH_CHECK(sampling.Add(AskFor(1).request, nullptr).ok());
+    try {
+      sampling.RunPass();
+    } catch (const RanksDisagree& error) {
+      return std::string(error.status.message());
+    }
+    return std::string("went on");
+  });
+  CHECK_THAT(ended[0], Catch::StartsWith("exchange of samples failed: "));
 }
 
 TEST_CASE("Spread sampling: who begins alike goes where the beginning is, up to a point",
