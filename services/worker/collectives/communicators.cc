@@ -7,6 +7,7 @@
 #include "services/worker/collectives/cpu_collectives.h"
 #include "services/worker/collectives/keep_alive.h"
 #include "services/worker/collectives/nccl_collectives.h"
+#include "services/worker/collectives/rendezvous.h"
 
 namespace lathe::worker {
 namespace {
@@ -85,9 +86,10 @@ absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<Listen
                                                             const ConnectOptions& options) {
   ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(options.mesh, options.rank, options.mesh.world()));
   std::unique_ptr<Communicators> ranks(new Communicators());
-  ASSIGN_OR_RETURN(ranks->rendezvous_, Meet(std::move(socket), options));
+  // Ends here: nobody is to write to its store, or to come, afterwards.
+  ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Meet(std::move(socket), options));
   ASSIGN_OR_RETURN(const Connector connector,
-                   Connector::Create(*ranks->rendezvous_, ranks->recorder_, options));
+                   Connector::Create(*rendezvous, ranks->recorder_, options));
   const auto connect = [&](std::initializer_list<Axis> axes, bool moves_cpu_tensors,
                            absl::Duration timeout) {
     return connector.Connect(mesh.Along(axes), moves_cpu_tensors, timeout);

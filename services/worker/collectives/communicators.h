@@ -18,7 +18,6 @@
 #include "services/worker/collectives/meeting.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/rank_group.h"
-#include "services/worker/collectives/rendezvous.h"
 
 namespace lathe::worker {
 
@@ -58,7 +57,6 @@ class Communicators {
   Communicators() = default;
 
   FlightRecorder recorder_;
-  std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<Collectives> tp_, data_, fsdp_, all_, control_;  // null: alone
   RankGroups groups_;
 };

@@ -66,6 +66,21 @@ TEST_CASE("each rank speaks to those of its column, its row, and all", "[collect
   }
 }
 
+TEST_CASE("where the ranks have met nobody serves any more", "[collectives]") {
+  const std::vector<absl::Status> statuses =
+      AtOneMeeting({.dp = 2, .tp = 2}, [](const ConnectOptions& options, auto socket) {
+        const auto ranks = ConnectRanks(std::move(socket), options).value();
+        SumOver(ranks->control(), options.rank);  // all have left it
+        absl::Status status;
+        if (options.rank == 0) {
+          status = ListeningSocket::Open("127.0.0.1", options.meeting.port).status();
+        }
+        SumOver(ranks->control(), options.rank);
+        return status;
+      });
+  CHECK(statuses[0] == absl::OkStatus());
+}
+
 TEST_CASE("an axis of one rank is alone", "[collectives]") {
   const std::vector<bool> are_alone =
       AtOneMeeting({.tp = 2}, [](const ConnectOptions& options, auto socket) {

@@ -62,13 +62,19 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Open(const std::string& 
   // CheckIn waits, and says for whom.
   store_options.waitWorkers = false;
   store_options.timeout = Milliseconds(options.timeout);
-  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Store> server, store;
   RETURN_IF_ERROR(Guarded(absl::StrCat("no store at ", address, " port ", port), [&] {
+    if (store_options.isServer) {
+      server = c10::make_intrusive<c10d::TCPStore>(address, store_options);
+      store_options.isServer = false;
+      store_options.masterListenFd = std::nullopt;
+    }
     store = c10::make_intrusive<c10d::PrefixStore>(
         options.session, c10::make_intrusive<c10d::TCPStore>(address, store_options));
     store->setTimeout(Milliseconds(options.timeout));
   }));
-  std::unique_ptr<Rendezvous> rendezvous(new Rendezvous(std::move(store), options));
+  std::unique_ptr<Rendezvous> rendezvous(
+      new Rendezvous(std::move(server), std::move(store), options));
   RETURN_IF_ERROR(rendezvous->CheckIn());
   return rendezvous;
 }

@@ -29,8 +29,9 @@ struct RendezvousOptions {
   absl::Duration timeout = absl::Seconds(60);
 };
 
-// One thread at a time. Rank 0's holds the store: it must live until the last rank has its
-// communicators. c10d's TCPStore: no authentication, no encryption, see local_address.h.
+// One thread at a time. Rank 0's serves the store: it must live until the last rank has its
+// communicators, which no longer need it then. c10d's TCPStore: no authentication, no encryption,
+// see local_address.h.
 class Rendezvous {
  public:
   // Rank 0's.
@@ -51,8 +52,9 @@ class Rendezvous {
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
  private:
-  Rendezvous(c10::intrusive_ptr<c10d::Store> store, const RendezvousOptions& options)
-      : store_(std::move(store)), options_(options) {}
+  Rendezvous(c10::intrusive_ptr<c10d::Store> server, c10::intrusive_ptr<c10d::Store> store,
+             const RendezvousOptions& options)
+      : server_(std::move(server)), store_(std::move(store)), options_(options) {}
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Open(const std::string& address, uint16_t port,
                                                           std::optional<int> listening_fd,
                                                           const RendezvousOptions& options);
@@ -62,6 +64,8 @@ class Rendezvous {
   absl::Status CompareAll();
   absl::Status Compare(int rank);
 
+  const c10::intrusive_ptr<c10d::Store> server_;  // rank 0's; null: another's
+  // A client also on rank 0: process groups keep it, and the server is not to live as long.
   const c10::intrusive_ptr<c10d::Store> store_;
   const RendezvousOptions options_;
 };

@@ -173,6 +173,31 @@ TEST_CASE("Gloo collectives: a rank that does not connect is an error in time", 
              Contains("cannot connect axis tp of 2 ranks as rank 0 (0 in the mesh) in 500ms: "));
 }
 
+TEST_CASE("Gloo collectives: they live on when the store is gone, which is then closed",
+          "[collectives]") {
+  ListeningSocket socket = ListeningSocket::Open("127.0.0.1").value();
+  const uint16_t port = socket.port();
+  FlightRecorder recorder;
+  auto ranks = InThreads(2, [&](int rank) {
+    const RendezvousOptions options{
+        .rank = rank, .world = 2, .session = "test", .timeout = kTestPatience};
+    const auto rendezvous = rank == 0 ? Rendezvous::Serve(std::move(socket), options).value()
+                                      : Rendezvous::Join("127.0.0.1", port, options).value();
+    auto connected = ConnectGloo(*rendezvous, OpenGlooDevice("127.0.0.1").value(),
+                                 TestPlace(rank, 2), {.timeout = kTestPatience}, recorder)
+                         .value();
+    TORCH_CHECK(connected->Barrier("connected").ok());
+    return connected;
+  });
+  CHECK(ListeningSocket::Open("127.0.0.1", port).status() == absl::OkStatus());
+  const auto sums = InThreads(2, [&](int rank) {
+    at::Tensor sum = at::full({1}, 1 << rank, at::kLong);
+    TORCH_CHECK(ranks[rank]->AllReduceSum("sum", sum).ok());
+    return sum.item<int64_t>();
+  });
+  CHECK(sums == std::vector<int64_t>{3, 3});
+}
+
 TEST_CASE("Gloo collectives: a mesh has communicators of several axes at once", "[collectives]") {
   auto rendezvous = MeetOnLoopback(4);
   FlightRecorder recorder;

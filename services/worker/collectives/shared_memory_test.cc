@@ -2,6 +2,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "services/worker/collectives/cpu_collectives.h"
 #include "services/worker/collectives/shared_segment.h"
@@ -96,6 +101,26 @@ TEST_CASE("Shared memory: another process's memory is not taken for that of the 
       SharedSegment::Open(absl::StrCat(segment->handle(), "1"), 1, 2).status()));
   CHECK(absl::IsUnavailable(SharedSegment::Open("/proc/1/fd/1000000 7", 1, 2).status()));
   CHECK(absl::IsUnavailable(SharedSegment::Open("none", 1, 2).status()));
+}
+
+TEST_CASE("Shared memory: a handle of anything else is refused before it is opened",
+          "[collectives]") {
+  const auto refusal = [](const std::string& path) {
+    return std::string(SharedSegment::Open(path + " 7", 1, 2).status().message());
+  };
+  CHECK_THAT(refusal("/dev/null"), Contains("'/dev/null' is no memory of ranks: it is no descr"));
+  CHECK_THAT(refusal("/proc/self/fd/0"), Contains("it is no descriptor of a process"));
+  CHECK_THAT(refusal("/proc/1/fd/../environ"), Contains("it is no descriptor of a process"));
+  // Of the right size and in the right place, but a file.
+  char name[] = "/tmp/lathe-segment-XXXXXX";
+  const int file = mkstemp(name);
+  const int other = memfd_create("other", MFD_CLOEXEC);
+  const auto path_of = [](int fd) { return absl::StrCat("/proc/", getpid(), "/fd/", fd); };
+  CHECK_THAT(refusal(path_of(file)), Contains(absl::StrCat("it is ", name)));
+  CHECK_THAT(refusal(path_of(other)), Contains("it is /memfd:other (deleted)"));
+  unlink(name);
+  close(file);
+  close(other);
 }
 
 TEST_CASE("Collectives of CPUs: ranks that share no memory speak over Gloo", "[collectives]") {

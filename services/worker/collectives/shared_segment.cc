@@ -15,7 +15,10 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -47,6 +50,42 @@ void Pause() {
 
 absl::Status Errno(const char* what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+constexpr char kName[] = "lathe-ranks";
+
+// A descriptor, for reading and writing, of the file that `path` names; Unavailable unless that is
+// one which Create has made for this user. The path comes from a store that whoever reaches its
+// port may write to, so nothing is opened, which may do something, before it is known what it is.
+absl::StatusOr<int> OpenMemory(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    return absl::UnavailableError(absl::StrCat("'", path, "' is no memory of ranks: ", why));
+  };
+  const std::vector<std::string> parts = absl::StrSplit(path, '/');
+  int pid = 0, number = 0;
+  if (parts.size() != 5 || !parts[0].empty() || parts[1] != "proc" || parts[3] != "fd" ||
+      !absl::SimpleAtoi(parts[2], &pid) || !absl::SimpleAtoi(parts[4], &number) || pid <= 0 ||
+      number < 0) {
+    return refuse("it is no descriptor of a process");
+  }
+  const int found = open(path.c_str(), O_PATH | O_CLOEXEC);
+  if (found < 0) return Errno("cannot open shared memory");
+  const absl::Cleanup close_found = [&] { close(found); };
+  const std::string own_path = absl::StrCat("/proc/self/fd/", found);
+  char target[PATH_MAX] = {};
+  if (readlink(own_path.c_str(), target, sizeof(target) - 1) < 0) return Errno("readlink");
+  if (target != absl::StrCat("/memfd:", kName, " (deleted)")) {
+    return refuse(absl::StrCat("it is ", target));
+  }
+  struct stat about {};
+  if (fstat(found, &about) != 0) return Errno("fstat");
+  if (!S_ISREG(about.st_mode) || about.st_nlink != 0) return refuse("it is a file with a name");
+  if (about.st_uid != geteuid()) {
+    return refuse(absl::StrCat("it is of user ", about.st_uid, ", not of ", geteuid()));
+  }
+  const int fd = open(own_path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return Errno("cannot open shared memory");
+  return fd;
 }
 
 uint64_t RandomNonce() {
@@ -88,7 +127,7 @@ std::byte* SharedSegment::buffer(int rank, int index) const {
 }
 
 absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(int world) {
-  const int fd = memfd_create("lathe-ranks", MFD_CLOEXEC);
+  const int fd = memfd_create(kName, MFD_CLOEXEC);
   if (fd < 0) return Errno("memfd_create");
   std::unique_ptr<SharedSegment> segment(new SharedSegment(fd, 0, world, RandomNonce()));
   // Not only a size: memory that is not there would be a SIGBUS later.
@@ -104,8 +143,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(int world) 
 absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(const std::string& handle,
                                                                    int rank, int world) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(handle, ' ');
-  const int fd = open(parts.first.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return Errno("cannot open shared memory");
+  ASSIGN_OR_RETURN(const int fd, OpenMemory(parts.first));
   std::unique_ptr<SharedSegment> segment(
       new SharedSegment(fd, rank, world, std::strtoull(parts.second.c_str(), nullptr, 10)));
   struct stat about {};

@@ -38,7 +38,8 @@ class SharedSegment {
   // By rank 0. Unavailable when there is no memory.
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Create(int world);
   // By the others. Unavailable when rank 0's handle means nothing here: another host, another
-  // container, another user.
+  // container, another user; or names anything but the memory that Create makes, which then is not
+  // opened.
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Open(const std::string& handle, int rank,
                                                              int world);
   ~SharedSegment();
