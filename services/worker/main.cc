@@ -59,6 +59,9 @@ class ProcessEnd {
   std::atomic<int> exit_code_ = 0;
 };
 
+// Of a rank that was told to stop, for a unit that runs, or another rank that hangs.
+constexpr absl::Duration kLeavePatience = absl::Seconds(5);
+
 bool IsConfigurationError(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
          absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status);
@@ -139,7 +142,11 @@ int Run(const WorkerOptions& options) {
   } else {
     client->Leave("it was told to stop", LeaveCause::kTold);
   }
-  executor.Stop();
+  if (!executor.TryStop(kLeavePatience)) {
+    LogWarn("another rank does not come to the end of the turn, this one leaves without it");
+    client->Stop();
+    std::_Exit(exit_code);
+  }
   client->Stop();
   metrics.reset();
   return exit_code;

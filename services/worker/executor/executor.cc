@@ -15,6 +15,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "libs/common/concurrency/bounded_queue.h"
 #include "libs/common/concurrency/named_thread.h"
@@ -24,6 +25,7 @@
 #include "services/worker/collectives/communicators.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_core.h"
+#include "services/worker/executor/executor_counters.h"
 #include "services/worker/executor/executor_item.h"
 #include "services/worker/executor/fingerprint.h"
 #include "services/worker/executor/loaded_base.h"
@@ -38,30 +40,6 @@ namespace {
 // That take about `pause`. No rank but the first looks at a clock.
 int64_t IdleTurns(absl::Duration pause) {
   return std::max<int64_t>(1, absl::IDivDuration(pause, Lockstep::Options().idle, &pause));
-}
-
-ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b) {
-  return {.train_passes = a.train_passes + b.train_passes,
-          .train_tokens = a.train_tokens + b.train_tokens,
-          .prefill_passes = a.prefill_passes + b.prefill_passes,
-          .prefill_tokens = a.prefill_tokens + b.prefill_tokens,
-          .decode_passes = a.decode_passes + b.decode_passes,
-          .generated_tokens = a.generated_tokens + b.generated_tokens,
-          .preemptions = a.preemptions + b.preemptions,
-          .looked_up_tokens = a.looked_up_tokens + b.looked_up_tokens,
-          .prompt_hit_tokens = a.prompt_hit_tokens + b.prompt_hit_tokens,
-          .kv_evictions = a.kv_evictions + b.kv_evictions,
-          .optim_steps = a.optim_steps + b.optim_steps,
-          .out_of_memory_retries = a.out_of_memory_retries + b.out_of_memory_retries,
-          .arena_peak_bytes = std::max(a.arena_peak_bytes, b.arena_peak_bytes),
-          .training_time = a.training_time + b.training_time,
-          .sampling_time = a.sampling_time + b.sampling_time,
-          .version_loads = a.version_loads + b.version_loads,
-          .version_load_time = a.version_load_time + b.version_load_time,
-          .version_evictions = a.version_evictions + b.version_evictions,
-          .snapshots = a.snapshots + b.snapshots,
-          .snapshot_failures = a.snapshot_failures + b.snapshot_failures,
-          .snapshot_time = a.snapshot_time + b.snapshot_time};
 }
 
 // Replicas are the outermost axis of the mesh.
@@ -90,10 +68,13 @@ class Executor::Thread {
     thread_.emplace("executor", [this] { Run(); });
   }
 
-  void Stop() {
+  bool TryStop(absl::Duration patience) {
     stopping_ = true;
     queue_.Close();
-    if (thread_.has_value()) thread_->Join();
+    if (!thread_.has_value()) return true;
+    if (!is_alone() && !has_left_.WaitForNotificationWithTimeout(patience)) return false;
+    thread_->Join();
+    return true;
   }
 
   absl::Status Submit(Command command, std::string encoded) {
@@ -132,9 +113,15 @@ class Executor::Thread {
     } catch (const RanksDisagree& error) {
       OnDisagreement(error.status);
     }
+    Leave();
     // The others are not to wait for this one.
     lockstep_.reset();
     ranks_.reset();
+  }
+
+  // From now on this rank waits for no other.
+  void Leave() {
+    if (!has_left_.HasBeenNotified()) has_left_.Notify();
   }
 
   // Once, and not when this rank was told to stop: the others may have stopped before.
@@ -166,6 +153,7 @@ class Executor::Thread {
     recovery_jobs_ = lockstep_ ? &lockstep_->RecoveryBy(recovery) : &recovery;
     // Before what it uses is gone, also when the ranks disagree.
     const absl::Cleanup end_core = [this] {
+      Leave();
       queue_.Close();
       core_.reset();
     };
@@ -412,6 +400,7 @@ class Executor::Thread {
   std::atomic<int64_t> progress_ = 0;
   std::atomic<bool> is_busy_ = true;
   std::atomic<bool> disagrees_ = false;
+  absl::Notification has_left_;
   mutable absl::Mutex mu_;
   ExecutorState state_ ABSL_GUARDED_BY(mu_);
 
@@ -439,7 +428,8 @@ Executor::Executor(ExecutorOptions options, ExecutorListener listener,
 Executor::~Executor() { Stop(); }
 
 void Executor::Start() { thread_->Start(); }
-void Executor::Stop() { thread_->Stop(); }
+void Executor::Stop() { TryStop(absl::InfiniteDuration()); }
+bool Executor::TryStop(absl::Duration patience) { return thread_->TryStop(patience); }
 absl::Status Executor::Submit(Command command, std::string encoded) {
   return thread_->Submit(std::move(command), std::move(encoded));
 }

@@ -88,6 +88,9 @@ class Executor : public ExecutorPort {
   // Finishes the unit that runs and the saves that are staged; of snapshots and saves of versions
   // only the one that is being written. The other ranks then end too. May be called twice.
   void Stop();
+  // As Stop, unless another rank keeps this one waiting for longer than `patience`. False: the
+  // thread still waits for it, and the process has to end without it.
+  bool TryStop(absl::Duration patience);
 
   absl::Status Submit(Command command, std::string encoded) override;
   void Reset(int64_t generation) override;

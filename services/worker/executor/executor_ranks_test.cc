@@ -301,6 +301,25 @@ TEST_CASE("a rank that is told to stop ends the others in order", "[executor][ra
   CHECK_THAT(std::string(group.disagreement(1 - stopper).message()), Contains("told to stop"));
 }
 
+TEST_CASE("a rank that is told to stop does not wait for ever for one that hangs",
+          "[executor][ranks]") {
+  const ModelFolder model;
+  absl::Notification hangs, goes_on;
+  Group group(model.path(), {.decode = [&](const std::string& encoded) -> absl::StatusOr<Command> {
+                if (encoded == "0") return Command(CreateAdapter{"1", "a", {.rank = 2}});
+                hangs.Notify();
+                goes_on.WaitForNotification();
+                return Command(DropVersion{"x"});
+              }});
+  group.Send(CreateAdapter{"1", "a", {.rank = 2}});
+  group.AwaitAs<OpDone>("1");
+  group.Send(DropVersion{"x"});
+  hangs.WaitForNotification();
+  CHECK_FALSE(group.executor(0).TryStop(absl::Milliseconds(100)));
+  goes_on.Notify();
+  CHECK(group.executor(0).TryStop(kPatience));
+}
+
 TEST_CASE("the other ranks take no commands", "[executor][ranks]") {
   Executor executor({.mesh = {.tp = 2}, .rank = 1}, {}, [](absl::Status) {});
   CHECK(absl::IsFailedPrecondition(executor.Submit(DropVersion{"a"}, "")));
