@@ -256,31 +256,45 @@ absl::StatusOr<at::Tensor> SafetensorsFile::Read(const std::string& name) const 
   return tensor;
 }
 
-// By reads at offsets, not by a mapping: a file that becomes shorter meanwhile is then an error
-// instead of a signal.
 absl::StatusOr<at::Tensor> SafetensorsFile::ReadSlice(const std::string& name,
                                                       const Slice& slice) const {
+  return ReadSlices(name, {slice});
+}
+
+// By reads at offsets, not by a mapping: a file that becomes shorter meanwhile is then an error
+// instead of a signal.
+absl::StatusOr<at::Tensor> SafetensorsFile::ReadSlices(const std::string& name,
+                                                       const std::vector<Slice>& slices) const {
   ASSIGN_OR_RETURN(const Entry* const entry, Get(name));
-  std::vector<int64_t> shape = entry->shape;
-  TORCH_CHECK(slice.dim >= 0 && slice.dim < static_cast<int64_t>(shape.size()) &&
-                  slice.begin >= 0 && slice.size >= 0 &&
-                  slice.begin + slice.size <= shape[slice.dim],
-              "slice outside of tensor ", name);
-  const auto dim = shape.begin() + slice.dim;
+  const auto num_dims = static_cast<int64_t>(entry->shape.size());
+  std::vector<int64_t> begin(num_dims);
+  std::vector<int64_t> size = entry->shape;
+  int64_t last = 0;  // that is cut
+  for (const Slice& slice : slices) {
+    TORCH_CHECK(slice.dim >= 0 && slice.dim < num_dims && slice.begin >= 0 && slice.size >= 0 &&
+                    slice.begin + slice.size <= entry->shape[slice.dim],
+                "slice outside of tensor ", name);
+    begin[slice.dim] = slice.begin;
+    size[slice.dim] = slice.size;
+    last = std::max(last, slice.dim);
+  }
+  std::vector<int64_t> strides(num_dims, static_cast<int64_t>(at::elementSize(entry->dtype)));
+  for (int64_t dim = num_dims - 2; dim >= 0; --dim) {
+    strides[dim] = strides[dim + 1] * entry->shape[dim + 1];
+  }
   // A run is what lies side by side in the file.
-  const int64_t num_runs = std::accumulate(shape.begin(), dim, int64_t{1}, std::multiplies<>());
-  const int64_t position_bytes =
-      std::accumulate(dim + 1, shape.end(), static_cast<int64_t>(at::elementSize(entry->dtype)),
-                      std::multiplies<>());
-  const int64_t stride = position_bytes * *dim;
-  const int64_t run_bytes = position_bytes * slice.size;
-  const int64_t first = entry->offset + position_bytes * slice.begin;
-  *dim = slice.size;
-  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(entry->dtype));
+  const auto end = size.begin() + last;
+  const int64_t num_runs = std::accumulate(size.begin(), end, int64_t{1}, std::multiplies<>());
+  const int64_t run_bytes = strides[last] * size[last];
+  at::Tensor tensor = at::empty(size, at::TensorOptions().dtype(entry->dtype));
   auto* next = static_cast<char*>(tensor.data_ptr());
   const std::string what = "tensor " + name;
   for (int64_t run = 0; run < num_runs; ++run, next += run_bytes) {
-    RETURN_IF_ERROR(ReadBytes(what, first + run * stride, run_bytes, next));
+    int64_t offset = entry->offset + begin[last] * strides[last];
+    for (int64_t dim = last - 1, rest = run; dim >= 0; rest /= size[dim--]) {
+      offset += (begin[dim] + rest % size[dim]) * strides[dim];
+    }
+    RETURN_IF_ERROR(ReadBytes(what, offset, run_bytes, next));
   }
   return tensor;
 }

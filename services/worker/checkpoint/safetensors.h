@@ -55,6 +55,9 @@ class SafetensorsFile {
   // What Read(name).narrow(dim, begin, size) holds, contiguous, reading no other bytes. The slice
   // lies within the tensor. Errors as Read.
   absl::StatusOr<at::Tensor> ReadSlice(const std::string& name, const Slice& slice) const;
+  // The same of several dimensions, each cut once.
+  absl::StatusOr<at::Tensor> ReadSlices(const std::string& name,
+                                        const std::vector<Slice>& slices) const;
 
   // Gives the tensor's bytes to `take`, some after the other, a few MiB at a time. Errors as Read.
   absl::Status Stream(const std::string& name,

@@ -98,6 +98,11 @@ TEST_CASE("Safetensors: a slice is what narrow gives of the whole tensor", "[che
       }
     }
   }
+  const auto box = file->ReadSlices("cube", {{.dim = 2, .begin = 1, .size = 2},
+                                             {.dim = 0, .begin = 1, .size = 1},
+                                             {.dim = 1, .begin = 0, .size = 2}});
+  REQUIRE(box.ok());
+  CHECK(at::equal(*box, cube.narrow(2, 1, 2).narrow(0, 1, 1).narrow(1, 0, 2)));
   CHECK(file->ReadSlice("none", {}).status().code() == absl::StatusCode::kNotFound);
   CHECK_THROWS(file->ReadSlice("before", {.dim = 0, .begin = 2, .size = 2}).ok());
 }

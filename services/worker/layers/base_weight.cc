@@ -120,6 +120,15 @@ int64_t BaseWeight::NumBytes(int64_t n, int64_t k, at::ScalarType dtype, at::Dev
   return n * k * static_cast<int64_t>(c10::elementSize(dtype));
 }
 
+Shard BaseWeight::RowsWithin(int64_t begin, int64_t end) const {
+  if (begin >= end) return {};
+  const int64_t rows_together = device_.is_cpu() ? kMatmulPanel : 1;
+  const int64_t num_bytes = NumBytes(rows_together, k(), dtype(), device_);
+  const int64_t first = begin / num_bytes * rows_together;
+  return {.begin = first,
+          .size = std::min((end + num_bytes - 1) / num_bytes * rows_together, n()) - first};
+}
+
 bool BaseWeight::SharesMemoryWith(const BaseWeight& other) const {
   return device_.is_cpu() ? memory_ == other.memory_ : matrix_.is_same(other.matrix_);
 }

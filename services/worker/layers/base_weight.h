@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "services/worker/kernels/cpu/weight_panels.h"
+#include "services/worker/models/shard.h"
 
 namespace lathe::worker {
 
@@ -41,6 +42,8 @@ class BaseWeight {
   // Of memory, with what fills up the panels.
   int64_t NumBytes() const;
   static int64_t NumBytes(int64_t n, int64_t k, at::ScalarType dtype, at::Device device);
+  // The rows that bytes [begin, end) of the memory have numbers of, whole panels of them.
+  Shard RowsWithin(int64_t begin, int64_t end) const;
   bool SharesMemoryWith(const BaseWeight& other) const;
 
   // On a CPU.

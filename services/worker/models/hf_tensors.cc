@@ -134,6 +134,25 @@ absl::StatusOr<at::Tensor> HfTensors::ReadPart(const std::string& name, at::IntA
   return tensor;
 }
 
+absl::StatusOr<at::Tensor> HfTensors::ReadRows(const std::string& name, at::IntArrayRef shape,
+                                               int64_t dim, const Shard& shard, const Shard& rows) {
+  ASSIGN_OR_RETURN(const size_t file, Find(name, shape));
+  std::vector<SafetensorsFile::Slice> slices = {{.dim = 0, .begin = rows.begin, .size = rows.size}};
+  if (dim == 0) {
+    slices[0].begin += shard.begin;
+  } else {
+    slices.push_back({.dim = dim, .begin = shard.begin, .size = shard.size});
+  }
+  ASSIGN_OR_RETURN(at::Tensor tensor, files_[file].ReadSlices(name, slices));
+  read_bytes_ += static_cast<int64_t>(tensor.nbytes());
+  return tensor;
+}
+
+void HfTensors::EndRows(const std::string& name) {
+  undigested_[name] = file_of_.at(name);
+  Took(name, /*num_bytes=*/0);
+}
+
 absl::Status HfTensors::ReadInto(const std::string& name, at::Tensor out) {
   ASSIGN_OR_RETURN(const at::Tensor tensor, Read(name, out.sizes()));
   out.copy_(tensor);
@@ -146,14 +165,14 @@ std::vector<std::string> HfTensors::Remaining() const {
   return names;
 }
 
-absl::StatusOr<HfTensors::Digests> HfTensors::DigestShare(const TpPlace& place) const {
+absl::StatusOr<HfTensors::Digests> HfTensors::DigestShare(int64_t index, int64_t num_ranks) const {
   Digests digests;
-  std::vector<int64_t> dealt_bytes(place.size);
+  std::vector<int64_t> dealt_bytes(num_ranks);
   for (const auto& [name, file] : undigested_) {
     const SafetensorsFile::Entry& entry = *files_[file].Find(name);
     const auto least = std::min_element(dealt_bytes.begin(), dealt_bytes.end());
     *least += entry.num_bytes;
-    if (least - dealt_bytes.begin() != place.index) continue;
+    if (least - dealt_bytes.begin() != index) continue;
     Sha256 digest = BeginDigest(entry);
     RETURN_IF_ERROR(files_[file].Stream(
         name, [&](const void* data, int64_t num_bytes) { digest.Update(data, num_bytes); }));

@@ -27,9 +27,8 @@ absl::StatusOr<std::vector<std::filesystem::path>> WeightFiles(const std::filesy
 // Reads each tensor once and keeps account: what was read goes into the content hash, what was left
 // over is reported, so that no weight is silently ignored.
 //
-// Of a tensor read in part nobody has all bytes at hand. Ranks that read the same slices of the
-// same tensors, each its own part, share the digests out among them (DigestShare), and each adds
-// all of them.
+// Of a tensor read in part nobody has all bytes at hand. Ranks that cut the same tensors, each
+// reading its own part, share the digests out among them (DigestShare), and each adds all of them.
 class HfTensors {
  public:
   // Errors as WeightFiles and SafetensorsFile::Open have them.
@@ -51,6 +50,12 @@ class HfTensors {
   absl::StatusOr<at::Tensor> ReadPart(const std::string& name, at::IntArrayRef shape, int64_t dim,
                                       const Shard& shard);
 
+  // Of what ReadPart gives some rows, or none: for ranks of which each reads others of one tensor.
+  // In as many calls as it likes, and EndRows ends them. Errors as Read.
+  absl::StatusOr<at::Tensor> ReadRows(const std::string& name, at::IntArrayRef shape, int64_t dim,
+                                      const Shard& shard, const Shard& rows);
+  void EndRows(const std::string& name);
+
   // As Read, copied into `out`, widening to out's dtype and moving to its device.
   absl::Status ReadInto(const std::string& name, at::Tensor out);
 
@@ -66,9 +71,9 @@ class HfTensors {
   // Hex SHA-256 by name.
   using Digests = std::map<std::string, std::string>;
 
-  // Of those tensors that were read in part which fall to this place: about as many bytes as to
-  // any other. Reads them whole, a piece at a time.
-  absl::StatusOr<Digests> DigestShare(const TpPlace& place) const;
+  // Of those tensors that were read in part which fall to rank `index` of `num_ranks`: about as
+  // many bytes as to any other. Reads them whole, a piece at a time.
+  absl::StatusOr<Digests> DigestShare(int64_t index, int64_t num_ranks) const;
   // What DigestShare gave on some rank, this one or another. FailedPrecondition: that rank has read
   // other tensors.
   absl::Status AddDigests(const Digests& digests);
@@ -89,7 +94,7 @@ class HfTensors {
   absl::Status AddFile(const std::filesystem::path& path);
   // The file of `name`, whose tensor is a float one of this shape.
   absl::StatusOr<size_t> Find(const std::string& name, at::IntArrayRef shape) const;
-  // After `num_bytes` of it were read.
+  // After the last `num_bytes` of it were read.
   void Took(const std::string& name, int64_t num_bytes);
 
   std::vector<SafetensorsFile> files_;

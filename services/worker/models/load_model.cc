@@ -1,6 +1,8 @@
 #include "services/worker/models/load_model.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -61,22 +63,24 @@ struct Reading {
   ModelPart part;
   Qwen3Weights weights;
   HfTensors tensors;
-  HfTensors::Digests digests;  // this rank's share of them
-  std::string first_rows;      // of ranks of tp: their digest
+  HfTensors::Digests digests;  // this rank's share of them, then those that it was told
+  std::string first_rows;      // of several ranks: their digest
 };
 
 absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Device device,
                                   const LoadProgress& progress, ComputeDtype compute_dtype,
-                                  const TpPlace& place, const RankGroup& fsdp) {
+                                  const RankGroup& tp, const RankGroup& fsdp) {
   ASSIGN_OR_RETURN(const ModelSpec spec, ReadQwen3Config(folder));
-  ASSIGN_OR_RETURN(ModelPart part, ShardQwen3(spec, place));
+  ASSIGN_OR_RETURN(ModelPart part, ShardQwen3(spec, {.index = tp.rank(), .size = tp.world()}));
   ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, progress));
   ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(part, tensors, device, fsdp));
   ASSIGN_OR_RETURN(weights.arithmetic,
                    ChooseArithmetic(compute_dtype, device, weights.embedding[0].dtype()));
-  ASSIGN_OR_RETURN(HfTensors::Digests digests, tensors.DigestShare(place));
+  const int num_readers = tp.world() * fsdp.world();
+  ASSIGN_OR_RETURN(HfTensors::Digests digests,
+                   tensors.DigestShare(fsdp.rank() * tp.world() + tp.rank(), num_readers));
   std::string first_rows;
-  if (place.size > 1) {
+  if (num_readers > 1) {
     ASSIGN_OR_RETURN(first_rows, tensors.FirstRowsDigest());
   }
   return Reading{std::move(part), std::move(weights), std::move(tensors), std::move(digests),
@@ -85,11 +89,11 @@ absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Devic
 
 absl::StatusOr<Reading> Read(const std::filesystem::path& folder, at::Device device,
                              const LoadProgress& progress, ComputeDtype compute_dtype,
-                             const TpPlace& place, const RankGroup& fsdp) {
+                             const RankGroup& tp, const RankGroup& fsdp) {
   ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonObject(folder / "config.json"));
   const auto type = config.find("model_type");
   if (type != config.end() && *type == "qwen3") {
-    return ReadQwen3(folder, device, progress, compute_dtype, place, fsdp);
+    return ReadQwen3(folder, device, progress, compute_dtype, tp, fsdp);
   }
   return absl::InvalidArgumentError(
       absl::StrFormat("config.json: model_type is %s, supported is \"qwen3\"",
@@ -111,28 +115,47 @@ std::string Describe(const absl::StatusOr<Reading>& reading) {
       .dump();
 }
 
-// Gives every rank all digests, or the same error.
-absl::Status Agree(absl::StatusOr<Reading>& reading, at::Device device, const RankGroup& tp) {
+// Gives every rank of `axis` the digests of all of them, or the same error.
+absl::Status Agree(const absl::StatusOr<Reading>& reading, at::Device device,
+                   const RankGroup& group, const char* axis, HfTensors::Digests& digests) {
+  if (group.is_alone()) return reading.status();
   const std::vector<std::string> texts = GatherTexts(
-      tp, {"reading the base model", kLongestWaitForReaders}, Describe(reading), device);
+      group, {"reading the base model", kLongestWaitForReaders}, Describe(reading), device);
   std::vector<nlohmann::json> ranks;
   for (const std::string& text : texts) ranks.push_back(nlohmann::json::parse(text));
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const auto code = ranks[rank].at("code").get<absl::StatusCode>();
     if (code == absl::StatusCode::kOk) continue;
     const std::string message = ranks[rank].at("message").get<std::string>();
-    return {code, tp.is_alone() ? message : absl::StrFormat("rank %d of tp: %s", rank, message)};
+    return {code, absl::StrFormat("rank %d of %s: %s", rank, axis, message)};
   }
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     for (const char* what : {"config", "layout of tensors", "content of tensors"}) {
       if (ranks[rank].at(what) == ranks[0].at(what)) continue;
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "the model folder of rank %d of tp has another %s than that of rank 0", rank, what));
+      return absl::FailedPreconditionError(
+          absl::StrFormat("the model folder of rank %d of %s has another %s than that of rank 0",
+                          rank, axis, what));
     }
-    RETURN_IF_ERROR(
-        reading->tensors.AddDigests(ranks[rank].at("digests").get<HfTensors::Digests>()));
+    digests.merge(ranks[rank].at("digests").get<HfTensors::Digests>());
   }
   return absl::OkStatus();
+}
+
+// The same over all who have read parts of one folder's tensors. Who has failed asks the next axis
+// all the same.
+absl::Status AgreeOnReading(absl::StatusOr<Reading>& reading, at::Device device,
+                            const RankGroup& tp, const RankGroup& fsdp) {
+  for (const auto& [axis, group] : {std::pair("tp", &tp), std::pair("fsdp", &fsdp)}) {
+    HfTensors::Digests digests;
+    const absl::Status status = Agree(reading, device, *group, axis, digests);
+    if (!status.ok()) {
+      reading = status;
+    } else {
+      reading->digests.merge(std::move(digests));
+    }
+  }
+  RETURN_IF_ERROR(reading.status());
+  return reading->tensors.AddDigests(reading->digests);
 }
 
 }  // namespace
@@ -150,10 +173,9 @@ absl::StatusOr<LoadedModel> LoadModel(const std::filesystem::path& folder, at::D
                                       const RankGroup& tp, const RankGroup& fsdp) {
   // What a rank throws all have to hear of.
   absl::StatusOr<Reading> reading = Guarded("reading of the base model", [&] {
-    return Read(folder, device, progress, compute_dtype, {.index = tp.rank(), .size = tp.world()},
-                fsdp);
+    return Read(folder, device, progress, compute_dtype, tp, fsdp);
   });
-  RETURN_IF_ERROR(Agree(reading, device, tp));
+  RETURN_IF_ERROR(AgreeOnReading(reading, device, tp, fsdp));
   const std::string canonical = Canonical(reading->part.whole);
   return LoadedModel{.model = std::make_unique<Qwen3Model>(std::move(reading->part),
                                                            std::move(reading->weights), tp),

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "services/worker/checkpoint/test_temp_dir.h"
+#include "services/worker/collectives/test_rank_groups.h"
 #include "services/worker/collectives/test_ranks.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/lora/adapter.h"
@@ -173,7 +174,28 @@ TEST_CASE("Model: the parts of all ranks compute what one rank does", "[models][
   }
 }
 
+TEST_CASE("LoadModel: ranks that read parts and shares come to the hash of one that reads all",
+          "[models][ranks]") {
+  const auto [tp, fsdp] = GENERATE(table<int, int>({{1, 2}, {1, 3}, {2, 2}}));
+  CAPTURE(tp, fsdp);
+  const TempDir dir;
+  WriteRandomFolder(dir.path(), {.is_tied = false, .has_bias = true});
+  const auto alone = LoadModel(dir.path(), at::kCPU, nullptr);
+  REQUIRE(alone.ok());
+  const auto hashes = AsMesh(
+      fsdp, tp,
+      [&](const RankGroups& groups) {
+        return LoadModel(dir.path(), at::kCPU, nullptr, ComputeDtype::kAuto, groups.tp, groups.fsdp)
+            .value()
+            .content_hash;
+      },
+      fsdp);
+  REQUIRE(hashes.size() == static_cast<size_t>(tp * fsdp));
+  for (const std::string& hash : hashes) CHECK(hash == alone->content_hash);
+}
+
 TEST_CASE("LoadModel: an error of one rank is everybody's", "[models][ranks]") {
+  const std::string axis = GENERATE("tp", "fsdp");
   const TempDir good, bad;
   const RandomFolder folder;
   WriteRandomFolder(good.path(), folder);
@@ -181,7 +203,7 @@ TEST_CASE("LoadModel: an error of one rank is everybody's", "[models][ranks]") {
   std::string message;
   SECTION("no folder") {
     code = absl::StatusCode::kNotFound;
-    message = "rank 1 of tp: ";
+    message = "rank 1 of " + axis + ": ";
   }
   SECTION("another config") {
     WriteRandomFolder(bad.path(), folder);
@@ -189,26 +211,31 @@ TEST_CASE("LoadModel: an error of one rank is everybody's", "[models][ranks]") {
     config["rope_theta"] = 2e4;
     std::ofstream(bad.path() / "config.json") << config.dump();
     code = absl::StatusCode::kFailedPrecondition;
-    message = "the model folder of rank 1 of tp has another config than that of rank 0";
+    message = "the model folder of rank 1 of " + axis + " has another config than that of rank 0";
   }
   SECTION("other tensors") {
     RandomFolder other = folder;
     other.dtype = at::kBFloat16;
     WriteRandomFolder(bad.path(), other);
     code = absl::StatusCode::kFailedPrecondition;
-    message = "the model folder of rank 1 of tp has another layout of tensors than that of rank 0";
+    message = "the model folder of rank 1 of " + axis +
+              " has another layout of tensors than that of rank 0";
   }
   SECTION("other numbers") {
     RandomFolder other = folder;
     ++other.seed;
     WriteRandomFolder(bad.path(), other);
     code = absl::StatusCode::kFailedPrecondition;
-    message = "the model folder of rank 1 of tp has another content of tensors than that of rank 0";
+    message = "the model folder of rank 1 of " + axis +
+              " has another content of tensors than that of rank 0";
   }
   const auto statuses = AsRanks(TestBackend::kLocal, 2, [&](Collectives& own) {
-    const RankGroup tp(own);
-    const auto& path = (tp.rank() == 1 ? bad : good).path();
-    return LoadModel(path, at::kCPU, nullptr, ComputeDtype::kFp32, tp).status();
+    const RankGroup ranks(own);
+    const auto& path = (ranks.rank() == 1 ? bad : good).path();
+    const bool is_tp = axis == "tp";
+    return LoadModel(path, at::kCPU, nullptr, ComputeDtype::kFp32, is_tp ? ranks : RankGroup(),
+                     is_tp ? RankGroup() : ranks)
+        .status();
   });
   for (const absl::Status& status : statuses) {
     CHECK(status.code() == code);

@@ -58,14 +58,23 @@ class Reader {
     return out;
   }
 
-  // At the beginning of `block`, which becomes what is behind it.
-  absl::StatusOr<BaseWeight> Read(const Matrix& matrix, at::Tensor& block) {
-    const int64_t num_bytes = NumBytes(matrix);
-    BaseWeight out(matrix.n(), matrix.k(), DtypeOf(matrix), block.narrow(0, 0, num_bytes));
-    RETURN_IF_ERROR(Fill(matrix, out));
-    const int64_t end = Aligned(num_bytes);
-    block = block.narrow(0, end, block.size(0) - end);
-    return out;
+  // Matrices of one block, one behind the other: of each what this rank keeps, and keeps it.
+  absl::Status ReadBlock(const std::vector<std::pair<const Matrix*, BaseWeight*>>& list,
+                         int64_t block, GatheredBlocks& blocks) {
+    const Shard& own = blocks.own(block);
+    const at::Tensor memory = blocks.Buffer(block);
+    memory.narrow(0, own.begin, own.size).zero_();
+    int64_t begin = 0;
+    for (const auto& [matrix, out] : list) {
+      const int64_t num_bytes = NumBytes(*matrix);
+      *out = BaseWeight(matrix->n(), matrix->k(), DtypeOf(*matrix),
+                        memory.narrow(0, begin, num_bytes));
+      RETURN_IF_ERROR(FillRows(*matrix, /*first=*/0, begin, own, *out));
+      for (const Part& part : matrix->parts) tensors_.EndRows(part.name + ".weight");
+      begin += Aligned(num_bytes);
+    }
+    blocks.Keep(block);
+    return absl::OkStatus();
   }
 
   // Bytes of a block of these.
@@ -91,26 +100,24 @@ class Reader {
     return BaseWeight::NumBytes(num_rows, matrix.k(), DtypeOf(matrix), options_.device());
   }
 
-  // Rows of one tensor in such pieces: each into its buffer, and this rank's share kept.
+  // Rows of one tensor in such pieces, each a block: of it what this rank keeps, and keeps it.
   absl::StatusOr<std::vector<BaseWeight>> ReadPieces(const Matrix& matrix,
                                                      const std::vector<int64_t>& piece_rows,
                                                      int64_t first_block, GatheredBlocks& blocks) {
     const at::ScalarType dtype = DtypeOf(matrix);
-    const Part& part = matrix.parts.at(0);
-    ASSIGN_OR_RETURN(const at::Tensor tensor,
-                     tensors_.ReadPart(part.name + ".weight", {part.size, matrix.other_size},
-                                       /*dim=*/0, part.shard));
     std::vector<BaseWeight> pieces;
     int64_t row = 0;
     for (const int64_t num_rows : piece_rows) {
       const auto block = first_block + static_cast<int64_t>(pieces.size());
-      blocks.Buffer(block).zero_();
-      pieces.emplace_back(num_rows, matrix.k(), dtype, blocks.Buffer(block));
-      const int64_t num_given = std::min(num_rows, part.shard.size - row);
-      if (num_given > 0) pieces.back().SetRows(0, tensor.narrow(0, row, num_given));
+      const Shard& own = blocks.own(block);
+      const at::Tensor memory = blocks.Buffer(block);
+      memory.narrow(0, own.begin, own.size).zero_();
+      pieces.emplace_back(num_rows, matrix.k(), dtype, memory);
+      RETURN_IF_ERROR(FillRows(matrix, row, /*begin=*/0, own, pieces.back()));
       blocks.Keep(block);
       row += num_rows;
     }
+    tensors_.EndRows(matrix.parts.at(0).name + ".weight");
     return pieces;
   }
 
@@ -138,14 +145,43 @@ class Reader {
   absl::Status Fill(const Matrix& matrix, BaseWeight& out) {
     int64_t row = 0;
     for (const Part& part : matrix.parts) {
-      std::vector<int64_t> shape = {part.size, matrix.other_size};
-      if (matrix.dim == 1) std::swap(shape[0], shape[1]);
-      ASSIGN_OR_RETURN(const at::Tensor tensor,
-                       tensors_.ReadPart(part.name + ".weight", shape, matrix.dim, part.shard));
+      ASSIGN_OR_RETURN(
+          const at::Tensor tensor,
+          tensors_.ReadPart(part.name + ".weight", ShapeOf(matrix, part), matrix.dim, part.shard));
       out.SetRows(row, tensor);
       row += part.shard.padded_size();
     }
     return absl::OkStatus();
+  }
+
+  // `out` is the matrix from row `first` on and begins at byte `begin` of a block: of it the rows
+  // that `own` of the block's bytes take.
+  absl::Status FillRows(const Matrix& matrix, int64_t first, int64_t begin, const Shard& own,
+                        BaseWeight& out) {
+    const auto in_out = [&](int64_t byte) {
+      return std::clamp<int64_t>(byte - begin, 0, out.NumBytes());
+    };
+    const Shard wanted = out.RowsWithin(in_out(own.begin), in_out(own.begin + own.size));
+    int64_t row = 0;
+    for (const Part& part : matrix.parts) {
+      const int64_t num_rows = matrix.dim == 0 ? part.shard.size : matrix.other_size;
+      const auto in_part = [&](int64_t row_of_out) {
+        return std::clamp<int64_t>(first + row_of_out - row, 0, num_rows);
+      };
+      Shard rows = {.begin = in_part(wanted.begin)};
+      rows.size = in_part(wanted.begin + wanted.size) - rows.begin;
+      ASSIGN_OR_RETURN(const at::Tensor tensor,
+                       tensors_.ReadRows(part.name + ".weight", ShapeOf(matrix, part), matrix.dim,
+                                         part.shard, rows));
+      if (rows.size > 0) out.SetRows(row + rows.begin - first, tensor);
+      row += part.shard.padded_size();
+    }
+    return absl::OkStatus();
+  }
+
+  static std::vector<int64_t> ShapeOf(const Matrix& matrix, const Part& part) {
+    if (matrix.dim == 1) return {matrix.other_size, part.size};
+    return {part.size, matrix.other_size};
   }
 
   // Of one matrix made of the parts.
@@ -228,21 +264,12 @@ absl::StatusOr<Qwen3LayerWeights> ReadSharedLayer(const ModelPart& part, int64_t
                                                   GatheredBlocks& blocks, Reader& reader) {
   const LayerMatrices matrices = MatricesOf(part, layer);
   Qwen3LayerWeights w;
-  const auto read =
-      [&](LayerBlock which,
-          const std::vector<std::pair<const Matrix*, BaseWeight*>>& list) -> absl::Status {
-    const int64_t block = Qwen3Blocks::Of(layer, which);
-    at::Tensor memory = blocks.Buffer(block);
-    memory.zero_();
-    for (const auto& [matrix, weight] : list) {
-      ASSIGN_OR_RETURN(*weight, reader.Read(*matrix, memory));
-    }
-    blocks.Keep(block);
-    return absl::OkStatus();
-  };
-  RETURN_IF_ERROR(read(LayerBlock::kAttention, {{&matrices.qkv, &w.qkv}, {&matrices.o, &w.o}}));
-  RETURN_IF_ERROR(read(LayerBlock::kGateUp, {{&matrices.gate_up, &w.gate_up}}));
-  RETURN_IF_ERROR(read(LayerBlock::kDown, {{&matrices.down, &w.down}}));
+  const auto block = [&](LayerBlock which) { return Qwen3Blocks::Of(layer, which); };
+  RETURN_IF_ERROR(reader.ReadBlock({{&matrices.qkv, &w.qkv}, {&matrices.o, &w.o}},
+                                   block(LayerBlock::kAttention), blocks));
+  RETURN_IF_ERROR(
+      reader.ReadBlock({{&matrices.gate_up, &w.gate_up}}, block(LayerBlock::kGateUp), blocks));
+  RETURN_IF_ERROR(reader.ReadBlock({{&matrices.down, &w.down}}, block(LayerBlock::kDown), blocks));
   RETURN_IF_ERROR(ReadVectors(part, layer, matrices, reader, w));
   return w;
 }

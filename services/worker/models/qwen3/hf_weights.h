@@ -58,10 +58,11 @@ struct Qwen3Weights {
 };
 
 // What a rank holds of a model, as `part` says, reading no more than that; of its matrices, if
-// `fsdp` are several, a share. Matrices of a
-// bf16 folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32, which does not
-// round. Norms and biases are fp32. Beside the weights themselves, memory holds the rank's part of
-// one tensor of the folder at a time. InvalidArgument names a tensor that is missing, of another
+// `fsdp` are several, a share, reading the panels of rows that it lies in. Matrices of a bf16
+// folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32, which does not round.
+// Norms and biases are fp32. Beside the weights themselves and the buffers of blocks, memory holds
+// what the rank reads of one tensor of the folder at a time, of a tensor in blocks only what it
+// reads for one of them. InvalidArgument names a tensor that is missing, of another
 // shape, or not understood.
 absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelPart& part, HfTensors& tensors,
                                               at::Device device, const RankGroup& fsdp = {});

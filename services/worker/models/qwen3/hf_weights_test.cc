@@ -4,16 +4,18 @@
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "services/worker/checkpoint/test_temp_dir.h"
+#include "services/worker/collectives/test_ranks.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/qwen3/config.h"
 #include "services/worker/models/qwen3/sharding.h"
-#include "services/worker/models/test_model_folder.h"
+#include "services/worker/models/test_random_folder.h"
 
 namespace lathe::worker {
 namespace {
@@ -204,6 +206,122 @@ TEST_CASE("ReadQwen3Weights: a rank reads its share of what is cut, and what is 
   }
 }
 
+TEST_CASE("ReadQwen3Weights: the shares of all ranks are the whole part, bit for bit",
+          "[models][ranks]") {
+  const int fsdp = GENERATE(2, 3, 5);
+  const int64_t tp = GENERATE(1, 2);
+  const bool is_tied = GENERATE(false, true);
+  const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
+  CAPTURE(fsdp, tp, is_tied, dtype);
+  const TempDir dir;
+  // Of several panels, whose last one is not full.
+  WriteRandomFolder(dir.path(), {.hidden_size = 72,
+                                 .intermediate_size = 168,
+                                 .head_dim = 24,
+                                 .vocab_size = 1001,
+                                 .is_tied = is_tied,
+                                 .dtype = dtype});
+  const Rank alone = std::move(ReadAllRanks(dir.path(), tp).back());
+  const auto num_wrong = AsRanks(TestBackend::kLocal, fsdp, [&](Collectives& collectives) {
+    auto tensors = HfTensors::Open(dir.path(), /*progress=*/nullptr).value();
+    const Qwen3Weights weights =
+        ReadQwen3Weights(alone.part, tensors, at::kCPU, RankGroup(collectives)).value();
+    GatheredBlocks& blocks = *weights.shared->blocks;
+    int count = 0;
+    const auto compare = [&](int64_t block, const BaseWeight& mine, const at::Tensor& expected) {
+      blocks.Hold(block);
+      count += at::equal(mine.ToTensor(), expected) ? 0 : 1;
+    };
+    for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
+      const Qwen3LayerWeights& mine = weights.layers[layer];
+      const Qwen3LayerWeights& whole = alone.weights.layers[layer];
+      const auto of = [&](LayerBlock block) {
+        return Qwen3Blocks::Of(static_cast<int64_t>(layer), block);
+      };
+      compare(of(LayerBlock::kAttention), mine.qkv, whole.qkv.ToTensor());
+      compare(of(LayerBlock::kAttention), mine.o, whole.o.ToTensor());
+      compare(of(LayerBlock::kGateUp), mine.gate_up, whole.gate_up.ToTensor());
+      compare(of(LayerBlock::kDown), mine.down, whole.down.ToTensor());
+    }
+    const auto compare_pieces = [&](int64_t block, const std::vector<BaseWeight>& mine,
+                                    const BaseWeight& whole) {
+      int64_t row = 0;
+      for (const BaseWeight& piece : mine) {
+        compare(block++, piece, whole.ToTensor().narrow(0, row, piece.n()));
+        row += piece.n();
+      }
+      count += mine.size() > 1 && row == whole.n() ? 0 : 1;
+    };
+    compare_pieces(weights.shared->first_of_embedding, weights.embedding,
+                   alone.weights.embedding[0]);
+    compare_pieces(weights.shared->first_of_lm_head, weights.lm_head, alone.weights.lm_head[0]);
+    return count;
+  });
+  CHECK(num_wrong == std::vector<int>(fsdp));
+}
+
+namespace {
+
+// Sanitizers keep what was freed.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMemoryIsOurs = false;
+#else
+constexpr bool kMemoryIsOurs = true;
+#endif
+
+// Resident memory, of which /proc knows the peak since ResetPeak.
+void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+int64_t StatusBytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    int64_t kib = 0;
+    if (word == name + ":" && status >> kib) return kib << 10;
+  }
+  FAIL("no " << name);
+  return 0;
+}
+
+}  // namespace
+
+// What is read of other ranks' shares is a panel at each end of a share.
+TEST_CASE("ReadQwen3Weights: ranks that keep shares read and hold no more than these",
+          "[models][ranks]") {
+  constexpr int kFsdp = 4;
+  constexpr int64_t kMebi = int64_t{1} << 20;
+  const int64_t tp = GENERATE(1, 2);
+  const TempDir dir;
+  WriteRandomFolder(dir.path(), {.num_layers = 6,
+                                 .hidden_size = 512,
+                                 .intermediate_size = 1024,
+                                 .head_dim = 64,
+                                 .vocab_size = 40'000,
+                                 .is_tied = false,
+                                 .dtype = at::kBFloat16});
+  const auto spec = ReadQwen3Config(dir.path());
+  const auto part = ShardQwen3(*spec, {.index = tp - 1, .size = tp});
+  FlightRecorder recorder;
+  const auto ranks = MakeLocalCollectives("fsdp", kFsdp, {.timeout = kTestPatience}, recorder);
+  const int64_t largest_block = 2 * part->local.intermediate_size * spec->hidden_size * 2;
+  for (const auto& collectives : ranks) {
+    CAPTURE(tp, collectives->rank());
+    auto tensors = HfTensors::Open(dir.path(), /*progress=*/nullptr);
+    const int64_t before = StatusBytes("VmRSS");
+    ResetPeak();
+    const auto weights = ReadQwen3Weights(*part, *tensors, at::kCPU, RankGroup(*collectives));
+    REQUIRE(weights.ok());
+    const int64_t peak = StatusBytes("VmHWM") - before;
+    const GatheredBlocks& blocks = *weights->shared->blocks;
+    // 6 layers of some 4 MB and 2 x 40,000 rows of 1 KiB, in 4 shares.
+    const int64_t share = blocks.NumBytes() - 2 * largest_block;
+    CHECK(share > 20 * kMebi / tp);
+    CHECK(tensors->read_bytes() > share - kMebi);
+    CHECK(tensors->read_bytes() < share + kMebi * 5 / 2);
+    // Its buffers, of which loading uses some, and slack for what the allocator keeps.
+    if (kMemoryIsOurs) CHECK(peak < blocks.NumBytes() + largest_block + 4 * kMebi);
+    CHECK(tensors->Remaining().empty());
+  }
+}
+
 TEST_CASE("ReadQwen3Weights: progress ends at one, however little a rank reads", "[models]") {
   const TempDir dir;
   WriteModelFolder(dir.path(), RandomTensors(48, /*is_tied=*/false, at::kFloat),
@@ -247,7 +365,7 @@ TEST_CASE("HfTensors: ranks that share the digests out get the hash of one rank"
   HfTensors::Digests all;
   size_t num_dealt = 0;
   for (int64_t index = 0; index < tp; ++index) {
-    const auto share = ranks[index].tensors.DigestShare({.index = index, .size = tp});
+    const auto share = ranks[index].tensors.DigestShare(index, tp);
     REQUIRE(share.ok());
     CHECK_FALSE(share->empty());
     num_dealt += share->size();
