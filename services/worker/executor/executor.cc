@@ -224,7 +224,7 @@ class Executor::Thread {
                        .arena_bytes = base_->memory.arena_bytes,
                        .numerics = base_->numerics};
     options.sampling.kv_cache_bytes = base_->memory.kv_cache_bytes;
-    options.sampling.head_chunk_elements = base_->memory.head_chunk_elements;
+    options.sampling.head_chunk_elements = base_->memory.sampling_chunk_elements;
     options.sampling.max_prefill_tokens_beside_decode = base_->prefill_chunk_tokens;
     options.sampling.prefix_cache = options_.prefix_cache;
     // A graph would read what another layer has left where a layer was held.

@@ -53,7 +53,7 @@ absl::StatusOr<int64_t> AvailableBytes(at::Device device) {
 }
 
 absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_bytes, double fraction,
-                                      absl::Duration layer_row) {
+                                      absl::Duration layer_row, bool gathers_weights) {
   const int64_t cpu_threads = model.device().is_cpu() ? at::get_num_threads() : 0;
   ASSIGN_OR_RETURN(
       const MemoryPlan plan,
@@ -63,7 +63,8 @@ absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_byte
                   .weight_bytes = model.WeightBytes(),
                   .cpu_threads = cpu_threads,
                   .kv_element_bytes = KvCache::ElementBytes(model.attention_arithmetic()),
-                  .tokens_per_step = TokensPerStep(layer_row, StepDuration(model.device()))}));
+                  .tokens_per_step = TokensPerStep(layer_row, StepDuration(model.device())),
+                  .gathers_weights = gathers_weights}));
   LogInfo("memory planned", {{"available_bytes", available_bytes},
                              {"fraction", fraction},
                              {"weight_bytes", plan.weight_bytes},
@@ -175,7 +176,7 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
       TakeFirst(control, "time of a layer", absl::ToInt64Nanoseconds(own_layer_row)));
   ASSIGN_OR_RETURN(const MemoryPlan memory, OnAllRanks(control, "plan of the memory", [&] {
                      return PlanAround(*loaded.model, available_bytes, options.memory_fraction,
-                                       layer_row);
+                                       layer_row, !groups.fsdp.is_alone());
                    }));
   LoadedBase base;
   // One sweeps for all, before any of them writes.

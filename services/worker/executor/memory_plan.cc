@@ -22,6 +22,7 @@ constexpr int64_t kRunningSamples = 256;
 constexpr int64_t kHeadRows = 256;
 constexpr int64_t kMinHeadElements = int64_t{1} << 24;
 constexpr int64_t kArenaPerHeadByte = 16;
+constexpr int64_t kBytesPerHeadElement = 2 * sizeof(float);
 // Smaller micro-batches waste the matrix products, larger ones gain nothing.
 constexpr int64_t kMinTokenBudget = 512;
 constexpr int64_t kMaxTokenBudget = 4096;
@@ -44,8 +45,7 @@ PassShape MicroBatch(int64_t num_tokens) {
 
 int64_t HeadElements(const ModelSpec& model, int64_t arena_bytes) {
   const int64_t wanted = std::max(kHeadRows * model.vocab_size, kMinHeadElements);
-  const int64_t bytes_per_element = 2 * static_cast<int64_t>(sizeof(float));
-  return std::clamp(arena_bytes / (kArenaPerHeadByte * bytes_per_element), model.vocab_size,
+  return std::clamp(arena_bytes / (kArenaPerHeadByte * kBytesPerHeadElement), model.vocab_size,
                     wanted);
 }
 
@@ -75,7 +75,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts&
       std::min(Share(rest, kCacheShare), MostCacheBytes(model, facts.kv_element_bytes));
   plan.adapter_bytes = Share(rest, kAdapterShare);
   plan.arena_bytes = rest - plan.kv_cache_bytes - plan.adapter_bytes;
-  plan.head_chunk_elements = HeadElements(model, plan.arena_bytes);
+  plan.sampling_chunk_elements = HeadElements(model, plan.arena_bytes);
+  plan.head_chunk_elements = plan.sampling_chunk_elements;
 
   const PassMemory memory(model, plan.head_chunk_elements, facts.cpu_threads);
   const int64_t least = memory.Bytes(MicroBatch(kMinTokenBudget), model.num_layers);
@@ -96,6 +97,16 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts&
   plan.token_budget = std::max(plan.token_budget, kMinTokenBudget);
   plan.num_checkpointed =
       memory.FewestCheckpointed(MicroBatch(plan.token_budget), plan.arena_bytes);
+  if (facts.gathers_weights) {
+    // The head comes whole to each half of a chunk. So chunks as large as the micro-batch, if half
+    // of what that leaves is enough; gradients have the other half.
+    const int64_t room =
+        plan.arena_bytes - memory.Bytes(MicroBatch(plan.token_budget), plan.num_checkpointed);
+    plan.head_chunk_elements =
+        std::max(plan.head_chunk_elements,
+                 std::min(plan.head_chunk_elements + room / 2 / kBytesPerHeadElement,
+                          plan.token_budget * model.vocab_size));
+  }
   return plan;
 }
 

@@ -92,6 +92,39 @@ TEST_CASE("PlanMemory: a chunk of logits is a small part of the arena", "[memory
   CHECK(8 * small->head_chunk_elements <= small->arena_bytes / 16);
 }
 
+TEST_CASE(
+    "PlanMemory: where the head is gathered for each chunk, chunks are as large as there is room",
+    "[memory]") {
+  const auto plan = [](int64_t available_bytes, bool gathers_weights) {
+    MemoryFacts facts = Facts(available_bytes);
+    facts.gathers_weights = gathers_weights;
+    return PlanMemory(Spec(), facts).value();
+  };
+  const auto peak = [](const MemoryPlan& p) {
+    return PassMemory(Spec(), p.head_chunk_elements, /*cpu_threads=*/1)
+        .Bytes({.num_tokens = p.token_budget,
+                .num_entries = p.token_budget,
+                .max_lora_rank = 512,
+                .wants_gradient = true},
+               p.num_checkpointed);
+  };
+  for (const int64_t available_bytes : {kGib * 9 / 2, 6 * kGib, 8 * kGib, 20 * kGib, 100 * kGib}) {
+    CAPTURE(available_bytes);
+    const MemoryPlan whole = plan(available_bytes, false);
+    const MemoryPlan gathered = plan(available_bytes, true);
+    CHECK(gathered.head_chunk_elements >= whole.head_chunk_elements);
+    CHECK(gathered.head_chunk_elements <= 1024 * Spec().vocab_size);
+    // Micro-batches and the rest are the same.
+    CHECK(gathered.token_budget == whole.token_budget);
+    CHECK(gathered.num_checkpointed == whole.num_checkpointed);
+    CHECK(gathered.sampling_chunk_elements == whole.head_chunk_elements);
+    CHECK(gathered.arena_bytes == whole.arena_bytes);
+    CHECK(peak(gathered) - peak(whole) <= (gathered.arena_bytes - peak(whole)) / 2);
+  }
+  CHECK(plan(100 * kGib, true).head_chunk_elements == 1024 * Spec().vocab_size);
+  CHECK(plan(8 * kGib, true).head_chunk_elements > plan(8 * kGib, false).head_chunk_elements);
+}
+
 TEST_CASE("PlanMemory: weights that leave too little are refused with the numbers", "[memory]") {
   const auto plan = PlanMemory(Spec(), Facts(2 * kGib));
   REQUIRE(plan.status().code() == absl::StatusCode::kResourceExhausted);
