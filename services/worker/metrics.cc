@@ -30,6 +30,17 @@ void AddTraffic(const Traffic& traffic, FamilyList& list) {
       [](const CollectiveTotals& totals) { return absl::ToDoubleSeconds(totals.waited); });
 }
 
+void AddMemory(const MemoryUse& memory, FamilyList& list) {
+  for (const MemoryShare& share : memory.shares) {
+    list.AddGauge("lathe_worker_memory_bytes", "memory of the device by what it is used for",
+                  static_cast<double>(share.used), Labels{{"owner", share.owner}});
+  }
+  for (const MemoryShare& share : memory.shares) {
+    list.AddGauge("lathe_worker_memory_limit_bytes", "what each may take by the memory plan",
+                  static_cast<double>(share.limit), Labels{{"owner", share.owner}});
+  }
+}
+
 class WorkerRegistry : public prometheus::Registry {
  public:
   explicit WorkerRegistry(const ExecutorPort& executor) : executor_(executor) {}
@@ -76,6 +87,7 @@ class WorkerRegistry : public prometheus::Registry {
     gauge("lathe_worker_arena_bytes", "memory that a training pass may take", state.arena_bytes);
     gauge("lathe_worker_arena_peak_bytes", "the most that a training pass took",
           counters.arena_peak_bytes);
+    AddMemory(state.memory, list);
     gauge("lathe_worker_adapters_loaded", "trainable adapters in memory",
           static_cast<int64_t>(state.models.size()));
     gauge("lathe_worker_sampler_versions", "sampler versions in memory or on disk",

@@ -8,6 +8,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import time
 
 import pytest
 from support.lathe_server import BIN, LatheServer, tiny_model
@@ -48,6 +49,14 @@ def test_status_shows_the_served_model(lathe):
     assert lathe.model_name in lathe_command("status", "--data-dir", lathe.data_dir).stdout
     answer = lathe_command("status", "--data-dir", lathe.data_dir, "--format", "json")
     assert json.loads(answer.stdout)["groups"][0]["state"] == "ready"
+
+
+def test_status_shows_what_memory_is_used_for(lathe):
+    deadline = time.monotonic() + 10
+    pattern = r"^rank     default/0 on cpu, pid \d+, memory [\d.]+ of [\d.]+ GiB: base .*, other "
+    while not re.search(pattern, lathe_command("status", "--data-dir", lathe.data_dir).stdout, re.M):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_a_taken_port_is_named(tmp_path):

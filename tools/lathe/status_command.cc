@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "libs/common/config/option_set.h"
 #include "libs/common/status_macros.h"
@@ -29,18 +30,31 @@ const char* WhatItDoes(const v1::GroupStatus& group) {
   return group.role() == "sample" ? "samples" : "serves";
 }
 
-// Of a group of several: its mesh, and which of its ranks are there.
-void PrintRanks(const v1::GroupStatus& group) {
+// Of a group of several: its mesh, and how many of its ranks are there.
+void PrintMesh(const v1::GroupStatus& group) {
   const int64_t world = group.dp() * group.fsdp() * group.tp();
   if (world < 2) return;
-  std::printf("         dp %lld x fsdp %lld x tp %lld, %d of %lld ranks:",
+  std::printf("         dp %lld x fsdp %lld x tp %lld, %d of %lld ranks\n",
               static_cast<long long>(group.dp()), static_cast<long long>(group.fsdp()),
               static_cast<long long>(group.tp()), group.ranks_size(),
               static_cast<long long>(world));
-  for (const v1::RankStatus& rank : group.ranks()) {
-    std::printf(" %lld %s pid %lld%s", static_cast<long long>(rank.rank()), rank.device().c_str(),
-                static_cast<long long>(rank.pid()),
-                &rank == &group.ranks(group.ranks_size() - 1) ? "" : ",");
+}
+
+double Gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+// A rank, and what its memory is used for.
+void PrintRank(const std::string& group, const v1::RankStatus& rank) {
+  std::printf("rank     %s/%lld on %s, pid %lld", group.c_str(),
+              static_cast<long long>(rank.rank()), rank.device().c_str(),
+              static_cast<long long>(rank.pid()));
+  if (rank.has_memory()) {
+    std::printf(", memory %.2f of %.2f GiB", Gib(rank.memory().used_bytes()),
+                Gib(rank.memory().limit_bytes()));
+  }
+  const char* separator = ": ";
+  for (const v1::MemoryShare& share : rank.memory().shares()) {
+    std::printf("%s%s %.2f of %.2f", std::exchange(separator, ", "), share.owner().c_str(),
+                Gib(share.used_bytes()), Gib(share.limit_bytes()));
   }
   std::printf("\n");
 }
@@ -55,7 +69,8 @@ void PrintTable(const v1::GetStatusResponse& status) {
                 WhatItDoes(group), group.base_model().c_str(), group.state().c_str(),
                 detail.empty() ? "" : " ", detail.c_str(), static_cast<long long>(group.epoch()),
                 static_cast<long long>(group.models()));
-    PrintRanks(group);
+    PrintMesh(group);
+    for (const v1::RankStatus& rank : group.ranks()) PrintRank(group.group(), rank);
   }
   for (const v1::ModelStatus& model : status.models()) {
     std::printf(

@@ -1,14 +1,13 @@
 #include "libs/common/metrics/family_list.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <system_error>
 
+#include "libs/common/memory/resident_memory.h"
 #include "libs/common/version.h"
 
 namespace lathe {
@@ -16,14 +15,6 @@ namespace {
 
 // When this library was loaded: good enough for the age of a process.
 const auto kStartedAt = std::chrono::system_clock::now();
-
-double ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  double total_pages = 0;
-  double resident_pages = 0;
-  statm >> total_pages >> resident_pages;
-  return resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE));
-}
 
 double OpenFiles() {
   std::error_code error;
@@ -75,7 +66,8 @@ void FamilyList::AddGauge(const std::string& name, const std::string& help, doub
 void FamilyList::AddProcess() {
   AddGauge("lathe_build_info", "1, labelled with what runs", 1,
            {{"version", std::string(kVersion)}});
-  AddGauge("process_resident_memory_bytes", "memory that is in use", ResidentBytes());
+  AddGauge("process_resident_memory_bytes", "memory that is in use",
+           static_cast<double>(ResidentMemoryBytes()));
   AddGauge("process_open_fds", "open file descriptors", OpenFiles());
   AddCounter("process_cpu_seconds_total", "processor time", CpuSeconds());
   AddGauge("process_start_time_seconds", "start, Unix time",

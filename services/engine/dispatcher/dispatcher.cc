@@ -129,7 +129,7 @@ std::vector<WorkerStatus> Dispatcher::Statuses() {
       statuses.back().mesh = worker.mesh;
     }
     WorkerStatus& group = statuses.back();
-    group.ranks.push_back({rank.second, worker.status.device, worker.pid});
+    group.ranks.push_back({rank.second, worker.status.device, worker.pid, worker.memory});
     group.heartbeat_age_seconds =
         std::max(group.heartbeat_age_seconds, SecondsSince(worker.heard_at));
     group.progress_age_seconds =
@@ -322,6 +322,7 @@ void Dispatcher::UpdateStatus(const RankKey& rank, const v1::WorkerMessage& mess
     status.prefill_passes = message.heartbeat().prefill_passes();
     status.decode_passes = message.heartbeat().decode_passes();
     status.generated_tokens = message.heartbeat().generated_tokens();
+    found->second.memory = ToMemoryUse(message.heartbeat().memory());
   }
 }
 

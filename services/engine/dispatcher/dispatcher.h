@@ -64,6 +64,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
     MeshShape mesh;
     std::string process_id;
     int64_t pid = 0;
+    MemoryUse memory;
     int64_t epoch = 0;  // of the last command; 0: it was not told any
     // Beats of ours since it was heard of, and since its work made a step. Counted, not timed:
     // while this process is stopped nobody is late.

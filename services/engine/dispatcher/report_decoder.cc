@@ -95,6 +95,14 @@ WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationD
   return event;
 }
 
+MemoryUse ToMemoryUse(const v1::MemoryUse& proto) {
+  MemoryUse use = {.used = proto.used_bytes(), .limit = proto.limit_bytes()};
+  for (const v1::MemoryShare& share : proto.shares()) {
+    use.shares.push_back({share.owner(), share.used_bytes(), share.limit_bytes()});
+  }
+  return use;
+}
+
 std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress) {
   std::vector<StreamedToken> tokens;
   for (const v1::SampledToken& token : progress.tokens()) {

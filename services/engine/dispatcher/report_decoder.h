@@ -7,6 +7,7 @@
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/engine/core/events.h"
 #include "services/engine/runtime/sample_streams.h"
+#include "services/engine/runtime/worker_sender.h"
 
 namespace lathe::engine {
 
@@ -19,6 +20,8 @@ WorkerAttached ToEvent(const v1::Hello& hello);
 // The encoded result is the caller's to hold; `result_id` names it.
 WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationDone& done,
                    std::string result_id);
+
+MemoryUse ToMemoryUse(const v1::MemoryUse& proto);
 
 std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress);
 

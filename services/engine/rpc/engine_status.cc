@@ -20,6 +20,19 @@ const char* RoleWord(GroupRole role) {
   return role == GroupRole::kSample ? "sample" : "both";
 }
 
+v1::MemoryUse ToProto(const MemoryUse& use) {
+  v1::MemoryUse proto;
+  proto.set_used_bytes(use.used);
+  proto.set_limit_bytes(use.limit);
+  for (const MemoryShare& share : use.shares) {
+    v1::MemoryShare* const one = proto.add_shares();
+    one->set_owner(share.owner);
+    one->set_used_bytes(share.used);
+    one->set_limit_bytes(share.limit);
+  }
+  return proto;
+}
+
 void FillWorker(const WorkerStatus& worker, v1::GroupStatus& proto) {
   proto.set_state(worker.ready ? "ready" : "loading");
   proto.set_base_model(worker.base_model);
@@ -39,6 +52,7 @@ void FillWorker(const WorkerStatus& worker, v1::GroupStatus& proto) {
     one->set_rank(rank.rank);
     one->set_device(rank.device);
     one->set_pid(rank.pid);
+    if (!rank.memory.shares.empty()) *one->mutable_memory() = ToProto(rank.memory);
   }
 }
 

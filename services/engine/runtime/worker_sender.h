@@ -9,10 +9,23 @@
 
 namespace lathe::engine {
 
+// Bytes.
+struct MemoryShare {
+  std::string owner;
+  int64_t used = 0;
+  int64_t limit = 0;
+};
+struct MemoryUse {
+  int64_t used = 0;
+  int64_t limit = 0;
+  std::vector<MemoryShare> shares = {};  // of `used`; empty: not told yet
+};
+
 struct RankStatus {
   int64_t rank = 0;
   std::string device;
   int64_t pid = 0;
+  MemoryUse memory;
 };
 
 // What a group's rank 0 said last, for people and metrics.

@@ -23,6 +23,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/collectives/communicators.h"
+#include "services/worker/executor/add_counters.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_core.h"
 #include "services/worker/executor/executor_counters.h"
@@ -30,6 +31,7 @@
 #include "services/worker/executor/fingerprint.h"
 #include "services/worker/executor/loaded_base.h"
 #include "services/worker/executor/lockstep.h"
+#include "services/worker/executor/memory_use.h"
 #include "services/worker/executor/recovery_thread.h"
 #include "services/worker/executor/version_thread.h"
 #include "services/worker/memory/tensor_memory.h"
@@ -200,6 +202,7 @@ class Executor::Thread {
       state_.bytes_loaded = total;
       state_.model = base_->info;
       state_.arena_bytes = base_->memory.arena_bytes;
+      state_.memory = DescribeMemory(base_->memory, {}, MeasureProcess(*device_));
       state_.ready = true;
     }
     LogInfo("base model loaded", {{"name", base_->info.name}, {"bytes", total}});
@@ -376,7 +379,10 @@ class Executor::Thread {
     std::vector<ModelState> models = core_->ModelStates();
     std::vector<std::string> version_ids = core_->VersionIds();
     Traffic traffic = ranks_ ? ranks_->traffic() : Traffic();
+    MemoryUse memory =
+        DescribeMemory(base_->memory, core_->memory_in_use(), MeasureProcess(*device_));
     absl::MutexLock lock(&mu_);
+    state_.memory = std::move(memory);
     state_.models = std::move(models);
     state_.version_ids = std::move(version_ids);
     state_.counters = Add(past_counters_, core_->counters());

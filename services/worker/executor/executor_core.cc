@@ -430,4 +430,17 @@ ExecutorCounters ExecutorCore::counters() const {
           .snapshot_time = snapshot_time_};
 }
 
+MemoryInUse ExecutorCore::memory_in_use() const {
+  const KvUsage kv = kv_usage();
+  // Elsewhere than on a CPU all of it is taken when the first token is written.
+  int64_t num_blocks = kv.num_used + kv.num_idle;
+  if (!parts_.model.device().is_cpu() && num_blocks > 0) num_blocks = kv.num_blocks;
+  const int64_t bytes_per_token =
+      KvCache::BytesPerToken(parts_.model.part().local, parts_.model.attention_arithmetic());
+  return {.adapters = model_ops_.AdapterBytes(),
+          .versions = versions_.NumBytes(),
+          .staging = model_ops_.StagedBytes(),
+          .kv_cache = num_blocks * KvCache::kBlockTokens * bytes_per_token};
+}
+
 }  // namespace lathe::worker

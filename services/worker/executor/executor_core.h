@@ -15,6 +15,7 @@
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_port.h"
+#include "services/worker/executor/memory_use.h"
 #include "services/worker/executor/model_lanes.h"
 #include "services/worker/executor/model_ops.h"
 #include "services/worker/executor/recovery_files.h"
@@ -81,6 +82,7 @@ class ExecutorCore {
   }
   ExecutorCounters counters() const;
   KvUsage kv_usage() const { return sampling_.kv_usage(); }
+  MemoryInUse memory_in_use() const;
 
  private:
   struct RunningTrain {

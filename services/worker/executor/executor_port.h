@@ -45,6 +45,18 @@ struct VersionUsage {
   int64_t bytes_in_memory = 0;
 };
 
+// Memory of the rank's device. Bytes.
+struct MemoryShare {
+  std::string owner;
+  int64_t used = 0;
+  int64_t limit = 0;  // of the plan
+};
+struct MemoryUse {
+  int64_t used = 0;   // of all shares
+  int64_t limit = 0;  // that the plan has
+  std::vector<MemoryShare> shares;
+};
+
 // What the process holds, as of the last finished command.
 struct ExecutorState {
   bool ready = false;  // base model loaded; `model` is set
@@ -53,6 +65,7 @@ struct ExecutorState {
   int64_t bytes_loaded = 0;  // of the base model
   int64_t bytes_total = 0;
   int64_t arena_bytes = 0;  // that a training pass may reserve
+  MemoryUse memory;         // no shares: the base model is loading
   KvUsage kv_usage;
   VersionUsage version_usage;
   std::vector<ModelState> models;        // ascending model_id

@@ -70,7 +70,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts&
   MemoryPlan plan;
   plan.weight_bytes = facts.weight_bytes;
   plan.sampling_bytes = SamplingBytes(model, facts.cpu_threads);
-  const int64_t rest = usable - kProcessBytes - plan.weight_bytes - plan.sampling_bytes;
+  plan.process_bytes = kProcessBytes;
+  const int64_t rest = usable - plan.process_bytes - plan.weight_bytes - plan.sampling_bytes;
   plan.kv_cache_bytes =
       std::min(Share(rest, kCacheShare), MostCacheBytes(model, facts.kv_element_bytes));
   plan.adapter_bytes = Share(rest, kAdapterShare);

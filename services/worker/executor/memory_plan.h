@@ -28,6 +28,7 @@ struct MemoryPlan {
   int64_t kv_cache_bytes = 0;
   int64_t sampling_bytes = 0;           // activations and logits of a sampling pass
   int64_t arena_bytes = 0;              // activations and gradients of a training pass
+  int64_t process_bytes = 0;            // code, tables, requests and results
   int64_t head_chunk_elements = 0;      // logits of one chunk of a training pass
   int64_t sampling_chunk_elements = 0;  // the same, of sampling
   int64_t token_budget = 0;             // of one micro-batch

@@ -54,6 +54,10 @@ class ModelOps {
   // One that has waited for a buffer, if one is free: for its model's lane.
   std::optional<Snapshot> NextSnapshot();
 
+  // Of trainable adapters, and of staged snapshots where that is memory of the device.
+  int64_t AdapterBytes() const { return ModelBytes(""); }
+  int64_t StagedBytes() const { return model_.device().is_cpu() ? staging_.num_bytes() : 0; }
+
   // What sampler versions may take of the memory now.
   int64_t VersionBytes() const;
 

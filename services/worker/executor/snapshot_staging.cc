@@ -49,8 +49,14 @@ at::Tensor SnapshotStaging::TakeBuffer(int64_t num_floats) {
     free_.pop_back();
   }
   if (buffer.defined() && buffer.numel() >= num_floats) return buffer;
-  buffer = at::Tensor();  // before there is another, as both need not fit
-  return at::empty({num_floats}, at::kFloat);
+  Free(std::move(buffer));  // before there is another, as both need not fit
+  buffer = at::empty({num_floats}, at::kFloat);
+  num_bytes_ += static_cast<int64_t>(buffer.nbytes());
+  return buffer;
+}
+
+void SnapshotStaging::Free(at::Tensor buffer) {
+  if (buffer.defined()) num_bytes_ -= static_cast<int64_t>(buffer.nbytes());
 }
 
 void SnapshotStaging::CopyTensors(const Adapter& adapter, StagedModel& staged) {
@@ -125,6 +131,8 @@ void SnapshotStaging::GiveBack(at::Tensor buffer, int64_t max_buffers) {
   --num_taken_;
   if (buffer.defined() && num_taken_ + static_cast<int64_t>(free_.size()) < max_buffers) {
     free_.push_back(std::move(buffer));
+  } else {
+    Free(std::move(buffer));
   }
 }
 

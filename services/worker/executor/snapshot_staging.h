@@ -31,6 +31,9 @@ class SnapshotStaging {
     return (3 * sizes.whole + num_data_ranks * sizes.shares) * int64_t{sizeof(float)};
   }
 
+  // Of all buffers, in use or not.
+  int64_t num_bytes() const { return num_bytes_; }
+
   bool HasFree(int64_t max_buffers) const { return num_taken_ < max_buffers; }
 
   // The model as it is now, in one of `max_buffers`, of which one must be free. Takes pauses on the
@@ -43,11 +46,13 @@ class SnapshotStaging {
 
  private:
   at::Tensor TakeBuffer(int64_t num_floats);
+  void Free(at::Tensor buffer);
   void CopyTensors(const Adapter& adapter, StagedModel& staged);
   void GatherTensors(const Adapter& adapter, const RankGroups& ranks, StagedModel& staged);
 
   std::vector<at::Tensor> free_;
   int64_t num_taken_ = 0;
+  int64_t num_bytes_ = 0;
 };
 
 }  // namespace lathe::worker

@@ -297,6 +297,7 @@ void AttachProtocol::QueueHeartbeat() {
   heartbeat->set_generated_tokens(counters.generated_tokens);
   heartbeat->set_progress(state.progress);
   heartbeat->set_is_busy(state.is_busy);
+  if (!state.memory.shares.empty()) *heartbeat->mutable_memory() = ToProto(state.memory);
 }
 
 void AttachProtocol::QueueLeaving(const lathe::v1::Leaving& leaving) {

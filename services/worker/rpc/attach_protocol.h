@@ -35,8 +35,8 @@ struct WorkerIdentity {
 
 // Belongs to one thread. Outlives streams: what was received, done and not acknowledged is kept
 // from one stream to the next, and sent again once an engine adopts us. `executor` must outlive it.
-// Of ranks other than 0 an engine wants to know only that they are there; what they do, rank 0
-// tells them.
+// Of ranks other than 0 an engine wants to know only that they are there, and their memory; what
+// they do, rank 0 tells them.
 class AttachProtocol {
  public:
   enum class Verdict { kGoOn, kRedial, kDie };

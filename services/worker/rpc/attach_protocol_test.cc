@@ -183,6 +183,23 @@ TEST_CASE("a heartbeat carries every counter", "[rpc]") {
   CHECK(heartbeat.prefill_passes() == 3);
   CHECK(heartbeat.decode_passes() == 4);
   CHECK(heartbeat.generated_tokens() == 5);
+  CHECK(!heartbeat.has_memory());
+}
+
+TEST_CASE("a heartbeat says what memory is used for", "[rpc]") {
+  Worker worker;
+  ExecutorState state;
+  state.memory = {.used = 3, .limit = 9, .shares = {{"base", 1, 4}, {"other", 2, 5}}};
+  worker.executor.SetState(state);
+  worker.protocol.BeginStream("s");
+  worker.protocol.QueueHeartbeat();
+  const lathe::v1::MemoryUse memory = worker.Drain().back().heartbeat().memory();
+  CHECK(memory.used_bytes() == 3);
+  CHECK(memory.limit_bytes() == 9);
+  REQUIRE(memory.shares_size() == 2);
+  CHECK(memory.shares(1).owner() == "other");
+  CHECK(memory.shares(1).used_bytes() == 2);
+  CHECK(memory.shares(1).limit_bytes() == 5);
 }
 
 TEST_CASE("requests of one batch stay together", "[rpc]") {

@@ -217,4 +217,17 @@ lathe::v1::ModelInfo ToProto(const ModelInfo& info) {
   return proto;
 }
 
+lathe::v1::MemoryUse ToProto(const MemoryUse& use) {
+  lathe::v1::MemoryUse proto;
+  proto.set_used_bytes(use.used);
+  proto.set_limit_bytes(use.limit);
+  for (const MemoryShare& share : use.shares) {
+    lathe::v1::MemoryShare* const one = proto.add_shares();
+    one->set_owner(share.owner);
+    one->set_used_bytes(share.used);
+    one->set_limit_bytes(share.limit);
+  }
+  return proto;
+}
+
 }  // namespace lathe::worker

@@ -27,5 +27,6 @@ lathe::v1::SnapshotDone ToProto(const SnapshotDone& done);
 lathe::v1::VersionSaved ToProto(const VersionSaved& saved);
 lathe::v1::ModelState ToProto(const ModelState& state);
 lathe::v1::ModelInfo ToProto(const ModelInfo& info);
+lathe::v1::MemoryUse ToProto(const MemoryUse& use);
 
 }  // namespace lathe::worker

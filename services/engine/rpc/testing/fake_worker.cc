@@ -237,6 +237,13 @@ void FakeWorker::Report(const lathe::v1::SampleProgress& progress) {
   Write(message);
 }
 
+void FakeWorker::Beat(const lathe::v1::MemoryUse& memory) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  lathe::v1::WorkerMessage message;
+  *message.mutable_heartbeat()->mutable_memory() = memory;
+  Write(message);
+}
+
 void FakeWorker::Write(const lathe::v1::WorkerMessage& message) { stream_->Write(message); }
 
 std::vector<lathe::v1::EngineMessage> FakeWorker::received() {

@@ -48,6 +48,9 @@ class FakeWorker {
   // Sends tokens of a streamed sample, as a pass would give them.
   void Report(const lathe::v1::SampleProgress& progress);
 
+  // Sends a heartbeat with this.
+  void Beat(const lathe::v1::MemoryUse& memory);
+
   // Copies of what was received.
   std::vector<lathe::v1::EngineMessage> received();
 

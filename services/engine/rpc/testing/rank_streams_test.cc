@@ -99,6 +99,28 @@ TEST_CASE("Ranks over gRPC: who is not of the group's kind is refused by name", 
   CHECK(status.error_message().substr(0, error.size()) == error);
 }
 
+TEST_CASE("Ranks over gRPC: the status has each rank's memory", "[dispatcher]") {
+  Fixture f;
+  FakeWorker leader(f.OptionsOf(0));
+  FakeWorker peer(f.OptionsOf(1));
+  f.WaitForRanks(2);
+  v1::MemoryUse memory;
+  memory.set_used_bytes(70);
+  memory.set_limit_bytes(100);
+  v1::MemoryShare& base = *memory.add_shares();
+  base.set_owner("base");
+  base.set_used_bytes(70);
+  base.set_limit_bytes(80);
+  peer.Beat(memory);
+  v1::GroupStatus group = f.Group();
+  while (!group.ranks(1).has_memory()) {
+    std::this_thread::yield();
+    group = f.Group();
+  }
+  CHECK(group.ranks(1).memory().SerializeAsString() == memory.SerializeAsString());
+  CHECK(!group.ranks(0).has_memory());  // it has said nothing yet
+}
+
 TEST_CASE("Ranks over gRPC: a stream is that of one process", "[dispatcher]") {
   Fixture f;
   FakeWorker leader(f.OptionsOf(0));
