@@ -59,19 +59,7 @@ NonFiniteGradients ToPolicy(const std::string& name) {
 WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
   WorkerOptions options;
   OptionSet set("lathe-worker", "Trains and samples one base model for an engine.");
-  set.Add(&options.engine_addresses, "worker.engine", {},
-          "addresses of the engine's worker listener, unix:PATH or HOST:PORT; default: the socket "
-          "in the run directory");
-  set.Add(
-      &options.engine_tls.ca, "worker.engine_ca", "",
-      "PEM file: an engine on another machine shows a certificate that one of these has signed");
-  set.Add(&options.engine_tls.cert, "worker.engine_cert", "",
-          "PEM file of the certificate shown to it");
-  set.Add(&options.engine_tls.key, "worker.engine_key", "", "PEM file of its private key");
-  set.Add(&options.insecure_i_know, "worker.insecure_i_know", false,
-          "lets the engine be another machine without TLS");
-  set.Add(&options.secret_file, "worker.secret_file", "",
-          "file with the engine's secret; default: RUN_DIR/secret");
+  AddEngineConnection(set, "worker", options.engine);
   set.Add(&options.group, "worker.group", "default", "name of the worker group");
   set.Add(&options.rank, "worker.rank", -1,
           "number of this process in the group; default: RANK of torchrun, LWS_WORKER_INDEX of a "
@@ -160,6 +148,7 @@ absl::Status TakeLaunchPlace(WorkerOptions& options) {
   }
   options.rank = place->rank;
   if (place->has_local_rank) {
+    RETURN_IF_ERROR(CheckVisibleDevices(static_cast<int>(place->local_rank) + 1, options.device));
     setenv(kVisibleDevices, VisibleDevice(static_cast<int>(place->local_rank)).c_str(), 1);
   }
   return absl::OkStatus();
@@ -169,8 +158,7 @@ absl::Status Validate(const WorkerOptions& options) {
   RETURN_IF_ERROR(Mesh::Create(options.mesh, ToInt(options.rank),
                                options.world == 0 ? options.mesh.world() : ToInt(options.world))
                       .status());
-  RETURN_IF_ERROR(
-      CheckChannelTls(options.engine_tls, options.engine_addresses, options.insecure_i_know));
+  RETURN_IF_ERROR(Check(options.engine));
   if (!(options.memory_fraction > 0 && options.memory_fraction <= 1)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "memory_fraction is %g, want more than 0 and at most 1", options.memory_fraction));
@@ -218,14 +206,15 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
 }
 
 AttachOptions MakeAttachOptions(const WorkerOptions& options) {
+  const EngineConnection& engine = options.engine;
   AttachOptions attach;
-  attach.engine_addresses = options.engine_addresses;
+  attach.engine_addresses = engine.addresses;
   if (attach.engine_addresses.empty()) {
     attach.engine_addresses.push_back("unix:" + RunDir(options) + "/worker.sock");
   }
-  attach.engine_tls = options.engine_tls;
+  attach.engine_tls = engine.tls;
   attach.secret_path =
-      options.secret_file.empty() ? RunDir(options) + "/secret" : options.secret_file;
+      engine.secret_file.empty() ? RunDir(options) + "/secret" : engine.secret_file;
   return attach;
 }
 

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "libs/common/rpc/engine_connection.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/executor/executor.h"
 #include "services/worker/rpc/attach_client.h"
@@ -13,10 +13,7 @@
 namespace lathe::worker {
 
 struct WorkerOptions {
-  std::vector<std::string> engine_addresses;  // empty: the socket in the run directory
-  ChannelTls engine_tls;
-  std::string secret_file;  // empty: RUN_DIR/secret
-  bool insecure_i_know = false;
+  EngineConnection engine;
   std::string group;
   int64_t rank = 0;   // -1: as the launcher says
   int64_t world = 0;  // 0: the mesh's

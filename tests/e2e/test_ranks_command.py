@@ -3,23 +3,42 @@ dies, and none outlives it."""
 
 import os
 import signal
+import socket
 import subprocess
 
+import httpx
 import pytest
-from support.lathe_server import BIN, tiny_model
+from support.lathe_server import BIN, free_port, tiny_model
 from support.rank_service import RankService
 from support.stubborn_api import Program, StubbornApi
+
+
+def free_ports(count):
+    """The first of so many that nobody has."""
+    while True:
+        first = free_port()
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
 
 
 class ParentService(RankService):
     """All ranks are children of one `lathe ranks`, which is `ranks[0]`."""
 
+    first_page = None
+
     def _start_rank(self, rank):
         if rank > 0:
             return
+        self.first_page = self.first_page or free_ports(self.world)
         with open(self._log_path("rank0"), "ab") as log:
             self.ranks[0] = subprocess.Popen(
                 [str(BIN / "lathe"), "ranks", "--ranks", f"0-{self.world - 1}", "--threads", "1",
+                 "--metrics-listen", f"127.0.0.1:{self.first_page}",
                  "--data-dir", self.data_dir, "--", *self.mesh, "--model", f"tiny={self.model}",
                  "--device", "cpu", "--memory-fraction", "0.2"],
                 stdout=log, stderr=log, env={**self.env, "LATHE_WORKER__NUMERICS": "exact"})
@@ -42,6 +61,10 @@ def test_ranks_of_a_parent_come_back_and_end_with_it():
             service.wait_log("rank0", f"worker{rank}  died (signal 9), is started again")
         program.check()
         api.close()
+        for rank in range(service.world):  # each has a page of its own
+            page = httpx.get(f"http://127.0.0.1:{service.first_page + rank}/metrics").text
+            assert 'lathe_worker_memory_bytes{owner="base"}' in page
+            service.wait_log("rank0", f"worker{rank} http://127.0.0.1:{service.first_page + rank}/metrics")
         last = service.pids()
         service.held.add(0)
         service.ranks[0].send_signal(signal.SIGTERM)
@@ -67,3 +90,21 @@ def test_ranks_that_are_none_are_named(ranks, tmp_path):
         capture_output=True, text=True, check=False, timeout=30)
     assert answer.returncode == 2
     assert f"ranks is '{ranks}'" in answer.stderr or ranks == ""
+
+
+@pytest.mark.parametrize("env, arguments, complaint", [
+    ({}, ["--metrics-listen", "127.0.0.1:9000"],
+     "--metrics-listen after -- is one port for all 2 ranks; given before --, --metrics-listen is"),
+    ({"LATHE_METRICS__WORKER_LISTEN": "127.0.0.1:9000"}, [],
+     "LATHE_METRICS__WORKER_LISTEN is one port for all 2 ranks"),
+    ({"CUDA_VISIBLE_DEVICES": "3"}, [],
+     "device is auto: 2 ranks on this machine want a GPU each, 1 are there"),
+    ({"CUDA_VISIBLE_DEVICES": "3"}, ["--device", "cuda"], "device is cuda: 2 ranks on this"),
+])
+def test_what_several_ranks_cannot_share_is_named(env, arguments, complaint, tmp_path):
+    answer = subprocess.run(
+        [str(BIN / "lathe"), "ranks", "--ranks=0-1", "--data-dir", tmp_path, "--", "--tp", "2",
+         *arguments], capture_output=True, text=True, check=False, timeout=30,
+        env={**os.environ, **env})
+    assert answer.returncode in (2, 78)
+    assert complaint in answer.stderr

@@ -3,23 +3,26 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/device/visible_device.h"
 #include "libs/common/errors.h"
-#include "libs/common/rpc/channel.h"
+#include "libs/common/rpc/engine_connection.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
 #include "tools/lathe/announce.h"
 #include "tools/lathe/data_dir_options.h"
+#include "tools/lathe/metrics_pages.h"
 #include "tools/lathe/program.h"
 #include "tools/lathe/signals.h"
 #include "tools/lathe/start_failure.h"
@@ -46,11 +49,9 @@ constexpr absl::Duration kSettled = absl::Minutes(1);
 
 struct RanksOptions {
   std::string ranks;
-  std::vector<std::string> engine_addresses;
-  ChannelTls engine_tls;
-  std::string secret_file;
-  bool insecure_i_know = false;
+  EngineConnection engine;
   std::string group;
+  std::string metrics_listen;  // of the first rank's page; empty: none has one
   int num_threads = 0;
   DataDirOptions data;
   std::string config_path;  // passed on; empty: none
@@ -84,6 +85,39 @@ absl::Status ReadRanks(RanksOptions& options) {
   return absl::OkStatus();
 }
 
+// What the workers are told for `flag`; nullopt: nothing.
+std::optional<std::string> WorkerFlag(const RanksOptions& options, const std::string& flag) {
+  const std::vector<std::string>& words = options.worker_arguments;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == flag) return i + 1 < words.size() ? words[i + 1] : "";
+    if (absl::StartsWith(words[i], flag + "=")) return words[i].substr(flag.size() + 1);
+  }
+  return std::nullopt;
+}
+
+// Ranks of one machine cannot have one port.
+absl::Status CheckPages(const RanksOptions& options) {
+  constexpr char kVariable[] = "LATHE_METRICS__WORKER_LISTEN";
+  const bool is_flag = WorkerFlag(options, "--metrics-listen").has_value();
+  const bool is_inherited = options.metrics_listen.empty() && std::getenv(kVariable) != nullptr;
+  if (options.count == 1 || (!is_flag && !is_inherited)) return absl::OkStatus();
+  return WithDetail(
+      absl::InvalidArgumentError(absl::StrCat(
+          is_flag ? "--metrics-listen after --" : kVariable, " is one port for all ", options.count,
+          " ranks; given before --, --metrics-listen is the first one's, and the others have the "
+          "next ports")),
+      "usage", "metrics_listen");
+}
+
+// What a file says for the workers is not known here; ranks on different devices refuse each other.
+absl::Status CheckDevices(const RanksOptions& options) {
+  std::optional<std::string> device = WorkerFlag(options, "--device");
+  const char* const variable = std::getenv("LATHE_WORKER__DEVICE");
+  if (!device.has_value() && variable != nullptr) device = variable;
+  if (!device.has_value() && !options.config_path.empty()) return absl::OkStatus();
+  return CheckVisibleDevices(options.count, device.value_or("auto"));
+}
+
 absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv) {
   RanksOptions options;
   const char* const* const end = argv + argc;
@@ -92,21 +126,13 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
   OptionSet set("lathe ranks", kDescription);
   set.Add(&options.ranks, "ranks.ranks", "", "numbers of the ranks, FIRST-LAST",
           {.required = true});
-  set.Add(&options.engine_addresses, "ranks.engine", {},
-          "addresses of the engines' worker listeners, unix:PATH or HOST:PORT; default: the socket "
-          "in the run directory");
-  set.Add(&options.engine_tls.ca, "ranks.engine_ca", "",
-          "PEM file: an engine shows a certificate that one of these has signed");
-  set.Add(&options.engine_tls.cert, "ranks.engine_cert", "",
-          "PEM file of the certificate shown to it");
-  set.Add(&options.engine_tls.key, "ranks.engine_key", "", "PEM file of its private key");
-  set.Add(&options.insecure_i_know, "ranks.insecure_i_know", false,
-          "lets the engine be another machine without TLS");
-  set.Add(&options.secret_file, "ranks.secret_file", "",
-          "file with the engine's secret; default: RUN_DIR/secret");
+  AddEngineConnection(set, "ranks", options.engine);
   set.Add(&options.group, "ranks.group", "default", "name of the worker group");
   set.Add(&options.num_threads, "ranks.threads", 0,
           "threads of each rank; 0: its share of this machine's CPUs");
+  set.Add(&options.metrics_listen, "ranks.metrics_listen", "",
+          "HOST:PORT of the first rank's page with metrics and health; those of the others are on "
+          "the next ports; port 0 picks free ones; default: none");
   AddDataDirOptions(set, options.data);
   RETURN_IF_ERROR(set.Parse(static_cast<int>(dashes - argv), argv));
   RETURN_IF_ERROR(ReadRanks(options));
@@ -116,8 +142,9 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
                       "usage", "threads");
   }
   options.config_path = set.config_path();
-  RETURN_IF_ERROR(
-      CheckChannelTls(options.engine_tls, options.engine_addresses, options.insecure_i_know));
+  RETURN_IF_ERROR(Check(options.engine));
+  RETURN_IF_ERROR(CheckPages(options));
+  RETURN_IF_ERROR(CheckDevices(options));
   return options;
 }
 
@@ -132,8 +159,8 @@ std::vector<std::string> DeviceOf(const RanksOptions& options, int place) {
   return {absl::StrCat(kVisibleDevices, "=", VisibleDevice(place))};
 }
 
-absl::StatusOr<ChildSpec> SpecOf(const RanksOptions& options, const DataDir& dir,
-                                 const SuperviseOptions& engine, int place) {
+absl::StatusOr<ChildSpec> SpecOf(const RanksOptions& options, const DataDir& dir, int place,
+                                 const std::optional<ListenAddress>& page) {
   const int rank = options.first + place;
   ASSIGN_OR_RETURN(std::string program, FindProgram(ProgramDir(), "lathe-worker"));
   ChildSpec child{.name = absl::StrCat("worker", rank)};
@@ -149,21 +176,15 @@ absl::StatusOr<ChildSpec> SpecOf(const RanksOptions& options, const DataDir& dir
                      "--data-dir",
                      dir.path().string(),
                      "--run-dir",
-                     dir.socket_dir().string(),
-                     "--secret-file",
-                     engine.secret_file.string()};
-  for (const std::string& address : engine.addresses) {
-    child.arguments.insert(child.arguments.end(), {"--engine", address});
-  }
-  for (const auto& [flag, path] : {std::pair("--engine-ca", options.engine_tls.ca),
-                                   std::pair("--engine-cert", options.engine_tls.cert),
-                                   std::pair("--engine-key", options.engine_tls.key)}) {
-    if (!path.empty()) child.arguments.insert(child.arguments.end(), {flag, path});
+                     dir.socket_dir().string()};
+  const std::vector<std::string> connection = ToArguments(options.engine);
+  child.arguments.insert(child.arguments.end(), connection.begin(), connection.end());
+  if (page.has_value()) {
+    child.arguments.insert(child.arguments.end(), {"--metrics-listen", page->ToString()});
   }
   if (!options.config_path.empty()) {
     child.arguments.insert(child.arguments.end(), {"--config", options.config_path});
   }
-  if (options.insecure_i_know) child.arguments.emplace_back("--insecure-i-know");
   child.arguments.insert(child.arguments.end(), options.worker_arguments.begin(),
                          options.worker_arguments.end());
   child.environment = {absl::StrCat("OMP_NUM_THREADS=", NumThreads(options)),
@@ -215,32 +236,43 @@ absl::Status Watch(const std::vector<ChildSpec>& children, Signals& signals, Sup
 absl::Status RanksCommand(int argc, const char* const* argv) {
   Signals signals;
   Announcer announcer;
-  ASSIGN_OR_RETURN(const RanksOptions options, ParseRanksOptions(argc, argv));
+  ASSIGN_OR_RETURN(RanksOptions options, ParseRanksOptions(argc, argv));
   const DataDir dir = OpenDataDir(options.data);
   RETURN_IF_ERROR(MakeLogDir(dir));
-  SuperviseOptions engine{.addresses = options.engine_addresses,
-                          .tls = options.engine_tls,
-                          .secret_file = options.secret_file,
-                          .group = options.group};
+  EngineConnection& engine = options.engine;
   if (engine.addresses.empty()) engine.addresses = {dir.SocketAddress("worker")};
-  if (engine.secret_file.empty()) engine.secret_file = dir.socket_dir() / "secret";
+  if (engine.secret_file.empty()) engine.secret_file = (dir.socket_dir() / "secret").string();
+  std::vector<ListenAddress> pages;
+  if (!options.metrics_listen.empty()) {
+    ASSIGN_OR_RETURN(pages, ClaimMetricsPages(options.metrics_listen, options.count, 0));
+  }
   RealClock clock;
   Supervisor supervisor(clock);
   std::map<std::string, int64_t> numbers;
   std::vector<ChildSpec> children;
   for (int place = 0; place < options.count; ++place) {
-    ASSIGN_OR_RETURN(children.emplace_back(), SpecOf(options, dir, engine, place));
+    std::optional<ListenAddress> page;
+    if (!pages.empty()) page = pages[place];
+    ASSIGN_OR_RETURN(children.emplace_back(), SpecOf(options, dir, place, page));
     numbers[children.back().name] = options.first + place;
   }
-  SupervisedRanks ranks(std::move(engine), numbers, supervisor, announcer);
+  SupervisedRanks ranks({.addresses = engine.addresses,
+                         .tls = engine.tls,
+                         .secret_file = engine.secret_file,
+                         .group = options.group},
+                        numbers, supervisor, announcer);
   absl::Status status;
   std::vector<std::string> started;
-  for (const ChildSpec& child : children) {
+  for (size_t place = 0; place < children.size() && status.ok(); ++place) {
+    const ChildSpec& child = children[place];
     started.push_back(child.name);
-    status.Update(supervisor.Start(child));
+    status = supervisor.Start(child);
     if (!status.ok()) break;
     ranks.OnStarted(child.name);
     announcer.Say(child.name, absl::StrCat("started, its log is ", child.log_path.string()));
+    if (!pages.empty()) {
+      announcer.Say("metrics", absl::StrCat(child.name, " ", pages[place].Url(), "/metrics"));
+    }
   }
   if (status.ok()) status = Watch(children, signals, supervisor, ranks, announcer);
   supervisor.Stop(started, kStopGrace);

@@ -1,17 +1,18 @@
 #include "tools/lathe/up_command.h"
 
 #include <filesystem>
-#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
-#include "libs/common/errors.h"
+#include "libs/common/device/visible_device.h"
 #include "libs/common/memory/available_memory.h"
 #include "libs/common/status_macros.h"
 #include "tools/lathe/announce.h"
 #include "tools/lathe/launcher.h"
 #include "tools/lathe/memory_check.h"
+#include "tools/lathe/metrics_pages.h"
 #include "tools/lathe/program.h"
 #include "tools/lathe/signals.h"
 #include "tools/lathe/up_options.h"
@@ -26,38 +27,11 @@ absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model)
   return CheckMemory(options.dp * model.loaded_bytes, available);
 }
 
-// Claims a port for each page: that of `text` and the next ones, or any for port 0.
-absl::StatusOr<LaunchPlan::Metrics> ClaimMetricsPorts(const std::string& text, int num_ranks,
-                                                      int api_port) {
-  const int max_first_port = 65535 - 1 - num_ranks;
-  ASSIGN_OR_RETURN(const ListenAddress first, ParseListenAddress(text, "metrics_listen"));
-  if (first.port > max_first_port) {
-    return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
-                          "metrics_listen has port %d, limit is %d: the engine's and the worker's "
-                          "are on the next %d",
-                          first.port, max_first_port, 1 + num_ranks)),
-                      "configuration", "metrics_listen");
-  }
-  LaunchPlan::Metrics metrics{first, first, std::vector<ListenAddress>(num_ranks, first)};
-  std::vector<ListenAddress*> addresses = {&metrics.gateway, &metrics.engine};
-  for (ListenAddress& worker : metrics.workers) addresses.push_back(&worker);
-  std::set<int> claimed = {api_port};
-  for (ListenAddress* address : addresses) {
-    if (first.port > 0) address->port = first.port + static_cast<int>(claimed.size()) - 1;
-    RETURN_IF_ERROR(ClaimPort(*address));
-    // A free port that was only looked at may be handed out again.
-    while (first.port == 0 && claimed.contains(address->port)) {
-      address->port = 0;
-      RETURN_IF_ERROR(ClaimPort(*address));
-    }
-    if (!claimed.insert(address->port).second) {
-      return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
-                            "metrics_listen and the %d ports after it include that of listen, %d",
-                            1 + num_ranks, address->port)),
-                        "configuration", "metrics_listen");
-    }
-  }
-  return metrics;
+absl::StatusOr<LaunchPlan::Metrics> ClaimPages(const UpOptions& options, const LaunchPlan& plan) {
+  const int count = 2 + options.num_ranks();
+  ASSIGN_OR_RETURN(const std::vector<ListenAddress> pages,
+                   ClaimMetricsPages(options.metrics_listen, count, plan.listen.port));
+  return LaunchPlan::Metrics{pages[0], pages[1], {pages.begin() + 2, pages.end()}};
 }
 
 void SayPlan(const LaunchPlan& plan, Announcer& announcer) {
@@ -80,6 +54,7 @@ absl::Status UpCommand(int argc, const char* const* argv) {
   ASSIGN_OR_RETURN(const UpOptions options, ParseUpOptions(argc, argv));
   ASSIGN_OR_RETURN(ModelFolder model, ResolveModel(options.model, DefaultHubCache()));
   ASSIGN_OR_RETURN(ListenAddress listen, ParseListenAddress(options.listen));
+  RETURN_IF_ERROR(CheckVisibleDevices(options.num_ranks(), options.device));
   RETURN_IF_ERROR(CheckHostMemory(options, model));
 
   LaunchPlan plan{.data_dir = OpenDataDir(options.data),
@@ -93,8 +68,7 @@ absl::Status UpCommand(int argc, const char* const* argv) {
   ASSIGN_OR_RETURN(const DataDirLock lock, DataDirLock::Take(plan.data_dir));
   RETURN_IF_ERROR(ClaimPort(plan.listen));
   if (!options.metrics_listen.empty()) {
-    ASSIGN_OR_RETURN(plan.metrics, ClaimMetricsPorts(options.metrics_listen, options.num_ranks(),
-                                                     plan.listen.port));
+    ASSIGN_OR_RETURN(plan.metrics, ClaimPages(options, plan));
   }
   ASSIGN_OR_RETURN(plan.children, ChildSpecs(options, plan, ProgramDir()));
 

@@ -1,10 +1,15 @@
 #include "libs/common/device/visible_device.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <system_error>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "libs/common/errors.h"
 
 namespace lathe {
 
@@ -13,6 +18,36 @@ std::string VisibleDevice(int place) {
   if (visible == nullptr) return absl::StrCat(place);
   const std::vector<std::string> devices = absl::StrSplit(visible, ',');
   return place < static_cast<int>(devices.size()) ? devices[place] : "";
+}
+
+int NumVisibleDevices(const std::filesystem::path& dev) {
+  if (const char* const visible = std::getenv(kVisibleDevices); visible != nullptr) {
+    // As CUDA reads it: what follows an entry that is none is not there.
+    const std::vector<std::string> devices = absl::StrSplit(visible, ',');
+    const auto end = std::find_if(devices.begin(), devices.end(), [](const std::string& device) {
+      return device.empty() || device[0] == '-';
+    });
+    return static_cast<int>(end - devices.begin());
+  }
+  int count = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dev, error)) {
+    const std::string name = entry.path().filename().string();
+    int number = 0;
+    const bool is_gpu =
+        absl::StartsWith(name, "nvidia") && absl::SimpleAtoi(name.substr(6), &number);
+    if (is_gpu) ++count;
+  }
+  return count;
+}
+
+absl::Status CheckVisibleDevices(int num_ranks, const std::string& device) {
+  const int count = NumVisibleDevices();
+  if (device == "cpu" || count == 0 || num_ranks <= count) return absl::OkStatus();
+  return WithDetail(absl::InvalidArgumentError(absl::StrCat(
+                        "device is ", device, ": ", num_ranks, " ranks on this machine want a GPU ",
+                        "each, ", count, " are there; --device cpu has all of them on CPUs")),
+                    "configuration", "device");
 }
 
 }  // namespace lathe

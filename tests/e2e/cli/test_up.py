@@ -57,6 +57,14 @@ def test_every_rank_gets_its_place_and_its_page(bench, monkeypatch):
     assert ports[0] != ports[1]
 
 
+def test_more_ranks_than_gpus_are_named(bench, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    refused = bench.run_up("--tp", "3")
+    assert refused.returncode == 78
+    assert "device is auto: 3 ranks on this machine want a GPU each, 2 are there" in refused.stderr
+    bench.up("--tp", "3", "--device", "cpu").wait_for("next ")
+
+
 def test_a_mesh_that_is_none_is_named(bench):
     for arguments, message in ((["--tp", "0"], "tp is 0, expected 1 to 64"),
                                (["--dp", "16", "--fsdp", "8"],
