@@ -83,6 +83,56 @@ def test_options_that_a_worker_refuses_end_its_parent_with_its_words(tmp_path):
     assert "options are refused" in answer.stderr
 
 
+class PodService(RankService):
+    """Each pod of a LeaderWorkerSet has two ranks, and its `lathe ranks` finds out which."""
+
+    RANKS_PER_POD = 2
+
+    def _start_rank(self, rank):
+        if rank % self.RANKS_PER_POD > 0:
+            return
+        pod = rank // self.RANKS_PER_POD
+        environment = {"LWS_WORKER_INDEX": str(pod),
+                       "LWS_GROUP_SIZE": str(self.world // self.RANKS_PER_POD)}
+        with open(self._log_path(f"pod{pod}"), "ab") as log:
+            self.ranks[rank] = subprocess.Popen(
+                [str(BIN / "lathe"), "ranks", "--ranks-per-pod", str(self.RANKS_PER_POD),
+                 "--threads", "1", "--data-dir", self.data_dir, "--", *self.mesh,
+                 "--model", f"tiny={self.model}", "--device", "cpu", "--memory-fraction", "0.2"],
+                stdout=log, stderr=log,
+                env={**self.env, **environment, "LATHE_WORKER__NUMERICS": "exact"})
+
+
+def test_pods_of_several_ranks_find_their_places():
+    with PodService(tiny_model(), dp=2, tp=2) as service:
+        api = StubbornApi(service)
+        program = Program(api)
+        program.step()
+        program.step()
+        program.check()
+        api.close()
+        assert [int(rank["rank"]) for rank in service.group()["ranks"]] == [0, 1, 2, 3]
+        service.wait_log("pod1", "worker2  started")
+        service.wait_log("pod1", "worker3  started")
+
+
+@pytest.mark.parametrize("env, options, complaint", [
+    ({}, [], "expected either --ranks or --ranks-per-pod"),
+    ({}, ["--ranks", "0-1", "--ranks-per-pod", "2"], "expected either --ranks or --ranks-per-pod"),
+    ({}, ["--ranks-per-pod", "2"], "no launcher says which pod this is"),
+    ({}, ["--ranks-per-pod", "65"], "ranks_per_pod is 65, expected 1 to 64"),
+    ({"LWS_WORKER_INDEX": "1"}, ["--ranks-per-pod", "2"], "and LWS_GROUP_SIZE is missing"),
+    ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, ["--ranks-per-pod", "2"],
+     "LOCAL_RANK is 1: ranks_per_pod is for launchers of one process per pod"),
+])
+def test_a_pod_that_is_none_is_named(env, options, complaint, tmp_path):
+    answer = subprocess.run(
+        [str(BIN / "lathe"), "ranks", *options, "--data-dir", tmp_path, "--", "--tp", "2"],
+        capture_output=True, text=True, check=False, timeout=30, env={**os.environ, **env})
+    assert answer.returncode in (2, 78)
+    assert complaint in answer.stderr
+
+
 @pytest.mark.parametrize("ranks", ["", "a", "3-1", "-1", "0-64", "1-2-3", "0-2147483648"])
 def test_ranks_that_are_none_are_named(ranks, tmp_path):
     answer = subprocess.run(

@@ -20,6 +20,7 @@
 #include "libs/common/rpc/engine_connection.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "services/worker/launch_place.h"
 #include "tools/lathe/announce.h"
 #include "tools/lathe/data_dir_options.h"
 #include "tools/lathe/metrics_pages.h"
@@ -49,6 +50,7 @@ constexpr absl::Duration kSettled = absl::Minutes(1);
 
 struct RanksOptions {
   std::string ranks;
+  int64_t ranks_per_pod = 0;  // 0: `ranks` says which
   EngineConnection engine;
   std::string group;
   std::string metrics_listen;  // of the first rank's page; empty: none has one
@@ -58,6 +60,7 @@ struct RanksOptions {
   std::vector<std::string> worker_arguments;
   int first = 0;
   int count = 0;
+  int64_t world = 0;  // as the launcher of the pods says; 0: it does not
 };
 
 absl::Status RefuseRanks(const std::string& ranks) {
@@ -67,7 +70,39 @@ absl::Status RefuseRanks(const std::string& ranks) {
       "usage", "ranks");
 }
 
+absl::Status RefusePod(const std::string& why) {
+  return WithDetail(absl::InvalidArgumentError(why), "configuration", "ranks_per_pod");
+}
+
+// The ranks of this pod among those that its launcher has started.
+absl::Status ReadPod(RanksOptions& options) {
+  const int64_t count = options.ranks_per_pod;
+  if (count < 0 || count > kMaxRanks) {
+    return RefusePod(absl::StrCat("ranks_per_pod is ", count, ", expected 1 to ", kMaxRanks));
+  }
+  ASSIGN_OR_RETURN(const std::optional<worker::LaunchPlace> pod,
+                   worker::FindLaunchPlace([](const char* name) { return std::getenv(name); }));
+  if (!pod.has_value()) {
+    return RefusePod(
+        "ranks_per_pod is given, and no launcher says which pod this is (LWS_WORKER_INDEX, "
+        "JOB_COMPLETION_INDEX, RANK); --ranks says which ranks it has");
+  }
+  if (pod->local_rank > 0) {
+    return RefusePod(absl::StrCat("LOCAL_RANK is ", pod->local_rank,
+                                  ": ranks_per_pod is for launchers of one process per pod"));
+  }
+  options.first = static_cast<int>(pod->rank * count);
+  options.count = static_cast<int>(count);
+  options.world = pod->world * count;
+  return absl::OkStatus();
+}
+
 absl::Status ReadRanks(RanksOptions& options) {
+  if (options.ranks.empty() == (options.ranks_per_pod == 0)) {
+    return WithDetail(absl::InvalidArgumentError("expected either --ranks or --ranks-per-pod"),
+                      "usage", "ranks");
+  }
+  if (options.ranks.empty()) return ReadPod(options);
   const std::pair<std::string, std::string> ends =
       absl::StrSplit(options.ranks, absl::MaxSplits('-', 1));
   int64_t first = 0, last = 0;
@@ -124,8 +159,10 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
   const char* const* const dashes = std::find(argv, end, std::string_view("--"));
   if (dashes != end) options.worker_arguments.assign(dashes + 1, end);
   OptionSet set("lathe ranks", kDescription);
-  set.Add(&options.ranks, "ranks.ranks", "", "numbers of the ranks, FIRST-LAST",
-          {.required = true});
+  set.Add(&options.ranks, "ranks.ranks", "", "numbers of the ranks, FIRST-LAST");
+  set.Add(&options.ranks_per_pod, "ranks.ranks_per_pod", 0,
+          "instead of --ranks: so many ranks in every pod of a LeaderWorkerSet (LWS_WORKER_INDEX), "
+          "an indexed job (JOB_COMPLETION_INDEX) or another launcher (RANK); pod 0 has the first");
   AddEngineConnection(set, "ranks", options.engine);
   set.Add(&options.group, "ranks.group", "default", "name of the worker group");
   set.Add(&options.num_threads, "ranks.threads", 0,
@@ -179,6 +216,9 @@ absl::StatusOr<ChildSpec> SpecOf(const RanksOptions& options, const DataDir& dir
                      dir.socket_dir().string()};
   const std::vector<std::string> connection = ToArguments(options.engine);
   child.arguments.insert(child.arguments.end(), connection.begin(), connection.end());
+  if (options.world > 0) {
+    child.arguments.insert(child.arguments.end(), {"--world", absl::StrCat(options.world)});
+  }
   if (page.has_value()) {
     child.arguments.insert(child.arguments.end(), {"--metrics-listen", page->ToString()});
   }
