@@ -99,6 +99,10 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
           {.flag = "run-dir"});
   set.Add(&options.memory_fraction, "worker.memory_fraction", 0.9,
           "share of the device's free memory to plan with, weights included");
+  set.Add(
+      &options.host_memory_mib, "worker.host_memory_mib", 0,
+      "on a CPU: MiB that the group's ranks on this machine may take memory_fraction of, if more "
+      "is free; 0: all that is free");
   set.Add(&options.numerics, "worker.numerics", "fast",
           "exact: a client's numbers are the same bits whatever else runs; fast: up to rounding",
           {.choices = {"fast", "exact"}});
@@ -175,6 +179,10 @@ absl::Status Validate(const WorkerOptions& options) {
     return absl::InvalidArgumentError(absl::StrFormat("resident_versions_mib is %d, minimum is 0",
                                                       options.resident_versions_mib));
   }
+  if (options.host_memory_mib < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("host_memory_mib is %d, minimum is 0", options.host_memory_mib));
+  }
   if (options.num_threads < 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("threads is %d, minimum is 0", options.num_threads));
@@ -194,6 +202,7 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.num_threads = options.num_threads;
   executor.numerics = options.numerics;
   executor.memory_fraction = options.memory_fraction;
+  executor.host_memory_bytes = options.host_memory_mib << 20;
   executor.sampling_share = options.sampling_share;
   executor.prefill_stall = absl::Milliseconds(options.prefill_stall_ms);
   executor.prefix_cache = options.prefix_cache;

@@ -29,6 +29,7 @@ struct WorkerOptions {
   std::string data_dir;
   std::string run_dir;  // empty: DATA_DIR/run
   double memory_fraction = 0.9;
+  int64_t host_memory_mib = 0;
   std::string numerics;
   double sampling_share = 0.5;
   int64_t prefill_stall_ms = 0;

@@ -53,8 +53,11 @@ void Announcer::Ready(const LaunchPlan& plan, bool is_new_key) {
     const auto page = [](const ListenAddress& address) { return address.Url() + "/metrics"; };
     std::string pages = absl::StrCat("gateway ", page(plan.metrics->gateway), " engine ",
                                      page(plan.metrics->engine));
-    for (size_t rank = 0; rank < plan.workers.size(); ++rank) {
-      absl::StrAppend(&pages, " ", plan.workers[rank], " ", page(plan.metrics->workers[rank]));
+    size_t place = 0;
+    for (const GroupPlan& group : plan.groups) {
+      for (const std::string& worker : group.workers) {
+        absl::StrAppend(&pages, " ", worker, " ", page(plan.metrics->workers[place++]));
+      }
     }
     Say("metrics", pages);
   }

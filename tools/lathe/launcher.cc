@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +21,6 @@ namespace {
 
 constexpr char kEngine[] = "engine";
 constexpr char kGateway[] = "gateway";
-constexpr char kGroup[] = "default";
 constexpr char kHealthPath[] = "/api/v1/healthz";
 
 constexpr absl::Duration kReadinessPoll = absl::Milliseconds(100);
@@ -44,14 +44,15 @@ std::map<std::string, int64_t> RanksByName(const std::vector<std::string>& worke
 }  // namespace
 
 Launcher::Launcher(const LaunchPlan& plan, Signals& signals, Announcer& announcer)
-    : plan_(plan),
-      signals_(signals),
-      announcer_(announcer),
-      admin_(plan.data_dir),
-      ranks_({.addresses = {plan.data_dir.SocketAddress("worker")},
-              .secret_file = plan.data_dir.socket_dir() / "secret",
-              .group = kGroup},
-             RanksByName(plan.workers), supervisor_, announcer) {}
+    : plan_(plan), signals_(signals), announcer_(announcer), admin_(plan.data_dir) {
+  for (const GroupPlan& group : plan.groups) {
+    ranks_.push_back(std::make_unique<SupervisedRanks>(
+        SuperviseOptions{.addresses = {plan.data_dir.SocketAddress("worker")},
+                         .secret_file = plan.data_dir.socket_dir() / "secret",
+                         .group = group.name},
+        RanksByName(group.workers), supervisor_, announcer));
+  }
+}
 
 absl::Status Launcher::Run() {
   const absl::Status served = Serve();
@@ -64,11 +65,11 @@ absl::Status Launcher::Run() {
 absl::Status Launcher::Serve() {
   for (const ChildSpec& child : plan_.children) {
     RETURN_IF_ERROR(supervisor_.Start(child));
-    ranks_.OnStarted(child.name);
+    for (const auto& ranks : ranks_) ranks->OnStarted(child.name);
   }
   RETURN_IF_ERROR(WritePids());
   while (signals_.Wait(NextWait()) != SignalEvent::kStop) {
-    ranks_.KillWhomTheEngineWants();
+    for (const auto& ranks : ranks_) ranks->KillWhomTheEngineWants();
     RETURN_IF_ERROR(HandleDeaths());
     RETURN_IF_ERROR(Restart());
     RETURN_IF_ERROR(CheckReadiness());
@@ -83,7 +84,7 @@ absl::Duration Launcher::NextWait() const {
 
 absl::Status Launcher::HandleDeaths() {
   for (const ChildExit& exit : supervisor_.Reap()) {
-    ranks_.OnExit(exit);
+    for (const auto& ranks : ranks_) ranks->OnExit(exit);
     if (!is_announced_) RETURN_IF_ERROR(FirstStartFailure(exit));
     if (LostPeer(exit)) {
       if (exit.early_deaths == kMaxFirstStarts) {
@@ -113,7 +114,9 @@ absl::Status Launcher::FirstStartFailure(const ChildExit& exit) const {
 
 absl::Status Launcher::Restart() {
   ASSIGN_OR_RETURN(const std::vector<std::string> started, supervisor_.RestartDue());
-  for (const std::string& name : started) ranks_.OnStarted(name);
+  for (const std::string& name : started) {
+    for (const auto& ranks : ranks_) ranks->OnStarted(name);
+  }
   return started.empty() ? absl::OkStatus() : WritePids();
 }
 
@@ -138,28 +141,37 @@ bool Launcher::GatewayAnswers() const {
   return plan_.has_tls ? Accepts(plan_.listen) : AnswersOk(plan_.listen, kHealthPath);
 }
 
-bool Launcher::WorkersAreReady() const {
-  return std::all_of(plan_.workers.begin(), plan_.workers.end(),
+bool Launcher::IsReady(const GroupPlan& group) const {
+  return std::all_of(group.workers.begin(), group.workers.end(),
                      [this](const std::string& name) { return supervisor_.IsReady(name); });
 }
 
 void Launcher::CheckEngineAndWorkers() {
-  if (supervisor_.IsReady(kEngine) && WorkersAreReady()) return;
+  const bool all_are_ready = std::all_of(plan_.groups.begin(), plan_.groups.end(),
+                                         [this](const GroupPlan& one) { return IsReady(one); });
+  if (supervisor_.IsReady(kEngine) && all_are_ready) return;
   if (supervisor_.Age(kEngine) == absl::ZeroDuration()) return;
   const auto status = admin_.GetStatus(kStatusTimeout);
   if (!status.ok()) return;
   supervisor_.MarkReady(kEngine);
-  for (const v1::GroupStatus& group : status->groups()) {
-    if (group.group() != kGroup) continue;
-    const bool all_are_old = std::all_of(
-        plan_.workers.begin(), plan_.workers.end(),
-        [this](const std::string& name) { return supervisor_.Age(name) > kMinWorkerAge; });
-    if (group.state() == "ready" && all_are_old) {
-      for (const std::string& name : plan_.workers) supervisor_.MarkReady(name);
-    } else if (!is_announced_ && !group.progress().empty()) {
-      announcer_.Loading(group.progress());
-    }
+  for (const GroupPlan& group : plan_.groups) {
+    const auto found =
+        std::find_if(status->groups().begin(), status->groups().end(),
+                     [&](const v1::GroupStatus& told) { return told.group() == group.name; });
+    if (found != status->groups().end()) CheckGroup(group, *found);
   }
+  const auto loading =
+      std::find_if(status->groups().begin(), status->groups().end(),
+                   [](const v1::GroupStatus& told) { return !told.progress().empty(); });
+  if (!is_announced_ && loading != status->groups().end()) announcer_.Loading(loading->progress());
+}
+
+void Launcher::CheckGroup(const GroupPlan& group, const v1::GroupStatus& told) {
+  const bool all_are_old = std::all_of(
+      group.workers.begin(), group.workers.end(),
+      [this](const std::string& name) { return supervisor_.Age(name) > kMinWorkerAge; });
+  if (told.state() != "ready" || !all_are_old) return;
+  for (const std::string& name : group.workers) supervisor_.MarkReady(name);
 }
 
 void Launcher::Announce() {
@@ -210,7 +222,11 @@ void Launcher::ReportDrained(const absl::StatusOr<v1::DrainResponse>& drained) {
 void Launcher::StopAll(absl::Duration grace) {
   // From the clients inwards: nobody is left talking to a process that is gone.
   supervisor_.Stop({kGateway}, grace);
-  supervisor_.Stop(plan_.workers, grace);
+  std::vector<std::string> workers;
+  for (const GroupPlan& group : plan_.groups) {
+    workers.insert(workers.end(), group.workers.begin(), group.workers.end());
+  }
+  supervisor_.Stop(workers, grace);
   supervisor_.Stop({kEngine}, grace);
   announcer_.Say("stopped", plan_.data_dir.path().string());
 }

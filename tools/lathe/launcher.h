@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,12 +34,14 @@ class Launcher {
   // Until a stop signal.
   absl::Status Serve();
   absl::Status HandleDeaths();
-  bool WorkersAreReady() const;
+  bool IsReady(const GroupPlan& group) const;
   absl::Status FirstStartFailure(const ChildExit& exit) const;
   std::filesystem::path LogPath(const std::string& name) const;
   absl::Status Restart();
   absl::Status CheckReadiness();
   void CheckEngineAndWorkers();
+  // What the engine says of it.
+  void CheckGroup(const GroupPlan& group, const v1::GroupStatus& told);
   bool GatewayAnswers() const;
   // Once, when all are ready.
   void Announce();
@@ -57,7 +60,7 @@ class Launcher {
   RealClock clock_;
   Supervisor supervisor_{clock_};
   AdminClient admin_;
-  SupervisedRanks ranks_;
+  std::vector<std::unique_ptr<SupervisedRanks>> ranks_;  // by group
   bool has_key_ = false;
   bool is_new_key_ = false;
   bool is_announced_ = false;

@@ -21,10 +21,10 @@ namespace lathe::cli {
 namespace {
 
 // On a GPU the weights are streamed to it and need no room here.
-absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model) {
+absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model,
+                             int64_t available) {
   if (options.device == "cuda") return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int64_t available, AvailableMemoryBytes());
-  return CheckMemory(options.dp * model.loaded_bytes, available);
+  return CheckMemory(options.num_groups * options.dp * model.loaded_bytes, available);
 }
 
 absl::StatusOr<LaunchPlan::Metrics> ClaimPages(const UpOptions& options, const LaunchPlan& plan) {
@@ -55,7 +55,8 @@ absl::Status UpCommand(int argc, const char* const* argv) {
   ASSIGN_OR_RETURN(ModelFolder model, ResolveModel(options.model, DefaultHubCache()));
   ASSIGN_OR_RETURN(ListenAddress listen, ParseListenAddress(options.listen));
   RETURN_IF_ERROR(CheckVisibleDevices(options.num_ranks(), options.device));
-  RETURN_IF_ERROR(CheckHostMemory(options, model));
+  ASSIGN_OR_RETURN(const int64_t available, AvailableMemoryBytes());
+  RETURN_IF_ERROR(CheckHostMemory(options, model, available));
 
   LaunchPlan plan{.data_dir = OpenDataDir(options.data),
                   .model = std::move(model),
@@ -63,7 +64,9 @@ absl::Status UpCommand(int argc, const char* const* argv) {
                   .has_tls = options.tls.enabled(),
                   .public_url = options.public_url,
                   .drain_timeout = options.drain_timeout,
-                  .workers = WorkerNames(options.num_ranks())};
+                  .groups = PlanGroups(options)};
+  // Measured now: what one group finds free depends on how far the others have come.
+  if (options.num_groups > 1) plan.memory_bytes_per_group = available / options.num_groups;
   RETURN_IF_ERROR(plan.data_dir.Create());
   ASSIGN_OR_RETURN(const DataDirLock lock, DataDirLock::Take(plan.data_dir));
   RETURN_IF_ERROR(ClaimPort(plan.listen));

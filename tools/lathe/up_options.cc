@@ -18,7 +18,8 @@ namespace {
 constexpr char kDescription[] =
     "Starts Lathe on this machine: engine, worker and gateway.\n"
     "  lathe up --model Qwen/Qwen3-0.6B=./Qwen3-0.6B\n"
-    "  lathe up --model Qwen/Qwen3-0.6B --listen 127.0.0.1:0 --data-dir /srv/lathe";
+    "  lathe up --model Qwen/Qwen3-0.6B --listen 127.0.0.1:0 --data-dir /srv/lathe\n"
+    "  lathe up --model Qwen/Qwen3-0.6B --role train --role sample";
 
 // What the two public listeners have in common.
 void AddTransport(const UpOptions& options, std::vector<std::string>& arguments) {
@@ -66,10 +67,10 @@ int NumThreads(const UpOptions& options) {
 }
 
 std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchPlan& plan,
-                                         int rank) {
+                                         const GroupPlan& group, int rank) {
   const std::string path = plan.model.path.string();
   std::vector<std::string> arguments = {"--engine",     plan.data_dir.SocketAddress("worker"),
-                                        "--group",      "default",
+                                        "--group",      group.name,
                                         "--model",      absl::StrCat(plan.model.name, "=", path),
                                         "--dp",         absl::StrCat(options.dp),
                                         "--fsdp",       absl::StrCat(options.fsdp),
@@ -81,14 +82,19 @@ std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchP
   if (!options.tokenizer.empty()) {
     arguments.insert(arguments.end(), {"--tokenizer", options.tokenizer});
   }
-  if (plan.metrics) AddMetrics(plan.metrics->workers[rank], arguments);
+  if (!group.role.empty()) arguments.insert(arguments.end(), {"--role", group.role});
+  if (plan.memory_bytes_per_group > 0) {
+    arguments.insert(arguments.end(),
+                     {"--host-memory-mib", absl::StrCat(plan.memory_bytes_per_group >> 20)});
+  }
   return arguments;
 }
 
-// Of several ranks each has a GPU of its own: a worker takes the first that it sees.
-std::vector<std::string> DeviceOf(const UpOptions& options, int rank) {
+// Of several ranks each has a GPU of its own: a worker takes the first that it sees. `place`: among
+// those of all groups.
+std::vector<std::string> DeviceOf(const UpOptions& options, int place) {
   if (options.num_ranks() == 1 || options.device == "cpu") return {};
-  return {absl::StrCat(kVisibleDevices, "=", VisibleDevice(rank))};
+  return {absl::StrCat(kVisibleDevices, "=", VisibleDevice(place))};
 }
 
 std::vector<std::string> GatewayArguments(const UpOptions& options, const LaunchPlan& plan) {
@@ -106,27 +112,54 @@ absl::Status CheckMesh(const UpOptions& options) {
   // Nobody has as many devices in one machine, and a slip of the finger would fill it with
   // processes.
   constexpr int kMaxRanks = 64;
-  for (const auto& [name, size] : {std::pair("dp", options.dp), std::pair("fsdp", options.fsdp),
-                                   std::pair("tp", options.tp)}) {
+  for (const auto& [name, size] :
+       {std::pair("dp", options.dp), std::pair("fsdp", options.fsdp), std::pair("tp", options.tp),
+        std::pair("groups", options.num_groups)}) {
     if (size >= 1 && size <= kMaxRanks) continue;
     return WithDetail(
         absl::InvalidArgumentError(absl::StrCat(name, " is ", size, ", expected 1 to ", kMaxRanks)),
         "usage", name);
   }
   if (options.num_ranks() <= kMaxRanks) return absl::OkStatus();
-  return WithDetail(
-      absl::InvalidArgumentError(absl::StrCat("dp x fsdp x tp is ", options.num_ranks(),
-                                              " ranks on this machine, limit is ", kMaxRanks)),
-      "usage", "dp");
+  return WithDetail(absl::InvalidArgumentError(absl::StrCat(
+                        options.num_groups > 1 ? "groups x " : "", "dp x fsdp x tp is ",
+                        options.num_ranks(), " ranks on this machine, limit is ", kMaxRanks)),
+                    "usage", "dp");
+}
+
+// One role for each group, or none at all.
+absl::Status CountGroups(UpOptions& options) {
+  for (const std::string& role : options.roles) {
+    if (role == "train" || role == "sample" || role == "both") continue;
+    return WithDetail(absl::InvalidArgumentError(
+                          absl::StrCat("role is '", role, "', expected train, sample or both")),
+                      "usage", "role");
+  }
+  const auto num_roles = static_cast<int>(options.roles.size());
+  if (options.num_groups == 0) options.num_groups = std::max(1, num_roles);
+  if (num_roles == 0 || num_roles == options.num_groups) return absl::OkStatus();
+  return WithDetail(absl::InvalidArgumentError(
+                        absl::StrCat("groups is ", options.num_groups, ", with ", num_roles,
+                                     " roles; expected a --role for each group, or none")),
+                    "usage", "role");
 }
 
 }  // namespace
 
-std::vector<std::string> WorkerNames(int num_ranks) {
-  if (num_ranks == 1) return {"worker"};
-  std::vector<std::string> names;
-  for (int rank = 0; rank < num_ranks; ++rank) names.push_back(absl::StrCat("worker", rank));
-  return names;
+std::vector<GroupPlan> PlanGroups(const UpOptions& options) {
+  std::vector<GroupPlan> groups;
+  for (int i = 0; i < options.num_groups; ++i) {
+    GroupPlan group{.name = i == 0 ? "default" : absl::StrCat("group", i + 1),
+                    .role = options.roles.empty() ? "" : options.roles[i]};
+    for (int rank = 0; rank < options.ranks_per_group(); ++rank) {
+      std::string name = "worker";
+      if (options.ranks_per_group() > 1) absl::StrAppend(&name, rank);
+      if (options.num_groups > 1) absl::StrAppend(&name, "-", group.name);
+      group.workers.push_back(std::move(name));
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
 }
 
 absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
@@ -146,10 +179,15 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
           {.may_hold_password = true});
   set.Add(&options.device, "up.device", "auto", "auto, cpu or cuda",
           {.choices = {"auto", "cpu", "cuda"}});
-  set.Add(&options.num_threads, "up.threads", 0,
-          "threads of each rank of the worker; 0: its share of the CPUs");
+  set.Add(&options.num_threads, "up.threads", 0, "threads of each rank; 0: its share of the CPUs");
+  set.Add(&options.num_groups, "up.groups", 0,
+          "worker groups that serve the model, each with its share of the CPUs and the memory or "
+          "GPUs of its own; 0: one, or one for each --role");
+  set.Add(&options.roles, "up.role", {},
+          "what a group is used for: train, sample or both; once for each group; default: both");
   set.Add(&options.dp, "up.dp", 1,
-          "ranks that have the whole model each, and share the rows of training and the samples");
+          "ranks of a group that have the whole model each, and share the rows of training and the "
+          "samples");
   set.Add(&options.fsdp, "up.fsdp", 1,
           "ranks that share the rows of training, and keep a part of every layer each");
   set.Add(&options.tp, "up.tp", 1, "ranks that have a part of every matrix each");
@@ -174,6 +212,7 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
                           absl::StrCat("threads is ", options.num_threads, ", expected 0 or more")),
                       "usage", "threads");
   }
+  RETURN_IF_ERROR(CountGroups(options));
   RETURN_IF_ERROR(CheckMesh(options));
   RETURN_IF_ERROR(CheckTransport(options));
   options.config_path = set.config_path();
@@ -209,13 +248,18 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
   if (!options.store.empty()) {
     children.back().overrides = {absl::StrCat("LATHE_ENGINE__STORE=", options.store)};
   }
-  for (int rank = 0; rank < options.num_ranks(); ++rank) {
-    // libgomp reads these when it is loaded; spinning threads would take the CPU from the others.
-    RETURN_IF_ERROR(
-        add("worker", WorkerArguments(options, plan, rank),
-            {absl::StrCat("OMP_NUM_THREADS=", NumThreads(options)), "OMP_WAIT_POLICY=passive"},
-            plan.workers[rank]));
-    children.back().overrides = DeviceOf(options, rank);
+  int place = 0;
+  for (const GroupPlan& group : plan.groups) {
+    for (int rank = 0; rank < options.ranks_per_group(); ++rank, ++place) {
+      std::vector<std::string> arguments = WorkerArguments(options, plan, group, rank);
+      if (plan.metrics) AddMetrics(plan.metrics->workers[place], arguments);
+      // libgomp reads these when it is loaded; spinning threads would take the CPU from the others.
+      RETURN_IF_ERROR(
+          add("worker", std::move(arguments),
+              {absl::StrCat("OMP_NUM_THREADS=", NumThreads(options)), "OMP_WAIT_POLICY=passive"},
+              group.workers[rank]));
+      children.back().overrides = DeviceOf(options, place);
+    }
   }
   RETURN_IF_ERROR(add("gateway", GatewayArguments(options, plan), {}));
   return children;

@@ -1,6 +1,7 @@
 // What `lathe up` was asked for, and what it starts for that.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -28,13 +29,18 @@ struct UpOptions {
   std::string store;
   // auto, cpu or cuda.
   std::string device;
-  // Of each rank of the worker; 0: its share of the CPUs.
+  // Of each rank; 0: its share of the CPUs.
   int num_threads = 0;
-  // Ranks of the worker along each axis of its mesh; all of them on this machine.
+  // Worker groups, all of this mesh.
+  int num_groups = 0;  // 0: as many as there are roles, or one
+  // What each is used for: train, sample or both; empty: all are used for both.
+  std::vector<std::string> roles;
+  // Ranks of a group along each axis of its mesh; all of them on this machine.
   int dp = 1;
   int fsdp = 1;
   int tp = 1;
-  int num_ranks() const { return dp * fsdp * tp; }
+  int ranks_per_group() const { return dp * fsdp * tp; }
+  int num_ranks() const { return num_groups * ranks_per_group(); }
   // Empty: the public gRPC service is not opened on TCP.
   std::string grpc_listen;
   // Of the API and of grpc_listen; without a certificate both are served in the clear.
@@ -47,12 +53,22 @@ struct UpOptions {
   std::string public_url;
   // How long accepted work may go on after a signal.
   absl::Duration drain_timeout;
-  // Passed on to the three; empty: none.
+  // Passed on to all; empty: none.
   std::string config_path;
 };
 
 // `argv[0]` is not looked at. Errors as OptionSet::Parse.
 absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv);
+
+struct GroupPlan {
+  std::string name;
+  std::string role;                  // empty: its worker's own choice
+  std::vector<std::string> workers;  // names of its processes, by rank
+};
+
+// "default", and with it "group2" and so on; their processes "worker", of several ranks "worker0"
+// and so on, of several groups each with the group's name: "worker0-group2".
+std::vector<GroupPlan> PlanGroups(const UpOptions& options);
 
 // Everything resolved: what `lathe up` runs.
 struct LaunchPlan {
@@ -62,21 +78,19 @@ struct LaunchPlan {
   bool has_tls = false;
   std::string public_url;
   absl::Duration drain_timeout;
-  // Names of the worker's processes, by rank.
-  std::vector<std::string> workers;
+  std::vector<GroupPlan> groups;
+  // That each group may use on a CPU; 0: one alone finds out itself.
+  int64_t memory_bytes_per_group = 0;
   // Pages of metrics; empty: none.
   struct Metrics {
     ListenAddress gateway;
     ListenAddress engine;
-    std::vector<ListenAddress> workers;  // by rank
+    std::vector<ListenAddress> workers;  // by group and rank
   };
   std::optional<Metrics> metrics = {};
   // engine, workers, gateway.
   std::vector<ChildSpec> children = {};
 };
-
-// "worker", or of several ranks "worker0" and so on.
-std::vector<std::string> WorkerNames(int num_ranks);
 
 // The commands. `program_dir` holds the binaries; error configuration when one is missing.
 absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, const LaunchPlan& plan,

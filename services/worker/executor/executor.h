@@ -30,6 +30,9 @@ struct ExecutorOptions {
   // Of the memory that is available at the start. Weights, adapters, keys and values of samples and
   // activations have their shares of it. More: longer sequences and more samples at once.
   double memory_fraction = 0.9;
+  // On a CPU the available memory is at most this, for the ranks of this machine together. More:
+  // less for other groups. 0: whatever is available.
+  int64_t host_memory_bytes = 0;
   // Share of the device's time that sampling gets while there is training too.
   double sampling_share = 0.5;
   // How long the prompts' part of a pass may hold up the samples that decode. More: prompts are

@@ -1,5 +1,6 @@
 #include "services/worker/executor/loaded_base.h"
 
+#include <algorithm>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -46,8 +47,12 @@ absl::Duration StepDuration(at::Device device) {
   return device.is_cpu() ? absl::Milliseconds(100) : absl::Milliseconds(20);
 }
 
-absl::StatusOr<int64_t> AvailableBytes(at::Device device) {
-  if (device.is_cpu()) return AvailableMemoryBytes();
+absl::StatusOr<int64_t> AvailableBytes(const ExecutorOptions& options, at::Device device) {
+  if (device.is_cpu()) {
+    ASSIGN_OR_RETURN(const int64_t available, AvailableMemoryBytes());
+    const int64_t limit = options.host_memory_bytes;
+    return limit > 0 ? std::min(available, limit) : available;
+  }
   return static_cast<int64_t>(
       c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
 }
@@ -155,8 +160,9 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
                                     const RankGroups& groups) {
   ASSIGN_OR_RETURN(const ComputeDtype compute_dtype, ParseComputeDtype(options.compute_dtype));
   ASSIGN_OR_RETURN(const Numerics numerics, ParseNumerics(options.numerics));
-  ASSIGN_OR_RETURN(const int64_t own_bytes, OnAllRanks(control, "reading of the device's memory",
-                                                       [&] { return AvailableBytes(device); }));
+  ASSIGN_OR_RETURN(const int64_t own_bytes,
+                   OnAllRanks(control, "reading of the device's memory",
+                              [&] { return AvailableBytes(options, device); }));
   const int64_t available_bytes = ShareOfAvailable(control, device, own_bytes);
   ASSIGN_OR_RETURN(LoadedModel loaded, OnAllRanks(control, "load of the base model", [&] {
                      return LoadModel(options.model_path, device, progress, compute_dtype,

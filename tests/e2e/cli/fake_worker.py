@@ -1,5 +1,6 @@
 """A worker that only says that it is there: DIR/fake_worker_ready while it lives. Its arguments are in
-DIR/worker_arguments.json, those of rank 1 in DIR/worker_arguments1.json.
+DIR/worker_arguments.json, those of rank 1 in DIR/worker_arguments1.json; of another group than
+default all its files have -GROUP in their names.
 
 With DIR/fake_worker_exit it prints that file and ends with code 78 instead, or the one in
 DIR/fake_worker_code; with
@@ -15,10 +16,12 @@ import time
 
 data_dir = pathlib.Path(sys.argv[sys.argv.index("--data-dir") + 1])
 rank = sys.argv[sys.argv.index("--rank") + 1].replace("0", "")
-(data_dir / f"worker_arguments{rank}.json").write_text(json.dumps(
+group = sys.argv[sys.argv.index("--group") + 1]
+suffix = "" if group == "default" else f"-{group}"
+(data_dir / f"worker_arguments{rank}{suffix}.json").write_text(json.dumps(
     {"arguments": sys.argv[1:], "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
      "devices": os.environ.get("CUDA_VISIBLE_DEVICES")}))
-ready = data_dir / "fake_worker_ready"
+ready = data_dir / f"fake_worker_ready{suffix}"
 ready.unlink(missing_ok=True)
 if (data_dir / "fake_worker_exit").exists():
     print((data_dir / "fake_worker_exit").read_text(), file=sys.stderr)

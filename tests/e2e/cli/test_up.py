@@ -57,6 +57,52 @@ def test_every_rank_gets_its_place_and_its_page(bench, monkeypatch):
     assert ports[0] != ports[1]
 
 
+def test_every_group_gets_its_name_role_and_share(bench, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7,8")
+    up = bench.up("--tp", "2", "--role", "train", "--role", "sample", "--metrics-listen", "127.0.0.1:0")
+    up.wait_for("next ")
+    assert sorted(up.pids()) == ["engine", "gateway", "up", "worker0-default", "worker0-group2",
+                                 "worker1-default", "worker1-group2"]
+    pages, memory = set(), set()
+    for place, (group, rank) in enumerate([("default", 0), ("default", 1), ("group2", 0), ("group2", 1)]):
+        name = f"worker_arguments{rank or ''}{'' if group == 'default' else '-' + group}.json"
+        of_rank = json.loads((bench.data_dir / name).read_text())
+        flags = dict(zip(of_rank["arguments"][::2], of_rank["arguments"][1::2]))
+        assert flags["--group"] == group
+        assert flags["--rank"] == str(rank)
+        assert flags["--role"] == {"default": "train", "group2": "sample"}[group]
+        assert flags["--threads"] == str(max(1, os.cpu_count() // 4))
+        assert of_rank["devices"] == str([4, 6, 7, 8][place])
+        assert f"worker{rank}-{group} http://{flags['--metrics-listen']}/metrics" in up.output()
+        pages.add(flags["--metrics-listen"])
+        memory.add(int(flags["--host-memory-mib"]))
+    assert len(pages) == 4
+    total_mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    assert len(memory) == 1 and 0 < memory.pop() <= total_mib // 2
+
+
+def test_a_killed_worker_of_one_group_is_started_again(bench):
+    up = bench.up("--groups", "2")
+    up.wait_for("next ")
+    before = up.pids()
+    os.kill(before["worker-group2"], signal.SIGKILL)
+    wait_until(lambda: up.pids()["worker-group2"] != before["worker-group2"], "a new worker")
+    assert up.pids()["worker-default"] == before["worker-default"]
+    assert up.stop() == 0
+
+
+def test_groups_that_are_none_are_named(bench):
+    for arguments, message in ((["--groups", "2", "--role", "train"],
+                                "groups is 2, with 1 roles; expected a --role for each group, or none"),
+                               (["--role", "serve"], "role is 'serve', expected train, sample or both"),
+                               (["--groups", "65"], "groups is 65, expected 1 to 64"),
+                               (["--groups", "2", "--tp", "33"],
+                                "groups x dp x fsdp x tp is 66 ranks on this machine, limit is 64")):
+        refused = bench.run_up(*arguments)
+        assert refused.returncode == 2
+        assert message in refused.stderr
+
+
 def test_more_ranks_than_gpus_are_named(bench, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
     refused = bench.run_up("--tp", "3")

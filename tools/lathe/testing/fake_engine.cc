@@ -1,6 +1,7 @@
 // An engine with keys and a status but without requests: Admin on run/admin.sock, Authenticate on
 // run/engine.sock. Keys are the files DIR/fake_keys/KEY, the worker group is ready when
-// DIR/fake_worker_ready exists, and DIR/fake_unsaved holds the model that Drain reports.
+// DIR/fake_worker_ready exists, another when DIR/fake_worker_ready-GROUP does, and DIR/fake_unsaved
+// holds the model that Drain reports.
 #include <grpcpp/server.h>
 #include <signal.h>
 
@@ -20,6 +21,8 @@ namespace lathe::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+const std::string kReadyGroup = "fake_worker_ready-";
 
 class FakeAdmin : public v1::Admin::Service {
  public:
@@ -57,6 +60,13 @@ class FakeAdmin : public v1::Admin::Service {
     const bool is_ready = fs::exists(dir_ / "fake_worker_ready");
     group->set_state(is_ready ? "ready" : "loading");
     if (!is_ready) group->set_progress("64 % of 1.2 GB");
+    for (const auto& entry : fs::directory_iterator(dir_)) {
+      const std::string name = entry.path().filename().string();
+      if (name.rfind(kReadyGroup, 0) != 0) continue;
+      v1::GroupStatus* const other = response->add_groups();
+      other->set_group(name.substr(kReadyGroup.size()));
+      other->set_state("ready");
+    }
     return grpc::Status::OK;
   }
 
