@@ -99,10 +99,10 @@ void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how, 
   group.last_death = WhenItDied(group, how, was_loaded);
 }
 
-void NoteLostPeer(State& s, Group& group, const std::string& how) {
+void NoteLostPeer(State& s, Group& group, const std::string& how, bool was_loaded) {
   s.fx.After(NoteWorkerLost{group.row.group, LossCause::kPeerGone, how});
   CountDeath(s, group);
-  group.last_death = WhenItDied(group, how, group.loaded);
+  group.last_death = WhenItDied(group, how, was_loaded);
 }
 
 void ExplainDeath(State& s, Group& group, LossCause cause, const std::string& how,

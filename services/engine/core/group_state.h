@@ -19,7 +19,7 @@ bool IsByItself(LossCause cause);
 // make it degraded. `was_loaded`: its base model.
 void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
 // As one death: its ranks have lost each other, and what became of any of them is not known.
-void NoteLostPeer(State& s, Group& group, const std::string& how);
+void NoteLostPeer(State& s, Group& group, const std::string& how, bool was_loaded);
 // One that was counted so was this.
 void ExplainDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
 // Its worker has completed a request.

@@ -185,5 +185,43 @@ TEST_CASE("Ranks: those that are left when one ends in good order have time to d
   CHECK(h.NumDeaths() == 0);
 }
 
+TEST_CASE("Ranks: those that were lost unseen, and say that they lost each other, count once",
+          "[core]") {
+  RanksHarness h;
+  const bool was_stopped = GENERATE(false, true);
+  for (int64_t i = 0; i < 2; ++i) {
+    h.pid = 17 + i;
+    h.AttachWorker("p0-" + std::to_string(i));
+    h.AttachPeer({"p1-" + std::to_string(i), 1, 101 + i});
+    h.DetachWorker();
+    h.DetachPeer();
+    h.Advance(16 * kSecond);  // nobody says anything
+    h.Exit(1, 101 + i, was_stopped ? LossCause::kEnded : LossCause::kPeerGone);
+    h.Exit(0, 17 + i, LossCause::kPeerGone);
+  }
+  CHECK(h.queue_state->trouble == (was_stopped ? GroupTrouble::kNone : GroupTrouble::kDegraded));
+}
+
+TEST_CASE("Ranks: the end of one that came later is not that of the set that was lost", "[core]") {
+  RanksHarness h;
+  h.AttachBoth();
+  const std::string a = h.NewModel(h.NewSession(SessionOrdering::kSerial, "a"), 0, "a");
+  const std::string b = h.NewModel(h.NewSession(SessionOrdering::kSerial, "b"), 0, "b");
+  const CallId of_a = h.Train(a, 1, OperationKind::kForwardBackward, "", "a");
+  const CallId of_b = h.Train(b, 1, OperationKind::kForwardBackward, "", "b");
+  h.Post(WorkerStarted{"g", h.worker->epoch(), {h.AnswerTo(of_a).id, h.AnswerTo(of_b).id}});
+  h.DetachWorker();
+  h.DetachPeer();
+  h.AttachPeer({"p1b", 1, 102});
+  h.Exit(1, 102, LossCause::kCrashed);  // while it waits for rank 0
+  h.Advance(16 * kSecond);
+  h.DetachPeer();
+  CHECK(h.NumDeaths() == 1);
+  h.AttachWorker("q0");
+  h.AttachPeer({"q1", 1, 103});
+  for (int i = 0; i < 4; ++i) h.RunWorkerOnce();            // brings a model back each
+  CHECK(h.worker->Received<SendTrainBatch>().size() == 2);  // nobody is suspected and runs alone
+}
+
 }  // namespace
 }  // namespace lathe::engine

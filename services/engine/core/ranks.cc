@@ -44,6 +44,8 @@ Rank* FindRank(Group& group, int64_t rank) {
 void NoteArrival(State& s, Group& group, const WorkerAttached& event) {
   SetMesh(s, group, event.mesh);
   Rank& rank = *FindRank(group, event.rank);
+  const bool is_another = rank.process_id != event.process_id;
+  if (is_another && ExitOfMember(group, rank) == nullptr) rank.exit.reset();
   rank.attached = true;
   rank.process_id = event.process_id;
   rank.session = group.ranks.size() == 1 ? event.process_id : event.session;
@@ -81,6 +83,12 @@ bool IsMember(const Group& group, const Rank& rank) {
   return !group.row.process_id.empty() && rank.session == group.row.process_id;
 }
 
+const WorkerExited* ExitOfMember(const Group& group, const Rank& rank) {
+  const bool is_of_member =
+      !group.row.process_id.empty() && rank.exit && rank.exit_session == group.row.process_id;
+  return is_of_member ? &*rank.exit : nullptr;
+}
+
 bool HasMetOthers(const Group& group, const std::string& session) {
   return std::any_of(group.ranks.begin(), group.ranks.end(), [&](const Rank& rank) {
     return !rank.session.empty() && rank.session != session;
@@ -96,7 +104,8 @@ bool IsFormed(const Group& group, const std::string& session) {
 void NoteProcesses(Group& group) {
   group.processes.clear();
   group.is_supervised = false;
-  for (const Rank& rank : group.ranks) {
+  for (Rank& rank : group.ranks) {
+    rank.exit_session = rank.session;
     group.processes.emplace(NumberOf(group, rank), rank.pid);
     group.is_supervised = group.is_supervised || rank.is_supervised;
   }

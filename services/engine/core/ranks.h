@@ -30,6 +30,9 @@ std::string SessionOf(const Group& group);
 
 // Of the set that the group consists of.
 bool IsMember(const Group& group, const Rank& rank);
+// How its process of that set ended, as far as it was told; nullptr: it was not. What another one
+// came to that is there by now says nothing of the set.
+const WorkerExited* ExitOfMember(const Group& group, const Rank& rank);
 // Of another set than `session` names.
 bool HasMetOthers(const Group& group, const std::string& session);
 // The whole set has obeyed the group's newest Form.

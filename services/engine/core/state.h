@@ -144,6 +144,7 @@ struct Rank {
   int64_t pid = 0;
   bool is_supervised = false;        // its parent says how it ends
   std::optional<WorkerExited> exit;  // said before its stream ended
+  std::string exit_session;          // of the process that `exit` is of, as `session`
   int64_t last_exit_pid = 0;
 };
 
@@ -192,6 +193,7 @@ struct Group {
     std::set<std::pair<int64_t, int64_t>> processes;  // rank and pid, whose ends were not told
     bool is_explained = false;
     bool is_counted = false;  // as a death, though not explained: its ranks lost each other
+    bool was_ended = false;   // one of them, in good order: the others left for that
     bool was_loaded = false;
     std::string alone;
     std::set<std::string> request_ids;

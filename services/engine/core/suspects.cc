@@ -93,7 +93,9 @@ void RememberRun(State& s, Group& group, LossCause cause) {
                       .alone = group.alone,
                       .request_ids = WhoMayHave(s, group)};
   for (const Rank& rank : group.ranks) {
-    if (rank.exit) lost.processes.erase({rank.exit->rank, rank.exit->pid});
+    if (const WorkerExited* const exit = ExitOfMember(group, rank)) {
+      lost.processes.erase({exit->rank, exit->pid});
+    }
   }
   if (!lost.processes.empty()) group.lost_runs.push_back(std::move(lost));
   if (group.lost_runs.size() > kMaxRuns) group.lost_runs.pop_front();
@@ -114,12 +116,17 @@ bool ExplainRun(State& s, Group& group, const WorkerExited& exited) {
   it->processes.erase({exited.rank, exited.pid});
   const Group::LostRun run = *it;
   const bool is_death = IsDeath(exited.cause);
+  const bool lost_peer = exited.cause == LossCause::kPeerGone && !run.is_counted && !run.was_ended;
   it->is_explained = run.is_explained || is_death;
+  it->is_counted = run.is_counted || lost_peer;
+  it->was_ended = run.was_ended || exited.cause == LossCause::kEnded;
   if (run.processes.empty()) group.lost_runs.erase(it);
   if (run.is_explained) return true;
   const std::string how = NameRank(group, exited.rank, exited.how);
   if (IsByItself(exited.cause)) BlameRun(s, group, run, how);
-  if (!run.is_counted) {
+  if (lost_peer) {
+    NoteLostPeer(s, group, how, run.was_loaded);
+  } else if (!run.is_counted) {
     NoteDeath(s, group, exited.cause, how, run.was_loaded);
   } else if (is_death) {
     ExplainDeath(s, group, exited.cause, how, run.was_loaded);

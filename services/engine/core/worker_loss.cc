@@ -1,6 +1,7 @@
 #include "services/engine/core/worker_loss.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -76,7 +77,7 @@ void NoteEnd(State& s, Group& group, const Loss& loss) {
   const LossCause cause = IsCrashOfPeer(group, loss) ? LossCause::kCrashed : loss.cause;
   const std::string how = NameRank(group, loss.rank, loss.how);
   if (was_here && cause == LossCause::kPeerGone && group.attached_in_term) {
-    NoteLostPeer(s, group, how);
+    NoteLostPeer(s, group, how, group.loaded);
   } else if (was_here) {
     NoteDeath(s, group, cause, how, group.loaded);
   }
@@ -103,18 +104,18 @@ void ForgetOutstanding(Group& group) {
 }
 
 Loss BestKnown(const Group& group, const Loss& loss) {
-  const auto told = [&](const auto& is_wanted) {
-    return std::find_if(group.ranks.begin(), group.ranks.end(),
-                        [&](const Rank& rank) { return rank.exit && is_wanted(rank.exit->cause); });
+  const auto told = [&](const auto& is_wanted) -> std::optional<Loss> {
+    for (const Rank& rank : group.ranks) {
+      const WorkerExited* const exit = ExitOfMember(group, rank);
+      const bool is_one = exit != nullptr && is_wanted(exit->cause);
+      if (is_one) return Loss{true, exit->cause, exit->how, exit->rank};
+    }
+    return std::nullopt;
   };
-  const auto of = [](const WorkerExited& exit) {
-    return Loss{true, exit.cause, exit.how, exit.rank};
-  };
-  const auto death = told(IsDeath);
-  if (death != group.ranks.end()) return of(*death->exit);
+  if (const auto death = told(IsDeath)) return *death;
   const bool is_guess = loss.cause == LossCause::kUnknown || loss.cause == LossCause::kPeerGone;
   const auto end = told([](LossCause cause) { return cause == LossCause::kEnded; });
-  return is_guess && end != group.ranks.end() ? of(*end->exit) : loss;
+  return is_guess && end ? *end : loss;
 }
 
 void LoseProcess(State& s, Group& group, const Loss& loss) {
@@ -133,7 +134,9 @@ void LoseProcess(State& s, Group& group, const Loss& loss) {
   group.at_worker.clear();
   group.started.clear();
   group.alone.clear();
-  for (Rank& rank : group.ranks) rank.exit.reset();
+  for (Rank& rank : group.ranks) {
+    if (ExitOfMember(group, rank) != nullptr) rank.exit.reset();
+  }
   group.loaded = false;
   group.row.process_id.clear();
   PlaceSamples(s);
@@ -201,11 +204,13 @@ void OnWorkerExited(State& s, const WorkerExited& event) {
   group->next_try_at = event.restart_in < 0 ? 0 : s.now + event.restart_in;
   if (is_current && rank->attached) {
     rank->exit = event;  // what it said last is still to come
+    rank->exit_session = rank->session;
     return;
   }
   const bool waited = is_current && rank->session.empty() && !rank->process_id.empty();
   if (is_here) {
     rank->exit = event;
+    rank->exit_session = rank->session;
     LoseGroup(s, *group, {true, event.cause, event.how, event.rank});
   } else if (!is_remembered && (!is_current || waited)) {
     // It never came, or it came and waited for its peers.
