@@ -76,6 +76,60 @@ def test_models_spread_and_one_groups_death_is_nothing_to_the_other(two_groups, 
     assert two_groups.models() == {"a": 1, "b": 1}
 
 
+def test_a_model_that_is_moved_goes_on_as_if_it_had_not_been(two_groups, undisturbed):
+    api = client_of(two_groups)
+    model = new_model(api)
+    outputs = train(model, 1)
+    sampler = resolved(model.save_weights_and_get_sampling_client())
+    before = sampled(sampler).result().sequences[0].tokens
+    home = two_groups.home_of(model.model_id)
+    other = "b" if home == "a" else "a"
+    forward = model.forward_backward([datum()], "cross_entropy")  # it moves with what it runs
+    two_groups.lathe("move", model.model_id, "--to", other)
+    assert two_groups.home_of(model.model_id) == other
+    outputs += logprobs_of(forward.result())
+    model.optim_step(ADAM).result()
+    two_groups.lathe("move", model.model_id, "--to", home)
+    assert outputs + train(model, 1) == undisturbed
+    assert sampled(sampler).result().sequences[0].tokens == before
+
+
+def test_a_drained_group_gives_up_what_it_has(two_groups, undisturbed):
+    api = client_of(two_groups)
+    models = [new_model(api) for _ in range(2)]
+    outputs = [train(model, 1) for model in models]
+    two_groups.lathe("group", "drain", "a")
+    two_groups.wait(lambda: two_groups.describe()["a"]["drain"] == "drained", "group a to be empty")
+    assert two_groups.models()["a"] == 0
+    models.append(new_model(api))
+    outputs.append([])
+    assert {two_groups.home_of(model.model_id) for model in models} == {"b"}
+    refused = two_groups.lathe("group", "drain", "b", check=False)
+    assert "no other group that is ready and not drained trains tiny" in refused.stderr
+    two_groups.remove("a")
+    for model, known in zip(models, outputs):
+        assert known + train(model, 3 - len(known)) == undisturbed
+    two_groups.bring_back("a")
+    two_groups.wait_formed()
+    assert two_groups.describe()["a"]["drain"] == "drained"
+    two_groups.lathe("group", "resume", "a")
+    two_groups.wait(lambda: two_groups.describe()["a"]["drain"] == "", "group a to be used")
+
+
+def test_wrong_names_are_refused_with_those_that_there_are(two_groups):
+    model = new_model(client_of(two_groups))
+    cases = {
+        ("move", model.model_id, "--to", "x"): "group is 'x', which there is not; there are: a, b",
+        ("move", "nobody", "--to", "a"): "model_id is 'nobody', which no model that lives has",
+        ("group", "drain", "x"): "group is 'x', which there is not; there are: a, b",
+        ("group", "resume", "x"): "group is 'x', which there is not; there are: a, b",
+    }
+    for arguments, message in cases.items():
+        refused = two_groups.lathe(*arguments, check=False)
+        assert refused.returncode != 0
+        assert message in refused.stderr
+
+
 def test_samples_of_the_base_model_go_to_all_groups(two_groups):
     sampler = client_of(two_groups).create_sampling_client(base_model="tiny")
     futures = [sampled(sampler, max_tokens=60) for _ in range(8)]

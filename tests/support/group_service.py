@@ -8,7 +8,9 @@ As RankService otherwise.
 """
 
 import json
+import subprocess
 
+from support.lathe_server import BIN
 from support.rank_service import RankService
 
 
@@ -39,6 +41,16 @@ class GroupService(RankService):
         """How many models each group has."""
         return {name: int(group["models"]) for name, group in self.describe().items()}
 
+    def home_of(self, model_id):
+        """The group that the model lives on."""
+        models = json.loads(self.status())["models"]
+        return next(model["group"] for model in models if model["model_id"] == model_id)
+
+    def lathe(self, *arguments, check=True):
+        """Runs the CLI on this service."""
+        return subprocess.run([str(BIN / "lathe"), *arguments, "--data-dir", self.data_dir],
+                              capture_output=True, text=True, env=self.env, check=check)
+
     def is_ready(self, name):
         return self.describe().get(name, {}).get("state") == "ready"
 
@@ -54,3 +66,6 @@ class GroupService(RankService):
     def remove(self, name):
         self.held.add(self.names.index(name))
         self.kill(name)
+
+    def bring_back(self, name):
+        self.held.remove(self.names.index(name))

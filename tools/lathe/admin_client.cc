@@ -94,6 +94,31 @@ absl::StatusOr<v1::SetQuotaResponse> AdminClient::SetQuota(const v1::SetQuotaReq
   return response;
 }
 
+absl::Status AdminClient::MoveModel(const v1::MoveModelRequest& request) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::MoveModelResponse response;
+  return Translate(Stub()->MoveModel(&context, request, &response));
+}
+
+absl::Status AdminClient::DrainGroup(const std::string& group) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::DrainGroupRequest request;
+  request.set_group(group);
+  v1::DrainGroupResponse response;
+  return Translate(Stub()->DrainGroup(&context, request, &response));
+}
+
+absl::Status AdminClient::ResumeGroup(const std::string& group) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::ResumeGroupRequest request;
+  request.set_group(group);
+  v1::ResumeGroupResponse response;
+  return Translate(Stub()->ResumeGroup(&context, request, &response));
+}
+
 absl::StatusOr<v1::DrainResponse> AdminClient::Drain(absl::Duration timeout,
                                                      grpc::ClientContext& context) {
   SetDeadline(context, timeout + kDrainMargin);

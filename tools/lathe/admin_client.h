@@ -26,6 +26,9 @@ class AdminClient {
   absl::StatusOr<v1::RotateKeyResponse> RotateKey(const v1::RotateKeyRequest& request);
   absl::StatusOr<v1::ListTenantsResponse> ListTenants();
   absl::StatusOr<v1::SetQuotaResponse> SetQuota(const v1::SetQuotaRequest& request);
+  absl::Status MoveModel(const v1::MoveModelRequest& request);
+  absl::Status DrainGroup(const std::string& group);
+  absl::Status ResumeGroup(const std::string& group);
   // Waits up to `timeout`. `context` is fresh; TryCancel on it from another thread ends the wait.
   absl::StatusOr<v1::DrainResponse> Drain(absl::Duration timeout, grpc::ClientContext& context);
 

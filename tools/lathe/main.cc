@@ -8,6 +8,7 @@
 #include "libs/common/version.h"
 #include "tools/lathe/exit_code.h"
 #include "tools/lathe/export_command.h"
+#include "tools/lathe/group_command.h"
 #include "tools/lathe/keys_command.h"
 #include "tools/lathe/ranks_command.h"
 #include "tools/lathe/status_command.h"
@@ -23,6 +24,9 @@ constexpr char kHelp[] =
     "  lathe up --model ./Qwen3-0.6B        start engine, worker and gateway\n"
     "  lathe ranks --ranks 4-7 …            ranks of a worker on another machine\n"
     "  lathe status                         what a running one holds\n"
+    "  lathe move MODEL_ID --to GROUP       a model to another worker group\n"
+    "  lathe group drain GROUP              its models to others, before it is taken away\n"
+    "  lathe group resume GROUP             use it again\n"
     "  lathe keys create --tenant NAME      a key for somebody\n"
     "  lathe keys list\n"
     "  lathe keys revoke KEY_ID\n"
@@ -40,6 +44,8 @@ absl::Status Run(int argc, const char* const* argv) {
   if (verb == "up") return UpCommand(argc - 1, argv + 1);
   if (verb == "keys") return KeysCommand(argc - 1, argv + 1);
   if (verb == "tenants") return TenantsCommand(argc - 1, argv + 1);
+  if (verb == "move") return MoveCommand(argc - 1, argv + 1);
+  if (verb == "group") return GroupCommand(argc - 1, argv + 1);
   if (verb == "export") return ExportCommand(argc - 1, argv + 1);
   if (verb == "status") return StatusCommand(argc - 1, argv + 1);
   if (verb == "version" || verb == "--version") {

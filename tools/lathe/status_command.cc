@@ -59,6 +59,14 @@ void PrintRank(const std::string& group, const v1::RankStatus& rank) {
   std::printf("\n");
 }
 
+void PrintDrain(const v1::GroupStatus& group) {
+  if (group.drain() == "drained") {
+    std::printf("         drained: it has nothing any more and can be taken away\n");
+  } else if (!group.drain().empty()) {
+    std::printf("         draining, it still has %s\n", group.drain_left().c_str());
+  }
+}
+
 void PrintTable(const v1::GetStatusResponse& status) {
   std::printf("engine   version %s, term %lld, %lld pending requests\n", status.version().c_str(),
               static_cast<long long>(status.term()),
@@ -71,12 +79,16 @@ void PrintTable(const v1::GetStatusResponse& status) {
                 static_cast<long long>(group.models()));
     PrintMesh(group);
     for (const v1::RankStatus& rank : group.ranks()) PrintRank(group.group(), rank);
+    PrintDrain(group);
   }
   for (const v1::ModelStatus& model : status.models()) {
-    std::printf(
-        "model    %s of %s: %s, seq %lld, %lld pending%s\n", model.model_id().c_str(),
-        model.tenant().c_str(), model.state().c_str(), static_cast<long long>(model.applied_seq()),
-        static_cast<long long>(model.pending_requests()), model.unsaved() ? ", not saved" : "");
+    const std::string going = model.move_to().empty() ? "" : ", to move to " + model.move_to();
+    std::printf("model    %s of %s: %s on %s%s, seq %lld, %lld pending%s\n",
+                model.model_id().c_str(), model.tenant().c_str(), model.state().c_str(),
+                model.group().empty() ? "no group" : model.group().c_str(), going.c_str(),
+                static_cast<long long>(model.applied_seq()),
+                static_cast<long long>(model.pending_requests()),
+                model.unsaved() ? ", not saved" : "");
   }
 }
 

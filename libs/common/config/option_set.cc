@@ -24,8 +24,9 @@ namespace lathe {
 namespace {
 
 // Every section that some Lathe process reads.
-constexpr std::array kSections = {"up",     "data", "keys",   "status", "gateway", "engine",
-                                  "worker", "lora", "export", "log",    "metrics", "ranks"};
+constexpr std::array kSections = {"up",      "data",   "keys", "status", "gateway",
+                                  "engine",  "worker", "lora", "export", "log",
+                                  "metrics", "ranks",  "move"};
 
 absl::Status UsageError(const std::string& message) {
   return WithDetail(absl::InvalidArgumentError(message), "usage");

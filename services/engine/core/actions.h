@@ -73,7 +73,22 @@ struct NotifyModelState {
   bool is_away = false;       // until a worker has its state again
   int64_t missing_seq = 0;    // that has not arrived; 0: none
   int64_t gap_closes_at = 0;  // then it is not waited for any more; 0: unknown
+  std::string reason;         // what else holds it up, for people; empty: nothing
   bool operator==(const NotifyModelState&) const = default;
+};
+
+// Another group serves the request from now on: whose queue state applies. Empty: none does yet.
+struct NotifyGroup {
+  std::string request_id;
+  std::string group;
+};
+
+// How far a group is with giving up what it has; for people.
+struct NotifyGroupDrain {
+  std::string group;
+  bool is_draining = false;
+  std::string left;  // "2 models, 1 request"; empty: nothing
+  bool operator==(const NotifyGroupDrain&) const = default;
 };
 
 // ---- to the group's worker
@@ -267,8 +282,9 @@ struct ForgetResult {
   std::string result_id;
 };
 
-using Action = std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState,
-                            NotifyModelState, SendToWorker, DeleteFiles, DeleteOtherFiles,
-                            ForgetBody, ForgetResult, NoteRecovery, CompareReplay, NoteWorkerLost>;
+using Action =
+    std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState, NotifyModelState,
+                 SendToWorker, DeleteFiles, DeleteOtherFiles, ForgetBody, ForgetResult,
+                 NoteRecovery, CompareReplay, NoteWorkerLost, NotifyGroup, NotifyGroupDrain>;
 
 }  // namespace lathe::engine

@@ -8,10 +8,10 @@
 #include "services/engine/core/drain.h"
 #include "services/engine/core/group_state.h"
 #include "services/engine/core/model_states.h"
+#include "services/engine/core/moves.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
 #include "services/engine/core/parking.h"
-#include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/ranks.h"
 #include "services/engine/core/recovery.h"
@@ -38,6 +38,7 @@ void OnTick(State& s) {
   GiveUpLostWorkers(s);
   DismissOverdue(s);
   MoveModels(s);
+  TellGroupDrains(s);
   UseRefused(s);
   HealGroups(s);
   SweepExpiredCheckpoints(s);
@@ -63,6 +64,7 @@ void Settle(State& s) {
   for (const std::string& id : s.dirty_sessions) EndIfComplete(s, id);
   s.dirty_sessions.clear();
   AnswerDrain(s);
+  TellGroups(s);
 }
 
 }  // namespace
@@ -98,6 +100,8 @@ struct Core::Impl {
   void Handle(const WorkerSnapshotDone& event) { OnSnapshotDone(s, event); }
   void Handle(const WorkerVersionSaved& event) { OnVersionSaved(s, event); }
   void Handle(const BodyUnavailable& event) { OnBodyUnavailable(s, event); }
+  void Handle(const MoveModel& event) { OnMoveModel(s, event); }
+  void Handle(const DrainGroup& event) { OnDrainGroup(s, event); }
 
   State s;
   std::vector<Action>* out = nullptr;  // of the running Step

@@ -228,6 +228,21 @@ struct Drain {
   CallId call = 0;
 };
 
+// The model is to live on that group. Answered when this is durable; it moves when its running
+// requests have ended and it is on disk.
+struct MoveModel {
+  CallId call = 0;
+  std::string model_id;
+  std::string group;
+};
+
+// The group is to be taken out of service, or to be used again.
+struct DrainGroup {
+  CallId call = 0;
+  std::string group;
+  bool is_draining = true;
+};
+
 // ---- workers
 
 struct HeldModel {
@@ -382,7 +397,7 @@ using EventBody =
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
                  WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint,
                  AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved, BodyUnavailable,
-                 WorkerStarted, WorkerExited>;
+                 WorkerStarted, WorkerExited, MoveModel, DrainGroup>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

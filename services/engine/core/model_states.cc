@@ -1,12 +1,15 @@
 #include "services/engine/core/model_states.h"
 
+#include "services/engine/core/moves.h"
+
 namespace lathe::engine {
 namespace {
 
-NotifyModelState StateOf(const State& s, const Model& model) {
+NotifyModelState StateOf(State& s, const Model& model) {
   NotifyModelState state{.model_id = model.row.model_id};
   if (model.num_live_requests == 0) return state;  // nobody waits
   state.is_away = model.recovery != nullptr;
+  state.reason = WhyItWaits(s, model);
   if (const auto gap = model.order.FirstGap()) {
     state.missing_seq = gap->missing_seq;
     state.gap_closes_at = gap->waited_since + s.options.gap_timeout;
@@ -19,8 +22,8 @@ NotifyModelState StateOf(const State& s, const Model& model) {
 void TellModelStates(State& s) {
   for (auto& [id, model] : s.models) {
     NotifyModelState state = StateOf(s, model);
-    const bool is_told = model.told == state ||
-                         (model.told.model_id.empty() && !state.is_away && state.missing_seq == 0);
+    const bool is_held_up = state.is_away || state.missing_seq > 0 || !state.reason.empty();
+    const bool is_told = model.told == state || (model.told.model_id.empty() && !is_held_up);
     if (is_told) continue;
     model.told = state;
     s.fx.After(std::move(state));

@@ -19,14 +19,6 @@
 namespace lathe::engine {
 namespace {
 
-std::vector<std::string> LiveRequestIds(const State& s, const std::string& model_id) {
-  std::vector<std::string> ids;
-  for (const auto& [order, id] : s.live) {
-    if (s.requests.at(id).plan->model_id == model_id) ids.push_back(id);
-  }
-  return ids;
-}
-
 // Why `checkpoint` is not what the caller's metadata says it is.
 std::optional<ErrorInfo> CheckMetadata(const CheckpointRow& checkpoint, const LoadArgs& args) {
   constexpr char kCode[] = "incompatible_checkpoint";
@@ -101,8 +93,6 @@ void SubmitCreation(State& s, const Submit& submit) {
   if (auto error = UnknownBaseModel(s, row.base_model)) return AnswerError(s, submit.call, *error);
   if (const Group* const group = GroupForModel(s, row.base_model)) {
     row.group = group->row.group;
-  } else {
-    TellNoGroup(s);
   }
   if (!plan.dir.empty()) PinDir(s, plan.dir);
 
@@ -118,6 +108,22 @@ void SubmitCreation(State& s, const Submit& submit) {
 Model* FindModel(State& s, const std::string& tenant_id, const std::string& model_id) {
   Model* const model = Find(s.models, model_id);
   return model != nullptr && model->row.tenant_id == tenant_id ? model : nullptr;
+}
+
+std::vector<Request*> LiveRequestsOf(State& s, const Model& model) {
+  const ModelRow& row = model.row;
+  std::vector<Request*> live;
+  const auto add = [&](Request* request) {
+    if (request != nullptr && request->live()) live.push_back(request);
+  };
+  add(FindByKey(s, row.session_id, OpClass::kModel, row.model_seq_id));
+  for (const int64_t seq : model.order.Unresolved()) {
+    add(FindByKey(s, row.model_id, OpClass::kTrain, seq));
+  }
+  add(Find(s.requests, model.unload_request_id));
+  std::sort(live.begin(), live.end(),
+            [](const Request* a, const Request* b) { return a->order < b->order; });
+  return live;
 }
 
 void PutRow(State& s, Model& model) {
@@ -146,9 +152,7 @@ void FailModel(State& s, Model& model, const ErrorInfo& reason) {
   ReleaseHistory(s, model);
   ErrorInfo error = ReasonOf(model);
   error.status = reason.status;
-  for (const std::string& id : LiveRequestIds(s, model.row.model_id)) {
-    Fail(s, s.requests.at(id), error);
-  }
+  for (Request* const request : LiveRequestsOf(s, model)) Fail(s, *request, error);
 }
 
 void LoseModel(State& s, Model& model, const std::string& why) {
@@ -162,12 +166,11 @@ void LoseModel(State& s, Model& model, const std::string& why) {
   for (auto& [id, sampler] : s.samplers) {
     if (sampler.unnamed() && sampler.row.model_id == model.row.model_id) LoseVersion(s, sampler);
   }
-  for (const std::string& id : LiveRequestIds(s, model.row.model_id)) {
-    Request& request = s.requests.at(id);
-    if (request.row.kind == OperationKind::kUnloadModel) {
-      EndUnload(s, model, request);
+  for (Request* const request : LiveRequestsOf(s, model)) {
+    if (request->row.kind == OperationKind::kUnloadModel) {
+      EndUnload(s, model, *request);
     } else {
-      Fail(s, request, ReasonOf(model));
+      Fail(s, *request, ReasonOf(model));
     }
   }
 }

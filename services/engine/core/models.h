@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "services/engine/core/state.h"
 
@@ -11,6 +12,9 @@ namespace lathe::engine {
 void SubmitCreation(State& s, const Submit& submit);
 
 Model* FindModel(State& s, const std::string& tenant_id, const std::string& model_id);
+
+// Its requests that have not ended, in order of acceptance; samples are not among them.
+std::vector<Request*> LiveRequestsOf(State& s, const Model& model);
 
 // Writes the model's row as the ledger is now.
 void PutRow(State& s, Model& model);

@@ -285,7 +285,7 @@ void OnBodyUnavailable(State& s, const BodyUnavailable& event) {
   Request* const request = Find(s.requests, event.request_id);
   if (request == nullptr || !request->live()) return;
   TakeBack(s, *request);  // makes room for what can be sent
-  request->group = event.group;
+  SetGroup(s, *request, event.group);
   s.unsent_request_ids.insert(event.request_id);
 }
 
@@ -311,7 +311,7 @@ void QueueSample(State& s, Request& request) {
   const Sampler& sampler = s.samplers.at(request.row.owner_id);
   Group* const group = GroupForSampler(s, sampler);
   if (group == nullptr) return MoveToGroup(s, request, "");  // for the next one that samples
-  request.group = group->row.group;
+  SetGroup(s, request, group->row.group);
   if (!group->usable() || !CanBeSampled(s, *group, sampler)) return;
   s.dirty_groups.insert(request.group);
   if (request.is_suspect) {

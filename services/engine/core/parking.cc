@@ -28,23 +28,6 @@ bool IsBeingWritten(const State& s, const Model& model) {
   return group != nullptr && group->snapshot_model_id == model.row.model_id;
 }
 
-// What a worker has of the model can be made again without running much. Else has it written; after
-// a failure not at once again. A model that waits for its recovery is on disk but for its versions.
-bool IsOnDisk(State& s, Model& model, int64_t quiet_since) {
-  const bool has_changed =
-      model.recovery == nullptr && s.options.snapshot_interval > 0 && HasChanged(model);
-  if (!has_changed && !HasVersionsInMemoryOnly(s, model)) return !IsBeingWritten(s, model);
-  const bool is_due = model.snapshot_tried_at <= quiet_since ||
-                      s.now - model.snapshot_tried_at >= s.options.snapshot_interval;
-  if (is_due && has_changed) {
-    model.snapshot_wanted = true;  // the versions are written with it
-  } else if (is_due) {
-    model.snapshot_tried_at = s.now;
-    SaveVersionsOf(s, model);
-  }
-  return false;
-}
-
 // Its next optim_step is refused.
 void DropGradient(State& s, Model& model) {
   if (model.gradient.empty()) return;
@@ -91,6 +74,21 @@ void DropIdleVersions(State& s, const Session& session) {
 }
 
 }  // namespace
+
+bool IsOnDisk(State& s, Model& model, int64_t quiet_since) {
+  const bool has_changed =
+      model.recovery == nullptr && s.options.snapshot_interval > 0 && HasChanged(model);
+  if (!has_changed && !HasVersionsInMemoryOnly(s, model)) return !IsBeingWritten(s, model);
+  const bool is_due = model.snapshot_tried_at <= quiet_since ||
+                      s.now - model.snapshot_tried_at >= s.options.snapshot_interval;
+  if (is_due && has_changed) {
+    model.snapshot_wanted = true;  // the versions are written with it
+  } else if (is_due) {
+    model.snapshot_tried_at = s.now;
+    SaveVersionsOf(s, model);
+  }
+  return false;
+}
 
 void ParkSession(State& s, Session& session) {
   if (session.num_live_requests > 0) return;

@@ -16,6 +16,11 @@ void ParkSession(State& s, Session& session);
 // that they are gone. Models stay parked until they are needed.
 void TakeUpSession(State& s, Session& session);
 
+// What a worker has of the model can be made again without running much. Else has it written; after
+// a failure not at once again, unless that was before `quiet_since`. A model that waits for its
+// recovery is on disk but for its versions.
+bool IsOnDisk(State& s, Model& model, int64_t quiet_since);
+
 // Parks models that had no request for the model_idle_timeout.
 void ParkIdleModels(State& s);
 

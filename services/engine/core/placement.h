@@ -1,22 +1,29 @@
 // Which group of its base model a model lives on.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "services/engine/core/state.h"
 
 namespace lathe::engine {
 
-// Of those that train `base_model`, a usable one before others, the one that has the fewest models;
-// nullptr: none has come yet.
+// A worker has it, or is to.
+bool IsToBeOnWorker(State& s, const Model& model);
+
+// What a model asks of its group: of one that somebody works with, more.
+int64_t LoadOf(const State& s, const Model& model);
+using GroupLoads = std::map<std::string, int64_t>;  // by group; absent: none
+GroupLoads LoadsOfGroups(State& s);
+
+// Of those that train `base_model` the one with the least load for each of its ranks; usable ones
+// before others, and of both those first that are not drained. nullptr: none has come yet.
+Group* LeastLoaded(State& s, const std::string& base_model, const GroupLoads& loads);
+// The same as things are now.
 Group* GroupForModel(State& s, const std::string& base_model);
 
-// What was accepted waits for a group that does not exist: tells its callers.
+// Why what has no group waits: once, at a start.
 void TellNoGroup(State& s);
-
-// On each Tick. Models whose group will not go on with them are rebuilt in another one, as after
-// the death of a worker. No worker has their state then: that of a group that was lost is gone, or
-// is dropped when it comes back.
-void MoveModels(State& s);
 
 }  // namespace lathe::engine

@@ -5,38 +5,10 @@
 
 #include "services/engine/core/testing/core_harness.h"
 #include "services/engine/core/testing/recovery_steps.h"
+#include "services/engine/core/testing/two_groups.h"
 
 namespace lathe::engine {
 namespace {
-
-constexpr int64_t kLost = 61 * kSecond;
-
-// Two groups, "g" and "h"; a model on each of those that train.
-struct Groups {
-  CoreHarness h;
-  FakeWorker* other;
-  std::string session;
-
-  explicit Groups(GroupRole role = GroupRole::kBoth, GroupRole other_role = GroupRole::kBoth) {
-    h.role = role;
-    h.AttachWorker();
-    other = &h.AttachOther("h", other_role);
-    session = h.NewSession();
-  }
-  std::string GroupOf(const std::string& model) const { return h.store.models().at(model).group; }
-  // The process of group g has died, and none comes in its place for so long.
-  void LoseFirst(int64_t time) {
-    h.DetachWorker(/*process_gone=*/true);
-    h.Advance(time);
-    h.RunWorker();
-  }
-};
-
-CallId SampleOf(CoreHarness& h, const std::string& sampler, int64_t seq) {
-  const CallId call = h.Sample(sampler, seq);
-  h.RunWorker();
-  return call;
-}
 
 TEST_CASE("Placement: models spread over the groups of their base model", "[core]") {
   Groups t;
@@ -48,6 +20,37 @@ TEST_CASE("Placement: models spread over the groups of their base model", "[core
     CHECK(t.h.worker->Holds(model) != t.other->Holds(model));
   }
   CHECK(num_here == 2);
+}
+
+TEST_CASE("Placement: models that nobody works with weigh little", "[core]") {
+  Groups t;
+  for (int64_t i = 0; i < 4; ++i) t.h.NewModel(t.session, i);
+  REQUIRE(t.GroupOf(t.session + ":train:3") == "h");
+  t.h.Advance(61 * kSecond);
+  Step(t.h, t.session + ":train:3", 1);
+  for (int64_t i = 4; i < 7; ++i) t.h.NewModel(t.session, i);
+  CHECK(t.GroupOf(t.session + ":train:4") == "g");
+  CHECK(t.GroupOf(t.session + ":train:5") == "h");
+  CHECK(t.GroupOf(t.session + ":train:6") == "g");
+}
+
+TEST_CASE("Placement: a group of more ranks takes more models", "[core]") {
+  CoreHarness h;
+  h.mesh.dp = 1;
+  h.AttachWorker();
+  WorkerAttached hello = h.worker->Hello();
+  hello.group = "h";
+  hello.process_id = "q0";
+  hello.mesh.dp = 2;
+  h.Post(hello);
+  hello.rank = 1;
+  hello.process_id = "q1";
+  h.Post(hello);
+  const std::string session = h.NewSession();
+  for (int64_t i = 0; i < 6; ++i) h.CreateModel(session, i);
+  int64_t num_on_g = 0;
+  for (const auto& [id, row] : h.store.models()) num_on_g += row.group == "g" ? 1 : 0;
+  CHECK(num_on_g == 2);
 }
 
 TEST_CASE("Placement: a new model goes to a group that is there", "[core]") {
@@ -88,6 +91,7 @@ TEST_CASE("Placement: models of a group that stays lost are rebuilt in another",
   CHECK(t.h.Done(before));
   CHECK(t.h.Done(lost));
   CHECK(t.h.ErrorOf(step) == std::nullopt);
+  CHECK(t.h.told_groups.at(t.h.AnswerTo(step).id) == "h");
   CHECK(t.other->Weights(model) == Words{"step 2 [1]", "step 5 [3,4]"});
 }
 
@@ -230,11 +234,13 @@ TEST_CASE("Placement: what no group does waits for one that does it", "[core]") 
   h.RunWorker();
   CHECK(h.AnswerTo(call).group.empty());
   CHECK_FALSE(h.Done(call));
-  REQUIRE(h.queue_state);
-  CHECK(h.queue_state->paused);
-  CHECK(h.queue_state->reason ==
+  REQUIRE(h.queue_states.count("") == 1);
+  CHECK(h.queue_states.at("").paused);
+  CHECK(h.queue_states.at("").reason ==
         "waiting for a worker group of the base model whose role is to do it");
+  CHECK(h.told_groups.empty());
   h.AttachOther("h", GroupRole::kTrain);
+  CHECK(h.told_groups.at(h.AnswerTo(call).id) == "h");  // what holds it up is said of that one
   h.Tick();
   h.RunWorker();
   CHECK(h.ErrorOf(call) == std::nullopt);

@@ -257,7 +257,7 @@ void NotePublished(State& s, Group& group, const Model& model, int64_t seq) {
     return;
   }
   group.version_ids.insert(version_id);
-  QueueSamplesOf(s, version_id);
+  QueueSamplesOf(s, {version_id});
 }
 
 // What has been begun of it.
@@ -271,14 +271,6 @@ std::vector<Request*> BegunRequests(State& s, const Model& model) {
   }
   add(Find(s.requests, model.unload_request_id));
   return begun;
-}
-
-// Its worker answers what it was sent before it is told anything of the recovery: an answer that
-// was not acknowledged would be taken, by another leader, for one of the state that is restored.
-bool HasWorkAtWorker(State& s, const Model& model) {
-  const std::vector<Request*> begun = BegunRequests(s, model);
-  return std::any_of(begun.begin(), begun.end(),
-                     [&](const Request* request) { return IsAtWorker(s, *request); });
 }
 
 // Nor may one be taken that was heard already, or comes once more: it runs again.
@@ -303,6 +295,12 @@ void NeedRecovery(State& s, Model& model) {
     model.recovery->began_at = s.now;
   }
   model.recovery->started = false;
+}
+
+bool HasWorkAtWorker(State& s, const Model& model) {
+  const std::vector<Request*> begun = BegunRequests(s, model);
+  return std::any_of(begun.begin(), begun.end(),
+                     [&](const Request* request) { return IsAtWorker(s, *request); });
 }
 
 bool IsRecovering(const State& s, const Group& group) {

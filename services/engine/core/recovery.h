@@ -21,6 +21,10 @@ void StartRecoveries(State& s, Group& group);
 // The worker that was rebuilding models is gone.
 void CutRecoveries(State& s, Group& group);
 
+// Its worker answers what it was sent before it is told anything of the recovery: an answer that
+// was not acknowledged would be taken, by another leader, for one of the state that is restored.
+bool HasWorkAtWorker(State& s, const Model& model);
+
 // Which model a command of a recovery rebuilds; empty: it is none.
 std::string ModelOfReplay(const std::string& request_id);
 

@@ -196,6 +196,7 @@ Request& Track(State& s, Request request) {
   if (request.live()) {
     s.live[request.order] = id;
     Count(s, request, +1);
+    if (request.group != request.told_group) s.regrouped.insert(id);
   } else {
     AddToRetention(s, row);
   }
@@ -209,7 +210,7 @@ Request& Accept(State& s, const Submit& submit, int64_t seq_id, const std::strin
   request.row.body_bytes = submit.payload.bytes;
   request.row.tokens = submit.payload.tokens;
   request.session_id = session_id;
-  request.group = group;
+  request.group = request.told_group = group;
   if (const auto* const sample = std::get_if<SampleArgs>(&plan.args)) {
     request.num_samples = sample->num_samples;
   }
@@ -241,10 +242,27 @@ void AnswerRepeated(State& s, const Submit& submit, const Request& request) {
   s.fx.After(SubmitAnswer(submit.call, request));
 }
 
+void SetGroup(State& s, Request& request, const std::string& group) {
+  request.group = group;
+  if (group != request.told_group) s.regrouped.insert(request.row.request_id);
+}
+
+void TellGroups(State& s) {
+  for (const std::string& id : s.regrouped) {
+    Request* const request = Find(s.requests, id);
+    const bool is_news =
+        request != nullptr && request->live() && request->group != request->told_group;
+    if (!is_news) continue;
+    request->told_group = request->group;
+    s.fx.After(NotifyGroup{id, request->group});
+  }
+  s.regrouped.clear();
+}
+
 void MoveToGroup(State& s, Request& request, const std::string& group) {
   if (request.group == group) return;
   LeaveGroup(s, request);
-  request.group = group;
+  SetGroup(s, request, group);
 }
 
 bool IsAtWorker(const State& s, const Request& request) {

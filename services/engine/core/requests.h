@@ -29,6 +29,9 @@ Request& Track(State& s, Request request);
 // Answers a repeated submission: the same ids, or why it is not a repetition.
 void AnswerRepeated(State& s, const Submit& submit, const Request& request);
 
+// That group is to run it; its caller is told when the Step ends.
+void SetGroup(State& s, Request& request, const std::string& group);
+void TellGroups(State& s);
 // The request runs on another group than it was queued for; no group: on none.
 void MoveToGroup(State& s, Request& request, const std::string& group);
 

@@ -9,6 +9,7 @@
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/needed_files.h"
+#include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
@@ -187,6 +188,7 @@ void OnLoaded(State& s, const Loaded& event) {
   s.term = stored.term;
   s.random.seed(event.random_seed);
   s.purged_at = s.now;
+  TellNoGroup(s);
   for (const BaseModelRow& row : stored.base_models) s.base_models[row.name] = row;
   for (const GroupRow& row : stored.groups) {
     Group& group = s.groups.emplace(row.group, Group(row, s.options)).first->second;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,7 +13,6 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/operations.h"
-#include "services/engine/core/placement.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/sessions.h"
 #include "services/engine/core/snapshots.h"
@@ -186,7 +186,6 @@ void SubmitSample(State& s, const Submit& submit) {
     return AnswerError(s, submit.call, *error);
   }
   const Group* const group = GroupForSampler(s, sampler);
-  if (group == nullptr) TellNoGroup(s);
   Request& request = Accept(s, submit, submit.seq_id, sampler.row.session_id,
                             group == nullptr ? "" : group->row.group, std::move(plan));
   if (const auto reason = WhyNotSampled(sampler)) return Fail(s, request, *reason);
@@ -313,16 +312,17 @@ Group* GroupForSampler(State& s, const Sampler& sampler) {
     Group* const home = HomeOf(s, sampler);
     const bool is_elsewhere = !VersionDir(s, sampler).empty();
     const bool can_home = home != nullptr && home->can_sample();
-    if (can_home && (home->usable() || !is_elsewhere)) return home;
+    const bool is_best = can_home && home->usable() && !home->row.is_draining;
+    if (is_best || (can_home && !is_elsewhere)) return home;
     if (!is_elsewhere) return nullptr;
   }
+  const auto rank = [](const Group& group) {
+    return std::tuple(!group.usable(), group.row.is_draining, group.inflight_sequences);
+  };
   Group* best = nullptr;
   for (auto& [name, group] : s.groups) {
     if (group.row.base_model != sampler.row.base_model || !group.can_sample()) continue;
-    const bool better =
-        best == nullptr || (group.usable() && !best->usable()) ||
-        (group.usable() == best->usable() && group.inflight_sequences < best->inflight_sequences);
-    if (better) best = &group;
+    if (best == nullptr || rank(group) < rank(*best)) best = &group;
   }
   return best;
 }
@@ -343,13 +343,13 @@ bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler) {
          !VersionDir(s, sampler).empty();
 }
 
-void QueueSamplesOf(State& s, const std::string& version_id) {
+void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
   std::vector<std::string> ids;
   for (const auto& [order, id] : s.live) {
     const RequestRow& row = s.requests.at(id).row;
     const Sampler* const sampler =
         row.op_class == OpClass::kSample ? Find(s.samplers, row.owner_id) : nullptr;
-    if (sampler != nullptr && sampler->row.version_id == version_id) ids.push_back(id);
+    if (sampler != nullptr && version_ids.count(sampler->row.version_id) > 0) ids.push_back(id);
   }
   for (const std::string& id : ids) {
     Request& request = s.requests.at(id);
@@ -371,7 +371,7 @@ void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
     const Group* const home = HomeOf(s, sampler);  // has it, if another one could not read it
     if (home == nullptr || home == group) RegainVersion(s, sampler);
   }
-  QueueSamplesOf(s, event.version_id);  // those that were not sent wait until it is made
+  QueueSamplesOf(s, {event.version_id});  // those that were not sent wait until it is made
 }
 
 }  // namespace lathe::engine

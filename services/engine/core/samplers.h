@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "services/engine/core/state.h"
@@ -46,7 +47,7 @@ Group* GroupForSampler(State& s, const Sampler& sampler);
 // The group has the weights, or can load them.
 bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler);
 // Samples that waited for the version's weights.
-void QueueSamplesOf(State& s, const std::string& version_id);
+void QueueSamplesOf(State& s, const std::set<std::string>& version_ids);
 // Tells the group to load a version from disk unless it has it.
 void LoadVersionOnce(State& s, Group& group, const Sampler& sampler);
 void OnVersionFailed(State& s, const WorkerVersionFailed& event);

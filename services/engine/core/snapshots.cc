@@ -174,7 +174,7 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   version->row.size_bytes = event.size_bytes;
   version->row.manifest_sha256 = event.manifest_sha256;
   s.fx.Put(PutVersion{version->row});
-  QueueSamplesOf(s, event.version_id);  // it may have been lost, and be made again by nobody now
+  QueueSamplesOf(s, {event.version_id});  // it may have been lost, and be made again by nobody now
   Model* const model = Find(s.models, version->row.model_id);
   if (model != nullptr) TrimHistory(s, *model);
 }

@@ -77,6 +77,8 @@ struct Model {
   bool snapshot_wanted = false;          // before its time
   std::unique_ptr<Recovery> recovery;    // while no worker has its state
   int64_t num_recoveries_cut = 0;        // one after the other by the death of the worker
+  // Since when nothing of it begins, as it is about to move to another group; 0: it is not.
+  int64_t leaving_since = 0;
 
   std::string unload_request_id;  // waits for everything before it
   // A load_weights into this model failed: what was accepted before its caller knew fails too.
@@ -118,7 +120,8 @@ struct Request {
   RequestRow row;              // plan left empty, see below
   std::unique_ptr<Plan> plan;  // until it ends
   std::string session_id;
-  std::string group;               // that runs it; samples: once chosen
+  std::string group;               // that runs it; samples: once chosen. See SetGroup
+  std::string told_group;          // what its caller knows
   int64_t order = 0;               // of acceptance
   bool is_suspect = false;         // ran when its worker died by itself: runs alone until it ends
   int64_t num_crashes_alone = 0;   // workers that died while they ran nothing else
@@ -206,6 +209,7 @@ struct Group {
   int64_t next_try_at = 0;     // 0: not known
   int64_t dismiss_at = 0;      // those that are left of a set that ends in good order; 0: none are
   bool degraded = false;
+  NotifyGroupDrain told_drain;  // what is known of it outside
   // Not empty: why its worker, whose model is `refused_model`, is not used.
   std::string refused;
   std::optional<ReadyModel> refused_model;
@@ -271,6 +275,7 @@ struct State {
   std::map<std::string, RateWindow> rates;  // of tenants with a rate
 
   std::set<std::string> samples_to_place;    // of a group whose worker was just lost
+  std::set<std::string> regrouped;           // requests whose callers may not know their group
   std::set<std::string> unsent_request_ids;  // with the next Tick: the store may answer again
 
   // Subjects to look at again before the Step ends.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/errors.h"
@@ -105,6 +106,14 @@ void RememberRun(State& s, Group& group, LossCause cause) {
   const bool is_over =
       alone != nullptr && alone->live() && alone->num_crashes_alone >= s.options.max_crashes_alone;
   if (is_over) GiveUp(s, *alone, group.last_crash);
+}
+
+bool MayKillWorkers(State& s, const Model& model) {
+  constexpr int64_t kMaxCut = 2;  // one may have been anybody's fault
+  if (model.num_recoveries_cut >= kMaxCut) return true;
+  const std::vector<Request*> live = LiveRequestsOf(s, model);
+  return std::any_of(live.begin(), live.end(),
+                     [](const Request* request) { return request->num_crashes_alone > 0; });
 }
 
 bool ExplainRun(State& s, Group& group, const WorkerExited& exited) {

@@ -17,6 +17,10 @@ void BlameForCrash(State& s, Group& group, const std::string& how);
 // yet to say how they ended.
 void RememberRun(State& s, Group& group, LossCause cause);
 
+// Its recoveries, or a request of it that ran alone, have ended workers: another group's would be
+// next.
+bool MayKillWorkers(State& s, const Model& model);
+
 // The parent says how a process ended. False: it is none of those that were remembered.
 bool ExplainRun(State& s, Group& group, const WorkerExited& exited);
 

@@ -243,7 +243,7 @@ void PlaceHomelessModels(State& s, const Group& group) {
   for (const auto& [order, id] : s.live) {
     Request& request = s.requests.at(id);
     const Model* const model = Find(s.models, request.plan->model_id);
-    if (model != nullptr) request.group = model->row.group;
+    if (model != nullptr) SetGroup(s, request, model->row.group);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,15 @@ void SetNewKey(const KeyRing::NewKey& key, Response* response) {
 }
 
 }  // namespace
+
+template <typename Change>
+AdminService::Reactor* AdminService::Decide(Context* context, Change change) {
+  Reactor* const reactor = context->DefaultReactor();
+  runtime_.Call(std::move(change), [reactor](const Answer& answer) {
+    reactor->Finish(answer.error ? ToGrpcStatus(ToStatus(*answer.error)) : grpc::Status::OK);
+  });
+  return reactor;
+}
 
 AdminService::Reactor* AdminService::CreateKey(Context* context,
                                                const v1::CreateKeyRequest* request,
@@ -119,12 +129,29 @@ AdminService::Reactor* AdminService::SetQuota(Context* context, const v1::SetQuo
     return reactor;
   }
   *response->mutable_quota() = ToProto(*quota);
-  runtime_.Call(
-      engine::SetQuota{.row = *quota, .tenant_name = request->tenant()},
-      [reactor](const Answer& answer) {
-        reactor->Finish(answer.error ? ToGrpcStatus(ToStatus(*answer.error)) : grpc::Status::OK);
-      });
-  return reactor;
+  return Decide(context, engine::SetQuota{.row = *quota, .tenant_name = request->tenant()});
+}
+
+AdminService::Reactor* AdminService::MoveModel(Context* context,
+                                               const v1::MoveModelRequest* request,
+                                               v1::MoveModelResponse*) {
+  LogInfo("model is to move", {{"model_id", request->model_id()}, {"group", request->group()}});
+  return Decide(context,
+                engine::MoveModel{.model_id = request->model_id(), .group = request->group()});
+}
+
+AdminService::Reactor* AdminService::DrainGroup(Context* context,
+                                                const v1::DrainGroupRequest* request,
+                                                v1::DrainGroupResponse*) {
+  LogInfo("group is to be drained", {{"group", request->group()}});
+  return Decide(context, engine::DrainGroup{.group = request->group(), .is_draining = true});
+}
+
+AdminService::Reactor* AdminService::ResumeGroup(Context* context,
+                                                 const v1::ResumeGroupRequest* request,
+                                                 v1::ResumeGroupResponse*) {
+  LogInfo("group is to be used again", {{"group", request->group()}});
+  return Decide(context, engine::DrainGroup{.group = request->group(), .is_draining = false});
 }
 
 AdminService::Reactor* AdminService::GetStatus(Context* context, const v1::GetStatusRequest*,

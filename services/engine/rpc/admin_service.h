@@ -34,10 +34,19 @@ class AdminService final : public v1::Admin::CallbackService {
                     v1::SetQuotaResponse* response) override;
   Reactor* GetStatus(Context* context, const v1::GetStatusRequest* request,
                      v1::GetStatusResponse* response) override;
+  Reactor* MoveModel(Context* context, const v1::MoveModelRequest* request,
+                     v1::MoveModelResponse* response) override;
+  Reactor* DrainGroup(Context* context, const v1::DrainGroupRequest* request,
+                      v1::DrainGroupResponse* response) override;
+  Reactor* ResumeGroup(Context* context, const v1::ResumeGroupRequest* request,
+                       v1::ResumeGroupResponse* response) override;
   Reactor* Drain(Context* context, const v1::DrainRequest* request,
                  v1::DrainResponse* response) override;
 
  private:
+  // What the core answers ends the call.
+  template <typename Change>
+  Reactor* Decide(Context* context, Change change);
   absl::Status DescribeTenants(v1::ListTenantsResponse* response);
 
   Runtime& runtime_;

@@ -82,6 +82,11 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, Work
     group.set_reason(trouble.reason);
   }
 
+  for (const auto& [name, drain] : runtime.GroupDrains()) {
+    groups[name].set_drain(drain.left.empty() ? "drained" : "draining");
+    groups[name].set_drain_left(drain.left);
+  }
+
   for (const ModelRow& row : runtime.directory().LiveModels()) {
     v1::ModelStatus* model = response.add_models();
     model->set_model_id(row.model_id);
@@ -90,6 +95,8 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, Work
     model->set_applied_seq(row.applied_seq);
     model->set_unsaved(IsUnsaved(row));
     model->set_pending_requests(pending[row.model_id]);
+    model->set_group(row.group);
+    model->set_move_to(row.move_to);
     const auto group = groups.find(row.group);
     if (group != groups.end() && !row.is_parked)
       group->second.set_models(group->second.models() + 1);

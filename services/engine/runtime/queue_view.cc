@@ -75,7 +75,7 @@ void QueueView::OnCompleted(const std::string& request_id, int64_t now) {
 
 void QueueView::SetModelState(const NotifyModelState& state) {
   absl::MutexLock lock(&mu_);
-  if (state.is_away || state.missing_seq > 0) {
+  if (state.is_away || state.missing_seq > 0 || !state.reason.empty()) {
     model_states_[state.model_id] = state;
   } else {
     model_states_.erase(state.model_id);
@@ -204,6 +204,7 @@ std::optional<QueuePlace> QueueView::PlaceOf(const std::string& request_id, int6
   }
   if (!state) return place;
   place.is_model_away = state->is_away;
+  place.model_reason = state->reason;
   if (state->is_away) place.seconds = 0;
   if (!place.is_running && state->missing_seq > 0 && state->missing_seq < seq) {
     place.missing_seq = state->missing_seq;

@@ -24,6 +24,7 @@ struct QueuePlace {
   bool is_model_away = false;
   int64_t missing_seq = 0;    // that it waits for; 0: none
   int64_t gap_closes_in = 0;  // nanoseconds
+  std::string model_reason;   // what else holds its model up; empty: nothing
   // An operation of the same model that must end first; seq 0: none.
   OperationKind after_kind = OperationKind::kForwardBackward;
   int64_t after_seq = 0;

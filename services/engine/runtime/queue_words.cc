@@ -38,7 +38,11 @@ std::string Before(const QueuePlace& place) {
 QueueStatus InWords(const QueueStatus& group, const std::optional<QueuePlace>& place) {
   QueueStatus status = group;
   if (!place) return status;
-  if (!status.paused && place->is_model_away) {
+  const bool is_held_up = !place->model_reason.empty() && !place->is_running;
+  if (is_held_up) {
+    absl::StrAppend(&status.reason, status.paused ? "; " : "", place->model_reason);
+    status.paused = true;
+  } else if (!status.paused && place->is_model_away) {
     status.paused = true;
     status.reason = "its model is being brought back onto a worker";
   } else if (!status.paused) {

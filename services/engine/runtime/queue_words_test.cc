@@ -40,6 +40,17 @@ TEST_CASE("InWords: a model that has to come back pauses its requests", "[runtim
   CHECK(status.reason == "its model is being brought back onto a worker");
 }
 
+TEST_CASE("InWords: what holds its model up is said of a request that waits", "[runtime]") {
+  const std::string why = "its model is being moved to another group";
+  const QueueStatus alone = InWords({}, QueuePlace{.model_reason = why});
+  CHECK(alone.paused);
+  CHECK(alone.reason == why);
+  const QueueStatus group{.paused = true, .reason = "waiting for a worker of tiny"};
+  CHECK(InWords(group, QueuePlace{.model_reason = why}).reason ==
+        "waiting for a worker of tiny; " + why);
+  CHECK_FALSE(InWords({}, QueuePlace{.is_running = true, .model_reason = why}).paused);
+}
+
 TEST_CASE("InWords: of a request that is not known only its group is told", "[runtime]") {
   CHECK(InWords({.paused = true, .reason = "gone"}, std::nullopt).reason == "gone");
   CHECK(InWords({}, std::nullopt).reason.empty());

@@ -28,9 +28,18 @@ void ResultHub::OnAccepted(const RequestRow& row) {
 }
 
 void ResultHub::SetGroup(const std::string& request_id, const std::string& group) {
-  absl::MutexLock lock(&mu_);
-  const auto found = pending_.find(request_id);
-  if (found != pending_.end()) found->second.group = group;
+  std::vector<Callback> waiters;
+  QueueStatus status;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto found = pending_.find(request_id);
+    if (found == pending_.end() || found->second.group == group) return;
+    found->second.group = group;
+    status = QueueLocked(found->second);
+    for (const auto& [wait_id, callback] : found->second.waiters) waiters.push_back(callback);
+  }
+  for (const Callback& callback : waiters)
+    callback({.done = false, .released = false, .queue = status});
 }
 
 void ResultHub::NotifyDone(const std::string& request_id) {

@@ -46,6 +46,7 @@ class ResultHub {
 
   // ---- fed by the runtime
   void OnAccepted(const RequestRow& row);
+  // Waiters are told of the other group's state.
   void SetGroup(const std::string& request_id, const std::string& group);
   void NotifyDone(const std::string& request_id);
   void SetQueueState(const std::string& group, QueueStatus status);

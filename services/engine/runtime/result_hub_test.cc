@@ -104,6 +104,21 @@ TEST_CASE("ResultHub: waiters hear of their own group's queue only", "[runtime]"
   CHECK_FALSE(f.hub.Queue("r1").paused);
 }
 
+TEST_CASE("ResultHub: waiters hear of the group that their request goes to", "[runtime]") {
+  Fixture f;
+  f.Accept();
+  f.hub.SetQueueState("", {.paused = true, .reason = "no group"});
+  f.hub.SetQueueState("g2", {.paused = true, .reason = "loading"});
+  const ResultHub::Waiting waiting = *f.hub.Wait("t1", "r1", f.Record());
+  CHECK(waiting.queue.reason == "no group");
+  f.hub.SetGroup("r1", "g2");
+  REQUIRE(f.updates.size() == 1);
+  CHECK(f.updates[0].queue.reason == "loading");
+  f.hub.SetGroup("r1", "g1");
+  REQUIRE(f.updates.size() == 2);
+  CHECK_FALSE(f.updates[1].queue.paused);
+}
+
 TEST_CASE("ResultHub: the first delivery is seen once", "[runtime]") {
   Fixture f;
   f.Accept();

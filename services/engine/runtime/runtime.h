@@ -143,6 +143,8 @@ class Runtime {
   absl::Status CheckRoom();
   // Groups that are degraded or refused, and why.
   std::map<std::string, NotifyQueueState> Troubles();
+  // Of those that are drained.
+  std::map<std::string, NotifyGroupDrain> GroupDrains();
   size_t num_waiting_events() const { return events_.size(); }
   // Watch streams of gateways that are open, for metrics.
   std::atomic<int64_t>& num_watch_streams() { return num_watch_streams_; }
@@ -156,6 +158,7 @@ class Runtime {
   CallTable::Time CallDeadline() const {
     return std::chrono::steady_clock::now() + options_.max_call_time;
   }
+  void SetGroup(const std::string& request_id, const std::string& group);
   void RefuseCall(CallId call);
   void RefuseFull(CallId call);
   void RunCore(StoredState state);
@@ -176,6 +179,8 @@ class Runtime {
   void Execute(NotifyDone& action);
   void Execute(NotifyQueueState& action);
   void Execute(NotifyModelState& action) { queue_view_.SetModelState(action); }
+  void Execute(NotifyGroup& action);
+  void Execute(NotifyGroupDrain& action);
   void Execute(SendToWorker& action);
   void Execute(DeleteFiles& action);
   void Execute(DeleteOtherFiles& action);
@@ -226,6 +231,7 @@ class Runtime {
   absl::Status room_ ABSL_GUARDED_BY(mu_);  // not OK while is_disk_full_
   std::vector<std::string> dirs_to_delete_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, NotifyQueueState> troubles_ ABSL_GUARDED_BY(mu_);  // by group
+  std::map<std::string, NotifyGroupDrain> drains_ ABSL_GUARDED_BY(mu_);    // by group
   // Until the core has said which of them it needs.
   std::vector<std::string> dirs_at_start_ ABSL_GUARDED_BY(mu_);
 

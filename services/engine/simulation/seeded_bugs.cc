@@ -8,7 +8,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr std::array<std::pair<SeededBug, std::string_view>, 16> kNames = {{
+constexpr std::array<std::pair<SeededBug, std::string_view>, 17> kNames = {{
     {SeededBug::kNone, "none"},
     {SeededBug::kNoTermCheck, "no_term_check"},
     {SeededBug::kNoDuplicateCheck, "no_duplicate_check"},
@@ -25,6 +25,7 @@ constexpr std::array<std::pair<SeededBug, std::string_view>, 16> kNames = {{
     {SeededBug::kRankNotFormed, "rank_not_formed"},
     {SeededBug::kPeerKept, "peer_kept"},
     {SeededBug::kSessionForgotten, "session_forgotten"},
+    {SeededBug::kMovedModelKept, "moved_model_kept"},
 }};
 
 template <typename Command>
@@ -121,6 +122,22 @@ void BugHooks::RunLateSeqs(std::vector<Action>& actions) {
   actions = std::move(changed);
 }
 
+void BugHooks::KeepMovedModels(std::vector<Action>& actions) {
+  for (const Action& action : actions) {
+    const auto* const commit = std::get_if<Commit>(&action);
+    if (commit == nullptr) continue;
+    for (const Write& write : commit->writes) {
+      const auto* const put = std::get_if<PutModel>(&write);
+      if (put != nullptr) homes_[put->row.model_id] = put->row.group;
+    }
+  }
+  std::erase_if(actions, [&](const Action& action) {
+    const auto* const drop = CommandIn<SendDropAdapter>(action);
+    const auto home = drop == nullptr ? homes_.end() : homes_.find(drop->model_id);
+    return home != homes_.end() && home->second != std::get<SendToWorker>(action).group;
+  });
+}
+
 void BugHooks::Change(EventBody& event) {
   if (auto* const done = std::get_if<WorkerSnapshotDone>(&event)) {
     if (bug_ == SeededBug::kReplayOffByOne) ++done->model.applied_seq;
@@ -155,6 +172,8 @@ void BugHooks::Change(std::vector<Action>& actions) {
     std::erase_if(actions, [](const Action& a) { return CommandIn<SendDie>(a) != nullptr; });
   } else if (bug_ == SeededBug::kLateSeqRun) {
     RunLateSeqs(actions);
+  } else if (bug_ == SeededBug::kMovedModelKept) {
+    KeepMovedModels(actions);
   } else if (bug_ == SeededBug::kVersionDroppedEarly) {
     DropPublishedVersions(actions);
   } else if (bug_ == SeededBug::kWindowNotCompared) {

@@ -33,6 +33,7 @@ enum class SeededBug {
   kRankNotFormed,      // a group works with the ranks that were told of it
   kPeerKept,           // what is left of a lost group is not told to die
   kSessionForgotten,   // ... and taken for new when it comes back
+  kMovedModelKept,     // a group that a model has left is not told to drop it
 };
 
 const std::vector<SeededBug>& AllSeededBugs();
@@ -55,6 +56,7 @@ class BugHooks {
   void ChangeWrites(Commit& commit);
   void DropPublishedVersions(std::vector<Action>& actions);
   void RunLateSeqs(std::vector<Action>& actions);
+  void KeepMovedModels(std::vector<Action>& actions);
 
   const SeededBug bug_;
   Random& random_;
@@ -62,6 +64,7 @@ class BugHooks {
   std::vector<SendToWorker> published_;             // PublishVersions that left
   std::map<CallId, Submit> gradients_;              // forward_backwards without an answer
   SendToWorker late_;                               // as the newest batch is sent
+  std::map<std::string, std::string> homes_;        // groups of models
 };
 
 }  // namespace lathe::engine::simulation

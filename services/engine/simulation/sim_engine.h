@@ -87,6 +87,8 @@ class SimEngine {
   void Execute(NotifyDone&) {}
   void Execute(NotifyQueueState&) {}
   void Execute(NotifyModelState&) {}
+  void Execute(NotifyGroup&) {}
+  void Execute(NotifyGroupDrain&) {}
   void Execute(SendToWorker& action);
   void Execute(DeleteFiles& action);
   void Execute(DeleteOtherFiles& action);

@@ -58,6 +58,7 @@ class SimStore {
   int64_t NumLive(const std::string& owner_or_tenant_id) const;
   const std::map<std::string, RequestRow>& requests() const { return requests_; }
   const std::map<std::string, ModelRow>& models() const { return models_; }
+  const std::map<std::string, GroupRow>& groups() const { return groups_; }
   const std::map<std::string, SessionRow>& sessions() const { return sessions_; }
   const std::map<std::string, CheckpointRow>& checkpoints() const { return checkpoints_; }
   const std::map<std::string, SamplerRow>& samplers() const { return samplers_; }

@@ -13,6 +13,7 @@
 #include "services/engine/simulation/oracle.h"
 #include "services/engine/simulation/sim_client.h"
 #include "services/engine/simulation/sim_engine.h"
+#include "services/engine/simulation/sim_operator.h"
 #include "services/engine/simulation/sim_supervisor.h"
 #include "services/engine/simulation/sim_worker.h"
 #include "services/engine/simulation/world.h"
@@ -28,7 +29,8 @@ class Simulation {
  public:
   explicit Simulation(const RunOptions& options)
       : world_(options.seed, options.bug, options.max_trace_lines),
-        supervisor_(world_, [this] { return &leader(); }) {
+        supervisor_(world_, [this] { return &leader(); }),
+        operator_(world_, [this] { return &leader(); }) {
     world_.lost_worker = world_.swarm.may_lose_workers();
   }
 
@@ -58,6 +60,11 @@ class Simulation {
   void BlackHole();
   void LoseVersion();
   void RemoveGroup();
+  std::string AnyGroup(int64_t num_groups);
+  // All of it, until `away` is over.
+  void TakeAway(const std::string& group, int64_t away);
+  void BeginOutage();
+  void ChangeRole();
   bool IsGone(const std::string& group) const { return group == gone_; }
 
   void Heal();
@@ -68,15 +75,19 @@ class Simulation {
   std::string WhatIsOpen() const;
   void CheckModelsAtRest();
   void CheckHeld();
+  // A model is on one worker.
+  void CheckOnlyHomesHold() const;
   const CountingAdapter* FindLive(const std::string& model_id) const;
 
   World world_;
   SimSupervisor supervisor_;
+  SimOperator operator_;
   std::vector<std::unique_ptr<SimEngine>> engines_;
   std::vector<std::unique_ptr<SimWorker>> all_workers_;
   std::map<std::pair<std::string, int64_t>, SimWorker*> workers_;  // by group and rank
   std::vector<std::unique_ptr<SimClient>> clients_;
-  std::string gone_;  // group; empty: none
+  std::string gone_;                           // group; empty: none
+  std::map<std::string, int64_t> away_until_;  // groups that are out
 };
 
 void Simulation::StartEngine() { engines_.push_back(std::make_unique<SimEngine>(world_)); }
@@ -99,7 +110,8 @@ GroupRole Simulation::RoleOf(const std::string& group) const {
 // Some ranks of a group come long after their peers.
 void Simulation::RespawnWorker(const std::string& group, int64_t rank) {
   const bool is_late = world_.swarm.num_ranks > 1 && world_.random.Chance(100);
-  world_.time.After(world_.Delay((is_late ? 60 : 5) * kSecond), [this, group, rank] {
+  const int64_t away = std::max<int64_t>(0, away_until_[group] - world_.time.now());
+  world_.time.After(away + world_.Delay((is_late ? 60 : 5) * kSecond), [this, group, rank] {
     if (!IsGone(group)) StartWorker(group, rank);
   });
 }
@@ -136,6 +148,10 @@ void Simulation::PlanFaults() {
   Repeat(swarm.cut_every, [this] { CutLink(); });
   Repeat(swarm.black_hole_every, [this] { BlackHole(); });
   Repeat(swarm.version_loss_every, [this] { LoseVersion(); });
+  Repeat(swarm.outage_every, [this] { BeginOutage(); });
+  Repeat(swarm.role_change_every, [this] { ChangeRole(); });
+  Repeat(swarm.move_every, [this] { operator_.MoveAnyModel(); });
+  Repeat(swarm.drain_every, [this] { operator_.DrainAnyGroup(); });
   if (swarm.group_that_goes < 0) return;
   world_.time.After(world_.Delay(90 * kSecond), [this] { RemoveGroup(); });
 }
@@ -245,6 +261,31 @@ void Simulation::RemoveGroup() {
   }
 }
 
+std::string Simulation::AnyGroup(int64_t num_groups) {
+  return absl::StrCat("g", world_.random.Below(num_groups));
+}
+
+void Simulation::TakeAway(const std::string& group, int64_t away) {
+  away_until_[group] = world_.time.now() + away;
+  for (const auto& [rank, worker] : workers_) {
+    if (rank.first == group) worker->Die(LossCause::kKilled);
+  }
+}
+
+// Mostly long enough for its models to go on elsewhere.
+void Simulation::BeginOutage() {
+  TakeAway(AnyGroup(world_.swarm.num_groups),
+           world_.Delay(2 * world_.swarm.core.group_lost_timeout));
+}
+
+void Simulation::ChangeRole() {
+  constexpr GroupRole kRoles[] = {GroupRole::kBoth, GroupRole::kTrain, GroupRole::kSample};
+  const std::string group = AnyGroup(world_.swarm.num_groups - 1);
+  world_.swarm.roles.at(static_cast<size_t>(group.at(1) - '0')) = kRoles[world_.random.Below(3)];
+  world_.trace.Note(world_.time.now(), [&] { return group + " is to do something else"; });
+  TakeAway(group, 0);
+}
+
 // ---- phases
 
 void Simulation::Heal() {
@@ -252,6 +293,7 @@ void Simulation::Heal() {
   world_.Heal();
   for (const auto& engine : engines_) engine->Thaw();
   for (const auto& client : clients_) client->Wind();
+  if (world_.swarm.num_groups > 1) operator_.CleanUp(gone_);
 }
 
 bool Simulation::RunUntil(int64_t limit, const std::function<bool()>& is_over) {
@@ -290,6 +332,17 @@ std::string Simulation::WhatIsOpen() const {
   return "";
 }
 
+void Simulation::CheckOnlyHomesHold() const {
+  for (const auto& [rank, worker] : workers_) {
+    if (worker->is_dead() || !worker->is_usable()) continue;
+    for (const auto& [id, row] : world_.store.models()) {
+      const bool is_here = row.group == rank.first || row.state != ModelState::kReady;
+      if (is_here || worker->Find(id) == nullptr) continue;
+      throw Violation("I2", absl::StrCat(rank.first, " has ", id, " of group ", row.group));
+    }
+  }
+}
+
 const CountingAdapter* Simulation::FindLive(const std::string& model_id) const {
   const auto row = world_.store.models().find(model_id);
   const auto worker = workers_.find({row->second.group, 0});
@@ -302,6 +355,7 @@ void Simulation::CheckModelsAtRest() {
   constexpr int kTries = 3;
   for (int i = 1;; ++i) {
     try {
+      CheckOnlyHomesHold();
       return CheckModels(world_,
                          [this](const std::string& model_id) { return FindLive(model_id); });
     } catch (const Violation&) {

@@ -100,6 +100,17 @@ void DrawGroups(Random& random, Swarm& swarm) {
   if (last_is_whole) swarm.group_that_goes = random.Between(0, swarm.num_groups - 2);
 }
 
+// What makes models go from one group to another.
+void DrawMoves(Random& random, Swarm& swarm) {
+  if (swarm.num_groups == 1) return;
+  swarm.outage_every = FaultEvery(random, 300);
+  // The last one goes on with what the others leave.
+  const bool may_change = swarm.roles.back() == GroupRole::kBoth;
+  if (may_change) swarm.role_change_every = FaultEvery(random, 250);
+  swarm.move_every = FaultEvery(random, 400);
+  swarm.drain_every = FaultEvery(random, 250);
+}
+
 }  // namespace
 
 Swarm DrawSwarm(uint64_t seed) {
@@ -122,6 +133,7 @@ Swarm DrawSwarm(uint64_t seed) {
   if (swarm.num_ranks > 1) swarm.disagree_every = FaultEvery(random, 200);
   swarm.max_notice = (random.Chance(500) ? 50 : 5000) * kMillisecond;
   DrawGroups(random, swarm);
+  DrawMoves(random, swarm);
   // Nobody but the faults above takes a worker away.
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;

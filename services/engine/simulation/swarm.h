@@ -34,6 +34,11 @@ struct Swarm {
   int64_t cut_every = 0;           // a worker's connection ends
   int64_t black_hole_every = 0;    // its messages vanish, both ends notice late
   int64_t version_loss_every = 0;  // a worker cannot read a sampler version back
+  int64_t outage_every = 0;        // a group dies and stays away for a while
+  int64_t role_change_every = 0;   // ... and comes back to do something else
+  // What operators do.
+  int64_t move_every = 0;   // a model to another group
+  int64_t drain_every = 0;  // a group; some time later it is used again
   // Somebody tells engines how workers end, so late at most. Else engines guess.
   bool is_supervised = false;
   int64_t max_exit_delay = 0;
@@ -78,12 +83,14 @@ struct Swarm {
   // Engines take workers that somebody ended for ones that died by themselves.
   bool may_blame_innocents() const {
     return !is_supervised && (worker_kill_every > 0 || worker_hang_every > 0 ||
-                              worker_stop_every > 0 || disagree_every > 0 || black_hole_every > 0);
+                              worker_stop_every > 0 || disagree_every > 0 || black_hole_every > 0 ||
+                              outage_every > 0 || role_change_every > 0);
   }
   // Workers may be given up for lost, so what only they held may be.
   bool may_lose_workers() const {
     return worker_kill_every > 0 || worker_hang_every > 0 || worker_stop_every > 0 ||
-           disagree_every > 0 || black_hole_every > 0 || poison > 0 || group_that_goes >= 0;
+           disagree_every > 0 || black_hole_every > 0 || poison > 0 || group_that_goes >= 0 ||
+           outage_every > 0 || role_change_every > 0;
   }
 };
 

@@ -71,6 +71,7 @@ struct ModelRow {
   // Rows and bodies of operations above are kept: with the oldest snapshot they rebuild the model.
   int64_t log_from_seq = 0;
   bool is_parked = false;  // on disk only, until a request needs it
+  std::string move_to;     // group that it is to go on in; empty: it stays
   Metadata user_metadata;
   int64_t created_at = 0;
   int64_t last_request_at = 0;
@@ -215,7 +216,8 @@ struct GroupRow {
   std::string group;
   std::string base_model;
   int64_t epoch = 0;
-  std::string process_id;  // of the worker that was formed
+  std::string process_id;    // of the worker that was formed
+  bool is_draining = false;  // to be taken out of service: others take its models and samples
 };
 
 // What a tenant may use; 0: no limit.

@@ -140,6 +140,13 @@ void CoreHarness::Execute(const Action& action) {
     done.insert(notify->request_id);
   } else if (const auto* state = std::get_if<NotifyQueueState>(&action)) {
     queue_state = *state;
+    queue_states[state->group] = *state;
+  } else if (const auto* told = std::get_if<NotifyGroup>(&action)) {
+    told_groups[told->request_id] = told->group;
+  } else if (const auto* model = std::get_if<NotifyModelState>(&action)) {
+    model_states[model->model_id] = *model;
+  } else if (const auto* drain = std::get_if<NotifyGroupDrain>(&action)) {
+    drains[drain->group] = *drain;
   } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
     if (send->rank > 0 || std::holds_alternative<SendDie>(send->command)) {
       to_ranks.push_back(*send);

@@ -109,6 +109,10 @@ class CoreHarness {
   std::vector<std::string> needed_dirs;  // DeleteOtherFiles
   std::set<std::string> forgotten_bodies;
   std::optional<NotifyQueueState> queue_state;
+  std::map<std::string, NotifyQueueState> queue_states;  // the newest, by group
+  std::map<std::string, std::string> told_groups;        // by request
+  std::map<std::string, NotifyModelState> model_states;
+  std::map<std::string, NotifyGroupDrain> drains;
   std::vector<SendToWorker> to_ranks;  // other than 0, and every SendDie
   std::vector<NoteRecovery> recoveries;
   std::map<std::string, std::string> result_of;  // request id -> result id

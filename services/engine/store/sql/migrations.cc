@@ -210,6 +210,12 @@ ALTER TABLE lease SET (fillfactor = 10, autovacuum_vacuum_threshold = 1000,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 )sql";
 
+// Models that are moved between groups on purpose.
+constexpr char kMigration11[] = R"sql(
+ALTER TABLE models ADD COLUMN move_to TEXT NOT NULL DEFAULT '';
+ALTER TABLE groups ADD COLUMN is_draining INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration1, .postgres = kPostgresMigration1},
     {.common = kMigration2, .sqlite = kSqliteMigration2, .postgres = kPostgresMigration2},
@@ -221,6 +227,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration8},
     {.common = kMigration9},
     {.common = kMigration10, .sqlite = kSqliteMigration10, .postgres = kPostgresMigration10},
+    {.common = kMigration11},
 }};
 
 }  // namespace

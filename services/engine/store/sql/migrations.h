@@ -9,7 +9,7 @@
 namespace lathe::engine {
 
 // Version of the schema this binary writes.
-inline constexpr int kSchemaVersion = 10;
+inline constexpr int kSchemaVersion = 11;
 
 // Run in one transaction: `common`, then what one database needs alone; empty: nothing. Types and
 // keys in `common` are written as SQLite names them, see PostgresDdl.

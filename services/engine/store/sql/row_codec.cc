@@ -54,7 +54,8 @@ void BindRow(Query& query, const ModelRow& row) {
   BindLora(query, row.lora);
   query.Bind(row.group, row.state, row.state_reason, row.applied_seq, row.closed_seq, row.saved_seq,
              row.gradient_from_seq, row.kept_window, row.dropped_window, row.log_from_seq,
-             row.is_parked, EncodeMetadata(row.user_metadata), row.created_at, row.last_request_at);
+             row.is_parked, row.move_to, EncodeMetadata(row.user_metadata), row.created_at,
+             row.last_request_at);
 }
 
 void ReadRow(Query& query, ModelRow& row) {
@@ -75,6 +76,7 @@ void ReadRow(Query& query, ModelRow& row) {
   row.dropped_window = query.Text();
   row.log_from_seq = query.Int();
   row.is_parked = query.Bool();
+  row.move_to = query.Text();
   row.user_metadata = DecodeMetadata(query.Text());
   row.created_at = query.Int();
   row.last_request_at = query.Int();
@@ -216,7 +218,7 @@ void ReadRow(Query& query, BaseModelRow& row) {
 }
 
 void BindRow(Query& query, const GroupRow& row) {
-  query.Bind(row.group, row.base_model, row.epoch, row.process_id);
+  query.Bind(row.group, row.base_model, row.epoch, row.process_id, row.is_draining);
 }
 
 void ReadRow(Query& query, GroupRow& row) {
@@ -224,6 +226,7 @@ void ReadRow(Query& query, GroupRow& row) {
   row.base_model = query.Text();
   row.epoch = query.Int();
   row.process_id = query.Text();
+  row.is_draining = query.Bool();
 }
 
 void BindRow(Query& query, const ApiKeyRow& row) {

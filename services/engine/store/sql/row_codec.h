@@ -17,7 +17,7 @@ inline constexpr char kModelColumns[] =
     "model_id, session_id, tenant_id, model_seq_id, base_model, lora_rank, lora_alpha, "
     "lora_seed, train_attn, train_mlp, train_unembed, target_modules, group_name, state, "
     "state_reason, applied_seq, closed_seq, saved_seq, gradient_from_seq, kept_window, "
-    "dropped_window, log_from_seq, is_parked, user_metadata, created_at, last_request_at";
+    "dropped_window, log_from_seq, is_parked, move_to, user_metadata, created_at, last_request_at";
 inline constexpr char kRequestColumns[] =
     "request_id, tenant_id, owner_id, op_class, seq_id, kind, state, content_hash, body_id, "
     "body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at, "
@@ -37,7 +37,7 @@ inline constexpr char kVersionColumns[] =
 inline constexpr char kBaseModelColumns[] =
     "name, content_hash, arch, tokenizer_id, max_context_length, vocab_size, max_lora_rank, "
     "token_budget";
-inline constexpr char kGroupColumns[] = "group_name, base_model, epoch, process_id";
+inline constexpr char kGroupColumns[] = "group_name, base_model, epoch, process_id, is_draining";
 inline constexpr char kKeyColumns[] =
     "key_id, tenant_id, name, secret_sha256, scopes, created_at, expires_at, revoked_at";
 

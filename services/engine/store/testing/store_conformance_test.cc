@@ -65,6 +65,7 @@ TEST_CASE("Store: a leader gets back every field of what was committed", "[store
   ModelRow model = TestModel("s1:train:0");
   model.applied_seq = 7;
   model.closed_seq = 5;
+  model.move_to = "h";
   SamplerRow sampler{.sampling_session_id = "s1:sample:0",
                      .session_id = "s1",
                      .tenant_id = "t1",
@@ -88,7 +89,11 @@ TEST_CASE("Store: a leader gets back every field of what was committed", "[store
          {PutSession{TestSession("s1")}, PutModel{model}, InsertRequest{request},
           MarkDispatched{"r1", 4}, PutCheckpoint{TestCheckpoint("tinker://m/weights/final")},
           PutSampler{sampler}, PutBaseModel{base},
-          PutGroup{{.group = "g", .base_model = "tiny", .epoch = 4, .process_id = "p"}},
+          PutGroup{{.group = "g",
+                    .base_model = "tiny",
+                    .epoch = 4,
+                    .process_id = "p",
+                    .is_draining = true}},
           TouchSession{"s1", 77}},
          {{"b1", "body"}});
   harness->Reopen();
@@ -104,6 +109,7 @@ TEST_CASE("Store: a leader gets back every field of what was committed", "[store
   CHECK(state->models[0].lora.target_modules == std::vector<std::string>{"q_proj", "lm_head"});
   CHECK(state->models[0].applied_seq == 7);
   CHECK(state->models[0].closed_seq == 5);
+  CHECK(state->models[0].move_to == "h");
   CHECK(state->models[0].state == ModelState::kReady);
   REQUIRE(state->requests.size() == 1);
   CHECK(state->requests[0].state == RequestState::kDispatched);
@@ -120,6 +126,7 @@ TEST_CASE("Store: a leader gets back every field of what was committed", "[store
   CHECK(state->base_models[0].token_budget == 4096);
   REQUIRE(state->groups.size() == 1);
   CHECK(state->groups[0].process_id == "p");
+  CHECK(state->groups[0].is_draining);
   CHECK(*harness->store().ReadBody("b1") == "body");
 }
 

@@ -1,0 +1,324 @@
+#include "services/engine/core/moves.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/engine/core/errors.h"
+#include "services/engine/core/models.h"
+#include "services/engine/core/parking.h"
+#include "services/engine/core/placement.h"
+#include "services/engine/core/recovery.h"
+#include "services/engine/core/requests.h"
+#include "services/engine/core/samplers.h"
+#include "services/engine/core/suspects.h"
+#include "services/engine/core/worker_group.h"
+
+namespace lathe::engine {
+namespace {
+
+// It goes on there, or may: what is lost by loading a checkpoint.
+bool HasHome(const Model& model) {
+  const ModelState state = model.row.state;
+  return state == ModelState::kCreating || state == ModelState::kReady ||
+         state == ModelState::kLost;
+}
+
+bool Serves(const Group& group, const Model& model) {
+  return group.row.base_model == model.row.base_model && group.can_train();
+}
+
+// Its group will not go on with it, as far as can be known.
+bool IsForsaken(const State& s, const Model& model) {
+  const Group* const group = Find(s.groups, model.row.group);
+  if (group == nullptr || !Serves(*group, model)) return true;
+  const int64_t limit = s.options.group_lost_timeout;
+  const bool is_gone = limit > 0 && group->row.process_id.empty();
+  return is_gone && s.now - group->last_usable_at > limit;
+}
+
+// No worker has its state, and none will come with it: that of a group that was lost is gone, or is
+// dropped when it comes back.
+bool HasNoState(State& s, const Model& model) {
+  const Group* const home = Find(s.groups, model.row.group);
+  return home == nullptr || home->row.process_id.empty() || !Serves(*home, model) ||
+         !IsToBeOnWorker(s, model);
+}
+
+// A worker has its state, and can be told what to do with it.
+bool Lives(const Group& home, const Model& model) {
+  return home.usable() && model.row.state == ModelState::kReady && model.recovery == nullptr;
+}
+
+// Its recovery has not begun, so what a worker may have of it is of no use.
+bool WaitsForRecovery(State& s, const Group& home, const Model& model) {
+  return home.attached && model.recovery != nullptr && !model.recovery->started &&
+         !HasWorkAtWorker(s, model);
+}
+
+// Where somebody wants it; nullptr: nowhere, or that one cannot take it now.
+Group* ChosenGroup(State& s, Model& model) {
+  if (model.row.move_to.empty()) return nullptr;
+  Group* const to = Find(s.groups, model.row.move_to);
+  const bool will_do = to != nullptr && Serves(*to, model) && !to->row.is_draining &&
+                       to->row.group != model.row.group;
+  if (!will_do) {
+    model.row.move_to.clear();
+    PutRow(s, model);
+  }
+  return will_do && to->usable() ? to : nullptr;
+}
+
+// Where it is to go; nullptr: it stays.
+Group* TargetOf(State& s, Model& model, const GroupLoads& loads) {
+  if (!HasHome(model)) return nullptr;
+  if (Group* const chosen = ChosenGroup(s, model)) return chosen;
+  const Group* const home = Find(s.groups, model.row.group);
+  const bool is_forsaken = IsToBeOnWorker(s, model) && IsForsaken(s, model);
+  const bool is_drained = home != nullptr && home->row.is_draining;
+  if ((!is_forsaken && !is_drained) || MayKillWorkers(s, model)) return nullptr;
+  Group* const to = LeastLoaded(s, model.row.base_model, loads);
+  const bool can_take =
+      to != nullptr && to != home && to->usable() && (is_forsaken || !to->row.is_draining);
+  return can_take ? to : nullptr;
+}
+
+void GoOnHere(State& s, Model& model) {
+  if (model.leaving_since == 0) return;
+  model.leaving_since = 0;
+  s.dirty_models.insert(model.row.model_id);
+}
+
+// Of one that lives: nothing of it begins from now on; it may go when it is on disk.
+bool MakeReadyToGo(State& s, Model& model) {
+  if (!model.unload_request_id.empty()) {
+    GoOnHere(s, model);
+    return false;
+  }
+  if (model.leaving_since == 0) model.leaving_since = s.now;
+  return model.order.Issued().empty() && IsOnDisk(s, model, model.leaving_since);
+}
+
+bool CanGo(State& s, Model& model) {
+  const Group* const home = Find(s.groups, model.row.group);
+  if (!HasNoState(s, model) && Lives(*home, model)) return MakeReadyToGo(s, model);
+  GoOnHere(s, model);
+  return HasNoState(s, model) || WaitsForRecovery(s, *home, model);
+}
+
+void Move(State& s, Model& model, const Group& to) {
+  const Group* const home = Find(s.groups, model.row.group);
+  const bool was_there = !HasNoState(s, model);
+  const bool lived = was_there && Lives(*home, model);
+  if (model.row.state == ModelState::kReady) NeedRecovery(s, model);
+  if (was_there) DropFromWorker(s, *home, model.row.model_id);
+  if (lived) model.recovery->resumes = true;
+  if (model.recovery != nullptr) {  // what failed on the other group
+    model.recovery->num_failures = 0;
+    model.recovery->not_before = 0;
+  }
+  for (Request* const request : LiveRequestsOf(s, model)) {
+    TakeBack(s, *request);
+    MoveToGroup(s, *request, to.row.group);
+  }
+  model.row.group = to.row.group;
+  model.row.move_to.clear();
+  model.leaving_since = 0;
+  PutRow(s, model);
+  s.dirty_models.insert(model.row.model_id);
+  if (model.recovery == nullptr) ResumeModel(s, model);
+}
+
+void QueueSamplesOfModels(State& s, const std::set<std::string>& model_ids) {
+  std::set<std::string> version_ids;
+  for (const auto& [id, version] : s.versions) {
+    if (model_ids.count(version.row.model_id) > 0) version_ids.insert(id);
+  }
+  if (!version_ids.empty()) QueueSamplesOf(s, version_ids);
+}
+
+// ---- what people say
+
+// "a, b, c", for them; not all of very many.
+template <typename Map, typename Filter>
+std::string Names(const Map& map, const Filter& filter) {
+  constexpr size_t kMost = 16;
+  std::vector<std::string> names;
+  size_t num = 0;
+  for (const auto& [name, one] : map) {
+    if (!filter(one)) continue;
+    if (++num <= kMost) names.push_back(name);
+  }
+  if (names.empty()) return "none";
+  const std::string more = num > kMost ? absl::StrFormat(" and %d more", num - kMost) : "";
+  return absl::StrCat(absl::StrJoin(names, ", "), more);
+}
+
+ErrorInfo UnknownGroup(const State& s, const std::string& group) {
+  ErrorInfo error = NotFound("group", group);
+  error.field = "group";
+  error.message = absl::StrFormat("group is '%s', which there is not; there are: %s", group,
+                                  Names(s.groups, [](const Group&) { return true; }));
+  return error;
+}
+
+ErrorInfo UnknownModel(const State& s, const std::string& model_id) {
+  ErrorInfo error = NotFound("model", model_id);
+  error.field = "model_id";
+  error.message = absl::StrFormat("model_id is '%s', which no model that lives has; there are: %s",
+                                  model_id, Names(s.models, HasHome));
+  return error;
+}
+
+// Why the model cannot go to `to`; empty: it can.
+std::string WhyNotTo(const Group& to, const Model& model) {
+  if (to.row.base_model != model.row.base_model) {
+    return absl::StrFormat("serves %s, and the model is one of %s", to.row.base_model,
+                           model.row.base_model);
+  }
+  if (!to.can_train()) return "has the role to sample only";
+  if (to.row.is_draining) return "is drained";
+  return to.usable() ? "" : "has no worker that is ready";
+}
+
+// Of those that could take over a part of what `group` does.
+bool CanTakeOver(const Group& other, const Group& group) {
+  return &other != &group && other.row.base_model == group.row.base_model && other.usable() &&
+         !other.row.is_draining;
+}
+
+// What nobody would do without the group; empty: nothing.
+std::string WhatOnlyItDoes(const State& s, const Group& group) {
+  const auto any = [&](const auto& does) {
+    return std::any_of(s.groups.begin(), s.groups.end(), [&](const auto& entry) {
+      return CanTakeOver(entry.second, group) && does(entry.second);
+    });
+  };
+  if (group.can_train() && !any([](const Group& g) { return g.can_train(); })) return "trains";
+  if (group.can_sample() && !any([](const Group& g) { return g.can_sample(); })) return "samples";
+  return "";
+}
+
+void AnswerOk(State& s, CallId call) {
+  Answer answer;
+  answer.call = call;
+  s.fx.After(std::move(answer));
+}
+
+// "2 models, 1 request"
+std::string LeftOn(const State& s, const Group& group) {
+  const std::string& name = group.row.group;
+  const auto num_models = std::count_if(s.models.begin(), s.models.end(), [&](const auto& entry) {
+    return entry.second.row.group == name && HasHome(entry.second);
+  });
+  const auto num_requests = std::count_if(s.live.begin(), s.live.end(), [&](const auto& entry) {
+    return s.requests.at(entry.second).group == name;
+  });
+  const auto num_versions =
+      std::count_if(s.versions.begin(), s.versions.end(), [&](const auto& entry) {
+        return !entry.second.on_disk() && group.version_ids.count(entry.first) > 0;
+      });
+  std::vector<std::string> left;
+  const auto add = [&](int64_t num, const char* what) {
+    if (num > 0) left.push_back(absl::StrCat(num, " ", what, num == 1 ? "" : "s"));
+  };
+  add(num_models, "model");
+  add(num_requests, "request");
+  add(num_versions, "unwritten sampler version");
+  return absl::StrJoin(left, ", ");
+}
+
+}  // namespace
+
+void OnMoveModel(State& s, const MoveModel& event) {
+  Model* const model = Find(s.models, event.model_id);
+  if (model == nullptr || !HasHome(*model)) {
+    return AnswerError(s, event.call, UnknownModel(s, event.model_id));
+  }
+  const Group* const to = Find(s.groups, event.group);
+  if (to == nullptr) return AnswerError(s, event.call, UnknownGroup(s, event.group));
+  const bool stays = model->row.group == event.group;
+  const std::string why_not = stays ? "" : WhyNotTo(*to, *model);
+  if (!why_not.empty()) {
+    const auto can_take = [&](const Group& group) { return WhyNotTo(group, *model).empty(); };
+    ErrorInfo error = FailedPrecondition(
+        "group_cannot_take_it",
+        absl::StrFormat("group is '%s', which %s; groups that could take model %s: %s", event.group,
+                        why_not, event.model_id, Names(s.groups, can_take)));
+    error.field = "group";
+    return AnswerError(s, event.call, std::move(error));
+  }
+  model->row.move_to = stays ? "" : event.group;
+  PutRow(s, *model);
+  AnswerOk(s, event.call);
+}
+
+void OnDrainGroup(State& s, const DrainGroup& event) {
+  Group* const group = Find(s.groups, event.group);
+  if (group == nullptr) return AnswerError(s, event.call, UnknownGroup(s, event.group));
+  const std::string does = event.is_draining ? WhatOnlyItDoes(s, *group) : "";
+  if (!does.empty()) {
+    ErrorInfo error = FailedPrecondition(
+        "no_other_group",
+        absl::StrFormat("group is '%s': no other group that is ready and not drained %s %s; there "
+                        "are: %s",
+                        event.group, does, group->row.base_model,
+                        Names(s.groups, [](const Group&) { return true; })));
+    error.field = "group";
+    return AnswerError(s, event.call, std::move(error));
+  }
+  group->row.is_draining = event.is_draining;
+  s.fx.Put(PutGroup{group->row});
+  TellGroupDrains(s);
+  AnswerOk(s, event.call);
+}
+
+void MoveModels(State& s) {
+  for (auto& [name, group] : s.groups) {
+    if (group.usable()) group.last_usable_at = s.now;
+  }
+  GroupLoads loads = LoadsOfGroups(s);
+  std::set<std::string> moved;
+  std::set<std::string> targets;
+  for (auto& [id, model] : s.models) {
+    const Group* const to = TargetOf(s, model, loads);
+    if (to == nullptr) {
+      GoOnHere(s, model);
+    } else if (CanGo(s, model)) {
+      loads[model.row.group] -= LoadOf(s, model);
+      loads[to->row.group] += LoadOf(s, model);
+      Move(s, model, *to);
+      moved.insert(id);
+      targets.insert(to->row.group);
+    }
+  }
+  if (moved.empty()) return;
+  QueueSamplesOfModels(s, moved);
+  for (const std::string& name : targets) StartRecoveries(s, s.groups.at(name));
+}
+
+void TellGroupDrains(State& s) {
+  for (auto& [name, group] : s.groups) {
+    const bool is_draining = group.row.is_draining;
+    if (!is_draining && !group.told_drain.is_draining) continue;
+    const NotifyGroupDrain now{name, is_draining, is_draining ? LeftOn(s, group) : ""};
+    if (now == group.told_drain) continue;
+    group.told_drain = now;
+    s.fx.After(now);
+  }
+}
+
+std::string WhyItWaits(State& s, const Model& model) {
+  if (model.leaving_since > 0) return "its model is being moved to another group";
+  const Group* const home = Find(s.groups, model.row.group);
+  const bool stays = home != nullptr && IsToBeOnWorker(s, model) && IsForsaken(s, model) &&
+                     MayKillWorkers(s, model);
+  return stays ? "its model is not moved to another group, as it may have ended its worker "
+                 "repeatedly; `lathe move` moves it all the same"
+               : "";
+}
+
+}  // namespace lathe::engine

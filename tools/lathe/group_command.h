@@ -1,0 +1,11 @@
+// `lathe move` and `lathe group`: which worker group has what.
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace lathe::cli {
+
+absl::Status MoveCommand(int argc, const char* const* argv);
+absl::Status GroupCommand(int argc, const char* const* argv);
+
+}  // namespace lathe::cli
