@@ -18,11 +18,13 @@ def points(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(points, tmp_path_factory, request):
-    """One Lathe per file that can be told to fail; the file's OPTIONS, if any, are its config."""
+    """One Lathe per file that can be told to fail; the file's OPTIONS, if any, are its config,
+    and its ARGUMENTS are more of `lathe up`."""
     config = tmp_path_factory.mktemp("config") / "lathe.yaml"
     config.write_text(getattr(request.module, "OPTIONS", "worker:\n  numerics: exact\n"))
     with LatheServer(tiny_model(), env=points.env, args=[
-            "--config", str(config), "--metrics-listen", "127.0.0.1:0"]) as running:
+            "--config", str(config), "--metrics-listen", "127.0.0.1:0",
+            *getattr(request.module, "ARGUMENTS", [])]) as running:
         yield running
 
 

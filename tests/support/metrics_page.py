@@ -10,16 +10,16 @@ LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
 
 
 class MetricsPages:
-    """What the gateway, the engine and the worker of `server` say of themselves."""
+    """What the gateway, the engine and the worker of `server`, or worker0 and so on, say of
+    themselves."""
 
     def __init__(self, server):
-        pattern = re.compile(r"^metrics +gateway (\S+) engine (\S+) worker (\S+)$", re.MULTILINE)
+        pattern = re.compile(r"^metrics +(gateway \S+ engine \S+(?: worker\S* \S+)+)$", re.MULTILINE)
         # It comes after the line for which LatheServer.start waits.
         while not (lines := pattern.findall(server.output())):
             time.sleep(0.02)
-        line = lines[-1]
-        self.urls = {name: url.removesuffix("/metrics")
-                     for name, url in zip(("gateway", "engine", "worker"), line)}
+        words = lines[-1].split()
+        self.urls = {name: url.removesuffix("/metrics") for name, url in zip(words[::2], words[1::2])}
 
     def get(self, process, path):
         return httpx.get(self.urls[process] + path, timeout=10)
