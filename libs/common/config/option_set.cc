@@ -28,6 +28,10 @@ constexpr std::array kSections = {"up",      "data",   "keys", "status", "gatewa
                                   "engine",  "worker", "lora", "export", "log",
                                   "metrics", "ranks",  "move"};
 
+// Of the sections that several processes have a part of.
+constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",
+                                    "metrics.worker_listen"};
+
 absl::Status UsageError(const std::string& message) {
   return WithDetail(absl::InvalidArgumentError(message), "usage");
 }
@@ -216,6 +220,9 @@ absl::Status OptionSet::CheckForeign(const std::string& key, const std::string& 
   }
   const bool is_known = std::find(kSections.begin(), kSections.end(), section) != kSections.end();
   if (is_known && !is_ours) return absl::OkStatus();
+  if (std::find(kSharedKeys.begin(), kSharedKeys.end(), key) != kSharedKeys.end()) {
+    return absl::OkStatus();
+  }
   return ConfigurationError(
       absl::StrCat("unknown key '", key, "' (from ", where, ")", DidYouMean(key, keys)));
 }

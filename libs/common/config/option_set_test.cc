@@ -121,6 +121,21 @@ TEST_CASE("Keys of other processes are left alone, unknown sections are not", "[
                           "unknown key 'gatway.listen'"));
 }
 
+TEST_CASE("A section that several processes have a part of is one file's", "[config]") {
+  const Variable variable("LATHE_METRICS__WORKER_LISTEN", "127.0.0.1:3");
+  const ConfigFile file("metrics:\n  gateway_listen: 127.0.0.1:1\n  engine_listen: 127.0.0.1:2\n");
+  std::string listen;
+  OptionSet options("lathe-example", "An example.");
+  options.Add(&listen, "metrics.engine_listen", "", "address");
+  const char* const arguments[] = {"lathe-example", "--config", file.path};
+  CHECK(options.Parse(3, arguments).ok());
+  CHECK(listen == "127.0.0.1:2");
+  const ConfigFile unknown("metrics:\n  gatway_listen: 127.0.0.1:1\n");
+  const char* const wrong[] = {"lathe-example", "--config", unknown.path};
+  CHECK(
+      absl::StrContains(options.Parse(3, wrong).message(), "unknown key 'metrics.gatway_listen'"));
+}
+
 TEST_CASE("A value of the wrong type names key, value and origin", "[config]") {
   const ConfigFile file("gateway:\n  num_threads: many\n");
   CHECK(Example().Parse({"--config", file.path}).message() ==
