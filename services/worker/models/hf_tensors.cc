@@ -165,18 +165,27 @@ std::vector<std::string> HfTensors::Remaining() const {
   return names;
 }
 
-absl::StatusOr<HfTensors::Digests> HfTensors::DigestShare(int64_t index, int64_t num_ranks) const {
-  Digests digests;
+absl::StatusOr<HfTensors::Digests> HfTensors::DigestShare(
+    int64_t index, int64_t num_ranks, const std::function<void(double)>& progress) const {
   std::vector<int64_t> dealt_bytes(num_ranks);
+  std::vector<std::pair<std::string, size_t>> own;
   for (const auto& [name, file] : undigested_) {
-    const SafetensorsFile::Entry& entry = *files_[file].Find(name);
     const auto least = std::min_element(dealt_bytes.begin(), dealt_bytes.end());
-    *least += entry.num_bytes;
-    if (least - dealt_bytes.begin() != index) continue;
+    *least += files_[file].Find(name)->num_bytes;
+    if (least - dealt_bytes.begin() == index) own.emplace_back(name, file);
+  }
+  Digests digests;
+  int64_t done_bytes = 0;
+  for (const auto& [name, file] : own) {
+    const SafetensorsFile::Entry& entry = *files_[file].Find(name);
     Sha256 digest = BeginDigest(entry);
     RETURN_IF_ERROR(files_[file].Stream(
         name, [&](const void* data, int64_t num_bytes) { digest.Update(data, num_bytes); }));
     digests[name] = digest.HexDigest();
+    done_bytes += entry.num_bytes;
+    if (progress) {
+      progress(static_cast<double>(done_bytes) / static_cast<double>(dealt_bytes[index]));
+    }
   }
   return digests;
 }

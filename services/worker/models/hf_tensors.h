@@ -72,8 +72,10 @@ class HfTensors {
   using Digests = std::map<std::string, std::string>;
 
   // Of those tensors that were read in part which fall to rank `index` of `num_ranks`: about as
-  // many bytes as to any other. Reads them whole, a piece at a time.
-  absl::StatusOr<Digests> DigestShare(int64_t index, int64_t num_ranks) const;
+  // many bytes as to any other. Reads them whole, a piece at a time; `progress` gets the share of
+  // their bytes that it has read, after each.
+  absl::StatusOr<Digests> DigestShare(int64_t index, int64_t num_ranks,
+                                      const std::function<void(double)>& progress = nullptr) const;
   // What DigestShare gave on some rank, this one or another. FailedPrecondition: that rank has read
   // other tensors.
   absl::Status AddDigests(const Digests& digests);

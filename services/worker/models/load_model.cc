@@ -72,13 +72,21 @@ absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Devic
                                   const RankGroup& tp, const RankGroup& fsdp) {
   ASSIGN_OR_RETURN(const ModelSpec spec, ReadQwen3Config(folder));
   ASSIGN_OR_RETURN(ModelPart part, ShardQwen3(spec, {.index = tp.rank(), .size = tp.world()}));
-  ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, progress));
+  // Of several, each reads as much for its digests as for its part.
+  const int num_readers = tp.world() * fsdp.world();
+  const double share_of_parts = num_readers > 1 ? 0.5 : 1;
+  const auto report = [progress, share_of_parts](double fraction) {
+    if (progress) progress(fraction * share_of_parts);
+  };
+  ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, report));
   ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(part, tensors, device, fsdp));
   ASSIGN_OR_RETURN(weights.arithmetic,
                    ChooseArithmetic(compute_dtype, device, weights.embedding[0].dtype()));
-  const int num_readers = tp.world() * fsdp.world();
-  ASSIGN_OR_RETURN(HfTensors::Digests digests,
-                   tensors.DigestShare(fsdp.rank() * tp.world() + tp.rank(), num_readers));
+  ASSIGN_OR_RETURN(
+      HfTensors::Digests digests,
+      tensors.DigestShare(fsdp.rank() * tp.world() + tp.rank(), num_readers, [&](double fraction) {
+        if (progress) progress((1 + fraction) / 2);
+      }));
   std::string first_rows;
   if (num_readers > 1) {
     ASSIGN_OR_RETURN(first_rows, tensors.FirstRowsDigest());

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -182,15 +183,27 @@ TEST_CASE("LoadModel: ranks that read parts and shares come to the hash of one t
   WriteRandomFolder(dir.path(), {.is_tied = false, .has_bias = true});
   const auto alone = LoadModel(dir.path(), at::kCPU, nullptr);
   REQUIRE(alone.ok());
+  std::vector<std::vector<double>> progress(tp * fsdp);  // by rank
   const auto hashes = AsMesh(
       fsdp, tp,
       [&](const RankGroups& groups) {
-        return LoadModel(dir.path(), at::kCPU, nullptr, ComputeDtype::kAuto, groups.tp, groups.fsdp)
+        std::vector<double>& seen = progress[groups.all.rank()];
+        return LoadModel(
+                   dir.path(), at::kCPU, [&](double fraction) { seen.push_back(fraction); },
+                   ComputeDtype::kAuto, groups.tp, groups.fsdp)
             .value()
             .content_hash;
       },
       fsdp);
   REQUIRE(hashes.size() == static_cast<size_t>(tp * fsdp));
+  for (const std::vector<double>& seen : progress) {
+    CHECK(std::is_sorted(seen.begin(), seen.end()));
+    REQUIRE_FALSE(seen.empty());
+    CHECK(seen.back() == 1.0);
+    // Its part, then the tensors that it hashes for all.
+    CHECK(std::count(seen.begin(), seen.end(), 0.5) == 1);
+    CHECK(std::count_if(seen.begin(), seen.end(), [](double f) { return f > 0.5; }) > 1);
+  }
   for (const std::string& hash : hashes) CHECK(hash == alone->content_hash);
 }
 
