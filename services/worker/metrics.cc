@@ -91,7 +91,7 @@ class WorkerRegistry : public prometheus::Registry {
     gauge("lathe_worker_adapters_loaded", "trainable adapters in memory",
           static_cast<int64_t>(state.models.size()));
     gauge("lathe_worker_sampler_versions", "sampler versions in memory or on disk",
-          static_cast<int64_t>(state.version_ids.size()));
+          static_cast<int64_t>(state.versions.size()));
     gauge("lathe_worker_sampler_versions_loaded", "sampler versions in memory",
           state.version_usage.num_in_memory);
     gauge("lathe_worker_sampler_versions_bytes", "memory of sampler versions",

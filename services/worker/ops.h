@@ -245,10 +245,13 @@ struct PublishVersion {
 };
 
 // Loads a sampler version from a checkpoint directory (training, sampler or snapshot kind).
+// Answered by VersionLoaded or VersionFailed, unless another LoadVersion or a DropVersion comes
+// before.
 struct LoadVersion {
   std::string version_id;
   std::string dir;
-  // Of an inflight version: seq_id of the publication whose weights these are. 0: not inflight.
+  // Of an inflight version: seq_id of the publication whose weights these are; samples that run
+  // under an earlier one go on with these. 0: not inflight.
   int64_t inflight_seq_id = 0;
 };
 
@@ -340,6 +343,20 @@ struct OpFailed {
   absl::Status status;
 };
 
+// A sampler version, and the PublishVersion whose weights it has; 0: those of a checkpoint.
+struct HeldVersion {
+  std::string version_id;
+  int64_t seq_id = 0;
+
+  bool operator==(const HeldVersion&) const = default;
+};
+
+// A LoadVersion is done.
+struct VersionLoaded {
+  std::string version_id;
+  int64_t inflight_seq_id = 0;
+};
+
 // LoadVersion failed: samples that wait for it fail with `status`.
 struct VersionFailed {
   std::string version_id;
@@ -366,8 +383,9 @@ struct VersionSaved {
   absl::Status status;
 };
 
-using Report = std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, SampleDone, OpFailed,
-                            VersionFailed, SampleProgress, SnapshotDone, VersionSaved>;
+using Report =
+    std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, SampleDone, OpFailed,
+                 VersionFailed, SampleProgress, SnapshotDone, VersionSaved, VersionLoaded>;
 
 // Blocks of the KV cache.
 struct KvUsage {

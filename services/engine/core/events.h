@@ -251,6 +251,12 @@ struct HeldModel {
   std::vector<int64_t> window;
 };
 
+// A sampler version, and the publication whose weights it has; 0: those of a checkpoint.
+struct HeldVersion {
+  std::string version_id;
+  int64_t seq_id = 0;
+};
+
 // What a worker has loaded.
 struct ReadyModel {
   BaseModelRow row;
@@ -279,7 +285,7 @@ struct WorkerAttached {
   int64_t epoch = 0;  // that this process was formed or adopted with; 0: none
   int64_t term = 0;
   std::vector<HeldModel> models;
-  std::vector<std::string> version_ids;
+  std::vector<HeldVersion> versions;
   std::vector<std::string> running_request_ids;
   std::optional<ReadyModel> ready;
   int64_t pid = 0;             // 0: not told
@@ -360,6 +366,14 @@ struct BodyUnavailable {
   std::string request_id;  // of the command
 };
 
+// A SendLoadVersion is done.
+struct WorkerVersionLoaded {
+  std::string group;
+  int64_t epoch = 0;
+  std::string version_id;
+  int64_t inflight_seq_id = 0;
+};
+
 struct WorkerVersionFailed {
   std::string group;
   int64_t epoch = 0;
@@ -397,7 +411,7 @@ using EventBody =
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
                  WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint,
                  AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved, BodyUnavailable,
-                 WorkerStarted, WorkerExited, MoveModel, DrainGroup>;
+                 WorkerStarted, WorkerExited, MoveModel, DrainGroup, WorkerVersionLoaded>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

@@ -12,6 +12,7 @@
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/snapshots.h"
+#include "services/engine/core/versions.h"
 
 namespace lathe::engine {
 namespace {
@@ -69,6 +70,9 @@ void DropIdleVersions(State& s, const Session& session) {
     for (auto& [name, group] : s.groups) {
       if (group.version_ids.erase(version_id) == 0) continue;
       s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
+      if (Version* const version = Find(s.versions, version_id)) {
+        StopReading(s, *version, name, /*all=*/true);
+      }
     }
   }
 }

@@ -138,7 +138,7 @@ TEST_CASE("Recovery: a version that is dropped meanwhile does not stay at the wo
   h.RunWorker();
   REQUIRE(h.store.samplers().at(dropped).version_dropped);
   CHECK(h.worker->Received<SendPublishVersion>().size() == 5);
-  CHECK(h.worker->Hello().version_ids.size() == 4);
+  CHECK(h.worker->Hello().versions.size() == 4);
 }
 
 TEST_CASE("Recovery: the inflight version has the weights of its newest publication", "[core]") {

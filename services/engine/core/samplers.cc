@@ -331,7 +331,8 @@ void LoadVersionOnce(State& s, Group& group, const Sampler& sampler) {
   const SamplerRow& row = sampler.row;
   const std::string dir = VersionDir(s, sampler);
   if (dir.empty() || !group.version_ids.insert(row.version_id).second) return;
-  const Version* const version = Find(s.versions, row.version_id);
+  Version* const version = sampler.unnamed() ? Find(s.versions, row.version_id) : nullptr;
+  if (version != nullptr) NoteReader(*version, group);
   const bool is_inflight = version != nullptr && version->row.is_inflight;
   s.fx.Send(group.row.group, group.row.epoch,
             SendLoadVersion{row.version_id, dir, is_inflight ? version->seq_id : 0});
@@ -341,6 +342,19 @@ bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler) {
   const std::string& version_id = sampler.row.version_id;
   return version_id.empty() || group.version_ids.count(version_id) > 0 ||
          !VersionDir(s, sampler).empty();
+}
+
+void MoveSamplesOf(State& s, const std::string& version_id) {
+  for (auto& [name, group] : s.groups) {
+    if (!group.usable()) continue;
+    for (const auto& [id, num_sequences] : group.inflight_sequences_of_request) {
+      const Sampler* const sampler = Find(s.samplers, s.requests.at(id).row.owner_id);
+      const bool is_its = sampler != nullptr && sampler->row.version_id == version_id;
+      if (!is_its) continue;
+      LoadVersionOnce(s, group, *sampler);
+      break;
+    }
+  }
 }
 
 void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
@@ -366,6 +380,9 @@ void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
   // The next sample tries again: the file may have been unreadable for a moment. A version without
   // a file of ours is made again.
   group->version_ids.erase(event.version_id);
+  if (Version* const version = Find(s.versions, event.version_id)) {
+    StopReading(s, *version, event.group, /*all=*/false);
+  }
   for (auto& [id, sampler] : s.samplers) {
     if (!sampler.unnamed() || sampler.row.version_id != event.version_id) continue;
     const Group* const home = HomeOf(s, sampler);  // has it, if another one could not read it

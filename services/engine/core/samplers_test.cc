@@ -288,7 +288,7 @@ TEST_CASE("Version: a dropping that got lost is repeated when the worker is adop
   REQUIRE(h.worker->Received<SendDropVersion>().size() == 1);
   const std::string dropped = h.worker->Received<SendDropVersion>().front().version_id;
   WorkerAttached hello = h.worker->Hello();
-  hello.version_ids.push_back(dropped);
+  hello.versions.push_back({dropped, 1});
   h.DetachWorker();
   h.attached = true;
   h.Post(hello);

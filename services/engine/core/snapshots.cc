@@ -168,12 +168,15 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   if (!is_here || version->on_disk() || event.error) {
     return s.fx.After(DeleteFiles{event.dir});
   }
-  if (!version->row.dir.empty()) s.fx.After(DeleteFiles{version->row.dir});
+  const std::string earlier = version->row.dir;
+  const bool is_read = version->readers.count(earlier) > 0;  // then it goes with its last reader
+  if (!earlier.empty() && !is_read) s.fx.After(DeleteFiles{earlier});
   version->row.dir = event.dir;
   version->row.seq_id = event.seq_id;
   version->row.size_bytes = event.size_bytes;
   version->row.manifest_sha256 = event.manifest_sha256;
   s.fx.Put(PutVersion{version->row});
+  if (version->on_disk()) MoveSamplesOf(s, event.version_id);
   QueueSamplesOf(s, {event.version_id});  // it may have been lost, and be made again by nobody now
   Model* const model = Find(s.models, version->row.model_id);
   if (model != nullptr) TrimHistory(s, *model);

@@ -112,6 +112,8 @@ struct Version {
   // one has removed at its start what no row named.
   std::set<std::string> told_dirs;
   bool failed = false;  // to be written, the last time
+  // Groups that may read it, by directory. Those of earlier publications are kept for them.
+  std::map<std::string, std::set<std::string>> readers;
 
   bool on_disk() const { return !row.dir.empty() && row.seq_id == seq_id; }
 };

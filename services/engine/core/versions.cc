@@ -1,6 +1,7 @@
 #include "services/engine/core/versions.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "services/engine/core/recovery.h"
@@ -50,10 +51,37 @@ void NotePublication(State& s, const std::string& version_id, const Model& model
   version.row.is_inflight = is_inflight;
   version.seq_id = std::max(version.seq_id, seq_id);
   if (!is_inflight) return;
+  StopReading(s, version, model.row.group, /*all=*/true);  // it has the weights in memory
   // What others have loaded is an earlier publication: they load this one when they need it.
   for (auto& [name, group] : s.groups) {
     if (name != model.row.group) group.version_ids.erase(version_id);
   }
+}
+
+void NoteReader(Version& version, const Group& group) {
+  version.readers[version.row.dir].insert(group.row.group);
+}
+
+void StopReading(State& s, Version& version, const std::string& group, bool all) {
+  for (auto it = version.readers.begin(); it != version.readers.end();) {
+    auto& [dir, groups] = *it;
+    const bool is_earlier = dir != version.row.dir;
+    if (is_earlier || all) groups.erase(group);
+    if (groups.empty() && is_earlier) s.fx.After(DeleteFiles{dir});
+    it = groups.empty() ? version.readers.erase(it) : std::next(it);
+  }
+}
+
+void StopReadingAll(State& s, const std::string& group) {
+  for (auto& [id, version] : s.versions) StopReading(s, version, group, /*all=*/true);
+}
+
+void OnVersionLoaded(State& s, const WorkerVersionLoaded& event) {
+  const Group* const group = Find(s.groups, event.group);
+  Version* const version = Find(s.versions, event.version_id);
+  if (group == nullptr || group->row.epoch != event.epoch || version == nullptr) return;
+  const bool is_newest = event.inflight_seq_id == version->row.seq_id;
+  if (is_newest) StopReading(s, *version, event.group, /*all=*/false);
 }
 
 void ForgetVersion(State& s, const std::string& version_id) {
@@ -63,6 +91,9 @@ void ForgetVersion(State& s, const std::string& version_id) {
   if (!it->second.row.dir.empty()) {
     s.fx.Put(DeleteVersion{version_id});
     s.fx.After(DeleteFiles{it->second.row.dir});
+  }
+  for (const auto& [dir, groups] : it->second.readers) {
+    if (dir != it->second.row.dir) s.fx.After(DeleteFiles{dir});
   }
   s.versions.erase(it);
 }

@@ -160,27 +160,34 @@ bool IsBeingPublished(const State& s, const std::string& version_id) {
   });
 }
 
+// What the worker says that it has is the newest publication, or one that is not heard of yet.
+bool IsNewest(const State& s, const HeldVersion& held) {
+  const auto version = s.versions.find(held.version_id);
+  const bool changes = version != s.versions.end() && version->second.row.is_inflight;
+  return !changes || held.seq_id >= version->second.seq_id;
+}
+
 void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
-  group.version_ids = {event.version_ids.begin(), event.version_ids.end()};
+  group.version_ids.clear();
+  for (const HeldVersion& held : event.versions) {
+    // Of an earlier one the next sample has the newest loaded.
+    if (!IsNewest(s, held)) continue;
+    group.version_ids.insert(held.version_id);
+    Version* const version = Find(s.versions, held.version_id);
+    if (version != nullptr && version->on_disk()) NoteReader(*version, group);
+  }
   std::set<std::string> used;
   for (auto& [id, sampler] : s.samplers) {
     if (sampler.row.version_dropped) continue;
     used.insert(sampler.row.version_id);
-    if (!sampler.unnamed()) continue;
-    if (HomeOf(s, sampler) != &group) {
-      // An earlier publication, for all that is known. The next sample has the newest loaded.
-      if (IsInflightVersion(sampler.row.version_id)) {
-        group.version_ids.erase(sampler.row.version_id);
-      }
-      continue;
-    }
+    if (!sampler.unnamed() || HomeOf(s, sampler) != &group) continue;
     if (group.version_ids.count(sampler.row.version_id) > 0) continue;
     RegainVersion(s, sampler);
   }
-  for (const std::string& version_id : event.version_ids) {
-    if (used.count(version_id) > 0 || IsBeingPublished(s, version_id)) continue;
-    group.version_ids.erase(version_id);
-    s.fx.Send(group.row.group, group.row.epoch, SendDropVersion{version_id});
+  for (const HeldVersion& held : event.versions) {
+    if (used.count(held.version_id) > 0 || IsBeingPublished(s, held.version_id)) continue;
+    group.version_ids.erase(held.version_id);
+    s.fx.Send(group.row.group, group.row.epoch, SendDropVersion{held.version_id});
   }
 }
 

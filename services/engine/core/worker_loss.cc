@@ -123,6 +123,7 @@ void LoseProcess(State& s, Group& group, const Loss& loss) {
   ForgetOutstanding(group);
   AbandonWriting(s, group, /*process_lost=*/true);
   group.version_ids.clear();
+  StopReadingAll(s, group.row.group);
   // A model that is being created can be created again.
   for (auto& [id, model] : s.models) {
     if (model.row.group == group.row.group && model.row.state == ModelState::kReady) {

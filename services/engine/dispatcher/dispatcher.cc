@@ -279,6 +279,9 @@ void Dispatcher::OnReport(const RankKey& rank, const v1::WorkerMessage& message)
       return OnDone(group, message.epoch(), message.done());
     case v1::WorkerMessage::kSampleProgress:
       return runtime_.streams().Push(ToTokens(message.sample_progress()));
+    case v1::WorkerMessage::kVersionLoaded:
+      runtime_.Post(ToEvent(group, message.epoch(), message.version_loaded()));
+      return;
     case v1::WorkerMessage::kVersionFailed:
       runtime_.Post(ToEvent(group, message.epoch(), message.version_failed()));
       return;

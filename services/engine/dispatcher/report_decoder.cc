@@ -57,7 +57,9 @@ WorkerAttached ToEvent(const v1::Hello& hello) {
   event.epoch = hello.epoch();
   event.term = hello.term();
   for (const v1::ModelState& state : hello.models()) event.models.push_back(ToHeld(state));
-  event.version_ids = {hello.version_ids().begin(), hello.version_ids().end()};
+  for (const v1::HeldVersion& version : hello.versions()) {
+    event.versions.push_back({.version_id = version.version_id(), .seq_id = version.seq_id()});
+  }
   event.running_request_ids = {hello.running_request_ids().begin(),
                                hello.running_request_ids().end()};
   if (hello.has_ready()) event.ready = ToReady(hello.ready().model());
@@ -121,6 +123,14 @@ WorkerStarted ToEvent(const std::string& group, int64_t epoch, const v1::Started
   return {.group = group,
           .epoch = epoch,
           .request_ids = {started.request_ids().begin(), started.request_ids().end()}};
+}
+
+WorkerVersionLoaded ToEvent(const std::string& group, int64_t epoch,
+                            const v1::VersionLoaded& loaded) {
+  return {.group = group,
+          .epoch = epoch,
+          .version_id = loaded.version_id(),
+          .inflight_seq_id = loaded.inflight_seq_id()};
 }
 
 WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,

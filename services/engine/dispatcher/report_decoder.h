@@ -26,6 +26,8 @@ MemoryUse ToMemoryUse(const v1::MemoryUse& proto);
 std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress);
 
 WorkerStarted ToEvent(const std::string& group, int64_t epoch, const v1::Started& started);
+WorkerVersionLoaded ToEvent(const std::string& group, int64_t epoch,
+                            const v1::VersionLoaded& loaded);
 WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,
                             const v1::VersionFailed& failed);
 

@@ -96,7 +96,7 @@ WorkerAttached SimWorker::Hello() const {
   for (const auto& [id, model] : models_) {
     hello.models.push_back({id, model.applied_seq, SeqsOf(model.window)});
   }
-  for (const auto& [id, version] : versions_) hello.version_ids.push_back(id);
+  for (const auto& [id, version] : versions_) hello.versions.push_back({id, version.seq_id});
   hello.running_request_ids = {running_.begin(), running_.end()};
   if (is_ready_) hello.ready = Ready();
   hello.pid = pid_;
@@ -258,6 +258,9 @@ void SimWorker::Handle(const SendLoadVersion& command, EngineMessage&) {
       Report({.event = WorkerVersionFailed{group_, epoch_, command.version_id, {}}, .result = {}});
     } else {
       it->second = {files->weights, true, command.inflight_seq_id};
+      Report({.event =
+                  WorkerVersionLoaded{group_, epoch_, command.version_id, command.inflight_seq_id},
+              .result = {}});
     }
     StartReady();
   });

@@ -345,7 +345,7 @@ class Executor::Thread {
       fingerprint.Add(core_->counters());
       // Not by the reports: a few are known to rank 0 only.
       if (worked || !turn->items.empty()) {
-        fingerprint.Add(core_->ModelStates(), core_->VersionIds());
+        fingerprint.Add(core_->ModelStates(), core_->Versions());
       }
       if (has_news || !reports.empty()) Publish();
       is_idle = !worked;
@@ -377,14 +377,14 @@ class Executor::Thread {
 
   void Publish() {
     std::vector<ModelState> models = core_->ModelStates();
-    std::vector<std::string> version_ids = core_->VersionIds();
+    std::vector<HeldVersion> versions = core_->Versions();
     Traffic traffic = ranks_ ? ranks_->traffic() : Traffic();
     MemoryUse memory =
         DescribeMemory(base_->memory, core_->memory_in_use(), MeasureProcess(*device_));
     absl::MutexLock lock(&mu_);
     state_.memory = std::move(memory);
     state_.models = std::move(models);
-    state_.version_ids = std::move(version_ids);
+    state_.versions = std::move(versions);
     state_.counters = Add(past_counters_, core_->counters());
     state_.kv_usage = core_->kv_usage();
     state_.version_usage = core_->version_usage();

@@ -42,7 +42,15 @@ void ExecutorCore::Do(TrainBatch batch) {
   for (TrainRequest& request : batch.requests) lanes_.Push(std::move(request));
 }
 
-void ExecutorCore::Do(const LoadVersion& command) { versions_.Load(command); }
+void ExecutorCore::Do(const LoadVersion& command) {
+  if (versions_.Load(command)) Emit(VersionLoaded{command.version_id, command.inflight_seq_id});
+}
+
+// Those that run under it go on with the weights that it has now.
+void ExecutorCore::MoveSamples(const std::string& version_id) {
+  const absl::StatusOr<SamplerVersion> version = versions_.Find(version_id);
+  sampling_.MoveVersion(version_id, version->weights, version->inflight_seq);
+}
 
 void ExecutorCore::Do(const SaveVersion& command) {
   if (pending_versions_.contains(command.version_id)) {
@@ -101,14 +109,19 @@ void ExecutorCore::Park(SampleRequest request) {
 }
 
 void ExecutorCore::Apply(VersionJobDone done) {
-  const std::optional<std::string> version_id = versions_.Finish(std::move(done));
-  if (!version_id.has_value()) return;
-  if (!versions_.Has(*version_id)) {
-    Emit(VersionFailed{*version_id, versions_.Find(*version_id).status()});
+  const std::optional<VersionTable::EndedRead> read = versions_.Finish(std::move(done));
+  if (!read.has_value()) return;
+  const std::string& version_id = read->version_id;
+  const absl::StatusOr<SamplerVersion> version = versions_.Find(version_id);
+  if (!versions_.Has(version_id)) {
+    Emit(VersionFailed{version_id, version.status()});
+  } else if (read->is_load) {
+    if (version->inflight_seq > 0) MoveSamples(version_id);
+    Emit(VersionLoaded{version_id, version->inflight_seq});
   }
-  ReleaseParkedSamples(*version_id);
+  ReleaseParkedSamples(version_id);
   ResumeParkedSaves();
-  versions_.ForgetFailure(*version_id);
+  versions_.ForgetFailure(version_id);
 }
 
 void ExecutorCore::Apply(RecoveryJobDone done) {
@@ -238,10 +251,7 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
   if (!state.has_value() || state->window.empty() || is_restored) window_outputs_.erase(model_id);
   if (ok && std::holds_alternative<OptimStep>(barrier)) ++num_optim_steps_;
   if (const auto* publish = std::get_if<PublishVersion>(&barrier)) {
-    if (ok && publish->is_inflight) {
-      const absl::StatusOr<SamplerVersion> version = versions_.Find(publish->version_id);
-      sampling_.MoveVersion(publish->version_id, version->weights, version->inflight_seq);
-    }
+    if (ok && publish->is_inflight) MoveSamples(publish->version_id);
     pending_versions_.erase(publish->version_id);
     ReleaseParkedSamples(publish->version_id);
     ResumeParkedSaves();

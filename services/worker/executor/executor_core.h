@@ -76,7 +76,7 @@ class ExecutorCore {
   std::vector<ReportEvent> TakeReports() { return std::exchange(reports_, {}); }
 
   std::vector<ModelState> ModelStates() const;
-  std::vector<std::string> VersionIds() const { return versions_.Ids(); }
+  std::vector<HeldVersion> Versions() const { return versions_.Held(); }
   VersionUsage version_usage() const {
     return {.num_in_memory = versions_.NumInMemory(), .bytes_in_memory = versions_.NumBytes()};
   }
@@ -113,6 +113,7 @@ class ExecutorCore {
   void Park(SampleRequest request);
   void AddSample(SampleRequest request);
   void ReleaseParkedSamples(const std::string& version_id);
+  void MoveSamples(const std::string& version_id);
   void ResumeParkedSaves();
   void RunSamplingPass();
   void Charge(DeviceUse use, absl::Duration spent);

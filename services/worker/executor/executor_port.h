@@ -68,8 +68,8 @@ struct ExecutorState {
   MemoryUse memory;         // no shares: the base model is loading
   KvUsage kv_usage;
   VersionUsage version_usage;
-  std::vector<ModelState> models;        // ascending model_id
-  std::vector<std::string> version_ids;  // ascending, on disk or in memory
+  std::vector<ModelState> models;     // ascending model_id
+  std::vector<HeldVersion> versions;  // ascending version_id, on disk or in memory
   ExecutorCounters counters;
   Traffic traffic;       // with other ranks
   int64_t progress = 0;  // grows with each part of whatever it does

@@ -155,7 +155,8 @@ class Program {
 };
 
 std::vector<std::string> Describe(const ExecutorState& state) {
-  std::vector<std::string> lines = state.version_ids;
+  std::vector<std::string> lines;
+  for (const HeldVersion& version : state.versions) lines.push_back(version.version_id);
   for (const ModelState& model : state.models) {
     lines.push_back(model.model_id + " at " + std::to_string(model.applied_seq));
     for (const int64_t seq : model.window) lines.back() += ", " + std::to_string(seq);

@@ -307,8 +307,8 @@ void CheckModels(Run& actual, Run& expected) {
 }
 
 void CheckVersions(Run& actual, Run& expected) {
-  REQUIRE(actual.worker.core.VersionIds() == expected.worker.core.VersionIds());
-  for (const std::string& version_id : expected.worker.core.VersionIds()) {
+  REQUIRE((actual.worker.core.Versions() == expected.worker.core.Versions()));
+  for (const std::string& version_id : VersionIds(expected.worker.core)) {
     INFO(version_id);
     SampleRequest request = Sample("sample", version_id);
     request.params.temperature = 1;

@@ -64,7 +64,7 @@ TEST_CASE("a published version samples with the weights of its moment", "[execut
   reports = worker.Drain();
   CHECK(Difference(Answer<SampleDone>(reports, "s2").output, before) < kRounding);
   CHECK(Difference(Answer<SampleDone>(reports, "s3").output, before) > 100 * kRounding);
-  CHECK(worker.core.VersionIds() == std::vector<std::string>{"v1", "v2"});
+  CHECK(VersionIds(worker.core) == std::vector<std::string>{"v1", "v2"});
   CHECK(before.sequences[0].tokens.size() == 4);
 }
 

@@ -68,9 +68,56 @@ TEST_CASE("while a version is read, others sample, and its samples start when it
   Answer<SampleDone>(meanwhile, "goes on");
   CHECK(meanwhile.size() == 2);  // Started and SampleDone of it alone
   CHECK(worker.version_jobs.waiting.size() == 1);
-  CHECK(worker.core.VersionIds() == std::vector<std::string>{"c0", "v0"});
+  CHECK(VersionIds(worker.core) == std::vector<std::string>{"c0", "v0"});
   CheckEqual(Answer<SampleDone>(worker.Drain(), "waits").output, expected);
   CHECK(worker.core.counters().version_loads == 1);
+}
+
+TEST_CASE("samples of an inflight version go on with a newer publication that is loaded",
+          "[versions]") {
+  Worker worker;
+  SaveAndStep(worker, 0);
+  SaveAndStep(worker, 1);
+  const std::string version_id = "m@inflight";
+  const auto load = [&](const std::string& dir, int64_t seq_id) {
+    worker.core.Apply(LoadVersion{version_id, dir, seq_id});
+  };
+  load("c0", 1);
+  worker.RunVersionJob();
+  SampleRequest request = Sample("long", version_id);
+  request.params.max_tokens = 30;
+  worker.core.Apply(request);
+  for (int unit = 0; unit < 5; ++unit) worker.core.RunUnit();
+  const std::string dir = GENERATE("c1", "none");
+  load(dir, 5);
+  worker.core.Apply(Sample("waits", version_id));
+  for (int unit = 0; unit < 5; ++unit) worker.core.RunUnit();
+  worker.RunVersionJob();
+  const auto reports = worker.Drain();
+  const auto runs = Answer<SampleDone>(reports, "long").output.sequences.at(0).weights_runs;
+  CHECK(runs.at(0).seq_id == 1);
+  std::vector<int64_t> loaded;
+  for (const ReportEvent& event : reports) {
+    const auto* const report = std::get_if<VersionLoaded>(&event.report);
+    if (report != nullptr) loaded.push_back(report->inflight_seq_id);
+  }
+  if (dir == "none") {  // they keep what they have
+    CHECK(runs.size() == 1);
+    CHECK(loaded == std::vector<int64_t>{1});
+    Answer<OpFailed>(reports, "waits");
+    return;
+  }
+  CHECK(loaded == std::vector<int64_t>{1, 5});
+  REQUIRE(runs.size() == 2);
+  CHECK(runs[1].seq_id == 5);
+  CHECK(runs[0].num_tokens > 4);  // while the newer one was read
+  CHECK(runs[0].num_tokens + runs[1].num_tokens == 30);
+  CHECK((worker.core.Versions().at(0) == HeldVersion{version_id, 5}));
+  // What is here is answered at once.
+  load("c1", 5);
+  CHECK(std::get<VersionLoaded>(worker.core.TakeReports().at(0).report).inflight_seq_id == 5);
+  const auto next = SampleFrom(worker, version_id).sequences.at(0).weights_runs;
+  CHECK(next.at(0).seq_id == 5);
 }
 
 TEST_CASE("a sample that waits for its version can be cancelled, and ends when it is dropped",
@@ -102,7 +149,7 @@ TEST_CASE("versions that do not fit go to disk, the one used longest ago first",
   CHECK(worker.core.counters().version_evictions == 1);
   CHECK(worker.core.version_usage().num_in_memory == 2);
   CHECK(worker.core.version_usage().bytes_in_memory == 2 * VersionBytes());
-  CHECK(worker.core.VersionIds() == std::vector<std::string>{"v0", "v1", "v2"});
+  CHECK(VersionIds(worker.core) == std::vector<std::string>{"v0", "v1", "v2"});
   // v1 is the one that went.
   CheckEqual(SampleFrom(worker, "v0"), SampleFrom(all, "v0"));
   CHECK(worker.core.counters().version_loads == 0);
@@ -172,7 +219,7 @@ TEST_CASE("a spilled version that could not be read fails its samples, and is re
   const auto reports = worker.Drain();
   CHECK(Answer<OpFailed>(reports, "s").status.code() == absl::StatusCode::kUnavailable);
   CHECK(reports.size() == 1);  // the version is not given up
-  CHECK(worker.core.VersionIds() == std::vector<std::string>{"v0", "v1"});
+  CHECK(VersionIds(worker.core) == std::vector<std::string>{"v0", "v1"});
   CheckEqual(SampleFrom(worker, "v0"), expected);
 }
 
@@ -205,7 +252,7 @@ TEST_CASE("a checkpoint that is damaged after its eviction fails the samples, an
   const auto reports = worker.Drain();
   CHECK(std::get<VersionFailed>(reports.at(0).report).version_id == "c0");
   CHECK(Answer<OpFailed>(reports, "s").status.code() == absl::StatusCode::kDataLoss);
-  CHECK(worker.core.VersionIds() == std::vector<std::string>{"v0"});
+  CHECK(VersionIds(worker.core) == std::vector<std::string>{"v0"});
   std::filesystem::rename(moved, path);
   worker.core.Apply(LoadVersion{"c0", "c0"});
   CheckEqual(SampleFrom(worker, "c0"), expected);

@@ -29,7 +29,7 @@ void Fingerprint::Add(const ExecutorCounters& counters) {
 }
 
 void Fingerprint::Add(const std::vector<ModelState>& models,
-                      const std::vector<std::string>& version_ids) {
+                      const std::vector<HeldVersion>& versions) {
   Number(static_cast<int64_t>(models.size()));
   for (const ModelState& model : models) {
     Text(model.model_id);
@@ -37,7 +37,10 @@ void Fingerprint::Add(const std::vector<ModelState>& models,
     Number(static_cast<int64_t>(model.window.size()));
     for (const int64_t seq_id : model.window) Number(seq_id);
   }
-  for (const std::string& version_id : version_ids) Text(version_id);
+  for (const HeldVersion& version : versions) {
+    Text(version.version_id);
+    Number(version.seq_id);
+  }
 }
 
 void Fingerprint::Number(int64_t number) {

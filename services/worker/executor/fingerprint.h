@@ -19,7 +19,7 @@ class Fingerprint {
   // What was run so far.
   void Add(const ExecutorCounters& counters);
   // What there is.
-  void Add(const std::vector<ModelState>& models, const std::vector<std::string>& version_ids);
+  void Add(const std::vector<ModelState>& models, const std::vector<HeldVersion>& versions);
 
   uint64_t value() const { return value_; }
 

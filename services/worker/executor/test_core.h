@@ -159,6 +159,12 @@ struct Worker {
   ExecutorCore core;
 };
 
+inline std::vector<std::string> VersionIds(const ExecutorCore& core) {
+  std::vector<std::string> ids;
+  for (const HeldVersion& held : core.Versions()) ids.push_back(held.version_id);
+  return ids;
+}
+
 // The report that answers `request_id`; fails the test when there is not exactly one.
 template <typename T>
 T Answer(const std::vector<ReportEvent>& reports, const std::string& request_id) {

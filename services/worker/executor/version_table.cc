@@ -32,18 +32,20 @@ void VersionTable::Put(const std::string& version_id, SamplerVersion version) {
   may_not_fit_ = true;
 }
 
-void VersionTable::Load(const LoadVersion& command) {
+bool VersionTable::Load(const LoadVersion& command) {
   const auto known = entries_.find(command.version_id);
   const bool is_newer =
       known != entries_.end() && known->second.version.inflight_seq < command.inflight_seq_id;
   if (is_newer) Drop(command.version_id);
-  if (Has(command.version_id)) return;
+  if (Has(command.version_id)) return !entries_.at(command.version_id).is_loading;
   Entry& entry = entries_[command.version_id];
   entry = Entry{.version = {.inflight_seq = command.inflight_seq_id,
                             .publication = {.seq_id = command.inflight_seq_id}},
                 .dir = command.dir,
+                .is_loading = true,
                 .last_used = Touch()};
   Read(command.version_id, entry).IgnoreError();  // the sample that comes for it tries again
+  return false;
 }
 
 void VersionTable::Drop(const std::string& version_id) {
@@ -91,7 +93,7 @@ absl::Status VersionTable::Enqueue(const std::string& version_id, Entry& entry,
   return status;
 }
 
-std::optional<std::string> VersionTable::Finish(VersionJobDone done) {
+std::optional<VersionTable::EndedRead> VersionTable::Finish(VersionJobDone done) {
   if (done.generation != generation_) return std::nullopt;
   const bool was_spill = done.is_spill;
   if (was_spill) {
@@ -126,7 +128,8 @@ std::optional<std::string> VersionTable::Finish(VersionJobDone done) {
   } else {
     entry.failure = done.result.status();
   }
-  return done.version_id;
+  return EndedRead{.version_id = done.version_id,
+                   .is_load = std::exchange(entry.is_loading, false)};
 }
 
 absl::StatusOr<WriteVersion> VersionTable::BeginSave(const SaveVersion& command) {
@@ -209,12 +212,13 @@ bool VersionTable::Has(const std::string& version_id) const {
   return it != entries_.end() && (it->second.failure.ok() || IsReadAgain(it->second));
 }
 
-std::vector<std::string> VersionTable::Ids() const {
-  std::vector<std::string> ids;
+std::vector<HeldVersion> VersionTable::Held() const {
+  std::vector<HeldVersion> held;
   for (const auto& [version_id, entry] : entries_) {
-    if (entry.failure.ok() || IsReadAgain(entry)) ids.push_back(version_id);
+    if (!entry.failure.ok() && !IsReadAgain(entry)) continue;
+    held.push_back({.version_id = version_id, .seq_id = entry.version.publication.seq_id});
   }
-  return ids;
+  return held;
 }
 
 int64_t VersionTable::NumStayingBytes() const {

@@ -63,7 +63,8 @@ class VersionTable {
   void Put(const std::string& version_id, SamplerVersion version);
   // From a checkpoint, read beforehand. Nothing if the id is known and did not fail, unless what is
   // known is an earlier publication of an inflight version.
-  void Load(const LoadVersion& command);
+  // True: it is here already, and no job will tell.
+  bool Load(const LoadVersion& command);
   void Drop(const std::string& version_id);
 
   // True: Find has the answer. False: the weights are being read; Finish tells when they are here.
@@ -73,8 +74,13 @@ class VersionTable {
   // that was not fetched.
   absl::StatusOr<SamplerVersion> Find(const std::string& version_id) const;
 
-  // What a job gave. The id when a read ended that samples may have waited for.
-  std::optional<std::string> Finish(VersionJobDone done);
+  // A read that ended, and that samples may have waited for.
+  struct EndedRead {
+    std::string version_id;
+    bool is_load = false;  // of a Load, and not of what had left memory
+  };
+  // What a job gave.
+  std::optional<EndedRead> Finish(VersionJobDone done);
 
   // What is to be written of a version that is here, in memory or not; it is not spilled until
   // FinishSave, and afterwards its directory has it. Errors as Find.
@@ -95,7 +101,7 @@ class VersionTable {
 
   // Known, and its weights were not found to be unreadable.
   bool Has(const std::string& version_id) const;
-  std::vector<std::string> Ids() const;  // of those, ascending
+  std::vector<HeldVersion> Held() const;  // those, ascending
   int64_t NumInMemory() const { return in_memory_.num_versions(); }
   int64_t NumBytes() const { return in_memory_.num_bytes(); }
   int64_t NumStayingBytes() const;  // of them, what samples hold or disk has not taken
@@ -108,6 +114,7 @@ class VersionTable {
     std::optional<SpilledWeights> spilled;
     int64_t ticket = 0;       // of the job that reads or spills them; 0: none
     int64_t save_ticket = 0;  // of the job that saves them; 0: none
+    bool is_loading = false;  // no read since Load has ended
     absl::Status failure;
     bool cannot_spill = false;  // it failed, and no other succeeded since
     int64_t last_used = 0;

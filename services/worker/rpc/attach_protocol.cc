@@ -71,7 +71,11 @@ lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) 
   hello->set_epoch(epoch_);
   hello->set_term(term_);
   for (const ModelState& model : state.models) *hello->add_models() = ToProto(model);
-  for (const std::string& version_id : state.version_ids) hello->add_version_ids(version_id);
+  for (const HeldVersion& version : state.versions) {
+    lathe::v1::HeldVersion* proto = hello->add_versions();
+    proto->set_version_id(version.version_id);
+    proto->set_seq_id(version.seq_id);
+  }
   for (std::string& request_id : book_.RunningIds()) {
     hello->add_running_request_ids(std::move(request_id));
   }
@@ -243,6 +247,13 @@ void AttachProtocol::Absorb(const ReportEvent& event) {
     if (!is_attached_) return;
     lathe::v1::Started* proto = Queue().mutable_started();
     for (const std::string& request_id : started->request_ids) proto->add_request_ids(request_id);
+    return;
+  }
+  if (const auto* loaded = std::get_if<VersionLoaded>(&event.report)) {
+    if (!is_attached_) return;
+    lathe::v1::VersionLoaded* proto = Queue().mutable_version_loaded();
+    proto->set_version_id(loaded->version_id);
+    proto->set_inflight_seq_id(loaded->inflight_seq_id);
     return;
   }
   if (const auto* failed = std::get_if<VersionFailed>(&event.report)) {

@@ -64,7 +64,7 @@ TEST_CASE("Hello tells what the process holds and what it is still running", "[r
   ExecutorState state;
   state.device = "cpu";
   state.models = {{"m", 1, {2, 3}}};
-  state.version_ids = {"v"};
+  state.versions = {{"v", 5}};
   worker.executor.SetState(state);
   const lathe::v1::Hello hello = worker.protocol.BeginStream("secret").hello();
   CHECK(hello.group() == "g");
@@ -77,7 +77,8 @@ TEST_CASE("Hello tells what the process holds and what it is still running", "[r
   REQUIRE(hello.models_size() == 1);
   CHECK(hello.models(0).applied_seq() == 1);
   CHECK(hello.models(0).window_size() == 2);
-  CHECK(hello.version_ids(0) == "v");
+  CHECK(hello.versions(0).version_id() == "v");
+  CHECK(hello.versions(0).seq_id() == 5);
   CHECK_FALSE(hello.has_ready());
   REQUIRE(hello.running_request_ids_size() == 1);
   CHECK(hello.running_request_ids(0) == "r1");

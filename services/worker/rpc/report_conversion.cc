@@ -112,6 +112,7 @@ void Fill(const OpFailed& report, const RequestInfo&, lathe::v1::OperationDone* 
 }
 
 void Fill(const Started&, const RequestInfo&, lathe::v1::OperationDone*) {}
+void Fill(const VersionLoaded&, const RequestInfo&, lathe::v1::OperationDone*) {}
 void Fill(const VersionFailed&, const RequestInfo&, lathe::v1::OperationDone*) {}
 void Fill(const SampleProgress&, const RequestInfo&, lathe::v1::OperationDone*) {}
 void Fill(const SnapshotDone&, const RequestInfo&, lathe::v1::OperationDone*) {}
@@ -123,6 +124,7 @@ const std::string& AnsweredRequest(const Report& report) {
   static const std::string kNone;
   return std::visit(
       Overloaded{[](const Started&) -> const std::string& { return kNone; },
+                 [](const VersionLoaded&) -> const std::string& { return kNone; },
                  [](const VersionFailed&) -> const std::string& { return kNone; },
                  [](const SampleProgress&) -> const std::string& { return kNone; },
                  [](const SnapshotDone&) -> const std::string& { return kNone; },

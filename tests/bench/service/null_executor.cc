@@ -145,7 +145,7 @@ ExecutorState NullExecutor::State() const {
   state.model = InfoOf(options_.base_model);
   state.device = "null";
   for (const auto& [model_id, model] : models_) state.models.push_back(StateOf(model_id));
-  for (const auto& [version_id, seq_id] : versions_) state.version_ids.push_back(version_id);
+  for (const auto& [version_id, seq_id] : versions_) state.versions.push_back({version_id, seq_id});
   state.counters = counters_;
   return state;
 }

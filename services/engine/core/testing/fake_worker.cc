@@ -63,9 +63,17 @@ void FakeWorker::Handle(const SendDropAdapter& command) {
 }
 
 void FakeWorker::Handle(const SendLoadVersion& command) {
+  if (!loads_versions) return;
   const auto state = disk_.states.find(command.dir);
   versions_[command.version_id] =
       state != disk_.states.end() ? state->second.weights : disk_.versions[command.dir];
+  published_at_[command.version_id] = command.inflight_seq_id;
+  WorkerVersionLoaded loaded;
+  loaded.group = group;
+  loaded.epoch = epoch_;
+  loaded.version_id = command.version_id;
+  loaded.inflight_seq_id = command.inflight_seq_id;
+  reports_.push_back(std::move(loaded));
 }
 
 void FakeWorker::Handle(const SendSaveVersion& command) {
@@ -258,7 +266,10 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   for (const auto& [id, held] : models_) {
     hello.models.push_back({id, held.applied_seq, {held.window.begin(), held.window.end()}});
   }
-  for (const auto& [id, weights] : versions_) hello.version_ids.push_back(id);
+  for (const auto& [id, weights] : versions_) {
+    const auto published = published_at_.find(id);
+    hello.versions.push_back({id, published == published_at_.end() ? 0 : published->second});
+  }
   hello.running_request_ids = {running_.begin(), running_.end()};
   if (ready) {
     BaseModelRow base;

@@ -89,6 +89,8 @@ class FakeWorker {
   }
   // Snapshots and version saves stay unanswered until then.
   bool writes_to_disk = true;
+  // So do loads of versions.
+  bool loads_versions = true;
 
  private:
   using Held = FakeDisk::State;

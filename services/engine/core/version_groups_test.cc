@@ -1,0 +1,147 @@
+// Sampler versions that other groups sample than the one which trains their model.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/recovery_steps.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr int64_t kLost = 61 * kSecond;
+
+// Group "g" trains a model, "h" samples.
+struct Roles {
+  CoreHarness h;
+  FakeWorker* other;
+  std::string session;
+  std::string model;
+  std::string version;
+  std::string sampler;
+
+  explicit Roles(GroupRole role = GroupRole::kTrain, GroupRole other_role = GroupRole::kSample) {
+    h.role = role;
+    h.AttachWorker();
+    other = &h.AttachOther("h", other_role);
+    session = h.NewSession();
+    model = h.NewModel(session);
+    version = model + "@inflight";
+    sampler = session + ":sample:0";
+  }
+  // Only the group that trains works.
+  void RunFirst() {
+    bool has_news = true;
+    while (has_news) {
+      if (h.worker->HasWork()) h.worker->RunOne();
+      std::vector<EventBody> reports = h.worker->TakeReports();
+      has_news = !reports.empty() || h.worker->HasWork();
+      for (EventBody& report : reports) h.Post(std::move(report));
+    }
+  }
+  void Train(int64_t seq) {
+    h.Gradient(model, seq);
+    h.Step(model, seq + 1);
+    RunFirst();
+  }
+  void PublishInflight(int64_t seq, int64_t sampler_seq) {
+    SaveArgs args;
+    args.sampling_session_seq_id = sampler_seq;
+    args.inflight = true;
+    h.Save(model, seq, args, OperationKind::kSaveWeightsForSampler);
+    RunFirst();
+  }
+  std::string Dir() const { return h.store.versions().at(version).dir; }
+  SendLoadVersion LastLoad() const { return other->Received<SendLoadVersion>().back(); }
+  void NoteLoaded(int64_t seq) { h.Post(WorkerVersionLoaded{"h", other->epoch(), version, seq}); }
+};
+
+TEST_CASE("Versions: a home that has an earlier publication only reads the newest", "[core]") {
+  const bool engine_too = GENERATE(false, true);
+  Roles t(GroupRole::kBoth, GroupRole::kBoth);
+  Step(t.h, t.model, 1);
+  t.PublishInflight(3, 0);
+  Step(t.h, t.model, 4);
+  Snapshot(t.h);
+  t.h.DetachWorker();
+  t.h.Sample(t.sampler, 0);  // where its file can be read
+  REQUIRE(t.LastLoad().inflight_seq_id == 3);
+  t.h.ReattachWorker();
+  t.PublishInflight(6, 1);
+  Step(t.h, t.model, 7);
+  Snapshot(t.h);
+  t.h.DetachWorker(/*process_gone=*/true);
+  t.h.Advance(kLost);
+  t.h.RunWorker();
+  REQUIRE(t.h.store.models().at(t.model).group == "h");
+  if (engine_too) t.h.RestartEngine();
+  t.h.ReattachOther("h");
+  t.h.RunWorker();
+  const CallId sample = t.h.Sample(t.sampler, 1);
+  t.h.RunWorker();
+  CHECK(t.h.Done(sample));
+  CHECK(t.LastLoad().inflight_seq_id == 6);
+  CHECK(t.other->VersionWeights(t.version) == Words{"step 2 [1]", "step 5 [4]"});
+}
+
+TEST_CASE("Versions: a worker that has the newest publication is not told to load it", "[core]") {
+  Roles t;
+  t.Train(1);
+  t.PublishInflight(3, 0);
+  t.h.Sample(t.sampler, 0);
+  t.h.RunWorker();
+  t.h.ReattachOther("h");
+  t.h.Sample(t.sampler, 1);
+  t.h.RunWorker();
+  CHECK(t.other->Received<SendLoadVersion>().size() == 1);
+}
+
+TEST_CASE("Versions: files of an earlier publication stay while a group may read them", "[core]") {
+  Roles t;
+  t.Train(1);
+  t.PublishInflight(3, 0);
+  const std::string first = t.Dir();
+  t.other->loads_versions = false;
+  const CallId sample = t.h.Sample(t.sampler, 0);
+  REQUIRE(t.LastLoad().dir == first);
+  t.Train(4);
+  t.PublishInflight(6, 1);
+  REQUIRE(t.Dir() != first);
+  CHECK(t.h.deleted_dirs.count(first) == 0);
+
+  SECTION("until it has loaded a later one, which is told at once") {
+    CHECK(t.LastLoad().inflight_seq_id == 6);
+    t.NoteLoaded(3);
+    CHECK(t.h.deleted_dirs.count(first) == 0);
+    t.NoteLoaded(6);
+    CHECK(t.h.deleted_dirs.count(first) == 1);
+  }
+  SECTION("until it could not load a later one") {
+    t.h.Post(WorkerVersionFailed{"h", t.other->epoch(), t.version, {}});
+    CHECK(t.h.deleted_dirs.count(first) == 1);
+  }
+  SECTION("until its process is gone") {
+    t.h.Post(WorkerDetached{"h", /*process_gone=*/true});
+    CHECK(t.h.deleted_dirs.count(first) == 1);
+  }
+  SECTION("until nobody samples it any more") {
+    t.h.RunWorker();
+    REQUIRE(t.h.Done(sample));
+    t.h.Post(FinishSession{++t.h.last_call, "t", t.session, "success", ""});
+    t.h.RunWorker();
+    CHECK(t.h.deleted_dirs.count(first) == 1);
+  }
+}
+
+TEST_CASE("Versions: an earlier publication that nobody reads goes at once", "[core]") {
+  Roles t;
+  t.Train(1);
+  t.PublishInflight(3, 0);
+  const std::string first = t.Dir();
+  t.Train(4);
+  t.PublishInflight(6, 1);
+  CHECK(t.h.deleted_dirs.count(first) == 1);
+  CHECK(t.other->Received<SendLoadVersion>().empty());  // nor is it loaded
+}
+
+}  // namespace
+}  // namespace lathe::engine
