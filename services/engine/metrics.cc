@@ -32,6 +32,10 @@ constexpr std::pair<LossCause, const char*> kLossCauses[] = {
     {LossCause::kSilent, "silent"},
     {LossCause::kStuck, "stuck"},
     {LossCause::kPeerGone, "peer_gone"}};
+constexpr std::pair<NoteVersionTravel::Way, const char*> kTravelWays[] = {
+    {NoteVersionTravel::Way::kMemory, "memory"},
+    {NoteVersionTravel::Way::kFile, "file"},
+    {NoteVersionTravel::Way::kFailed, "failed"}};
 constexpr Outcome kOutcomes[] = {Outcome::kOk, Outcome::kUserError, Outcome::kServerError,
                                  Outcome::kCancelled};
 
@@ -96,6 +100,11 @@ class EngineMetrics::State : public prometheus::Registry {
     resumed_ = &recoveries.Add({{"outcome", "resumed"}});
     fell_back_ = &recoveries.Add({{"outcome", "fell_back"}});
     lost_ = &recoveries.Add({{"outcome", "lost"}});
+    auto& travels = prometheus::BuildCounter()
+                        .Name("lathe_engine_version_travels_total")
+                        .Help("unnamed sampler versions that went to a group which samples")
+                        .Register(*this);
+    for (const auto& [way, name] : kTravelWays) travels_[way] = &travels.Add({{"way", name}});
     auto& restarts = prometheus::BuildCounter()
                          .Name("lathe_engine_worker_restarts_total")
                          .Help("processes of workers that ended, and why")
@@ -180,6 +189,7 @@ class EngineMetrics::State : public prometheus::Registry {
     replayed_->Increment(static_cast<double>(note.num_replayed));
   }
 
+  void OnVersionTravel(const NoteVersionTravel& note) { travels_.at(note.way)->Increment(); }
   void OnWorkerLost(const NoteWorkerLost& note) { restarts_.at(note.cause)->Increment(); }
 
   void OnOldestTransaction(absl::Duration age) {
@@ -294,6 +304,7 @@ class EngineMetrics::State : public prometheus::Registry {
   prometheus::Counter* lost_ = nullptr;
   prometheus::Counter* replayed_ = nullptr;
   std::map<LossCause, prometheus::Counter*> restarts_;
+  std::map<NoteVersionTravel::Way, prometheus::Counter*> travels_;
   std::map<OperationKind, OperationSeries> operations_;
   mutable absl::Mutex mu_;
   absl::Duration oldest_transaction_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
@@ -315,7 +326,9 @@ Runtime::Options::Observers EngineMetrics::MakeObservers() {
       .on_core_step = [state](absl::Duration took) { state->OnCoreStep(took); },
       .on_snapshot = [state](const WorkerSnapshotDone& event) { state->OnSnapshot(event); },
       .on_recovery = [state](const NoteRecovery& note) { state->OnRecovery(note); },
-      .on_worker_lost = [state](const NoteWorkerLost& note) { state->OnWorkerLost(note); }};
+      .on_worker_lost = [state](const NoteWorkerLost& note) { state->OnWorkerLost(note); },
+      .on_version_travel =
+          [state](const NoteVersionTravel& note) { state->OnVersionTravel(note); }};
 }
 
 void EngineMetrics::ShowState(Runtime& runtime, WorkerSender& workers) {

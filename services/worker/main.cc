@@ -23,6 +23,8 @@
 #include "services/worker/metrics.h"
 #include "services/worker/rpc/attach_client.h"
 #include "services/worker/rpc/command_conversion.h"
+#include "services/worker/rpc/version_client.h"
+#include "services/worker/rpc/version_server.h"
 #include "services/worker/thread_waiting.h"
 #include "services/worker/worker_options.h"
 
@@ -72,6 +74,27 @@ absl::Status CheckReady(const ExecutorPort& executor) {
   return absl::UnavailableError("base model is loading");
 }
 
+// Without it, versions go to other groups as files.
+std::unique_ptr<VersionServer> ServeVersions(const WorkerOptions& options,
+                                             const std::string& engine_address,
+                                             ServedVersions& versions) {
+  if (options.rank != 0 || options.role != "train" || options.version_listen == "none") return {};
+  const std::string& place =
+      options.version_listen.empty() ? options.rendezvous : options.version_listen;
+  absl::StatusOr<std::unique_ptr<VersionServer>> server = absl::UnavailableError("");
+  if (const auto socket = OpenMeetingPlace(place, engine_address); socket.ok()) {
+    server = VersionServer::Start(socket->address(), versions);
+  } else {
+    server = socket.status();
+  }
+  if (!server.ok()) {
+    LogWarn("sampler versions go to other groups as files", {{"why", server.status().message()}});
+    return {};
+  }
+  LogInfo("sampler versions are served", {{"address", (*server)->address().address}});
+  return *std::move(server);
+}
+
 int Run(const WorkerOptions& options) {
   ProcessEnd end;
   WorkerIdentity identity = MakeIdentity(options);
@@ -100,6 +123,11 @@ int Run(const WorkerOptions& options) {
     identity.port = socket->port();
     peers.socket.emplace(*std::move(socket));
   }
+  ServedVersions served_versions;
+  const std::unique_ptr<VersionServer> version_server =
+      ServeVersions(options, attach.engine_addresses.front(), served_versions);
+  if (version_server != nullptr) identity.version_address = version_server->address();
+  VersionClient version_client;
   std::unique_ptr<AttachClient> client;
   Executor executor(
       MakeExecutorOptions(options),
@@ -111,7 +139,9 @@ int Run(const WorkerOptions& options) {
         load_failed = true;
         end.Request(IsConfigurationError(status) ? kExitConfiguration : kExitUnavailable);
       },
-      std::move(peers));
+      std::move(peers),
+      {.served = version_server != nullptr ? &served_versions : nullptr,
+       .reader = options.role == "train" ? nullptr : &version_client});
   client = std::make_unique<AttachClient>(
       attach, identity, executor,
       // At once: what was told to die is worth nothing, and its work may hang.
@@ -142,6 +172,7 @@ int Run(const WorkerOptions& options) {
   } else {
     client->Leave("it was told to stop", LeaveCause::kTold);
   }
+  version_client.Stop();
   if (!executor.TryStop(kLeavePatience)) {
     LogWarn("another rank does not come to the end of the turn, this one leaves without it");
     client->Stop();

@@ -98,8 +98,8 @@ class WorkerRegistry : public prometheus::Registry {
           state.version_usage.bytes_in_memory);
     counter("lathe_worker_sampler_version_evictions_total",
             "sampler versions that left memory for others", counters.version_evictions);
-    counter("lathe_worker_sampler_version_loads_total", "sampler versions read from disk",
-            counters.version_loads);
+    counter("lathe_worker_sampler_version_loads_total",
+            "sampler versions read from disk or from other groups", counters.version_loads);
     list.AddCounter("lathe_worker_sampler_version_load_seconds_total",
                     "time that reading sampler versions took",
                     absl::ToDoubleSeconds(counters.version_load_time));

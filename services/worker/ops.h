@@ -244,15 +244,30 @@ struct PublishVersion {
   bool is_inflight = false;
 };
 
-// Loads a sampler version from a checkpoint directory (training, sampler or snapshot kind).
-// Answered by VersionLoaded or VersionFailed, unless another LoadVersion or a DropVersion comes
-// before.
+// A process that serves sampler versions from its memory.
+struct VersionAddress {
+  std::string address;  // HOST:PORT, numeric
+  std::string token;    // to be shown
+};
+
+// Loads a sampler version from a checkpoint directory (training, sampler or snapshot kind), or from
+// the memory of another process. Answered by VersionLoaded or VersionFailed, unless another
+// LoadVersion or a DropVersion comes before.
 struct LoadVersion {
   std::string version_id;
   std::string dir;
   // Of an inflight version: seq_id of the publication whose weights these are; samples that run
   // under an earlier one go on with these. 0: not inflight.
   int64_t inflight_seq_id = 0;
+  std::optional<VersionAddress> source = std::nullopt;  // set: not from `dir`
+  int64_t source_seq_id = 0;                            // of the publication that it serves
+};
+
+// Lets other processes read a version that is here. Answered by VersionServed.
+struct ServeVersion {
+  std::string version_id;
+  std::string reader;  // who, for the answer
+  int64_t num_reads = 1;
 };
 
 // Writes a version that is here as a sampler checkpoint. Answered by VersionSaved.
@@ -278,7 +293,7 @@ struct StreamSample {
 using Command =
     std::variant<TrainBatch, CreateAdapter, LoadAdapter, DropAdapter, OptimStep, ClearGradient,
                  SaveCheckpoint, PublishVersion, LoadVersion, DropVersion, SampleRequest, Cancel,
-                 StreamSample, Snapshot, RestoreAdapter, SaveVersion>;
+                 StreamSample, Snapshot, RestoreAdapter, SaveVersion, ServeVersion>;
 
 // ---- reports, executor -> engine ---------------------------------------------------------------
 
@@ -347,6 +362,7 @@ struct OpFailed {
 struct HeldVersion {
   std::string version_id;
   int64_t seq_id = 0;
+  bool is_loading = false;  // its LoadVersion is not answered yet
 
   bool operator==(const HeldVersion&) const = default;
 };
@@ -355,6 +371,14 @@ struct HeldVersion {
 struct VersionLoaded {
   std::string version_id;
   int64_t inflight_seq_id = 0;
+};
+
+// A ServeVersion is ready to be read, or failed.
+struct VersionServed {
+  std::string version_id;
+  std::string reader;
+  int64_t seq_id = 0;  // of the publication whose weights are served
+  absl::Status status;
 };
 
 // LoadVersion failed: samples that wait for it fail with `status`.
@@ -383,9 +407,9 @@ struct VersionSaved {
   absl::Status status;
 };
 
-using Report =
-    std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, SampleDone, OpFailed,
-                 VersionFailed, SampleProgress, SnapshotDone, VersionSaved, VersionLoaded>;
+using Report = std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, SampleDone, OpFailed,
+                            VersionFailed, SampleProgress, SnapshotDone, VersionSaved,
+                            VersionLoaded, VersionServed>;
 
 // Blocks of the KV cache.
 struct KvUsage {

@@ -19,7 +19,8 @@ struct WorkerOptions {
   int64_t world = 0;  // 0: the mesh's
   MeshShape mesh;
   std::string role;
-  std::string rendezvous;  // of rank 0 of several; empty: where the engine is reached from
+  std::string rendezvous;      // of rank 0 of several; empty: where the engine is reached from
+  std::string version_listen;  // of rank 0 of a group that trains; empty: as rendezvous
   bool supervised = false;
   std::string model;  // [NAME=]PATH
   std::string device;

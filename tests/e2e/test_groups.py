@@ -1,7 +1,12 @@
 """Several worker groups of one engine: of one base model, of two, and of different roles."""
 
+import os
+import re
+
+import httpx
 import pytest
 import tinker
+from support.fail_points import FailPoints
 from support.group_service import GroupService
 from support.lathe_server import tiny_model
 from support.sdk import resolved
@@ -175,6 +180,61 @@ def test_a_group_that_trains_and_one_that_samples():
         service.wait(lambda: int(service.describe()["sample"]["generated_tokens"]) > 0,
                      "the group to have sampled")
         assert int(service.describe()["train"]["generated_tokens"]) == 0
+
+
+def travels(service):
+    """How many unnamed versions went to a group that samples, by way."""
+    page = httpx.get(f"http://{service.page}/metrics").text
+    found = re.findall(r'^lathe_engine_version_travels_total\{way="(\w+)"\} (\d+)', page, re.MULTILINE)
+    return {way: int(number) for way, number in found}
+
+
+ROLES = {"train": (tiny_model(), "tiny"), "sample": (tiny_model(), "tiny")}
+
+
+def check_samples(model):
+    """A version has the weights that its model has now."""
+    trained = logprobs_of(model.forward([datum()], "cross_entropy").result())[0]
+    sampler = resolved(model.save_weights_and_get_sampling_client())
+    logprobs = sampler.compute_logprobs(types.ModelInput.from_ints(TOKENS)).result()
+    assert logprobs[1:] == pytest.approx(trained, abs=1e-5)
+
+
+def test_versions_go_from_memory_to_memory():
+    options = {"train": ("--role", "train"), "sample": ("--role", "sample")}
+    with GroupService(ROLES, options, snapshot_interval="1h") as service:
+        model = new_model(client_of(service))
+        for _ in range(3):
+            train(model, 1)
+            check_samples(model)
+        assert travels(service) == {"memory": 3, "file": 0, "failed": 0}
+        assert os.listdir(os.path.join(service.data_dir, "checkpoints")) in ([], ["tmp"])
+
+
+def test_versions_are_files_where_memory_is_not_served():
+    options = {"train": ("--role", "train", "--version-listen", "none"),
+               "sample": ("--role", "sample")}
+    with GroupService(ROLES, options, snapshot_interval="1h") as service:
+        model = new_model(client_of(service))
+        train(model, 1)
+        check_samples(model)
+        assert travels(service) == {"memory": 0, "file": 1, "failed": 0}
+
+
+def test_the_group_that_trains_is_killed_while_its_version_is_read(tmp_path):
+    options = {"train": ("--role", "train"), "sample": ("--role", "sample")}
+    points = FailPoints(tmp_path)
+    service = GroupService(ROLES, options)
+    service.env.update(points.env)
+    with service:
+        model = new_model(client_of(service))
+        train(model, 2)
+        points.set("worker.version.chunk=kill@1")
+        check_samples(model)
+        assert points.fired("worker.version.chunk") == 1
+        assert travels(service)["failed"] == 1
+        train(model, 1)
+        check_samples(model)
 
 
 def test_a_group_that_is_gone_for_good_costs_its_models_delay_only(undisturbed):

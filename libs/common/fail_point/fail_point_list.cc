@@ -51,6 +51,7 @@ constexpr FailPointInfo kList[] = {
     {"worker.save.committed", "the checkpoint is durable, the engine has not heard"},
     {"worker.snapshot.staged", "a model is copied, no file of its snapshot is written"},
     {"worker.snapshot.written", "the snapshot is durable, the engine has not heard"},
+    {"worker.version.chunk", "a part of a sampler version goes to another group that reads it"},
     {"worker.version.written", "a sampler version is durable, the engine has not heard"},
     {"worker.restore.done", "a model has the state of its snapshot, the report is not made"},
     {"gateway.request.read", "a request is read and checked, nothing was done"},

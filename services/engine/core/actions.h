@@ -170,6 +170,16 @@ struct SendLoadVersion {
   std::string version_id;
   std::string dir;
   int64_t inflight_seq_id = 0;  // not 0: an inflight version with the weights of that publication
+  // Not empty: it is read from the memory of that group's rank 0, as publication `source_seq_id`.
+  std::string source_group;
+  int64_t source_seq_id = 0;
+};
+
+// Lets the ranks of group `reader` read a version the worker has, each once.
+struct SendServeVersion {
+  std::string version_id;
+  std::string reader;
+  int64_t num_reads = 1;
 };
 
 // Writes a version the worker has to `dir`, as SendLoadVersion reads it.
@@ -226,7 +236,8 @@ using WorkerCommand =
     std::variant<FormGroup, AdoptGroup, SendTrainBatch, SendOptimStep, SendCreateAdapter,
                  SendLoadAdapter, SendDropAdapter, SendClearGradient, SendSaveCheckpoint,
                  SendPublishVersion, SendLoadVersion, SendDropVersion, SendSample, SendCancel,
-                 SendAck, SendDie, SendSaveVersion, SendSnapshot, SendRestoreAdapter>;
+                 SendAck, SendDie, SendSaveVersion, SendSnapshot, SendRestoreAdapter,
+                 SendServeVersion>;
 
 // Decided for what its worker said on that stream: dropped if another one has taken its place.
 // Ranks other than 0 get FormGroup, AdoptGroup and SendDie only.
@@ -253,6 +264,17 @@ struct NoteWorkerLost {
   std::string group;
   LossCause cause = LossCause::kUnknown;
   std::string how;
+};
+
+// A group has got, or not, an unnamed version of a model that another one trains; for people and
+// metrics.
+struct NoteVersionTravel {
+  enum class Way { kMemory, kFile, kFailed };  // kFailed: not from memory, `why` says the reason
+  std::string version_id;
+  std::string from;
+  std::string to;
+  Way way = Way::kMemory;
+  std::string why;
 };
 
 // An operation ran again: the difference from what it gave before is measured. Forgets the result.
@@ -282,9 +304,9 @@ struct ForgetResult {
   std::string result_id;
 };
 
-using Action =
-    std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState, NotifyModelState,
-                 SendToWorker, DeleteFiles, DeleteOtherFiles, ForgetBody, ForgetResult,
-                 NoteRecovery, CompareReplay, NoteWorkerLost, NotifyGroup, NotifyGroupDrain>;
+using Action = std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState,
+                            NotifyModelState, SendToWorker, DeleteFiles, DeleteOtherFiles,
+                            ForgetBody, ForgetResult, NoteRecovery, CompareReplay, NoteWorkerLost,
+                            NotifyGroup, NotifyGroupDrain, NoteVersionTravel>;
 
 }  // namespace lathe::engine

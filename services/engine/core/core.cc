@@ -25,6 +25,7 @@
 #include "services/engine/core/submissions.h"
 #include "services/engine/core/suspects.h"
 #include "services/engine/core/usage.h"
+#include "services/engine/core/version_travels.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/core/worker_group.h"
 #include "services/engine/core/worker_loss.h"
@@ -97,6 +98,7 @@ struct Core::Impl {
   void Handle(const WorkerExited& event) { OnWorkerExited(s, event); }
   void Handle(const WorkerDone& event) { OnWorkerDone(s, event); }
   void Handle(const WorkerVersionLoaded& event) { OnVersionLoaded(s, event); }
+  void Handle(const WorkerVersionServed& event) { OnVersionServed(s, event); }
   void Handle(const WorkerVersionFailed& event) { OnVersionFailed(s, event); }
   void Handle(const CancelSample& event) { OnCancelSample(s, event); }
   void Handle(const WorkerSnapshotDone& event) { OnSnapshotDone(s, event); }

@@ -15,7 +15,7 @@ namespace lathe::engine {
 namespace {
 
 // Changes with the structs of an event.
-constexpr char kMagic[] = "lathe event log 9\n";
+constexpr char kMagic[] = "lathe event log 10\n";
 constexpr size_t kMagicSize = sizeof(kMagic) - 1;
 constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 32;
 

@@ -255,6 +255,7 @@ struct HeldModel {
 struct HeldVersion {
   std::string version_id;
   int64_t seq_id = 0;
+  bool is_loading = false;  // its SendLoadVersion is not answered yet
 };
 
 // What a worker has loaded.
@@ -297,6 +298,7 @@ struct WorkerAttached {
   std::string address;
   int64_t port = 0;
   GroupRole role = GroupRole::kBoth;  // of rank 0 it counts
+  bool serves_versions = false;       // other groups can read those that it has in memory
 };
 
 // These and what follows come from rank 0, but for the ends of others.
@@ -374,6 +376,16 @@ struct WorkerVersionLoaded {
   int64_t inflight_seq_id = 0;
 };
 
+// What a SendServeVersion came to.
+struct WorkerVersionServed {
+  std::string group;
+  int64_t epoch = 0;
+  std::string version_id;
+  std::string reader;
+  int64_t seq_id = 0;  // of the publication that is served
+  std::optional<ErrorInfo> error;
+};
+
 struct WorkerVersionFailed {
   std::string group;
   int64_t epoch = 0;
@@ -411,7 +423,8 @@ using EventBody =
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
                  WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint,
                  AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved, BodyUnavailable,
-                 WorkerStarted, WorkerExited, MoveModel, DrainGroup, WorkerVersionLoaded>;
+                 WorkerStarted, WorkerExited, MoveModel, DrainGroup, WorkerVersionLoaded,
+                 WorkerVersionServed>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

@@ -9,6 +9,7 @@
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
+#include "services/engine/core/version_travels.h"
 
 namespace lathe::engine {
 namespace {
@@ -312,7 +313,8 @@ void QueueSample(State& s, Request& request) {
   Group* const group = GroupForSampler(s, sampler);
   if (group == nullptr) return MoveToGroup(s, request, "");  // for the next one that samples
   SetGroup(s, request, group->row.group);
-  if (!group->usable() || !CanBeSampled(s, *group, sampler)) return;
+  if (!group->usable() || AwaitTravel(s, *group, sampler)) return;
+  if (!CanBeSampled(s, *group, sampler)) return;
   s.dirty_groups.insert(request.group);
   if (request.is_suspect) {
     group->suspects[request.order] = request.row.request_id;

@@ -68,7 +68,8 @@ void DropIdleVersions(State& s, const Session& session) {
     const std::string& version_id = s.samplers.at(id).row.version_id;
     if (version_id.empty() || needed.count(version_id) > 0) continue;
     for (auto& [name, group] : s.groups) {
-      if (group.version_ids.erase(version_id) == 0) continue;
+      const bool is_coming = group.travels.erase(version_id) > 0;
+      if (group.version_ids.erase(version_id) == 0 && !is_coming) continue;
       s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
       if (Version* const version = Find(s.versions, version_id)) {
         StopReading(s, *version, name, /*all=*/true);

@@ -16,6 +16,7 @@
 #include "services/engine/core/requests.h"
 #include "services/engine/core/sessions.h"
 #include "services/engine/core/snapshots.h"
+#include "services/engine/core/version_travels.h"
 #include "services/engine/core/versions.h"
 
 namespace lathe::engine {
@@ -123,6 +124,14 @@ std::string VersionDir(const State& s, const Sampler& sampler) {
   const auto version = s.versions.find(sampler.row.version_id);
   const bool on_disk = version != s.versions.end() && version->second.on_disk();
   return on_disk ? version->second.row.dir : "";
+}
+
+// The group has the weights, or there is a way for them to come.
+bool CanGet(const State& s, const Group& group, const Sampler& sampler) {
+  if (!sampler.unnamed() || CanBeSampled(s, group, sampler)) return true;
+  const auto version = s.versions.find(sampler.row.version_id);
+  return group.travels.count(sampler.row.version_id) > 0 ||
+         (version != s.versions.end() && CanTravel(s, group, version->second));
 }
 
 }  // namespace
@@ -265,8 +274,13 @@ void CommitPublishedVersion(State& s, const Model& model, const Request& save,
   NotePublication(s, row.version_id, model, save.row.seq_id,
                   std::get<SaveArgs>(save.plan->args).inflight);
   s.fx.Put(PutSampler{row});
+  const std::string version_id = row.version_id;
   TrackSampler(s, std::move(row));
-  if (home != nullptr && !home->can_sample()) SaveVersionsOf(s, model);
+  if (home != nullptr && NeedsFiles(s, *home)) SaveVersionsOf(s, model);
+  if (IsInflightVersion(version_id)) {
+    MoveSamplesOf(s, version_id);
+    QueueSamplesOf(s, {version_id});  // those that waited for the one before
+  }
   EnforceVersionBudget(s, model.row.tenant_id);
 }
 
@@ -310,11 +324,10 @@ Group* HomeOf(State& s, const Sampler& sampler) {
 Group* GroupForSampler(State& s, const Sampler& sampler) {
   if (sampler.unnamed()) {
     Group* const home = HomeOf(s, sampler);
-    const bool is_elsewhere = !VersionDir(s, sampler).empty();
+    const bool is_on_disk = !VersionDir(s, sampler).empty();
     const bool can_home = home != nullptr && home->can_sample();
     const bool is_best = can_home && home->usable() && !home->row.is_draining;
-    if (is_best || (can_home && !is_elsewhere)) return home;
-    if (!is_elsewhere) return nullptr;
+    if (is_best || (can_home && !is_on_disk)) return home;
   }
   const auto rank = [](const Group& group) {
     return std::tuple(!group.usable(), group.row.is_draining, group.inflight_sequences);
@@ -322,6 +335,7 @@ Group* GroupForSampler(State& s, const Sampler& sampler) {
   Group* best = nullptr;
   for (auto& [name, group] : s.groups) {
     if (group.row.base_model != sampler.row.base_model || !group.can_sample()) continue;
+    if (!CanGet(s, group, sampler)) continue;
     if (best == nullptr || rank(group) < rank(*best)) best = &group;
   }
   return best;
@@ -351,7 +365,7 @@ void MoveSamplesOf(State& s, const std::string& version_id) {
       const Sampler* const sampler = Find(s.samplers, s.requests.at(id).row.owner_id);
       const bool is_its = sampler != nullptr && sampler->row.version_id == version_id;
       if (!is_its) continue;
-      LoadVersionOnce(s, group, *sampler);
+      if (!AwaitTravel(s, group, *sampler)) LoadVersionOnce(s, group, *sampler);
       break;
     }
   }
@@ -380,6 +394,7 @@ void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
   // The next sample tries again: the file may have been unreadable for a moment. A version without
   // a file of ours is made again.
   group->version_ids.erase(event.version_id);
+  FailTravel(s, *group, event);
   if (Version* const version = Find(s.versions, event.version_id)) {
     StopReading(s, *version, event.group, /*all=*/false);
   }

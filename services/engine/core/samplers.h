@@ -46,8 +46,8 @@ Group* HomeOf(State& s, const Sampler& sampler);
 Group* GroupForSampler(State& s, const Sampler& sampler);
 // The group has the weights, or can load them.
 bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler);
-// Those that run on groups that have loaded an earlier publication go on with the newest, which is
-// on disk.
+// Those that run on groups that have loaded an earlier publication go on with the newest, once it
+// has come there.
 void MoveSamplesOf(State& s, const std::string& version_id);
 // Samples that waited for the version's weights.
 void QueueSamplesOf(State& s, const std::set<std::string>& version_ids);

@@ -7,6 +7,7 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/samplers.h"
+#include "services/engine/core/version_travels.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/ledger/gradient_window.h"
 
@@ -93,14 +94,13 @@ bool HasChanged(const Model& model) {
 
 void ScheduleSnapshots(State& s) {
   for (auto& [name, group] : s.groups) Schedule(s, group);
-  // Nothing can make versions of models that are gone again; and those of a group that only trains
-  // are sampled from files.
+  // Nothing can make versions of models that are gone again; and some are sampled from files.
   for (const auto& [id, version] : s.versions) {
     if (version.on_disk() || !version.saving_dir.empty()) continue;
     const Model* const model = Find(s.models, version.row.model_id);
     if (model == nullptr) continue;
     const Group* const home = Find(s.groups, model->row.group);
-    const bool is_needed = home != nullptr && !home->can_sample();
+    const bool is_needed = home != nullptr && NeedsFiles(s, *home);
     if (is_needed || model->row.state == ModelState::kUnloaded) SaveVersionsOf(s, *model);
   }
 }

@@ -135,6 +135,13 @@ struct Request {
   bool live() const { return plan != nullptr; }
 };
 
+// A version on its way from the memory of the group that trains its model to another one.
+struct VersionTravel {
+  std::string from;
+  int64_t seq_id = 0;      // of the publication
+  bool is_served = false;  // and the group is told to read it
+};
+
 // One process of a group.
 struct Rank {
   bool attached = false;
@@ -170,7 +177,12 @@ struct Group {
   TrainWindow window;  // of the worker
   std::map<std::string, int64_t> inflight_sequences_of_request;
   int64_t inflight_sequences = 0;
-  std::set<std::string> version_ids;  // loaded, or told to load
+  std::set<std::string> version_ids;  // loaded, or told to load from disk
+  bool serves_versions = false;       // others can read those that it has in memory
+  // That are to come to it from the memory of others, by version id. Its samples wait.
+  std::map<std::string, VersionTravel> travels;
+  // Until when none does after one that failed, by the group it was from.
+  std::map<std::string, int64_t> no_travel_until;
   // That its worker is writing; empty: none.
   std::string snapshot_id;
   std::string snapshot_model_id;

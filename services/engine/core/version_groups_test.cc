@@ -2,58 +2,12 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "services/engine/core/testing/core_harness.h"
-#include "services/engine/core/testing/recovery_steps.h"
+#include "services/engine/core/testing/role_groups.h"
 
 namespace lathe::engine {
 namespace {
 
 constexpr int64_t kLost = 61 * kSecond;
-
-// Group "g" trains a model, "h" samples.
-struct Roles {
-  CoreHarness h;
-  FakeWorker* other;
-  std::string session;
-  std::string model;
-  std::string version;
-  std::string sampler;
-
-  explicit Roles(GroupRole role = GroupRole::kTrain, GroupRole other_role = GroupRole::kSample) {
-    h.role = role;
-    h.AttachWorker();
-    other = &h.AttachOther("h", other_role);
-    session = h.NewSession();
-    model = h.NewModel(session);
-    version = model + "@inflight";
-    sampler = session + ":sample:0";
-  }
-  // Only the group that trains works.
-  void RunFirst() {
-    bool has_news = true;
-    while (has_news) {
-      if (h.worker->HasWork()) h.worker->RunOne();
-      std::vector<EventBody> reports = h.worker->TakeReports();
-      has_news = !reports.empty() || h.worker->HasWork();
-      for (EventBody& report : reports) h.Post(std::move(report));
-    }
-  }
-  void Train(int64_t seq) {
-    h.Gradient(model, seq);
-    h.Step(model, seq + 1);
-    RunFirst();
-  }
-  void PublishInflight(int64_t seq, int64_t sampler_seq) {
-    SaveArgs args;
-    args.sampling_session_seq_id = sampler_seq;
-    args.inflight = true;
-    h.Save(model, seq, args, OperationKind::kSaveWeightsForSampler);
-    RunFirst();
-  }
-  std::string Dir() const { return h.store.versions().at(version).dir; }
-  SendLoadVersion LastLoad() const { return other->Received<SendLoadVersion>().back(); }
-  void NoteLoaded(int64_t seq) { h.Post(WorkerVersionLoaded{"h", other->epoch(), version, seq}); }
-};
 
 TEST_CASE("Versions: a home that has an earlier publication only reads the newest", "[core]") {
   const bool engine_too = GENERATE(false, true);

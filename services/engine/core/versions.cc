@@ -6,6 +6,7 @@
 
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/samplers.h"
+#include "services/engine/core/version_travels.h"
 
 namespace lathe::engine {
 namespace {
@@ -51,6 +52,7 @@ void NotePublication(State& s, const std::string& version_id, const Model& model
   version.row.is_inflight = is_inflight;
   version.seq_id = std::max(version.seq_id, seq_id);
   if (!is_inflight) return;
+  CancelTravels(s, version_id);
   StopReading(s, version, model.row.group, /*all=*/true);  // it has the weights in memory
   // What others have loaded is an earlier publication: they load this one when they need it.
   for (auto& [name, group] : s.groups) {
@@ -76,12 +78,26 @@ void StopReadingAll(State& s, const std::string& group) {
   for (auto& [id, version] : s.versions) StopReading(s, version, group, /*all=*/true);
 }
 
+// That a group which samples has read what its home has written.
+void NoteFile(State& s, const Version& version, const std::string& reader) {
+  const Model* const model = Find(s.models, version.row.model_id);
+  if (model == nullptr || model->row.group == reader) return;
+  s.fx.After(NoteVersionTravel{.version_id = version.row.version_id,
+                               .from = model->row.group,
+                               .to = reader,
+                               .way = NoteVersionTravel::Way::kFile,
+                               .why = ""});
+}
+
 void OnVersionLoaded(State& s, const WorkerVersionLoaded& event) {
-  const Group* const group = Find(s.groups, event.group);
+  Group* const group = Find(s.groups, event.group);
   Version* const version = Find(s.versions, event.version_id);
   if (group == nullptr || group->row.epoch != event.epoch || version == nullptr) return;
-  const bool is_newest = event.inflight_seq_id == version->row.seq_id;
-  if (is_newest) StopReading(s, *version, event.group, /*all=*/false);
+  const bool is_from_memory = EndTravel(s, *group, event);
+  const bool is_from_file = !is_from_memory && group->version_ids.count(event.version_id) > 0;
+  if (is_from_file) NoteFile(s, *version, event.group);
+  const bool is_of_file = event.inflight_seq_id == version->row.seq_id;
+  if (is_from_memory || is_of_file) StopReading(s, *version, event.group, is_from_memory);
 }
 
 void ForgetVersion(State& s, const std::string& version_id) {
@@ -115,7 +131,8 @@ void DropVersion(State& s, const std::string& version_id) {
     // A recovery that was cut may have published it again; or it is an earlier publication.
     const bool may_have_it =
         (model != nullptr && model->row.group == name) || IsInflightVersion(version_id);
-    if (group.version_ids.erase(version_id) == 0 && !may_have_it) continue;
+    const bool is_coming = group.travels.erase(version_id) > 0;
+    if (group.version_ids.erase(version_id) == 0 && !is_coming && !may_have_it) continue;
     s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
   }
 }

@@ -16,6 +16,7 @@
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/snapshots.h"
+#include "services/engine/core/version_travels.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/core/worker_loss.h"
 #include "services/engine/ledger/adoption.h"
@@ -170,8 +171,8 @@ bool IsNewest(const State& s, const HeldVersion& held) {
 void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
   group.version_ids.clear();
   for (const HeldVersion& held : event.versions) {
-    // Of an earlier one the next sample has the newest loaded.
-    if (!IsNewest(s, held)) continue;
+    // Of an earlier one the next sample has the newest loaded; what is being loaded may fail.
+    if (held.is_loading || !IsNewest(s, held)) continue;
     group.version_ids.insert(held.version_id);
     Version* const version = Find(s.versions, held.version_id);
     if (version != nullptr && version->on_disk()) NoteReader(*version, group);
@@ -205,6 +206,7 @@ void NoteWorkBeforeRecoveries(State& s, Group& group, const WorkerAttached& even
 void Adopt(State& s, Group& group, const WorkerAttached& event) {
   SendAdopt(s, group);
   AbandonWriting(s, group, /*process_lost=*/false);
+  AbandonTravels(s, group);
   AdoptModels(s, group, event);
   AdoptVersions(s, group, event);
   NoteWorkBeforeRecoveries(s, group, event);
@@ -264,6 +266,7 @@ void BecomeReady(State& s, Group& group, const ReadyModel& model) {
   s.fx.Put(PutBaseModel{model.row});
   TellState(s, group);
   SendUnfinished(s, group);
+  QueueSamplesFrom(s, group);
   StartRecoveries(s, group);
 }
 
@@ -274,6 +277,7 @@ void Begin(State& s, Group& group, const std::string& session) {
   s.fx.UseStream(event.group, event.stream_id);
   group.attached = true;
   group.role = event.role;
+  group.serves_versions = event.serves_versions;
   for (Rank& rank : group.ranks) rank.session = session;
   if (IsFormed(group, session) && event.base_model == group.row.base_model) {
     Adopt(s, group, event);

@@ -16,6 +16,7 @@
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/snapshots.h"
 #include "services/engine/core/suspects.h"
+#include "services/engine/core/version_travels.h"
 #include "services/engine/core/versions.h"
 
 namespace lathe::engine {
@@ -123,6 +124,7 @@ void LoseProcess(State& s, Group& group, const Loss& loss) {
   ForgetOutstanding(group);
   AbandonWriting(s, group, /*process_lost=*/true);
   group.version_ids.clear();
+  AbandonTravels(s, group);
   StopReadingAll(s, group.row.group);
   // A model that is being created can be created again.
   for (auto& [id, model] : s.models) {

@@ -186,9 +186,14 @@ void CommandEncoder::Fill(const SendPublishVersion& command, v1::EngineMessage& 
 }
 
 void CommandEncoder::Fill(const SendLoadVersion& command, v1::EngineMessage& message) const {
-  message.mutable_load_version()->set_version_id(command.version_id);
-  message.mutable_load_version()->set_dir(Path(command.dir));
-  message.mutable_load_version()->set_inflight_seq_id(command.inflight_seq_id);
+  v1::LoadVersion* proto = message.mutable_load_version();
+  proto->set_version_id(command.version_id);
+  proto->set_inflight_seq_id(command.inflight_seq_id);
+  if (command.source_group.empty()) {
+    proto->set_dir(Path(command.dir));
+  } else {
+    proto->set_source_seq_id(command.source_seq_id);
+  }
 }
 
 void CommandEncoder::Fill(const SendDropVersion& command, v1::EngineMessage& message) const {
@@ -200,6 +205,13 @@ void CommandEncoder::Fill(const SendSaveVersion& command, v1::EngineMessage& mes
   proto->set_version_id(command.version_id);
   proto->set_dir(Path(command.dir));
   proto->set_manifest_json(ManifestJson(command.tenant_id, command.term));
+}
+
+void CommandEncoder::Fill(const SendServeVersion& command, v1::EngineMessage& message) const {
+  v1::ServeVersion* proto = message.mutable_serve_version();
+  proto->set_version_id(command.version_id);
+  proto->set_reader(command.reader);
+  proto->set_num_reads(command.num_reads);
 }
 
 void CommandEncoder::Fill(const SendSnapshot& command, v1::EngineMessage& message) const {

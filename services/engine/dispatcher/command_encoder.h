@@ -50,6 +50,7 @@ class CommandEncoder {
   void Fill(const SendLoadVersion& command, v1::EngineMessage& message) const;
   void Fill(const SendDropVersion& command, v1::EngineMessage& message) const;
   void Fill(const SendSaveVersion& command, v1::EngineMessage& message) const;
+  void Fill(const SendServeVersion& command, v1::EngineMessage& message) const;
   void Fill(const SendSnapshot& command, v1::EngineMessage& message) const;
   void Fill(const SendRestoreAdapter& command, v1::EngineMessage& message) const;
   void Fill(const SendCancel& command, v1::EngineMessage& message) const;

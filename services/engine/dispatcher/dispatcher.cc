@@ -71,16 +71,28 @@ void Dispatcher::Send(const SendToWorker& command) {
   }
   const bool is_ack = std::holds_alternative<SendAck>(command.command);
   FailPoint(is_ack ? "engine.ack.before" : "engine.dispatch.before");
-  stream->Send(encoder_.Encode(command.epoch, command.command,
-                               [&](const std::string& request_id, const absl::Status& status) {
-                                 OnLostBody(command, request_id, status);
-                               }));
+  std::vector<v1::EngineMessage> messages =
+      encoder_.Encode(command.epoch, command.command,
+                      [&](const std::string& request_id, const absl::Status& status) {
+                        OnLostBody(command, request_id, status);
+                      });
+  const auto* const load = std::get_if<SendLoadVersion>(&command.command);
+  if (load != nullptr && !load->source_group.empty()) {
+    *messages[0].mutable_load_version()->mutable_source() = VersionAddressOf(load->source_group);
+  }
+  stream->Send(std::move(messages));
   FailPoint(is_ack ? "engine.ack.after" : "engine.dispatch.after");
   if (command.rank > 0 || !std::holds_alternative<AdoptGroup>(command.command)) return;
   // Of what it runs since an earlier engine, streams have come that it knows nothing of.
   for (const std::string& request_id : runtime_.streams().WantedIds()) {
     stream->Send({StreamSampleMessage(command.epoch, request_id)});
   }
+}
+
+v1::VersionAddress Dispatcher::VersionAddressOf(const std::string& group) {
+  absl::MutexLock lock(&mu_);
+  const auto found = workers_.find({group, 0});
+  return found == workers_.end() ? v1::VersionAddress() : found->second.version_address;
 }
 
 void Dispatcher::StreamSample(const std::string& request_id) {
@@ -240,6 +252,7 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
     worker.stream_id = attached.stream_id = ++num_streams_;
     worker.process_id = hello.process_id();
     worker.pid = hello.pid();
+    worker.version_address = hello.version_address();
     worker.mesh = attached.mesh;
     worker.heard_at = worker.advanced_at = std::chrono::steady_clock::now();
     worker.status.group = hello.group();
@@ -281,6 +294,9 @@ void Dispatcher::OnReport(const RankKey& rank, const v1::WorkerMessage& message)
       return runtime_.streams().Push(ToTokens(message.sample_progress()));
     case v1::WorkerMessage::kVersionLoaded:
       runtime_.Post(ToEvent(group, message.epoch(), message.version_loaded()));
+      return;
+    case v1::WorkerMessage::kVersionServed:
+      runtime_.Post(ToEvent(group, message.epoch(), message.version_served()));
       return;
     case v1::WorkerMessage::kVersionFailed:
       runtime_.Post(ToEvent(group, message.epoch(), message.version_failed()));

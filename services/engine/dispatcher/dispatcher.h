@@ -65,7 +65,8 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
     std::string process_id;
     int64_t pid = 0;
     MemoryUse memory;
-    int64_t epoch = 0;  // of the last command; 0: it was not told any
+    v1::VersionAddress version_address;  // empty: it serves no versions
+    int64_t epoch = 0;                   // of the last command; 0: it was not told any
     // Beats of ours since it was heard of, and since its work made a step. Counted, not timed:
     // while this process is stopped nobody is late.
     int silent_beats = 0;
@@ -114,6 +115,8 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   std::optional<RankKey> RankOf(const WorkerStream* stream);
   std::optional<RankKey> FindRank(const WorkerStream* stream) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Where the group's versions are read; empty: nowhere any more. The core knows no tokens.
+  v1::VersionAddress VersionAddressOf(const std::string& group);
   // Null: it is over. `pid`: of its process.
   std::shared_ptr<WorkerStream> StreamFor(const SendToWorker& command, int64_t& pid);
 

@@ -58,7 +58,9 @@ WorkerAttached ToEvent(const v1::Hello& hello) {
   event.term = hello.term();
   for (const v1::ModelState& state : hello.models()) event.models.push_back(ToHeld(state));
   for (const v1::HeldVersion& version : hello.versions()) {
-    event.versions.push_back({.version_id = version.version_id(), .seq_id = version.seq_id()});
+    event.versions.push_back({.version_id = version.version_id(),
+                              .seq_id = version.seq_id(),
+                              .is_loading = version.is_loading()});
   }
   event.running_request_ids = {hello.running_request_ids().begin(),
                                hello.running_request_ids().end()};
@@ -71,6 +73,7 @@ WorkerAttached ToEvent(const v1::Hello& hello) {
   event.address = hello.address();
   event.port = hello.port();
   event.role = ToRole(hello.role());
+  event.serves_versions = !hello.version_address().address().empty();
   return event;
 }
 
@@ -131,6 +134,18 @@ WorkerVersionLoaded ToEvent(const std::string& group, int64_t epoch,
           .epoch = epoch,
           .version_id = loaded.version_id(),
           .inflight_seq_id = loaded.inflight_seq_id()};
+}
+
+WorkerVersionServed ToEvent(const std::string& group, int64_t epoch,
+                            const v1::VersionServed& served) {
+  WorkerVersionServed event;
+  event.group = group;
+  event.epoch = epoch;
+  event.version_id = served.version_id();
+  event.reader = served.reader();
+  event.seq_id = served.seq_id();
+  if (served.has_error()) event.error = ToErrorInfo(FromErrorProto(served.error()));
+  return event;
 }
 
 WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,

@@ -28,6 +28,8 @@ std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress);
 WorkerStarted ToEvent(const std::string& group, int64_t epoch, const v1::Started& started);
 WorkerVersionLoaded ToEvent(const std::string& group, int64_t epoch,
                             const v1::VersionLoaded& loaded);
+WorkerVersionServed ToEvent(const std::string& group, int64_t epoch,
+                            const v1::VersionServed& served);
 WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,
                             const v1::VersionFailed& failed);
 

@@ -73,6 +73,7 @@ class Runtime {
       std::function<void(const WorkerSnapshotDone&)> on_snapshot;
       std::function<void(const NoteRecovery&)> on_recovery;
       std::function<void(const NoteWorkerLost&)> on_worker_lost;
+      std::function<void(const NoteVersionTravel&)> on_version_travel;
     };
     Observers observers;
   };
@@ -189,6 +190,7 @@ class Runtime {
   void Execute(NoteRecovery& action);
   void Execute(CompareReplay& action);
   void Execute(NoteWorkerLost& action);
+  void Execute(NoteVersionTravel& action);
 
   absl::Status LoadCompletions(const StoredState& state);
 

@@ -80,6 +80,17 @@ void Runtime::Execute(NoteWorkerLost& action) {
   if (options_.observers.on_worker_lost) options_.observers.on_worker_lost(action);
 }
 
+void Runtime::Execute(NoteVersionTravel& action) {
+  if (action.way == NoteVersionTravel::Way::kFailed) {
+    LogWarn("a sampler version did not come from memory, it goes as a file",
+            {{"version_id", action.version_id},
+             {"from", action.from},
+             {"to", action.to},
+             {"why", action.why}});
+  }
+  if (options_.observers.on_version_travel) options_.observers.on_version_travel(action);
+}
+
 void Runtime::TraceAccepted() {
   for (const Action& action : actions_) {
     const auto* commit = std::get_if<Commit>(&action);

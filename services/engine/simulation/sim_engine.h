@@ -97,6 +97,7 @@ class SimEngine {
   void Execute(NoteRecovery&) {}
   void Execute(CompareReplay& action);
   void Execute(NoteWorkerLost&) {}
+  void Execute(NoteVersionTravel&) {}
   void BeginCommit();
   void EndCommit(const std::shared_ptr<CommitGroup>& group);
   void OnDurable(const CommitGroup& group);

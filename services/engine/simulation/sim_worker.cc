@@ -74,6 +74,7 @@ void SimWorker::Connect(SimEngine* engine) {
   link_->worker = this;
   link_->group = group_;
   link_->rank = rank_;
+  if (rank_ == 0) world_.sources[group_] = this;
   world_.time.After(ArrivalAfter(world_, link_->last_to_engine), [link = link_, hello = Hello()] {
     link->engine->OnHello(link, hello);
     // The end of a stream does not overtake its beginning.
@@ -96,7 +97,9 @@ WorkerAttached SimWorker::Hello() const {
   for (const auto& [id, model] : models_) {
     hello.models.push_back({id, model.applied_seq, SeqsOf(model.window)});
   }
-  for (const auto& [id, version] : versions_) hello.versions.push_back({id, version.seq_id});
+  for (const auto& [id, version] : versions_) {
+    hello.versions.push_back({id, version.seq_id, !version.is_loaded});
+  }
   hello.running_request_ids = {running_.begin(), running_.end()};
   if (is_ready_) hello.ready = Ready();
   hello.pid = pid_;
@@ -106,6 +109,7 @@ WorkerAttached SimWorker::Hello() const {
   hello.session = session_;
   hello.address = process_id_;
   hello.role = role_;
+  hello.serves_versions = role_ == GroupRole::kTrain && world_.swarm.serves_versions;
   return hello;
 }
 
@@ -161,16 +165,6 @@ void SimWorker::Die(LossCause cause, bool says_why) {
       link->engine->OnClosed(link);
     }
   });
-}
-
-void SimWorker::LoseVersion() {
-  if (versions_.empty() || !is_attached_) return;
-  auto it = versions_.begin();
-  std::advance(it, world_.random.Below(static_cast<int64_t>(versions_.size())));
-  if (!it->second.is_loaded) return;
-  world_.trace.Note(world_.time.now(), [&] { return process_id_ + " loses " + it->first; });
-  Report({.event = WorkerVersionFailed{group_, epoch_, it->first, {}}, .result = {}});
-  versions_.erase(it);
 }
 
 // ---- commands
@@ -244,32 +238,6 @@ void SimWorker::Handle(const SendSample& command, EngineMessage& message) {
       {command.request_id, "", false, command, message.bodies.at(command.request_id)});
 }
 
-void SimWorker::Handle(const SendLoadVersion& command, EngineMessage&) {
-  const auto known = versions_.find(command.version_id);
-  if (known != versions_.end() && known->second.seq_id >= command.inflight_seq_id) return;
-  versions_[command.version_id] = {{}, false, command.inflight_seq_id};
-  world_.time.After(world_.Delay(world_.swarm.max_work), [this, command, began = generation_] {
-    const auto it = versions_.find(command.version_id);
-    if (is_dead_ || began != generation_ || it == versions_.end()) return;
-    if (it->second.is_loaded || it->second.seq_id != command.inflight_seq_id) return;
-    const CheckpointFiles* const files = world_.disk.Find(command.dir);
-    if (files == nullptr) {
-      versions_.erase(it);
-      Report({.event = WorkerVersionFailed{group_, epoch_, command.version_id, {}}, .result = {}});
-    } else {
-      it->second = {files->weights, true, command.inflight_seq_id};
-      Report({.event =
-                  WorkerVersionLoaded{group_, epoch_, command.version_id, command.inflight_seq_id},
-              .result = {}});
-    }
-    StartReady();
-  });
-}
-
-void SimWorker::Handle(const SendDropVersion& command, EngineMessage&) {
-  versions_.erase(command.version_id);
-}
-
 void SimWorker::Handle(const SendCancel& command, EngineMessage&) {
   if (running_.erase(command.request_id) == 0) return;
   std::erase_if(waiting_samples_,
@@ -296,26 +264,6 @@ void SimWorker::Handle(const SendClearGradient& command, EngineMessage&) {
 
 void SimWorker::Handle(const SendSnapshot& command, EngineMessage&) {
   lanes_[command.model_id].waiting.push_back({"", command.model_id, false, command, nullptr});
-}
-
-void SimWorker::Handle(const SendSaveVersion& command, EngineMessage&) {
-  WorkerVersionSaved saved;
-  saved.group = group_;
-  saved.epoch = epoch_;
-  saved.version_id = command.version_id;
-  saved.dir = command.dir;
-  const auto version = versions_.find(command.version_id);
-  if (version == versions_.end() || !version->second.is_loaded) {
-    saved.error = ErrorInfo{absl::StatusCode::kNotFound, "version_absent", "", "is not here"};
-    return Report({.event = saved, .result = {}});
-  }
-  saved.seq_id = version->second.seq_id;
-  saved.size_bytes = 100;
-  saved.manifest_sha256 = "manifest of " + command.dir;
-  CheckpointFiles files;
-  files.weights = version->second.weights;
-  WriteLater(command.dir, std::move(files),
-             [this, saved] { Report({.event = saved, .result = {}}); });
 }
 
 template <typename Command>

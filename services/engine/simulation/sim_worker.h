@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -114,6 +115,11 @@ class SimWorker {
   void Handle(const SendClearGradient& command, EngineMessage& message);
   void Handle(const SendSnapshot& command, EngineMessage& message);
   void Handle(const SendSaveVersion& command, EngineMessage& message);
+  void Handle(const SendServeVersion& command, EngineMessage& message);
+  // What a load finds; nullopt: nothing that can be read.
+  std::optional<Weights> WeightsFor(const SendLoadVersion& command) const;
+  std::optional<Weights> Served(const std::string& version_id, int64_t seq_id) const;
+  void TellLoaded(const SendLoadVersion& command);
   // What is left is a barrier with a request.
   template <typename Command>
   void Handle(const Command& command, EngineMessage& message);

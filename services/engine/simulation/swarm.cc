@@ -95,6 +95,8 @@ void DrawGroups(Random& random, Swarm& swarm) {
   } else if (random.Chance(300)) {
     swarm.roles[0] = GroupRole::kSample;
   }
+  swarm.serves_versions = random.Chance(700);
+  swarm.broken_read = Often(random, 300);
   if (!goes) return;
   const bool last_is_whole = swarm.roles.back() == GroupRole::kBoth;
   if (last_is_whole) swarm.group_that_goes = random.Between(0, swarm.num_groups - 2);

@@ -19,6 +19,8 @@ struct Swarm {
   int64_t num_groups = 1;
   int64_t num_ranks = 1;  // of each group
   std::vector<GroupRole> roles;
+  bool serves_versions = false;  // groups that only train, from memory
+  int64_t broken_read = 0;       // of a version from there
   int64_t group_that_goes = -1;  // for good; those that stay train and sample
   int64_t num_clients = 2;
   int64_t actions_per_client = 30;

@@ -63,6 +63,8 @@ struct World {
   std::set<std::string> silent_sessions;
   // Who has met under which session, in order of arrival; the dead too.
   std::map<std::string, std::vector<SimWorker*>> meetings;
+  // The process of rank 0 that came last, by group: others read versions from it.
+  std::map<std::string, const SimWorker*> sources;
   // Workers that died of it, by request id.
   std::map<std::string, int64_t> kills;
   // A worker was given up or died: what only it held may be lost.

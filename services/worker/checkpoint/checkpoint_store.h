@@ -102,6 +102,7 @@ class CheckpointStore {
 
   const std::filesystem::path& root() const { return root_; }
   const ModelPart& model() const { return model_; }
+  const std::string& base_content_hash() const { return base_content_hash_; }
 
  private:
   // As those of a ModelSnapshot; undefined: not saved.

@@ -23,7 +23,6 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/collectives/communicators.h"
-#include "services/worker/executor/add_counters.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_core.h"
 #include "services/worker/executor/executor_counters.h"
@@ -55,11 +54,13 @@ ReplicaPlace PlaceOf(const ExecutorOptions& options, const RankGroup& all) {
 class Executor::Thread {
  public:
   Thread(ExecutorOptions options, ExecutorListener listener,
-         std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers)
+         std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers,
+         VersionExchange versions)
       : options_(std::move(options)),
         listener_(std::move(listener)),
         on_load_failed_(std::move(on_load_failed)),
         peers_(std::move(peers)),
+        versions_(versions),
         device_(ChooseDevice(options_.device)),
         queue_(options_.max_queued_commands) {
     if (device_.ok()) state_.device = device_->str();
@@ -144,7 +145,7 @@ class Executor::Thread {
     }
     CheckpointWriter writer(*base_->store, listener_.on_report);  // used by rank 0 only
     writer_ = &writer;
-    VersionFiles version_files(*base_->store, base_->model->device());
+    VersionFiles version_files(*base_->store, base_->model->device(), versions_.reader);
     // Closed before the threads are waited for, so that they never wait for room here.
     VersionThread versions(version_files,
                            [this](VersionJobDone done) { queue_.Push(std::move(done)); });
@@ -244,8 +245,10 @@ class Executor::Thread {
                               .writer = *writer_,
                               .version_jobs = *version_jobs_,
                               .recovery_jobs = *recovery_jobs_,
-                              .clock = clock_};
+                              .clock = clock_,
+                              .served_versions = versions_.served};
     generation_ = generation;
+    if (versions_.served != nullptr) versions_.served->Clear();
     core_.reset();  // frees the old cache before the new one is made
     core_ = std::make_unique<ExecutorCore>(parts, options, generation);
   }
@@ -400,6 +403,7 @@ class Executor::Thread {
   const ExecutorListener listener_;
   const std::function<void(absl::Status)> on_load_failed_;
   ExecutorPeers peers_;
+  const VersionExchange versions_;
   const absl::StatusOr<at::Device> device_;
   BoundedQueue<ExecutorItem> queue_;
   std::atomic<bool> stopping_ = false;
@@ -427,9 +431,10 @@ class Executor::Thread {
 };
 
 Executor::Executor(ExecutorOptions options, ExecutorListener listener,
-                   std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers)
+                   std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers,
+                   VersionExchange versions)
     : thread_(std::make_unique<Thread>(std::move(options), std::move(listener),
-                                       std::move(on_load_failed), std::move(peers))) {}
+                                       std::move(on_load_failed), std::move(peers), versions)) {}
 
 Executor::~Executor() { Stop(); }
 

@@ -15,6 +15,8 @@
 #include "services/worker/collectives/meeting.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/executor/executor_port.h"
+#include "services/worker/executor/served_versions.h"
+#include "services/worker/executor/version_reader.h"
 
 namespace lathe::worker {
 
@@ -60,6 +62,12 @@ struct ExecutorOptions {
   absl::Duration collective_timeout = absl::Seconds(10);
 };
 
+// How sampler versions go from one process to another other than as files.
+struct VersionExchange {
+  ServedVersions* served = nullptr;  // that others are to read from this one; null: none
+  VersionReader* reader = nullptr;   // null: this process reads none
+};
+
 // What one of several ranks needs besides. Rank 0 takes commands and makes reports; the others do
 // what it does: they are given no commands and no Resets, and make no reports.
 struct ExecutorPeers {
@@ -83,7 +91,8 @@ class Executor : public ExecutorPort {
   // model cannot be loaded: InvalidArgument, NotFound or FailedPrecondition when the configuration
   // is to blame. Of several ranks it is called on all, the rank being named. `peers` is for those.
   Executor(ExecutorOptions options, ExecutorListener listener,
-           std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers = {});
+           std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers = {},
+           VersionExchange versions = {});
   // As Stop.
   ~Executor() override;
 

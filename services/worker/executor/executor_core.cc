@@ -42,52 +42,6 @@ void ExecutorCore::Do(TrainBatch batch) {
   for (TrainRequest& request : batch.requests) lanes_.Push(std::move(request));
 }
 
-void ExecutorCore::Do(const LoadVersion& command) {
-  if (versions_.Load(command)) Emit(VersionLoaded{command.version_id, command.inflight_seq_id});
-}
-
-// Those that run under it go on with the weights that it has now.
-void ExecutorCore::MoveSamples(const std::string& version_id) {
-  const absl::StatusOr<SamplerVersion> version = versions_.Find(version_id);
-  sampling_.MoveVersion(version_id, version->weights, version->inflight_seq);
-}
-
-void ExecutorCore::Do(const SaveVersion& command) {
-  if (pending_versions_.contains(command.version_id)) {
-    parked_saves_.push_back(command);
-    return;
-  }
-  absl::Status status = [&]() -> absl::Status {
-    if (model_ops_.SavesFromMemory()) {
-      ASSIGN_OR_RETURN(const bool is_here, versions_.Fetch(command.version_id));
-      if (!is_here) {
-        parked_saves_.push_back(command);
-        return absl::OkStatus();
-      }
-      RETURN_IF_ERROR(versions_.Find(command.version_id).status());
-    }
-    ASSIGN_OR_RETURN(WriteVersion work, versions_.BeginSave(command));
-    work = model_ops_.StageVersion(std::move(work));
-    return parts_.recovery_jobs.Enqueue({.generation = generation_, .work = std::move(work)});
-  }();
-  if (!status.ok()) {
-    Emit(VersionSaved{
-        .version_id = command.version_id, .dir = command.dir, .status = std::move(status)});
-  }
-}
-
-void ExecutorCore::ResumeParkedSaves() {
-  for (const SaveVersion& save : std::exchange(parked_saves_, {})) Do(save);
-}
-
-void ExecutorCore::Do(DropVersion command) {
-  versions_.Drop(command.version_id);
-  sampling_.DropVersion(command.version_id);
-  // Nobody else comes back to those that waited for its weights.
-  if (!pending_versions_.contains(command.version_id)) ReleaseParkedSamples(command.version_id);
-  ResumeParkedSaves();
-}
-
 void ExecutorCore::Do(SampleRequest request) {
   if (pending_versions_.contains(request.version_id)) {
     Park(std::move(request));
@@ -106,22 +60,6 @@ void ExecutorCore::Do(SampleRequest request) {
 void ExecutorCore::Park(SampleRequest request) {
   const std::string version_id = request.version_id;
   parked_samples_[version_id].push_back(std::move(request));
-}
-
-void ExecutorCore::Apply(VersionJobDone done) {
-  const std::optional<VersionTable::EndedRead> read = versions_.Finish(std::move(done));
-  if (!read.has_value()) return;
-  const std::string& version_id = read->version_id;
-  const absl::StatusOr<SamplerVersion> version = versions_.Find(version_id);
-  if (!versions_.Has(version_id)) {
-    Emit(VersionFailed{version_id, version.status()});
-  } else if (read->is_load) {
-    if (version->inflight_seq > 0) MoveSamples(version_id);
-    Emit(VersionLoaded{version_id, version->inflight_seq});
-  }
-  ReleaseParkedSamples(version_id);
-  ResumeParkedSaves();
-  versions_.ForgetFailure(version_id);
 }
 
 void ExecutorCore::Apply(RecoveryJobDone done) {
@@ -254,7 +192,7 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
     if (ok && publish->is_inflight) MoveSamples(publish->version_id);
     pending_versions_.erase(publish->version_id);
     ReleaseParkedSamples(publish->version_id);
-    ResumeParkedSaves();
+    ResumeParkedCopies();
   }
   if (std::holds_alternative<Snapshot>(barrier)) {
     // Whoever failed has left its buffer to the next.

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "libs/common/time/clock.h"
@@ -19,6 +20,7 @@
 #include "services/worker/executor/model_lanes.h"
 #include "services/worker/executor/model_ops.h"
 #include "services/worker/executor/recovery_files.h"
+#include "services/worker/executor/served_versions.h"
 #include "services/worker/executor/time_share.h"
 #include "services/worker/executor/version_table.h"
 #include "services/worker/lora/adapter_pool.h"
@@ -35,9 +37,10 @@ struct ExecutorParts {
   const Tokenizer* tokenizer;  // nullptr: stop strings cannot be matched
   CheckpointStore& store;
   CheckpointWriter& writer;
-  VersionJobs& version_jobs;    // what they give goes to Apply
-  RecoveryJobs& recovery_jobs;  // what they give goes to Apply
-  Clock& clock;                 // by which the device's time is shared
+  VersionJobs& version_jobs;                  // what they give goes to Apply
+  RecoveryJobs& recovery_jobs;                // what they give goes to Apply
+  Clock& clock;                               // by which the device's time is shared
+  ServedVersions* served_versions = nullptr;  // null: no other process reads any
 };
 
 struct CoreOptions {
@@ -94,6 +97,8 @@ class ExecutorCore {
   void Do(TrainBatch batch);
   void Do(const LoadVersion& command);
   void Do(const SaveVersion& command);
+  void Do(const ServeVersion& command);
+  absl::StatusOr<VersionServed> Serve(const ServeVersion& command);
   void Do(DropVersion command);
   void Do(SampleRequest request);
   void Do(const Cancel& command);
@@ -114,7 +119,7 @@ class ExecutorCore {
   void AddSample(SampleRequest request);
   void ReleaseParkedSamples(const std::string& version_id);
   void MoveSamples(const std::string& version_id);
-  void ResumeParkedSaves();
+  void ResumeParkedCopies();
   void RunSamplingPass();
   void Charge(DeviceUse use, absl::Duration spent);
   void CollectSamples();
@@ -141,7 +146,8 @@ class ExecutorCore {
   // Samples that came before the version they want was published or read, by version id.
   std::map<std::string, std::vector<SampleRequest>> parked_samples_;
   std::set<std::string> pending_versions_;  // PublishVersion is in a lane
-  std::vector<SaveVersion> parked_saves_;   // of those, or of versions that are being read
+  // Of those, or of versions that are being read.
+  std::vector<std::variant<SaveVersion, ServeVersion>> parked_copies_;
   int64_t num_optim_steps_ = 0;
   int64_t num_snapshots_ = 0;
   int64_t num_failed_snapshots_ = 0;

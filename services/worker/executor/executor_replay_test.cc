@@ -307,7 +307,7 @@ void CheckModels(Run& actual, Run& expected) {
 }
 
 void CheckVersions(Run& actual, Run& expected) {
-  REQUIRE((actual.worker.core.Versions() == expected.worker.core.Versions()));
+  REQUIRE(VersionIds(actual.worker.core) == VersionIds(expected.worker.core));
   for (const std::string& version_id : VersionIds(expected.worker.core)) {
     INFO(version_id);
     SampleRequest request = Sample("sample", version_id);

@@ -282,6 +282,24 @@ WriteVersion ModelOps::StageVersion(WriteVersion work) const {
   return work;
 }
 
+std::optional<ServedVersion> ModelOps::ServedCopy(const SamplerVersion& version) const {
+  const RankGroups& ranks = options_.ranks;
+  if (ranks.data.rank() != 0) return std::nullopt;
+  const auto weights = GatherWeights(version.weights, model_.part(), ranks.tp);
+  if (weights == nullptr) return std::nullopt;
+  // Shares the memory where that is possible: nobody writes to what is published.
+  auto flat = std::make_shared<const at::Tensor>(weights->tensors.flat.to(at::kCPU, at::kFloat));
+  ServedVersion served{.header = {.base_content_hash = store_.base_content_hash(),
+                                  .lora = weights->lora,
+                                  .num_bytes = static_cast<int64_t>(flat->nbytes()),
+                                  .model_id = version.publication.model_id,
+                                  .seq_id = version.publication.seq_id,
+                                  .applied_seq = version.publication.applied_seq},
+                       .data = flat->const_data_ptr()};
+  served.holder = std::move(flat);
+  return served;
+}
+
 ModelOps::Outcome ModelOps::Do(const PublishVersion& command) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
   std::shared_ptr<const AdapterWeights> weights = adapter->Publish();

@@ -15,6 +15,7 @@
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/model_lanes.h"
 #include "services/worker/executor/recovery_files.h"
+#include "services/worker/executor/served_versions.h"
 #include "services/worker/executor/snapshot_staging.h"
 #include "services/worker/executor/version_table.h"
 #include "services/worker/lora/adapter_pool.h"
@@ -65,6 +66,9 @@ class ModelOps {
   bool SavesFromMemory() const { return !options_.ranks.tp.is_alone(); }
   // Of what this rank has of a version, what it writes of it.
   WriteVersion StageVersion(WriteVersion work) const;
+  // A version as other processes read it; nullopt: the first rank has it. Of a rank alone on a CPU
+  // the weights themselves.
+  std::optional<ServedVersion> ServedCopy(const SamplerVersion& version) const;
 
  private:
   using Outcome = absl::StatusOr<std::optional<Report>>;

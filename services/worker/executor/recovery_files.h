@@ -22,13 +22,6 @@ struct WriteSnapshot {
   StagedModel staged;
 };
 
-// Where a version's weights come from: a PublishVersion, or (empty) a checkpoint.
-struct Publication {
-  std::string model_id;
-  int64_t seq_id = 0;
-  int64_t applied_seq = 0;
-};
-
 struct WriteVersion {
   SaveVersion command;
   Publication publication;

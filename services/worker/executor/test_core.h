@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <optional>
 #include <string>
@@ -59,10 +60,28 @@ inline SampleRequest Sample(const std::string& request_id, const std::string& ve
   return request;
 }
 
+// Reads what another core of this process serves.
+class DirectReader : public VersionReader {
+ public:
+  absl::Status Read(const VersionAddress&, const std::string& version_id, int64_t seq_id,
+                    const Begin& begin) override {
+    if (from == nullptr) return absl::UnavailableError("nobody serves");
+    const auto version = from->Take(version_id, seq_id);
+    if (!version.ok()) return version.status();
+    const auto into = begin((*version)->header);
+    if (!into.ok()) return into.status();
+    std::memcpy(*into, (*version)->data, (*version)->header.num_bytes);
+    return absl::OkStatus();
+  }
+
+  ServedVersions* from = nullptr;
+};
+
 // Does its jobs when it is told to, in order.
 class FakeVersionJobs : public VersionJobs {
  public:
-  explicit FakeVersionJobs(const CheckpointStore& store) : files_(store, at::kCPU) {}
+  explicit FakeVersionJobs(const CheckpointStore& store, VersionReader* reader = nullptr)
+      : files_(store, at::kCPU, reader) {}
 
   absl::Status Enqueue(VersionJob job) override {
     if (waiting.size() == max_waiting) return absl::ResourceExhaustedError("full");
@@ -111,7 +130,7 @@ class FakeRecoveryJobs : public RecoveryJobs {
 struct Worker {
   explicit Worker(const CoreOptions& options = {}, const Model& model = BaseModel())
       : store(dir.path(), model.part(), "base", "hash"),
-        parts{model, nullptr, store, writer, version_jobs, recovery_jobs, clock},
+        parts{model, nullptr, store, writer, version_jobs, recovery_jobs, clock, &served_versions},
         core(parts, options, /*generation=*/3) {
     core.Apply(CreateAdapter{"create", "m", {.rank = 4, .seed = 1}});
     Drain();
@@ -152,7 +171,9 @@ struct Worker {
   BoundedQueue<ReportEvent> saves{16};
   CheckpointStore store;
   CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); }};
-  FakeVersionJobs version_jobs{store};
+  ServedVersions served_versions;
+  DirectReader reader;
+  FakeVersionJobs version_jobs{store, &reader};
   FakeRecoveryJobs recovery_jobs{store};
   FakeClock clock;
   ExecutorParts parts;

@@ -50,6 +50,8 @@ inline std::string AnsweredBy(const Report& report) {
           return answer.snapshot_id;
         } else if constexpr (std::is_same_v<Answer, VersionSaved>) {
           return "saved:" + answer.version_id;
+        } else if constexpr (std::is_same_v<Answer, VersionServed>) {
+          return "served:" + answer.version_id;
         } else if constexpr (requires { answer.request_id; }) {
           return answer.request_id;
         } else {
@@ -68,6 +70,7 @@ class Group {
     MeshShape mesh = {.tp = 2};
     std::vector<std::string> model_paths;  // by rank; missing: the group's
     Decode decode;                         // empty: as it was encoded
+    VersionExchange versions;              // of each rank
   };
 
   Group(const std::filesystem::path& model, const Options& options) : ranks_(options.mesh.world()) {
@@ -107,7 +110,7 @@ class Group {
             own.load_failure = std::move(status);
             own.ended.Notify();
           },
-          std::move(peers));
+          std::move(peers), options.versions);
     }
     for (Rank& rank : ranks_) rank.executor->Start();
   }

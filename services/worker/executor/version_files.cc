@@ -1,7 +1,9 @@
 #include "services/worker/executor/version_files.h"
 
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/lora/adapter_gather.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/torch_guard.h"
 
@@ -14,18 +16,25 @@ absl::StatusOr<std::shared_ptr<const AdapterWeights>> ReadSpilledWeights(
   return MakeAdapterWeights(flat, model, spilled.lora);
 }
 
-VersionFiles::VersionFiles(const CheckpointStore& store, at::Device device)
-    : store_(store), device_(device), spill_file_(store.root() / "tmp") {}
+VersionFiles::VersionFiles(const CheckpointStore& store, at::Device device, VersionReader* reader)
+    : store_(store), device_(device), reader_(reader), spill_file_(store.root() / "tmp") {}
 
 VersionJobDone VersionFiles::Run(const VersionJob& job) {
   const absl::Time began = absl::Now();
-  Result result = Guarded("load of a sampler version", [&] {
-    return std::visit([this](const auto& work) { return Do(work); }, job.work);
+  std::optional<Publication> publication;
+  Result result = Guarded("load of a sampler version", [&]() -> Result {
+    if (const auto* served = std::get_if<ReadServed>(&job.work)) {
+      return Do(*served, job.version_id, publication);
+    }
+    if (const auto* spill = std::get_if<SpillWeights>(&job.work)) return Do(*spill);
+    if (const auto* spilled = std::get_if<ReadSpilled>(&job.work)) return Do(*spilled);
+    return Do(std::get<ReadCheckpoint>(job.work));
   });
   return {.generation = job.generation,
           .ticket = job.ticket,
           .version_id = job.version_id,
           .is_spill = std::holds_alternative<SpillWeights>(job.work),
+          .publication = std::move(publication),
           .result = std::move(result),
           .spent = absl::Now() - began};
 }
@@ -39,6 +48,46 @@ VersionFiles::Result VersionFiles::Do(const ReadSpilled& work) {
                    ReadSpilledWeights(work.spilled, store_.model()));
   if (device_.is_cpu()) return weights;
   return MakeAdapterWeights(weights->tensors.flat.to(device_), store_.model(), weights->lora);
+}
+
+absl::Status VersionFiles::CheckHeader(const VersionHeader& header) const {
+  if (header.base_content_hash != store_.base_content_hash()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the sampler version is of a base model with content hash %s, loaded is %s",
+                        header.base_content_hash, store_.base_content_hash()));
+  }
+  constexpr int64_t kMaxRank = 512;
+  if (header.lora.rank < 1 || header.lora.rank > kMaxRank) {
+    return absl::DataLossError(absl::StrFormat("the sampler version's rank is %d, want 1 to %d",
+                                               header.lora.rank, kMaxRank));
+  }
+  const int64_t wanted =
+      int64_t{sizeof(float)} * NumAdapterParameters(WholeModel(store_.model().whole), header.lora);
+  if (header.num_bytes == wanted) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrFormat("a sampler version of %d bytes, want %d of its rank %d", header.num_bytes,
+                      wanted, header.lora.rank));
+}
+
+VersionFiles::Result VersionFiles::Do(const ReadServed& work, const std::string& version_id,
+                                      std::optional<Publication>& publication) const {
+  if (reader_ == nullptr) {
+    return absl::UnimplementedError("this process reads no sampler versions of others");
+  }
+  at::Tensor whole;
+  LoraSpec lora;
+  Publication read;
+  const auto begin = [&](const VersionHeader& header) -> absl::StatusOr<void*> {
+    RETURN_IF_ERROR(CheckHeader(header));
+    lora = header.lora;
+    read = {header.model_id, header.seq_id, header.applied_seq};
+    whole = at::empty({header.num_bytes / int64_t{sizeof(float)}}, at::kFloat);
+    return whole.data_ptr();
+  };
+  RETURN_IF_ERROR(reader_->Read(work.source, version_id, work.seq_id, begin));
+  publication = std::move(read);
+  const at::Tensor flat = PartOfWhole(whole, store_.model(), lora);
+  return MakeAdapterWeights(flat.to(device_), store_.model(), lora);
 }
 
 VersionFiles::Result VersionFiles::Do(const SpillWeights& work) {

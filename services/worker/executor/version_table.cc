@@ -42,8 +42,10 @@ bool VersionTable::Load(const LoadVersion& command) {
   entry = Entry{.version = {.inflight_seq = command.inflight_seq_id,
                             .publication = {.seq_id = command.inflight_seq_id}},
                 .dir = command.dir,
+                .served = std::nullopt,
                 .is_loading = true,
                 .last_used = Touch()};
+  if (command.source.has_value()) entry.served = {*command.source, command.source_seq_id};
   Read(command.version_id, entry).IgnoreError();  // the sample that comes for it tries again
   return false;
 }
@@ -79,6 +81,7 @@ absl::Status VersionTable::NotHere(const std::string& version_id) const {
 }
 
 absl::Status VersionTable::Read(const std::string& version_id, Entry& entry) {
+  if (entry.served.has_value()) return Enqueue(version_id, entry, *entry.served);
   if (entry.dir.empty()) return Enqueue(version_id, entry, ReadSpilled{*entry.spilled});
   return Enqueue(version_id, entry, ReadCheckpoint{entry.dir});
 }
@@ -125,6 +128,8 @@ std::optional<VersionTable::EndedRead> VersionTable::Finish(VersionJobDone done)
     entry.version.weights =
         std::get<std::shared_ptr<const AdapterWeights>>(*std::move(done.result));
     in_memory_.Add(entry.version.weights.get());
+    if (done.publication.has_value()) entry.version.publication = *std::move(done.publication);
+    entry.served.reset();
   } else {
     entry.failure = done.result.status();
   }
@@ -216,7 +221,9 @@ std::vector<HeldVersion> VersionTable::Held() const {
   std::vector<HeldVersion> held;
   for (const auto& [version_id, entry] : entries_) {
     if (!entry.failure.ok() && !IsReadAgain(entry)) continue;
-    held.push_back({.version_id = version_id, .seq_id = entry.version.publication.seq_id});
+    held.push_back({.version_id = version_id,
+                    .seq_id = entry.version.publication.seq_id,
+                    .is_loading = entry.is_loading});
   }
   return held;
 }

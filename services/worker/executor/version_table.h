@@ -109,8 +109,9 @@ class VersionTable {
 
  private:
   struct Entry {
-    SamplerVersion version;  // no weights: not in memory
-    std::string dir;         // checkpoint that has them; empty: none
+    SamplerVersion version;            // no weights: not in memory
+    std::string dir;                   // checkpoint that has them; empty: none
+    std::optional<ReadServed> served;  // from which they are loaded
     std::optional<SpilledWeights> spilled;
     int64_t ticket = 0;       // of the job that reads or spills them; 0: none
     int64_t save_ticket = 0;  // of the job that saves them; 0: none

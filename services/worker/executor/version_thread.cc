@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include <c10/core/InferenceMode.h>
 
@@ -11,24 +12,32 @@
 namespace lathe::worker {
 
 VersionThread::VersionThread(VersionFiles& files, std::function<void(VersionJobDone)> on_done)
-    : files_(files), on_done_(std::move(on_done)), thread_("versions", [this] { Run(); }) {}
+    : files_(files), on_done_(std::move(on_done)), thread_("versions", [this] { Run(queue_); }) {
+  for (int i = 0; i < (files.reads_served() ? kServedReads : 0); ++i) {
+    served_threads_.push_back(
+        std::make_unique<NamedThread>("versions-served", [this] { Run(served_queue_); }));
+  }
+}
 
 VersionThread::~VersionThread() {
   stopping_ = true;
   queue_.Close();
+  served_queue_.Close();
 }
 
 absl::Status VersionThread::Enqueue(VersionJob job) {
   generation_ = job.generation;
-  if (queue_.TryPush(std::move(job))) return absl::OkStatus();
+  const bool is_served = files_.reads_served() && std::holds_alternative<ReadServed>(job.work);
+  BoundedQueue<VersionJob>& queue = is_served ? served_queue_ : queue_;
+  if (queue.TryPush(std::move(job))) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "%d sampler versions wait to be read, limit is %d", queue_.size(), kMaxQueuedJobs));
+      "%d sampler versions wait to be read, limit is %d", queue.size(), kMaxQueuedJobs));
 }
 
-void VersionThread::Run() {
+void VersionThread::Run(BoundedQueue<VersionJob>& queue) {
   YieldProcessor("versions");
   const c10::InferenceMode no_autograd;
-  while (std::optional<VersionJob> job = queue_.Pop()) {
+  while (std::optional<VersionJob> job = queue.Pop()) {
     if (stopping_) return;
     if (job->generation < generation_) continue;  // nobody waits for it
     on_done_(files_.Run(*job));

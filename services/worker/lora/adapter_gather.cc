@@ -89,6 +89,18 @@ void GatherWhole(const at::Tensor& flat, const ModelPart& model, const LoraSpec&
   GatherItems(flat, items, tp, flat.device(), put);
 }
 
+at::Tensor PartOfWhole(const at::Tensor& whole, const ModelPart& model, const LoraSpec& lora) {
+  if (model.place.size == 1) return whole;
+  const at::Tensor flat = at::zeros({NumAdapterParameters(model, lora)}, at::kFloat);
+  for (const Item& item : ItemsOf(model, lora, /*num_data_ranks=*/1, /*has_shares=*/false)) {
+    const AdapterMatrix& matrix = item.matrix;
+    const at::Tensor factor = whole.narrow(0, item.target, matrix.num_whole_elements())
+                                  .view({matrix.lora_rank(), matrix.whole_features});
+    CopyRows(factor.narrow(1, matrix.features.begin, matrix.features.size), matrix.FactorOf(flat));
+  }
+  return flat;
+}
+
 std::optional<Adapter> GatherAdapter(const Adapter& adapter, const RankGroup& tp) {
   if (tp.is_alone()) return adapter.Snapshot();
   const auto gather = [&](const at::Tensor& flat, const at::Tensor& whole) {

@@ -19,6 +19,10 @@ namespace lathe::worker {
 void GatherWhole(const at::Tensor& flat, const ModelPart& model, const LoraSpec& lora,
                  const RankGroup& tp, const at::Tensor& whole);
 
+// What this rank holds of `whole`, as GatherWhole fills it: [NumAdapterParameters of `model`] fp32
+// on the CPU. Of one rank alone `whole` itself.
+at::Tensor PartOfWhole(const at::Tensor& whole, const ModelPart& model, const LoraSpec& lora);
+
 // The adapter without its accumulator, on the CPU; nullopt: another rank has it.
 std::optional<Adapter> GatherAdapter(const Adapter& adapter, const RankGroup& tp);
 

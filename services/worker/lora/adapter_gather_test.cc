@@ -63,4 +63,13 @@ TEST_CASE("GatherAdapter: the first rank gets what the parts were cut from, the 
   CHECK_FALSE(first.gradient.defined());
 }
 
+TEST_CASE("PartOfWhole: every rank gets the part that it holds", "[lora]") {
+  const ModelSpec spec = TestSpec(GENERATE(1, 2));
+  const Adapter whole = RandomWhole(spec);
+  for (const ModelPart& part : TestParts(spec, GENERATE(1, 2, 4))) {
+    const at::Tensor flat = PartOfWhole(whole.parameters(), part, kLora);
+    CHECK(at::equal(flat, CutFlat(whole.parameters(), part, kLora)));
+  }
+}
+
 }  // namespace lathe::worker

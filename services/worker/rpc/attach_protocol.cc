@@ -44,6 +44,19 @@ RefusalMaker MakerOfRefusals(const std::string& request_id, const Command& comma
       return refused;
     };
   }
+  if (const auto* load = std::get_if<LoadVersion>(&command)) {
+    return [id = load->version_id](absl::Status status) {
+      return VersionFailed{.version_id = id, .status = std::move(status)};
+    };
+  }
+  if (const auto* serve = std::get_if<ServeVersion>(&command)) {
+    return [served = VersionServed{.version_id = serve->version_id, .reader = serve->reader}](
+               absl::Status status) {
+      VersionServed refused = served;
+      refused.status = std::move(status);
+      return refused;
+    };
+  }
   return [request_id](absl::Status status) { return OpFailed{request_id, std::move(status)}; };
 }
 
@@ -75,6 +88,7 @@ lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) 
     lathe::v1::HeldVersion* proto = hello->add_versions();
     proto->set_version_id(version.version_id);
     proto->set_seq_id(version.seq_id);
+    proto->set_is_loading(version.is_loading);
   }
   for (std::string& request_id : book_.RunningIds()) {
     hello->add_running_request_ids(std::move(request_id));
@@ -90,6 +104,10 @@ lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) 
   hello->set_address(identity_.address);
   hello->set_port(identity_.port);
   hello->set_role(ToProtoRole(identity_.role));
+  if (!identity_.version_address.address.empty()) {
+    hello->mutable_version_address()->set_address(identity_.version_address.address);
+    hello->mutable_version_address()->set_token(identity_.version_address.token);
+  }
   return message;
 }
 
@@ -271,6 +289,10 @@ void AttachProtocol::Absorb(const ReportEvent& event) {
   }
   if (const auto* done = std::get_if<SnapshotDone>(&event.report)) {
     *QueueAnswer().mutable_snapshot_done() = ToProto(*done);
+    return;
+  }
+  if (const auto* served = std::get_if<VersionServed>(&event.report)) {
+    if (is_attached_) *Queue().mutable_version_served() = ToProto(*served);
     return;
   }
   if (const auto* saved = std::get_if<VersionSaved>(&event.report)) {

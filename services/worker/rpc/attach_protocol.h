@@ -30,7 +30,8 @@ struct WorkerIdentity {
   // Rank 0 of several: where its peers may meet it.
   std::string address = "";
   uint16_t port = 0;
-  std::string role = "both";  // or "train" or "sample"
+  std::string role = "both";            // or "train" or "sample"
+  VersionAddress version_address = {};  // rank 0; empty: it serves no versions
 };
 
 // Belongs to one thread. Outlives streams: what was received, done and not acknowledged is kept

@@ -5,18 +5,12 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/rpc/lora_conversion.h"
 #include "services/worker/rpc/prompt_conversion.h"
 #include "services/worker/rpc/train_conversion.h"
 
 namespace lathe::worker {
 namespace {
-
-LoraSpec ToLoraSpec(const lathe::v1::LoraConfig& lora) {
-  return {.rank = lora.rank(),
-          .alpha = lora.alpha(),
-          .seed = lora.seed(),
-          .target_modules = {lora.target_modules().begin(), lora.target_modules().end()}};
-}
 
 AdamParams ToAdamParams(const lathe::v1::AdamParams& adam) {
   return {.learning_rate = adam.learning_rate(),
@@ -147,9 +141,19 @@ Command ToCommand(const lathe::v1::Snapshot& proto) {
 }
 
 Command ToCommand(const lathe::v1::LoadVersion& proto) {
-  return LoadVersion{.version_id = proto.version_id(),
-                     .dir = proto.dir(),
-                     .inflight_seq_id = proto.inflight_seq_id()};
+  LoadVersion command{.version_id = proto.version_id(),
+                      .dir = proto.dir(),
+                      .inflight_seq_id = proto.inflight_seq_id()};
+  if (proto.has_source()) {
+    command.source = {.address = proto.source().address(), .token = proto.source().token()};
+    command.source_seq_id = proto.source_seq_id();
+  }
+  return command;
+}
+
+Command ToCommand(const lathe::v1::ServeVersion& proto) {
+  return ServeVersion{
+      .version_id = proto.version_id(), .reader = proto.reader(), .num_reads = proto.num_reads()};
 }
 
 Command ToCommand(const lathe::v1::SaveVersion& proto) {
@@ -240,6 +244,9 @@ std::vector<Incoming> ToCommands(const lathe::v1::EngineMessage& message) {
       break;
     case Message::kSaveVersion:
       commands.push_back(Unanswered(ToCommand(message.save_version())));
+      break;
+    case Message::kServeVersion:
+      commands.push_back(Unanswered(ToCommand(message.serve_version())));
       break;
     case Message::kSnapshot:
       commands.push_back(Unanswered(ToCommand(message.snapshot())));

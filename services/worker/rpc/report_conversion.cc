@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "libs/common/errors.h"
+#include "services/worker/rpc/lora_conversion.h"
 #include "services/worker/rpc/prompt_conversion.h"
 #include "services/worker/rpc/tensor_conversion.h"
 
@@ -40,23 +41,16 @@ void Fill(const StepDone& report, const RequestInfo&, lathe::v1::OperationDone* 
   AddMetrics(report.metrics, done->mutable_result()->mutable_optim_step()->mutable_metrics());
 }
 
-void FillLora(const LoraSpec& spec, lathe::v1::LoraConfig* lora) {
-  lora->set_rank(spec.rank);
-  lora->set_seed(spec.seed);
-  lora->set_alpha(spec.alpha);
-  for (const std::string& module : spec.target_modules) lora->add_target_modules(module);
-}
-
 void Fill(const OpDone& report, const RequestInfo& info, lathe::v1::OperationDone* done) {
   lathe::v1::OperationResult* result = done->mutable_result();
   switch (info.kind) {
     case lathe::v1::OPERATION_KIND_CREATE_MODEL:
       result->mutable_create_model()->set_model_id(info.model_id);
-      FillLora(report.lora, done->mutable_lora());
+      *done->mutable_lora() = ToProto(report.lora);
       break;
     case lathe::v1::OPERATION_KIND_LOAD_WEIGHTS:
       result->mutable_load_weights()->set_model_id(info.model_id);
-      FillLora(report.lora, done->mutable_lora());
+      *done->mutable_lora() = ToProto(report.lora);
       break;
     case lathe::v1::OPERATION_KIND_UNLOAD_MODEL:
       result->mutable_unload_model()->set_model_id(info.model_id);
@@ -113,6 +107,7 @@ void Fill(const OpFailed& report, const RequestInfo&, lathe::v1::OperationDone* 
 
 void Fill(const Started&, const RequestInfo&, lathe::v1::OperationDone*) {}
 void Fill(const VersionLoaded&, const RequestInfo&, lathe::v1::OperationDone*) {}
+void Fill(const VersionServed&, const RequestInfo&, lathe::v1::OperationDone*) {}
 void Fill(const VersionFailed&, const RequestInfo&, lathe::v1::OperationDone*) {}
 void Fill(const SampleProgress&, const RequestInfo&, lathe::v1::OperationDone*) {}
 void Fill(const SnapshotDone&, const RequestInfo&, lathe::v1::OperationDone*) {}
@@ -125,6 +120,7 @@ const std::string& AnsweredRequest(const Report& report) {
   return std::visit(
       Overloaded{[](const Started&) -> const std::string& { return kNone; },
                  [](const VersionLoaded&) -> const std::string& { return kNone; },
+                 [](const VersionServed&) -> const std::string& { return kNone; },
                  [](const VersionFailed&) -> const std::string& { return kNone; },
                  [](const SampleProgress&) -> const std::string& { return kNone; },
                  [](const SnapshotDone&) -> const std::string& { return kNone; },
@@ -193,6 +189,15 @@ lathe::v1::VersionSaved ToProto(const VersionSaved& saved) {
   }
   proto.set_size_bytes(saved.size_bytes);
   proto.set_manifest_sha256(saved.manifest_sha256);
+  return proto;
+}
+
+lathe::v1::VersionServed ToProto(const VersionServed& served) {
+  lathe::v1::VersionServed proto;
+  proto.set_version_id(served.version_id);
+  proto.set_reader(served.reader);
+  proto.set_seq_id(served.seq_id);
+  if (!served.status.ok()) *proto.mutable_error() = ToError(served.status);
   return proto;
 }
 

@@ -11,8 +11,8 @@
 
 namespace lathe::worker {
 
-// Request id a report answers; empty: Started, VersionFailed, SampleProgress, SnapshotDone and
-// VersionSaved answer none.
+// Request id a report answers; empty: Started, SampleProgress, SnapshotDone and what tells of
+// sampler versions answer none.
 const std::string& AnsweredRequest(const Report& report);
 
 // The outcome of the request that `event.report` answers. Paths of saves and publications are left
@@ -25,6 +25,7 @@ lathe::v1::Error ToError(const absl::Status& status);
 lathe::v1::SampleProgress ToProto(const SampleProgress& progress);
 lathe::v1::SnapshotDone ToProto(const SnapshotDone& done);
 lathe::v1::VersionSaved ToProto(const VersionSaved& saved);
+lathe::v1::VersionServed ToProto(const VersionServed& served);
 lathe::v1::ModelState ToProto(const ModelState& state);
 lathe::v1::ModelInfo ToProto(const ModelInfo& info);
 lathe::v1::MemoryUse ToProto(const MemoryUse& use);

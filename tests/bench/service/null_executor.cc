@@ -309,6 +309,14 @@ void NullExecutor::Do(const PublishVersion& command) {
 
 void NullExecutor::Do(const LoadVersion& command) {
   versions_[command.version_id] = command.inflight_seq_id;
+  Emit(VersionLoaded{.version_id = command.version_id, .inflight_seq_id = command.inflight_seq_id});
+}
+
+// Not asked for, as it has told no address where they could be read.
+void NullExecutor::Do(const ServeVersion& command) {
+  Emit(VersionServed{.version_id = command.version_id,
+                     .reader = command.reader,
+                     .status = absl::UnimplementedError("a null worker serves no versions")});
 }
 
 void NullExecutor::Do(const SaveVersion& command) {

@@ -65,6 +65,7 @@ class NullExecutor : public ExecutorPort {
   void Do(const SaveCheckpoint& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Do(const PublishVersion& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Do(const LoadVersion& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Do(const ServeVersion& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Do(const SaveVersion& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Do(const DropVersion& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Do(const SampleRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

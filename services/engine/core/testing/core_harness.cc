@@ -35,6 +35,7 @@ void CoreHarness::AttachWorker(const std::string& process_id, bool ready,
   worker->pid = pid;
   worker->mesh = mesh;
   worker->role = role;
+  worker->serves_versions = serves_versions;
   attached = true;
   Post(worker->Hello(ready));
 }

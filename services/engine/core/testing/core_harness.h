@@ -101,6 +101,7 @@ class CoreHarness {
   int64_t pid = 17;
   MeshShape mesh;
   GroupRole role = GroupRole::kBoth;
+  bool serves_versions = false;
   int64_t now = 1'000'000 * kSecond;
   std::map<CallId, Answer> answers;
   std::set<std::string> done;              // NotifyDone

@@ -64,6 +64,7 @@ void FakeWorker::Handle(const SendDropAdapter& command) {
 
 void FakeWorker::Handle(const SendLoadVersion& command) {
   if (!loads_versions) return;
+  if (!command.source_group.empty()) return LoadServed(command);
   const auto state = disk_.states.find(command.dir);
   versions_[command.version_id] =
       state != disk_.states.end() ? state->second.weights : disk_.versions[command.dir];
@@ -74,6 +75,36 @@ void FakeWorker::Handle(const SendLoadVersion& command) {
   loaded.version_id = command.version_id;
   loaded.inflight_seq_id = command.inflight_seq_id;
   reports_.push_back(std::move(loaded));
+}
+
+void FakeWorker::LoadServed(const SendLoadVersion& command) {
+  const auto served = disk_.served.find(command.version_id);
+  if (is_cut_off || served == disk_.served.end() || served->second.first != command.source_seq_id) {
+    reports_.push_back(WorkerVersionFailed{
+        group, epoch_, command.version_id,
+        ErrorInfo{absl::StatusCode::kUnavailable, "unavailable", "", "cut off"}});
+    return;
+  }
+  versions_[command.version_id] = served->second.second;
+  published_at_[command.version_id] = command.source_seq_id;
+  reports_.push_back(
+      WorkerVersionLoaded{group, epoch_, command.version_id, command.inflight_seq_id});
+}
+
+void FakeWorker::Handle(const SendServeVersion& command) {
+  WorkerVersionServed served;
+  served.group = group;
+  served.epoch = epoch_;
+  served.version_id = command.version_id;
+  served.reader = command.reader;
+  const auto version = versions_.find(command.version_id);
+  if (version == versions_.end()) {
+    served.error = ErrorInfo{absl::StatusCode::kNotFound, "no", "", "no such version"};
+  } else {
+    served.seq_id = published_at_[command.version_id];
+    disk_.served[command.version_id] = {served.seq_id, version->second};
+  }
+  reports_.push_back(std::move(served));
 }
 
 void FakeWorker::Handle(const SendSaveVersion& command) {
@@ -260,6 +291,7 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   hello.is_supervised = is_supervised;
   hello.mesh = mesh;
   hello.role = role;
+  hello.serves_versions = serves_versions;
   hello.session = session;
   hello.address = "10.0.0.1";
   hello.port = 4000;

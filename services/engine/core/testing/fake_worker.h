@@ -25,6 +25,8 @@ struct FakeDisk {
   std::map<std::string, State> states;                       // snapshots and checkpoints
   std::map<std::string, std::vector<std::string>> versions;  // weights, by directory
   std::set<std::string> unreadable;                          // directories
+  // Not of a disk: weights that workers serve, by version, and of which publication they are.
+  std::map<std::string, std::pair<int64_t, std::vector<std::string>>> served;
 };
 
 class FakeWorker {
@@ -48,6 +50,7 @@ class FakeWorker {
   MeshShape mesh;
   std::string group = "g";
   GroupRole role = GroupRole::kBoth;
+  bool serves_versions = false;
   std::string session;  // that it was told to meet under
 
   // The next run of this request fails with that error.
@@ -91,6 +94,8 @@ class FakeWorker {
   bool writes_to_disk = true;
   // So do loads of versions.
   bool loads_versions = true;
+  // Nothing that others serve can be read.
+  bool is_cut_off = false;
 
  private:
   using Held = FakeDisk::State;
@@ -112,6 +117,8 @@ class FakeWorker {
   void Handle(const SendCancel&) {}
   void Handle(const SendDie&) {}
   void Handle(const SendSaveVersion& command);
+  void Handle(const SendServeVersion& command);
+  void LoadServed(const SendLoadVersion& command);
   void Handle(const SendSnapshot& command);
   template <typename Command>
   void Handle(const Command& command) {

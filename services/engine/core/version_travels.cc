@@ -1,0 +1,140 @@
+#include "services/engine/core/version_travels.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "services/engine/core/samplers.h"
+#include "services/engine/core/snapshots.h"
+
+namespace lathe::engine {
+namespace {
+
+// After a failure. Long against what a network takes to come back, short against a training run.
+constexpr int64_t kPause = 60 * kSecond;
+
+bool IsPaused(const State& s, const Group& reader, const std::string& from) {
+  const auto until = reader.no_travel_until.find(from);
+  return until != reader.no_travel_until.end() && s.now < until->second;
+}
+
+const Group* HomeOf(const State& s, const Version& version) {
+  const auto model = s.models.find(version.row.model_id);
+  if (model == s.models.end()) return nullptr;
+  const auto home = s.groups.find(model->second.row.group);
+  return home == s.groups.end() ? nullptr : &home->second;
+}
+
+void Note(State& s, NoteVersionTravel::Way way, const std::string& version_id,
+          const std::string& from, const std::string& to, const std::string& why) {
+  s.fx.After(
+      NoteVersionTravel{.version_id = version_id, .from = from, .to = to, .way = way, .why = why});
+}
+
+void Fail(State& s, Group& reader, const std::string& version_id, const std::string& why) {
+  const std::string from = reader.travels.at(version_id).from;
+  reader.travels.erase(version_id);
+  reader.no_travel_until[from] = s.now + kPause;
+  Note(s, NoteVersionTravel::Way::kFailed, version_id, from, reader.row.group, why);
+  const Version* const version = Find(s.versions, version_id);
+  if (version == nullptr) return;
+  const Model* const model = Find(s.models, version->row.model_id);
+  if (model != nullptr) SaveVersionsOf(s, *model);
+  QueueSamplesOf(s, {version_id});  // another group may have it, or a file
+}
+
+}  // namespace
+
+bool CanTravel(const State& s, const Group& reader, const Version& version) {
+  const Group* const home = HomeOf(s, version);
+  if (home == nullptr || home == &reader || home->can_sample() || !home->usable()) return false;
+  const bool is_there =
+      home->serves_versions && home->version_ids.count(version.row.version_id) > 0;
+  return is_there && reader.usable() && reader.can_sample() &&
+         reader.row.base_model == home->row.base_model && !IsPaused(s, reader, home->row.group);
+}
+
+bool NeedsFiles(const State& s, const Group& home) {
+  if (home.can_sample()) return false;
+  return !home.serves_versions ||
+         std::any_of(s.groups.begin(), s.groups.end(),
+                     [&](const auto& entry) { return IsPaused(s, entry.second, home.row.group); });
+}
+
+bool AwaitTravel(State& s, Group& reader, const Sampler& sampler) {
+  const std::string& version_id = sampler.row.version_id;
+  if (!sampler.unnamed() || reader.version_ids.count(version_id) > 0) return false;
+  if (reader.travels.count(version_id) > 0) return true;
+  const Version* const version = Find(s.versions, version_id);
+  if (version == nullptr || version->on_disk() || !CanTravel(s, reader, *version)) return false;
+  const Group& home = *HomeOf(s, *version);
+  reader.travels[version_id] = {.from = home.row.group, .seq_id = version->seq_id};
+  s.fx.Send(home.row.group, home.row.epoch,
+            SendServeVersion{.version_id = version_id,
+                             .reader = reader.row.group,
+                             .num_reads = static_cast<int64_t>(reader.ranks.size())});
+  return true;
+}
+
+void OnVersionServed(State& s, const WorkerVersionServed& event) {
+  const Group* const home = Find(s.groups, event.group);
+  Group* const reader = Find(s.groups, event.reader);
+  if (home == nullptr || home->row.epoch != event.epoch || reader == nullptr) return;
+  VersionTravel* const travel = Find(reader->travels, event.version_id);
+  if (travel == nullptr || travel->from != event.group || travel->is_served) return;
+  if (event.error) return Fail(s, *reader, event.version_id, event.error->message);
+  const Version& version = s.versions.at(event.version_id);
+  travel->is_served = true;
+  // A newer publication may not have been heard of yet.
+  travel->seq_id = event.seq_id;
+  s.fx.Send(reader->row.group, reader->row.epoch,
+            SendLoadVersion{.version_id = event.version_id,
+                            .dir = "",
+                            .inflight_seq_id = version.row.is_inflight ? event.seq_id : 0,
+                            .source_group = event.group,
+                            .source_seq_id = event.seq_id});
+}
+
+bool EndTravel(State& s, Group& reader, const WorkerVersionLoaded& event) {
+  const auto it = reader.travels.find(event.version_id);
+  if (it == reader.travels.end() || !it->second.is_served) return false;
+  const VersionTravel travel = it->second;
+  const bool is_it = event.inflight_seq_id == 0 || event.inflight_seq_id == travel.seq_id;
+  if (!is_it) return false;
+  reader.travels.erase(it);
+  reader.version_ids.insert(event.version_id);
+  Note(s, NoteVersionTravel::Way::kMemory, event.version_id, travel.from, reader.row.group, "");
+  QueueSamplesOf(s, {event.version_id});
+  return true;
+}
+
+void FailTravel(State& s, Group& reader, const WorkerVersionFailed& event) {
+  const VersionTravel* const travel = Find(reader.travels, event.version_id);
+  if (travel != nullptr && travel->is_served)
+    Fail(s, reader, event.version_id, event.error.message);
+}
+
+void CancelTravels(State& s, const std::string& version_id) {
+  for (auto& [name, group] : s.groups) group.travels.erase(version_id);
+}
+
+void AbandonTravels(State& s, Group& group) {
+  group.travels.clear();
+  for (auto& [name, reader] : s.groups) {
+    for (auto it = reader.travels.begin(); it != reader.travels.end();) {
+      const bool is_asked_again = it->second.from == group.row.group && !it->second.is_served;
+      it = is_asked_again ? reader.travels.erase(it) : std::next(it);
+    }
+  }
+}
+
+void QueueSamplesFrom(State& s, const Group& home) {
+  if (!home.serves_versions || home.can_sample()) return;
+  std::set<std::string> version_ids;
+  for (const auto& [id, version] : s.versions) {
+    if (HomeOf(s, version) == &home && !version.on_disk()) version_ids.insert(id);
+  }
+  if (!version_ids.empty()) QueueSamplesOf(s, version_ids);
+}
+
+}  // namespace lathe::engine

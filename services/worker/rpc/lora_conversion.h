@@ -1,0 +1,12 @@
+// Shapes of adapters between their native and their wire form.
+#pragma once
+
+#include "protos/lathe/v1/types.pb.h"
+#include "services/worker/ops.h"
+
+namespace lathe::worker {
+
+LoraSpec ToLoraSpec(const lathe::v1::LoraConfig& lora);
+lathe::v1::LoraConfig ToProto(const LoraSpec& spec);
+
+}  // namespace lathe::worker
