@@ -92,21 +92,37 @@ void GoOnHere(State& s, Model& model) {
   s.dirty_models.insert(model.row.model_id);
 }
 
-// Of one that lives: nothing of it begins from now on; it may go when it is on disk.
-bool MakeReadyToGo(State& s, Model& model) {
-  if (!model.unload_request_id.empty()) {
+// Of one that lives: nothing of it begins from now on; it may go when it is on disk. One of a group
+// at a time, as they are written one by one: `leaving` has the groups of those that do. The others
+// go on meanwhile, and so does one that cannot be written.
+bool MakeReadyToGo(State& s, Model& model, std::set<std::string>& leaving) {
+  constexpr int64_t kMaxWait = 60 * kSecond;
+  const bool is_over = model.leaving_since > 0 && s.now - model.leaving_since > kMaxWait;
+  if (is_over) model.stays_until = s.now + kMaxWait;
+  if (is_over || !model.unload_request_id.empty()) {
     GoOnHere(s, model);
     return false;
   }
-  if (model.leaving_since == 0) model.leaving_since = s.now;
-  return model.order.Issued().empty() && IsOnDisk(s, model, model.leaving_since);
+  if (s.now < model.stays_until) return false;
+  if (model.leaving_since == 0 && !leaving.insert(model.row.group).second) return false;
+  const bool runs = !model.order.Issued().empty();
+  if (runs || model.leaving_since == 0) model.leaving_since = s.now;
+  return !runs && IsOnDisk(s, model, model.leaving_since);
 }
 
-bool CanGo(State& s, Model& model) {
+bool CanGo(State& s, Model& model, std::set<std::string>& leaving) {
   const Group* const home = Find(s.groups, model.row.group);
-  if (!HasNoState(s, model) && Lives(*home, model)) return MakeReadyToGo(s, model);
+  if (!HasNoState(s, model) && Lives(*home, model)) return MakeReadyToGo(s, model, leaving);
   GoOnHere(s, model);
   return HasNoState(s, model) || WaitsForRecovery(s, *home, model);
+}
+
+std::set<std::string> GroupsThatAreLeft(const State& s) {
+  std::set<std::string> groups;
+  for (const auto& [id, model] : s.models) {
+    if (model.leaving_since > 0) groups.insert(model.row.group);
+  }
+  return groups;
 }
 
 void Move(State& s, Model& model, const Group& to) {
@@ -114,7 +130,7 @@ void Move(State& s, Model& model, const Group& to) {
   const bool was_there = !HasNoState(s, model);
   const bool lived = was_there && Lives(*home, model);
   if (model.row.state == ModelState::kReady) NeedRecovery(s, model);
-  if (was_there) DropFromWorker(s, *home, model.row.model_id);
+  if (was_there && home->usable()) DropFromWorker(s, *home, model.row.model_id);
   if (lived) model.recovery->resumes = true;
   if (model.recovery != nullptr) {  // what failed on the other group
     model.recovery->num_failures = 0;
@@ -281,13 +297,14 @@ void MoveModels(State& s) {
     if (group.usable()) group.last_usable_at = s.now;
   }
   GroupLoads loads = LoadsOfGroups(s);
+  std::set<std::string> leaving = GroupsThatAreLeft(s);
   std::set<std::string> moved;
   std::set<std::string> targets;
   for (auto& [id, model] : s.models) {
     const Group* const to = TargetOf(s, model, loads);
     if (to == nullptr) {
       GoOnHere(s, model);
-    } else if (CanGo(s, model)) {
+    } else if (CanGo(s, model, leaving)) {
       loads[model.row.group] -= LoadOf(s, model);
       loads[to->row.group] += LoadOf(s, model);
       Move(s, model, *to);

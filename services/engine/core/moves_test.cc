@@ -209,6 +209,30 @@ TEST_CASE("Drains: others take over what a group has", "[core]") {
   }
 }
 
+TEST_CASE("Drains: one model waits at a time, and none for ever", "[core]") {
+  Groups t;
+  t.h.Post(WorkerDetached{"h", /*process_gone=*/true});
+  t.h.others.clear();
+  const std::string a = t.h.NewModel(t.session, 0);
+  const std::string b = t.h.NewModel(t.session, 1);
+  Step(t.h, a, 1);
+  Step(t.h, b, 1);
+  t.other = &t.h.AttachOther("h");
+  t.h.worker->writes_to_disk = false;
+  REQUIRE(SetDraining(t.h, "g").empty());
+  t.h.Tick();
+  const CallId of_a = t.h.Gradient(a, 3);
+  const CallId of_b = t.h.Gradient(b, 3);
+  t.Pass();
+  CHECK(t.h.Done(of_a) != t.h.Done(of_b));
+  for (int i = 0; i < 130; ++i) t.h.Tick();
+  t.h.RunWorker();
+  CHECK(t.h.Done(of_a));
+  CHECK(t.h.Done(of_b));
+  t.h.Tick();
+  CHECK(t.h.drains.at("g").left == "2 models");
+}
+
 TEST_CASE("Drains: parked models go too", "[core]") {
   Groups t;
   const std::string model = t.h.NewModel(t.session, 0);

@@ -40,12 +40,13 @@ bool IsDue(const State& s, const Model& model, int64_t interval) {
   return model.snapshot_wanted || waited >= interval || (is_long && waited >= kSecond);
 }
 
-// The due one that has waited longest; nullptr: none.
+// One that others wait for, else the due one that has waited longest; nullptr: none.
 Model* NextDue(State& s, const Group& group) {
   const int64_t interval = IntervalOf(s, group);
   Model* next = nullptr;
   for (auto& [id, model] : s.models) {
     if (!CanBeWritten(group, model) || !IsDue(s, model, interval)) continue;
+    if (model.leaving_since > 0) return &model;
     if (next == nullptr || model.snapshot_tried_at < next->snapshot_tried_at) next = &model;
   }
   return next;

@@ -77,8 +77,10 @@ struct Model {
   bool snapshot_wanted = false;          // before its time
   std::unique_ptr<Recovery> recovery;    // while no worker has its state
   int64_t num_recoveries_cut = 0;        // one after the other by the death of the worker
-  // Since when nothing of it begins, as it is about to move to another group; 0: it is not.
+  // Nothing of it begins, as it is about to move to another group: since when nothing of it runs
+  // any more; 0: it is not.
   int64_t leaving_since = 0;
+  int64_t stays_until = 0;  // then it is tried again: it could not be written
 
   std::string unload_request_id;  // waits for everything before it
   // A load_weights into this model failed: what was accepted before its caller knew fails too.
