@@ -324,8 +324,9 @@ void SimWorker::Start(Work work) {
 }
 
 void SimWorker::Finish(const Work& work) {
-  if (!HasPeers()) return;  // it does not end any more
-  const int64_t wait = HeldUpUntil() - world_.time.now();
+  const int64_t to_come = AwaitsPeers() ? kSecond : 0;
+  if (to_come == 0 && !HasPeers()) return;  // it does not end any more
+  const int64_t wait = std::max(to_come, HeldUpUntil() - world_.time.now());
   if (wait > 0) {
     return world_.time.After(wait, [this, work, began = generation_] {
       if (!is_dead_ && began == generation_) Finish(work);

@@ -88,6 +88,8 @@ class SimWorker {
   std::vector<SimWorker*> Peers() const;
   // All have met, and live.
   bool HasPeers() const;
+  // Not all have met yet, and those that have live.
+  bool AwaitsPeers() const;
   // Until then it, or a peer, does nothing.
   int64_t HeldUpUntil() const;
   SimWorker& AnyPeer();

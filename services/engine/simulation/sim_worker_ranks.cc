@@ -43,6 +43,14 @@ bool SimWorker::HasPeers() const {
                       [](const SimWorker* one) { return one->is_dead_; });
 }
 
+bool SimWorker::AwaitsPeers() const {
+  const std::vector<SimWorker*> peers = Peers();
+  return static_cast<int64_t>(peers.size()) < world_.swarm.num_ranks &&
+         world_.swarm.num_ranks > 1 &&
+         std::none_of(peers.begin(), peers.end(),
+                      [](const SimWorker* one) { return one->is_dead_; });
+}
+
 int64_t SimWorker::HeldUpUntil() const {
   int64_t until = hung_until_;
   for (const SimWorker* const peer : Peers()) until = std::max(until, peer->hung_until_);

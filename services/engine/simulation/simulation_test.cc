@@ -14,6 +14,7 @@ namespace {
 constexpr uint64_t kRegressionSeeds[] = {
     4738,    // a load that had run failed under the next leader
     142162,  // kills from outside, before a worker's parent had reached the leader
+    33405,   // what rank 0 was told before all its peers had come never ended
 };
 
 void CheckSeed(uint64_t seed) {
