@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -10,6 +12,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/config/option_set.h"
@@ -74,25 +78,42 @@ absl::Status CheckReady(const ExecutorPort& executor) {
   return absl::UnavailableError("base model is loading");
 }
 
-// Without it, versions go to other groups as files.
-std::unique_ptr<VersionServer> ServeVersions(const WorkerOptions& options,
-                                             const std::string& engine_address,
-                                             ServedVersions& versions) {
-  if (options.rank != 0 || options.role != "train" || options.version_listen == "none") return {};
+// How addresses of an engine on this machine begin.
+constexpr std::array kHere = {"unix:", "127.", "localhost:", "[::1]:"};
+
+// Bytes in the clear leave the machine only where somebody has chosen the network for that.
+bool MayServeVersions(const WorkerOptions& options, const std::string& engine_address) {
+  if (options.rank != 0 || options.role != "train" || options.version_listen == "none")
+    return false;
+  const bool is_chosen = !options.version_listen.empty() || !options.rendezvous.empty();
+  const bool is_near = std::any_of(kHere.begin(), kHere.end(), [&](const char* prefix) {
+    return absl::StartsWith(engine_address, prefix);
+  });
+  return is_chosen || is_near || options.mesh.world() > 1 || options.engine.insecure_i_know;
+}
+
+// nullptr: versions go to other groups as files. InvalidArgument: --version-listen is no address of
+// this machine.
+absl::StatusOr<std::unique_ptr<VersionServer>> ServeVersions(const WorkerOptions& options,
+                                                             const std::string& engine_address,
+                                                             ServedVersions& versions) {
+  if (!MayServeVersions(options, engine_address)) return nullptr;
   const std::string& place =
       options.version_listen.empty() ? options.rendezvous : options.version_listen;
   absl::StatusOr<std::unique_ptr<VersionServer>> server = absl::UnavailableError("");
-  if (const auto socket = OpenMeetingPlace(place, engine_address); socket.ok()) {
+  const auto socket = OpenMeetingPlace(place, engine_address, "--version-listen");
+  if (socket.ok()) {
     server = VersionServer::Start(socket->address(), versions);
   } else {
     server = socket.status();
   }
   if (!server.ok()) {
+    if (absl::IsInvalidArgument(server.status())) return server.status();
     LogWarn("sampler versions go to other groups as files", {{"why", server.status().message()}});
-    return {};
+    return nullptr;
   }
   LogInfo("sampler versions are served", {{"address", (*server)->address().address}});
-  return *std::move(server);
+  return server;
 }
 
 int Run(const WorkerOptions& options) {
@@ -124,8 +145,12 @@ int Run(const WorkerOptions& options) {
     peers.socket.emplace(*std::move(socket));
   }
   ServedVersions served_versions;
-  const std::unique_ptr<VersionServer> version_server =
-      ServeVersions(options, attach.engine_addresses.front(), served_versions);
+  const auto served = ServeVersions(options, attach.engine_addresses.front(), served_versions);
+  if (!served.ok()) {
+    LogError("sampler versions cannot be served", {{"error", served.status().message()}});
+    return kExitConfiguration;
+  }
+  const std::unique_ptr<VersionServer>& version_server = *served;
   if (version_server != nullptr) identity.version_address = version_server->address();
   VersionClient version_client;
   std::unique_ptr<AttachClient> client;
@@ -174,7 +199,7 @@ int Run(const WorkerOptions& options) {
   }
   version_client.Stop();
   if (!executor.TryStop(kLeavePatience)) {
-    LogWarn("another rank does not come to the end of the turn, this one leaves without it");
+    LogWarn("the turn of the ranks has not ended after 5 s, this one leaves");
     client->Stop();
     std::_Exit(exit_code);
   }

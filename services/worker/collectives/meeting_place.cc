@@ -40,12 +40,13 @@ absl::StatusOr<std::string> Resolve(const std::string& host) {
 }  // namespace
 
 absl::StatusOr<ListeningSocket> OpenMeetingPlace(const std::string& address,
-                                                 const std::string& engine_address) {
+                                                 const std::string& engine_address,
+                                                 const std::string& flag) {
   if (!address.empty()) {
     absl::StatusOr<ListeningSocket> socket = ListeningSocket::Open(address);
     if (socket.ok()) return socket;
     return absl::Status(socket.status().code(),
-                        absl::StrCat("--rendezvous ", address, ": ", socket.status().message()));
+                        absl::StrCat(flag, " ", address, ": ", socket.status().message()));
   }
   if (absl::StartsWith(engine_address, "unix:")) return ListeningSocket::Open("127.0.0.1");
   ASSIGN_OR_RETURN(const std::string engine, Resolve(HostOf(engine_address)));

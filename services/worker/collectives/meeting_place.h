@@ -8,11 +8,12 @@
 
 namespace lathe::worker {
 
-// A socket on `address`, a numeric one of this machine or the name of an interface. Empty: where
-// the engine at `engine_address`, "unix:PATH" or "HOST:PORT", is reached from: loopback for one on
-// this machine. InvalidArgument: not an address of this machine; FailedPrecondition: no route to
-// the engine; Unavailable: a name that cannot be resolved.
+// A socket on `address`, the value of `flag`: a numeric one of this machine or the name of an
+// interface. Empty: where the engine at `engine_address`, "unix:PATH" or "HOST:PORT", is reached
+// from: loopback for one on this machine. InvalidArgument: not an address of this machine;
+// FailedPrecondition: no route to the engine; Unavailable: a name that cannot be resolved.
 absl::StatusOr<ListeningSocket> OpenMeetingPlace(const std::string& address,
-                                                 const std::string& engine_address);
+                                                 const std::string& engine_address,
+                                                 const std::string& flag = "--rendezvous");
 
 }  // namespace lathe::worker

@@ -379,7 +379,7 @@ ExecutorCounters ExecutorCore::counters() const {
 }
 
 MemoryInUse ExecutorCore::memory_in_use() const {
-  const KvUsage kv = kv_usage();
+  const KvUsage kv = sampling_.own_kv_usage();
   // Elsewhere than on a CPU all of it is taken when the first token is written.
   int64_t num_blocks = kv.num_used + kv.num_idle;
   if (!parts_.model.device().is_cpu() && num_blocks > 0) num_blocks = kv.num_blocks;

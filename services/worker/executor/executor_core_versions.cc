@@ -5,6 +5,7 @@
 
 #include "libs/common/status_macros.h"
 #include "services/worker/executor/executor_core.h"
+#include "services/worker/torch_guard.h"
 
 namespace lathe::worker {
 
@@ -64,7 +65,10 @@ void ExecutorCore::Do(const ServeVersion& command) {
     parked_copies_.emplace_back(command);
     return;
   }
-  absl::StatusOr<VersionServed> served = is_here.ok() ? Serve(command) : is_here.status();
+  // Without room for a copy it goes as a file.
+  absl::StatusOr<VersionServed> served =
+      is_here.ok() ? Guarded("serving of a version", [&] { return Serve(command); })
+                   : is_here.status();
   if (!served.ok()) {
     served = VersionServed{.version_id = command.version_id,
                            .reader = command.reader,

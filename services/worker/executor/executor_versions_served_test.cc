@@ -63,6 +63,31 @@ TEST_CASE("a version that is read from memory samples as where it was published"
   CHECK(here.logprobs == there.logprobs);
 }
 
+TEST_CASE("training goes on beside reads of what it has published", "[versions]") {
+  Pair t;
+  Serve(t.source, "v");
+  const auto taken = *t.source.served_versions.Take("v", 3);
+  const auto bytes = [](const ServedVersion& version) {
+    return std::string(static_cast<const char*>(version.data), version.header.num_bytes);
+  };
+  const std::string published = bytes(*taken);
+  // Nobody else holds the weights after that, and each step takes memory that is free.
+  t.source.core.Apply(DropVersion{"v"});
+  int64_t applied = 2;
+  for (const int64_t seq : {4, 6, 8}) {
+    t.source.Apply({Train("m", seq)});
+    t.source.core.Apply(Step("m", seq + 1, applied, {seq}));
+    t.source.Drain();
+    applied = seq + 1;
+  }
+  const bool is_as_published = bytes(*taken) == published;
+  CHECK(is_as_published);
+  t.source.core.Apply(PublishVersion{"again", "m", 10, "w"});
+  Serve(t.source, "w");
+  const bool has_learned = bytes(**t.source.served_versions.Take("w", 10)) != published;
+  CHECK(has_learned);
+}
+
 TEST_CASE("a version that was read from memory can be saved, and leaves memory as others do",
           "[versions]") {
   const int64_t bytes =

@@ -24,7 +24,7 @@ namespace lathe::worker {
 // An ExecutorCore is a function of what it applies, in which order, and of whose unit is next. Rank
 // 0 decides that, turn by turn; the others do the same. What a rank does for itself between,
 // reading a file, is applied when all have said that it is done, and if it failed on one, it failed
-// on all. Nothing else waits for it.
+// on all. Only later jobs wait for it.
 //
 // Every turn all ranks compare what they are; those that are not the same must end. One thread, but
 // for the queue.

@@ -287,16 +287,22 @@ std::optional<ServedVersion> ModelOps::ServedCopy(const SamplerVersion& version)
   if (ranks.data.rank() != 0) return std::nullopt;
   const auto weights = GatherWeights(version.weights, model_.part(), ranks.tp);
   if (weights == nullptr) return std::nullopt;
-  // Shares the memory where that is possible: nobody writes to what is published.
-  auto flat = std::make_shared<const at::Tensor>(weights->tensors.flat.to(at::kCPU, at::kFloat));
+  // Shares the memory where that is possible. Holds the weights, not only that memory: a step
+  // writes to weights that nobody holds, be their memory in use or not.
+  struct Held {
+    std::shared_ptr<const AdapterWeights> weights;
+    at::Tensor flat;
+  };
+  auto held = std::make_shared<const Held>(
+      Held{.weights = weights, .flat = weights->tensors.flat.to(at::kCPU, at::kFloat)});
   ServedVersion served{.header = {.base_content_hash = store_.base_content_hash(),
                                   .lora = weights->lora,
-                                  .num_bytes = static_cast<int64_t>(flat->nbytes()),
+                                  .num_bytes = static_cast<int64_t>(held->flat.nbytes()),
                                   .model_id = version.publication.model_id,
                                   .seq_id = version.publication.seq_id,
                                   .applied_seq = version.publication.applied_seq},
-                       .data = flat->const_data_ptr()};
-  served.holder = std::move(flat);
+                       .data = held->flat.const_data_ptr()};
+  served.holder = std::move(held);
   return served;
 }
 

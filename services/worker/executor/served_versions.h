@@ -21,10 +21,10 @@ struct ServedVersion {
 };
 
 // The executor puts versions in, who serves them takes each as often as it was announced. What
-// nobody comes for gives way to newer ones. Thread-safe.
+// nobody comes for gives way to newer ones; the engine has fewer under way at a time. Thread-safe.
 class ServedVersions {
  public:
-  static constexpr size_t kMaxVersions = 4;
+  static constexpr size_t kMaxVersions = 8;
 
   // In place of an earlier publication; of the same one, so many reads more.
   void Put(const std::string& version_id, ServedVersion version, int64_t num_reads);

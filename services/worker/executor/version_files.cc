@@ -56,10 +56,10 @@ absl::Status VersionFiles::CheckHeader(const VersionHeader& header) const {
         absl::StrFormat("the sampler version is of a base model with content hash %s, loaded is %s",
                         header.base_content_hash, store_.base_content_hash()));
   }
-  constexpr int64_t kMaxRank = 512;
-  if (header.lora.rank < 1 || header.lora.rank > kMaxRank) {
+  const int64_t max_rank = ModelInfo().max_lora_rank;
+  if (header.lora.rank < 1 || header.lora.rank > max_rank) {
     return absl::DataLossError(absl::StrFormat("the sampler version's rank is %d, want 1 to %d",
-                                               header.lora.rank, kMaxRank));
+                                               header.lora.rank, max_rank));
   }
   const int64_t wanted =
       int64_t{sizeof(float)} * NumAdapterParameters(WholeModel(store_.model().whole), header.lora);

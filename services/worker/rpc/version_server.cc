@@ -111,18 +111,21 @@ absl::StatusOr<std::shared_ptr<const ServedVersion>> VersionServer::Admit(
   if (!EqualInConstantTime(request.token(), address_.token)) {
     return absl::PermissionDeniedError("the token is not that of this process");
   }
-  if (num_reads_ >= kMaxReads) {
+  if (++num_reads_ > kMaxReads) {
+    --num_reads_;
     return absl::ResourceExhaustedError(
         absl::StrCat(kMaxReads, " reads of sampler versions are under way, which is the limit"));
   }
-  return versions_.Take(request.version_id(), request.seq_id());
+  absl::StatusOr<std::shared_ptr<const ServedVersion>> version =
+      versions_.Take(request.version_id(), request.seq_id());
+  if (!version.ok()) --num_reads_;
+  return version;
 }
 
 grpc::ServerWriteReactor<lathe::v1::VersionChunk>* VersionServer::ReadVersion(
     grpc::CallbackServerContext*, const lathe::v1::ReadVersionRequest* request) {
   absl::StatusOr<std::shared_ptr<const ServedVersion>> version = Admit(*request);
   if (!version.ok()) return new Refusal(version.status());
-  ++num_reads_;
   return new Call(*this, *std::move(version));
 }
 

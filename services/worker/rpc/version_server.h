@@ -16,7 +16,7 @@ namespace lathe::worker {
 // from memory into its buffers and wait for nobody: a reader that is slow costs a buffer.
 class VersionServer final : public lathe::v1::VersionSource::CallbackService {
  public:
-  static constexpr int kMaxReads = 16;
+  static constexpr int kMaxReads = 256;  // every rank of a group reads each version itself
 
   // Listens at the numeric address `host`, a port that the kernel chooses. `versions` must outlive
   // it. Unavailable: it cannot listen there.
@@ -35,6 +35,7 @@ class VersionServer final : public lathe::v1::VersionSource::CallbackService {
   class Call;
 
   explicit VersionServer(ServedVersions& versions);
+  // Counts a read when there is a version.
   absl::StatusOr<std::shared_ptr<const ServedVersion>> Admit(
       const lathe::v1::ReadVersionRequest& request);
 

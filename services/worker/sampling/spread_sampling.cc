@@ -96,6 +96,7 @@ SpreadSampling::SpreadSampling(const Model& model, const SamplingOptions& option
       tokens_of_replica_(place.count),
       others_kv_usage_{.num_blocks = (place.count - 1) * engine_.kv_usage().num_blocks} {}
 
+KvUsage SpreadSampling::own_kv_usage() const { return engine_.kv_usage(); }
 KvUsage SpreadSampling::kv_usage() const { return Sum(engine_.kv_usage(), others_kv_usage_); }
 
 absl::Status SpreadSampling::Add(SampleRequest request,
@@ -181,8 +182,9 @@ SampleNews SpreadSampling::RunOwnPass() {
     });
     if (!status.ok()) {
       engine_.AbandonPass(status);
-      // Others of the replica may wait for this rank in the middle of the pass.
-      const bool shares_passes = place_.all.world() > place_.count;
+      // The others may wait for this rank in the middle of the pass. Other replicas, which are in
+      // passes of their own, may come much later than that.
+      const bool shares_passes = place_.count == 1 && place_.all.world() > 1;
       if (shares_passes) place_.all.LimitWaits(std::string(status.message()));
     }
   }

@@ -51,6 +51,8 @@ class SpreadSampling {
   SamplingCounters counters() const { return is_alone() ? engine_.counters() : counters_; }
   // Of all replicas, of the others as it was after the last pass.
   KvUsage kv_usage() const;
+  // Of this rank's replica.
+  KvUsage own_kv_usage() const;
 
  private:
   struct Running {
