@@ -41,6 +41,7 @@ void OnTick(State& s) {
   DismissOverdue(s);
   MoveModels(s);
   TellGroupDrains(s);
+  EndPauses(s);
   UseRefused(s);
   HealGroups(s);
   SweepExpiredCheckpoints(s);

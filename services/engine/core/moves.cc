@@ -15,6 +15,7 @@
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/suspects.h"
+#include "services/engine/core/versions.h"
 #include "services/engine/core/worker_group.h"
 
 namespace lathe::engine {
@@ -139,6 +140,11 @@ void Move(State& s, Model& model, const Group& to) {
   for (Request* const request : LiveRequestsOf(s, model)) {
     TakeBack(s, *request);
     MoveToGroup(s, *request, to.row.group);
+  }
+  for (auto& [id, version] : s.versions) {
+    if (version.row.model_id != model.row.model_id) continue;
+    version.saving_dir.clear();  // what its group still writes counts if it is heard of
+    StopReading(s, version, model.row.group, /*all=*/true);
   }
   model.row.group = to.row.group;
   model.row.move_to.clear();

@@ -365,7 +365,13 @@ void MoveSamplesOf(State& s, const std::string& version_id) {
       const Sampler* const sampler = Find(s.samplers, s.requests.at(id).row.owner_id);
       const bool is_its = sampler != nullptr && sampler->row.version_id == version_id;
       if (!is_its) continue;
-      if (!AwaitTravel(s, group, *sampler)) LoadVersionOnce(s, group, *sampler);
+      const bool has_it = group.version_ids.count(version_id) > 0;
+      if (has_it || AwaitTravel(s, group, *sampler)) break;
+      if (VersionDir(s, *sampler).empty()) {
+        SaveVersionsOf(s, s.models.at(sampler->row.model_id));  // then they move
+      } else {
+        LoadVersionOnce(s, group, *sampler);
+      }
       break;
     }
   }
@@ -382,7 +388,11 @@ void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
   for (const std::string& id : ids) {
     Request& request = s.requests.at(id);
     const Group* const group = Find(s.groups, request.group);
-    if (group != nullptr && group->inflight_sequences_of_request.count(id) > 0) continue;
+    const bool is_sent = group != nullptr && group->inflight_sequences_of_request.count(id) > 0;
+    // Its worker is away, and may come back with it.
+    const bool may_run = group != nullptr && !group->usable() && !group->row.process_id.empty() &&
+                         request.row.state == RequestState::kDispatched;
+    if (is_sent || may_run) continue;
     MoveToGroup(s, request, "");  // it may be queued
     QueueSample(s, request);
   }

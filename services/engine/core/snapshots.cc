@@ -177,7 +177,10 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   version->row.size_bytes = event.size_bytes;
   version->row.manifest_sha256 = event.manifest_sha256;
   s.fx.Put(PutVersion{version->row});
-  if (version->on_disk()) MoveSamplesOf(s, event.version_id);
+  if (version->on_disk()) {
+    CancelUnserved(s, event.version_id);
+    MoveSamplesOf(s, event.version_id);
+  }
   QueueSamplesOf(s, {event.version_id});  // it may have been lost, and be made again by nobody now
   Model* const model = Find(s.models, version->row.model_id);
   if (model != nullptr) TrimHistory(s, *model);

@@ -12,6 +12,18 @@ namespace {
 
 // After a failure. Long against what a network takes to come back, short against a training run.
 constexpr int64_t kPause = 60 * kSecond;
+// From one group at a time; its worker keeps copies of what it serves. Others go as files
+// meanwhile.
+constexpr int64_t kMaxTravels = 4;
+
+int64_t NumTravelsFrom(const State& s, const std::string& group) {
+  int64_t num = 0;
+  for (const auto& [name, reader] : s.groups) {
+    num += std::count_if(reader.travels.begin(), reader.travels.end(),
+                         [&](const auto& entry) { return entry.second.from == group; });
+  }
+  return num;
+}
 
 bool IsPaused(const State& s, const Group& reader, const std::string& from) {
   const auto until = reader.no_travel_until.find(from);
@@ -31,10 +43,18 @@ void Note(State& s, NoteVersionTravel::Way way, const std::string& version_id,
       NoteVersionTravel{.version_id = version_id, .from = from, .to = to, .way = way, .why = why});
 }
 
-void Fail(State& s, Group& reader, const std::string& version_id, const std::string& why) {
+// One that had to wait for its turn goes next.
+void End(State& s, Group& reader, const std::string& version_id) {
   const std::string from = reader.travels.at(version_id).from;
   reader.travels.erase(version_id);
+  const Group* const home = Find(s.groups, from);
+  if (home != nullptr && NumTravelsFrom(s, from) == kMaxTravels - 1) QueueSamplesFrom(s, *home);
+}
+
+void Fail(State& s, Group& reader, const std::string& version_id, const std::string& why) {
+  const std::string from = reader.travels.at(version_id).from;
   reader.no_travel_until[from] = s.now + kPause;
+  End(s, reader, version_id);
   Note(s, NoteVersionTravel::Way::kFailed, version_id, from, reader.row.group, why);
   const Version* const version = Find(s.versions, version_id);
   if (version == nullptr) return;
@@ -68,6 +88,10 @@ bool AwaitTravel(State& s, Group& reader, const Sampler& sampler) {
   const Version* const version = Find(s.versions, version_id);
   if (version == nullptr || version->on_disk() || !CanTravel(s, reader, *version)) return false;
   const Group& home = *HomeOf(s, *version);
+  if (NumTravelsFrom(s, home.row.group) >= kMaxTravels) {
+    SaveVersionsOf(s, s.models.at(version->row.model_id));
+    return true;
+  }
   reader.travels[version_id] = {.from = home.row.group, .seq_id = version->seq_id};
   s.fx.Send(home.row.group, home.row.epoch,
             SendServeVersion{.version_id = version_id,
@@ -83,14 +107,14 @@ void OnVersionServed(State& s, const WorkerVersionServed& event) {
   VersionTravel* const travel = Find(reader->travels, event.version_id);
   if (travel == nullptr || travel->from != event.group || travel->is_served) return;
   if (event.error) return Fail(s, *reader, event.version_id, event.error->message);
-  const Version& version = s.versions.at(event.version_id);
+  const bool is_inflight = s.versions.at(event.version_id).row.is_inflight;  // else it is cancelled
   travel->is_served = true;
   // A newer publication may not have been heard of yet.
   travel->seq_id = event.seq_id;
   s.fx.Send(reader->row.group, reader->row.epoch,
             SendLoadVersion{.version_id = event.version_id,
                             .dir = "",
-                            .inflight_seq_id = version.row.is_inflight ? event.seq_id : 0,
+                            .inflight_seq_id = is_inflight ? event.seq_id : 0,
                             .source_group = event.group,
                             .source_seq_id = event.seq_id});
 }
@@ -101,8 +125,8 @@ bool EndTravel(State& s, Group& reader, const WorkerVersionLoaded& event) {
   const VersionTravel travel = it->second;
   const bool is_it = event.inflight_seq_id == 0 || event.inflight_seq_id == travel.seq_id;
   if (!is_it) return false;
-  reader.travels.erase(it);
   reader.version_ids.insert(event.version_id);
+  End(s, reader, event.version_id);
   Note(s, NoteVersionTravel::Way::kMemory, event.version_id, travel.from, reader.row.group, "");
   QueueSamplesOf(s, {event.version_id});
   return true;
@@ -116,6 +140,27 @@ void FailTravel(State& s, Group& reader, const WorkerVersionFailed& event) {
 
 void CancelTravels(State& s, const std::string& version_id) {
   for (auto& [name, group] : s.groups) group.travels.erase(version_id);
+}
+
+void CancelUnserved(State& s, const std::string& version_id) {
+  for (auto& [name, group] : s.groups) {
+    const VersionTravel* const travel = Find(group.travels, version_id);
+    if (travel != nullptr && !travel->is_served) group.travels.erase(version_id);
+  }
+}
+
+void EndPauses(State& s) {
+  std::set<std::string> homes;
+  for (auto& [name, reader] : s.groups) {
+    for (auto it = reader.no_travel_until.begin(); it != reader.no_travel_until.end();) {
+      const bool is_over = s.now >= it->second;
+      if (is_over) homes.insert(it->first);
+      it = is_over ? reader.no_travel_until.erase(it) : std::next(it);
+    }
+  }
+  for (const std::string& name : homes) {
+    if (const Group* const home = Find(s.groups, name)) QueueSamplesFrom(s, *home);
+  }
 }
 
 void AbandonTravels(State& s, Group& group) {

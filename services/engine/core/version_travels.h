@@ -29,6 +29,10 @@ void CancelTravels(State& s, const std::string& version_id);
 // The group's process is gone, or may not have heard all that it was told: what it was to serve, or
 // to read, is asked for again when samples are queued.
 void AbandonTravels(State& s, Group& group);
+// It is on disk: whoever waits for it to be served reads the file.
+void CancelUnserved(State& s, const std::string& version_id);
+// On each Tick. Where versions may travel again, samples that nobody could write a file for go on.
+void EndPauses(State& s);
 // Samples of versions that `home` serves, which is there again.
 void QueueSamplesFrom(State& s, const Group& home);
 

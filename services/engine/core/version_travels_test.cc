@@ -1,6 +1,7 @@
 // Unnamed sampler versions that go from memory to memory.
 #include "services/engine/core/version_travels.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -59,6 +60,47 @@ TEST_CASE("Travel: a version is read from memory, and no file is written", "[cor
   CHECK(t.NumSaves() == 0);
   t.h.Advance(11 * kSecond);  // with the snapshot
   CHECK(t.NumSaves() == 1);
+}
+
+TEST_CASE("Travel: of many at once some go as files, and none is given up for that", "[core]") {
+  constexpr int kVersions = 7;
+  Served t;
+  t.other->loads_versions = false;
+  std::vector<CallId> samples;
+  for (int i = 0; i < kVersions; ++i) {
+    t.Train(3 * i + 1);
+    t.Publish(3 * i + 3, i);
+    samples.push_back(t.h.Sample(t.session + ":sample:" + std::to_string(i), 0));
+    t.RunFirst();
+  }
+  CHECK(t.NumServed() == 4);
+  CHECK(t.NumSaves() >= kVersions - 4);
+  t.other->loads_versions = true;
+  for (const SendLoadVersion& load : t.other->Received<SendLoadVersion>()) {
+    if (load.source_group.empty()) continue;
+    t.h.Post(WorkerVersionLoaded{"h", t.other->epoch(), load.version_id, 0});
+  }
+  t.RunAll();
+  for (const CallId sample : samples) CHECK(t.h.Done(sample));
+  const auto ways = t.Ways();
+  CHECK(std::count(ways.begin(), ways.end(), Way::kFailed) == 0);
+}
+
+TEST_CASE("Travel: what could not be written either comes from memory after the pause", "[core]") {
+  Served t;
+  t.Train(1);
+  t.Publish(3, 0);
+  t.other->loads_versions = false;
+  const CallId sample = t.SampleNow(0);
+  t.h.worker->writes_to_disk = false;
+  t.h.Post(WorkerVersionFailed{"h", t.other->epoch(), t.LastLoad().version_id, {}});
+  t.other->loads_versions = true;
+  t.RunAll();
+  CHECK_FALSE(t.h.Done(sample));
+  t.h.Advance(61 * kSecond);
+  t.RunAll();
+  CHECK(t.h.Done(sample));
+  CHECK(t.Ways() == std::vector<Way>{Way::kFailed, Way::kMemory});
 }
 
 TEST_CASE("Travel: samples are not sent before the version is there", "[core]") {

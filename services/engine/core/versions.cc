@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <vector>
 
 #include "services/engine/core/recovery.h"
@@ -112,6 +113,7 @@ void ForgetVersion(State& s, const std::string& version_id) {
     if (dir != it->second.row.dir) s.fx.After(DeleteFiles{dir});
   }
   s.versions.erase(it);
+  CancelTravels(s, version_id);
 }
 
 void RegainVersion(State& s, Sampler& sampler) {
@@ -125,13 +127,17 @@ void RegainVersion(State& s, Sampler& sampler) {
 }
 
 void DropVersion(State& s, const std::string& version_id) {
+  std::set<std::string> readers;
+  for (const auto& [name, group] : s.groups) {
+    if (group.travels.count(version_id) > 0) readers.insert(name);
+  }
   ForgetVersion(s, version_id);
   const Model* const model = Find(s.models, version_id.substr(0, version_id.rfind('@')));
   for (auto& [name, group] : s.groups) {
     // A recovery that was cut may have published it again; or it is an earlier publication.
     const bool may_have_it =
         (model != nullptr && model->row.group == name) || IsInflightVersion(version_id);
-    const bool is_coming = group.travels.erase(version_id) > 0;
+    const bool is_coming = readers.count(name) > 0;
     if (group.version_ids.erase(version_id) == 0 && !is_coming && !may_have_it) continue;
     s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
   }

@@ -21,7 +21,8 @@ namespace {
 namespace pb = google::protobuf;
 
 // On sockets of their own, for processes of this machine.
-const std::set<std::string> kInternalServices = {"lathe.v1.Admin", "lathe.v1.WorkerPool"};
+const std::set<std::string> kInternalServices = {"lathe.v1.Admin", "lathe.v1.VersionSource",
+                                                 "lathe.v1.WorkerPool"};
 
 const RpcRule* FindRule(const std::string& rpc) {
   for (const RpcRule& rule : kRpcRules) {
