@@ -88,6 +88,11 @@ void AppendSessions(const std::vector<SessionUsage>& usage, v1::ListUsageRespons
 
 }  // namespace
 
+AccountsService::AccountsService(Runtime& runtime, KeyRing& keys)
+    : runtime_(runtime), keys_(keys) {}
+
+AccountsService::~AccountsService() = default;
+
 AccountsService::Reactor* AccountsService::AssignSessionProject(
     Context* context, const v1::AssignSessionProjectRequest* request,
     v1::AssignSessionProjectResponse*) {

@@ -14,7 +14,8 @@ namespace lathe::engine {
 class AccountsService final : public v1::Accounts::CallbackService {
  public:
   // Both must outlive this, and the server that runs it.
-  AccountsService(Runtime& runtime, KeyRing& keys) : runtime_(runtime), keys_(keys) {}
+  AccountsService(Runtime& runtime, KeyRing& keys);
+  ~AccountsService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
   using Context = grpc::CallbackServerContext;

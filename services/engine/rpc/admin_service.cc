@@ -28,6 +28,11 @@ void SetNewKey(const KeyRing::NewKey& key, Response* response) {
 
 }  // namespace
 
+AdminService::AdminService(Runtime& runtime, KeyRing& keys, WorkerSender& workers)
+    : runtime_(runtime), keys_(keys), workers_(workers) {}
+
+AdminService::~AdminService() = default;
+
 template <typename Change>
 AdminService::Reactor* AdminService::Decide(Context* context, Change change) {
   Reactor* const reactor = context->DefaultReactor();

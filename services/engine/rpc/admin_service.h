@@ -14,8 +14,8 @@ namespace lathe::engine {
 class AdminService final : public v1::Admin::CallbackService {
  public:
   // All must outlive this, and the server that runs it.
-  AdminService(Runtime& runtime, KeyRing& keys, WorkerSender& workers)
-      : runtime_(runtime), keys_(keys), workers_(workers) {}
+  AdminService(Runtime& runtime, KeyRing& keys, WorkerSender& workers);
+  ~AdminService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
   using Context = grpc::CallbackServerContext;

@@ -62,6 +62,12 @@ absl::Status CheckDestination(const v1::CopyWeightsRequest& request) {
 
 }  // namespace
 
+CheckpointsService::CheckpointsService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives,
+                                       AuditLog& audit)
+    : runtime_(runtime), keys_(keys), archives_(archives), audit_(audit), builder_(runtime) {}
+
+CheckpointsService::~CheckpointsService() = default;
+
 CheckpointsService::Reactor* CheckpointsService::SaveWeightsExternal(
     Context* context, const v1::SaveWeightsExternalRequest* request, v1::SubmitResponse* response) {
   return ChangeCall<Submit>(

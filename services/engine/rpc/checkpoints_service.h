@@ -17,8 +17,8 @@ namespace lathe::engine {
 class CheckpointsService final : public v1::Checkpoints::CallbackService {
  public:
   // All must outlive this, and the server that runs it.
-  CheckpointsService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit)
-      : runtime_(runtime), keys_(keys), archives_(archives), audit_(audit), builder_(runtime) {}
+  CheckpointsService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit);
+  ~CheckpointsService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
   using Context = grpc::CallbackServerContext;

@@ -24,12 +24,8 @@ class EngineService final : public v1::Engine::CallbackService {
  public:
   // All but `lora` must outlive this, and the server that runs it.
   EngineService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit,
-                const LoraDefaults& lora = {})
-      : runtime_(runtime),
-        keys_(keys),
-        archives_(archives),
-        audit_(audit),
-        builder_(runtime, lora) {}
+                const LoraDefaults& lora = {});
+  ~EngineService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
   using Context = grpc::CallbackServerContext;

@@ -63,6 +63,12 @@ bool IsOver(Runtime& runtime, const absl::StatusOr<Caller>& caller, const std::s
 
 }  // namespace
 
+EngineService::EngineService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives,
+                             AuditLog& audit, const LoraDefaults& lora)
+    : runtime_(runtime), keys_(keys), archives_(archives), audit_(audit), builder_(runtime, lora) {}
+
+EngineService::~EngineService() = default;
+
 EngineService::Reactor* EngineService::Answer(
     Context* context, RpcAccess access, const std::function<absl::Status(const Caller&)>& read) {
   return AnswerCall(keys_, context, access, read);

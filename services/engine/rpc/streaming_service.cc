@@ -5,6 +5,11 @@
 
 namespace lathe::engine {
 
+StreamingService::StreamingService(Runtime& runtime, const KeyRing& keys)
+    : runtime_(runtime), keys_(keys), builder_(runtime) {}
+
+StreamingService::~StreamingService() = default;
+
 grpc::ServerWriteReactor<v1::SampleStreamResponse>* StreamingService::SampleStream(
     grpc::CallbackServerContext* context, const v1::SampleRequest* request) {
   return SampleStreamCall::Start(

@@ -14,8 +14,8 @@ namespace lathe::engine {
 class StreamingService final : public v1::Streaming::CallbackService {
  public:
   // Both must outlive this, and the server that runs it.
-  StreamingService(Runtime& runtime, const KeyRing& keys)
-      : runtime_(runtime), keys_(keys), builder_(runtime) {}
+  StreamingService(Runtime& runtime, const KeyRing& keys);
+  ~StreamingService() override;
 
   grpc::ServerWriteReactor<v1::SampleStreamResponse>* SampleStream(
       grpc::CallbackServerContext* context, const v1::SampleRequest* request) override;

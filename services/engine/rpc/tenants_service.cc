@@ -53,6 +53,10 @@ v1::AuditEntry ToProto(const AuditRow& row) {
 
 }  // namespace
 
+TenantsService::TenantsService(Runtime& runtime, KeyRing& keys) : runtime_(runtime), keys_(keys) {}
+
+TenantsService::~TenantsService() = default;
+
 TenantsService::Reactor* TenantsService::GetOwnKey(Context* context, const v1::GetOwnKeyRequest*,
                                                    v1::GetOwnKeyResponse* response) {
   return AnswerCall(keys_, context, "Tenants.GetOwnKey", [&](const Caller& caller) -> absl::Status {

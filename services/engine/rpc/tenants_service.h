@@ -13,7 +13,8 @@ namespace lathe::engine {
 class TenantsService final : public v1::Tenants::CallbackService {
  public:
   // Both must outlive this, and the server that runs it.
-  TenantsService(Runtime& runtime, KeyRing& keys) : runtime_(runtime), keys_(keys) {}
+  TenantsService(Runtime& runtime, KeyRing& keys);
+  ~TenantsService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
   using Context = grpc::CallbackServerContext;

@@ -45,6 +45,11 @@ v1::RequestSpan ToProto(const RequestSpan& span) {
 
 }  // namespace
 
+TracesService::TracesService(Runtime& runtime, const KeyRing& keys, std::string secret)
+    : runtime_(runtime), keys_(keys), secret_(std::move(secret)) {}
+
+TracesService::~TracesService() = default;
+
 // "trace\n{unix seconds of its end}\n{tenant}\n{session}".
 std::string TracesService::Sign(const Claim& claim, absl::Time expires_at) const {
   return SignText(secret_, absl::StrCat(kPurpose, "\n", absl::ToUnixSeconds(expires_at), "\n",

@@ -19,8 +19,8 @@ class TracesService final : public v1::Traces::CallbackService {
   static constexpr absl::Duration kLifetime = absl::Hours(1);
 
   // `secret` signs links. The others must outlive this, and the server that runs it.
-  TracesService(Runtime& runtime, const KeyRing& keys, std::string secret)
-      : runtime_(runtime), keys_(keys), secret_(std::move(secret)) {}
+  TracesService(Runtime& runtime, const KeyRing& keys, std::string secret);
+  ~TracesService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
   using Context = grpc::CallbackServerContext;
