@@ -33,7 +33,7 @@
 namespace lathe::cli {
 namespace {
 
-constexpr char kDescription[] =
+constexpr char kRanksDescription[] =
     "Starts ranks of a worker group on this machine, and starts again those that end. What "
     "follows\n"
     "-- goes to each lathe-worker.\n"
@@ -42,7 +42,6 @@ constexpr char kDescription[] =
 
 // A rank that ends in order waits for the unit that runs, and for staged saves.
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
-constexpr int kMaxRanks = 64;  // as `lathe up`
 constexpr int64_t kMaxFirst = 1'000'000;
 // A rank that has lived so long braked no restart of its own; from then on it is as one that was
 // ready, which only the engine knows.
@@ -158,7 +157,7 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
   const char* const* const end = argv + argc;
   const char* const* const dashes = std::find(argv, end, std::string_view("--"));
   if (dashes != end) options.worker_arguments.assign(dashes + 1, end);
-  OptionSet set("lathe ranks", kDescription);
+  OptionSet set("lathe ranks", kRanksDescription);
   set.Add(&options.ranks, "ranks.ranks", "", "numbers of the ranks, FIRST-LAST");
   set.Add(&options.ranks_per_pod, "ranks.ranks_per_pod", 0,
           "instead of --ranks: so many ranks in every pod of a LeaderWorkerSet (LWS_WORKER_INDEX), "

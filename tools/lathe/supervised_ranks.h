@@ -14,6 +14,9 @@
 
 namespace lathe::cli {
 
+// No machine has as many devices. A slip of the finger would fill it with processes.
+inline constexpr int kMaxRanks = 64;
+
 // Main thread only, which a kill wakes by SIGCHLD.
 class SupervisedRanks {
  public:

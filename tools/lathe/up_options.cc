@@ -11,11 +11,12 @@
 #include "libs/common/listener/exposure.h"
 #include "libs/common/status_macros.h"
 #include "tools/lathe/program.h"
+#include "tools/lathe/supervised_ranks.h"
 
 namespace lathe::cli {
 namespace {
 
-constexpr char kDescription[] =
+constexpr char kUpDescription[] =
     "Starts Lathe on this machine: engine, worker and gateway.\n"
     "  lathe up --model Qwen/Qwen3-0.6B=./Qwen3-0.6B\n"
     "  lathe up --model Qwen/Qwen3-0.6B --listen 127.0.0.1:0 --data-dir /srv/lathe\n"
@@ -109,9 +110,6 @@ std::vector<std::string> GatewayArguments(const UpOptions& options, const Launch
 }
 
 absl::Status CheckMesh(const UpOptions& options) {
-  // Nobody has as many devices in one machine, and a slip of the finger would fill it with
-  // processes.
-  constexpr int kMaxRanks = 64;
   for (const auto& [name, size] :
        {std::pair("dp", options.dp), std::pair("fsdp", options.fsdp), std::pair("tp", options.tp),
         std::pair("groups", options.num_groups)}) {
@@ -164,7 +162,7 @@ std::vector<GroupPlan> PlanGroups(const UpOptions& options) {
 
 absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
   UpOptions options;
-  OptionSet set("lathe up", kDescription);
+  OptionSet set("lathe up", kUpDescription);
   set.Add(&options.model, "up.model", "",
           "[NAME=]PATH of a model folder, or a model id in the local cache", {.required = true});
   set.Add(&options.tokenizer, "up.tokenizer", "",

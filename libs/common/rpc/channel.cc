@@ -12,13 +12,13 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/listener/exposure.h"
+#include "libs/common/rpc/limits.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe {
 namespace {
 
 constexpr char kUnix[] = "unix:";
-constexpr unsigned int kCertificateRefreshSeconds = 1;
 
 std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const ChannelTls& tls) {
   if (!tls.enabled()) return grpc::InsecureChannelCredentials();

@@ -14,12 +14,12 @@
 #include "libs/common/concurrency/periodic_task.h"
 #include "libs/common/listener/good_tls_files.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/rpc/limits.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe {
 namespace {
 
-constexpr unsigned int kCertificateRefreshSeconds = 1;
 constexpr absl::Duration kFilesPeriod = absl::Milliseconds(500);
 
 class AcceptVerifiedChain final : public grpc::experimental::ExternalCertificateVerifier {
@@ -60,8 +60,8 @@ void RefreshFiles(GoodTlsFiles& files) {
 
 void AddPort(grpc::ServerBuilder& builder, const std::string& address, int* port,
              std::shared_ptr<grpc::ServerCredentials> credentials) {
-  constexpr char kUnix[] = "unix:";
-  if (address.rfind(kUnix, 0) == 0) unlink(address.c_str() + sizeof(kUnix) - 1);
+  constexpr char kUnixScheme[] = "unix:";
+  if (address.rfind(kUnixScheme, 0) == 0) unlink(address.c_str() + sizeof(kUnixScheme) - 1);
   builder.AddListeningPort(address, std::move(credentials), port);
 }
 

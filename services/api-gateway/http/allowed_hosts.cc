@@ -12,12 +12,12 @@
 #include "libs/common/listener/exposure.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/strings/string_view.h"
+#include "services/api-gateway/http/limits.h"
 
 namespace lathe::gateway {
 namespace {
 
 constexpr char kAnyName[] = "*";
-constexpr size_t kMaxQuotedBytes = 200;
 
 // Without what comes before and after the host and its port.
 std::string_view Authority(std::string_view text) {

@@ -16,6 +16,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/strings/string_view.h"
 #include "services/api-gateway/http/error_response.h"
+#include "services/api-gateway/http/limits.h"
 #include "services/api-gateway/http/origin.h"
 #include "services/api-gateway/http/zstd.h"
 
@@ -26,7 +27,6 @@ namespace beast = boost::beast;
 using ErrorCodeHolder = boost::system::error_code;
 
 constexpr size_t kHeadReadBytes = 4 << 10;
-constexpr size_t kMaxQuotedBytes = 200;
 // Of a body's memory, which follows what has come: a length is only a claim.
 constexpr size_t kBodyStepBytes = 1 << 20;
 // simdjson reads a little beyond the end, and copies a text that has no room there.

@@ -45,4 +45,7 @@ inline constexpr int64_t kReadBufferBytes = 32 << 10;
 // A refused request's body of at most this size is read and dropped, so that the connection lives.
 inline constexpr int64_t kMaxSkippedBodyBytes = 64 << 10;
 
+// Error messages quote no more than this of a header.
+inline constexpr size_t kMaxQuotedBytes = 200;
+
 }  // namespace lathe::gateway

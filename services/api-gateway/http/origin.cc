@@ -7,11 +7,10 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/strings/string_view.h"
+#include "services/api-gateway/http/limits.h"
 
 namespace lathe::gateway {
 namespace {
-
-constexpr size_t kMaxQuotedBytes = 200;
 
 // "a.example:8080" of "https://a.example:8080"; empty when it is no such thing ("null").
 std::string_view AuthorityOf(std::string_view origin) {

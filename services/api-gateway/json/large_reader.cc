@@ -26,7 +26,7 @@ element Constant(std::string_view text, simdjson::dom::parser& parser) {
   return parser.parse(simdjson::padded_string(text)).value_unsafe();
 }
 
-element EmptyObject() {
+element EmptyElement() {
   static simdjson::dom::parser parser;
   static const element empty = Constant("{}", parser);
   return empty;
@@ -131,7 +131,7 @@ simdjson::dom::array LargeObject::Array(std::string_view name) {
 LargeObject LargeObject::Object(std::string_view name) {
   const auto value = Find(name);
   if (!value) errors_.Fail(PointerTo(name), "an object, but it is missing");
-  return LargeObject(value.value_or(EmptyObject()), PointerTo(name), errors_);
+  return LargeObject(value.value_or(EmptyElement()), PointerTo(name), errors_);
 }
 
 std::string LargeObject::String(std::string_view name) {

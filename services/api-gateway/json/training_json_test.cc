@@ -83,7 +83,7 @@ TEST_CASE("A refused body still says whose place in the sequence it takes", "[js
   CHECK(request.seq_id() == 7);
 }
 
-std::string Body(const std::string& data, const std::string& more = "") {
+std::string DatumBody(const std::string& data, const std::string& more = "") {
   return absl::StrCat(R"({"model_id":"m","forward_backward_input":{"loss_fn":"ppo","data":[)", data,
                       "]},", more, R"("seq_id":7})");
 }
@@ -97,21 +97,21 @@ absl::Status Read(const std::string& body, v1::ForwardBackwardRequest* request) 
 
 TEST_CASE("Datums are read one by one, and errors say which", "[json]") {
   v1::ForwardBackwardRequest request;
-  REQUIRE(Read(Body(absl::StrCat(kDatum, " ,\n", kDatum, ",", kDatum)), &request).ok());
+  REQUIRE(Read(DatumBody(absl::StrCat(kDatum, " ,\n", kDatum, ",", kDatum)), &request).ok());
   CHECK(request.data_size() == 3);
   CHECK(request.data(2).model_input(0).tokens().size() == 8);
   v1::ForwardBackwardRequest other;
-  CHECK(ErrorField(Read(Body(absl::StrCat(kDatum, ",3,", kDatum)), &other)) ==
+  CHECK(ErrorField(Read(DatumBody(absl::StrCat(kDatum, ",3,", kDatum)), &other)) ==
         "/forward_backward_input/data/1");
   CHECK(other.seq_id() == 7);
 }
 
 TEST_CASE("What is no JSON is found by its place in the whole body", "[json]") {
   const auto [body, column] = GENERATE(table<std::string, std::string>({
-      {Body("\n{\"model_input\":}"), "line 2, column 16"},
-      {Body(absl::StrCat(kDatum, "\n,]")), "line 2, column 2"},
-      {Body(kDatum, "\n\"a\": tru, "), "line 2, column 9"},
-      {Body(absl::StrCat(kDatum, ",\n{\"a\": NaN}")), "line 2, column 7"},
+      {DatumBody("\n{\"model_input\":}"), "line 2, column 16"},
+      {DatumBody(absl::StrCat(kDatum, "\n,]")), "line 2, column 2"},
+      {DatumBody(kDatum, "\n\"a\": tru, "), "line 2, column 9"},
+      {DatumBody(absl::StrCat(kDatum, ",\n{\"a\": NaN}")), "line 2, column 7"},
   }));
   v1::ForwardBackwardRequest request;
   const absl::Status status = Read(body, &request);
@@ -125,15 +125,15 @@ TEST_CASE("Depth counts from the root", "[json]") {
   };
   v1::ForwardBackwardRequest request;
   // Root, input, list and datum are four levels.
-  CHECK(ErrorCode(Read(Body(nested(59)), &request)) == "invalid_field");
-  CHECK(ErrorCode(Read(Body(nested(61)), &request)) == "too_deep");
+  CHECK(ErrorCode(Read(DatumBody(nested(59)), &request)) == "invalid_field");
+  CHECK(ErrorCode(Read(DatumBody(nested(61)), &request)) == "too_deep");
 }
 
 TEST_CASE("Datums beyond the limit are not kept", "[json]") {
   v1::ForwardBackwardRequest request;
   std::string many = kDatum;
   for (int i = 1; i < 65537; ++i) absl::StrAppend(&many, ",", kDatum);
-  const absl::Status status = Read(Body(many), &request);
+  const absl::Status status = Read(DatumBody(many), &request);
   CHECK(ErrorCode(status) == "too_many_datums");
   CHECK(request.data_size() == 65536);
   CHECK_THAT(std::string(status.message()), Catch::Contains("limit of 65536"));
@@ -142,12 +142,12 @@ TEST_CASE("Datums beyond the limit are not kept", "[json]") {
 TEST_CASE("What no parser has memory for is refused with its size", "[json]") {
   const std::string large(17 << 20, ' ');
   v1::ForwardBackwardRequest request;
-  const absl::Status datum = Read(Body(absl::StrCat(kDatum, ",{", large, "}")), &request);
+  const absl::Status datum = Read(DatumBody(absl::StrCat(kDatum, ",{", large, "}")), &request);
   CHECK(ErrorCode(datum) == "body_too_large");
   CHECK_THAT(std::string(datum.message()),
              Catch::Contains("data/1 has 17825794 bytes") && Catch::Contains("16777216"));
   CHECK(request.seq_id() == 7);
-  const absl::Status rest = Read(Body(kDatum, large), &request);
+  const absl::Status rest = Read(DatumBody(kDatum, large), &request);
   CHECK(ErrorCode(rest) == "body_too_large");
   CHECK_THAT(std::string(rest.message()), Catch::Contains("limit is 4194304"));
   CHECK(ErrorCode(Read(std::string(5 << 20, '['), &request)) == "too_deep");

@@ -33,7 +33,8 @@ asio::awaitable<absl::StatusOr<v1::AwaitSamplesResponse>> Await(
   co_return answer;
 }
 
-asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Request& request) {
+asio::awaitable<absl::StatusOr<Response>> PollCompletions(const RouteContext& context,
+                                                          Request& request) {
   const absl::StatusOr<Json> body = ReadJsonBody(request);
   if (!body.ok()) co_return body.status();
   const absl::StatusOr<v1::AwaitSamplesRequest> question =
@@ -52,7 +53,7 @@ std::vector<Route> CompletionRoutes(const RouteContext& context) {
       {.method = "POST",
        .pattern = "/api/v1/retrieve_futures",
        .max_body_bytes = kMaxBodyBytes,
-       .handler = [context](Request& request) { return Poll(context, request); }},
+       .handler = [context](Request& request) { return PollCompletions(context, request); }},
   };
 }
 

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/testing/checks.h"
 #include "services/api-gateway/testing/fake_engine.h"
 #include "services/api-gateway/testing/http_client.h"
 #include "services/api-gateway/testing/running_gateway.h"
@@ -13,12 +14,6 @@ constexpr char kPath[] = "/api/v1/retrieve_futures";
 constexpr char kPoll[] =
     R"({"target":{"type":"sampling_session","sampling_session_id":"s1","cloned_sampler_id":2},)"
     R"("prev_cursor":4,"retrieved_request_ids":["r0"]})";
-
-GatewayOptions HoldFor(absl::Duration hold) {
-  GatewayOptions options;
-  options.routes.poll_hold = hold;
-  return options;
-}
 
 v1::AwaitSamplesResponse Ended(const std::string& request_id, int64_t cursor) {
   v1::AwaitSamplesResponse response;

@@ -9,16 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/testing/checks.h"
 #include "services/api-gateway/testing/fake_engine.h"
 #include "services/api-gateway/testing/http_client.h"
 #include "services/api-gateway/testing/running_gateway.h"
 
 namespace lathe::gateway {
 namespace {
-
-std::string CodeOf(const HttpAnswer& answer) {
-  return Json::parse(answer.body)["error"]["code"].get<std::string>();
-}
 
 // With something in place of each parameter.
 std::string ExampleOf(const std::string& pattern) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/testing/checks.h"
 #include "services/api-gateway/testing/fake_engine.h"
 #include "services/api-gateway/testing/http_client.h"
 #include "services/api-gateway/testing/running_gateway.h"
@@ -13,15 +14,6 @@ namespace lathe::gateway {
 namespace {
 
 constexpr char kHead[] = "POST /api/v1/telemetry HTTP/1.1\r\nHost: x\r\nX-API-Key: tml-fake\r\n";
-
-std::string CodeOf(const HttpAnswer& answer) {
-  return Json::parse(answer.body)["error"]["code"].get<std::string>();
-}
-
-// The server still serves others.
-void CheckAlive(const RunningGateway& gateway) {
-  CHECK(HttpClient(gateway.port()).Exchange("GET", "/api/v1/healthz").status == 200);
-}
 
 HttpAnswer SendRaw(const RunningGateway& gateway, const std::string& bytes) {
   HttpClient client(gateway.port());

@@ -9,6 +9,7 @@
 #include "protos/tinker/tinker_public.pb.h"
 #include "services/api-gateway/engine_client/watch_client.h"
 #include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/testing/checks.h"
 #include "services/api-gateway/testing/fake_engine.h"
 #include "services/api-gateway/testing/http_client.h"
 #include "services/api-gateway/testing/running_gateway.h"
@@ -16,7 +17,7 @@
 namespace lathe::gateway {
 namespace {
 
-constexpr char kPoll[] = "/api/v1/retrieve_future";
+constexpr char kPollPath[] = "/api/v1/retrieve_future";
 
 std::string PollBody(const std::string& request_id) {
   return absl::StrCat(R"({"request_id":")", request_id, R"(","allow_metadata_only":true})");
@@ -31,17 +32,11 @@ v1::OperationResult Stepped(double grad_norm) {
   return result;
 }
 
-GatewayOptions HoldFor(absl::Duration hold) {
-  GatewayOptions options;
-  options.routes.poll_hold = hold;
-  return options;
-}
-
 TEST_CASE("A finished request is answered at once", "[poll]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
   engine.Settle("r1", Stepped(2));
-  CHECK(HttpClient(gateway.port()).Post(kPoll, PollBody("r1")).body ==
+  CHECK(HttpClient(gateway.port()).Post(kPollPath, PollBody("r1")).body ==
         R"({"metrics":{"grad_norm":2.0}})");
 }
 
@@ -50,7 +45,7 @@ TEST_CASE("A small result comes with the news that it is there", "[poll]") {
   RunningGateway gateway(engine);
   engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
   HttpClient client(gateway.port());
-  client.Send("POST", kPoll, PollBody("r1"));
+  client.Send("POST", kPollPath, PollBody("r1"));
   REQUIRE(engine.AwaitSubscription("r1"));
   engine.Settle("r1", Stepped(3));
   CHECK(client.Receive().body == R"({"metrics":{"grad_norm":3.0}})");
@@ -159,14 +154,14 @@ TEST_CASE("A large result is fetched once", "[poll]") {
   RunningGateway gateway(engine);
   engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
   HttpClient client(gateway.port());
-  client.Send("POST", kPoll, PollBody("r1"));
+  client.Send("POST", kPollPath, PollBody("r1"));
   REQUIRE(engine.AwaitSubscription("r1"));
   engine.Settle("r1", Stepped(3));
   CHECK(client.Receive().body == R"({"metrics":{"grad_norm":3.0}})");
   CHECK(engine.num_calls("GetResult") == 1);
   CHECK(engine.num_calls("Watch") == 1);
   // Delivery deletes nothing.
-  CHECK(client.Post(kPoll, PollBody("r1")).body == R"({"metrics":{"grad_norm":3.0}})");
+  CHECK(client.Post(kPollPath, PollBody("r1")).body == R"({"metrics":{"grad_norm":3.0}})");
 }
 
 TEST_CASE("A pending poll ends as try_again with the latest queue state", "[poll]") {
@@ -174,7 +169,7 @@ TEST_CASE("A pending poll ends as try_again with the latest queue state", "[poll
   RunningGateway gateway(engine, HoldFor(absl::Milliseconds(300)));
   engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
   HttpClient client(gateway.port());
-  client.Send("POST", kPoll, PollBody("r1"));
+  client.Send("POST", kPollPath, PollBody("r1"));
   REQUIRE(engine.AwaitSubscription("r1"));
   engine.SetQueueState("r1", v1::QUEUE_STATE_PAUSED_RATE_LIMIT);
   const Json answer = Json::parse(client.Receive().body);
@@ -192,7 +187,8 @@ TEST_CASE("A thousand polls on one connection, one after the other, are all answ
   engine.Settle("r1", Stepped(2));
   HttpClient client(gateway.port());
   int num_answered = 0;
-  for (int i = 0; i < 1000; ++i) num_answered += client.Post(kPoll, PollBody("r1")).status == 200;
+  for (int i = 0; i < 1000; ++i)
+    num_answered += client.Post(kPollPath, PollBody("r1")).status == 200;
   CHECK(num_answered == 1000);
 }
 
@@ -204,7 +200,7 @@ TEST_CASE("Many polls wait on one stream, two on one request included", "[poll]"
     const std::string request_id = absl::StrCat("r", i / 2);
     engine.SetQueueState(request_id, v1::QUEUE_STATE_ACTIVE);
     clients.push_back(std::make_unique<HttpClient>(gateway.port()));
-    clients.back()->Send("POST", kPoll, PollBody(request_id));
+    clients.back()->Send("POST", kPollPath, PollBody(request_id));
   }
   for (int i = 0; i < 50; ++i) REQUIRE(engine.AwaitSubscription(absl::StrCat("r", i)));
   for (int i = 0; i < 50; ++i) engine.Settle(absl::StrCat("r", i), Stepped(i));
@@ -218,9 +214,9 @@ TEST_CASE("Unknown requests are 404 and expired ones 410", "[poll]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
   HttpClient client(gateway.port());
-  CHECK(client.Post(kPoll, PollBody("nobody")).status == 404);
-  CHECK(client.Post(kPoll, PollBody("expired")).status == 410);
-  CHECK(client.Post(kPoll, R"({"request_id":5})").status == 400);
+  CHECK(client.Post(kPollPath, PollBody("nobody")).status == 404);
+  CHECK(client.Post(kPollPath, PollBody("expired")).status == 410);
+  CHECK(client.Post(kPollPath, R"({"request_id":5})").status == 400);
 }
 
 TEST_CASE("A failed request is answered 200 with error and category", "[poll]") {
@@ -233,7 +229,7 @@ TEST_CASE("A failed request is answered 200 with error and category", "[poll]") 
   engine.Settle("r1", result);
   const HttpAnswer answer =
       HttpClient(gateway.port())
-          .Exchange("POST", kPoll, PollBody("r1"), {{"Accept", "application/x-protobuf"}});
+          .Exchange("POST", kPollPath, PollBody("r1"), {{"Accept", "application/x-protobuf"}});
   CHECK(answer.status == 200);
   CHECK(answer.headers.at("content-type") == "application/json");
   CHECK(Json::parse(answer.body)["category"] == "user");
@@ -249,7 +245,7 @@ TEST_CASE("Accept decides between protobuf and JSON where both exist", "[poll]")
   engine.Settle("r2", Stepped(1));
   HttpClient client(gateway.port());
   const auto poll = [&client](const std::string& request_id, const std::string& accept) {
-    return client.Exchange("POST", kPoll, PollBody(request_id), {{"Accept", accept}});
+    return client.Exchange("POST", kPollPath, PollBody(request_id), {{"Accept", accept}});
   };
   const HttpAnswer protobuf = poll("r1", "application/x-protobuf, application/json");
   CHECK(protobuf.headers.at("content-type") == "application/x-protobuf");
@@ -265,7 +261,7 @@ TEST_CASE("A client that leaves is unsubscribed before its time", "[poll]") {
   RunningGateway gateway(engine, HoldFor(absl::Seconds(40)));
   engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
   HttpClient client(gateway.port());
-  client.Send("POST", kPoll, PollBody("r1"));
+  client.Send("POST", kPollPath, PollBody("r1"));
   REQUIRE(engine.AwaitSubscription("r1"));
   client.Close();
   CHECK(engine.AwaitUnsubscription("r1"));
@@ -276,11 +272,11 @@ TEST_CASE("An engine restart is bridged: polls wait and get their results after 
   RunningGateway gateway(engine);
   engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
   HttpClient before(gateway.port());
-  before.Send("POST", kPoll, PollBody("r1"));
+  before.Send("POST", kPollPath, PollBody("r1"));
   REQUIRE(engine.AwaitSubscription("r1"));
   engine.StopServing();
   HttpClient during(gateway.port());
-  during.Send("POST", kPoll, PollBody("r1"));
+  during.Send("POST", kPollPath, PollBody("r1"));
   engine.Settle("r1", Stepped(4));
   engine.StartServing();
   CHECK(before.Receive().body == R"({"metrics":{"grad_norm":4.0}})");
@@ -293,7 +289,7 @@ TEST_CASE("With the engine away a poll is held, then told that capacity is pause
   HttpClient client(gateway.port());
   client.Post("/api/v1/client/config", "{}");
   engine.StopServing();
-  const HttpAnswer answer = client.Post(kPoll, PollBody("r1"));
+  const HttpAnswer answer = client.Post(kPollPath, PollBody("r1"));
   CHECK(answer.status == 200);
   CHECK(Json::parse(answer.body)["queue_state"] == "paused_capacity");
 }
@@ -306,14 +302,14 @@ TEST_CASE("An engine that hangs does not keep a poll much longer than its hold",
   engine.SetInlineResults(false);
   engine.SetHangs(true);
   HttpClient client(gateway.port());
-  client.Send("POST", kPoll, PollBody("r1"));
+  client.Send("POST", kPollPath, PollBody("r1"));
   REQUIRE(engine.AwaitCalls("GetResult", 1));
   // The engine would answer after 10 s.
   const HttpAnswer answer = client.Receive();
   engine.SetHangs(false);
   CHECK(answer.status == 200);
   CHECK(Json::parse(answer.body)["type"] == "try_again");
-  CHECK(client.Post(kPoll, PollBody("r1")).body == R"({"metrics":{"grad_norm":2.0}})");
+  CHECK(client.Post(kPollPath, PollBody("r1")).body == R"({"metrics":{"grad_norm":2.0}})");
 }
 
 TEST_CASE("A drain answers held polls try_again", "[poll]") {
@@ -321,7 +317,7 @@ TEST_CASE("A drain answers held polls try_again", "[poll]") {
   RunningGateway gateway(engine, HoldFor(absl::Seconds(40)));
   engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
   HttpClient client(gateway.port());
-  client.Send("POST", kPoll, PollBody("r1"));
+  client.Send("POST", kPollPath, PollBody("r1"));
   REQUIRE(engine.AwaitSubscription("r1"));
   gateway.Stop();
   const HttpAnswer answer = client.Receive();

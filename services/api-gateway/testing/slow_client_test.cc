@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "services/api-gateway/testing/checks.h"
 #include "services/api-gateway/testing/fake_engine.h"
 #include "services/api-gateway/testing/http_client.h"
 #include "services/api-gateway/testing/running_gateway.h"
@@ -27,10 +28,6 @@ GatewayOptions WithLimits(const HttpLimits& limits) {
   GatewayOptions options;
   options.limits = limits;
   return options;
-}
-
-void CheckAlive(const RunningGateway& gateway) {
-  CHECK(HttpClient(gateway.port()).Exchange("GET", "/api/v1/healthz").status == 200);
 }
 
 TEST_CASE("Slow clients: a connection without a request ends", "[slow]") {

@@ -14,7 +14,7 @@
 namespace lathe::engine {
 namespace {
 
-struct Fixture {
+struct TokenSignerFixture {
   TempDir dir;
   std::unique_ptr<SqliteStore> store = *SqliteStore::Open(
       {.database = dir.path() / "lathe.db", .bodies_dir = dir.path() / "bodies"});
@@ -33,7 +33,7 @@ std::string Decoded(const std::string& part) {
 }
 
 TEST_CASE("TokenSigner: a token names its key and has the claims that the SDK reads", "[auth]") {
-  Fixture f;
+  TokenSignerFixture f;
   const std::string jwt = f.Issue();
   CHECK(TokenSigner::IsToken(jwt));
   CHECK(*f.signer.Verify(jwt) == "k1");
@@ -44,15 +44,15 @@ TEST_CASE("TokenSigner: a token names its key and has the claims that the SDK re
 }
 
 TEST_CASE("TokenSigner: a token outlives a restart and another store refuses it", "[auth]") {
-  Fixture f;
+  TokenSignerFixture f;
   TokenSigner restarted(*f.store, f.clock);
   CHECK(restarted.Verify(f.Issue()).ok());
-  Fixture other;
+  TokenSignerFixture other;
   CHECK(ErrorCode(other.signer.Verify(f.Issue()).status()) == "bad_token");
 }
 
 TEST_CASE("TokenSigner: time ends a token, with a minute of leeway, and says so", "[auth]") {
-  Fixture f;
+  TokenSignerFixture f;
   const std::string jwt = f.Issue();
   f.clock.Advance(TokenSigner::kLifetime + absl::Seconds(59));
   CHECK(f.signer.Verify(jwt).ok());
@@ -63,7 +63,7 @@ TEST_CASE("TokenSigner: time ends a token, with a minute of leeway, and says so"
 }
 
 TEST_CASE("TokenSigner: the previous signing key still verifies, an older one does not", "[auth]") {
-  Fixture f;
+  TokenSignerFixture f;
   const std::string jwt = f.Issue();
   f.clock.Advance(absl::Hours(24 * 30));
   CHECK_THAT(std::string(f.signer.Verify(jwt).status().message()), Catch::Contains("expired"));
@@ -73,7 +73,7 @@ TEST_CASE("TokenSigner: the previous signing key still verifies, an older one do
 }
 
 TEST_CASE("TokenSigner: forged tokens are refused in one and the same way", "[auth]") {
-  Fixture f;
+  TokenSignerFixture f;
   const std::vector<std::string> parts = Parts(f.Issue());
   const auto header = [](const char* text) { return absl::WebSafeBase64Escape(text); };
   const auto forged = GENERATE_COPY(

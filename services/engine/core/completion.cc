@@ -101,8 +101,7 @@ void CompleteStep(State& s, Model& model, Request& request, const WorkerDone& do
 
 // Results that the core words itself replace the worker's.
 bool UsesWorkerResult(OperationKind kind) {
-  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward ||
-         kind == OperationKind::kOptimStep || kind == OperationKind::kSample;
+  return IsForward(kind) || kind == OperationKind::kOptimStep || kind == OperationKind::kSample;
 }
 
 void CompleteDone(State& s, Request& request, const WorkerDone& done) {

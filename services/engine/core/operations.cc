@@ -16,10 +16,6 @@ namespace {
 
 using Fit = FairQueue::Fit;
 
-bool IsBatched(OperationKind kind) {
-  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
-}
-
 void NoteDispatched(State& s, Group& group, Request& request) {
   group.at_worker.insert(request.row.request_id);
   request.row.state = RequestState::kDispatched;
@@ -213,7 +209,7 @@ void FillSamples(State& s, Group& group) {
 
 void SendSuspect(State& s, Group& group, Request& request) {
   if (request.row.op_class == OpClass::kSample) return SendOneSample(s, group, request);
-  if (!IsBatched(request.row.kind)) return SendBarrier(s, group, request);
+  if (!IsForward(request.row.kind)) return SendBarrier(s, group, request);
   NoteDispatched(s, group, request);
   s.fx.Send(group.row.group, group.row.epoch, SendTrainBatch{{ItemOf(request)}});
 }
@@ -258,7 +254,7 @@ void SendToGroup(State& s, Request& request) {
   s.dirty_groups.insert(request.group);
   if (request.is_suspect) {
     group->suspects[request.order] = row.request_id;
-  } else if (IsBatched(row.kind)) {
+  } else if (IsForward(row.kind)) {
     const int64_t tokens = std::max<int64_t>(1, row.tokens);
     FairQueue& queue = group->window.IsLarge(tokens) ? group->large_train : group->train;
     queue.Push(row.tenant_id, row.owner_id, {row.request_id, tokens});

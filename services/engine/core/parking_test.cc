@@ -8,11 +8,6 @@
 namespace lathe::engine {
 namespace {
 
-CallId Beat(CoreHarness& h, const std::string& session) {
-  h.Post(Heartbeat{++h.last_call, "t", session});
-  return h.last_call;
-}
-
 // Nobody says anything for the session_timeout; the worker does what it is told meanwhile.
 void FallSilent(CoreHarness& h) {
   h.Advance(601 * kSecond);

@@ -8,7 +8,7 @@
 namespace lathe::engine {
 namespace {
 
-using Told = std::vector<int64_t>;
+using Ranks = std::vector<int64_t>;
 
 TEST_CASE("Ranks: the crash of one is laid to what ran, and counted once", "[core]") {
   const int first = GENERATE(0, 1, 2);
@@ -160,12 +160,12 @@ TEST_CASE("Ranks: those that are left when one ends in good order have time to d
     h.Advance(9 * kSecond);
     CHECK(h.RanksTold<SendDie>().empty());
     h.Advance(2 * kSecond);
-    CHECK(h.RanksTold<SendDie>() == Told{0, 2});
+    CHECK(h.RanksTold<SendDie>() == Ranks{0, 2});
   }
   SECTION("or when its successor is there") {
     h.DetachPeer(1, /*process_gone=*/true, LossCause::kEnded);
     h.AttachPeer({"p1b", 1, 103});
-    CHECK(h.RanksTold<SendDie>() == Told{0, 2});
+    CHECK(h.RanksTold<SendDie>() == Ranks{0, 2});
   }
   SECTION("and their own ends are no deaths") {
     h.DetachPeer(1, /*process_gone=*/true, LossCause::kEnded);
@@ -180,7 +180,7 @@ TEST_CASE("Ranks: those that are left when one ends in good order have time to d
     Peer again = h.Told("p1");
     again.rank = 1;
     h.AttachPeer(again);
-    CHECK(h.RanksTold<SendDie>() == Told{0, 1, 2});
+    CHECK(h.RanksTold<SendDie>() == Ranks{0, 1, 2});
   }
   CHECK(h.NumDeaths() == 0);
 }

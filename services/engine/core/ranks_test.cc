@@ -8,7 +8,7 @@
 namespace lathe::engine {
 namespace {
 
-using Told = std::vector<int64_t>;
+using Ranks = std::vector<int64_t>;
 
 TEST_CASE("Ranks: a group is formed when all of them have come", "[core]") {
   RanksHarness h(3);
@@ -19,7 +19,7 @@ TEST_CASE("Ranks: a group is formed when all of them have come", "[core]") {
   CHECK(h.queue_state->reason == "waiting for rank 1 of 3");
   h.AttachPeer({"p1", 1});
   REQUIRE(h.NumForms() == 1);
-  CHECK(h.RanksTold<FormGroup>() == Told{1, 2});
+  CHECK(h.RanksTold<FormGroup>() == Ranks{1, 2});
   const std::optional<Meeting> meeting = h.worker->Received<FormGroup>().front().meeting;
   REQUIRE(meeting.has_value());
   CHECK(meeting->address == "10.0.0.1");
@@ -57,7 +57,7 @@ TEST_CASE("Ranks: a new engine adopts a group once all of it is there", "[core]"
   h.AttachPeer(peer);
   h.ReattachWorker();
   CHECK(h.worker->Received<AdoptGroup>().size() == 1);
-  CHECK(h.RanksTold<AdoptGroup>() == Told{1});
+  CHECK(h.RanksTold<AdoptGroup>() == Ranks{1});
   const CallId step = h.Step(model, 2);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
@@ -73,7 +73,7 @@ TEST_CASE("Ranks: a stream that breaks holds up nothing", "[core]") {
   h.RunWorker();
   CHECK(h.StateOf(gradient) == RequestState::kDone);
   h.AttachPeer(h.Told("p1"));
-  CHECK(h.RanksTold<AdoptGroup>() == Told{1});
+  CHECK(h.RanksTold<AdoptGroup>() == Ranks{1});
   CHECK(h.RanksTold<SendDie>().empty());
   CHECK(h.NumForms() == 1);
 }
@@ -83,7 +83,7 @@ TEST_CASE("Ranks: one that missed its Form is told again, and meets the same pee
   h.AttachBoth();
   h.DetachPeer();
   h.AttachPeer({"p1"});
-  CHECK(h.RanksTold<FormGroup>() == Told{1, 1});
+  CHECK(h.RanksTold<FormGroup>() == Ranks{1, 1});
   CHECK(std::get<FormGroup>(h.to_ranks[0].command).meeting->session ==
         std::get<FormGroup>(h.to_ranks[1].command).meeting->session);
   CHECK(h.to_ranks[0].epoch == h.to_ranks[1].epoch);
@@ -117,7 +117,7 @@ TEST_CASE("Ranks: with one of them the group is lost, and the others are told to
     h.DetachPeer();
     h.AttachPeer({"p1b", 1, 102});
   }
-  CHECK(h.RanksTold<SendDie>() == Told{0});
+  CHECK(h.RanksTold<SendDie>() == Ranks{0});
   CHECK(h.queue_state->paused);
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("Ranks: who has met others is not formed again, and told to die", "[co
   h.AttachPeer(old);
   h.AttachWorker("p0b");
   CHECK(h.NumForms() == 0);
-  CHECK(h.RanksTold<SendDie>() == Told{1});
+  CHECK(h.RanksTold<SendDie>() == Ranks{1});
   CHECK(h.to_ranks.front().stream_id == 0);
   h.AttachPeer({"p1b", 1, 102});
   CHECK(h.NumForms() == 1);

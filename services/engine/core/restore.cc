@@ -19,10 +19,6 @@
 namespace lathe::engine {
 namespace {
 
-bool IsForward(OperationKind kind) {
-  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
-}
-
 void RestoreSessions(State& s, const StoredState& stored) {
   for (const SessionRow& row : stored.sessions) {
     Session& session = s.sessions[row.session_id];

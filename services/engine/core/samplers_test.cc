@@ -8,7 +8,7 @@ namespace lathe::engine {
 namespace {
 
 // An unnamed save; returns its sampler.
-std::string Publish(CoreHarness& h, const std::string& model, int64_t seq, int64_t sampler_seq) {
+std::string PublishAt(CoreHarness& h, const std::string& model, int64_t seq, int64_t sampler_seq) {
   const CallId call = h.Save(model, seq, {.sampling_session_seq_id = sampler_seq},
                              OperationKind::kSaveWeightsForSampler);
   h.RunWorker();
@@ -179,7 +179,7 @@ TEST_CASE("Inflight: a later save moves the samplers of its model, and no others
   h.AttachWorker();
   const std::string session = h.NewSession();
   const std::string model = h.NewModel(session);
-  const std::string snapshot = Publish(h, model, 1, 0);
+  const std::string snapshot = PublishAt(h, model, 1, 0);
   const std::string first = PublishInflight(h, model, 2, 1);
   const std::string second = PublishInflight(h, model, 3, 2);
   CHECK(first != second);
@@ -206,7 +206,7 @@ TEST_CASE("Inflight: the shared version outlives a bound, a restart and all but 
   const std::string model = h.NewModel(session);
   const std::string inflight = PublishInflight(h, model, 1, 0);
   PublishInflight(h, model, 2, 1);
-  for (int64_t i = 2; i < 8; ++i) Publish(h, model, i + 1, i);
+  for (int64_t i = 2; i < 8; ++i) PublishAt(h, model, i + 1, i);
   h.RestartEngine();
   h.ReattachWorker();
   const CallId call = h.Sample(inflight, 1);
@@ -251,7 +251,7 @@ TEST_CASE("Version: the end of its session frees it on the worker", "[core]") {
   h.AttachWorker();
   const std::string session = h.NewSession();
   const std::string model = h.NewModel(session);
-  Publish(h, model, 1, 0);
+  PublishAt(h, model, 1, 0);
   h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
   const auto drops = h.worker->Received<SendDropVersion>();
   REQUIRE(drops.size() == 1);
@@ -265,10 +265,10 @@ TEST_CASE("Version: the least recently sampled go when a tenant has too much", "
   h.AttachWorker();
   const std::string model = h.NewModel(h.NewSession());
   std::vector<std::string> samplers;
-  for (int64_t i = 0; i < 5; ++i) samplers.push_back(Publish(h, model, i + 1, i));
+  for (int64_t i = 0; i < 5; ++i) samplers.push_back(PublishAt(h, model, i + 1, i));
   h.Sample(samplers[0], 1);
   h.RunWorker();
-  samplers.push_back(Publish(h, model, 6, 5));
+  samplers.push_back(PublishAt(h, model, 6, 5));
   // The newest four stay; of the other two the one sampled later.
   const CallId dropped = h.Sample(samplers[1], 1);
   CHECK(h.ErrorOf(dropped)->code == "version_dropped");
@@ -284,7 +284,7 @@ TEST_CASE("Version: a dropping that got lost is repeated when the worker is adop
   CoreHarness h(options);
   h.AttachWorker();
   const std::string model = h.NewModel(h.NewSession());
-  for (int64_t i = 0; i < 5; ++i) Publish(h, model, i + 1, i);
+  for (int64_t i = 0; i < 5; ++i) PublishAt(h, model, i + 1, i);
   REQUIRE(h.worker->Received<SendDropVersion>().size() == 1);
   const std::string dropped = h.worker->Received<SendDropVersion>().front().version_id;
   WorkerAttached hello = h.worker->Hello();
@@ -302,7 +302,7 @@ TEST_CASE("Version: of an unloaded model, what only the lost worker held fails",
   h.worker->writes_to_disk = false;
   const std::string session = h.NewSession();
   const std::string model = h.NewModel(session);
-  const std::string sampler = Publish(h, model, 1, 0);
+  const std::string sampler = PublishAt(h, model, 1, 0);
   h.Sampler(session, 1, "");
   h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
   h.RunWorker();
@@ -331,7 +331,7 @@ TEST_CASE("Version: an adopted worker still serves what it holds", "[core]") {
   CoreHarness h;
   h.AttachWorker();
   const std::string model = h.NewModel(h.NewSession());
-  const std::string sampler = Publish(h, model, 1, 0);
+  const std::string sampler = PublishAt(h, model, 1, 0);
   h.RestartEngine();
   h.ReattachWorker();
   const CallId call = h.Sample(sampler, 1);

@@ -16,11 +16,6 @@ CallId Finish(CoreHarness& h, const std::string& session, const std::string& rea
   return h.last_call;
 }
 
-CallId Beat(CoreHarness& h, const std::string& session) {
-  h.Post(Heartbeat{++h.last_call, "t", session});
-  return h.last_call;
-}
-
 TEST_CASE("Session: finishing completes queued work first, then frees everything", "[core]") {
   CoreHarness h;
   h.AttachWorker();

@@ -3,17 +3,12 @@
 #include <catch2/catch.hpp>
 
 #include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/recovery_steps.h"
 
 namespace lathe::engine {
 namespace {
 
 size_t NumSnapshots(const CoreHarness& h) { return h.worker->Received<SendSnapshot>().size(); }
-
-void Step(CoreHarness& h, const std::string& model, int64_t seq) {
-  h.Gradient(model, seq);
-  h.Step(model, seq + 1);
-  h.RunWorker();
-}
 
 TEST_CASE("Snapshots: a model that changed is written once in an interval", "[core]") {
   CoreHarness h;

@@ -18,10 +18,6 @@ namespace {
 
 constexpr int64_t kRowInterval = 60 * kSecond;
 
-bool IsForward(OperationKind kind) {
-  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
-}
-
 // What a submission is about.
 struct Subject {
   Session* session = nullptr;

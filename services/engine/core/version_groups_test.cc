@@ -7,7 +7,7 @@
 namespace lathe::engine {
 namespace {
 
-constexpr int64_t kLost = 61 * kSecond;
+constexpr int64_t kPastGroupLoss = 61 * kSecond;
 
 TEST_CASE("Versions: a home that has an earlier publication only reads the newest", "[core]") {
   const bool engine_too = GENERATE(false, true);
@@ -24,7 +24,7 @@ TEST_CASE("Versions: a home that has an earlier publication only reads the newes
   Step(t.h, t.model, 7);
   Snapshot(t.h);
   t.h.DetachWorker(/*process_gone=*/true);
-  t.h.Advance(kLost);
+  t.h.Advance(kPastGroupLoss);
   t.h.RunWorker();
   REQUIRE(t.h.store.models().at(t.model).group == "h");
   if (engine_too) t.h.RestartEngine();

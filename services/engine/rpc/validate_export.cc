@@ -8,21 +8,21 @@ namespace lathe::engine {
 namespace {
 
 constexpr int kMaxRecipients = 10;
-constexpr char kField[] = "age_encryption_recipients";
+constexpr char kRecipientsField[] = "age_encryption_recipients";
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ValidateAgeRecipients(
     const google::protobuf::RepeatedPtrField<std::string>& recipients) {
   if (recipients.size() > kMaxRecipients) {
-    return Invalid("bad_recipient", kField,
+    return Invalid("bad_recipient", kRecipientsField,
                    absl::StrFormat("age_encryption_recipients has %d entries, limit is %d",
                                    recipients.size(), kMaxRecipients));
   }
   for (int i = 0; i < recipients.size(); ++i) {
     const absl::Status status = ParseAgeRecipient(recipients[i]).status();
     if (status.ok()) continue;
-    return Invalid("bad_recipient", kField,
+    return Invalid("bad_recipient", kRecipientsField,
                    absl::StrFormat("age_encryption_recipients[%d] cannot be used: %s", i,
                                    std::string(status.message())));
   }

@@ -19,7 +19,6 @@ namespace {
 constexpr char kCode[] = "bad_lora";
 constexpr char kAlphaField[] = "lora_config.alpha";
 constexpr char kModulesField[] = "lora_config.target_modules";
-constexpr size_t kMaxShownBytes = 128;
 
 std::string Shown(const std::string& text) {
   return absl::CHexEscape(text.substr(0, kMaxShownBytes));

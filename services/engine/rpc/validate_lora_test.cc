@@ -13,7 +13,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr ModelLimits kLimits{.max_context_length = 16, .vocab_size = 100, .max_lora_rank = 512};
+constexpr ModelLimits kLoraLimits{
+    .max_context_length = 16, .vocab_size = 100, .max_lora_rank = 512};
 
 // As the SDK sends it.
 v1::LoraConfig Everything() {
@@ -27,7 +28,7 @@ v1::LoraConfig Everything() {
 
 absl::StatusOr<LoraConfig> Validate(const v1::LoraConfig& proto, const Metadata& metadata = {},
                                     const LoraDefaults& defaults = {}) {
-  return ValidateLora(proto, metadata, defaults, kLimits);
+  return ValidateLora(proto, metadata, defaults, kLoraLimits);
 }
 
 TEST_CASE("lora_config: any rank in bounds passes, alpha defaults to 32", "[validate]") {

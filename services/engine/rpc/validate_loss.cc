@@ -14,8 +14,6 @@
 namespace lathe::engine {
 namespace {
 
-constexpr size_t kMaxShownBytes = 128;
-
 std::string AllowedLosses() {
   std::vector<std::string> names;
   for (const LossRule& rule : LossRules()) names.push_back(rule.name);

@@ -15,21 +15,21 @@
 namespace lathe::engine {
 namespace {
 
-using Request = v1::ForwardBackwardRequest;
+using TrainRequest = v1::ForwardBackwardRequest;
 
-constexpr ModelLimits kLimits{.max_context_length = 8, .vocab_size = 100, .max_lora_rank = 512};
+constexpr ModelLimits kLossLimits{.max_context_length = 8, .vocab_size = 100, .max_lora_rank = 512};
 
-Request OfLoss(const std::string& name) {
+TrainRequest OfLoss(const std::string& name) {
   if (name == "cross_entropy") return CrossEntropy();
   if (name == "gspo") return Gspo();
   if (name == "stable_reinforce") return StableReinforce();
-  Request request = Ppo();
+  TrainRequest request = Ppo();
   request.mutable_loss()->set_name(name);
   return request;
 }
 
 // To both datums.
-void AddInput(Request& request, const std::string& name, const v1::Tensor& tensor) {
+void AddInput(TrainRequest& request, const std::string& name, const v1::Tensor& tensor) {
   for (v1::Datum& datum : *request.mutable_data()) {
     v1::NamedTensor* input = datum.add_loss_fn_inputs();
     input->set_name(name);
@@ -40,31 +40,31 @@ void AddInput(Request& request, const std::string& name, const v1::Tensor& tenso
 TEST_CASE("loss: every one takes a reference and a normalization", "[validate]") {
   const LossRule& rule = GENERATE(from_range(LossRules()));
   const std::string normalization = GENERATE("none", "tokens", "datums");
-  Request request = OfLoss(rule.name);
+  TrainRequest request = OfLoss(rule.name);
   AddConfig(request, "kl_coef", 0.1);
   AddText(request, "normalization", normalization);
   AddInput(request, "reference_logprobs", Floats({-1, -2, 0}));
-  const absl::Status status = ValidateForwardBackward(request, kLimits);
+  const absl::Status status = ValidateForwardBackward(request, kLossLimits);
   INFO(rule.name << ": " << status);
   CHECK(status.ok());
 }
 
 TEST_CASE("loss: bounds by token replace those of the configuration", "[validate]") {
   for (const char* name : {"ppo", "cispo", "gspo"}) {
-    Request request = OfLoss(name);
+    TrainRequest request = OfLoss(name);
     AddConfig(request, "clip_high_threshold", 0.3);
     AddInput(request, "clip_low_threshold", Floats({0.5, 0, 1}));
     AddInput(request, "clip_high_threshold", Floats({0.5, 2, 1.5}));
-    CHECK(ValidateForwardBackward(request, kLimits).ok());
+    CHECK(ValidateForwardBackward(request, kLossLimits).ok());
   }
-  Request dual = Ppo();
+  TrainRequest dual = Ppo();
   AddConfig(dual, "dual_clip_threshold", 3);
-  CHECK(ValidateForwardBackward(dual, kLimits).ok());
+  CHECK(ValidateForwardBackward(dual, kLossLimits).ok());
 }
 
-struct Row {
+struct LossRow {
   const char* loss;
-  std::function<void(Request&)> spoil;
+  std::function<void(TrainRequest&)> spoil;
   const char* code;
   const char* message;  // part of it
 };
@@ -73,51 +73,51 @@ TEST_CASE("loss: every knob out of range is refused by datum and field", "[valid
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr char kConfig[] = "bad_loss_config";
   constexpr char kInput[] = "bad_loss_input";
-  const std::vector<Row> rows = {
-      {"ppo", [](Request& r) { AddConfig(r, "kl_coef", -0.1); }, kConfig,
+  const std::vector<LossRow> rows = {
+      {"ppo", [](TrainRequest& r) { AddConfig(r, "kl_coef", -0.1); }, kConfig,
        "loss_fn_config.kl_coef is -0.1, expected a finite number of at least 0"},
-      {"ppo", [](Request& r) { AddConfig(r, "kl_coef", kInfinity); }, kConfig,
+      {"ppo", [](TrainRequest& r) { AddConfig(r, "kl_coef", kInfinity); }, kConfig,
        "loss_fn_config.kl_coef is inf"},
-      {"ppo", [](Request& r) { AddText(r, "kl_coef", "much"); }, kConfig,
+      {"ppo", [](TrainRequest& r) { AddText(r, "kl_coef", "much"); }, kConfig,
        "loss_fn_config.kl_coef is 'much', expected a number"},
-      {"ppo", [](Request& r) { AddConfig(r, "dual_clip_threshold", 1); }, kConfig,
+      {"ppo", [](TrainRequest& r) { AddConfig(r, "dual_clip_threshold", 1); }, kConfig,
        "loss_fn_config.dual_clip_threshold is 1, expected a finite number above 1"},
-      {"ppo", [](Request& r) { AddConfig(r, "dual_clip_threshold", NAN); }, kConfig,
+      {"ppo", [](TrainRequest& r) { AddConfig(r, "dual_clip_threshold", NAN); }, kConfig,
        "loss_fn_config.dual_clip_threshold is nan"},
-      {"cispo", [](Request& r) { AddConfig(r, "dual_clip_threshold", 3); }, kConfig,
+      {"cispo", [](TrainRequest& r) { AddConfig(r, "dual_clip_threshold", 3); }, kConfig,
        "loss_fn_config has 'dual_clip_threshold', cispo takes clip_low_threshold, "
        "clip_high_threshold, kl_coef, normalization"},
-      {"dro", [](Request& r) { AddText(r, "normalization", "mean"); }, kConfig,
+      {"dro", [](TrainRequest& r) { AddText(r, "normalization", "mean"); }, kConfig,
        "loss_fn_config.normalization is 'mean', expected none, tokens or datums"},
-      {"dro", [](Request& r) { AddConfig(r, "normalization", 1); }, kConfig,
+      {"dro", [](TrainRequest& r) { AddConfig(r, "normalization", 1); }, kConfig,
        "loss_fn_config.normalization is '1', expected none, tokens or datums"},
       {"dro",
-       [](Request& r) {
+       [](TrainRequest& r) {
          AddText(r, "normalization", "tokens");
          AddText(r, "normalization", "datums");
        },
        kConfig, "loss_fn_config.normalization is given twice"},
-      {"ppo", [](Request& r) { AddConfig(r, "kl_coef", 0.1); }, kInput,
+      {"ppo", [](TrainRequest& r) { AddConfig(r, "kl_coef", 0.1); }, kInput,
        "data[0].loss_fn_inputs.reference_logprobs is missing, kl_coef needs it"},
       {"ppo",
-       [](Request& r) {
+       [](TrainRequest& r) {
          Input(r, "reference_logprobs") = Floats({-1, -1, -1});
        },
        kInput, "data[1].loss_fn_inputs.reference_logprobs is given, loss_fn_config.kl_coef is not"},
       {"ppo",
-       [](Request& r) {
+       [](TrainRequest& r) {
          AddConfig(r, "kl_coef", 0.1);
          AddInput(r, "reference_logprobs", Floats({-1, -1}));
        },
        kInput, "data[0].loss_fn_inputs.reference_logprobs: length is 2, target_tokens has 3"},
       {"ppo",
-       [](Request& r) {
+       [](TrainRequest& r) {
          AddConfig(r, "kl_coef", 0.1);
          AddInput(r, "reference_logprobs", Floats({-1, NAN, -1}));
        },
        "non_finite_input", "reference_logprobs: value at position 1 is nan"},
       {"cross_entropy",
-       [](Request& r) {
+       [](TrainRequest& r) {
          AddConfig(r, "kl_coef", 0.1);
          AddInput(r, "reference_logprobs", Floats({-1, -1, -1}));
          Input(r, "target_tokens") = Ints({1, 2, 3, 4, 5, 6}, {3, 2});
@@ -126,14 +126,14 @@ TEST_CASE("loss: every knob out of range is refused by datum and field", "[valid
        kInput,
        "data[1].loss_fn_inputs.reference_logprobs: shape is (3, 1), target_tokens has (3, 2)"},
       {"ppo",
-       [](Request& r) {
+       [](TrainRequest& r) {
          Input(r, "clip_low_threshold") = Floats({0, -0.5, 0});
        },
        kInput,
        "data[1].loss_fn_inputs.clip_low_threshold: value at position 1 is -0.5, expected at least "
        "0"},
       {"ppo",
-       [](Request& r) {
+       [](TrainRequest& r) {
          AddInput(r, "clip_low_threshold", Floats({0, 0.5, 2}));
          AddInput(r, "clip_high_threshold", Floats({1, 1, 1}));
        },
@@ -141,7 +141,7 @@ TEST_CASE("loss: every knob out of range is refused by datum and field", "[valid
        "data[0].loss_fn_inputs.clip_low_threshold: at position 2 clip_low_threshold is 2, above "
        "clip_high_threshold 1"},
       {"cispo",
-       [](Request& r) {
+       [](TrainRequest& r) {
          AddConfig(r, "clip_low_threshold", 0.5);
          AddInput(r, "clip_high_threshold", Floats({1, 0.25, 1}));
        },
@@ -149,16 +149,16 @@ TEST_CASE("loss: every knob out of range is refused by datum and field", "[valid
        "data[0].loss_fn_inputs.clip_high_threshold: at position 1 clip_low_threshold is 0.5, above "
        "clip_high_threshold 0.25"},
       {"dro",
-       [](Request& r) {
+       [](TrainRequest& r) {
          AddInput(r, "clip_low_threshold", Floats({0, 0, 0}));
        },
        kInput,
        "clip_low_threshold: dro takes target_tokens, logprobs, advantages, reference_logprobs"},
   };
-  for (const Row& row : rows) {
-    Request request = OfLoss(row.loss);
+  for (const LossRow& row : rows) {
+    TrainRequest request = OfLoss(row.loss);
     row.spoil(request);
-    const absl::Status status = ValidateForwardBackward(request, kLimits);
+    const absl::Status status = ValidateForwardBackward(request, kLossLimits);
     INFO(row.message);
     INFO(status);
     CHECK(ErrorCode(status) == row.code);

@@ -14,7 +14,8 @@
 namespace lathe::engine {
 namespace {
 
-constexpr ModelLimits kLimits{.max_context_length = 8, .vocab_size = 100, .max_lora_rank = 512};
+constexpr ModelLimits kTrainingLimits{
+    .max_context_length = 8, .vocab_size = 100, .max_lora_rank = 512};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct Row {
@@ -33,41 +34,41 @@ void CheckRefusal(const absl::Status& status, const Row& row) {
 }
 
 TEST_CASE("forward_backward: valid requests of every loss pass", "[validate]") {
-  CHECK(ValidateForwardBackward(CrossEntropy(), kLimits).ok());
+  CHECK(ValidateForwardBackward(CrossEntropy(), kTrainingLimits).ok());
   CHECK(CountTokens(CrossEntropy()) == 6);
 
   v1::ForwardBackwardRequest no_weights = CrossEntropy();
   no_weights.mutable_data(0)->mutable_loss_fn_inputs()->RemoveLast();
-  CHECK(ValidateForwardBackward(no_weights, kLimits).ok());
+  CHECK(ValidateForwardBackward(no_weights, kTrainingLimits).ok());
 
   v1::ForwardBackwardRequest two_dims = CrossEntropy();
   Input(two_dims, "target_tokens") = Ints({1, 2, 3, 4, 5, 6}, {3, 2});
   Input(two_dims, "weights") =
       Csr(v1::DTYPE_FLOAT32, Pack<float>({1, 2}), {0, 1, 1, 2}, {1, 0}, {3, 2});
-  CHECK(ValidateForwardBackward(two_dims, kLimits).ok());
+  CHECK(ValidateForwardBackward(two_dims, kTrainingLimits).ok());
 
   v1::ForwardBackwardRequest ppo = Ppo();
   AddConfig(ppo, "clip_low_threshold", 0.8);
   AddConfig(ppo, "clip_high_threshold", 1.2);
   Input(ppo, "clip_low_threshold") = Floats({0.5, 0.5, 0.5});
-  CHECK(ValidateForwardBackward(ppo, kLimits).ok());
+  CHECK(ValidateForwardBackward(ppo, kTrainingLimits).ok());
 
   for (const char* loss : {"importance_sampling", "cispo", "dro"}) {
     v1::ForwardBackwardRequest request = Ppo();
     request.mutable_loss()->set_name(loss);
-    CHECK(ValidateForwardBackward(request, kLimits).ok());
+    CHECK(ValidateForwardBackward(request, kTrainingLimits).ok());
   }
 
   v1::ForwardBackwardRequest gspo = Gspo();
   AddConfig(gspo, "clip_low_threshold", 0.8);
-  CHECK(ValidateForwardBackward(gspo, kLimits).ok());
+  CHECK(ValidateForwardBackward(gspo, kTrainingLimits).ok());
   Input(gspo, "sequence_ratio_mask") = Floats({0, 0, 0});
   Input(gspo, "advantages") = Floats({0, 0, 0});
-  CHECK(ValidateForwardBackward(gspo, kLimits).ok());
+  CHECK(ValidateForwardBackward(gspo, kTrainingLimits).ok());
 
   v1::ForwardBackwardRequest stable = StableReinforce();
   AddConfig(stable, "kl_coeff", 0.01);
-  const absl::Status status = ValidateForwardBackward(stable, kLimits);
+  const absl::Status status = ValidateForwardBackward(stable, kTrainingLimits);
   INFO(status);
   CHECK(status.ok());
 }
@@ -75,13 +76,13 @@ TEST_CASE("forward_backward: valid requests of every loss pass", "[validate]") {
 TEST_CASE("forward_backward: spans are skipped by losses that do not read them", "[validate]") {
   v1::ForwardBackwardRequest request = Ppo();
   *request.mutable_data(0)->add_model_input_spans() = Span(true, -7);
-  CHECK(ValidateForwardBackward(request, kLimits).ok());
+  CHECK(ValidateForwardBackward(request, kTrainingLimits).ok());
 }
 
 TEST_CASE("forward_backward: a body that could not be read fails with its reason", "[validate]") {
   v1::ForwardBackwardRequest request;
   request.set_malformed(std::string(2000, 'x'));
-  const absl::Status status = ValidateForwardBackward(request, kLimits);
+  const absl::Status status = ValidateForwardBackward(request, kTrainingLimits);
   CHECK(ErrorCode(status) == "malformed");
   CHECK(status.message() == std::string(1024, 'x'));
 }
@@ -111,7 +112,7 @@ TEST_CASE("forward_backward: what says which tokens were sampled is checked", "[
   for (const Row& row : gspo_rows) {
     Request request = Gspo();
     row.spoil(request);
-    CheckRefusal(ValidateForwardBackward(request, kLimits), row);
+    CheckRefusal(ValidateForwardBackward(request, kTrainingLimits), row);
   }
   const std::vector<Row> span_rows = {
       {"no input spans", [](Request& r) { r.mutable_data(0)->clear_model_input_spans(); },
@@ -152,7 +153,7 @@ TEST_CASE("forward_backward: what says which tokens were sampled is checked", "[
   for (const Row& row : span_rows) {
     Request request = StableReinforce();
     row.spoil(request);
-    CheckRefusal(ValidateForwardBackward(request, kLimits), row);
+    CheckRefusal(ValidateForwardBackward(request, kTrainingLimits), row);
   }
 }
 
@@ -265,7 +266,7 @@ TEST_CASE("forward_backward: every bad datum is refused by datum and field", "[v
   for (const Row& row : rows) {
     Request request = CrossEntropy();
     row.spoil(request);
-    CheckRefusal(ValidateForwardBackward(request, kLimits), row);
+    CheckRefusal(ValidateForwardBackward(request, kTrainingLimits), row);
   }
 }
 
@@ -310,7 +311,7 @@ TEST_CASE("forward_backward: bad inputs of the other losses are refused", "[vali
   for (const Row& row : rows) {
     Request request = Ppo();
     row.spoil(request);
-    CheckRefusal(ValidateForwardBackward(request, kLimits), row);
+    CheckRefusal(ValidateForwardBackward(request, kTrainingLimits), row);
   }
 }
 
@@ -337,7 +338,7 @@ TEST_CASE("forward_backward: broken sparse tensors are refused", "[validate]") {
     v1::ForwardBackwardRequest request = CrossEntropy();
     Input(request, "target_tokens") = Ints({1, 2, 3, 4, 5, 6}, {3, 2});
     Input(request, "weights") = tensor;
-    CheckRefusal(ValidateForwardBackward(request, kLimits),
+    CheckRefusal(ValidateForwardBackward(request, kTrainingLimits),
                  {message, nullptr, "bad_sparse", message});
   }
 }

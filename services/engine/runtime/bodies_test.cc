@@ -8,7 +8,7 @@
 namespace lathe::engine {
 namespace {
 
-struct Fixture {
+struct BodiesFixture {
   TempDir dir;
   std::unique_ptr<SqliteStore> store = *SqliteStore::Open(
       {.database = dir.path() / "lathe.db", .bodies_dir = dir.path() / "bodies"});
@@ -19,7 +19,7 @@ struct Fixture {
 };
 
 TEST_CASE("Bodies: a large body is in the store before its row is", "[runtime]") {
-  Fixture f;
+  BodiesFixture f;
   Bodies bodies(*f.store, 1 << 20);
   const PayloadRef large = *bodies.Add(std::string(kInlineBodyBytes + 1, 'x'), 7);
   CHECK(large.bytes == kInlineBodyBytes + 1);
@@ -31,7 +31,7 @@ TEST_CASE("Bodies: a large body is in the store before its row is", "[runtime]")
 }
 
 TEST_CASE("Bodies: one that was never committed leaves no file behind", "[runtime]") {
-  Fixture f;
+  BodiesFixture f;
   Bodies bodies(*f.store, 1 << 20);
   const PayloadRef ref = *bodies.Add(std::string(kInlineBodyBytes + 1, 'x'), 0);
   bodies.Forget(ref.body_id);
@@ -40,7 +40,7 @@ TEST_CASE("Bodies: one that was never committed leaves no file behind", "[runtim
 }
 
 TEST_CASE("Bodies: above the bound the oldest committed one is read from the store", "[runtime]") {
-  Fixture f;
+  BodiesFixture f;
   Bodies bodies(*f.store, kInlineBodyBytes + 100);
   const PayloadRef first = *bodies.Add(std::string(kInlineBodyBytes + 1, '1'), 0);
   const PayloadRef second = *bodies.Add(std::string(kInlineBodyBytes + 1, '2'), 0);

@@ -13,7 +13,7 @@
 namespace lathe::engine {
 namespace {
 
-struct Fixture {
+struct CommitLoopFixture {
   TempDir dir;
   std::unique_ptr<SqliteStore> store = *SqliteStore::Open(
       {.database = dir.path() / "lathe.db", .bodies_dir = dir.path() / "bodies"});
@@ -28,7 +28,7 @@ CommitLoop::Item Session(uint64_t commit_id) {
 }
 
 TEST_CASE("CommitLoop: what waits during a commit goes into the next, in order", "[runtime]") {
-  Fixture f;
+  CommitLoopFixture f;
   absl::Notification first_is_durable;
   absl::Notification go_on;
   std::vector<std::vector<uint64_t>> groups;
@@ -54,7 +54,7 @@ TEST_CASE("CommitLoop: what waits during a commit goes into the next, in order",
 
 TEST_CASE("CommitLoop: a group has at most 256 writes, but one commit is never split",
           "[runtime]") {
-  Fixture f;
+  CommitLoopFixture f;
   absl::Notification first_is_durable;
   absl::Notification go_on;
   std::vector<size_t> sizes;
@@ -79,7 +79,7 @@ TEST_CASE("CommitLoop: a group has at most 256 writes, but one commit is never s
 }
 
 TEST_CASE("CommitLoop: after a failure nothing is acknowledged any more", "[runtime]") {
-  Fixture f;
+  CommitLoopFixture f;
   absl::Status failure;
   std::vector<uint64_t> durable;
   absl::Notification has_failed;
@@ -107,7 +107,7 @@ TEST_CASE("CommitLoop: after a failure nothing is acknowledged any more", "[runt
 
 TEST_CASE("CommitLoop: a full disk is waited for, and nothing is lost or told before",
           "[runtime]") {
-  Fixture f;
+  CommitLoopFixture f;
   std::vector<std::string> story;
   absl::Notification is_done;
   REQUIRE(SetFailPointsForTest("engine.commit.before=error:28@1").ok());
@@ -131,7 +131,7 @@ TEST_CASE("CommitLoop: a full disk is waited for, and nothing is lost or told be
 }
 
 TEST_CASE("CommitLoop: a full disk does not hold up the end", "[runtime]") {
-  Fixture f;
+  CommitLoopFixture f;
   absl::Status failure;
   absl::Notification is_full;
   REQUIRE(SetFailPointsForTest("engine.commit.before=error:28").ok());

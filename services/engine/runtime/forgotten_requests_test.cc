@@ -15,7 +15,7 @@
 namespace lathe::engine {
 namespace {
 
-struct Fixture {
+struct ForgottenFixture {
   TempDir dir;
   std::unique_ptr<SqliteStore> store = *SqliteStore::Open(
       {.database = dir.path() / "lathe.db", .bodies_dir = dir.path() / "bodies"});
@@ -49,54 +49,54 @@ struct Fixture {
 };
 
 TEST_CASE("ForgottenRequests: a repetition gets the id that the request had", "[runtime]") {
-  Fixture f;
+  ForgottenFixture f;
   f.Keep(TestRequest("r1", 1));
-  const Answer answer = f.AskClosed(Fixture::Repetition(1));
+  const Answer answer = f.AskClosed(ForgottenFixture::Repetition(1));
   CHECK_FALSE(answer.error);
   CHECK(answer.id == "r1");
 }
 
 TEST_CASE("ForgottenRequests: another request under a used seq is refused", "[runtime]") {
-  Fixture f;
+  ForgottenFixture f;
   f.Keep(TestRequest("r1", 1));
-  CHECK(f.AskClosed(Fixture::Repetition(1, "other")).error->code == "seq_id_reused");
-  Submit step = Fixture::Repetition(1);
+  CHECK(f.AskClosed(ForgottenFixture::Repetition(1, "other")).error->code == "seq_id_reused");
+  Submit step = ForgottenFixture::Repetition(1);
   step.kind = OperationKind::kOptimStep;
   CHECK(f.AskClosed(step).error->code == "seq_id_reused");
 }
 
 TEST_CASE("ForgottenRequests: what was refused as it came stays refused", "[runtime]") {
-  Fixture f;
+  ForgottenFixture f;
   RequestRow row = TestRequest("r1", 1);
   Plan plan;
   plan.refused = true;
   row.plan = EncodePlan(plan);
   f.Keep(row);
-  CHECK(f.AskClosed(Fixture::Repetition(1)).error->code == "seq_id_refused");
+  CHECK(f.AskClosed(ForgottenFixture::Repetition(1)).error->code == "seq_id_refused");
 }
 
 TEST_CASE("ForgottenRequests: a seq that never came is abandoned, and a foreign one too",
           "[runtime]") {
-  Fixture f;
+  ForgottenFixture f;
   f.Keep(TestRequest("r1", 1));
-  CHECK(f.AskClosed(Fixture::Repetition(2)).error->code == "seq_id_abandoned");
-  Submit foreign = Fixture::Repetition(1);
+  CHECK(f.AskClosed(ForgottenFixture::Repetition(2)).error->code == "seq_id_abandoned");
+  Submit foreign = ForgottenFixture::Repetition(1);
   foreign.tenant_id = "t2";
   CHECK(f.AskClosed(foreign).error->code == "seq_id_abandoned");
 }
 
 TEST_CASE("ForgottenRequests: what the core knows is passed on as it is", "[runtime]") {
-  Fixture f;
+  ForgottenFixture f;
   f.Keep(TestRequest("r1", 1));
   Answer known;
   known.id = "r9";
-  CHECK(f.Ask(Fixture::Repetition(1), known).id == "r9");
+  CHECK(f.Ask(ForgottenFixture::Repetition(1), known).id == "r9");
   Answer draining;
   draining.error = ErrorInfo{.status = absl::StatusCode::kUnavailable,
                              .code = "draining",
                              .field = "",
                              .message = "draining"};
-  CHECK(f.Ask(Fixture::Repetition(1), draining).error->code == "draining");
+  CHECK(f.Ask(ForgottenFixture::Repetition(1), draining).error->code == "draining");
 }
 
 }  // namespace

@@ -7,10 +7,6 @@ namespace {
 
 constexpr int64_t kMaxAge = 1'000'000'000;
 
-bool IsForward(OperationKind kind) {
-  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
-}
-
 }  // namespace
 
 void QueueView::OnAccepted(const RequestRow& row) {

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-struct Fixture {
+struct QueueViewFixture {
   void Accept(const std::string& id, const std::string& tenant, const std::string& owner,
               int64_t seq, int64_t tokens, OperationKind kind = OperationKind::kForwardBackward,
               OpClass op_class = OpClass::kTrain) {
@@ -36,7 +36,7 @@ struct Fixture {
 };
 
 TEST_CASE("QueueView: earlier requests of the same model are before it", "[runtime]") {
-  Fixture f;
+  QueueViewFixture f;
   f.Accept("a", "t", "m", 1, 100);
   f.Accept("b", "t", "m", 2, 200);
   f.Accept("c", "t", "m", 3, 300);
@@ -52,7 +52,7 @@ TEST_CASE("QueueView: earlier requests of the same model are before it", "[runti
 }
 
 TEST_CASE("QueueView: another tenant's flood is before it only for its share", "[runtime]") {
-  Fixture f;
+  QueueViewFixture f;
   for (int i = 0; i < 100; ++i) {
     f.Accept("flood" + std::to_string(i), "flooder", "m1", i + 1, 1000);
   }
@@ -65,14 +65,14 @@ TEST_CASE("QueueView: another tenant's flood is before it only for its share", "
 }
 
 TEST_CASE("QueueView: models of one tenant take turns", "[runtime]") {
-  Fixture f;
+  QueueViewFixture f;
   for (int i = 0; i < 10; ++i) f.Accept("x" + std::to_string(i), "t", "m1", i + 1, 10);
   f.Accept("a", "t", "m2", 1, 10);
   CHECK(f.Place("a").requests_before == 1);
 }
 
 TEST_CASE("QueueView: other groups and samples are other queues", "[runtime]") {
-  Fixture f;
+  QueueViewFixture f;
   f.Accept("a", "t", "m1", 1, 10);
   f.Accept("s", "t", "sampler", 1, 10, OperationKind::kSample, OpClass::kSample);
   f.Accept("b", "t", "m2", 1, 10);
@@ -81,7 +81,7 @@ TEST_CASE("QueueView: other groups and samples are other queues", "[runtime]") {
 }
 
 TEST_CASE("QueueView: it names the operation of the model that must end first", "[runtime]") {
-  Fixture f;
+  QueueViewFixture f;
   f.Accept("a", "t", "m", 1, 10);
   f.Accept("step", "t", "m", 2, 0, OperationKind::kOptimStep);
   f.Accept("b", "t", "m", 3, 10);
@@ -94,7 +94,7 @@ TEST_CASE("QueueView: it names the operation of the model that must end first", 
 }
 
 TEST_CASE("QueueView: the time comes from what was done of late", "[runtime]") {
-  Fixture f;
+  QueueViewFixture f;
   f.Accept("a", "t", "m", 1, 1000);
   f.Accept("b", "t", "m", 2, 5000);
   CHECK(f.Place("b").seconds == 0);
@@ -109,7 +109,7 @@ TEST_CASE("QueueView: the time comes from what was done of late", "[runtime]") {
 }
 
 TEST_CASE("QueueView: a gap holds back what is above it", "[runtime]") {
-  Fixture f;
+  QueueViewFixture f;
   f.Accept("a", "t", "m", 2, 10);
   f.Accept("c", "t", "m", 4, 10);
   f.view.SetModelState({.model_id = "m", .missing_seq = 3, .gap_closes_at = f.now + 61 * kSecond});
@@ -123,7 +123,7 @@ TEST_CASE("QueueView: a gap holds back what is above it", "[runtime]") {
 }
 
 TEST_CASE("QueueView: all are looked at once a second", "[runtime]") {
-  Fixture f;
+  QueueViewFixture f;
   f.Accept("a", "t", "m", 1, 10);
   f.Accept("b", "t", "m", 2, 10);
   CHECK(f.Place("b").requests_before == 1);

@@ -11,7 +11,7 @@
 namespace lathe::engine {
 namespace {
 
-struct Fixture {
+struct ResultHubFixture {
   TempDir dir;
   std::unique_ptr<SqliteStore> store = *SqliteStore::Open(
       {.database = dir.path() / "lathe.db", .bodies_dir = dir.path() / "bodies"});
@@ -41,7 +41,7 @@ struct Fixture {
 };
 
 TEST_CASE("ResultHub: a waiter is told once, when the result can be read", "[runtime]") {
-  Fixture f;
+  ResultHubFixture f;
   f.Accept();
   REQUIRE(f.hub.Wait("t1", "r1", f.Record()).ok());
   CHECK(*f.hub.Find("t1", "r1") == nullptr);
@@ -54,7 +54,7 @@ TEST_CASE("ResultHub: a waiter is told once, when the result can be read", "[run
 }
 
 TEST_CASE("ResultHub: a request is nobody else's, pending or finished", "[runtime]") {
-  Fixture f;
+  ResultHubFixture f;
   f.Accept();
   CHECK(f.hub.Find("t2", "r1").status().code() == absl::StatusCode::kNotFound);
   CHECK(f.hub.Wait("t2", "r1", f.Record()).status().code() == absl::StatusCode::kNotFound);
@@ -64,7 +64,7 @@ TEST_CASE("ResultHub: a request is nobody else's, pending or finished", "[runtim
 }
 
 TEST_CASE("ResultHub: a result that left memory comes from the store", "[runtime]") {
-  Fixture f;
+  ResultHubFixture f;
   f.Accept();
   f.Finish("bytes");
   Results empty(1);
@@ -79,7 +79,7 @@ TEST_CASE("ResultHub: a result that left memory comes from the store", "[runtime
 }
 
 TEST_CASE("ResultHub: a cancelled waiter hears nothing", "[runtime]") {
-  Fixture f;
+  ResultHubFixture f;
   f.Accept();
   const ResultHub::Waiting waiting = *f.hub.Wait("t1", "r1", f.Record());
   f.hub.Cancel("r1", waiting.wait_id);
@@ -88,7 +88,7 @@ TEST_CASE("ResultHub: a cancelled waiter hears nothing", "[runtime]") {
 }
 
 TEST_CASE("ResultHub: waiters hear of their own group's queue only", "[runtime]") {
-  Fixture f;
+  ResultHubFixture f;
   f.Accept();
   f.hub.SetGroup("r1", "g1");
   f.hub.SetQueueState("g1", {.paused = true, .reason = "loading"});
@@ -105,7 +105,7 @@ TEST_CASE("ResultHub: waiters hear of their own group's queue only", "[runtime]"
 }
 
 TEST_CASE("ResultHub: waiters hear of the group that their request goes to", "[runtime]") {
-  Fixture f;
+  ResultHubFixture f;
   f.Accept();
   f.hub.SetQueueState("", {.paused = true, .reason = "no group"});
   f.hub.SetQueueState("g2", {.paused = true, .reason = "loading"});
@@ -120,7 +120,7 @@ TEST_CASE("ResultHub: waiters hear of the group that their request goes to", "[r
 }
 
 TEST_CASE("ResultHub: the first delivery is seen once", "[runtime]") {
-  Fixture f;
+  ResultHubFixture f;
   f.Accept();
   f.Finish("bytes");
   CHECK(f.hub.MarkDelivered("r1"));
@@ -128,7 +128,7 @@ TEST_CASE("ResultHub: the first delivery is seen once", "[runtime]") {
 }
 
 TEST_CASE("ResultHub: a stopping engine lets everybody go", "[runtime]") {
-  Fixture f;
+  ResultHubFixture f;
   f.Accept();
   REQUIRE(f.hub.Wait("t1", "r1", f.Record()).ok());
   f.hub.ReleaseAll();

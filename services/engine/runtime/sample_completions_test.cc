@@ -31,10 +31,10 @@ std::vector<std::string> Ids(const SampleCompletions::Batch& batch) {
 using Strings = std::vector<std::string>;
 
 // Three samples of one queue, of which the first two have ended, in the other order.
-struct Fixture {
+struct CompletionsFixture {
   SampleCompletions completions;
 
-  Fixture() {
+  CompletionsFixture() {
     completions.Load({}, kTerm);
     for (int i = 1; i <= 3; ++i) completions.OnAccepted(Sample("r" + std::to_string(i), i));
     completions.OnCompleted(Completed("r2", 1), 100);
@@ -45,7 +45,7 @@ struct Fixture {
 };
 
 TEST_CASE("SampleCompletions: what ended after a cursor is listed in that order", "[runtime]") {
-  Fixture f;
+  CompletionsFixture f;
   const SampleCompletions::Batch all = f.completions.Take(kQueue, 0);
   CHECK(Ids(all) == Strings{"r2", "r1"});
   CHECK_FALSE(all.completions[0].failed);
@@ -61,7 +61,7 @@ TEST_CASE("SampleCompletions: what ended after a cursor is listed in that order"
 }
 
 TEST_CASE("SampleCompletions: each tenant, session and clone has its own", "[runtime]") {
-  Fixture f;
+  CompletionsFixture f;
   CHECK(f.completions.Take({"t2", "s1", 0}, 0).completions.empty());
   CHECK(f.completions.Take({"t1", "s2", 0}, 0).completions.empty());
   CHECK(f.completions.Take({"t1", "s1", 1}, 0).completions.empty());
@@ -72,7 +72,7 @@ TEST_CASE("SampleCompletions: each tenant, session and clone has its own", "[run
 }
 
 TEST_CASE("SampleCompletions: a waiter is called once when its queue grows", "[runtime]") {
-  Fixture f;
+  CompletionsFixture f;
   int num_calls = 0;
   const auto count = [&] { ++num_calls; };
   CHECK(f.completions.Wait(kQueue, 0, count) == 0);
@@ -113,7 +113,7 @@ TEST_CASE("SampleCompletions: nobody waits for an engine that stops", "[runtime]
 }
 
 TEST_CASE("SampleCompletions: what was delivered is not listed any more", "[runtime]") {
-  Fixture f;
+  CompletionsFixture f;
   f.completions.OnDelivered("r2");
   f.completions.OnDelivered("r3");  // not complete: cannot be
   CHECK(Ids(f.completions.Take(kQueue, 0)) == Strings{"r1"});
@@ -122,7 +122,7 @@ TEST_CASE("SampleCompletions: what was delivered is not listed any more", "[runt
 }
 
 TEST_CASE("SampleCompletions: a result that expired is not listed any more", "[runtime]") {
-  Fixture f;
+  CompletionsFixture f;
   f.completions.OnCompleted(Completed("r3", 3, /*done_at=*/6), 1);
   f.completions.ForgetBefore(6);
   CHECK(Ids(f.completions.Take(kQueue, 0)) == Strings{"r3"});
@@ -144,7 +144,7 @@ TEST_CASE("SampleCompletions: another leader's are listed, and a cursor of then 
 }
 
 TEST_CASE("SampleCompletions: a cursor of another store misses nothing", "[runtime]") {
-  Fixture f;
+  CompletionsFixture f;
   const int64_t cursor = CompletionNumber(kTerm + 1, 0);
   CHECK(f.completions.Wait(kQueue, cursor, [] {}) == 0);
   const SampleCompletions::Batch batch = f.completions.Take(kQueue, cursor);

@@ -27,10 +27,6 @@ SimResult ToResult(const MakeResult& made) {
 }
 
 // Delivered in order and in time.
-int64_t ArrivalAfter(World& world, int64_t& last) {
-  last = std::max(last, world.time.now() + world.Delay(world.swarm.max_delay));
-  return last - world.time.now();
-}
 
 }  // namespace
 

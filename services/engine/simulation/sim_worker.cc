@@ -8,16 +8,7 @@
 #include "absl/strings/str_format.h"
 
 namespace lathe::engine::simulation {
-namespace {
-
-constexpr int64_t kSilence = 15 * kSecond;
-
-int64_t ArrivalAfter(World& world, int64_t& last) {
-  last = std::max(last, world.time.now() + world.Delay(world.swarm.max_delay));
-  return last - world.time.now();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 SimWorker::SimWorker(World& world, std::string group, GroupRole role, int64_t rank,
                      std::function<SimEngine*()> find_engine,

@@ -21,7 +21,6 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr int64_t kSilence = 15 * kSecond;    // after which a peer is given up
 constexpr int64_t kMaxChaos = 900 * kSecond;  // clients end before that, or are stopped
 constexpr int64_t kMaxDrain = 900 * kSecond;  // I7: after the faults are over
 

@@ -1,6 +1,7 @@
 // What all actors of one run share.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -70,5 +71,15 @@ struct World {
   // A worker was given up or died: what only it held may be lost.
   bool lost_worker = false;
 };
+
+// Time without a sign of life after which a peer is given up.
+inline constexpr int64_t kSilence = 15 * kSecond;
+
+// Delay of the next message on a link whose messages keep their order; `last` is the arrival of
+// the one before.
+inline int64_t ArrivalAfter(World& world, int64_t& last) {
+  last = std::max(last, world.time.now() + world.Delay(world.swarm.max_delay));
+  return last - world.time.now();
+}
 
 }  // namespace lathe::engine::simulation

@@ -90,6 +90,11 @@ enum class OperationKind {
   kSaveWeightsExternal,
 };
 
+// The kinds that are batched, and commute between two barriers of their model.
+constexpr bool IsForward(OperationKind kind) {
+  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
+}
+
 // Name space of a seq: requests are keyed (owner_id, op_class, seq_id).
 //   kTrain: owner is the model.   kModel: owner is the session, seq is model_seq_id.
 //   kSample: owner is the sampling session.   kUnload: owner is the model, seq 0.

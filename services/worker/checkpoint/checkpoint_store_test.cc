@@ -22,11 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string ReadText(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // As manifests were before they had a checksum of their own.
 std::string WithoutChecksum(const std::string& manifest) {
   return std::regex_replace(manifest, std::regex(R"(,\s*"fields_sha256": "[0-9a-f]*")"), "");

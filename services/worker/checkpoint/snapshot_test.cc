@@ -47,11 +47,6 @@ bool IsSame(const LoadedAdapter& loaded, const ModelSnapshot& snapshot) {
          loaded.manifest.optimizer->last_adam.beta2 == 0.9;
 }
 
-std::string ReadText(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 void WriteText(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace lathe::worker {
@@ -21,5 +23,11 @@ class TempDir {
  private:
   std::filesystem::path path_;
 };
+
+// A file's bytes; empty where there is none.
+inline std::string ReadText(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 }  // namespace lathe::worker

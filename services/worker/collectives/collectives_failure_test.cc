@@ -11,10 +11,6 @@ namespace {
 using Catch::Matchers::Contains;
 using Catch::Matchers::Matches;
 
-TestBackend AnyBackend() {
-  return GENERATE(TestBackend::kLocal, TestBackend::kGloo, TestBackend::kSharedMemory);
-}
-
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 // What each rank's on_failure was given.

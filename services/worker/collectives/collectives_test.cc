@@ -14,10 +14,6 @@
 namespace lathe::worker {
 namespace {
 
-TestBackend AnyBackend() {
-  return GENERATE(TestBackend::kLocal, TestBackend::kGloo, TestBackend::kSharedMemory);
-}
-
 // 0, 1, …, 12, 0, 1, … times `factor`: sums of four ranks are exact in bfloat16 too.
 at::Tensor Pattern(int64_t size, at::ScalarType dtype, int64_t factor) {
   return (at::arange(size, at::kLong).remainder(13) * factor).to(dtype);

@@ -38,12 +38,12 @@ int64_t SumOver(const RankGroup& group, int rank) {
 }
 
 TEST_CASE("each rank speaks to those of its column, its row, and all", "[collectives]") {
-  struct Sums {
+  struct AxisSums {
     int64_t tp, data, all, control;
     int tp_rank, data_rank;
   };
-  const std::vector<Sums> sums =
-      AtOneMeeting({.dp = 2, .tp = 2}, [](const ConnectOptions& options, auto socket) -> Sums {
+  const std::vector<AxisSums> sums =
+      AtOneMeeting({.dp = 2, .tp = 2}, [](const ConnectOptions& options, auto socket) -> AxisSums {
         const auto ranks = ConnectRanks(std::move(socket), options).value();
         const int rank = options.rank;
         return {.tp = SumOver(ranks->groups().tp, rank),
@@ -58,7 +58,7 @@ TEST_CASE("each rank speaks to those of its column, its row, and all", "[collect
   CHECK(sums[0].data == 0b0101);
   CHECK(sums[3].data == 0b1010);
   for (int rank = 0; rank < 4; ++rank) {
-    const Sums& of_rank = sums[rank];
+    const AxisSums& of_rank = sums[rank];
     CHECK(of_rank.tp_rank == rank % 2);
     CHECK(of_rank.data_rank == rank / 2);
     CHECK(of_rank.all == 0b1111);

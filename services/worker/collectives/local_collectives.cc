@@ -28,9 +28,9 @@ at::Tensor Piece(const at::Tensor& whole, int rank, int world) {
 }
 
 // What all ranks of one sub-mesh share. The last rank to come computes for all, the others wait.
-class Meeting {
+class LocalMeeting {
  public:
-  explicit Meeting(int world) : operations_(world), has_left_(world) {}
+  explicit LocalMeeting(int world) : operations_(world), has_left_(world) {}
 
   absl::Status Run(const CollectiveOperation& operation, int rank) {
     absl::MutexLock lock(&mu_);
@@ -140,7 +140,7 @@ class Meeting {
 class LocalCollectives : public Collectives {
  public:
   LocalCollectives(SubMesh place, const CollectivesOptions& options, FlightRecorder& recorder,
-                   std::shared_ptr<Meeting> meeting)
+                   std::shared_ptr<LocalMeeting> meeting)
       : Collectives(std::move(place), options, recorder), meeting_(std::move(meeting)) {}
   ~LocalCollectives() override { meeting_->Leave(rank()); }
 
@@ -155,7 +155,7 @@ class LocalCollectives : public Collectives {
   }
   absl::Status Finish(const CollectiveOperation&, void*) override { return absl::OkStatus(); }
 
-  const std::shared_ptr<Meeting> meeting_;
+  const std::shared_ptr<LocalMeeting> meeting_;
 };
 
 }  // namespace
@@ -163,7 +163,7 @@ class LocalCollectives : public Collectives {
 std::vector<std::unique_ptr<Collectives>> MakeLocalCollectives(const std::string& axis, int world,
                                                                const CollectivesOptions& options,
                                                                FlightRecorder& recorder) {
-  const auto meeting = std::make_shared<Meeting>(world);
+  const auto meeting = std::make_shared<LocalMeeting>(world);
   SubMesh place{.axis = axis, .ranks = std::vector<int>(world)};
   std::iota(place.ranks.begin(), place.ranks.end(), 0);
   std::vector<std::unique_ptr<Collectives>> ranks;

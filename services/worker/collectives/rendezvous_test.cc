@@ -45,7 +45,7 @@ int ConnectTo(const char* address, uint16_t port) {
   return error;
 }
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
+std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
 
 }  // namespace
 
@@ -75,7 +75,8 @@ TEST_CASE("Rendezvous: a rank with another mesh, version or base model is refuse
   });
   for (const absl::Status& status : statuses) {
     CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
-    CHECK(Text(status) == "rendezvous: rank 2 has " + what + " " + other + ", rank 0 has " + usual);
+    CHECK(MessageOf(status) ==
+          "rendezvous: rank 2 has " + what + " " + other + ", rank 0 has " + usual);
   }
 }
 
@@ -90,7 +91,7 @@ TEST_CASE("Rendezvous: a rank beyond the world of rank 0 hears why", "[collectiv
   });
   CHECK(statuses[0].ok());
   CHECK(statuses[1].ok());
-  CHECK(Text(statuses[2]) ==
+  CHECK(MessageOf(statuses[2]) ==
         "rendezvous: rank 2 has mesh dp 1 x fsdp 1 x tp 3, rank 0 has dp 1 x fsdp 1 x tp 2");
 }
 
@@ -100,7 +101,7 @@ TEST_CASE("Rendezvous: a rank that does not come is named", "[collectives]") {
         .rank = 0, .world = 2, .session = "s", .timeout = absl::Milliseconds(300)};
   });
   CHECK(statuses[0].code() == absl::StatusCode::kDeadlineExceeded);
-  CHECK(Text(statuses[0]) == "rendezvous: rank 1 of 2 has not come in 300ms");
+  CHECK(MessageOf(statuses[0]) == "rendezvous: rank 1 of 2 has not come in 300ms");
 }
 
 TEST_CASE("Rendezvous: two processes cannot be one rank", "[collectives]") {
@@ -110,7 +111,7 @@ TEST_CASE("Rendezvous: two processes cannot be one rank", "[collectives]") {
   });
   CHECK(statuses[0].ok());
   CHECK(statuses[1].ok() != statuses[2].ok());
-  CHECK(Text(statuses[1].ok() ? statuses[2] : statuses[1]) ==
+  CHECK(MessageOf(statuses[1].ok() ? statuses[2] : statuses[1]) ==
         "rendezvous: another process is rank 1 already");
 }
 
@@ -121,7 +122,7 @@ TEST_CASE("Rendezvous: nobody at the address is an error in time", "[collectives
       Rendezvous::Join("127.0.0.1", port,
                        {.rank = 1, .world = 2, .session = "s", .timeout = absl::Milliseconds(300)});
   CHECK(rendezvous.status().code() == absl::StatusCode::kUnavailable);
-  CHECK_THAT(Text(rendezvous.status()), Contains("rendezvous: no store at 127.0.0.1 port "));
+  CHECK_THAT(MessageOf(rendezvous.status()), Contains("rendezvous: no store at 127.0.0.1 port "));
 }
 
 TEST_CASE("Rendezvous: it is reached at its address only", "[collectives]") {
@@ -139,7 +140,7 @@ TEST_CASE("Local address: one address or interface, never all", "[collectives]")
   CHECK(LocalAddress("127.0.0.1").value() == "127.0.0.1");
   CHECK(LocalAddress("lo").value() == "127.0.0.1");
   for (const std::string all : {"0.0.0.0", "::"}) {
-    CHECK(Text(LocalAddress(all).status()) ==
+    CHECK(MessageOf(LocalAddress(all).status()) ==
           "rank address is " + all + ", which is every interface: name one, or its address");
     CHECK(!ListeningSocket::Open(all).ok());
     CHECK(!OpenGlooDevice(all).ok());
@@ -150,7 +151,7 @@ TEST_CASE("Local address: one address or interface, never all", "[collectives]")
     CHECK((absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status)));
     CHECK_THAT(std::string(status.message()), Catch::Contains(other));
   }
-  CHECK_THAT(Text(LocalAddress("nonesuch0").status()),
+  CHECK_THAT(MessageOf(LocalAddress("nonesuch0").status()),
              Catch::StartsWith("rank address is nonesuch0: neither an address nor an interface of "
                                "this machine that has one: ") &&
                  Catch::Contains("127.0.0.1 (lo)"));
@@ -159,8 +160,8 @@ TEST_CASE("Local address: one address or interface, never all", "[collectives]")
 TEST_CASE("Local address: a port that is taken is an error that names it", "[collectives]") {
   const ListeningSocket taken = ListeningSocket::Open("127.0.0.1").value();
   const auto second = ListeningSocket::Open("127.0.0.1", taken.port());
-  CHECK_THAT(Text(second.status()), Contains("cannot listen on 127.0.0.1 port " +
-                                             std::to_string(taken.port()) + ": bind: "));
+  CHECK_THAT(MessageOf(second.status()), Contains("cannot listen on 127.0.0.1 port " +
+                                                  std::to_string(taken.port()) + ": bind: "));
 }
 
 TEST_CASE("Gloo collectives: a rank that does not connect is an error in time", "[collectives]") {
@@ -169,7 +170,7 @@ TEST_CASE("Gloo collectives: a rank that does not connect is an error in time", 
   const auto alone = ConnectGloo(*rendezvous[0], OpenGlooDevice("127.0.0.1").value(),
                                  TestPlace(0, 2), {.timeout = absl::Milliseconds(500)}, recorder);
   CHECK(alone.status().code() == absl::StatusCode::kUnavailable);
-  CHECK_THAT(Text(alone.status()),
+  CHECK_THAT(MessageOf(alone.status()),
              Contains("cannot connect axis tp of 2 ranks as rank 0 (0 in the mesh) in 500ms: "));
 }
 

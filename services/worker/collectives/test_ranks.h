@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include <catch2/catch.hpp>
+
 #include "services/worker/collectives/gloo_collectives.h"
 #include "services/worker/collectives/local_collectives.h"
 #include "services/worker/collectives/shared_memory_collectives.h"
@@ -14,6 +16,10 @@
 namespace lathe::worker {
 
 enum class TestBackend { kLocal, kGloo, kSharedMemory };
+
+inline TestBackend AnyBackend() {
+  return GENERATE(TestBackend::kLocal, TestBackend::kGloo, TestBackend::kSharedMemory);
+}
 
 inline std::ostream& operator<<(std::ostream& out, TestBackend backend) {
   switch (backend) {

@@ -20,9 +20,9 @@
 namespace lathe::worker {
 namespace {
 
-class Random {
+class ExactRandom {
  public:
-  explicit Random(uint32_t seed) : engine_(seed) {}
+  explicit ExactRandom(uint32_t seed) : engine_(seed) {}
   // 0 … limit - 1
   size_t Below(size_t limit) { return engine_() % limit; }
   bool OneIn(size_t n) { return Below(n) == 0; }
@@ -74,7 +74,7 @@ class ThreadCount {
 };
 
 // What the tenant m1 gets of its windows of requests, each ended by an optimizer step.
-struct Seen {
+struct ExactSeen {
   std::vector<std::map<std::string, TrainOutput>> outputs;  // by window
   std::vector<at::Tensor> gradients;
   std::vector<at::Tensor> parameters;
@@ -82,7 +82,7 @@ struct Seen {
 
 using Windows = std::vector<std::vector<TrainRequest>>;
 
-void EndWindow(TestTrainer& bench, Seen& seen) {
+void EndWindow(TestTrainer& bench, ExactSeen& seen) {
   std::map<std::string, TrainOutput> outputs;
   for (FinishedRequest& finished : bench.trainer.TakeFinished()) {
     INFO(finished.request_id);
@@ -97,10 +97,10 @@ void EndWindow(TestTrainer& bench, Seen& seen) {
   seen.parameters.push_back(bench.adapter("m1").parameters().clone());
 }
 
-Seen RunAlone(const Windows& windows, const Model& model) {
+ExactSeen RunAlone(const Windows& windows, const Model& model) {
   const ThreadCount one_thread(1);
   TestTrainer bench({.numerics = Numerics::kExact}, model);
-  Seen seen;
+  ExactSeen seen;
   for (const std::vector<TrainRequest>& window : windows) {
     for (const TrainRequest& request : window) {
       bench.trainer.Begin({{request}});
@@ -112,7 +112,7 @@ Seen RunAlone(const Windows& windows, const Model& model) {
   return seen;
 }
 
-TrainerOptions RandomOptions(Random& random) {
+TrainerOptions RandomOptions(ExactRandom& random) {
   const int64_t chunk = 96 * static_cast<int64_t>(1 + random.Below(40));
   const PassMemory memory(SmallSpec(), chunk, at::get_num_threads());
   const PassShape shape{.num_tokens = 80,
@@ -127,7 +127,7 @@ TrainerOptions RandomOptions(Random& random) {
           .numerics = Numerics::kExact};
 }
 
-Seen RunAmongOthers(const Windows& windows, const Model& model, Random& random) {
+ExactSeen RunAmongOthers(const Windows& windows, const Model& model, ExactRandom& random) {
   const ThreadCount threads(1 + static_cast<int>(random.Below(3)));
   TestTrainer bench(RandomOptions(random), model);
   std::vector<std::string> others = {"m2"};
@@ -137,7 +137,7 @@ Seen RunAmongOthers(const Windows& windows, const Model& model, Random& random) 
                        TestAdapter(1 + static_cast<int64_t>(random.Below(12)), 10 + i));
   }
   int64_t other_seq = 0;
-  Seen seen;
+  ExactSeen seen;
   for (const std::vector<TrainRequest>& window : windows) {
     size_t next = 0;
     while (next < window.size()) {
@@ -170,7 +170,7 @@ std::string FirstDifference(const at::Tensor& a, const at::Tensor& b, const Lora
   return "";
 }
 
-void CheckSame(const Seen& actual, const Seen& expected) {
+void CheckSeenAlike(const ExactSeen& actual, const ExactSeen& expected) {
   const LoraSpec lora = TestAdapter(3, 1)->lora();
   for (size_t window = 0; window < expected.outputs.size(); ++window) {
     CAPTURE(window);
@@ -199,7 +199,7 @@ const Model& ModelOf(int kind) {
 }
 
 // Prompts of a few beginnings, so that requests meet in the prefix cache.
-SampleRequest Sample(Random& random, const std::string& id) {
+SampleRequest DrawSample(ExactRandom& random, const std::string& id) {
   SampleRequest request{.request_id = id, .tenant_id = random.OneIn(4) ? "other" : "mine"};
   const auto beginning = static_cast<int32_t>(random.Below(2));
   for (size_t i = 0, n = random.Below(60); i < n; ++i) {
@@ -217,7 +217,7 @@ SampleRequest Sample(Random& random, const std::string& id) {
 }
 
 // From room for the longest request alone to more than all need.
-SamplingOptions RandomSamplingOptions(Random& random, const Model& model) {
+SamplingOptions RandomSamplingOptions(ExactRandom& random, const Model& model) {
   const auto num_tokens = static_cast<int64_t>(random.OneIn(2) ? 128 + random.Below(300) : 4096);
   return {.kv_cache_bytes =
               num_tokens * KvCache::BytesPerToken(model.spec(), model.attention_arithmetic()),
@@ -246,7 +246,7 @@ TEST_CASE("exact: training gives a tenant the same bits alone and among others",
   const Model& model = ModelOf(GENERATE(0, 1, 2));
   const uint32_t seed = GENERATE(range(1u, 21u));
   CAPTURE(seed);
-  Random random(seed);
+  ExactRandom random(seed);
   Windows windows(2);
   int64_t seq_id = 0;
   for (auto& window : windows) {
@@ -254,7 +254,7 @@ TEST_CASE("exact: training gives a tenant the same bits alone and among others",
       window.push_back(random.Request("m1", ++seq_id));
     }
   }
-  CheckSame(RunAmongOthers(windows, model, random), RunAlone(windows, model));
+  CheckSeenAlike(RunAmongOthers(windows, model, random), RunAlone(windows, model));
 }
 
 TEST_CASE("exact: samples are the same bits alone and among others, from whatever cache",
@@ -265,7 +265,7 @@ TEST_CASE("exact: samples are the same bits alone and among others, from whateve
   CAPTURE(seed);
   static int64_t num_tokens = 0;  // of all seeds and models so far
   static int64_t num_different = 0;
-  Random random(seed);
+  ExactRandom random(seed);
   const std::shared_ptr<const AdapterWeights> adapters[] = {nullptr, RandomAdapter(5, 3),
                                                             RandomAdapter(2, 4)};
   const char* const versions[] = {"", "v1", "v2"};
@@ -275,7 +275,7 @@ TEST_CASE("exact: samples are the same bits alone and among others, from whateve
   };
   std::vector<std::pair<SampleRequest, size_t>> requests;
   for (int i = 0; i < 12; ++i) {
-    requests.emplace_back(Sample(random, "r" + std::to_string(i)), random.Below(3));
+    requests.emplace_back(DrawSample(random, "r" + std::to_string(i)), random.Below(3));
   }
 
   SamplingEngine crowded(model, RandomSamplingOptions(random, model), /*tokenizer=*/nullptr);
@@ -331,9 +331,9 @@ TEST_CASE("exact: sampled logprobs are the trainer's, bit for bit", "[exact]") {
   const Model& model = ModelOf(GENERATE(0, 1, 2));
   const uint32_t seed = GENERATE(range(1u, 6u));
   CAPTURE(seed);
-  Random random(seed);
+  ExactRandom random(seed);
   TestTrainer bench({.numerics = Numerics::kExact}, model);
-  SampleRequest request = Sample(random, "mine");
+  SampleRequest request = DrawSample(random, "mine");
   request.prompt_logprobs = true;
   SamplingEngine engine(model, {}, /*tokenizer=*/nullptr);
   REQUIRE(engine.Add(request, bench.adapter("m1").Publish()).ok());

@@ -19,9 +19,9 @@ namespace {
 
 const std::vector<std::string> kModels = {"a", "b", "c"};
 
-class Random {
+class ReplayRandom {
  public:
-  explicit Random(uint32_t seed) : engine_(seed) {}
+  explicit ReplayRandom(uint32_t seed) : engine_(seed) {}
   // 0 … limit - 1
   size_t Below(size_t limit) { return engine_() % limit; }
   bool OneIn(size_t n) { return Below(n) == 0; }
@@ -41,9 +41,9 @@ struct Op {
 };
 
 // A random program over a few models.
-class Program {
+class ReplayProgram {
  public:
-  explicit Program(Random& random) : random_(random) {
+  explicit ReplayProgram(ReplayRandom& random) : random_(random) {
     for (const std::string& model_id : kModels) {
       const size_t rank = 1 + random.Below(6);
       const LoraSpec lora{.rank = static_cast<int64_t>(rank), .seed = rank};
@@ -129,7 +129,7 @@ class Program {
     model.applied_seq = seq_id;
   }
 
-  Random& random_;
+  ReplayRandom& random_;
   std::vector<Op> ops_;
   std::map<std::string, Ledger> ledgers_;
   std::vector<std::string> saved_;
@@ -139,7 +139,7 @@ class Program {
 // each alone, because company changes the order of sums.
 class Run {
  public:
-  Run(Numerics numerics, Random& random)
+  Run(Numerics numerics, ReplayRandom& random)
       : worker({.trainer = {.token_budget = 30, .numerics = numerics}}),
         is_exact_(numerics == Numerics::kExact),
         random_(random) {
@@ -200,7 +200,7 @@ class Run {
   }
 
   const bool is_exact_;
-  Random& random_;
+  ReplayRandom& random_;
 };
 
 // Where a replay of a model begins.
@@ -212,7 +212,7 @@ using Points = std::map<std::string, std::vector<Point>>;  // by model
 
 // Runs the program with snapshots in between, which are written some time later, and every version
 // saved.
-Points RunWithSnapshots(const Program& program, Random& random, Run& run) {
+Points RunWithSnapshots(const ReplayProgram& program, ReplayRandom& random, Run& run) {
   Points points;
   for (const std::string& model_id : kModels) points[model_id].push_back({});
   size_t num_taken = 0;
@@ -243,7 +243,8 @@ Points RunWithSnapshots(const Program& program, Random& random, Run& run) {
 }
 
 // Brings up what the program made, in a worker that has only files of `before`.
-void Recover(const Program& program, const Points& points, Run& before, Random& random, Run& run) {
+void Recover(const ReplayProgram& program, const Points& points, Run& before, ReplayRandom& random,
+             Run& run) {
   std::filesystem::remove_all(run.worker.dir.path());
   std::filesystem::copy(before.worker.dir.path(), run.worker.dir.path(),
                         std::filesystem::copy_options::recursive);
@@ -343,8 +344,8 @@ std::pair<int, int> CrashPrograms(Numerics numerics, uint32_t num_programs) {
   for (uint32_t i = 0; i < num_programs; ++i) {
     const uint32_t seed = Catch::rngSeed() + i;
     INFO("seed " << seed);
-    Random random(seed);
-    const Program program(random);
+    ReplayRandom random(seed);
+    const ReplayProgram program(random);
     Run undisturbed(numerics, random);
     for (const Op& op : program.ops()) undisturbed.Do(op);
     undisturbed.Finish();

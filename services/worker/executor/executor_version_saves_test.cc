@@ -5,10 +5,6 @@
 namespace lathe::worker {
 namespace {
 
-int64_t VersionBytes() {
-  return 4 * Adapter(WholeModel(SmallSpec()), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
-}
-
 // Version v<index> of the model's weights of now, then a step.
 void PublishAndStep(Worker& worker, int64_t index, bool is_inflight = false) {
   const int64_t seq_id = 4 * index;
@@ -25,17 +21,6 @@ VersionSaved Save(Worker& worker, const std::string& version_id, const std::stri
   CHECK(saved.version_id == version_id);
   CHECK(saved.dir == dir);
   return saved;
-}
-
-SampleOutput SampleFrom(Worker& worker, const std::string& version_id) {
-  worker.core.Apply(Sample("from " + version_id, version_id));
-  return Answer<SampleDone>(worker.Drain(), "from " + version_id).output;
-}
-
-void CheckEqual(const SampleOutput& a, const SampleOutput& b) {
-  REQUIRE(a.sequences.size() == b.sequences.size());
-  CHECK(a.sequences.at(0).tokens == b.sequences.at(0).tokens);
-  CHECK(a.sequences.at(0).logprobs == b.sequences.at(0).logprobs);
 }
 
 TEST_CASE("a saved version loads as it was in another process", "[versions]") {

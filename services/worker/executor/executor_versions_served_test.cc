@@ -30,7 +30,7 @@ LoadVersion LoadServed(const std::string& version_id, int64_t seq_id, bool is_in
           .source_seq_id = seq_id};
 }
 
-SampledSequence SampleFrom(Worker& worker, const std::string& version_id) {
+SampledSequence SequenceFrom(Worker& worker, const std::string& version_id) {
   worker.core.Apply(Sample("s", version_id));
   return Answer<SampleDone>(worker.Drain(), "s").output.sequences.at(0);
 }
@@ -57,8 +57,8 @@ TEST_CASE("a version that is read from memory samples as where it was published"
   const auto reports = t.reader.Drain();
   CHECK(std::get<VersionLoaded>(reports.at(0).report).version_id == "v");
   CHECK((t.reader.core.Versions().at(0) == HeldVersion{"v", 3}));
-  const SampledSequence here = SampleFrom(t.source, "v");
-  const SampledSequence there = SampleFrom(t.reader, "v");
+  const SampledSequence here = SequenceFrom(t.source, "v");
+  const SampledSequence there = SequenceFrom(t.reader, "v");
   CHECK(here.tokens == there.tokens);
   CHECK(here.logprobs == there.logprobs);
 }
@@ -101,9 +101,9 @@ TEST_CASE("a version that was read from memory can be saved, and leaves memory a
   reader.Drain();
   reader.core.Apply(PublishVersion{"publish", "m", 1, "other"});
   reader.Drain();
-  SampleFrom(reader, "other");  // "v" makes room
+  SequenceFrom(reader, "other");  // "v" makes room
   CHECK(reader.core.counters().version_evictions == 1);
-  CHECK(SampleFrom(reader, "v").tokens == SampleFrom(source, "v").tokens);
+  CHECK(SequenceFrom(reader, "v").tokens == SequenceFrom(source, "v").tokens);
   reader.core.Apply(SaveVersion{"v", "saved", "{}"});
   const auto reports = reader.Drain();
   const auto& saved = std::get<VersionSaved>(reports.back().report);

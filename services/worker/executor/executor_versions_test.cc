@@ -11,16 +11,12 @@
 namespace lathe::worker {
 namespace {
 
-int64_t VersionBytes() {
-  return 4 * Adapter(WholeModel(SmallSpec()), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
-}
-
 CoreOptions RoomFor(int64_t num_versions) {
   return {.model_ops = {.version_bytes = num_versions * VersionBytes()}};
 }
 
 // Publishes the model's weights of now as v<index>, then takes a step.
-void PublishAndStep(Worker& worker, int64_t index) {
+void PublishThenStep(Worker& worker, int64_t index) {
   const int64_t seq_id = 4 * index;
   const std::string name = std::to_string(index);
   worker.core.Apply(PublishVersion{"publish" + name, "m", seq_id + 1, "v" + name});
@@ -37,21 +33,8 @@ void SaveAndStep(Worker& worker, int64_t index) {
                                    .kind = CheckpointKind::kSampler,
                                    .dir = "c" + std::to_string(index),
                                    .manifest_json = "{}"});
-  PublishAndStep(worker, index);
+  PublishThenStep(worker, index);
   worker.NextSave();
-}
-
-SampleOutput SampleFrom(Worker& worker, const std::string& version_id) {
-  worker.core.Apply(Sample("from " + version_id, version_id));
-  return Answer<SampleDone>(worker.Drain(), "from " + version_id).output;
-}
-
-void CheckEqual(const SampleOutput& a, const SampleOutput& b) {
-  REQUIRE(a.sequences.size() == b.sequences.size());
-  for (size_t i = 0; i < a.sequences.size(); ++i) {
-    CHECK(a.sequences[i].tokens == b.sequences[i].tokens);
-    CHECK(a.sequences[i].logprobs == b.sequences[i].logprobs);
-  }
 }
 
 TEST_CASE("while a version is read, others sample, and its samples start when it is here",
@@ -139,13 +122,13 @@ TEST_CASE("versions that do not fit go to disk, the one used longest ago first",
   Worker all;
   Worker worker(RoomFor(2));
   for (int64_t index = 0; index < 2; ++index) {
-    PublishAndStep(all, index);
-    PublishAndStep(worker, index);
+    PublishThenStep(all, index);
+    PublishThenStep(worker, index);
   }
   CHECK(worker.core.counters().version_evictions == 0);
   SampleFrom(worker, "v0");
-  PublishAndStep(all, 2);
-  PublishAndStep(worker, 2);
+  PublishThenStep(all, 2);
+  PublishThenStep(worker, 2);
   CHECK(worker.core.counters().version_evictions == 1);
   CHECK(worker.core.version_usage().num_in_memory == 2);
   CHECK(worker.core.version_usage().bytes_in_memory == 2 * VersionBytes());
@@ -160,7 +143,7 @@ TEST_CASE("versions that do not fit go to disk, the one used longest ago first",
 
 TEST_CASE("a version whose samples run stays, and goes when they are done", "[versions]") {
   Worker worker(RoomFor(1));
-  PublishAndStep(worker, 0);
+  PublishThenStep(worker, 0);
   SampleRequest request = Sample("long", "v0");
   request.params.max_tokens = 30;
   worker.core.Apply(request);
@@ -180,7 +163,7 @@ TEST_CASE("a version whose samples run stays, and goes when they are done", "[ve
 
 TEST_CASE("a version that is wanted while it is spilled stays in memory", "[versions]") {
   Worker worker(RoomFor(1));
-  PublishAndStep(worker, 0);
+  PublishThenStep(worker, 0);
   worker.core.Apply(PublishVersion{"publish", "m", 5, "v1"});
   worker.core.RunUnit();
   REQUIRE(worker.version_jobs.waiting.size() == 1);
@@ -197,9 +180,9 @@ TEST_CASE("a version that disk cannot take stays in memory", "[versions]") {
   Worker worker(RoomFor(1));
   std::filesystem::remove_all(worker.dir / "tmp");
   std::ofstream(worker.dir / "tmp") << "a file where a folder is to be";
-  PublishAndStep(worker, 0);
+  PublishThenStep(worker, 0);
   const SampleOutput expected = SampleFrom(worker, "v0");
-  PublishAndStep(worker, 1);
+  PublishThenStep(worker, 1);
   CHECK(worker.core.version_usage().num_in_memory == 2);
   CheckEqual(SampleFrom(worker, "v0"), expected);
   CHECK(worker.core.counters().version_loads == 0);
@@ -208,9 +191,9 @@ TEST_CASE("a version that disk cannot take stays in memory", "[versions]") {
 TEST_CASE("a spilled version that could not be read fails its samples, and is read again",
           "[versions]") {
   Worker worker(RoomFor(1));
-  PublishAndStep(worker, 0);
+  PublishThenStep(worker, 0);
   const SampleOutput expected = SampleFrom(worker, "v0");
-  PublishAndStep(worker, 1);
+  PublishThenStep(worker, 1);
   SampleFrom(worker, "v1");  // v0 makes room
   worker.core.Apply(Sample("s", "v0"));
   VersionJobDone done = worker.version_jobs.RunNext();
@@ -229,8 +212,8 @@ TEST_CASE("versions that disk does not take leave no room for models", "[version
       {.model_ops = {.adapter_bytes = 11 * VersionBytes(), .version_bytes = VersionBytes()}});
   std::filesystem::remove_all(worker.dir / "tmp");
   std::ofstream(worker.dir / "tmp") << "a file where a folder is to be";
-  PublishAndStep(worker, 0);
-  PublishAndStep(worker, 1);
+  PublishThenStep(worker, 0);
+  PublishThenStep(worker, 1);
   REQUIRE(worker.core.version_usage().num_in_memory == 2);
   worker.core.Apply(CreateAdapter{"second", "n", {.rank = 4, .seed = 2}});
   CHECK(Answer<OpFailed>(worker.Drain(), "second").status.code() ==
@@ -296,7 +279,7 @@ TEST_CASE("random use of 50 versions with room for 5 gives what it gives with ro
   for (int64_t index = 0; index < kVersions; ++index) {
     for (Worker* const worker : {&all, &few}) {
       if (index % 2 == 0) {
-        PublishAndStep(*worker, index);
+        PublishThenStep(*worker, index);
       } else {
         SaveAndStep(*worker, index);
         const std::string name = std::to_string(index);
@@ -341,7 +324,7 @@ TEST_CASE("models take the room of versions that nobody samples", "[versions]") 
   // The first model takes 5 times its weights and what snapshots are staged in 8 times, so that 6
   // more versions fit, or one more model.
   Worker worker({.model_ops = {.adapter_bytes = 19 * VersionBytes()}});
-  for (int64_t index = 0; index < 6; ++index) PublishAndStep(worker, index);
+  for (int64_t index = 0; index < 6; ++index) PublishThenStep(worker, index);
   CHECK(worker.core.version_usage().num_in_memory == 6);
   worker.core.Apply(CreateAdapter{"second", "n", {.rank = 4, .seed = 2}});
   Answer<OpDone>(worker.Drain(), "second");

@@ -36,7 +36,7 @@ int64_t Share(int64_t bytes, double share) {
 // The largest that may come: its products x A^T take memory for each row.
 int64_t MaxLoraRank() { return ModelInfo().max_lora_rank; }
 
-PassShape MicroBatch(int64_t num_tokens) {
+PassShape ShapeOfPass(int64_t num_tokens) {
   return {.num_tokens = num_tokens,
           .num_entries = num_tokens,
           .max_lora_rank = MaxLoraRank(),
@@ -80,7 +80,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts&
   plan.head_chunk_elements = plan.sampling_chunk_elements;
 
   const PassMemory memory(model, plan.head_chunk_elements, facts.cpu_threads);
-  const int64_t least = memory.Bytes(MicroBatch(kMinTokenBudget), model.num_layers);
+  const int64_t least = memory.Bytes(ShapeOfPass(kMinTokenBudget), model.num_layers);
   if (least > plan.arena_bytes) {
     const double needed_rest = static_cast<double>(least) / (1 - kCacheShare - kAdapterShare);
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -92,17 +92,17 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts&
   plan.token_budget = std::clamp(facts.tokens_per_step, kMinTokenBudget, kMaxTokenBudget);
   // Smaller micro-batches rather than layers computed twice.
   while (plan.token_budget > kMinTokenBudget &&
-         memory.FewestCheckpointed(MicroBatch(plan.token_budget), plan.arena_bytes) > 0) {
+         memory.FewestCheckpointed(ShapeOfPass(plan.token_budget), plan.arena_bytes) > 0) {
     plan.token_budget /= 2;
   }
   plan.token_budget = std::max(plan.token_budget, kMinTokenBudget);
   plan.num_checkpointed =
-      memory.FewestCheckpointed(MicroBatch(plan.token_budget), plan.arena_bytes);
+      memory.FewestCheckpointed(ShapeOfPass(plan.token_budget), plan.arena_bytes);
   if (facts.gathers_weights) {
     // The head comes whole to each half of a chunk. So chunks as large as the micro-batch, if half
     // of what that leaves is enough; gradients have the other half.
     const int64_t room =
-        plan.arena_bytes - memory.Bytes(MicroBatch(plan.token_budget), plan.num_checkpointed);
+        plan.arena_bytes - memory.Bytes(ShapeOfPass(plan.token_budget), plan.num_checkpointed);
     plan.head_chunk_elements =
         std::max(plan.head_chunk_elements,
                  std::min(plan.head_chunk_elements + room / 2 / kBytesPerHeadElement,

@@ -49,7 +49,7 @@ void WarnIfNonFinite(const OptimStep& command,
 
 // Weights, two moments, the accumulator, and weights of a version that samplers held.
 constexpr int64_t kBytesPerParameter = 5 * sizeof(float);
-constexpr double kGib = 1 << 30;
+constexpr double kBytesPerGib = 1 << 30;
 
 }  // namespace
 
@@ -147,9 +147,9 @@ absl::Status ModelOps::CheckRoom(const std::string& model_id, const AdapterSizes
   if (needed <= free) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "an adapter of %d parameters takes %.2f GiB, %.2f of the %.2f GiB for adapters are free",
-      num_parameters, static_cast<double>(needed) / kGib,
-      static_cast<double>(std::max<int64_t>(0, free)) / kGib,
-      static_cast<double>(options_.adapter_bytes) / kGib));
+      num_parameters, static_cast<double>(needed) / kBytesPerGib,
+      static_cast<double>(std::max<int64_t>(0, free)) / kBytesPerGib,
+      static_cast<double>(options_.adapter_bytes) / kBytesPerGib));
 }
 
 ModelOps::Outcome ModelOps::Do(const CreateAdapter& command) {

@@ -211,4 +211,22 @@ inline double Difference(const SampleOutput& a, const SampleOutput& b) {
   return std::abs(a.sequences.at(0).logprobs.at(0) - b.sequences.at(0).logprobs.at(0));
 }
 
+// Memory of one version of rank 4.
+inline int64_t VersionBytes() {
+  return 4 * Adapter(WholeModel(SmallSpec()), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
+}
+
+inline SampleOutput SampleFrom(Worker& worker, const std::string& version_id) {
+  worker.core.Apply(Sample("from " + version_id, version_id));
+  return Answer<SampleDone>(worker.Drain(), "from " + version_id).output;
+}
+
+inline void CheckEqual(const SampleOutput& a, const SampleOutput& b) {
+  REQUIRE(a.sequences.size() == b.sequences.size());
+  for (size_t i = 0; i < a.sequences.size(); ++i) {
+    CHECK(a.sequences[i].tokens == b.sequences[i].tokens);
+    CHECK(a.sequences[i].logprobs == b.sequences[i].logprobs);
+  }
+}
+
 }  // namespace lathe::worker

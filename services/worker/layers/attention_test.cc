@@ -8,14 +8,15 @@
 #include <ATen/Parallel.h>
 
 #include "services/worker/layers/attention.h"
+#include "services/worker/layers/test_diff.h"
 
 namespace lathe::worker {
 namespace {
 
 // fp64: the two orders of summation differ by rounding of order 1e-15 only.
-constexpr double kTolerance = 1e-10;
+constexpr double kAttentionTolerance = 1e-10;
 // fp32, of the largest entry: chains of some hundred terms.
-constexpr double kFloatTolerance = 3e-6;
+constexpr double kAttentionFloatTolerance = 3e-6;
 // bf16 keeps 8 bits, so rounding one factor of a product changes it by up to 2^-9. Weights and
 // gradients of scores are rounded here, and the gradients come through two products: twice that, of
 // the largest entry.
@@ -61,11 +62,6 @@ at::Tensor Leaf(at::IntArrayRef shape) {
 }
 
 // Largest difference, in parts of the largest entry of b.
-double MaxDiff(const at::Tensor& a, const at::Tensor& b) {
-  REQUIRE(a.sizes() == b.sizes());
-  return ((a - b).abs().max() / b.abs().max()).item<double>();
-}
-
 struct Inputs {
   at::Tensor q;
   at::Tensor k;
@@ -128,17 +124,17 @@ TEST_CASE("CausalAttention: forward and backward by torch equal autograd over th
   const Results results =
       Run({q.detach(), k.detach(), v.detach(), dout}, cu_seqlens, MatmulArithmetic::kFp32);
 
-  CHECK(MaxDiff(results.out, expected.detach()) < kTolerance);
-  CHECK(MaxDiff(results.d.dq, q.grad()) < kTolerance);
-  CHECK(MaxDiff(results.d.dk, k.grad()) < kTolerance);
-  CHECK(MaxDiff(results.d.dv, v.grad()) < kTolerance);
+  CHECK(RelativeDiff(results.out, expected.detach()) < kAttentionTolerance);
+  CHECK(RelativeDiff(results.d.dq, q.grad()) < kAttentionTolerance);
+  CHECK(RelativeDiff(results.d.dk, k.grad()) < kAttentionTolerance);
+  CHECK(RelativeDiff(results.d.dv, v.grad()) < kAttentionTolerance);
 }
 
 TEST_CASE("CausalAttention: the kernels equal autograd over the definition in fp64",
           "[layers][attention]") {
   const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const bool is_bf16 = arithmetic == MatmulArithmetic::kBf16;
-  const double tolerance = is_bf16 ? kBf16Tolerance : kFloatTolerance;
+  const double tolerance = is_bf16 ? kBf16Tolerance : kAttentionFloatTolerance;
   const int64_t group = GENERATE(1, 2, 4, 5, 8);
   const int64_t head_dim = GENERATE(6, 16, 24, 64, 128, 256);
   at::manual_seed(100 * group + head_dim);
@@ -155,10 +151,10 @@ TEST_CASE("CausalAttention: the kernels equal autograd over the definition in fp
   expected.backward(x.dout.to(at::kDouble));
   const Results results = Run(x, cu_seqlens, arithmetic);
 
-  CHECK(MaxDiff(results.out, expected.detach()) < tolerance);
-  CHECK(MaxDiff(results.d.dq, q.grad()) < tolerance);
-  CHECK(MaxDiff(results.d.dk, k.grad()) < tolerance);
-  CHECK(MaxDiff(results.d.dv, v.grad()) < tolerance);
+  CHECK(RelativeDiff(results.out, expected.detach()) < tolerance);
+  CHECK(RelativeDiff(results.d.dq, q.grad()) < tolerance);
+  CHECK(RelativeDiff(results.d.dk, k.grad()) < tolerance);
+  CHECK(RelativeDiff(results.d.dv, v.grad()) < tolerance);
 }
 
 TEST_CASE("CausalAttention: large scores overflow nowhere", "[layers][attention]") {
@@ -168,7 +164,7 @@ TEST_CASE("CausalAttention: large scores overflow nowhere", "[layers][attention]
   const at::Tensor expected =
       Reference(x.q.to(at::kDouble), x.k.to(at::kDouble), x.v.to(at::kDouble), {0, 150});
   const Results results = Run(x, {0, 150}, MatmulArithmetic::kFp32);
-  CHECK(MaxDiff(results.out, expected) < 1e-3);  // scores near 400, so their rounding shows
+  CHECK(RelativeDiff(results.out, expected) < 1e-3);  // scores near 400, so their rounding shows
   CHECK(results.d.dk.isfinite().all().item<bool>());
 }
 

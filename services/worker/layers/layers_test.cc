@@ -10,6 +10,7 @@
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/layers/rms_norm.h"
 #include "services/worker/layers/rope.h"
+#include "services/worker/layers/test_diff.h"
 
 // Backward steps are compared with torch's autograd over the same forward, in fp64, where the two
 // differ by rounding of order 1e-15 only. CPU kernels exist for fp32, and are compared with torch
@@ -23,11 +24,6 @@ constexpr double kFloatTolerance = 2e-6;
 at::Tensor Random(at::IntArrayRef shape) { return at::randn(shape, at::kDouble); }
 
 at::Tensor Leaf(const at::Tensor& x) { return x.detach().clone().requires_grad_(true); }
-
-double MaxDiff(const at::Tensor& a, const at::Tensor& b) {
-  REQUIRE(a.sizes() == b.sizes());
-  return (a - b).abs().max().item<double>();
-}
 
 }  // namespace
 

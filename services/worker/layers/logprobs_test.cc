@@ -7,17 +7,18 @@
 
 #include "services/worker/kernels/cpu/draw_kernel.h"
 #include "services/worker/layers/logprobs.h"
+#include "services/worker/layers/test_diff.h"
 
 namespace lathe::worker {
 namespace {
 
-constexpr int64_t kVocab = 5003;  // no multiple of a vector
+constexpr int64_t kOddVocab = 5003;  // no multiple of a vector
 
 // Tokens for rows of 0, 1, 2 … of them, some more than once.
 RowTargets MakeTargets(int64_t num_rows) {
   RowTargets targets;
   for (int64_t row = 0; row < num_rows; ++row) {
-    for (int64_t k = 0; k < row % 4; ++k) targets.tokens.push_back((row * 997 + k / 2) % kVocab);
+    for (int64_t k = 0; k < row % 4; ++k) targets.tokens.push_back((row * 997 + k / 2) % kOddVocab);
     targets.offsets.push_back(static_cast<int64_t>(targets.tokens.size()));
   }
   return targets;
@@ -27,7 +28,7 @@ at::Tensor FlatIndex(const RowTargets& targets) {
   std::vector<int64_t> index;
   for (size_t row = 0; row + 1 < targets.offsets.size(); ++row) {
     for (int64_t i = targets.offsets[row]; i < targets.offsets[row + 1]; ++i) {
-      index.push_back(static_cast<int64_t>(row) * kVocab + targets.tokens[i]);
+      index.push_back(static_cast<int64_t>(row) * kOddVocab + targets.tokens[i]);
     }
   }
   return at::tensor(index, at::kLong);
@@ -39,16 +40,12 @@ std::vector<float> MakeSlopes(size_t size) {
   return slopes;
 }
 
-double MaxDiff(const at::Tensor& a, const at::Tensor& b) {
-  return (a - b).abs().max().item<double>();
-}
-
 }  // namespace
 
 TEST_CASE("TargetLogprobs and their backward equal autograd in fp64", "[layers]") {
   const bool by_torch = GENERATE(false, true);
   at::manual_seed(1);
-  at::Tensor logits = at::randn({9, kVocab}) * 6;
+  at::Tensor logits = at::randn({9, kOddVocab}) * 6;
   const RowTargets targets = MakeTargets(9);
   const std::vector<float> slopes = MakeSlopes(targets.tokens.size());
 
@@ -70,7 +67,7 @@ TEST_CASE("TargetLogprobs and their backward equal autograd in fp64", "[layers]"
 
 TEST_CASE("SoftmaxStatsOf and LogprobsBackward: a row's bits are its own", "[layers]") {
   at::manual_seed(2);
-  const at::Tensor logits = at::randn({40, kVocab}) * 6;
+  const at::Tensor logits = at::randn({40, kOddVocab}) * 6;
   const RowTargets targets = MakeTargets(40);
   const std::vector<float> slopes = MakeSlopes(targets.tokens.size());
   const int num_threads = at::get_num_threads();

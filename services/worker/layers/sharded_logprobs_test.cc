@@ -6,6 +6,7 @@
 
 #include "services/worker/collectives/test_ranks.h"
 #include "services/worker/layers/sharded_logprobs.h"
+#include "services/worker/layers/test_diff.h"
 
 namespace lathe::worker {
 namespace {
@@ -42,10 +43,6 @@ std::vector<Scored> ScoreOnRanks(const at::Tensor& logits, const RowTargets& tar
     return Score(Columns(logits, group.rank(), width), targets, slopes, group.rank() * width,
                  group);
   });
-}
-
-double MaxDiff(const at::Tensor& a, const at::Tensor& b) {
-  return (a - b).abs().max().item<double>();
 }
 
 }  // namespace

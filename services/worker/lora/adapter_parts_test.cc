@@ -10,21 +10,21 @@
 namespace lathe::worker {
 namespace {
 
-const LoraSpec kLora{.rank = 3, .seed = 5};
+const LoraSpec kPartsLora{.rank = 3, .seed = 5};
 
 }  // namespace
 
 TEST_CASE("AdapterLayout: parts have the names, the order and the ranges of their sharing",
           "[lora]") {
   const ModelPart whole = WholeModel(TestSpec());
-  CHECK(SizesOfAdapter(whole, kLora).sharded == NumAdapterParameters(whole, kLora));
+  CHECK(SizesOfAdapter(whole, kPartsLora).sharded == NumAdapterParameters(whole, kPartsLora));
   for (const ModelPart& part : TestParts(TestSpec(), 4)) {
-    const std::vector<AdapterMatrix> layout = AdapterLayout(part, kLora);
-    const AdapterSizes sizes = SizesOfAdapter(part, kLora);
+    const std::vector<AdapterMatrix> layout = AdapterLayout(part, kPartsLora);
+    const AdapterSizes sizes = SizesOfAdapter(part, kPartsLora);
     int64_t next[] = {0, sizes.summed, sizes.summed + sizes.shared};
-    REQUIRE(layout.size() == AdapterLayout(whole, kLora).size());
+    REQUIRE(layout.size() == AdapterLayout(whole, kPartsLora).size());
     for (size_t i = 0; i < layout.size(); ++i) {
-      CHECK(layout[i].name() == AdapterLayout(whole, kLora)[i].name());
+      CHECK(layout[i].name() == AdapterLayout(whole, kPartsLora)[i].name());
       CHECK((layout[i].is_b ? layout[i].cols : layout[i].rows) == 3);
       const int range = layout[i].num_holders == 4 ? 0 : layout[i].num_holders == 2 ? 1 : 2;
       CHECK(layout[i].offset == next[range]);
@@ -34,14 +34,14 @@ TEST_CASE("AdapterLayout: parts have the names, the order and the ranges of thei
     CHECK(next[1] == sizes.summed + sizes.shared);
     CHECK(next[2] == sizes.total());
     CHECK(sizes.shared == 2 * 2 * 3 * 6);  // layers, keys and values, rank, features of a head
-    CHECK(sizes.total() == SizesOfAdapter(TestPart(TestSpec(), 0, 4), kLora).total());
+    CHECK(sizes.total() == SizesOfAdapter(TestPart(TestSpec(), 0, 4), kPartsLora).total());
   }
 }
 
 TEST_CASE("AdapterLayout: factors are whole where their side of the base's matrix is", "[lora]") {
   std::set<std::string> whole_a;
   std::set<std::string> whole_b;
-  for (const AdapterMatrix& matrix : AdapterLayout(TestPart(TestSpec(), 1, 2), kLora)) {
+  for (const AdapterMatrix& matrix : AdapterLayout(TestPart(TestSpec(), 1, 2), kPartsLora)) {
     if (matrix.num_holders < 2) continue;
     (matrix.is_b ? whole_b : whole_a).insert(matrix.module.substr(matrix.module.rfind('.') + 1));
   }
@@ -51,9 +51,9 @@ TEST_CASE("AdapterLayout: factors are whole where their side of the base's matri
 }
 
 TEST_CASE("AdapterLayout: the one KV head of all ranks is summed like what is whole", "[lora]") {
-  const AdapterSizes sizes = SizesOfAdapter(TestPart(TestSpec(1), 2, 4), kLora);
+  const AdapterSizes sizes = SizesOfAdapter(TestPart(TestSpec(1), 2, 4), kPartsLora);
   CHECK(sizes.shared == 0);
-  for (const AdapterMatrix& matrix : AdapterLayout(TestPart(TestSpec(1), 2, 4), kLora)) {
+  for (const AdapterMatrix& matrix : AdapterLayout(TestPart(TestSpec(1), 2, 4), kPartsLora)) {
     const bool is_kv = matrix.target == LoraTarget::kK || matrix.target == LoraTarget::kV;
     if (is_kv) CHECK(matrix.num_holders == 4);
   }
@@ -62,16 +62,16 @@ TEST_CASE("AdapterLayout: the one KV head of all ranks is summed like what is wh
 TEST_CASE("Adapter: parts start as what they are of the whole, bit for bit", "[lora]") {
   const ModelSpec model = GENERATE(TestSpec(), TestSpec(1));
   const int64_t tp = GENERATE(2, 4);
-  const Adapter whole(WholeModel(model), kLora, at::kCPU);
+  const Adapter whole(WholeModel(model), kPartsLora, at::kCPU);
   for (const ModelPart& part : TestParts(model, tp)) {
-    const Adapter adapter(part, kLora, at::kCPU);
-    CHECK(at::equal(adapter.parameters(), CutFlat(whole.parameters(), part, kLora)));
+    const Adapter adapter(part, kPartsLora, at::kCPU);
+    CHECK(at::equal(adapter.parameters(), CutFlat(whole.parameters(), part, kPartsLora)));
   }
 }
 
 TEST_CASE("Adapter: views of a part have the shapes of the part's linears", "[lora]") {
   const ModelPart part = TestPart(TestSpec(), 3, 4);
-  Adapter adapter(part, kLora, at::kCPU);
+  Adapter adapter(part, kPartsLora, at::kCPU);
   const AdapterTensors& view = adapter.Publish()->tensors;
   const auto pair = [&](LoraTarget target) { return view.layers[1][static_cast<size_t>(target)]; };
   CHECK(pair(LoraTarget::kQ).a.sizes() == at::IntArrayRef({3, 8}));
@@ -82,7 +82,7 @@ TEST_CASE("Adapter: views of a part have the shapes of the part's linears", "[lo
   CHECK(pair(LoraTarget::kDown).a.sizes() == at::IntArrayRef({3, 3}));
   CHECK(view.unembed.b_t.sizes() == at::IntArrayRef({3, part.local.vocab_size}));
   // Rows of tokens that no rank has are not part of the factor.
-  const AdapterMatrix head = AdapterLayout(part, kLora).back();
+  const AdapterMatrix head = AdapterLayout(part, kPartsLora).back();
   CHECK(head.features.size == 5);
   CHECK(head.FactorOf(view.flat).sizes() == at::IntArrayRef({3, 5}));
 }

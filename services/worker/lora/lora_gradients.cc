@@ -10,7 +10,7 @@ namespace lathe::worker {
 namespace {
 
 // Columns of dA and dB that one task adds to.
-constexpr int64_t kColumns = 512;
+constexpr int64_t kGradientColumns = 512;
 
 // Spans that add to one buffer, in the order of their rows. They have one adapter, so their pairs
 // are the same.
@@ -52,8 +52,8 @@ std::vector<Owner> FindOwners(const LoraPlan& plan, const std::vector<LoraPart>&
 std::vector<Task> MakeTasks(const LoraPlan& plan, const std::vector<Owner>& owners) {
   std::vector<Task> tasks;
   const auto add = [&](const Owner& owner, int64_t pair, int64_t width) {
-    for (int64_t n = 0; n < width; n += kColumns) {
-      tasks.push_back({&owner, pair, n, std::min(n + kColumns, width)});
+    for (int64_t n = 0; n < width; n += kGradientColumns) {
+      tasks.push_back({&owner, pair, n, std::min(n + kGradientColumns, width)});
     }
   };
   for (const Owner& owner : owners) {

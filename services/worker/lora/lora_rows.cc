@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kTileRows = 32;
 // Factors, and columns of a wide output, that one task of few rows works on.
 constexpr int64_t kFactors = 8;
-constexpr int64_t kColumns = 1024;
+constexpr int64_t kRowColumns = 1024;
 
 // Rows of one span that are computed together, counted from its first.
 struct Tile {
@@ -88,7 +88,7 @@ void ReduceThenExpand(const LoraPlan& plan, const std::vector<Tile>& tiles, floa
       reductions.push_back({&tile, nullptr, j});
     }
     for (const LoraPlanPair& pair : tile.span->pairs) {
-      for (int64_t n = 0; n < plan.y[pair.part].width; n += kColumns) {
+      for (int64_t n = 0; n < plan.y[pair.part].width; n += kRowColumns) {
         expansions.push_back({&tile, &pair, n});
       }
     }
@@ -100,7 +100,7 @@ void ReduceThenExpand(const LoraPlan& plan, const std::vector<Tile>& tiles, floa
   ForTasks(static_cast<int64_t>(expansions.size()), plan.cost, [&](int64_t i) {
     const auto& [tile, pair, begin] = expansions[i];
     Expand(plan, *tile, *pair, products, begin,
-           std::min(begin + kColumns, plan.y[pair->part].width));
+           std::min(begin + kRowColumns, plan.y[pair->part].width));
   });
 }
 

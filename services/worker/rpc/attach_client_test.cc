@@ -10,23 +10,10 @@
 #include "services/worker/rpc/fake_executor.h"
 #include "services/worker/rpc/piece.h"
 #include "services/worker/rpc/tensor_conversion.h"
+#include "services/worker/rpc/test_messages.h"
 
 namespace lathe::worker {
 namespace {
-
-lathe::v1::EngineMessage Form(int64_t epoch, int64_t term) {
-  lathe::v1::EngineMessage message;
-  message.mutable_form()->set_epoch(epoch);
-  message.mutable_form()->set_term(term);
-  return message;
-}
-
-lathe::v1::EngineMessage Adopt(int64_t epoch, int64_t term) {
-  lathe::v1::EngineMessage message;
-  message.mutable_adopt()->set_epoch(epoch);
-  message.mutable_adopt()->set_term(term);
-  return message;
-}
 
 lathe::v1::EngineMessage Train(int64_t epoch, const std::string& request_id, int num_tokens = 1) {
   lathe::v1::EngineMessage message;
@@ -44,8 +31,8 @@ lathe::v1::EngineMessage Train(int64_t epoch, const std::string& request_id, int
   return message;
 }
 
-struct Worker {
-  explicit Worker(const FakeDataDir& dir)
+struct ClientWorker {
+  explicit ClientWorker(const FakeDataDir& dir)
       : client({.engine_addresses = {dir.address()},
                 .secret_path = dir.secret_path(),
                 .heartbeat_interval = absl::Milliseconds(20)},
@@ -72,7 +59,7 @@ struct Worker {
 TEST_CASE("a batch is executed, its result sent, and forgotten once acknowledged", "[rpc]") {
   const FakeDataDir dir;
   auto engine = std::make_unique<FakeEngine>(dir.address());
-  Worker worker(dir);
+  ClientWorker worker(dir);
   const lathe::v1::WorkerMessage hello = engine->Next();
   REQUIRE(hello.has_hello());
   CHECK(hello.hello().secret() == "hunter2");
@@ -97,7 +84,7 @@ TEST_CASE("a batch is executed, its result sent, and forgotten once acknowledged
 TEST_CASE("an engine that comes back adopts the worker and gets what it missed", "[rpc]") {
   const FakeDataDir dir;
   auto engine = std::make_unique<FakeEngine>(dir.address());
-  Worker worker(dir);
+  ClientWorker worker(dir);
   engine->Next();
   engine->Send(Form(5, 1));
   engine->Send(Train(5, "r1"));
@@ -120,7 +107,7 @@ TEST_CASE("an engine that comes back adopts the worker and gets what it missed",
 TEST_CASE("large messages cross in pieces both ways", "[rpc]") {
   const FakeDataDir dir;
   FakeEngine engine(dir.address());
-  Worker worker(dir);
+  ClientWorker worker(dir);
   engine.Next();
   engine.Send(Form(5, 1));
   constexpr int kNumTokens = 600'000;
@@ -153,7 +140,7 @@ TEST_CASE("large messages cross in pieces both ways", "[rpc]") {
 TEST_CASE("an engine of a lower term is left, and one of a higher term obeyed", "[rpc]") {
   const FakeDataDir dir;
   FakeEngine engine(dir.address());
-  Worker worker(dir);
+  ClientWorker worker(dir);
   engine.Next();
   engine.Send(Form(5, 7));
   engine.Send(Train(5, "r1"));
@@ -184,7 +171,7 @@ TEST_CASE("a silent engine is given up for the next address", "[rpc]") {
 TEST_CASE("a worker that is told to stop says so and does not come again", "[rpc]") {
   const FakeDataDir dir;
   auto engine = std::make_unique<FakeEngine>(dir.address());
-  Worker worker(dir);
+  ClientWorker worker(dir);
   engine->Next();
   engine->Send(Form(5, 1));
   worker.client.Leave("stopped", LeaveCause::kTold);
@@ -228,7 +215,7 @@ TEST_CASE("another engine adopts the worker and gets what the first one missed",
 TEST_CASE("an engine ends the process with Die", "[rpc]") {
   const FakeDataDir dir;
   FakeEngine engine(dir.address());
-  Worker worker(dir);
+  ClientWorker worker(dir);
   engine.Next();
   lathe::v1::EngineMessage die;
   die.mutable_die()->set_reason("replaced");

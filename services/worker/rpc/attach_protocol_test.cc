@@ -12,20 +12,6 @@ namespace {
 
 using Verdict = AttachProtocol::Verdict;
 
-lathe::v1::EngineMessage Form(int64_t epoch, int64_t term) {
-  lathe::v1::EngineMessage message;
-  message.mutable_form()->set_epoch(epoch);
-  message.mutable_form()->set_term(term);
-  return message;
-}
-
-lathe::v1::EngineMessage Adopt(int64_t epoch, int64_t term) {
-  lathe::v1::EngineMessage message;
-  message.mutable_adopt()->set_epoch(epoch);
-  message.mutable_adopt()->set_term(term);
-  return message;
-}
-
 lathe::v1::EngineMessage OptimStepMessage(int64_t epoch, const std::string& request_id) {
   lathe::v1::EngineMessage message;
   message.set_epoch(epoch);

@@ -22,4 +22,18 @@ inline void AddTrain(lathe::v1::EngineMessage* message, const std::string& reque
   targets->mutable_tensor()->set_dense(WritePacked(std::vector<int64_t>{2}));
 }
 
+inline lathe::v1::EngineMessage Form(int64_t epoch, int64_t term) {
+  lathe::v1::EngineMessage message;
+  message.mutable_form()->set_epoch(epoch);
+  message.mutable_form()->set_term(term);
+  return message;
+}
+
+inline lathe::v1::EngineMessage Adopt(int64_t epoch, int64_t term) {
+  lathe::v1::EngineMessage message;
+  message.mutable_adopt()->set_epoch(epoch);
+  message.mutable_adopt()->set_term(term);
+  return message;
+}
+
 }  // namespace lathe::worker

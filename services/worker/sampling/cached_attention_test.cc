@@ -13,7 +13,7 @@ namespace lathe::worker {
 namespace {
 
 constexpr int64_t kCacheBytes = 1 << 22;
-constexpr double kTolerance = 1e-5;  // fp32, a few hundred terms
+constexpr double kAttentionTolerance = 1e-5;  // fp32, a few hundred terms
 
 double MaxDifference(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
@@ -111,7 +111,7 @@ TEST_CASE("Cached attention: the kernel equals torch operations for sequences of
   };
   const at::Tensor by_kernel = attend(q, rows);
   CHECK(MaxDifference(by_kernel, DecodeByGather(q, cache.keys(0), cache.values(0), rows)) <
-        kTolerance);
+        kAttentionTolerance);
   CHECK(at::equal(attend(q.narrow(0, 3, 1), {rows[3]}), by_kernel.narrow(0, 3, 1)));
 }
 

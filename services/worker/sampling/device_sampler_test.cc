@@ -18,7 +18,7 @@ namespace lathe::worker {
 namespace {
 
 constexpr int kThreads = 2 * draw::kLanes;
-constexpr double kTolerance = 2e-6;  // of logprobs: another rounding of the same weights
+constexpr double kDeviceTolerance = 2e-6;  // of logprobs: another rounding of the same weights
 
 struct TeamMemory {
   explicit TeamMemory(int64_t vocab_size)
@@ -198,7 +198,7 @@ TEST_CASE("Device sampler: a team of threads draws what the CPU's sampler draws"
     CAPTURE(row, all->draws[row].params->temperature, all->draws[row].params->top_k,
             all->draws[row].params->top_p, all->draws[row].params->min_p);
     REQUIRE(device.tokens[row] == host.tokens[row]);
-    REQUIRE(device.logprobs[row] == Approx(host.logprobs[row]).margin(kTolerance));
+    REQUIRE(device.logprobs[row] == Approx(host.logprobs[row]).margin(kDeviceTolerance));
     if (all->draws[row].top == nullptr) continue;
     const TopkLogprobs& top = all->top[row];
     for (int64_t i = 0; i < std::min(top.k, vocab_size); ++i) {
@@ -207,7 +207,7 @@ TEST_CASE("Device sampler: a team of threads draws what the CPU's sampler draws"
         REQUIRE(device.top_logprobs[row * kMostTop + i] == top.logprobs[i]);
       } else {
         REQUIRE(device.top_logprobs[row * kMostTop + i] ==
-                Approx(top.logprobs[i]).margin(kTolerance));
+                Approx(top.logprobs[i]).margin(kDeviceTolerance));
       }
     }
   }
@@ -224,7 +224,7 @@ TEST_CASE("Device sampler: logits that are not finite have no logprob", "[sampli
   const DeviceRows rows = DrawByThreads(logits, draws, /*most_top=*/0);
   CHECK(std::isnan(rows.logprobs[0]));
   CHECK(std::isnan(rows.logprobs[1]));
-  CHECK(rows.logprobs[2] == Approx(-std::log(200)).margin(kTolerance));
+  CHECK(rows.logprobs[2] == Approx(-std::log(200)).margin(kDeviceTolerance));
 }
 
 TEST_CASE("Device sampler: a GPU draws what the CPU's sampler draws", "[sampling][gpu]") {
@@ -245,7 +245,7 @@ TEST_CASE("Device sampler: a GPU draws what the CPU's sampler draws", "[sampling
   for (int64_t row = 0; row < n; ++row) {
     CAPTURE(row);
     CHECK(device.tokens[row] == host.tokens[row]);
-    CHECK(device.logprobs[row] == Approx(host.logprobs[row]).margin(kTolerance));
+    CHECK(device.logprobs[row] == Approx(host.logprobs[row]).margin(kDeviceTolerance));
     CHECK(all->top[row].token_ids == host_top[row].token_ids);
   }
 }

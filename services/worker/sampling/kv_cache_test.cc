@@ -9,7 +9,7 @@
 namespace lathe::worker {
 namespace {
 
-KvCache CacheOf(int64_t num_blocks, MatmulArithmetic attention = MatmulArithmetic::kFp32) {
+KvCache KvCacheOf(int64_t num_blocks, MatmulArithmetic attention = MatmulArithmetic::kFp32) {
   return KvCache(
       SmallSpec(),
       num_blocks * KvCache::kBlockTokens * KvCache::BytesPerToken(SmallSpec(), attention),
@@ -41,7 +41,7 @@ float At(const KvCache& cache, const KvSequence& sequence, int64_t position) {
 }
 
 TEST_CASE("KV cache: blocks are taken as tokens come and all come back", "[sampling]") {
-  KvCache cache = CacheOf(4);
+  KvCache cache = KvCacheOf(4);
   REQUIRE(cache.num_blocks() == 4);
   KvSequence sequence;
   REQUIRE(cache.Extend(sequence, 16));
@@ -56,7 +56,7 @@ TEST_CASE("KV cache: blocks are taken as tokens come and all come back", "[sampl
 
 TEST_CASE("KV cache: freed blocks are zeroed, shared ones when the last holder leaves",
           "[sampling]") {
-  KvCache cache = CacheOf(3);
+  KvCache cache = KvCacheOf(3);
   KvSequence prompt;
   REQUIRE(cache.Extend(prompt, 20));
   Fill(cache, prompt, 0, 1.0);
@@ -77,7 +77,7 @@ TEST_CASE("KV cache: freed blocks are zeroed, shared ones when the last holder l
 TEST_CASE("KV cache: bf16 takes half the bytes, words of two numbers, and forks between the two",
           "[sampling]") {
   if (!CpuHasBf16()) return;
-  KvCache cache = CacheOf(2, MatmulArithmetic::kBf16);
+  KvCache cache = KvCacheOf(2, MatmulArithmetic::kBf16);
   CHECK(cache.num_blocks() == 2);
   CHECK(2 * KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kBf16) ==
         KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32));
@@ -102,7 +102,7 @@ TEST_CASE("KV cache: bf16 takes half the bytes, words of two numbers, and forks 
 
 TEST_CASE("KV cache: the first token of a bf16 word leaves zero for the second", "[sampling]") {
   if (!CpuHasBf16()) return;
-  KvCache cache = CacheOf(1, MatmulArithmetic::kBf16);
+  KvCache cache = KvCacheOf(1, MatmulArithmetic::kBf16);
   KvSequence sequence;
   REQUIRE(cache.Extend(sequence, 2));
   Fill(cache, sequence, 0, std::numeric_limits<double>::quiet_NaN());
@@ -112,7 +112,7 @@ TEST_CASE("KV cache: the first token of a bf16 word leaves zero for the second",
 }
 
 TEST_CASE("KV cache: a sequence that does not fit changes nothing", "[sampling]") {
-  KvCache cache = CacheOf(2);
+  KvCache cache = KvCacheOf(2);
   KvSequence sequence;
   REQUIRE(cache.Extend(sequence, 10));
   CHECK_FALSE(cache.Extend(sequence, 23));
@@ -121,7 +121,7 @@ TEST_CASE("KV cache: a sequence that does not fit changes nothing", "[sampling]"
 }
 
 TEST_CASE("KV cache: a fork shares whole blocks and owns the rest", "[sampling]") {
-  KvCache cache = CacheOf(4);
+  KvCache cache = KvCacheOf(4);
   KvSequence prompt;
   REQUIRE(cache.Extend(prompt, 20));
   Fill(cache, prompt, 0, 1.0);
@@ -146,7 +146,7 @@ TEST_CASE("KV cache: a fork shares whole blocks and owns the rest", "[sampling]"
 }
 
 TEST_CASE("KV cache: a fork without a free block fails and takes nothing", "[sampling]") {
-  KvCache cache = CacheOf(2);
+  KvCache cache = KvCacheOf(2);
   KvSequence prompt;
   REQUIRE(cache.Extend(prompt, 20));
   Fill(cache, prompt, 0, 1.0);

@@ -13,14 +13,15 @@
 
 #include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/sampling/test_model.h"
+#include "services/worker/sampling/test_outputs.h"
 
 namespace lathe::worker {
 namespace {
 
-constexpr double kTolerance = 1e-4;
-constexpr int64_t kVocab = 96;
+constexpr double kScoreTolerance = 1e-4;
+constexpr int64_t kScoreVocab = 96;
 
-std::vector<int32_t> Prompt(int64_t length) {
+std::vector<int32_t> ScoredPrompt(int64_t length) {
   std::vector<int32_t> prompt;
   for (int64_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>((i * i + 3) % 90));
   return prompt;
@@ -36,7 +37,7 @@ SampleRequest Request(std::vector<int32_t> prompt, double temperature = 1.0) {
 PromptTargets Targets(int64_t rows, int64_t columns) {
   PromptTargets targets{.num_columns = columns, .offsets = {0}};
   for (int64_t cell = 0; cell < rows * columns; ++cell) {
-    targets.tokens.push_back(cell % 3 == 1 ? -1 : (cell * 7) % kVocab);
+    targets.tokens.push_back(cell % 3 == 1 ? -1 : (cell * 7) % kScoreVocab);
     if ((cell + 1) % columns == 0) targets.offsets.push_back(cell + 1);
   }
   return targets;
@@ -53,10 +54,6 @@ SampleOutput Run(const Model& model, const SamplingOptions& options, SampleReque
 }
 
 // NaN equals itself.
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
 // Counts the rows that pass the head.
 class CountingModel : public ModelAround {
  public:
@@ -73,7 +70,7 @@ class CountingModel : public ModelAround {
 
 TEST_CASE("Prompt scores: targets are scored where they are named", "[sampling]") {
   const Qwen3Model model = SmallModel();
-  SampleRequest request = Request(Prompt(17), /*temperature=*/0.4);
+  SampleRequest request = Request(ScoredPrompt(17), /*temperature=*/0.4);
   request.targets = std::make_shared<const PromptTargets>(Targets(16, 3));
   const SampleOutput output = Run(model, {}, request);
   const at::Tensor logprobs = at::log_softmax(PlainLogits(model, request.prompt, nullptr), 1);
@@ -84,7 +81,8 @@ TEST_CASE("Prompt scores: targets are scored where they are named", "[sampling]"
     if (token < 0) {
       CHECK(scored[cell] == 0.0f);
     } else {
-      CHECK(scored[cell] == Approx(logprobs[cell / 3][token].item<float>()).margin(kTolerance));
+      CHECK(scored[cell] ==
+            Approx(logprobs[cell / 3][token].item<float>()).margin(kScoreTolerance));
     }
   }
   CHECK(output.prompt_logprobs.empty());
@@ -92,7 +90,7 @@ TEST_CASE("Prompt scores: targets are scored where they are named", "[sampling]"
 
 TEST_CASE("Prompt scores: sparse rows may have any number of cells", "[sampling]") {
   const Qwen3Model model = SmallModel();
-  SampleRequest request = Request(Prompt(5));
+  SampleRequest request = Request(ScoredPrompt(5));
   const PromptTargets dense{
       .num_columns = 2, .offsets = {0, 2, 4, 6, 8}, .tokens = {9, 8, 7, 6, 5, 4, 3, 2}};
   const PromptTargets sparse{.num_columns = 50,
@@ -109,7 +107,7 @@ TEST_CASE("Prompt scores: sparse rows may have any number of cells", "[sampling]
 
 TEST_CASE("Prompt scores: chunks change no bit of any score", "[sampling]") {
   const Qwen3Model model = SmallModel();
-  SampleRequest request = Request(Prompt(40), /*temperature=*/0.8);
+  SampleRequest request = Request(ScoredPrompt(40), /*temperature=*/0.8);
   request.prompt_logprobs = true;
   request.topk_prompt_logprobs = 5;
   request.prompt_alt_tokens_k = 6;
@@ -117,7 +115,7 @@ TEST_CASE("Prompt scores: chunks change no bit of any score", "[sampling]") {
   request.targets = std::make_shared<const PromptTargets>(Targets(39, 2));
   const SampleOutput whole = Run(model, {}, request);
   const SampleOutput cut =
-      Run(model, {.max_prefill_tokens = 7, .head_chunk_elements = kVocab * 3}, request);
+      Run(model, {.max_prefill_tokens = 7, .head_chunk_elements = kScoreVocab * 3}, request);
   CHECK(SameBits(whole.prompt_logprobs, cut.prompt_logprobs));
   CHECK(whole.topk_prompt_logprobs->token_ids == cut.topk_prompt_logprobs->token_ids);
   CHECK(SameBits(whole.topk_prompt_logprobs->logprobs, cut.topk_prompt_logprobs->logprobs));
@@ -131,7 +129,7 @@ TEST_CASE("Prompt scores: chunks change no bit of any score", "[sampling]") {
 SampleRequest RandomRequest(const std::string& id, uint32_t seed) {
   std::mt19937 random(seed);
   const auto below = [&](int64_t bound) { return static_cast<int64_t>(random() % bound); };
-  SampleRequest request{.request_id = id, .prompt = Prompt(2 + below(50))};
+  SampleRequest request{.request_id = id, .prompt = ScoredPrompt(2 + below(50))};
   const auto num_rows = static_cast<int64_t>(request.prompt.size()) - 1;
   request.num_samples = 1 + below(3);
   request.params = {.max_tokens = 1 + below(20),
@@ -154,7 +152,7 @@ SampleRequest RandomRequest(const std::string& id, uint32_t seed) {
   return request;
 }
 
-void CheckSame(const SampleOutput& a, const SampleOutput& b) {
+void CheckSameScores(const SampleOutput& a, const SampleOutput& b) {
   REQUIRE(a.sequences.size() == b.sequences.size());
   for (size_t i = 0; i < a.sequences.size(); ++i) {
     CHECK(a.sequences[i].tokens == b.sequences[i].tokens);
@@ -187,7 +185,7 @@ TEST_CASE("Sampling: whatever is asked for, company changes no bit of it", "[sam
   SamplingEngine crowded(model,
                          {.kv_cache_bytes = 400 * bytes_per_token,
                           .max_prefill_tokens = 23,
-                          .head_chunk_elements = kVocab * 5},
+                          .head_chunk_elements = kScoreVocab * 5},
                          nullptr);
   for (uint32_t i = 0; i < 12; ++i) {
     const SampleRequest request = RandomRequest(std::to_string(i), first_seed + i);
@@ -209,7 +207,7 @@ TEST_CASE("Sampling: whatever is asked for, company changes no bit of it", "[sam
     while (own.HasWork()) {
       own.RunPass();
       for (const FinishedSample& finished : own.TakeFinished()) {
-        CheckSame(*finished.output, outputs.at(std::to_string(i)));
+        CheckSameScores(*finished.output, outputs.at(std::to_string(i)));
       }
     }
   }
@@ -218,9 +216,9 @@ TEST_CASE("Sampling: whatever is asked for, company changes no bit of it", "[sam
 TEST_CASE("Prompt scores: a token has the same logprob by whatever name it is asked for",
           "[sampling]") {
   const Qwen3Model model = SmallBf16Model();
-  SampleRequest request = Request(Prompt(15));
+  SampleRequest request = Request(ScoredPrompt(15));
   request.prompt_logprobs = true;
-  request.topk_prompt_logprobs = kVocab;
+  request.topk_prompt_logprobs = kScoreVocab;
   request.prompt_alt_tokens_k = 3;
   PromptTargets own{.num_columns = 1, .offsets = {0}};
   for (int64_t i = 1; i < 15; ++i) {
@@ -231,8 +229,8 @@ TEST_CASE("Prompt scores: a token has the same logprob by whatever name it is as
   const SampleOutput output = Run(model, {}, request);
   const TopkLogprobs& top = *output.topk_prompt_logprobs;
   const auto ranked = [&](int64_t position, int32_t token) {
-    const auto begin = top.token_ids.begin() + position * kVocab;
-    return top.logprobs[std::find(begin, begin + kVocab, token) - top.token_ids.begin()];
+    const auto begin = top.token_ids.begin() + position * kScoreVocab;
+    return top.logprobs[std::find(begin, begin + kScoreVocab, token) - top.token_ids.begin()];
   };
   for (int64_t i = 1; i < 15; ++i) {
     CHECK(output.target_prompt_logprobs->logprobs[i - 1] == output.prompt_logprobs[i]);
@@ -246,7 +244,7 @@ TEST_CASE("Prompt scores: a token has the same logprob by whatever name it is as
 
 TEST_CASE("Prompt scores: the last n alone are scored, with the same bits", "[sampling]") {
   const Qwen3Model model = SmallModel();
-  SampleRequest request = Request(Prompt(20));
+  SampleRequest request = Request(ScoredPrompt(20));
   request.prompt_logprobs = true;
   request.topk_prompt_logprobs = 2;
   const SampleOutput whole = Run(model, {}, request);
@@ -269,7 +267,7 @@ TEST_CASE("Prompt scores: the last n alone are scored, with the same bits", "[sa
 TEST_CASE("Prompt scores: rows that nobody asks about do not pass the head", "[sampling]") {
   const Qwen3Model plain = SmallModel();
   const CountingModel model(plain);
-  SampleRequest request = Request(Prompt(30));
+  SampleRequest request = Request(ScoredPrompt(30));
   int64_t expected = 0;
   SECTION("none is asked about") { CHECK(FirstScoredRow(request) == 29); }
   SECTION("a suffix") {
@@ -299,7 +297,7 @@ TEST_CASE("Prompt scores: alternatives have the logprobs of what they were drawn
           "[sampling]") {
   const Qwen3Model model = SmallModel();
   const double temperature = GENERATE(0.0, 0.5, 1.0);
-  SampleRequest request = Request(Prompt(12), temperature);
+  SampleRequest request = Request(ScoredPrompt(12), temperature);
   request.params.top_k = 1;  // filters are the samples'
   request.prompt_alt_tokens_k = 20;
   const SampleOutput output = Run(model, {}, request);
@@ -310,7 +308,7 @@ TEST_CASE("Prompt scores: alternatives have the logprobs of what they were drawn
   int64_t num_largest = 0;
   for (int64_t i = 0; i < 11 * 20; ++i) {
     CHECK(drawn.logprobs[i] ==
-          Approx(logprobs[i / 20][drawn.tokens[i]].item<float>()).margin(kTolerance));
+          Approx(logprobs[i / 20][drawn.tokens[i]].item<float>()).margin(kScoreTolerance));
     num_largest += drawn.tokens[i] == logits[i / 20].argmax().item<int32_t>() ? 1 : 0;
   }
   CHECK((num_largest == 11 * 20) == (temperature == 0));
@@ -323,7 +321,7 @@ TEST_CASE("Prompt scores: alternatives have the logprobs of what they were drawn
 
 TEST_CASE("Sampled positions: the most likely tokens beside the sampled one", "[sampling]") {
   const Qwen3Model model = SmallModel();
-  SampleRequest request = Request(Prompt(6), /*temperature=*/0.5);
+  SampleRequest request = Request(ScoredPrompt(6), /*temperature=*/0.5);
   request.params.max_tokens = 8;
   request.params.top_k = 2;
   request.num_samples = 2;
@@ -336,16 +334,17 @@ TEST_CASE("Sampled positions: the most likely tokens beside the sampled one", "[
     std::vector<int32_t> tokens = request.prompt;
     for (int64_t i = 0; i < 8; ++i) {
       const at::Tensor logits = PlainLogits(model, tokens, nullptr)[-1] / 0.5;
-      const auto [best, ids] = at::topk(at::log_softmax(logits, 0), kVocab);
+      const auto [best, ids] = at::topk(at::log_softmax(logits, 0), kScoreVocab);
       const auto ranked = top.token_ids.begin() + 100 * i;
       const auto found = std::find(ranked, ranked + 2, sequence.tokens[i]);
       REQUIRE(found != ranked + 2);
       CHECK(top.logprobs[found - top.token_ids.begin()] == sequence.logprobs[i]);
-      for (int64_t rank = 0; rank < kVocab; ++rank) {
+      for (int64_t rank = 0; rank < kScoreVocab; ++rank) {
         CHECK(top.token_ids[100 * i + rank] == ids[rank].item<int32_t>());
-        CHECK(top.logprobs[100 * i + rank] == Approx(best[rank].item<float>()).margin(kTolerance));
+        CHECK(top.logprobs[100 * i + rank] ==
+              Approx(best[rank].item<float>()).margin(kScoreTolerance));
       }
-      for (int64_t rank = kVocab; rank < 100; ++rank) {
+      for (int64_t rank = kScoreVocab; rank < 100; ++rank) {
         CHECK(top.token_ids[100 * i + rank] == kNoTopToken);
         CHECK(top.logprobs[100 * i + rank] == kNoTopLogprob);
       }
@@ -357,7 +356,7 @@ TEST_CASE("Sampled positions: the most likely tokens beside the sampled one", "[
 TEST_CASE("Sampled positions: top tokens survive preemption", "[sampling]") {
   const Qwen3Model model = SmallModel();
   const int64_t bytes_per_token = KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32);
-  SampleRequest request = Request(Prompt(20));
+  SampleRequest request = Request(ScoredPrompt(20));
   request.params.max_tokens = 60;
   request.num_samples = 4;
   request.topk_sample_logprobs = 3;

@@ -15,7 +15,7 @@
 namespace lathe::worker {
 namespace {
 
-constexpr double kTolerance = 1e-4;  // fp32, other summation order
+constexpr double kEngineTolerance = 1e-4;  // fp32, other summation order
 
 SampleRequest Request(const std::string& id, std::vector<int32_t> prompt, SamplingParams params,
                       int64_t num_samples = 1) {
@@ -42,7 +42,7 @@ TEST_CASE("Sampling: greedy tokens and logprobs are those of passes without a ca
     const auto next = logits.argmax().item<int32_t>();
     REQUIRE(output.sequences[0].tokens[i] == next);
     CHECK(output.sequences[0].logprobs[i] ==
-          Approx(at::log_softmax(logits, 0)[next].item<float>()).margin(kTolerance));
+          Approx(at::log_softmax(logits, 0)[next].item<float>()).margin(kEngineTolerance));
     tokens.push_back(next);
   }
   CHECK_FALSE(output.sequences[0].stopped);
@@ -205,11 +205,11 @@ TEST_CASE("Sampling: prompt logprobs are the model's, in one chunk or several", 
   const auto [best, ids] = at::topk(logprobs, 4, 1);
   for (int64_t i = 1; i < 17; ++i) {
     CHECK(output.prompt_logprobs[i] ==
-          Approx(logprobs[i - 1][request.prompt[i]].item<float>()).margin(kTolerance));
+          Approx(logprobs[i - 1][request.prompt[i]].item<float>()).margin(kEngineTolerance));
     for (int64_t rank = 0; rank < 4; ++rank) {
       CHECK(top.token_ids[4 * i + rank] == ids[i - 1][rank].item<int32_t>());
       CHECK(top.logprobs[4 * i + rank] ==
-            Approx(best[i - 1][rank].item<float>()).margin(kTolerance));
+            Approx(best[i - 1][rank].item<float>()).margin(kEngineTolerance));
     }
   }
 }

@@ -7,20 +7,17 @@
 
 #include <catch2/catch.hpp>
 
+#include "services/worker/sampling/test_outputs.h"
 #include "services/worker/sampling/test_vocabulary.h"
 
 namespace lathe::worker {
 namespace {
 
-constexpr double kTolerance = 1e-5;
+constexpr double kShardedTolerance = 1e-5;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // NaN equals itself.
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
 struct Result {
   DrawnTokens drawn;
   std::vector<TopkLogprobs> tops;
@@ -88,11 +85,12 @@ TEST_CASE("Sharded draws are those of the whole row, the same on every rank", "[
   for (const Result& rank : ranks) CHECK(IsSame(rank, ranks[0]));
   CHECK(ranks[0].drawn.tokens == whole.drawn.tokens);
   for (int64_t row = 0; row < kRows; ++row) {
-    CHECK(ranks[0].drawn.logprobs[row] == Approx(whole.drawn.logprobs[row]).margin(kTolerance));
+    CHECK(ranks[0].drawn.logprobs[row] ==
+          Approx(whole.drawn.logprobs[row]).margin(kShardedTolerance));
     CHECK(ranks[0].tops[row].token_ids == whole.tops[row].token_ids);
     for (size_t i = 0; i < whole.tops[row].logprobs.size(); ++i) {
       CHECK(ranks[0].tops[row].logprobs[i] ==
-            Approx(whole.tops[row].logprobs[i]).margin(kTolerance));
+            Approx(whole.tops[row].logprobs[i]).margin(kShardedTolerance));
     }
   }
 }

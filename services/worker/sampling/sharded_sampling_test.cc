@@ -13,6 +13,7 @@
 #include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/sampling/test_model.h"
 #include "services/worker/sampling/test_outputs.h"
+#include "services/worker/sampling/test_requests.h"
 #include "services/worker/sampling/test_vocabulary.h"
 
 namespace lathe::worker {
@@ -48,9 +49,7 @@ class HeadShard : public ModelAround {
   ModelPart part_;
 };
 
-using Outputs = std::map<std::string, absl::StatusOr<SampleOutput>>;
-
-Outputs RunAll(const Model& model, const std::vector<Asked>& all) {
+Outputs RunAlone(const Model& model, const std::vector<Asked>& all) {
   // So few that chunks, and preemptions, are in it.
   SamplingEngine engine(
       model,
@@ -75,7 +74,7 @@ Outputs RunAll(const Model& model, const std::vector<Asked>& all) {
 
 std::vector<Outputs> RunAsRanks(const Model& model, const std::vector<Asked>& all, int world) {
   return AsRanks(TestBackend::kLocal, world, [&](Collectives& ranks) {
-    return RunAll(HeadShard(model, RankGroup(ranks)), all);
+    return RunAlone(HeadShard(model, RankGroup(ranks)), all);
   });
 }
 
@@ -85,7 +84,7 @@ TEST_CASE("Sharded sampling: ranks that have parts of the logits give what one r
   const Qwen3Model model = SmallModel(OddSpec());
   std::vector<Asked> all;
   for (uint32_t index = 0; index < 20; ++index) all.push_back(AskFor(index));
-  const Outputs alone = RunAll(model, all);
+  const Outputs alone = RunAlone(model, all);
   const std::vector<Outputs> ranks = RunAsRanks(model, all, world);
   REQUIRE(alone.size() == all.size());
   for (const auto& [id, output] : alone) {
@@ -106,7 +105,7 @@ TEST_CASE("Sharded sampling: ranks of axis tp give what one rank gives", "[sampl
   const auto run = [&](const RankGroup& tp) {
     const auto loaded = LoadModel(folder.path(), at::kCPU, nullptr, ComputeDtype::kFp32, tp);
     TORCH_CHECK(loaded.ok());
-    return RunAll(*loaded->model, all);
+    return RunAlone(*loaded->model, all);
   };
   const Outputs alone = run({});
   const auto ranks = AsRanks(TestBackend::kSharedMemory, world,

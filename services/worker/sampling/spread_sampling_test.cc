@@ -12,11 +12,10 @@
 #include "services/worker/collectives/test_ranks.h"
 #include "services/worker/sampling/test_model.h"
 #include "services/worker/sampling/test_outputs.h"
+#include "services/worker/sampling/test_requests.h"
 
 namespace lathe::worker {
 namespace {
-
-using Outputs = std::map<std::string, absl::StatusOr<SampleOutput>>;
 
 struct Seen {
   Outputs outputs;

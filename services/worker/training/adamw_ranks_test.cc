@@ -24,7 +24,7 @@ ModelSpec Spec(int64_t num_kv_heads) {
           .vocab_size = 61};
 }
 
-struct Grid {
+struct StepGrid {
   int data = 1;
   int tp = 1;
   int64_t num_kv_heads = 2;
@@ -41,7 +41,7 @@ struct Gradients {
   std::vector<at::Tensor> shares;  // of each rank, laid out as its part
 };
 
-Gradients MakeGradients(const Grid& grid, const LoraSpec& lora, uint64_t seed) {
+Gradients MakeGradients(const StepGrid& grid, const LoraSpec& lora, uint64_t seed) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   const ModelPart whole = WholeModel(Spec(grid.num_kv_heads));
   Gradients gradients{.whole = at::zeros({NumAdapterParameters(whole, lora)}, at::kFloat)};
@@ -135,8 +135,8 @@ std::vector<std::string> ErrorsOfRanks(int data, int tp, const Body& body) {
 
 TEST_CASE("ApplyAdamW: ranks that share an adapter step as one rank does, bit for bit",
           "[adamw][ranks]") {
-  const Grid grid = GENERATE(Grid{1, 2}, Grid{1, 4}, Grid{1, 4, 1}, Grid{2, 1}, Grid{3, 1},
-                             Grid{2, 2}, Grid{2, 4}, Grid{2, 2, 1});
+  const StepGrid grid = GENERATE(StepGrid{1, 2}, StepGrid{1, 4}, StepGrid{1, 4, 1}, StepGrid{2, 1},
+                                 StepGrid{3, 1}, StepGrid{2, 2}, StepGrid{2, 4}, StepGrid{2, 2, 1});
   INFO("data " << grid.data << " tp " << grid.tp << " KV heads " << grid.num_kv_heads);
   for (const LoraSpec& lora : ThreeAdapters()) {
     std::vector<at::Tensor> whole;

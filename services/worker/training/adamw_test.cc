@@ -11,7 +11,7 @@
 namespace lathe::worker {
 namespace {
 
-Adapter SmallAdapter() {
+Adapter TinyAdapter() {
   const ModelSpec model{.family = "qwen3",
                         .num_layers = 1,
                         .hidden_size = 4,
@@ -41,7 +41,7 @@ bool HasMetric(const std::vector<NamedMetric>& metrics, const std::string& name)
 }  // namespace
 
 TEST_CASE("ApplyAdamW: follows the formula over steps whose parameters change", "[adamw]") {
-  Adapter adapter = SmallAdapter();
+  Adapter adapter = TinyAdapter();
   double theta = adapter.parameters()[0].item<double>();
   double m = 0;
   double v = 0;
@@ -62,7 +62,7 @@ TEST_CASE("ApplyAdamW: follows the formula over steps whose parameters change", 
 }
 
 TEST_CASE("ApplyAdamW: clips by the global norm and reports it before clipping", "[adamw]") {
-  Adapter adapter = SmallAdapter();
+  Adapter adapter = TinyAdapter();
   adapter.gradient.zero_();
   adapter.gradient[0].fill_(3);
   adapter.gradient[1].fill_(4);
@@ -73,7 +73,7 @@ TEST_CASE("ApplyAdamW: clips by the global norm and reports it before clipping",
 }
 
 TEST_CASE("ApplyAdamW: clears gradient and window, and makes a new version", "[adamw]") {
-  Adapter adapter = SmallAdapter();
+  Adapter adapter = TinyAdapter();
   const auto before = adapter.Publish();
   adapter.gradient.fill_(1);
   adapter.window = {4, 5};
@@ -84,8 +84,8 @@ TEST_CASE("ApplyAdamW: clears gradient and window, and makes a new version", "[a
 }
 
 TEST_CASE("ApplyAdamW: held weights stay as they are, and holding them changes no bit", "[adamw]") {
-  Adapter held = SmallAdapter();
-  Adapter free = SmallAdapter();
+  Adapter held = TinyAdapter();
+  Adapter free = TinyAdapter();
   std::vector<std::shared_ptr<const AdapterWeights>> versions;
   std::vector<at::Tensor> copies;
   for (int t = 0; t < 5; ++t) {
@@ -104,7 +104,7 @@ TEST_CASE("ApplyAdamW: held weights stay as they are, and holding them changes n
 }
 
 TEST_CASE("ApplyAdamW: a zero gradient is a step, and leaves fresh weights in place", "[adamw]") {
-  Adapter adapter = SmallAdapter();
+  Adapter adapter = TinyAdapter();
   const at::Tensor before = adapter.parameters().clone();
   const auto metrics = *ApplyAdamW(adapter, {});
   CHECK(at::equal(adapter.parameters(), before));
@@ -115,7 +115,7 @@ TEST_CASE("ApplyAdamW: a zero gradient is a step, and leaves fresh weights in pl
 TEST_CASE("ApplyAdamW: a gradient that is not finite is skipped, reported and dropped", "[adamw]") {
   const double bad =
       GENERATE(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN());
-  Adapter adapter = SmallAdapter();
+  Adapter adapter = TinyAdapter();
   adapter.gradient.fill_(1);
   REQUIRE(ApplyAdamW(adapter, {}).ok());
   const at::Tensor weights = adapter.parameters().clone();
@@ -133,7 +133,7 @@ TEST_CASE("ApplyAdamW: a gradient that is not finite is skipped, reported and dr
 }
 
 TEST_CASE("ApplyAdamW: under kFail such a gradient fails the step, and is dropped", "[adamw]") {
-  Adapter adapter = SmallAdapter();
+  Adapter adapter = TinyAdapter();
   const at::Tensor weights = adapter.parameters().clone();
   adapter.gradient[2].fill_(std::numeric_limits<double>::infinity());
   adapter.window = {7};
@@ -146,7 +146,7 @@ TEST_CASE("ApplyAdamW: under kFail such a gradient fails the step, and is droppe
 }
 
 TEST_CASE("ApplyAdamW: under kApply such a gradient is stepped with and reported", "[adamw]") {
-  Adapter adapter = SmallAdapter();
+  Adapter adapter = TinyAdapter();
   adapter.gradient.fill_(1);
   adapter.gradient[2].fill_(std::numeric_limits<double>::quiet_NaN());
   const auto metrics = *ApplyAdamW(adapter, {}, NonFiniteGradients::kApply);
@@ -158,7 +158,7 @@ TEST_CASE("ApplyAdamW: under kApply such a gradient is stepped with and reported
 }
 
 TEST_CASE("ApplyAdamW: update_norm is the norm of the change of the weights", "[adamw]") {
-  Adapter adapter = SmallAdapter();
+  Adapter adapter = TinyAdapter();
   const at::Tensor before = adapter.parameters().to(at::kDouble);
   adapter.gradient.normal_(0, 1);
   const auto metrics = *ApplyAdamW(adapter, {.learning_rate = 0.1, .weight_decay = 0.1});

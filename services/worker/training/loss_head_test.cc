@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "libs/common/losses/registry.h"
+#include "services/worker/layers/test_diff.h"
 #include "services/worker/training/loss_head.h"
 
 namespace lathe::worker {
@@ -203,7 +204,7 @@ struct HeadResult {
   int num_steps = 0;
 };
 
-HeadResult Run(const Packed& packed, int64_t chunk_rows) {
+HeadResult RunHead(const Packed& packed, int64_t chunk_rows) {
   HeadResult result;
   std::vector<AdapterGradients*> gradients;
   for (size_t i = 0; i < packed.batch.rows.segments.size(); ++i) {
@@ -220,10 +221,6 @@ HeadResult Run(const Packed& packed, int64_t chunk_rows) {
   return result;
 }
 
-double RelativeDiff(const at::Tensor& a, const at::Tensor& b) {
-  return ((a - b).abs().max() / b.abs().max()).item<double>();
-}
-
 bool SameGradients(const AdapterGradients& a, const AdapterGradients& b) {
   return at::equal(a.tensors.unembed.a, b.tensors.unembed.a) &&
          at::equal(a.tensors.unembed.b_t, b.tensors.unembed.b_t);
@@ -236,7 +233,7 @@ TEST_CASE("LossHead: results and gradients equal autograd's in fp64", "[loss_hea
   const int64_t chunk_rows = GENERATE(1, 7, 1000);
   Part part = MakePart("cross_entropy", {9, 1, 14}, 3, num_targets);
   const Packed packed = Pack({&part});
-  const HeadResult result = Run(packed, chunk_rows);
+  const HeadResult result = RunHead(packed, chunk_rows);
 
   const auto leaf = [](const at::Tensor& x) { return x.to(at::kDouble).requires_grad_(true); };
   const at::Tensor x = leaf(packed.x);
@@ -268,8 +265,8 @@ TEST_CASE("LossHead: the size of chunks changes no bit", "[loss_head]") {
   Part silent = MakePart("importance_sampling", {6, 3}, 5);
   silent.job.request.forward_only = true;
   const Packed packed = Pack({&one, &silent, &two});
-  const HeadResult whole = Run(packed, 1000);
-  const HeadResult cut = Run(packed, GENERATE(1, 2, 5, 7, 11));
+  const HeadResult whole = RunHead(packed, 1000);
+  const HeadResult cut = RunHead(packed, GENERATE(1, 2, 5, 7, 11));
   CHECK(at::equal(cut.logprobs, whole.logprobs));
   CHECK(at::equal(cut.losses, whole.losses));
   CHECK(at::equal(cut.dx, whole.dx));
@@ -281,8 +278,8 @@ TEST_CASE("LossHead: neighbours change no bit", "[loss_head]") {
   Part one = MakePart(loss, {9, 14}, 3);
   Part before = MakePart("gspo", {4, 17}, 4);
   Part after = MakePart("cross_entropy", {3, 8}, 5, /*num_targets=*/2);
-  const HeadResult alone = Run(Pack({&one}), 1000);
-  const HeadResult together = Run(Pack({&before, &one, &after}), GENERATE(6, 1000));
+  const HeadResult alone = RunHead(Pack({&one}), 1000);
+  const HeadResult together = RunHead(Pack({&before, &one, &after}), GENERATE(6, 1000));
   CHECK(at::equal(together.logprobs.narrow(0, 21, 23), alone.logprobs));
   CHECK(at::equal(together.losses.narrow(0, 21, 23), alone.losses));
   CHECK(at::equal(together.dx.narrow(0, 21, 23), alone.dx));
@@ -292,7 +289,7 @@ TEST_CASE("LossHead: neighbours change no bit", "[loss_head]") {
 TEST_CASE("LossHead: rows without gradient get zero, and a loss all the same", "[loss_head]") {
   Part part = MakePart("importance_sampling", {9}, 3);
   part.job.request.forward_only = GENERATE(false, true);
-  const HeadResult result = Run(Pack({&part}), 4);
+  const HeadResult result = RunHead(Pack({&part}), 4);
   CHECK(result.dx.narrow(0, 0, 3).abs().max().item<double>() == 0);  // the prompt
   const double largest = result.dx.abs().max().item<double>();
   CHECK((largest > 0) == !part.job.request.forward_only);
@@ -304,10 +301,10 @@ TEST_CASE("LossHead: a datum of a coupling loss is computed twice only if no chu
   // 30 tokens: 10 of the prompt and 4 others have no gradient, 16 have one.
   Part part = MakePart("gspo", {30, 30}, 3);
   const Packed packed = Pack({&part});
-  CHECK(Run(packed, 28).num_steps ==
+  CHECK(RunHead(packed, 28).num_steps ==
         1 + 2 * 2);  // 28 forward; 32 both ways, cut where a datum ends
-  CHECK(Run(packed, 16).num_steps == 2 + 2 * 2);
-  CHECK(Run(packed, 15).num_steps == 4 + 2 * 3);  // all 60 forward, then the 32
+  CHECK(RunHead(packed, 16).num_steps == 2 + 2 * 2);
+  CHECK(RunHead(packed, 15).num_steps == 4 + 2 * 3);  // all 60 forward, then the 32
 }
 
 }  // namespace lathe::worker

@@ -12,7 +12,7 @@
 namespace lathe::worker {
 namespace {
 
-ModelSpec SmallSpec() {
+ModelSpec TinySpec() {
   return {.family = "qwen3",
           .num_layers = 1,
           .hidden_size = 4,
@@ -23,8 +23,8 @@ ModelSpec SmallSpec() {
           .vocab_size = 4};
 }
 
-std::shared_ptr<Adapter> SmallAdapter() {
-  return std::make_shared<Adapter>(WholeModel(SmallSpec()), LoraSpec{.rank = 1}, at::kCPU);
+std::shared_ptr<Adapter> TinySharedAdapter() {
+  return std::make_shared<Adapter>(WholeModel(TinySpec()), LoraSpec{.rank = 1}, at::kCPU);
 }
 
 using Jobs = std::vector<std::unique_ptr<TrainJob>>;
@@ -47,7 +47,7 @@ TrainJob& Add(Jobs& jobs, const std::shared_ptr<Adapter>& adapter, int64_t seq_i
 
 std::deque<MicroBatch> Plan(const Jobs& jobs, int64_t max_tokens, Numerics numerics,
                             int64_t max_bytes = int64_t{1} << 40, const TrainJob* first = nullptr) {
-  const PassMemory memory(SmallSpec(), 0, /*cpu_threads=*/1);
+  const PassMemory memory(TinySpec(), 0, /*cpu_threads=*/1);
   return PlanMicroBatches(
       jobs, memory,
       {.numerics = numerics, .max_tokens = max_tokens, .max_bytes = max_bytes, .first = first});
@@ -94,20 +94,20 @@ void CheckGradientRule(const std::deque<MicroBatch>& batches) {
 
 TEST_CASE("PlanMicroBatches: fast packs first-fit, longest rows first", "[training]") {
   Jobs jobs;
-  Add(jobs, SmallAdapter(), 1, {4, 3, 3, 25, 2, 7});
+  Add(jobs, TinySharedAdapter(), 1, {4, 3, 3, 25, 2, 7});
   CHECK(Rows(Plan(jobs, 10, Numerics::kFast)) ==
         Expected{{{1, 3}}, {{1, 5}, {1, 1}}, {{1, 0}, {1, 2}, {1, 4}}});
 }
 
 TEST_CASE("PlanMicroBatches: exact keeps the order of a model's rows", "[training]") {
   Jobs jobs;
-  Add(jobs, SmallAdapter(), 1, {4, 3, 5, 25, 2, 7});
+  Add(jobs, TinySharedAdapter(), 1, {4, 3, 5, 25, 2, 7});
   CHECK(Rows(Plan(jobs, 10, Numerics::kExact)) ==
         Expected{{{1, 0}, {1, 1}}, {{1, 2}}, {{1, 3}}, {{1, 4}, {1, 5}}});
 }
 
 TEST_CASE("PlanMicroBatches: exact goes by seq_id, not by arrival", "[training]") {
-  const auto adapter = SmallAdapter();
+  const auto adapter = TinySharedAdapter();
   Jobs jobs;
   Add(jobs, adapter, 9, {3});
   Add(jobs, adapter, 7, {2});
@@ -117,8 +117,8 @@ TEST_CASE("PlanMicroBatches: exact goes by seq_id, not by arrival", "[training]"
 
 TEST_CASE("PlanMicroBatches: a small request shares the first pass of a large one", "[training]") {
   Jobs jobs;
-  Add(jobs, SmallAdapter(), 1, {5, 5, 5, 5, 5, 5});
-  Add(jobs, SmallAdapter(), 2, {4});
+  Add(jobs, TinySharedAdapter(), 1, {5, 5, 5, 5, 5, 5});
+  Add(jobs, TinySharedAdapter(), 2, {4});
   const auto batches = Plan(jobs, 10, GENERATE(Numerics::kFast, Numerics::kExact));
   REQUIRE(batches.size() == 4);
   CHECK(Rows(batches)[0] == std::vector<Row>{{1, 0}, {2, 0}});
@@ -128,26 +128,26 @@ TEST_CASE("PlanMicroBatches: the request that is to be first has one micro-batch
           "[training]") {
   const bool forward_only = GENERATE(false, true);
   Jobs jobs;
-  Add(jobs, SmallAdapter(), 1, {9});
-  const TrainJob& large = Add(jobs, SmallAdapter(), 2, {5, 5, 5, 5}, forward_only);
-  Add(jobs, SmallAdapter(), 3, {8});
+  Add(jobs, TinySharedAdapter(), 1, {9});
+  const TrainJob& large = Add(jobs, TinySharedAdapter(), 2, {5, 5, 5, 5}, forward_only);
+  Add(jobs, TinySharedAdapter(), 3, {8});
   const auto numerics = GENERATE(Numerics::kFast, Numerics::kExact);
   CHECK(Rows(Plan(jobs, 10, numerics, int64_t{1} << 40, &large)) ==
         Expected{{{2, 0}, {2, 1}}, {{1, 0}}, {{3, 0}}, {{2, 2}, {2, 3}}});
 }
 
 TEST_CASE("PlanMicroBatches: requests of one adapter lie side by side", "[training]") {
-  const auto first = SmallAdapter();
+  const auto first = TinySharedAdapter();
   Jobs jobs;
   Add(jobs, first, 1, {5});
-  Add(jobs, SmallAdapter(), 2, {2});
+  Add(jobs, TinySharedAdapter(), 2, {2});
   Add(jobs, first, 3, {3});
   const auto rows = Rows(Plan(jobs, 100, GENERATE(Numerics::kFast, Numerics::kExact)));
   CHECK(rows == Expected{{{1, 0}, {3, 0}, {2, 0}}});
 }
 
 TEST_CASE("PlanMicroBatches: forward_only rows come before rows with gradients", "[training]") {
-  const auto adapter = SmallAdapter();
+  const auto adapter = TinySharedAdapter();
   Jobs jobs;
   Add(jobs, adapter, 1, {4});
   Add(jobs, adapter, 2, {9}, /*forward_only=*/true);
@@ -156,7 +156,7 @@ TEST_CASE("PlanMicroBatches: forward_only rows come before rows with gradients",
 
 TEST_CASE("PlanMicroBatches: what is done is not planned, what has begun goes on first",
           "[training]") {
-  const auto adapter = SmallAdapter();
+  const auto adapter = TinySharedAdapter();
   Jobs jobs;
   Add(jobs, adapter, 5, {3});
   TrainJob& begun = Add(jobs, adapter, 6, {8, 8, 2});
@@ -171,8 +171,8 @@ TEST_CASE("PlanMicroBatches: what is done is not planned, what has begun goes on
 
 TEST_CASE("PlanMicroBatches: gradients of many adapters are not held at once", "[training]") {
   Jobs jobs;
-  for (int i = 0; i < 8; ++i) Add(jobs, SmallAdapter(), i, {2});
-  const PassMemory memory(SmallSpec(), 0, /*cpu_threads=*/1);
+  for (int i = 0; i < 8; ++i) Add(jobs, TinySharedAdapter(), i, {2});
+  const PassMemory memory(TinySpec(), 0, /*cpu_threads=*/1);
   const PassShape alone = ShapeAlone(*jobs[0], 0);
   // Room for two of them.
   const int64_t limit = 2 * memory.Bytes(alone, 0) - memory.Bytes({.wants_gradient = true}, 0);
@@ -183,8 +183,8 @@ TEST_CASE("PlanMicroBatches: gradients of many adapters are not held at once", "
 
 TEST_CASE("PlanMicroBatches: ranks that share the rows have room for as many more", "[training]") {
   Jobs jobs;
-  const TrainJob& job = Add(jobs, SmallAdapter(), 1, std::vector<size_t>(16, 5));
-  const PassMemory memory(SmallSpec(), 0, /*cpu_threads=*/1);
+  const TrainJob& job = Add(jobs, TinySharedAdapter(), 1, std::vector<size_t>(16, 5));
+  const PassMemory memory(TinySpec(), 0, /*cpu_threads=*/1);
   const int64_t gradient_bytes = job.adapter->num_parameters() * 4;
   // Two of the rows and the gradients twice, since the job goes on after each pass.
   const int64_t bytes_of_two = memory.Bytes({.num_tokens = 10,
@@ -219,7 +219,7 @@ TEST_CASE("PlanMicroBatches: any mix of jobs is cut by the rules and whole", "[t
   std::mt19937 random(seed);
   const auto below = [&](size_t limit) { return random() % limit; };
   std::vector<std::shared_ptr<Adapter>> adapters;
-  for (size_t i = 0; i < 1 + below(4); ++i) adapters.push_back(SmallAdapter());
+  for (size_t i = 0; i < 1 + below(4); ++i) adapters.push_back(TinySharedAdapter());
   Jobs jobs;
   size_t num_rows = 0;
   for (size_t i = 0; i < 1 + below(9); ++i) {
@@ -251,10 +251,10 @@ TEST_CASE("PlanMicroBatches: any mix of jobs is cut by the rules and whole", "[t
 
 TEST_CASE("PlanMicroBatches: ten thousand requests and one of a hundred thousand rows",
           "[training]") {
-  const auto adapter = SmallAdapter();
+  const auto adapter = TinySharedAdapter();
   Jobs jobs;
   for (int i = 0; i < 10000; ++i) Add(jobs, adapter, i, {1 + static_cast<size_t>(i % 16)});
-  Add(jobs, SmallAdapter(), 1, std::vector<size_t>(100000, 9));
+  Add(jobs, TinySharedAdapter(), 1, std::vector<size_t>(100000, 9));
   const auto batches = Plan(jobs, 512, GENERATE(Numerics::kFast, Numerics::kExact));
   size_t num_rows = 0;
   for (const MicroBatch& batch : batches) num_rows += batch.rows.size();
@@ -263,7 +263,7 @@ TEST_CASE("PlanMicroBatches: ten thousand requests and one of a hundred thousand
 }
 
 TEST_CASE("DropFinishedJobs: takes out their datums and empty micro-batches", "[training]") {
-  const auto adapter = SmallAdapter();
+  const auto adapter = TinySharedAdapter();
   Jobs jobs;
   Add(jobs, adapter, 1, {6, 6});
   Add(jobs, adapter, 2, {3});

@@ -11,7 +11,7 @@ at::Tensor ToTensor(const std::vector<T>& values, at::Device device) {
   return at::tensor(at::ArrayRef<T>(values)).to(device);
 }
 
-class Packer {
+class BatchPacker {
  public:
   void Add(const RowRef& row) {
     const int64_t begin = static_cast<int64_t>(tokens_.size());
@@ -95,7 +95,7 @@ bool PackedBatch::wants_gradient() const {
 
 PackedBatch PackBatch(const MicroBatch& micro_batch, const std::vector<bool>& is_own,
                       at::Device device) {
-  Packer packer;
+  BatchPacker packer;
   for (size_t i = 0; i < micro_batch.rows.size(); ++i) {
     if (is_own[i]) {
       packer.Add(micro_batch.rows[i]);

@@ -1,16 +1,17 @@
 // How the trainer keeps within its memory.
 #include <catch2/catch.hpp>
 
+#include "services/worker/layers/test_diff.h"
 #include "services/worker/training/test_trainer.h"
 
 namespace lathe::worker {
 namespace {
 
-constexpr int64_t kChunk = 96 * 4;  // four rows of logits
+constexpr int64_t kHeadChunk = 96 * 4;  // four rows of logits
 
 // Just enough for a pass of `num_tokens` tokens of m1 with every layer checkpointed.
 int64_t LeastArena(int64_t num_tokens, int64_t num_buffers = 1) {
-  const PassMemory memory(SmallSpec(), kChunk, at::get_num_threads());
+  const PassMemory memory(SmallSpec(), kHeadChunk, at::get_num_threads());
   return memory.Bytes({.num_tokens = num_tokens,
                        .num_entries = num_tokens,
                        .gradient_bytes = num_buffers * 4 * TestAdapter(3, 1)->num_parameters(),
@@ -19,19 +20,12 @@ int64_t LeastArena(int64_t num_tokens, int64_t num_buffers = 1) {
                       SmallSpec().num_layers);
 }
 
-double RelativeDiff(const at::Tensor& a, const at::Tensor& b) {
-  REQUIRE(b.abs().max().item<double>() > 0);
-  return ((a - b).abs().max() / b.abs().max()).item<double>();
-}
-
-bool IsZero(const at::Tensor& x) { return x.abs().max().item<double>() == 0; }
-
 }  // namespace
 
 TEST_CASE("Trainer: checkpointed layers give the same bits", "[training]") {
   const TrainRequest request = TestRequest("r", "m1", 1, {TestDatum(40, 3)});
-  TestTrainer kept({.head_chunk_elements = kChunk});
-  TestTrainer checkpointed({.head_chunk_elements = kChunk, .arena_bytes = LeastArena(40)});
+  TestTrainer kept({.head_chunk_elements = kHeadChunk});
+  TestTrainer checkpointed({.head_chunk_elements = kHeadChunk, .arena_bytes = LeastArena(40)});
   auto expected = kept.Run({request});
   auto outputs = checkpointed.Run({request});
   REQUIRE(outputs.at("r").ok());
@@ -44,7 +38,7 @@ TEST_CASE("Trainer: checkpointed layers give the same bits", "[training]") {
 
 TEST_CASE("Trainer: a datum that fits no pass is refused with the numbers, the neighbour runs",
           "[training]") {
-  TestTrainer bench({.head_chunk_elements = kChunk, .arena_bytes = LeastArena(40)});
+  TestTrainer bench({.head_chunk_elements = kHeadChunk, .arena_bytes = LeastArena(40)});
   auto outputs = bench.Run({TestRequest("large", "m1", 1, {TestDatum(300, 1)}),
                             TestRequest("small", "m1", 2, {TestDatum(9, 1)})});
   REQUIRE(outputs.at("large").status().code() == absl::StatusCode::kInvalidArgument);
@@ -57,7 +51,7 @@ TEST_CASE("Trainer: a datum that fits no pass is refused with the numbers, the n
 
 TEST_CASE("Trainer: forward_only needs less memory", "[training]") {
   TrainRequest request = TestRequest("r", "m1", 1, {TestDatum(60, 1)});
-  TestTrainer bench({.head_chunk_elements = kChunk, .arena_bytes = LeastArena(40)});
+  TestTrainer bench({.head_chunk_elements = kHeadChunk, .arena_bytes = LeastArena(40)});
   CHECK_FALSE(bench.Run({request}).at("r").ok());
   request.forward_only = true;
   CHECK(bench.Run({request}).at("r").ok());

@@ -14,6 +14,7 @@
 #include "libs/common/losses/registry.h"
 #include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/collectives/test_rank_groups.h"
+#include "services/worker/layers/test_diff.h"
 #include "services/worker/lora/test_parts.h"
 #include "services/worker/models/load_model.h"
 #include "services/worker/models/test_random_folder.h"
@@ -159,10 +160,6 @@ TrainRequest Request(const std::string& id, const std::string& model_id, int64_t
         Datum(length, 100 * static_cast<uint64_t>(seq_id) + request.data.size(), num_targets));
   }
   return request;
-}
-
-double RelativeDiff(const at::Tensor& a, const at::Tensor& b) {
-  return ((a - b).abs().max() / b.abs().max()).item<double>();
 }
 
 bool AreClose(const Output& a, const Output& b) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "libs/common/losses/registry.h"
+#include "services/worker/layers/test_diff.h"
 #include "services/worker/models/qwen3/model.h"
 #include "services/worker/training/trainer.h"
 
@@ -18,7 +19,7 @@ namespace {
 // fp32 sums in another order: relative to the largest gradient.
 constexpr double kTolerance = 1e-5;
 
-ModelSpec SmallSpec() {
+ModelSpec TrainerSpec() {
   return {.family = "qwen3",
           .num_layers = 2,
           .hidden_size = 16,
@@ -55,17 +56,17 @@ Qwen3Weights RandomWeights(const ModelSpec& s) {
   return weights;
 }
 
-const Model& SmallModel() {
+const Model& TrainerModel() {
   static const Qwen3Model* model = [] {
     at::manual_seed(11);
-    return new Qwen3Model(WholeModel(SmallSpec()), RandomWeights(SmallSpec()));
+    return new Qwen3Model(WholeModel(TrainerSpec()), RandomWeights(TrainerSpec()));
   }();
   return *model;
 }
 
 // An adapter with B away from zero, so that every factor gets a gradient.
 std::shared_ptr<Adapter> MakeAdapter(int64_t rank, uint64_t seed) {
-  auto adapter = std::make_shared<Adapter>(WholeModel(SmallSpec()),
+  auto adapter = std::make_shared<Adapter>(WholeModel(TrainerSpec()),
                                            LoraSpec{.rank = rank, .seed = seed}, at::kCPU);
   at::manual_seed(seed);
   adapter->MutableParameters().normal_(0, 0.1);
@@ -96,7 +97,7 @@ TrainRequest Request(const std::string& id, const std::string& model_id, int64_t
 
 // A trainer over the shared model with its own adapters.
 struct Bench {
-  explicit Bench(TrainerOptions options = {}) : trainer(SmallModel(), adapters, options) {
+  explicit Bench(TrainerOptions options = {}) : trainer(TrainerModel(), adapters, options) {
     adapters.Put("m1", MakeAdapter(3, 1));
     adapters.Put("m2", MakeAdapter(7, 2));
   }
@@ -119,13 +120,6 @@ struct Bench {
   AdapterPool adapters;
   Trainer trainer;
 };
-
-double RelativeDiff(const at::Tensor& a, const at::Tensor& b) {
-  REQUIRE(b.abs().max().item<double>() > 0);
-  return ((a - b).abs().max() / b.abs().max()).item<double>();
-}
-
-bool IsZero(const at::Tensor& x) { return x.abs().max().item<double>() == 0; }
 
 // The total loss of `requests` for adapter m1, changed by `delta` at one parameter.
 double LossAt(const std::vector<TrainRequest>& requests, int64_t parameter, double delta) {

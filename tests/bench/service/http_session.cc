@@ -53,11 +53,11 @@ void HttpSession::Close() {
   buffer_.clear();
 }
 
-std::string_view StringField(std::string_view json, std::string_view name) {
+std::string_view StringField(std::string_view text, std::string_view name) {
   const std::string key = absl::StrCat("\"", AbslView(name), "\":\"");
-  const size_t begin = json.find(key);
+  const size_t begin = text.find(key);
   if (begin == std::string_view::npos) return {};
-  const std::string_view rest = json.substr(begin + key.size());
+  const std::string_view rest = text.substr(begin + key.size());
   return rest.substr(0, rest.find('"'));
 }
 

@@ -137,4 +137,10 @@ class CoreHarness {
   std::map<std::string, std::pair<std::string, bool>> body_info_;
 };
 
+// Sends a session's heartbeat; returns the call it was.
+inline CallId Beat(CoreHarness& h, const std::string& session) {
+  h.Post(Heartbeat{++h.last_call, "t", session});
+  return h.last_call;
+}
+
 }  // namespace lathe::engine

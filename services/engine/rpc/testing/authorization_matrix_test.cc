@@ -116,7 +116,7 @@ const std::vector<Row>& Matrix() {
   return rows;
 }
 
-std::map<std::string, const MethodDescriptor*> PublicMethods() {
+std::map<std::string, const MethodDescriptor*> MethodsByName() {
   std::map<std::string, const MethodDescriptor*> methods;
   for (const char* name : kPublicServices) {
     const ServiceDescriptor* service = DescriptorPool::generated_pool()->FindServiceByName(name);
@@ -279,13 +279,13 @@ TEST_CASE("Authorization: every public rpc has a row", "[engine]") {
   std::set<std::string> rows;
   for (const Row& row : Matrix()) rows.insert(row.method);
   std::set<std::string> methods;
-  for (const auto& [name, method] : PublicMethods()) methods.insert(name);
+  for (const auto& [name, method] : MethodsByName()) methods.insert(name);
   CHECK(rows == methods);
 }
 
 TEST_CASE("Authorization: no rpc answers without a key that is known", "[engine]") {
   World world;
-  const auto methods = PublicMethods();
+  const auto methods = MethodsByName();
   for (const Row& row : Matrix()) {
     INFO(row.method << " " << row.request);
     for (const std::string& key :
@@ -298,7 +298,7 @@ TEST_CASE("Authorization: no rpc answers without a key that is known", "[engine]
 
 TEST_CASE("Authorization: a key does what its scopes say and nothing else", "[engine]") {
   World world;
-  const auto methods = PublicMethods();
+  const auto methods = MethodsByName();
   for (const std::string& scope : kAllScopes) {
     const std::string key = world.KeyWith(scope);
     for (const Row& row : Matrix()) {
@@ -314,7 +314,7 @@ TEST_CASE("Authorization: a key does what its scopes say and nothing else", "[en
 
 TEST_CASE("Authorization: what belongs to another is like what does not exist", "[engine]") {
   World world;
-  const auto methods = PublicMethods();
+  const auto methods = MethodsByName();
   for (const Row& row : Matrix()) {
     if (row.scopes.empty()) continue;
     INFO(row.method << " " << row.request);

@@ -8,7 +8,7 @@
 namespace lathe::engine {
 namespace {
 
-struct Fixture {
+struct StreamsFixture {
   FakeWorker::Options OptionsOf(int64_t rank) const {
     FakeWorker::Options options = engine.WorkerOptions();
     options.rank = rank;
@@ -45,7 +45,7 @@ bool IsDie(const v1::EngineMessage& message) { return message.has_die(); }
 
 TEST_CASE("Ranks over gRPC: all are formed when the last has come, and go with one of them",
           "[dispatcher]") {
-  Fixture f;
+  StreamsFixture f;
   FakeWorker leader(f.OptionsOf(0));
   f.WaitForRanks(1);
   CHECK(leader.received().empty());
@@ -71,7 +71,7 @@ TEST_CASE("Ranks over gRPC: all are formed when the last has come, and go with o
 }
 
 TEST_CASE("Ranks over gRPC: who is not of the group's kind is refused by name", "[dispatcher]") {
-  Fixture f;
+  StreamsFixture f;
   FakeWorker leader(f.OptionsOf(0));
   f.WaitForRanks(1);
   FakeWorker::Options options = f.OptionsOf(1);
@@ -100,7 +100,7 @@ TEST_CASE("Ranks over gRPC: who is not of the group's kind is refused by name", 
 }
 
 TEST_CASE("Ranks over gRPC: the status has each rank's memory", "[dispatcher]") {
-  Fixture f;
+  StreamsFixture f;
   FakeWorker leader(f.OptionsOf(0));
   FakeWorker peer(f.OptionsOf(1));
   f.WaitForRanks(2);
@@ -122,7 +122,7 @@ TEST_CASE("Ranks over gRPC: the status has each rank's memory", "[dispatcher]") 
 }
 
 TEST_CASE("Ranks over gRPC: a stream is that of one process", "[dispatcher]") {
-  Fixture f;
+  StreamsFixture f;
   FakeWorker leader(f.OptionsOf(0));
   f.WaitForRanks(1);
   leader.RepeatHello();

@@ -55,8 +55,8 @@ class FakeService final : public v1::Engine::CallbackService {
   };
 };
 
-struct Fixture {
-  Fixture() {
+struct StandbyFixture {
+  StandbyFixture() {
     grpc::ServerBuilder builder;
     ApplyServerDefaults(builder);
     AddListener(builder, address);
@@ -84,7 +84,7 @@ struct Fixture {
 };
 
 TEST_CASE("Leader guard: an answer that comes after the lease is none", "[rpc]") {
-  Fixture f;
+  StandbyFixture f;
   CHECK(f.Beat().ok());
   f.may_speak = false;
   const absl::Status status = f.Beat();
@@ -95,7 +95,7 @@ TEST_CASE("Leader guard: an answer that comes after the lease is none", "[rpc]")
 }
 
 TEST_CASE("Leader guard: a stream ends before its next message", "[rpc]") {
-  Fixture f;
+  StandbyFixture f;
   grpc::ClientContext context;
   SetDeadline(context, absl::Seconds(30));
   const auto stream = f.stub->Watch(&context);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/engine/store/sqlite/connection.h"
+#include "services/engine/store/sqlite/sqlite_harness.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "services/engine/store/sqlite/testing/power_loss_vfs.h"
 #include "services/engine/store/testing/store_rows.h"
@@ -21,12 +22,6 @@ constexpr int kSessionsPerCommit = 3;
 
 SqliteStore::Options In(const std::filesystem::path& dir) {
   return {.database = dir / "lathe.db", .bodies_dir = dir / "bodies"};
-}
-
-int64_t ReadInt(Connection& connection, const std::string& sql) {
-  Query query = connection.Prepare(sql);
-  query.Next();
-  return query.Int();
 }
 
 // What the disk holds after a loss of power, and how many commits had been acknowledged by then.

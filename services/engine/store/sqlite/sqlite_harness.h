@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "services/engine/store/sqlite/connection.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "services/engine/store/testing/store_harness.h"
 #include "services/engine/store/testing/temp_dir.h"
@@ -24,5 +25,12 @@ class SqliteHarness : public StoreHarness {
   TempDir dir_;
   std::unique_ptr<SqliteStore> store_;
 };
+
+// The first column of the first row.
+inline int64_t ReadInt(Connection& connection, const std::string& sql) {
+  Query query = connection.Prepare(sql);
+  query.Next();
+  return query.Int();
+}
 
 }  // namespace lathe::engine

@@ -19,12 +19,6 @@
 namespace lathe::engine {
 namespace {
 
-int64_t ReadInt(Connection& connection, const std::string& sql) {
-  Query query = connection.Prepare(sql);
-  query.Next();
-  return query.Int();
-}
-
 // Commits sessions s0, s1, … for ever, reporting each on `report_fd` once it is durable.
 [[noreturn]] void CommitForEver(const SqliteStore::Options& options, int report_fd) {
   auto store = *SqliteStore::Open(options);

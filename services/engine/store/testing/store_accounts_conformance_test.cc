@@ -9,14 +9,6 @@
 namespace lathe::engine {
 namespace {
 
-void Commit(Store& store, const std::vector<Write>& writes) {
-  const absl::StatusOr<StoredState> state = store.TakeLeadership();
-  REQUIRE(state.ok());
-  const absl::Status status = store.Commit(state->term, writes, {});
-  INFO(status);
-  REQUIRE(status.ok());
-}
-
 std::string Ids(const absl::StatusOr<std::vector<SessionRow>>& rows) {
   REQUIRE(rows.ok());
   std::string ids;
@@ -43,10 +35,10 @@ UsageRow Usage(int64_t hour, const std::string& session, int64_t tokens,
 
 TEST_CASE("Store: a session's project is its tenant's to set", "[store]") {
   auto harness = MakeStoreHarness();
-  Commit(harness->store(),
-         {PutSession{TestSession("s1")}, PutSession{TestSession("s2", "t2")},
-          PutModel{TestModel("s1:train:0")}, PutModel{TestModel("s2:train:0", "s2", "t2")},
-          SetSessionProject{"t1", "s1", "p"}, SetSessionProject{"t1", "s2", "p"}});
+  CommitAsLeader(harness->store(),
+                 {PutSession{TestSession("s1")}, PutSession{TestSession("s2", "t2")},
+                  PutModel{TestModel("s1:train:0")}, PutModel{TestModel("s2:train:0", "s2", "t2")},
+                  SetSessionProject{"t1", "s1", "p"}, SetSessionProject{"t1", "s2", "p"}});
   harness->Reopen();
   Store& store = harness->store();
   CHECK((*store.FindSession("t1", "s1"))->project_id == "p");
@@ -72,7 +64,7 @@ TEST_CASE("Store: sessions are found by what they say, newest first, page by pag
     if (i > 2) row.finish_reason = i == 3 ? "errored" : "expired";
     writes.push_back(PutSession{row});
   }
-  Commit(harness->store(), writes);
+  CommitAsLeader(harness->store(), writes);
   Store& store = harness->store();
   const auto found = [&](SessionQuery query) {
     query.limit = 10;
@@ -102,7 +94,7 @@ TEST_CASE("Store: a search finds the one session among a thousand", "[store]") {
     row.display_name = i == 3 ? "needle" : "hay";
     writes.push_back(PutSession{row});
   }
-  Commit(harness->store(), writes);
+  CommitAsLeader(harness->store(), writes);
   Store& store = harness->store();
   CHECK(Ids(store.SearchSessions("t1", {.name_words = {"needle"}, .limit = 2})) == "s3");
   CHECK(store.SearchSessions("t1", {.limit = 1000})->size() == 1000);
@@ -121,12 +113,13 @@ TEST_CASE("Store: what checkpoints hold is summed by session and by project", "[
   deleted.state = CheckpointState::kDeleted;
   CheckpointRow expiring = checkpoint("d", "s1:train:0", 1000);
   expiring.expires_at = 50;
-  Commit(harness->store(),
-         {PutSession{TestSession("s1")}, PutSession{TestSession("s2")},
-          PutModel{TestModel("s1:train:0")}, PutModel{TestModel("s2:train:0", "s2")},
-          SetSessionProject{"t1", "s2", "p"}, PutCheckpoint{checkpoint("a", "s1:train:0", 1)},
-          PutCheckpoint{checkpoint("b", "s1:train:0", 10)}, PutCheckpoint{deleted},
-          PutCheckpoint{expiring}, PutCheckpoint{checkpoint("e", "s2:train:0", 7)}});
+  CommitAsLeader(
+      harness->store(),
+      {PutSession{TestSession("s1")}, PutSession{TestSession("s2")},
+       PutModel{TestModel("s1:train:0")}, PutModel{TestModel("s2:train:0", "s2")},
+       SetSessionProject{"t1", "s2", "p"}, PutCheckpoint{checkpoint("a", "s1:train:0", 1)},
+       PutCheckpoint{checkpoint("b", "s1:train:0", 10)}, PutCheckpoint{deleted},
+       PutCheckpoint{expiring}, PutCheckpoint{checkpoint("e", "s2:train:0", 7)}});
   Store& store = harness->store();
   CHECK(store.StoredUseOfSession("t1", "s1", 50)->stored_bytes == 11);
   CHECK(store.StoredUseOfSession("t1", "s1", 49)->num_checkpoints == 3);
@@ -143,10 +136,11 @@ TEST_CASE("Store: what checkpoints hold is summed by session and by project", "[
 
 TEST_CASE("Store: usage of an hour adds up, and a level stays at its highest", "[store]") {
   auto harness = MakeStoreHarness();
-  Commit(harness->store(), {PutSession{TestSession("s1")}, SetSessionProject{"t1", "s1", "p"},
-                            AddUsage{Usage(10, "s1", 1)}, AddUsage{Usage(10, "s1", 100)},
-                            AddUsage{Usage(20, "s1", 1)}, AddUsage{Usage(10, "", 1)},
-                            AddUsage{Usage(10, "s1", 1, "t2")}});
+  CommitAsLeader(
+      harness->store(),
+      {PutSession{TestSession("s1")}, SetSessionProject{"t1", "s1", "p"},
+       AddUsage{Usage(10, "s1", 1)}, AddUsage{Usage(10, "s1", 100)}, AddUsage{Usage(20, "s1", 1)},
+       AddUsage{Usage(10, "", 1)}, AddUsage{Usage(10, "s1", 1, "t2")}});
   harness->Reopen();
   Store& store = harness->store();
   const std::vector<SessionUsage> hour = *store.ListUsage("t1", 10, 20, 10);
@@ -167,7 +161,7 @@ TEST_CASE("Store: usage of an hour adds up, and a level stays at its highest", "
   CHECK(store.ListUsage("t1", 0, 30, 10)->size() == 3);
   CHECK(store.ListUsage("t1", 0, 30, 1)->size() == 1);
   CHECK(store.ListUsage("t1", 0, 30, 10)->back().row.hour == 20);
-  Commit(store, {PurgeResults{.usage_before = 20}});
+  CommitAsLeader(store, {PurgeResults{.usage_before = 20}});
   CHECK(store.ListUsage("t1", 0, 30, 10)->size() == 1);
 }
 

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
+
+#include <catch2/catch.hpp>
 
 #include "services/engine/store/store.h"
 
@@ -19,5 +22,14 @@ class StoreHarness {
 };
 
 std::unique_ptr<StoreHarness> MakeStoreHarness();
+
+// Takes leadership and commits.
+inline void CommitAsLeader(Store& store, const std::vector<Write>& writes) {
+  const absl::StatusOr<StoredState> state = store.TakeLeadership();
+  REQUIRE(state.ok());
+  const absl::Status status = store.Commit(state->term, writes, {});
+  INFO(status);
+  REQUIRE(status.ok());
+}
 
 }  // namespace lathe::engine

@@ -9,21 +9,14 @@
 namespace lathe::engine {
 namespace {
 
-void Commit(Store& store, const std::vector<Write>& writes) {
-  const absl::StatusOr<StoredState> state = store.TakeLeadership();
-  REQUIRE(state.ok());
-  const absl::Status status = store.Commit(state->term, writes, {});
-  INFO(status);
-  REQUIRE(status.ok());
-}
-
 TEST_CASE("Store: a tenant finds its own objects and nobody else's", "[store]") {
   auto harness = MakeStoreHarness();
   Store& store = harness->store();
-  Commit(store,
-         {PutSession{TestSession("s1")}, PutModel{TestModel("s1:train:0")},
-          PutSampler{{.sampling_session_id = "s1:sample:0", .session_id = "s1", .tenant_id = "t1"}},
-          PutCheckpoint{TestCheckpoint("tinker://m/weights/a")}});
+  CommitAsLeader(
+      store,
+      {PutSession{TestSession("s1")}, PutModel{TestModel("s1:train:0")},
+       PutSampler{{.sampling_session_id = "s1:sample:0", .session_id = "s1", .tenant_id = "t1"}},
+       PutCheckpoint{TestCheckpoint("tinker://m/weights/a")}});
   CHECK(store.FindSession("t1", "s1")->has_value());
   CHECK(store.FindModel("t1", "s1:train:0")->has_value());
   CHECK(store.FindSampler("t1", "s1:sample:0")->has_value());
@@ -42,8 +35,8 @@ TEST_CASE("Store: a tenant finds its own objects and nobody else's", "[store]") 
 TEST_CASE("Store: a request is found by its key, by its tenant only", "[store]") {
   auto harness = MakeStoreHarness();
   const std::string owner = "s1:train:0";
-  Commit(harness->store(),
-         {InsertRequest{TestRequest("r1", 1)}, InsertRequest{TestRequest("r2", 2)}});
+  CommitAsLeader(harness->store(),
+                 {InsertRequest{TestRequest("r1", 1)}, InsertRequest{TestRequest("r2", 2)}});
   const auto find = [&](const std::string& tenant, OpClass op_class, int64_t seq) {
     return *harness->store().FindRequestByKey(tenant, owner, op_class, seq);
   };
@@ -61,7 +54,7 @@ TEST_CASE("Store: a public checkpoint is found by everyone and listed by its own
   auto harness = MakeStoreHarness();
   CheckpointRow row = TestCheckpoint("tinker://m/weights/a");
   row.is_public = true;
-  Commit(harness->store(), {PutCheckpoint{row}});
+  CommitAsLeader(harness->store(), {PutCheckpoint{row}});
   CHECK(harness->store().FindCheckpoint("t2", row.tinker_path, 0)->has_value());
   CHECK(harness->store().ListCheckpoints("t2", "", 0, true, 10, 0)->total_count == 0);
 }
@@ -72,7 +65,7 @@ TEST_CASE("Store: deleted and expired checkpoints are absent", "[store]") {
   deleted.state = CheckpointState::kDeleted;
   CheckpointRow expiring = TestCheckpoint("tinker://m/weights/b");
   expiring.expires_at = 100;
-  Commit(harness->store(), {PutCheckpoint{deleted}, PutCheckpoint{expiring}});
+  CommitAsLeader(harness->store(), {PutCheckpoint{deleted}, PutCheckpoint{expiring}});
   Store& store = harness->store();
   CHECK_FALSE(store.FindCheckpoint("t1", deleted.tinker_path, 0)->has_value());
   CHECK(store.FindCheckpoint("t1", expiring.tinker_path, 99)->has_value());
@@ -90,7 +83,7 @@ TEST_CASE("Store: pages are newest first and count everything", "[store]") {
     writes.push_back(PutModel{TestModel(id + ":train:0", id, "t1", i)});
     writes.push_back(PutCheckpoint{TestCheckpoint("tinker://m/weights/" + id, "t1", i)});
   }
-  Commit(harness->store(), writes);
+  CommitAsLeader(harness->store(), writes);
   const Page<SessionRow> sessions = *harness->store().ListSessions("t1", 2, 1);
   CHECK(sessions.total_count == 5);
   REQUIRE(sessions.rows.size() == 2);

@@ -53,7 +53,7 @@ std::vector<Way> Ways() {
 }
 
 // Numbers that bf16 holds exactly, so that every way multiplies the same.
-std::vector<float> Random(int64_t size, unsigned seed) {
+std::vector<float> RandomWeights(int64_t size, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<int> uniform(-128, 128);
   std::vector<float> numbers(static_cast<size_t>(size));
@@ -77,13 +77,13 @@ std::vector<uint16_t> Halves(const std::vector<float>& numbers, int64_t width, i
   return halves;
 }
 
-struct Shape {
+struct WeightShape {
   int64_t n, k;
 };
 
 // A matrix in panels.
 struct Matrix {
-  Matrix(const Shape& shape, bool is_bf16) : numbers(Random(shape.n * shape.k, 1)) {
+  Matrix(const WeightShape& shape, bool is_bf16) : numbers(RandomWeights(shape.n * shape.k, 1)) {
     panels = {.data = nullptr, .is_bf16 = is_bf16, .n = shape.n, .k = shape.k};
     memory = AllocateHugePages(panels.NumBytes());
     panels.data = memory.get();
@@ -151,24 +151,24 @@ TEST_CASE("Weight matmul: both products from the definition, whatever the instru
           "[kernels][weight_matmul]") {
   const Way way = GENERATE(from_range(Ways()));
   // Odd and narrow ones, whole panels, sums beyond one part of a panel.
-  const auto [n, k] = GENERATE(Shape{1, 1}, Shape{64, 32}, Shape{65, 33}, Shape{130, 7},
-                               Shape{70, 1100}, Shape{1100, 66});
+  const auto [n, k] = GENERATE(WeightShape{1, 1}, WeightShape{64, 32}, WeightShape{65, 33},
+                               WeightShape{130, 7}, WeightShape{70, 1100}, WeightShape{1100, 66});
   const bool accumulate = GENERATE(false, true);
   const Matrix matrix({n, k}, way.is_bf16);
   CAPTURE(way.name, way.is_bf16, n, k, accumulate);
   // Multiples of 2^-12 below 2^12: sums are exact.
   for (const int64_t num_rows : {1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 31, 40}) {
     CAPTURE(num_rows);
-    const std::vector<float> x = Random(num_rows * k, 2);
-    const std::vector<float> y = Random(num_rows * (n + kGuard), 3);
+    const std::vector<float> x = RandomWeights(num_rows * k, 2);
+    const std::vector<float> y = RandomWeights(num_rows * (n + kGuard), 3);
     const auto transposed = [&, stride = k](int64_t i, int64_t o) {
       return static_cast<double>(matrix.numbers[o * stride + i]);
     };
     CHECK(Difference(Multiply(matrix, way, way.transposed, x, num_rows, n, accumulate, y),
                      Expected(transposed, x, num_rows, n, accumulate, y)) == 0);
 
-    const std::vector<float> dy = Random(num_rows * n, 4);
-    const std::vector<float> dx = Random(num_rows * (k + kGuard), 5);
+    const std::vector<float> dy = RandomWeights(num_rows * n, 4);
+    const std::vector<float> dx = RandomWeights(num_rows * (k + kGuard), 5);
     const auto plain = [&, stride = k](int64_t i, int64_t o) {
       return static_cast<double>(matrix.numbers[i * stride + o]);
     };
@@ -181,10 +181,10 @@ TEST_CASE("Weight matmul: a row has the same bits among any number of rows",
           "[kernels][weight_matmul]") {
   const Way way = GENERATE(from_range(Ways()));
   CAPTURE(way.name, way.is_bf16);
-  constexpr Shape kShape = {70, 2100};
+  constexpr WeightShape kShape = {70, 2100};
   constexpr int64_t kRows = 40;
   Matrix matrix(kShape, way.is_bf16);
-  std::vector<float> x = Random(kRows * kShape.k, 2);
+  std::vector<float> x = RandomWeights(kRows * kShape.k, 2);
   for (float& number : x) number *= 1.01f;  // now sums round
   const std::vector<float> y(kRows * (kShape.n + kGuard), 0.0f);
   const std::vector<float> all =
