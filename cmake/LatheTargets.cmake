@@ -2,9 +2,28 @@
 #   One static library per folder: target lathe_engine_core, alias lathe::engine_core.
 #   TORCH links libtorch and uses the shared precompiled header.
 #   PCH grpc|web uses that precompiled header (LatheHeaders.cmake).
+#   NO_UNITY compiles each file alone, for files that set macros or include each other.
+#   COLD compiles for a quick build: no time of a request or a step is spent there.
 # lathe_test(NAME ledger_test SOURCES ledger_test.cc DEPS lathe::engine_ledger [LABELS unit] [LAUNCHER a b] [TORCH])
 #   One Catch2 binary, registered with ctest under NAME. LAUNCHER: a command that runs it.
 # lathe_binary(NAME lathe-engine SOURCES main.cc DEPS ...)
+
+option(LATHE_UNITY "compile the files of a target together: a whole build is faster, one changed file slower" ON)
+set(LATHE_UNITY_BATCH 16 CACHE STRING "files compiled together at most")
+
+# Reading headers takes most of a file's time, so files of a target share it.
+function(lathe_use_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LATHE_UNITY} UNITY_BUILD_BATCH_SIZE ${LATHE_UNITY_BATCH})
+  if(LATHE_UNITY)
+    # The compiler takes the .cc files for headers then, in which local types would be a mistake.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
+function(lathe_is_cold target)
+  # At -O1 the compiler sees too little of a value's life to tell whether it was set.
+  target_compile_options(${target} PRIVATE -O1 -Wno-maybe-uninitialized)
+endfunction()
 
 function(lathe_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
@@ -26,10 +45,16 @@ function(lathe_use_pch target name)
 endfunction()
 
 function(lathe_library)
-  cmake_parse_arguments(ARG "TORCH" "NAME;PCH" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;NO_UNITY;COLD" "NAME;PCH" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(lathe_${ARG_NAME} STATIC ${ARG_SOURCES})
   add_library(lathe::${ARG_NAME} ALIAS lathe_${ARG_NAME})
   lathe_compile_options(lathe_${ARG_NAME})
+  if(NOT ARG_NO_UNITY)
+    lathe_use_unity(lathe_${ARG_NAME})
+  endif()
+  if(ARG_COLD)
+    lathe_is_cold(lathe_${ARG_NAME})
+  endif()
   target_link_libraries(lathe_${ARG_NAME} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
   if(ARG_TORCH)
     lathe_use_torch(lathe_${ARG_NAME})
@@ -48,9 +73,15 @@ function(lathe_header_library)
 endfunction()
 
 function(lathe_binary)
-  cmake_parse_arguments(ARG "TORCH" "NAME;PCH" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;NO_UNITY;COLD" "NAME;PCH" "SOURCES;DEPS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   lathe_compile_options(${ARG_NAME})
+  if(NOT ARG_NO_UNITY)
+    lathe_use_unity(${ARG_NAME})
+  endif()
+  if(ARG_COLD)
+    lathe_is_cold(${ARG_NAME})
+  endif()
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS})
   if(ARG_TORCH)
     lathe_use_torch(${ARG_NAME})
@@ -60,9 +91,13 @@ function(lathe_binary)
 endfunction()
 
 function(lathe_test)
-  cmake_parse_arguments(ARG "TORCH" "NAME;PCH" "SOURCES;DEPS;LABELS;LAUNCHER" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;NO_UNITY;COLD" "NAME;PCH" "SOURCES;DEPS;LABELS;LAUNCHER" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   lathe_compile_options(${ARG_NAME})
+  if(NOT ARG_NO_UNITY)
+    lathe_use_unity(${ARG_NAME})
+  endif()
+  lathe_is_cold(${ARG_NAME})
   target_link_libraries(${ARG_NAME} PRIVATE lathe::catch_main ${ARG_DEPS})
   if(ARG_TORCH)
     lathe_use_torch(${ARG_NAME})

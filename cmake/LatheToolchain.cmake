@@ -32,6 +32,10 @@ if(LATHE_MOLD)
 endif()
 
 set(LATHE_SANITIZER "" CACHE STRING "address (with undefined) or thread; torch-free targets only")
+if(LATHE_SANITIZER)
+  # With instrumented code the compiler warns of variables inside libstdc++'s <regex>.
+  add_compile_options(-Wno-maybe-uninitialized)
+endif()
 if(LATHE_SANITIZER STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
