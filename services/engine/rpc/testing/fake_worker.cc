@@ -32,7 +32,7 @@ void WriteCheckpointFiles(const std::string& dir) {
 
 }  // namespace
 
-FakeWorker::FakeWorker(Options options) : options_(std::move(options)) {
+FakeWorker::FakeWorker(Options options) : options_(std::move(options)), answers_(options_.answers) {
   if (options_.version.empty()) options_.version = std::string(kVersion);
   Attach(options_.address);
 }
@@ -46,8 +46,13 @@ void FakeWorker::Attach(const std::string& address) {
   context_ = std::make_unique<grpc::ClientContext>();
   context_->set_wait_for_ready(true);
   stream_ = stub_->Attach(context_.get());
-  Write(MakeHello());
+  RepeatHello();
   reader_ = std::thread([this, stream = stream_.get()] { Read(stream); });
+}
+
+void FakeWorker::RepeatHello() {
+  absl::MutexLock lock(&mu_);
+  Write(MakeHello());
 }
 
 void FakeWorker::Detach() {
@@ -62,7 +67,6 @@ grpc::Status FakeWorker::WaitForEnd() {
 }
 
 lathe::v1::WorkerMessage FakeWorker::MakeHello() {
-  const std::lock_guard<std::mutex> lock(mu_);
   lathe::v1::WorkerMessage message;
   message.set_epoch(epoch_);
   lathe::v1::Hello* hello = message.mutable_hello();
@@ -111,7 +115,7 @@ void FakeWorker::Read(Stream* stream) {
 }
 
 void FakeWorker::Handle(const lathe::v1::EngineMessage& message) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  absl::MutexLock lock(&mu_);
   received_.push_back(message);
   if (message.has_form() || message.has_adopt()) {
     epoch_ = message.has_form() ? message.form().epoch() : message.adopt().epoch();
@@ -128,7 +132,7 @@ void FakeWorker::Handle(const lathe::v1::EngineMessage& message) {
     }
   } else if (message.has_ack()) {
     for (const std::string& id : message.ack().request_ids()) unacknowledged_.erase(id);
-  } else if (options_.answers) {
+  } else if (answers_) {
     Answer(message);
   } else if (!message.has_heartbeat()) {
     unanswered_.push_back(message);
@@ -136,8 +140,8 @@ void FakeWorker::Handle(const lathe::v1::EngineMessage& message) {
 }
 
 void FakeWorker::StartAnswering() {
-  const std::lock_guard<std::mutex> lock(mu_);
-  options_.answers = true;
+  absl::MutexLock lock(&mu_);
+  answers_ = true;
   for (const lathe::v1::EngineMessage& message : std::exchange(unanswered_, {})) Answer(message);
 }
 
@@ -230,7 +234,7 @@ void FakeWorker::Finish(lathe::v1::OperationDone done) {
 }
 
 void FakeWorker::Report(const lathe::v1::SampleProgress& progress) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  absl::MutexLock lock(&mu_);
   lathe::v1::WorkerMessage message;
   message.set_epoch(epoch_);
   *message.mutable_sample_progress() = progress;
@@ -238,7 +242,7 @@ void FakeWorker::Report(const lathe::v1::SampleProgress& progress) {
 }
 
 void FakeWorker::Beat(const lathe::v1::MemoryUse& memory) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  absl::MutexLock lock(&mu_);
   lathe::v1::WorkerMessage message;
   *message.mutable_heartbeat()->mutable_memory() = memory;
   Write(message);
@@ -247,7 +251,7 @@ void FakeWorker::Beat(const lathe::v1::MemoryUse& memory) {
 void FakeWorker::Write(const lathe::v1::WorkerMessage& message) { stream_->Write(message); }
 
 std::vector<lathe::v1::EngineMessage> FakeWorker::received() {
-  const std::lock_guard<std::mutex> lock(mu_);
+  absl::MutexLock lock(&mu_);
   return received_;
 }
 

@@ -5,11 +5,12 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
 
 namespace lathe::engine {
@@ -37,7 +38,7 @@ class FakeWorker {
   // Dials, says Hello and works until Detach or the engine's end.
   void Attach(const std::string& address);
   // Once more, on the same stream.
-  void RepeatHello() { Write(MakeHello()); }
+  void RepeatHello();
   // Cuts the stream; what it held stays.
   void Detach();
   // How the engine ended the last stream, after it has.
@@ -57,29 +58,31 @@ class FakeWorker {
  private:
   using Stream = grpc::ClientReaderWriter<lathe::v1::WorkerMessage, lathe::v1::EngineMessage>;
 
-  lathe::v1::WorkerMessage MakeHello();
+  lathe::v1::WorkerMessage MakeHello() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Read(Stream* stream);
   void Handle(const lathe::v1::EngineMessage& message);
-  void Answer(const lathe::v1::EngineMessage& message);
-  void Execute(const lathe::v1::TrainItem& item);
-  void Execute(const lathe::v1::OptimStep& step);
-  void Execute(const lathe::v1::Sample& sample);
-  void Finish(lathe::v1::OperationDone done);
-  void Write(const lathe::v1::WorkerMessage& message);
+  void Answer(const lathe::v1::EngineMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Execute(const lathe::v1::TrainItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Execute(const lathe::v1::OptimStep& step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Execute(const lathe::v1::Sample& sample) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Finish(lathe::v1::OperationDone done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Write(const lathe::v1::WorkerMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Options options_;
-  std::mutex mu_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<lathe::v1::WorkerPool::Stub> stub_;
   std::unique_ptr<grpc::ClientContext> context_;
-  std::unique_ptr<Stream> stream_;
-  int64_t epoch_ = 0;
-  int64_t term_ = 0;
-  std::string pieces_;
-  std::map<std::string, lathe::v1::ModelState> models_;
-  std::map<std::string, lathe::v1::OperationDone> unacknowledged_;
-  std::vector<lathe::v1::EngineMessage> unanswered_;
-  std::vector<lathe::v1::EngineMessage> received_;
+  std::unique_ptr<Stream> stream_;  // replaced only while no thread reads
+  std::string pieces_;              // reading thread only
+
+  absl::Mutex mu_;  // also keeps writes apart
+  bool answers_ ABSL_GUARDED_BY(mu_);
+  int64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t term_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<std::string, lathe::v1::ModelState> models_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, lathe::v1::OperationDone> unacknowledged_ ABSL_GUARDED_BY(mu_);
+  std::vector<lathe::v1::EngineMessage> unanswered_ ABSL_GUARDED_BY(mu_);
+  std::vector<lathe::v1::EngineMessage> received_ ABSL_GUARDED_BY(mu_);
   std::thread reader_;
 };
 
