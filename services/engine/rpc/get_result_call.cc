@@ -69,7 +69,6 @@ void GetResultCall::Conclude() {
     if (!response.mutable_result()->ParseFromString(**bytes)) {
       return End(absl::DataLossError("a stored result cannot be read"));
     }
-    if (runtime_.hub().MarkDelivered(request_id_)) runtime_.Post(Delivered{request_id_});
   } else {
     const QueueStatus queue = runtime_.QueueOf(request_id_);
     response.set_queue_state(queue.paused ? v1::QUEUE_STATE_PAUSED_CAPACITY
@@ -77,18 +76,29 @@ void GetResultCall::Conclude() {
     response.set_queue_state_reason(queue.reason);
   }
   {
+    // The result and the timeout may come together. The one that ends the call writes the answer.
     absl::MutexLock lock(&mu_);
-    if (ended_) return;
+    if (std::exchange(ended_, true)) return;
     *response_ = std::move(response);
   }
-  End(absl::OkStatus());
+  if (*bytes != nullptr && runtime_.hub().MarkDelivered(request_id_)) {
+    runtime_.Post(Delivered{request_id_});
+  }
+  Close(absl::OkStatus());
 }
 
 void GetResultCall::End(const absl::Status& status) {
-  uint64_t wait_id = 0;
   {
     absl::MutexLock lock(&mu_);
     if (std::exchange(ended_, true)) return;
+  }
+  Close(status);
+}
+
+void GetResultCall::Close(const absl::Status& status) {
+  uint64_t wait_id = 0;
+  {
+    absl::MutexLock lock(&mu_);
     wait_id = wait_id_;
   }
   if (wait_id != 0) runtime_.hub().Cancel(request_id_, wait_id);

@@ -38,14 +38,16 @@ class GetResultCall final : public grpc::ServerUnaryReactor,
   // Answers with the result if it is there, else as pending.
   void Conclude();
   void End(const absl::Status& status);
+  // Called once, after `ended_` was set.
+  void Close(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   Runtime& runtime_;
   const std::string request_id_;
-  v1::GetResultResponse* const response_;
   std::string tenant_id_;
   std::shared_ptr<GetResultCall> self_;
 
   absl::Mutex mu_;
+  v1::GetResultResponse* const response_ ABSL_PT_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t wait_id_ ABSL_GUARDED_BY(mu_) = 0;
   grpc::Alarm alarm_;
