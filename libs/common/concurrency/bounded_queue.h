@@ -70,10 +70,14 @@ class BoundedQueue {
   }
 
  private:
-  bool CanPushLocked() const { return closed_ || items_.size() < max_items_; }
-  bool CanPopLocked() const { return closed_ || !items_.empty(); }
+  bool CanPushLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return closed_ || items_.size() < max_items_;
+  }
+  bool CanPopLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return closed_ || !items_.empty();
+  }
 
-  std::optional<T> TakeLocked() {
+  std::optional<T> TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (items_.empty()) return std::nullopt;
     std::optional<T> item(std::move(items_.front()));
     items_.pop_front();

@@ -59,6 +59,11 @@ absl::Status CheckLifetime(absl::Duration lifetime, const char* field) {
 }  // namespace
 
 absl::Status KeyRing::Refresh() {
+  absl::MutexLock lock(&change_mu_);
+  return RefreshLocked();
+}
+
+absl::Status KeyRing::RefreshLocked() {
   ASSIGN_OR_RETURN(std::vector<TenantRow> tenants, store_.ListTenants());
   ASSIGN_OR_RETURN(std::vector<ApiKeyRow> keys, store_.ListKeys());
   auto fresh = std::make_shared<Snapshot>();
@@ -112,7 +117,7 @@ absl::StatusOr<TokenSigner::Token> KeyRing::IssueToken(const Caller& caller) con
   return tokens_.Issue(caller.key_id, caller.tenant_name);
 }
 
-absl::StatusOr<std::string> KeyRing::FindOrMakeTenant(const std::string& name) {
+absl::StatusOr<std::string> KeyRing::FindOrMakeTenantLocked(const std::string& name) {
   if (absl::StatusOr<std::string> known = TenantId(name); known.ok()) return known;
   const TenantRow row{.tenant_id = RandomId(kTenantIdBytes),
                       .name = name,
@@ -140,8 +145,8 @@ AuditRow KeyRing::Entry(const ApiKeyRow& row, const char* event, const std::stri
           .details = {{"name", row.name}, {"scopes", absl::StrJoin(row.scopes, ",")}}};
 }
 
-absl::StatusOr<KeyRing::NewKey> KeyRing::Add(ApiKeyRow row, std::vector<ApiKeyRow> others,
-                                             AuditRow audit) {
+absl::StatusOr<KeyRing::NewKey> KeyRing::AddLocked(ApiKeyRow row, std::vector<ApiKeyRow> others,
+                                                   AuditRow audit) {
   const ApiKeyText key = MakeApiKey();
   row.key_id = key.key_id;
   row.secret_sha256 = Sha256Hex(key.text);
@@ -154,7 +159,7 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::Add(ApiKeyRow row, std::vector<ApiKeyRo
   }
   others.push_back(row);
   RETURN_IF_ERROR(store_.PutKeys(others, audit));
-  RETURN_IF_ERROR(Refresh());
+  RETURN_IF_ERROR(RefreshLocked());
   return NewKey{.key_id = key.key_id, .text = key.text, .expires_at = row.expires_at};
 }
 
@@ -176,8 +181,8 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::Create(const std::string& tenant_name,
     row.expires_at = absl::ToUnixNanos(clock_.Now() + lifetime);
   }
   absl::MutexLock lock(&change_mu_);
-  ASSIGN_OR_RETURN(row.tenant_id, FindOrMakeTenant(tenant_name));
-  return Add(row, {}, Entry(row, "key_create", /*actor=*/""));
+  ASSIGN_OR_RETURN(row.tenant_id, FindOrMakeTenantLocked(tenant_name));
+  return AddLocked(row, {}, Entry(row, "key_create", /*actor=*/""));
 }
 
 absl::StatusOr<KeyRing::NewKey> KeyRing::Rotate(const std::string& key_id, absl::Duration overlap) {
@@ -196,7 +201,7 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::Rotate(const std::string& key_id, absl:
   if (old.expires_at > 0) fresh.expires_at = now + (old.expires_at - old.created_at);
   const int64_t end = now + absl::ToInt64Nanoseconds(overlap);
   old.expires_at = old.expires_at == 0 ? end : std::min(old.expires_at, end);
-  return Add(fresh, {old}, Entry(old, "key_rotate", /*actor=*/""));
+  return AddLocked(fresh, {old}, Entry(old, "key_rotate", /*actor=*/""));
 }
 
 absl::Status KeyRing::Revoke(const std::string& key_id, const std::string& actor) {
@@ -205,7 +210,7 @@ absl::Status KeyRing::Revoke(const std::string& key_id, const std::string& actor
   if (row.revoked_at != 0) return absl::OkStatus();
   row.revoked_at = absl::ToUnixNanos(clock_.Now());
   RETURN_IF_ERROR(store_.PutKeys({&row, 1}, Entry(row, "key_revoke", actor)));
-  return Refresh();
+  return RefreshLocked();
 }
 
 absl::StatusOr<ApiKeyRow> KeyRing::Find(const std::string& key_id) const {

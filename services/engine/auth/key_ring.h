@@ -32,7 +32,7 @@ class KeyRing {
   KeyRing(Store& store, Clock& clock) : store_(store), clock_(clock), tokens_(store, clock) {}
 
   // Reads the store's keys anew.
-  absl::Status Refresh();
+  absl::Status Refresh() ABSL_LOCKS_EXCLUDED(change_mu_);
 
   // Whose the key, or the token of a key, is. Unauthenticated, always with the same text, for a key
   // that is malformed, unknown, wrong, expired or revoked; with the word bad_token for a token.
@@ -76,11 +76,14 @@ class KeyRing {
   };
 
   std::shared_ptr<const Snapshot> snapshot() const;
-  absl::StatusOr<std::string> FindOrMakeTenant(const std::string& name);
+  absl::Status RefreshLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
+  absl::StatusOr<std::string> FindOrMakeTenantLocked(const std::string& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   // Whether the key may be used now.
   bool IsLive(const ApiKeyRow& row) const;
   // Makes `row` a new key and writes it together with `others`.
-  absl::StatusOr<NewKey> Add(ApiKeyRow row, std::vector<ApiKeyRow> others, AuditRow audit);
+  absl::StatusOr<NewKey> AddLocked(ApiKeyRow row, std::vector<ApiKeyRow> others, AuditRow audit)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   AuditRow Entry(const ApiKeyRow& row, const char* event, const std::string& actor) const;
 
   Store& store_;

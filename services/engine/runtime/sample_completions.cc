@@ -64,6 +64,7 @@ void SampleCompletions::ForgetBefore(int64_t done_at) {
   for (auto it = queues_.begin(); it != queues_.end();) {
     const auto queue = it++;
     std::erase_if(queue->second.entries, [&](const auto& numbered) {
+      mu_.AssertHeld();
       const Entry& entry = numbered.second;
       if (entry.done_at >= done_at) return false;
       places_.erase(entry.completion.request_id);

@@ -61,7 +61,9 @@ class LocalMeeting {
   }
 
  private:
-  int world() const { return static_cast<int>(operations_.size()); }
+  int world() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return static_cast<int>(operations_.size());
+  }
 
   void CheckLeaversLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (int rank = 0; rank < world(); ++rank) {

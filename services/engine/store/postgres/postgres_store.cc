@@ -178,7 +178,8 @@ absl::Status PostgresStore::Commit(int64_t term, std::span<const Write> writes,
                                    std::span<const Blob> blobs) {
   absl::MutexLock lock(&write_mu_);
   const int64_t number = ++last_number_;
-  return Insist("commit", absl::InfiniteFuture(), &given_up_, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  return Insist("commit", absl::InfiniteFuture(), &given_up_, [&] {
+    write_mu_.AssertHeld();
     try {
       const absl::Status status = TryCommit(term, number, writes, blobs);
       // Closing it rolls back.
@@ -197,7 +198,7 @@ absl::Status PostgresStore::TryCommit(int64_t term, int64_t number, std::span<co
   BlobIndex index;
   for (const Blob& blob : blobs) index.emplace(blob.id, blob.bytes);
   WriteApplier applier(*committer_, index);
-  const auto was_taken = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  const auto was_taken = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_) {
     const std::vector<int64_t>& counts = committer_->pipeline_counts();
     return counts.size() < 2 || counts[1] == 1;
   };

@@ -77,6 +77,7 @@ absl::Status SqliteStore::Prepare() {
 absl::StatusOr<StoredState> SqliteStore::Load(int64_t term) {
   absl::MutexLock lock(&write_mu_);
   return Guarded([&]() -> absl::StatusOr<StoredState> {
+    write_mu_.AssertHeld();
     RETURN_IF_ERROR(CheckTermLocked(term));
     StoredState state = LoadState(writer_, absl::GetCurrentTimeNanos());
     state.term = term;
@@ -96,9 +97,11 @@ absl::Status SqliteStore::Commit(int64_t term, std::span<const Write> writes,
   std::vector<std::string> dropped_bodies;
   {
     absl::MutexLock lock(&write_mu_);
-    RETURN_IF_ERROR(
-        WithVolume(Guarded([&] { return CommitLocked(term, writes, blobs, dropped_bodies); }),
-                   writer_.database().getFilename()));
+    const absl::Status status = Guarded([&] {
+      write_mu_.AssertHeld();
+      return CommitLocked(term, writes, blobs, dropped_bodies);
+    });
+    RETURN_IF_ERROR(WithVolume(status, writer_.database().getFilename()));
   }
   for (const std::string& body_id : dropped_bodies) bodies_.Remove(body_id);
   return absl::OkStatus();
@@ -118,7 +121,12 @@ absl::Status SqliteStore::CommitLocked(int64_t term, std::span<const Write> writ
   transaction.commit();
   dropped_bodies = applier.dropped_bodies();
   // The commit stands, whatever becomes of this.
-  if (!applier.purges().empty()) Guarded([this] { return Shrink(writer_); }).IgnoreError();
+  if (!applier.purges().empty()) {
+    Guarded([this] {
+      write_mu_.AssertHeld();
+      return Shrink(writer_);
+    }).IgnoreError();
+  }
   return absl::OkStatus();
 }
 
@@ -139,6 +147,7 @@ absl::Status SqliteStore::Read(const Work& work) { return readers_.Run(work); }
 absl::Status SqliteStore::Change(const Work& work) {
   absl::MutexLock lock(&write_mu_);
   return Guarded([&] {
+    write_mu_.AssertHeld();
     SQLite::Transaction transaction(writer_.database());
     RETURN_IF_ERROR(work(writer_));
     transaction.commit();
