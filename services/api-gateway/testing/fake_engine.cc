@@ -120,19 +120,25 @@ bool FakeEngine::AwaitLocked(const absl::Condition& condition) {
 
 bool FakeEngine::AwaitSubscription(const std::string& request_id) {
   absl::MutexLock lock(&mu_);
-  const auto is_watched = [this, &request_id] { return watched_.count(request_id) > 0; };
+  const auto is_watched = [this, &request_id]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return watched_.count(request_id) > 0;
+  };
   return AwaitLocked(absl::Condition(&is_watched));
 }
 
 bool FakeEngine::AwaitUnsubscription(const std::string& request_id) {
   absl::MutexLock lock(&mu_);
-  const auto is_forgotten = [this, &request_id] { return watched_.count(request_id) == 0; };
+  const auto is_forgotten = [this, &request_id]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return watched_.count(request_id) == 0;
+  };
   return AwaitLocked(absl::Condition(&is_forgotten));
 }
 
 bool FakeEngine::AwaitCalls(const std::string& method, int count) {
   absl::MutexLock lock(&mu_);
-  const auto have_come = [this, &method, count] { return num_calls_[method] >= count; };
+  const auto have_come = [this, &method, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return num_calls_[method] >= count;
+  };
   return AwaitLocked(absl::Condition(&have_come));
 }
 
@@ -270,7 +276,9 @@ grpc::Status FakeEngine::AwaitSamples(grpc::ServerContext* context,
   absl::MutexLock lock(&mu_);
   ++num_calls_["AwaitSamples"];
   await_samples_ = *request;
-  const auto has_ended = [this] { return ended_samples_.samples_size() > 0; };
+  const auto has_ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return ended_samples_.samples_size() > 0;
+  };
   // A cancelled call tells nobody: it has to be asked.
   while (!mu_.AwaitWithTimeout(absl::Condition(&has_ended), absl::Milliseconds(5))) {
     if (context->IsCancelled()) {

@@ -91,7 +91,9 @@ struct Watcher {
     });
   }
   bool AwaitUpdates(size_t count) {
-    const auto are_there = [&] { return updates.size() >= count; };
+    const auto are_there = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+      return updates.size() >= count;
+    };
     absl::MutexLock lock(&mu);
     return mu.AwaitWithTimeout(absl::Condition(&are_there), absl::Seconds(10));
   }
@@ -105,7 +107,7 @@ struct Watcher {
   asio::io_context io;
   EngineClient client{{engine.address()}};
   absl::Mutex mu;
-  std::vector<WatchUpdate> updates;
+  std::vector<WatchUpdate> updates ABSL_GUARDED_BY(mu);
   WatchClient watch{io.get_executor(), client};
 };
 

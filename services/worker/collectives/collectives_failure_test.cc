@@ -1,8 +1,8 @@
 // What a call says when it cannot be done: arguments, ranks that are late, ranks that have left.
-#include <mutex>
-
 #include <catch2/catch.hpp>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "services/worker/collectives/test_ranks.h"
 
 namespace lathe::worker {
@@ -18,18 +18,18 @@ class Failures {
  public:
   std::function<void(const absl::Status&)> Callback() {
     return [this](const absl::Status& status) {
-      std::scoped_lock lock(mutex_);
+      absl::MutexLock lock(&mu_);
       seen_.push_back(status);
     };
   }
   size_t count() {
-    std::scoped_lock lock(mutex_);
+    absl::MutexLock lock(&mu_);
     return seen_.size();
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<absl::Status> seen_;
+  absl::Mutex mu_;
+  std::vector<absl::Status> seen_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

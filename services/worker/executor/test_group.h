@@ -39,7 +39,7 @@ class Encoding {
 
  private:
   mutable absl::Mutex mu_;
-  std::vector<Command> commands_;
+  std::vector<Command> commands_ ABSL_GUARDED_BY(mu_);
 };
 
 inline std::string AnsweredBy(const Report& report) {

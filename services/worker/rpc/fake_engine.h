@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "libs/common/concurrency/bounded_queue.h"
@@ -71,7 +72,7 @@ class FakeEngine : private lathe::v1::WorkerPool::Service {
   // Waits for a stream if there is none.
   void Send(const lathe::v1::EngineMessage& message) {
     absl::MutexLock lock(&mu_);
-    const auto open = [this] { return stream_ != nullptr; };
+    const auto open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stream_ != nullptr; };
     mu_.Await(absl::Condition(&open));
     stream_->Write(message);
   }
@@ -94,7 +95,7 @@ class FakeEngine : private lathe::v1::WorkerPool::Service {
 
   BoundedQueue<lathe::v1::WorkerMessage> received_;
   absl::Mutex mu_;
-  Stream* stream_ = nullptr;
+  Stream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::unique_ptr<grpc::Server> server_;
 };
 

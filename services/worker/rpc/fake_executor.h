@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "services/worker/executor/executor_port.h"
 
@@ -67,18 +68,20 @@ class FakeExecutor : public ExecutorPort {
   // Blocks until `count` commands have come since the last Reset.
   void AwaitCommands(size_t count) const {
     absl::MutexLock lock(&mu_);
-    const auto enough = [this, count] { return commands_.size() >= count; };
+    const auto enough = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return commands_.size() >= count;
+    };
     mu_.Await(absl::Condition(&enough));
   }
 
  private:
   mutable absl::Mutex mu_;
-  std::vector<Command> commands_;
-  std::vector<std::string> encoded_;
-  ExecutorState state_;
-  int64_t generation_ = 0;
-  bool full_ = false;
-  bool stopped_ = false;
+  std::vector<Command> commands_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> encoded_ ABSL_GUARDED_BY(mu_);
+  ExecutorState state_ ABSL_GUARDED_BY(mu_);
+  int64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
+  bool full_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace lathe::worker
