@@ -93,7 +93,9 @@ TEST_CASE("Floats are bit for bit those of a document", "[json]") {
     double value;
     std::memcpy(&value, &bits, sizeof(value));
     if (!std::isfinite(value)) continue;
-    texts.push_back(absl::StrFormat(i % 3 == 0 ? "%.17g" : i % 3 == 1 ? "%.9g" : "%.4e", value));
+    texts.push_back(i % 3 == 0   ? absl::StrFormat("%.17g", value)
+                    : i % 3 == 1 ? absl::StrFormat("%.9g", value)
+                                 : absl::StrFormat("%.4e", value));
     const double near = static_cast<double>(static_cast<int64_t>(bits)) * 1e-18;
     texts.push_back(absl::StrFormat("%.*g", 1 + static_cast<int>(bits % 17), near));
   }

@@ -3,9 +3,13 @@
 #include "services/api-gateway/routes/rpc_route.h"
 
 namespace lathe::gateway {
+namespace {
+
+using Stub = EngineClient::AsyncStub;
+
+}  // namespace
 
 std::vector<Route> ModelRoutes(const RouteContext& context) {
-  using Stub = EngineClient::AsyncStub;
   EngineClient& engine = context.engine;
   return {
       {.method = "POST",

@@ -8,6 +8,8 @@
 namespace lathe::gateway {
 namespace {
 
+using Stub = EngineClient::AsyncStub;
+
 // Two million tokens. Parsing takes up to fourteen times the memory of the body.
 constexpr int64_t kMaxSampleBytes = int64_t{16} << 20;
 
@@ -29,7 +31,6 @@ absl::StatusOr<v1::GetSamplerRequest> DecodeGetSampler(const Request& request) {
 }  // namespace
 
 std::vector<Route> SamplingRoutes(const RouteContext& context) {
-  using Stub = EngineClient::AsyncStub;
   EngineClient& engine = context.engine;
   return {
       {.method = "POST",

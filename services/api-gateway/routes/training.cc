@@ -42,7 +42,8 @@ asio::awaitable<void> RecordRefusal(EngineClient& engine, const Request& request
   message.set_forward_only(partial.forward_only());
   message.set_malformed(std::string(refusal.message()));
   // The caller gets the refusal whatever becomes of this.
-  co_await engine.Call(&Stub::ForwardBackward, message, request.api_key);
+  const auto recorded = co_await engine.Call(&Stub::ForwardBackward, message, request.api_key);
+  recorded.status().IgnoreError();
 }
 
 // Refused by name for programs that ask although client/config says no. A traced graph could take

@@ -10,6 +10,9 @@
 namespace lathe::gateway {
 namespace {
 
+using Stub = EngineClient::AsyncStub;
+using CheckpointsStub = v1::Checkpoints::StubInterface::async_interface;
+
 // The second credential travels in the body until 0.33, in a header since.
 absl::StatusOr<v1::CopyWeightsRequest> DecodeCopy(const Request& request) {
   ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
@@ -23,8 +26,6 @@ absl::StatusOr<v1::CopyWeightsRequest> DecodeCopy(const Request& request) {
 }  // namespace
 
 std::vector<Route> WeightsRoutes(const RouteContext& context) {
-  using Stub = EngineClient::AsyncStub;
-  using CheckpointsStub = v1::Checkpoints::StubInterface::async_interface;
   EngineClient& engine = context.engine;
   return {
       {.method = "POST",

@@ -176,7 +176,8 @@ TEST_CASE("A malformed forward_backward is refused, and recorded under its seq_i
   CHECK(CodeOf(answer) == "bad_proto");
   CHECK(engine.last_forward_backward().model_id() == "m");
   CHECK(engine.last_forward_backward().seq_id() == 7);
-  CHECK(engine.last_forward_backward().malformed() == Json::parse(answer.body)["error"]["message"]);
+  CHECK(engine.last_forward_backward().malformed() ==
+        Json::parse(answer.body)["error"]["message"].get<std::string>());
 }
 
 TEST_CASE("asample answers one sequence id per sample", "[gateway]") {

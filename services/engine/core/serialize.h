@@ -63,9 +63,9 @@ class Writer {
       Write(value.second);
     } else if constexpr (IsVariant<T>::value) {
       WriteWord(value.index());
-      std::visit([this](const auto& one) { Write(one); }, value);
+      std::visit([this](const auto& one) { this->Write(one); }, value);
     } else {
-      boost::pfr::for_each_field(value, [this](const auto& field) { Write(field); });
+      boost::pfr::for_each_field(value, [this](const auto& field) { this->Write(field); });
     }
   }
 
@@ -116,7 +116,7 @@ class Reader {
     } else if constexpr (IsVariant<T>::value) {
       ReadVariant(value, std::make_index_sequence<std::variant_size_v<T>>());
     } else {
-      boost::pfr::for_each_field(value, [this](auto& field) { Read(field); });
+      boost::pfr::for_each_field(value, [this](auto& field) { this->Read(field); });
     }
   }
 

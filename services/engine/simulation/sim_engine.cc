@@ -65,7 +65,7 @@ void SimEngine::Kill() {
   world_.trace.Note(world_.time.now(), [&] { return name_ + " is killed"; });
   for (const auto& [rank, link] : links_) {
     link->open_at_engine = false;
-    world_.time.After(world_.Delay(kSecond), [link = link] { link->worker->OnClosed(link); });
+    world_.time.After(world_.Delay(kSecond), [closed = link] { closed->worker->OnClosed(closed); });
   }
   links_.clear();
 }

@@ -34,7 +34,6 @@ AttachClient::AttachClient(AttachOptions options, WorkerIdentity identity, Execu
                            std::function<void(const Meeting&)> on_meeting)
     : options_(std::move(options)),
       dialer_(options_.engine_tls),
-      executor_(executor),
       on_die_(std::move(on_die)),
       protocol_(std::move(identity), executor, std::move(on_meeting)) {}
 

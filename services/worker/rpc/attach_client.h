@@ -91,7 +91,6 @@ class AttachClient {
 
   const AttachOptions options_;
   const Dialer dialer_;
-  ExecutorPort& executor_;
   const std::function<void(const std::string&)> on_die_;
   AttachProtocol protocol_;                           // client thread only
   absl::Time last_heard_;                             // client thread only; of this stream
