@@ -158,14 +158,15 @@ void RestoreRequest(State& s, const RequestRow& row) {
   request.session_id = SessionIdOf(s, row, model_id);
   Model* const model = Find(s.models, model_id);
   if (model != nullptr) request.group = model->row.group;
+  const Plan* known_plan = plan ? &*plan : nullptr;
   if (row.done_at == 0) {
     if (unreadable) plan.emplace().model_id = model_id;
     request.plan = std::make_unique<Plan>(*std::move(plan));
+    known_plan = request.plan.get();
   }
   if (!request.refused) ChargeRate(s, row.tenant_id, row.accepted_at, row.tokens);
   Request& tracked = Track(s, std::move(request));
   if (tracked.live()) RestoreClaims(s, tracked);
-  const Plan* const known_plan = tracked.live() ? tracked.plan.get() : plan ? &*plan : nullptr;
   if (model != nullptr && known_plan != nullptr) RestoreForReplay(s, *model, row, *known_plan);
   if (model != nullptr && row.op_class == OpClass::kTrain) RestoreOrder(*model, tracked);
   if (!tracked.live()) return;

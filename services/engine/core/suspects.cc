@@ -123,7 +123,8 @@ bool ExplainRun(State& s, Group& group, const WorkerExited& exited) {
       });
   if (it == group.lost_runs.end()) return false;
   it->processes.erase({exited.rank, exited.pid});
-  const Group::LostRun run = *it;
+  // A copy: the run changes, and may go, before the last use.
+  const Group::LostRun run = *it;  // NOLINT(performance-unnecessary-copy-initialization)
   const bool is_death = IsDeath(exited.cause);
   const bool lost_peer = exited.cause == LossCause::kPeerGone && !run.is_counted && !run.was_ended;
   it->is_explained = run.is_explained || is_death;

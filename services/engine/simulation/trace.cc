@@ -25,9 +25,8 @@ uint64_t MixBytes(uint64_t hash, std::string_view bytes) {
 }
 
 void Trace::AddLine(int64_t now, std::string line) {
-  constexpr int64_t kMicrosecond = 1000;
-  lines_.push_back(
-      absl::StrFormat("%12.6f %s", static_cast<double>(now / kMicrosecond) / 1e6, line));
+  const int64_t microseconds = now / 1000;
+  lines_.push_back(absl::StrFormat("%12.6f %s", static_cast<double>(microseconds) / 1e6, line));
   if (lines_.size() > max_lines_) lines_.pop_front();
 }
 
