@@ -10,10 +10,12 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 add_compile_options(-pthread)
 
 # The compiler's garbage collector would walk a whole precompiled header again and again.
-add_compile_options(--param=ggc-min-heapsize=4000000 --param=ggc-min-expand=1000)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(--param=ggc-min-heapsize=4000000 --param=ggc-min-expand=1000)
+endif()
 
 find_program(LATHE_CCACHE ccache)
-if(LATHE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+if(LATHE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND NOT LATHE_CHECK_ONLY)
   # A precompiled header is cacheable only when ccache may ignore its time stamps.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime

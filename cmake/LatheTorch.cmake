@@ -26,7 +26,7 @@ if(NOT _torch_gomp)
   message(FATAL_ERROR "no libgomp beside libtorch in '${LATHE_TORCH_DIR}'")
 endif()
 list(GET _torch_gomp 0 _torch_gomp)
-target_compile_options(lathe_torch INTERFACE -fopenmp)
+target_compile_options(lathe_torch INTERFACE $<IF:$<BOOL:${LATHE_CHECK_ONLY}>,-fopenmp-simd,-fopenmp>)
 target_link_libraries(lathe_torch INTERFACE ${_torch_gomp})
 
 # A wheel for GPUs: what libtorch_cuda.so registers when it is loaded makes the device known. CUDA's
