@@ -1,5 +1,6 @@
-"""One running Lathe per test module. The suite runs once per SDK version: `tools/test` starts
-pytest with the Python of `.venv` (newest SDK) and of each `.venv-tinker-*`."""
+"""One running Lathe per test module. The suite runs with the newest SDK; what is marked `each_sdk`
+runs with the others of the test matrix too: `tools/test sdk` starts pytest with the Python of each
+`.venv-tinker-*`."""
 
 import os
 import sys
@@ -8,6 +9,15 @@ import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support.lathe_server import LatheServer, tiny_model  # noqa: E402
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "each_sdk: depends on the SDK, so it runs with each version")
+
+
+def pytest_itemcollected(item):
+    if item.path.parent.name == "sdk":
+        item.add_marker(pytest.mark.each_sdk)
 
 
 @pytest.fixture(scope="module")

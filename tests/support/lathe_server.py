@@ -36,14 +36,23 @@ def tiny_model(*options):
     return folder
 
 
+# Names of the ports that this process has given out. No other test process gets these meanwhile.
+_reservations = []
+
+
 def free_port():
     """None of those that outgoing connections get: one might take it while its server is down."""
     first_of_these = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.SystemRandom().randrange(10000, first_of_these)
+        reservation = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError), socket.socket() as probe:
+            # An abstract name: the kernel forgets it when this process ends.
+            reservation.bind(f"\0lathe-test-port-{port}")
             probe.bind(("127.0.0.1", port))
+            _reservations.append(reservation)
             return port
+        reservation.close()
 
 
 class LatheServer:
