@@ -5,8 +5,8 @@ import threading
 import time
 
 import grpc
-import httpx
 import pytest
+from support import plain_http
 from support.engine_pair import EnginePair
 from support.lathe_server import tiny_model
 from support.postgres_cluster import PostgresCluster
@@ -148,7 +148,7 @@ def test_b4_polls_and_submits_in_the_gap_are_told_to_come_again(pair, program, l
     pair.kill(leader)
     try:
         deadline = time.monotonic() + 60
-        while httpx.get(pair.url + "/readyz", timeout=5).status_code != 503:
+        while plain_http.get(pair.url + "/readyz", timeout=5).status_code != 503:
             assert time.monotonic() < deadline, "the gateway still calls itself ready"
             time.sleep(0.1)
         answer = api.post("forward_backward", body)

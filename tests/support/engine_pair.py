@@ -16,6 +16,7 @@ import tempfile
 import time
 
 import httpx
+from support import plain_http
 from support.lathe_server import BIN, free_port
 
 ENGINES = ("a", "b")
@@ -115,7 +116,7 @@ class EnginePair:
         try:
             groups = self.status().get("groups", [])
             return (any(group.get("state") == "ready" for group in groups) and
-                    httpx.get(self.url + "/readyz", timeout=5).status_code == 200)
+                    plain_http.get(self.url + "/readyz", timeout=5).status_code == 200)
         except (httpx.TransportError, subprocess.CalledProcessError):
             return False
 
@@ -142,7 +143,7 @@ class EnginePair:
     def probe(self, name, path):
         """(status, text) of a probe; (None, "") without an answer."""
         try:
-            answer = httpx.get(self.page(name) + path, timeout=1)
+            answer = plain_http.get(self.page(name) + path, timeout=1)
             return answer.status_code, answer.text
         except httpx.TransportError:
             return None, ""

@@ -3,7 +3,7 @@
 import re
 import time
 
-import httpx
+from support import plain_http
 
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
@@ -22,7 +22,7 @@ class MetricsPages:
         self.urls = {name: url.removesuffix("/metrics") for name, url in zip(words[::2], words[1::2])}
 
     def get(self, process, path):
-        return httpx.get(self.urls[process] + path, timeout=10)
+        return plain_http.get(self.urls[process] + path, timeout=10)
 
     def page(self, process):
         answer = self.get(process, "/metrics")

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 
-import httpx
+from support import plain_http
 from support.lathe_server import BIN, free_port
 
 
@@ -171,7 +171,7 @@ class RankService:
     def wait_snapshot(self):
         """Until the engine knows of one."""
         pattern = re.compile(r'^lathe_engine_snapshots_total\{.*"ok".*\} [1-9]', re.MULTILINE)
-        self._await(lambda: pattern.search(httpx.get(f"http://{self.page}/metrics").text),
+        self._await(lambda: pattern.search(plain_http.get(f"http://{self.page}/metrics").text),
                     "a snapshot")
 
     def num_replayed(self):
@@ -184,7 +184,7 @@ class RankService:
         pattern = re.compile(rf'^lathe_worker_collective_{what}_total'
                              r'\{axis="([^"]*)",call="([^"]*)"\} (\S+)$', re.MULTILINE)
         traffic = {}
-        page = httpx.get(f"http://{self.rank_pages[rank]}/metrics").text
+        page = plain_http.get(f"http://{self.rank_pages[rank]}/metrics").text
         for axis, call, number in pattern.findall(page):
             traffic.setdefault(axis, {})[call] = float(number)
         return traffic
