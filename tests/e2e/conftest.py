@@ -11,10 +11,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support.lathe_server import LatheServer, tiny_model  # noqa: E402
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "each_sdk: depends on the SDK, so it runs with each version")
-
-
 def pytest_itemcollected(item):
     if item.path.parent.name == "sdk":
         item.add_marker(pytest.mark.each_sdk)

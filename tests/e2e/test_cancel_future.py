@@ -87,6 +87,7 @@ def sdk_cancels():
     return "sample_cancel_enabled" in open(client_dynamic_config_response.__file__).read()
 
 
+@pytest.mark.each_sdk
 @pytest.mark.skipif(not sdk_cancels(), reason="this SDK does not know cancel_future")
 def test_the_sdk_tells_of_samples_that_are_no_longer_awaited(lathe):
     pages = MetricsPages(lathe)

@@ -45,6 +45,7 @@ def model_id_of(client):
     return client.get_info().model_id
 
 
+@pytest.mark.each_sdk
 def test_resume_with_optimizer_continues_the_same_losses(service, lathe):
     client = trained(service, lathe)
     path = client.save_state("resume").result().path
@@ -57,6 +58,7 @@ def test_resume_with_optimizer_continues_the_same_losses(service, lathe):
     assert warm[2] != pytest.approx(expected[2], rel=1e-6)
 
 
+@pytest.mark.each_sdk
 def test_load_state_replaces_the_weights_of_a_live_model(service, lathe):
     client = trained(service, lathe)
     path = client.save_state("again").result().path
@@ -65,6 +67,7 @@ def test_load_state_replaces_the_weights_of_a_live_model(service, lathe):
     assert step(client, 2) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.each_sdk
 def test_a_name_is_taken_once_unless_overwritten(service, lathe, rest):
     client = trained(service, lathe)
     client.save_state("once").result()
@@ -79,6 +82,7 @@ def test_a_name_is_taken_once_unless_overwritten(service, lathe, rest):
         assert sorted(kinds) == ["sampler_weights/once", "weights/once"]
 
 
+@pytest.mark.each_sdk
 def test_listings_show_what_was_saved_and_deletes_take_it_away(service, lathe, rest):
     client = trained(service, lathe, user_metadata={"renderer_name": "role_colon"})
     path = client.save_state("listed").result().path
@@ -98,6 +102,7 @@ def test_listings_show_what_was_saved_and_deletes_take_it_away(service, lathe, r
     assert rest.list_checkpoints(model_id_of(client)).result().checkpoints == []
 
 
+@pytest.mark.each_sdk
 def test_publish_ttl_and_foreign_access(service, lathe, rest):
     client = trained(service, lathe)
     path = client.save_state("shared").result().path
@@ -159,6 +164,7 @@ def test_the_archive_is_a_peft_folder(service, lathe, tmp_path):
     assert scored == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.each_sdk
 def test_the_sdk_hands_out_the_archive_url(service, lathe, rest):
     if not hasattr(rest, "get_checkpoint_archive_url_from_tinker_path"):
         pytest.skip("this SDK has no archive call any more")
@@ -169,6 +175,7 @@ def test_the_sdk_hands_out_the_archive_url(service, lathe, rest):
         assert download.read(1)
 
 
+@pytest.mark.each_sdk
 def test_sessions_list_their_runs_and_samplers(lathe):
     service = tinker.ServiceClient(base_url=lathe.url, api_key=lathe.create_key("sessions"))
     client = trained(service, lathe)
@@ -206,6 +213,7 @@ def test_a_finished_session_frees_its_models_and_keeps_checkpoints(lathe):
     assert step(fresh.create_training_client_from_state(path), 1)[0] > 0
 
 
+@pytest.mark.each_sdk
 def test_a_checkpoint_keeps_what_its_save_said_of_it(service, lathe, rest):
     client = trained(service, lathe)
     client.save_state("kept", ttl_seconds=7200).result()
@@ -222,6 +230,7 @@ def test_a_checkpoint_keeps_what_its_save_said_of_it(service, lathe, rest):
         assert noted.user_metadata == {"step": "2"}
 
 
+@pytest.mark.each_sdk
 def test_closing_the_client_finishes_its_session(lathe):
     if not hasattr(tinker.ServiceClient, "close"):
         pytest.skip("this SDK cannot close a client; the route is tested over plain HTTP")
@@ -238,6 +247,7 @@ def test_closing_the_client_finishes_its_session(lathe):
     assert beat.status_code == 410
 
 
+@pytest.mark.each_sdk
 def test_the_asynchronous_calls_do_the_same(lathe):
     import asyncio
 

@@ -17,6 +17,7 @@ def run_example(lathe, name, *args):
     return result.stdout
 
 
+@pytest.mark.each_sdk
 def test_sft_learns_pig_latin(lathe):
     output = run_example(lathe, "sft.py")
     losses = [float(value) for value in re.findall(r"^step .* loss +([\d.]+)", output, re.M)]

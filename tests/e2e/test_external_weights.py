@@ -76,6 +76,7 @@ def tinker_cli(lathe, *args, cwd):
                           "TINKER_API_KEY": lathe.api_key, "HOME": str(cwd)})
 
 
+@pytest.mark.each_sdk
 def test_external_weights_are_a_peft_folder(service, lathe, client, rest, tmp_path):
     path = client.save_weights_external("export").result().path
     assert path == f"tinker://{client.get_info().model_id}/external_weights/export"
@@ -99,6 +100,7 @@ def test_external_weights_are_a_peft_folder(service, lathe, client, rest, tmp_pa
     assert scored == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.each_sdk
 @needs_age
 def test_encrypted_files_decrypt_to_the_plain_ones_for_each_recipient(client, rest):
     pyrage = pytest.importorskip("pyrage")
@@ -116,6 +118,7 @@ def test_encrypted_files_decrypt_to_the_plain_ones_for_each_recipient(client, re
         pyrage.decrypt(sealed["adapter_config.json.age"], [pyrage.x25519.Identity.generate()])
 
 
+@pytest.mark.each_sdk
 @needs_age
 def test_recipients_of_another_kind_are_refused_by_name(client):
     with pytest.raises(tinker.RequestFailedError, match="SSH"):
@@ -136,6 +139,7 @@ def test_external_weights_are_listed_for_clients_that_can_read_them(lathe, clien
     assert answer["cursor"]["total_count"] == len(answer["checkpoints"])
 
 
+@pytest.mark.each_sdk
 def test_external_weights_are_neither_trained_nor_sampled(service, client):
     path = client.save_weights_external("only-files").result().path
     with pytest.raises(tinker.BadRequestError, match="weights"):
@@ -145,6 +149,7 @@ def test_external_weights_are_neither_trained_nor_sampled(service, client):
         sampler.compute_logprobs(types.ModelInput.from_ints([30, 31])).result()
 
 
+@pytest.mark.each_sdk
 @pytest.mark.parametrize("kind", ["weights", "external_weights"])
 def test_the_cli_downloads(lathe, client, tmp_path, kind):
     if kind == "external_weights" and tuple(map(int, tinker.__version__.split("."))) < (0, 36):
@@ -229,6 +234,7 @@ def losses(made, count):
     return values
 
 
+@pytest.mark.each_sdk
 def test_a_token_of_the_owner_loads_into_another_account(lathe, client, service):
     path = client.save_state("lent").result().path
     expected = losses(service.create_training_client_from_state_with_optimizer(path), 2)

@@ -92,6 +92,7 @@ def test_tokens_have_the_claims_of_the_contract_and_bad_ones_ask_for_new_ones(la
         assert 'error="invalid_token"' in refused.headers["WWW-Authenticate"]
 
 
+@pytest.mark.each_sdk
 def test_the_sdk_exchanges_its_key(lathe):
     service = tinker.ServiceClient(base_url=lathe.url, api_key=create(lathe, "sdk-jwt"))
     assert service.get_server_capabilities().supported_models[0].model_name == lathe.model_name
@@ -104,6 +105,7 @@ def test_the_sdk_exchanges_its_key(lathe):
         assert getattr(identity, "org_urn", "tml:organization:sdk-jwt") == "tml:organization:sdk-jwt"
 
 
+@pytest.mark.each_sdk
 def test_the_audit_log_of_a_tenant(lathe):
     admin = create(lathe, "audited", "--scope", "admin")
     path = "training_runs/r:train:0/checkpoints/weights/a"
@@ -130,6 +132,7 @@ def tinker_cli(lathe, home, *args, key=None, stdin=""):
                           timeout=120, start_new_session=True)
 
 
+@pytest.mark.each_sdk
 @pytest.mark.skipif(tuple(map(int, tinker.__version__.split(".")[:2])) < (0, 34),
                     reason="auth commands since 0.34")
 def test_the_cli_logs_in_and_out_and_says_who_it_is(lathe, tmp_path):

@@ -30,6 +30,7 @@ def weighted(tokens, weights, **inputs):
                         **{name: floats(values) for name, values in inputs.items()}})
 
 
+@pytest.mark.each_sdk
 @pytest.mark.parametrize("name", ["cross_entropy", "ppo"])
 def test_a_reference_adds_its_divergence(client, name):
     p = current_logprobs(client)
@@ -57,6 +58,7 @@ def test_a_reference_out_of_reach_is_named(client):
              kl_coef=0.5)
 
 
+@pytest.mark.each_sdk
 @has_strings
 def test_losses_are_divided_by_tokens_or_by_datum(client):
     p = current_logprobs(client)

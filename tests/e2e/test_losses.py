@@ -46,6 +46,7 @@ def current_logprobs(client, tokens=ROW):
         "logprobs"].data)
 
 
+@pytest.mark.each_sdk
 @pytest.mark.parametrize("bounds", [None, (0.5, 2.0), (0.99, 1.01)])
 def test_gspo_has_one_clipped_ratio_a_datum(client, bounds):
     p = current_logprobs(client)
@@ -96,6 +97,7 @@ def provenance_datum(prompt, sequence, logprobs, advantage):
                                  [of_prompt(1, num_prompt - 1), sampled(num_sampled)])
 
 
+@pytest.mark.each_sdk
 @has_provenance
 @pytest.mark.parametrize("kl_coeff", [None, 0.05])
 def test_stable_reinforce_follows_its_definition(client, rollout, kl_coeff):
@@ -124,6 +126,7 @@ def test_stable_reinforce_makes_rewarded_tokens_likelier(client, rollout):
     assert sum(current_logprobs(client, tokens)[2:]) > before + 0.5
 
 
+@pytest.mark.each_sdk
 @has_provenance
 def test_stable_reinforce_needs_provenance_and_no_advantage_on_the_prompt(client, rollout):
     prompt, sequence = rollout
@@ -136,6 +139,7 @@ def test_stable_reinforce_needs_provenance_and_no_advantage_on_the_prompt(client
         client.forward_backward([datum], "stable_reinforce").result()
 
 
+@pytest.mark.each_sdk
 @has_provenance
 def test_other_losses_take_datums_with_provenance(client, rollout):
     prompt, sequence = rollout
@@ -144,11 +148,13 @@ def test_other_losses_take_datums_with_provenance(client, rollout):
     assert result.metrics["loss:sum"] == pytest.approx(-5.0, rel=1e-2)
 
 
+@pytest.mark.each_sdk
 def test_the_loss_named_custom_is_refused_with_advice(client):
     with pytest.raises(tinker.RequestFailedError, match="forward_backward_custom"):
         client.forward_backward([rl_datum(ROW, [0.0] * 7, [0.0] * 7)], "custom").result()
 
 
+@pytest.mark.each_sdk
 @has_traced_losses
 def test_a_traced_loss_runs_in_the_program(service, client):
     def squared(logprobs, weights):

@@ -27,6 +27,7 @@ def trainer(lathe, key):
     return resolved(service.create_lora_training_client(base_model=lathe.model_name, rank=4))
 
 
+@pytest.mark.each_sdk
 def test_adapters_and_storage_are_refused_with_limit_and_use(lathe):
     key = lathe.create_key("small")
     client = trainer(lathe, key)

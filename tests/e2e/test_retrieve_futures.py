@@ -149,6 +149,7 @@ def test_the_engine_can_be_killed_between_polls():
         api.close()
 
 
+@pytest.mark.each_sdk
 @pytest.mark.parametrize("is_on", ["true", "false"])
 def test_the_sdk_gets_every_sample_also_across_a_restart_of_the_engine(is_on):
     with LatheServer(tiny_model(), env={"LATHE_GATEWAY__RETRIEVE_FUTURES": is_on}) as server:

@@ -44,6 +44,7 @@ def scores(sampler):
 needs_inflight = needs_argument(tinker.TrainingClient.save_weights_and_get_sampling_client, "kind")
 
 
+@pytest.mark.each_sdk
 @needs_inflight
 def test_inflight_samplers_move_on_with_the_next_inflight_save_and_snapshots_stay(client):
     snapshot = resolved(client.save_weights_and_get_sampling_client())
@@ -117,6 +118,7 @@ def test_copies_of_a_sampling_client_are_numbered(http, lathe):
     assert config["sample_join_sampling_session"] is True
 
 
+@pytest.mark.each_sdk
 def test_a_pickled_sampling_client_samples_for_itself(service, lathe, monkeypatch):
     monkeypatch.setenv("TINKER_API_KEY", lathe.api_key)
     monkeypatch.setenv("TINKER_BASE_URL", lathe.url)

@@ -47,6 +47,7 @@ def test_a_seed_repeats_and_samples_of_one_request_differ(base):
     assert all(sequence.stop_reason == "length" for sequence in first.sequences)
 
 
+@pytest.mark.each_sdk
 def test_two_hundred_concurrent_samples_equal_each_alone(base):
     async def all_of_them():
         return await asyncio.gather(*(
@@ -67,6 +68,7 @@ def test_greedy_is_the_most_likely_token_and_top_k_one_agrees(base):
     assert [row[0][0] for row in top] == tokens_of(greedy)[0]
 
 
+@pytest.mark.each_sdk
 def test_stop_tokens_are_included_and_end_the_sequence(base):
     free = tokens_of(base.sample(prompt(), 1, params()).result())[0]
     stop = free[4]
@@ -75,6 +77,7 @@ def test_stop_tokens_are_included_and_end_the_sequence(base):
     assert stopped.stop_reason == "stop"
 
 
+@pytest.mark.each_sdk
 def test_stop_strings_match_across_token_borders(base, lathe):
     # A sampler's get_tokenizer() takes the model's name to a hub, so the folder is named here.
     tokenizer = transformers.AutoTokenizer.from_pretrained(lathe.model)
@@ -142,6 +145,7 @@ def test_top_p_keeps_the_head_of_the_distribution(base):
     assert {s.tokens[0] for s in drawn.sequences} <= allowed
 
 
+@pytest.mark.each_sdk
 @needs_argument(tinker.SamplingClient.sample, "topk_sample_logprobs")
 def test_top_tokens_of_sampled_positions_are_those_of_the_prompt_scored(base):
     hot = base.sample(prompt(), 2, params(temperature=1.5), topk_sample_logprobs=5).result()
@@ -155,6 +159,7 @@ def test_top_tokens_of_sampled_positions_are_those_of_the_prompt_scored(base):
         assert sequence.topk_logprobs == scored.topk_prompt_logprobs[len(PROMPT):]
 
 
+@pytest.mark.each_sdk
 @needs_argument(tinker.SamplingClient.sample, "target_prompt_logprobs")
 @needs_argument(types.TensorData.from_torch_sparse, "pad_value")
 def test_named_targets_are_scored_dense_and_sparse(base):
@@ -176,6 +181,7 @@ def test_named_targets_are_scored_dense_and_sparse(base):
         assert answer.sparse_col_indices == targets.sparse_col_indices
 
 
+@pytest.mark.each_sdk
 @needs_argument(tinker.SamplingClient.sample, "prompt_alt_tokens_k")
 def test_alternatives_are_drawn_at_every_prompt_position(base):
     ask = lambda **options: base.sample(
@@ -199,6 +205,7 @@ def test_alternatives_are_drawn_at_every_prompt_position(base):
         == [({row[0][0]}, {row[0][1]}) for row in scored]
 
 
+@pytest.mark.each_sdk
 @needs_argument(tinker.SamplingClient.sample, "prompt_logprobs_last_n")
 def test_only_the_last_prompt_tokens_are_scored(base):
     whole = base.compute_logprobs(prompt()).result()
@@ -225,6 +232,7 @@ def test_a_sampler_is_a_snapshot(service, lathe):
     assert before.get_base_model() == lathe.model_name
 
 
+@pytest.mark.each_sdk
 def test_named_sampler_weights_can_be_sampled_by_path(service, lathe):
     client = service.create_lora_training_client(lathe.model_name, rank=4, seed=3)
     datum = types.Datum(model_input=types.ModelInput.from_ints([30, 31, 32, 33]),
@@ -241,6 +249,7 @@ def test_named_sampler_weights_can_be_sampled_by_path(service, lathe):
     assert tokens_of(both.sample(prompt(), 2, params()).result()) == expected
 
 
+@pytest.mark.each_sdk
 def test_max_tokens_unset_samples_to_the_end_of_the_context(base, lathe):
     context = transformers.AutoConfig.from_pretrained(lathe.model).max_position_embeddings
     long = (PROMPT * context)[:context - 9]
@@ -259,6 +268,7 @@ def test_the_most_samples_of_one_request_all_come_back(base):
     assert list(again[0].tokens) == list(sequences[0].tokens)
 
 
+@pytest.mark.each_sdk
 def test_a_prompt_over_the_context_is_a_400_with_the_known_wording(base):
     with pytest.raises(tinker.BadRequestError,
                        match="Prompt length plus max_tokens exceeds the model's context window"):
@@ -273,6 +283,7 @@ def test_bad_sampling_values_are_named(base, options, word):
         base.sample(prompt(), 1, params(**options)).result()
 
 
+@pytest.mark.each_sdk
 def test_too_many_samples_and_bad_tokens_are_refused(base):
     with pytest.raises(tinker.BadRequestError, match="num_samples"):
         base.sample(prompt(), 100000, params()).result()
@@ -280,6 +291,7 @@ def test_too_many_samples_and_bad_tokens_are_refused(base):
         base.sample(prompt([99999]), 1, params()).result()
 
 
+@pytest.mark.each_sdk
 def test_a_thousand_samples_in_one_request(base):
     response = base.sample(prompt(), 1024, params(max_tokens=2)).result()
     assert len(response.sequences) == 1024

@@ -93,6 +93,7 @@ def wait_until(condition, seconds=30):
         time.sleep(0.05)
 
 
+@pytest.mark.each_sdk
 def test_the_sdk_trains_over_https(server, authority):
     assert f"ready    API {server.url}" in server.output()
     result = subprocess.run([sys.executable, "-c", SDK_PROGRAM, server.url, server.api_key],

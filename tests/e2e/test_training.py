@@ -60,6 +60,7 @@ def test_get_info_tells_rank_and_tokenizer(service, lathe):
     assert tokenizer.decode(tokenizer.encode("hello there")) == "hello there"
 
 
+@pytest.mark.each_sdk
 def test_supervised_loss_falls_and_is_the_sum_of_negative_logprobs(service, lathe):
     client = new_client(service, lathe)
     losses = []
@@ -105,6 +106,7 @@ def test_equal_seeds_give_equal_models_and_others_differ(service, lathe):
     assert trained(1) != trained(2)
 
 
+@pytest.mark.each_sdk
 @pytest.mark.parametrize("loss", ["importance_sampling", "ppo", "cispo", "dro"])
 def test_policy_losses_follow_their_definition(service, lathe, loss):
     client = new_client(service, lathe)
@@ -131,6 +133,7 @@ def test_policy_losses_follow_their_definition(service, lathe, loss):
     assert logprobs_of(result)[0] == pytest.approx(p, abs=1e-4)
 
 
+@pytest.mark.each_sdk
 def test_soft_targets_dense_and_sparse_agree(service, lathe):
     client = new_client(service, lathe)
     targets = torch.zeros(4, 6, dtype=torch.int64)
@@ -154,6 +157,7 @@ def test_soft_targets_dense_and_sparse_agree(service, lathe):
     assert sparse > 0
 
 
+@pytest.mark.each_sdk
 def test_a_custom_loss_trains(service, lathe):
     client = new_client(service, lathe)
     values = []
@@ -170,6 +174,7 @@ def test_a_custom_loss_trains(service, lathe):
     assert values[-1] < values[0]
 
 
+@pytest.mark.each_sdk
 def test_more_than_a_thousand_datums_arrive_in_chunks_and_add_up(service, lathe):
     data = [text_datum([30 + i % 500, 31, 32]) for i in range(1100)]
     client = new_client(service, lathe)
@@ -180,6 +185,7 @@ def test_more_than_a_thousand_datums_arrive_in_chunks_and_add_up(service, lathe)
     client.optim_step(ADAM).result()
 
 
+@pytest.mark.each_sdk
 def test_steps_submitted_ahead_are_applied_in_order(service, lathe):
     ahead, waiting = new_client(service, lathe), new_client(service, lathe)
     futures = []
@@ -225,6 +231,7 @@ def test_module_groups_can_be_left_out(service, lathe):
         client.optim_step(ADAM).result()
 
 
+@pytest.mark.each_sdk
 def test_two_tenants_interleaved_do_not_touch_each_other(lathe):
     def client_of(tenant):
         service = tinker.ServiceClient(base_url=lathe.url, api_key=lathe.create_key(tenant))
@@ -247,6 +254,7 @@ def test_two_tenants_interleaved_do_not_touch_each_other(lathe):
     assert bob == pytest.approx(asyncio.run(losses(client_of("bob"), ROW[::-1], 10)), rel=1e-5)
 
 
+@pytest.mark.each_sdk
 @pytest.mark.parametrize("datum, word", [
     (types.Datum(model_input=types.ModelInput.from_ints([1, 2, 3]),
                  loss_fn_inputs={"target_tokens": [2, 3, 100000], "weights": [1.0] * 3}), "100000"),
@@ -270,6 +278,7 @@ def test_bad_data_fails_alone_and_names_the_field(service, lathe, datum, word):
     assert after.metrics["loss:sum"] < good.metrics["loss:sum"]
 
 
+@pytest.mark.each_sdk
 def test_a_step_behind_an_undelivered_failure_is_refused_and_the_model_goes_on(service, lathe):
     client = new_client(service, lathe)
     bad = types.Datum(model_input=types.ModelInput.from_ints([1, 2]),
@@ -287,6 +296,7 @@ def test_a_step_behind_an_undelivered_failure_is_refused_and_the_model_goes_on(s
     client.optim_step(ADAM).result()
 
 
+@pytest.mark.each_sdk
 def test_unknown_losses_and_inputs_are_named(service, lathe):
     client = new_client(service, lathe)
     with pytest.raises(tinker.RequestFailedError, match="no_such_loss"):
@@ -299,6 +309,7 @@ def test_unknown_losses_and_inputs_are_named(service, lathe):
         client.forward_backward([odd], "cross_entropy").result()
 
 
+@pytest.mark.each_sdk
 def test_bad_lora_and_base_model_are_refused(service, lathe):
     with pytest.raises(tinker.APIStatusError, match="513"):
         new_client(service, lathe, rank=513)
