@@ -3,9 +3,24 @@ share a server, and the longest files come first, so that none is left alone at 
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-LONGEST_FIRST = []
-# Each of their tests starts what it needs, so that any process may run it.
-SPLIT = []
+LONGEST_FIRST = [
+    # fault
+    "test_chaos.py", "test_a_clients.py", "test_worker_supervision.py", "test_d_host_ranks.py",
+    "test_b4_standby.py", "test_d_hosts.py", "test_d_lost_ranks.py", "test_b_engine.py",
+    "test_c_postgres.py", "test_b_snapshots.py", "test_rank_supervision.py", "test_b_fairness.py",
+    "test_postgres_restarts.py", "test_e_checkpoints.py", "test_d_workers.py", "test_d_ranks.py",
+    "test_c_sessions.py",
+    # e2e
+    "test_examples.py", "test_memory.py", "test_groups.py", "test_keys.py",
+    "test_external_weights.py", "test_stream_resume.py", "test_sampler_versions.py",
+    "test_bad_values.py", "test_retrieve_futures.py", "test_tls.py", "test_launchers.py",
+    "test_checkpoints.py", "test_postgres.py",
+    # cookbook
+    "test_rl.py", "test_distillation.py",
+]
+# Files whose tests share nothing that would be worth keeping together.
+SPLIT = ("test_chaos.py", "test_postgres_restarts.py", "test_store_commits.py", "test_d_ranks.py",
+         "test_examples.py", "test_rl.py", "test_distillation.py")
 
 
 def pytest_collection_modifyitems(items):
@@ -16,7 +31,7 @@ def pytest_collection_modifyitems(items):
 class LongestFirst(LoadScopeScheduling):
     def _split_scope(self, nodeid):
         file = nodeid.partition("::")[0]
-        return nodeid if file.endswith(tuple(SPLIT)) else file
+        return nodeid if file.endswith(SPLIT) else file
 
 
 def pytest_xdist_make_scheduler(config, log):
