@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import threading
-import time
 
 import pytest
 from support.lathe_server import tiny_model
@@ -41,7 +40,7 @@ def test_a_rank_that_is_told_to_stop_leaves_one_that_hangs():
     with RankService(tiny_model(), tp=2) as service:
         service.held.update(range(2))
         service.ranks[1].send_signal(signal.SIGSTOP)
-        began = time.monotonic()
         service.ranks[0].send_signal(signal.SIGTERM)
         assert service.ranks[0].wait(60) == 0
-        assert time.monotonic() - began < 14  # the engine gives the other one up after 15
+        # The engine gives the other one up later.
+        assert "silent for" not in service.log("lathe-engine")
