@@ -23,8 +23,8 @@ CATCH_SOME_FAILED = re.compile(r"^test cases:\s*(\d+) \|.*?(\d+) failed", re.MUL
 # Minutes that CI gives a run on a machine with two cores and nothing installed.
 CI_LIMIT = 60
 # How many of them each stage may take; the rest is for slower machines.
-BUDGET = {"setup": 4, "house": 1, "build": 12, "sanitizers": 4, "unit": 2, "e2e": 4, "parity": 1,
-          "fault": 5, "sdk": 2, "cookbook": 1}
+BUDGET = {"setup": 4, "house": 1, "build": 12, "sanitizers": 4, "unit": 2, "e2e": 3, "parity": 2,
+          "fault": 4, "sdk": 2, "cookbook": 2}
 NUM_SLOWEST = 5
 
 PAGE_HEAD = """# Times of tools/test
