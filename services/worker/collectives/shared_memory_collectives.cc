@@ -254,6 +254,7 @@ absl::StatusOr<std::unique_ptr<Collectives>> ConnectSharedMemory(Rendezvous& ren
                         place.axis, rank, place.ranks[rank], reason));
   }
   RETURN_IF_ERROR(segment.status());
+  (*segment)->WatchOthers();
   return std::make_unique<SharedMemoryCollectives>(place, options, recorder, *std::move(segment));
 }
 

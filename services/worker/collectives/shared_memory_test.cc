@@ -2,12 +2,17 @@
 
 #include <catch2/catch.hpp>
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/time/steady_time.h"
 #include "services/worker/collectives/cpu_collectives.h"
 #include "services/worker/collectives/shared_segment.h"
 #include "services/worker/collectives/test_ranks.h"
@@ -121,6 +126,51 @@ TEST_CASE("Shared memory: a handle of anything else is refused before it is open
   unlink(name);
   close(file);
   close(other);
+}
+
+TEST_CASE("Shared memory: a rank that is late is waited for without looking again and again",
+          "[collectives]") {
+  const auto first = SharedSegment::Create(2).value();
+  const auto second = SharedSegment::Open(first->handle(), 1, 2).value();
+  first->WatchOthers();
+  first->Enter({});
+  CHECK(first->Await(1, SteadyNow() + absl::Milliseconds(300)) == SharedSegment::Arrival::kLate);
+  CHECK(first->num_sleeps() <= 2);  // one, unless the clock that ends it is a little ahead
+}
+
+TEST_CASE("Shared memory: a rank's end wakes whoever waits for it", "[collectives]") {
+  const auto first = SharedSegment::Create(2).value();
+  const bool is_process = GENERATE(true, false);
+  int told[2];
+  REQUIRE(pipe(told) == 0);
+  const pid_t child = is_process ? fork() : 0;
+  if (is_process && child == 0) {
+    const auto own = SharedSegment::Open(first->handle(), 1, 2);
+    if (own.ok() && write(told[1], "1", 1) == 1) pause();
+    std::_Exit(1);
+  }
+  std::unique_ptr<SharedSegment> second;
+  if (is_process) {
+    char byte;
+    REQUIRE(read(told[0], &byte, 1) == 1);
+  } else {
+    second = SharedSegment::Open(first->handle(), 1, 2).value();
+  }
+  first->WatchOthers();
+  first->Enter({});
+  SharedSegment::Arrival arrival{};
+  std::thread waiting([&] { arrival = first->Await(1, SteadyNow() + kTestPatience); });
+  if (is_process) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  } else {
+    second.reset();
+  }
+  waiting.join();
+  CHECK(arrival == SharedSegment::Arrival::kGone);
+  CHECK(first->num_sleeps() <= 1);
+  close(told[0]);
+  close(told[1]);
 }
 
 TEST_CASE("Collectives of CPUs: ranks that share no memory speak over Gloo", "[collectives]") {

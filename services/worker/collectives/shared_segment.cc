@@ -34,6 +34,12 @@ constexpr size_t kPage = 4096;
 constexpr int kSpins = 2000;
 // Of one sleep. Then it looks whether the other rank lives.
 constexpr absl::Duration kSleep = absl::Milliseconds(10);
+// The same for a rank whose end wakes the sleeper.
+constexpr absl::Duration kWatchedSleep = absl::Seconds(10);
+
+// Set in a rank's round once it is gone, so that whoever is about to sleep does not. Rounds are
+// counted below it, and begin anew there.
+constexpr uint32_t kGone = uint32_t{1} << 31;
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
@@ -88,6 +94,12 @@ absl::StatusOr<int> OpenMemory(const std::string& path) {
   return fd;
 }
 
+// 0: it cannot be told. Process ids mean something within one.
+uint64_t PidNamespace() {
+  struct stat about {};
+  return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
+}
+
 uint64_t RandomNonce() {
   std::random_device random;
   return (uint64_t{random()} << 32) | random();
@@ -107,13 +119,15 @@ struct flock LockOf(int rank, int16_t type) {
 // Of one rank, on lines of its own.
 struct alignas(128) SharedSegment::Control {
   uint64_t nonce = 0;  // rank 0's alone
-  std::atomic<uint32_t> round{0};
+  uint64_t pid_namespace = 0;
+  std::atomic<uint32_t> round{0};         // see kGone
   std::atomic<uint32_t> num_sleeping{0};  // who wait for `round`
-  RoundSignature signatures[2];           // by round
+  int32_t pid = 0;
+  RoundSignature signatures[2];  // by round
 };
 
 size_t SharedSegment::SizeOf(int world) {
-  static_assert(sizeof(Control) <= kPage && kBufferBytes % kPage == 0);
+  static_assert(sizeof(Control) == 128 && sizeof(Control) <= kPage && kBufferBytes % kPage == 0);
   return static_cast<size_t>(world) * (kPage + 2 * kBufferBytes);
 }
 
@@ -164,13 +178,16 @@ SharedSegment::SharedSegment(int fd, int rank, int world, uint64_t nonce)
       rank_(rank),
       world_(world),
       nonce_(nonce),
-      has_own_core_(static_cast<int>(std::thread::hardware_concurrency()) >= world) {}
+      has_own_core_(static_cast<int>(std::thread::hardware_concurrency()) >= world),
+      is_watched_(world) {}
 
 std::string SharedSegment::handle() const {
   return absl::StrFormat("/proc/%d/fd/%d %d", getpid(), fd_, nonce_);
 }
 
 SharedSegment::~SharedSegment() {
+  watch_.reset();
+  if (is_here_) Leave();
   if (memory_ != nullptr) munmap(memory_, SizeOf(world_));
   close(fd_);
 }
@@ -183,15 +200,42 @@ absl::Status SharedSegment::Map() {
 }
 
 // Of this opening of the file, not of the process: ranks may be threads in tests.
-absl::Status SharedSegment::Lock() const {
+absl::Status SharedSegment::Lock() {
   struct flock lock = LockOf(rank_, F_WRLCK);
   if (fcntl(fd_, F_OFD_SETLK, &lock) != 0) return Errno("cannot lock shared memory");
+  is_here_ = true;
+  Control& own = control(rank_);
+  own.pid = getpid();
+  own.pid_namespace = PidNamespace();
+  own.round.fetch_and(~kGone, std::memory_order_seq_cst);
   return absl::OkStatus();
 }
 
 void SharedSegment::Leave() {
   struct flock lock = LockOf(rank_, F_UNLCK);
   fcntl(fd_, F_OFD_SETLK, &lock);
+  is_here_ = false;
+  MarkGone(rank_);
+}
+
+void SharedSegment::WatchOthers() {
+  watch_ = std::make_unique<ProcessWatch>([this](int rank) { MarkGone(rank); });
+  for (int rank = 0; rank < world_; ++rank) is_watched_[rank] = rank != rank_ && Watch(rank);
+  watch_->Start();
+}
+
+// A rank that has the lock now has had it when its process was looked up, so that was its process
+// and not a later one of the same number.
+bool SharedSegment::Watch(int rank) {
+  const Control& other = control(rank);
+  if (other.pid_namespace == 0 || other.pid_namespace != PidNamespace()) return false;
+  if (other.pid == getpid()) return true;  // its thread leaves before it ends
+  return watch_->Add(rank, other.pid) && IsAlive(rank);
+}
+
+void SharedSegment::MarkGone(int rank) const {
+  control(rank).round.fetch_or(kGone, std::memory_order_seq_cst);
+  Futex(control(rank).round, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
 bool SharedSegment::IsAlive(int rank) const {
@@ -208,7 +252,7 @@ void SharedSegment::Enter(const RoundSignature& signature) {
   Control& own = control(rank_);
   own.signatures[round_ % 2] = signature;
   // Both in one order with a sleeper's count and look: one of the two sees the other.
-  own.round.store(round_, std::memory_order_seq_cst);
+  own.round.store((round_ & ~kGone) | (is_here_ ? 0 : kGone), std::memory_order_seq_cst);
   if (own.num_sleeping.load(std::memory_order_seq_cst) > 0) {
     Futex(own.round, FUTEX_WAKE, INT_MAX, nullptr);
   }
@@ -219,7 +263,7 @@ SharedSegment::Arrival SharedSegment::Await(int rank, absl::Time deadline) const
   uint32_t seen = 0;
   const auto is_here = [&] {
     seen = other.round.load(std::memory_order_seq_cst);
-    return static_cast<int32_t>(seen - round_) >= 0;  // also when it starts anew at 0
+    return static_cast<int32_t>((seen - round_) << 1) >= 0;  // also when it starts anew at 0
   };
   // Where ranks share a core, who looks keeps the one it waits for from coming.
   const int num_spins = has_own_core_ ? kSpins : 1;
@@ -227,17 +271,19 @@ SharedSegment::Arrival SharedSegment::Await(int rank, absl::Time deadline) const
     if (is_here()) return Arrival::kHere;
     Pause();
   }
+  const absl::Duration longest = is_watched_[rank] ? kWatchedSleep : kSleep;
   while (true) {
     other.num_sleeping.fetch_add(1, std::memory_order_seq_cst);
-    if (!is_here()) {
+    if (!is_here() && (seen & kGone) == 0) {
       const absl::Duration rest = deadline - SteadyNow();
-      const timespec timeout = absl::ToTimespec(std::clamp(rest, absl::ZeroDuration(), kSleep));
+      const timespec timeout = absl::ToTimespec(std::clamp(rest, absl::ZeroDuration(), longest));
+      ++num_sleeps_;
       Futex(other.round, FUTEX_WAIT, seen, &timeout);
     }
     other.num_sleeping.fetch_sub(1, std::memory_order_seq_cst);
     if (is_here()) return Arrival::kHere;
     // It may have come, and gone, since.
-    if (!IsAlive(rank)) return is_here() ? Arrival::kHere : Arrival::kGone;
+    if ((seen & kGone) != 0 || !IsAlive(rank)) return is_here() ? Arrival::kHere : Arrival::kGone;
     if (SteadyNow() >= deadline) return Arrival::kLate;
   }
 }

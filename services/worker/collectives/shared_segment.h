@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/worker/collectives/process_watch.h"
 
 namespace lathe::worker {
 
@@ -30,7 +32,8 @@ struct RoundSignature {
 // written again two rounds later: whoever was seen in the round between has read it.
 //
 // Each rank holds a lock on the file while it lives. The kernel gives it back however the process
-// ends, so those who wait for it find out. One thread per rank.
+// ends. Whoever waits for a rank is woken by its end where the kernel tells of that, and looks at
+// the lock every few milliseconds where it does not. One thread per rank.
 class SharedSegment {
  public:
   static constexpr int64_t kBufferBytes = int64_t{256} << 10;
@@ -44,6 +47,9 @@ class SharedSegment {
                                                              int world);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
+
+  // Once all ranks have opened it, and before anyone waits: waits need no looks from here on.
+  void WatchOthers();
 
   // While rank 0 lives.
   std::string handle() const;
@@ -62,13 +68,18 @@ class SharedSegment {
   // Others see this rank as gone.
   void Leave();
 
+  // How often a wait for another rank has slept, since the start.
+  int64_t num_sleeps() const { return num_sleeps_; }
+
  private:
   struct Control;
 
   SharedSegment(int fd, int rank, int world, uint64_t nonce);
   absl::Status Map();
-  absl::Status Lock() const;
+  absl::Status Lock();
   bool IsAlive(int rank) const;
+  bool Watch(int rank);
+  void MarkGone(int rank) const;
   Control& control(int rank) const;
   static size_t SizeOf(int world);
 
@@ -79,6 +90,10 @@ class SharedSegment {
   const bool has_own_core_;
   std::byte* memory_ = nullptr;
   uint32_t round_ = 0;
+  bool is_here_ = false;          // has the lock
+  std::vector<bool> is_watched_;  // by rank
+  mutable int64_t num_sleeps_ = 0;
+  std::unique_ptr<ProcessWatch> watch_;  // ends before the memory goes
 };
 
 }  // namespace lathe::worker
