@@ -58,13 +58,16 @@ def free_port():
 class LatheServer:
     """A running Lathe. `with LatheServer(tiny_model()) as server:` or start() / stop().
 
-    `store`: URL of the engine's database (PostgresCluster.create_database); None: SQLite."""
+    `store`: URL of the engine's database (PostgresCluster.create_database); None: SQLite.
+    `programs`: their folder, to compare two builds."""
 
-    def __init__(self, model, name="tiny", data_dir=None, args=(), env=None, store=None):
+    def __init__(self, model, name="tiny", data_dir=None, args=(), env=None, store=None,
+                 programs=BIN):
         self.model = model
         self.model_name = name
         self.args = [*args, *(["--store", store] if store else [])]
         self.env = {**os.environ, **(env or {})}
+        self.programs = pathlib.Path(programs)
         self._own_dir = data_dir is None
         self.data_dir = data_dir or tempfile.mkdtemp(prefix="lathe-")
         self.port = free_port()
@@ -90,7 +93,7 @@ class LatheServer:
         self._log = open(os.path.join(self.data_dir, "up.log"), "ab")
         begin = self._log.tell()
         self.process = subprocess.Popen(
-            [str(BIN / "lathe"), "up", "--model", f"{self.model_name}={self.model}",
+            [str(self.programs / "lathe"), "up", "--model", f"{self.model_name}={self.model}",
              "--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data_dir,
              "--device", "cpu", *self.args],
             stdout=self._log, stderr=subprocess.STDOUT, env=self.env)
@@ -159,7 +162,7 @@ class LatheServer:
     def status(self):
         """What `lathe status` says, as parsed JSON."""
         answer = subprocess.run(
-            [str(BIN / "lathe"), "status", "--format", "json", "--data-dir", self.data_dir],
+            [str(self.programs / "lathe"), "status", "--format", "json", "--data-dir", self.data_dir],
             check=True, capture_output=True, text=True, env=self.env)
         return json.loads(answer.stdout)
 
@@ -179,7 +182,7 @@ class LatheServer:
     def create_key(self, tenant, scopes=()):
         """A key with all scopes but admin, or with `scopes`."""
         answer = subprocess.run(
-            [str(BIN / "lathe"), "keys", "create", "--tenant", tenant, "--data-dir", self.data_dir,
+            [str(self.programs / "lathe"), "keys", "create", "--tenant", tenant, "--data-dir", self.data_dir,
              *(word for scope in scopes for word in ("--scope", scope))],
             check=True, capture_output=True, text=True, env=self.env)
         return next(word for word in answer.stdout.split() if word.startswith("tml-"))
