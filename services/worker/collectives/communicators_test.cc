@@ -92,7 +92,7 @@ TEST_CASE("an axis of one rank is alone", "[collectives]") {
 TEST_CASE("ranks that were started differently refuse each other by name", "[collectives]") {
   const std::vector<absl::Status> statuses =
       AtOneMeeting({.tp = 2}, [](ConnectOptions options, auto socket) {
-        if (options.rank == 1) options.must_agree["version"] = "2";
+        if (options.rank == 1) options.must_agree["version"] = std::string("2");
         return ConnectRanks(std::move(socket), options).status();
       });
   for (const absl::Status& status : statuses) {
