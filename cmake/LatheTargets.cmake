@@ -21,6 +21,9 @@ function(lathe_use_unity target)
 endfunction()
 
 function(lathe_is_cold target)
+  if(LATHE_CHECK_ONLY)
+    return()  # clang takes a precompiled header only at its own level of optimisation
+  endif()
   # At -O1 the compiler sees too little of a value's life to tell whether it was set.
   target_compile_options(${target} PRIVATE -O1 -Wno-maybe-uninitialized)
 endfunction()
