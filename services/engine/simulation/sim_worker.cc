@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 
 namespace lathe::engine::simulation {
-namespace {}  // namespace
 
 SimWorker::SimWorker(World& world, std::string group, GroupRole role, int64_t rank,
                      std::function<SimEngine*()> find_engine,
