@@ -16,7 +16,8 @@ target_include_directories(lathe_torch SYSTEM INTERFACE ${LATHE_TORCH_DIR}/inclu
 target_link_directories(lathe_torch INTERFACE ${LATHE_TORCH_DIR}/lib)
 target_link_libraries(lathe_torch INTERFACE torch_cpu c10)
 target_link_options(lathe_torch INTERFACE "LINKER:-rpath,${LATHE_TORCH_DIR}/lib" -Wl,--no-as-needed)
-target_compile_definitions(lathe_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
+# Per operator: a header that needs some of the operators includes those, not all.
+target_compile_definitions(lathe_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 AT_PER_OPERATOR_HEADERS)
 
 # at::parallel_for is a template: without -fopenmp our copies of it run on one thread, silently. The
 # runtime is the one torch itself uses, so that there is one pool of threads and at::set_num_threads
@@ -42,5 +43,7 @@ configure_file(${CMAKE_BINARY_DIR}/torch_pch.cc.in ${CMAKE_BINARY_DIR}/torch_pch
 add_library(lathe_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cc)
 lathe_compile_options(lathe_torch_pch)
 target_link_libraries(lathe_torch_pch PUBLIC lathe_torch)
-target_precompile_headers(lathe_torch_pch PRIVATE <ATen/ATen.h> <ATen/Parallel.h> <vector> <string> <map> <memory> <absl/status/statusor.h> <absl/strings/str_format.h>)
+# The header is ours, and lists nothing but ATen.
+target_precompile_headers(lathe_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/services/worker/aten.h <absl/status/statusor.h>
+                          <absl/strings/str_format.h> <map> <memory> <string> <vector>)
 target_link_libraries(lathe_torch_pch PUBLIC absl::statusor absl::str_format)

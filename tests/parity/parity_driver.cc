@@ -10,12 +10,12 @@
 #include <variant>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
 #include "libs/common/status_macros.h"
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/safetensors.h"
 #include "services/worker/checkpoint/safetensors_writer.h"
 #include "services/worker/lora/adapter_layout.h"

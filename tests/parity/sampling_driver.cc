@@ -17,11 +17,11 @@
 #include <string>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <absl/strings/escaping.h>
 #include <nlohmann/json.hpp>
 
 #include "libs/common/status_macros.h"
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/checkpoint/safetensors.h"
 #include "services/worker/lora/adapter_layout.h"

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/manifest.h"
 #include "services/worker/checkpoint/safetensors_writer.h"
 #include "services/worker/checkpoint/verified_tensors.h"

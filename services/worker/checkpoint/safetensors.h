@@ -10,10 +10,9 @@
 #include <string>
 #include <vector>
 
-#include <ATen/ATen.h>
-
 #include "absl/status/statusor.h"
 #include "libs/common/concurrency/thread_team.h"
+#include "services/worker/aten.h"
 
 namespace lathe::worker {
 

@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <ATen/ATen.h>
-
 #include "absl/status/statusor.h"
 #include "libs/common/age/age_recipient.h"
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/sha256.h"
 
 namespace lathe::worker {

@@ -8,9 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
-
 #include "absl/status/status.h"
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/manifest.h"
 
 namespace lathe::worker {

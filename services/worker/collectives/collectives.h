@@ -9,13 +9,12 @@
 #include <string>
 #include <string_view>
 
-#include <ATen/ATen.h>
-
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "services/worker/aten.h"
 #include "services/worker/collectives/flight_recorder.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/traffic.h"

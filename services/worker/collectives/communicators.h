@@ -7,11 +7,10 @@
 #include <optional>
 #include <string>
 
-#include <ATen/ATen.h>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/worker/aten.h"
 #include "services/worker/collectives/collectives.h"
 #include "services/worker/collectives/flight_recorder.h"
 #include "services/worker/collectives/local_address.h"

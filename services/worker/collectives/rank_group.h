@@ -4,9 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include <ATen/ATen.h>
-
 #include "absl/status/status.h"
+#include "services/worker/aten.h"
 #include "services/worker/collectives/collectives.h"
 
 namespace lathe::worker {

@@ -3,8 +3,7 @@
 
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/collectives/collectives.h"
 
 namespace lathe::worker {

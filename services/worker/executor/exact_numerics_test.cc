@@ -10,8 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/Parallel.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/training/adamw.h"

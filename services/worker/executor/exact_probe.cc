@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Parallel.h>
 
 #include "absl/strings/str_format.h"
+#include "services/worker/aten.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/packed_attention.h"
 #include "services/worker/sampling/cached_attention.h"

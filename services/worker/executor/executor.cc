@@ -8,7 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
 #include "absl/base/thread_annotations.h"
@@ -22,6 +21,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/aten.h"
 #include "services/worker/collectives/communicators.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_core.h"

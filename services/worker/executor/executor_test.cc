@@ -1,10 +1,9 @@
 #include "services/worker/executor/executor.h"
+#include "services/worker/aten.h"
 
 #include <catch2/catch.hpp>
 
 #include <thread>
-
-#include <ATen/ATen.h>
 
 #include "absl/synchronization/notification.h"
 #include "services/worker/checkpoint/test_temp_dir.h"

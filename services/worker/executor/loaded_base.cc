@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +15,7 @@
 #include "libs/common/memory/available_memory.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/version.h"
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/collectives/agreement.h"
 #include "services/worker/collectives/gather_texts.h"

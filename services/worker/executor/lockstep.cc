@@ -4,10 +4,10 @@
 #include <cstring>
 #include <utility>
 
-#include <ATen/ATen.h>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
+#include "services/worker/aten.h"
 
 namespace lathe::worker {
 namespace {

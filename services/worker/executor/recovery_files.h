@@ -6,10 +6,9 @@
 #include <string>
 #include <variant>
 
-#include <ATen/ATen.h>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/executor/snapshot_staging.h"
 #include "services/worker/executor/version_files.h"

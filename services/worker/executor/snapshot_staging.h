@@ -5,8 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/lora/adapter.h"

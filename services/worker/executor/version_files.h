@@ -7,11 +7,10 @@
 #include <string>
 #include <variant>
 
-#include <ATen/ATen.h>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/checkpoint/spill_file.h"
 #include "services/worker/executor/version_reader.h"

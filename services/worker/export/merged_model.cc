@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
 #include "libs/common/status_macros.h"
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/checkpoint/durable_file.h"

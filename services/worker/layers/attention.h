@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 
 namespace lathe::worker {

@@ -8,8 +8,7 @@
 #include <new>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/attention_kernel.h"
 #include "services/worker/layers/compute_team.h"
 #include "services/worker/layers/pauses.h"

@@ -4,9 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/layers/attention.h"
 #include "services/worker/layers/test_diff.h"
 

@@ -1,8 +1,7 @@
 // Products with the frozen matrices of a base model, in the dtype they are stored in.
 #pragma once
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/layers/base_weight.h"
 

@@ -1,11 +1,9 @@
 #include <catch2/catch.hpp>
 
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-
 #include <cstdint>
 #include <limits>
 
+#include "services/worker/aten.h"
 #include "services/worker/layers/base_linear.h"
 
 namespace lathe::worker {

@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/weight_panels.h"
 #include "services/worker/models/shard.h"
 

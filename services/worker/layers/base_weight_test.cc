@@ -1,8 +1,7 @@
 #include "services/worker/layers/base_weight.h"
+#include "services/worker/aten.h"
 
 #include <catch2/catch.hpp>
-
-#include <ATen/ATen.h>
 
 #include <cstdint>
 

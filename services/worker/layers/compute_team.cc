@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include <ATen/Parallel.h>
+#include "services/worker/aten.h"
 
 namespace lathe::worker {
 

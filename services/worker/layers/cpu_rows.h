@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/layers/compute_team.h"
 
 namespace lathe::worker {

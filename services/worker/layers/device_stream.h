@@ -1,8 +1,7 @@
 // Where kernels of ours on a GPU queue up: behind torch's.
 #pragma once
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cuda/stream.h"
 
 namespace lathe::worker {

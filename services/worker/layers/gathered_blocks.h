@@ -6,8 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/models/shard.h"
 

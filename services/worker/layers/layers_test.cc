@@ -3,8 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/mlp.h"
 #include "services/worker/layers/qk_norm.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include "services/worker/aten.h"
 
 namespace lathe::worker {
 

@@ -2,9 +2,7 @@
 
 #include <cmath>
 
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/draw_kernel.h"
 #include "services/worker/layers/logprobs.h"
 #include "services/worker/layers/test_diff.h"

@@ -1,7 +1,7 @@
 // The gated activation of an MLP: silu(gate) * up.
 #pragma once
 
-#include <ATen/ATen.h>
+#include "services/worker/aten.h"
 
 namespace lathe::worker {
 

@@ -1,8 +1,7 @@
 // Queries and keys as attention wants them: rms-normed per head, then rotated by their position.
 #pragma once
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/layers/rope.h"
 
 namespace lathe::worker {

@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/layers/logprobs.h"
 

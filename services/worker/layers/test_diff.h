@@ -1,8 +1,9 @@
 // Differences of tensors, for tests.
 #pragma once
 
-#include <ATen/ATen.h>
 #include <catch2/catch.hpp>
+
+#include "services/worker/aten.h"
 
 namespace lathe::worker {
 

@@ -7,8 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/lora/adapter.h"
 

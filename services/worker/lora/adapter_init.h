@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include <ATen/ATen.h>
+#include "services/worker/aten.h"
 
 namespace lathe::worker {
 

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/ops.h"
 
 namespace lathe::worker {

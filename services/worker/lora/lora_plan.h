@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/lora/lora_linear.h"
 
 namespace lathe::worker {

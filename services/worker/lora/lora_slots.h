@@ -5,8 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cuda/lora_rows.h"
 #include "services/worker/lora/lora_linear.h"
 #include "services/worker/models/model_spec.h"

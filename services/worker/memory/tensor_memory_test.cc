@@ -1,8 +1,8 @@
 #include "services/worker/memory/tensor_memory.h"
+#include "services/worker/aten.h"
 
 #include <sys/resource.h>
 
-#include <ATen/ATen.h>
 #include <catch2/catch.hpp>
 
 #include <fstream>

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <absl/status/statusor.h>
 
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/safetensors.h"
 #include "services/worker/models/shard.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "services/worker/aten.h"
 #include "services/worker/checkpoint/safetensors_writer.h"
 
 namespace lathe::worker {

@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/lora/adapter_weights.h"
 #include "services/worker/ops.h"
 #include "services/worker/sampling/kv_cache.h"

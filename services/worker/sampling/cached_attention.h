@@ -5,8 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/attention_plan.h"
 #include "services/worker/sampling/kv_cache.h"

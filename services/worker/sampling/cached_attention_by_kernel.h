@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/sampling/attention_plan.h"
 

@@ -1,8 +1,7 @@
 #include "services/worker/sampling/cached_attention.h"
+#include "services/worker/aten.h"
 
 #include <catch2/catch.hpp>
-
-#include <ATen/Parallel.h>
 
 #include "services/worker/layers/attention.h"
 #include "services/worker/layers/qk_norm.h"

@@ -5,8 +5,7 @@
 #include <memory>
 #include <span>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/kv_cache.h"
 

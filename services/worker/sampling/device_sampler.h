@@ -3,8 +3,7 @@
 
 #include <span>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cuda/draw_rows.h"
 #include "services/worker/sampling/sampler.h"
 

@@ -5,8 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/kv_block.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/models/model_spec.h"

@@ -5,8 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cuda/paged_attention.h"
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/attention_plan.h"

@@ -4,8 +4,7 @@
 
 #include <cstdint>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/models/model.h"
 #include "services/worker/ops.h"
 

@@ -5,8 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/ops.h"
 
 namespace lathe::worker {

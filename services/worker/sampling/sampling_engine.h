@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <ATen/ATen.h>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/worker/aten.h"
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/active_request.h"
 #include "services/worker/sampling/continuous_batch.h"

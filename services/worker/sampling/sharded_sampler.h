@@ -3,8 +3,7 @@
 
 #include <span>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/sampling/sampler.h"
 #include "services/worker/sampling/vocabulary_shard.h"
 

@@ -5,8 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/qwen3/model.h"

@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/collectives/test_ranks.h"
 #include "services/worker/sampling/sharded_sampler.h"
 

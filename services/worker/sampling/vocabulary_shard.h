@@ -7,8 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <ATen/ATen.h>
-
+#include "services/worker/aten.h"
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/row_distribution.h"
 

@@ -4,12 +4,12 @@
 #include <exception>
 #include <utility>
 
-#include <ATen/Parallel.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "libs/common/logging/logging.h"
+#include "services/worker/aten.h"
 #include "services/worker/memory/tensor_memory.h"
 #include "services/worker/torch_guard.h"
 

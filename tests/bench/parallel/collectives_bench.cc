@@ -14,10 +14,9 @@
 #include <string>
 #include <vector>
 
-#include <ATen/Parallel.h>
-
 #include "absl/strings/str_format.h"
 #include "libs/common/time/steady_time.h"
+#include "services/worker/aten.h"
 #include "services/worker/collectives/gloo_collectives.h"
 #include "services/worker/collectives/shared_memory_collectives.h"
 

@@ -30,10 +30,10 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
 
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/huge_pages.h"
 #include "services/worker/layers/base_linear.h"
 #include "services/worker/lora/adapter.h"

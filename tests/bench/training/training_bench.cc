@@ -20,11 +20,11 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
 
 #include "libs/common/losses/registry.h"
+#include "services/worker/aten.h"
 #include "services/worker/layers/base_linear.h"
 #include "services/worker/lora/adapter_pool.h"
 #include "services/worker/memory/tensor_memory.h"

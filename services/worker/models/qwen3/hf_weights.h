@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <absl/status/statusor.h>
 
+#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/layers/base_weight.h"
 #include "services/worker/layers/gathered_blocks.h"
