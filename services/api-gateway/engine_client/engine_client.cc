@@ -1,5 +1,11 @@
 #include "services/api-gateway/engine_client/engine_client.h"
 
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 
@@ -17,6 +23,43 @@ EngineClient::EngineClient(const std::vector<std::string>& addresses, const Dial
     const std::shared_ptr<grpc::Channel> channel = dialer_.Dial(address);
     peers_.push_back({address, channel, v1::Engine::NewStub(channel)});
   }
+}
+
+asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key,
+                                                absl::Duration timeout, CallStop* stop) {
+  struct State {
+    grpc::ClientContext context;
+    Start start;
+  };
+  const auto state = std::make_shared<State>();
+  state->start = std::move(start);
+  SetDeadline(state->context, timeout);
+  if (!api_key.empty()) state->context.AddMetadata("x-api-key", api_key);
+  Peer& peer = peers_[current_];
+  const LiveCall live(*this, peer, state->context, stop);
+  const auto begin = [&](auto&& handler) {
+    // std::function wants copies; the work guard keeps the io_context running meanwhile.
+    struct Pending {
+      std::decay_t<decltype(handler)> resume;
+      decltype(asio::make_work_guard(handler)) guard;
+      std::shared_ptr<State> state;
+    };
+    auto guard = asio::make_work_guard(handler);
+    auto pending = std::make_shared<Pending>(Pending{std::move(handler), std::move(guard), state});
+    state->start(peer, &state->context,
+                 [pending = std::move(pending)](grpc::Status answer) mutable {
+                   // Nothing of the call stays here, see WatchStream.
+                   const auto executor = pending->guard.get_executor();
+                   asio::post(executor,
+                              [pending = std::move(pending), answer = std::move(answer)]() mutable {
+                                pending->resume(std::move(answer));
+                              });
+                 });
+  };
+  const grpc::Status status =
+      co_await asio::async_initiate<const asio::use_awaitable_t<>, void(grpc::Status)>(
+          begin, asio::use_awaitable);
+  co_return status.ok() ? absl::OkStatus() : Failed(live, status);
 }
 
 void EngineClient::CancelAll() {

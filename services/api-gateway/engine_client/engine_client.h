@@ -4,17 +4,13 @@
 #include <grpcpp/client_context.h>
 
 #include <atomic>
-#include <boost/asio/associated_executor.hpp>
-#include <boost/asio/async_result.hpp>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <functional>
 #include <memory>
 #include <set>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -77,6 +73,17 @@ class EngineClient {
                                              absl::Duration timeout = kDefaultTimeout,
                                              CallStop* stop = nullptr);
 
+  // As Call, its types erased: compiling a coroutine for each method would cost much.
+  struct Peer;
+  // Begins the call; `on_end` gets its status. What it holds lives until then.
+  using Start = std::function<void(Peer& peer, grpc::ClientContext* context,
+                                   std::function<void(grpc::Status)> on_end)>;
+  template <typename Async>
+  class StubOf;
+  asio::awaitable<absl::Status> Run(Start start, std::string api_key,
+                                    absl::Duration timeout = kDefaultTimeout,
+                                    CallStop* stop = nullptr);
+
   // Ends all calls in progress with Cancelled.
   void CancelAll();
 
@@ -89,13 +96,15 @@ class EngineClient {
   size_t num_addresses() const { return peers_.size(); }
   const Dialer& dialer() const { return dialer_; }
 
- private:
+  // An engine that calls can go to.
   struct Peer {
     std::string address;
     std::shared_ptr<grpc::Channel> channel;
     // Of the busiest service; stubs of the others are made as they are needed.
     std::unique_ptr<v1::Engine::Stub> stub;
   };
+
+ private:
   // Registers a call for CancelAll, Abandon and `stop`.
   class LiveCall {
    public:
@@ -124,51 +133,40 @@ class EngineClient {
   std::set<LiveCall*> calls_ ABSL_GUARDED_BY(mu_);
 };
 
+// The stub of a service at a peer; a call needs it until its end.
+template <typename Async>
+class EngineClient::StubOf {
+ public:
+  Async* Of(Peer& peer) {
+    if constexpr (std::is_same_v<Service, v1::Engine>) {
+      return peer.stub->async();
+    } else {
+      stub_ = Service::NewStub(peer.channel);
+      return stub_->async();
+    }
+  }
+
+ private:
+  using Service = typename ServiceOf<Async>::type;
+  std::unique_ptr<typename Service::Stub> stub_;
+};
+
 template <typename Async, typename Req, typename Resp>
 asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req, Resp> method,
                                                          const Req& request, std::string api_key,
                                                          absl::Duration timeout, CallStop* stop) {
-  using Service = typename ServiceOf<Async>::type;
   struct State {
-    grpc::ClientContext context;
     Resp response;
-    std::unique_ptr<typename Service::Stub> stub;
+    StubOf<Async> stub;
   };
   const auto state = std::make_shared<State>();
-  SetDeadline(state->context, timeout);
-  if (!api_key.empty()) state->context.AddMetadata("x-api-key", api_key);
-  Peer& peer = peers_[current_];
-  Async* stub = nullptr;
-  if constexpr (std::is_same_v<Service, v1::Engine>) {
-    stub = peer.stub->async();
-  } else {
-    state->stub = Service::NewStub(peer.channel);
-    stub = state->stub->async();
-  }
-  const LiveCall live(*this, peer, state->context, stop);
-  const auto start = [&](auto&& handler) {
-    // std::function wants copies; the work guard keeps the io_context running meanwhile.
-    struct Pending {
-      std::decay_t<decltype(handler)> resume;
-      decltype(asio::make_work_guard(handler)) guard;
-      std::shared_ptr<State> state;
-    };
-    auto guard = asio::make_work_guard(handler);
-    auto pending = std::make_shared<Pending>(Pending{std::move(handler), std::move(guard), state});
-    (stub->*method)(&state->context, &request, &state->response,
-                    [pending = std::move(pending)](grpc::Status answer) mutable {
-                      // Nothing of the call stays here, see WatchStream.
-                      const auto executor = pending->guard.get_executor();
-                      asio::post(executor, [pending = std::move(pending),
-                                            answer = std::move(answer)]() mutable {
-                        pending->resume(std::move(answer));
-                      });
-                    });
+  // Named: GCC 12 destroys a function object twice that is made inside the co_await.
+  Start start = [method, &request, state](Peer& peer, grpc::ClientContext* context,
+                                          std::function<void(grpc::Status)> on_end) {
+    (state->stub.Of(peer)->*method)(context, &request, &state->response, std::move(on_end));
   };
-  const grpc::Status status =
-      co_await asio::async_initiate<const asio::use_awaitable_t<>, void(grpc::Status)>(
-          start, asio::use_awaitable);
-  if (!status.ok()) co_return Failed(live, status);
+  const absl::Status status = co_await Run(std::move(start), std::move(api_key), timeout, stop);
+  if (!status.ok()) co_return status;
   co_return std::move(state->response);
 }
 

@@ -1,6 +1,7 @@
 #include "services/api-gateway/routes/rpc_route.h"
 
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -60,6 +61,23 @@ absl::Status CheckAccessScope(const Request& request) {
                         absl::StrFormat("access_scope is '%s', expected owned or accessible",
                                         absl::CHexEscape(AbslView(scope.substr(0, 64))))),
                     "invalid_field", "access_scope");
+}
+
+Handler CallRoute(EngineClient& engine, DecodeCall decode) {
+  return [&engine, decode = std::move(decode)](
+             Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
+    const absl::StatusOr<std::shared_ptr<RouteCall>> call = decode(request);
+    if (!call.ok()) co_return call.status();
+    // Named, as in EngineClient::Call.
+    EngineClient::Start start = [call = *call](EngineClient::Peer& peer,
+                                               grpc::ClientContext* context,
+                                               std::function<void(grpc::Status)> on_end) {
+      call->Start(peer, context, std::move(on_end));
+    };
+    const absl::Status status = co_await engine.Run(std::move(start), request.api_key);
+    if (!status.ok()) co_return status;
+    co_return (*call)->Encode();
+  };
 }
 
 Handler ConstantRoute(Json body) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -33,24 +34,53 @@ absl::StatusOr<Page> ReadPage(const Request& request, int64_t default_limit);
 // own objects only. InvalidArgument for anything else.
 absl::Status CheckAccessScope(const Request& request);
 
-template <typename Req>
-using Decode = std::function<absl::StatusOr<Req>(const Request& request)>;
-template <typename Req, typename Resp>
-using Encode = std::function<Response(const Req& asked, const Resp& answer)>;
+// A call that a request was decoded to; it outlives the rpc. Its types are erased, as a coroutine
+// for each method takes the compiler long.
+class RouteCall {
+ public:
+  virtual ~RouteCall() = default;
+  virtual void Start(EngineClient::Peer& peer, grpc::ClientContext* context,
+                     std::function<void(grpc::Status)> on_end) = 0;
+  // After an rpc that succeeded.
+  virtual Response Encode() const = 0;
+};
+using DecodeCall = std::function<absl::StatusOr<std::shared_ptr<RouteCall>>(const Request&)>;
+// `engine` must outlive the handler.
+Handler CallRoute(EngineClient& engine, DecodeCall decode);
+
+template <typename Async, typename Req, typename Resp, typename EncodeFn>
+class TypedRouteCall final : public RouteCall {
+ public:
+  TypedRouteCall(EngineClient::UnaryMethod<Async, Req, Resp> method, Req request, EncodeFn encode)
+      : method_(method), request_(std::move(request)), encode_(encode) {}
+
+  void Start(EngineClient::Peer& peer, grpc::ClientContext* context,
+             std::function<void(grpc::Status)> on_end) override {
+    (stub_.Of(peer)->*method_)(context, &request_, &response_, std::move(on_end));
+  }
+  Response Encode() const override { return encode_(request_, response_); }
+
+ private:
+  const EngineClient::UnaryMethod<Async, Req, Resp> method_;
+  const Req request_;
+  const EncodeFn encode_;
+  Resp response_;
+  EngineClient::StubOf<Async> stub_;
+};
 
 // `engine` must outlive the handler.
-template <typename Async, typename Req, typename Resp>
+// `decode` makes a Req, or a StatusOr of it, from `const Request&`; `encode` makes a Response from
+// `const Req&` and `const Resp&`.
+template <typename Async, typename Req, typename Resp, typename DecodeFn, typename EncodeFn>
 Handler RpcRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Resp> method,
-                 std::type_identity_t<Decode<Req>> decode,
-                 std::type_identity_t<Encode<Req, Resp>> encode) {
-  return [&engine, method, decode = std::move(decode), encode = std::move(encode)](
-             Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
-    const absl::StatusOr<Req> message = decode(request);
-    if (!message.ok()) co_return message.status();
-    const absl::StatusOr<Resp> answer = co_await engine.Call(method, *message, request.api_key);
-    if (!answer.ok()) co_return answer.status();
-    co_return encode(*message, *answer);
-  };
+                 DecodeFn decode, EncodeFn encode) {
+  return CallRoute(engine,
+                   [=](const Request& request) -> absl::StatusOr<std::shared_ptr<RouteCall>> {
+                     absl::StatusOr<Req> message = decode(request);
+                     if (!message.ok()) return message.status();
+                     return std::make_shared<TypedRouteCall<Async, Req, Resp, EncodeFn>>(
+                         method, *std::move(message), encode);
+                   });
 }
 
 // As above for a JSON body and a JSON answer.
@@ -58,14 +88,18 @@ template <typename Async, typename Req, typename Resp>
 Handler JsonRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Resp> method,
                   std::type_identity_t<absl::StatusOr<Req> (*)(const Json&)> from_json,
                   std::type_identity_t<Json (*)(const Resp&)> to_json) {
-  return RpcRoute(
-      engine, method,
-      [from_json](const Request& request) -> absl::StatusOr<Req> {
-        const absl::StatusOr<Json> body = ReadJsonBody(request);
-        if (!body.ok()) return body.status();
-        return from_json(*body);
-      },
-      [to_json](const Req&, const Resp& answer) { return JsonResponse(to_json(answer)); });
+  const auto encode = [to_json](const Req&, const Resp& answer) {
+    return JsonResponse(to_json(answer));
+  };
+  return CallRoute(engine,
+                   [=](const Request& request) -> absl::StatusOr<std::shared_ptr<RouteCall>> {
+                     const absl::StatusOr<Json> body = ReadJsonBody(request);
+                     if (!body.ok()) return body.status();
+                     absl::StatusOr<Req> message = from_json(*body);
+                     if (!message.ok()) return message.status();
+                     return std::make_shared<TypedRouteCall<Async, Req, Resp, decltype(encode)>>(
+                         method, *std::move(message), encode);
+                   });
 }
 
 // Answers at once, without the engine.
