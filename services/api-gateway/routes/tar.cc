@@ -4,6 +4,7 @@
 #include <archive_entry.h>
 
 #include <memory>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
@@ -13,15 +14,26 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 100;
 
-la_ssize_t AppendTo(struct archive*, void* out, const void* bytes, size_t size) {
-  static_cast<std::string*>(out)->append(static_cast<const char*>(bytes), size);
+struct Sink {
+  std::string bytes;
+  // Nothing more is taken.
+  bool is_full = false;
+};
+
+la_ssize_t AppendTo(struct archive*, void* sink, const void* bytes, size_t size) {
+  auto* const out = static_cast<Sink*>(sink);
+  if (out->is_full) return -1;
+  out->bytes.append(static_cast<const char*>(bytes), size);
   return static_cast<la_ssize_t>(size);
 }
 
-// Without the member's bytes there is no whole archive: nothing is padded or closed.
+// The library pads a member without bytes to its size. It gives up once the sink is full, and frees
+// its buffers, as it does not after archive_write_fail.
 struct Abandon {
+  Sink* sink;
+
   void operator()(struct archive* writer) const {
-    archive_write_fail(writer);
+    sink->is_full = true;
     archive_write_free(writer);
   }
 };
@@ -44,16 +56,16 @@ absl::StatusOr<std::string> TarHeader(const TarMember& member, absl::Time modifi
   archive_entry_set_perm(entry.get(), 0644);
   archive_entry_set_size(entry.get(), member.num_bytes);
   archive_entry_set_mtime(entry.get(), absl::ToUnixSeconds(modified_at), 0);
-  std::string header;
-  const std::unique_ptr<struct archive, Abandon> writer(archive_write_new());
+  Sink sink;
+  const std::unique_ptr<struct archive, Abandon> writer(archive_write_new(), Abandon{&sink});
   archive_write_set_format_pax_restricted(writer.get());
   archive_write_set_bytes_per_block(writer.get(), 0);
-  if (archive_write_open(writer.get(), &header, nullptr, AppendTo, nullptr) != ARCHIVE_OK ||
+  if (archive_write_open(writer.get(), &sink, nullptr, AppendTo, nullptr) != ARCHIVE_OK ||
       archive_write_header(writer.get(), entry.get()) != ARCHIVE_OK) {
     return absl::InternalError(absl::StrFormat("an archive header cannot be written: %s",
                                                archive_error_string(writer.get())));
   }
-  return header;
+  return std::move(sink.bytes);
 }
 
 std::string TarPadding(int64_t num_bytes) {
