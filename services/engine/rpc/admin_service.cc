@@ -124,12 +124,12 @@ AdminService::Reactor* AdminService::ListTenants(Context* context, const v1::Lis
 
 AdminService::Reactor* AdminService::SetQuota(Context* context, const v1::SetQuotaRequest* request,
                                               v1::SetQuotaResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
   const auto quota = [&]() -> absl::StatusOr<QuotaRow> {
     ASSIGN_OR_RETURN(const std::string tenant_id, keys_.TenantId(request->tenant()));
     return WithQuota(runtime_.directory().QuotaOf(tenant_id), request->quota());
   }();
   if (!quota.ok()) {
+    Reactor* const reactor = context->DefaultReactor();
     reactor->Finish(ToGrpcStatus(quota.status()));
     return reactor;
   }
