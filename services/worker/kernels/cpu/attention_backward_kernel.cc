@@ -228,10 +228,14 @@ LATHE_WIDE_TARGET void BackwardWide(const AttentionBackwardTask& task,
   BackwardPart<WideTarget>(task, part, scratch);
 }
 
-LATHE_NARROW_CLONES
-void BackwardNarrow(const AttentionBackwardTask& task, const AttentionBackwardPart& part,
-                    float* scratch) {
+LATHE_NARROW_TARGET void BackwardNarrow(const AttentionBackwardTask& task,
+                                        const AttentionBackwardPart& part, float* scratch) {
   BackwardPart<NarrowTarget>(task, part, scratch);
+}
+
+void BackwardPlain(const AttentionBackwardTask& task, const AttentionBackwardPart& part,
+                   float* scratch) {
+  BackwardPart<PlainTarget>(task, part, scratch);
 }
 
 }  // namespace
@@ -252,7 +256,7 @@ int64_t AttentionBackwardScratchSize(int64_t num_rows, int64_t head_dim) {
 
 void AttendBackward(const AttentionBackwardTask& task, const AttentionBackwardPart& part,
                     float* scratch) {
-  return HasWideVectors() ? BackwardWide(task, part, scratch) : BackwardNarrow(task, part, scratch);
+  ForThisMachine(BackwardWide, BackwardNarrow, BackwardPlain)(task, part, scratch);
 }
 
 }  // namespace lathe::worker

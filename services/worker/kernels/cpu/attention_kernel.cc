@@ -211,15 +211,23 @@ LATHE_WIDE_TARGET void AttendGroupWide(std::span<const AttentionMember<float>> m
   AttendMembers<WideTarget>(members, num_shared, scratch);
 }
 
-LATHE_NARROW_CLONES
-void AttendNarrow(const AttentionQueries& queries, const KeyRows& source, float* scratch) {
+LATHE_NARROW_TARGET void AttendNarrow(const AttentionQueries& queries, const KeyRows& source,
+                                      float* scratch) {
   AttendRows<NarrowTarget>(queries, source, scratch);
 }
 
-LATHE_NARROW_CLONES
-void AttendGroupNarrow(std::span<const AttentionMember<float>> members, int64_t num_shared,
-                       float* scratch) {
+LATHE_NARROW_TARGET void AttendGroupNarrow(std::span<const AttentionMember<float>> members,
+                                           int64_t num_shared, float* scratch) {
   AttendMembers<NarrowTarget>(members, num_shared, scratch);
+}
+
+void AttendPlain(const AttentionQueries& queries, const KeyRows& source, float* scratch) {
+  AttendRows<PlainTarget>(queries, source, scratch);
+}
+
+void AttendGroupPlain(std::span<const AttentionMember<float>> members, int64_t num_shared,
+                      float* scratch) {
+  AttendMembers<PlainTarget>(members, num_shared, scratch);
 }
 
 }  // namespace
@@ -233,14 +241,13 @@ int64_t AttentionScratchSize(int64_t num_rows, int64_t head_dim) {
 }
 
 void Attend(const AttentionQueries& queries, const KeyRows& keys, float* scratch) {
-  return HasWideVectors() ? AttendWide(queries, keys, scratch)
-                          : AttendNarrow(queries, keys, scratch);
+  ForThisMachine(AttendWide, AttendNarrow, AttendPlain)(queries, keys, scratch);
 }
 
 void AttendGroup(std::span<const AttentionMember<float>> members, int64_t num_shared,
                  float* scratch) {
-  return HasWideVectors() ? AttendGroupWide(members, num_shared, scratch)
-                          : AttendGroupNarrow(members, num_shared, scratch);
+  ForThisMachine(AttendGroupWide, AttendGroupNarrow, AttendGroupPlain)(members, num_shared,
+                                                                       scratch);
 }
 
 }  // namespace lathe::worker

@@ -37,6 +37,10 @@ struct NarrowTarget {  // AVX2
   static constexpr int kWidth = 8;
   static constexpr int kVectors = 2;
 };
+struct PlainTarget {  // SSE2
+  static constexpr int kWidth = 4;
+  static constexpr int kVectors = 1;
+};
 
 template <typename Target>
 struct VectorOf {
@@ -46,9 +50,14 @@ template <typename Target>
 using Vector = typename VectorOf<Target>::Type;
 
 #define LATHE_WIDE_TARGET __attribute__((target("arch=x86-64-v4")))
-#define LATHE_NARROW_CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
+#define LATHE_NARROW_TARGET __attribute__((target("arch=x86-64-v3")))
 
-inline bool HasWideVectors() { return __builtin_cpu_supports("x86-64-v4"); }
+// The function for this machine; alike in all but their vectors.
+template <typename Function>
+Function* ForThisMachine(Function* wide, Function* narrow, Function* plain) {
+  if (__builtin_cpu_supports("x86-64-v4")) return wide;
+  return __builtin_cpu_supports("x86-64-v3") ? narrow : plain;
+}
 
 constexpr int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
