@@ -52,6 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckOrigin(head->request).IgnoreError();
   const auto match = TestRouter().Find(head->request.method, head->request.path, head->segments);
   if (!match.ok()) ErrorResponse(match.status());
-  ReadBody(parser, std::string_view(bytes).substr(*head_bytes));
+  // The gateway reads a body of known length without the parser, which would reserve all of it.
+  if (!parser.content_length()) ReadBody(parser, std::string_view(bytes).substr(*head_bytes));
   return 0;
 }
