@@ -12,6 +12,8 @@
 namespace lathe {
 namespace {
 
+// The thread sanitizer delivers signals later, when a thread that sleeps has woken.
+#ifndef __SANITIZE_THREAD__
 TEST_CASE("WriteThreadStacks: a thread that waits is shown by name with its frames",
           "[concurrency]") {
   absl::Notification begin_sleep;
@@ -35,6 +37,7 @@ TEST_CASE("WriteThreadStacks: a thread that waits is shown by name with its fram
   CHECK(stack.find("[0x") != std::string::npos);
   CHECK(stack.find("does not answer") == std::string::npos);
 }
+#endif
 
 }  // namespace
 }  // namespace lathe
