@@ -28,6 +28,7 @@ configure_file(${CMAKE_BINARY_DIR}/catch_main.cc.in ${CMAKE_BINARY_DIR}/catch_ma
 add_library(lathe_catch_main STATIC ${CMAKE_BINARY_DIR}/catch_main.cc)
 target_link_libraries(lathe_catch_main PUBLIC Catch2::Catch2)
 add_library(lathe::catch_main ALIAS lathe_catch_main)
+lathe_is_generated(lathe_catch_main)
 if(LATHE_SANITIZER STREQUAL "thread")
   add_library(lathe_tsan_mutex OBJECT ${CMAKE_SOURCE_DIR}/tests/support/tsan/absl_mutex.cc)
   target_link_libraries(lathe_tsan_mutex PRIVATE absl::synchronization)

@@ -4,11 +4,11 @@
 #   One Catch2 binary, registered with ctest under NAME. LAUNCHER: a command that runs it.
 # lathe_binary(NAME lathe-engine SOURCES main.cc DEPS ...)
 #
-# Options of all three:
+# Options:
 #   TORCH links libtorch and uses its precompiled header.
 #   PCH grpc|web|none uses that precompiled header (LatheHeaders.cmake) instead of `base`.
 #   NO_UNITY compiles each file alone, for files that set macros or include each other.
-#   COLD compiles for a quick build: no time of a request or a step is spent there.
+#   COLD (not for tests, which always are) compiles at -O1, for code that mostly calls others.
 
 option(LATHE_UNITY "compile the files of a target together: a whole build is faster, one changed file slower" ON)
 set(LATHE_UNITY_BATCH 16 CACHE STRING "files compiled together at most")
@@ -28,6 +28,13 @@ function(lathe_is_cold target)
   endif()
   # At -O1 the compiler sees too little of a value's life to tell whether it was set.
   target_compile_options(${target} PRIVATE -O1 -Wno-maybe-uninitialized)
+endfunction()
+
+# Others' code, which is generated: the address sanitizer takes three times as long to compile it.
+function(lathe_is_generated target)
+  if(LATHE_SANITIZER STREQUAL "address")
+    target_compile_options(${target} PRIVATE -fno-sanitize=all)
+  endif()
 endfunction()
 
 function(lathe_compile_options target)
@@ -53,7 +60,7 @@ function(lathe_use_pch target name)
   target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
 
-# What libraries, programs and tests have in common; ARG_* are the caller's.
+# Applies the options that libraries, programs and tests share; ARG_* are the caller's.
 macro(lathe_compile target)
   lathe_compile_options(${target})
   if(NOT ARG_NO_UNITY)

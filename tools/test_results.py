@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Adds up what tools/test has left in a folder: JUnit files, and `stages.tsv` with a line
 `name<TAB>seconds<TAB>exit code` for each stage. Prints the time of each stage beside its share of the
-budget and the slowest cases; the last line is `N passed, N failed`, then `, N skipped` if some were.
+budget and the slowest cases; the last line is `N passed, N failed`, then `, N skipped` if some were. A
+case counts once for each build that ran it: the stage `sanitizers` repeats a part of `unit`.
 
     tools/test_results.py [--record PAGE.md] [--cold] FOLDER
 """
@@ -113,7 +114,7 @@ def print_slowest(folder: pathlib.Path) -> None:
     found.sort(key=lambda one: one[0], reverse=True)
     print("slowest cases:")
     for seconds, suite, case in found[:NUM_SLOWEST]:
-        group = "" if suite == "unit" else f"{case.get('classname')} "
+        group = "" if suite in ("unit", "sanitizers") else f"{case.get('classname')} "
         print(f"  {seconds:5.0f} s  {suite}: {group}{case.get('name')}")
 
 

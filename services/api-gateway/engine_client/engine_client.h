@@ -73,13 +73,14 @@ class EngineClient {
                                              absl::Duration timeout = kDefaultTimeout,
                                              CallStop* stop = nullptr);
 
-  // As Call, its types erased: compiling a coroutine for each method would cost much.
   struct Peer;
-  // Begins the call; `on_end` gets its status. What it holds lives until then.
+  // Begins a call on `context`, and gives `on_end` its status. The function and its captures live
+  // until then.
   using Start = std::function<void(Peer& peer, grpc::ClientContext* context,
                                    std::function<void(grpc::Status)> on_end)>;
   template <typename Async>
   class StubOf;
+  // As Call, for any method: one coroutine is compiled instead of one for each.
   asio::awaitable<absl::Status> Run(Start start, std::string api_key,
                                     absl::Duration timeout = kDefaultTimeout,
                                     CallStop* stop = nullptr);

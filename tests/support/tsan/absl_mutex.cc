@@ -1,7 +1,8 @@
 // Tells the thread sanitizer of absl::Mutex and absl::CondVar. The system's Abseil is compiled
 // without the sanitizer, which would see no lock in any of our code. These definitions come before
 // the shared library's and call them; between a `pre` and its `post` the sanitizer ignores what the
-// thread does.
+// thread does. Nothing here waits for a reader's lock under a condition, so these are left out, and
+// so is the destructor: the library's one has to run, and memory that is freed forgets its locks.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -25,7 +26,7 @@ Function LibraryFunction(void* ours) {
   return reinterpret_cast<Function>(next);
 }
 
-// The library's functions call each other; only the outermost is told of.
+// The library's functions call each other; the sanitizer hears of the outermost only.
 thread_local bool is_inside = false;
 struct Inside {
   const bool is_outermost = !is_inside;

@@ -52,7 +52,7 @@ using Vector = typename VectorOf<Target>::Type;
 #define LATHE_WIDE_TARGET __attribute__((target("arch=x86-64-v4")))
 #define LATHE_NARROW_TARGET __attribute__((target("arch=x86-64-v3")))
 
-// The function for this machine; alike in all but their vectors.
+// Picks the function for this machine. The three differ in their vectors only.
 template <typename Function>
 Function* ForThisMachine(Function* wide, Function* narrow, Function* plain) {
   if (__builtin_cpu_supports("x86-64-v4")) return wide;
