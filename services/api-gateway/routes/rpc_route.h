@@ -88,18 +88,14 @@ template <typename Async, typename Req, typename Resp>
 Handler JsonRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Resp> method,
                   std::type_identity_t<absl::StatusOr<Req> (*)(const Json&)> from_json,
                   std::type_identity_t<Json (*)(const Resp&)> to_json) {
-  const auto encode = [to_json](const Req&, const Resp& answer) {
-    return JsonResponse(to_json(answer));
-  };
-  return CallRoute(engine,
-                   [=](const Request& request) -> absl::StatusOr<std::shared_ptr<RouteCall>> {
-                     const absl::StatusOr<Json> body = ReadJsonBody(request);
-                     if (!body.ok()) return body.status();
-                     absl::StatusOr<Req> message = from_json(*body);
-                     if (!message.ok()) return message.status();
-                     return std::make_shared<TypedRouteCall<Async, Req, Resp, decltype(encode)>>(
-                         method, *std::move(message), encode);
-                   });
+  return RpcRoute(
+      engine, method,
+      [from_json](const Request& request) -> absl::StatusOr<Req> {
+        const absl::StatusOr<Json> body = ReadJsonBody(request);
+        if (!body.ok()) return body.status();
+        return from_json(*body);
+      },
+      [to_json](const Req&, const Resp& answer) { return JsonResponse(to_json(answer)); });
 }
 
 // Answers at once, without the engine.
