@@ -1,8 +1,11 @@
-// What the core wants done. The runtime executes the actions of one Step in order and never waits:
-// a Commit is handed to the store's thread and followed, in order, by an event Committed. Whatever
-// depends on durability (answers, dispatches) is emitted by the core only then. A MakeResult comes
-// before the Commit that names its result. SendToWorker to a stream that is over is dropped: the
-// core sends everything unfinished again when the group attaches.
+// Actions that the core emits. The runtime executes the actions of one Step in order and never
+// waits.
+// - It hands a Commit to the store's thread. An event Committed follows each Commit, in the same
+//   order.
+// - The core emits what depends on durability (answers, dispatches) only after that event.
+// - A MakeResult comes before the Commit that names its result.
+// - The runtime drops a SendToWorker whose stream has ended. The core sends everything unfinished
+//   again when the group attaches.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +24,21 @@ struct Commit {
   std::vector<Write> writes;
 };
 
-// Ends a call of rpc/. Which field is set follows from the call.
+// Ends a call of rpc/. The call determines which fields are set.
 struct Answer {
   CallId call = 0;
   std::optional<ErrorInfo> error;
   std::string id;                                // request_id, session_id, sampling_session_id
   std::vector<std::string> sample_sequence_ids;  // Sample
-  std::string group;                             // Submit: whose queue state applies; may be empty
+  std::string group;                             // Submit: group of the queue state; may be empty
   bool session_finished = false;                 // Heartbeat
   int64_t client_counter = 0;                    // JoinSamplingSession
   std::vector<std::string> unsaved_model_ids;    // Drain
   int64_t pending_requests = 0;                  // Drain
 };
 
-// The runtime encodes a result the core decided by itself and holds it under `result_id`.
-// `error` unset: success of `kind` with the fields given.
+// The runtime encodes a result that the core decided by itself and holds it under `result_id`. If
+// `error` is unset, the result is a success of `kind` with the given fields.
 struct MakeResult {
   std::string result_id;
   std::string request_id;
@@ -47,18 +50,18 @@ struct MakeResult {
   int64_t size_bytes = 0;  // kSaveWeightsExternal
 };
 
-// The result is durable: wake whoever waits for it.
+// The result is durable: the runtime wakes the callers that wait for it.
 struct NotifyDone {
   std::string request_id;
 };
 
 enum class GroupTrouble {
   kNone,
-  kDegraded,  // its worker dies again and again
+  kDegraded,  // its worker died repeatedly
   kRefused,   // its worker serves other files than its models were trained on
 };
 
-// Group's availability changed; waiting callers are told with the next poll.
+// The availability of a group changed. Waiting callers are notified with their next poll.
 struct NotifyQueueState {
   std::string group;
   bool paused = false;  // no live worker
@@ -66,43 +69,43 @@ struct NotifyQueueState {
   GroupTrouble trouble = GroupTrouble::kNone;
 };
 
-// Why nothing of a model begins, whatever its group does. Waiting callers are told with the next
-// poll.
+// The reason why no request of a model starts, independent of its group. Waiting callers are
+// notified with their next poll.
 struct NotifyModelState {
   std::string model_id;
-  bool is_away = false;       // until a worker has its state again
-  int64_t missing_seq = 0;    // that has not arrived; 0: none
-  int64_t gap_closes_at = 0;  // then it is not waited for any more; 0: unknown
-  std::string reason;         // what else holds it up, for people; empty: nothing
+  bool is_away = false;       // true while no worker has its state
+  int64_t missing_seq = 0;    // smallest seq that has not arrived; 0: none
+  int64_t gap_closes_at = 0;  // time at which the wait for it ends; 0: unknown
+  std::string reason;         // any other reason for the wait, for people; empty: none
   bool operator==(const NotifyModelState&) const = default;
 };
 
-// Another group serves the request from now on: whose queue state applies. Empty: none does yet.
+// The request moved to another group, whose queue state now applies. Empty: no group yet.
 struct NotifyGroup {
   std::string request_id;
   std::string group;
 };
 
-// How far a group is with giving up what it has; for people.
+// Progress of a group's drain, for people.
 struct NotifyGroupDrain {
   std::string group;
   bool is_draining = false;
-  std::string left;  // "2 models, 1 request"; empty: nothing
+  std::string left;  // what is still on it: "2 models, 1 request"; empty: nothing
   bool operator==(const NotifyGroupDrain&) const = default;
 };
 
-// ---- to the group's worker
+// ---- commands to the group's worker
 
-// Where the ranks of a group of several find each other.
+// The rendezvous of the ranks of a multi-rank group.
 struct Meeting {
-  std::string session;  // of this set of processes
-  std::string address;  // of rank 0
+  std::string session;  // names this set of processes
+  std::string address;  // address of rank 0
   int64_t port = 0;
 };
 
 struct FormGroup {
   int64_t term = 0;
-  std::optional<Meeting> meeting;  // of several ranks
+  std::optional<Meeting> meeting;  // set for a group of several ranks
 };
 struct AdoptGroup {
   int64_t term = 0;
@@ -112,7 +115,7 @@ struct SendTrainBatch {
   struct Item {
     std::string request_id;
     std::string body_id;
-    // Seq the item runs under (the request may have left it open).
+    // Seq under which the item runs. The request may have left it open.
     int64_t seq_id = 0;
   };
   std::vector<Item> items;
@@ -142,7 +145,7 @@ struct SendLoadAdapter {
 };
 
 struct SendDropAdapter {
-  std::string request_id;  // empty: nobody waits
+  std::string request_id;  // empty: no request waits
   std::string model_id;
 };
 
@@ -152,7 +155,7 @@ struct SendClearGradient {
 
 struct SendSaveCheckpoint {
   std::string request_id;
-  CheckpointRow row;  // dir, kind, names for the manifest
+  CheckpointRow row;  // its dir, kind and names go into the manifest
   int64_t seq_id = 0;
   int64_t term = 0;
   std::vector<std::string> age_recipients;
@@ -169,20 +172,21 @@ struct SendPublishVersion {
 struct SendLoadVersion {
   std::string version_id;
   std::string dir;
-  int64_t inflight_seq_id = 0;  // not 0: an inflight version with the weights of that publication
-  // Not empty: it is read from the memory of that group's rank 0, as publication `source_seq_id`.
+  int64_t inflight_seq_id = 0;  // Not 0: an inflight version with the weights of that publication.
+  // Not empty: the version is read from the memory of that group's rank 0, as publication
+  // `source_seq_id`.
   std::string source_group;
   int64_t source_seq_id = 0;
 };
 
-// Lets the ranks of group `reader` read a version the worker has, each once.
+// Lets each rank of group `reader` read a version from the worker's memory once.
 struct SendServeVersion {
   std::string version_id;
   std::string reader;
   int64_t num_reads = 1;
 };
 
-// Writes a version the worker has to `dir`, as SendLoadVersion reads it.
+// Writes a version from the worker's memory to `dir`, in the form that SendLoadVersion reads.
 struct SendSaveVersion {
   std::string version_id;
   std::string model_id;
@@ -191,15 +195,15 @@ struct SendSaveVersion {
   int64_t term = 0;
 };
 
-// Writes a model's whole state, accumulator and window included.
+// Writes the whole state of a model, including the gradient accumulator and its window.
 struct SendSnapshot {
-  std::string snapshot_id;  // and the directory
+  std::string snapshot_id;  // also names the directory
   std::string model_id;
   std::string tenant_id;
   int64_t term = 0;
 };
 
-// Gives a model the state of a snapshot; replaces what it had.
+// Replaces the state of a model by that of a snapshot.
 struct SendRestoreAdapter {
   std::string request_id;
   std::string model_id;
@@ -227,7 +231,7 @@ struct SendAck {
   std::vector<std::string> request_ids;
 };
 
-// Whoever has started the process is asked to kill it too.
+// Asks the worker to end. The parent that started the process is asked to kill it too.
 struct SendDie {
   std::string reason;
 };
@@ -239,8 +243,8 @@ using WorkerCommand =
                  SendAck, SendDie, SendSaveVersion, SendSnapshot, SendRestoreAdapter,
                  SendServeVersion>;
 
-// Decided for what its worker said on that stream: dropped if another one has taken its place.
-// Ranks other than 0 get FormGroup, AdoptGroup and SendDie only.
+// A command, decided for the worker on stream `stream_id`. The runtime drops it if another stream
+// has replaced that one. Ranks other than 0 get FormGroup, AdoptGroup and SendDie only.
 struct SendToWorker {
   std::string group;
   int64_t stream_id = 0;
@@ -249,27 +253,29 @@ struct SendToWorker {
   int64_t rank = 0;
 };
 
-// A model was rebuilt, or is given up; for people.
+// A recovery ended, fell back to another start, or lost its model. For people.
 struct NoteRecovery {
-  enum class Outcome { kRecovered, kResumed, kFellBack, kLost };  // kResumed: was parked
+  // kResumed: the model had been offloaded.
+  enum class Outcome { kRecovered, kResumed, kFellBack, kLost };
   std::string model_id;
   Outcome outcome = Outcome::kRecovered;
-  std::string detail;        // why a start was passed over or the model lost
-  int64_t num_replayed = 0;  // operations
-  int64_t nanoseconds = 0;   // since it was missed
+  std::string detail;        // why a start was skipped or the model was lost
+  int64_t num_replayed = 0;  // number of operations that ran again
+  int64_t nanoseconds = 0;   // duration since the state was missed
 };
 
-// A worker's process is gone; for people and metrics.
+// The process of a worker has ended. For people and metrics.
 struct NoteWorkerLost {
   std::string group;
   LossCause cause = LossCause::kUnknown;
   std::string how;
 };
 
-// A group has got, or not, an unnamed version of a model that another one trains; for people and
-// metrics.
+// A group got, or failed to get, an unnamed version of a model that another group trains. For
+// people and metrics.
 struct NoteVersionTravel {
-  enum class Way { kMemory, kFile, kFailed };  // kFailed: not from memory, `why` says the reason
+  // kFailed: the transfer from memory failed; `why` has the reason.
+  enum class Way { kMemory, kFile, kFailed };
   std::string version_id;
   std::string from;
   std::string to;
@@ -277,29 +283,30 @@ struct NoteVersionTravel {
   std::string why;
 };
 
-// An operation ran again: the difference from what it gave before is measured. Forgets the result.
+// An operation ran again. The runtime measures the difference from the first result, and drops the
+// new one.
 struct CompareReplay {
   std::string request_id;
   std::string result_id;
 };
 
-// Files of a checkpoint that no row names any more.
+// Deletes the files of a checkpoint that no row names any more.
 struct DeleteFiles {
   std::string dir;
 };
 
-// A leader starts: of the directories it found, only these are needed. What a crash left of a save,
-// a copy or a deletion goes.
+// A new leader needs only these of the directories that it found. The others are deleted: they are
+// left from a crash during a save, a copy or a deletion.
 struct DeleteOtherFiles {
   std::vector<std::string> needed_dirs;  // sorted
 };
 
-// Nobody needs this body any more.
+// Drops a body that is no longer needed.
 struct ForgetBody {
   std::string body_id;
 };
 
-// A result of a WorkerDone that no CompleteRequest will name.
+// Drops the result of a WorkerDone that no CompleteRequest will name.
 struct ForgetResult {
   std::string result_id;
 };

@@ -1,5 +1,5 @@
-// Which base models are served. A model is known for ever once a group was ready with it; it is
-// served as long as a group has it, also while that group's worker is away.
+// The base models that are served. A base model stays known for ever after a group became ready
+// with it. It is served while a group has it, even while the worker of that group is away.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,11 @@
 
 namespace lathe::engine {
 
-// Why nothing new may name `base_model`; nullopt when it is served.
+// Returns why new requests may not name `base_model`; nullopt if it is served.
 std::optional<ErrorInfo> UnknownBaseModel(const State& s, const std::string& base_model);
 
-// A group has another base model than before: what waits for one that nobody serves now ends.
+// Call when a group has changed its base model. Fails the requests that wait for a base model which
+// no group serves any more.
 void FailUnserved(State& s);
 
 }  // namespace lathe::engine

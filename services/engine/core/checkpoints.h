@@ -17,32 +17,33 @@ std::string CheckpointPath(const std::string& model_id, CheckpointKind kind,
                            const std::string& name);
 CheckpointKind KindOf(const Request& save);
 
-// Own or public, complete and not expired; nullptr otherwise. Holds until the Step ends.
-// `reader_tenant_id`: of a weights access token, whose own count too; may be empty.
+// Finds a checkpoint that is complete, not expired, and either public or owned by the tenant.
+// Returns nullptr otherwise. The pointer is valid until the Step ends. `reader_tenant_id`: tenant
+// of a weights access token, whose checkpoints count too; may be empty.
 const CheckpointRow* FindUsable(const State& s, const std::string& tenant_id,
                                 const std::string& tinker_path,
                                 const std::string& reader_tenant_id = "");
 
-// Why `checkpoint` cannot be loaded as asked; `base_model` empty: any.
+// Returns why `checkpoint` cannot be loaded as asked. An empty `base_model` accepts any.
 std::optional<ErrorInfo> CheckLoadable(const CheckpointRow& checkpoint, const LoadArgs& args,
                                        const std::string& base_model);
 
-// Pins what the path of a load into `model` names now in the load's plan; or why it cannot be
-// loaded.
+// Finds the checkpoint that the path of a load into `model` names now, and pins it in the load's
+// plan. Returns an error if it cannot be loaded.
 std::optional<ErrorInfo> ResolveLoad(State& s, const Model& model, Request& load);
 
-// Where a process of `group`, formed in `epoch`, writes a save whose plan says `plan_dir`. Another
-// one that has to repeat the save writes elsewhere: whatever the first still does, it changes
-// nothing that is committed.
+// The directory to which the processes of `group`, formed in `epoch`, write a save with `plan_dir`
+// in its plan. Another process that repeats the save writes to another directory. Late writes of
+// the first one therefore never change committed files.
 std::string SaveDir(const std::string& plan_dir, const std::string& group, int64_t epoch);
 
-// The row that a named save will commit, by the worker that its group has now.
+// The row that a named save will commit. It names the directory of the group's current epoch.
 CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& save);
-// A save is complete: its row replaces the one of the same name, whose files go. What was
-// published stays so.
+// Commits the row of a complete save. It replaces the row of the same name, whose files are
+// deleted. A published checkpoint stays published.
 void CommitCheckpoint(State& s, CheckpointRow row);
 
-// Files stay while a sampler or a load needs them, whatever happens to their row.
+// Pinned files stay while a sampler or a load needs them, whatever happens to their row.
 void PinDir(State& s, const std::string& dir);
 void UnpinDir(State& s, const std::string& dir);
 

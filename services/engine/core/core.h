@@ -1,5 +1,6 @@
-// The engine's decisions: one deterministic state machine. No I/O, no clock, no randomness but from
-// the seed in Loaded; so a recorded sequence of events gives the same actions in any process.
+// The engine's decisions as one deterministic state machine. It does no I/O and reads no clock. Its
+// only randomness comes from the seed in Loaded. A recorded sequence of events therefore gives the
+// same actions in any process.
 #pragma once
 
 #include <memory>
@@ -11,18 +12,18 @@
 
 namespace lathe::engine {
 
-// Owns the ledger of every model, the queues of every group and the names of all live objects.
-// Used by one thread. The first event is Loaded; Tick comes about every second.
+// Owns the ledger of every model, the queues of every group and the names of all live objects. Used
+// by one thread. The first event is Loaded; Tick comes about every second.
 //
-// What a caller may rely on:
-// - A call is answered exactly once, in an Answer with its CallId, after what it changed is
-// durable.
-// - Every accepted request ends in one CompleteRequest, followed (once durable) by NotifyDone,
-//   ForgetBody (if it had a body) and SendAck (if a worker executed it).
-// - All effects of a Step wait for the Commit of that Step, and for every earlier one: sends,
-// answers
-//   and acknowledgements leave in the order in which they were decided.
-// - A worker's commands carry the epoch of its group; Form or Adopt comes first after an attach.
+// Guarantees to callers:
+// - The core answers a call exactly once, in an Answer with its CallId, after its changes are
+//   durable.
+// - Every accepted request ends in one CompleteRequest. Once that is durable, NotifyDone follows,
+//   then ForgetBody (if it had a body) and SendAck (if a worker executed it).
+// - All effects of a Step wait for the Commit of that Step and for every earlier one. Sends,
+//   answers and acknowledgements leave in the order in which they were decided.
+// - A worker's commands carry the epoch of its group. Form or Adopt is the first command after an
+//   attach.
 class Core {
  public:
   explicit Core(CoreOptions options);
@@ -30,7 +31,7 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // Appends what is to be done to `out`.
+  // Appends the resulting actions to `out`.
   void Step(const Event& event, std::vector<Action>* out);
 
  private:

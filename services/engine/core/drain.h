@@ -1,4 +1,4 @@
-// The end of a process: no new work, what runs completes.
+// Shutdown of the engine process: it accepts no new work and completes what runs.
 #pragma once
 
 #include "services/engine/core/state.h"
@@ -7,8 +7,8 @@ namespace lathe::engine {
 
 void OnDrain(State& s, const Drain& event);
 
-// Answers waiting drains once nothing runs. What cannot run (no worker, a gap) stays accepted and
-// is taken up by the next start.
+// Answers the waiting Drain calls once nothing runs. Requests that cannot run (no worker, a gap)
+// stay accepted; the next leader continues them.
 void AnswerDrain(State& s);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-// Collects what one Step wants done and orders it behind the commits it depends on.
+// Collects the effects of one Step and orders them behind the commits they depend on.
 #pragma once
 
 #include <cstddef>
@@ -13,39 +13,40 @@
 
 namespace lathe::engine {
 
-// All effects of a Step wait for its Commit; those of a Step without one wait for the last Commit
-// that is still under way, if any. So effects leave in the order in which they were decided, and
-// nothing is seen outside that a crash could undo.
+// All effects of a Step wait for its Commit. The effects of a Step without one wait for the last
+// Commit under way, if any. Effects therefore leave in the order in which they were decided, and a
+// crash cannot undo anything that was visible outside.
 class Effects {
  public:
-  // Must be durable before the effects of this Step show.
+  // Adds a write that must be durable before the effects of this Step become visible.
   void Put(Write write) {
     writes_.push_back(std::move(write));
     urgent_ = true;
   }
-  // May be lost in a crash: joins the next Commit, at the latest that of the next Tick.
+  // Adds a write that a crash may lose. It joins the next Commit, at the latest that of the next
+  // Tick.
   void PutLater(Write write) { writes_.push_back(std::move(write)); }
-  // The row of a request inserted by this Step; nullptr if an earlier one did.
+  // Returns the row of a request inserted by this Step; nullptr if an earlier Step inserted it.
   RequestRow* InsertedInThisStep(const std::string& request_id);
 
-  // Not held back: results that a Commit of this Step names.
+  // Adds an action that is not held back: a result that a Commit of this Step names.
   void Now(Action action) { now_.push_back(std::move(action)); }
-  // Held back until everything decided so far is durable.
+  // Adds an action that is held back until everything decided so far is durable.
   void After(Action action) { after_.push_back(std::move(action)); }
   void Send(const std::string& group, int64_t epoch, WorkerCommand command) {
     After(SendToWorker{group, stream_ids_[group], epoch, std::move(command)});
   }
-  // To one rank, on a stream of its own.
+  // Sends to one rank, on that rank's stream.
   void SendToRank(const std::string& group, int64_t rank, int64_t stream_id, int64_t epoch,
                   WorkerCommand command) {
     After(SendToWorker{group, stream_id, epoch, std::move(command), rank});
   }
-  // What is sent to the group from now on goes to this stream.
+  // Directs later commands to the group to this stream.
   void UseStream(const std::string& group, int64_t stream_id) { stream_ids_[group] = stream_id; }
 
-  // Ends a Step. `flush`: commits even what may be lost.
+  // Ends a Step. `flush`: also commits the writes that a crash may lose.
   void Finish(bool flush, std::vector<Action>* out);
-  // Releases what waited for commits up to `commit_id`.
+  // Releases the actions that waited for commits up to `commit_id`.
   void Committed(uint64_t commit_id, std::vector<Action>* out);
 
  private:

@@ -1,4 +1,4 @@
-// The core's errors: one function per stable code that several places use.
+// Constructors of the core's errors.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@ namespace lathe::engine {
 ErrorInfo InvalidArgument(std::string code, std::string field, std::string message);
 ErrorInfo FailedPrecondition(std::string code, std::string message);
 ErrorInfo ResourceExhausted(std::string code, std::string message);
-// Server's fault: the state that an operation needs is gone.
+// The state that an operation needs is lost. This is the server's fault.
 ErrorInfo DataLoss(std::string code, std::string message);
-// The caller gave the work up.
+// The caller abandoned the work.
 ErrorInfo Cancelled(std::string message);
 ErrorInfo Internal(std::string message);
 ErrorInfo Draining();
 
-// Same text for what is absent and what belongs to another tenant. `what`: "model", "session"…
+// The text does not tell an absent object from one of another tenant. `what`: "model", "session"…
 ErrorInfo NotFound(const std::string& what, const std::string& id);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-// The events of one core in a file, and the digest of the actions they led to. Replaying the file
+// A file with the events of one core, and the digest of the resulting actions. A replay of the file
 // in another process must give the same digest (design 5.1).
 #pragma once
 
@@ -28,8 +28,8 @@ class ActionDigest {
   int64_t num_actions_ = 0;
 };
 
-// Writes the options and then every event before its Step. Buffered: a killed process loses the
-// last events, never a part of one in the middle. Not thread-safe.
+// Writes the options, then every event before its Step. Writes are buffered: a killed process loses
+// the last events, but never part of an earlier one. Not thread-safe.
 class EventLogWriter {
  public:
   // Replaces the file.
@@ -42,7 +42,7 @@ class EventLogWriter {
   explicit EventLogWriter(std::ofstream file) : file_(std::move(file)) {}
 
   std::ofstream file_;
-  std::string buffer_;  // of one event
+  std::string buffer_;  // encoding of one event
 };
 
 struct ReplayResult {
@@ -51,8 +51,8 @@ struct ReplayResult {
   std::string digest;
 };
 
-// Steps a new core through a log. A truncated last event is left out; anything else that is not a
-// log of this version is InvalidArgument.
+// Steps a new core through a log. Ignores a truncated last event. Returns InvalidArgument if the
+// file is otherwise not a log of this version.
 absl::StatusOr<ReplayResult> ReplayEventLog(const std::string& path);
 
 }  // namespace lathe::engine

@@ -1,5 +1,5 @@
-// What happens to the core. Events carry everything the core may use: time, randomness (a seed in
-// Loaded) and sizes; bodies and results stay outside and are named by id.
+// Inputs of the core. Events carry everything that the core may use: time, randomness (a seed in
+// Loaded) and sizes. Bodies and results stay outside and are named by id.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace lathe::engine {
 
-// A caller that waits for an answer; chosen by rpc/, echoed in Answer. 0: nobody waits.
+// A call that waits for an answer. rpc/ chooses the id and Answer repeats it. 0: no call waits.
 using CallId = uint64_t;
 
 struct ErrorInfo {
   absl::StatusCode status = absl::StatusCode::kOk;
-  std::string code;  // stable word
+  std::string code;  // stable identifier
   std::string field;
   std::string message;
-  int64_t retry_after_seconds = 0;  // when another try may succeed; 0: unknown
+  int64_t retry_after_seconds = 0;  // earliest useful retry; 0: unknown
 };
 
 struct PayloadRef {
@@ -30,13 +30,13 @@ struct PayloadRef {
   int64_t tokens = 0;
 };
 
-// First event: a leader starts with what the store holds.
+// First event: the state that a new leader reads from the store.
 struct Loaded {
   StoredState state;
   uint64_t random_seed = 0;
 };
 
-// About every second.
+// Sent about every second.
 struct Tick {};
 
 // Every Commit up to and including this one is durable.
@@ -48,7 +48,7 @@ struct Committed {
 
 struct CreateSession {
   CallId call = 0;
-  SessionRow row;  // tenant, ordering, metadata…; id and times are the core's
+  SessionRow row;  // tenant, ordering, metadata…; the core sets id and times
 };
 
 struct Heartbeat {
@@ -82,10 +82,11 @@ struct OptimStepArgs {
 };
 
 struct SaveArgs {
-  std::string name;                      // empty: unnamed sampler form
-  int64_t sampling_session_seq_id = -1;  // unnamed form
-  bool inflight = false;                 // unnamed form: all of the model's move on together
-  int64_t ttl_seconds = 0;               // 0: never expires
+  std::string name;                      // empty: unnamed sampler version
+  int64_t sampling_session_seq_id = -1;  // for the unnamed form
+  // For the unnamed form: all inflight samplers of the model switch to the new weights.
+  bool inflight = false;
+  int64_t ttl_seconds = 0;  // 0: never expires
   bool overwrite = false;
   Metadata user_metadata;
   std::vector<std::string> age_recipients;  // kSaveWeightsExternal; empty: not encrypted
@@ -94,20 +95,21 @@ struct SaveArgs {
 struct LoadArgs {
   std::string path;
   bool with_optimizer = false;
-  bool creates_model = false;  // create-via-load: owner is the session, seq is model_seq_id
+  // create-via-load: the owner is the session, the seq is the model_seq_id
+  bool creates_model = false;
   std::string base_model;
   Metadata user_metadata;
-  // What user_metadata says of the adapter: the checkpoint must have it. Unset, empty: nothing.
+  // Adapter shape given in user_metadata, which the checkpoint must have. Unset or empty: any.
   std::optional<double> lora_alpha;
   std::vector<std::string> target_modules;
-  // Of the weights access token: may read the checkpoint too. Empty: none was given.
+  // Tenant of the weights access token, which may own the checkpoint. Empty: no token was given.
   std::string reader_tenant_id;
 };
 
 struct SampleArgs {
   int64_t num_samples = 1;
   int64_t prompt_tokens = 0;
-  int64_t max_tokens = 0;  // 0: unset, to the context's end
+  int64_t max_tokens = 0;  // 0: unset, up to the end of the context
   bool has_seed = false;
   uint64_t seed = 0;
 };
@@ -117,21 +119,21 @@ struct UnloadArgs {};
 using OperationArgs = std::variant<CreateModelArgs, TrainArgs, OptimStepArgs, SaveArgs, LoadArgs,
                                    SampleArgs, UnloadArgs>;
 
-// A request that becomes a future. Already validated as far as it can be without the ledger.
+// A request that becomes a future. rpc/ has validated all that does not need the ledger.
 struct Submit {
   CallId call = 0;
   std::string tenant_id;
   std::string owner_id;  // see OpClass
   OpClass op_class = OpClass::kTrain;
-  int64_t seq_id = 0;  // 0 on kTrain: none given, take the next
+  int64_t seq_id = 0;  // 0 on kTrain: none given, the core takes the next
   OperationKind kind = OperationKind::kForwardBackward;
   std::string content_hash;
   PayloadRef payload;
   OperationArgs args;
-  // Set: invalid. forward/forward_backward are then accepted and failed through the future; any
-  // other kind is refused and its seq recorded as consumed.
+  // Set if the request is invalid. An invalid forward or forward_backward is accepted and fails
+  // through its future. Any other kind is refused, and its seq is recorded as consumed.
   std::optional<ErrorInfo> invalid;
-  // Of an invalid request of another kind: it too is accepted and failed through the future.
+  // For an invalid request of another kind: accept it too and fail it through its future.
   bool invalid_through_future = false;
 };
 
@@ -144,7 +146,7 @@ struct CreateSamplingSession {
   std::string model_path;
 };
 
-// Numbers a copy of a sampling client.
+// Asks for a number that identifies a copy of a sampling client.
 struct JoinSamplingSession {
   CallId call = 0;
   std::string tenant_id;
@@ -182,8 +184,8 @@ struct SetQuota {
   std::string actor = "";  // for the audit log
 };
 
-// The files of `source_path` lie in `dir` too: names them as a checkpoint of a run of its own. A
-// repetition, and a refusal, drop `dir`.
+// Names the files in `dir`, links to those of `source_path`, as a checkpoint of a new run. A
+// duplicate or refused call drops `dir`.
 struct CopyCheckpoint {
   CallId call = 0;
   std::string tenant_id;
@@ -192,8 +194,8 @@ struct CopyCheckpoint {
   std::string source_dir;
   std::string dir;
   int64_t ttl_seconds = 0;  // 0: never expires
-  // The new run is {session_id}:train:{model_seq_id}. `makes_session`: so is the session, which
-  // ends at once and belongs to the project.
+  // The new run is {session_id}:train:{model_seq_id}. If `makes_session`, the session is new too:
+  // it ends at once and belongs to the project.
   std::string session_id;
   bool makes_session = false;
   std::string project_id;
@@ -202,7 +204,7 @@ struct CopyCheckpoint {
   std::string actor = "";  // for the audit log
 };
 
-// A session that is the tenant's, also one that is over and forgotten here.
+// Assigns a session of the tenant to a project. The core may have forgotten the session already.
 struct AssignSessionProject {
   CallId call = 0;
   std::string tenant_id;
@@ -211,32 +213,33 @@ struct AssignSessionProject {
   std::string actor = "";  // for the audit log
 };
 
-// A result was handed to its caller for the first time.
+// A result was delivered to its caller for the first time.
 struct Delivered {
   std::string request_id;
 };
 
-// Whoever wanted the sample has left: unless it is complete, it fails and its work is dropped.
+// The caller of the sample has left. Unless the sample is complete, it fails and its work is
+// dropped.
 struct CancelSample {
-  CallId call = 0;  // 0: nobody waits for an answer
+  CallId call = 0;  // 0: no call waits for an answer
   std::string tenant_id;
   std::string request_id;
 };
 
-// New submissions are refused from now on; answered (an Answer) once nothing is pending.
+// The core refuses new submissions from now on. It answers once nothing is pending.
 struct Drain {
   CallId call = 0;
 };
 
-// The model is to live on that group. Answered when this is durable; it moves when its running
-// requests have ended and it is on disk.
+// Requests a migration of the model to that group. The answer means that the request is durable.
+// The migration happens when the model's running requests have ended and its state is on disk.
 struct MoveModel {
   CallId call = 0;
   std::string model_id;
   std::string group;
 };
 
-// The group is to be taken out of service, or to be used again.
+// Takes the group out of service, or puts it back.
 struct DrainGroup {
   CallId call = 0;
   std::string group;
@@ -251,20 +254,20 @@ struct HeldModel {
   std::vector<int64_t> window;
 };
 
-// A sampler version, and the publication whose weights it has; 0: those of a checkpoint.
+// A sampler version on a worker. `seq_id`: publication of its weights; 0: from a checkpoint.
 struct HeldVersion {
   std::string version_id;
   int64_t seq_id = 0;
-  bool is_loading = false;  // its SendLoadVersion is not answered yet
+  bool is_loading = false;  // its SendLoadVersion is not complete yet
 };
 
-// What a worker has loaded.
+// The base model that a worker has loaded.
 struct ReadyModel {
   BaseModelRow row;
   int64_t kv_cache_tokens = 0;  // longest sequence that it can sample
 };
 
-// How many ranks a group has along each axis, from the outermost.
+// Number of ranks of a group along each axis, outermost first.
 struct MeshShape {
   int64_t dp = 1;
   int64_t fsdp = 1;
@@ -274,57 +277,57 @@ struct MeshShape {
   bool operator==(const MeshShape&) const = default;
 };
 
-// What a group is used for: groups of one base model may share the work.
+// The work a group does. Groups of one base model may have different roles.
 enum class GroupRole { kBoth, kTrain, kSample };
 
-// One rank of a group. What it holds and runs is said by rank 0 for all.
+// One rank of a group connected. Rank 0 reports the models, versions and requests for all ranks.
 struct WorkerAttached {
   std::string group;
-  int64_t stream_id = 0;  // tells streams of one engine apart; commands name it
+  int64_t stream_id = 0;  // distinguishes streams of one engine; commands carry it
   std::string process_id;
   std::string base_model;
-  int64_t epoch = 0;  // that this process was formed or adopted with; 0: none
+  int64_t epoch = 0;  // epoch in which this process was formed or adopted; 0: none
   int64_t term = 0;
   std::vector<HeldModel> models;
   std::vector<HeldVersion> versions;
   std::vector<std::string> running_request_ids;
   std::optional<ReadyModel> ready;
-  int64_t pid = 0;             // 0: not told
-  bool is_supervised = false;  // its parent says how it ends
+  int64_t pid = 0;             // 0: unknown
+  bool is_supervised = false;  // its parent reports how it ends
   int64_t rank = 0;
   MeshShape mesh;
-  std::string session;  // it has met its peers under, or is to; empty: it was not told
-  // Rank 0 of several: where its peers may meet it.
+  std::string session;  // rendezvous session it has joined or was sent; empty: none
+  // Rendezvous address of rank 0 of a multi-rank group.
   std::string address;
   int64_t port = 0;
-  GroupRole role = GroupRole::kBoth;  // of rank 0 it counts
-  bool serves_versions = false;       // other groups can read those that it has in memory
+  GroupRole role = GroupRole::kBoth;  // that of rank 0 counts
+  bool serves_versions = false;       // other groups can read versions from its memory
 };
 
-// These and what follows come from rank 0, but for the ends of others.
+// This event and those below come from rank 0, except WorkerDetached and WorkerExited.
 struct WorkerReady {
   std::string group;
   ReadyModel model;
 };
 
-// What became of a worker's process. Only one that crashed or ran out of memory died by itself.
+// How a worker's process ended. kCrashed and kOutOfMemory count as a crash of its own.
 enum class LossCause {
   kUnknown,      // its connection ended, and it did not come back
-  kCrashed,      // a signal of its own, or an exit code that says so
+  kCrashed,      // a signal or an exit code that means a crash
   kOutOfMemory,  // killed for memory
-  kKilled,       // by somebody outside
-  kEnded,        // it was told to end, or somebody stopped it in good order
+  kKilled,       // an external kill
+  kEnded,        // an orderly end, by command or by an operator
   kSilent,       // declared dead: no heartbeat
   kStuck,        // declared dead: its work did not advance
-  kPeerGone,     // it ended because a peer of its group had, by whatever
+  kPeerGone,     // it ended because a peer of its group had ended, for any reason
 };
 
-// The stream ended. `process_gone`: the process is known, or declared, dead.
+// The stream ended. `process_gone`: the process is known to be dead, or is declared dead.
 struct WorkerDetached {
   std::string group;
   bool process_gone = false;
   LossCause cause = LossCause::kUnknown;
-  std::string how;  // "signal 11", for people; of a process that is gone
+  std::string how;  // "signal 11", for people; set if the process is gone
   int64_t rank = 0;
 };
 
@@ -335,14 +338,14 @@ struct WorkerStarted {
   std::vector<std::string> request_ids;
 };
 
-// What the parent saw. May come before the stream's end, after the next process has attached, or
-// twice.
+// Exit of a worker as its parent reports it. The event may come before the end of the stream, after
+// the attach of the next process, or twice.
 struct WorkerExited {
   std::string group;
   int64_t pid = 0;
   LossCause cause = LossCause::kUnknown;
   std::string how;          // "signal 11"
-  int64_t restart_in = -1;  // nanoseconds; -1: it is not started again
+  int64_t restart_in = -1;  // nanoseconds; -1: the parent will not restart it
   int64_t rank = 0;
 };
 
@@ -351,24 +354,24 @@ struct WorkerDone {
   int64_t epoch = 0;
   std::string request_id;
   std::optional<ErrorInfo> error;
-  std::string result_id;  // the encoded result, held by the runtime; set also for errors
+  std::string result_id;  // names the encoded result in the runtime; set also for errors
   int64_t size_bytes = 0;
   std::string manifest_sha256;
   std::optional<LoraConfig> lora;
   int64_t version_bytes = 0;
   std::optional<HeldModel> model;
-  int64_t sampled_tokens = 0;        // of all samples
-  int64_t cached_prompt_tokens = 0;  // that needed no prefill
+  int64_t sampled_tokens = 0;        // sum over all samples
+  int64_t cached_prompt_tokens = 0;  // prompt tokens that needed no prefill
 };
 
-// The store could not be asked for the body of a command that was to be sent: it is told again.
+// The store could not be read for the body of a command. The core will send the command again.
 struct BodyUnavailable {
   std::string group;
   int64_t epoch = 0;
-  std::string request_id;  // of the command
+  std::string request_id;  // request of the command
 };
 
-// A SendLoadVersion is done.
+// A SendLoadVersion is complete.
 struct WorkerVersionLoaded {
   std::string group;
   int64_t epoch = 0;
@@ -376,13 +379,13 @@ struct WorkerVersionLoaded {
   int64_t inflight_seq_id = 0;
 };
 
-// What a SendServeVersion came to.
+// Outcome of a SendServeVersion.
 struct WorkerVersionServed {
   std::string group;
   int64_t epoch = 0;
   std::string version_id;
   std::string reader;
-  int64_t seq_id = 0;  // of the publication that is served
+  int64_t seq_id = 0;  // publication that is served
   std::optional<ErrorInfo> error;
 };
 
@@ -393,26 +396,26 @@ struct WorkerVersionFailed {
   ErrorInfo error;
 };
 
-// What a SendSnapshot came to.
+// Outcome of a SendSnapshot.
 struct WorkerSnapshotDone {
   std::string group;
   int64_t epoch = 0;
   std::string snapshot_id;
   std::optional<ErrorInfo> error;
-  HeldModel model;  // as it was written
+  HeldModel model;  // state that was written
   int64_t size_bytes = 0;
   std::string manifest_sha256;
-  int64_t write_time = 0;  // nanoseconds a thread of the worker was busy with it
+  int64_t write_time = 0;  // busy time of a worker thread, in nanoseconds
 };
 
-// What a SendSaveVersion came to.
+// Outcome of a SendSaveVersion.
 struct WorkerVersionSaved {
   std::string group;
   int64_t epoch = 0;
   std::string version_id;
   std::string dir;
   std::optional<ErrorInfo> error;
-  int64_t seq_id = 0;  // of the publication whose weights it has
+  int64_t seq_id = 0;  // publication of its weights
   int64_t size_bytes = 0;
   std::string manifest_sha256;
 };

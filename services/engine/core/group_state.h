@@ -1,4 +1,4 @@
-// Whether a group can be used, and what people are told of it when it cannot.
+// Availability of a group, and the text that people get when it is not available.
 #pragma once
 
 #include <string>
@@ -7,28 +7,29 @@
 
 namespace lathe::engine {
 
-// Tells waiting callers.
+// Notifies waiting callers.
 void TellState(State& s, const Group& group);
 
-// A process that ended so has not been told to.
+// Returns true if a process that ended with `cause` did so without being asked to.
 bool IsDeath(LossCause cause);
-// … nor was it ended by anybody else.
+// Returns true if the process also was not ended by another process.
 bool IsByItself(LossCause cause);
 
-// Its worker's process has died; `how`: "signal 11". Too many of them without work done between
-// make it degraded. `was_loaded`: its base model.
+// Records the death of the group's worker process. `how`: "signal 11". Too many deaths without
+// completed work between make the group degraded. `was_loaded`: the base model was loaded.
 void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
-// As one death: its ranks have lost each other, and what became of any of them is not known.
+// Counts one death: the ranks lost contact, and no exit status is known.
 void NoteLostPeer(State& s, Group& group, const std::string& how, bool was_loaded);
-// One that was counted so was this.
+// Adds the cause of a death that NoteLostPeer counted.
 void ExplainDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
-// Its worker has completed a request.
+// The group's worker has completed a request.
 void NoteWorkDone(State& s, Group& group);
-// On each Tick.
+// Runs on each Tick.
 void HealGroups(State& s);
 
-// The files its worker has are others than those its models were trained on: it is not used, and
-// nothing is lost, until it comes with the right ones or nobody needs them. False: they are right.
+// Returns true if the worker's files differ from those with which models of this base model were
+// trained. The worker is then not used, and no state is lost. This holds until a worker comes with
+// the right files or no model needs them.
 bool Refuse(State& s, Group& group, const ReadyModel& model);
 
 }  // namespace lathe::engine

@@ -1,5 +1,5 @@
-// What is kept of a model's past to rebuild it: the log, its bodies, and the snapshots it starts
-// at.
+// The part of a model's past that is kept to rebuild it: the log, the bodies in it, and the
+// snapshots.
 #pragma once
 
 #include <optional>
@@ -10,30 +10,30 @@
 
 namespace lathe::engine {
 
-// `request` ends well: what running it again needs is kept. Before it ends.
+// Keeps what a replay of `request` needs. Call it before a request ends successfully.
 void KeepForReplay(State& s, Model& model, Request& request);
-// The same of a row, at a start.
+// Does the same for a stored row at the start of a leader.
 void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan& plan);
 
 // The model was created from the checkpoint in `load.dir`.
 void KeepCreation(State& s, Model& model, LoggedLoad load);
 
-// Where the model is.
+// The current state of the model, or that of a snapshot.
 ModelPoint PointOf(const Model& model);
 ModelPoint PointOf(const SnapshotRow& row);
 
-// Seqs of publications after `point` that nothing but a replay brings back, ascending. nullopt: one
-// that is needed came before it.
+// Seqs of publications after `point` that only a replay can restore, ascending. nullopt if a needed
+// one precedes `point`.
 std::optional<std::vector<int64_t>> PublicationsToRepeat(const State& s, const Model& model,
                                                          const ModelPoint& point);
 
-// The two newest snapshots are all there is to start from.
+// Returns true if the two newest snapshots are the only possible starts of a recovery.
 bool IsTrimmed(const State& s, const Model& model);
-// Drops what the two newest snapshots make needless.
+// Drops the history before the older of the two newest snapshots.
 void TrimHistory(State& s, Model& model);
-// No recovery is under way any more.
+// Ends the tracking of a recovery.
 void ForgetRecovery(State& s, Model& model);
-// The model is gone for good.
+// Drops all history of a model that will not be rebuilt.
 void ReleaseHistory(State& s, Model& model);
 
 }  // namespace lathe::engine

@@ -1,5 +1,5 @@
-// The operations that made one model's weights and gradient since its oldest snapshot: what running
-// them again, in order, rebuilds.
+// The operations that produced one model's weights and gradient since its oldest snapshot. A replay
+// in order rebuilds them.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ struct LoggedGradient {
 struct LoggedStep {
   std::string request_id;
   OptimStepArgs adam;
-  std::vector<int64_t> window;  // what it applied, ascending
-  // The model's applied_seq before it; -1: of a row that does not say. Shows what is missing.
+  std::vector<int64_t> window;  // seqs that it applied, ascending
+  // The model's applied_seq before the step; -1: the row does not have it. Reveals missing entries.
   int64_t after_seq = -1;
 };
 
-// What the row of a step says of it as its outcome: "4,5, after 3".
+// The outcome in the row of a step: "4,5, after 3".
 std::string EncodeStepOutcome(const LoggedStep& step);
 void DecodeStepOutcome(const std::string& text, LoggedStep& step);
 
 struct LoggedLoad {
   std::string request_id;
-  std::string dir;  // of the checkpoint, pinned
+  std::string dir;  // pinned directory of the checkpoint
   bool with_optimizer = false;
 };
 
@@ -52,38 +52,39 @@ struct ModelPoint {
   std::vector<int64_t> window;  // ascending
 };
 
-// One thing to do on the way from one point to another.
+// One operation on the way from one point to another.
 struct ReplayOp {
   enum class Kind { kClear, kGradients, kStep, kLoad, kPublish };
   Kind kind = Kind::kClear;
-  std::vector<int64_t> seqs;  // of the gradients; else the one operation, none for kClear
+  std::vector<int64_t> seqs;  // kGradients: their seqs; kClear: empty; else one seq
 };
 
 class ModelLog {
  public:
-  // The operation at `seq` ended well. Replaces what the seq had.
+  // Adds an operation that ended successfully. Replaces the entry at `seq`.
   void Add(int64_t seq, LogEntry entry);
-  // Nullptr: not logged.
+  // Returns nullptr if `seq` is not logged.
   const LogEntry* Find(int64_t seq) const;
 
-  // What leads from `from` to `to`, in order. `publications`: seqs of those to repeat, ascending.
-  // Gradients that no step applied, and that `to` lacks, are left out. At most `max_tokens` of
-  // gradients, or one, in each operation. DataLoss names what is not logged any more, also between
-  // others.
+  // Returns the operations that lead from `from` to `to`, in order.
+  // - `publications`: seqs of the publications to repeat, ascending.
+  // - Leaves out gradients that no step applied and that are not in `to`.
+  // - Each operation has gradients of at most `max_tokens`, or a single one.
+  // - Returns DataLoss with the seq if an operation is missing from the log, also between others.
   absl::StatusOr<std::vector<ReplayOp>> Path(const ModelPoint& from, const ModelPoint& to,
                                              const std::vector<int64_t>& publications,
                                              int64_t max_tokens) const;
 
-  // Takes out what no path from `base` needs.
+  // Removes and returns the entries that no path from `base` needs.
   std::vector<LogEntry> CutBefore(const ModelPoint& base);
-  // Gradients up to `from_seq` that no step applied: they were dropped.
+  // Removes and returns the gradients up to `from_seq` that no step applied: they were dropped.
   std::vector<LogEntry> CutDropped(int64_t from_seq);
   std::vector<LogEntry> CutAll();
 
   // Seqs of loads, descending.
   std::vector<int64_t> Loads() const;
   const std::map<int64_t, LogEntry>& entries() const { return entries_; }
-  // Of the gradients' bodies.
+  // Total size of the gradients' bodies.
   int64_t bytes() const { return bytes_; }
 
  private:

@@ -1,11 +1,11 @@
-// What callers are told of why nothing of a model begins.
+// Notifies callers why no request of a model starts.
 #pragma once
 
 #include "services/engine/core/state.h"
 
 namespace lathe::engine {
 
-// Tells what has changed since the last time.
+// Sends the states that have changed since the last call.
 void TellModelStates(State& s);
 
 }  // namespace lathe::engine

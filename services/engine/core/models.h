@@ -8,31 +8,31 @@
 
 namespace lathe::engine {
 
-// create_model, and load_weights in the form that creates its model.
+// Submits create_model, or a load_weights that creates its model.
 void SubmitCreation(State& s, const Submit& submit);
 
 Model* FindModel(State& s, const std::string& tenant_id, const std::string& model_id);
 
-// Its requests that have not ended, in order of acceptance; samples are not among them.
+// Unfinished requests of the model, in order of acceptance, without samples.
 std::vector<Request*> LiveRequestsOf(State& s, const Model& model);
 
-// Writes the model's row as the ledger is now.
+// Writes the model's row from the current ledger.
 void PutRow(State& s, Model& model);
 
-// Its creation failed: everything that waits for it fails with that reason.
+// The creation failed. All requests that wait for it fail with that reason.
 void FailModel(State& s, Model& model, const ErrorInfo& reason);
-// Its state went with its worker.
+// The model's state went with its worker and cannot be rebuilt.
 void LoseModel(State& s, Model& model, const std::string& why);
-// What requests to a lost or failed model end with.
+// The error of requests to a lost or failed model.
 ErrorInfo ReasonOf(const Model& model);
 
-// An unload completed.
+// Records that an unload completed.
 void UnloadModel(State& s, Model& model);
-// Its unload has nothing to do on a worker.
+// Ends an unload that has nothing to do on a worker.
 void EndUnload(State& s, Model& model, Request& unload);
-// A load into it has not ended: that one brings back even a lost model.
+// Returns true if a load into the model has not ended. A load restores even a lost model.
 bool IsBeingLoaded(State& s, const Model& model);
-// Its session is over: forgets it, its worker too.
+// Forgets a model whose session has ended, and has its worker drop it.
 void ReleaseModel(State& s, const std::string& model_id);
 
 }  // namespace lathe::engine

@@ -1,10 +1,11 @@
-// Models go from one group to another: because theirs is lost, because it is drained, or because
-// somebody says so.
+// Migration of models between groups. A model migrates because its group is lost, because its group
+// is drained, or because an operator asks for it.
 //
-// A model is moved while no worker has its state, so moving is a recovery under another group's
-// name: one transaction changes the group in its row, and whoever leads after a crash finds it on
-// one side or the other. One that lives is first brought to that: nothing of it begins any more,
-// what runs ends, and what only its worker has is written, as for parking.
+// A model migrates while no worker has its state, so a migration is a recovery on another group.
+// One transaction changes the group in the model's row. A leader that starts after a crash
+// therefore finds the model on exactly one group. A live model is first brought into that state:
+// none of its requests start, running ones complete, and state that only its worker has is written,
+// as for an offload.
 #pragma once
 
 #include <string>
@@ -16,12 +17,13 @@ namespace lathe::engine {
 void OnMoveModel(State& s, const MoveModel& event);
 void OnDrainGroup(State& s, const DrainGroup& event);
 
-// On each Tick. One whose recoveries end workers stays: only somebody who says so moves it.
+// Runs on each Tick. A model whose recoveries end workers does not migrate unless an operator asks
+// for it.
 void MoveModels(State& s);
-// The same: what drained groups still have.
+// Runs on each Tick. Publishes what drained groups still hold.
 void TellGroupDrains(State& s);
 
-// Why the model is between two groups, or must not leave one that does not work; for people.
+// Returns why the model is in migration, or must not leave a group that does not work; for people.
 // Empty: neither.
 std::string WhyItWaits(State& s, const Model& model);
 

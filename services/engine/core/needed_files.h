@@ -1,11 +1,11 @@
-// Directories of checkpoints, snapshots and versions that something still needs.
+// Directories of checkpoints, snapshots and versions that are still needed.
 #pragma once
 
 #include "services/engine/core/state.h"
 
 namespace lathe::engine {
 
-// Has all others removed: what a crash, or a worker that was given up for lost, has left.
+// Deletes all other directories, which a crash or an evicted worker has left.
 void DropUnneededFiles(State& s);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-// What each kind of operation does when its turn comes, and the command it becomes.
+// The effect of each kind of operation when it becomes ready, and its worker command.
 #pragma once
 
 #include <string>
@@ -7,21 +7,23 @@
 
 namespace lathe::engine {
 
-// The turn of an operation of a model has come: sends it, queues it for a batch, or ends it.
+// Starts an operation that is ready: sends it, queues it for a batch, or ends it.
 void Begin(State& s, Model& model, Request& request);
 
-// Sends what has begun to its group again, or for the first time once the group is usable.
+// Sends a started operation to its group, again or for the first time. Does nothing unless the
+// group is usable.
 void SendToGroup(State& s, Request& request);
 
-// Whatever the worker may have now: batches of ready training requests, and samples, in fair-share
-// order; or a suspect, once it has nothing else.
+// Sends the worker as much as its limits allow: batches of ready training requests and samples, in
+// fair-share order. If there are quarantined requests, sends one once the worker has nothing else.
 void SendNext(State& s, Group& group);
 
-// Queues a sample for a group that can serve it; without one it waits for a group to attach.
+// Queues a sample for a group that can serve it. Without one, the sample waits for a group to
+// attach.
 void QueueSample(State& s, Request& request);
 
 void OnBodyUnavailable(State& s, const BodyUnavailable& event);
-// On each Tick: sends what could not be sent before.
+// Runs on each Tick. Sends the requests that could not be sent before.
 void SendUnsent(State& s);
 
 }  // namespace lathe::engine

@@ -1,5 +1,4 @@
-// Models that nobody works with leave their worker: their state is on disk, and the next request
-// brings it back.
+// Offload of idle models. Their state is on disk only, and the next request resumes it.
 #pragma once
 
 #include <optional>
@@ -8,23 +7,23 @@
 
 namespace lathe::engine {
 
-// Of a session that has been silent for the session_timeout: queued work completes; then open
-// gradients are dropped, models and unnamed versions are written and leave their workers. Goes on
-// with each call until `is_parked`.
+// Offloads a session that has been silent for session_timeout. Queued work completes first. Then
+// open gradients are dropped, and models and unnamed versions are written and removed from their
+// workers. Call it again until `is_parked`.
 void ParkSession(State& s, Session& session);
-// There is a sign of life again, or the end: samplers hold on to their files as before, or know
-// that they are gone. Models stay parked until they are needed.
+// Resumes a session on a sign of life or at its end. Its samplers pin their files again, or are
+// marked lost if the files are gone. Models stay offloaded until they are needed.
 void TakeUpSession(State& s, Session& session);
 
-// What a worker has of the model can be made again without running much. Else has it written; after
-// a failure not at once again, unless that was before `quiet_since`. A model that waits for its
-// recovery is on disk but for its versions.
+// Returns true if a model's worker state can be restored without a long replay. Otherwise has it
+// written. After a failed write there is no immediate retry, unless the write was before
+// `quiet_since`. A model that waits for its recovery is on disk, except for its versions.
 bool IsOnDisk(State& s, Model& model, int64_t quiet_since);
 
-// Parks models that had no request for the model_idle_timeout.
+// Offloads models without requests for model_idle_timeout.
 void ParkIdleModels(State& s);
 
-// A request needs the parked model; or why it cannot come back.
+// Resumes an offloaded model for a request. Returns an error if it cannot be resumed.
 std::optional<ErrorInfo> Unpark(State& s, Model& model);
 
 }  // namespace lathe::engine

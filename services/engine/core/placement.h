@@ -1,4 +1,4 @@
-// Which group of its base model a model lives on.
+// Placement: the group, among those of its base model, on which a model lives.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace lathe::engine {
 
-// A worker has it, or is to.
+// Returns true if a worker has the model or will have it.
 bool IsToBeOnWorker(State& s, const Model& model);
 
-// What a model asks of its group: of one that somebody works with, more.
+// Load of a model on its group. A model in active use counts more.
 int64_t LoadOf(const State& s, const Model& model);
 using GroupLoads = std::map<std::string, int64_t>;  // by group; absent: none
 GroupLoads LoadsOfGroups(State& s);
 
-// Of those that train `base_model` the one with the least load for each of its ranks; usable ones
-// before others, and of both those first that are not drained. nullptr: none has come yet.
+// Returns the group that trains `base_model` with the least load per rank. Usable groups come
+// first, then groups that are not drained. nullptr: no such group is known yet.
 Group* LeastLoaded(State& s, const std::string& base_model, const GroupLoads& loads);
-// The same as things are now.
+// The same with the current loads.
 Group* GroupForModel(State& s, const std::string& base_model);
 
-// Why what has no group waits: once, at a start.
+// Publishes, once at a start, why requests without a group wait.
 void TellNoGroup(State& s);
 
 }  // namespace lathe::engine

@@ -1,5 +1,4 @@
-// What is fixed when a request is accepted, so that running it again cannot differ: kept in its
-// row.
+// The choices fixed when a request is accepted, so that a replay cannot differ. Kept in its row.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +12,18 @@ namespace lathe::engine {
 
 struct Plan {
   OperationArgs args;
-  // Refused at submission: never runs, its seq is consumed.
+  // Refused at submission: it never runs, and its seq is consumed.
   bool refused = false;
   uint64_t seed = 0;
   int64_t max_tokens = 0;
-  std::string model_id;             // that the operation acts on; empty for samples
-  std::string dir;                  // of the checkpoint that is written or read
-  std::string version_id;           // that an unnamed save publishes
-  std::string sampling_session_id;  // that an unnamed save creates
+  std::string model_id;             // model of the operation; empty for samples
+  std::string dir;                  // checkpoint that is written or read
+  std::string version_id;           // published by an unnamed save
+  std::string sampling_session_id;  // created by an unnamed save
 };
 
 std::string EncodePlan(const Plan& plan);
-// nullopt: another version of the engine wrote it.
+// Returns nullopt if another version of the engine wrote it.
 std::optional<Plan> DecodePlan(std::string_view bytes);
 
 }  // namespace lathe::engine

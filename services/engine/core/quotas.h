@@ -1,4 +1,4 @@
-// What a tenant may use, and has used.
+// Limits and usage of tenants.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@ namespace lathe::engine {
 
 void OnSetQuota(State& s, const SetQuota& event);
 
-// The rate that one more request of `tokens` would break; ResourceExhausted `rate_limit` says when
-// to come back. A request larger than the whole limit passes when the minute is empty.
+// Returns the error if one more request of `tokens` would exceed a rate limit. ResourceExhausted
+// `rate_limit` says when to retry. A request larger than the whole limit passes when the last
+// minute is empty.
 std::optional<ErrorInfo> OverRate(State& s, const std::string& tenant_id, int64_t tokens);
 // Counts an accepted request, now or at a restart.
 void ChargeRate(State& s, const std::string& tenant_id, int64_t accepted_at, int64_t tokens);
 
-// ResourceExhausted `queue_quota` when `bytes` more would wait than the tenant may have.
+// Returns ResourceExhausted `queue_quota` if `bytes` more would exceed the tenant's queue limit.
 std::optional<ErrorInfo> OverQueue(const State& s, const std::string& tenant_id, int64_t bytes);
 
-// PermissionDenied `storage_quota` or `adapter_quota` when what the tenant stores, or holds, has
-// reached its limit; both mean that something must be deleted first.
+// Return PermissionDenied `storage_quota` or `adapter_quota` if the tenant's checkpoints or live
+// models have reached the limit. The tenant must then delete some first.
 std::optional<ErrorInfo> OverStorage(const State& s, const std::string& tenant_id);
 std::optional<ErrorInfo> OverAdapters(const State& s, const std::string& tenant_id);
 

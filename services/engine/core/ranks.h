@@ -1,9 +1,10 @@
-// Who is in a group: processes that come one by one, belong together, and go together.
+// Membership of a group: the processes of its ranks attach one by one, form a set, and end
+// together.
 //
-// Ranks meet once: communicators join one set of processes, and none of them can go on in another.
-// So a group is formed when all its ranks have come, under a session that names the set; it is lost
-// when one of them is; and what is left of a lost set is told to die, at once or when it comes
-// back.
+// Ranks rendezvous once. Communicators join one set of processes, and a process cannot continue in
+// another set. A group is therefore formed when all its ranks have attached, under a session that
+// names the set. It is lost when one of its ranks is lost. The rest of a lost set is evicted, at
+// once or when it reconnects.
 #pragma once
 
 #include <cstdint>
@@ -13,42 +14,42 @@
 
 namespace lathe::engine {
 
-// nullptr: the group has no such rank.
+// Returns nullptr if the group has no such rank.
 Rank* FindRank(Group& group, int64_t rank);
 
-// Notes the process and the mesh that it says its group has; another mesh makes another group.
+// Records the process and the mesh that it reports. A different mesh makes a new group.
 void NoteArrival(State& s, Group& group, const WorkerAttached& event);
 
-// Of a group of several: "rank 1: signal 11". `rank` -1: of none.
+// Prefixes `how` for a group of several: "rank 1: signal 11". `rank` -1: no prefix.
 std::string NameRank(const Group& group, int64_t rank, const std::string& how);
 
-// Empty: all are there. "rank 1 of 4", "3 of 4 ranks"
+// "rank 1 of 4" or "3 of 4 ranks". Empty: all are attached.
 std::string MissingRanks(const Group& group);
 
-// Names the set of processes that have come; of a group of one the process itself.
+// Names the set of attached processes. For a group of one, this is the process id.
 std::string SessionOf(const Group& group);
 
-// Of the set that the group consists of.
+// Returns true if the rank belongs to the set of processes that the group consists of.
 bool IsMember(const Group& group, const Rank& rank);
-// How its process of that set ended, as far as it was told; nullptr: it was not. What another one
-// came to that is there by now says nothing of the set.
+// Reported exit of the rank's process in the group's set; nullptr if none was reported. The exit of
+// a later process of this rank says nothing about the set.
 const WorkerExited* ExitOfMember(const Group& group, const Rank& rank);
-// Of another set than `session` names.
+// Returns true if a rank has joined another set than `session` names.
 bool HasMetOthers(const Group& group, const std::string& session);
-// The whole set has obeyed the group's newest Form.
+// Returns true if the whole set has obeyed the group's newest Form.
 bool IsFormed(const Group& group, const std::string& session);
 
-// The group consists of those that have come.
+// Records the attached processes as those of the group.
 void NoteProcesses(Group& group);
 
-// Each rank on its stream.
+// Each rank gets the command on its own stream.
 void SendForm(State& s, Group& group, const std::string& session);
 void SendAdopt(State& s, Group& group);
-// A rank of a group that works has come back on another stream.
+// A rank of a formed group has reconnected on another stream.
 void Rejoin(State& s, Group& group, Rank& rank);
-// Ends those that have met peers which they will not see again.
+// Evicts the attached processes whose set is lost.
 void Dismiss(State& s, Group& group, const std::string& reason);
-// The same, of sets whose time is over (Group::dismiss_at).
+// Evicts the processes of sets whose time to end has passed (Group::dismiss_at).
 void DismissOverdue(State& s);
 
 }  // namespace lathe::engine

@@ -1,5 +1,5 @@
-// Brings models back onto a worker that has not got their state: from the newest snapshot that
-// serves, and by running again what came after it. Their clients see delay only.
+// Restores models on a worker that lacks their state: from the newest usable snapshot and a replay
+// of the operations after it. Clients see only a delay.
 #pragma once
 
 #include <string>
@@ -8,32 +8,34 @@
 
 namespace lathe::engine {
 
-// Its worker is gone, or has another state: from now on the model waits for its recovery, and what
-// was begun of it for the model.
+// The model's worker is gone or has another state. From now on the model waits for its recovery,
+// and its started requests wait for the model.
 void NeedRecovery(State& s, Model& model);
-// Whether one has begun and not ended.
+// Returns true if a recovery has started and not ended on the group.
 bool IsRecovering(const State& s, const Group& group);
-// The worker is to forget a model that nobody needs there now. A leader who comes meanwhile, and
-// may need it, finds the command at the worker.
+// Has the worker drop a model that is not needed there now. If a new leader starts meanwhile and
+// needs the model, it finds the command at the worker.
 void DropFromWorker(State& s, const Group& group, const std::string& model_id);
-// Begins what waits, on a group that is usable.
+// Starts waiting recoveries on a usable group.
 void StartRecoveries(State& s, Group& group);
 // The worker that was rebuilding models is gone.
 void CutRecoveries(State& s, Group& group);
 
-// Its worker answers what it was sent before it is told anything of the recovery: an answer that
-// was not acknowledged would be taken, by another leader, for one of the state that is restored.
+// Returns true if the worker has not answered all earlier requests of the model. A recovery waits
+// for these answers. Otherwise another leader could take an unacknowledged answer for one about the
+// restored state.
 bool HasWorkAtWorker(State& s, const Model& model);
 
-// Which model a command of a recovery rebuilds; empty: it is none.
+// The model that a recovery command rebuilds; empty if it is no recovery command.
 std::string ModelOfReplay(const std::string& request_id);
 
-// A command of a recovery was not sent: it begins again with the next Tick. False: it is none.
+// A recovery command was not sent. The recovery starts again with the next Tick. Returns false if
+// it is no recovery command.
 bool OnReplayNotSent(State& s, const std::string& replay_id);
-// On each Tick.
+// Runs on each Tick.
 void RestartRecoveries(State& s);
 
-// An answer to a command of a recovery; false: it is none.
+// Handles the answer to a recovery command. Returns false if it is none.
 bool OnReplayDone(State& s, Group& group, const WorkerDone& event);
 
 }  // namespace lathe::engine

@@ -1,4 +1,5 @@
-// Submissions under a key that was used before: the same request once more, or another one.
+// Duplicate detection: submissions under a key that was used before, with the same or another
+// request.
 #pragma once
 
 #include <optional>
@@ -8,18 +9,18 @@
 
 namespace lathe::engine {
 
-// What is said of a training seq that is closed and of which the core knows no request.
+// The error for a training seq that is closed and has no request in the core.
 ErrorInfo ClosedSeq(const std::string& model_id, int64_t seq_id);
 
-// Why `submit` is not a repetition of the request `row` that has its key; nullopt: it is one.
-// `refused`: that request was refused as it came.
+// Returns why `submit` is not a duplicate of the request `row` with the same key; nullopt if it is.
+// `refused`: that request was refused at submission.
 std::optional<ErrorInfo> WhyNotRepeated(const Submit& submit, const RequestRow& row, bool refused);
 
-// Whether `submit` names a seq of training: the core may answer ClosedSeq although it came, because
-// it forgets, and never reads, requests whose results were delivered. The store knows those.
+// Returns true if `submit` names a training seq. The core may answer ClosedSeq although that seq
+// arrived: it forgets requests whose results were delivered. The store still has them.
 bool MayBeForgotten(const Submit& submit);
 bool SaysClosedSeq(const Answer& answer);
-// What the caller is told instead; `row` is what the store has under the key of `submit`.
+// The answer to send instead. `row`: the stored request under the key of `submit`.
 Answer AnswerForgotten(const Submit& submit, const RequestRow& row);
 
 }  // namespace lathe::engine

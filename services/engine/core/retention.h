@@ -1,11 +1,11 @@
-// What is forgotten with time: results, dedupe entries, ended sessions.
+// Expiry of results, duplicate detection entries and ended sessions.
 #pragma once
 
 #include "services/engine/core/state.h"
 
 namespace lathe::engine {
 
-// Once a minute: purges the store and forgets the same requests here.
+// Runs once a minute: purges the store and forgets the same requests in the core.
 void PurgeOldResults(State& s);
 
 }  // namespace lathe::engine

@@ -12,46 +12,48 @@ namespace lathe::engine {
 // Idempotent on (session, sampling_session_seq_id).
 void OnCreateSamplingSession(State& s, const CreateSamplingSession& event);
 
-// Answers a number that no other call for this sampler got, restarts included.
+// Answers with a number that no other call for this sampler gets, across restarts.
 void OnJoinSamplingSession(State& s, const JoinSamplingSession& event);
 
-// `submit.owner_id` is a sampler of the caller, its session active.
+// Requires that `submit.owner_id` is a sampler of the caller with an active session.
 void SubmitSample(State& s, const Submit& submit);
 void OnCancelSample(State& s, const CancelSample& event);
 
-// Of a session that nobody will come back to.
+// Cancels the samples of a session whose client has gone.
 void CancelSamplesOf(State& s, const std::string& session_id);
 
 Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id);
 std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id);
-// The one version that all inflight samplers of a model share; each inflight save replaces it.
+// The one version that all inflight samplers of a model share. Each inflight save replaces it.
 std::string InflightVersionId(const std::string& model_id);
 bool IsInflightVersion(const std::string& version_id);
-// Adds a sampler to the indexes; for creation and for a restart.
+// Adds a sampler to the indexes, at creation or at a restart.
 Sampler& TrackSampler(State& s, SamplerRow row);
 
-// An unnamed save was published: its sampler exists from now on. May drop older versions.
+// Creates the sampler of an unnamed save that was published. May drop older versions.
 void CommitPublishedVersion(State& s, const Model& model, const Request& save,
                             int64_t version_bytes);
 
-// Nothing brings back a version that went with its worker: pending samples fail.
+// A version went with its worker and cannot be restored. Pending samples fail.
 void LoseVersion(State& s, Sampler& sampler);
-// Its session is over.
+// Removes a sampler whose session has ended.
 void ReleaseSampler(State& s, const std::string& sampler_id);
 
-// Where its model lives, which publishes its unnamed version; nullptr: none has attached yet.
+// The group of the sampler's model, which publishes its unnamed version; nullptr: none is attached
+// yet.
 Group* HomeOf(State& s, const Sampler& sampler);
-// The group that is to serve it: where its weights are, else any that can load them, by load;
-// nullptr: none that samples has come yet, or the weights have first to be written by their home.
+// The group to serve the sampler: the model's group if it samples, else the least loaded one that
+// can load the weights. nullptr: no group that samples is known yet, or the model's group must
+// first write the weights.
 Group* GroupForSampler(State& s, const Sampler& sampler);
-// The group has the weights, or can load them.
+// Returns true if the group has the weights or can load them from disk.
 bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler);
-// Those that run on groups that have loaded an earlier publication go on with the newest, once it
-// has come there.
+// Switches running samples on groups with an earlier publication to the newest one, once that group
+// has it.
 void MoveSamplesOf(State& s, const std::string& version_id);
-// Samples that waited for the version's weights.
+// Queues the samples that waited for weights of these versions.
 void QueueSamplesOf(State& s, const std::set<std::string>& version_ids);
-// Tells the group to load a version from disk unless it has it.
+// Has the group load a version from disk unless it has it.
 void LoadVersionOnce(State& s, Group& group, const Sampler& sampler);
 void OnVersionFailed(State& s, const WorkerVersionFailed& event);
 

@@ -1,6 +1,6 @@
-// Plain structs to bytes and back, without naming their fields: for the event log, the action hash
-// and the plan kept in a request's row. Little-endian; strings and lists with their length,
-// variants with their index. A changed struct is a changed format.
+// Serialization of plain structs without listing their fields. Used by the event log, the action
+// digest and the plan in a request's row. Integers are LEB128 words; strings and lists have a
+// length prefix, variants an index. A changed struct is a changed format.
 #pragma once
 
 #include <bit>
@@ -37,7 +37,7 @@ struct IsPair<std::pair<A, B>> : std::true_type {};
 
 }  // namespace serialize_internal
 
-// Appends to `out`, which must outlive it.
+// Appends to `out`, which must outlive this object.
 class Writer {
  public:
   explicit Writer(std::string* out) : out_(*out) {}
@@ -70,7 +70,7 @@ class Writer {
   }
 
  private:
-  // LEB128: most numbers are small.
+  // LEB128, since most numbers are small.
   void WriteWord(uint64_t word) {
     while (word >= 0x80) {
       out_.push_back(static_cast<char>(word | 0x80));
@@ -82,7 +82,7 @@ class Writer {
   std::string& out_;
 };
 
-// Reads what a Writer wrote. Bytes that no Writer wrote give ok() == false, never a crash.
+// Reads the output of a Writer. Any other bytes give ok() == false, never a crash.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -137,7 +137,8 @@ class Reader {
     return 0;
   }
 
-  // A length that the rest can hold: no struct of ours is shorter than a byte, but empty ones.
+  // Reads a length and checks that the rest can hold it. Every non-empty struct takes at least a
+  // byte.
   uint64_t ReadSize() {
     const uint64_t size = ReadWord();
     if (size <= rest_.size()) return size;
@@ -166,7 +167,7 @@ std::string Serialize(const T& value) {
   return bytes;
 }
 
-// nullopt: not what Serialize made of a T.
+// Returns nullopt if the bytes are not the output of Serialize for a T.
 template <typename T>
 std::optional<T> Deserialize(std::string_view bytes) {
   Reader reader(bytes);

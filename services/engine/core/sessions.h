@@ -1,4 +1,4 @@
-// Sessions: begin, signs of life, end.
+// Start, signs of life and end of sessions.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@ void OnCreateSession(State& s, const CreateSession& event);
 void OnHeartbeat(State& s, const Heartbeat& event);
 // Idempotent: the first reason stays.
 void OnFinishSession(State& s, const FinishSession& event);
-// The caller has seen that it is the tenant's; it may be forgotten here.
+// The caller has checked that the tenant owns the session. The core may have forgotten it.
 void OnAssignSessionProject(State& s, const AssignSessionProject& event);
 
-// Any use of a session shows that somebody is there.
+// Any use of a session counts as a sign of life.
 void NoteSignOfLife(State& s, Session& session);
 
-// Why nothing new may be done in it; nullopt: it is active.
+// Returns why the session accepts no new work; nullopt if it is active.
 std::optional<ErrorInfo> RefusalOf(const Session& session);
 
-// Parks sessions that have been silent for too long, and ends those that nobody came back to.
+// Offloads sessions that have been silent for too long, and ends those that stayed silent.
 void ExpireSessions(State& s);
 
-// Frees what a finished session held once its queued work is complete.
+// Frees the state of a finished session once its queued work is complete.
 void EndIfComplete(State& s, const std::string& session_id);
 
 }  // namespace lathe::engine

@@ -1,29 +1,31 @@
-// When models and their unnamed sampler versions are written to disk.
+// Scheduling of snapshots of models and writes of their unnamed sampler versions.
 #pragma once
 
 #include "services/engine/core/state.h"
 
 namespace lathe::engine {
 
-// Tells workers to write what is due; one snapshot at a time in each group.
+// Has workers write what is due, one snapshot at a time in each group.
 void ScheduleSnapshots(State& s);
 
 void OnSnapshotDone(State& s, const WorkerSnapshotDone& event);
 void OnVersionSaved(State& s, const WorkerVersionSaved& event);
 
-// The snapshot that the group's worker was writing is not waited for any more; versions neither,
-// but a worker that lives may still bring them.
+// Stops waiting for the snapshot and the versions that the group's worker was writing. A worker
+// that lives may still report the versions.
 void AbandonWriting(State& s, Group& group, bool process_lost);
-// No snapshot holds what the model is now.
+// Returns true if the newest snapshot differs from the model's current state.
 bool HasChanged(const Model& model);
-// Has the worker write those of the model's versions that are in its memory only.
+// Has the worker write the model's versions that are in its memory only.
 void SaveVersionsOf(State& s, const Model& model);
 
-// The same before an unload, after which nothing could make them again; one that cannot be written
-// is not waited for. True: OnVersionSaved comes back to the model.
+// Has the versions written before an unload, after which they could not be made again. A version
+// whose write failed does not count. Returns true if writes are under way; OnVersionSaved then
+// visits the model again.
 bool AreVersionsBeingSaved(State& s, const Model& model);
 
-// A drain has waited for all requests: now it waits for these. False: for none any more.
+// Starts the last snapshots of a drain after all requests have ended. Returns true while one is
+// being written.
 bool IsWritingForDrain(State& s);
 
 }  // namespace lathe::engine
