@@ -1,5 +1,5 @@
-// Everything the core knows, and the effects of the Step that is running. The files beside this one
-// are functions over it, one subject each; none of them keeps state of its own.
+// The complete state of the core, with the effects of the current Step. The other files of this
+// folder are functions over it, one subject each. None of them keeps state of its own.
 #pragma once
 
 #include <cstdint>
@@ -28,37 +28,37 @@ namespace lathe::engine {
 
 struct Session {
   SessionRow row;
-  int64_t last_sign_at = 0;  // of life
-  // Since then it was silent for the session_timeout: nobody waits for its samples…
+  int64_t last_sign_at = 0;  // time of the last sign of life
+  // True after session_timeout without a sign of life. No client waits for its samples.
   bool is_silent = false;
-  // … and nothing of it is on a worker any more; its samplers do not hold on to files.
+  // True if nothing of the session is on a worker. Its samplers then do not pin files.
   bool is_parked = false;
   int64_t touch_written_at = 0;
   std::set<std::string> model_ids;
   std::set<std::string> sampler_ids;
-  std::set<int64_t> sampler_seqs;  // used or promised
+  std::set<int64_t> sampler_seqs;  // used, or reserved by accepted saves
   int64_t num_live_requests = 0;
 };
 
-// How a model gets back onto a worker that has not got its state.
+// Recovery of a model on a worker that lacks its state.
 struct Recovery {
-  // From where to go on; the best first, and that which is being tried not among them.
+  // Possible start of a recovery. `starts` has the best first; its front is the current one.
   struct Start {
     ModelPoint point;
-    std::string snapshot_id;         // empty: none
-    std::optional<LoggedLoad> load;  // of a checkpoint; neither: as it was created
+    std::string snapshot_id;         // empty: no snapshot
+    std::optional<LoggedLoad> load;  // a checkpoint; neither: as created
   };
   bool started = false;
-  bool resumes = false;  // it was parked: nothing went wrong
+  bool resumes = false;  // the model was offloaded, no state was lost
   std::deque<Start> starts;
-  std::deque<ReplayOp> program;            // what is left of it
-  ModelPoint point;                        // where the model is now
-  std::map<std::string, int64_t> running;  // ids in State::replays; seq, 0 of the start
-  std::string failures;                    // of starts that were tried
-  int64_t num_failures = 0;                // that another try may not meet
+  std::deque<ReplayOp> program;            // operations still to do
+  ModelPoint point;                        // state of the model after what was sent
+  std::map<std::string, int64_t> running;  // seq by id in State::replays; 0: a start command
+  std::string failures;                    // why earlier starts failed
+  int64_t num_failures = 0;                // failures that a retry may avoid
   int64_t not_before = 0;
   int64_t began_at = 0;
-  int64_t num_replayed = 0;  // operations
+  int64_t num_replayed = 0;  // number of operations that ran again
 };
 
 struct Model {
@@ -66,24 +66,24 @@ struct Model {
   SeqOrder order;
   GradientWindow gradient;
 
-  // What rebuilds it: snapshots, oldest first, and what came after the oldest. Before there are
-  // two, how it was created counts too: from `created_from`, else as `created_as`.
+  // The data to rebuild the model: its snapshots, oldest first, and the log after the oldest.
+  // Before there are two snapshots, the creation is a start too: `created_from`, else `created_as`.
   std::vector<SnapshotRow> snapshots;
   ModelLog log;
   std::optional<LoggedLoad> created_from;
-  std::optional<LoraConfig> created_as;  // a later load changes that of the row
-  int64_t snapshot_tried_at = 0;         // the last time, or when it became ready
-  int64_t snapshot_write_time = 0;       // of the last one
-  bool snapshot_wanted = false;          // before its time
-  std::unique_ptr<Recovery> recovery;    // while no worker has its state
-  int64_t num_recoveries_cut = 0;        // one after the other by the death of the worker
-  // Nothing of it begins, as it is about to move to another group: since when nothing of it runs
-  // any more; 0: it is not.
+  std::optional<LoraConfig> created_as;  // the row's config changes with a later load
+  int64_t snapshot_tried_at = 0;         // time of the last try, or when it became ready
+  int64_t snapshot_write_time = 0;       // duration of the last write
+  bool snapshot_wanted = false;          // true: due before its interval is over
+  std::unique_ptr<Recovery> recovery;    // set while no worker has its state
+  int64_t num_recoveries_cut = 0;        // consecutive ones that a worker's death ended
+  // Set while the model prepares its migration, and none of its requests start: time since which
+  // none runs. 0: not in preparation.
   int64_t leaving_since = 0;
-  int64_t stays_until = 0;  // then it is tried again: it could not be written
+  int64_t stays_until = 0;  // no migration until then, as it could not be written
 
-  std::string unload_request_id;  // waits for everything before it
-  // A load_weights into this model failed: what was accepted before its caller knew fails too.
+  std::string unload_request_id;  // an unload that waits for all earlier operations
+  // A load_weights into this model failed. Requests accepted before its caller knew fail too.
   struct FailedLoad {
     int64_t seq_id = 0;
     int64_t delivered_at = 0;
@@ -92,141 +92,144 @@ struct Model {
   std::optional<FailedLoad> failed_load;
   int64_t num_live_requests = 0;
   int64_t row_written_at = 0;
-  NotifyModelState told;  // what its callers know
+  NotifyModelState told;  // state last sent to its callers
 };
 
 struct Sampler {
   SamplerRow row;
-  int64_t order = 0;  // of creation
+  int64_t order = 0;  // order of creation
   int64_t last_sampled_at = 0;
   int64_t num_pending = 0;
-  bool lost = false;  // its version went with its worker, and nothing brings it back
+  bool lost = false;  // its version or checkpoint is gone and cannot be restored
 
   bool unnamed() const { return !row.version_id.empty() && row.checkpoint_dir.empty(); }
 };
 
-// An unnamed sampler version that samplers use.
+// An unnamed sampler version in use by samplers.
 struct Version {
-  VersionRow row;          // dir empty: not on disk
-  int64_t seq_id = 0;      // of its newest publication
-  std::string saving_dir;  // a worker is writing it there
-  // Where workers were told to write it. Others were told by an earlier leader, and are gone: this
-  // one has removed at its start what no row named.
+  VersionRow row;          // empty dir: not on disk
+  int64_t seq_id = 0;      // seq of its newest publication
+  std::string saving_dir;  // directory of the write under way; empty: none
+  // Directories to which workers of this term were told to write it. Directories of an earlier term
+  // do not exist any more: a new leader deletes those that no row names.
   std::set<std::string> told_dirs;
-  bool failed = false;  // to be written, the last time
-  // Groups that may read it, by directory. Those of earlier publications are kept for them.
+  bool failed = false;  // true: the last write failed
+  // Groups that may read the version, by directory. Directories of earlier publications are kept
+  // for these groups.
   std::map<std::string, std::set<std::string>> readers;
 
   bool on_disk() const { return !row.dir.empty() && row.seq_id == seq_id; }
 };
 
 struct Request {
-  RequestRow row;              // plan left empty, see below
-  std::unique_ptr<Plan> plan;  // until it ends
+  RequestRow row;              // its plan is left empty, see `plan`
+  std::unique_ptr<Plan> plan;  // set until the request ends
   std::string session_id;
-  std::string group;               // that runs it; samples: once chosen. See SetGroup
-  std::string told_group;          // what its caller knows
-  int64_t order = 0;               // of acceptance
-  bool is_suspect = false;         // ran when its worker died by itself: runs alone until it ends
-  int64_t num_crashes_alone = 0;   // workers that died while they ran nothing else
-  int64_t num_state_refusals = 0;  // by workers that had another state of its model
+  std::string group;  // runs the request; empty until a group is chosen. Change it with SetGroup
+  std::string told_group;  // group last sent to its caller
+  int64_t order = 0;       // order of acceptance
+  // Quarantined: it ran during a crash of its worker, and runs alone until it ends.
+  bool is_suspect = false;
+  int64_t num_crashes_alone = 0;   // crashes of workers that ran only this request
+  int64_t num_state_refusals = 0;  // refusals by workers with another state of its model
   int64_t num_samples = 0;
-  std::string outcome;  // of its row, once it ends
+  std::string outcome;  // outcome for its row, set at its end
   bool refused = false;
 
   bool live() const { return plan != nullptr; }
 };
 
-// A version on its way from the memory of the group that trains its model to another one.
+// A weight transfer: a version from the memory of the group that trains its model to another group.
 struct VersionTravel {
   std::string from;
-  int64_t seq_id = 0;      // of the publication
-  bool is_served = false;  // and the group is told to read it
+  int64_t seq_id = 0;      // seq of the publication
+  bool is_served = false;  // the source serves it; the group was sent the load
 };
 
-// One process of a group.
+// A rank of a group with its current process, if any.
 struct Rank {
   bool attached = false;
-  int64_t detached_at = 0;  // or since when it is waited for
+  int64_t detached_at = 0;  // time of the disconnect, or since which it is awaited
   std::string process_id;
-  // Of the set of processes that it has been formed with; empty: none.
+  // Names the set of processes that it was formed with; empty: none.
   std::string session;
-  int64_t epoch = 0;  // that it has been formed or adopted with; 0: none
+  int64_t epoch = 0;  // epoch in which it was formed or adopted; 0: none
   int64_t stream_id = 0;
-  std::string address;  // of rank 0: where its peers may meet it
+  std::string address;  // rendezvous address, for rank 0
   int64_t port = 0;
   int64_t pid = 0;
-  bool is_supervised = false;        // its parent says how it ends
-  std::optional<WorkerExited> exit;  // said before its stream ended
-  std::string exit_session;          // of the process that `exit` is of, as `session`
+  bool is_supervised = false;        // its parent reports how it ends
+  std::optional<WorkerExited> exit;  // reported exit; the stream may not have ended yet
+  std::string exit_session;          // `session` of the process that `exit` describes
   int64_t last_exit_pid = 0;
 };
 
-// `row.process_id` names the set of processes that the group consists of (ranks.h).
+// A worker group. `row.process_id` names the set of processes that it consists of (ranks.h).
 struct Group {
   GroupRow row;
   MeshShape mesh;
   std::vector<Rank> ranks = {Rank()};
-  // All ranks have come, and rank 0, to which its commands go, is there.
+  // All ranks have attached, and rank 0, which gets the commands, is connected.
   bool attached = false;
-  GroupRole role = GroupRole::kBoth;    // unless its worker has come in this term: not known
-  std::optional<WorkerAttached> hello;  // of rank 0, while its peers are waited for
+  GroupRole role = GroupRole::kBoth;    // valid once its worker attached in this term
+  std::optional<WorkerAttached> hello;  // from rank 0, while other ranks are awaited
   bool ready = false;                   // the base model is loaded
   int64_t kv_cache_tokens = 0;
   FairQueue train;
-  FairQueue large_train;  // requests of more than a batch
+  FairQueue large_train;  // requests larger than a batch
   FairQueue samples;
-  TrainWindow window;  // of the worker
+  TrainWindow window;  // training requests at the worker
   std::map<std::string, int64_t> inflight_sequences_of_request;
   int64_t inflight_sequences = 0;
-  std::set<std::string> version_ids;  // loaded, or told to load from disk
-  bool serves_versions = false;       // others can read those that it has in memory
-  // That are to come to it from the memory of others, by version id. Its samples wait.
+  std::set<std::string> version_ids;  // loaded, or being loaded from disk
+  bool serves_versions = false;       // other groups can read versions from its memory
+  // Weight transfers to this group, by version id. Samples of these versions wait.
   std::map<std::string, VersionTravel> travels;
-  // Until when none does after one that failed, by the group it was from.
+  // Earliest time of the next weight transfer, by source group, after one failed.
   std::map<std::string, int64_t> no_travel_until;
-  // That its worker is writing; empty: none.
+  // Snapshot that its worker is writing; empty: none.
   std::string snapshot_id;
   std::string snapshot_model_id;
 
-  // Requests it was sent and has not ended; those that it has, of an earlier leader too, and said
-  // to start.
+  // Live requests that the worker was sent and has not answered. `started`: requests that it reported
+  // as started, including ones that an earlier leader sent.
   std::set<std::string> at_worker;
   std::set<std::string> started;
-  // Suspects that can run, by order of acceptance. While there are any, barriers wait in `held` and
-  // other requests in their queues.
+  // Quarantined requests that can run, by order of acceptance. While there are any, barriers wait
+  // in `held` and other requests in their queues.
   std::map<int64_t, std::string> suspects;
   std::map<int64_t, std::string> held;
-  std::string alone;  // the suspect whose turn it is
+  std::string alone;  // the quarantined request that runs alone
 
-  // Of the processes that it consists of, or did last: rank and pid.
+  // Rank and pid of the current processes, or of the last ones.
   std::set<std::pair<int64_t, int64_t>> processes;
-  bool is_supervised = false;     // their parents say how they end
-  bool attached_in_term = false;  // else nothing is known of how it went
-  bool loaded = false;            // was ready
+  bool is_supervised = false;     // a parent reports how they end
+  bool attached_in_term = false;  // false: no worker was attached in this term
+  bool loaded = false;            // its base model was loaded since its last attach
   int64_t usable_since = 0;
-  int64_t last_usable_at = 0;  // of a group that was not: when this leader heard of it
-  // Of the last sets of processes that were lost, oldest first. Before their parents said how they
-  // ended: whom a crash would be laid to. After: whose ends need no more explanation.
+  int64_t last_usable_at = 0;  // a new leader counts as its first use
+  // The last lost sets of processes, oldest first. Before `is_explained`: the requests that a crash
+  // would be attributed to. After it: processes whose exits need no further handling.
   struct LostRun {
-    std::set<std::pair<int64_t, int64_t>> processes;  // rank and pid, whose ends were not told
+    // rank and pid, without those whose exit was reported
+    std::set<std::pair<int64_t, int64_t>> processes;
     bool is_explained = false;
-    bool is_counted = false;  // as a death, though not explained: its ranks lost each other
-    bool was_ended = false;   // one of them, in good order: the others left for that
+    bool is_counted = false;  // counted as a death: the ranks lost contact
+    bool was_ended = false;   // one process ended in order; the others left for that
     bool was_loaded = false;
     std::string alone;
     std::set<std::string> request_ids;
   };
   std::deque<LostRun> lost_runs;
-  std::string last_crash;  // of those that were told of late; for people
+  std::string last_crash;  // last crash of a run that was explained late; for people
 
-  std::deque<int64_t> deaths;  // since work was done, within the window
+  std::deque<int64_t> deaths;  // within the window, since the last completed work
   std::string last_death;      // for people
-  int64_t next_try_at = 0;     // 0: not known
-  int64_t dismiss_at = 0;      // those that are left of a set that ends in good order; 0: none are
+  int64_t next_try_at = 0;     // restart by the parent; 0: unknown
+  int64_t dismiss_at = 0;      // time to evict the rest of a set that ends in order; 0: none
   bool degraded = false;
-  NotifyGroupDrain told_drain;  // what is known of it outside
-  // Not empty: why its worker, whose model is `refused_model`, is not used.
+  NotifyGroupDrain told_drain;  // state last published
+  // Not empty: the reason why its worker, with base model `refused_model`, is not used.
   std::string refused;
   std::optional<ReadyModel> refused_model;
 
@@ -246,13 +249,13 @@ struct TenantUsage {
   int64_t bytes = 0;
 };
 
-// What a tenant had accepted in the last minute.
+// Requests that a tenant had accepted in the last minute.
 struct RateWindow {
   struct Use {
     int64_t requests = 0;
     int64_t tokens = 0;
   };
-  std::map<int64_t, Use> by_second;  // Unix seconds
+  std::map<int64_t, Use> by_second;  // key: Unix seconds
 };
 
 using RequestKey = std::tuple<std::string, OpClass, int64_t>;  // owner_id, op_class, seq_id
@@ -261,7 +264,7 @@ struct State {
   explicit State(const CoreOptions& options_in) : options(options_in) {}
 
   const CoreOptions options;
-  int64_t now = 0;  // of the running Step
+  int64_t now = 0;  // time of the current Step
   Effects fx;
   int64_t term = 0;
   std::mt19937_64 random;
@@ -274,37 +277,38 @@ struct State {
   std::map<std::string, BaseModelRow> base_models;
   std::map<std::string, CheckpointRow> checkpoints;  // complete ones, by path
   std::map<std::string, std::string> checkpoint_of_dir;
-  std::map<std::string, int64_t> dir_pins;  // samplers and loads that need the files
+  std::map<std::string, int64_t> dir_pins;  // number of samplers and loads that need the files
 
   std::map<std::string, Request> requests;
   std::map<RequestKey, std::string> request_ids;
-  std::map<int64_t, std::string> live;                  // in order of acceptance
-  std::set<std::pair<int64_t, std::string>> retention;  // when a finished request is forgotten
-  std::set<std::pair<int64_t, std::string>> delivered;  // those of them that were, and when
-  std::map<std::string, std::string> replays;           // commands under way -> model
+  std::map<int64_t, std::string> live;                  // key: order of acceptance
+  std::set<std::pair<int64_t, std::string>> retention;  // key: time to forget a finished request
+  std::set<std::pair<int64_t, std::string>> delivered;  // finished ones, by delivery time
+  std::map<std::string, std::string> replays;           // recovery commands under way, id to model
   int64_t num_replays = 0;                              // in this term
   int64_t last_order = 0;
   int64_t num_completed_samples = 0;  // in this term
   std::map<std::string, TenantUsage> usage;
   TenantUsage total_usage;
   std::map<std::string, QuotaRow> quotas;   // by tenant; absent: no limits
-  std::map<std::string, RateWindow> rates;  // of tenants with a rate
+  std::map<std::string, RateWindow> rates;  // tenants with a rate limit
 
-  std::set<std::string> samples_to_place;    // of a group whose worker was just lost
-  std::set<std::string> regrouped;           // requests whose callers may not know their group
-  std::set<std::string> unsent_request_ids;  // with the next Tick: the store may answer again
+  std::set<std::string> samples_to_place;  // samples of a group whose worker was just lost
+  std::set<std::string> regrouped;         // requests whose callers may have an old group
+  // Requests to send again with the next Tick, when the store may answer again.
+  std::set<std::string> unsent_request_ids;
 
-  // Subjects to look at again before the Step ends.
+  // Objects to visit again before the Step ends.
   std::set<std::string> dirty_models;
   std::set<std::string> dirty_groups;
   std::set<std::string> dirty_sessions;
 
-  bool body_kept = false;  // the running Submit was accepted
+  bool body_kept = false;  // true: the current Submit was accepted
   bool draining = false;
   std::vector<CallId> drain_calls;
-  int64_t drained_at = 0;  // nothing ran any more, snapshots began
+  int64_t drained_at = 0;  // time at which all requests ended and the last snapshots began
   int64_t purged_at = 0;
-  int64_t storage_hour = 0;  // in which stored bytes were counted last
+  int64_t storage_hour = 0;  // last hour for which stored bytes were counted
 };
 
 template <typename Map>
@@ -313,12 +317,12 @@ auto* Find(Map& map, const typename Map::key_type& key) {
   return it == map.end() ? nullptr : &it->second;
 }
 
-// 128 random bits as hex.
+// Returns 128 random bits as hex.
 std::string NewId(State& s);
 
 void AnswerError(State& s, CallId call, ErrorInfo error);
 
-// Of the caller's tenant; nullptr: absent or foreign.
+// Finds a session of the tenant; nullptr if it is absent or another tenant's.
 Session* FindSession(State& s, const std::string& tenant_id, const std::string& session_id);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-// The one door for requests that become futures.
+// Entry point of all requests that become futures.
 #pragma once
 
 #include "services/engine/core/state.h"

@@ -1,6 +1,7 @@
-// Requests that ran when their worker died by itself. One of them may have ended it, so each runs
-// again with nothing beside it. Who completes is cleared; who takes the worker along twice is
-// failed. The others lose time and nothing else. A new leader does not know of them.
+// Crash attribution: quarantine of the requests that ran during a crash of their worker. One of
+// them may have caused it, so each runs again alone. A request that completes is cleared. One that
+// crashes the worker repeatedly while alone is failed; the others are only delayed. Quarantine is
+// not kept across leaders.
 #pragma once
 
 #include <string>
@@ -11,17 +12,18 @@ namespace lathe::engine {
 
 void OnWorkerStarted(State& s, const WorkerStarted& event);
 
-// The worker died by itself, with all it was sent. `how`: "signal 11".
+// Quarantines the requests at a worker that crashed, or counts a crash of the one that ran alone.
+// `how`: "signal 11".
 void BlameForCrash(State& s, Group& group, const std::string& how);
-// The group's processes are gone, by `cause`. kUnknown, kPeerGone: if they have parents, those have
-// yet to say how they ended.
+// Records a lost set of processes and its requests. After kUnknown or kPeerGone, the parents of the
+// processes may still report how they ended.
 void RememberRun(State& s, Group& group, LossCause cause);
 
-// Its recoveries, or a request of it that ran alone, have ended workers: another group's would be
-// next.
+// Returns true if recoveries of the model, or a request of it that ran alone, have ended workers. A
+// migration would endanger another group's worker.
 bool MayKillWorkers(State& s, const Model& model);
 
-// The parent says how a process ended. False: it is none of those that were remembered.
+// Handles a parent's report of an exit. Returns false if the process is in no recorded set.
 bool ExplainRun(State& s, Group& group, const WorkerExited& exited);
 
 }  // namespace lathe::engine

@@ -1,5 +1,5 @@
-// What tenants used, by the hour. It joins the commit that makes a result durable, so that after a
-// crash it is counted as often as the result: once.
+// Usage of tenants by hour. It joins the commit that makes a result durable. A crash therefore
+// neither loses usage nor counts it twice.
 #pragma once
 
 #include <string>
@@ -8,14 +8,15 @@
 
 namespace lathe::engine {
 
-// A request that succeeded, before its plan is dropped. One row per hour, session and base model
-// grows; refusals, failures and cancelled samples are nobody's use.
+// Counts a successful request. Call it before its plan is dropped. There is one row per hour,
+// session and base model. Refusals, failures and cancelled samples do not count.
 void CountUsage(State& s, const Request& request, const WorkerDone& done);
 
 void CountCheckpoint(State& s, const std::string& tenant_id, const std::string& session_id,
                      const std::string& base_model);
 
-// Once an hour, by tenant and base model. A level: counted again after a restart it adds nothing.
+// Runs once an hour, by tenant and base model. The row holds a level: counting again after a
+// restart does not add to it.
 void CountStorage(State& s);
 
 }  // namespace lathe::engine

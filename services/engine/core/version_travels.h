@@ -1,6 +1,6 @@
-// Unnamed sampler versions on their way from the memory of the group that trains their model to
-// groups that sample: the one serves, the other reads, and samples wait until it has. Where that
-// fails, they go as files for a while.
+// Weight transfers: unnamed sampler versions go from the memory of the group that trains their
+// model to groups that sample. The source group serves a version, the other group reads it, and
+// samples wait until it is loaded. After a failure, versions go through files for a while.
 #pragma once
 
 #include <string>
@@ -9,31 +9,32 @@
 
 namespace lathe::engine {
 
-// Whether `reader` can have the version from the memory of its home.
+// Returns true if `reader` can read the version from the memory of its model's group.
 bool CanTravel(const State& s, const Group& reader, const Version& version);
-// Whether the versions of a model that lives on `home` are to be written because groups sample
-// them that do not get them from its memory.
+// Returns true if versions of models on `home` must be written because some groups cannot get them
+// from its memory.
 bool NeedsFiles(const State& s, const Group& home);
 
-// True: the sampler's version is on its way to `reader`, or is sent there now.
+// Returns true if a transfer of the sampler's version to `reader` is under way, starts now, or
+// waits for its turn.
 bool AwaitTravel(State& s, Group& reader, const Sampler& sampler);
 
 void OnVersionServed(State& s, const WorkerVersionServed& event);
-// The group has it: true if it came from memory.
+// Ends the transfer that this load completes. Returns true if the version came from memory.
 bool EndTravel(State& s, Group& reader, const WorkerVersionLoaded& event);
-// It could not read one from there, unless another way was tried.
+// Handles a failed load. Does nothing unless the load was a served transfer.
 void FailTravel(State& s, Group& reader, const WorkerVersionFailed& event);
 
-// The version has newer weights, or is dropped.
+// Cancels the transfers of a version that has newer weights or is dropped.
 void CancelTravels(State& s, const std::string& version_id);
-// The group's process is gone, or may not have heard all that it was told: what it was to serve, or
-// to read, is asked for again when samples are queued.
+// Drops transfers when the group's process is gone or may have missed commands. They start again
+// when samples are queued.
 void AbandonTravels(State& s, Group& group);
-// It is on disk: whoever waits for it to be served reads the file.
+// The version is on disk: groups whose transfer is not served yet read the file instead.
 void CancelUnserved(State& s, const std::string& version_id);
-// On each Tick. Where versions may travel again, samples that nobody could write a file for go on.
+// Runs on each Tick. Ends pauses after failed transfers and queues the samples that waited.
 void EndPauses(State& s);
-// Samples of versions that `home` serves, which is there again.
+// Queues samples of versions that `home` serves, after it is available again.
 void QueueSamplesFrom(State& s, const Group& home);
 
 }  // namespace lathe::engine

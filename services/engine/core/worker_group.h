@@ -1,4 +1,4 @@
-// Worker groups: attach, adopt or form, become ready.
+// Worker groups: attach, form or adopt, and readiness.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace lathe::engine {
 void OnWorkerAttached(State& s, const WorkerAttached& event);
 void OnWorkerReady(State& s, const WorkerReady& event);
 
-// On each Tick: a worker that was refused for its files may be of use now.
+// Runs on each Tick. Tries groups again whose worker was refused for its files.
 void UseRefused(State& s);
 
-// The model is where the ledger has it: sends again what was begun of it.
+// The model's state is on the worker as the ledger has it. Sends its started requests again.
 void ResumeModel(State& s, Model& model);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-// A worker's processes are gone, and what they held with them.
+// Loss of a group's processes and of the state that they held.
 #pragma once
 
 #include <string>
@@ -8,33 +8,34 @@
 namespace lathe::engine {
 
 struct Loss {
-  // False: the old process lives and lost what it was sent, as it was never told of its group;
-  // nothing has died.
+  // False: the old process lives but was never told of its group, so it lost its commands. No
+  // process has died.
   bool is_new_process = true;
   LossCause cause = LossCause::kUnknown;
   std::string how;
-  int64_t rank = -1;  // whose end this is, or who says so; -1: not known
+  int64_t rank = -1;  // the rank that ended or reported it; -1: unknown
 };
-// What is known best of it: a parent that has told of a death knows better than a peer, a silence
-// or a broken stream.
+// The best known cause of a loss. An exit reported by a parent takes precedence over a peer's
+// report, a missing heartbeat or a broken stream.
 Loss BestKnown(const Group& group, const Loss& loss);
 
-// Its models are to be recovered, its requests wait to be sent again, unless they are to blame.
+// Marks the group's models for recovery and its requests to be sent again, except requests that are
+// failed for the crash.
 void LoseProcess(State& s, Group& group, const Loss& loss);
 
-// The group's processes will not work together any more: as above, and those that are there are
-// told to die. While somebody ends them in good order they have some time for it.
+// The group's processes cannot work together any more. Does the same as LoseProcess and evicts the
+// attached processes. If they are ending in order, they get some time for it.
 void LoseGroup(State& s, Group& group, const Loss& guess);
-// Nothing goes to it.
+// Marks the group as not attached: it gets no more commands.
 void Detach(Group& group);
 
-// Nothing is queued for it, and nothing it runs is waited for.
+// Drops the group's queues and counters of running work.
 void ForgetOutstanding(Group& group);
 
 void OnWorkerDetached(State& s, const WorkerDetached& event);
 void OnWorkerExited(State& s, const WorkerExited& event);
 
-// Gives up workers that have been away for worker_lost_timeout.
+// Declares workers dead that have been away for worker_lost_timeout.
 void GiveUpLostWorkers(State& s);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-// Whether what a living worker holds of a model is what the ledger expects.
+// Comparison of the state that a living worker holds of a model with the ledger.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace lathe::engine {
 
-// The model as the ledger has it.
+// The model in the ledger.
 struct LedgerModel {
   int64_t applied_seq = 0;
-  int64_t gradient_from_seq = 0;  // gradients up to here are stepped or cleared
+  int64_t gradient_from_seq = 0;  // gradients up to this seq are stepped or cleared
   std::vector<int64_t> window;    // ascending
-  // May have been executed, with results that the ledger has not seen.
+  // The worker may have executed these, although the ledger has not seen their results.
   std::vector<int64_t> open_gradients;  // forward_backwards
   std::optional<int64_t> open_update;   // an optim_step or a load
 };
 
-// The model as its worker reports it.
+// The model in its worker's report.
 struct WorkerModel {
   int64_t applied_seq = 0;
   std::vector<int64_t> window;  // ascending
@@ -25,12 +25,13 @@ struct WorkerModel {
 
 enum class Adoption {
   kMatches,
-  // The accumulator still has a gradient that the ledger has cleared: the clearing got lost.
+  // The accumulator still has a gradient that the ledger has cleared: the worker missed the
+  // SendClearGradient.
   kMatchesAfterClear,
   kLost,
 };
 
-// A worker may be ahead by operations that were ready under the committed ledger; it is never
+// A worker may be ahead by operations that were ready under the committed ledger. It is never
 // behind.
 Adoption CompareForAdoption(const LedgerModel& ledger, const WorkerModel& worker);
 

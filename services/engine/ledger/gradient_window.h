@@ -1,4 +1,4 @@
-// What one model's accumulated gradient consists of.
+// The contents of one model's accumulated gradient.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace lathe::engine {
 
-// The ledger's half of (applied_seq, window): the seq of the last operation that changed the
-// weights, and the successful forward_backwards since. Also remembers which forward_backwards of
-// the open gradient failed, and when their callers learned of it.
+// The ledger's copy of (applied_seq, window): the seq of the last operation that changed the
+// weights, and the successful forward_backwards since. It also has the failed forward_backwards of
+// the open gradient, with the times at which their callers were notified.
 class GradientWindow {
  public:
   GradientWindow() = default;
@@ -21,33 +21,33 @@ class GradientWindow {
       : applied_seq_(applied_seq), from_seq_(from_seq) {}
 
   void Add(int64_t seq);
-  // `delivered_at`: 0 while the caller has not been told.
+  // `delivered_at`: 0 while the caller has not been notified.
   void AddFailure(int64_t seq, int64_t delivered_at);
   void MarkDelivered(int64_t seq, int64_t delivered_at);
 
-  // An optim_step or a load at `seq` changed the weights and emptied the accumulator.
+  // Records an optim_step or a load at `seq`: the weights changed and the accumulator is empty.
   void Apply(int64_t seq);
-  // The gradient was dropped at `seq`; the weights are as before.
+  // Records that the gradient was dropped at `seq`. The weights are unchanged.
   void Clear(int64_t seq);
-  // The accumulator was emptied although nobody asked for it. Until a step or a load it is
-  // remembered what it had.
+  // Records that the accumulator was emptied without a request of the client. Its seqs are
+  // remembered until the next step or load.
   void Drop();
   void RestoreDropped(std::vector<int64_t> seqs) { dropped_ = std::move(seqs); }
-  // Ascending; empty: nothing that an optim_step would lack.
+  // Seqs that the next optim_step would lack, ascending.
   const std::vector<int64_t>& dropped() const { return dropped_; }
 
-  // The seqs that a worker reports after an operation at `seq` that failed there.
+  // Replaces the window by the one that a worker reports after a failed operation at `seq`.
   void Replace(int64_t seq, const std::vector<int64_t>& held);
 
-  // The first failure before the optim_step `step_seq` that its caller, accepted at `accepted_at`,
-  // did not know of. Those after it are of the next gradient.
+  // Returns the first failure before the optim_step `step_seq` that its caller did not know of when
+  // it was accepted at `accepted_at`. Failures above `step_seq` belong to the next gradient.
   std::optional<int64_t> FailureUnknownTo(int64_t step_seq, int64_t accepted_at) const;
 
   bool Contains(int64_t seq) const { return seqs_.count(seq) > 0; }
   bool empty() const { return seqs_.empty(); }
   std::vector<int64_t> seqs() const { return {seqs_.begin(), seqs_.end()}; }
   int64_t applied_seq() const { return applied_seq_; }
-  // Gradients of seqs up to here are stepped or cleared.
+  // Gradients of seqs up to this one are stepped or cleared.
   int64_t from_seq() const { return from_seq_; }
 
  private:
@@ -58,7 +58,7 @@ class GradientWindow {
   std::vector<int64_t> dropped_;
 };
 
-// "12,14,15" and back; what is not a number ends the list.
+// Converts to "12,14,15" and back. Decoding ends at the first item that is not a number.
 std::string EncodeSeqs(const std::vector<int64_t>& seqs);
 std::vector<int64_t> DecodeSeqs(const std::string& text);
 

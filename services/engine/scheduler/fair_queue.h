@@ -1,4 +1,4 @@
-// What waits for a worker group, served in fair-share order.
+// Queue of a worker group in fair-share order.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,32 @@
 namespace lathe::engine {
 
 // Deficit round robin over tenants by tokens (Shreedhar and Varghese, 1995), then round robin over
-// a tenant's owners (models or samplers), first come first served within one. Work-conserving:
-// while anything waits, something is served. Two tenants that both wait are never further apart
-// than one quantum and one item, however many requests either has queued.
+// a tenant's owners (models or samplers), then first come first served within an owner. The queue
+// is work-conserving: while anything waits, something is served. Two waiting tenants never differ
+// by more than one quantum and one item, however many requests they have queued.
 class FairQueue {
  public:
   struct Item {
-    std::string id;  // no other one of its owner's that waits has it
+    std::string id;  // unique among the owner's waiting items
     int64_t tokens = 0;
   };
 
-  // `quantum_tokens`: what one turn of a tenant is worth, at least 1.
+  // `quantum_tokens`: tokens of one turn of a tenant, at least 1.
   explicit FairQueue(int64_t quantum_tokens) : quantum_tokens_(quantum_tokens) {}
 
   void Push(const std::string& tenant, const std::string& owner, Item item);
-  // False: it was not queued. Takes no longer when more waits.
+  // Returns false if the item was not queued. Constant time in the number of waiting items.
   bool Remove(const std::string& tenant, const std::string& owner, const std::string& id);
   void Clear();
 
   enum class Fit {
     kTake,
-    kPassTenant,  // nothing more of this tenant now
+    kPassTenant,  // skips the tenant for this call
     kEnd,
   };
 
-  // Takes items in fair order. `fit` is asked of each item whose turn comes, and one for which it
-  // says kTake is taken; at kEnd the item is first the next time, and a tenant that was passed
-  // keeps its turn.
+  // Takes items in fair order. `fit` decides for each item in turn; kTake takes it. After kEnd the
+  // same item is first the next time. A tenant that was passed keeps its turn.
   std::vector<Item> Take(const std::function<Fit(const std::string& tenant, const Item&)>& fit);
 
   bool empty() const { return tenants_.empty(); }
@@ -46,11 +45,11 @@ class FairQueue {
  private:
   struct Owner {
     std::list<Item> items;
-    std::unordered_map<std::string, std::list<Item>::iterator> by_id;  // lookup only
+    std::unordered_map<std::string, std::list<Item>::iterator> by_id;  // used for look-up only
   };
   struct Tenant {
     int64_t deficit = 0;
-    std::string last_owner;  // served last; its successor is next
+    std::string last_owner;  // owner served last; the next one follows
     std::map<std::string, Owner> owners;
   };
 
@@ -58,9 +57,9 @@ class FairQueue {
   void Advance();
 
   const int64_t quantum_tokens_;
-  std::map<std::string, Tenant> tenants_;  // those with items
-  std::string current_;                    // tenant whose turn it is
-  bool turn_started_ = false;              // it has had its quantum
+  std::map<std::string, Tenant> tenants_;  // tenants with items
+  std::string current_;                    // tenant in turn
+  bool turn_started_ = false;              // the current tenant has received its quantum
 };
 
 }  // namespace lathe::engine

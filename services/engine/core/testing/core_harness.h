@@ -1,5 +1,5 @@
-// A core with a fake store and a fake worker around it; a test decides when commits become durable
-// and when the worker works.
+// A core with a fake store and fake workers. A test decides when commits become durable and when
+// the workers run.
 #pragma once
 
 #include <deque>
@@ -22,40 +22,40 @@ class CoreHarness {
 
   // ---- time, store, processes
 
-  // Commits wait for CommitOne from now on; until then they are durable at once.
+  // Commits wait for CommitOne from now on. By default they are durable at once.
   void HoldCommits() { hold_commits_ = true; }
   bool HasCommits() const { return !commits_.empty(); }
   void CommitOne();
   void CommitAll();
-  // Passes time and ticks once.
+  // Advances the time and ticks once.
   void Advance(int64_t nanoseconds);
   void Tick() { Advance(kSecond); }
 
   void AttachWorker(const std::string& process_id = "p1", bool ready = true,
                     const std::string& base_model = "base");
   void ReattachWorker();
-  // A worker of another group, which commands and RunWorker reach too.
+  // Attaches a worker of another group. It receives commands and runs in RunWorker too.
   FakeWorker& AttachOther(const std::string& group, GroupRole role = GroupRole::kBoth);
   void ReattachOther(const std::string& group) { Post(others.at(group)->Hello()); }
   void DetachWorker(bool process_gone = false);
-  // The worker runs and reports until nothing is left.
+  // Runs the workers and posts their reports until nothing is left.
   void RunWorker();
   void RunWorkerOnce();
 
-  // Loses what was not committed and starts a new leader on the same store. The worker, if any, is
-  // detached by that.
+  // Loses what was not committed and starts a new leader on the same store. This detaches the
+  // worker, if any.
   void RestartEngine();
 
   // ---- callers
 
   void Post(EventBody body);
   const Answer* FindAnswer(CallId call) const;
-  // Of a call that must have been answered.
+  // The answer of a call; requires that there is one.
   const Answer& AnswerTo(CallId call) const;
 
   std::string NewSession(SessionOrdering ordering = SessionOrdering::kSerial,
                          const std::string& tenant = "t");
-  // A model that is ready (needs a worker); returns its id.
+  // Creates a model and waits until it is ready (needs a worker). Returns its id.
   std::string NewModel(const std::string& session, int64_t model_seq = 0,
                        const std::string& tenant = "t");
 
@@ -86,7 +86,7 @@ class CoreHarness {
   // ---- what happened
 
   bool Done(CallId call) const { return done.count(AnswerTo(call).id) > 0; }
-  // Empty: success. Of a request that has ended.
+  // The error of a request that has ended; nullopt: success.
   std::optional<ErrorInfo> ErrorOf(CallId call) const;
   const MakeResult* ResultOf(CallId call) const;
   RequestState StateOf(CallId call) const { return store.requests().at(AnswerTo(call).id).state; }
@@ -96,7 +96,7 @@ class CoreHarness {
   std::unique_ptr<FakeWorker> worker;
   bool attached = false;
   std::map<std::string, std::unique_ptr<FakeWorker>> others;  // by group; all are attached
-  // Of workers that attach from now on.
+  // Properties of workers that attach from now on.
   bool is_supervised = false;
   int64_t pid = 17;
   MeshShape mesh;
@@ -114,11 +114,11 @@ class CoreHarness {
   std::map<std::string, std::string> told_groups;        // by request
   std::map<std::string, NotifyModelState> model_states;
   std::map<std::string, NotifyGroupDrain> drains;
-  std::vector<SendToWorker> to_ranks;  // other than 0, and every SendDie
+  std::vector<SendToWorker> to_ranks;  // commands to ranks above 0, and every SendDie
   std::vector<NoteRecovery> recoveries;
-  std::map<std::string, std::string> result_of;  // request id -> result id
+  std::map<std::string, std::string> result_of;  // by request id
   std::vector<Event> log;
-  std::vector<Action> actions;  // all of them
+  std::vector<Action> actions;  // every action so far
   CallId last_call = 0;
 
  private:
@@ -137,7 +137,7 @@ class CoreHarness {
   std::map<std::string, std::pair<std::string, bool>> body_info_;
 };
 
-// Sends a session's heartbeat; returns the call it was.
+// Sends a session's heartbeat; returns its call.
 inline CallId Beat(CoreHarness& h, const std::string& session) {
   h.Post(Heartbeat{++h.last_call, "t", session});
   return h.last_call;

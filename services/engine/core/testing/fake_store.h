@@ -1,4 +1,4 @@
-// What a store would hold after the commits it was given; no bytes.
+// A store in memory: the rows after the applied commits, without bodies and results.
 #pragma once
 
 #include <map>
@@ -13,10 +13,10 @@ namespace lathe::engine {
 class FakeStore {
  public:
   void Apply(const std::vector<Write>& writes);
-  // What a new leader reads.
+  // Returns what a new leader reads.
   StoredState TakeLeadership();
 
-  // As damage to a database does.
+  // Loses a row, like a damaged database.
   void LoseRequest(const std::string& request_id) { requests_.erase(request_id); }
 
   const std::map<std::string, RequestRow>& requests() const { return requests_; }
@@ -68,7 +68,7 @@ class FakeStore {
   std::map<std::string, GroupRow> groups_;
   std::map<std::string, QuotaRow> quotas_;
   std::vector<AuditRow> audit_;
-  std::vector<UsageRow> usage_;  // as added
+  std::vector<UsageRow> usage_;  // in order of arrival
   std::set<std::string> dropped_bodies_;
 };
 

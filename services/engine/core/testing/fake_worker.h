@@ -1,5 +1,5 @@
-// A worker process without tensors: keeps (applied_seq, window) per model, runs commands in order,
-// keeps results until they are acknowledged, and refuses what a real worker refuses.
+// A worker process without tensors. It keeps (applied_seq, window) per model and runs commands in
+// order. It keeps results until they are acknowledged and refuses what a real worker refuses.
 #pragma once
 
 #include <deque>
@@ -14,9 +14,10 @@
 
 namespace lathe::engine {
 
-// What outlives a worker's process.
+// State that survives a worker's process.
 struct FakeDisk {
-  // A model; its weights are the steps and loads that made them: "step 3 [1,2]", "load c1".
+  // State of a model. Its weights are the steps and loads that made them: "step 3 [1,2]", "load
+  // c1".
   struct State {
     int64_t applied_seq = 0;
     std::set<int64_t> window;
@@ -25,7 +26,7 @@ struct FakeDisk {
   std::map<std::string, State> states;                       // snapshots and checkpoints
   std::map<std::string, std::vector<std::string>> versions;  // weights, by directory
   std::set<std::string> unreadable;                          // directories
-  // Not of a disk: weights that workers serve, by version, and of which publication they are.
+  // Versions that workers serve from memory: publication seq and weights, by version.
   std::map<std::string, std::pair<int64_t, std::vector<std::string>>> served;
 };
 
@@ -35,12 +36,12 @@ class FakeWorker {
   FakeWorker(std::string process_id, FakeDisk& disk, std::string base_model = "base")
       : disk_(disk), process_id_(std::move(process_id)), base_model_(std::move(base_model)) {}
 
-  // Obeys or queues it; commands of another epoch are dropped.
+  // Executes or queues a command. Commands of another epoch are dropped.
   void Receive(const SendToWorker& message);
   bool HasWork() const { return !queue_.empty(); }
-  // Runs the oldest command; its reports are in TakeReports.
+  // Runs the oldest command. Its reports go to TakeReports.
   void RunOne();
-  // Reports since the last call; also those sent again after Adopt.
+  // Reports since the last call, including those repeated after Adopt.
   std::vector<EventBody> TakeReports();
 
   WorkerAttached Hello(bool ready = true) const;
@@ -51,7 +52,7 @@ class FakeWorker {
   std::string group = "g";
   GroupRole role = GroupRole::kBoth;
   bool serves_versions = false;
-  std::string session;  // that it was told to meet under
+  std::string session;  // rendezvous session from its last Form
 
   // The next run of this request fails with that error.
   void FailOnce(const std::string& model_id, int64_t seq_id, ErrorInfo error);
@@ -70,14 +71,14 @@ class FakeWorker {
     return found;
   }
   void ForgetReceived() { received_.clear(); }
-  // As if what it was told and has not run had not come.
+  // Drops the commands that have not run, as if they had not arrived.
   void ForgetQueue() {
     queue_.clear();
     running_.clear();
   }
-  // As if what it has accumulated had not been.
+  // Loses the accumulated gradient of a model.
   void LoseGradient(const std::string& model_id) { models_.at(model_id).window.clear(); }
-  // OptimSteps refused for their window; a correct core never causes one.
+  // Number of OptimSteps refused for their window. A correct core never causes one.
   int64_t num_refused_steps() const { return num_refused_steps_; }
   const std::set<std::string>& acked() const { return acked_; }
   int64_t epoch() const { return epoch_; }
@@ -86,15 +87,15 @@ class FakeWorker {
   const std::vector<std::string>& Weights(const std::string& model_id) const {
     return models_.at(model_id).weights;
   }
-  // Of the version, as samples would see them now.
+  // Current weights of a version, as samples see them.
   const std::vector<std::string>& VersionWeights(const std::string& version_id) const {
     return versions_.at(version_id);
   }
-  // Snapshots and version saves stay unanswered until then.
+  // False: snapshots and version saves get no answer.
   bool writes_to_disk = true;
-  // So do loads of versions.
+  // False: loads of versions get no answer.
   bool loads_versions = true;
-  // Nothing that others serve can be read.
+  // True: versions that other workers serve cannot be read.
   bool is_cut_off = false;
 
  private:
@@ -128,7 +129,7 @@ class FakeWorker {
   WorkerDone Run(const Work& work);
   void RunOn(Held& model, const SendOptimStep& step, WorkerDone& done);
   void Restore(const std::string& dir, const std::string& model_id, WorkerDone& done);
-  // Then `done` says so.
+  // If the model is missing, sets the error in `done` and returns true.
   bool IsMissing(const std::string& model_id, WorkerDone& done) const;
   void Write(const SendSnapshot& command);
 
@@ -152,7 +153,7 @@ class FakeWorker {
   int64_t num_refused_steps_ = 0;
 
  public:
-  // Where the model and kind of a TrainBatch item come from: the body, which the fake does not see.
+  // Model and kind of a TrainBatch item, which are in the body that the fake does not see.
   std::map<std::string, std::pair<std::string, bool>> body_info;  // body_id -> model, forward only
 };
 

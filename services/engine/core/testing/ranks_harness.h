@@ -1,4 +1,5 @@
-// A group of several ranks at a core. Rank 0 is the harness's worker; the others are what they say.
+// A core with one group of several ranks. Rank 0 is the harness's worker; a test posts the events
+// of the others.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ class RanksHarness : public CoreHarness {
     hello.is_supervised = is_supervised;
     Post(hello);
   }
-  // Of two, that work.
+  // Attaches both ranks of a group of two.
   void AttachBoth(const std::string& leader = "p0", const std::string& peer = "p1") {
     AttachWorker(leader);
     AttachPeer({peer});
@@ -57,7 +58,7 @@ class RanksHarness : public CoreHarness {
     Post(WorkerExited{"g", exit_pid, cause, "signal 11", kSecond, rank});
   }
 
-  // Rank 0 leaves as another one has gone.
+  // Rank 0 leaves because another rank has gone.
   void LeaderLosesPeer(const std::string& how = "rank 1 is gone") {
     Post(WorkerDetached{"g", true, LossCause::kPeerGone, how, 0});
   }
@@ -71,7 +72,7 @@ class RanksHarness : public CoreHarness {
     return ranks;
   }
   size_t NumForms() const { return worker->Received<FormGroup>().size(); }
-  // As the rank that was told last would say it.
+  // The peer state after the last FormGroup command to a rank.
   Peer Told(const std::string& process_id) const {
     for (auto it = to_ranks.rbegin(); it != to_ranks.rend(); ++it) {
       const auto* const form = std::get_if<FormGroup>(&it->command);

@@ -1,4 +1,4 @@
-// Histories that a worker's death ends, for tests of what comes after it.
+// Steps for tests of what follows the death of a worker.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -29,7 +29,7 @@ inline std::string NewestSnapshot(const CoreHarness& h) {
   return h.worker->Received<SendSnapshot>().back().snapshot_id;
 }
 
-// A new process takes the place of the worker.
+// Replaces the worker by a new process.
 inline void Replace(CoreHarness& h, bool engine_too = false) {
   static int number = 1;
   if (engine_too) h.RestartEngine();

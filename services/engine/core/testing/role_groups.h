@@ -1,4 +1,4 @@
-// A group that trains and one that samples, for tests of what goes from the one to the other.
+// A group that trains and a group that samples, for tests of version transfers between them.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lathe::engine {
 
-// Group "g" trains a model, "h" samples.
+// By default, group "g" trains a model and group "h" samples.
 struct Roles {
   CoreHarness h;
   FakeWorker* other;
@@ -29,7 +29,7 @@ struct Roles {
     version = model + "@inflight";
     sampler = session + ":sample:0";
   }
-  // Only the group that trains works.
+  // Runs the worker of group "g" only.
   void RunFirst() {
     bool has_news = true;
     while (has_news) {

@@ -1,4 +1,4 @@
-// A model in a core under test, to save and load.
+// A model in a core under test, for tests of saves and loads.
 #pragma once
 
 #include <string>

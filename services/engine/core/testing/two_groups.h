@@ -1,4 +1,4 @@
-// Two groups of one base model.
+// Two groups of one base model, for tests.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace lathe::engine {
 
-constexpr int64_t kLost = 61 * kSecond;  // a group is not waited for any more
+constexpr int64_t kLost = 61 * kSecond;  // just above group_lost_timeout
 
-// "g", whose worker is the harness's, and "h".
+// Group "g" is the harness's worker; group "h" is `other`.
 struct Groups {
   CoreHarness h;
   FakeWorker* other;
@@ -22,13 +22,13 @@ struct Groups {
     session = h.NewSession();
   }
   std::string GroupOf(const std::string& model) const { return h.store.models().at(model).group; }
-  // The process of group g has died, and none comes in its place for so long.
+  // Ends the process of group "g" without a successor for `time`.
   void LoseFirst(int64_t time) {
     h.DetachWorker(/*process_gone=*/true);
     h.Advance(time);
     h.RunWorker();
   }
-  // Workers do all that they are told meanwhile.
+  // Ticks once a second and runs the workers to the end each time.
   void Pass(int64_t seconds = 5) {
     for (int64_t i = 0; i < seconds; ++i) {
       h.Tick();
