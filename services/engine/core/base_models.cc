@@ -17,7 +17,7 @@ bool IsServed(const State& s, const std::string& base_model) {
                      [&](const auto& entry) { return entry.second.row.base_model == base_model; });
 }
 
-// Of the model or the sampler that a live request is about.
+// The base model of the model or sampler that a live request uses.
 std::string BaseModelOf(const State& s, const Request& request) {
   if (const Model* const model = Find(s.models, request.plan->model_id)) {
     return model->row.base_model;

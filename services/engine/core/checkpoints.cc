@@ -45,7 +45,7 @@ void AnswerDone(State& s, CallId call, const std::string& path) {
   s.fx.After(std::move(answer));
 }
 
-// The attempt joins the audit log together with what it changed.
+// Appends a row to the audit log, in the same commit as the change.
 void Audit(State& s, const std::string& tenant_id, const std::string& actor, const char* event,
            const std::string& path, const char* outcome) {
   s.fx.Put(AppendAudit{{.at = s.now,
@@ -58,7 +58,7 @@ void Audit(State& s, const std::string& tenant_id, const std::string& actor, con
                         .details = {}}});
 }
 
-// Refuses a change of what is not the caller's.
+// Refuses a change of a checkpoint that the caller does not own.
 template <typename CallEvent>
 void AnswerAbsent(State& s, const CallEvent& event, const char* name) {
   Audit(s, event.tenant_id, event.actor, name, event.tinker_path, "not_found");
@@ -70,8 +70,8 @@ std::string Geometry(const LoraConfig& lora) {
                          lora.train_attn, lora.train_mlp, lora.train_unembed);
 }
 
-// Why `checkpoint` does not fit a model of that shape. Of equal families the model takes on the
-// checkpoint's own modules, as it takes its alpha.
+// Returns why `checkpoint` does not fit a model of that shape. If the module families are equal,
+// the model takes on the checkpoint's target modules and alpha.
 std::optional<ErrorInfo> CheckGeometry(const CheckpointRow& checkpoint, const LoraConfig& lora) {
   const bool fits =
       Geometry(checkpoint.lora) == Geometry(lora) ||

@@ -15,7 +15,7 @@
 namespace lathe::engine {
 namespace {
 
-// The model is now what its checkpoint was; the families its caller asked for stay said.
+// Gives the model the shape of its checkpoint. The module families that its caller asked for stay.
 void TakeLoadedShape(Model& model, const WorkerDone& done) {
   if (!done.lora) return;
   LoraConfig& lora = model.row.lora;
@@ -43,7 +43,7 @@ void CompleteCreation(State& s, Model& model, Request& request, const WorkerDone
 void CompleteLoad(State& s, Model& model, Request& request, const WorkerDone& done) {
   TakeLoadedShape(model, done);
   if (model.row.state == ModelState::kLost) {
-    ReleaseHistory(s, model);  // it did not serve
+    ReleaseHistory(s, model);  // the load replaced all of it
     model.row.log_from_seq = request.row.seq_id - 1;
   }
   KeepForReplay(s, model, request);
@@ -54,7 +54,7 @@ void CompleteLoad(State& s, Model& model, Request& request, const WorkerDone& do
     model.row.state = ModelState::kReady;
     model.row.state_reason.clear();
   }
-  model.row.saved_seq = request.row.seq_id;  // it is what the checkpoint holds
+  model.row.saved_seq = request.row.seq_id;  // the checkpoint holds this state
   PutRow(s, model);
   MakeResult result;
   result.model_id = model.row.model_id;
@@ -99,7 +99,7 @@ void CompleteStep(State& s, Model& model, Request& request, const WorkerDone& do
   EndWithWorkerResult(s, request, RequestState::kDone, done.result_id);
 }
 
-// Results that the core words itself replace the worker's.
+// Returns true if the worker's result is used. The core encodes the other results itself.
 bool UsesWorkerResult(OperationKind kind) {
   return IsForward(kind) || kind == OperationKind::kOptimStep || kind == OperationKind::kSample;
 }
@@ -145,8 +145,8 @@ void CompleteFailed(State& s, Request& request, const WorkerDone& done) {
   if (creates) FailModel(s, *model, *done.error);
 }
 
-// The worker refused a step: what it holds of the model is not what the ledger says. The model is
-// rebuilt and the step runs then; one that is refused again and again fails.
+// Returns true if the worker refused a step because its state of the model differs from the ledger.
+// The model is then rebuilt and the step runs again. After kMaxRefusals refusals the step fails.
 bool HasOtherState(Request& request, const WorkerDone& done) {
   constexpr int64_t kMaxRefusals = 3;
   const bool is_refused = request.row.kind == OperationKind::kOptimStep && done.error &&
@@ -163,7 +163,7 @@ void OnWorkerDone(State& s, const WorkerDone& event) {
   Request* const request = Find(s.requests, event.request_id);
   if (!current || request == nullptr || !request->live()) {
     s.fx.After(ForgetResult{event.result_id});
-    // Its outcome is decided: the worker need not keep it.
+    // The outcome is decided, so the worker need not keep it.
     if (current) s.fx.Send(event.group, event.epoch, SendAck{{event.request_id}});
     return;
   }
@@ -171,7 +171,8 @@ void OnWorkerDone(State& s, const WorkerDone& event) {
   const bool is_whole = model != nullptr && model->recovery == nullptr;
   if (is_whole && HasOtherState(*request, event)) NeedRecovery(s, *model);
   if (model != nullptr && model->recovery != nullptr) {
-    // Of the state that is being replaced: it runs again on the right one.
+    // The answer is about the state that is being replaced. The request runs again on the right
+    // state.
     TakeBack(s, *request);
     s.fx.After(ForgetResult{event.result_id});
     return s.fx.Send(event.group, event.epoch, SendAck{{event.request_id}});

@@ -32,7 +32,7 @@ std::optional<ErrorInfo> CheckSource(const CheckpointRow* source, const CopyChec
 std::optional<ErrorInfo> CheckDestination(State& s, const CopyCheckpoint& event,
                                           const std::string& model_id) {
   if (s.draining) return Draining();
-  // Its files are shared, yet it keeps them when the source is gone.
+  // The files are links, but they keep their bytes on disk after the source is gone.
   if (auto error = OverStorage(s, event.tenant_id)) return error;
   if (event.makes_session) return std::nullopt;
   const Session* const session = FindSession(s, event.tenant_id, event.session_id);
@@ -43,13 +43,13 @@ std::optional<ErrorInfo> CheckDestination(State& s, const CopyCheckpoint& event,
                          absl::StrFormat("model_seq_id %d is already used", event.model_seq_id));
 }
 
-// A repetition gets the copy that is there.
+// Returns true if `made` is a copy of `source`. A duplicate call then returns that copy.
 bool IsCopyOf(const CheckpointRow* made, const CheckpointRow& source) {
   return made != nullptr && made->tinker_path != source.tinker_path &&
          made->manifest_sha256 == source.manifest_sha256;
 }
 
-// The attempt joins the audit log together with what it changed.
+// Appends a row to the audit log, in the same commit as the change.
 void Audit(State& s, const CopyCheckpoint& event, const std::string& path,
            const std::string& outcome) {
   s.fx.Put(AppendAudit{{.at = s.now,
@@ -62,8 +62,8 @@ void Audit(State& s, const CopyCheckpoint& event, const std::string& path,
                         .details = {{"source_path", event.source_path}}}});
 }
 
-// What an earlier call with the same idempotency key made; its source may be gone since. Only that
-// key leads to a session id of its own.
+// Finds the copy that an earlier call with the same idempotency key made; its source may be gone
+// since. Only that key leads to a session id of its own.
 const CheckpointRow* FindEarlierCopy(const State& s, const CopyCheckpoint& event,
                                      const std::string& model_id) {
   constexpr size_t kScheme = std::string_view("tinker://").size();
@@ -73,12 +73,12 @@ const CheckpointRow* FindEarlierCopy(const State& s, const CopyCheckpoint& event
                     "tinker://" + model_id + event.source_path.substr(model_end));
 }
 
-// None were linked when the source was gone before.
+// `dir` is empty if the source was gone before its files were linked.
 void DropLinkedFiles(State& s, const CopyCheckpoint& event) {
   if (!event.dir.empty()) s.fx.After(DeleteFiles{event.dir});
 }
 
-// Its row is all there is of it: nobody sends heartbeats, nothing is freed at its end.
+// Writes only the row of the session: it gets no heartbeats, and its end frees nothing.
 void PutEndedSession(State& s, const CopyCheckpoint& event) {
   SessionRow row;
   row.session_id = event.session_id;
@@ -108,7 +108,7 @@ void PutRun(State& s, const CopyCheckpoint& event, const CheckpointRow& source,
   model.row.last_request_at = s.now;
   model.row_written_at = s.now;
   s.fx.Put(PutModel{model.row});
-  // In an open session it takes its number.
+  // In an open session the run occupies its model_seq_id.
   if (event.makes_session) return;
   s.sessions.at(event.session_id).model_ids.insert(model_id);
   s.models[model_id] = std::move(model);

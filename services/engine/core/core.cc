@@ -53,7 +53,7 @@ void OnTick(State& s) {
   TellModelStates(s);
 }
 
-// Follows every change to its end: models, then queues, then sessions, then a drain.
+// Processes the consequences of a change: models, then queues, then sessions, then a drain.
 void Settle(State& s) {
   while (!s.dirty_models.empty()) {
     const std::string id = *s.dirty_models.begin();
@@ -109,7 +109,7 @@ struct Core::Impl {
   void Handle(const DrainGroup& event) { OnDrainGroup(s, event); }
 
   State s;
-  std::vector<Action>* out = nullptr;  // of the running Step
+  std::vector<Action>* out = nullptr;  // actions of the current Step
 };
 
 Core::Core(CoreOptions options) : impl_(std::make_unique<Impl>(options)) {}

@@ -14,7 +14,7 @@
 namespace lathe::engine {
 namespace {
 
-// Changes with the structs of an event.
+// Raise the number when the structs of an event change.
 constexpr char kMagic[] = "lathe event log 10\n";
 constexpr size_t kMagicSize = sizeof(kMagic) - 1;
 constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 32;
@@ -24,12 +24,12 @@ absl::Status FileError(const std::string& path, const char* what) {
       absl::StrFormat("event log %s: cannot %s: %s", path, what, std::strerror(errno)));
 }
 
-// Each record: its length as 8 little-endian bytes, then its bytes.
+// Appends the header of a record: the record's length as 8 little-endian bytes.
 void AppendLength(uint64_t length, std::string& out) {
   for (int shift = 0; shift < 64; shift += 8) out.push_back(static_cast<char>(length >> shift));
 }
 
-// nullopt: the file ends within it.
+// Returns nullopt if the file ends within the record.
 std::optional<std::string> ReadRecord(std::ifstream& file) {
   unsigned char head[8];
   if (!file.read(reinterpret_cast<char*>(head), sizeof(head))) return std::nullopt;

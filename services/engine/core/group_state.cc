@@ -15,7 +15,7 @@ std::string WhatItWaitsFor(const Group& group) {
   const std::string waits =
       is_alone ? absl::StrFormat("waiting for a worker of %s", group.row.base_model)
                : absl::StrFormat("waiting for %s", MissingRanks(group));
-  // Else what degrades the group says it.
+  // If the group is degraded, WhyDegraded reports the deaths instead.
   if (group.deaths.empty() || group.degraded) return waits;
   return absl::StrFormat("%s; the last one: %s", waits, group.last_death);
 }
@@ -37,7 +37,7 @@ std::string WhyPaused(const State& s, const Group& group) {
   return group.degraded ? WhyDegraded(s, group) : WhatItWaitsFor(group);
 }
 
-// Models and sampler versions that go on only with the weights they were made with.
+// Number of models and sampler versions that require the weights they were made with.
 int64_t NumNeeding(const State& s, const std::string& base_model) {
   const auto num_models = std::count_if(s.models.begin(), s.models.end(), [&](const auto& entry) {
     const ModelRow& row = entry.second.row;
@@ -122,7 +122,7 @@ void HealGroups(State& s) {
     if (lives) {
       Heal(s, group);
     } else if (group.degraded && !group.usable()) {
-      TellState(s, group);  // the next try comes closer
+      TellState(s, group);  // updates the time to the next try
     }
   }
 }

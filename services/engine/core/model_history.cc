@@ -135,7 +135,7 @@ bool IsTrimmed(const State& s, const Model& model) {
 }
 
 void TrimHistory(State& s, Model& model) {
-  // Its program was made of what is here now.
+  // A started recovery refers to the current history.
   if (model.recovery != nullptr && model.recovery->started) return;
   for (const LogEntry& entry : model.log.CutDropped(model.gradient.from_seq())) Drop(s, entry);
   while (model.snapshots.size() > kSnapshotsKept &&

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = ReplayOp::Kind;
 
-// Behind the seqs, where DecodeSeqs ends.
+// Separator after the seqs, at which DecodeSeqs ends.
 constexpr char kAfter[] = ", after ";
 
 bool Contains(const std::vector<int64_t>& seqs, int64_t seq) {
@@ -31,7 +31,7 @@ absl::Status Missing(const char* what, int64_t seq) {
   return absl::DataLossError(absl::StrFormat("%s seq %d is not kept any more", what, seq));
 }
 
-// Puts gradients in order into operations of bounded size, behind what `ops` has.
+// Appends gradients in order to `ops`, as operations of bounded size.
 class GradientAppender {
  public:
   GradientAppender(int64_t max_tokens, std::vector<ReplayOp>& ops)
@@ -106,7 +106,7 @@ absl::StatusOr<std::vector<ReplayOp>> ModelLog::Path(const ModelPoint& from, con
   if (applied_seq != to.applied_seq) return Missing("operation", to.applied_seq);
 
   std::vector<ReplayOp> ops;
-  // A gradient that was dropped later: nothing of it may stay.
+  // `from` may have gradients that were dropped later. None of them may stay.
   const bool continues = std::includes(first_window->begin(), first_window->end(),
                                        from.window.begin(), from.window.end());
   if (!continues) ops.push_back({Kind::kClear, {}});

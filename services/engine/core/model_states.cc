@@ -7,7 +7,7 @@ namespace {
 
 NotifyModelState StateOf(State& s, const Model& model) {
   NotifyModelState state{.model_id = model.row.model_id};
-  if (model.num_live_requests == 0) return state;  // nobody waits
+  if (model.num_live_requests == 0) return state;  // no request waits
   state.is_away = model.recovery != nullptr;
   state.reason = WhyItWaits(s, model);
   if (const auto gap = model.order.FirstGap()) {

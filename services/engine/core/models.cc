@@ -19,7 +19,7 @@
 namespace lathe::engine {
 namespace {
 
-// Why `checkpoint` is not what the caller's metadata says it is.
+// Returns why `checkpoint` differs from what the caller's metadata says.
 std::optional<ErrorInfo> CheckMetadata(const CheckpointRow& checkpoint, const LoadArgs& args) {
   constexpr char kCode[] = "incompatible_checkpoint";
   const LoraConfig& lora = checkpoint.lora;
@@ -40,7 +40,7 @@ std::optional<ErrorInfo> CheckMetadata(const CheckpointRow& checkpoint, const Lo
   return std::nullopt;
 }
 
-// Fills `row` from the checkpoint that the model is loaded from, and pins it in the plan.
+// Fills `row` and the plan from the checkpoint that the model is loaded from.
 std::optional<ErrorInfo> PlanLoad(State& s, const Submit& submit, ModelRow& row, Plan& plan) {
   const auto& args = std::get<LoadArgs>(submit.args);
   const CheckpointRow* const checkpoint =
@@ -162,7 +162,7 @@ void LoseModel(State& s, Model& model, const std::string& why) {
       absl::StrFormat("model %s was lost when its worker stopped (%s); load a checkpoint to go on",
                       model.row.model_id, why);
   PutRow(s, model);
-  ForgetRecovery(s, model);  // people may want to see the files that did not serve
+  ForgetRecovery(s, model);  // its snapshot files stay for inspection
   for (auto& [id, sampler] : s.samplers) {
     if (sampler.unnamed() && sampler.row.model_id == model.row.model_id) LoseVersion(s, sampler);
   }

@@ -21,7 +21,7 @@
 namespace lathe::engine {
 namespace {
 
-// It goes on there, or may: what is lost by loading a checkpoint.
+// Returns true if the model uses its group or may use it: a load can restore even a lost model.
 bool HasHome(const Model& model) {
   const ModelState state = model.row.state;
   return state == ModelState::kCreating || state == ModelState::kReady ||
@@ -32,7 +32,7 @@ bool Serves(const Group& group, const Model& model) {
   return group.row.base_model == model.row.base_model && group.can_train();
 }
 
-// Its group will not go on with it, as far as can be known.
+// Returns true if the group will probably not serve the model again.
 bool IsForsaken(const State& s, const Model& model) {
   const Group* const group = Find(s.groups, model.row.group);
   if (group == nullptr || !Serves(*group, model)) return true;
@@ -41,26 +41,26 @@ bool IsForsaken(const State& s, const Model& model) {
   return is_gone && s.now - group->last_usable_at > limit;
 }
 
-// No worker has its state, and none will come with it: that of a group that was lost is gone, or is
-// dropped when it comes back.
+// Returns true if no worker has the model's state and none will attach with it. The state on a lost
+// group is gone, or is dropped when the group returns.
 bool HasNoState(State& s, const Model& model) {
   const Group* const home = Find(s.groups, model.row.group);
   return home == nullptr || home->row.process_id.empty() || !Serves(*home, model) ||
          !IsToBeOnWorker(s, model);
 }
 
-// A worker has its state, and can be told what to do with it.
+// Returns true if a worker has the model's state and can get commands for it.
 bool Lives(const Group& home, const Model& model) {
   return home.usable() && model.row.state == ModelState::kReady && model.recovery == nullptr;
 }
 
-// Its recovery has not begun, so what a worker may have of it is of no use.
+// Returns true if the recovery has not started, so any state on the worker is of no use.
 bool WaitsForRecovery(State& s, const Group& home, const Model& model) {
   return home.attached && model.recovery != nullptr && !model.recovery->started &&
          !HasWorkAtWorker(s, model);
 }
 
-// Where somebody wants it; nullptr: nowhere, or that one cannot take it now.
+// The group that an operator asked for; nullptr: none, or it cannot take the model now.
 Group* ChosenGroup(State& s, Model& model) {
   if (model.row.move_to.empty()) return nullptr;
   Group* const to = Find(s.groups, model.row.move_to);
@@ -73,7 +73,7 @@ Group* ChosenGroup(State& s, Model& model) {
   return will_do && to->usable() ? to : nullptr;
 }
 
-// Where it is to go; nullptr: it stays.
+// The group to which the model should migrate; nullptr: it stays.
 Group* TargetOf(State& s, Model& model, const GroupLoads& loads) {
   if (!HasHome(model)) return nullptr;
   if (Group* const chosen = ChosenGroup(s, model)) return chosen;
@@ -93,9 +93,10 @@ void GoOnHere(State& s, Model& model) {
   s.dirty_models.insert(model.row.model_id);
 }
 
-// Of one that lives: nothing of it begins from now on; it may go when it is on disk. One of a group
-// at a time, as they are written one by one: `leaving` has the groups of those that do. The others
-// go on meanwhile, and so does one that cannot be written.
+// Prepares the migration of a live model: none of its requests start, and it may migrate when it is
+// on disk. Each group prepares one model at a time, as they are written one by one. `leaving` has
+// the groups with a model in preparation. The other models continue meanwhile, and so does one that
+// cannot be written. Returns true when the model is on disk.
 bool MakeReadyToGo(State& s, Model& model, std::set<std::string>& leaving) {
   constexpr int64_t kMaxWait = 60 * kSecond;
   const bool is_over = model.leaving_since > 0 && s.now - model.leaving_since > kMaxWait;
@@ -133,7 +134,7 @@ void Move(State& s, Model& model, const Group& to) {
   if (model.row.state == ModelState::kReady) NeedRecovery(s, model);
   if (was_there && home->usable()) DropFromWorker(s, *home, model.row.model_id);
   if (lived) model.recovery->resumes = true;
-  if (model.recovery != nullptr) {  // what failed on the other group
+  if (model.recovery != nullptr) {  // failures on the other group do not count
     model.recovery->num_failures = 0;
     model.recovery->not_before = 0;
   }
@@ -143,7 +144,7 @@ void Move(State& s, Model& model, const Group& to) {
   }
   for (auto& [id, version] : s.versions) {
     if (version.row.model_id != model.row.model_id) continue;
-    version.saving_dir.clear();  // what its group still writes counts if it is heard of
+    version.saving_dir.clear();  // a late report of that write still counts
     StopReading(s, version, model.row.group, /*all=*/true);
   }
   model.row.group = to.row.group;
@@ -162,9 +163,9 @@ void QueueSamplesOfModels(State& s, const std::set<std::string>& model_ids) {
   if (!version_ids.empty()) QueueSamplesOf(s, version_ids);
 }
 
-// ---- what people say
+// ---- operators' calls
 
-// "a, b, c", for them; not all of very many.
+// Names for people: "a, b, c". Lists at most kMost.
 template <typename Map, typename Filter>
 std::string Names(const Map& map, const Filter& filter) {
   constexpr size_t kMost = 16;
@@ -195,7 +196,7 @@ ErrorInfo UnknownModel(const State& s, const std::string& model_id) {
   return error;
 }
 
-// Why the model cannot go to `to`; empty: it can.
+// Returns why the model cannot migrate to `to`; empty: it can.
 std::string WhyNotTo(const Group& to, const Model& model) {
   if (to.row.base_model != model.row.base_model) {
     return absl::StrFormat("serves %s, and the model is one of %s", to.row.base_model,
@@ -206,13 +207,13 @@ std::string WhyNotTo(const Group& to, const Model& model) {
   return to.usable() ? "" : "has no worker that is ready";
 }
 
-// Of those that could take over a part of what `group` does.
+// Returns true if `other` could take over some of the work of `group`.
 bool CanTakeOver(const Group& other, const Group& group) {
   return &other != &group && other.row.base_model == group.row.base_model && other.usable() &&
          !other.row.is_draining;
 }
 
-// What nobody would do without the group; empty: nothing.
+// The kind of work that only this group does; empty: none.
 std::string WhatOnlyItDoes(const State& s, const Group& group) {
   const auto any = [&](const auto& does) {
     return std::any_of(s.groups.begin(), s.groups.end(), [&](const auto& entry) {
@@ -230,7 +231,7 @@ void AnswerOk(State& s, CallId call) {
   s.fx.After(std::move(answer));
 }
 
-// "2 models, 1 request"
+// Returns what is on the group: "2 models, 1 request".
 std::string LeftOn(const State& s, const Group& group) {
   const std::string& name = group.row.group;
   const auto num_models = std::count_if(s.models.begin(), s.models.end(), [&](const auto& entry) {

@@ -27,20 +27,20 @@ void NoteDispatched(State& s, Group& group, Request& request) {
     row->epoch = request.row.epoch;
     row->outcome = outcome;
   } else if (is_load) {
-    // Before the worker may have read it: another leader must not read something else.
+    // Must be durable before the worker may have read the files: another leader must read the same.
     s.fx.Put(MarkDispatched{request.row.request_id, group.row.epoch, outcome});
   } else {
     s.fx.PutLater(MarkDispatched{request.row.request_id, group.row.epoch});
   }
 }
 
-// "3", or "3 to 7" whatever is between.
+// "3", or "3 to 7" with any gaps between.
 std::string Words(const std::vector<int64_t>& seqs) {
   if (seqs.size() == 1) return absl::StrFormat("%d", seqs.front());
   return absl::StrFormat("%d to %d", seqs.front(), seqs.back());
 }
 
-// The gradient that this step would apply lacks a part its caller does not know of.
+// Fails a step if its gradient lacks a part without its caller's knowledge.
 bool FailIncompleteStep(State& s, Model& model, Request& request) {
   const auto failed = model.gradient.FailureUnknownTo(request.row.seq_id, request.row.accepted_at);
   const std::vector<int64_t>& dropped = model.gradient.dropped();
@@ -72,7 +72,7 @@ bool FailAfterFailedLoad(State& s, const Model& model, Request& request) {
   return true;
 }
 
-// Only a load goes on where a model was lost; what waited for one that failed does not.
+// Ends an operation on a lost model. Only a load continues there.
 bool EndOnLostModel(State& s, Model& model, Request& request) {
   const OperationKind kind = request.row.kind;
   if (model.row.state != ModelState::kLost || kind == OperationKind::kLoadWeights) return false;
@@ -94,8 +94,8 @@ bool FailNameClash(State& s, const Model& model, Request& request) {
   return true;
 }
 
-// A load reads what its path names when its turn comes: the save before it may only now have
-// written that.
+// Resolves the path of a load when the load is ready, as the save before it may have just written
+// the checkpoint. Fails the load if there is no usable checkpoint.
 bool FailUnloadable(State& s, const Model& model, Request& request) {
   const bool unresolved = request.row.kind == OperationKind::kLoadWeights &&
                           request.row.op_class == OpClass::kTrain && request.plan->dir.empty();
@@ -214,8 +214,8 @@ void SendSuspect(State& s, Group& group, Request& request) {
   s.fx.Send(group.row.group, group.row.epoch, SendTrainBatch{{ItemOf(request)}});
 }
 
-// The oldest; but of a model's the smallest seq first, whichever came first: an exact gradient is a
-// sum in that order.
+// The oldest quarantined request. Among the requests of one model, the smallest seq comes first: an
+// exact gradient is a sum in that order.
 std::string NextSuspect(const State& s, const Group& group) {
   const Request* next = &s.requests.at(group.suspects.begin()->second);
   for (const auto& [order, id] : group.suspects) {
@@ -227,10 +227,10 @@ std::string NextSuspect(const State& s, const Group& group) {
   return next->row.request_id;
 }
 
-// Once the worker has nothing else to do.
+// Sends a quarantined request once the worker has nothing else to do.
 void SendNextSuspect(State& s, Group& group) {
   if (!group.at_worker.empty()) return;
-  if (group.alone.empty()) StartRecoveries(s, group);  // these come first
+  if (group.alone.empty()) StartRecoveries(s, group);  // recoveries come first
   if (IsRecovering(s, group) || group.suspects.empty()) return;
   if (group.alone.empty()) group.alone = NextSuspect(s, group);
   SendSuspect(s, group, s.requests.at(group.alone));
@@ -281,7 +281,7 @@ void OnBodyUnavailable(State& s, const BodyUnavailable& event) {
   if (!current || OnReplayNotSent(s, event.request_id)) return;
   Request* const request = Find(s.requests, event.request_id);
   if (request == nullptr || !request->live()) return;
-  TakeBack(s, *request);  // makes room for what can be sent
+  TakeBack(s, *request);  // makes room for other requests
   SetGroup(s, *request, event.group);
   s.unsent_request_ids.insert(event.request_id);
 }
@@ -294,8 +294,8 @@ void SendUnsent(State& s) {
     if (request == nullptr || !request->live()) continue;
     if (request->row.state != RequestState::kAccepted) continue;  // sent to another worker
     const Model* const model = Find(s.models, request->plan->model_id);
-    if (model != nullptr && model->recovery != nullptr) continue;  // sent when it is back
-    TakeBack(s, *request);  // it may have been queued by a worker that attached meanwhile
+    if (model != nullptr && model->recovery != nullptr) continue;  // sent after the recovery
+    TakeBack(s, *request);  // a worker that attached meanwhile may have queued it
     if (request->row.op_class == OpClass::kSample) {
       QueueSample(s, *request);
     } else {
@@ -307,7 +307,8 @@ void SendUnsent(State& s) {
 void QueueSample(State& s, Request& request) {
   const Sampler& sampler = s.samplers.at(request.row.owner_id);
   Group* const group = GroupForSampler(s, sampler);
-  if (group == nullptr) return MoveToGroup(s, request, "");  // for the next one that samples
+  // It waits for the next group that samples.
+  if (group == nullptr) return MoveToGroup(s, request, "");
   SetGroup(s, request, group->row.group);
   if (!group->usable() || AwaitTravel(s, *group, sampler)) return;
   if (!CanBeSampled(s, *group, sampler)) return;

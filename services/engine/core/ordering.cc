@@ -9,8 +9,8 @@ namespace lathe::engine {
 
 void Advance(State& s, Model& model) {
   if (model.row.state == ModelState::kCreating || model.recovery != nullptr) return;
-  if (model.leaving_since > 0) return;  // it goes on where it comes to
-  // Beginning may end an operation at once, which may make the next one ready.
+  if (model.leaving_since > 0) return;  // starts after the migration
+  // Starting an operation may end it at once, which may make the next one ready.
   for (auto ready = model.order.TakeReady(); !ready.empty(); ready = model.order.TakeReady()) {
     for (const int64_t seq : ready) {
       Request* const request = FindByKey(s, model.row.model_id, OpClass::kTrain, seq);

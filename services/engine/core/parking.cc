@@ -29,13 +29,13 @@ bool IsBeingWritten(const State& s, const Model& model) {
   return group != nullptr && group->snapshot_model_id == model.row.model_id;
 }
 
-// Its next optim_step is refused.
+// Drops the open gradient. The next optim_step of the model is refused.
 void DropGradient(State& s, Model& model) {
   if (model.gradient.empty()) return;
   model.gradient.Drop();
   PutRow(s, model);
   const bool is_rebuilt = model.recovery != nullptr;
-  if (is_rebuilt) NeedRecovery(s, model);  // to another state than before
+  if (is_rebuilt) NeedRecovery(s, model);  // its target state has changed
   TrimHistory(s, model);
   if (is_rebuilt) return;
   if (const Group* const group = Find(s.groups, model.row.group)) {
@@ -58,7 +58,7 @@ void Park(State& s, Model& model) {
   }
 }
 
-// The versions that only parked sessions sample from; their files stay.
+// Drops the versions from which only offloaded sessions sample. Their files stay.
 void DropIdleVersions(State& s, const Session& session) {
   std::set<std::string> needed;
   for (const auto& [id, sampler] : s.samplers) {

@@ -21,7 +21,8 @@ bool IsToBeOnWorker(State& s, const Model& model) {
 
 int64_t LoadOf(const State& s, const Model& model) {
   constexpr int64_t kActiveFor = 60 * kSecond;
-  constexpr int64_t kLoadOfActive = 8;  // an idle one has 1: it may go on
+  // An idle model has 1, as it may continue.
+  constexpr int64_t kLoadOfActive = 8;
   const bool is_active =
       model.num_live_requests > 0 || s.now - model.row.last_request_at < kActiveFor;
   return is_active ? kLoadOfActive : 1;
@@ -37,7 +38,7 @@ GroupLoads LoadsOfGroups(State& s) {
 
 Group* LeastLoaded(State& s, const std::string& base_model, const GroupLoads& loads) {
   const auto rank = [&](const Group& group) {
-    constexpr int64_t kScale = 1000;  // so that loads of fewer models than ranks differ
+    constexpr int64_t kScale = 1000;  // keeps loads of fewer models than ranks distinct
     const auto load = loads.find(group.row.group);
     const int64_t scaled = load == loads.end() ? 0 : load->second * kScale / group.mesh.world();
     return std::tuple(!group.usable(), group.row.is_draining, scaled);

@@ -5,7 +5,7 @@
 namespace lathe::engine {
 namespace {
 
-// Raise when Plan or anything in it changes.
+// Raise the version when Plan or anything in it changes.
 constexpr char kVersion = 3;
 
 }  // namespace

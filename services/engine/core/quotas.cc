@@ -22,7 +22,7 @@ ErrorInfo PermissionDenied(std::string code, std::string message) {
   return {absl::StatusCode::kPermissionDenied, std::move(code), "", std::move(message)};
 }
 
-// Seconds until enough of the window has passed for `more` units of `used_of` to fit.
+// Seconds until entries of at least `excess` units have left the window.
 template <typename UsedOf>
 int64_t SecondsUntil(const RateWindow& window, int64_t now_second, int64_t excess, UsedOf used_of) {
   for (const auto& [second, use] : window.by_second) {
@@ -32,7 +32,7 @@ int64_t SecondsUntil(const RateWindow& window, int64_t now_second, int64_t exces
   return kWindowSeconds;
 }
 
-// `limit` of 0: none.
+// `limit`: 0 means no limit.
 template <typename UsedOf>
 std::optional<ErrorInfo> Over(const State& s, const RateWindow& window, const char* name,
                               int64_t limit, int64_t more, UsedOf used_of) {

@@ -20,14 +20,15 @@ using Kind = ReplayOp::Kind;
 
 constexpr absl::string_view kReplay = "replay-";
 
-// Ids of a recovery are its own: the worker may still know what an earlier attempt had it do. They
-// name the model, so that a leader who finds them at a worker knows what they will change, and end
-// with what follows the model in the id of a version that they make.
+// Makes the id of a recovery command. The ids are unique, as the worker may still have commands of
+// an earlier attempt. An id contains the model, so that a new leader which finds it at a worker can
+// tell what the command changes. If the command makes a version, the id ends with the version id's
+// suffix.
 std::string ReplayId(State& s, const std::string& model_id, const std::string& request_id) {
   return absl::StrFormat("%s%d-%d:%s:%s", kReplay, s.term, ++s.num_replays, model_id, request_id);
 }
 
-// As above; the recovery waits for its answer.
+// Makes an id whose answer the recovery waits for.
 std::string NewReplayId(State& s, Model& model, int64_t seq, const std::string& request_id) {
   std::string id = ReplayId(s, model.row.model_id, request_id);
   model.recovery->running[id] = seq;
@@ -40,7 +41,7 @@ std::string RequestIdOf(const std::string& replay_id) {
   return replay_id.substr(begin, replay_id.find('@', begin) - begin);
 }
 
-// Of a recovery that is over: the version it makes may not be wanted any more.
+// Handles the answer of a recovery that is over. The version that it made may have been dropped.
 void OnLateReplay(State& s, Group& group, const std::string& replay_id) {
   const std::string model_id = ModelOfReplay(replay_id);
   const size_t version = replay_id.rfind('@');
@@ -55,7 +56,7 @@ void ForgetRunning(State& s, Recovery& recovery) {
   recovery.running.clear();
 }
 
-// Where a recovery may start: the less there is to do, the earlier.
+// The possible starts of a recovery, those with the least work first.
 std::deque<Recovery::Start> StartsOf(const State& s, const Model& model) {
   std::vector<Recovery::Start> starts;
   for (auto it = model.snapshots.rbegin(); it != model.snapshots.rend(); ++it) {
@@ -82,7 +83,7 @@ void SendStart(State& s, Model& model, const Recovery::Start& start) {
   const auto send = [&](WorkerCommand command) {
     s.fx.Send(group.row.group, group.row.epoch, std::move(command));
   };
-  // What the worker has of it is another state, or what an earlier start has left.
+  // The worker may have another state of the model, or the remains of an earlier start.
   send(SendDropAdapter{NewReplayId(s, model, 0, "drop"), model_id});
   if (!start.snapshot_id.empty()) {
     send(SendRestoreAdapter{NewReplayId(s, model, 0, "restore"), model_id, start.snapshot_id});
@@ -94,14 +95,14 @@ void SendStart(State& s, Model& model, const Recovery::Start& start) {
   }
 }
 
-// Nothing, a second, two, four… at most half a minute.
+// Delays are 0, then 1, 2, 4… seconds, at most half a minute.
 int64_t BackOff(int64_t num_failures) {
   constexpr int64_t kLongest = 30 * kSecond;
   if (num_failures == 0) return 0;
   return num_failures > 5 ? kLongest : kSecond << (num_failures - 1);
 }
 
-// The bytes, or what they were made for, will not do another time either.
+// Returns true if the error is due to the start's bytes or shape, so a retry cannot succeed.
 bool IsOfTheStart(const ErrorInfo& error) {
   return error.status == absl::StatusCode::kDataLoss ||
          error.status == absl::StatusCode::kNotFound ||
@@ -130,7 +131,7 @@ void NoteFailedStart(State& s, Model& model, const Recovery::Start& start, absl:
                           .detail = detail});
 }
 
-// Tries what is left to start from.
+// Tries the remaining starts in order.
 void TryNextStart(State& s, Model& model) {
   Recovery& recovery = *model.recovery;
   while (!recovery.starts.empty()) {
@@ -210,7 +211,7 @@ void SendOne(State& s, Model& model, int64_t seq) {
   s.fx.Send(group.row.group, group.row.epoch, std::move(command));
 }
 
-// The worker has done what it was told: tells it the next.
+// Sends the next operation after the worker has completed the last one.
 void GoOn(State& s, Model& model) {
   Recovery& recovery = *model.recovery;
   while (recovery.running.empty() && !recovery.program.empty()) {
@@ -230,11 +231,11 @@ void GoOn(State& s, Model& model) {
 }
 
 void OnReplayFailed(State& s, Model& model, const ErrorInfo& error) {
-  constexpr int64_t kMaxTries = 8;  // two minutes
+  constexpr int64_t kMaxTries = 8;  // about two minutes
   Recovery& recovery = *model.recovery;
   ForgetRunning(s, recovery);
   if (!IsOfTheStart(error)) ++recovery.num_failures;
-  // No room uses nothing up: others leave, and a worker of more memory may come.
+  // Lack of memory never uses up the tries: models may leave, and a larger worker may attach.
   if (error.status == absl::StatusCode::kResourceExhausted) {
     recovery.num_failures = std::min(recovery.num_failures, kMaxTries / 2);
   }
@@ -260,7 +261,7 @@ void NotePublished(State& s, Group& group, const Model& model, int64_t seq) {
   QueueSamplesOf(s, {version_id});
 }
 
-// What has been begun of it.
+// Started requests of the model.
 std::vector<Request*> BegunRequests(State& s, const Model& model) {
   std::vector<Request*> begun;
   const auto add = [&](Request* request) {
@@ -273,7 +274,8 @@ std::vector<Request*> BegunRequests(State& s, const Model& model) {
   return begun;
 }
 
-// Nor may one be taken that was heard already, or comes once more: it runs again.
+// Acknowledges earlier answers of the model's started requests, as these requests run again. A late
+// or repeated answer must not count.
 void ForgetAnswers(State& s, const Group& group, const Model& model) {
   SendAck ack;
   for (const Request* const request : BegunRequests(s, model)) {
@@ -312,9 +314,9 @@ bool IsRecovering(const State& s, const Group& group) {
 
 void StartRecoveries(State& s, Group& group) {
   if (!group.can_train()) return;
-  s.dirty_groups.insert(group.row.group);                // suspects wait for the end of recoveries
-  if (!group.alone.empty()) return;                      // and these for the end of a suspect
-  std::vector<std::pair<int64_t, std::string>> waiting;  // those that never were cut first
+  s.dirty_groups.insert(group.row.group);  // quarantined requests wait for recoveries
+  if (!group.alone.empty()) return;        // and recoveries for the one that runs alone
+  std::vector<std::pair<int64_t, std::string>> waiting;  // those never cut come first
   bool one_runs = false;
   bool any_was_cut = false;
   for (const auto& [id, model] : s.models) {
@@ -324,8 +326,8 @@ void StartRecoveries(State& s, Group& group) {
     any_was_cut |= model.num_recoveries_cut > 0;
     one_runs |= model.recovery->started;
     if (model.recovery->started || s.now < model.recovery->not_before) continue;
-    // What may end the worker again, and who was away by choice, come after the suspects: else
-    // these, and all who wait for them, might never have their turn.
+    // Recoveries that may end the worker again, and resumed models, come after the quarantined
+    // requests. Otherwise these requests, and all that wait for them, might never run.
     const bool is_urgent = model.num_recoveries_cut == 0 && !model.recovery->resumes;
     if (!is_urgent && !group.suspects.empty()) continue;
     if (HasWorkAtWorker(s, model)) continue;
@@ -333,7 +335,7 @@ void StartRecoveries(State& s, Group& group) {
   }
   std::sort(waiting.begin(), waiting.end());
   for (const auto& [num_cut, id] : waiting) {
-    // One of them may be what ends the worker: the others must come through.
+    // One of them may end the worker. Run one at a time so that the others succeed.
     if (any_was_cut && one_runs) return;
     Model& model = s.models.at(id);
     ForgetAnswers(s, group, model);
@@ -395,7 +397,7 @@ bool OnReplayDone(State& s, Group& group, const WorkerDone& event) {
     StartRecoveries(s, group);
     return true;
   }
-  if (seq == 0) {  // of its start
+  if (seq == 0) {  // a start command
     s.fx.After(ForgetResult{event.result_id});
   } else {
     ++recovery.num_replayed;

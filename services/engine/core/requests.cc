@@ -64,7 +64,7 @@ void LeaveGroup(State& s, const Request& request) {
   group->window.Remove(id);
 }
 
-// Files that only this request needed.
+// Releases files that only this request needed.
 void ReleaseFiles(State& s, const Request& request, RequestState state) {
   const std::string& dir = request.plan->dir;
   if (dir.empty()) return;
@@ -75,7 +75,7 @@ void ReleaseFiles(State& s, const Request& request, RequestState state) {
   }
 }
 
-// Its body may be needed once more, to rebuild the model.
+// Returns true if the request's body may be needed to rebuild the model.
 bool IsLogged(State& s, const Request& request) {
   const RequestRow& row = request.row;
   const Model* const model = ModelOf(s, request);
@@ -84,7 +84,7 @@ bool IsLogged(State& s, const Request& request) {
          model->log.Find(row.seq_id) != nullptr;
 }
 
-// Everything but the result itself.
+// Ends a request, except for the encoding of its result.
 void End(State& s, Request& request, RequestState state, const std::string& result_id,
          bool from_worker) {
   RequestRow& row = request.row;

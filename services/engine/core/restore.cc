@@ -23,7 +23,7 @@ void RestoreSessions(State& s, const StoredState& stored) {
   for (const SessionRow& row : stored.sessions) {
     Session& session = s.sessions[row.session_id];
     session.row = row;
-    // Only time in which a leader could hear a session counts as silence.
+    // Silence counts only while a leader could receive signs of life.
     session.last_sign_at = std::max(row.heartbeat_at, s.now);
     session.touch_written_at = row.heartbeat_at;
     s.dirty_sessions.insert(row.session_id);
@@ -42,7 +42,7 @@ void RestoreModels(State& s, const StoredState& stored) {
     model.gradient = GradientWindow(row.applied_seq, row.gradient_from_seq);
     for (const int64_t seq : DecodeSeqs(row.kept_window)) model.gradient.Add(seq);
     model.gradient.RestoreDropped(DecodeSeqs(row.dropped_window));
-    if (row.is_parked) NeedRecovery(s, model);  // by its next request
+    if (row.is_parked) NeedRecovery(s, model);  // its next request resumes it
     model.snapshot_tried_at = s.now;
     s.dirty_models.insert(row.model_id);
   }
@@ -62,7 +62,7 @@ void RestoreVersions(State& s, const StoredState& stored) {
   }
 }
 
-// After the samplers and the logs: versions that are not on disk, and what nobody uses any more.
+// Adds versions that are not on disk, and drops unused ones. Needs the samplers and the logs.
 void CompleteVersions(State& s) {
   std::set<std::string> used;
   for (const auto& [id, sampler] : s.samplers) {
@@ -123,14 +123,15 @@ void RestoreOrder(Model& model, const Request& request) {
   if (!request.refused) RestoreGradient(model, row);
 }
 
-// Sent to a worker before: the files that its path meant then. Others are looked up in their turn.
+// A load that was sent to a worker keeps the files that its path named then. Other loads are
+// resolved when they are ready.
 void RestoreLoad(State& s, Request& request) {
   if (request.row.op_class != OpClass::kTrain || request.row.outcome.empty()) return;
   request.plan->dir = request.row.outcome;
   PinDir(s, request.plan->dir);
 }
 
-// What the plan of a live request holds on to.
+// Restores the pins and reservations of a live request.
 void RestoreClaims(State& s, Request& request) {
   const Plan& plan = *request.plan;
   if (request.row.kind == OperationKind::kLoadWeights) {
@@ -204,7 +205,7 @@ void OnLoaded(State& s, const Loaded& event) {
   RestoreSnapshots(s, stored);
   RestoreSamplers(s, stored);
   RestoreVersions(s, stored);
-  // There may be many, and each is large.
+  // Sorts pointers, as rows may be many and large.
   std::vector<const RequestRow*> rows;
   for (const RequestRow& row : stored.requests) rows.push_back(&row);
   std::stable_sort(rows.begin(), rows.end(), [](const RequestRow* a, const RequestRow* b) {
@@ -213,7 +214,8 @@ void OnLoaded(State& s, const Loaded& event) {
   for (const RequestRow* const row : rows) RestoreRequest(s, *row);
   CompleteVersions(s);
   for (auto& [id, model] : s.models) TrimHistory(s, model);
-  // A store that has had no leader yet cannot have left anything: the files are another one's.
+  // A store without an earlier leader has no files of its own: those on disk belong to another
+  // store.
   if (s.term > 1) DropUnneededFiles(s);
 }
 

@@ -10,19 +10,20 @@ namespace lathe::engine {
 namespace {
 
 constexpr int64_t kInterval = 60 * kSecond;
-// Rows without result answer "expired" for this long.
+// Rows without a result answer "expired" for this long.
 constexpr int64_t kRowsKept = 7 * 24 * 3600 * kSecond;
 constexpr int64_t kEndedSessionsKept = 24 * 3600 * kSecond;
-// A year, and time to settle it.
+// A year, with time to settle its bills.
 constexpr int64_t kUsageKept = int64_t{400} * 24 * 3600 * kSecond;
 
-// Above this number the ledger forgets requests whose results were delivered: whoever has a result
-// has the request's id too, and repeats no more than what is still on its way. The store keeps
-// them, and a repetition that comes all the same is answered from there.
+// Above this number the ledger forgets requests whose results were delivered. A client with a
+// result has the request id too, so it repeats only calls that are still in flight. The store keeps
+// these requests and answers other duplicates.
 constexpr size_t kMaxRemembered = 65536;
 constexpr int64_t kOnItsWay = 60 * kSecond;
 
-// The ledger needs its row no more, but what the row said of the model must survive a restart.
+// Notes models whose rows must be written before the ledger forgets `row`. Its information about
+// the model must survive a restart.
 void KeepInModelRow(State& s, const RequestRow& row, std::set<std::string>& changed) {
   Model* const model = row.op_class == OpClass::kTrain ? Find(s.models, row.owner_id) : nullptr;
   if (model == nullptr) return;
@@ -37,7 +38,7 @@ void WriteKept(State& s, const std::string& model_id) {
   PutRow(s, model);
 }
 
-// The request that is forgotten next; nullptr: none yet.
+// The request to forget next; nullptr: none is due.
 const std::string* NextForgotten(const State& s) {
   if (s.retention.empty()) return nullptr;
   const auto& [forgotten_at, oldest] = *s.retention.begin();

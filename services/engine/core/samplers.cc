@@ -31,7 +31,7 @@ void AnswerSampler(State& s, CallId call, const std::string& id) {
   s.fx.After(std::move(answer));
 }
 
-// Resolves what the caller asked for; a path wins over a base model.
+// Resolves the weights that the caller asked for. A path takes precedence over a base model.
 std::optional<ErrorInfo> ResolveWeights(const State& s, const CreateSamplingSession& event,
                                         SamplerRow& row) {
   row.base_model = event.base_model;
@@ -77,8 +77,7 @@ std::optional<ErrorInfo> WhyNotSampled(const Sampler& sampler) {
   return std::nullopt;
 }
 
-// The longest sequence that every worker of the base model can sample, by memory; a worker that is
-// not there yet is not asked.
+// The longest sequence that fits the KV cache of every connected worker of the base model.
 int64_t SampleableTokens(const State& s, const std::string& base_model) {
   int64_t tokens = std::numeric_limits<int64_t>::max();
   for (const auto& [name, group] : s.groups) {
@@ -90,7 +89,7 @@ int64_t SampleableTokens(const State& s, const std::string& base_model) {
   return tokens;
 }
 
-// Fixes what the user left open. Checks the length here, where the unset limit is resolved.
+// Fixes what the user left open. Checks the length here, where an unset max_tokens is resolved.
 std::optional<ErrorInfo> PlanSample(State& s, const Sampler& sampler, const SampleArgs& args,
                                     Plan& plan) {
   if (auto error = UnknownBaseModel(s, sampler.row.base_model)) return error;
@@ -109,7 +108,7 @@ std::optional<ErrorInfo> PlanSample(State& s, const Sampler& sampler, const Samp
                       args.prompt_tokens, plan.max_tokens, limit));
 }
 
-// Fails a live sample; the worker that has it frees what it takes.
+// Fails a live sample. The worker that has it frees its memory.
 void CancelRequest(State& s, Request& request, std::string message) {
   const Group* const group = Find(s.groups, request.group);
   if (group != nullptr && request.row.state == RequestState::kDispatched) {
@@ -118,7 +117,7 @@ void CancelRequest(State& s, Request& request, std::string message) {
   Fail(s, request, Cancelled(std::move(message)));
 }
 
-// Where the weights are on disk; empty: nowhere.
+// Directory of the weights; empty: not on disk.
 std::string VersionDir(const State& s, const Sampler& sampler) {
   if (!sampler.unnamed()) return sampler.row.checkpoint_dir;
   const auto version = s.versions.find(sampler.row.version_id);
@@ -126,7 +125,7 @@ std::string VersionDir(const State& s, const Sampler& sampler) {
   return on_disk ? version->second.row.dir : "";
 }
 
-// The group has the weights, or there is a way for them to come.
+// Returns true if the group has the weights or can get them from disk or memory.
 bool CanGet(const State& s, const Group& group, const Sampler& sampler) {
   if (!sampler.unnamed() || CanBeSampled(s, group, sampler)) return true;
   const auto version = s.versions.find(sampler.row.version_id);
@@ -279,7 +278,7 @@ void CommitPublishedVersion(State& s, const Model& model, const Request& save,
   if (home != nullptr && NeedsFiles(s, *home)) SaveVersionsOf(s, model);
   if (IsInflightVersion(version_id)) {
     MoveSamplesOf(s, version_id);
-    QueueSamplesOf(s, {version_id});  // those that waited for the one before
+    QueueSamplesOf(s, {version_id});  // those that waited for the publication before
   }
   EnforceVersionBudget(s, model.row.tenant_id);
 }
@@ -316,7 +315,7 @@ void ReleaseSampler(State& s, const std::string& sampler_id) {
 }
 
 Group* HomeOf(State& s, const Sampler& sampler) {
-  // The model's row outlives its unloading, as long as the session.
+  // The model stays after its unload, as long as its session.
   const Model* const model = Find(s.models, sampler.row.model_id);
   return model == nullptr ? nullptr : Find(s.groups, model->row.group);
 }
@@ -368,7 +367,8 @@ void MoveSamplesOf(State& s, const std::string& version_id) {
       const bool has_it = group.version_ids.count(version_id) > 0;
       if (has_it || AwaitTravel(s, group, *sampler)) break;
       if (VersionDir(s, *sampler).empty()) {
-        SaveVersionsOf(s, s.models.at(sampler->row.model_id));  // then they move
+        // the samples switch when it is written
+        SaveVersionsOf(s, s.models.at(sampler->row.model_id));
       } else {
         LoadVersionOnce(s, group, *sampler);
       }
@@ -389,11 +389,11 @@ void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
     Request& request = s.requests.at(id);
     const Group* const group = Find(s.groups, request.group);
     const bool is_sent = group != nullptr && group->inflight_sequences_of_request.count(id) > 0;
-    // Its worker is away, and may come back with it.
+    // Its worker is away and may come back with the sample.
     const bool may_run = group != nullptr && !group->usable() && !group->row.process_id.empty() &&
                          request.row.state == RequestState::kDispatched;
     if (is_sent || may_run) continue;
-    MoveToGroup(s, request, "");  // it may be queued
+    MoveToGroup(s, request, "");  // removes it from a queue, if it is in one
     QueueSample(s, request);
   }
 }
@@ -401,8 +401,8 @@ void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
 void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
   Group* const group = Find(s.groups, event.group);
   if (group == nullptr || !group->attached || group->row.epoch != event.epoch) return;
-  // The next sample tries again: the file may have been unreadable for a moment. A version without
-  // a file of ours is made again.
+  // The next sample tries again, as the file may have been unreadable for a moment only. An unnamed
+  // version that is not on disk is made again.
   group->version_ids.erase(event.version_id);
   FailTravel(s, *group, event);
   if (Version* const version = Find(s.versions, event.version_id)) {
@@ -410,10 +410,10 @@ void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
   }
   for (auto& [id, sampler] : s.samplers) {
     if (!sampler.unnamed() || sampler.row.version_id != event.version_id) continue;
-    const Group* const home = HomeOf(s, sampler);  // has it, if another one could not read it
+    const Group* const home = HomeOf(s, sampler);  // still has the version if another group failed
     if (home == nullptr || home == group) RegainVersion(s, sampler);
   }
-  QueueSamplesOf(s, {event.version_id});  // those that were not sent wait until it is made
+  QueueSamplesOf(s, {event.version_id});  // samples that were not sent wait for the version
 }
 
 }  // namespace lathe::engine

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kTouchInterval = 60 * kSecond;
 
-// RFC 4122 version 4 of 128 random bits.
+// Makes an RFC 4122 version 4 UUID from 128 random bits.
 std::string NewSessionId(State& s) {
   std::string hex = NewId(s);
   hex[12] = '4';
@@ -120,7 +120,7 @@ void ExpireSessions(State& s) {
     if (session.row.state != SessionState::kActive || is_here) continue;
     if (!session.is_silent) {
       session.is_silent = true;
-      // Its training completes: what it saves may be loaded. Nobody asks for its samples.
+      // Its training completes, as its saves may be loaded later. No client waits for its samples.
       CancelSamplesOf(s, id);
     }
     const int64_t silence = s.now - session.row.heartbeat_at;
@@ -136,7 +136,7 @@ void EndIfComplete(State& s, const std::string& session_id) {
   Session* const session = Find(s.sessions, session_id);
   if (session == nullptr || session->row.state != SessionState::kFinished) return;
   if (session->num_live_requests > 0) return;
-  // Of a sampler's model its worker is known.
+  // Samplers first: releasing one needs the group of its model.
   for (const std::string& sampler_id : session->sampler_ids) ReleaseSampler(s, sampler_id);
   for (const std::string& model_id : session->model_ids) ReleaseModel(s, model_id);
   session->model_ids.clear();

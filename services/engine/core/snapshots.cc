@@ -14,7 +14,8 @@
 namespace lathe::engine {
 namespace {
 
-// So that all models of the group together take their share of the worker's time.
+// Stretches the interval so that the snapshots of all models of the group stay within
+// snapshot_share of the worker's time.
 int64_t IntervalOf(const State& s, const Group& group) {
   int64_t write_time = 0;
   for (const auto& [id, model] : s.models) {
@@ -40,7 +41,7 @@ bool IsDue(const State& s, const Model& model, int64_t interval) {
   return model.snapshot_wanted || waited >= interval || (is_long && waited >= kSecond);
 }
 
-// One that others wait for, else the due one that has waited longest; nullptr: none.
+// A model in migration, else the due model that has waited longest; nullptr: none.
 Model* NextDue(State& s, const Group& group) {
   const int64_t interval = IntervalOf(s, group);
   Model* next = nullptr;
@@ -64,12 +65,12 @@ void Begin(State& s, Group& group, Model& model) {
 
 void Schedule(State& s, Group& group) {
   if (s.options.snapshot_interval <= 0 || !group.usable() || !group.snapshot_id.empty()) return;
-  if (!group.suspects.empty()) return;  // those run alone
+  if (!group.suspects.empty()) return;  // quarantined requests run alone
   if (Model* const model = NextDue(s, group)) Begin(s, group, *model);
 }
 
-// The bytes are there; whether they are of use is what the ledger says of the model now. Results
-// come before the snapshots that hold them.
+// Returns true if a written snapshot agrees with the ledger of the model. A worker reports results
+// before the snapshots that include them.
 bool IsOfUse(const Model* model, const HeldModel& written) {
   if (model == nullptr || model->row.state != ModelState::kReady || model->recovery != nullptr) {
     return false;
@@ -95,7 +96,8 @@ bool HasChanged(const Model& model) {
 
 void ScheduleSnapshots(State& s) {
   for (auto& [name, group] : s.groups) Schedule(s, group);
-  // Nothing can make versions of models that are gone again; and some are sampled from files.
+  // Versions of unloaded models cannot be made again. Others are needed as files by groups that
+  // sample.
   for (const auto& [id, version] : s.versions) {
     if (version.on_disk() || !version.saving_dir.empty()) continue;
     const Model* const model = Find(s.models, version.row.model_id);
@@ -170,7 +172,7 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
     return s.fx.After(DeleteFiles{event.dir});
   }
   const std::string earlier = version->row.dir;
-  const bool is_read = version->readers.count(earlier) > 0;  // then it goes with its last reader
+  const bool is_read = version->readers.count(earlier) > 0;  // then its last reader deletes it
   if (!earlier.empty() && !is_read) s.fx.After(DeleteFiles{earlier});
   version->row.dir = event.dir;
   version->row.seq_id = event.seq_id;
@@ -181,7 +183,7 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
     CancelUnserved(s, event.version_id);
     MoveSamplesOf(s, event.version_id);
   }
-  QueueSamplesOf(s, {event.version_id});  // it may have been lost, and be made again by nobody now
+  QueueSamplesOf(s, {event.version_id});  // also samples of a version that was lost before
   Model* const model = Find(s.models, version->row.model_id);
   if (model != nullptr) TrimHistory(s, *model);
 }

@@ -191,8 +191,8 @@ struct Group {
   std::string snapshot_id;
   std::string snapshot_model_id;
 
-  // Live requests that the worker was sent and has not answered. `started`: requests that it reported
-  // as started, including ones that an earlier leader sent.
+  // Live requests that the worker was sent and has not answered. `started`: requests that it
+  // reported as started, including ones that an earlier leader sent.
   std::set<std::string> at_worker;
   std::set<std::string> started;
   // Quarantined requests that can run, by order of acceptance. While there are any, barriers wait

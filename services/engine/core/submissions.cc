@@ -18,13 +18,13 @@ namespace {
 
 constexpr int64_t kRowInterval = 60 * kSecond;
 
-// What a submission is about.
+// The session and the model of a submission.
 struct Subject {
   Session* session = nullptr;
   Model* model = nullptr;  // kTrain and kUnload
 };
 
-// Models and samplers go with their session, whose id theirs begin with.
+// Models and samplers end with their session, whose id is the prefix of theirs.
 ErrorInfo WhyAbsent(State& s, const Submit& submit, const char* what) {
   const std::string session_id = submit.owner_id.substr(0, submit.owner_id.find(':'));
   const Session* const session = FindSession(s, submit.tenant_id, session_id);
@@ -69,7 +69,7 @@ std::optional<ErrorInfo> RefusedFor(State& s, const Submit& submit, const Subjec
   return OverBound(s, submit.tenant_id, model, submit.payload.bytes);
 }
 
-// Fixes what a save may not find differently later.
+// Fixes the choices of a save that must not change later.
 std::optional<ErrorInfo> PlanTraining(State& s, const Model& model, const Submit& submit,
                                       int64_t seq_id, Plan& plan) {
   if (const auto* const save = std::get_if<SaveArgs>(&submit.args)) {
@@ -105,7 +105,7 @@ std::optional<ErrorInfo> TooFarAhead(const State& s, const Model& model, int64_t
   return error;
 }
 
-// The seq has arrived, whether its request runs or not.
+// Records the arrival of a seq, even if its request does not run.
 void PlaceInOrder(State& s, Model& model, const Submit& submit, int64_t seq_id) {
   const bool serial = s.sessions.at(model.row.session_id).row.ordering == SessionOrdering::kSerial;
   const bool waits_for_gap = IsForward(submit.kind);
@@ -194,7 +194,7 @@ void Decide(State& s, const Submit& submit) {
     const Request* const known = FindByKey(s, submit.owner_id, submit.op_class, submit.seq_id);
     if (known != nullptr) return AnswerRepeated(s, submit, *known);
   }
-  // Not a new request, so nothing that new ones are refused for applies.
+  // The request is not new, so limits on new requests do not apply.
   if (submit.op_class == OpClass::kTrain && has_key && IsClosed(*subject.model, submit.seq_id)) {
     return AnswerError(s, submit.call, ClosedSeq(submit.owner_id, submit.seq_id));
   }

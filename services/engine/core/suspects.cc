@@ -25,9 +25,10 @@ void GiveUp(State& s, Request& request, const std::string& how) {
   if (creates) FailModel(s, *model, Internal("the worker died whenever it created the model"));
 }
 
-// Who may have ended it. One that ran alone did, whether or not it came to say that it starts. Else
-// all that it had: the last to start may not have come to say so either. But while nothing was said
-// to start, a recovery, which runs for nobody, is more likely.
+// The requests that may have caused a crash. If a request ran alone, it is the one, even if the
+// worker did not report its start. Otherwise all requests at the worker are possible, as the start
+// of the last one may not have been reported. If no start was reported while a recovery ran, the
+// recovery is the more likely cause.
 std::set<std::string> WhoMayHave(const State& s, const Group& group) {
   if (!group.alone.empty()) return {group.alone};
   if (group.started.empty() && IsRecovering(s, group)) return {};
@@ -36,7 +37,8 @@ std::set<std::string> WhoMayHave(const State& s, const Group& group) {
   return ids;
 }
 
-// What runs again meanwhile goes on: the next death, if there is one, is laid to it.
+// Attributes a crash that was reported late. A request that runs again meanwhile continues; the
+// next crash, if any, counts against it.
 void BlameRun(State& s, Group& group, const Group::LostRun& run, const std::string& how) {
   group.last_crash = how;
   for (const std::string& id : run.request_ids) {
@@ -44,7 +46,7 @@ void BlameRun(State& s, Group& group, const Group::LostRun& run, const std::stri
     if (request == nullptr || !request->live()) continue;
     if (id != run.alone) {
       request->is_suspect = true;
-      s.unsent_request_ids.insert(id);  // out of the queue of those that run together
+      s.unsent_request_ids.insert(id);  // takes it out of the shared queue
       continue;
     }
     ++request->num_crashes_alone;
@@ -82,7 +84,7 @@ void RememberRun(State& s, Group& group, LossCause cause) {
   const bool lost_each_other = cause == LossCause::kPeerGone;
   const bool is_explained =
       !group.is_supervised || (cause != LossCause::kUnknown && !lost_each_other);
-  // Nobody will say how an earlier process of the same pid ended.
+  // The exit of an earlier process with the same pid will not be reported any more.
   std::erase_if(group.lost_runs, [&](const Group::LostRun& run) {
     return std::any_of(run.processes.begin(), run.processes.end(),
                        [&](const auto& process) { return group.processes.count(process) > 0; });
@@ -101,7 +103,7 @@ void RememberRun(State& s, Group& group, LossCause cause) {
   if (!lost.processes.empty()) group.lost_runs.push_back(std::move(lost));
   if (group.lost_runs.size() > kMaxRuns) group.lost_runs.pop_front();
   if (is_explained) return;
-  // The crash that was one too many was told of while it ran again.
+  // The report of its last allowed crash came while the request ran again.
   Request* const alone = Find(s.requests, group.alone);
   const bool is_over =
       alone != nullptr && alone->live() && alone->num_crashes_alone >= s.options.max_crashes_alone;
@@ -109,7 +111,7 @@ void RememberRun(State& s, Group& group, LossCause cause) {
 }
 
 bool MayKillWorkers(State& s, const Model& model) {
-  constexpr int64_t kMaxCut = 2;  // one may have been anybody's fault
+  constexpr int64_t kMaxCut = 2;  // one cut may be due to another request
   if (model.num_recoveries_cut >= kMaxCut) return true;
   const std::vector<Request*> live = LiveRequestsOf(s, model);
   return std::any_of(live.begin(), live.end(),
@@ -123,7 +125,7 @@ bool ExplainRun(State& s, Group& group, const WorkerExited& exited) {
       });
   if (it == group.lost_runs.end()) return false;
   it->processes.erase({exited.rank, exited.pid});
-  // A copy: the run changes, and may go, before the last use.
+  // A copy, as the run changes and may be erased before its last use.
   const Group::LostRun run = *it;  // NOLINT(performance-unnecessary-copy-initialization)
   const bool is_death = IsDeath(exited.cause);
   const bool lost_peer = exited.cause == LossCause::kPeerGone && !run.is_counted && !run.was_ended;

@@ -38,7 +38,7 @@ void CountSample(const Request& request, const WorkerDone& done, UsageRow& row) 
   row.sampled_tokens = done.sampled_tokens;
 }
 
-// False: operations of this kind are free.
+// Fills the usage of a request. Returns false if operations of this kind are free.
 bool Count(const Request& request, const WorkerDone& done, UsageRow& row) {
   switch (request.row.kind) {
     case OperationKind::kForward:
@@ -53,7 +53,7 @@ bool Count(const Request& request, const WorkerDone& done, UsageRow& row) {
     case OperationKind::kSaveWeights:
     case OperationKind::kSaveWeightsForSampler:
     case OperationKind::kSaveWeightsExternal:
-      // An unnamed version is no checkpoint.
+      // An unnamed version does not count as a checkpoint.
       row.num_checkpoints = request.plan->version_id.empty() ? 1 : 0;
       return row.num_checkpoints > 0;
     default:

@@ -10,10 +10,11 @@
 namespace lathe::engine {
 namespace {
 
-// After a failure. Long against what a network takes to come back, short against a training run.
+// Pause after a failed transfer. It is long compared with a network outage and short compared with
+// a training run.
 constexpr int64_t kPause = 60 * kSecond;
-// From one group at a time; its worker keeps copies of what it serves. Others go as files
-// meanwhile.
+// Maximum number of transfers from one group at a time, as its worker keeps a copy of each version
+// that it serves. Other versions go through files meanwhile.
 constexpr int64_t kMaxTravels = 4;
 
 int64_t NumTravelsFrom(const State& s, const std::string& group) {
@@ -43,7 +44,7 @@ void Note(State& s, NoteVersionTravel::Way way, const std::string& version_id,
       NoteVersionTravel{.version_id = version_id, .from = from, .to = to, .way = way, .why = why});
 }
 
-// One that had to wait for its turn goes next.
+// Ends a transfer and starts the next one that waits for its turn.
 void End(State& s, Group& reader, const std::string& version_id) {
   const std::string from = reader.travels.at(version_id).from;
   reader.travels.erase(version_id);
@@ -60,7 +61,7 @@ void Fail(State& s, Group& reader, const std::string& version_id, const std::str
   if (version == nullptr) return;
   const Model* const model = Find(s.models, version->row.model_id);
   if (model != nullptr) SaveVersionsOf(s, *model);
-  QueueSamplesOf(s, {version_id});  // another group may have it, or a file
+  QueueSamplesOf(s, {version_id});  // another group or a file may serve them now
 }
 
 }  // namespace
@@ -107,9 +108,10 @@ void OnVersionServed(State& s, const WorkerVersionServed& event) {
   VersionTravel* const travel = Find(reader->travels, event.version_id);
   if (travel == nullptr || travel->from != event.group || travel->is_served) return;
   if (event.error) return Fail(s, *reader, event.version_id, event.error->message);
-  const bool is_inflight = s.versions.at(event.version_id).row.is_inflight;  // else it is cancelled
+  // The version exists: its removal would have cancelled the transfer.
+  const bool is_inflight = s.versions.at(event.version_id).row.is_inflight;
   travel->is_served = true;
-  // A newer publication may not have been heard of yet.
+  // The event of a newer publication may still be under way.
   travel->seq_id = event.seq_id;
   s.fx.Send(reader->row.group, reader->row.epoch,
             SendLoadVersion{.version_id = event.version_id,

@@ -22,7 +22,7 @@ void EnforceVersionBudget(State& s, const std::string& tenant_id) {
   for (auto& [id, sampler] : s.samplers) {
     if (sampler.row.tenant_id != tenant_id || !sampler.unnamed()) continue;
     if (sampler.lost || sampler.row.version_dropped) continue;
-    // There is one for all of a model, smaller than the model itself.
+    // A model has one inflight version, which is smaller than the model itself.
     if (sampler.row.version_id == InflightVersionId(sampler.row.model_id)) continue;
     versions.push_back(&sampler);
     bytes += sampler.row.version_bytes;
@@ -55,7 +55,7 @@ void NotePublication(State& s, const std::string& version_id, const Model& model
   if (!is_inflight) return;
   CancelTravels(s, version_id);
   StopReading(s, version, model.row.group, /*all=*/true);  // it has the weights in memory
-  // What others have loaded is an earlier publication: they load this one when they need it.
+  // Other groups have loaded an earlier publication. They load this one when they need it.
   for (auto& [name, group] : s.groups) {
     if (name != model.row.group) group.version_ids.erase(version_id);
   }
@@ -79,7 +79,7 @@ void StopReadingAll(State& s, const std::string& group) {
   for (auto& [id, version] : s.versions) StopReading(s, version, group, /*all=*/true);
 }
 
-// That a group which samples has read what its home has written.
+// Reports that a group other than the model's read the version from a file.
 void NoteFile(State& s, const Version& version, const std::string& reader) {
   const Model* const model = Find(s.models, version.row.model_id);
   if (model == nullptr || model->row.group == reader) return;
@@ -104,7 +104,7 @@ void OnVersionLoaded(State& s, const WorkerVersionLoaded& event) {
 void ForgetVersion(State& s, const std::string& version_id) {
   const auto it = s.versions.find(version_id);
   if (it == s.versions.end()) return;
-  s.dirty_models.insert(it->second.row.model_id);  // its unload may have waited for the file
+  s.dirty_models.insert(it->second.row.model_id);  // an unload of the model may wait for the file
   if (!it->second.row.dir.empty()) {
     s.fx.Put(DeleteVersion{version_id});
     s.fx.After(DeleteFiles{it->second.row.dir});
@@ -123,7 +123,7 @@ void RegainVersion(State& s, Sampler& sampler) {
   Model& model = s.models.at(sampler.row.model_id);
   const bool can_be_made = version != nullptr && model.row.state == ModelState::kReady;
   if (!can_be_made) return LoseVersion(s, sampler);
-  NeedRecovery(s, model);  // one that runs may have made it already
+  NeedRecovery(s, model);  // a running recovery may be past it already
 }
 
 void DropVersion(State& s, const std::string& version_id) {
@@ -134,7 +134,8 @@ void DropVersion(State& s, const std::string& version_id) {
   ForgetVersion(s, version_id);
   const Model* const model = Find(s.models, version_id.substr(0, version_id.rfind('@')));
   for (auto& [name, group] : s.groups) {
-    // A recovery that was cut may have published it again; or it is an earlier publication.
+    // A recovery that was cut may have published it again, or the worker has an earlier
+    // publication.
     const bool may_have_it =
         (model != nullptr && model->row.group == name) || IsInflightVersion(version_id);
     const bool is_coming = readers.count(name) > 0;

@@ -32,7 +32,7 @@ bool IsBegun(const Model& model, const Request& request) {
       return true;
     case OpClass::kTrain:
       return model.order.IsIssued(request.row.seq_id);
-    case OpClass::kUnload:  // else Advance sends it when its turn comes
+    case OpClass::kUnload:  // Advance sends others when they are ready
       return request.row.state == RequestState::kDispatched;
     case OpClass::kSample:
       return false;
@@ -40,7 +40,7 @@ bool IsBegun(const Model& model, const Request& request) {
   return false;
 }
 
-// A sample that found no group which is usable, and that no process may be running.
+// Returns true for a sample without a usable group that no process may be running.
 bool IsToBePlaced(const State& s, const Request& request) {
   const Group* const group = Find(s.groups, request.group);
   if (group == nullptr) return true;
@@ -49,7 +49,7 @@ bool IsToBePlaced(const State& s, const Request& request) {
   return !(group->usable() && group->can_sample()) && !may_run;
 }
 
-// Begun operations, in order of acceptance, and samples that this group may serve.
+// Sends started operations, in order of acceptance, and samples that this group may serve.
 void SendUnfinished(State& s, Group& group) {
   ForgetOutstanding(group);
   if (!group.usable()) return;
@@ -64,7 +64,7 @@ void SendUnfinished(State& s, Group& group) {
     if (model.recovery == nullptr && IsBegun(model, request)) SendToGroup(s, request);
     s.dirty_models.insert(model.row.model_id);
   }
-  // Unless it goes on where it was, its turn comes again.
+  // The request that ran alone keeps its turn only if this group still has it.
   const Request* const alone = Find(s.requests, group.alone);
   if (alone == nullptr || group.suspects.count(alone->order) == 0) group.alone.clear();
 }
@@ -95,8 +95,9 @@ bool UnloadMayBeDone(const Model& model) {
   return !model.unload_request_id.empty() && model.order.Unresolved().empty();
 }
 
-// What came after the clearing of a gradient is at the worker: so is the clearing, which it may not
-// have done yet. Another one would queue up behind and drop the gradient that is next.
+// Returns true if requests after the last clear of the gradient are at the worker. The clear is
+// then there too, though perhaps still queued. A second clear would queue up behind them and drop
+// the next gradient.
 bool HasWorkAfterClear(State& s, const Model& model, const std::set<std::string>& running) {
   for (const int64_t seq : model.order.Issued()) {
     const Request* const request = FindByKey(s, model.row.model_id, OpClass::kTrain, seq);
@@ -107,9 +108,10 @@ bool HasWorkAfterClear(State& s, const Model& model, const std::set<std::string>
 
 void AdoptModel(State& s, Group& group, Model& model, const HeldModel* held,
                 const std::set<std::string>& running, bool is_rebuilt) {
-  // What makes another one ready runs, or runs again.
+  // A model in another state has a request that runs, or runs again, and makes it ready.
   if (model.row.state != ModelState::kReady) return;
-  // What it was told of it may not have come, or comes yet, whatever it says that it holds.
+  // Recovery commands for the model may have been lost or may still arrive, whatever it reports to
+  // hold.
   if (model.recovery || is_rebuilt) return NeedRecovery(s, model);
   if (held == nullptr) {
     if (!UnloadMayBeDone(model)) NeedRecovery(s, model);
@@ -133,9 +135,9 @@ void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
   for (const HeldModel& one : event.models) held[one.model_id] = &one;
   const std::set<std::string> running(event.running_request_ids.begin(),
                                       event.running_request_ids.end());
-  std::set<std::string> rebuilt;  // by commands of a recovery that are not done yet
+  std::set<std::string> rebuilt;  // models with recovery commands under way
   for (const std::string& id : running) rebuilt.insert(ModelOfReplay(id));
-  std::set<std::string> unwanted;  // that it has, or will have when its queue is done
+  std::set<std::string> unwanted;  // models it has or will have after its queue
   for (const auto& [id, one] : held) unwanted.insert(id);
   for (const std::string& id : running) unwanted.insert(ModelOfReplay(id));
   unwanted.erase("");
@@ -161,7 +163,7 @@ bool IsBeingPublished(const State& s, const std::string& version_id) {
   });
 }
 
-// What the worker says that it has is the newest publication, or one that is not heard of yet.
+// Returns true if the worker has the newest publication, or one that the core has no report of yet.
 bool IsNewest(const State& s, const HeldVersion& held) {
   const auto version = s.versions.find(held.version_id);
   const bool changes = version != s.versions.end() && version->second.row.is_inflight;
@@ -171,7 +173,7 @@ bool IsNewest(const State& s, const HeldVersion& held) {
 void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
   group.version_ids.clear();
   for (const HeldVersion& held : event.versions) {
-    // Of an earlier one the next sample has the newest loaded; what is being loaded may fail.
+    // An earlier publication is replaced when the next sample needs it. A load under way may fail.
     if (held.is_loading || !IsNewest(s, held)) continue;
     group.version_ids.insert(held.version_id);
     Version* const version = Find(s.versions, held.version_id);
@@ -192,7 +194,8 @@ void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
   }
 }
 
-// What else it has is sent again, or nobody waits for it.
+// Keeps the running requests whose models need recovery. Other requests are sent again or have no
+// caller.
 void NoteWorkBeforeRecoveries(State& s, Group& group, const WorkerAttached& event) {
   group.at_worker.clear();
   for (const std::string& id : event.running_request_ids) {
@@ -212,8 +215,9 @@ void Adopt(State& s, Group& group, const WorkerAttached& event) {
   NoteWorkBeforeRecoveries(s, group, event);
 }
 
-// Of processes that were not heard of before the next ones came. How those with a parent ended will
-// be said, too late to blame anybody; of others, who were here, this is the sign of their death.
+// Loss of processes whose end was not reported before the next ones attached. A parent may still
+// report the exit, too late for crash attribution. Without a parent, processes that were attached in
+// this term count as crashed.
 Loss LossOf(const Group& group, const std::string& session) {
   if (group.row.process_id == session) return {false, LossCause::kUnknown, ""};
   if (group.is_supervised || !group.attached_in_term) {
@@ -234,7 +238,8 @@ void Form(State& s, Group& group, const WorkerAttached& event, const std::string
   SendForm(s, group, session);
 }
 
-// Accepted before any group of its base model was known; or its group serves another one now.
+// Returns true if the model was accepted before a group of its base model was known, or if its
+// group now serves another base model.
 bool IsHomeless(const State& s, const Model& model) {
   if (model.row.group.empty()) return true;
   const auto it = s.groups.find(model.row.group);
@@ -270,7 +275,7 @@ void BecomeReady(State& s, Group& group, const ReadyModel& model) {
   StartRecoveries(s, group);
 }
 
-// All ranks have come, and none of them has met others.
+// All ranks have attached, and none has joined another set.
 void Begin(State& s, Group& group, const std::string& session) {
   const WorkerAttached event = *group.hello;
   group.hello.reset();
@@ -300,7 +305,7 @@ void Begin(State& s, Group& group, const std::string& session) {
 void Assemble(State& s, Group& group) {
   if (!MissingRanks(group).empty()) return TellState(s, group);
   const std::string session = SessionOf(group);
-  // Without its hello, rank 0 has been of a set that is lost.
+  // Rank 0 without its hello belongs to a set that is lost.
   if (group.hello && !HasMetOthers(group, session)) return Begin(s, group, session);
   LoseGroup(s, group, LossOf(group, session));
   TellState(s, group);
@@ -310,7 +315,7 @@ void Assemble(State& s, Group& group) {
 
 void ResumeModel(State& s, Model& model) {
   const ModelRow& row = model.row;
-  // In order of acceptance. Of all that is live, only what is this model's is looked at.
+  // Requests in order of acceptance. Looks only at requests of this model, not at all live ones.
   std::map<int64_t, Request*> begun;
   const auto add = [&](Request* request) {
     const bool is_live = request != nullptr && request->live();

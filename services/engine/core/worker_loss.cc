@@ -22,11 +22,12 @@
 namespace lathe::engine {
 namespace {
 
-// For those of a group to end that lose a rank in good order.
+// Time for the other ranks to end after one ended in order.
 constexpr int64_t kTimeToEnd = 10 * kSecond;
 
-// A process left because it had lost a peer. Parents will say how that one ended; without any, that
-// its stream has ended too is taken for a crash. Else they may all live, and the network is broken.
+// A process left because it lost a peer. If parents supervise the group, they will report that
+// peer's exit. Otherwise the loss counts as a crash if the peer's stream has ended too. If it has
+// not, all may live and the network is broken.
 bool IsCrashOfPeer(const Group& group, const Loss& loss) {
   if (loss.cause != LossCause::kPeerGone || group.is_supervised) return false;
   return std::any_of(group.ranks.begin(), group.ranks.end(), [&](const Rank& rank) {
@@ -34,7 +35,7 @@ bool IsCrashOfPeer(const Group& group, const Loss& loss) {
   });
 }
 
-// What a save may have written, and its next run will not replace.
+// Deletes what a save may have written, as its next run uses another directory.
 void DropSaveFiles(State& s, const Group& group, const Request& request) {
   const std::string& dir = request.plan->dir;
   if (dir.empty() || request.row.kind == OperationKind::kLoadWeights) return;
@@ -53,7 +54,7 @@ void TakeBackAll(State& s, const Group& group) {
   }
 }
 
-// Any group that has their weights, or can load them, can serve them.
+// Moves samples of the lost worker to any group that can serve them.
 void PlaceSamples(State& s) {
   std::set<std::string> ids;
   ids.swap(s.samples_to_place);
@@ -65,7 +66,7 @@ void PlaceSamples(State& s) {
   }
 }
 
-// An unnamed version whose model is not rebuilt comes back from disk or not at all.
+// An unnamed version whose model is not rebuilt is restored from disk or lost.
 void LoseVersionsOfGoneModels(State& s, const Group& group) {
   for (auto& [id, sampler] : s.samplers) {
     if (!sampler.unnamed() || HomeOf(s, sampler) != &group) continue;
@@ -126,7 +127,7 @@ void LoseProcess(State& s, Group& group, const Loss& loss) {
   group.version_ids.clear();
   AbandonTravels(s, group);
   StopReadingAll(s, group.row.group);
-  // A model that is being created can be created again.
+  // A model that is being created is created again.
   for (auto& [id, model] : s.models) {
     if (model.row.group == group.row.group && model.row.state == ModelState::kReady) {
       NeedRecovery(s, model);
@@ -172,7 +173,7 @@ void OnWorkerDetached(State& s, const WorkerDetached& event) {
   if (rank == nullptr || !rank->attached) return;
   rank->attached = false;
   rank->detached_at = s.now;
-  // What the group does needs no stream but that of rank 0.
+  // The group's work needs only the stream of rank 0.
   if (event.rank == 0) {
     Detach(*group);
     group->hello.reset();
@@ -183,7 +184,8 @@ void OnWorkerDetached(State& s, const WorkerDetached& event) {
     if (IsMember(*group, *rank)) {
       LoseGroup(s, *group, loss);
     } else if (rank->session.empty()) {
-      // While it waited for its peers. Of a set that is lost, all has been said.
+      // The process waited for its peers. For a member of a lost set, the loss was reported
+      // already.
       NoteDeath(s, *group, loss.cause, NameRank(*group, event.rank, loss.how),
                 /*was_loaded=*/false);
       rank->last_exit_pid = rank->pid;
@@ -198,15 +200,15 @@ void OnWorkerExited(State& s, const WorkerExited& event) {
   Rank* const rank = group == nullptr ? nullptr : FindRank(*group, event.rank);
   if (rank == nullptr) return;
   const bool is_current = event.pid == rank->pid;
-  // A parent that dials in again repeats the last end. The process that is here has not ended yet,
-  // though one before it had the same pid.
+  // A parent that reconnects repeats the last exit. The current process has not ended, even if an
+  // earlier one had the same pid.
   const bool is_here = is_current && (rank->attached || IsMember(*group, *rank));
   const bool is_remembered = !is_here && ExplainRun(s, *group, event);
   if (event.pid == rank->last_exit_pid && !is_here) return;
   rank->last_exit_pid = event.pid;
   group->next_try_at = event.restart_in < 0 ? 0 : s.now + event.restart_in;
   if (is_current && rank->attached) {
-    rank->exit = event;  // what it said last is still to come
+    rank->exit = event;  // the last messages of its stream are still to come
     rank->exit_session = rank->session;
     return;
   }
@@ -216,7 +218,7 @@ void OnWorkerExited(State& s, const WorkerExited& event) {
     rank->exit_session = rank->session;
     LoseGroup(s, *group, {true, event.cause, event.how, event.rank});
   } else if (!is_remembered && (!is_current || waited)) {
-    // It never came, or it came and waited for its peers.
+    // The process never attached, or it attached and waited for its peers.
     NoteDeath(s, *group, event.cause, NameRank(*group, event.rank, event.how),
               /*was_loaded=*/false);
   }

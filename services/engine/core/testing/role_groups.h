@@ -9,7 +9,7 @@
 
 namespace lathe::engine {
 
-// By default, group "g" trains a model and group "h" samples.
+// Group "g" trains a model and group "h" samples, by default.
 struct Roles {
   CoreHarness h;
   FakeWorker* other;
