@@ -367,7 +367,7 @@ void MoveSamplesOf(State& s, const std::string& version_id) {
       const bool has_it = group.version_ids.count(version_id) > 0;
       if (has_it || AwaitTravel(s, group, *sampler)) break;
       if (VersionDir(s, *sampler).empty()) {
-        // the samples switch when it is written
+        // The samples switch when it is written.
         SaveVersionsOf(s, s.models.at(sampler->row.model_id));
       } else {
         LoadVersionOnce(s, group, *sampler);

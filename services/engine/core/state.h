@@ -211,7 +211,7 @@ struct Group {
   // The last lost sets of processes, oldest first. Before `is_explained`: the requests that a crash
   // would be attributed to. After it: processes whose exits need no further handling.
   struct LostRun {
-    // rank and pid, without those whose exit was reported
+    // Rank and pid of the processes whose exit was not reported.
     std::set<std::pair<int64_t, int64_t>> processes;
     bool is_explained = false;
     bool is_counted = false;  // counted as a death: the ranks lost contact

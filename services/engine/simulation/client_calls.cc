@@ -1,4 +1,4 @@
-// How a client speaks to engines: lost and repeated messages, retries, polls.
+// A client's communication with engines: lost and duplicate messages, retries, polls.
 #include <algorithm>
 #include <utility>
 
@@ -37,7 +37,7 @@ void SimClient::Ask(EventBody event, OnAnswer on_answer) {
   ++num_asking_;
   const auto is_answered = std::make_shared<bool>(false);
   const auto send = std::make_shared<std::function<void()>>();
-  // Kept alive by what is planned next.
+  // The next planned event keeps the function alive.
   *send = [this, event = std::move(event), on_answer = std::move(on_answer), is_answered,
            weak = std::weak_ptr(send)] {
     if (*is_answered || has_vanished_) return;
@@ -84,8 +84,8 @@ void SimClient::HandleAnswer(ClientOp& op, const Answer& answer) {
 }
 
 void SimClient::HandleRefusal(ClientOp& op, const ErrorInfo& error) {
-  if (IsTransient(error)) return;  // it is sent again
-  NoteSilence();                   // that the session is over may be all that it hears
+  if (IsTransient(error)) return;  // the client sends it again
+  NoteSilence();                   // it may only learn that the session is over
   const Submit& submit = op.submit;
   const bool is_kept = world_.store.FindByKey(submit.tenant_id, submit.owner_id, submit.op_class,
                                               submit.seq_id) != nullptr;
@@ -93,7 +93,8 @@ void SimClient::HandleRefusal(ClientOp& op, const ErrorInfo& error) {
     throw Violation("I2", absl::StrFormat("%s: %s seq %d was accepted and is said to be abandoned",
                                           name_, submit.owner_id, submit.seq_id));
   }
-  if (!op.request_id.empty() && error.code != "seq_id_reused") return;  // of a late repetition
+  // answer to a late duplicate
+  if (!op.request_id.empty() && error.code != "seq_id_reused") return;
   if (!MayBeRefused(op, error)) {
     throw Violation(
         "I1",
@@ -142,7 +143,7 @@ void SimClient::ReadAgain(ClientOp& op) {
   });
 }
 
-// Long after its end: the answer is what it was.
+// Sends a request again long after its end. The answer must be the same.
 void SimClient::SendAgain(ClientOp& op) {
   if (op.submit.op_class != OpClass::kTrain || op.submit.seq_id == 0 || !Chance(200)) return;
   world_.time.After(world_.Delay(300 * kSecond), [this, &op] {
@@ -165,7 +166,7 @@ void SimClient::NoteSuccess(const ClientOp& op, const SimResult& result) {
 // ---- what may go wrong, and why
 
 bool SimClient::session_may_be_over() const {
-  // Heartbeats are written once a minute.
+  // The engine writes heartbeats to the store only once a minute.
   const CoreOptions& core = world_.swarm.core;
   const int64_t kept = std::max(core.session_timeout, core.session_kept - 60 * kSecond);
   return is_finishing_ || was_away_ || world_.time.now() - heard_at_ > kept / 2;
@@ -182,7 +183,7 @@ bool SimClient::MayBeRefused(const ClientOp& op, const ErrorInfo& error) const {
   if (code == "session_finished") return session_may_be_over();
   if (op.is_foreign) return code == "not_found";
   if (code == "not_found") {
-    // A session that is over is forgotten after a day; a checkpoint may have been removed.
+    // A finished session is forgotten after a day, and a checkpoint may have been deleted.
     return session_may_be_over() || submit.kind == OperationKind::kLoadWeights;
   }
   const bool is_unloaded = std::any_of(programs_.begin(), programs_.end(), [&](const Program& p) {
@@ -196,7 +197,7 @@ bool SimClient::MayBeRefused(const ClientOp& op, const ErrorInfo& error) const {
              return other.submit.owner_id == submit.owner_id && other.submit.seq_id > submit.seq_id;
            });
   }
-  // Before the first worker was there nobody knows what is served.
+  // Before the first worker attached, no base model is known.
   return code == "unknown_base_model";
 }
 
@@ -210,15 +211,15 @@ bool SimClient::MayFail(const ClientOp& op, const SimResult& result) const {
   if (code == "checkpoint_exists") return std::holds_alternative<SaveArgs>(op.submit.args);
   if (code == "not_found") return kind == OperationKind::kLoadWeights;
   if (code == "cancelled") return op.is_cancelled || may_have_been_silent();
-  // Nobody holds on to a checkpoint for a client that is gone.
+  // Checkpoints are not pinned for a client that is gone.
   if (code == "checkpoint_deleted" || code == "version_absent") {
-    // Samples that a worker has when a version is lost there fail with it.
+    // Samples under way when a worker loses a version fail with this code.
     const bool is_lost = code == "version_absent" && world_.swarm.version_loss_every > 0;
     return kind == OperationKind::kSample && (may_have_been_silent() || is_lost);
   }
   if (code == "version_dropped") return kind == OperationKind::kSample;
   if (code == "model_failed" || code == "internal") {
-    // Nobody fails for what another one did to their worker.
+    // A request must not fail because another one crashed their worker.
     const bool is_poison = op.body != nullptr && op.body->kills > 0;
     const bool is_blamed = result.message.find("the worker died") != std::string::npos;
     return is_blamed && world_.lost_worker && (is_poison || world_.swarm.may_blame_innocents());

@@ -1,4 +1,4 @@
-// A model whose weights are the history of what was applied to it.
+// An adapter whose weights are the history of the operations applied to it.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ using Window = std::map<int64_t, uint64_t>;  // seq -> content of its gradient
 
 std::vector<int64_t> SeqsOf(const Window& window);
 
-// Weights (or moments) as the steps that made them: immutable and shared. Equal histories have
-// equal hashes, other ones differ.
+// Weights (or moments) as the steps that made them. Immutable and shared. Equal histories have
+// equal hashes; different histories have different ones.
 class Lineage {
  public:
   static std::shared_ptr<const Lineage> Create(const std::string& model_id, uint64_t seed);
-  // `settings`: of the optimizer.
+  // `settings`: settings of the optimizer.
   static std::shared_ptr<const Lineage> Step(std::shared_ptr<const Lineage> before, int64_t seq,
                                              const Window& window, uint64_t settings);
 
   uint64_t hash() const { return hash_; }
-  // "create m 7; step 4 [1 2 3]; step 6 [5]"
+  // Text such as "create m 7; step 4 [1 2 3]; step 6 [5]".
   std::string Describe() const;
 
  private:
@@ -36,7 +36,7 @@ class Lineage {
 
 using Weights = std::shared_ptr<const Lineage>;
 
-// What a worker holds of one model.
+// The state of one model on a worker.
 struct CountingAdapter {
   Weights weights;
   Weights moments;  // null: no step yet
@@ -46,7 +46,7 @@ struct CountingAdapter {
   void Step(int64_t seq, uint64_t settings);
 };
 
-// Of null: 0.
+// Returns 0 for null.
 uint64_t HashOf(const Weights& weights);
 std::string Describe(const Weights& weights);
 

@@ -1,4 +1,4 @@
-// Plain structs as one line of text, for traces: fields in braces, without their names.
+// Text of plain structs for traces: one line, fields in braces, without field names.
 #pragma once
 
 #include <cxxabi.h>
@@ -17,7 +17,7 @@
 
 namespace lathe::engine::simulation {
 
-// "SendAck" of lathe::engine::SendAck.
+// Returns "SendAck" for lathe::engine::SendAck.
 template <typename T>
 std::string TypeName() {
   int status = 0;
@@ -35,7 +35,7 @@ void DescribeTo(const T& value, std::string& out) {
   } else if constexpr (std::is_arithmetic_v<T>) {
     out += std::to_string(value);
   } else if constexpr (std::is_same_v<T, std::string>) {
-    // A plan's bytes are not for people.
+    // The bytes of a plan are not readable.
     out += value.find_first_not_of('\0') != std::string::npos && value.front() < ' ' ? "…" : value;
   } else if constexpr (IsVector<T>::value) {
     out += '[';

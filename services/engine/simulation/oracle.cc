@@ -16,7 +16,7 @@ namespace {
 
 using History = SimStore::History;
 
-// One model, from its creation to the last of its requests.
+// Replays one model, from its creation to its last request.
 class Walk {
  public:
   Walk(const World& world, const std::string& model_id, std::map<std::string, Weights>& versions)
@@ -35,7 +35,7 @@ class Walk {
     }
   }
 
-  // Gradients that were dropped because nothing was heard of their client.
+  // Drops gradients that the core dropped during a silence of their client.
   void Drop(const std::vector<int64_t>& seqs) {
     if (!seqs.empty()) CheckWasSilent();
     for (const int64_t seq : seqs) adapter_.window.erase(seq);
@@ -83,7 +83,7 @@ class Walk {
     }
   }
 
-  // Which checkpoint its path named is known to whoever read it.
+  // The worker that read the files has recorded which checkpoint the path named.
   void Load(const History& history, const Plan& plan, int64_t seq_id) {
     const auto loaded = world_.loaded.find(history.row.request_id);
     if (loaded == world_.loaded.end()) Fail("I4", "a load is done that nobody ran");
@@ -148,7 +148,8 @@ class Walk {
     }
   }
 
-  // A gradient that lacks a part may be stepped only by who knows of it.
+  // Checks that a step with a missing gradient was accepted after its caller was notified of the
+  // failure.
   void CheckFailuresWereTold(const History& step) const {
     for (const History* const failure : failures_) {
       const bool told =
@@ -162,7 +163,7 @@ class Walk {
 
   void Fail(const History& history) {
     if (history.result->code == "model_lost") {
-      // A load that came later, under a smaller seq, has brought it back.
+      // A later load under a smaller seq has restored the model.
       if (history.row.done_at <= loaded_at_) return;
       is_lost_ = true;
       adapter_.window.clear();
@@ -192,7 +193,7 @@ class Walk {
   std::vector<const History*> failures_;          // of the open gradient
 };
 
-// By model: its creation, then its training requests by seq.
+// Requests by model: the creation under 0, then training requests by seq.
 using ByModel = std::map<std::string, std::map<int64_t, const History*>>;
 
 ByModel GroupByModel(const World& world) {
@@ -224,7 +225,7 @@ void CheckSamples(const World& world, const std::map<std::string, Weights>& vers
       expected = files == nullptr ? 0 : HashOf(files->weights);
     } else if (!sampler.version_id.empty()) {
       const auto version = versions.find(sampler.version_id);
-      if (version == versions.end()) continue;  // an inflight one: its weights move on
+      if (version == versions.end()) continue;  // an inflight version, whose weights change
       expected = HashOf(version->second);
     }
     if (history.result->weights == expected) continue;
@@ -245,7 +246,7 @@ void CheckModels(const World& world,
     }
     const auto row = world.store.models().find(model_id);
     const bool lives = row != world.store.models().end() && row->second.state == ModelState::kReady;
-    // One that is still parked belongs to a client that did not come back.
+    // A model that is still offloaded belongs to a client that did not come back.
     if (lives && !row->second.is_parked) {
       walk.Drop(DecodeSeqs(row->second.dropped_window));
       walk.CheckLive(live(model_id));
@@ -267,9 +268,9 @@ void CheckEnded(const World& world) {
 }
 
 void CheckKills(const World& world) {
-  // Unless their parents say how workers ended, engines guess, and take a crash for an outage.
+  // Without reports of exits, engines guess and may mistake a crash for an outage.
   if (!world.swarm.is_supervised) return;
-  // Two alone, and some that were told of late or not to the engine that leads: seeds reach half.
+  // Two crashes alone, plus some reported late or to another engine. Seeds reach half of this.
   const int64_t limit = 12 + 6 * world.store.term();
   for (const auto& [request_id, num_kills] : world.kills) {
     if (num_kills <= limit) continue;

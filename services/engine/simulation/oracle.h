@@ -1,4 +1,5 @@
-// What a run must have come to, worked out from what was accepted and how it ended.
+// Checks of a run's results. The expected results follow from the accepted requests and their
+// outcomes.
 #pragma once
 
 #include <functional>
@@ -9,21 +10,20 @@
 
 namespace lathe::engine::simulation {
 
-// Follows every model through its requests in the order of their seqs and compares each result,
-// checkpoint and sampler version with the weights that it must have come from; and `live` (the
-// adapter that the workers hold of a model; nullptr: none) with the end of that. Throws a Violation
-// of I2 or I4.
+// Replays the requests of every model in the order of their seqs. Compares each result, checkpoint
+// and sampler version with the weights it must come from. At the end compares the model with
+// `live`: the adapter on the workers; nullptr: none. Throws a Violation of I2 or I4.
 void CheckModels(const World& world,
                  const std::function<const CountingAdapter*(const std::string& model_id)>& live);
 
-// Every request that was ever accepted has ended (I1).
+// Checks that every accepted request has ended (I1).
 void CheckEnded(const World& world);
 
-// A request that ends its workers is failed before it has taken many along (I7).
+// Checks that a request which crashes workers is failed before it has ended many (I7).
 void CheckKills(const World& world);
 
-// After every session has ended and a new leader has started: no body, row of a live object or
-// directory is left that nobody needs (I6).
+// Call after every session has ended and a new leader has started. Checks that no unneeded body,
+// row of a live object or directory is left (I6).
 void CheckNothingLeaks(const World& world);
 
 }  // namespace lathe::engine::simulation

@@ -1,4 +1,4 @@
-// The one source of chance in a run.
+// The only source of randomness in a run.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
     return z ^ (z >> 31);
   }
-  // 0 … bound - 1
+  // Returns a number from 0 to bound - 1.
   int64_t Below(int64_t bound) {
     return static_cast<int64_t>(Next() % static_cast<uint64_t>(bound));
   }
-  // Both ends are possible.
+  // Both bounds are included.
   int64_t Between(int64_t low, int64_t high) { return low + Below(high - low + 1); }
   bool Chance(int64_t per_mille) { return per_mille > 0 && Below(1000) < per_mille; }
 

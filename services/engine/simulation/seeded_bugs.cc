@@ -73,7 +73,7 @@ void BugHooks::ChangeWrites(Commit& commit) {
   commit.writes.insert(commit.writes.end(), freed.begin(), freed.end());
 }
 
-// Some time after they were published.
+// Drops published versions some time after their publication.
 void BugHooks::DropPublishedVersions(std::vector<Action>& actions) {
   std::vector<Action> drops;
   for (const Action& action : actions) {
@@ -94,7 +94,7 @@ void BugHooks::DropPublishedVersions(std::vector<Action>& actions) {
   actions.insert(actions.end(), drops.begin(), drops.end());
 }
 
-// Such a request is accepted and sent to the worker like any other.
+// Turns refusals of closed seqs into an acceptance and a send to the worker.
 void BugHooks::RunLateSeqs(std::vector<Action>& actions) {
   std::vector<Action> changed;
   for (Action& action : actions) {

@@ -1,4 +1,4 @@
-// Bugs that a run can be given, to see that the invariants find them.
+// Bugs that can be seeded into a run, to check that the invariants detect them.
 #pragma once
 
 #include <cstdint>
@@ -18,38 +18,38 @@ namespace lathe::engine::simulation {
 
 enum class SeededBug {
   kNone,
-  kNoTermCheck,        // store and workers obey every leader
-  kNoDuplicateCheck,   // a repeated request is taken for a new one
+  kNoTermCheck,        // store and workers accept every term
+  kNoDuplicateCheck,   // a duplicate counts as a new request
   kReplayOffByOne,     // the first operation after a snapshot is left out
-  kLostAck,            // workers are never told to forget
+  kLostAck,            // workers never get an acknowledgement
   kFsyncRemoved,       // a commit counts before it is durable
-  kLateSeqRun,         // a seq that is closed runs when it comes
-  kWindowNotCompared,  // neither by the worker before a step nor at an adoption
+  kLateSeqRun,         // a closed seq runs when it arrives
+  kWindowNotCompared,  // not by the worker before a step, nor at an adoption
   kVersionDroppedEarly,
-  kPayloadFreedEarly,  // when it was sent to a worker
+  kPayloadFreedEarly,  // as soon as it was sent to a worker
   kGapNotCommitted,    // closed_seq stays in memory
-  kMatesFail,          // a worker that somebody killed counts as one that died by itself
-  kCrashUntold,        // ... and the other way round
-  kRankNotFormed,      // a group works with the ranks that were told of it
-  kPeerKept,           // what is left of a lost group is not told to die
-  kSessionForgotten,   // ... and taken for new when it comes back
-  kMovedModelKept,     // a group that a model has left is not told to drop it
+  kMatesFail,          // every reported exit counts as a crash
+  kCrashUntold,        // every reported exit counts as an orderly end
+  kRankNotFormed,      // ranks above 0 get no FormGroup
+  kPeerKept,           // the rest of a lost group is not evicted
+  kSessionForgotten,   // a rank that reconnects counts as new
+  kMovedModelKept,     // the source group of a migration keeps the model
 };
 
 const std::vector<SeededBug>& AllSeededBugs();
 std::string_view NameOf(SeededBug bug);
-// Unset: no bug has this name.
+// Returns nullopt if no bug has this name.
 std::optional<SeededBug> FindSeededBug(std::string_view name);
 
-// The bugs that sit between a core and the rest of its engine. Of one engine.
+// The bugs between a core and the rest of its engine. Each engine has its own hooks.
 class BugHooks {
  public:
   // `random` must outlive this.
   BugHooks(SeededBug bug, Random& random) : bug_(bug), random_(random) {}
 
-  // Before a Step.
+  // Runs before a Step.
   void Change(EventBody& event);
-  // After it.
+  // Runs after a Step.
   void Change(std::vector<Action>& actions);
 
  private:
@@ -61,10 +61,10 @@ class BugHooks {
   const SeededBug bug_;
   Random& random_;
   std::set<std::pair<std::string, int64_t>> seen_;  // owner and seq of training requests
-  std::vector<SendToWorker> published_;             // PublishVersions that left
+  std::vector<SendToWorker> published_;             // PublishVersions that were sent
   std::map<CallId, Submit> gradients_;              // forward_backwards without an answer
-  SendToWorker late_;                               // as the newest batch is sent
-  std::map<std::string, std::string> homes_;        // groups of models
+  SendToWorker late_;                               // routing of the newest train batch
+  std::map<std::string, std::string> homes_;        // group of each model
 };
 
 }  // namespace lathe::engine::simulation

@@ -43,7 +43,7 @@ void SimClient::Act() {
   if (session_id_.empty()) {
     if (!asks_for_session_) {
       asks_for_session_ = true;
-      // It may be there long before its id is known here.
+      // The session may exist long before the client learns its id.
       heard_at_ = world_.time.now();
       CreateSession event;
       event.row.tenant_id = tenant_id_;
@@ -69,13 +69,13 @@ void SimClient::ActOnce() {
   if (Chance(swarm.sample)) return Sample();
   if (Chance(swarm.remove)) return RemoveCheckpoint();
   Program& program = Any(world_, programs_);
-  if (program.creation->request_id.empty()) return;  // its id is not known yet
+  if (program.creation->request_id.empty()) return;  // its id is unknown so far
   if (Chance(swarm.reuse)) return Reuse(program);
   if (!program.skipped_seqs.empty() && Chance(swarm.late)) return TrainLate(program);
   if (Chance(swarm.unload)) return Unload(program);
   const bool waits =
       !program.ops.empty() && !program.ops.back()->is_answered && !program.ops.back()->is_given_up;
-  // The SDK of a serial session sends one after the other.
+  // The SDK sends the requests of a serial session one after the other.
   if (is_serial_ && waits) return;
   if (!is_serial_ && Chance(swarm.chunks)) return TrainChunks(program);
   Train(program);
@@ -145,7 +145,7 @@ void SimClient::AddBody(ClientOp& op, bool forward_only) {
   body.forward_only = forward_only;
   body.content = world_.random.Next();
   body.fails = Chance(world_.swarm.wrong);
-  // Some that get through kill the worker that runs them again for a recovery.
+  // Some kill a worker only sometimes, for example the one that replays them.
   if (Chance(world_.swarm.poison)) body.kills = Chance(700) ? 1000 : 300;
   op.body = std::make_shared<const SimBody>(std::move(body));
   op.submit.payload.tokens = world_.random.Between(1, 30);
@@ -182,7 +182,7 @@ void SimClient::Train(Program& program) {
   SendTraining(program, program.next_seq++, kind);
 }
 
-// Parallel submissions, the first one last or anywhere.
+// Sends parallel submissions in any order.
 void SimClient::TrainChunks(Program& program) {
   std::vector<int64_t> seqs;
   for (int64_t left = world_.random.Between(2, 5); left > 0; --left) {
@@ -225,7 +225,7 @@ void SimClient::Unload(Program& program) {
       NewSubmit(program.model_id, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{})));
 }
 
-// Asks for an object of another tenant, by its right name.
+// Asks for an object of another tenant by its correct name.
 void SimClient::Intrude() {
   const SimClient& other = *Any(world_, neighbours_);
   if (other.tenant_id_ == tenant_id_ || other.object_ids_.empty()) return;
@@ -269,7 +269,7 @@ void SimClient::MakeSampler() {
     event.model_path = Any(world_, sampler_paths_);
   }
   Ask(event, [this](const Answer& answer) {
-    if (answer.error) return;  // the checkpoint is gone, or no worker has been here yet
+    if (answer.error) return;  // the checkpoint is gone, or no worker has attached yet
     samplers_.push_back({answer.id, 1});
     object_ids_.push_back(answer.id);
   });
@@ -292,11 +292,11 @@ void SimClient::Vanish() {
   world_.trace.Note(world_.time.now(), [&] { return name_ + " vanishes"; });
 }
 
-// A laptop that is closed, or a network that is away.
+// Simulates a closed laptop or a network outage.
 void SimClient::Nap() {
   naps_ = true;
   world_.trace.Note(world_.time.now(), [&] { return name_ + " naps"; });
-  // Not as long as a result that it did not get is kept.
+  // Shorter than the time for which undelivered results are kept.
   const CoreOptions& core = world_.swarm.core;
   const int64_t longest =
       std::min(2 * core.session_timeout, core.result_kept_after_delivery - 30 * kSecond);
@@ -330,7 +330,7 @@ void SimClient::TouchModels() {
 }
 
 void SimClient::NoteHeard() {
-  was_away_ = session_may_be_over();  // a repetition is answered even then
+  was_away_ = session_may_be_over();  // a duplicate is answered even then
   NoteSilence();
   heard_at_ = world_.time.now();
 }

@@ -1,5 +1,4 @@
-// A program of a user: one session, some models and samplers, retries, and a memory of all it was
-// told.
+// A user's program: one session, some models and samplers, and retries. It remembers all answers.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +17,16 @@
 
 namespace lathe::engine::simulation {
 
-// A request of a client and what became of it.
+// A request of a client with its outcome.
 struct ClientOp {
   Submit submit;
   SharedBody body;
   bool is_answered = false;
   bool is_given_up = false;
-  bool is_reuse = false;    // of a seq, with other content: to be refused
-  bool is_foreign = false;  // on another tenant's object: to be refused
+  bool is_reuse = false;    // another request under a used seq; must be refused
+  bool is_foreign = false;  // for another tenant's object; must be refused
   bool is_cancelled = false;
-  bool is_forgotten = false;  // by a client that came back
+  bool is_forgotten = false;  // the client came back without it
   int64_t accepted_at = 0;
   std::string request_id;  // empty: not accepted
   std::optional<SimResult> result;
@@ -35,25 +34,25 @@ struct ClientOp {
 
 class SimClient {
  public:
-  // `find_engine`: whom a call reaches; nullptr: nobody. `neighbours`: where other tenants' ids are
-  // found; must outlive this.
+  // `find_engine`: the engine that a call reaches; nullptr: none. `neighbours`: clients with ids of
+  // other tenants; must outlive this.
   SimClient(World& world, int64_t number, std::function<SimEngine*()> find_engine,
             const std::vector<std::unique_ptr<SimClient>>& neighbours);
 
-  // Takes up its next action, later.
+  // Schedules the next action.
   void Begin();
-  // No more new requests; what is open is followed to its end.
+  // Stops new requests. Open ones are followed to their end.
   void Wind() { num_actions_left_ = 0; }
   bool has_acted() const { return has_vanished_ || num_actions_left_ == 0; }
-  // Everything it asked for was answered, everything accepted has a result.
+  // Returns true if all calls have answers and all accepted requests have results.
   bool is_settled() const;
-  // What is_settled waits for, for people.
+  // Lists what is_settled waits for.
   std::string WhatIsOpen() const;
   void FinishSession();
   bool has_vanished() const { return has_vanished_; }
-  // It vanished, and goes on with the session and the models that it had.
+  // A vanished client continues with its session and models.
   void ComeBack();
-  // Runs something on each of its models, and so has it with a worker.
+  // Runs a request on each model, so that a worker has it.
   void TouchModels();
 
   const std::vector<std::string>& object_ids() const { return object_ids_; }
@@ -97,10 +96,10 @@ class SimClient {
   OperationArgs ArgsOf(OperationKind kind, const Program& program);
   void AddBody(ClientOp& op, bool forward_only);
 
-  // Sends it until it is answered or given up.
+  // Sends the request repeatedly until it is answered or given up.
   void Send(ClientOp& op);
   void SendOnce(const EventBody& event, const SharedBody& body, const OnAnswer& on_answer);
-  // As Send, for calls that are no requests.
+  // The same as Send, for calls that are no requests.
   void Ask(EventBody event, OnAnswer on_answer);
   void HandleAnswer(ClientOp& op, const Answer& answer);
   void HandleRefusal(ClientOp& op, const ErrorInfo& error);
@@ -110,13 +109,13 @@ class SimClient {
   void HandleResult(ClientOp& op, const SimResult& result);
   void NoteSuccess(const ClientOp& op, const SimResult& result);
 
-  // Why `op` may be refused or fail with that code; false: it may not.
+  // Return true if `op` may be refused, or fail, with that code.
   bool MayBeRefused(const ClientOp& op, const ErrorInfo& error) const;
   bool MayFail(const ClientOp& op, const SimResult& result) const;
   bool session_may_be_over() const;
   bool may_have_been_silent() const;
   void NoteHeard();
-  // The server may have taken the time without a word for the client's end.
+  // Records a silence after which the server may have regarded the client as gone.
   void NoteSilence();
 
   World& world_;
@@ -133,7 +132,7 @@ class SimClient {
   std::string session_id_;
   bool asks_for_session_ = false;
   int64_t heard_at_ = 0;   // last sign that the session lives
-  bool was_away_ = false;  // for so long that it may be over
+  bool was_away_ = false;  // for so long that the session may be over
   int64_t num_asking_ = 0;
   int64_t next_model_seq_ = 0;
   int64_t next_sampler_seq_ = 0;

@@ -1,4 +1,4 @@
-// Directories of checkpoints, snapshots and versions, which every process of a run sees.
+// Directories of checkpoints, snapshots and versions. All processes of a run share them.
 #pragma once
 
 #include <map>
@@ -13,17 +13,17 @@ struct CheckpointFiles {
   Weights weights;
   Weights moments;
   int64_t applied_seq = 0;
-  Window window;  // of a snapshot
+  Window window;  // only for a snapshot
 };
 
-// A directory appears whole: a writer that dies before the rename leaves nothing here.
+// A directory appears completely: a writer that dies before the rename leaves nothing.
 class SimDisk {
  public:
-  // False: files that a row names are replaced, or others by unequal ones.
+  // Returns false if the write replaces files that a row names, or other files by different ones.
   bool Write(const std::string& dir, CheckpointFiles files, bool is_named);
-  // nullptr: no such directory.
+  // Returns nullptr if there is no such directory.
   const CheckpointFiles* Find(const std::string& dir) const;
-  // Also of directories that are deleted.
+  // Finds deleted directories too.
   const CheckpointFiles* FindEver(const std::string& dir) const;
   void Delete(const std::string& dir) { dirs_.erase(dir); }
   std::vector<std::string> List() const;

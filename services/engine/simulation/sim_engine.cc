@@ -26,8 +26,6 @@ SimResult ToResult(const MakeResult& made) {
   return result;
 }
 
-// Delivered in order and in time.
-
 }  // namespace
 
 SimEngine::SimEngine(World& world)
@@ -53,7 +51,7 @@ void SimEngine::Tick() {
   });
 }
 
-// Every few seconds a leader renews its lease.
+// A leader checks its lease every few seconds.
 bool SimEngine::FindsLeaseLost() const {
   return world_.store.term() != term_ && world_.random.Chance(300) &&
          world_.bug != SeededBug::kNoTermCheck;
@@ -133,7 +131,7 @@ void SimEngine::BeginCommit() {
   }
 }
 
-// An engine that died meanwhile may have got it through, and never knows.
+// If an engine died meanwhile, its commit may have succeeded without its knowledge.
 void SimEngine::EndCommit(const std::shared_ptr<CommitGroup>& group) {
   if (!is_dead_ && world_.random.Chance(world_.swarm.store_error)) Kill();
   if (is_dead_ && !world_.random.Chance(world_.swarm.commit_survives)) return;
@@ -218,8 +216,8 @@ void SimEngine::Execute(Answer& action) {
   }
   const Reply reply = std::move(it->second);
   calls_.erase(it);
-  // Before an answer leaves, the lease is looked at: an old leader does not know what it is asked
-  // about, and must not say so.
+  // The lease is checked before an answer leaves: an old leader may lack the object that the call
+  // names, and must not report it as absent.
   if (world_.store.term() == term_ || world_.bug == SeededBug::kNoTermCheck) reply(action);
 }
 
@@ -242,7 +240,7 @@ void SimEngine::Execute(ForgetBody& action) {
   held_bodies_.erase(it);
 }
 
-// What ran again must have met the weights that it met the first time.
+// Checks that an operation that ran again had the same weights as the first time.
 void SimEngine::Execute(CompareReplay& action) {
   const auto again = held_results_.find(action.result_id);
   const SimResult* const first = world_.store.FindResult(action.request_id);
@@ -268,7 +266,7 @@ SharedBody SimEngine::BodyFor(const SendToWorker& command, const std::string& re
                               const std::string& body_id) {
   const auto held = held_bodies_.find(body_id);
   SharedBody body = held != held_bodies_.end() ? held->second.body : nullptr;
-  // Memory keeps few of them for long.
+  // Committed bodies do not stay in memory for long.
   if (body == nullptr || held->second.is_committed) body = world_.store.FindBody(body_id);
   if (body != nullptr) return body;
   WorkerDone done;
@@ -299,7 +297,7 @@ void SimEngine::Execute(SendToWorker& action) {
     message.bodies[sample->request_id] = std::move(body);
   }
   const std::shared_ptr<Link> link = it->second;
-  // Its parent is asked too.
+  // The worker's parent is asked to kill it too.
   if (world_.swarm.is_supervised && std::holds_alternative<SendDie>(message.send.command)) {
     world_.time.After(world_.Delay(5 * kSecond), [link] { link->worker->Die(LossCause::kEnded); });
   }

@@ -1,5 +1,5 @@
-// An engine process: the real core, and around it what the runtime, the commit loop and the
-// dispatcher do.
+// An engine process: the real core with simulations of the runtime, the commit loop and the
+// dispatcher.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@
 
 namespace lathe::engine::simulation {
 
-// A worker's message: the event it becomes and, of a WorkerDone, the encoded result.
+// A worker's message as an event; for a WorkerDone also the encoded result.
 struct WorkerReport {
   EventBody event;
   SimResult result;
 };
 
-// Leads from its making until it dies. A frozen one (SIGSTOP) takes events and handles them when it
-// goes on; what its store was asked before happens all the same. Owned by the simulation until the
-// end of the run, also when dead.
+// Leads from its construction until it dies. A frozen one (SIGSTOP) queues events until it is
+// thawed, while earlier requests to its store proceed. The simulation owns it until the end of the
+// run, even after its death.
 class SimEngine {
  public:
   using Reply = std::function<void(const Answer&)>;
@@ -35,7 +35,7 @@ class SimEngine {
 
   bool is_dead() const { return is_dead_; }
   bool is_frozen() const { return is_frozen_; }
-  // Takes calls and acts.
+  // Returns true if the engine takes calls and acts.
   bool is_up() const { return !is_dead_ && !is_frozen_; }
   int64_t term() const { return term_; }
 
@@ -43,10 +43,10 @@ class SimEngine {
   void Freeze() { is_frozen_ = true; }
   void Thaw();
 
-  // A call of rpc/; `body`: of a Submit, may be null. `reply` is called once, or never if this
-  // dies.
+  // Makes a call of rpc/. `body`: body of a Submit, may be null. `reply` is called once, or never
+  // if the engine dies.
   void Call(EventBody event, const SharedBody& body, Reply reply);
-  // Hands out a result; nullptr: none yet, or no more.
+  // Delivers a result; nullptr: none yet, or removed.
   const SimResult* GetResult(const std::string& request_id);
 
   void OnHello(const std::shared_ptr<Link>& link, const WorkerAttached& hello);
@@ -58,14 +58,14 @@ class SimEngine {
   void OnSilent(const std::shared_ptr<Link>& link) {
     End(link, {link->group, /*process_gone=*/true, LossCause::kSilent, "silent", link->rank});
   }
-  // The worker said that it ends, and why.
+  // The worker reported that it ends, and why.
   void OnLeaving(const std::shared_ptr<Link>& link, LossCause cause) {
     End(link, {link->group, /*process_gone=*/true, cause, "it leaves", link->rank});
   }
-  // What a supervisor says.
+  // Handles an event of a supervisor.
   void OnSupervisor(EventBody event) { Post(std::move(event)); }
 
-  // Throws unless all that this holds has been given back.
+  // Throws unless all held bodies, results and calls have been released.
   void CheckHoldsNothing() const;
 
  private:
@@ -81,7 +81,7 @@ class SimEngine {
   bool FindsLeaseLost() const;
   void Execute(Commit& action);
   void Execute(Answer& action);
-  // A reply that asks the store about what the core has forgotten.
+  // Wraps `reply`: it asks the store about requests that the core has forgotten.
   Reply Resolving(const Submit& submit, Reply reply);
   void Execute(MakeResult& action);
   void Execute(NotifyDone&) {}
@@ -104,7 +104,7 @@ class SimEngine {
   void CheckBounds(const RequestRow& row) const;
   void End(const std::shared_ptr<Link>& link, WorkerDetached detached);
   void CloseLink(const std::shared_ptr<Link>& link);
-  // Of one request that a worker shall run; null: it is lost, and the request fails.
+  // Body of one request for a worker. Null: the body is lost, and the request fails.
   SharedBody BodyFor(const SendToWorker& command, const std::string& request_id,
                      const std::string& body_id);
 

@@ -12,7 +12,7 @@ std::string SimOperator::AnyGroup() {
 }
 
 bool SimOperator::MayTrain(const std::string& group) const {
-  if (group.empty()) return true;  // the first that comes will take it
+  if (group.empty()) return true;  // the first group to attach takes it
   return world_.swarm.roles.at(static_cast<size_t>(group.at(1) - '0')) != GroupRole::kSample;
 }
 

@@ -1,4 +1,4 @@
-// Who runs the groups of a Lathe: moves models between them and takes them out of service.
+// The operator of the groups: migrates models between them and drains groups.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,16 @@ namespace lathe::engine::simulation {
 
 class SimOperator {
  public:
-  // `leader`: whom a call reaches.
+  // `leader`: returns the engine that a call reaches.
   SimOperator(World& world, std::function<SimEngine*()> leader)
       : world_(world), leader_(std::move(leader)) {}
 
   void MoveAnyModel();
-  // Some time later it is used again.
+  // Drains a group and ends the drain some time later.
   void DrainAnyGroup();
-  // From the end of the faults on: uses groups again that are still drained, and moves models that
-  // the core will not take away, as they may have ended workers, from group `gone` (empty: none is)
-  // and from those that only sample now.
+  // Call repeatedly after the faults are over. Ends all drains. Also migrates models that the core
+  // does not move because they may have ended workers. Such models leave group `gone` (empty: none)
+  // and groups that only sample now.
   void CleanUp(const std::string& gone);
 
  private:

@@ -1,4 +1,4 @@
-// Bodies and results as the simulation knows them: what they mean instead of bytes.
+// Bodies and results of the simulation: their meaning instead of bytes.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,24 @@
 
 namespace lathe::engine::simulation {
 
-// The body of a request, chosen by its client.
+// Body of a request. Its client chooses the fields.
 struct SimBody {
-  std::string model_id;  // of a training request
+  std::string model_id;  // for a training request
   int64_t seq_id = 0;
   bool forward_only = false;
   uint64_t content = 0;
-  bool fails = false;  // its worker finds it wrong
-  int64_t kills = 0;   // its worker when it starts, per mille
+  bool fails = false;  // the worker fails it
+  int64_t kills = 0;   // chance that its start kills the worker, per mille
 };
 
-// Shared by the engine, the store and the worker that runs it.
+// The engine, the store and the worker share it.
 using SharedBody = std::shared_ptr<const SimBody>;
 
 struct SimResult {
   bool failed = false;
-  std::string code;  // of a failure
+  std::string code;  // set for a failure
   std::string message;
-  uint64_t weights = 0;  // hash of those that made it, or of those that a step made
+  uint64_t weights = 0;  // hash of the weights it used, or of those that a step made
   std::string model_id;
   std::string path;
   std::string sampling_session_id;

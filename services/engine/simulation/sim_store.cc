@@ -12,7 +12,7 @@ constexpr int64_t kDay = int64_t{24} * 3600 * 1'000'000'000;
 
 bool IsLive(const RequestRow& row) { return row.done_at == 0; }
 
-// As the stores order what a leader reads.
+// Sorts rows as the real stores do for a new leader.
 template <typename Row>
 void SortByCreation(std::vector<Row>& rows) {
   std::stable_sort(rows.begin(), rows.end(),
@@ -65,7 +65,7 @@ void SimStore::Write(const InsertRequest& write) {
     for (const auto& [id, one] : group_->bodies) {
       if (id == row.body_id) body = bodies_[id] = one;
     }
-    if (body == nullptr) body = FindBody(row.body_id);  // a large one
+    if (body == nullptr) body = FindBody(row.body_id);  // a large body was stored before
     if (body == nullptr) throw std::logic_error(row.request_id + " commits without its body");
   }
   request_ids_[key] = row.request_id;
@@ -186,7 +186,7 @@ StoredState SimStore::TakeLeadership(int64_t now) {
   SweepBodies();
   StoredState state;
   state.term = ++term_;
-  std::set<std::string> live;  // sessions, and what they own
+  std::set<std::string> live;  // live sessions and their objects
   for (const auto& [id, row] : models_) {
     if (row.state <= ModelState::kReady) live.insert(row.session_id);
   }
@@ -215,7 +215,7 @@ StoredState SimStore::TakeLeadership(int64_t now) {
   for (const auto& [id, row] : requests_) {
     if (IsNeeded(row, live, now)) state.requests.push_back(row);
   }
-  // As the rows were inserted: rows of one instant keep their order.
+  // Orders rows by insertion: rows of the same time keep their order.
   std::sort(state.requests.begin(), state.requests.end(),
             [this](const RequestRow& a, const RequestRow& b) {
               return history_.at(a.request_id).order < history_.at(b.request_id).order;

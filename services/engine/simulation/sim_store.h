@@ -1,4 +1,4 @@
-// The durable state of a run: what a store keeps, and beside it all that it ever kept.
+// The durable state of a run: the contents of a store, and a history of all it ever contained.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace lathe::engine::simulation {
 
-// Some commits that become durable together, with the bytes that travel beside them.
+// Commits that become durable together, with their bodies and results.
 struct CommitGroup {
   std::vector<Commit> commits;
   std::vector<std::pair<std::string, SharedBody>> bodies;  // by body id
@@ -25,36 +25,36 @@ struct CommitGroup {
 
 class SimStore {
  public:
-  // A request as it was written, kept for the oracle when the store has long forgotten it.
+  // A request as it was written. The oracle needs it after the store has removed it.
   struct History {
-    RequestRow row;  // with its plan and how it ended
+    RequestRow row;  // with its plan and outcome
     SharedBody body;
     std::optional<SimResult> result;
-    int64_t order = 0;          // of insertion
-    int64_t handed_out_at = 0;  // first time that an engine gave the result to anybody
+    int64_t order = 0;          // order of insertion
+    int64_t handed_out_at = 0;  // first time that an engine delivered the result
   };
 
-  // `is_fenced` false: a seeded bug, old terms may write.
+  // `is_fenced` false: a seeded bug, by which old terms may write.
   explicit SimStore(bool is_fenced) : is_fenced_(is_fenced) {}
 
-  // What a new leader reads at `now`; bodies that no live request names are swept.
+  // Returns what a new leader reads at `now`. Deletes bodies that no live request names.
   StoredState TakeLeadership(int64_t now);
-  // False: the term is an old one and nothing was written.
+  // Returns false if the term is an old one; nothing is written then.
   bool Apply(int64_t term, const CommitGroup& group);
 
   void PutLargeBody(const std::string& body_id, SharedBody body) { bodies_[body_id] = body; }
   void DiscardLargeBody(const std::string& body_id);
   SharedBody FindBody(const std::string& body_id) const;
-  // nullptr: not finished, or retention removed it.
+  // Returns nullptr if the request is not finished or retention removed it.
   const SimResult* FindResult(const std::string& request_id) const;
-  // nullptr: nothing has this key any more.
+  // Returns nullptr if no row has this key any more.
   const RequestRow* FindByKey(const std::string& tenant_id, const std::string& owner_id,
                               OpClass op_class, int64_t seq_id) const;
-  // The result left for a client.
+  // Records that the result was sent to a client.
   void NoteHandedOut(const std::string& request_id, int64_t now);
 
   int64_t term() const { return term_; }
-  // Unfinished requests of a model's training, or of a tenant.
+  // Number of unfinished training requests of a model, or of all requests of a tenant.
   int64_t NumLive(const std::string& owner_or_tenant_id) const;
   const std::map<std::string, RequestRow>& requests() const { return requests_; }
   const std::map<std::string, ModelRow>& models() const { return models_; }
@@ -64,7 +64,7 @@ class SimStore {
   const std::map<std::string, SamplerRow>& samplers() const { return samplers_; }
   const std::vector<SnapshotRow>& snapshots() const { return snapshots_; }
   const std::map<std::string, VersionRow>& versions() const { return versions_; }
-  // Whether a row says that these files are a checkpoint, a snapshot or a version.
+  // Returns true if a row names the directory as a checkpoint, a snapshot or a version.
   bool IsNamed(const std::string& dir) const;
   const std::map<std::string, SharedBody>& bodies() const { return bodies_; }
   const std::map<std::string, History>& history() const { return history_; }
@@ -98,14 +98,14 @@ class SimStore {
   void Write(const AddUsage&) {}
 
   void CountLive(const RequestRow& row, int64_t sign);
-  // Rebuilds a model that lives, with its oldest snapshot.
+  // Returns true if the request is needed to rebuild a live model from its oldest snapshot.
   bool IsInLog(const RequestRow& row) const;
-  // A new leader reads it, of what such a one as `live` owns.
+  // Returns true if a new leader reads the row. `live`: ids of live sessions and their objects.
   bool IsNeeded(const RequestRow& row, const std::set<std::string>& live, int64_t now) const;
   void SweepBodies();
 
   const bool is_fenced_;
-  const CommitGroup* group_ = nullptr;  // that is being written
+  const CommitGroup* group_ = nullptr;  // group that is being written
   int64_t term_ = 0;
   int64_t last_order_ = 0;
   std::map<std::string, SessionRow> sessions_;

@@ -12,8 +12,8 @@
 
 namespace lathe::engine::simulation {
 
-// Tells each leader, some time after it began to lead, how the last worker of each group ended;
-// then how others end, soon or late.
+// Reports the last exit of each rank to each new leader, with a delay. Then reports further exits,
+// with a short or long delay.
 class SimSupervisor {
  public:
   SimSupervisor(World& world, std::function<SimEngine*()> leader)
@@ -28,8 +28,8 @@ class SimSupervisor {
 
   World& world_;
   const std::function<SimEngine*()> leader_;
-  SimEngine* told_ = nullptr;  // the leader it is attached to
-  // The last of each rank of a group; pid 0: none yet.
+  SimEngine* told_ = nullptr;  // leader with which it is connected
+  // Last exit of each rank of a group; pid 0: none yet.
   std::map<std::pair<std::string, int64_t>, WorkerExited> exits_;
 };
 

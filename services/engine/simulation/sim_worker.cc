@@ -67,10 +67,10 @@ void SimWorker::Connect(SimEngine* engine) {
   if (rank_ == 0) world_.sources[group_] = this;
   world_.time.After(ArrivalAfter(world_, link_->last_to_engine), [link = link_, hello = Hello()] {
     link->engine->OnHello(link, hello);
-    // The end of a stream does not overtake its beginning.
+    // The end of a stream must not overtake its start.
     if (!link->open_at_worker) link->engine->OnClosed(link);
   });
-  // What became ready after the hello.
+  // A worker that is not ready dials again if the engine does not attach it in time.
   if (is_ready_) return;
   world_.time.After(kSilence, [this, link = link_] {
     if (link == link_ && !is_attached_) Redial();
@@ -108,7 +108,7 @@ void SimWorker::Redial() {
   const std::shared_ptr<Link> link = std::exchange(link_, nullptr);
   link->open_at_worker = false;
   is_attached_ = false;
-  // Through a black hole the engine learns by silence.
+  // Behind a black hole the engine notices only the silence.
   const int64_t news = link->is_black_hole ? kSilence : kSecond;
   world_.time.After(world_.Delay(news), [link] { link->engine->OnClosed(link); });
   world_.time.After(world_.Delay(2 * kSecond), [this] { Dial(); });
@@ -181,7 +181,7 @@ void SimWorker::Receive(const std::shared_ptr<Link>& link, EngineMessage message
 }
 
 void SimWorker::Obey(EngineMessage& message) {
-  // Its own copy: a handler may move what the message holds.
+  // A copy, as a handler may move from the message.
   const WorkerCommand command = message.send.command;
   std::visit([&](const auto& one) { Handle(one, message); }, command);
 }
@@ -315,14 +315,14 @@ void SimWorker::Start(Work work) {
 
 void SimWorker::Finish(const Work& work) {
   const int64_t to_come = AwaitsPeers() ? kSecond : 0;
-  if (to_come == 0 && !HasPeers()) return;  // it does not end any more
+  if (to_come == 0 && !HasPeers()) return;  // it never ends
   const int64_t wait = std::max(to_come, HeldUpUntil() - world_.time.now());
   if (wait > 0) {
     return world_.time.After(wait, [this, work, began = generation_] {
       if (!is_dead_ && began == generation_) Finish(work);
     });
   }
-  // A sample that was cancelled meanwhile.
+  // A sample may have been cancelled meanwhile.
   const bool is_wanted = work.request_id.empty() || running_.count(work.request_id) > 0;
   if (is_wanted) {
     WorkerReport report;

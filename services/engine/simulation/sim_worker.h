@@ -1,4 +1,4 @@
-// A worker process with the counting adapter in place of tensors.
+// A worker process with counting adapters instead of tensors.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,20 @@
 
 namespace lathe::engine::simulation {
 
-// What an engine sends, with the bodies of the requests in it by request id.
+// A message of an engine, with the bodies of its requests by request id.
 struct EngineMessage {
   SendToWorker send;
   std::map<std::string, SharedBody> bodies;
 };
 
-// Obeys epochs and terms, keeps results until they are acknowledged, runs requests of one model in
-// the order that the real one allows, those of different models and samples side by side. Owned by
-// the simulation until the end of the run, also when dead. Of a group of several ranks, rank 0 does
-// all that; nothing of it goes on without the others, with whom it meets once.
+// Obeys epochs and terms, and keeps results until they are acknowledged. Runs requests of one model
+// in the order that the real worker allows, and different models and samples side by side. The
+// simulation owns it until the end of the run, even after its death. In a group of several ranks,
+// rank 0 does this work. It needs all other ranks, with which it has one rendezvous.
 class SimWorker {
  public:
-  // `find_engine`: that it dials; nullptr: none answers. `on_death`: it has died.
+  // `find_engine`: returns the engine to dial; nullptr: none answers. `on_death`: called at its
+  // death.
   SimWorker(World& world, std::string group, GroupRole role, int64_t rank,
             std::function<SimEngine*()> find_engine, std::function<void(LossCause cause)> on_death);
 
@@ -37,38 +38,38 @@ class SimWorker {
   bool is_hung() const { return world_.time.now() < hung_until_; }
   const std::shared_ptr<Link>& link() const { return link_; }
 
-  // `says_why`: to the engine, if it can.
+  // `says_why`: reports the cause to the engine, if possible.
   void Die(LossCause cause, bool says_why = false);
-  // It and its peers, who all live, find that they do not agree, and leave.
+  // The worker and its peers are all alive, find that they disagree, and leave.
   void Disagree();
-  // Does nothing for `duration` (SIGSTOP).
+  // Stops the worker for `duration` (SIGSTOP).
   void Hang(int64_t duration) { hung_until_ = world_.time.now() + duration; }
 
   void Receive(const std::shared_ptr<Link>& link, EngineMessage message);
   void OnClosed(const std::shared_ptr<Link>& link);
-  // One of its sampler versions cannot be read any more.
+  // Loses a random sampler version, as if it could not be read any more.
   void LoseVersion();
-  // Ends its link, as one that has been silent for too long, and dials again.
+  // Closes its link, as after a long silence, and dials again.
   void Redial();
 
-  // nullptr: not held.
+  // Returns nullptr if the worker does not hold the model.
   const CountingAdapter* Find(const std::string& model_id) const;
-  // Throws unless all that this holds has been given back.
+  // Throws unless all results and requests have been released.
   void CheckHoldsNothing() const;
   const std::string& group() const { return group_; }
   int64_t pid() const { return pid_; }
-  // Has its base model, and an engine that gives it work.
+  // Returns true if the base model is loaded and an engine has attached the worker.
   bool is_usable() const { return is_ready_ && is_attached_ && !is_dead_; }
 
  private:
   struct Work {
-    std::string request_id;  // empty: nobody waits
+    std::string request_id;  // empty: no request waits
     std::string model_id;    // empty: a sample
     bool is_train = false;
     WorkerCommand command;
     SharedBody body;
   };
-  // Of one model, in order of arrival.
+  // Work on one model, in order of arrival.
   struct Lane {
     std::deque<Work> waiting;
     int64_t num_running = 0;
@@ -77,20 +78,20 @@ class SimWorker {
   struct Version {
     Weights weights;
     bool is_loaded = true;
-    int64_t seq_id = 0;  // of its publication; 0: read from a checkpoint
+    int64_t seq_id = 0;  // publication seq; 0: read from a checkpoint
   };
 
   void Load();
   void BecomeReady();
   // ---- peers, in sim_worker_ranks.cc
   void Meet(const Meeting& meeting);
-  // This one too; empty: it meets nobody.
+  // Ranks of the group's rendezvous, including this one; empty: no rendezvous.
   std::vector<SimWorker*> Peers() const;
-  // All have met, and live.
+  // Returns true if all ranks have joined and live.
   bool HasPeers() const;
-  // Not all have met yet, and those that have live.
+  // Returns true if some ranks have not joined yet, and the others live.
   bool AwaitsPeers() const;
-  // Until then it, or a peer, does nothing.
+  // Time until which this rank or a peer is hung.
   int64_t HeldUpUntil() const;
   SimWorker& AnyPeer();
   void TellPeers();
@@ -118,11 +119,11 @@ class SimWorker {
   void Handle(const SendSnapshot& command, EngineMessage& message);
   void Handle(const SendSaveVersion& command, EngineMessage& message);
   void Handle(const SendServeVersion& command, EngineMessage& message);
-  // What a load finds; nullopt: nothing that can be read.
+  // Weights that a load finds; nullopt: none that can be read.
   std::optional<Weights> WeightsFor(const SendLoadVersion& command) const;
   std::optional<Weights> Served(const std::string& version_id, int64_t seq_id) const;
   void TellLoaded(const SendLoadVersion& command);
-  // What is left is a barrier with a request.
+  // Handles any other command: a barrier with a request.
   template <typename Command>
   void Handle(const Command& command, EngineMessage& message);
   static std::string ModelIdOf(const SendSaveCheckpoint& save) { return save.row.model_id; }
@@ -131,7 +132,7 @@ class SimWorker {
     return command.model_id;
   }
 
-  // False: known already, and answered again if it is done.
+  // Returns false if the request is known. If it is done, its report is sent again.
   bool Begin(const std::string& request_id);
   void StartReady();
   void StartLane(Lane& lane);
@@ -150,11 +151,11 @@ class SimWorker {
   void Do(const SendSample& command, const Work& work, WorkerReport& report);
   void Do(const SendRestoreAdapter& command, const Work& work, WorkerReport& report);
   void Do(const SendSnapshot& command, const Work& work, WorkerReport& report);
-  // I2: its group's role is another.
+  // Throws a Violation of I2 if the group has role `other`.
   void CheckRole(GroupRole other) const;
   bool IsSetBack(const std::string& request_id);
-  // Writes `files` in the background, as a process that may die meanwhile; then `then`, unless it
-  // did or was formed anew.
+  // Writes `files` in the background and then calls `then`. The write is lost if the process dies
+  // meanwhile; `then` is also dropped after a new Form.
   void WriteLater(const std::string& dir, CheckpointFiles files, std::function<void()> then);
   template <typename Command>
   void Do(const Command&, const Work&, WorkerReport&) {}
@@ -171,18 +172,18 @@ class SimWorker {
   bool is_ready_ = false;
   int64_t hung_until_ = 0;
   std::shared_ptr<Link> link_;
-  std::string session_;  // of its peers; empty: it has not met them
+  std::string session_;  // rendezvous session; empty: none joined
   bool is_attached_ = false;
   int64_t epoch_ = 0;
   int64_t term_ = 0;
-  int64_t generation_ = 0;  // what began before the last Form is not heard of
+  int64_t generation_ = 0;  // changes with each Form; reports of earlier work are dropped
 
   std::map<std::string, CountingAdapter> models_;
   std::map<std::string, Version> versions_;
   std::map<std::string, Lane> lanes_;
-  std::set<std::string> running_;             // received, not done
-  std::map<std::string, WorkerReport> done_;  // not acknowledged
-  std::vector<Work> waiting_samples_;         // for their version
+  std::set<std::string> running_;             // received and not finished
+  std::map<std::string, WorkerReport> done_;  // not acknowledged yet
+  std::vector<Work> waiting_samples_;         // samples that wait for their version
 };
 
 }  // namespace lathe::engine::simulation

@@ -1,4 +1,4 @@
-// What each operation does to the counting adapter.
+// The effect of each operation on the counting adapter.
 #include <bit>
 #include <iterator>
 #include <utility>
@@ -23,7 +23,7 @@ WorkerDone& DoneOf(WorkerReport& report) { return std::get<WorkerDone>(report.ev
 
 }  // namespace
 
-// Once at most, and never what a recovery has it do.
+// Returns true for at most one run of a request, and never for a recovery command.
 bool SimWorker::IsSetBack(const std::string& request_id) {
   if (world_.swarm.setback == 0 || !ModelOfReplay(request_id).empty()) return false;
   return world_.random.Chance(world_.swarm.setback) && world_.set_back.insert(request_id).second;
@@ -53,7 +53,7 @@ void SimWorker::Do(const SendTrainBatch& command, const Work& work, WorkerReport
   report.result.weights = HashOf(model->second.weights);
   if (work.body->forward_only) return;
   const int64_t seq = command.items.front().seq_id;
-  // One that it has is answered again and not added again.
+  // A gradient that is held already is reported again but not added again.
   const auto held = model->second.window.emplace(seq, work.body->content).first;
   if (held->second != work.body->content) {
     throw Violation("I2", absl::StrFormat("%s has another gradient of seq %d", work.model_id, seq));
@@ -131,7 +131,7 @@ void SimWorker::Do(const SendPublishVersion& command, const Work& work, WorkerRe
 void SimWorker::Do(const SendSample& command, const Work&, WorkerReport& report) {
   if (command.version_id.empty()) return;  // the base model
   const auto version = versions_.find(command.version_id);
-  // One that is being loaded was absent when this began.
+  // A version that is being loaded was absent when the sample started.
   if (version == versions_.end() || !version->second.is_loaded) {
     return Fail(report, "version_absent",
                 absl::StrFormat("version %s is not on this worker", command.version_id));

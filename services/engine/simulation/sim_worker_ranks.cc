@@ -1,4 +1,4 @@
-// The ranks of a group and each other.
+// Rendezvous and loss of the ranks of a group.
 #include <algorithm>
 #include <vector>
 
@@ -7,7 +7,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-// Of those who still wait for somebody to come.
+// Time that ranks wait for the others to join.
 constexpr int64_t kPatience = 60 * kSecond;
 
 }  // namespace

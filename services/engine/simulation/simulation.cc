@@ -21,8 +21,8 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr int64_t kMaxChaos = 900 * kSecond;  // clients end before that, or are stopped
-constexpr int64_t kMaxDrain = 900 * kSecond;  // I7: after the faults are over
+constexpr int64_t kMaxChaos = 900 * kSecond;  // clients end before that or are stopped
+constexpr int64_t kMaxDrain = 900 * kSecond;  // I7: limit after the faults are over
 
 class Simulation {
  public:
@@ -44,7 +44,7 @@ class Simulation {
   SimEngine* FindEngine();
   SimEngine& leader() { return *engines_.back(); }
 
-  // Plans `fault` again and again while there are faults. `every` 0: never.
+  // Plans `fault` repeatedly while there are faults. `every` 0: never.
   void Repeat(int64_t every, const std::function<void()>& fault);
   void PlanFaults();
   void KillEngine();
@@ -60,21 +60,21 @@ class Simulation {
   void LoseVersion();
   void RemoveGroup();
   std::string AnyGroup(int64_t num_groups);
-  // All of it, until `away` is over.
+  // Ends all ranks of a group for `away`.
   void TakeAway(const std::string& group, int64_t away);
   void BeginOutage();
   void ChangeRole();
   bool IsGone(const std::string& group) const { return group == gone_; }
 
   void Heal();
-  // Runs until `is_over`, looked at about once a second. False: not within `limit`.
+  // Runs until `is_over`, checked about once a second. Returns false if `limit` is reached.
   bool RunUntil(int64_t limit, const std::function<bool()>& is_over);
   void RunFor(int64_t duration);
   bool ClientsHaveActed() const;
   std::string WhatIsOpen() const;
   void CheckModelsAtRest();
   void CheckHeld();
-  // A model is on one worker.
+  // Checks that only the worker of its group holds a model.
   void CheckOnlyHomesHold() const;
   const CountingAdapter* FindLive(const std::string& model_id) const;
 
@@ -85,8 +85,8 @@ class Simulation {
   std::vector<std::unique_ptr<SimWorker>> all_workers_;
   std::map<std::pair<std::string, int64_t>, SimWorker*> workers_;  // by group and rank
   std::vector<std::unique_ptr<SimClient>> clients_;
-  std::string gone_;                           // group; empty: none
-  std::map<std::string, int64_t> away_until_;  // groups that are out
+  std::string gone_;                           // lost group; empty: none
+  std::map<std::string, int64_t> away_until_;  // groups in an outage
 };
 
 void Simulation::StartEngine() { engines_.push_back(std::make_unique<SimEngine>(world_)); }
@@ -106,7 +106,7 @@ GroupRole Simulation::RoleOf(const std::string& group) const {
   return world_.swarm.roles.at(static_cast<size_t>(group.at(1) - '0'));
 }
 
-// Some ranks of a group come long after their peers.
+// Some ranks of a group start long after their peers.
 void Simulation::RespawnWorker(const std::string& group, int64_t rank) {
   const bool is_late = world_.swarm.num_ranks > 1 && world_.random.Chance(100);
   const int64_t away = std::max<int64_t>(0, away_until_[group] - world_.time.now());
@@ -115,7 +115,7 @@ void Simulation::RespawnWorker(const std::string& group, int64_t rank) {
   });
 }
 
-// Mostly the newest; an older one that is not known to be over answers too.
+// Mostly the newest engine; an older one that is not known to be dead may answer too.
 SimEngine* Simulation::FindEngine() {
   SimEngine* const newest = engines_.back().get();
   if (world_.is_healed || world_.random.Chance(850)) return newest->is_dead() ? nullptr : newest;
@@ -157,7 +157,7 @@ void Simulation::PlanFaults() {
 
 void Simulation::KillEngine() { leader().Kill(); }
 
-// Whatever the leader died of, the next one starts.
+// Starts the next leader, whatever the death of the last one.
 void Simulation::Supervise() {
   world_.time.After(world_.Delay(8 * kSecond), [this] {
     if (leader().is_dead()) StartEngine();
@@ -165,7 +165,7 @@ void Simulation::Supervise() {
   });
 }
 
-// Mostly another one leads before it goes on, and it does not know.
+// Usually another engine leads before this one is thawed, and this one does not notice.
 void Simulation::FreezeEngine() {
   SimEngine& engine = leader();
   if (!engine.is_up()) return;
@@ -205,7 +205,7 @@ void Simulation::HangWorker() {
     const std::shared_ptr<Link> link = worker.link();
     if (!worker.is_hung() || link == nullptr) return;
     link->engine->OnSilent(link);
-    // It may go on before it is killed, and must not be obeyed.
+    // It may continue before the kill, and must not be obeyed then.
     if (!world_.swarm.is_supervised) return;
     world_.time.After(world_.Delay(40 * kSecond), [&worker] { worker.Die(LossCause::kEnded); });
   });
@@ -250,7 +250,7 @@ void Simulation::LoseVersion() {
   if (!worker.is_dead() && !worker.is_hung()) worker.LoseVersion();
 }
 
-// Its machines do not come back.
+// Removes a group whose machines do not come back.
 void Simulation::RemoveGroup() {
   if (world_.is_healed) return;
   gone_ = absl::StrCat("g", world_.swarm.group_that_goes);
@@ -271,7 +271,7 @@ void Simulation::TakeAway(const std::string& group, int64_t away) {
   }
 }
 
-// Mostly long enough for its models to go on elsewhere.
+// Usually long enough for its models to migrate.
 void Simulation::BeginOutage() {
   TakeAway(AnyGroup(world_.swarm.num_groups),
            world_.Delay(2 * world_.swarm.core.group_lost_timeout));
@@ -349,7 +349,7 @@ const CountingAdapter* Simulation::FindLive(const std::string& model_id) const {
   return is_there ? worker->second->Find(model_id) : nullptr;
 }
 
-// A model may be parked in the very moment: what is on its way arrives within seconds.
+// A model may be offloaded at this moment. Messages under way arrive within seconds.
 void Simulation::CheckModelsAtRest() {
   constexpr int kTries = 3;
   for (int i = 1;; ++i) {
@@ -407,7 +407,7 @@ void Simulation::Run() {
   });
   RunFor(60 * kSecond);
   CheckHeld();
-  // What a crash left behind goes with the next start.
+  // The next start of a leader deletes what a crash left.
   leader().Kill();
   StartEngine();
   RunFor(10 * kSecond);

@@ -1,5 +1,5 @@
-// One run: the real core among simulated clients, workers, stores and networks, in one thread and
-// virtual time. A seed decides everything.
+// One run: the real core with simulated clients, workers, stores and networks, in one thread and
+// virtual time. A seed determines everything.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ struct RunOptions {
 struct RunResult {
   std::string violation;  // empty: every invariant held
   uint64_t trace_hash = 0;
-  int64_t num_requests = 0;  // accepted
+  int64_t num_requests = 0;  // accepted requests
   int64_t num_leaders = 0;
   int64_t virtual_time = 0;       // nanoseconds
-  std::deque<std::string> trace;  // the last lines
+  std::deque<std::string> trace;  // last lines
 };
 
 RunResult RunSeed(const RunOptions& options);

@@ -1,4 +1,4 @@
-// lathe-engine-simulation: runs seeds and prints those in which an invariant breaks.
+// lathe-engine-simulation: runs seeds and prints those that violate an invariant.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -19,7 +19,7 @@ namespace {
 
 struct Arguments {
   uint64_t from = 1;
-  uint64_t to = 1000;  // not among them
+  uint64_t to = 1000;  // exclusive
   double minutes = 0;  // 0: until the last seed
   int jobs = 1;
   bool trace = false;
@@ -40,7 +40,7 @@ void Print(uint64_t seed, const RunResult& result, bool with_trace) {
       result.violation.empty() ? "ok" : result.violation.c_str());
 }
 
-// Hands out seeds to threads and gathers what became of them.
+// Hands out seeds to threads and collects the results.
 class Campaign {
  public:
   explicit Campaign(const Arguments& arguments) : arguments_(arguments), next_(arguments.from) {}

@@ -3,7 +3,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-// Half of the seeds have none of it.
+// Returns 0 for half of the seeds.
 int64_t Often(Random& random, int64_t most) {
   return random.Chance(500) ? random.Between(1, most) : 0;
 }
@@ -12,7 +12,7 @@ int64_t FaultEvery(Random& random, int64_t chance) {
   return random.Chance(chance) ? random.Between(2, 30) * kSecond : 0;
 }
 
-// As BUGGIFY does: bounds so small that they are met.
+// Draws bounds so small that they are reached, like BUGGIFY.
 CoreOptions DrawOptions(Random& random) {
   CoreOptions o;
   if (random.Chance(500)) o.batch_tokens = random.Between(5, 60);
@@ -22,7 +22,7 @@ CoreOptions DrawOptions(Random& random) {
   o.session_timeout = random.Between(30, 120) * kSecond;
   o.session_kept = random.Chance(300) ? 0 : random.Between(60, 700) * kSecond;
   if (random.Chance(300)) o.model_idle_timeout = random.Between(20, 60) * kSecond;
-  // Longer than the faults may keep a client from hearing of it.
+  // Longer than the faults may keep a client from its result.
   o.result_kept_after_delivery = random.Between(1000, 3600) * kSecond;
   o.result_kept_undelivered = random.Between(1000, 7200) * kSecond;
   if (random.Chance(300)) o.sampler_versions_bytes = random.Between(1, 8) * 100;
@@ -79,7 +79,7 @@ void DrawBehaviour(Random& random, Swarm& swarm) {
   swarm.large_body = Often(random, 300);
 }
 
-// One that goes leaves others that do what it did.
+// Draws the roles. A group that is lost leaves others with the same role.
 void DrawGroups(Random& random, Swarm& swarm) {
   swarm.roles.assign(static_cast<size_t>(swarm.num_groups), GroupRole::kBoth);
   if (swarm.num_groups == 1) return;
@@ -102,11 +102,11 @@ void DrawGroups(Random& random, Swarm& swarm) {
   if (last_is_whole) swarm.group_that_goes = random.Between(0, swarm.num_groups - 2);
 }
 
-// What makes models go from one group to another.
+// Draws the causes of migrations.
 void DrawMoves(Random& random, Swarm& swarm) {
   if (swarm.num_groups == 1) return;
   swarm.outage_every = FaultEvery(random, 300);
-  // The last one goes on with what the others leave.
+  // The last group takes over the work of the others.
   const bool may_change = swarm.roles.back() == GroupRole::kBoth;
   if (may_change) swarm.role_change_every = FaultEvery(random, 250);
   swarm.move_every = FaultEvery(random, 400);
@@ -136,7 +136,7 @@ Swarm DrawSwarm(uint64_t seed) {
   swarm.max_notice = (random.Chance(500) ? 50 : 5000) * kMillisecond;
   DrawGroups(random, swarm);
   DrawMoves(random, swarm);
-  // Nobody but the faults above takes a worker away.
+  // Without these faults no worker goes away.
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;
   return swarm;

@@ -1,4 +1,4 @@
-// Virtual time: what happens next, without a clock.
+// Virtual time: a queue of planned events instead of a clock.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 
 namespace lathe::engine::simulation {
 
-// Runs what was planned in order of its time; what is planned for one instant runs in the order in
-// which it was planned. Nanoseconds.
+// Runs planned events in order of time, and events of the same time in the order of planning. Times
+// are nanoseconds.
 class Timeline {
  public:
   int64_t now() const { return now_; }
   bool empty() const { return heap_.empty(); }
 
   void After(int64_t delay, std::function<void()> what);
-  // Runs the earliest. False: nothing is planned up to `until`; then it is `until`.
+  // Runs the earliest event. If none is planned up to `until`, advances to `until` and returns
+  // false.
   bool RunNext(int64_t until);
 
  private:
@@ -25,7 +26,7 @@ class Timeline {
     uint64_t order = 0;
     std::function<void()> what;
   };
-  // For a heap with the earliest on top.
+  // Order for a heap with the earliest event on top.
   static bool IsLater(const Entry& a, const Entry& b) {
     return std::pair(a.at, a.order) > std::pair(b.at, b.order);
   }

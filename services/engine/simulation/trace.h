@@ -1,4 +1,4 @@
-// What happened in a run: its hash always, its lines when somebody reads them.
+// Trace of a run: a hash, and optionally the last lines.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@
 
 namespace lathe::engine::simulation {
 
-// 64 bits of anything; the same in every process. Not cryptographic.
+// A 64-bit hash that is the same in every process. Not cryptographic.
 uint64_t Mix(uint64_t hash, uint64_t word);
 uint64_t MixBytes(uint64_t hash, std::string_view bytes);
 
 class Trace {
  public:
-  // Keeps the last `max_lines` lines; 0: none, and none are worded.
+  // Keeps the last `max_lines` lines. 0: builds no text.
   explicit Trace(size_t max_lines) : max_lines_(max_lines) {}
 
-  // Every event and action of every core.
+  // Adds an event or an action of a core.
   template <typename T>
   void Add(const char* who, int64_t now, const T& what) {
     buffer_.clear();
@@ -30,7 +30,7 @@ class Trace {
     hash_ = MixBytes(Mix(hash_, static_cast<uint64_t>(now)), buffer_);
     if (max_lines_ > 0) AddLine(now, std::string(who) + " " + Describe(what));
   }
-  // `make_line` is called only when lines are kept.
+  // Calls `make_line` only if lines are kept.
   template <typename MakeLine>
   void Note(int64_t now, MakeLine make_line) {
     if (max_lines_ > 0) AddLine(now, make_line());

@@ -1,4 +1,4 @@
-// What all actors of one run share.
+// State that all actors of one run share.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace lathe::engine::simulation {
 
 class SimWorker;
 
-// An invariant of reliability.md 2.4 does not hold.
+// Violation of an invariant of reliability.md 2.4.
 class Violation : public std::runtime_error {
  public:
   // `invariant`: "I1" … "I7".
@@ -38,11 +38,11 @@ struct World {
         trace(max_trace_lines),
         store(/*is_fenced=*/bug_in != SeededBug::kNoTermCheck) {}
 
-  // Unix time as the processes see it.
+  // Unix time in nanoseconds, as the processes see it.
   int64_t Now() const { return kEpoch + time.now(); }
-  // Of one message, commit or operation.
+  // A random delay of a message, commit or operation.
   int64_t Delay(int64_t longest) { return 1 + random.Below(longest); }
-  // Faults are over.
+  // Ends the faults.
   void Heal();
 
   static constexpr int64_t kEpoch = 1'700'000'000 * kSecond;
@@ -56,27 +56,27 @@ struct World {
   SimStore store;
   bool is_healed = false;
   int64_t last_process = 0;  // number of the newest engine or worker
-  // What each load of a training run read, by request id.
+  // Files that each load of a training run read, by request id.
   std::map<std::string, CheckpointFiles> loaded;
   // Steps before which a worker lost a gradient.
   std::set<std::string> set_back;
-  // Of which nothing may have been heard for long enough to drop their gradients.
+  // Sessions whose silence may have been long enough to drop their gradients.
   std::set<std::string> silent_sessions;
-  // Who has met under which session, in order of arrival; the dead too.
+  // Workers that joined each rendezvous session, in order of arrival, including dead ones.
   std::map<std::string, std::vector<SimWorker*>> meetings;
-  // The process of rank 0 that came last, by group: others read versions from it.
+  // The newest process of rank 0, by group. Other groups read versions from it.
   std::map<std::string, const SimWorker*> sources;
-  // Workers that died of it, by request id.
+  // Number of workers that each request has killed, by request id.
   std::map<std::string, int64_t> kills;
-  // A worker was given up or died: what only it held may be lost.
+  // True if a worker died or was declared dead, so state that only it held may be lost.
   bool lost_worker = false;
 };
 
-// Time without a sign of life after which a peer is given up.
+// Time without a sign of life after which a peer is declared dead.
 inline constexpr int64_t kSilence = 15 * kSecond;
 
-// Delay of the next message on a link whose messages keep their order; `last` is the arrival of
-// the one before.
+// Returns the delay of the next message on a link that keeps its order. `last` is the arrival time
+// of the last message and is updated.
 inline int64_t ArrivalAfter(World& world, int64_t& last) {
   last = std::max(last, world.time.now() + world.Delay(world.swarm.max_delay));
   return last - world.time.now();
