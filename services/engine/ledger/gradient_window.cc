@@ -26,8 +26,8 @@ void GradientWindow::Clear(int64_t seq) {
   from_seq_ = seq;
   seqs_.clear();
   dropped_.clear();
-  // A failure above belongs to the next gradient: it can be known early, when the request was
-  // invalid as it came.
+  // A failure above `seq` belongs to the next gradient. It may be known early if the request was
+  // invalid at submission.
   failures_.erase(failures_.begin(), failures_.upper_bound(seq));
 }
 

@@ -7,7 +7,7 @@
 namespace lathe::engine {
 namespace {
 
-// The first key at or after `key`, around the end. `map` is not empty.
+// The first key at or after `key`, with wrap-around. `map` must not be empty.
 template <typename Map>
 typename Map::iterator AtOrAfter(Map& map, const std::string& key) {
   const auto it = map.lower_bound(key);
@@ -86,7 +86,8 @@ std::vector<FairQueue::Item> FairQueue::Take(
     const Fit answer = fit(current_, items.front());
     if (answer == Fit::kEnd) break;
     if (answer == Fit::kPassTenant) {
-      tenant.deficit = items.front().tokens;  // enough for it, and no more saved up by waiting
+      // The deficit is enough for the item. Further waiting adds nothing to it.
+      tenant.deficit = items.front().tokens;
       passed.insert(current_);
       continue;
     }
