@@ -104,7 +104,7 @@ TEST_CASE("Load: another rank is refused with both shapes", "[core]") {
   CHECK(t.h.ErrorOf(call)->message.find("rank 8") != std::string::npos);
 }
 
-// A model of the harness's rank and families with an alpha and modules of its own, saved.
+// Saves a model of the harness's rank and module families, with its own alpha and target modules.
 std::string SaveNarrow(Trained& t, int64_t model_seq) {
   CreateModelArgs create;
   create.base_model = "base";
@@ -206,7 +206,7 @@ TEST_CASE("Load: files that a worker reads stay over a restart", "[core]") {
   t.h.ReattachWorker();
   t.h.RunWorker();
   CHECK(t.h.StateOf(load) == RequestState::kDone);
-  CHECK(t.h.deleted_dirs.count(dir) == 0);  // the model may have to be rebuilt from them
+  CHECK(t.h.deleted_dirs.count(dir) == 0);  // a recovery of the model may need the files
   t.h.Post(FinishSession{++t.h.last_call, "t", t.session, "success", ""});
   CHECK(t.h.deleted_dirs.count(dir) == 1);
 }
@@ -262,7 +262,7 @@ TEST_CASE("Expiry: a checkpoint that is being loaded keeps its files", "[core]")
   CHECK(t.h.deleted_dirs.count(dir) == 0);
   t.h.RunWorker();
   CHECK(t.h.StateOf(load) == RequestState::kDone);
-  CHECK(t.h.deleted_dirs.count(dir) == 0);  // the model may have to be rebuilt from them
+  CHECK(t.h.deleted_dirs.count(dir) == 0);  // a recovery of the model may need the files
   t.h.Post(FinishSession{++t.h.last_call, "t", t.session, "success", ""});
   CHECK(t.h.deleted_dirs.count(dir) == 1);
 }
@@ -273,7 +273,7 @@ TEST_CASE("Restart: what a deletion left is not needed, what is named or written
   const std::string deleted = t.Row().dir;
   t.Save(2, {.name = "b"});
   t.h.Post(DeleteCheckpoint{++t.h.last_call, "t", t.path});
-  t.h.Save(t.model, 3, {.name = "c"});  // the worker has not run it
+  t.h.Save(t.model, 3, {.name = "c"});  // the worker has not run the save
   t.h.RestartEngine();
   const std::string kept = t.h.store.checkpoints().at("tinker://" + t.model + "/weights/b").dir;
   const auto needs = [&](const std::string& dir) {

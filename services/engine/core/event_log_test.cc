@@ -14,7 +14,7 @@
 namespace lathe::engine {
 namespace {
 
-// A file of its own, removed at the end.
+// A unique file, removed at the end.
 class TempFile {
  public:
   TempFile() {
@@ -48,7 +48,7 @@ std::vector<Event> SomeHistory() {
   return h.log;
 }
 
-// Writes `events` and returns the digest of the actions of a core that lived through them.
+// Writes `events` and returns the digest of the actions of a core that handled them.
 std::string Record(const std::vector<Event>& events, const std::string& path) {
   auto log = EventLogWriter::Open(path, CoreOptions());
   REQUIRE(log.ok());

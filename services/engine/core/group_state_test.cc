@@ -9,7 +9,7 @@ namespace {
 
 using Catch::Contains;
 
-// Processes that die while they load.
+// Attaches processes that die while they load.
 void DieLoading(CoreHarness& h, int times) {
   static int num_processes = 100;
   for (int i = 0; i < times; ++i) {
@@ -70,7 +70,7 @@ TEST_CASE("Group state: a degraded group heals when its worker has done work, or
   DieLoading(h, 5);
   h.AttachWorker("healthy");
   CHECK(IsDegraded(h));
-  CHECK_FALSE(h.queue_state->paused);  // it is tried
+  CHECK_FALSE(h.queue_state->paused);  // the new worker is used
   SECTION("work") { h.NewModel(h.NewSession()); }
   SECTION("time") {
     h.Advance(119 * kSecond);
@@ -132,7 +132,7 @@ TEST_CASE("Group state: a worker with other files than its models were trained o
                                         Contains("made with " + known));
   CHECK_FALSE(h.Done(gradient));
 
-  h.AttachWorker("p3");  // with the right files all goes on
+  h.AttachWorker("p3");  // resumes with the right files
   h.RunWorker();
   CHECK(h.StateOf(gradient) == RequestState::kDone);
   CHECK(h.queue_state->trouble == GroupTrouble::kNone);

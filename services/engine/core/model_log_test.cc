@@ -11,7 +11,7 @@ using Seqs = std::vector<int64_t>;
 LogEntry Gradient(int64_t tokens = 10) { return LoggedGradient{"r", "b", 100, tokens}; }
 LogEntry Step(Seqs window) { return LoggedStep{"r", {}, std::move(window)}; }
 
-// "g1,2 s3 l4 p5 clear"
+// Text such as "g1,2 s3 l4 p5 clear".
 std::string WordsOf(const absl::StatusOr<std::vector<ReplayOp>>& path) {
   if (!path.ok()) return std::string(path.status().message());
   std::string words;
@@ -29,7 +29,7 @@ std::string WordsOf(const absl::StatusOr<std::vector<ReplayOp>>& path) {
   return words;
 }
 
-// Two steps, a gradient that was dropped (5), a publication, an open gradient.
+// A log with two steps, a dropped gradient (5), a publication and an open gradient.
 ModelLog Example() {
   ModelLog log;
   for (const int64_t seq : {1, 2, 4, 5, 7, 10}) log.Add(seq, Gradient());
@@ -80,7 +80,7 @@ TEST_CASE("ModelLog: a hole between operations is named", "[core]") {
   ModelLog log;
   for (const int64_t seq : {1, 3, 5}) log.Add(seq, Gradient());
   log.Add(2, LoggedStep{"r", {}, {1}, 0});
-  log.Add(6, LoggedStep{"r", {}, {5}, 4});  // that at 4 is gone
+  log.Add(6, LoggedStep{"r", {}, {5}, 4});  // the step at 4 is missing
   CHECK(WordsOf(log.Path({}, {6, {}}, {}, 100)) == "operation seq 4 is not kept any more");
   CHECK(WordsOf(log.Path({2, {}}, {6, {}}, {}, 100)) == "operation seq 4 is not kept any more");
   CHECK(WordsOf(log.Path({4, {}}, {6, {}}, {}, 100)) == "g5 s6");
@@ -105,7 +105,7 @@ TEST_CASE("ModelLog: the outcome of a step is read as it was written, or as olde
 TEST_CASE("ModelLog: a cut takes what no path from there needs", "[core]") {
   ModelLog log = Example();
   CHECK(log.bytes() == 600);
-  CHECK(log.CutBefore({3, {7}}).size() == 4);  // 1, 2, 3 and 7
+  CHECK(log.CutBefore({3, {7}}).size() == 4);  // seqs 1, 2, 3 and 7
   CHECK(log.bytes() == 300);
   CHECK(WordsOf(log.Path({3, {7}}, {8, {10}}, {}, 100)) == "s8 g10");
   CHECK(log.CutAll().size() == 5);

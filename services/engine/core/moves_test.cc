@@ -11,7 +11,7 @@
 namespace lathe::engine {
 namespace {
 
-// Empty: it was accepted.
+// The error message of the answer; empty: accepted.
 std::string Answered(const CoreHarness& h) {
   const Answer& answer = h.AnswerTo(h.last_call);
   return answer.error ? answer.error->message : "";
@@ -46,7 +46,7 @@ TEST_CASE("Moves: a model that lives goes with its state, and loses nothing on t
   CHECK(t.h.ErrorOf(gradient) == std::nullopt);
   CHECK(t.h.ErrorOf(step) == std::nullopt);
   CHECK(t.h.worker->History(model) == Words{"fb 1", "step 2 [1]", "fb 3"});
-  CHECK(t.other->History(model) == Words{"fb 4", "step 5 [3,4]"});  // nothing ran again
+  CHECK(t.other->History(model) == Words{"fb 4", "step 5 [3,4]"});  // no replay
   CHECK(t.other->Weights(model) == Words{"step 2 [1]", "step 5 [3,4]"});
   CHECK_FALSE(t.h.worker->Holds(model));
   CHECK(t.h.store.models().at(model).move_to.empty());
@@ -75,7 +75,7 @@ TEST_CASE("Moves: a new leader goes on with it", "[core]") {
   REQUIRE(MoveTo(t.h, model, "h").empty());
   const bool has_left = GENERATE(false, true);
   if (has_left) {
-    // Until the row says so: what its workers are told then is lost.
+    // Ticks until the row has the new group. The commands sent then are lost.
     for (int i = 0; i < 3; ++i) {
       t.h.Tick();
       if (t.GroupOf(model) == "h") break;
@@ -272,11 +272,11 @@ TEST_CASE("Drains: while nobody else can, a drained group works", "[core]") {
 
 // ---- models that end workers
 
-// Worker g dies as often while it rebuilds the model, then stays away.
+// Ends worker g repeatedly while it rebuilds the model. The worker then stays away.
 void CutRecovery(Groups& t, int times) {
   for (int i = 0; i < times; ++i) {
     t.h.DetachWorker(/*process_gone=*/true);
-    t.h.Advance(40 * kSecond);  // the pause between two tries
+    t.h.Advance(40 * kSecond);  // longest pause between two tries
     t.h.AttachWorker("next" + std::to_string(i));
     t.h.Advance(40 * kSecond);
   }

@@ -8,7 +8,7 @@
 namespace lathe::engine {
 namespace {
 
-// Nobody says anything for the session_timeout; the worker does what it is told meanwhile.
+// Passes session_timeout without a sign of life. The worker runs its commands meanwhile.
 void FallSilent(CoreHarness& h) {
   h.Advance(601 * kSecond);
   for (int i = 0; i < 3; ++i) {
@@ -34,14 +34,14 @@ TEST_CASE("Parking: a leader knows what is still to be dropped at the worker", "
   CoreHarness& h = t.h;
   Step(h, t.model, 1);
   FallSilent(h);
-  WorkerAttached hello = h.worker->Hello();  // as if the dropping waited behind a long pass
+  WorkerAttached hello = h.worker->Hello();  // the drop waits behind a long pass
   hello.models.push_back({t.model, 2, {}});
   h.RestartEngine();
   h.attached = true;
   h.Post(hello);
   const auto drops = h.worker->Received<SendDropAdapter>();
   REQUIRE_FALSE(drops.empty());
-  h.Gradient(t.model, 3);  // it is needed again
+  h.Gradient(t.model, 3);  // the model is needed again
   h.RestartEngine();
   hello.running_request_ids = {drops.back().request_id};
   h.attached = true;
@@ -64,7 +64,7 @@ TEST_CASE("Parking: a silent client's model leaves its worker, and its next requ
 
   CHECK_FALSE(h.AnswerTo(Beat(h, t.session)).session_finished);
   h.RunWorker();
-  CHECK_FALSE(h.worker->Holds(t.model));  // a heartbeat needs no model
+  CHECK_FALSE(h.worker->Holds(t.model));  // a heartbeat does not need the model
   h.Gradient(t.model, 3);
   const CallId step = h.Step(t.model, 4);
   h.RunWorker();
@@ -75,7 +75,7 @@ TEST_CASE("Parking: a silent client's model leaves its worker, and its next requ
   CHECK(h.worker->Weights(t.model).back() == "step 4 [3]");
   REQUIRE(h.recoveries.size() == 1);
   CHECK(h.recoveries[0].outcome == NoteRecovery::Outcome::kResumed);
-  CHECK(h.recoveries[0].num_replayed == 0);  // the snapshot alone
+  CHECK(h.recoveries[0].num_replayed == 0);  // the snapshot sufficed
 }
 
 TEST_CASE(
@@ -144,7 +144,7 @@ TEST_CASE("Parking: what is not on disk stays on its worker", "[core]") {
   FallSilent(h);
   CHECK_FALSE(t.Row().is_parked);
   CHECK(h.worker->Holds(t.model));
-  // The next one that writes takes its place.
+  // A worker whose writes succeed replaces it.
   h.DetachWorker(/*process_gone=*/true);
   Replace(h);
   FallSilent(h);
@@ -156,7 +156,7 @@ TEST_CASE("Parking: a sign of life on the way keeps the model where it is", "[co
   Trainer t;
   CoreHarness& h = t.h;
   Step(h, t.model, 1);
-  h.Advance(601 * kSecond);  // it is being written
+  h.Advance(601 * kSecond);  // the write is under way
   REQUIRE(h.worker->Received<SendSnapshot>().size() == 1);
   Beat(h, t.session);
   h.RunWorker();
@@ -186,7 +186,7 @@ TEST_CASE("Parking: the worker that keeps a parked model is told to drop it", "[
   Step(h, t.model, 1);
   h.Advance(601 * kSecond);
   h.RunWorker();
-  h.DetachWorker();  // the command does not arrive
+  h.DetachWorker();  // the drop command is lost
   h.Tick();
   REQUIRE(t.Row().is_parked);
   REQUIRE(h.worker->Holds(t.model));

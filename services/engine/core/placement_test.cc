@@ -84,7 +84,7 @@ TEST_CASE("Placement: models of a group that stays lost are rebuilt in another",
   Snapshot(t.h);
   const CallId before = t.h.Gradient(model, 3);
   t.h.RunWorker();
-  const CallId lost = t.h.Gradient(model, 4);  // its worker never says what became of it
+  const CallId lost = t.h.Gradient(model, 4);  // the worker never reports its result
   const CallId step = t.h.Step(model, 5);
   t.LoseFirst(kLost);
   CHECK(t.GroupOf(model) == "h");
@@ -180,7 +180,7 @@ TEST_CASE("Placement: an unnamed version is made again where its model has gone"
   if (is_on_disk) Snapshot(t.h);
   t.h.DetachWorker(/*process_gone=*/true);
   const CallId sample = SampleOf(t.h, sampler, 0);
-  CHECK(t.h.Done(sample) == is_on_disk);  // any group can read it
+  CHECK(t.h.Done(sample) == is_on_disk);  // any group can read the file
   t.h.Advance(kLost);
   t.h.RunWorker();
   CHECK(t.h.ErrorOf(sample) == std::nullopt);
@@ -240,7 +240,7 @@ TEST_CASE("Placement: what no group does waits for one that does it", "[core]") 
         "waiting for a worker group of the base model whose role is to do it");
   CHECK(h.told_groups.empty());
   h.AttachOther("h", GroupRole::kTrain);
-  CHECK(h.told_groups.at(h.AnswerTo(call).id) == "h");  // what holds it up is said of that one
+  CHECK(h.told_groups.at(h.AnswerTo(call).id) == "h");  // the reason to wait is now that of "h"
   h.Tick();
   h.RunWorker();
   CHECK(h.ErrorOf(call) == std::nullopt);

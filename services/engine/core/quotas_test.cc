@@ -16,7 +16,7 @@ struct Limited {
     h.AttachWorker();
     session = h.NewSession();
     model = h.NewModel(session);
-    // The minute in which the model was made does not count.
+    // Leaves the minute in which the model was created.
     h.Advance(61 * kSecond);
     quota.tenant_id = "t";
     h.Post(SetQuota{++h.last_call, quota, "tenant"});
@@ -92,7 +92,7 @@ TEST_CASE("Quotas: what is queued, stored and live is bounded", "[core]") {
     const ErrorInfo refusal = t.Refusal(t.h.Save(t.model, 2, {.name = "b"}));
     CHECK(refusal.status == absl::StatusCode::kPermissionDenied);
     CHECK_THAT(refusal.message, Catch::Contains("stored_bytes is 100 and checkpoints hold 100"));
-    // The refusal used its seq_id, so nothing waits for it.
+    // The refusal consumed its seq_id, so later requests do not wait for it.
     t.h.Step(t.model, 3);
     t.h.RunWorker();
     t.h.Post(DeleteCheckpoint{++t.h.last_call, "t", "tinker://" + t.model + "/weights/a"});

@@ -1,4 +1,4 @@
-// What the ends of ranks say of their group and of its requests.
+// Attribution of the exits of ranks to their group and its requests.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
@@ -26,7 +26,7 @@ TEST_CASE("Ranks: the crash of one is laid to what ran, and counted once", "[cor
     const auto leave = [&] {
       h.Post(WorkerDetached{"g", true, LossCause::kPeerGone, "rank 1 is gone", 0});
     };
-    switch ((i + first) % 3) {  // whichever is heard of first
+    switch ((i + first) % 3) {  // the order of events differs
       case 0:
         h.DetachPeer();
         h.Exit(1, peer_pid, LossCause::kCrashed);
@@ -75,14 +75,14 @@ TEST_CASE("Ranks: one that dies while its peers are waited for counts once", "[c
   RanksHarness h;
   for (int64_t i = 0; i < 2; ++i) {
     h.AttachPeer({"p1-" + std::to_string(i), 1, 101 + i});
-    if (i == 0) {  // whichever is heard of first
+    if (i == 0) {  // the order of events differs
       h.Exit(1, 101 + i, LossCause::kCrashed);
       h.DetachPeer();
     } else {
       h.DetachPeer();
       h.Exit(1, 101 + i, LossCause::kCrashed);
     }
-    h.Exit(1, 101 + i, LossCause::kCrashed);  // its parent dialled in again
+    h.Exit(1, 101 + i, LossCause::kCrashed);  // the parent reconnected and repeats the exit
   }
   CHECK(h.NumDeaths() == 2);
   CHECK(h.queue_state->trouble == GroupTrouble::kDegraded);
@@ -99,7 +99,7 @@ TEST_CASE("Ranks: a group whose ranks always lose each other is degraded, and sa
     h.AttachPeer({"p1-" + name, 1, 101 + i});
     REQUIRE_FALSE(h.queue_state->paused);
     h.LeaderLosesPeer("all-reduce 7: deadline of 30s is over, waiting for rank 1");
-    if (h.is_supervised) {  // rank 1 was told to die
+    if (h.is_supervised) {  // rank 1 was evicted
       h.Exit(1, 101 + i, LossCause::kEnded);
       h.Exit(0, 17 + i, LossCause::kPeerGone);
     }
@@ -137,16 +137,16 @@ TEST_CASE("Ranks: without parents, those that lose each other are no crash, unle
   h.LeaderLosesPeer();
   h.AttachWorker("q0");
   h.AttachPeer({"q1", 1, 102});
-  h.RunWorkerOnce();  // brings a model back each
+  h.RunWorkerOnce();  // each run restores a model
   h.RunWorkerOnce();
   h.RunWorkerOnce();
   h.RunWorkerOnce();
-  size_t most = 0;  // that have come together
+  size_t most = 0;  // largest number of batches
   for (const SendTrainBatch& batch : h.worker->Received<SendTrainBatch>()) {
     most = std::max(most, h.worker->Received<SendTrainBatch>().size());
     CHECK(batch.items.size() == 1);
   }
-  CHECK(most == (is_away ? 1 : 2));  // who is suspected runs alone
+  CHECK(most == (is_away ? 1 : 2));  // quarantined requests run alone
 }
 
 TEST_CASE("Ranks: those that are left when one ends in good order have time to do so too",
@@ -175,7 +175,7 @@ TEST_CASE("Ranks: those that are left when one ends in good order have time to d
     CHECK(h.RanksTold<SendDie>().empty());
     CHECK(h.queue_state->reason == "waiting for 3 of 3 ranks");
   }
-  SECTION("though the process that ended comes again") {  // another of the same pid did
+  SECTION("though the process that ended comes again") {  // another process with that pid ended
     h.DetachPeer(1, /*process_gone=*/true, LossCause::kEnded);
     Peer again = h.Told("p1");
     again.rank = 1;
@@ -195,7 +195,7 @@ TEST_CASE("Ranks: those that were lost unseen, and say that they lost each other
     h.AttachPeer({"p1-" + std::to_string(i), 1, 101 + i});
     h.DetachWorker();
     h.DetachPeer();
-    h.Advance(16 * kSecond);  // nobody says anything
+    h.Advance(16 * kSecond);  // longer than worker_lost_timeout
     h.Exit(1, 101 + i, was_stopped ? LossCause::kEnded : LossCause::kPeerGone);
     h.Exit(0, 17 + i, LossCause::kPeerGone);
   }
@@ -213,14 +213,14 @@ TEST_CASE("Ranks: the end of one that came later is not that of the set that was
   h.DetachWorker();
   h.DetachPeer();
   h.AttachPeer({"p1b", 1, 102});
-  h.Exit(1, 102, LossCause::kCrashed);  // while it waits for rank 0
+  h.Exit(1, 102, LossCause::kCrashed);  // before rank 0 attached
   h.Advance(16 * kSecond);
   h.DetachPeer();
   CHECK(h.NumDeaths() == 1);
   h.AttachWorker("q0");
   h.AttachPeer({"q1", 1, 103});
-  for (int i = 0; i < 4; ++i) h.RunWorkerOnce();            // brings a model back each
-  CHECK(h.worker->Received<SendTrainBatch>().size() == 2);  // nobody is suspected and runs alone
+  for (int i = 0; i < 4; ++i) h.RunWorkerOnce();            // each run restores a model
+  CHECK(h.worker->Received<SendTrainBatch>().size() == 2);  // no request is quarantined
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Groups of several ranks. Rank 0 is the harness's worker; the others are what they say.
+// Groups of several ranks. Rank 0 is the harness's worker; tests post the events of the others.
 #include "services/engine/core/ranks.h"
 
 #include <catch2/catch.hpp>

@@ -70,7 +70,7 @@ TEST_CASE("Recovery: a gradient that was dropped stays dropped", "[core]") {
   Snapshot(h);
   h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "bad", "", "bad"});
   h.Gradient(model, 2);
-  h.Step(model, 3);  // refused: its caller cannot know of the failure
+  h.Step(model, 3);  // refused: its caller does not know of the failure yet
   h.RunWorker();
   Step(h, model, 4);
   h.Gradient(model, 6);
@@ -86,7 +86,7 @@ TEST_CASE("Recovery: what was running when the worker died runs after it", "[cor
   Step(h, model, 1);
   const CallId gradient = h.Gradient(model, 3);
   const CallId step = h.Step(model, 4);
-  h.worker->RunOne();  // its report is lost
+  h.worker->RunOne();  // the report is lost
   Replace(h);
   CHECK(h.StateOf(gradient) == RequestState::kDone);
   CHECK(h.StateOf(step) == RequestState::kDone);
@@ -209,7 +209,7 @@ TEST_CASE("Recovery: a load runs from the files it read, deleted or not", "[core
     Step(h, model, seq);
     Snapshot(h);
   }
-  CHECK(h.deleted_dirs.size() == 1);  // nothing starts there any more
+  CHECK(h.deleted_dirs.size() == 1);  // later snapshots replaced this start
 }
 
 TEST_CASE("Recovery: a model created from a checkpoint starts there", "[core]") {
@@ -323,7 +323,7 @@ TEST_CASE("Recovery: results of a state that is being replaced do not count", "[
   const std::string model = h.NewModel(h.NewSession());
   Step(h, model, 1);
   const CallId gradient = h.Gradient(model, 3);
-  h.worker->RunOne();  // its report waits
+  h.worker->RunOne();  // the report is not delivered yet
   h.DetachWorker();
   WorkerAttached hello = h.worker->Hello();
   hello.models[0].applied_seq = 0;
@@ -343,7 +343,7 @@ TEST_CASE("Recovery: one whose command was lost with the stream begins anew", "[
   const std::string model = h.NewModel(h.NewSession());
   Step(h, model, 1);
   h.AttachWorker("p2");
-  h.worker->ForgetQueue();  // as if it had not come
+  h.worker->ForgetQueue();  // the commands are lost
   h.DetachWorker();
   h.ReattachWorker();
   h.RunWorker();
@@ -356,7 +356,7 @@ TEST_CASE("Recovery: a body that the store cannot give yet begins it again", "[c
   const std::string model = h.NewModel(h.NewSession());
   Step(h, model, 1);
   h.AttachWorker("p2");
-  for (int i = 0; i < 2; ++i) h.RunWorkerOnce();  // created; its gradient is told
+  for (int i = 0; i < 2; ++i) h.RunWorkerOnce();  // creates the adapter; a gradient is queued
   const auto batches = h.worker->Received<SendTrainBatch>();
   REQUIRE(batches.size() == 1);
   h.worker->ForgetQueue();
@@ -373,7 +373,7 @@ TEST_CASE("Recovery: one of an earlier leader that still runs is begun anew", "[
   const std::string model = h.NewModel(h.NewSession());
   Step(h, model, 1);
   h.RestartEngine();
-  WorkerAttached hello = h.worker->Hello();  // what it holds is right, but not for long
+  WorkerAttached hello = h.worker->Hello();  // its state is right, but a command will change it
   hello.running_request_ids.push_back("replay-1-1:" + model + ":create");
   h.attached = true;
   h.Post(hello);

@@ -1,4 +1,4 @@
-// Unnamed sampler versions outlive their worker.
+// Recovery of unnamed sampler versions after the loss of their worker.
 #include <catch2/catch.hpp>
 
 #include "services/engine/core/testing/recovery_steps.h"
@@ -50,7 +50,7 @@ TEST_CASE("Recovery: a version from before a load is made again from the beginni
   CHECK(h.worker->Weights(model) == Words{"step 7 [6]"});
 }
 
-// Step 2, version 3, then steps and snapshots; the version's save is never answered.
+// Makes step 2, version 3, then steps and snapshots. The save of the version is never answered.
 std::string VersionBeforeSnapshots(CoreHarness& h, const std::string& model) {
   Step(h, model, 1);
   const std::string sampler = Publish(h, model, 3, 0);
@@ -76,7 +76,7 @@ TEST_CASE("Recovery: what it is going to run stays in the log", "[core]") {
   h.AttachWorker("p2");
   while (h.worker->Received<SendPublishVersion>().empty()) h.RunWorkerOnce();
   h.RunWorkerOnce();
-  h.Advance(601 * kSecond);  // nobody is there any more: the version is written at once
+  h.Advance(601 * kSecond);  // the session is silent, so the version is due
   REQUIRE(h.worker->Received<SendSaveVersion>().size() == 1);
   h.RunWorker();
   CHECK(h.worker->Weights(model).size() == 4);
@@ -170,7 +170,7 @@ TEST_CASE("Recovery: a version in a directory that an earlier leader named is wr
   const std::string sampler = Publish(h, model, 3, 0);
   const std::string version = h.store.samplers().at(sampler).version_id;
   Step(h, model, 4);
-  h.Advance(11 * kSecond);  // told to write it
+  h.Advance(11 * kSecond);  // the save is sent
   REQUIRE(h.worker->Received<SendSaveVersion>().size() == 1);
   const std::string dir = h.worker->Received<SendSaveVersion>().back().dir;
   h.worker->TakeReports();
@@ -218,7 +218,7 @@ TEST_CASE("Recovery: a version on disk goes with its samplers", "[core]") {
   CHECK(h.deleted_dirs.count(dir) == 1);
 }
 
-// A version that is nowhere on disk, and which its worker has lost.
+// A version that is not on disk and that its worker has lost.
 struct VersionLost {
   explicit VersionLost(CoreOptions options = {}) : h(options) {
     h.AttachWorker();
@@ -261,8 +261,8 @@ TEST_CASE("Recovery: a version its worker lost is made again while the model wor
   CHECK(t.h.worker->VersionWeights(t.version) == Words{"step 2 [1]"});
   CHECK(t.h.worker->Weights(t.model) == Words{"step 2 [1]", "step 8 [4,5,6,7]"});
   CHECK(t.NumSent(4) == 2);  // it was at the worker
-  CHECK(t.NumSent(7) == 1);  // it was not
-  // There is as much room for requests as before.
+  CHECK(t.NumSent(7) == 1);  // it was still queued
+  // The train window has its full room again.
   t.h.Gradient(t.model, 9);
   t.h.Gradient(t.model, 10);
   CHECK(t.NumSent(10) == 1);
@@ -340,12 +340,12 @@ TEST_CASE("Recovery: an answer that was not acknowledged before it is not taken 
   REQUIRE(h.store.snapshots().size() == 1);
   const CallId step = h.Step(model, 5);
   h.Post(WorkerVersionFailed{"g", h.worker->epoch(), version, {}});
-  for (EventBody& report : saved) h.Post(std::move(report));  // nothing is to be run again
+  for (EventBody& report : saved) h.Post(std::move(report));  // nothing is left to replay
   h.DetachWorker();
   const bool is_done_before = GENERATE(false, true);
   if (is_done_before) h.worker->RunOne();
   h.ReattachWorker();
-  h.attached = false;  // what the engine says from now on is lost
+  h.attached = false;  // later messages of the engine are lost
   for (EventBody& report : h.worker->TakeReports()) h.Post(std::move(report));
   while (h.worker->HasWork()) {
     h.worker->RunOne();

@@ -7,7 +7,7 @@
 namespace lathe::engine {
 namespace {
 
-// An unnamed save; returns its sampler.
+// Makes an unnamed save and returns its sampler.
 std::string PublishAt(CoreHarness& h, const std::string& model, int64_t seq, int64_t sampler_seq) {
   const CallId call = h.Save(model, seq, {.sampling_session_seq_id = sampler_seq},
                              OperationKind::kSaveWeightsForSampler);
@@ -199,7 +199,7 @@ TEST_CASE("Inflight: a later save moves the samplers of its model, and no others
 TEST_CASE("Inflight: the shared version outlives a bound, a restart and all but its last sampler",
           "[core]") {
   CoreOptions options;
-  options.sampler_versions_bytes = 100;  // one of the fake's versions
+  options.sampler_versions_bytes = 100;  // size of one version of the fake worker
   CoreHarness h(options);
   h.AttachWorker();
   const std::string session = h.NewSession();
@@ -260,7 +260,7 @@ TEST_CASE("Version: the end of its session frees it on the worker", "[core]") {
 
 TEST_CASE("Version: the least recently sampled go when a tenant has too much", "[core]") {
   CoreOptions options;
-  options.sampler_versions_bytes = 500;  // five of the fake's versions
+  options.sampler_versions_bytes = 500;  // size of five versions of the fake worker
   CoreHarness h(options);
   h.AttachWorker();
   const std::string model = h.NewModel(h.NewSession());
@@ -269,7 +269,7 @@ TEST_CASE("Version: the least recently sampled go when a tenant has too much", "
   h.Sample(samplers[0], 1);
   h.RunWorker();
   samplers.push_back(PublishAt(h, model, 6, 5));
-  // The newest four stay; of the other two the one sampled later.
+  // The newest four stay, and of the other two the one sampled last.
   const CallId dropped = h.Sample(samplers[1], 1);
   CHECK(h.ErrorOf(dropped)->code == "version_dropped");
   const CallId kept = h.Sample(samplers[0], 2);
@@ -307,7 +307,7 @@ TEST_CASE("Version: of an unloaded model, what only the lost worker held fails",
   h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
   h.RunWorker();
   REQUIRE(h.worker->Received<SendSaveVersion>().size() == 1);
-  CHECK(h.worker->Holds(model));  // nothing could make the version again
+  CHECK(h.worker->Holds(model));  // the unwritten version needs the model
   const SendSaveVersion save = h.worker->Received<SendSaveVersion>().front();
   WorkerVersionSaved failed;
   failed.group = "g";
@@ -353,7 +353,7 @@ TEST_CASE("Sample: one that is cancelled fails, and its worker drops it", "[core
   CHECK(h.ErrorOf(call)->code == "cancelled");
   REQUIRE(h.worker->Received<SendCancel>().size() == 1);
   CHECK(h.worker->Received<SendCancel>()[0].request_id == id);
-  // What the worker still says of it changes nothing.
+  // Later reports about the sample change nothing.
   h.RunWorker();
   CHECK(h.ErrorOf(call)->code == "cancelled");
 }

@@ -96,7 +96,7 @@ TEST_CASE("Session: one that is silent takes its samples from queue and worker",
   CHECK(h.ErrorOf(waiting)->code == "cancelled");
   REQUIRE(h.worker->Received<SendCancel>().size() == 1);
   CHECK(h.worker->Received<SendCancel>()[0].request_id == h.AnswerTo(running).id);
-  // The worker's place goes to who is there.
+  // The sample of the live session gets the free place.
   h.RunWorker();
   CHECK(h.StateOf(other) == RequestState::kDone);
 }
@@ -222,7 +222,7 @@ TEST_CASE("Retention: of very many the delivered ones are forgotten after a minu
   add("new", s.now - 59 * kSecond);
   for (int64_t i = 0; i < kMany - 2; ++i) add(absl::StrCat("waiting", i), /*delivered_at=*/0);
   PurgeOldResults(s);
-  CHECK(s.requests.count("old") == 1);  // there is room
+  CHECK(s.requests.count("old") == 1);  // below the limit
 
   add("one more", /*delivered_at=*/0);
   add("another", /*delivered_at=*/0);
@@ -230,7 +230,7 @@ TEST_CASE("Retention: of very many the delivered ones are forgotten after a minu
   s.purged_at = 0;
   PurgeOldResults(s);
   CHECK(s.requests.count("old") == 0);
-  CHECK(s.requests.count("new") == 1);  // may still be repeated
+  CHECK(s.requests.count("new") == 1);  // duplicates may still arrive
   CHECK(static_cast<int64_t>(s.requests.size()) == kMany + 1);
 }
 
@@ -247,7 +247,7 @@ TEST_CASE("Retention: one result that nobody fetches does not keep the delivered
     row.delivered_at = delivered_at;
     AddToRetention(s, row);
   };
-  // Forgotten before all others, but not yet.
+  // First in the order of expiry, but not expired yet.
   add("waiting", s.now - undelivered_kept + 100 * kSecond, /*delivered_at=*/0);
   for (int64_t i = 0; i < 2 * kMany; ++i) {
     add(absl::StrCat("delivered", i), s.now - 70 * kSecond, s.now - 65 * kSecond);

@@ -15,7 +15,7 @@ TEST_CASE("Snapshots: a model that changed is written once in an interval", "[co
   h.AttachWorker();
   const std::string model = h.NewModel(h.NewSession());
   h.Advance(11 * kSecond);
-  CHECK(NumSnapshots(h) == 0);  // as it was created
+  CHECK(NumSnapshots(h) == 0);  // the creation needs none
   Step(h, model, 1);
   h.Tick();
   REQUIRE(NumSnapshots(h) == 1);
@@ -23,11 +23,11 @@ TEST_CASE("Snapshots: a model that changed is written once in an interval", "[co
   REQUIRE(h.store.snapshots().size() == 1);
   CHECK(h.store.snapshots().begin()->second.applied_seq == 2);
   h.Advance(20 * kSecond);
-  CHECK(NumSnapshots(h) == 1);  // nothing new
+  CHECK(NumSnapshots(h) == 1);  // no change since the last one
   h.Gradient(model, 3);
   h.RunWorker();
   h.Tick();
-  CHECK(NumSnapshots(h) == 2);  // an open gradient is
+  CHECK(NumSnapshots(h) == 2);  // an open gradient is a change
   h.RunWorker();
   Step(h, model, 4);
   h.Advance(9 * kSecond);
@@ -39,7 +39,7 @@ TEST_CASE("Snapshots: a model that changed is written once in an interval", "[co
 TEST_CASE("Snapshots: the interval grows with what the group's snapshots cost", "[core]") {
   CoreOptions options;
   options.snapshot_interval = kSecond / 100;
-  options.snapshot_share = 0.0001;  // two models of 1 ms: 20 s
+  options.snapshot_share = 0.0001;  // two models of 1 ms give an interval of 20 s
   CoreHarness h(options);
   h.AttachWorker();
   const std::string session = h.NewSession();
@@ -83,7 +83,7 @@ TEST_CASE("Snapshots: bodies go when two snapshots have made them needless", "[c
     h.RunWorker();
     const size_t num_snapshots = h.store.snapshots().size();
     CHECK(num_snapshots == (seq == 1 ? 1 : 2));
-    // Those up to the older of the two: of the steps 2 and 4.
+    // Bodies up to the older of the two snapshots: those of steps 2 and 4.
     CHECK(h.store.dropped_bodies().size() == static_cast<size_t>(seq / 2));
   }
   CHECK(h.store.models().at(model).log_from_seq == 4);
@@ -148,7 +148,7 @@ TEST_CASE("Snapshots: one that nobody waits for any more is removed", "[core]") 
   h.RestartEngine();
   h.ReattachWorker();
   h.deleted_dirs.clear();
-  h.RunWorker();  // it is written all the same
+  h.RunWorker();  // the abandoned write completes
   CHECK(h.store.snapshots().count(id) == 0);
   CHECK(h.deleted_dirs.count(id) == 1);
 }
@@ -183,7 +183,7 @@ TEST_CASE("Snapshots: a drain waits until what changed is written", "[core]") {
   h.Step(model, 2);
   const CallId drain = ++h.last_call;
   h.Post(Drain{drain});
-  CHECK(NumSnapshots(h) == 0);  // work comes first
+  CHECK(NumSnapshots(h) == 0);  // requests come first
   h.RunWorkerOnce();
   h.RunWorkerOnce();
   REQUIRE(NumSnapshots(h) == 1);

@@ -20,18 +20,18 @@ std::vector<size_t> BatchSizes(const CoreHarness& h) {
   return sizes;
 }
 
-// Runs what brings models back, until requests come.
+// Runs recovery commands until requests arrive.
 void RunRecoveries(CoreHarness& h) {
   while (BatchSizes(h).empty() && h.worker->HasWork()) h.RunWorkerOnce();
 }
 
-// The same of two models whose requests do not wait for each other.
+// The same for two models whose requests do not wait for each other.
 void RunBothRecoveries(CoreHarness& h) {
   RunRecoveries(h);
   for (int i = 0; i < 2; ++i) h.RunWorkerOnce();
 }
 
-// Two models with a gradient each at the worker.
+// Two models with one gradient each at the worker.
 struct TwoAtWork {
   explicit TwoAtWork(bool is_supervised = false) {
     h.is_supervised = is_supervised;
@@ -43,7 +43,7 @@ struct TwoAtWork {
     h.Post(WorkerStarted{"g", h.worker->epoch(), {h.AnswerTo(of_a).id, h.AnswerTo(of_b).id}});
   }
 
-  // Another process, before anybody has said how the last one ended.
+  // Attaches another process before the exit of the last one is reported.
   void AttachNext() {
     ++h.pid;
     h.AttachWorker("p" + std::to_string(h.pid));
@@ -58,7 +58,7 @@ TEST_CASE("Suspects: what ran when its worker died by itself runs again alone", 
   TwoAtWork t;
   Die(t.h, GENERATE(LossCause::kCrashed, LossCause::kOutOfMemory));
   t.h.AttachWorker("p2");
-  CHECK(BatchSizes(t.h).empty());  // recoveries first
+  CHECK(BatchSizes(t.h).empty());  // recoveries come first
   RunRecoveries(t.h);
   CHECK(BatchSizes(t.h) == std::vector<size_t>{1});
   t.h.RunWorkerOnce();
@@ -135,7 +135,7 @@ TEST_CASE("Suspects: nobody is suspected when somebody ended the worker", "[core
     Die(t.h, cause);
     t.h.AttachWorker("p" + std::to_string(i));
     RunBothRecoveries(t.h);
-    CHECK(BatchSizes(t.h).size() == 2);  // beside each other
+    CHECK(BatchSizes(t.h).size() == 2);  // side by side
   }
   t.h.RunWorker();
   CHECK(t.h.StateOf(t.of_a) == RequestState::kDone);
@@ -149,7 +149,7 @@ TEST_CASE("Suspects: a barrier of another model waits for them", "[core]") {
   RunRecoveries(t.h);
   const std::string session = t.h.NewSession();
   const CallId create = t.h.CreateModel(session, 0);
-  CHECK(t.h.worker->Received<SendCreateAdapter>().size() == 2);  // of the recoveries
+  CHECK(t.h.worker->Received<SendCreateAdapter>().size() == 2);  // from the recoveries
   t.h.RunWorkerOnce();
   CHECK(t.h.worker->Received<SendCreateAdapter>().size() == 2);
   t.h.RunWorkerOnce();
@@ -199,7 +199,7 @@ TEST_CASE("Suspects: a crash that is told of late is laid to what the dead proce
   TwoAtWork t(/*is_supervised=*/true);
   t.AttachNext();
   RunBothRecoveries(t.h);
-  REQUIRE(BatchSizes(t.h).size() == 2);  // both run beside each other
+  REQUIRE(BatchSizes(t.h).size() == 2);  // both run side by side
   SECTION("it runs alone after the next death") {
     t.h.Post(WorkerExited{"g", /*pid=*/17, LossCause::kCrashed, "signal 11"});
     t.AttachNext();
@@ -242,7 +242,8 @@ TEST_CASE("Suspects: one that always ends its worker is failed though each end i
   CHECK(h.ErrorOf(call)->status == absl::StatusCode::kInternal);
   CHECK(h.ErrorOf(call)->message ==
         "the worker died 2 times while it ran this request alone (signal 11)");
-  // Two before it was known, two alone; the last of them was told of while it ran once more.
+  // Two deaths before the first report and two alone. The report of the last came while the request
+  // ran again.
   CHECK(num_deaths == 5);
 }
 
@@ -266,7 +267,7 @@ TEST_CASE("Suspects: what is said of a pid is said of the process that had it la
   RunRecoveries(h);
   REQUIRE(BatchSizes(h) == std::vector<size_t>{1});  // alone
   SECTION("the process that is here has it too") {
-    attach(18);  // in another container
+    attach(18);  // same pid in another container
     exit(18, LossCause::kCrashed);
   }
   SECTION("one that somebody ended had it before") {
@@ -278,7 +279,7 @@ TEST_CASE("Suspects: what is said of a pid is said of the process that had it la
   h.Tick();
   RunRecoveries(h);
   REQUIRE(BatchSizes(h) == std::vector<size_t>{1});
-  exit(20, LossCause::kCrashed);  // the first time for which it is known that it was alone
+  exit(20, LossCause::kCrashed);  // first reported crash while it ran alone
   CHECK_FALSE(h.Done(call));
 }
 
@@ -298,7 +299,7 @@ TEST_CASE("Suspects: one that is alone goes on where it was after a broken conne
   RunRecoveries(t.h);
   t.h.DetachWorker();
   t.h.ReattachWorker();
-  CHECK(BatchSizes(t.h) == std::vector<size_t>{1, 1});  // the same one again
+  CHECK(BatchSizes(t.h) == std::vector<size_t>{1, 1});  // the same request again
   Die(t.h, LossCause::kCrashed);
   t.h.AttachWorker("p3");
   RunRecoveries(t.h);

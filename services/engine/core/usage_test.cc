@@ -24,7 +24,7 @@ struct Used {
     h.Train(model, seq, kind, "", "t", tokens);
   }
 
-  // Of all rows: storage once, as it is a level.
+  // Sum of all rows. Storage counts once, as it is a level.
   UsageRow Total() const {
     UsageRow total;
     for (const UsageRow& row : h.store.usage()) {

@@ -1,4 +1,4 @@
-// Sampler versions that other groups sample than the one which trains their model.
+// Sampling of versions on groups other than the one that trains their model.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -17,7 +17,7 @@ TEST_CASE("Versions: a home that has an earlier publication only reads the newes
   Step(t.h, t.model, 4);
   Snapshot(t.h);
   t.h.DetachWorker();
-  t.h.Sample(t.sampler, 0);  // where its file can be read
+  t.h.Sample(t.sampler, 0);  // runs on the group that can read the file
   REQUIRE(t.LastLoad().inflight_seq_id == 3);
   t.h.ReattachWorker();
   t.PublishInflight(6, 1);
@@ -94,7 +94,7 @@ TEST_CASE("Versions: an earlier publication that nobody reads goes at once", "[c
   t.Train(4);
   t.PublishInflight(6, 1);
   CHECK(t.h.deleted_dirs.count(first) == 1);
-  CHECK(t.other->Received<SendLoadVersion>().empty());  // nor is it loaded
+  CHECK(t.other->Received<SendLoadVersion>().empty());  // it is not loaded either
 }
 
 }  // namespace

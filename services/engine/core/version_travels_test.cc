@@ -1,4 +1,4 @@
-// Unnamed sampler versions that go from memory to memory.
+// Weight transfers of unnamed sampler versions from memory to memory.
 #include "services/engine/core/version_travels.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Served : Roles {
     RunAll();
     return call;
   }
-  // Reports lead to commands of other groups.
+  // Runs the workers repeatedly, as reports lead to commands for other groups.
   void RunAll() {
     for (int i = 0; i < 4; ++i) h.RunWorker();
   }
@@ -32,7 +32,7 @@ struct Served : Roles {
     }
     return ways;
   }
-  // As the group that samples has it of its only version.
+  // Weights of the newest sample's version on the group that samples.
   Words Sampled() const {
     return other->VersionWeights(other->Received<SendSample>().back().version_id);
   }
@@ -58,7 +58,7 @@ TEST_CASE("Travel: a version is read from memory, and no file is written", "[cor
   CHECK(t.Ways() == std::vector<Way>{Way::kMemory});
   t.h.Tick();
   CHECK(t.NumSaves() == 0);
-  t.h.Advance(11 * kSecond);  // with the snapshot
+  t.h.Advance(11 * kSecond);  // written with the snapshot
   CHECK(t.NumSaves() == 1);
 }
 
@@ -160,7 +160,7 @@ TEST_CASE("Travel: after a failure versions are written for a while", "[core]") 
   t.other->is_cut_off = false;
   t.Train(4);
   t.Publish(6, 1);
-  CHECK(t.NumSaves() == 2);  // at once
+  CHECK(t.NumSaves() == 2);  // at once, as transfers are paused
   t.sampler = t.session + ":sample:1";
   CHECK(t.h.Done(t.SampleNow(0)));
   CHECK(t.NumServed() == 1);
@@ -246,10 +246,10 @@ TEST_CASE("Travel: an inflight version moves on where it is sampled", "[core]") 
   t.Train(1);
   t.PublishInflight(3, 0);
   t.SampleNow(0);
-  t.h.Sample(t.sampler, 1);  // runs
+  t.h.Sample(t.sampler, 1);  // a running sample
   t.Train(4);
   t.PublishInflight(6, 1);
-  CHECK(t.NumServed() == 2);  // nobody asked for it since
+  CHECK(t.NumServed() == 2);  // served without a new sample
   t.RunFirst();
   CHECK(t.LastLoad().inflight_seq_id == 6);
   CHECK(t.other->VersionWeights(t.version) == Words{"step 2 [1]", "step 5 [4]"});
@@ -283,7 +283,7 @@ TEST_CASE("Travel: several groups read it, each when it is needed there", "[core
   t.Publish(3, 0);
   t.SampleNow(0);
   FakeWorker& third = t.h.AttachOther("i", GroupRole::kSample);
-  const CallId runs = t.h.Sample(t.sampler, 1);  // so "h" is busier
+  const CallId runs = t.h.Sample(t.sampler, 1);  // makes group "h" busier
   const CallId elsewhere = t.SampleNow(2);
   CHECK(t.h.Done(runs));
   CHECK(t.h.Done(elsewhere));

@@ -216,8 +216,8 @@ void Adopt(State& s, Group& group, const WorkerAttached& event) {
 }
 
 // Loss of processes whose end was not reported before the next ones attached. A parent may still
-// report the exit, too late for crash attribution. Without a parent, processes that were attached in
-// this term count as crashed.
+// report the exit, too late for crash attribution. Without a parent, processes that were attached
+// in this term count as crashed.
 Loss LossOf(const Group& group, const std::string& session) {
   if (group.row.process_id == session) return {false, LossCause::kUnknown, ""};
   if (group.is_supervised || !group.attached_in_term) {

@@ -33,7 +33,7 @@ TEST_CASE("Group: nothing is sent while the base model loads", "[core]") {
   h.AttachWorker("p2", /*ready=*/false);
   h.CreateModel(session, 0);
   CHECK(h.queue_state->paused);
-  CHECK(h.worker->received().size() == 1);  // Form
+  CHECK(h.worker->received().size() == 1);  // only the Form
   h.Post(WorkerReady{"g", *h.worker->Hello().ready});
   CHECK(h.worker->Received<SendCreateAdapter>().size() == 1);
 }
@@ -47,7 +47,7 @@ TEST_CASE("Group: a killed engine adopts the living worker and goes on", "[core]
   h.Gradient(model, 2);
   h.Step(model, 3);
   h.Gradient(model, 4);
-  h.worker->RunOne();  // its report finds no engine
+  h.worker->RunOne();  // the report is lost with the engine
   h.RestartEngine();
   h.ReattachWorker();
   CHECK(h.worker->Received<AdoptGroup>().size() == 1);
@@ -162,7 +162,7 @@ TEST_CASE("Group: a lost clearing is repeated when the worker is adopted", "[cor
   h.Gradient(model, 2);
   h.RunWorker();
   h.DetachWorker();
-  h.Step(model, 3);  // refused; the command to clear finds no worker
+  h.Step(model, 3);  // refused; the command to clear is lost
   h.RestartEngine();
   h.ReattachWorker();
   h.Gradient(model, 4);
@@ -299,7 +299,7 @@ TEST_CASE("Batching: requests of many passes hold up neither small ones nor each
   const std::string b = model_of("b");
   const std::string c = model_of("c");
   for (int64_t seq = 1; seq <= 5; ++seq) train(a, seq, "a", 1'000'000);
-  CHECK(NumSent(h) == 2);  // one that executes and one that is ready
+  CHECK(NumSent(h) == 2);  // one executes and one is ready
   train(b, 1, "b", 20);
   CHECK(NumSent(h) == 3);
   train(c, 1, "c", 2000);

@@ -93,7 +93,7 @@ void SimClient::HandleRefusal(ClientOp& op, const ErrorInfo& error) {
     throw Violation("I2", absl::StrFormat("%s: %s seq %d was accepted and is said to be abandoned",
                                           name_, submit.owner_id, submit.seq_id));
   }
-  // answer to a late duplicate
+  // The refusal answers a late duplicate.
   if (!op.request_id.empty() && error.code != "seq_id_reused") return;
   if (!MayBeRefused(op, error)) {
     throw Violation(

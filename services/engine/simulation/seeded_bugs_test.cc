@@ -9,7 +9,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-// 0: none of so many seeds finds it.
+// Returns 0 if none of the seeds finds the bug.
 uint64_t FirstSeedThatFinds(SeededBug bug, uint64_t num_seeds) {
   for (uint64_t seed = 1; seed <= num_seeds; ++seed) {
     if (!RunSeed({.seed = seed, .bug = bug}).violation.empty()) return seed;
@@ -22,7 +22,7 @@ TEST_CASE("Seeded bugs: each is found", "[simulation]") {
     INFO(NameOf(bug));
     const uint64_t seed = FirstSeedThatFinds(bug, /*num_seeds=*/3000);
     CHECK(seed > 0);
-    // It is the bug that breaks the seed.
+    // The seed passes without the bug.
     CHECK(RunSeed({.seed = seed}).violation == "");
   }
 }

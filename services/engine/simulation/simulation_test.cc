@@ -10,11 +10,11 @@
 namespace lathe::engine::simulation {
 namespace {
 
-// Each has broken an invariant once.
+// Each seed once violated an invariant.
 constexpr uint64_t kRegressionSeeds[] = {
-    4738,    // a load that had run failed under the next leader
-    142162,  // kills from outside, before a worker's parent had reached the leader
-    33405,   // what rank 0 was told before all its peers had come never ended
+    4738,    // a completed load failed under the next leader
+    142162,  // kills before the workers' parent had reached the leader
+    33405,   // commands to rank 0 before all ranks had joined never ended
 };
 
 void CheckSeed(uint64_t seed) {
@@ -27,7 +27,7 @@ TEST_CASE("Simulation: seeds that broke an invariant once", "[simulation]") {
   for (const uint64_t seed : kRegressionSeeds) CheckSeed(seed);
 }
 
-// A sanitizer makes a seed ten times as long, and sees the same code in each.
+// A sanitizer makes a seed ten times slower and covers the same code in each seed.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kNumSeeds = 1000;
 #else
