@@ -34,8 +34,8 @@ struct CoreOptions {
   int64_t model_idle_timeout = 0;
   // Time to wait for a worker whose connection ended. After it, the state on the worker is lost.
   int64_t worker_lost_timeout = 15 * kSecond;
-  // After a group has had no worker for this long, its models migrate to another usable group of
-  // the same base model, if there is one; 0: never.
+  // Time for which a group may lack a worker. After it, its models migrate to a usable group of the
+  // same base model, if there is one; 0: they never do.
   int64_t group_lost_timeout = 60 * kSecond;
   // Results are removed this long after their first delivery, or after completion.
   int64_t result_kept_after_delivery = 3600 * kSecond;

@@ -8,7 +8,7 @@
 namespace lathe::engine {
 namespace {
 
-// Directories that a worker of this term or an adopted one may have been told to write.
+// Adds directories that a worker, connected or reconnecting, may be writing.
 void AddBeingWritten(const State& s, std::set<std::string>& needed) {
   for (const auto& [name, group] : s.groups) needed.insert(group.snapshot_id);
   for (const auto& [id, version] : s.versions) {

@@ -1,5 +1,5 @@
 // Serialization of plain structs without listing their fields. Used by the event log, the action
-// digest and the plan in a request's row. Integers are LEB128 words; strings and lists have a
+// digest and the plan in a request's row. Numbers are LEB128 words; strings and lists have a
 // length prefix, variants an index. A changed struct is a changed format.
 #pragma once
 

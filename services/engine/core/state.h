@@ -110,8 +110,8 @@ struct Version {
   VersionRow row;          // empty dir: not on disk
   int64_t seq_id = 0;      // seq of its newest publication
   std::string saving_dir;  // directory of the write under way; empty: none
-  // Directories to which workers of this term were told to write it. Directories of an earlier term
-  // do not exist any more: a new leader deletes those that no row names.
+  // Directories to which this leader had workers write it. Directories of an earlier term do not
+  // exist any more: a new leader deletes those that no row names.
   std::set<std::string> told_dirs;
   bool failed = false;  // true: the last write failed
   // Groups that may read the version, by directory. Directories of earlier publications are kept

@@ -265,7 +265,7 @@ TEST_CASE("Suspects: what is said of a pid is said of the process that had it la
   exit(17, LossCause::kCrashed);
   attach(18);
   RunRecoveries(h);
-  REQUIRE(BatchSizes(h) == std::vector<size_t>{1});  // alone
+  REQUIRE(BatchSizes(h) == std::vector<size_t>{1});  // it runs alone
   SECTION("the process that is here has it too") {
     attach(18);  // same pid in another container
     exit(18, LossCause::kCrashed);

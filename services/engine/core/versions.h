@@ -14,7 +14,7 @@ void EnforceVersionBudget(State& s, const std::string& tenant_id);
 void NotePublication(State& s, const std::string& version_id, const Model& model, int64_t seq_id,
                      bool is_inflight);
 
-// Records that the group was told to read the version from its current directory.
+// Records that the group reads the version from its current directory.
 void NoteReader(Version& version, const Group& group);
 // The group no longer reads earlier publications of the version; `all`: nor the current one. Files
 // of an earlier publication are deleted with their last reader.

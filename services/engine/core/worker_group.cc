@@ -238,8 +238,8 @@ void Form(State& s, Group& group, const WorkerAttached& event, const std::string
   SendForm(s, group, session);
 }
 
-// Returns true if the model was accepted before a group of its base model was known, or if its
-// group now serves another base model.
+// Returns true if the model has no group yet, or if its group now serves another base model. A
+// model has no group if it was accepted before one of its base model was known.
 bool IsHomeless(const State& s, const Model& model) {
   if (model.row.group.empty()) return true;
   const auto it = s.groups.find(model.row.group);

@@ -8,8 +8,8 @@
 namespace lathe::engine {
 
 struct Loss {
-  // False: the old process lives but was never told of its group, so it lost its commands. No
-  // process has died.
+  // False: the old process lives but never got a command of its group, so it lost what it was sent.
+  // No process has died.
   bool is_new_process = true;
   LossCause cause = LossCause::kUnknown;
   std::string how;

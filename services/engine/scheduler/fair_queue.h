@@ -11,10 +11,10 @@
 
 namespace lathe::engine {
 
-// Deficit round robin over tenants by tokens (Shreedhar and Varghese, 1995), then round robin over
-// a tenant's owners (models or samplers), then first come first served within an owner. The queue
-// is work-conserving: while anything waits, something is served. Two waiting tenants never differ
-// by more than one quantum and one item, however many requests they have queued.
+// Deficit round robin over tenants by tokens (Shreedhar and Varghese, 1995). A tenant's owners
+// (models or samplers) are served round robin, and each owner's items first come first served. The
+// queue is work-conserving: while anything waits, something is served. Two waiting tenants never
+// differ by more than one quantum and one item, however many requests they have queued.
 class FairQueue {
  public:
   struct Item {

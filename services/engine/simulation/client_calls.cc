@@ -163,7 +163,7 @@ void SimClient::NoteSuccess(const ClientOp& op, const SimResult& result) {
   }
 }
 
-// ---- what may go wrong, and why
+// ---- expected errors and their causes
 
 bool SimClient::session_may_be_over() const {
   // The engine writes heartbeats to the store only once a minute.

@@ -190,7 +190,7 @@ class Walk {
   bool is_lost_ = true;  // not created
   int64_t loaded_at_ = 0;
   std::map<std::string, CheckpointFiles> saved_;  // by path
-  std::vector<const History*> failures_;          // of the open gradient
+  std::vector<const History*> failures_;          // failures of the open gradient
 };
 
 // Requests by model: the creation under 0, then training requests by seq.

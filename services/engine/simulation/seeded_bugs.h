@@ -27,7 +27,7 @@ enum class SeededBug {
   kWindowNotCompared,  // not by the worker before a step, nor at an adoption
   kVersionDroppedEarly,
   kPayloadFreedEarly,  // as soon as it was sent to a worker
-  kGapNotCommitted,    // closed_seq stays in memory
+  kGapNotCommitted,    // closed_seq is not written to the store
   kMatesFail,          // every reported exit counts as a crash
   kCrashUntold,        // every reported exit counts as an orderly end
   kRankNotFormed,      // ranks above 0 get no FormGroup

@@ -83,7 +83,7 @@ class CoreHarness {
                 const std::string& tenant = "t");
   CallId Send(Submit submit);
 
-  // ---- what happened
+  // ---- observations
 
   bool Done(CallId call) const { return done.count(AnswerTo(call).id) > 0; }
   // The error of a request that has ended; nullopt: success.
