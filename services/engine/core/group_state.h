@@ -10,9 +10,9 @@ namespace lathe::engine {
 // Notifies waiting callers.
 void TellState(State& s, const Group& group);
 
-// Returns true if a process that ended with `cause` did so without being asked to.
+// Returns true if a process that ended with `cause` is known to have died without being asked to.
 bool IsDeath(LossCause cause);
-// Returns true if the process also was not ended by another process.
+// Returns true if a process that ended with `cause` crashed or ran out of memory.
 bool IsByItself(LossCause cause);
 
 // Records the death of the group's worker process. `how`: "signal 11". Too many deaths without

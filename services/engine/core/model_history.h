@@ -12,7 +12,7 @@ namespace lathe::engine {
 
 // Keeps what a replay of `request` needs. Call it before a request ends successfully.
 void KeepForReplay(State& s, Model& model, Request& request);
-// Does the same for a stored row at the start of a leader.
+// Keeps what a replay of a stored request needs, at the start of a leader.
 void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan& plan);
 
 // The model was created from the checkpoint in `load.dir`.

@@ -20,7 +20,7 @@ GroupLoads LoadsOfGroups(State& s);
 // Returns the group that trains `base_model` with the least load per rank. Usable groups come
 // first, then groups that are not drained. nullptr: no such group is known yet.
 Group* LeastLoaded(State& s, const std::string& base_model, const GroupLoads& loads);
-// The same with the current loads.
+// Calls LeastLoaded with the current loads.
 Group* GroupForModel(State& s, const std::string& base_model);
 
 // Publishes, once at a start, why requests without a group wait.

@@ -52,7 +52,7 @@ void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker =
 // and a model whose unload failed continues.
 void NoteFailure(State& s, const Request& request, const std::string& message);
 
-// Schedules when a finished request is forgotten; the second function undoes that.
+// AddToRetention schedules when a finished request is forgotten. DropFromRetention undoes that.
 void AddToRetention(State& s, const RequestRow& row);
 void DropFromRetention(State& s, const RequestRow& row);
 

@@ -25,7 +25,7 @@ void RunRecoveries(CoreHarness& h) {
   while (BatchSizes(h).empty() && h.worker->HasWork()) h.RunWorkerOnce();
 }
 
-// The same for two models whose requests do not wait for each other.
+// Runs the recoveries of two models whose requests do not wait for each other.
 void RunBothRecoveries(CoreHarness& h) {
   RunRecoveries(h);
   for (int i = 0; i < 2; ++i) h.RunWorkerOnce();

@@ -31,7 +31,7 @@ void RegainVersion(State& s, Sampler& sampler);
 
 // Removes a version from all groups and from disk.
 void DropVersion(State& s, const std::string& version_id);
-// Does so unless a sampler still uses it.
+// Calls DropVersion unless a sampler still uses the version.
 void DropVersionIfUnused(State& s, const std::string& version_id);
 
 }  // namespace lathe::engine

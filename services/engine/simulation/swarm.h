@@ -38,7 +38,7 @@ struct Swarm {
   int64_t black_hole_every = 0;    // its messages are lost, both ends notice late
   int64_t version_loss_every = 0;  // a worker cannot read a sampler version back
   int64_t outage_every = 0;        // a group dies and stays away for a while
-  int64_t role_change_every = 0;   // … and returns with another role
+  int64_t role_change_every = 0;   // an outage that ends with another role
   // Actions of operators.
   int64_t move_every = 0;   // migration of a model to another group
   int64_t drain_every = 0;  // drain of a group, ended some time later
@@ -62,7 +62,7 @@ struct Swarm {
   // ---- clients
   int64_t serial = 0;   // serial sessions
   int64_t gap = 0;      // a seq that is skipped
-  int64_t late = 0;     // … and sent much later
+  int64_t late = 0;     // a skipped seq that is sent later
   int64_t chunks = 0;   // parallel submissions in any order
   int64_t invalid = 0;  // refused by rpc/
   int64_t wrong = 0;    // a request that its worker fails
@@ -80,7 +80,7 @@ struct Swarm {
   int64_t unload = 0;
   int64_t give_up = 0;  // a client gives up a request without an answer
   int64_t vanish = 0;   // clients that end without notice
-  int64_t nap = 0;      // … or are silent for a while
+  int64_t nap = 0;      // clients that are silent for a while
   int64_t large_body = 0;
 
   // Returns true if engines may mistake workers that were ended from outside for crashed ones.
