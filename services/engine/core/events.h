@@ -226,7 +226,8 @@ struct CancelSample {
   std::string request_id;
 };
 
-// The core refuses new submissions from now on. It answers once nothing is pending.
+// The core refuses new submissions from now on. It answers once nothing runs and the last snapshots
+// are written.
 struct Drain {
   CallId call = 0;
 };
