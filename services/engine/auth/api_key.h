@@ -7,18 +7,18 @@
 
 namespace lathe::engine {
 
-// The SDK insists on the prefix tml-. The secret has 178 random bits in base62; the checksum is the
-// CRC-32 of everything before it, so that scanners find leaked keys and typing errors show without
-// asking the store.
+// A generated key. The SDK requires the prefix tml-. The secret has 178 random bits in base62. The
+// checksum is the CRC-32 of everything before it: it lets scanners find leaked keys, and detects
+// typing errors without a store lookup.
 struct ApiKeyText {
   std::string key_id;
-  // The whole key, as shown once to its owner.
+  // The whole key, which its owner sees only once.
   std::string text;
 };
 
 ApiKeyText MakeApiKey();
 
-// The key id of a well-formed key; nullopt for anything else.
+// Returns the key id of a well-formed key, nullopt for any other text.
 std::optional<std::string> ParseKeyId(std::string_view text);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-// Who did what: the append-only log of changes to keys, tenants and checkpoints.
+// The audit log: an append-only record of changes to keys, tenants and checkpoints.
 #pragma once
 
 #include <string>
@@ -10,15 +10,16 @@
 
 namespace lathe::engine {
 
-// For what happens outside the core; the core adds its own entries to its commits (AppendAudit).
-// Thread-safe.
+// Records changes made outside the core; the core adds its own entries to its commits
+// (AppendAudit). Thread-safe.
 class AuditLog {
  public:
   // Both must outlive this.
   AuditLog(Store& store, Clock& clock) : store_(store), clock_(clock) {}
 
-  // Durable on return. `resource`: checkpoints, organizations or projects; `event`:
-  // {resource}_{action} in the singular; `object`: a path or an id; `result`: how the action ended.
+  // Appends an entry, which is durable on return. `resource` is checkpoints, organizations or
+  // projects. `event` is {resource}_{action} in the singular. `object` is a path or an id. `result`
+  // is the outcome of the action.
   absl::Status Record(const Caller& caller, const std::string& resource, const std::string& event,
                       const std::string& object, const absl::Status& result = absl::OkStatus(),
                       const Metadata& details = {});

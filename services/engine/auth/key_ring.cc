@@ -99,7 +99,7 @@ absl::StatusOr<Caller> KeyRing::Authenticate(std::string_view credential) const 
   }
   const std::shared_ptr<const Snapshot> known = snapshot();
   const auto found = known->keys.find(key_id);
-  // An unknown id costs as much as a wrong secret.
+  // Hash the secret even if the id is unknown, so that both cases take equally long.
   const std::string digest = is_token ? "" : Sha256Hex(credential);
   if (found == known->keys.end()) return is_token ? TokenSigner::BadToken() : BadKey();
   const ApiKeyRow& row = found->second;

@@ -1,4 +1,5 @@
-// Who calls: keys in memory, checked on every rpc; and the tokens that stand for them.
+// Authentication of callers: API keys in memory, checked on every rpc, and tokens that replace
+// them.
 #pragma once
 
 #include <map>
@@ -25,36 +26,39 @@ struct Caller {
   Scopes scopes;
 };
 
-// Mirrors the store's keys; every change goes through here, so it acts at once. Thread-safe.
+// A mirror of the store's keys. All changes go through this class, so they take effect at once.
+// Thread-safe.
 class KeyRing {
  public:
   // Both must outlive this.
   KeyRing(Store& store, Clock& clock) : store_(store), clock_(clock), tokens_(store, clock) {}
 
-  // Reads the store's keys anew.
+  // Rereads all keys from the store.
   absl::Status Refresh() ABSL_LOCKS_EXCLUDED(change_mu_);
 
-  // Whose the key, or the token of a key, is. Unauthenticated, always with the same text, for a key
-  // that is malformed, unknown, wrong, expired or revoked; with the word bad_token for a token.
+  // Returns the owner of an API key or of a key's token. A malformed, unknown, wrong, expired or
+  // revoked key gives Unauthenticated, always with the same text. An invalid token gives
+  // Unauthenticated with the code bad_token.
   absl::StatusOr<Caller> Authenticate(std::string_view credential) const;
-  // A token for the caller's key.
+  // Issues a token for the caller's key.
   absl::StatusOr<TokenSigner::Token> IssueToken(const Caller& caller) const;
 
   struct NewKey {
     std::string key_id;
-    std::string text;  // shown once
+    std::string text;  // shown only once
     int64_t expires_at = 0;
   };
-  // Makes the tenant when its name is new. Empty `scopes`: train, sample, read, checkpoints:write.
-  // `lifetime` is above 0 and at most ten years, or infinite.
+  // Creates a key, and the tenant if its name is new. Empty `scopes`: train, sample, read,
+  // checkpoints:write. `lifetime` is above 0 and at most ten years, or infinite.
   absl::StatusOr<NewKey> Create(const std::string& tenant_name, const std::string& key_name,
                                 const std::vector<std::string>& scopes,
                                 absl::Duration lifetime = absl::InfiniteDuration());
-  // A new key with the tenant, name, scopes and lifetime of `key_id`, which itself ends after
-  // `overlap`. NotFound for an unknown id, FailedPrecondition for one that has ended.
+  // Creates a key with the tenant, name, scopes and lifetime of `key_id`, and makes the old key
+  // expire after `overlap`. NotFound: unknown id. FailedPrecondition: the old key is expired or
+  // revoked.
   absl::StatusOr<NewKey> Rotate(const std::string& key_id, absl::Duration overlap);
-  // NotFound for an unknown id; revoking twice is fine. `actor`: the key that asks; empty: a person
-  // at this machine.
+  // Revokes a key; revoking it twice is no error. NotFound: unknown id. `actor` is the id of the
+  // calling key; empty: a person at this machine.
   absl::Status Revoke(const std::string& key_id, const std::string& actor = "");
 
   struct ListedKey {
@@ -62,11 +66,11 @@ class KeyRing {
     std::string tenant_name;
   };
   std::vector<ListedKey> List() const;
-  // NotFound for an unknown id.
+  // Returns NotFound for an unknown id.
   absl::StatusOr<ApiKeyRow> Find(const std::string& key_id) const;
-  // NotFound for an unknown name.
+  // Returns NotFound for an unknown name.
   absl::StatusOr<std::string> TenantId(const std::string& name) const;
-  // Empty when there is no such tenant.
+  // Returns an empty string if there is no such tenant.
   std::string TenantName(const std::string& tenant_id) const;
 
  private:
@@ -79,9 +83,9 @@ class KeyRing {
   absl::Status RefreshLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   absl::StatusOr<std::string> FindOrMakeTenantLocked(const std::string& name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
-  // Whether the key may be used now.
+  // Returns true if the key is neither revoked nor expired.
   bool IsLive(const ApiKeyRow& row) const;
-  // Makes `row` a new key and writes it together with `others`.
+  // Generates the new key's id and secret into `row`, and writes it together with `others`.
   absl::StatusOr<NewKey> AddLocked(ApiKeyRow row, std::vector<ApiKeyRow> others, AuditRow audit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   AuditRow Entry(const ApiKeyRow& row, const char* event, const std::string& actor) const;
@@ -89,7 +93,7 @@ class KeyRing {
   Store& store_;
   Clock& clock_;
   mutable TokenSigner tokens_;
-  // Held over a change and the Refresh after it: the last snapshot must be the newest.
+  // Held during a change and the Refresh after it, so that the last snapshot is the newest.
   absl::Mutex change_mu_;
   mutable absl::Mutex mu_;
   std::shared_ptr<const Snapshot> snapshot_ ABSL_GUARDED_BY(mu_) =

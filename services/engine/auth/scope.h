@@ -1,4 +1,4 @@
-// What a key allows.
+// Scopes: the permissions of a key.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lathe::engine {
 
-// Bits of a set.
+// One permission, as a bit of Scopes.
 enum class Scope : uint32_t {
   kTrain = 1,
   kSample = 2,
@@ -30,9 +30,9 @@ class Scopes {
     return ((bits_ & kAll) != 0) || ((bits_ & wanted.bits_) != 0);
   }
 
-  // "train", "checkpoints:write", …, in a fixed order.
+  // Returns the names, "train", "checkpoints:write", …, in a fixed order.
   std::vector<std::string> Words() const;
-  // InvalidArgument names the unknown word and the known ones.
+  // Returns InvalidArgument that names the unknown word and the known ones.
   static absl::StatusOr<Scopes> Parse(const std::vector<std::string>& words);
 
  private:

@@ -14,17 +14,17 @@ namespace lathe::engine {
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Hours(30 * 24);
-// Who signs, and for whom.
+// Issuer and audience of every token.
 constexpr char kIssuer[] = "lathe";
 
 int64_t PeriodOf(absl::Time time) {
   return absl::ToUnixSeconds(time) / absl::ToInt64Seconds(kPeriod);
 }
 
-// base64url without padding, as JWTs have it.
+// Encodes base64url without padding, as JWTs require.
 std::string Encode(const std::string& bytes) { return absl::WebSafeBase64Escape(bytes); }
 
-// The only header there is: a token with another algorithm has another text.
+// Returns the only valid header. A token with another algorithm does not match it.
 std::string HeaderOf(int64_t period) {
   return Encode(ToJsonText({{"alg", "EdDSA"}, {"typ", "JWT"}, {"kid", absl::StrCat(period)}}));
 }
@@ -108,7 +108,7 @@ absl::StatusOr<std::string> TokenSigner::Verify(std::string_view jwt) {
     if (parts[0] != HeaderOf(period)) continue;
     ASSIGN_OR_RETURN(const Ed25519Key* const key, KeyOf(period));
     if (!key->Verify(absl::StrCat(parts[0], ".", parts[1]), signature)) return BadToken();
-    // Ours from here on.
+    // The signature is valid from here on.
     const absl::StatusOr<Claims> claims = ReadClaims(parts[1]);
     if (!claims.ok()) return BadToken();
     RETURN_IF_ERROR(CheckTimes(*claims, now));

@@ -1,4 +1,4 @@
-// Short-lived JWTs that stand for an API key.
+// Short-lived JWTs that replace an API key.
 #pragma once
 
 #include <map>
@@ -17,20 +17,21 @@
 
 namespace lathe::engine {
 
-// A token says whose key it stands for and when it ends; what the key may do is looked up when it
-// is used, so revoking a key ends its tokens. Signed with Ed25519 under a key of the store that
-// changes every 30 days; the one before still verifies. Thread-safe.
+// Issues and verifies tokens. A token holds only a key's id and its own expiry. Permissions are
+// looked up when it is used, so revoking a key ends its tokens. Tokens are signed with Ed25519
+// under a key in the store that changes every 30 days; the previous one still verifies.
+// Thread-safe.
 class TokenSigner {
  public:
-  // The SDK wants well over five minutes (tinker-api 6.3).
+  // The SDK needs well over five minutes (tinker-api 6.3).
   static constexpr absl::Duration kLifetime = absl::Hours(1);
-  // Clocks of several machines may differ by this much.
+  // Tolerated difference between the clocks of several machines.
   static constexpr absl::Duration kLeeway = absl::Seconds(60);
 
   // Both must outlive this.
   TokenSigner(Store& store, Clock& clock) : store_(store), clock_(clock) {}
 
-  // Whether `credential` has the form of a token, as opposed to a key.
+  // Returns true if `credential` has the form of a token rather than of a key.
   static bool IsToken(std::string_view credential);
 
   struct Token {
@@ -39,15 +40,15 @@ class TokenSigner {
   };
   absl::StatusOr<Token> Issue(const std::string& key_id, const std::string& tenant_name);
 
-  // The key id that the token stands for. Unauthenticated ("bad_token") for anything that this has
-  // not signed; only of a token that it has signed it tells that its time is over.
+  // Returns the key id in the token. Unauthenticated ("bad_token"): this store did not sign it, or
+  // it expired. The text mentions expiry only if the signature is valid.
   absl::StatusOr<std::string> Verify(std::string_view jwt);
 
-  // The one text for tokens that are not valid.
+  // The common error for all invalid tokens.
   static absl::Status BadToken();
 
  private:
-  // The signing key of a period of 30 days; made on first use.
+  // Returns the signing key of a period of 30 days, which is created on first use.
   absl::StatusOr<const Ed25519Key*> KeyOf(int64_t period);
 
   Store& store_;

@@ -11,8 +11,8 @@
 namespace lathe::engine {
 namespace {
 
-// Concatenated fields of one message merge, so a body and a few fields more are one message without
-// parsing the body.
+// Serializes a command as pieces. Protobuf merges concatenated encodings of one message, so fields
+// can be appended to a body without parsing it.
 std::vector<v1::EngineMessage> Finish(int64_t epoch, int field_number, MessageParts payload) {
   v1::EngineMessage envelope;
   envelope.set_epoch(epoch);
@@ -22,7 +22,7 @@ std::vector<v1::EngineMessage> Finish(int64_t epoch, int field_number, MessagePa
   return SplitIntoPieces(epoch, serialized);
 }
 
-// A body and the fields that were fixed since. `body` must outlive the parts.
+// Appends the fields that the engine fixed on acceptance to a body. `body` must outlive the parts.
 MessageParts Fixed(const std::string& body, const google::protobuf::MessageLite& fixed) {
   MessageParts parts;
   parts.AddBorrowed(body);

@@ -1,4 +1,4 @@
-// Commands of the core as messages to a worker.
+// Conversion of the core's commands to worker messages.
 #pragma once
 
 #include <filesystem>
@@ -14,19 +14,19 @@
 
 namespace lathe::engine {
 
-// Bodies go into messages as the bytes in which they were accepted: nothing is parsed or validated
-// again. Used on the core's thread.
+// Encodes commands. A body is copied as the bytes that were accepted; it is neither parsed nor
+// validated again. Used on the core's thread only.
 class CommandEncoder {
  public:
-  // A request whose body cannot be read.
+  // Called for a request whose body cannot be read.
   using OnLostBody = std::function<void(const std::string& request_id, const absl::Status&)>;
 
-  // The first two must outlive this; samples that `streams` wants are marked so. Relative
-  // directories of commands are below `checkpoints_dir`.
+  // The first two must outlive this. Samples that `streams` wants are marked as streamed.
+  // Directories in commands are relative to `checkpoints_dir`.
   CommandEncoder(Bodies& bodies, SampleStreams& streams, std::filesystem::path checkpoints_dir)
       : bodies_(bodies), streams_(streams), checkpoints_dir_(std::move(checkpoints_dir)) {}
 
-  // What to write on the stream, in order; empty when all bodies of the command are lost.
+  // Returns the messages to write, in order. Empty if all bodies of the command are lost.
   std::vector<v1::EngineMessage> Encode(int64_t epoch, const WorkerCommand& command,
                                         const OnLostBody& on_lost_body);
 
@@ -37,7 +37,7 @@ class CommandEncoder {
                                               const OnLostBody& on_lost_body);
   std::string Path(const std::string& dir) const { return (checkpoints_dir_ / dir).string(); }
 
-  // The commands without a body.
+  // Encodes commands without a body.
   void Fill(const FormGroup& command, v1::EngineMessage& message) const;
   void Fill(const AdoptGroup& command, v1::EngineMessage& message) const;
   void Fill(const SendOptimStep& command, v1::EngineMessage& message) const;

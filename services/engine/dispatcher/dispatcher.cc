@@ -18,7 +18,7 @@
 namespace lathe::engine {
 namespace {
 
-// Up to 4 s: heard so lately, a worker that lives keeps its place.
+// A worker that sent a message within 4 s counts as alive and keeps its place.
 constexpr int kMaxSilentBeatsOfLiving = 1;
 
 LossCause CauseOf(const v1::Leaving& leaving) {
@@ -83,7 +83,8 @@ void Dispatcher::Send(const SendToWorker& command) {
   stream->Send(std::move(messages));
   FailPoint(is_ack ? "engine.ack.after" : "engine.dispatch.after");
   if (command.rank > 0 || !std::holds_alternative<AdoptGroup>(command.command)) return;
-  // Of what it runs since an earlier engine, streams have come that it knows nothing of.
+  // The worker may run samples from before this engine led, and streams for them may have opened
+  // since.
   for (const std::string& request_id : runtime_.streams().WantedIds()) {
     stream->Send({StreamSampleMessage(command.epoch, request_id)});
   }
@@ -135,7 +136,7 @@ std::vector<WorkerStatus> Dispatcher::Statuses() {
   absl::MutexLock lock(&mu_);
   std::vector<WorkerStatus> statuses;
   for (const auto& [rank, worker] : workers_) {
-    // The first of a group in the map is its rank 0, if that is here.
+    // A group's first entry in the map is its rank 0, if that is attached.
     if (statuses.empty() || statuses.back().group != rank.first) {
       statuses.push_back(worker.status);
       statuses.back().mesh = worker.mesh;
@@ -218,7 +219,7 @@ absl::Status Dispatcher::CheckPlace(const v1::Hello& hello) {
                                                 hello.group(), hello.rank(), found->second.pid));
 }
 
-// Who is left of a group that was started otherwise has to end first.
+// Remaining ranks of a group with another configuration must end first.
 absl::Status Dispatcher::CheckPeers(const v1::Hello& hello) const {
   for (const auto& [rank, worker] : workers_) {
     if (rank.first != hello.group() || rank.second == hello.rank()) continue;
@@ -260,7 +261,8 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
     worker.status.role = attached.role;
     worker.status.device = hello.device();
     worker.status.ready = hello.has_ready();
-    // The core learns of streams in the order in which they took their places.
+    // Posted under the lock, so that the core sees streams in the order in which they took their
+    // places.
     if (replaced.stream && replaced.stream != stream) {
       runtime_.Post(WorkerDetached{.group = hello.group(), .rank = hello.rank()});
     }

@@ -1,4 +1,4 @@
-// lathe.v1.WorkerPool: worker streams in, commands out.
+// lathe.v1.WorkerPool: receives worker streams and sends commands.
 #pragma once
 
 #include <chrono>
@@ -22,16 +22,17 @@
 
 namespace lathe::engine {
 
-// Each rank of a group has one stream; a new stream of a process takes the place of its old one. A
-// worker that is silent for 14 s, or whose work makes no step for too long, is declared dead: the
-// core hears that its process is gone, and its parent is asked to kill it. Which work a worker
-// gets, and what a group is without one of its ranks, is the core's decision.
+// The server of worker streams and supervisors. Each rank has one stream; a new stream of a process
+// replaces its old one. A worker is declared dead if it is silent for 14 s or its work makes no
+// progress for too long. The dispatcher then reports the process as gone and asks its supervisor to
+// kill it. The core alone decides what work a worker gets and what the loss of a rank means.
+// Thread-safe.
 class Dispatcher final : public v1::WorkerPool::CallbackService,
                          public WorkerSender,
                          private WorkerStream::Listener {
  public:
-  // `runtime` must outlive this; `secret` is what workers must present. `stuck_after`: time without
-  // a step after which a busy worker is declared dead; 0: never.
+  // `runtime` must outlive this. Workers must present `secret`. A busy worker without progress for
+  // `stuck_after` is declared dead; 0: never.
   Dispatcher(Runtime& runtime, std::string secret, absl::Duration stuck_after);
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Attach(
@@ -43,7 +44,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   void StreamSample(const std::string& request_id) override;
   std::vector<WorkerStatus> Statuses() override;
 
-  // Ends every stream, so that the server can shut down; workers dial again.
+  // Ends every stream, so that the server can shut down. Workers reconnect.
   void EndStreams();
 
  private:
@@ -54,7 +55,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   struct OpenStream {
     std::shared_ptr<WorkerStream> stream;
     bool has_said_hello = false;
-    int beats = 0;  // of ours, before that
+    int beats = 0;  // heartbeats sent before the hello
   };
 
   struct Worker {
@@ -66,9 +67,9 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
     int64_t pid = 0;
     MemoryUse memory;
     v1::VersionAddress version_address;  // empty: it serves no versions
-    int64_t epoch = 0;                   // of the last command; 0: it was not told any
-    // Beats of ours since it was heard of, and since its work made a step. Counted, not timed:
-    // while this process is stopped nobody is late.
+    int64_t epoch = 0;                   // of the last command; 0: none sent yet
+    // Heartbeats sent since the worker's last message, and since its work last advanced. Counts
+    // instead of times, so that suspending this process makes no worker late.
     int silent_beats = 0;
     int idle_beats = 0;
     int64_t progress = 0;
@@ -89,15 +90,15 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   absl::Status CheckHello(const v1::Hello& hello) const;
   absl::Status CheckPeer(const std::string& secret, const std::string& version,
                          const char* who) const;
-  // Another process of the same rank that is alive keeps its place, and the ranks of a group are of
-  // one kind.
+  // Refuses a rank whose place is taken by another live process, and ranks that differ from those
+  // of their group.
   absl::Status CheckPlace(const v1::Hello& hello);
   absl::Status CheckPeers(const v1::Hello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnLeaving(const std::shared_ptr<WorkerStream>& stream, const RankKey& rank,
                  const v1::Leaving& leaving);
   // ---- in dispatcher_beats.cc
-  // Takes the dead from among the workers, and tells the core: of a group, whose work stood still
-  // first, as the others may only wait for that one.
+  // Removes dead workers and reports them to the core. The worker that stalled first comes first,
+  // because the others of its group may only be waiting for it.
   std::vector<Dead> TakeDead();
   std::vector<std::shared_ptr<WorkerStream>> StreamsWithoutHello();
   void Bury(const Dead& dead);
@@ -111,18 +112,19 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   void OnLostBody(const SendToWorker& command, const std::string& request_id,
                   const absl::Status& status);
   void UpdateStatus(const RankKey& rank, const v1::WorkerMessage& message);
-  // The rank whose current stream this is, if any (not yet, or no longer).
+  // Returns the rank whose current stream this is. Unset before the hello and after a replacement.
   std::optional<RankKey> RankOf(const WorkerStream* stream);
   std::optional<RankKey> FindRank(const WorkerStream* stream) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Where the group's versions are read; empty: nowhere any more. The core knows no tokens.
+  // Returns the address of the group's versions; empty if its rank 0 is not attached. The core does
+  // not know the token.
   v1::VersionAddress VersionAddressOf(const std::string& group);
-  // Null: it is over. `pid`: of its process.
+  // Returns null if the stream is gone. `pid` is set to that of the rank's process.
   std::shared_ptr<WorkerStream> StreamFor(const SendToWorker& command, int64_t& pid);
 
   Runtime& runtime_;
   const std::string secret_;
-  const int max_idle_beats_;  // 0: any number
+  const int max_idle_beats_;  // 0: no limit
   CommandEncoder encoder_;
   Supervisors supervisors_;
 

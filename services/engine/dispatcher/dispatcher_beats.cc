@@ -1,4 +1,4 @@
-// The engine's beat: who says nothing for too long, or makes no step, is declared dead.
+// The engine's heartbeat: declares workers dead that are silent or make no progress for too long.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -11,9 +11,9 @@
 namespace lathe::engine {
 namespace {
 
-// 12 to 14 s: a beat counts as silent when nothing came since the last one.
+// 12 to 14 s. A period counts as silent if no message came since the last heartbeat.
 constexpr int kMaxSilentBeats = 6;
-// Of a stream before its hello.
+// Limit for a stream that has not sent its hello.
 constexpr int kMaxBeatsWithoutHello = 5;
 
 v1::EngineMessage HeartbeatMessage(int64_t term) {
@@ -65,8 +65,8 @@ std::vector<Dispatcher::Dead> Dispatcher::TakeDead() {
   absl::MutexLock lock(&mu_);
   std::vector<Dead> dead;
   for (auto& [rank, worker] : workers_) {
-    // Who is not heard of is silent, whatever its work does; who was not told of its group has no
-    // work yet, and waits for its peers.
+    // A worker without recent messages only counts as silent, whatever its work does. A worker
+    // without an epoch has no work yet and waits for its peers.
     if (++worker.silent_beats == 1 && worker.epoch > 0) ++worker.idle_beats;
     if (worker.silent_beats > kMaxSilentBeats) {
       dead.push_back({rank, worker, LossCause::kSilent,
@@ -90,7 +90,7 @@ std::vector<Dispatcher::Dead> Dispatcher::TakeDead() {
   return dead;
 }
 
-// Who lives on in spite of it finds a new epoch; who can still hear ends by himself.
+// A process that survives finds a new epoch. One that still receives messages ends by itself.
 void Dispatcher::Bury(const Dead& dead) {
   const auto& [group, rank] = dead.rank;
   const bool is_asked = supervisors_.Kill(group, rank, dead.worker.pid, dead.how);

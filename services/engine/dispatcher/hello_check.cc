@@ -25,7 +25,7 @@ absl::Status CheckMesh(const v1::Hello& hello) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s is %d, want 1 to %d", axis, size, kMaxWorld));
   }
-  // Each is small, so the product does not overflow.
+  // Each axis is bounded, so the product does not overflow.
   if (hello.world() != mesh.world() || hello.world() > kMaxWorld) {
     return absl::InvalidArgumentError(
         absl::StrFormat("world is %d, mesh %s has %d ranks, limit is %d", hello.world(),

@@ -1,4 +1,4 @@
-// Whether a rank's place in its mesh can be.
+// Validation of a rank's place in its mesh.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace lathe::engine {
 
-// "dp 2 x fsdp 1 x tp 2"
+// Returns text such as "dp 2 x fsdp 1 x tp 2".
 std::string Describe(const MeshShape& mesh);
 
-// InvalidArgument naming what is wrong, its value and its bound.
+// Returns InvalidArgument that names the invalid field, its value and its bound.
 absl::Status CheckMesh(const v1::Hello& hello);
 
 }  // namespace lathe::engine

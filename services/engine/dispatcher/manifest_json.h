@@ -1,4 +1,4 @@
-// What the engine adds to a checkpoint's manifest.
+// The engine's entries in a checkpoint's manifest.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,10 @@
 
 namespace lathe::engine {
 
-// A JSON object: owner, path, name, term and times, for people and for recovery without the store.
+// Returns a JSON object with owner, path, name, term and times, for people and for recovery without
+// the store.
 std::string ManifestJson(const CheckpointRow& row, int64_t term);
-// Of a snapshot or an unnamed version.
+// Returns the JSON object for a snapshot or an unnamed version.
 std::string ManifestJson(const std::string& tenant_id, int64_t term);
 
 }  // namespace lathe::engine

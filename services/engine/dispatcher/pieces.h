@@ -1,4 +1,4 @@
-// Large messages travel in pieces, so that a short one never waits behind 100 MB.
+// Splits large messages into pieces, so that a short message never waits behind 100 MB.
 #pragma once
 
 #include <list>
@@ -12,16 +12,17 @@
 namespace lathe::engine {
 
 inline constexpr size_t kPieceBytes = 1 << 20;
-// Above it the stream is broken off: protobuf parses no more.
+// Upper bound of a joined message, which protobuf cannot parse beyond. A larger one ends the
+// stream.
 inline constexpr size_t kMaxMessageBytes = (size_t{1} << 31) - 1;
 
-// A serialized message in parts, so that large ones among them are copied once.
+// Parts of a serialized message. Nested messages are assembled with only one copy of large parts.
 class MessageParts {
  public:
   void Add(std::string part);
   // `part` must outlive this.
   void AddBorrowed(std::string_view part);
-  // As the field `field_number`, a message.
+  // Adds `message` as the submessage `field_number`.
   void AddMessage(int field_number, MessageParts message);
 
   size_t size() const { return size_; }
@@ -29,18 +30,19 @@ class MessageParts {
   const std::vector<std::string_view>& parts() const { return parts_; }
 
  private:
-  std::list<std::string> owned_;  // does not move what is in it
+  std::list<std::string> owned_;  // a list, so that elements never move
   std::vector<std::string_view> parts_;
   size_t size_ = 0;
 };
 
-// The serialized message as pieces of at most kPieceBytes, in order, all with `epoch`.
+// Splits the serialized message into pieces of at most kPieceBytes, in order, all with `epoch`.
 std::vector<v1::EngineMessage> SplitIntoPieces(int64_t epoch, const MessageParts& serialized);
 
-// Puts a worker's pieces together. Used by one thread at a time.
+// Joins a worker's pieces. Used by one thread at a time.
 class PieceAssembler {
  public:
-  // True: `message` was complete, or is now what its pieces stood for. False: more must come.
+  // Returns true if `message` was complete, or is now the message joined from its pieces. Returns
+  // false if more pieces must follow.
   absl::StatusOr<bool> Complete(v1::WorkerMessage& message);
 
  private:

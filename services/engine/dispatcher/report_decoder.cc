@@ -174,7 +174,7 @@ WorkerVersionSaved ToEvent(const std::string& group, int64_t epoch, const v1::Ve
   event.group = group;
   event.epoch = epoch;
   event.version_id = saved.version_id();
-  event.dir = std::filesystem::path(saved.dir()).filename();  // of the path that was sent
+  event.dir = std::filesystem::path(saved.dir()).filename();  // of the path in the command
   if (saved.has_error()) event.error = ToErrorInfo(FromErrorProto(saved.error()));
   event.seq_id = saved.seq_id();
   event.size_bytes = saved.size_bytes();

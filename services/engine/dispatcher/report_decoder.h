@@ -1,4 +1,4 @@
-// What workers say, as events of the core.
+// Conversion of worker messages to the core's events.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace lathe::engine {
 
 ReadyModel ToReady(const v1::ModelInfo& model);
 
-// One rank where none is told.
+// Returns the mesh of a single rank if the hello has none.
 MeshShape ToMesh(const v1::Hello& hello);
 WorkerAttached ToEvent(const v1::Hello& hello);
 
-// The encoded result is the caller's to hold; `result_id` names it.
+// The caller must hold the encoded result, which `result_id` names.
 WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationDone& done,
                    std::string result_id);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kNanosPerMs = 1'000'000;
 
-// Of a process that was told to end.
+// Returns true for the exit codes of a process that was ordered to stop.
 bool IsOrderly(int64_t exit_code) { return exit_code == 0 || exit_code == kExitTemporary; }
 
 }  // namespace
@@ -35,7 +35,7 @@ LossCause CauseOf(const v1::RankExited& exited) {
     case SIGHUP:
     case SIGQUIT:
       return exited.was_asked() ? LossCause::kEnded : LossCause::kKilled;
-    default:  // its own, which no order makes
+    default:  // a crash: no command sends other signals
       return LossCause::kCrashed;
   }
 }
@@ -46,7 +46,7 @@ std::string DescribeEnd(const v1::RankExited& exited) {
                       exited.is_out_of_memory() ? ", the machine was out of memory" : "");
 }
 
-// Keeps itself alive until gRPC is done with it.
+// The stream of one supervisor. It keeps itself alive until gRPC is done with it.
 class Supervisors::Stream final
     : public grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>,
       public std::enable_shared_from_this<Supervisors::Stream> {
@@ -87,7 +87,7 @@ class Supervisors::Stream final
   void OnCancel() override { End(absl::CancelledError("the supervisor left")); }
   void OnDone() override { owner_.OnClosed(*this); }
 
-  // gRPC's reading thread only.
+  // Accessed by gRPC's reading thread only.
   bool is_known = false;
 
  private:
@@ -169,7 +169,7 @@ void Supervisors::OnExited(const v1::RankExited& exited) {
 }
 
 void Supervisors::OnClosed(Stream& stream) {
-  std::shared_ptr<Stream> self = stream.shared_from_this();  // goes last
+  std::shared_ptr<Stream> self = stream.shared_from_this();  // destroyed last
   absl::MutexLock lock(&mu_);
   streams_.erase(&stream);
   std::erase_if(ranks_, [&](const auto& entry) { return entry.second.parent == self; });

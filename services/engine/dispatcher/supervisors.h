@@ -1,4 +1,4 @@
-// lathe.v1.WorkerPool.Supervise: the parents of ranks.
+// lathe.v1.WorkerPool.Supervise: streams of the supervisors of ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,26 @@
 
 namespace lathe::engine {
 
-// What a rank's end says of its work.
+// Returns the cause of loss that the exit of a rank's process implies.
 LossCause CauseOf(const v1::RankExited& exited);
-// "signal 11", "exit code 1".
+// Returns text such as "signal 11" or "exit code 1".
 std::string DescribeEnd(const v1::RankExited& exited);
 
-// Tells the core how workers end, and passes kills on. Fencing is by epoch: nobody waits for a
-// kill. Thread-safe.
+// Reports to the core how workers end, and forwards kill commands. The core does not wait for a
+// kill, because epochs fence off old processes. Thread-safe.
 class Supervisors {
  public:
-  // `post` takes events on any thread, must not block and not call back: what it is told of a group
-  // comes in the order in which it happened. `check` looks at the first message of a stream.
+  // `post` takes events on any thread; it must neither block nor call back. The events of one group
+  // come in the order in which they happened. `check` validates the first message of a stream.
   Supervisors(std::function<void(EventBody)> post,
               std::function<absl::Status(const v1::SupervisorHello&)> check)
       : post_(std::move(post)), check_(std::move(check)) {}
 
-  // A stream of its own, until gRPC is done with it.
+  // Starts a stream, which lives until gRPC is done with it.
   grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>* Start();
   void EndStreams();
 
-  // False: nobody here is its parent.
+  // Returns false if no attached supervisor runs that rank.
   bool Kill(const std::string& group, int64_t rank, int64_t pid, const std::string& reason);
 
  private:

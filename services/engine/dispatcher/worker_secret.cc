@@ -22,7 +22,7 @@ constexpr size_t kSecretBytes = 32;
 
 absl::Status WriteNew(const std::filesystem::path& path, const std::string& secret) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  // Another process may have made it meanwhile; its secret counts.
+  // Another process may have created it meanwhile; its secret is used.
   if (fd < 0 && errno == EEXIST) return absl::OkStatus();
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path.string()));
   const bool is_written =

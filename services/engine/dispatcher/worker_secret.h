@@ -1,4 +1,4 @@
-// What a worker of this data directory knows and others do not.
+// The secret that authenticates the workers of a data directory.
 #pragma once
 
 #include <filesystem>
@@ -8,11 +8,11 @@
 
 namespace lathe::engine {
 
-// The text of RUN_DIR/secret; made (0600) when it is missing.
+// Returns the text of RUN_DIR/secret. Creates the file (mode 0600) if it is missing.
 absl::StatusOr<std::string> LoadOrMakeSecret(const std::filesystem::path& run_dir);
 
-// The secret of all engines on one store, made from `key`, which the store keeps: workers go from
-// one engine to another. It takes the place of what RUN_DIR/secret holds.
+// Returns the secret that all engines on one store share, derived from `key` in the store, because
+// workers move between engines. Replaces the content of RUN_DIR/secret.
 absl::StatusOr<std::string> ShareSecret(const std::filesystem::path& run_dir,
                                         const std::string& key);
 

@@ -1,4 +1,4 @@
-// One Attach stream: one rank of a worker group.
+// One Attach stream, which belongs to one rank of a worker group.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -16,12 +16,12 @@
 
 namespace lathe::engine {
 
-// Carries messages and nothing else; what they mean is its listener's business. Keeps itself alive
-// until gRPC is done with it.
+// Transports messages without interpreting them; the listener does that. Keeps itself alive until
+// gRPC is done with it.
 class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>,
                            public std::enable_shared_from_this<WorkerStream> {
  public:
-  // Called one at a time, in the order of the stream; OnClosed comes last, once.
+  // Receives a stream's messages, one at a time and in order. OnClosed comes last, once.
   class Listener {
    public:
     virtual ~Listener() = default;
@@ -33,9 +33,10 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
   // `listener` must outlive the stream.
   static std::shared_ptr<WorkerStream> Start(Listener& listener);
 
-  // Written in order, after what was sent before. Dropped once the stream has ended. Any thread.
+  // Writes messages after those sent before. They are dropped once the stream has ended. Any
+  // thread.
   void Send(std::vector<v1::EngineMessage> messages);
-  // Any thread; the first reason stays.
+  // Ends the stream; later calls have no effect. Any thread.
   void End(const absl::Status& status);
 
   void OnReadDone(bool ok) override;

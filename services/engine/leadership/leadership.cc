@@ -55,7 +55,7 @@ bool Leadership::TryLead() {
   const absl::StatusOr<int64_t> term = store_.TakeLease(
       *lease,
       {.process = options_.process, .address = options_.address, .duration = options_.lease});
-  // Somebody was faster, or the store is away: the next look tells.
+  // Another engine was faster or the store is unavailable; the next call finds out.
   if (!term.ok()) return false;
   term_ = *term;
   hold_.Renew(asked_at);

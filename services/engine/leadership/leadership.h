@@ -1,4 +1,4 @@
-// Who of several engines on one store leads: waiting for it, keeping it, giving it back.
+// Leader election among the engines on one store: acquiring, renewing and releasing the lease.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,21 @@
 
 namespace lathe::engine {
 
-// Of one process. First a standby: TryLead is called again and again, by one thread. Then the
-// leader, with a thread that renews the lease. A lease that could not be renewed in time, because
-// the store is away, ends what MaySpeak allows until it is renewed: as long as nobody else has
-// taken it, nothing has changed meanwhile.
+// The leadership state of one process. It starts as a standby, on which one thread calls TryLead
+// repeatedly. As the leader it renews the lease on its own thread. If the store is unavailable for
+// too long, MaySpeak becomes false until a renewal succeeds. That is safe: no other engine took the
+// lease, so nothing has changed meanwhile.
 class Leadership {
  public:
   struct Options {
-    // A leader that is silent for so long may be replaced; so much of every failure is waiting.
+    // Validity of the lease. A standby may take over after this time, so a failover waits at least
+    // as long.
     absl::Duration lease = absl::Seconds(6);
-    // Between two renewals. Shorter: more of them, and more tries before the lease ends.
+    // Time between two renewals. A shorter one gives more attempts before the lease expires.
     absl::Duration renewal = absl::Milliseconds(1500);
-    // Where this engine serves, for those who ask another one.
+    // Address at which this engine serves, shown to clients of the other engines.
     std::string address;
-    // As ThisProcess; another one for tests.
+    // Name of the process, from ThisProcess; tests use another one.
     std::string process;
   };
   using Now = std::function<absl::Time()>;
@@ -39,32 +40,34 @@ class Leadership {
   static constexpr absl::Duration kMinLease = absl::Seconds(2);
   static constexpr absl::Duration kMaxLease = absl::Seconds(60);
   static constexpr absl::Duration kMinRenewal = absl::Milliseconds(100);
-  // Renewals in a lease, at least.
+  // Minimum number of renewals per lease.
   static constexpr int kMinRenewals = 3;
-  // InvalidArgument naming the setting, its value and its bound.
+  // Returns InvalidArgument that names the setting, its value and its bound.
   static absl::Status Check(const Options& options);
 
-  // `store` must outlive this. `on_lost`: somebody else leads; should end the process. Called once,
-  // on the renewing thread. `now`: SteadyNowWithSleep, but in tests.
+  // `store` must outlive this. `on_lost` is called once, on the renewing thread, if another engine
+  // leads; it should end the process. `now` is SteadyNowWithSleep outside tests.
   Leadership(Options options, Store& store, std::function<void(const absl::Status&)> on_lost,
              Now now);
 
-  // Between two calls of TryLead: what a standby sees late, it waits longer for.
+  // Time between two calls of TryLead. A standby that notices a renewal late waits that much
+  // longer.
   absl::Duration LookPeriod() const { return options_.renewal / 6; }
-  // Takes the lease if it is free. True: this process leads.
+  // Takes the lease if it is free. Returns true if this process leads now.
   bool TryLead();
-  // The leader, for people: "process 12 on HOST at ADDRESS"; "nobody yet".
+  // Describes the leader for people: "process 12 on HOST at ADDRESS", or "nobody yet".
   std::string leader() const;
 
-  // As the leader only.
+  // The functions below are for the leader only.
   int64_t term() const { return term_; }
   void StartRenewing();
-  // One renewal, as the thread does it.
+  // Performs one renewal, as the thread does.
   void Renew();
-  // Ends the renewing, and lets a standby lead at once.
+  // Stops renewing and releases the lease, so that a standby can lead at once.
   void Resign();
 
-  // Whether what this process says and orders is still that of the leader. Any thread.
+  // Returns true if the responses and commands of this process still are those of the leader. Any
+  // thread.
   bool MaySpeak() const { return hold_.IsHeld(now_()); }
 
  private:

@@ -1,4 +1,4 @@
-// How long this process may act as the leader.
+// The time for which this process may act as the leader.
 #pragma once
 
 #include <atomic>
@@ -7,16 +7,16 @@
 
 namespace lathe::engine {
 
-// Thread-safe. Times are those of SteadyNowWithSleep. Whoever has the lease counts from before a
-// renewal was asked for, whoever waits for its end from after it was seen: the one is over before
-// the other begins, whatever their clocks show.
+// The leader's view of its lease. Times are those of SteadyNowWithSleep. The leader counts the
+// lease from before it requests a renewal; a standby counts from after it sees the renewal. The
+// leader's time therefore ends first, whatever the clocks show. Thread-safe.
 class LeaseHold {
  public:
   explicit LeaseHold(absl::Duration duration) : duration_(duration) {}
 
-  // It was taken or renewed by a call that began at `asked_at`.
+  // Extends the lease after a successful call, which began at `asked_at`, took or renewed it.
   void Renew(absl::Time asked_at) { until_ = absl::ToUnixNanos(asked_at + duration_); }
-  // It is somebody else's.
+  // Ends the lease at once, because another process has it.
   void End() { until_ = 0; }
 
   bool IsHeld(absl::Time now) const { return absl::ToUnixNanos(now) < until_; }

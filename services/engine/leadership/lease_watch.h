@@ -1,4 +1,4 @@
-// When a standby may take the lease.
+// The standby's decision when the lease is free.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,20 @@
 
 namespace lathe::engine {
 
-// Belongs to one thread. Looks at the lease again and again and measures by its own clock for how
-// long nobody has renewed it.
+// Reads the lease repeatedly and measures by its own clock how long it has not been renewed.
+// Belongs to one thread.
 class LeaseWatch {
  public:
-  // Whether it is certain that a process does not run any more.
+  // Returns true if the process is certain to have ended.
   using HasEnded = std::function<bool(const std::string& process)>;
 
-  // `process`: who watches.
+  // `process` is the name of the watching process.
   LeaseWatch(std::string process, HasEnded has_ended)
       : process_(std::move(process)), has_ended_(std::move(has_ended)) {}
 
-  // The lease was read as `lease`; `now` is a time after that. True: nobody has it any more.
+  // Returns true if no process holds the lease any more. `lease` was read before `now`.
   bool IsFree(const LeaseRow& lease, absl::Time now);
-  // The lease could not be read, so perhaps not be renewed either: the time begins anew.
+  // Restarts the measurement, because the lease could not be read and so perhaps not be renewed.
   void Forget() { seen_.reset(); }
 
  private:

@@ -73,7 +73,7 @@ TEST_CASE("Lease hold: it ends its time after the call that renewed it began", "
 }
 
 TEST_CASE("Lease: whenever a standby may lead, the leader is silent already", "[leadership]") {
-  // Renewals are seen late, and the answer to the one that began at `asked_at` came late too.
+  // The standby sees renewals late. The response to the renewal of `asked_at` came late too.
   const auto asked_at = kStart + absl::Seconds(GENERATE(0.0, 1.5, 3.0));
   const absl::Duration seen_after = absl::Seconds(GENERATE(0.0, 0.5, 2.0));
   LeaseHold hold(absl::Seconds(6));

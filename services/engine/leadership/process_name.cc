@@ -26,16 +26,16 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// What /proc says of a process.
+// Fields of /proc/PID/stat.
 struct Stat {
   std::string state;
-  std::string start;  // ticks since the start of the machine
+  std::string start;  // clock ticks since boot
 };
 
-// Empty: there is no such process, or it is hidden.
+// Returns nullopt if there is no such process or it is hidden.
 std::optional<Stat> ReadStat(const std::string& pid) {
   const std::string stat = ReadAll(absl::StrCat("/proc/", pid, "/stat"));
-  // The name in parentheses may hold anything.
+  // The name in parentheses may contain any character.
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   const std::vector<std::string> fields = absl::StrSplit(stat.substr(name_end + 1), ' ');
@@ -86,7 +86,7 @@ bool HasEnded(const std::string& process) {
   if (parts[kBoot] != Boot() || parts[kNamespace] != Namespace()) return false;
   const std::optional<Stat> stat = ReadStat(parts[kPid]);
   if (!stat) return IsMissing(parts[kPid]);
-  // Z: nobody has asked for its exit code yet.
+  // Z: a zombie, whose parent has not collected its exit code.
   return stat->start != parts[kStart] || stat->state == "Z" || stat->state == "X";
 }
 

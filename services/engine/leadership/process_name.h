@@ -1,18 +1,18 @@
-// Names of processes that tell, on their own machine, whether one still runs.
+// Process names by which other processes on the same machine can check if a process still runs.
 #pragma once
 
 #include <string>
 
 namespace lathe::engine {
 
-// HOST:PID:START:NAMESPACE:BOOT, the last three as the kernel says them.
+// Returns HOST:PID:START:NAMESPACE:BOOT. The last three are the kernel's values.
 std::string ThisProcess();
 
-// Whether `process` is known to have ended: it ran under this kernel, in this namespace, and is not
-// there any more. False for all others, and for what is no such name.
+// Returns true if `process` is known to have ended: it ran under this kernel in this namespace, and
+// no longer exists. Returns false for all others and for malformed names.
 bool HasEnded(const std::string& process);
 
-// "process 12 on HOST", for people.
+// Returns "process 12 on HOST", for people.
 std::string DescribeProcess(const std::string& process);
 
 }  // namespace lathe::engine

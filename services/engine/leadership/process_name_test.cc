@@ -9,8 +9,7 @@
 namespace lathe::engine {
 namespace {
 
-// Of a child that has ended; with its exit code not asked for, it is still in the list of
-// processes.
+// Returns the name of a child that has ended. Unless it is reaped, it is still in the process list.
 std::string NameOfChild(bool is_reaped) {
   int pipe_fds[2] = {};
   REQUIRE(pipe(pipe_fds) == 0);
