@@ -1,4 +1,4 @@
-// Ends an engine whose deciding thread hangs, so that its supervisor starts another.
+// Ends an engine whose core thread hangs, so that its supervisor starts a new one.
 #pragma once
 
 #include <functional>
@@ -7,15 +7,15 @@
 
 namespace lathe::engine {
 
-// Counts looks, not time: a process that was stopped as a whole and goes on has not hung. Look() is
-// called again and again, Period() apart, by one thread.
+// Counts calls of Look instead of time, so that a process that was suspended does not count as
+// hung. One thread calls Look() every Period().
 class CoreWatch {
  public:
-  // It hears a tick every second, so that less would be no hang.
+  // Lower bound of the limit. The core gets a tick every second, so a shorter idle time is normal.
   static constexpr absl::Duration kMinLimit = absl::Seconds(3);
 
-  // `idle_time`: since the core last did something. `on_stuck` is called by Look() once it has done
-  // nothing for `limit`.
+  // `idle_time` returns the time since the core last did something. Look() calls `on_stuck` once
+  // that reaches `limit`.
   CoreWatch(absl::Duration limit, std::function<absl::Duration()> idle_time,
             std::function<void()> on_stuck);
 

@@ -1,4 +1,4 @@
-// lathe-engine: owns the ledger, takes all decisions, keeps everything durable.
+// lathe-engine: owns the ledger, makes all decisions and keeps all durable state.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,10 +56,10 @@ namespace lathe::engine {
 namespace {
 
 constexpr int kExitIo = 74;  // sysexits.h: EX_IOERR
-// After a signal, what is left to commit may wait so long for a database that is away.
+// After a signal, the longest time for which pending commits wait for an unavailable database.
 constexpr absl::Duration kCommitGrace = absl::Seconds(4);
 
-// Prints why the engine cannot run and gives its exit code.
+// Logs why the engine cannot run and returns `exit_code`.
 int Fail(const absl::Status& status, int exit_code) {
   LogError("lathe-engine cannot run", {{"error", status.message()}});
   return exit_code;
@@ -113,7 +113,7 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   return options;
 }
 
-// Null: none was asked for.
+// Returns null if the settings name no metrics listener.
 absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const Settings& settings,
                                                             const EngineMetrics& metrics,
                                                             Readiness& readiness) {
@@ -139,8 +139,8 @@ void WarnOfTransaction(const OpenTransaction& transaction) {
           {{"holder", transaction.holder}, {"seconds", absl::ToDoubleSeconds(transaction.age)}});
 }
 
-// SQLite keeps everything in the data directory. A shared store is guarded by a lease, and its
-// engines have sockets of their own.
+// Locks the data directory for SQLite, which keeps everything there. For a shared store, a lease
+// guards the data, and the lock is on this engine's own run directory.
 absl::StatusOr<DataDirLock> TakeLock(const Settings& settings) {
   return DataDirLock::Take(IsSharedStore(settings.store) ? settings.run_dir : settings.data_dir);
 }
@@ -191,7 +191,7 @@ int Run(Settings settings, const sigset_t& signals) {
   const absl::StatusOr<LoraDefaults> lora =
       MakeLoraDefaults(settings.lora_alpha, settings.lora_target_modules);
   if (!lora.ok()) return Fail(lora.status(), kExitConfiguration);
-  // Nothing is held yet that would be worth waiting for.
+  // The process holds nothing yet, so a signal may end it at once.
   StopSignal stop(signals);
   stop.React([] { std::_Exit(0); });
   const absl::StatusOr<DataDirLock> lock = TakeLock(settings);
@@ -282,7 +282,7 @@ int Run(Settings settings, const sigset_t& signals) {
     watching_transactions.emplace("engine-transactions", TransactionWatch::kPeriod,
                                   [&transactions] { transactions.Look(); });
   }
-  // From here on what was accepted is committed first, if the database can.
+  // From here on, a signal lets accepted requests be committed first, if the database is available.
   stop.React(nullptr);
   stop.WaitFor(absl::InfiniteDuration());
   LogInfo("stopping");
@@ -305,14 +305,14 @@ int Run(Settings settings, const sigset_t& signals) {
 
 int main(int argc, char** argv) {
   lathe::DisableMutexChecks();
-  // What the engine writes is its owner's only.
+  // Files that the engine creates are accessible to their owner only.
   umask(077);
   lathe::engine::Settings settings = lathe::engine::ParseSettings(argc, argv);
   lathe::InitLogging("engine", settings.log_level);
   if (const absl::Status status = lathe::ArmFailPoints("engine"); !status.ok()) {
     return lathe::engine::Fail(status, lathe::kExitConfiguration);
   }
-  // Blocked before any thread starts, so that only StopSignal receives them.
+  // Block the signals before any thread starts, so that only StopSignal receives them.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -49,11 +49,11 @@ Histogram::BucketBoundaries CommitBuckets() {
 Histogram::BucketBoundaries CountBuckets() { return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512}; }
 
 double Seconds(int64_t from, int64_t to) {
-  // The clock of the wall may be set back.
+  // Clamped at 0, because the wall clock may be set back.
   return std::max(0.0, static_cast<double>(to - from) / 1e9);
 }
 
-// The series of one operation; all exist from the start, so that rates begin at 0.
+// The metrics of one operation. All exist from the start, so that rates begin at 0.
 struct OperationSeries {
   std::map<Outcome, prometheus::Counter*> completed;
   prometheus::Counter* tokens = nullptr;

@@ -1,4 +1,4 @@
-// The engine's page of metrics; docs/operations.md lists them.
+// The engine's metrics page; docs/operations.md lists the metrics.
 #pragma once
 
 #include <prometheus/registry.h>
@@ -13,20 +13,23 @@
 
 namespace lathe::engine {
 
-// Counts what the runtime reports; the rest is read when the page is asked for. Thread-safe.
+// Counts what the runtime reports and reads everything else when the page is requested.
+// Thread-safe.
 class EngineMetrics {
  public:
   EngineMetrics();
   ~EngineMetrics();
 
-  // For Runtime::Options. This must outlive that runtime.
+  // Observers for Runtime::Options. This object must outlive the runtime.
   Runtime::Options::Observers MakeObservers();
-  // What else is shown, from now until HideState; both must live that long.
+  // Adds the state of both arguments to the page until HideState. Both must live until then.
   void ShowState(Runtime& runtime, WorkerSender& workers);
-  // Whether this engine, once its state is shown, is still the leader; without it, it is.
+  // Sets the function that says if this engine still leads. It is called while state is shown;
+  // without it, the engine counts as the leader.
   void AskLeadership(std::function<bool()> leads);
   void HideState();
-  // Of a database that others use too, as TransactionWatch finds it; 0 until then.
+  // Records the age of the oldest open transaction in a shared database, as TransactionWatch finds
+  // it. Initially 0.
   void OnOldestTransaction(absl::Duration age);
 
   std::shared_ptr<prometheus::Registry> registry() const;

@@ -8,10 +8,10 @@
 namespace lathe::engine {
 namespace {
 
-// It hears a tick every second.
+// The core gets a tick every second.
 constexpr absl::Duration kMaxIdleTime = absl::Seconds(30);
 
-// Not OK when no group can be used for long; one that only loads is no reason.
+// Returns an error if every group is degraded or refused. A group that is only loading is no error.
 absl::Status CheckGroups(Runtime& runtime) {
   const auto troubles = runtime.Troubles();
   if (troubles.empty() || troubles.size() < runtime.directory().Groups().size()) {

@@ -1,4 +1,4 @@
-// What the engine's probes answer.
+// Responses of the engine's health probes.
 #pragma once
 
 #include <string>
@@ -10,21 +10,21 @@
 
 namespace lathe::engine {
 
+// State of the engine for its readiness and liveness probes.
 // Thread-safe.
 class Readiness {
  public:
-  // Ready from now on; null: no longer. `runtime` must live until the next call.
+  // Makes the engine ready; null makes it unready. `runtime` must live until the next call.
   void Follow(Runtime* runtime);
 
-  // What IsReady says while there is nothing to follow.
+  // Sets the reason that IsReady returns while no runtime is followed.
   void Explain(std::string reason);
 
-  // Unavailable until the engine has read its store and serves, and once it stops,
-  // and while every group of workers is degraded or refused;
-  // ResourceExhausted while its disk is full.
+  // Returns Unavailable until the engine has read its store and serves, once it stops, and while
+  // every worker group is degraded or refused. Returns ResourceExhausted while its disk is full.
   absl::Status IsReady();
-  // DeadlineExceeded when the thread that decides has done nothing for 30 s. Before and after it
-  // runs, being able to answer suffices: reading a large store may take long.
+  // Returns DeadlineExceeded if the core thread has been idle for 30 s. While no runtime is
+  // followed it returns OK, because reading a large store may take long.
   absl::Status IsLive();
 
  private:

@@ -35,10 +35,10 @@ struct Settings {
   Leadership::Options leadership;
 };
 
-// From flags, the environment and a file; ends the process when they cannot be read.
+// Parses flags, the environment and a file. Ends the process if they are invalid.
 Settings ParseSettings(int argc, char** argv);
 
-// InvalidArgument naming the setting, its value and its bound.
+// Returns InvalidArgument that names the setting, its value and its bound.
 absl::Status CheckSettings(const Settings& settings);
 
 }  // namespace lathe::engine

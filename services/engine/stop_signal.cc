@@ -9,7 +9,7 @@ namespace lathe::engine {
 StopSignal::StopSignal(const sigset_t& signals)
     : signals_(signals), thread_("engine-signals", [this] { Listen(); }) {}
 
-// Its thread listens to nothing else.
+// Sends SIGTERM to end the thread, which waits for nothing but a signal.
 StopSignal::~StopSignal() {
   React(nullptr);
   if (!has_come()) kill(getpid(), SIGTERM);

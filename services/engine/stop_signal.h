@@ -12,19 +12,20 @@
 
 namespace lathe::engine {
 
-// Waits for the signals on a thread of its own, so that one is heard whatever the main thread does.
-// Thread-safe.
+// Waits for the signals on its own thread, so a signal is noticed even while the main thread is
+// busy. Thread-safe.
 class StopSignal {
  public:
-  // `signals` are blocked in every thread of the process.
+  // All threads of the process must block `signals`.
   explicit StopSignal(const sigset_t& signals);
   ~StopSignal();
 
-  // What to do at once when a signal comes, on its thread; now, if one has come. Empty: nothing.
+  // Sets the reaction to a signal, which runs on the signal thread. If a signal has come already,
+  // the reaction runs now, on the caller's thread. Empty: no reaction.
   void React(std::function<void()> reaction);
 
   bool has_come() const { return WaitFor(absl::ZeroDuration()); }
-  // False when none came within `timeout`.
+  // Returns false if no signal came within `timeout`.
   bool WaitFor(absl::Duration timeout) const;
 
  private:
