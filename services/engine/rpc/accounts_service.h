@@ -1,4 +1,4 @@
-// lathe.v1.Accounts: projects, search of sessions, usage.
+// lathe.v1.Accounts: projects, session search and usage.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -10,10 +10,10 @@
 
 namespace lathe::engine {
 
-// Runs on gRPC's threads; authenticates as EngineService does.
+// Implements the service on gRPC's threads. Authenticates as EngineService does.
 class AccountsService final : public v1::Accounts::CallbackService {
  public:
-  // Both must outlive this, and the server that runs it.
+  // Both must outlive this and its server.
   AccountsService(Runtime& runtime, KeyRing& keys);
   ~AccountsService() override;
 
@@ -34,7 +34,7 @@ class AccountsService final : public v1::Accounts::CallbackService {
  private:
   absl::Status Search(const Caller& caller, const v1::SearchSessionsRequest& request,
                       v1::SearchSessionsResponse& response);
-  // A cursor's time may be rounded: that of the session it names is exact.
+  // Replaces the time in a cursor, which may be rounded, by the exact one of the session it names.
   absl::Status RefineCursor(const Caller& caller, SessionQuery& query);
 
   Runtime& runtime_;

@@ -1,4 +1,4 @@
-// lathe.v1.Admin: keys, inspection and drain; on the internal socket only.
+// lathe.v1.Admin: keys, inspection and drain. Served on the internal socket only.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -13,7 +13,7 @@ namespace lathe::engine {
 
 class AdminService final : public v1::Admin::CallbackService {
  public:
-  // All must outlive this, and the server that runs it.
+  // All must outlive this and its server.
   AdminService(Runtime& runtime, KeyRing& keys, WorkerSender& workers);
   ~AdminService() override;
 
@@ -44,7 +44,7 @@ class AdminService final : public v1::Admin::CallbackService {
                  v1::DrainResponse* response) override;
 
  private:
-  // What the core answers ends the call.
+  // Sends a change to the core. The core's answer ends the call.
   template <typename Change>
   Reactor* Decide(Context* context, Change change);
   absl::Status DescribeTenants(v1::ListTenantsResponse* response);

@@ -1,4 +1,4 @@
-// Download links of checkpoints: signed here, checked here, read by the gateway.
+// Download links of checkpoints: created and verified here, served by the gateway.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,31 @@
 
 namespace lathe::engine {
 
-// A token names one checkpoint directory, or one file of it, and when it ends, under HMAC-SHA-256.
-// Any gateway of this store can serve it. Thread-safe.
+// Signs and verifies download tokens with HMAC-SHA-256. A token names a checkpoint directory, or
+// one file in it, and its own expiry. Any gateway of this store can serve it. Thread-safe.
 class ArchiveSigner {
  public:
   static constexpr absl::Duration kLifetime = absl::Hours(1);
 
-  // `secret` signs; `clock` must outlive this.
+  // `secret` is the signing key. `clock` must outlive this.
   ArchiveSigner(std::string secret, std::filesystem::path checkpoints_dir, Clock& clock);
 
-  // NotFound when a file of the checkpoint is missing; InvalidArgument for external ones.
+  // Creates the link to an archive. NotFound: a file of the checkpoint is missing. InvalidArgument:
+  // the checkpoint is external.
   absl::StatusOr<v1::DescribeArchiveResponse> Describe(const CheckpointRow& row);
-  // A link for each file of an external checkpoint, which ends with the checkpoint. NotFound as
-  // above; InvalidArgument for other kinds.
+  // Creates a link to each file of an external checkpoint; the links expire with the checkpoint.
+  // NotFound: a file is missing. InvalidArgument: the checkpoint is of another kind.
   absl::StatusOr<v1::DescribeExternalWeightsResponse> DescribeFiles(const CheckpointRow& row);
-  // InvalidArgument for what was not signed here, OutOfRange ("link_expired") after its time,
-  // NotFound when a file is gone.
+  // Verifies a token. InvalidArgument: not signed with `secret`. OutOfRange ("link_expired"):
+  // expired. NotFound: a file is missing.
   absl::StatusOr<v1::OpenArchiveResponse> Open(const std::string& token);
 
  private:
   struct Claim;
   std::string Sign(const Claim& claim) const;
-  // Files of the checkpoint below `dir` with their sizes.
+  // Returns the checkpoint's files below `dir` with their sizes.
   absl::StatusOr<v1::OpenArchiveResponse> ListFiles(const std::string& dir) const;
-  // Unset when there is no such file.
+  // Returns nullopt if there is no such file.
   std::optional<int64_t> SizeOf(const std::string& dir, const std::string& name) const;
 
   const std::string secret_;

@@ -1,5 +1,4 @@
-// One AwaitSamples: a wait for any sample of one client, bounded by its time and the client's
-// presence.
+// One AwaitSamples call: waits for any sample of one client to end.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -19,8 +18,8 @@
 
 namespace lathe::engine {
 
-// Keeps itself alive until gRPC is done with it. Ends once: by a sample that ended, the time, the
-// engine's end or the client.
+// Ends exactly once: when a sample ends, the time is up, the engine stops or the client leaves.
+// Keeps itself alive until gRPC is done with it.
 class AwaitSamplesCall final : public grpc::ServerUnaryReactor,
                                public std::enable_shared_from_this<AwaitSamplesCall> {
  public:
@@ -40,7 +39,7 @@ class AwaitSamplesCall final : public grpc::ServerUnaryReactor,
       : runtime_(runtime), queue_(std::move(queue)), cursor_(cursor), response_(response) {}
 
   void Begin(int64_t wait_ms);
-  // Answers with what there is, be it nothing.
+  // Responds with the samples that have ended, possibly none.
   void Conclude();
   void End(const absl::Status& status);
 

@@ -1,4 +1,4 @@
-// Where requests with large bodies are taken in.
+// Threads that accept requests with large bodies.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,15 @@
 
 namespace lathe::engine {
 
-// A large body takes milliseconds to check and waits for the disk. gRPC has few threads for
-// everybody; these are for that. Thread-safe.
+// Runs the validation and storing of large bodies, which takes milliseconds and waits for the disk.
+// gRPC has too few threads for that. Thread-safe.
 class BodyThreads {
  public:
   BodyThreads();
-  // Runs what was taken, then ends the threads.
+  // Runs all accepted work, then ends the threads.
   ~BodyThreads();
 
-  // False at once when too many wait.
+  // Returns false at once if too much work is waiting.
   bool TryRun(std::function<void()> work) { return queue_.TryPush(std::move(work)); }
 
  private:

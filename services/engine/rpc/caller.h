@@ -1,4 +1,4 @@
-// Who makes an rpc.
+// Authentication of rpcs.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -13,13 +13,13 @@ namespace lathe::engine {
 
 inline constexpr char kApiKeyHeader[] = "x-api-key";
 
-// The owner of the metadata's key. Unauthenticated without a valid key; PermissionDenied
-// ("missing_scope", naming them) when it has none of the scopes that `access` wants.
+// Returns the owner of the key in the metadata. Unauthenticated: no valid key. PermissionDenied
+// ("missing_scope"): the key has none of the scopes of `access`, which the text names.
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                                         const grpc::CallbackServerContext& context,
                                         RpcAccess access);
 
-// Authenticates a unary call and ends it with what `read` returns, or with the refusal.
+// Authenticates a unary call, runs `read`, and ends the call with the resulting status.
 grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerContext* context,
                                      RpcAccess access,
                                      const std::function<absl::Status(const Caller&)>& read);

@@ -1,4 +1,4 @@
-// Whether a checkpoint's files are still what its row says.
+// Checks of a checkpoint's files against its row.
 #pragma once
 
 #include <filesystem>
@@ -8,12 +8,12 @@
 
 namespace lathe::engine {
 
-// Whether somebody has removed the directory of `row` below `root`.
+// Returns true if the directory of `row` below `root` is missing.
 bool AreFilesMissing(const std::filesystem::path& root, const CheckpointRow& row);
 
-// NotFound `checkpoint_missing` when the directory of `row` below `root` is gone,
-// FailedPrecondition `checkpoint_damaged` when its manifest is not the one that was saved; what the
-// manifest names, the worker checks as it loads.
+// Returns NotFound `checkpoint_missing` if the directory of `row` below `root` is missing, and
+// FailedPrecondition `checkpoint_damaged` if its manifest differs from the saved one. The worker
+// checks the files that the manifest lists when it loads them.
 absl::Status CheckFiles(const std::filesystem::path& root, const CheckpointRow& row);
 
 }  // namespace lathe::engine

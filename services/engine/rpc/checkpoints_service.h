@@ -1,4 +1,4 @@
-// lathe.v1.Checkpoints: exports, their links, copies.
+// lathe.v1.Checkpoints: exports, their links, and copies.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -13,10 +13,11 @@
 
 namespace lathe::engine {
 
-// As EngineService: every rpc authenticates, and the caller's tenant goes into every look-up.
+// Implements the service. As in EngineService, every rpc authenticates and every look-up is limited
+// to the caller's tenant.
 class CheckpointsService final : public v1::Checkpoints::CallbackService {
  public:
-  // All must outlive this, and the server that runs it.
+  // All must outlive this and its server.
   CheckpointsService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit);
   ~CheckpointsService() override;
 
@@ -32,7 +33,8 @@ class CheckpointsService final : public v1::Checkpoints::CallbackService {
                        v1::CopyWeightsResponse* response) override;
 
  private:
-  // Links the source's files into a new directory; the core names it or drops it.
+  // Links the source's files into a new directory. The core then adopts the directory or removes
+  // it.
   absl::StatusOr<CopyCheckpoint> PlanCopy(const Caller& caller,
                                           const v1::CopyWeightsRequest& request);
 

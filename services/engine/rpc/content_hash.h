@@ -1,4 +1,4 @@
-// What makes two requests with one key the same request.
+// Content hashes, which decide if two requests with one key are the same request.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace lathe::engine {
 
-// SHA-256 (hex) over the fields in a fixed order, behind a version byte: hashes of another version
-// are not compared. Named entries count sorted. Left out: the key itself, fields unknown to this
-// version, and sampling_session_seq_id, which an outer retry changes.
+// Returns the hex SHA-256 of a version prefix and the fields in a fixed order. Hashes of different
+// versions are not compared. Named entries are hashed in sorted order. Not hashed: the key itself,
+// unknown fields, and sampling_session_seq_id, which an outer retry changes.
 std::string ContentHash(const v1::CreateModelRequest& request);
 std::string ContentHash(const v1::UnloadModelRequest& request);
 std::string ContentHash(const v1::ForwardBackwardRequest& request);

@@ -1,4 +1,4 @@
-// A training run with its newest checkpoints.
+// Descriptions of training runs with their newest checkpoints.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,10 +8,10 @@
 
 namespace lathe::engine {
 
-// `row` is the caller's.
+// Describes one run. `row` must belong to the caller's tenant.
 absl::StatusOr<v1::Run> DescribeRun(Runtime& runtime, const Caller& caller, const ModelRow& row);
 
-// A page of them.
+// Describes a page of runs.
 absl::StatusOr<v1::ListRunsResponse> DescribeRuns(Runtime& runtime, const Caller& caller,
                                                   const Page<ModelRow>& page);
 

@@ -1,4 +1,4 @@
-// One Drain: waits until nothing is pending or its time is up.
+// One Drain call: waits until no request is pending or the time is up.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -13,11 +13,11 @@
 
 namespace lathe::engine {
 
-// Keeps itself alive until gRPC is done with it.
+// Ends exactly once. Keeps itself alive until gRPC is done with it.
 class DrainCall final : public grpc::ServerUnaryReactor,
                         public std::enable_shared_from_this<DrainCall> {
  public:
-  // `runtime` must outlive the call. A timeout of 0 waits as long as the client does.
+  // `runtime` must outlive the call. With a timeout of 0 the call waits as long as the client does.
   static grpc::ServerUnaryReactor* Start(Runtime& runtime, const v1::DrainRequest& request,
                                          v1::DrainResponse* response);
 

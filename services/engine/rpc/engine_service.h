@@ -1,4 +1,4 @@
-// lathe.v1.Engine: the public, typed API. Proto to native and back; decisions are the core's.
+// lathe.v1.Engine: the public, typed API. Converts messages; the core makes the decisions.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -17,12 +17,12 @@
 
 namespace lathe::engine {
 
-// Every rpc authenticates the metadata `x-api-key` and checks the scopes its key has; the caller's
-// tenant goes into every look-up. Runs on gRPC's threads: reads use the store and caches, changes
-// go through the core and are answered from its thread.
+// Implements the service on gRPC's threads. Every rpc authenticates the metadata `x-api-key` and
+// checks the key's scopes. Every look-up is limited to the caller's tenant. Reads use the store and
+// caches. Changes go through the core, whose thread ends the call.
 class EngineService final : public v1::Engine::CallbackService {
  public:
-  // All but `lora` must outlive this, and the server that runs it.
+  // All but `lora` must outlive this and its server.
   EngineService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit,
                 const LoraDefaults& lora = {});
   ~EngineService() override;
@@ -100,19 +100,19 @@ class EngineService final : public v1::Engine::CallbackService {
                        v1::OpenArchiveResponse* response) override;
 
  private:
-  // Authenticates, checks that the key may, and ends the call with what `read`
-  // returns.
+  // Authenticates, checks the key's scopes, runs `read`, and ends the call with the resulting
+  // status.
   Reactor* Answer(Context* context, RpcAccess access,
                   const std::function<absl::Status(const Caller&)>& read);
 
-  // As above for a change: `make` gives the core's event or the refusal; `fill` puts the core's
-  // answer into the response before the call ends.
+  // Authenticates and submits a change. `make` returns the core's event or an error. `fill` copies
+  // the core's answer into the response before the call ends.
   template <typename CoreEvent>
   Reactor* Change(Context* context, RpcAccess access,
                   const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
                   std::function<void(const engine::Answer&)> fill);
 
-  // A message that becomes a future.
+  // Submits a request that becomes a future.
   template <typename Request, typename Response>
   Reactor* SubmitRequest(Context* context, RpcAccess access, const Request* request,
                          Response* response);

@@ -1,4 +1,4 @@
-// The shapes of EngineService's methods; private to engine_service_*.cc.
+// Templates for EngineService's methods; private to engine_service_*.cc.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// What the engine says of itself to administrators.
+// The engine's status for administrators.
 #pragma once
 
 #include "protos/lathe/v1/admin.pb.h"
@@ -10,7 +10,7 @@ namespace lathe::engine {
 
 v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, WorkerSender& workers);
 
-// Unsaved models and pending requests at this moment.
+// Returns the models that are unsaved and the requests that are pending now.
 v1::DrainResponse DescribeLeftover(Runtime& runtime);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-// Look-ups of checkpoints for those who may read them.
+// Look-ups of checkpoints with access checks.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace lathe::engine {
 
-// Own or public, complete and not expired. InvalidArgument when `path`, which came in `field`, is
-// no path; NotFound for all that the tenant may not read.
+// Finds a complete, unexpired checkpoint that is the tenant's own or public. InvalidArgument:
+// `path`, the value of `field`, is malformed. NotFound: the tenant may not read it, or it does not
+// exist.
 absl::StatusOr<CheckpointRow> FindCheckpoint(Runtime& runtime, const std::string& tenant_id,
                                              const std::string& path, const std::string& field);
 
-// The tenant of a weights access token; "" when none was given. PermissionDenied
-// ("bad_weights_access_token") when it is not valid.
+// Returns the tenant of a weights access token; "" if no token is given. PermissionDenied
+// ("bad_weights_access_token"): the token is invalid.
 absl::StatusOr<std::string> ReaderOf(const KeyRing& keys, const std::string& weights_access_token);
 
 }  // namespace lathe::engine

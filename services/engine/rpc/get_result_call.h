@@ -1,4 +1,4 @@
-// One GetResult: a wait for a result, bounded by its time and by the client's presence.
+// One GetResult call: waits for a result until its time is up or the client leaves.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -16,7 +16,8 @@
 
 namespace lathe::engine {
 
-// Keeps itself alive until gRPC is done with it. Ends once: by the result, the time or the client.
+// Ends exactly once: with the result, when the time is up, or when the client leaves. Keeps itself
+// alive until gRPC is done with it.
 class GetResultCall final : public grpc::ServerUnaryReactor,
                             public std::enable_shared_from_this<GetResultCall> {
  public:
@@ -35,10 +36,10 @@ class GetResultCall final : public grpc::ServerUnaryReactor,
       : runtime_(runtime), request_id_(std::move(request_id)), response_(response) {}
 
   absl::Status Begin(const std::string& tenant_id, int64_t wait_ms);
-  // Answers with the result if it is there, else as pending.
+  // Responds with the result, or as pending if there is none.
   void Conclude();
   void End(const absl::Status& status);
-  // Called once, after `ended_` was set.
+  // Ends the call. Called once, after `ended_` was set.
   void Close(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   Runtime& runtime_;

@@ -1,4 +1,4 @@
-// Refusals with a stable word and the field that is wrong.
+// Errors with a stable code and the name of the invalid field.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace lathe::engine {
 
-// Messages show no more than this of a value that a client chose.
+// Error texts show at most this much of a client's value.
 inline constexpr size_t kMaxShownBytes = 128;
 
 inline absl::Status Invalid(const char* code, const std::string& field,

@@ -1,4 +1,4 @@
-// Keeps what only the leader may say within this process.
+// Prevents a process that does not lead from sending responses.
 #pragma once
 
 #include <grpcpp/support/server_interceptor.h>
@@ -11,12 +11,12 @@
 
 namespace lathe::engine {
 
-// Unavailable ("not_leader"), naming `leader`: the caller should ask another engine.
+// Returns Unavailable ("not_leader") that names `leader`. The caller should try another engine.
 absl::Status NotLeader(std::string_view leader);
 
-// Asks `may_speak` before every message and every status that leaves a server. When it says no, a
-// call ends with NotLeader, a stream without another message: what was decided, or read, by a
-// leader that has been replaced since does not go out, whichever thread had it in hand. Any thread.
+// Creates an interceptor that calls `may_speak` before every outgoing message and status. If it
+// returns false, a unary call ends with NotLeader, and a stream ends without another message. A
+// replaced leader thus sends no decision or read, whichever thread made it. Any thread.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeLeaderGuard(
     std::function<bool()> may_speak);
 

@@ -1,4 +1,4 @@
-// The same files in a second directory.
+// Copies of checkpoint directories by hard links.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +9,10 @@
 
 namespace lathe::engine {
 
-// Makes `to`, a directory beside `from`, with hard links to its plain files: they never change, so
-// both names may share them, and the bytes live until both are gone. Copies where the file system
-// has no links. The manifest still names what was copied, so `to` also has a file kCopyNameFile
-// that says `tinker_path`. Durable on success; `to` is removed on failure. NotFound: `from` is
-// gone.
+// Creates the directory `to` beside `from`, with hard links to its plain files. Sharing is safe
+// because the files never change. Copies the files if the file system has no links. The manifest
+// still names the source, so `to` also gets a file kCopyNameFile with `tinker_path`. Durable on
+// success; `to` is removed on failure. NotFound: `from` is missing.
 absl::Status LinkFiles(const std::filesystem::path& from, const std::filesystem::path& to,
                        const std::string& tinker_path);
 

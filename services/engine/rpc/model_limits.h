@@ -1,4 +1,4 @@
-// What a base model allows; the bounds that validation checks against.
+// Limits of a base model, which validation checks.
 #pragma once
 
 #include <cstdint>

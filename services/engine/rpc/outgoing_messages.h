@@ -1,4 +1,4 @@
-// Messages of a callback stream that wait for their turn: gRPC takes one write at a time.
+// A queue of messages on a callback stream: gRPC accepts one write at a time.
 #pragma once
 
 #include <grpcpp/impl/call_op_set.h>
@@ -8,21 +8,22 @@
 
 namespace lathe::engine {
 
-// Not thread-safe: the stream's mutex guards it. Write what Add and Written return.
+// Not thread-safe: the stream's mutex must guard it. The stream writes the messages that Add and
+// Written return.
 template <typename Message>
 class OutgoingMessages {
  public:
-  // The message to write now; null while another one is being written.
+  // Adds a message. Returns it if it must be written now; null if another write is in progress.
   const Message* Add(Message message) {
     messages_.push_back(std::move(message));
     return messages_.size() == 1 ? &messages_.front() : nullptr;
   }
-  // The front has been written: the next message to write, or null.
+  // Removes the front, which has been written. Returns the next message to write, or null.
   const Message* Written() {
     messages_.pop_front();
     return messages_.empty() ? nullptr : &messages_.front();
   }
-  // For the write of the front: one that others follow need not go out alone.
+  // Options for the write of the front. If messages follow, gRPC may buffer it.
   grpc::WriteOptions options() const {
     grpc::WriteOptions options;
     if (messages_.size() > 1) options.set_buffer_hint();

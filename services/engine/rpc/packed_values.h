@@ -1,4 +1,4 @@
-// Elements of packed little-endian bytes, which need not be aligned.
+// Access to elements of packed little-endian bytes, which need not be aligned.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace lathe::engine {
 template <typename T>
 class PackedValues {
  public:
-  // Left-over bytes at the end are not seen.
+  // Trailing bytes that make no whole element are ignored.
   explicit PackedValues(std::string_view bytes) : bytes_(bytes) {}
 
   int64_t size() const { return static_cast<int64_t>(bytes_.size() / sizeof(T)); }

@@ -1,4 +1,4 @@
-// Quotas as messages.
+// Conversion between quotas and messages.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,7 +9,7 @@ namespace lathe::engine {
 
 v1::Quota ToProto(const QuotaRow& row);
 
-// `row` with the fields that `quota` sets. InvalidArgument naming a negative one.
+// Returns `row` with the fields that `quota` sets. InvalidArgument: a value is negative.
 absl::StatusOr<QuotaRow> WithQuota(QuotaRow row, const v1::Quota& quota);
 
 }  // namespace lathe::engine

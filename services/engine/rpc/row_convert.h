@@ -1,4 +1,4 @@
-// Rows of the store as messages.
+// Conversion of the store's rows to messages.
 #pragma once
 
 #include <filesystem>
@@ -11,16 +11,17 @@
 namespace lathe::engine {
 
 google::protobuf::Timestamp ToTimestamp(int64_t nanos);
-// Below 0: before 1970, or beyond what 64 bits of nanoseconds hold.
+// Returns nanoseconds since 1970. The result is below 0 if the time is earlier or overflows 64
+// bits.
 int64_t ToNanos(const google::protobuf::Timestamp& proto);
 
 void SetMetadata(const Metadata& metadata,
                  google::protobuf::RepeatedPtrField<v1::NamedString>* proto);
 
-// `root` holds the directories of checkpoints; it is looked whether this one's is there.
+// `root` contains the checkpoint directories. The conversion checks if this one still exists.
 v1::Checkpoint ToProto(const CheckpointRow& row, const std::filesystem::path& root);
 
-// Without the checkpoints.
+// The checkpoints of the run are not set.
 v1::Run ToProto(const ModelRow& row, const std::string& owner_name);
 
 v1::ServedModel ToProto(const BaseModelRow& row);

@@ -1,4 +1,4 @@
-// Who may make which rpc: the one table of it.
+// The table of rpcs and the scopes that they require.
 #pragma once
 
 #include <string_view>
@@ -7,16 +7,16 @@
 
 namespace lathe::engine {
 
-// Every scope: any key that is valid will do.
+// All scopes: any valid key is sufficient.
 inline constexpr Scopes kAnyScope =
     Scopes(Scope::kTrain) | Scope::kSample | Scope::kRead | Scope::kCheckpointsWrite;
 
 struct RpcRule {
-  // Service and method of lathe.v1: "Engine.ListRuns".
+  // Service and method in lathe.v1, e.g. "Engine.ListRuns".
   std::string_view rpc;
-  // One of these suffices.
+  // Sufficient scopes; a key needs one of them.
   Scopes scopes;
-  // True: needs no key, or finds the caller's in its messages.
+  // True: the rpc needs no key, or finds keys in its messages.
   bool is_open = false;
 };
 
@@ -47,7 +47,7 @@ inline constexpr RpcRule kRpcRules[] = {
 
     {"Engine.GetResult", kAnyScope},
     {"Engine.AwaitSamples", kAnyScope},
-    // Each subscription carries the key of whom it is for.
+    // Each subscription carries its own caller's key.
     {"Engine.Watch", Scopes(), /*is_open=*/true},
 
     {"Engine.ListRuns", Scope::kRead},
@@ -58,7 +58,7 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Engine.PublishCheckpoint", Scope::kCheckpointsWrite},
     {"Engine.SetCheckpointTtl", Scope::kCheckpointsWrite},
     {"Engine.DescribeArchive", Scope::kRead},
-    // The token that DescribeArchive or DescribeExternalWeights signed is the right.
+    // The token from DescribeArchive or DescribeExternalWeights is the only credential needed.
     {"Engine.OpenArchive", Scopes(), /*is_open=*/true},
 
     {"Tenants.GetOwnKey", kAnyScope},
@@ -79,12 +79,12 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Checkpoints.CopyWeights", Scope::kCheckpointsWrite},
 
     {"Traces.DescribeTrace", Scope::kRead},
-    // The token that DescribeTrace signed is the right.
+    // The token from DescribeTrace is the only credential needed.
     {"Traces.OpenTrace", Scopes(), /*is_open=*/true},
 };
 
-// What an rpc asks of a key. Made of the rpc's name; one that is not in the table, or is open,
-// does not compile.
+// The scopes that an rpc requires, looked up by name at compile time. A name that is open or
+// missing in the table does not compile.
 class RpcAccess {
  public:
   consteval RpcAccess(const char* rpc) : scopes_(Find(rpc)) {}  // NOLINT

@@ -1,4 +1,4 @@
-// One SampleStream: a sample that is submitted, and its tokens on the way to the caller.
+// One SampleStream call: submits a sample and streams its tokens to the caller.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -19,9 +19,9 @@
 
 namespace lathe::engine {
 
-// Tokens wait here while an earlier message is being written and leave as one: a slow caller gets
-// larger messages, and holds at most what the result holds. Tokens the worker did not report come
-// from the result. Keeps itself alive until gRPC is done with it.
+// Tokens that arrive during a write are collected and sent as one message. A slow caller therefore
+// gets larger messages, and the buffer never exceeds the result. Tokens that the worker did not
+// report are taken from the result. Keeps itself alive until gRPC is done with it.
 class SampleStreamCall final : public grpc::ServerWriteReactor<v1::SampleStreamResponse>,
                                public std::enable_shared_from_this<SampleStreamCall> {
  public:
@@ -35,13 +35,13 @@ class SampleStreamCall final : public grpc::ServerWriteReactor<v1::SampleStreamR
   void OnDone() override;
 
  private:
-  // Of one sample: what was not written yet, and what comes next.
+  // State of one sample: its unwritten tokens and the next expected token.
   struct Unsent {
     std::string tokens;
     std::string logprobs;
-    int64_t next_index = 0;  // of the token after those
+    int64_t next_index = 0;  // of the token after those here
     v1::SampleStop stop = v1::SAMPLE_STOP_UNSPECIFIED;
-    bool is_ended = false;  // the message with `stop` was written
+    bool is_ended = false;  // true if the message with `stop` was written
   };
 
   explicit SampleStreamCall(Runtime& runtime) : runtime_(runtime) {}
@@ -49,14 +49,14 @@ class SampleStreamCall final : public grpc::ServerWriteReactor<v1::SampleStreamR
   void OnAnswer(const Answer& answer);
   void OnToken(const StreamedToken& token);
   void WaitForResult();
-  // Adds what the result has and the stream has not.
+  // Adds the parts of the result that the stream does not have yet.
   void Conclude();
   absl::Status AddResult(const v1::OperationResult& result);
-  // Takes the next message, unless one is being written.
+  // Starts the next write, unless one is in progress.
   void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeTokensLocked(int64_t sample_index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void End(const absl::Status& status);
-  // Leaves the sample to others, or cancels it when there are none.
+  // Leaves the sample to other streams, or cancels it if there are none.
   void Abandon();
 
   Runtime& runtime_;
@@ -74,7 +74,7 @@ class SampleStreamCall final : public grpc::ServerWriteReactor<v1::SampleStreamR
   bool waits_for_result_ ABSL_GUARDED_BY(mu_) = false;
   bool has_result_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  // The request goes on without this stream: it is complete, or the engine stops.
+  // True if the request continues without this stream: it is complete, or the engine stops.
   bool keeps_request_ ABSL_GUARDED_BY(mu_) = false;
 };
 
