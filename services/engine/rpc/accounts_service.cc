@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kHour = int64_t{3600} * 1'000'000'000;
 constexpr int64_t kMaxUsageDays = 14;
-// About 20 MB of answer.
+// Bounds the response to about 20 MB.
 constexpr int64_t kMaxUsageRows = 100'000;
 
 std::string TimeText(int64_t nanos) {

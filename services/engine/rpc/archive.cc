@@ -23,8 +23,7 @@ struct ListedFile {
   bool is_required;
 };
 
-// What an archive may hold, in this order (tinker-api 20.3). Only training checkpoints have
-// optimizer state.
+// Files of an archive, in order (tinker-api 20.3). Only training checkpoints have optimizer state.
 constexpr ListedFile kFiles[] = {{"adapter_config.json", true},
                                  {"adapter_model.safetensors", true},
                                  {"checkpoint_complete", true},
@@ -43,7 +42,7 @@ absl::Status MissingFile(const std::string& name) {
                     "checkpoint_missing", "tinker_path");
 }
 
-// Colons and slashes are awkward in file names.
+// Replaces colons and slashes, which are awkward in file names.
 std::string FileName(const CheckpointRow& row) {
   std::string name = absl::StrCat(row.model_id, "-", row.name, ".tar");
   std::replace_if(
@@ -57,8 +56,8 @@ std::string FileName(const CheckpointRow& row) {
 struct ArchiveSigner::Claim {
   int64_t expires_at = 0;
   std::string dir;
-  std::string file_name;  // of the download
-  std::string member;     // the one file that is downloaded as it is; empty: an archive of all
+  std::string file_name;  // name of the downloaded file
+  std::string member;     // the single file to download as it is; empty: an archive of all
 
   std::string Encode() const {
     return absl::StrCat(expires_at, "\n", dir, "\n", file_name, "\n", member);

@@ -5,9 +5,9 @@
 namespace lathe::engine {
 namespace {
 
-// More: more bodies wait for the disk together.
+// Number of threads, and so of bodies that can wait for the disk at the same time.
 constexpr int kNumThreads = 4;
-// gRPC holds each of their messages anyway.
+// Bound of the queue. It costs little, because gRPC holds each waiting message anyway.
 constexpr size_t kMaxWaiting = 1024;
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMaxIdempotencyKeyBytes = 256;
 
-// The form of a session's id, from 128 bits.
+// Formats 128 bits as a session id.
 std::string SessionIdOf(std::string bits) {
   std::string hex = absl::BytesToHexString(bits.substr(0, 16));
   hex[12] = '4';
@@ -31,7 +31,7 @@ std::string SessionIdOf(std::string bits) {
                          hex.substr(16, 4), hex.substr(20));
 }
 
-// Equal for repetitions of a call, and nobody else's.
+// Returns an id that is the same for repeated calls and unique to the tenant and its key.
 std::string NewSessionId(const std::string& tenant_id, const std::string& idempotency_key) {
   if (idempotency_key.empty()) return SessionIdOf(RandomBytes(16));
   Sha256 hash;
@@ -110,7 +110,7 @@ absl::StatusOr<CopyCheckpoint> CheckpointsService::PlanCopy(const Caller& caller
   }
   const bool may_be_repeated = !request.idempotency_key().empty() && !request.has_model_seq_id();
   if (absl::IsNotFound(source.status()) && may_be_repeated) {
-    // The core knows what an earlier call made.
+    // The core has a record of the result of an earlier call.
     CopyCheckpoint again;
     again.tenant_id = caller.tenant_id;
     again.source_path = request.source_path();
@@ -137,7 +137,7 @@ absl::StatusOr<CopyCheckpoint> CheckpointsService::PlanCopy(const Caller& caller
   copy.model_seq_id = request.model_seq_id();
   copy.actor = caller.key_id;
   copy.project_id = request.destination_project_id();
-  // What a run says of itself is its owner's.
+  // The run's metadata belongs to its owner, so other tenants' copies do not get it.
   if (source->tenant_id == caller.tenant_id || source->tenant_id == reader) {
     ASSIGN_OR_RETURN(const std::optional<ModelRow> run,
                      runtime_.store().FindModel(source->tenant_id, source->model_id));

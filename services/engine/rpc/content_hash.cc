@@ -14,10 +14,10 @@ namespace {
 
 using google::protobuf::RepeatedPtrField;
 
-// Raised when the order or meaning of a field changes. Part of every hash's text.
+// Raised when the order or meaning of a field changes. Prefix of every hash.
 constexpr char kVersion[] = "1:";
 
-// Every value goes in with its length or at a fixed width, so that no two field lists collide.
+// Hashes fields. Every value has its length or a fixed width, so that no two field lists collide.
 class Hasher {
  public:
   explicit Hasher(std::string_view kind) { Add(kind); }
@@ -45,7 +45,7 @@ class Hasher {
   Sha256 hash_;
 };
 
-// The entries of a repeated field of named things, by name.
+// Returns the entries of a repeated field sorted by name.
 template <typename Named>
 std::vector<const Named*> Sorted(const RepeatedPtrField<Named>& entries) {
   std::vector<const Named*> sorted;
@@ -114,7 +114,7 @@ void AddSamplingParams(Hasher& hasher, const v1::SamplingParams& params) {
   for (const int32_t stop : params.stop_tokens().values()) hasher.Add(stop);
 }
 
-// What came later goes in by name, and only when it is there: hashes of older requests stay.
+// Hashes later fields by name, and only if they are set, so that hashes of older requests stay.
 void AddLaterOptions(Hasher& hasher, const v1::SampleRequest& request) {
   if (request.params().min_p() != 0)
     hasher.Add(std::string_view("min_p")).Add(request.params().min_p());
@@ -143,7 +143,7 @@ std::string ContentHash(const v1::CreateModelRequest& request) {
   hasher.Add(lora.train_attn()).Add(lora.train_mlp()).Add(lora.train_unembed());
   hasher.Add(lora.has_alpha()).Add(lora.alpha());
   AddNamedValues(hasher, request.user_metadata());
-  // Came later: hashes of older requests stay.
+  // Later field, hashed only if it has entries, so that hashes of older requests stay.
   for (const std::string& module : lora.target_modules()) hasher.Add(module);
   return hasher.Finish();
 }
@@ -157,7 +157,7 @@ std::string ContentHash(const v1::ForwardBackwardRequest& request) {
   AddNamedValues(hasher, request.loss().text_config());
   hasher.Add(request.data_size());
   for (const v1::Datum& datum : request.data()) AddDatum(hasher, datum);
-  // Parts that came later go in only when they are there: hashes of older requests stay.
+  // Later fields are hashed only if they are set, so that hashes of older requests stay.
   if (HasSpans(request)) {
     hasher.Add(std::string_view("spans"));
     for (const v1::Datum& datum : request.data()) {

@@ -6,10 +6,10 @@
 namespace lathe::engine {
 namespace {
 
-// Read at once; mostly enough to find the newest of each kind.
+// Rows per read. One read mostly suffices to find the newest checkpoint of each kind.
 constexpr int64_t kCheckpointsPage = 100;
 
-// Of rows that come newest first, one of each kind stays.
+// Keeps the first checkpoint of each kind. Rows come newest first.
 void NoteNewest(const CheckpointRow& checkpoint, const std::filesystem::path& root, v1::Run& run) {
   if (checkpoint.kind == CheckpointKind::kTraining && !run.has_last_checkpoint()) {
     *run.mutable_last_checkpoint() = ToProto(checkpoint, root);

@@ -13,7 +13,7 @@
 namespace lathe::engine {
 namespace {
 
-// How long a gateway may rely on Authenticate; revoking acts within it.
+// Time for which a gateway may cache Authenticate. A revocation takes effect within it.
 constexpr int64_t kAuthenticateCacheSeconds = 5;
 
 constexpr size_t kMaxTextBytes = 1024;
@@ -54,7 +54,7 @@ absl::Status CheckFinishReason(const std::string& reason) {
                                  reason.substr(0, kMaxTextBytes)));
 }
 
-// The core forgets a session a day after its end; the store does not.
+// Reads the store, because the core drops a session a day after its end.
 bool IsOver(Runtime& runtime, const absl::StatusOr<Caller>& caller, const std::string& session_id) {
   if (!caller.ok()) return false;
   const auto row = runtime.store().FindSession(caller->tenant_id, session_id);

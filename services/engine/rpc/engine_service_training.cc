@@ -25,7 +25,7 @@ void Fill(const engine::Answer& answer, v1::SampleSubmitResponse* response) {
 
 absl::Status CheckSamplerTarget(Runtime& runtime, const v1::CreateSamplingSessionRequest& request) {
   RETURN_IF_ERROR(ValidateSeq(request.sampling_session_seq_id(), "sampling_session_seq_id"));
-  // The path wins; a base model beside it is only informational.
+  // model_path takes precedence; a base model given with it is only informational.
   if (!request.model_path().empty()) return ValidateTinkerPath(request.model_path(), "model_path");
   if (request.base_model().empty()) {
     return Invalid("invalid_field", "base_model", "one of base_model and model_path must be given");

@@ -24,7 +24,7 @@ absl::StatusOr<std::string> ReaderOf(const KeyRing& keys, const std::string& wei
   if (weights_access_token.empty()) return std::string();
   const absl::StatusOr<Caller> reader = keys.Authenticate(weights_access_token);
   if (reader.ok()) return reader->tenant_id;
-  // Not 401: the caller's own key is fine.
+  // PermissionDenied and not Unauthenticated, because the caller's own key is valid.
   return WithDetail(absl::PermissionDeniedError("weights_access_token is not a valid credential"),
                     "bad_weights_access_token", "weights_access_token");
 }

@@ -37,7 +37,7 @@ absl::Status GetResultCall::Begin(const std::string& tenant_id, int64_t wait_ms)
   }
   const absl::StatusOr<ResultHub::Waiting> waiting = runtime_.hub().Wait(
       tenant_id, request_id_, [weak = weak_from_this()](const ResultUpdate& update) {
-        // A change of the queue's state is told with the next poll.
+        // The call stays open on a queue state change; the next poll reports it.
         const std::shared_ptr<GetResultCall> call = weak.lock();
         if (call && (update.done || update.released)) call->Conclude();
       });
@@ -76,7 +76,7 @@ void GetResultCall::Conclude() {
     response.set_queue_state_reason(queue.reason);
   }
   {
-    // The result and the timeout may come together. The one that ends the call writes the answer.
+    // The result and the timeout may come together. The one that ends the call writes the response.
     absl::MutexLock lock(&mu_);
     if (std::exchange(ended_, true)) return;
     *response_ = std::move(response);

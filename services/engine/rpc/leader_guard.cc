@@ -29,7 +29,7 @@ class Guard final : public grpc::experimental::Interceptor {
       if (has_message && call_.type() != ServerRpcInfo::Type::UNARY) {
         call_.server_context()->TryCancel();
       } else if (has_status) {
-        // The message beside it counts for nothing without an OK.
+        // Clients ignore the message if the status is not OK.
         batch->ModifySendStatus(ToGrpcStatus(NotLeader("unknown")));
       }
     }

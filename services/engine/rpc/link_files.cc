@@ -40,7 +40,7 @@ absl::Status LinkInto(const fs::path& from, const fs::path& to, const std::strin
   RETURN_IF_ERROR(ToStatus(error));
   for (fs::directory_iterator it(from, error), end; !error && it != end; it.increment(error)) {
     if (!it->is_regular_file(error) || it->is_symlink(error)) continue;
-    if (it->path().filename() == kCopyNameFile) continue;  // of a copy that is copied
+    if (it->path().filename() == kCopyNameFile) continue;  // from a source that is a copy
     const fs::path target = to / it->path().filename();
     fs::create_hard_link(it->path(), target, error);
     if (error == std::errc::no_such_file_or_directory) break;

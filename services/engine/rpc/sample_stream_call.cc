@@ -9,7 +9,7 @@
 namespace lathe::engine {
 namespace {
 
-// Tokens and logprobs travel as four bytes each.
+// Tokens and logprobs are serialized as four bytes each.
 constexpr size_t kValueBytes = 4;
 
 template <typename Value>
@@ -45,7 +45,7 @@ SampleStreamCall* SampleStreamCall::Start(Runtime& runtime, SubmissionBuilder& b
   return call.get();
 }
 
-// Before the request goes to a worker, so that the worker is told to report its tokens.
+// Runs before the request is sent to a worker, so that the command asks it to report tokens.
 void SampleStreamCall::OnAnswer(const Answer& answer) {
   if (answer.error) return End(ToStatus(*answer.error));
   const uint64_t stream_id =
@@ -69,7 +69,7 @@ void SampleStreamCall::OnAnswer(const Answer& answer) {
     }
   }
   if (has_left) return Abandon();
-  // A worker may run it already: for an earlier stream, an earlier engine or without any.
+  // A worker may run the sample already: for an earlier stream or engine, or without a stream.
   runtime_.ShowTokens(answer.id);
 }
 
@@ -79,7 +79,7 @@ void SampleStreamCall::OnToken(const StreamedToken& token) {
       token.sample_index >= 0 && token.sample_index < static_cast<int64_t>(samples_.size());
   if (!is_known || ended_ || has_result_) return;
   Unsent& sample = samples_[token.sample_index];
-  // After a gap only the result can go on; a worker that starts again repeats what was sent.
+  // After a gap only the result can continue. A worker that starts again repeats earlier tokens.
   if (token.token_index != sample.next_index) return;
   AppendValue(token.token, sample.tokens);
   AppendValue(token.logprob, sample.logprobs);
@@ -100,7 +100,7 @@ void SampleStreamCall::OnWriteDone(bool ok) {
   if (is_first) WaitForResult();
 }
 
-// On gRPC's thread: a result that is there already may have to be read from the store.
+// Runs on gRPC's thread, because an existing result may have to be read from the store.
 void SampleStreamCall::WaitForResult() {
   std::string request_id;
   {

@@ -23,22 +23,22 @@
 namespace lathe::engine {
 namespace {
 
-// sun_path has 108 bytes; the rest is for "/worker.sock".
+// sun_path has 108 bytes, which must also hold "/worker.sock".
 constexpr size_t kMaxRunDirBytes = 90;
 constexpr auto kShutdownTime = std::chrono::seconds(1);
 constexpr char kWorkerSocket[] = "worker.sock";
 constexpr char kEngineSocket[] = "engine.sock";
 constexpr char kAdminSocket[] = "admin.sock";
-// Health is asked by these names; those of the other services come with the leadership.
+// Health checks use these names. Other services get theirs when the engine leads.
 constexpr std::array<const char*, 3> kHealthNames = {"lathe.v1.Engine", "lathe.v1.WorkerPool",
                                                      "lathe.v1.Admin"};
 
-// What a server listens on.
+// Addresses of one server.
 struct Listener {
   const ServerOptions& options;
-  // Below run_dir.
+  // File name below run_dir.
   std::string socket;
-  // Besides it; empty: nothing.
+  // HOST:PORT in addition to the socket; empty: none.
   std::string tcp = "";
   TlsFiles tls = {};
   int* tcp_port = nullptr;
@@ -116,7 +116,8 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartServices(
   return server;
 }
 
-// The other files of WorkerTls are those of the callers' listener, and have been checked.
+// Renames the CA option in an error about WorkerTls. Its other files are those of the public
+// listener, which are validated already.
 absl::Status OfWorkerClientCa(const absl::Status& status) {
   std::string_view message(status.message().data(), status.message().size());
   constexpr std::string_view kOption = "tls_client_ca";
@@ -159,7 +160,7 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
 }
 
 absl::StatusOr<Servers> Servers::Start(const ServerOptions& options, const Services& services) {
-  // The plugin goes into every server that is built after this call.
+  // The plugin applies to every server that is built after this call.
   const auto add_reflection = [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); };
   Servers servers;
   ASSIGN_OR_RETURN(servers.workers_, StartServices(WorkerListener(options, &servers.worker_port_),
@@ -174,7 +175,7 @@ absl::StatusOr<Servers> Servers::Start(const ServerOptions& options, const Servi
 }
 
 void Servers::Shutdown() {
-  // Probes are told before callers are refused.
+  // Health checks report the shutdown before calls are refused.
   for (const auto& server : {engine_.get(), workers_.get(), admin_.get()}) {
     server->GetHealthCheckService()->SetServingStatus(false);
   }
@@ -184,7 +185,7 @@ void Servers::Shutdown() {
   }
 }
 
-// Any call of any service.
+// Refuses every call of every service.
 class StandbyServers::Refusal final : public grpc::CallbackGenericService {
  public:
   explicit Refusal(std::function<std::string()> leader) : leader_(std::move(leader)) {}

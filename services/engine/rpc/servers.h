@@ -16,39 +16,42 @@
 
 namespace lathe::engine {
 
+// Addresses and security of the engine's listeners.
 struct ServerOptions {
-  // Of engine.sock, admin.sock and worker.sock.
+  // Directory of engine.sock, admin.sock and worker.sock.
   std::string run_dir;
   // HOST:PORT of the public service beside engine.sock; empty: none.
   std::string grpc_listen;
-  // Of grpc_listen; the sockets have none.
+  // Certificate and key of grpc_listen. The unix sockets use no TLS.
   TlsFiles tls;
-  // HOST:PORT of the workers' service beside worker.sock, for those of other machines; empty: none.
-  // It has the certificate of `tls`.
+  // HOST:PORT of the worker service beside worker.sock, for workers on other machines; empty: none.
+  // It uses the certificate of `tls`.
   std::string worker_listen;
-  // PEM: workers must show a certificate that one of these has signed.
+  // PEM file of CA certificates, one of which must have signed a worker's certificate. Empty:
+  // workers need none.
   std::string worker_client_ca;
-  // Whether grpc_listen and worker_listen may be other than loopback although there is no TLS.
+  // Allows grpc_listen and worker_listen on other addresses than loopback without TLS.
   bool allow_insecure = false;
-  // gRPC reflection on the public service; the admin socket always has it.
+  // Enables gRPC reflection on the public service. The admin socket always has it.
   bool reflection = false;
-  // Asked before anything leaves, see MakeLeaderGuard; empty: always.
+  // Called before every outgoing message, see MakeLeaderGuard. Empty: always allowed.
   std::function<bool()> may_speak = {};
 };
 
-// What must not be served: a socket path that is too long, TLS files that cannot be used, an
-// address that other machines reach without TLS, or workers there who need show no certificate.
+// Returns an error for a socket path that is too long, unusable TLS files, a non-loopback address
+// without TLS, or a worker listener there that requires no client certificate.
 absl::Status CheckServerOptions(const ServerOptions& options);
 
-// What serves where the engine will, as long as another one leads: every call is refused with
-// NotLeader, health says NOT_SERVING.
+// Servers of a standby, on the addresses the engine will use. They refuse every call with
+// NotLeader, and health says NOT_SERVING.
 class StandbyServers {
  public:
-  // `leader` is asked with every call: who leads, for people. As Servers::Start.
+  // `leader` is called with every rpc and describes the leader for people. Otherwise as
+  // Servers::Start.
   static absl::StatusOr<StandbyServers> Start(const ServerOptions& options,
                                               const std::function<std::string()>& leader);
   StandbyServers(StandbyServers&&) noexcept;
-  // The addresses are free when this returns.
+  // Frees the addresses before it returns.
   ~StandbyServers();
 
  private:
@@ -56,35 +59,36 @@ class StandbyServers {
 
   StandbyServers();
 
-  std::vector<std::unique_ptr<Refusal>> refusals_;  // of each server
-  std::vector<TlsWatchPtr> tls_watches_;            // of the listeners with TLS
+  std::vector<std::unique_ptr<Refusal>> refusals_;  // one per server
+  std::vector<TlsWatchPtr> tls_watches_;            // one per TLS listener
   std::vector<std::unique_ptr<grpc::Server>> servers_;
 };
 
-// The public services on engine.sock (and grpc_listen), lathe.v1.Admin on admin.sock,
-// lathe.v1.WorkerPool on worker.sock (and worker_listen); grpc.health.v1 on all.
+// The engine's servers: public services on engine.sock (and grpc_listen), lathe.v1.Admin on
+// admin.sock, lathe.v1.WorkerPool on worker.sock (and worker_listen). All serve grpc.health.v1.
 class Servers {
  public:
   struct Services {
-    // lathe.v1.Engine and those beside it.
+    // lathe.v1.Engine and the other public services.
     std::vector<grpc::Service*> engine;
     grpc::Service& admin;
     grpc::Service& workers;
   };
 
-  // The services must outlive the servers. Unavailable names the address that cannot be bound.
+  // The services must outlive the servers. Unavailable: an address, which the text names, cannot be
+  // bound.
   static absl::StatusOr<Servers> Start(const ServerOptions& options, const Services& services);
 
-  // Refuses new calls and ends open ones, at the latest after a second.
+  // Refuses new calls and ends open ones within a second.
   void Shutdown();
 
-  // Of grpc_listen; 0 without it.
+  // Port of grpc_listen; 0 without it.
   int grpc_port() const { return grpc_port_; }
-  // Of worker_listen; 0 without it.
+  // Port of worker_listen; 0 without it.
   int worker_port() const { return worker_port_; }
 
  private:
-  std::vector<TlsWatchPtr> tls_watches_;  // of the listeners with TLS
+  std::vector<TlsWatchPtr> tls_watches_;  // one per TLS listener
   std::unique_ptr<grpc::Server> engine_;
   std::unique_ptr<grpc::Server> workers_;
   std::unique_ptr<grpc::Server> admin_;

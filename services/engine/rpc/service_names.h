@@ -1,4 +1,4 @@
-// The names of the services a server is built with: health answers by name.
+// Collects the names of a server's services, for health checks by name.
 #pragma once
 
 #include <grpcpp/impl/server_builder_option.h>
@@ -9,7 +9,7 @@
 
 namespace lathe::engine {
 
-// Fills `names`, which must outlive BuildAndStart, with the full name of every service.
+// Sets `names` to the full names of all services. `names` must outlive BuildAndStart.
 class ServiceNamesOption final : public grpc::ServerBuilderOption {
  public:
   explicit ServiceNamesOption(std::vector<std::string>* names) : names_(names) {}

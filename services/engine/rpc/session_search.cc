@@ -17,7 +17,7 @@ constexpr size_t kMaxTextBytes = 1024;
 constexpr int64_t kDefaultLimit = 50;
 constexpr int64_t kMaxLimit = 200;
 constexpr int kMaxOwners = 10;
-// More than anybody has words for; bounds the work per session.
+// Far above plausible requests; the bounds limit the work per session.
 constexpr int kMaxProjects = 100;
 constexpr int kMaxStatuses = 16;
 
@@ -52,7 +52,7 @@ absl::Status CheckOwner(const v1::SearchSessionsRequest& request) {
                  "owner.owner_urns is given, but owner.type is not user");
 }
 
-// Adds the finish reasons, or "active", that a session of this status has.
+// Adds the finish reasons, or "active", of sessions with this status.
 absl::Status AddStatus(const v1::SessionStatusQuery& status, SessionQuery& query) {
   const std::string& type = status.type();
   for (const std::string& reason : status.reasons()) {

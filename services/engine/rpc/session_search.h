@@ -1,4 +1,4 @@
-// A search of sessions: message to query, rows to message.
+// Session search: conversion of requests to queries and of rows to messages.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace lathe::engine {
 
-// Checked; its limit is that of the page, the place of its cursor as given. InvalidArgument names
-// the field that is wrong.
+// Validates a request and converts it to a query with the page's limit and the cursor's position as
+// given. InvalidArgument names the invalid field.
 absl::StatusOr<SessionQuery> ToQuery(const v1::SearchSessionsRequest& request);
 
-// Whether `owner`, who is all that can be found, is whom the request asks for.
+// Returns true if the request's owner condition matches `owner`, the only owner that can be found.
 bool AsksFor(const v1::SearchSessionsRequest& request, const std::string& owner);
 
 v1::SessionSummary ToSummary(const SessionRow& row, const StoredUse& use, const std::string& owner);

@@ -1,4 +1,4 @@
-// Texts that only this service's store can have signed.
+// Texts signed with a secret of the store.
 #pragma once
 
 #include <optional>
@@ -6,10 +6,10 @@
 
 namespace lathe::engine {
 
-// URL-safe: the text and its HMAC-SHA-256, both in base64.
+// Returns a URL-safe token: the text and its HMAC-SHA-256, both in base64.
 std::string SignText(const std::string& secret, const std::string& text);
 
-// The text of a token; unset when `secret` did not sign it.
+// Returns the text in the token; nullopt if it was not signed with `secret`.
 std::optional<std::string> VerifySignedText(const std::string& secret, const std::string& token);
 
 }  // namespace lathe::engine

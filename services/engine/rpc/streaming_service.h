@@ -1,4 +1,4 @@
-// lathe.v1.Streaming: samples whose tokens are sent as they come.
+// lathe.v1.Streaming: samples whose tokens are sent as they are sampled.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -10,10 +10,11 @@
 
 namespace lathe::engine {
 
-// Needs the scope `sample`. Runs on gRPC's threads and the core's.
+// Implements the service, which requires the scope `sample`. Runs on the threads of gRPC and the
+// core.
 class StreamingService final : public v1::Streaming::CallbackService {
  public:
-  // Both must outlive this, and the server that runs it.
+  // Both must outlive this and its server.
   StreamingService(Runtime& runtime, const KeyRing& keys);
   ~StreamingService() override;
 

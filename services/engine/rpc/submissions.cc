@@ -41,8 +41,7 @@ absl::StatusOr<ModelLimits> LimitsOfBase(Runtime& runtime, const std::string& ba
   return absl::UnavailableError(absl::StrFormat("base model '%s' is not known yet", base_model));
 }
 
-// Live models are in the directory; what else the tenant has had is in the
-// store.
+// Finds a model's limits. Live models are in the directory, the tenant's earlier ones in the store.
 absl::StatusOr<ModelLimits> LimitsOfModel(Runtime& runtime, const std::string& tenant_id,
                                           const std::string& model_id) {
   std::optional<ModelRow> row = runtime.directory().FindModel(tenant_id, model_id);
@@ -181,7 +180,7 @@ absl::StatusOr<LoadArgs> MakeLoadArgs(Runtime& runtime, const v1::LoadWeightsReq
   return args;
 }
 
-// What has no row the core refuses.
+// Checks the files of a checkpoint. A path without a row passes, because the core refuses it.
 absl::Status CheckFilesOf(Runtime& runtime, const std::string& tenant_id, const std::string& path) {
   ASSIGN_OR_RETURN(const std::optional<CheckpointRow> row,
                    runtime.store().FindCheckpoint(tenant_id, path, runtime.NowNanos()));
@@ -259,8 +258,8 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
                         OperationKind::kOptimStep, request);
   SetArgs(submit, MakeOptimStepArgs(request));
-  // Parameters of another family are a mistake of the program, not of the
-  // message (17.1).
+  // Parameters of another optimizer are an error of the program, not of the message, so the future
+  // reports it (17.1).
   submit.invalid_through_future = !request.has_adam_params();
   return submit;
 }
@@ -291,7 +290,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   SetArgs(submit, MakeSaveArgs(request));
   if (submit.invalid) return submit;
   SetInvalid(submit, ValidateAgeRecipients(request.age_encryption_recipients()).status());
-  // A kind of key that is not supported is reported by the future (9.4).
+  // The future reports an unsupported kind of key (9.4).
   submit.invalid_through_future = submit.invalid.has_value();
   return submit;
 }
@@ -334,7 +333,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   const absl::StatusOr<ModelLimits> limits =
       LimitsOfSampler(runtime_, tenant_id, request.sampling_session_id());
   if (absl::IsNotFound(limits.status())) {
-    // The core knows whether its session took it along.
+    // The core decides if the end of its session removed the sampler.
     SetInvalid(submit, limits.status());
     submit.args = args;
     return submit;

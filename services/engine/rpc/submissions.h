@@ -1,4 +1,4 @@
-// Requests that become futures: validated messages as events of the core.
+// Conversion of requests that become futures to events of the core.
 #pragma once
 
 #include <string>
@@ -13,13 +13,12 @@
 
 namespace lathe::engine {
 
-// Builds a Submit for each message. A message that is invalid but names its place in a sequence
-// becomes a Submit with `invalid` set, so that the core can record the place as used; an error is
-// returned only when there is no such place. Bodies are added to the runtime (large ones are
-// durable on return). Thread-safe.
+// Builds a Submit for each message. An invalid message with a valid sequence position becomes a
+// Submit with `invalid` set, so that the core can record the position as used. A message without a
+// position is an error. Adds bodies to the runtime; large ones are durable on return. Thread-safe.
 class SubmissionBuilder {
  public:
-  // `runtime` must outlive this. `lora`: of models whose request does not say.
+  // `runtime` must outlive this. `lora` is for models whose request sets no LoRA shape.
   explicit SubmissionBuilder(Runtime& runtime, LoraDefaults lora = {})
       : runtime_(runtime), lora_(std::move(lora)) {}
 
@@ -33,7 +32,7 @@ class SubmissionBuilder {
                                const v1::SaveWeightsForSamplerRequest& request);
   absl::StatusOr<Submit> Build(const std::string& tenant_id,
                                const v1::SaveWeightsExternalRequest& request);
-  // `reader_tenant_id`: of the weights access token, or empty.
+  // `reader_tenant_id` is the tenant of the weights access token, or empty.
   absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::LoadWeightsRequest& request,
                                const std::string& reader_tenant_id);
   absl::StatusOr<Submit> Build(const std::string& tenant_id, const v1::SampleRequest& request);
@@ -43,7 +42,7 @@ class SubmissionBuilder {
   const LoraDefaults lora_;
 };
 
-// NotFound `unknown_base_model` listing what is served.
+// Returns NotFound `unknown_base_model`, listing the served models, if `name` is not among them.
 absl::StatusOr<BaseModelRow> FindServedModel(Runtime& runtime, const std::string& name);
 
 }  // namespace lathe::engine

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMaxAuditEntries = 10'000;
 
-// The resource that the store keeps; "" for all.
+// Returns the resource as stored; "" for all.
 absl::StatusOr<std::string> ResourceOf(const std::string& event_type) {
   if (event_type.empty() || event_type == "all") return "";
   for (const char* known : {"checkpoints", "projects", "teams", "organizations"}) {

@@ -1,4 +1,4 @@
-// lathe.v1.Tenants: a caller's own key, tokens for it, and the tenant's audit log.
+// lathe.v1.Tenants: the caller's own key, tokens for it, and the tenant's audit log.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -9,10 +9,10 @@
 
 namespace lathe::engine {
 
-// Runs on gRPC's threads; authenticates as EngineService does.
+// Implements the service on gRPC's threads. Authenticates as EngineService does.
 class TenantsService final : public v1::Tenants::CallbackService {
  public:
-  // Both must outlive this, and the server that runs it.
+  // Both must outlive this and its server.
   TenantsService(Runtime& runtime, KeyRing& keys);
   ~TenantsService() override;
 

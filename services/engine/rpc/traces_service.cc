@@ -20,7 +20,7 @@
 namespace lathe::engine {
 namespace {
 
-// First line of what is signed. The key also signs archive links, which begin with a number.
+// First line of a signed text. Archive links, signed with the same key, begin with a number.
 constexpr char kPurpose[] = "trace";
 
 v1::RequestSpan ToProto(const RequestSpan& span) {
@@ -50,7 +50,7 @@ TracesService::TracesService(Runtime& runtime, const KeyRing& keys, std::string 
 
 TracesService::~TracesService() = default;
 
-// "trace\n{unix seconds of its end}\n{tenant}\n{session}".
+// Signs "trace\n{expiry in unix seconds}\n{tenant}\n{session}".
 std::string TracesService::Sign(const Claim& claim, absl::Time expires_at) const {
   return SignText(secret_, absl::StrCat(kPurpose, "\n", absl::ToUnixSeconds(expires_at), "\n",
                                         claim.tenant_id, "\n", claim.session_id));

@@ -1,4 +1,4 @@
-// lathe.v1.Traces: what happened when to a session's requests.
+// lathe.v1.Traces: the history of a session's requests.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -13,12 +13,12 @@
 
 namespace lathe::engine {
 
-// Runs on gRPC's threads; authenticates as EngineService does.
+// Implements the service on gRPC's threads. Authenticates as EngineService does.
 class TracesService final : public v1::Traces::CallbackService {
  public:
   static constexpr absl::Duration kLifetime = absl::Hours(1);
 
-  // `secret` signs links. The others must outlive this, and the server that runs it.
+  // `secret` is the signing key of links. The others must outlive this and its server.
   TracesService(Runtime& runtime, const KeyRing& keys, std::string secret);
   ~TracesService() override;
 
@@ -36,7 +36,7 @@ class TracesService final : public v1::Traces::CallbackService {
     std::string session_id;
   };
   std::string Sign(const Claim& claim, absl::Time expires_at) const;
-  // InvalidArgument for what was not signed here, OutOfRange ("link_expired") after its time.
+  // InvalidArgument: not signed with `secret`. OutOfRange ("link_expired"): expired.
   absl::StatusOr<Claim> Verify(const std::string& token) const;
   absl::StatusOr<SessionRow> FindSession(const Claim& claim) const;
   absl::Status Open(const std::string& token, v1::OpenTraceResponse* response) const;

@@ -1,4 +1,4 @@
-// The shape of unary rpcs that change something; of those that read it is AnswerCall.
+// Unary rpcs that change state. AnswerCall handles those that only read.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -14,9 +14,9 @@
 
 namespace lathe::engine {
 
-// Authenticates; `make` gives the core's event or the refusal; `fill` puts the core's answer into
-// the response before the call ends. On any thread, once for a call; `context` and what the
-// functions borrow of the call live until its end.
+// Authenticates a call and submits its change. `make` returns the core's event or an error. `fill`
+// copies the core's answer into the response before the call ends. Called once per call, on any
+// thread. `context` and the objects that the functions borrow live until the call ends.
 template <typename CoreEvent>
 void RunChange(Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContext* context,
                grpc::ServerUnaryReactor* reactor, RpcAccess access,
@@ -38,7 +38,7 @@ void RunChange(Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContex
   });
 }
 
-// As RunChange, on this thread.
+// Calls RunChange on this thread with the default reactor, which it returns.
 template <typename CoreEvent>
 grpc::ServerUnaryReactor* ChangeCall(
     Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContext* context, RpcAccess access,

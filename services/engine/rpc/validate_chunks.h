@@ -1,4 +1,4 @@
-// Prompts and training inputs.
+// Validation of prompts and training inputs.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@ namespace lathe::engine {
 
 using Chunks = google::protobuf::RepeatedPtrField<v1::Chunk>;
 
-// The number of tokens in all chunks, each below `vocab_size`. `field` names them in errors:
-// unsupported_chunk (by its wire name), bad_tensor, bad_token with the position.
+// Returns the number of tokens in all chunks; each must be below `vocab_size`. `field` names the
+// chunks in errors: unsupported_chunk (with its wire name), bad_tensor, bad_token (with the
+// position).
 absl::StatusOr<int64_t> CheckChunks(const Chunks& chunks, int64_t vocab_size,
                                     const std::string& field);
 

@@ -1,4 +1,4 @@
-// Who exported files are encrypted to.
+// Validation of the recipients for whom exported files are encrypted.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace lathe::engine {
 
-// At most 10 X25519 keys, "age1…". Error: bad_recipient, naming the one that is wrong and why.
+// Accepts at most 10 X25519 keys, "age1…". Error: bad_recipient, naming the invalid key and the
+// reason.
 absl::StatusOr<std::vector<std::string>> ValidateAgeRecipients(
     const google::protobuf::RepeatedPtrField<std::string>& recipients);
 

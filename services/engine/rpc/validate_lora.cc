@@ -24,7 +24,7 @@ std::string Shown(const std::string& text) {
   return absl::CHexEscape(text.substr(0, kMaxShownBytes));
 }
 
-// Workers compute with it in float32.
+// Workers compute with alpha in float32.
 bool IsUsableAlpha(double alpha) {
   const auto value = static_cast<float>(alpha);
   return std::isfinite(value) && value > 0;
@@ -40,7 +40,7 @@ absl::Status CheckAlpha(double alpha, const std::string& field) {
   return BadAlpha(field, absl::StrFormat("%g", alpha));
 }
 
-// `names` in the order of kLoraModules.
+// Returns `names` in the order of kLoraModules.
 absl::StatusOr<std::vector<std::string>> CheckModules(const std::vector<std::string>& names,
                                                       const std::string& field) {
   const std::vector<std::string> known = AllLoraModules();
@@ -79,7 +79,7 @@ std::vector<Family> FamiliesOf(const v1::LoraConfig& proto) {
            proto.train_unembed()}};
 }
 
-// Sets the families' flags where the request says nothing: on if one of theirs is named.
+// Enables unset families that have a module in `modules`.
 absl::Status AddFamiliesOf(const std::vector<std::string>& modules, const std::string& field,
                            std::vector<Family>& families) {
   for (const LoraModule& module : kLoraModules) {
@@ -96,7 +96,7 @@ absl::Status AddFamiliesOf(const std::vector<std::string>& modules, const std::s
   return absl::OkStatus();
 }
 
-// What the families stand for on this server.
+// Returns the modules that the enabled families include on this server.
 absl::StatusOr<std::vector<std::string>> ModulesOfFamilies(const std::vector<Family>& families,
                                                            const LoraDefaults& defaults) {
   const std::vector<std::string> asked =

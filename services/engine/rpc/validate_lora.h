@@ -1,4 +1,4 @@
-// The shape of a LoRA adapter: what the request says, what its metadata says, what the server adds.
+// Validation of LoRA shapes from a request, its metadata and the server's defaults.
 #pragma once
 
 #include <optional>
@@ -13,33 +13,34 @@
 
 namespace lathe::engine {
 
-// Of models whose request does not say.
+// Defaults for models whose request sets no value.
 struct LoraDefaults {
-  // Scales B·A by alpha / rank; finite, above 0.
+  // alpha / rank scales B·A; finite, above 0.
   double alpha = 32.0;
-  // What the families train_attn, train_mlp and train_unembed stand for; known names, in order.
+  // Modules that the families train_attn, train_mlp and train_unembed include; known names, in
+  // order.
   std::vector<std::string> target_modules = AllLoraModules();
 };
 
 // Keys of user_metadata, for clients whose create_model has no field for them.
 inline constexpr char kLoraAlphaKey[] = "lathe_lora_alpha";
-inline constexpr char kTargetModulesKey[] = "lathe_target_modules";  // names with commas between
+inline constexpr char kTargetModulesKey[] = "lathe_target_modules";  // names separated by commas
 
 struct LoraMetadata {
   std::optional<double> alpha;
-  std::vector<std::string> target_modules;  // empty: not said
+  std::vector<std::string> target_modules;  // empty: not given
 };
 
-// Error: bad_lora naming key and value.
+// Reads the LoRA entries of user_metadata. Error: bad_lora, naming key and value.
 absl::StatusOr<LoraMetadata> ReadLoraMetadata(const Metadata& metadata);
 
-// From options; errors name the option.
+// Builds the defaults from the server's options. Errors name the option.
 absl::StatusOr<LoraDefaults> MakeLoraDefaults(double alpha,
                                               const std::vector<std::string>& target_modules);
 
-// Errors, all bad_lora: a rank outside 1 to the base model's bound, an alpha that is not a finite
-// number above 0, an unknown or repeated module, a module whose family is false, alpha or modules
-// given by field and metadata both, nothing to train.
+// Determines the shape of an adapter. Errors, all bad_lora: a rank outside 1 to the base model's
+// bound, an alpha that is not finite and above 0, an unknown or repeated module, a module whose
+// family is false, alpha or modules given by both field and metadata, nothing to train.
 absl::StatusOr<LoraConfig> ValidateLora(const v1::LoraConfig& proto, const Metadata& metadata,
                                         const LoraDefaults& defaults, const ModelLimits& limits);
 

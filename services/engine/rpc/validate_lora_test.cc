@@ -16,7 +16,7 @@ using Names = std::vector<std::string>;
 constexpr ModelLimits kLoraLimits{
     .max_context_length = 16, .vocab_size = 100, .max_lora_rank = 512};
 
-// As the SDK sends it.
+// Returns the configuration that the SDK sends by default.
 v1::LoraConfig Everything() {
   v1::LoraConfig proto;
   proto.set_rank(8);

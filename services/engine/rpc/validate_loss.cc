@@ -21,7 +21,7 @@ std::string AllowedLosses() {
 }
 
 absl::Status UnknownLoss(const std::string& name) {
-  // The one loss of the SDK that is left out on purpose: see docs/api.md.
+  // `custom` is the one loss of the SDK that is deliberately unsupported, see docs/api.md.
   const char* const advice =
       name == "custom" ? "; call forward_backward_custom, which runs the loss in your process" : "";
   return Invalid(

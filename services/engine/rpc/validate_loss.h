@@ -1,4 +1,4 @@
-// Whether a request names a loss and gives it what it takes (tinker-api 16.1).
+// Validation of a request's loss and its configuration (tinker-api 16.1).
 #pragma once
 
 #include <optional>
@@ -11,11 +11,11 @@
 
 namespace lathe::engine {
 
-// Errors: bad_loss for an unknown loss (names the allowed ones), bad_loss_config for a config key
-// that it does not take or a value out of range.
+// Returns the rule of the loss. Errors: bad_loss for an unknown loss (names the allowed ones),
+// bad_loss_config for an unknown config key or a value out of range.
 absl::StatusOr<const LossRule*> CheckLoss(const v1::LossSpec& loss);
 
-// Number `name` of the configuration, if it is given.
+// Returns the number `name` of the configuration, if given.
 std::optional<double> ConfigValue(const v1::LossSpec& loss, const std::string& name);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-// What every loss takes beyond the contract, and the bounds of the ratio by token.
+// Options of every loss beyond the contract, and per-token bounds of the ratio.
 #include "services/engine/rpc/validate_loss.h"
 
 #include <catch2/catch.hpp>
@@ -28,7 +28,7 @@ TrainRequest OfLoss(const std::string& name) {
   return request;
 }
 
-// To both datums.
+// Adds the input to every datum.
 void AddInput(TrainRequest& request, const std::string& name, const v1::Tensor& tensor) {
   for (v1::Datum& datum : *request.mutable_data()) {
     v1::NamedTensor* input = datum.add_loss_fn_inputs();

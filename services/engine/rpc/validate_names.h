@@ -1,4 +1,4 @@
-// Names, paths, lifetimes, metadata and pages.
+// Validation of names, paths, lifetimes, metadata and pages.
 #pragma once
 
 #include <cstdint>
@@ -25,24 +25,25 @@ absl::Status ValidateTinkerPath(const std::string& path, const std::string& fiel
 // 1 s to ten years. Error: bad_ttl.
 absl::Status ValidateTtl(int64_t ttl_seconds);
 
-// At most 64 names, 16 KiB in all, no name twice; sorted by name. Error: bad_metadata.
+// Returns the entries sorted by name. At most 64, 16 KiB in all, no duplicate names. Error:
+// bad_metadata.
 absl::StatusOr<Metadata> ValidateMetadata(
     const google::protobuf::RepeatedPtrField<v1::NamedString>& metadata);
 
-// A text of at most `max_bytes`. Error: invalid_field.
+// Accepts a text of at most `max_bytes`. Error: invalid_field.
 absl::Status ValidateText(const std::string& text, size_t max_bytes, const std::string& field);
 
-// A number of the caller's own sequence: not negative. Error: bad_seq_id.
+// Accepts a sequence number of the caller that is not negative. Error: bad_seq_id.
 absl::Status ValidateSeq(int64_t seq, const std::string& field);
 
-// As above for the seq_id of a model's operation, which is an int32 on the wire.
+// Validates the seq_id of a model's operation, which is an int32 on the wire. Error: bad_seq_id.
 absl::Status ValidateTrainSeq(int64_t seq_id);
 
 struct PageBounds {
   int64_t limit = 0;
   int64_t offset = 0;
 };
-// limit 1 to 1,000 (0: 20), offset not negative. Error: bad_page.
+// Accepts a limit of 1 to 1,000 (0: 20) and an offset that is not negative. Error: bad_page.
 absl::StatusOr<PageBounds> ValidatePage(int64_t limit, int64_t offset);
 
 }  // namespace lathe::engine

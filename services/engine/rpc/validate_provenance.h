@@ -1,4 +1,4 @@
-// Provenance spans of a datum (tinker-api 15.4) and the other ways a loss says what was sampled.
+// Validation of provenance spans (tinker-api 15.4) and ratio masks, which mark sampled tokens.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace lathe::engine {
 
-// The datum has both lists of spans, each tiling `num_tokens` tokens, and `advantages` [num_tokens]
-// is zero wherever loss_fn_input_spans say that the token was not sampled. `prefix` names the datum
-// in errors, e.g. "data[3]", and `loss` what asks for it. Errors: bad_provenance.
+// Requires both span lists of a datum, each covering `num_tokens` tokens exactly. `advantages`
+// [num_tokens] must be 0 where loss_fn_input_spans mark a prompt token. Errors name the datum by
+// `prefix`, e.g. "data[3]", and the loss by `loss`. Error: bad_provenance.
 absl::Status CheckProvenance(const v1::Datum& datum, const v1::Tensor& advantages,
                              int64_t num_tokens, const std::string& prefix,
                              const std::string& loss);
 
-// A sequence_ratio_mask is 1 or 0 everywhere, and 1 somewhere unless no advantage counts.
-// Errors: bad_loss_input.
+// Requires every value of a sequence_ratio_mask to be 0 or 1. One must be 1, unless all advantages
+// are 0. Error: bad_loss_input.
 absl::Status CheckRatioMask(const v1::Tensor& mask, const v1::Tensor& advantages,
                             const std::string& field);
 

@@ -218,7 +218,7 @@ TEST_CASE("asample: what one result may hold is bounded", "[validate]") {
   CHECK(ValidateSample(request, limits).status().message() ==
         "topk_sample_logprobs asks for 8519680 logprobs (num_samples * max_tokens * k), limit is "
         "8388608");
-  // Without max_tokens, what the context leaves counts.
+  // Without max_tokens, the rest of the context counts.
   request.set_num_samples(1);
   request.mutable_params()->clear_max_tokens();
   CHECK_THAT(std::string(ValidateSample(request, limits).status().message()),

@@ -1,4 +1,4 @@
-// asample.
+// Validation of asample requests.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,8 +7,8 @@
 
 namespace lathe::engine {
 
-// The number of prompt tokens of a valid request. Errors name the field, its value and its bound; a
-// prompt that is too long has the wording of tinker-api 10.2.
+// Returns the number of prompt tokens of a valid request. Errors name the field, its value and its
+// bound. The error for a prompt that is too long has the wording of tinker-api 10.2.
 absl::StatusOr<int64_t> ValidateSample(const v1::SampleRequest& request, const ModelLimits& limits);
 
 }  // namespace lathe::engine

@@ -12,9 +12,9 @@
 namespace lathe::engine {
 namespace {
 
-// A row costs the worker little more than its head; the bound is what clients plausibly read.
+// The worker's cost of a row hardly grows with k. The bound is a plausible need of clients.
 constexpr int64_t kMaxTopk = 128;
-// Numbers of one kind in one result: 64 MiB where each has a token id beside it.
+// Bound of the numbers of one kind in a result: 64 MiB if each has a token id.
 constexpr int64_t kMaxScores = int64_t{1} << 23;
 constexpr char kTargets[] = "target_prompt_logprobs";
 constexpr char kLastN[] = "prompt_logprobs_last_n";
@@ -25,7 +25,7 @@ absl::Status CheckWidth(const char* field, int64_t k) {
                  absl::StrFormat("%s is %d, expected 0 to %d", field, k, kMaxTopk));
 }
 
-// `rows` times `columns`, both small enough for a product, named in `what`.
+// Bounds `rows` times `columns`, which `what` describes. Both are small enough for a product.
 absl::Status CheckCount(const char* field, int64_t rows, int64_t columns, const char* what) {
   if (columns == 0 || rows <= kMaxScores / columns) return absl::OkStatus();
   return Invalid("invalid_field", field,

@@ -1,4 +1,5 @@
-// What asample asks for beside the samples: logprobs, top-k, targets, draws.
+// Validation of asample's requests for scores: logprobs, top-k tokens, targets, sampled prompt
+// tokens.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace lathe::engine {
 
-// `prompt_tokens` of the request is at least 1. Errors name the field, its value and its bound:
+// `prompt_tokens` must be at least 1. Errors name the field, its value and its bound:
 // invalid_field, bad_tensor, bad_sparse, bad_token.
 absl::Status CheckScores(const v1::SampleRequest& request, int64_t prompt_tokens,
                          const ModelLimits& limits);

@@ -11,10 +11,10 @@
 namespace lathe::engine {
 namespace {
 
-// Elements a sparse tensor may stand for; the worker expands it.
+// Bound of a sparse tensor's dense size, because the worker expands it.
 constexpr int64_t kMaxSparseElements = int64_t{1} << 25;
 
-// 0: not a dtype that callers may send.
+// Returns 0 for a dtype that callers may not send.
 int64_t ElementBytes(v1::DType dtype) {
   switch (dtype) {
     case v1::DTYPE_FLOAT32:
@@ -59,10 +59,10 @@ absl::StatusOr<TensorShape> CheckDense(const v1::Tensor& tensor, TensorShape sha
                                        const std::string& field) {
   const int64_t element = ElementBytes(tensor.dtype());
   const auto bytes = static_cast<int64_t>(tensor.dense().size());
-  // No shape: one dimension, as long as the data.
+  // Without a shape, the tensor has one dimension and the length of the data.
   if (shape.rows < 0 && bytes % element == 0) shape.rows = bytes / element;
-  // Dimensions are at most 2^31, so a product of two and an element cannot be trusted to fit:
-  // divide instead.
+  // Dimensions are at most 2^31, so their product with the element size may overflow. Divide
+  // instead.
   const bool fits =
       shape.rows >= 0 && bytes % element == 0 &&
       (shape.rows == 0 || shape.cols == 0

@@ -1,4 +1,4 @@
-// Tensors as callers send them: bytes against shape and dtype, CSR structure, values.
+// Validation of a caller's tensors: bytes against shape and dtype, CSR structure, values.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,25 @@ struct TensorShape {
   bool is_2d = false;
 };
 
-// The shape of a one- or two-dimensional tensor of 4- or 8-byte elements whose bytes agree with it.
-// `field` names the tensor in errors, e.g. "data[3].loss_fn_inputs.weights". Errors: bad_tensor,
-// bad_sparse.
+// Returns the shape of a one- or two-dimensional tensor of 4- or 8-byte elements whose bytes match
+// it. `field` names the tensor in errors, e.g. "data[3].loss_fn_inputs.weights". Errors:
+// bad_tensor, bad_sparse.
 absl::StatusOr<TensorShape> CheckTensor(const v1::Tensor& tensor, const std::string& field);
 
-// Every listed value of an int64 tensor is a token id below `vocab_size`. Error: bad_token with the
-// position and the value.
+// Requires every stored value of an int64 tensor to be a token id below `vocab_size`. Error:
+// bad_token with the position and the value.
 absl::Status CheckTokenValues(const v1::Tensor& tensor, int64_t vocab_size,
                               const std::string& field);
 
-// Every listed value of a float32 tensor is finite. Error: non_finite_input with the position.
+// Requires every stored value of a float32 tensor to be finite. Error: non_finite_input with the
+// position.
 absl::Status CheckFinite(const v1::Tensor& tensor, const std::string& field);
 
-// Every value of a dense float32 tensor is `least` or more. Error: bad_loss_input with the position
-// and the value.
+// Requires every value of a dense float32 tensor to be at least `least`. Error: bad_loss_input with
+// the position and the value.
 absl::Status CheckAtLeast(const v1::Tensor& tensor, float least, const std::string& field);
 
-// "float32" and the like.
+// Returns the name of a dtype, e.g. "float32".
 std::string DTypeName(v1::DType dtype);
 
 }  // namespace lathe::engine

@@ -21,15 +21,15 @@
 namespace lathe::engine {
 namespace {
 
-// What is kept of a caller's text on a body that could not be read.
+// Bound of the error text that is kept for an unreadable body.
 constexpr size_t kMaxMalformedBytes = 1024;
 
 using Inputs = std::map<std::string, const v1::Tensor*>;
 
-// Of one request. A datum takes some hundred bytes, however short it is.
+// Bound per request. A datum takes some hundred bytes, however short it is.
 constexpr int kMaxDatums = 65536;
 
-// One datum under validation.
+// One datum during validation.
 struct DatumContext {
   const LossRule& rule;
   const v1::LossSpec& loss;
@@ -121,7 +121,7 @@ absl::Status CheckNumbers(const std::string& name, const v1::Tensor& tensor,
   return CheckFinite(tensor, field);
 }
 
-// What is given is used.
+// Requires kl_coef and reference_logprobs to be given together or not at all.
 absl::Status CheckReference(const Inputs& inputs, const DatumContext& datum) {
   const bool has_coef = ConfigValue(datum.loss, kKlCoef).has_value();
   if (has_coef == inputs.contains(kReferenceLogprobs)) return absl::OkStatus();
@@ -132,7 +132,7 @@ absl::Status CheckReference(const Inputs& inputs, const DatumContext& datum) {
                      : absl::StrFormat("%s is given, loss_fn_config.%s is not", field, kKlCoef));
 }
 
-// One bound of the ratio: the datum's own by token, else the configuration's, else unknown here.
+// One bound of the ratio: per token if the datum has it, otherwise from the configuration.
 struct ClipBound {
   PackedValues<float> by_token{""};
   std::optional<double> of_all;
@@ -168,7 +168,7 @@ absl::Status CheckClipInputs(const Inputs& inputs, const DatumContext& datum) {
   return absl::OkStatus();
 }
 
-// Of losses that need to know which tokens were sampled.
+// Validates the marks of sampled tokens, for losses that need them.
 absl::Status CheckSampledTokens(const v1::Datum& proto, const Inputs& inputs,
                                 const DatumContext& datum) {
   if (datum.rule.needs_provenance) {

@@ -1,4 +1,4 @@
-// forward, forward_backward and optim_step.
+// Validation of forward, forward_backward and optim_step.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,16 +7,16 @@
 
 namespace lathe::engine {
 
-// Everything about the datums and the loss; errors name the datum, the input and the position.
+// Validates all datums and the loss. Errors name the datum, the input and the position.
 absl::Status ValidateForwardBackward(const v1::ForwardBackwardRequest& request,
                                      const ModelLimits& limits);
 
-// Tokens of all datums; what the request is charged.
+// Returns the number of tokens in all datums, which quotas and usage count.
 int64_t CountTokens(const v1::ForwardBackwardRequest& request);
 
 // Error: bad_optimizer with the field and its range.
 absl::Status ValidateAdam(const v1::AdamParams& adam);
-// Other optimizers than AdamW are refused by name.
+// Requires AdamW. The error names any other optimizer.
 absl::Status ValidateOptimizerType(const std::string& type);
 
 }  // namespace lathe::engine

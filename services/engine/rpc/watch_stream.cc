@@ -37,13 +37,13 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
   const std::string& request_id = subscribe.request_id();
   const absl::StatusOr<Caller> caller = keys_.Authenticate(subscribe.api_key());
   if (!caller.ok()) return PushError(request_id, caller.status());
-  // Who asks again wants to know how things stand. The end of the request may overtake the answer.
+  // A repeated subscription asks for the current state. The request's end may overtake the answer.
   if (IsSubscribed(caller->tenant_id, request_id)) {
     return Push(caller->tenant_id, request_id,
                 {.done = false, .released = false, .queue = runtime_.QueueOf(request_id)});
   }
-  Unsubscribe(request_id);  // of another tenant
-  // Stands for the subscription until its wait has an id; a push that comes first takes it away.
+  Unsubscribe(request_id);  // from another tenant's subscription
+  // Placeholder until the wait has an id. A notification that comes first removes it.
   if (!AddSubscription(caller->tenant_id, request_id)) {
     return PushError(request_id, absl::ResourceExhaustedError("too many subscriptions"));
   }

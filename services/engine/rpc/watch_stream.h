@@ -18,13 +18,14 @@
 
 namespace lathe::engine {
 
-// Each subscription carries the credential of its caller. Keeps itself alive until gRPC is done.
+// A gateway's Watch stream. Each subscription carries the credential of its caller. Keeps itself
+// alive until gRPC is done with it.
 class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::WatchResponse>,
                           public std::enable_shared_from_this<WatchStream> {
  public:
-  // Above it a stream's further subscriptions are refused with ResourceExhausted.
+  // Upper bound of a stream's subscriptions. Further ones are refused with ResourceExhausted.
   static constexpr size_t kMaxSubscriptions = 131072;
-  // A larger result would hold up the news of all other requests on the stream.
+  // A larger result would delay the notifications of all other requests on the stream.
   static constexpr size_t kMaxInlineResultBytes = 64 << 10;
 
   // Both must outlive the stream.
@@ -45,12 +46,12 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
 
   void Subscribe(const v1::WatchRequest::Subscribe& subscribe);
   bool IsSubscribed(const std::string& tenant_id, const std::string& request_id);
-  // False above the bound.
+  // Returns false above the bound.
   bool AddSubscription(const std::string& tenant_id, const std::string& request_id);
   void Unsubscribe(const std::string& request_id);
   void Push(const std::string& tenant_id, const std::string& request_id,
             const ResultUpdate& update);
-  // Empty: it is large, or must be asked for to see the error.
+  // Returns the encoded result. Empty if it is too large, or if GetResult must report an error.
   std::string SmallResult(const std::string& tenant_id, const std::string& request_id);
   void PushError(const std::string& request_id, const absl::Status& status);
   void Write(v1::WatchResponse response);
@@ -64,7 +65,7 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
   absl::Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   OutgoingMessages<v1::WatchResponse> outgoing_ ABSL_GUARDED_BY(mu_);
-  // By request id.
+  // Subscriptions by request id.
   std::unordered_map<std::string, Subscription> subscriptions_ ABSL_GUARDED_BY(mu_);
 };
 

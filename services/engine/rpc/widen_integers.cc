@@ -8,7 +8,7 @@
 namespace lathe::engine {
 namespace {
 
-// Beyond, float32 skips integers.
+// Beyond this bound, float32 cannot represent every integer.
 constexpr int64_t kMaxExactInteger = int64_t{1} << 24;
 
 bool IsIntegerNumbers(const v1::NamedTensor& input) {
@@ -16,7 +16,7 @@ bool IsIntegerNumbers(const v1::NamedTensor& input) {
   return input.name() != "target_tokens" && (dtype == v1::DTYPE_INT64 || dtype == v1::DTYPE_INT32);
 }
 
-// False: not all are exact, or the bytes do not make whole numbers.
+// Returns false if not all values are exact or the bytes make no whole number of elements.
 template <typename Integer>
 bool Widen(std::string& bytes) {
   if (bytes.size() % sizeof(Integer) != 0) return false;

@@ -37,7 +37,7 @@ struct Accounts : Fixture {
         engine.accounts().SearchSessions(CallContext(client.key()), request, response));
   }
 
-  // Around now.
+  // Requests usage around the current time.
   absl::Status Usage(const std::string& key, v1::ListUsageResponse* response,
                      int64_t begin_shift = 0, int64_t end_shift = kHourSeconds) {
     const int64_t now = absl::ToUnixSeconds(engine.clock().Now());
@@ -80,7 +80,7 @@ TEST_CASE("Accounts: a search goes through the pages, newest first", "[engine][a
   Accounts f;
   std::vector<std::string> made;
   for (int i = 0; i < 5; ++i) {
-    // Several within a microsecond.
+    // Several sessions within one microsecond.
     f.engine.clock().Advance(absl::Nanoseconds(300));
     made.push_back(f.NewSession(i % 2 == 0 ? "Even one" : "odd", "p"));
   }
@@ -99,7 +99,7 @@ TEST_CASE("Accounts: a search goes through the pages, newest first", "[engine][a
       found.insert(found.begin(), session.session_id());
     }
     *request.mutable_cursor() = response.next_cursor();
-    // A client that counts in microseconds loses none.
+    // A cursor rounded to microseconds skips no session.
     request.mutable_cursor()->mutable_last_created_at()->set_nanos(
         response.next_cursor().last_created_at().nanos() / 1000 * 1000);
   }

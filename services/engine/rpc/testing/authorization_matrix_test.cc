@@ -1,5 +1,5 @@
-// Every rpc of every public service × who calls × whose object. The rpcs come from the service
-// descriptors: one without a row here fails.
+// Access to every rpc of every public service, by caller and owner of the object. The rpcs come
+// from the service descriptors: one without a row here fails the test.
 #include <google/protobuf/dynamic_message.h>
 #include <google/protobuf/text_format.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -22,8 +22,8 @@ using google::protobuf::DescriptorPool;
 using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 
-// Those of engine.sock and grpc_listen. The others have a socket of their own: Admin one that only
-// the service's user may open, WorkerPool one whose first message proves a secret.
+// Services of engine.sock and grpc_listen. Admin and WorkerPool have their own sockets: Admin's is
+// limited to the service's user, WorkerPool's requires a secret in the first message.
 constexpr const char* kPublicServices[] = {"lathe.v1.Engine",    "lathe.v1.Tenants",
                                            "lathe.v1.Streaming", "lathe.v1.Checkpoints",
                                            "lathe.v1.Accounts",  "lathe.v1.Traces"};
@@ -39,18 +39,18 @@ const std::vector<std::string> kWrite = {"checkpoints:write"};
 
 struct Row {
   std::string method;
-  // A key with one of them passes. Empty: needs no key.
+  // Sufficient scopes; a key needs one of them. Empty: needs no key.
   std::vector<std::string> scopes;
-  // Text format. $S session, $M model, $R request, $A sampler, $P checkpoint, $X external
-  // checkpoint, $T archive token, $V trace token, $OWN a session of the caller, $KEY the caller's
-  // key.
+  // Request in text format. $S session, $M model, $R request, $A sampler, $P checkpoint, $X
+  // external checkpoint, $T archive token, $V trace token, $OWN a session of the caller, $KEY the
+  // caller's key.
   std::string request;
 };
 
 const std::vector<Row>& Matrix() {
   static const std::vector<Row> rows = {
       {"Authenticate", kAllScopes, ""},
-      // Before the others: a log also keeps what its tenant tried in vain, with the names it gave.
+      // First, because the log also records refused attempts with the names in them.
       {"ListAudit", kAdmin, ""},
       {"GetCapabilities", kAllScopes, ""},
       {"CreateSession", {"train", "sample", "read"}, ""},
@@ -128,7 +128,7 @@ std::map<std::string, const MethodDescriptor*> MethodsByName() {
   return methods;
 }
 
-// What the placeholders stand for.
+// Values of the placeholders.
 using Names = std::vector<std::pair<std::string, std::string>>;
 
 const Names kAbsent = {{"$S", "absent"},
@@ -140,7 +140,7 @@ const Names kAbsent = {{"$S", "absent"},
                        {"$T", "absent"},
                        {"$V", "absent"}};
 
-// One tenant's objects, and another tenant.
+// One tenant with its objects, and another tenant.
 class World {
  public:
   World()
@@ -194,7 +194,7 @@ class World {
   const Client& stranger() const { return stranger_; }
   std::string KeyWith(const std::string& scope) { return f_.engine.MakeKey("default", {scope}); }
 
-  // Calls with `key` for the objects `names`; the answer's text goes to `answer`.
+  // Calls with `key` for the objects `names`. The text of the response is stored in `answer`.
   absl::Status Call(const MethodDescriptor& method, const Row& row, const Names& names,
                     const std::string& key, std::string* answer = nullptr) {
     Names values = names;
@@ -226,7 +226,7 @@ class World {
     std::abort();
   }
 
-  // Works for every kind of rpc: one message there, at most one back.
+  // Performs a call of any kind: one request message, at most one response.
   absl::Status Exchange(const MethodDescriptor& method, const std::string& request,
                         const std::string& key, std::string* answer) {
     grpc::GenericStub stub(f_.engine.channel());
@@ -247,7 +247,7 @@ class World {
     await();
     grpc::ByteBuffer received;
     call->Read(&received, nullptr);
-    // The first message is the answer; a stream is read to its end.
+    // The first message is the response; a stream is read to its end.
     while (await()) {
       grpc::Slice whole;
       REQUIRE(received.DumpToSingleSlice(&whole).ok());
@@ -329,8 +329,8 @@ TEST_CASE("Authorization: what belongs to another is like what does not exist", 
       }
       continue;
     }
-    // Clients would try an error of CancelSample again and again, and give up at one of
-    // AwaitSamples; they do and say nothing here.
+    // Clients would retry an error of CancelSample repeatedly, and give up at one of AwaitSamples.
+    // These rpcs have no effect and reveal nothing here.
     const bool hides = row.method == "CancelSample" || row.method == "AwaitSamples";
     const absl::StatusCode expected = hides ? absl::StatusCode::kOk : absl::StatusCode::kNotFound;
     CHECK(foreign.code() == expected);
@@ -343,7 +343,7 @@ TEST_CASE("Authorization: what belongs to another is like what does not exist", 
     }
     CHECK(absl::StrReplaceAll(foreign.message(), to_absent) == std::string(absent.message()));
   }
-  // None of it changed anything of the owner's: the right key still finds all of it.
+  // The calls changed none of the owner's objects: the right key still finds all of them.
   for (const Row& row : Matrix()) {
     INFO(row.method << " " << row.request);
     const absl::Status own =

@@ -103,7 +103,7 @@ TEST_CASE("AwaitSamples: a cursor goes on after a restart, and misses nothing", 
   const std::string first = f.Submit(0);
   const int64_t cursor = f.Ask(f.Question()).cursor();
   const std::string second = f.Submit(1);
-  REQUIRE(f.Ask(f.Question(cursor)).samples_size() == 1);  // an answer that is lost
+  REQUIRE(f.Ask(f.Question(cursor)).samples_size() == 1);  // a response that is lost
   f.worker.Detach();
   f.engine.Restart();
   const v1::AwaitSamplesResponse answer = f.Ask(f.Question(cursor));

@@ -46,7 +46,7 @@ struct Saved : Fixture {
     return response.request_id();
   }
 
-  // What copies say they are, to whoever has only the files.
+  // Returns the names in the copies' own files, from the file system alone.
   std::set<std::string> NamesOfCopies() const {
     std::set<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(engine.checkpoints_dir())) {
@@ -200,7 +200,7 @@ TEST_CASE("Checkpoints: what a crash left is removed at the next start", "[engin
   std::filesystem::create_directories(orphan);
   std::filesystem::create_directories(foreign);
   f.engine.Restart();
-  f.engine.Restart();  // stopping removes what is due
+  f.engine.Restart();  // stopping removes overdue files
   CHECK_FALSE(std::filesystem::exists(orphan));
   CHECK(std::filesystem::exists(foreign));
   v1::DescribeArchiveRequest describe;

@@ -1,4 +1,4 @@
-// Who may do what, and what administrators and workers are told.
+// Access rules, and the responses to administrators and workers.
 #include <catch2/catch.hpp>
 #include <string>
 

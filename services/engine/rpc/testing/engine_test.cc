@@ -58,7 +58,7 @@ TEST_CASE("Engine: a model is made, trained, stepped and sampled", "[engine]") {
 
   for (const v1::EngineMessage& message : f.worker.received()) {
     if (!message.has_sample()) continue;
-    // The seed and the length the caller left open are fixed before the worker sees them.
+    // The engine sets the seed and length that the caller left open before the worker sees them.
     CHECK(message.sample().request().params().has_seed());
     CHECK(message.sample().request().params().max_tokens() == 62);
   }

@@ -1,4 +1,4 @@
-// A worker without a model: a real client of WorkerPool.Attach that answers at once.
+// A worker without a model: a real client of WorkerPool.Attach that responds at once.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -15,8 +15,9 @@
 
 namespace lathe::engine {
 
-// Logprobs are -1 for every target, samples are the token 7, "loss:sum" is the number of datums.
-// State and unacknowledged results survive streams, as in a real worker. One thread reads.
+// A fake worker. Logprobs are -1 for every target, samples are the token 7, "loss:sum" is the
+// number of datums. State and unacknowledged results survive streams, as in a real worker. One
+// thread reads.
 class FakeWorker {
  public:
   struct Options {
@@ -28,31 +29,31 @@ class FakeWorker {
     std::string version;  // empty: this build's
     int64_t rank = 0;
     int64_t tp = 1;
-    bool answers = true;      // false: receives and keeps silent
+    bool answers = true;      // false: receives and does not respond
     std::string checkpoints;  // where saves write the files of an archive; empty: nowhere
   };
 
   explicit FakeWorker(Options options);
   ~FakeWorker();
 
-  // Dials, says Hello and works until Detach or the engine's end.
+  // Connects, sends Hello and works until Detach or the engine's end.
   void Attach(const std::string& address);
-  // Once more, on the same stream.
+  // Sends another Hello on the same stream.
   void RepeatHello();
-  // Cuts the stream; what it held stays.
+  // Cuts the stream; the worker keeps its state.
   void Detach();
-  // How the engine ended the last stream, after it has.
+  // Waits for the end of the last stream and returns its status.
   grpc::Status WaitForEnd();
-  // Answers what it has kept silent about, and everything from now on.
+  // Responds to everything received so far, and to everything from now on.
   void StartAnswering();
 
-  // Sends tokens of a streamed sample, as a pass would give them.
+  // Sends tokens of a streamed sample, as a decode pass would.
   void Report(const lathe::v1::SampleProgress& progress);
 
-  // Sends a heartbeat with this.
+  // Sends a heartbeat with `memory`.
   void Beat(const lathe::v1::MemoryUse& memory);
 
-  // Copies of what was received.
+  // Returns copies of the received messages.
   std::vector<lathe::v1::EngineMessage> received();
 
  private:
@@ -75,7 +76,7 @@ class FakeWorker {
   std::unique_ptr<Stream> stream_;  // replaced only while no thread reads
   std::string pieces_;              // reading thread only
 
-  absl::Mutex mu_;  // also keeps writes apart
+  absl::Mutex mu_;  // also serialises writes
   bool answers_ ABSL_GUARDED_BY(mu_);
   int64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t term_ ABSL_GUARDED_BY(mu_) = 0;

@@ -61,7 +61,7 @@ TEST_CASE("Ranks over gRPC: all are formed when the last has come, and go with o
     REQUIRE(group.ranks_size() == 2);
     CHECK(group.ranks(1).rank() == 1);
   }
-  // Its stream alone takes nothing away; another process in its place does.
+  // The loss of a stream alone changes nothing; another process in its place does.
   f.WaitForRanks(1);
   FakeWorker::Options next = f.OptionsOf(1);
   next.process_id = "process-2";
@@ -118,7 +118,7 @@ TEST_CASE("Ranks over gRPC: the status has each rank's memory", "[dispatcher]") 
     group = f.Group();
   }
   CHECK(group.ranks(1).memory().SerializeAsString() == memory.SerializeAsString());
-  CHECK(!group.ranks(0).has_memory());  // it has said nothing yet
+  CHECK(!group.ranks(0).has_memory());  // no heartbeat yet
 }
 
 TEST_CASE("Ranks over gRPC: a stream is that of one process", "[dispatcher]") {

@@ -1,4 +1,4 @@
-// The table of rpcs and scopes against the services that exist, and against what the engine does.
+// Checks the table of rpcs and scopes against the services, and against the engine's behaviour.
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/generic/generic_stub.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// On sockets of their own, for processes of this machine.
+// Internal services, which have their own addresses.
 const std::set<std::string> kInternalServices = {"lathe.v1.Admin", "lathe.v1.VersionSource",
                                                  "lathe.v1.WorkerPool"};
 
@@ -31,7 +31,7 @@ const RpcRule* FindRule(const std::string& rpc) {
   return nullptr;
 }
 
-// Every method of a public service of protos/lathe/v1.
+// Returns every method of a public service of protos/lathe/v1.
 std::vector<const pb::MethodDescriptor*> PublicMethods() {
   std::vector<const pb::MethodDescriptor*> methods;
   for (const auto& entry : std::filesystem::directory_iterator(LATHE_PROTO_DIR)) {
@@ -102,7 +102,7 @@ TEST_CASE("RpcAccess: each scope opens the rpcs of its rules and no others", "[e
     for (const pb::MethodDescriptor* method : PublicMethods()) {
       const RpcRule* const rule = FindRule(RpcName(*method));
       if (rule == nullptr || rule->is_open) continue;
-      // A key of its own: one of the rpcs revokes the key that calls it.
+      // Each call needs a new key, because one of the rpcs revokes its caller's key.
       const std::string key = engine.MakeKey("default", {word});
       const absl::Status status = CallEmpty(stub, *method, key);
       INFO(word << " " << RpcName(*method) << " " << status);

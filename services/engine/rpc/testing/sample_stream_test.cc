@@ -1,4 +1,4 @@
-// SampleStream, from the caller to a worker that reports tokens and back.
+// SampleStream from the caller to a worker that reports tokens, and back.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <memory>
@@ -20,7 +20,7 @@ struct StreamFixture : SamplingFixture {
   using SamplingFixture::SamplingFixture;
   v1::SampleRequest& request = sample;
 
-  // The message in which the worker got the stream's sample, once it has.
+  // Waits for the message in which the worker gets the stream's sample, and returns it.
   v1::Sample WaitForSample() {
     while (true) {
       for (const v1::EngineMessage& message : worker.received()) {
@@ -30,7 +30,7 @@ struct StreamFixture : SamplingFixture {
     }
   }
 
-  // Until the worker was told to report the sample, running it.
+  // Waits until the worker, which runs the sample, has the command to report it.
   void WaitForStream(const std::string& request_id) {
     bool was_told = false;
     while (!was_told) {
@@ -147,7 +147,7 @@ TEST_CASE("SampleStream: a caller that leaves cancels the sample", "[stream]") {
   const v1::OperationResult result = f.client.Result(request_id);
   CHECK(result.error().code() == "cancelled");
   CHECK(result.error().category() == v1::ERROR_CATEGORY_USER);
-  // The worker is told too, by a stream of its own: it may hear of it later.
+  // The worker gets the command on another stream, possibly later.
   bool was_told = false;
   while (!was_told) {
     for (const v1::EngineMessage& message : f.worker.received()) {

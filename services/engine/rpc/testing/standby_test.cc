@@ -1,4 +1,4 @@
-// What leaves an engine that does not lead: nothing but that.
+// Checks that an engine that does not lead sends nothing but that fact.
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@
 namespace lathe::engine {
 namespace {
 
-// Answers every Heartbeat, and each message of a Watch stream with one.
+// Responds to every Heartbeat, and to each message of a Watch stream with one message.
 class FakeService final : public v1::Engine::CallbackService {
  public:
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,

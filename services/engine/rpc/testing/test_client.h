@@ -12,7 +12,7 @@
 
 namespace lathe::engine {
 
-// int32 token ids as they travel.
+// Packs int32 token ids as in messages.
 inline std::string Tokens(const std::vector<int32_t>& tokens) {
   return std::string(reinterpret_cast<const char*>(tokens.data()), tokens.size() * 4);
 }
@@ -98,7 +98,7 @@ class Client {
     return response.result();
   }
 
-  // A model whose creation has finished.
+  // Creates a model and waits until that has finished.
   void MakeModel() {
     std::string id;
     const absl::Status status = CreateModel(&id);

@@ -73,7 +73,7 @@ void TestEngine::Stop() {
   parts_->dispatcher->EndStreams();
   parts_->servers->Shutdown();
   parts_->runtime->Stop();
-  // In the opposite order of their making.
+  // Destroy in the reverse order of construction.
   parts_->servers.reset();
   parts_->admin.reset();
   parts_->accounts.reset();

@@ -1,5 +1,5 @@
-// A whole engine in the test's process: real store, core, services and sockets in a directory of
-// its own.
+// A whole engine in the test's process: real store, core, services and sockets in its own
+// directory.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -42,7 +42,7 @@ class TestEngine {
   void Stop();
   void Start();
 
-  // Of the public services.
+  // Directory and address of the public services.
   std::filesystem::path checkpoints_dir() const { return dir_.path() / "checkpoints"; }
   std::string address() const { return "unix:" + dir_.path().string() + "/engine.sock"; }
   v1::Engine::Stub& engine() { return *engine_stub_; }
@@ -50,17 +50,17 @@ class TestEngine {
   v1::Checkpoints::Stub& checkpoints() { return *checkpoints_stub_; }
   v1::Accounts::Stub& accounts() { return *accounts_stub_; }
   v1::Admin::Stub& admin() { return *admin_stub_; }
-  // To engine.sock.
+  // Channel to engine.sock.
   std::shared_ptr<grpc::Channel> channel() { return engine_channel_; }
   v1::Streaming::Stub& streaming() { return *streaming_stub_; }
   KeyRing& keys() { return *parts_->keys; }
   Runtime& runtime() { return *parts_->runtime; }
   FakeClock& clock() { return clock_; }
 
-  // A key of the tenant; empty scopes: the default ones.
+  // Creates a key of the tenant. Empty scopes: the default ones.
   std::string MakeKey(const std::string& tenant, const std::vector<std::string>& scopes = {});
   FakeWorker::Options WorkerOptions() const;
-  // Waits until the engine knows the worker's base model.
+  // Waits until the worker's base model is registered.
   void WaitForBaseModel(const std::string& name);
 
  private:

@@ -1,4 +1,4 @@
-// Batches of each loss's form, for tests to spoil.
+// Valid batches for each kind of loss, which tests modify.
 #pragma once
 
 #include <cstdint>
@@ -100,7 +100,7 @@ inline v1::ProvenanceSpan Span(bool sampled, int64_t length) {
   return span;
 }
 
-// Input: two tokens of the prompt and one sampled; targets: one of the prompt and two sampled.
+// Input: two prompt tokens and one sampled. Targets: one prompt token and two sampled.
 inline v1::ForwardBackwardRequest StableReinforce() {
   v1::ForwardBackwardRequest request = Ppo();
   request.mutable_loss()->set_name("stable_reinforce");
