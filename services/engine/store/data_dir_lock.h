@@ -1,5 +1,5 @@
-// One process at a time works on a directory: that of the data or, where a database is shared, that
-// of the sockets.
+// An exclusive lock that lets one engine process at a time work on a directory. Main locks the data
+// directory, or with a database that engines share the directory of the sockets.
 #pragma once
 
 #include <filesystem>
@@ -8,11 +8,11 @@
 
 namespace lathe::engine {
 
-// Holds an exclusive lock on DIR/engine.lock until destroyed or the process ends.
+// Holds an exclusive file lock on DIR/engine.lock until it is destroyed or the process ends.
 class DataDirLock {
  public:
-  // Creates the directory (0700) when it is missing. FailedPrecondition names the process that
-  // holds the lock.
+  // Takes the lock on `dir`, which is created (mode 0700) when it is missing. Returns
+  // FailedPrecondition, naming the other process, when another process holds the lock.
   static absl::StatusOr<DataDirLock> Take(const std::filesystem::path& dir);
 
   DataDirLock(DataDirLock&& other) noexcept;

@@ -1,4 +1,4 @@
-// The store that a setting names.
+// Opens the store that a setting names.
 #pragma once
 
 #include <filesystem>
@@ -10,13 +10,13 @@
 
 namespace lathe::engine {
 
-// `setting`: sqlite:PATH, postgres://… or postgresql://…; empty: sqlite:DATA_DIR/lathe.db. Another
-// one is InvalidArgument, which does not repeat it: it may hold a password. Else as the store's
-// Open.
+// Opens the store of `setting`: sqlite:PATH, postgres://… or postgresql://…. An empty setting means
+// sqlite:DATA_DIR/lathe.db. Returns InvalidArgument for any other text and does not repeat the
+// text, which may hold a password. Other errors are those of the store's Open.
 absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& setting,
                                                  const std::filesystem::path& data_dir);
 
-// Whether several processes can open the store that `setting` names: one of them leads.
+// Returns true if several processes can open the store that `setting` names. One of them leads.
 bool IsSharedStore(const std::string& setting);
 
 }  // namespace lathe::engine

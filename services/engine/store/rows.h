@@ -1,5 +1,5 @@
-// Rows of the store as plain structs: what the core decides to write and what a start reads back.
-// No SQL and no protobuf here. Times are nanoseconds since the Unix epoch; 0 is "never".
+// Rows of the store as plain structs: the core writes them, and a new leader reads them back. No
+// SQL and no protobuf here. Times are nanoseconds since the Unix epoch; 0 means "never".
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace lathe::engine {
 using Metadata = std::vector<std::pair<std::string, std::string>>;  // sorted by name
 
 enum class SessionOrdering { kSerial, kConcurrent };
-// kFinished: no new work, queued work still completes. kEnded: everything it held is freed.
+// kFinished: takes no new work, but queued work still completes. kEnded: all it held is freed.
 enum class SessionState { kActive, kFinished, kEnded };
 
 struct SessionRow {
@@ -38,15 +38,15 @@ struct LoraConfig {
   int64_t rank = 32;
   double alpha = 32.0;
   uint64_t seed = 0;
-  // As the caller asked for families of linears.
+  // Families of linear layers to adapt, as the caller requested them.
   bool train_attn = true;
   bool train_mlp = true;
   bool train_unembed = true;
-  // What is adapted: names in the order of kLoraModules, at least one.
+  // Names of the adapted modules, in the order of kLoraModules; at least one.
   std::vector<std::string> target_modules = AllLoraModules();
 };
 
-// kLost: the state went with its worker; checkpoints are intact.
+// kLost: the state was lost with its worker; the checkpoints are intact.
 enum class ModelState { kCreating, kReady, kFailed, kLost, kUnloaded };
 
 // A model is a training run; its row outlives the session.
@@ -65,13 +65,14 @@ struct ModelRow {
   int64_t saved_seq = 0;          // applied_seq of the newest training checkpoint
   int64_t gradient_from_seq = 0;  // gradients of seqs up to here are stepped or cleared
   std::string kept_window;  // comma-separated: seqs of the open gradient without a request row
-  // Comma-separated: seqs of a gradient that was dropped when its client was gone. The next
-  // optim_step is refused for it.
+  // Comma-separated seqs of a gradient that was dropped because its client was gone. The next
+  // optim_step is refused for that reason.
   std::string dropped_window;
-  // Rows and bodies of operations above are kept: with the oldest snapshot they rebuild the model.
+  // Rows and bodies of operations with a higher seq are kept. Together with the oldest snapshot
+  // they rebuild the model.
   int64_t log_from_seq = 0;
-  bool is_parked = false;  // on disk only, until a request needs it
-  std::string move_to;     // group that it is to go on in; empty: it stays
+  bool is_parked = false;  // offloaded: its state is only on disk until a request needs it
+  std::string move_to;     // group that the model migrates to; empty: no migration
   Metadata user_metadata;
   int64_t created_at = 0;
   int64_t last_request_at = 0;
@@ -90,20 +91,22 @@ enum class OperationKind {
   kSaveWeightsExternal,
 };
 
-// The kinds that are batched, and commute between two barriers of their model.
+// Returns true for the kinds that are batched. They commute between two barriers of their model.
 constexpr bool IsForward(OperationKind kind) {
   return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
 }
 
-// Name space of a seq: requests are keyed (owner_id, op_class, seq_id).
-//   kTrain: owner is the model.   kModel: owner is the session, seq is model_seq_id.
-//   kSample: owner is the sampling session.   kUnload: owner is the model, seq 0.
+// Name space of a seq. Requests are keyed by (owner_id, op_class, seq_id).
+//   kTrain: the owner is the model.
+//   kModel: the owner is the session, and seq is model_seq_id.
+//   kSample: the owner is the sampling session.
+//   kUnload: the owner is the model, and seq is 0.
 enum class OpClass { kTrain = 1, kModel, kSample, kUnload };
 
 enum class RequestState { kAccepted = 1, kDispatched, kDone, kFailed };
 
-// Samples are numbered as they end. The numbers grow, from one leader to the next too, and are
-// cursors of clients: below 2^53 for two million terms.
+// Number of a sample in the order in which samples end. Numbers grow, also from one leader to the
+// next. Clients use them as cursors: they stay below 2^53 for two million terms.
 constexpr int64_t CompletionNumber(int64_t term, int64_t count) { return (term << 32) + count; }
 
 struct RequestRow {
@@ -118,25 +121,27 @@ struct RequestRow {
   std::string body_id;  // empty: no body
   int64_t body_bytes = 0;
   int64_t tokens = 0;  // charged to the tenant
-  std::string plan;    // what was fixed at accept (seeds, dirs, version ids…), core's encoding
-  int64_t epoch = 0;   // of the group, when dispatched
+  std::string plan;    // fixed at accept (seeds, dirs, version ids…), in the core's encoding
+  int64_t epoch = 0;   // epoch of the group when the request was dispatched
   int64_t accepted_at = 0;
   int64_t done_at = 0;
   int64_t delivered_at = 0;
-  // What running it again needs to know: of a done optim_step, the comma-separated seqs that it
-  // applied and the applied_seq before it; of a done load_weights or named save, the directory.
+  // Facts that are needed to run the operation again. For a done optim_step: the comma-separated
+  // seqs that it applied and the applied_seq before it. For a done load_weights or named save: the
+  // directory.
   std::string outcome;
 };
 
-// A model's state on disk: weights, moments, accumulator. The two newest of a model are kept.
+// A model's state on disk: weights, moments, accumulator. Each model keeps its two newest
+// snapshots.
 struct SnapshotRow {
-  std::string snapshot_id;  // and its directory below DATA_DIR/checkpoints
+  std::string snapshot_id;  // also the name of its directory below DATA_DIR/checkpoints
   std::string model_id;
   int64_t applied_seq = 0;
   std::string window;  // comma-separated seqs of the accumulator
   int64_t size_bytes = 0;
   std::string manifest_sha256;
-  int64_t term = 0;  // of the leader that asked for it
+  int64_t term = 0;  // term of the leader that requested the snapshot
   int64_t created_at = 0;
 };
 
@@ -145,14 +150,14 @@ struct VersionRow {
   std::string version_id;
   std::string model_id;
   std::string tenant_id;
-  int64_t seq_id = 0;  // of the publication whose weights it has
+  int64_t seq_id = 0;  // seq of the publication that made its weights
   bool is_inflight = false;
   std::string dir;  // below DATA_DIR/checkpoints
   int64_t size_bytes = 0;
   std::string manifest_sha256;
 };
 
-// kExternal: files to download, never loaded or sampled from.
+// kExternal: files for download; they are never loaded or sampled from.
 enum class CheckpointKind { kTraining = 1, kSampler, kExternal };
 enum class CheckpointState { kComplete = 1, kDeleted };
 
@@ -176,24 +181,25 @@ struct CheckpointRow {
   int64_t expires_at = 0;
 };
 
-// One sampling session. Weights: version_id (memory of the worker), or checkpoint_dir, or the base.
+// One sampling session. Its weights come from version_id (in the worker's memory), from
+// checkpoint_dir, or from the base model if both are empty.
 struct SamplerRow {
   std::string sampling_session_id;
   std::string session_id;
   std::string tenant_id;
   int64_t sampling_session_seq_id = 0;
   std::string base_model;
-  std::string model_path;        // tinker://…, as asked for
-  std::string model_id;          // of the version
+  std::string model_path;        // tinker://… path as requested
+  std::string model_id;          // model that the version belongs to
   std::string version_id;        // empty: the base model
-  std::string checkpoint_dir;    // where LoadVersion finds it; empty: only in memory
+  std::string checkpoint_dir;    // directory that LoadVersion reads; empty: only in memory
   int64_t version_bytes = 0;     // memory of an unnamed version
-  bool version_dropped = false;  // by the tenant's sampler_versions_bytes
+  bool version_dropped = false;  // true if the tenant's sampler_versions_bytes evicted it
   int64_t created_at = 0;
-  int64_t num_joined = 0;  // copies of the sampling client that got a number
+  int64_t num_joined = 0;  // number of copies of the sampling client that got a number
 };
 
-// A sample that ended, with a result that nobody has fetched yet.
+// A sample that has ended and whose result no client has fetched yet.
 struct CompletionRow {
   int64_t completion_number = 0;
   std::string request_id;
@@ -205,7 +211,8 @@ struct CompletionRow {
   int64_t result_bytes = 0;  // encoded
 };
 
-// What a worker said of its base model; lets the engine validate before a worker is back.
+// Description of a base model as a worker reported it. It lets the engine validate requests before
+// a worker is back.
 struct BaseModelRow {
   std::string name;
   std::string content_hash;
@@ -221,37 +228,39 @@ struct GroupRow {
   std::string group;
   std::string base_model;
   int64_t epoch = 0;
-  std::string process_id;    // of the worker that was formed
-  bool is_draining = false;  // to be taken out of service: others take its models and samples
+  std::string process_id;    // process id of the worker that formed the group
+  bool is_draining = false;  // true if other groups are to take its models and samples
 };
 
-// What a tenant may use; 0: no limit.
+// Limits of a tenant; 0 means no limit.
 struct QuotaRow {
   std::string tenant_id;
-  int64_t requests_per_minute = 0;  // that become futures
-  int64_t tokens_per_minute = 0;    // of those requests, as sent
-  int64_t queued_bytes = 0;         // bodies of unfinished requests
-  int64_t stored_bytes = 0;         // checkpoints
-  int64_t adapters = 0;             // live models
+  int64_t requests_per_minute = 0;  // requests that become futures
+  int64_t tokens_per_minute = 0;    // tokens of those requests, as sent
+  int64_t queued_bytes = 0;         // total size of the bodies of unfinished requests
+  int64_t stored_bytes = 0;         // total size of the checkpoints
+  int64_t adapters = 0;             // number of live models
 };
 
-// One line of the audit log: who did what to which object, and how that ended. Never changed.
+// One entry of the audit log: the actor, the action, the object and the outcome. Entries never
+// change.
 struct AuditRow {
   int64_t at = 0;
-  std::string tenant_id;  // whose key or object
-  std::string resource;   // checkpoints, organizations, projects: what a reader may ask for
+  std::string tenant_id;  // tenant of the key or the object
+  std::string resource;   // part of the log: checkpoints, organizations or projects
   std::string event;      // {resource}_{action}: key_create, checkpoint_publish…
-  std::string actor;      // key id; empty: a person at this machine; "engine": by itself
+  std::string actor;      // key id; empty: a person at this machine; "engine": the engine itself
   std::string object;     // key id, tinker path, tenant's name…
   std::string outcome;    // "ok", or the stable word of the error
   Metadata details;
 };
 
-// What a session used in one hour on one base model; counters, in tokens where not said otherwise.
+// Usage of one session in one hour on one base model. Fields are counters, in tokens unless stated
+// otherwise.
 struct UsageRow {
   std::string tenant_id;
-  int64_t hour = 0;        // its begin
-  std::string session_id;  // empty: storage
+  int64_t hour = 0;        // start of the hour
+  std::string session_id;  // empty: the row holds storage
   std::string base_model;
   int64_t forward_tokens = 0;
   int64_t forward_backward_tokens = 0;
@@ -262,8 +271,7 @@ struct UsageRow {
   int64_t stored_bytes = 0;  // a level, not a counter
 };
 
-// ---- writes; all of one Commit become durable together, in order
-// ---------------------------------
+// ---- Writes. All writes of one Commit become durable together, in order. ----
 
 struct PutSession {
   SessionRow row;
@@ -275,23 +283,23 @@ struct TouchSession {
 struct PutModel {
   ModelRow row;
 };
-// Replaces a finished row of the same (owner_id, op_class, seq_id): retention removed its result
-// and the core has forgotten it.
+// Inserts a request. It replaces a finished row of the same (owner_id, op_class, seq_id): retention
+// has removed that row's result, and the core holds the row no longer.
 struct InsertRequest {
   RequestRow row;
 };
 struct MarkDispatched {
   std::string request_id;
   int64_t epoch = 0;
-  std::string outcome = "";  // of a load_weights already: the directory it was sent with
+  std::string outcome = "";  // for a load_weights: the directory it was sent with
 };
-// `result_id` names the encoded OperationResult held by the runtime until the commit.
+// `result_id` names the encoded OperationResult, which the runtime holds until the commit.
 struct CompleteRequest {
   std::string request_id;
   RequestState state = RequestState::kDone;
   std::string result_id;
   int64_t done_at = 0;
-  int64_t completion_number = 0;  // of a sample, see CompletionNumber
+  int64_t completion_number = 0;  // nonzero for a sample, see CompletionNumber
   std::string outcome;            // see RequestRow
 };
 struct MarkDelivered {
@@ -329,10 +337,10 @@ struct DeleteVersion {
 struct DropBody {
   std::string body_id;
 };
-// Deletes results delivered before `delivered_before` or done before `done_before`, and the rows of
-// requests done before `rows_before`. A row without result answers "expired". Rows above the
-// log_from_seq of a model that lives, and those that created models of a session that has not
-// ended, stay. Deletes the usage of hours before `usage_before` too.
+// Deletes results that were delivered before `delivered_before` or done before `done_before`. Also
+// deletes the rows of requests done before `rows_before`, and the usage of hours before
+// `usage_before`. A row without a result answers "expired". Two kinds of rows stay: those above the
+// log_from_seq of a live model, and those that created models of a session that has not ended.
 struct PurgeResults {
   int64_t delivered_before = 0;
   int64_t done_before = 0;
@@ -345,14 +353,14 @@ struct AppendAudit {
 struct PutQuota {
   QuotaRow row;
 };
-// Of a session that may be over.
+// Assigns a project to a session, which may have ended.
 struct SetSessionProject {
   std::string tenant_id;
   std::string session_id;
   std::string project_id;
 };
-// Adds to the counters of the row with the same tenant, hour, session and base model; of two levels
-// the higher stays.
+// Adds to the counters of the row with the same tenant, hour, session and base model. For levels,
+// the higher value stays.
 struct AddUsage {
   UsageRow row;
 };
@@ -363,11 +371,15 @@ using Write =
                  DropBody, PurgeResults, AppendAudit, PutQuota, SetSessionProject, AddUsage,
                  PutSnapshot, DeleteSnapshot, PutVersion, DeleteVersion>;
 
-// Everything a new leader needs: sessions not ended and those that ended within a day
-// (heartbeat_at), models and samplers of sessions not ended, live requests and finished ones whose
-// result is still kept (and refused ones, which never have a result, for a day), those above the
-// log_from_seq of such models, complete checkpoints, snapshots and versions of such models, base
-// models, groups, quotas.
+// Everything a new leader needs:
+//   - sessions that have not ended, or ended within a day (heartbeat_at),
+//   - models and samplers of sessions that have not ended,
+//   - live requests, and finished ones whose result is still kept,
+//   - refused requests, which never have a result, for a day,
+//   - requests above the log_from_seq of such models,
+//   - complete checkpoints,
+//   - snapshots and versions of such models,
+//   - base models, groups and quotas.
 struct StoredState {
   int64_t term = 0;
   std::vector<SessionRow> sessions;
@@ -375,7 +387,7 @@ struct StoredState {
   std::vector<RequestRow> requests;
   std::vector<CheckpointRow> checkpoints;
   std::vector<SamplerRow> samplers;
-  std::vector<SnapshotRow> snapshots;  // of a model: oldest first
+  std::vector<SnapshotRow> snapshots;  // oldest first within a model
   std::vector<VersionRow> versions;
   std::vector<BaseModelRow> base_models;
   std::vector<GroupRow> groups;

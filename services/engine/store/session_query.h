@@ -1,4 +1,4 @@
-// What a search of sessions asks for.
+// The criteria of a session search.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,26 @@
 namespace lathe::engine {
 
 struct SessionQuery {
-  // Empty: any. With name_words: either suffices.
+  // Exact id; empty: any session. With name_words, a session matches if either the id or the name
+  // does.
   std::string session_id;
-  // Lower case, each somewhere in the display name; empty: any name.
+  // Lower-case words that must all occur in the display name; empty: any name.
   std::vector<std::string> name_words;
-  // Any of them; empty: any.
+  // Projects, one of which must be the session's; empty: any project.
   std::vector<std::string> project_ids;
-  // Each pair must be there.
+  // Pairs that the session's metadata must all contain.
   Metadata user_metadata;
-  // Finish reasons of which one must be the session's; an active session has "active". Unused
+  // Finish reasons, one of which must be the session's. An active session has "active". Ignored
   // unless `has_statuses`.
   std::vector<std::string> statuses;
   bool has_statuses = false;
-  // Only sessions older than this one; 0: all.
+  // Start of the page: the results are sessions older than this one. 0: start at the newest.
   int64_t before_created_at = 0;
   std::string before_session_id;
   int64_t limit = 0;
 };
 
-// Whether `row` is what the query wants, its place in the order aside.
+// Returns true if `row` satisfies the criteria. Ignores the start of the page and `limit`.
 bool Matches(const SessionRow& row, const SessionQuery& query);
 
 }  // namespace lathe::engine

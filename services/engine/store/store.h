@@ -1,4 +1,4 @@
-// Durable state of the engine. SQL lives only in the folders below this one.
+// Durable state of the engine. All SQL is in the subdirectories.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ struct ApiKeyRow {
   std::string key_id;
   std::string tenant_id;
   std::string name;
-  std::string secret_sha256;  // hex, of the whole key
+  std::string secret_sha256;  // hex digest of the whole key
   std::vector<std::string> scopes;
   int64_t created_at = 0;
   int64_t expires_at = 0;  // 0: never
   int64_t revoked_at = 0;  // 0: live
 };
 
-// Bytes that travel beside a commit: bodies of new requests, results of completed ones.
+// Bytes that belong to a commit: bodies of new requests, results of completed ones.
 struct Blob {
   std::string id;          // body_id or result_id
   std::string_view bytes;  // borrowed until Commit returns
@@ -49,46 +49,48 @@ struct RequestStatus {
   std::string tenant_id;
   OperationKind kind = OperationKind::kForwardBackward;
   RequestState state = RequestState::kAccepted;
-  bool result_expired = false;  // finished, but retention removed the result
+  bool result_expired = false;  // true if it is finished and retention removed the result
 };
 
-// A page of a listing, newest first, and how many rows there are in all.
+// One page of a listing, newest first, and the number of rows in the whole listing.
 template <typename Row>
 struct Page {
   std::vector<Row> rows;
   int64_t total_count = 0;
 };
 
-// What some checkpoints hold together.
+// Storage that a set of checkpoints takes.
 struct StoredUse {
   int64_t num_checkpoints = 0;
   int64_t stored_bytes = 0;
 };
 
+// Storage of the sessions of one project.
 struct ProjectUse {
-  std::string project_id;  // empty: of sessions in none
+  std::string project_id;  // empty: the sessions that are in no project
   StoredUse use;
 };
 
-// Usage with what its session says now.
+// A usage row with the current project and metadata of its session.
 struct SessionUsage {
   UsageRow row;
   std::string project_id;
   Metadata user_metadata;
 };
 
-// Who leads, and for how long after each renewal; times are measured by whoever waits for them.
+// Lease of the leader. It lapses `duration` after its last renewal; each process that waits for it
+// measures that time by itself.
 struct LeaseRow {
   int64_t term = 0;
-  std::string process;                             // as ThisProcess says
-  std::string address;                             // where it serves
-  absl::Duration duration = absl::ZeroDuration();  // zero: nobody has it
+  std::string process;                             // name of the process, see ThisProcess
+  std::string address;                             // address where it serves
+  absl::Duration duration = absl::ZeroDuration();  // zero: no process holds the lease
   int64_t num_renewals = 0;
 };
 
 struct OpenTransaction {
   absl::Duration age;
-  std::string holder;  // for people: "pid 12 of psql (idle in transaction)"
+  std::string holder;  // description for people: "pid 12 of psql (idle in transaction)"
 };
 
 // Thread-safe. Reads see every finished Commit.
@@ -97,55 +99,59 @@ class Store {
   virtual ~Store() = default;
 
   virtual absl::StatusOr<LeaseRow> ReadLease() = 0;
-  // Becomes the leader under a new term, which is returned. Aborted when the lease is not as it was
-  // in `seen`: it was taken or renewed since. Of `lease`, process, address and duration count.
+  // Makes this process the leader under a new term, and returns the term. Returns Aborted when the
+  // lease differs from `seen`, because it was taken or renewed since. Of `lease`, only process,
+  // address and duration are used.
   virtual absl::StatusOr<int64_t> TakeLease(const LeaseRow& seen, const LeaseRow& lease) = 0;
-  // FailedPrecondition when somebody else has taken it.
+  // Returns FailedPrecondition when another process has taken the lease.
   virtual absl::Status RenewLease(int64_t term) = 0;
-  // Nobody needs to wait for its end. Does nothing when somebody else has taken it.
+  // Ends the lease early, so that other processes need not wait for it to lapse. Does nothing when
+  // another process has taken it.
   virtual absl::Status ReleaseLease(int64_t term) = 0;
-  // Everything a leader needs to go on, as it is once nobody else can commit. FailedPrecondition
-  // under an old term.
+  // Reads everything a leader needs to continue, once no other process can commit. Returns
+  // FailedPrecondition when `term` is old.
   virtual absl::StatusOr<StoredState> Load(int64_t term) = 0;
-  // Becomes the leader at once, whoever leads: for stores that no other process can open.
+  // Makes this process the leader at once, whichever process leads. Meant for stores that no other
+  // process can open.
   virtual absl::StatusOr<StoredState> TakeLeadership() = 0;
 
-  // The one, of whatever program, that is open in the database for the longest; null: there is
-  // none, or the store is nobody else's. While it is open, the space of removed rows is not used
-  // again.
+  // Returns the transaction, of any program, that has been open longest in the database. Returns
+  // null when there is none, or when no other process shares the store. While it is open, the
+  // database cannot reuse the space of removed rows.
   virtual absl::StatusOr<std::optional<OpenTransaction>> OldestTransaction() {
     return std::nullopt;
   }
 
-  // The process ends: from now on nothing waits for a database that is away, and fails as
-  // Unavailable instead.
+  // Called when the process ends. From here on, calls that would wait for an absent database fail
+  // as Unavailable instead.
   virtual void GiveUp() {}
 
-  // All writes of one call become durable together, in order, before this returns. Called by one
-  // thread, which merges what arrived while the last commit ran (group commit).
-  // Refused with FailedPrecondition under an old term.
+  // Makes all writes of the call durable together, in order, before it returns. One thread calls
+  // this and merges the writes that arrived during the last commit (group commit). Returns
+  // FailedPrecondition when `term` is old.
   virtual absl::Status Commit(int64_t term, std::span<const Write> writes,
                               std::span<const Blob> blobs) = 0;
 
-  // Makes durable a body larger than kInlineBodyBytes before its row joins a commit. Any thread.
+  // Stores a body larger than kInlineBodyBytes durably, before its row joins a commit. Any thread.
   virtual absl::Status PutLargeBody(const std::string& body_id, const std::string& bytes) = 0;
-  // Takes back a PutLargeBody whose row was never committed. Any thread.
+  // Removes the body of a PutLargeBody whose row was never committed. Any thread.
   virtual void DiscardLargeBody(const std::string& body_id) = 0;
-  // NotFound when no such body is stored.
+  // Returns NotFound when no such body is stored.
   virtual absl::StatusOr<std::string> ReadBody(const std::string& body_id) = 0;
 
   virtual absl::StatusOr<std::optional<RequestStatus>> FindRequest(
       const std::string& request_id) = 0;
-  // That has the key now; of the tenant.
+  // Returns the tenant's request that has the key now.
   virtual absl::StatusOr<std::optional<RequestRow>> FindRequestByKey(const std::string& tenant_id,
                                                                      const std::string& owner_id,
                                                                      OpClass op_class,
                                                                      int64_t seq_id) = 0;
   virtual absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) = 0;
-  // Of all tenants, by completion_number.
+  // Returns the undelivered samples of all tenants, ordered by completion_number.
   virtual absl::StatusOr<std::vector<CompletionRow>> ListUndeliveredSamples() = 0;
 
-  // Every read takes the caller's tenant as part of the query; foreign objects are absent.
+  // In the reads below, the caller's tenant is part of the query: objects of other tenants are
+  // absent.
   virtual absl::StatusOr<std::optional<SessionRow>> FindSession(const std::string& tenant_id,
                                                                 const std::string& session_id) = 0;
   virtual absl::StatusOr<Page<SessionRow>> ListSessions(const std::string& tenant_id, int64_t limit,
@@ -154,11 +160,11 @@ class Store {
                                                             const std::string& model_id) = 0;
   virtual absl::StatusOr<Page<ModelRow>> ListModels(const std::string& tenant_id, int64_t limit,
                                                     int64_t offset) = 0;
-  // As ListModels, for the sessions of one project.
+  // Like ListModels, for the sessions of one project.
   virtual absl::StatusOr<Page<ModelRow>> ListModelsOfProject(const std::string& tenant_id,
                                                              const std::string& project_id,
                                                              int64_t limit, int64_t offset) = 0;
-  // Newest first, at most query.limit.
+  // Returns the newest sessions first, at most query.limit.
   virtual absl::StatusOr<std::vector<SessionRow>> SearchSessions(const std::string& tenant_id,
                                                                  const SessionQuery& query) = 0;
   virtual absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(
@@ -167,26 +173,27 @@ class Store {
       const std::string& session_id) = 0;
   virtual absl::StatusOr<std::optional<SamplerRow>> FindSampler(
       const std::string& tenant_id, const std::string& sampling_session_id) = 0;
-  // Own or public, complete and not expired at `now`.
+  // Finds a checkpoint that is the tenant's own or public, complete, and not expired at `now`.
   virtual absl::StatusOr<std::optional<CheckpointRow>> FindCheckpoint(
       const std::string& tenant_id, const std::string& tinker_path, int64_t now) = 0;
-  // Empty model_id: all of the tenant's. `with_external`: those of kind kExternal too.
+  // Lists the checkpoints of a model; empty model_id: all of the tenant's. With `with_external`,
+  // the list includes those of kind kExternal.
   virtual absl::StatusOr<Page<CheckpointRow>> ListCheckpoints(const std::string& tenant_id,
                                                               const std::string& model_id,
                                                               int64_t now, bool with_external,
                                                               int64_t limit, int64_t offset) = 0;
 
-  // What the tenant's complete checkpoints hold.
+  // Returns the total size of the tenant's complete checkpoints.
   virtual absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) = 0;
 
-  // Of checkpoints that are complete and not expired at `now`.
+  // Returns the storage of checkpoints that are complete and not expired at `now`.
   virtual absl::StatusOr<StoredUse> StoredUseOfSession(const std::string& tenant_id,
                                                        const std::string& session_id,
                                                        int64_t now) = 0;
-  // The same by project; sorted by its id.
+  // Returns the same storage by project, sorted by project id.
   virtual absl::StatusOr<std::vector<ProjectUse>> StoredUseByProject(const std::string& tenant_id,
                                                                      int64_t now) = 0;
-  // Hours in [from, until), oldest first, at most `limit` rows.
+  // Returns the usage of the hours in [from, until), oldest first, at most `limit` rows.
   virtual absl::StatusOr<std::vector<SessionUsage>> ListUsage(const std::string& tenant_id,
                                                               int64_t from, int64_t until,
                                                               int64_t limit) = 0;
@@ -194,17 +201,18 @@ class Store {
   virtual absl::StatusOr<std::vector<TenantRow>> ListTenants() = 0;
   virtual absl::Status PutTenant(const TenantRow& row) = 0;
   virtual absl::StatusOr<std::vector<ApiKeyRow>> ListKeys() = 0;
-  // Writes the keys, and what the audit log says of it, together.
+  // Writes the keys and the audit entry in one transaction.
   virtual absl::Status PutKeys(std::span<const ApiKeyRow> rows, const AuditRow& audit) = 0;
 
   virtual absl::Status AppendAudit(const AuditRow& row) = 0;
-  // The tenant's entries in [from, until), oldest first, the newest `limit` of them. Empty
-  // `resource`: all.
+  // Returns the newest `limit` of the tenant's entries in [from, until), oldest first. Empty
+  // `resource`: all resources.
   virtual absl::StatusOr<std::vector<AuditRow>> ListAudit(const std::string& tenant_id,
                                                           const std::string& resource, int64_t from,
                                                           int64_t until, int64_t limit) = 0;
 
-  // A secret made on first use and kept in the store, e.g. the key that signs archive URLs.
+  // Returns a secret that is created on first use and kept in the store, e.g. the key that signs
+  // archive URLs.
   virtual absl::StatusOr<std::string> Secret(const std::string& name) = 0;
 };
 

@@ -6,7 +6,7 @@ namespace lathe::engine {
 
 void TransactionWatch::Look() {
   const absl::StatusOr<std::optional<OpenTransaction>> oldest = store_.OldestTransaction();
-  if (!oldest.ok()) return;  // the database is away, which others say
+  if (!oldest.ok()) return;  // the database is away, which other calls report
   on_age_(*oldest ? (*oldest)->age : absl::ZeroDuration());
   if (!*oldest || (*oldest)->age < kLong) {
     told_.clear();

@@ -1,4 +1,4 @@
-// Looks for transactions of others that stay open in the database.
+// Watches for transactions of other programs that stay open in the database.
 #pragma once
 
 #include <functional>
@@ -9,16 +9,16 @@
 
 namespace lathe::engine {
 
-// Belongs to one thread. A transaction that somebody forgot keeps the database from using the space
-// of removed rows again: it grows, and is slower from hour to hour.
+// Not thread-safe. A forgotten transaction keeps the database from reusing the space of removed
+// rows, so it grows and becomes slower every hour.
 class TransactionWatch {
  public:
   static constexpr absl::Duration kPeriod = absl::Seconds(5);
-  // None of ours is open for longer.
+  // Age that none of the engine's own transactions reaches.
   static constexpr absl::Duration kLong = absl::Seconds(10);
 
-  // `on_age`: the age of the oldest one, zero when there is none, at each look that found out.
-  // `on_long`: once for each holder of a transaction that is older than kLong.
+  // Look calls `on_age` with the age of the oldest transaction, zero when there is none, unless the
+  // store fails. It calls `on_long` once for each holder of a transaction that is older than kLong.
   TransactionWatch(Store& store, std::function<void(absl::Duration)> on_age,
                    std::function<void(const OpenTransaction&)> on_long)
       : store_(store), on_age_(std::move(on_age)), on_long_(std::move(on_long)) {}

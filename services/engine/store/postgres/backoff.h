@@ -1,4 +1,4 @@
-// How long to wait before the next attempt.
+// Delays between attempts to reach a database.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace lathe::engine {
 
-// Doubles from 10 ms to a second, half of it at random: engines that lost one server do not come
-// back in step.
+// Exponential back-off from 10 ms to one second. Up to half of each delay is random, so that
+// engines that lost the same server do not reconnect in step.
 class Backoff {
  public:
   absl::Duration Next() {

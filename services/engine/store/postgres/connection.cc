@@ -16,17 +16,18 @@ namespace lathe::engine {
 namespace {
 
 constexpr int kBinary = 1;
-// What a connection whose server is dead may still wait beyond the server's own time-outs.
+// Silence of the server, beyond its own time-outs, after which the connection counts as lost.
 constexpr absl::Duration kSilence = absl::Seconds(5);
-// Sent before their results are read; more could fill both sides' buffers and block both.
+// Number of statements that are sent before their results are read. More of them could fill the
+// buffers of both sides and block both.
 constexpr size_t kMaxPending = 128;
-// Who sends a large result is given this much more, again and again.
+// Extra time that the server gets after each part of a large result.
 constexpr absl::Duration kProgress = absl::Seconds(1);
-// How often a wait looks whether there is still a reason for it.
+// Interval at which a wait checks whether it is still wanted.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
 
-// Parameters as Postgres writes them: `?2` is `$2`; a plain `?` has the number after the highest
-// before it, as in SQLite.
+// Rewrites SQLite's parameters for Postgres: `?2` becomes `$2`. A plain `?` gets the number after
+// the highest one before it, as in SQLite.
 std::string WithDollars(std::string_view sql) {
   std::string text;
   int highest = 0;
@@ -57,7 +58,7 @@ std::string_view StateOf(const PGresult* result) {
 
 PostgresConnection::PostgresConnection(const Options& options)
     : options_(options), deadline_(options.deadline) {
-  // What the URL says comes later and wins.
+  // The URL comes last, so its parameters override the ones above it.
   const std::array<const char*, 5> names = {"application_name", "tcp_user_timeout",
                                             "keepalives_idle", "dbname", nullptr};
   const std::array<const char*, 5> values = {"lathe-engine", "15000", "5", options.url.c_str(),
@@ -70,7 +71,7 @@ PostgresConnection::PostgresConnection(const Options& options)
   Configure();
 }
 
-// libpq's own wait for a connection goes by the wall clock.
+// Connects without libpq's own wait, which uses the wall clock.
 void PostgresConnection::Connect() {
   const absl::Time deadline = SteadyNow() + options_.connect_timeout;
   if (!connection_ || PQstatus(connection_.get()) == CONNECTION_BAD) ThrowLost("cannot connect");
@@ -210,7 +211,7 @@ PostgresConnection::Result PostgresConnection::TakeOnly() {
   return result;
 }
 
-// Reads meanwhile: a server that cannot send its answers takes nothing more.
+// Reads while it sends: a server that cannot send its answers accepts no more statements.
 void PostgresConnection::Flush() {
   const absl::Time deadline = SilenceDeadline();
   for (;;) {
@@ -259,7 +260,7 @@ void PostgresConnection::Drain() {
 void PostgresConnection::Check(const PGresult* result) {
   const ExecStatusType status = PQresultStatus(result);
   if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) {
-    // A COMMIT of a transaction that has failed is answered so.
+    // The server answers a COMMIT with ROLLBACK if the transaction had already failed.
     if (is_commit_unknown_ && std::string_view(PQcmdStatus(const_cast<PGresult*>(result))) ==
                                   std::string_view("ROLLBACK")) {
       throw PostgresError(PostgresFault::kOurs, "", "the transaction had failed before its commit");

@@ -1,6 +1,6 @@
-// One Postgres connection with its prepared statements. libpq itself and not libpqxx: version 6.4
-// of that cannot send prepared statements with binary parameters in a pipeline, which is what makes
-// a group commit two round trips.
+// One Postgres connection with its prepared statements. It uses libpq directly: libpqxx 6.4 cannot
+// send prepared statements with binary parameters in a pipeline. The pipeline keeps a group commit
+// at two round trips.
 #pragma once
 
 #include <libpq-fe.h>
@@ -21,8 +21,9 @@ namespace lathe::engine {
 
 class PostgresConnection;
 
-// All values are sent and read as the server keeps them, numbers apart, which are sent as text
-// because the width of a parameter is the server's to infer.
+// A prepared statement of one PostgresConnection. Values travel in the server's binary format.
+// Numeric parameters are the exception: they are sent as text, because the server infers their
+// width.
 class PostgresStatement final : public SqlStatement {
  public:
   // `connection` must outlive this.
@@ -62,54 +63,56 @@ class PostgresStatement final : public SqlStatement {
   const std::string sql_;
   bool is_prepared_ = false;
   std::vector<Value> values_;
-  Result result_;  // of Next
+  Result result_;  // rows that Next reads
   int row_ = -1;
   int column_ = 0;
 };
 
-// Not thread-safe. Methods throw PostgresError. One that failed within a transaction is closed by
-// its owner, which rolls the transaction back.
+// One connection to the server. Not thread-safe. Methods throw PostgresError. When a transaction
+// fails, the owner closes the connection, and that rolls the transaction back.
 class PostgresConnection final : public SqlConnection {
  public:
   struct Options {
-    // As libpq takes it: postgres://user:password@host:port/database?parameters.
+    // Connection URL as libpq takes it: postgres://user:password@host:port/database?parameters.
     std::string url;
     absl::Duration connect_timeout = absl::Seconds(5);
-    // A statement that takes longer fails with kPassing; zero: never. A server that says nothing
-    // for this and 5 s more counts as gone.
+    // A statement that takes longer fails with kPassing; zero: no limit. A server that sends
+    // nothing for this long and 5 s more counts as lost.
     absl::Duration statement_timeout = absl::Seconds(10);
-    // The same for a wait for one lock.
+    // Longest wait for one lock; a statement that waits longer fails with kPassing.
     absl::Duration lock_timeout = absl::Seconds(2);
     // The server rolls back a transaction whose client is silent for this long.
     absl::Duration idle_in_transaction_timeout = absl::Seconds(2);
-    // Once true, nothing waits for the server any more; null: never. Must outlive the connection.
+    // Once true, no call waits for the server any more. Null: calls always wait. Must outlive the
+    // connection.
     const std::atomic<bool>* given_up = nullptr;
-    // As of WaitUntil, for the making of the connection too.
+    // Initial deadline, see WaitUntil. It also bounds the connection attempt.
     absl::Time deadline = absl::InfiniteFuture();
   };
 
   explicit PostgresConnection(const Options& options);
 
-  // A server that is silent at `deadline`, by SteadyNow, counts as gone, whatever the time-outs.
+  // Sets a time, by SteadyNow, after which a silent server counts as lost even if its time-outs
+  // have not passed.
   void WaitUntil(absl::Time deadline) { deadline_ = deadline; }
 
   Query Prepare(std::string_view sql) override;
-  // Runs statements without parameters, together.
+  // Runs statements without parameters, all in one message.
   void Execute(const std::string& sql);
-  // Of the server's process. Asked without a prepared statement, so that it answers behind a
-  // pooler.
+  // Returns the process id of the server's session. It uses no prepared statement, so that it also
+  // works through a connection pooler.
   int64_t SessionPid();
   void Begin() { Prepare("BEGIN").Run(); }
-  // Its outcome is unknown when this throws kLost.
+  // Commits the transaction. If this throws kLost, the outcome is unknown.
   void Commit();
-  // Whether a Commit was sent whose answer did not come.
+  // Returns true if a COMMIT was sent and its answer did not arrive.
   bool is_commit_unknown() const { return is_commit_unknown_; }
 
-  // Run sends from now on without waiting and returns kDeferred.
+  // Starts a pipeline: from here on Run sends without waiting and returns kDeferred.
   void BeginPipeline();
-  // Waits for what Run has sent; throws the first error.
+  // Waits for the results of everything that Run has sent. Throws the first error.
   void EndPipeline();
-  // Changed rows of each Run since BeginPipeline, as far as their outcome is known.
+  // Number of changed rows of each Run since BeginPipeline, as far as the results have arrived.
   const std::vector<int64_t>& pipeline_counts() const { return pipeline_counts_; }
 
  private:
@@ -124,19 +127,19 @@ class PostgresConnection final : public SqlConnection {
   void Configure();
   void Send(PostgresStatement& statement);
   void SendPrepare(PostgresStatement& statement);
-  // Of a statement outside a pipeline.
+  // Runs a statement outside a pipeline and returns its result.
   Result Call(PostgresStatement& statement);
-  // Waits for the next result of what was sent; null at the end of one statement.
+  // Waits for the next result from the server. Returns null at the end of one statement.
   Result Take();
-  // The one result of a statement that was sent, and the null behind it.
+  // Takes the single result of a statement that was sent, and the null after it.
   Result TakeOnly();
-  // Of the server's silence from now on.
+  // Returns the time at which a server that sends nothing from now on counts as lost.
   absl::Time SilenceDeadline() const;
-  // Until what was sent is on its way.
+  // Blocks until libpq has handed everything that was queued to the socket.
   void Flush();
-  // For POLLIN or POLLOUT; returns what has come.
+  // Waits until the socket is ready for `events` (POLLIN or POLLOUT). Returns the ready events.
   short Wait(short events, absl::Time deadline);
-  // Reads the results of all that is in the pipeline.
+  // Reads the results of every statement in the pipeline.
   void Drain();
   void Check(const PGresult* result);
   [[noreturn]] void ThrowLost(std::string_view message);
@@ -147,7 +150,7 @@ class PostgresConnection final : public SqlConnection {
   std::map<std::string, std::unique_ptr<PostgresStatement>, std::less<>> statements_;
   bool is_commit_unknown_ = false;
   bool in_pipeline_ = false;
-  std::vector<bool> pending_runs_;  // sent in the pipeline and not read; false: a preparation
+  std::vector<bool> pending_runs_;  // sent and not yet read; false: a preparation
   std::vector<int64_t> pipeline_counts_;
 };
 

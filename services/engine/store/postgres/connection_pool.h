@@ -1,4 +1,4 @@
-// A few connections shared by threads.
+// A small pool of Postgres connections that threads share.
 #pragma once
 
 #include <functional>
@@ -14,35 +14,38 @@
 
 namespace lathe::engine {
 
-// Thread-safe. Connections are made on first need, never more than `max_connections`.
+// Thread-safe. Opens connections when they are first needed, at most `max_connections`.
 class PostgresPool {
  public:
   using Work = std::function<absl::Status(PostgresConnection&)>;
 
-  // A refusal that took longer than `slow` keeps others from trying.
+  // When a refused attempt took longer than `slow`, the pool refuses other calls for a while, see
+  // Run.
   PostgresPool(PostgresConnection::Options options, int max_connections,
                absl::Duration slow = absl::Seconds(1))
       : options_(std::move(options)), max_connections_(max_connections), slow_(slow) {}
 
-  // Runs `work` on a connection of its own and turns what it throws into a Status. A connection
-  // that broke while it was idle is replaced and `work` runs again; nothing is run twice whose
-  // commit was under way. Unavailable when the database cannot do it within `max_time`, the wait
-  // for a free connection included. After an attempt that was refused slowly all others are refused
-  // at once, for as long as that one took: threads do not pile up behind a database that hangs.
+  // Runs `work` on a connection that no other call uses and turns what `work` throws into a Status.
+  // If an idle connection turns out to be broken, replaces it and runs `work` again, unless a
+  // commit was under way. Returns Unavailable when the database cannot do it within `max_time`,
+  // which includes the wait for a free connection. After an attempt that was refused slowly, all
+  // other calls are refused at once for as long as that attempt took. So threads do not pile up
+  // behind a database that hangs.
   absl::Status Run(absl::Duration max_time, const Work& work);
 
  private:
   bool HasRoomLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return num_used_ < max_connections_;
   }
-  // Null: there is none, one may be made. Unavailable when all are in use for too long.
+  // Returns null when no connection is idle and the caller may open one. Returns Unavailable when
+  // all are in use for `max_time`.
   absl::StatusOr<std::unique_ptr<PostgresConnection>> Take(absl::Duration max_time);
   void Give(std::unique_ptr<PostgresConnection> connection);
   struct Outcome {
     absl::Status status;
     bool is_repeatable = false;  // the connection broke, and nothing was committed
   };
-  // Makes a connection when there is none; drops one that failed.
+  // Opens a connection when `connection` is null. Drops one that failed.
   Outcome RunOnce(const Work& work, absl::Time deadline,
                   std::unique_ptr<PostgresConnection>& connection);
 

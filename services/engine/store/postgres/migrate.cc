@@ -13,7 +13,7 @@
 namespace lathe::engine {
 namespace {
 
-// "lathe", in bytes.
+// The lock's key is "lathe" in bytes.
 constexpr char kLock[] = "SELECT pg_advisory_lock(465642940517)";
 constexpr char kUnlock[] = "SELECT pg_advisory_unlock(465642940517)";
 constexpr char kReadEncoding[] = "SHOW server_encoding";

@@ -1,4 +1,4 @@
-// Brings a Postgres database to the schema of this binary.
+// Migrates a Postgres database to the schema of this binary.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace lathe::engine {
 
-// Each migration is one transaction, and of several engines one migrates while the others wait for
-// it: an advisory lock that ends with its connection. FailedPrecondition when the database is newer
-// than this binary, naming both versions, or keeps text in another encoding than UTF-8. Throws
-// PostgresError.
+// Runs each missing migration in a transaction of its own. An advisory lock, which ends with its
+// connection, lets one engine migrate while the others wait. Returns FailedPrecondition when the
+// database is newer than this binary (the message names both versions) or when its encoding is not
+// UTF-8. Throws PostgresError.
 absl::Status MigratePostgres(PostgresConnection& connection);
 
-// Data definitions in SQLite's words as Postgres takes them: 64-bit numbers, text that sorts by its
-// bytes, and in every table a `rowid` that grows.
+// Translates data definitions from SQLite's dialect to Postgres: numbers of 64 bits, text sorted by
+// bytes, and a growing `rowid` in every table.
 std::string PostgresDdl(std::string_view sqlite);
 
 }  // namespace lathe::engine

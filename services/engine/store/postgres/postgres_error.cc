@@ -11,12 +11,12 @@
 namespace lathe::engine {
 namespace {
 
-// Of appendix A of the manual of Postgres 15: connection exceptions, operator intervention, a
-// session ended while idle, a transaction ended while idle.
+// SQLSTATE prefixes from appendix A of the Postgres 15 manual: connection exceptions, operator
+// intervention, a session ended while idle, a transaction ended while idle.
 constexpr std::array<absl::string_view, 6> kLost = {"08",    "57P01", "57P02",
                                                     "57P03", "57P05", "25P03"};
 constexpr std::array<absl::string_view, 2> kConflict = {"40001", "40P01"};
-// Lock and statement time-outs, insufficient resources, I/O errors, a server that only reads.
+// Lock and statement time-outs, insufficient resources, I/O errors, a read-only server.
 constexpr std::array<absl::string_view, 5> kPassing = {"55P03", "57014", "53", "58030", "25006"};
 
 template <size_t size>

@@ -1,4 +1,4 @@
-// What goes wrong with a database on the other side of a socket.
+// Classifies the errors of a Postgres connection.
 #pragma once
 
 #include <exception>
@@ -12,13 +12,13 @@
 namespace lathe::engine {
 
 enum class PostgresFault {
-  kLost,      // the connection is gone; what was under way may or may not have happened
-  kConflict,  // another transaction was in the way; the same again may work
-  kPassing,   // the server cannot now: a lock, no space, no free connection, starting up
-  kOurs,      // a constraint, wrong SQL: the same again fails again
+  kLost,      // the connection is lost; the work in progress may or may not be done
+  kConflict,  // another transaction was in the way; a retry may succeed
+  kPassing,   // the server cannot do it now: a lock, no space, no free connection
+  kOurs,      // a constraint or wrong SQL; a retry fails again
 };
 
-// `sqlstate`: five characters, or empty where there is none.
+// Classifies an SQLSTATE of five characters. An empty `sqlstate` means that there is none: kLost.
 PostgresFault FaultOf(std::string_view sqlstate);
 
 class PostgresError : public std::exception {
@@ -26,7 +26,7 @@ class PostgresError : public std::exception {
   PostgresError(PostgresFault fault, std::string_view sqlstate, std::string_view message);
 
   PostgresFault fault() const { return fault_; }
-  // Unavailable for what passes, Aborted for a conflict, Internal for what is ours.
+  // Unavailable for kLost and kPassing, Aborted for kConflict, Internal for kOurs.
   const absl::Status& status() const { return status_; }
   const char* what() const noexcept override { return text_.c_str(); }
 

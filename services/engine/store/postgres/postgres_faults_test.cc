@@ -1,4 +1,5 @@
-// Sessions that end, locks, conflicts and a lack of connections, each at a moment of our choice.
+// Ended sessions, locks, conflicts and a lack of connections, each at a moment that the test
+// chooses.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -19,7 +20,7 @@
 namespace lathe::engine {
 namespace {
 
-// What a test does to the server, on a session that waits for no replica.
+// Disturbs the server, in a session that waits for no replica.
 class Saboteur {
  public:
   explicit Saboteur(const TestDatabase& database) : connection_(database.Connect()) {
@@ -45,7 +46,7 @@ class Saboteur {
     }
   }
 
-  // Ends the one session that waits for `event`, once there is one, after running `before`.
+  // Waits for a session to wait for `event`, runs `before`, then ends the session.
   void EndSessionThatWaitsFor(const std::string& event, const std::string& before = "") {
     const std::string waiting = absl::StrCat(
         " FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND wait_event = '", event, "'");
@@ -54,8 +55,8 @@ class Saboteur {
     Int(absl::StrCat("SELECT count(pg_terminate_backend(pid))", waiting));
   }
 
-  // Whoever writes an audit entry for `object` sleeps, at that write or at its commit, as long as
-  // the table `pauses` has a row.
+  // Installs a trigger: a session that writes an audit entry for `object` sleeps at that write or
+  // at its commit. It does so while the table `pauses` has a row.
   void PauseAt(const std::string& object, bool at_commit) {
     Run(
         absl::StrCat("CREATE TABLE pauses (); INSERT INTO pauses DEFAULT VALUES;"
@@ -69,7 +70,7 @@ class Saboteur {
                                : "TRIGGER pause BEFORE INSERT ON audit",
                      " FOR EACH ROW EXECUTE FUNCTION pause()"));
   }
-  // Ends the session that sleeps; the next one does not.
+  // Ends the session that sleeps. Later sessions do not sleep.
   void EndPause() { EndSessionThatWaitsFor("PgSleep", "DELETE FROM pauses"); }
 
  private:
@@ -104,7 +105,7 @@ struct Fixture {
 TEST_CASE("PostgresStore: a commit whose outcome was lost is found done, not done again",
           "[store]") {
   Fixture f;
-  // A commit then waits for a replica that does not exist, after it is on the disk.
+  // A commit is then on the disk, but waits for a replica that does not exist.
   f.saboteur.Run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
   f.saboteur.Run("SELECT pg_reload_conf()");
   std::future<absl::Status> commit = f.StartCommit({Audit("a"), Audit("b")});
@@ -157,7 +158,7 @@ TEST_CASE("PostgresStore: a leader that was replaced during its COMMIT learns it
       "'UPDATE leader SET term%'");
   f.saboteur.EndPause();
   CHECK(next_term.get() == f.term + 1);
-  // Which of the two came first after the session's end decides whether it was done again.
+  // The order of the two events after the session's end decides whether the commit is retried.
   const absl::Status status = commit.get();
   INFO(status);
   CHECK((status.ok() || status.code() == absl::StatusCode::kFailedPrecondition));
@@ -184,9 +185,9 @@ TEST_CASE("PostgresStore: a lock delays a commit and fails a read, and both reco
   f.saboteur.Run("LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE");
   std::future<absl::Status> commit = f.StartCommit({PutSession{TestSession("s1")}});
   CHECK(f.store.FindSession("t1", "s1").status().code() == absl::StatusCode::kUnavailable);
-  // The read took the whole lock_timeout: the commit has failed once, and tries again.
+  // The read took the whole lock_timeout: the commit has failed once and is trying again.
   CHECK(commit.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
-  // Nor do others wait behind it.
+  // Other calls do not wait behind it either.
   CHECK_THAT(std::string(f.store.FindModel("t1", "m1").status().message()),
              Catch::Contains("did not answer a moment ago"));
   f.saboteur.Run("ROLLBACK");
@@ -201,7 +202,7 @@ TEST_CASE("PostgresStore: a lock delays a commit and fails a read, and both reco
 TEST_CASE("PostgresStore: a store that has given up waits for nothing and keeps nothing more",
           "[store]") {
   Fixture f;
-  // A transaction sees one state of pg_stat_activity only.
+  // Uses a second session, because a transaction sees only one state of pg_stat_activity.
   Saboteur locker(f.harness.database());
   locker.Run("BEGIN");
   locker.Run("LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE");
@@ -217,7 +218,7 @@ TEST_CASE("PostgresStore: a store that has given up waits for nothing and keeps 
 
 TEST_CASE("PostgresStore: a lease is renewed while a commit waits for a lock", "[store]") {
   Fixture f;
-  // A transaction sees one state of pg_stat_activity only.
+  // Uses a second session, because a transaction sees only one state of pg_stat_activity.
   Saboteur locker(f.harness.database());
   locker.Run("BEGIN");
   locker.Run("LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE");
@@ -250,7 +251,7 @@ TEST_CASE("PostgresStore: without a free connection reads are refused until ther
           "[store]") {
   Fixture f;
   const std::string role = absl::StrCat("limited_", getpid());
-  // One for the lease, one for commits.
+  // One connection is for the lease, one for commits.
   f.saboteur.Run(
       absl::StrCat("CREATE ROLE ", role, " LOGIN CONNECTION LIMIT 2;",
                    "GRANT pg_read_all_data, pg_write_all_data TO ", role, ";",
@@ -278,7 +279,7 @@ TEST_CASE("PostgresStore: of three engines one migrates, also when one dies on t
   Saboteur saboteur(database);
   Saboteur locker(database);
   if (one_dies) {
-    // As at the first start, so that the migration can be stopped in its middle.
+    // The state at the first start, so that the migration can be stopped in its middle.
     saboteur.Run(
         "CREATE TABLE schema_version (id BIGINT PRIMARY KEY, version BIGINT NOT NULL);"
         "INSERT INTO schema_version VALUES (1, 0)");

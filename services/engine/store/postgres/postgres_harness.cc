@@ -35,7 +35,7 @@ TestDatabase::~TestDatabase() {
   try {
     Connect().Execute(absl::StrCat("DROP SCHEMA ", name_, " CASCADE"));
   } catch (const PostgresError&) {
-    // Its server goes away after the test anyway.
+    // The test's server is removed after the test anyway.
   }
 }
 

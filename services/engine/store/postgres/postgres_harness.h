@@ -1,5 +1,5 @@
 // The conformance suite's access to the Postgres store. Tests run under
-// tests/support/postgres_cluster.py, which says in LATHE_TEST_POSTGRES where its server is.
+// tests/support/postgres_cluster.py, which puts the server's address in LATHE_TEST_POSTGRES.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace lathe::engine {
 
-// A schema of its own, which is quicker than a database; dropped when destroyed.
+// A schema for one test, dropped when destroyed. A schema is quicker to make than a database.
 class TestDatabase {
  public:
   TestDatabase();

@@ -18,13 +18,13 @@
 namespace lathe::engine {
 namespace {
 
-// Locks the row: a takeover waits for us or we for it. Taken once for each number, so that a commit
-// that is tried again after its outcome was lost changes nothing a second time. It waits for the
-// session that had tried it before, should that still be alive.
+// Locks the row, so that a takeover and a commit wait for each other. Each number succeeds only
+// once: a commit that is retried after its outcome was lost has no second effect. The statement
+// also waits for the session of the earlier attempt, if that session is still alive.
 constexpr char kTakeNumber[] =
     "UPDATE leader SET last_commit = ?2 WHERE term = ?1 AND last_commit < ?2";
 constexpr char kReadLeader[] = "SELECT term, last_commit FROM leader";
-// The fence of what has no number.
+// Fences statements that have no commit number.
 constexpr char kShareTerm[] = "SELECT term FROM leader FOR SHARE";
 constexpr char kOldestTransaction[] =
     "SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8, pid::bigint, "
@@ -35,21 +35,22 @@ constexpr char kInsertBody[] =
     "INSERT INTO payloads (body_id, bytes) VALUES (?, ?) ON CONFLICT DO NOTHING";
 constexpr char kDeleteBody[] = "DELETE FROM payloads WHERE body_id = ?";
 
-// Deadlocks and serialisation failures in a row; our transactions take locks in one order, so one
-// is somebody else's doing and soon over.
+// Maximum number of deadlocks and serialization failures in a row. The engine's own transactions
+// take locks in one order, so a conflict comes from another program and soon passes.
 constexpr int kMaxConflicts = 8;
-// A pooler that other clients keep busy may give two sessions now and then.
+// Number of comparisons: a pooler that is busy with other clients may assign two sessions now and
+// then.
 constexpr int kSessionChecks = 8;
 constexpr absl::Duration kLogEvery = absl::Seconds(10);
 constexpr int64_t kPurgeBatch = 1000;
-// What was not read or changed by then is refused; its caller tries again. Shorter than the 5 s in
-// which every call is answered.
+// Time limit of a read or change. A call that takes longer is refused, and its caller tries again.
+// It is shorter than the 5 s in which every call is answered.
 constexpr absl::Duration kMaxWait = absl::Seconds(4);
-// Above that, for a large body.
+// Transfer rate that extends the time limit for a large body.
 constexpr int64_t kBodyBytesPerSecond = 20 << 20;
-// Between two statements of a load, while rows are taken in.
+// Longest pause between two statements of a load, while the engine processes the rows.
 constexpr absl::Duration kMaxLoadPause = absl::Seconds(10);
-// A renewal that fails is tried again, several times within a lease.
+// Time limit of a lease call. It is short so that several renewals can be tried within one lease.
 constexpr absl::Duration kMaxLeaseWait = absl::Seconds(2);
 
 absl::Status NotLeader(int64_t term, int64_t current_term) {
@@ -64,8 +65,8 @@ absl::Status CheckTerm(PostgresConnection& connection, int64_t term) {
   return current_term == term ? absl::OkStatus() : NotLeader(term, current_term);
 }
 
-// Repeats `attempt`, which throws PostgresError, until it succeeds, what it throws will not pass,
-// the time is over or nobody wants it any more.
+// Repeats `attempt`, which throws PostgresError, until it succeeds. Gives up when a retry cannot
+// fix the error, when conflicts repeat, after `deadline`, or once `given_up` is true.
 template <typename Attempt>
 auto Insist(const char* what, absl::Time deadline, const std::atomic<bool>* given_up,
             const Attempt& attempt) -> decltype(attempt()) {
@@ -118,7 +119,7 @@ PostgresConnection::Options LeaseOptions(PostgresConnection::Options options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PostgresStore>> PostgresStore::Open(const Options& options) {
-  // Another engine may migrate for minutes: no time-outs here.
+  // No time-outs here, because another engine may migrate for minutes.
   const PostgresConnection::Options patient = {.url = options.url,
                                                .statement_timeout = absl::ZeroDuration(),
                                                .lock_timeout = absl::ZeroDuration(),
@@ -150,7 +151,8 @@ absl::StatusOr<StoredState> PostgresStore::TakeLeadership() {
 }
 
 absl::StatusOr<StoredState> PostgresStore::Load(int64_t term) {
-  // However much there is to read; who cannot renew its lease meanwhile ends.
+  // No time-out, because the state may be large. An engine that cannot renew its lease meanwhile
+  // ends.
   PostgresConnection::Options patient = connection_options_;
   patient.statement_timeout = absl::ZeroDuration();
   patient.idle_in_transaction_timeout = kMaxLoadPause;
@@ -163,7 +165,7 @@ absl::StatusOr<StoredState> PostgresStore::Load(int64_t term) {
   });
 }
 
-// Holds the leader's row, so that nobody who leads after us has written a body that is swept.
+// Holds the leader's row, so that no later leader can have written a body that the sweep removes.
 absl::StatusOr<StoredState> PostgresStore::TryLoad(PostgresConnection& connection, int64_t term) {
   connection.Begin();
   RETURN_IF_ERROR(CheckTerm(connection, term));
@@ -182,7 +184,7 @@ absl::Status PostgresStore::Commit(int64_t term, std::span<const Write> writes,
     write_mu_.AssertHeld();
     try {
       const absl::Status status = TryCommit(term, number, writes, blobs);
-      // Closing it rolls back.
+      // Closing the connection rolls the transaction back.
       if (!status.ok()) committer_.reset();
       return status;
     } catch (const PostgresError&) {
@@ -209,7 +211,7 @@ absl::Status PostgresStore::TryCommit(int64_t term, int64_t number, std::span<co
     for (const Write& write : writes) RETURN_IF_ERROR(applier.Apply(write));
     committer_->EndPipeline();
   } catch (const PostgresError& error) {
-    // What was done already, or by another leader, is in the way of doing it.
+    // A constraint error is expected when this commit, or another leader's, is already applied.
     if (error.fault() == PostgresFault::kOurs && !was_taken()) return FindOutcome(term, number);
     throw;
   }
@@ -221,7 +223,7 @@ absl::Status PostgresStore::TryCommit(int64_t term, int64_t number, std::span<co
 }
 
 absl::Status PostgresStore::FindOutcome(int64_t term, int64_t number) {
-  // A new session: the old one may be in the middle of anything.
+  // Use a new session, because the state of the old one is unknown.
   committer_ = std::make_unique<PostgresConnection>(connection_options_);
   Query query = committer_->Prepare(kReadLeader);
   query.Next();
@@ -238,19 +240,19 @@ void PostgresStore::PurgeInBatches(int64_t term, const PurgeResults& purge) {
     int64_t num_deleted = kPurgeBatch;
     while (num_deleted >= kPurgeBatch) {
       committer_->Begin();
-      // The next commit finds out that somebody else leads.
+      // If another engine leads now, the next commit reports it.
       if (!CheckTerm(*committer_, term).ok()) return committer_.reset();
       num_deleted = Purge(*committer_, purge, kPurgeBatch);
       committer_->Commit();
     }
   } catch (const PostgresError& error) {
-    // The next purge does what this one has not.
+    // The next purge continues where this one stopped.
     LogWarn("old results were not removed", {{"error", error.what()}});
     committer_.reset();
   }
 }
 
-// Not fenced, which would keep commits waiting: a body that nothing names harms nobody.
+// Not fenced, because a fence would delay commits. A body that no row names does no harm.
 absl::Status PostgresStore::PutLargeBody(const std::string& body_id, const std::string& bytes) {
   if (const int error = FailPointErrno("engine.body.before_write")) {
     return absl::ErrnoToStatus(error, "a request body was not kept");
@@ -280,7 +282,7 @@ void PostgresStore::DiscardLargeBody(const std::string& body_id) {
     connection.Prepare(kDeleteBody).Bind(body_id).Run();
     return absl::OkStatus();
   });
-  // The next leader sweeps it.
+  // The next leader's sweep removes the body.
   if (!status.ok()) LogWarn("a request body was not removed", {{"error", status.message()}});
 }
 
@@ -319,7 +321,7 @@ absl::Status PostgresStore::Change(const Work& work) {
   });
 }
 
-// Apart from the term's row, which commits lock.
+// Uses its own connections. They do not touch the leader's row, which commits lock.
 absl::Status PostgresStore::OnLease(const Work& work) {
   return leases_.Run(kMaxLeaseWait, [&](PostgresConnection& connection) -> absl::Status {
     connection.Begin();

@@ -1,4 +1,4 @@
-// The store of several machines: Postgres 15 or newer.
+// The store that engines on several machines share: Postgres 15 or newer.
 #pragma once
 
 #include <atomic>
@@ -15,38 +15,42 @@
 
 namespace lathe::engine {
 
-// One connection commits, a few serve reads, a few write large bodies and what is rare. The
-// database may go away at any time and for as long as it likes: what the engine cannot do without
-// waits for it, everything else is Unavailable after a few seconds until it is back.
+// Store on a Postgres database. One connection commits, a few serve reads, a few write large bodies
+// and rare changes, and others serve the lease. The database may be away at any time and for any
+// time. Leadership and commits wait for it. Every other call returns Unavailable after a few
+// seconds until the database is back.
 class PostgresStore : public SqlStore {
  public:
   struct Options {
-    // postgres://user:password@host:port/database?parameters, as libpq takes it.
+    // Connection URL as libpq takes it: postgres://user:password@host:port/database?parameters.
     std::string url;
-    // Connections for reads, and for large bodies and keys; each costs the server a process.
+    // Upper bounds of the connections for reads, and for large bodies and keys. Each connection
+    // costs the server one process.
     int max_read_connections = 4;
     int max_write_connections = 2;
-    // How long Open waits for a server that cannot be reached.
+    // Time that Open waits for a server that cannot be reached.
     absl::Duration open_timeout = absl::Seconds(30);
   };
 
-  // Migrates the schema. Unavailable when the server cannot be reached, FailedPrecondition when
-  // its schema is newer than this binary.
+  // Opens the store and migrates its schema. Returns Unavailable when the server cannot be reached,
+  // and FailedPrecondition when the schema is newer than this binary.
   static absl::StatusOr<std::unique_ptr<PostgresStore>> Open(const Options& options);
 
-  // Waits for the database, too.
+  // Also waits while the database is away.
   absl::StatusOr<StoredState> TakeLeadership() override;
-  // Removes bodies that no request needs, too. Waits for the database, as long as it takes.
+  // Also removes bodies that no request needs. Waits for the database without a time limit.
   absl::StatusOr<StoredState> Load(int64_t term) override;
-  // Waits for as long as the database is away, locked or full. Fails when another engine leads, or
-  // for an error of ours. A commit whose outcome was unknown is looked up, never repeated blindly.
+  // Waits while the database is away, locked or full. Fails when another engine leads, or for an
+  // error that a retry cannot fix. When the outcome of a commit is unknown, looks it up before any
+  // retry.
   absl::Status Commit(int64_t term, std::span<const Write> writes,
                       std::span<const Blob> blobs) override;
   absl::Status PutLargeBody(const std::string& body_id, const std::string& bytes) override;
   void DiscardLargeBody(const std::string& body_id) override;
-  // Unavailable when the database does not answer: the core asks again.
+  // Returns Unavailable when the database does not answer; the core asks again.
   absl::StatusOr<std::string> ReadBody(const std::string& body_id) override;
-  // Of those that the server shows to this user: its own, and all for a member of pg_monitor.
+  // Sees the transactions that the server shows to this user: its own, and all of them for a member
+  // of pg_monitor.
   absl::StatusOr<std::optional<OpenTransaction>> OldestTransaction() override;
   void GiveUp() override { given_up_ = true; }
 
@@ -61,9 +65,10 @@ class PostgresStore : public SqlStore {
   // One attempt at the commit `number` of this term. Throws PostgresError.
   absl::Status TryCommit(int64_t term, int64_t number, std::span<const Write> writes,
                          std::span<const Blob> blobs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
-  // What became of commit `number`, which the leader's row did not take.
+  // Finds out whether commit `number` is done already, after its update of the leader's row changed
+  // nothing.
   absl::Status FindOutcome(int64_t term, int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
-  // In transactions of their own, so that none is long.
+  // Deletes in many short transactions, so that none of them runs for long.
   void PurgeInBatches(int64_t term, const PurgeResults& purge)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
 
@@ -72,7 +77,7 @@ class PostgresStore : public SqlStore {
   PostgresPool readers_;
   PostgresPool writers_;
   PostgresPool leases_;
-  std::atomic<int64_t> term_ = 0;  // 0: not the leader yet
+  std::atomic<int64_t> term_ = 0;  // 0: this process is not the leader yet
   absl::Mutex write_mu_;
   std::unique_ptr<PostgresConnection> committer_ ABSL_GUARDED_BY(write_mu_);
   int64_t last_number_ ABSL_GUARDED_BY(write_mu_) = 0;

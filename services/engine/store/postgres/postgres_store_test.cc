@@ -1,4 +1,4 @@
-// What only the Postgres store promises: fencing between processes, lost connections, locks.
+// Promises of the Postgres store alone: fencing between processes, lost connections, locks.
 #include "services/engine/store/postgres/postgres_store.h"
 
 #include <array>

@@ -32,7 +32,7 @@ void PostgresStatement::Bind(std::string_view text) {
 }
 
 void PostgresStatement::BindBytes(std::string_view bytes) {
-  // A null pointer would bind NULL.
+  // libpq would bind a null pointer as NULL.
   if (bytes.data() == nullptr) bytes = "";
   values_.push_back({.borrowed = bytes, .is_borrowed = true, .is_binary = true});
 }
@@ -62,7 +62,7 @@ std::string PostgresStatement::Text() { return DecodeText(NextColumn()); }
 
 std::string PostgresStatement::Bytes() { return std::string(NextColumn()); }
 
-// bool, int4 or int8, in network order.
+// Accepts bool, int4 and int8, in network byte order.
 int64_t PostgresStatement::Int() {
   const std::string_view bytes = NextColumn();
   if (bytes.size() == sizeof(int64_t)) {

@@ -9,10 +9,12 @@
 namespace lathe::engine {
 namespace {
 
-// Start of heading: no text of ours begins with it, and one of somebody else is marked itself.
+// "Start of heading". The engine's own texts never begin with it, and a client's text that does is
+// encoded too.
 constexpr char kMark = '\x01';
 
-// Length of the UTF-8 character at the begin of `text`, 0 when there is none (RFC 3629, section 4).
+// Returns the length of the UTF-8 character at the start of `text`, or 0 when there is none (RFC
+// 3629, section 4).
 size_t CharacterLength(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);

@@ -8,19 +8,21 @@
 namespace lathe::engine {
 namespace {
 
-// A session counts until everything it held is freed.
+// A session is live until everything it held is freed.
 constexpr char kLiveSessions[] =
     "(SELECT session_id FROM sessions WHERE state < 2 UNION "
     "SELECT session_id FROM models WHERE state IN (0, 1))";
 
-// Ended sessions of the last day still answer a repeated finish and late heartbeats.
+// Sessions that ended within a day still answer repeated finish calls and late heartbeats.
 constexpr char kRecentlyEnded[] = " OR heartbeat_at > ?";
 constexpr int64_t kDay = int64_t{86400} * 1000000000;
 
-// Of those that ended: what a repetition is answered from (training whose result was delivered is
-// not asked for again; refused ones have no result, and stay for a day), what the row of a model
-// does not say of it, and loads (8), which tell what came before their outcome was known. ?1: a day
-// ago.
+// Requests to load; ?1 is the time one day ago. The ended ones are:
+//   - those that answer duplicate requests (except training whose result was delivered, which no
+//   client requests again),
+//   - refused ones, which have no result, for a day,
+//   - those with facts that the row of their model does not hold,
+//   - loads (kind 8), whose row shows what was loaded before their outcome was known.
 constexpr char kNeededRequests[] =
     "state < 3"
     " OR owner_id IN (SELECT session_id FROM live)"
@@ -32,7 +34,7 @@ constexpr char kNeededRequests[] =
     "   OR (op_class = 1 AND EXISTS (SELECT 1 FROM models WHERE model_id = requests.owner_id"
     "    AND (seq_id > closed_seq OR seq_id > gradient_from_seq OR seq_id > log_from_seq)))))";
 
-// Of unfinished requests, and of done forward_backwards that rebuild a model which lives.
+// Bodies of unfinished requests, and of done forward_backwards that rebuild a live model.
 constexpr char kLiveBodies[] =
     "SELECT body_id FROM requests WHERE body_id <> '' AND (state < 3 OR (state = 3 AND kind = 4 "
     "AND EXISTS (SELECT 1 FROM models WHERE model_id = requests.owner_id "

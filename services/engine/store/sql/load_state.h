@@ -1,4 +1,4 @@
-// What a new leader reads.
+// Reads the state that a new leader starts with.
 #pragma once
 
 #include <set>
@@ -9,13 +9,14 @@
 
 namespace lathe::engine {
 
-// Everything but the term, at time `now`. Throws what `connection` throws.
+// Reads everything but the term, as of time `now`. Throws the exceptions of `connection`.
 StoredState LoadState(SqlConnection& connection, int64_t now);
 
-// Bodies of requests that have not ended. Throws what `connection` throws.
+// Returns the ids of bodies that must stay: those of unfinished requests, and those that rebuild
+// live models. Throws the exceptions of `connection`.
 std::set<std::string> LiveBodyIds(SqlConnection& connection);
 
-// Removes bodies of requests that have ended or do not exist. Throws what `connection` throws.
+// Removes all other bodies from the database. Throws the exceptions of `connection`.
 void SweepPayloads(SqlConnection& connection);
 
 }  // namespace lathe::engine

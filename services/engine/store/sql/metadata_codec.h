@@ -1,4 +1,4 @@
-// Metadata and lists of words in one text column.
+// Encodes metadata and lists of words in one text column.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace lathe::engine {
 
-// Length-prefixed, so that any bytes survive: "4:name5:value…".
+// Encodes with length prefixes, so that any bytes survive: "4:name5:value…".
 std::string EncodeMetadata(const Metadata& metadata);
-// Reads what EncodeMetadata wrote; stops at the first thing it did not write.
+// Decodes the output of EncodeMetadata. Stops at the first malformed pair.
 Metadata DecodeMetadata(std::string_view text);
 
-// Words without commas.
+// Encodes words, which must not contain commas, as comma-separated text.
 std::string EncodeWords(const std::vector<std::string>& words);
 std::vector<std::string> DecodeWords(std::string_view text);
 

@@ -7,7 +7,7 @@
 namespace lathe::engine {
 namespace {
 
-// Times are nanoseconds since the Unix epoch, 0 is never. Enums are the numbers of rows.h.
+// Times are nanoseconds since the Unix epoch; 0 means never. Enums have the numbers of rows.h.
 constexpr char kMigration1[] = R"sql(
 CREATE TABLE leader (id INTEGER PRIMARY KEY CHECK (id = 1), term INTEGER NOT NULL);
 INSERT INTO leader (id, term) VALUES (1, 0);
@@ -85,9 +85,9 @@ CREATE TABLE samplers (
 CREATE INDEX samplers_by_session ON samplers (session_id);
 )sql";
 
-// The leader's row also says who it is and which of its commits was the last: that tells, after a
-// connection broke during a COMMIT, what became of it. The hot tables are vacuumed early, and
-// without pauses.
+// The leader's row also holds its process and the number of its last commit. After a connection
+// broke during a COMMIT, that number shows the outcome. Autovacuum starts early on the hot tables
+// and does not throttle itself.
 constexpr char kPostgresMigration1[] = R"sql(
 ALTER TABLE leader ADD COLUMN holder TEXT NOT NULL DEFAULT '',
   ADD COLUMN last_commit BIGINT NOT NULL DEFAULT 0;
@@ -104,7 +104,7 @@ ALTER TABLE payloads ALTER COLUMN bytes SET STORAGE EXTERNAL;
 ALTER TABLE results ALTER COLUMN bytes SET STORAGE EXTERNAL;
 )sql";
 
-// AUTOINCREMENT: a number is never given twice, so that a gap would show.
+// AUTOINCREMENT never assigns a number twice, so a deleted entry leaves a visible gap.
 constexpr char kMigration2[] = R"sql(
 CREATE TABLE audit (
   id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant_id TEXT NOT NULL,
@@ -127,7 +127,7 @@ CREATE TRIGGER audit_stays BEFORE DELETE OR UPDATE ON audit
   FOR EACH ROW EXECUTE FUNCTION refuse_change();
 )sql";
 
-// Copies of sampling clients are numbered.
+// Numbers the copies of a sampling client.
 constexpr char kMigration3[] =
     "ALTER TABLE samplers ADD COLUMN num_joined INTEGER NOT NULL DEFAULT 0";
 
@@ -138,7 +138,7 @@ CREATE TABLE quotas (
   stored_bytes INTEGER NOT NULL, adapters INTEGER NOT NULL);
 )sql";
 
-// The second index is for the purge; adding to a row that is there touches neither.
+// The second index serves the purge. Adding to an existing row changes neither index.
 constexpr char kMigration5[] = R"sql(
 CREATE TABLE usage (
   tenant_id TEXT NOT NULL, hour INTEGER NOT NULL, session_id TEXT NOT NULL,
@@ -150,7 +150,7 @@ CREATE TABLE usage (
 CREATE INDEX usage_by_hour ON usage (hour);
 )sql";
 
-// Until here the families said it all.
+// Lists the adapted modules. Before, the families of linear layers determined them.
 constexpr char kMigration6[] = R"sql(
 ALTER TABLE models ADD COLUMN target_modules TEXT NOT NULL DEFAULT '';
 ALTER TABLE checkpoints ADD COLUMN target_modules TEXT NOT NULL DEFAULT '';
@@ -162,14 +162,14 @@ UPDATE checkpoints SET target_modules = rtrim(
   CASE WHEN train_mlp <> 0 THEN 'gate_proj,up_proj,down_proj,' ELSE '' END || CASE WHEN train_unembed <> 0 THEN 'lm_head' ELSE '' END, ',');
 )sql";
 
-// The index holds what no client has fetched yet, which is little.
+// The index is small: it holds only what no client has fetched yet.
 constexpr char kMigration7[] = R"sql(
 ALTER TABLE requests ADD COLUMN completion_number INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX requests_undelivered ON requests (completion_number)
   WHERE completion_number > 0 AND delivered_at = 0;
 )sql";
 
-// What rebuilds a model whose worker is gone.
+// The log and the snapshots that rebuild a model whose worker is gone.
 constexpr char kMigration8[] = R"sql(
 ALTER TABLE models ADD COLUMN log_from_seq INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE requests ADD COLUMN outcome TEXT NOT NULL DEFAULT '';
@@ -187,13 +187,14 @@ CREATE TABLE versions (
   size_bytes INTEGER NOT NULL, manifest_sha256 TEXT NOT NULL);
 )sql";
 
-// Models of clients that are gone.
+// State of models whose clients are gone.
 constexpr char kMigration9[] = R"sql(
 ALTER TABLE models ADD COLUMN dropped_window TEXT NOT NULL DEFAULT '';
 ALTER TABLE models ADD COLUMN is_parked INTEGER NOT NULL DEFAULT 0;
 )sql";
 
-// Apart from the leader's row, which every commit locks: a renewal waits for no commit.
+// A table apart from the leader's row, which every commit locks. So a renewal never waits for a
+// commit.
 constexpr char kMigration10[] = R"sql(
 CREATE TABLE lease (
   id INTEGER PRIMARY KEY CHECK (id = 1), term INTEGER NOT NULL, process TEXT NOT NULL,
@@ -210,7 +211,7 @@ ALTER TABLE lease SET (fillfactor = 10, autovacuum_vacuum_threshold = 1000,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 )sql";
 
-// Models that are moved between groups on purpose.
+// Migration of models between groups on request.
 constexpr char kMigration11[] = R"sql(
 ALTER TABLE models ADD COLUMN move_to TEXT NOT NULL DEFAULT '';
 ALTER TABLE groups ADD COLUMN is_draining INTEGER NOT NULL DEFAULT 0;

@@ -1,4 +1,4 @@
-// Numbered forward migrations of both databases. A migration is never edited after a release.
+// Numbered forward migrations of both databases. A migration never changes after a release.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +8,24 @@
 
 namespace lathe::engine {
 
-// Version of the schema this binary writes.
+// Version of the schema that this binary writes.
 inline constexpr int kSchemaVersion = 11;
 
-// Run in one transaction: `common`, then what one database needs alone; empty: nothing. Types and
-// keys in `common` are written as SQLite names them, see PostgresDdl.
+// One migration, run in one transaction: `common` first, then the part of the one database; empty:
+// no such part. `common` uses SQLite's types and keys, see PostgresDdl.
 struct Migration {
   const char* common = "";
   const char* sqlite = "";
   const char* postgres = "";
 };
 
-// From an empty database to kSchemaVersion; the first one makes version 1.
+// Migrations from an empty database to kSchemaVersion. The first one makes version 1.
 std::span<const Migration> Migrations();
 
-// FailedPrecondition when a database is newer than this binary, naming both versions.
+// Returns FailedPrecondition, naming both versions, when the database is newer than this binary.
 absl::Status CheckSchemaVersion(int64_t version);
 
-// Each database keeps its version in a table of one row.
+// Each database keeps its version in a table with one row.
 inline constexpr char kReadVersion[] = "SELECT version FROM schema_version";
 inline constexpr char kWriteVersion[] = "UPDATE schema_version SET version = ?";
 

@@ -1,5 +1,5 @@
-// Rows to and from columns. A Read function takes the columns in the order of its k...Columns; a
-// Bind function gives them in the same order.
+// Converts rows to and from columns. ReadRow takes the columns in the order of the matching
+// k…Columns constant, and BindRow binds them in the same order.
 #pragma once
 
 #include <vector>
@@ -80,7 +80,7 @@ void ReadRow(Query& query, AuditRow& row);
 void ReadRow(Query& query, QuotaRow& row);
 void ReadRow(Query& query, UsageRow& row);
 
-// Every row that `query` finds.
+// Reads every row that `query` finds.
 template <typename Row>
 std::vector<Row> ReadRows(Query& query) {
   std::vector<Row> rows;

@@ -1,5 +1,5 @@
-// What the stores' SQL runs on: a connection with prepared statements, and a cursor that binds and
-// reads in order.
+// Interfaces that the stores' SQL runs on: a connection with prepared statements, and a cursor that
+// binds and reads in order.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace lathe::engine {
 
-// A prepared statement of one connection, used by one Query at a time. Methods throw the exception
-// of their connection.
+// A prepared statement of one connection. One Query at a time uses it. Methods throw the exceptions
+// of the connection.
 class SqlStatement {
  public:
   virtual ~SqlStatement() = default;
@@ -18,7 +18,7 @@ class SqlStatement {
   virtual void Bind(int64_t value) = 0;
   virtual void Bind(double value) = 0;
   virtual void Bind(std::string_view text) = 0;
-  // Not copied: must live until the query ends.
+  // The bytes are not copied: they must live until the query ends.
   virtual void BindBytes(std::string_view bytes) = 0;
 
   virtual int64_t Run() = 0;
@@ -28,11 +28,11 @@ class SqlStatement {
   virtual int64_t Int() = 0;
   virtual double Real() = 0;
 
-  // Ends the use: bindings and rows are dropped. Does not throw.
+  // Ends the use: drops the bindings and rows. Does not throw.
   virtual void Reset() = 0;
 };
 
-// A use of a prepared statement: Bind, then Run or Next.
+// One use of a prepared statement: Bind, then Run or Next.
 class Query {
  public:
   explicit Query(SqlStatement& statement) : statement_(statement) {}
@@ -44,7 +44,7 @@ class Query {
     (BindOne(values), ...);
     return *this;
   }
-  // Not copied: must live until the query ends.
+  // The bytes are not copied: they must live until the query ends.
   Query& BindBytes(std::string_view bytes) {
     statement_.BindBytes(bytes);
     return *this;
@@ -52,7 +52,7 @@ class Query {
 
   // Runs a statement without result rows; returns the number of changed rows, or kDeferred.
   int64_t Run() { return statement_.Run(); }
-  // Steps to the next row; columns are then read from the first on.
+  // Steps to the next row. The column readers then start at the first column.
   bool Next() { return statement_.Next(); }
 
   std::string Text() { return statement_.Text(); }
@@ -76,17 +76,17 @@ class Query {
   SqlStatement& statement_;
 };
 
-// Not thread-safe. SQL is what SQLite and Postgres both understand, with parameters as SQLite
-// writes them: `?` and `?2`.
+// A database connection. Not thread-safe. The SQL must suit both SQLite and Postgres. It writes
+// parameters in SQLite's form: `?` and `?2`.
 class SqlConnection {
  public:
-  // What Run returns when the connection sends statements together and looks at their outcome
-  // later: an error then shows at the end of the transaction.
+  // Result of Run when the connection sends statements in a batch. Errors then show at the end of
+  // the transaction.
   static constexpr int64_t kDeferred = -1;
 
   virtual ~SqlConnection() = default;
 
-  // Statements are prepared once and kept by their text.
+  // Returns a statement for `sql`. Statements are prepared once and cached by their text.
   virtual Query Prepare(std::string_view sql) = 0;
 };
 

@@ -1,4 +1,4 @@
-// What the stores on a SQL database share: reads, and the rare writes beside the commits.
+// The common part of the stores on a SQL database: reads, and the rare writes outside the commits.
 #pragma once
 
 #include <functional>
@@ -74,19 +74,20 @@ class SqlStore : public Store {
  protected:
   using Work = std::function<absl::Status(SqlConnection&)>;
 
-  // Runs `work` on a connection for reads and turns what it throws into a Status. Any thread. May
-  // run it again when a connection breaks.
+  // Runs `work` on a connection for reads and turns its exceptions into a Status. Any thread. May
+  // run `work` again when a connection breaks.
   virtual absl::Status Read(const Work& work) = 0;
-  // The same in a transaction on a connection that writes; runs it once.
+  // Runs `work` once, in a transaction on a connection for writes.
   virtual absl::Status Change(const Work& work) = 0;
-  // As Change, for the lease: whoever leads, and quickly or not at all.
+  // Like Change, for the lease: any process may call it, leader or not, and it does not wait for
+  // long.
   virtual absl::Status OnLease(const Work& work) { return Change(work); }
 
-  // A body in the database; empty when there is none.
+  // Reads a body from the database; nullopt when it is not there.
   absl::StatusOr<std::optional<std::string>> ReadPayload(const std::string& body_id);
 
  private:
-  // Read() for a function that returns StatusOr.
+  // Read() for a function that returns a StatusOr.
   template <typename Function>
   auto Reading(const Function& function) {
     using Result = std::invoke_result_t<const Function&, SqlConnection&>;

@@ -1,4 +1,4 @@
-// Reads of a store in SQL: search of sessions, storage and usage.
+// SQL reads of a store: search of sessions, storage and usage.
 #include <iterator>
 #include <limits>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 constexpr char kOlderSessions[] =
     " FROM sessions WHERE tenant_id = ? AND (created_at, session_id) < (?, ?)"
     " ORDER BY created_at DESC, session_id DESC LIMIT ?";
-// Rows of a search that are read together; a tenant may have any number.
+// Number of rows that a search reads at once; a tenant may have any number of sessions.
 constexpr int64_t kSearchedAtOnce = 256;
 constexpr char kUseOfSession[] =
     "SELECT count(*), CAST(coalesce(sum(size_bytes), 0) AS BIGINT) FROM checkpoints"
@@ -30,7 +30,7 @@ constexpr char kUseByProject[] =
     " WHERE checkpoints.tenant_id = ?1 AND checkpoints.state = 1"
     " AND (checkpoints.expires_at = 0 OR checkpoints.expires_at > ?2)"
     " GROUP BY project ORDER BY project";
-// By the primary key, whose order it is.
+// The order is that of the primary key.
 constexpr char kUsageOfHours[] =
     ", coalesce((SELECT project_id FROM sessions AS s WHERE s.session_id = usage.session_id), ''),"
     " coalesce((SELECT user_metadata FROM sessions AS s WHERE s.session_id = usage.session_id), '')"

@@ -1,4 +1,4 @@
-// Writes beside the commits: tenants, keys, audit, secrets.
+// Writes outside the commits: tenants, keys, audit, secrets.
 #include <string>
 
 #include "libs/common/random/random_id.h"

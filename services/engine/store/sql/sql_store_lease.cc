@@ -10,7 +10,7 @@ constexpr char kReadLease[] = "SELECT term, process, address, duration_ms, num_r
 constexpr char kTakeLease[] =
     "UPDATE lease SET term = term + 1, process = ?, address = ?, duration_ms = ?, num_renewals = 0"
     " WHERE term = ? AND num_renewals = ?";
-// Waits for a commit under the old term that is on its way, and no other can follow.
+// Waits for a commit under the old term that is in progress. No later commit can use that term.
 constexpr char kRaiseTerm[] = "UPDATE leader SET term = ?, last_commit = 0";
 constexpr char kRenewLease[] = "UPDATE lease SET num_renewals = num_renewals + 1 WHERE term = ?";
 constexpr char kReleaseLease[] =
@@ -73,7 +73,7 @@ absl::StatusOr<StoredState> SqlStore::TakeLeadership() {
     if (absl::IsAborted(term.status())) continue;
     if (!term.ok()) return term.status();
     absl::StatusOr<StoredState> state = Load(*term);
-    // Or somebody else has become the leader already.
+    // Load failed with FailedPrecondition: another process has become the leader already.
     if (!absl::IsFailedPrecondition(state.status())) return state;
   }
 }

@@ -1,4 +1,4 @@
-// Reads of a store in SQL: what callers list and look up.
+// SQL reads of a store: listings and look-ups.
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,7 +47,7 @@ std::vector<std::string> ReadTexts(Query& query) {
   return texts;
 }
 
-// A page of `table` where `condition` holds with `values` bound to it.
+// Reads a page of `table` where `condition` holds with `values` bound to it.
 template <typename Row, typename... Values>
 Page<Row> ReadPage(SqlConnection& connection, const char* columns, const char* table,
                    const std::string& condition, int64_t limit, int64_t offset,

@@ -19,7 +19,7 @@ constexpr char kTouchSession[] = "UPDATE sessions SET heartbeat_at = ?2 WHERE se
 constexpr char kInsertPayload[] = "INSERT INTO payloads (body_id, bytes) VALUES (?, ?)";
 constexpr char kMarkDispatched[] =
     "UPDATE requests SET state = 2, epoch = ?2, outcome = ?3 WHERE request_id = ?1 AND state < 3";
-// The first result of a request stays: two reads of one result are byte-identical.
+// The first result of a request stays, so that two reads of a result are byte-identical.
 constexpr char kEndRequest[] =
     "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4, outcome = ?5"
     " WHERE request_id = ?1 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?1)";
@@ -37,7 +37,7 @@ constexpr char kPurgeResults[] =
     "  AND (done_at < ?2 OR (delivered_at > 0 AND delivered_at < ?1)))"
     " OR NOT EXISTS (SELECT 1 FROM requests WHERE requests.request_id = old.request_id)"
     " LIMIT ?3)";
-// What rebuilds a model that lives stays.
+// Keeps the rows that rebuild a live model.
 constexpr char kPurgeRows[] =
     "DELETE FROM requests WHERE request_id IN"
     " (SELECT request_id FROM requests WHERE done_at > 0 AND done_at < ?"
@@ -65,7 +65,7 @@ std::string InsertSql(const std::string& table, const std::string& columns) {
   return absl::StrCat("INSERT INTO ", table, " (", columns, ") VALUES (", marks, ")");
 }
 
-// "a = excluded.a, b = excluded.b…"
+// Returns "a = excluded.a, b = excluded.b…".
 std::string SetExcluded(const std::string& columns, const std::string& but = "") {
   const std::set<absl::string_view> left_out = absl::StrSplit(but, ", ");
   std::vector<std::string> sets;
@@ -76,8 +76,9 @@ std::string SetExcluded(const std::string& columns, const std::string& but = "")
   return absl::StrJoin(sets, ", ");
 }
 
-// A finished row of the key gives way. For a live one tenant_id becomes NULL, which the column
-// refuses: the database itself finds the error, without a look at what the statement did.
+// Replaces a finished row of the same key. For a live row, tenant_id becomes NULL, which the column
+// refuses. So the database itself reports the error, and no caller checks the number of changed
+// rows.
 std::string InsertRequestSql() {
   const std::string sets = absl::StrReplaceAll(
       SetExcluded(kRequestColumns),

@@ -1,4 +1,4 @@
-// One write of a commit as SQL.
+// Turns the writes of a commit into SQL.
 #pragma once
 
 #include <map>
@@ -12,23 +12,24 @@
 
 namespace lathe::engine {
 
-// Bytes of the blobs that travel with a commit, by id; they outlive the transaction.
+// Bytes of the blobs of a commit, by id. They outlive the transaction.
 using BlobIndex = std::map<std::string_view, std::string_view>;
 
-// Applies writes inside a transaction of the caller. No statement depends on what one before it
-// changed, so that a connection may send them together. Throws what `connection` throws.
+// Applies writes inside the caller's transaction. No statement depends on what an earlier one
+// changed, so a connection may send them together. Throws the exceptions of `connection`.
 class WriteApplier {
  public:
-  // Both must outlive this.
+  // `connection` and `blobs` must outlive this object.
   WriteApplier(SqlConnection& connection, const BlobIndex& blobs)
       : connection_(connection), blobs_(blobs) {}
 
   absl::Status Apply(const Write& write);
 
-  // Bodies that were found in no row: their files are to be removed once the transaction is
-  // durable.
+  // Bodies that should be deleted but are in no row. The caller removes their files once the
+  // transaction is durable.
   const std::vector<std::string>& dropped_bodies() const { return dropped_bodies_; }
-  // What the caller is to Purge; the order against other writes does not matter.
+  // Purges that the caller must run with Purge. Their order relative to other writes does not
+  // matter.
   const std::vector<PurgeResults>& purges() const { return purges_; }
 
  private:
@@ -55,7 +56,7 @@ class WriteApplier {
   absl::Status operator()(const SetSessionProject& write);
   absl::Status operator()(const AddUsage& write);
 
-  // Runs `sql` with the columns of `row`; returns the number of changed rows.
+  // Runs `sql` with the columns of `row`. Returns the number of changed rows.
   template <typename Row>
   int64_t Put(const std::string& sql, const Row& row);
   template <typename Row>
@@ -67,17 +68,17 @@ class WriteApplier {
   std::vector<PurgeResults> purges_;
 };
 
-// Deletes what retention ends, at most `limit` results and as many rows of requests; returns the
-// larger of both numbers. Throws what `connection` throws.
+// Deletes what retention no longer keeps: at most `limit` results and `limit` request rows. Returns
+// the larger of both numbers. Throws the exceptions of `connection`.
 int64_t Purge(SqlConnection& connection, const PurgeResults& write, int64_t limit);
 
-// "INSERT INTO table (columns) VALUES (?, …)" that replaces a row of the same `key`, but for the
-// columns `fixed`, which no such row changes: SQLite writes every index anew that has a column
-// which is set, to whatever value.
+// Returns "INSERT INTO table (columns) VALUES (?, …)" that replaces a row of the same `key`. It
+// does not set the columns `fixed`, which never change in such a row. SQLite rewrites every index
+// that has a column which is set, even to the same value.
 std::string UpsertSql(const std::string& table, const std::string& columns, const std::string& key,
                       const std::string& fixed = "");
 
-// Adds to the audit log. Throws what `connection` throws.
+// Appends to the audit log. Throws the exceptions of `connection`.
 void InsertAudit(SqlConnection& connection, const AuditRow& row);
 
 }  // namespace lathe::engine

@@ -75,7 +75,7 @@ absl::StatusOr<std::string> BodyFiles::Read(const std::string& body_id) const {
   std::ostringstream bytes;
   if (file) bytes << file.rdbuf();
   if (!file || !bytes) {
-    // Too many open files, or the disk: it may be read another time.
+    // Too many files may be open, or the disk may fail for a moment: a later read may succeed.
     return absl::UnavailableError(
         absl::StrCat("cannot read '", path.string(), "': ", std::strerror(errno)));
   }

@@ -1,4 +1,4 @@
-// Bodies too large for a row, one file each.
+// Stores bodies that are too large for a row, one file each.
 #pragma once
 
 #include <filesystem>
@@ -10,17 +10,17 @@
 
 namespace lathe::engine {
 
-// Thread-safe: every body has its own file.
+// A directory of body files. Thread-safe, because every body has a file of its own.
 class BodyFiles {
  public:
-  // Creates the directory (0700) when it is missing.
+  // Opens `dir`, which is created (mode 0700) when it is missing.
   static absl::StatusOr<BodyFiles> Open(std::filesystem::path dir);
 
-  // Durable when this returns. `body_id` names no other file.
+  // The file is durable when this returns. `body_id` must be unique.
   absl::Status Write(const std::string& body_id, const std::string& bytes) const;
-  // NotFound when there is no such file.
+  // Returns NotFound when there is no such file.
   absl::StatusOr<std::string> Read(const std::string& body_id) const;
-  // A file that is not there is fine.
+  // Removes the file. It is no error when the file does not exist.
   void Remove(const std::string& body_id) const;
   // Removes every file whose name is not in `live`.
   void RemoveAllBut(const std::set<std::string>& live) const;

@@ -9,7 +9,7 @@
 namespace lathe::engine {
 namespace {
 
-// Readers never wait in WAL mode; the writer may meet a checkpoint of the CLI.
+// Readers never wait in WAL mode. The writer may have to wait for a checkpoint of the CLI.
 constexpr int kBusyTimeoutMs = 2000;
 
 }  // namespace
@@ -25,7 +25,7 @@ void SqliteStatement::Reset() {
 }
 
 void SqliteStatement::BindBytes(std::string_view bytes) {
-  // A null pointer would bind NULL.
+  // SQLite would bind a null pointer as NULL.
   statement_.bindNoCopy(++bound_, static_cast<const void*>(bytes.data() ? bytes.data() : ""),
                         static_cast<int>(bytes.size()));
 }

@@ -14,8 +14,8 @@
 
 namespace lathe::engine {
 
-// A statement that is not reset would hold a read transaction and keep the WAL from being
-// checkpointed; that is why every use ends with Reset.
+// A prepared SQLite statement. Every use must end with Reset: otherwise the statement would hold a
+// read transaction and block WAL checkpoints.
 class SqliteStatement final : public SqlStatement {
  public:
   explicit SqliteStatement(SQLite::Statement statement) : statement_(std::move(statement)) {}
@@ -38,7 +38,7 @@ class SqliteStatement final : public SqlStatement {
   int column_ = 0;
 };
 
-// Methods throw SQLite::Exception; callers wrap them in Guarded().
+// One SQLite connection. Methods throw SQLite::Exception; callers wrap them in Guarded().
 class Connection final : public SqlConnection {
  public:
   Connection(const std::string& path, int flags);
@@ -52,10 +52,11 @@ class Connection final : public SqlConnection {
   std::map<std::string, SqliteStatement, std::less<>> statements_;
 };
 
-// What an exception of the library means.
+// Turns an exception of the SQLite library into a Status.
 absl::Status SqlStatus(const SQLite::Exception& error);
 
-// Runs `function` (returning Status or StatusOr) and turns exceptions of the library into Status.
+// Runs `function`, which returns a Status or StatusOr. Turns exceptions of the library into a
+// Status.
 template <typename Function>
 auto Guarded(const Function& function) -> decltype(function()) {
   try {

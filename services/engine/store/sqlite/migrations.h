@@ -1,4 +1,4 @@
-// Brings a SQLite database to the schema of this binary.
+// Migrates a SQLite database to the schema of this binary.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,8 +6,8 @@
 
 namespace lathe::engine {
 
-// Each migration is one transaction. FailedPrecondition when the database is newer than this
-// binary, naming both versions.
+// Runs each missing migration in a transaction of its own. Returns FailedPrecondition, naming both
+// versions, when the database is newer than this binary.
 absl::Status Migrate(Connection& connection);
 
 }  // namespace lathe::engine

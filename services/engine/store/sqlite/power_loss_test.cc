@@ -1,4 +1,4 @@
-// Loss of power under the SQLite store.
+// Tests of a loss of power under the SQLite store.
 #include <array>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -24,7 +24,8 @@ SqliteStore::Options In(const std::filesystem::path& dir) {
   return {.database = dir / "lathe.db", .bodies_dir = dir / "bodies"};
 }
 
-// What the disk holds after a loss of power, and how many commits had been acknowledged by then.
+// A directory with the disk's contents after a loss of power, and the number of commits that were
+// acknowledged by then.
 struct Loss {
   std::filesystem::path dir;
   int acknowledged = 0;
@@ -33,7 +34,7 @@ struct Loss {
 struct Fixture {
   explicit Fixture(uint64_t seed) : random(seed), vfs(seed) {}
 
-  // Loses power before about one in `period` operations, as often as `max_losses`.
+  // Loses power before about one in `period` operations, at most `max_losses` times.
   void LosePower(uint64_t period, size_t max_losses) {
     vfs.set_on_operation([this, period, max_losses] {
       if (losses.size() >= max_losses || random() % period != 0) return;
@@ -49,7 +50,7 @@ struct Fixture {
   std::vector<Loss> losses;
 };
 
-// Large enough that the log is checkpointed every hundred commits.
+// Commits enough data that a checkpoint of the log occurs every hundred commits.
 absl::Status CommitSessions(Store& store, int64_t term, int number) {
   std::vector<Write> writes;
   for (int i = 0; i < kSessionsPerCommit; ++i) {

@@ -1,4 +1,4 @@
-// A few read-only connections shared by the threads that answer reads.
+// A pool of read-only connections for the threads that answer reads.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,13 @@
 
 namespace lathe::engine {
 
-// Thread-safe. Connections are opened on first need, at most kMaxIdle are kept.
+// Thread-safe. Opens a connection when none is idle, and keeps at most kMaxIdle idle ones.
 class ReadPool {
  public:
   explicit ReadPool(std::string path) : path_(std::move(path)) {}
 
-  // Runs `read(connection)` (returning Status or StatusOr) on a connection of its own.
+  // Runs `read(connection)` on a connection that no other call uses. `read` returns a Status or
+  // StatusOr.
   template <typename Read>
   auto Run(const Read& read) {
     return Guarded([&] {

@@ -26,7 +26,7 @@ class SqliteHarness : public StoreHarness {
   std::unique_ptr<SqliteStore> store_;
 };
 
-// The first column of the first row.
+// Returns the first column of the first row.
 inline int64_t ReadInt(Connection& connection, const std::string& sql) {
   Query query = connection.Prepare(sql);
   query.Next();

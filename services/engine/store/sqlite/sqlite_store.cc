@@ -19,16 +19,16 @@ constexpr char kPragmas[] =
     "PRAGMA auto_vacuum = INCREMENTAL;"
     "PRAGMA journal_mode = WAL;"
     "PRAGMA synchronous = FULL;"
-    // The log is copied into the database by the commit that finds it this long, in pages of 4 KiB.
-    // At SQLite's 1,000 one request in seventy waited for that.
+    // Length, in pages of 4 KiB, at which a commit copies the log into the database. At SQLite's
+    // default of 1,000 pages, one request in seventy waited for that.
     "PRAGMA wal_autocheckpoint = 4000;"
-    // KiB: keys are random, so pages of an index are read in no order.
+    // Cache size in KiB. Keys are random, so pages of an index are read in no order.
     "PRAGMA cache_size = -32768;";
-// Pages given back to the file system after a purge; bounds the time one purge may take.
+// Number of pages that a purge gives back to the file system; it bounds the time of one purge.
 constexpr char kShrink[] = "PRAGMA incremental_vacuum(256)";
 
 constexpr char kReadTerm[] = "SELECT term FROM leader";
-// In one piece: nobody waits but a writer of this process.
+// A purge needs no batches, because only writers of this process wait for it.
 constexpr int64_t kNoPurgeLimit = std::numeric_limits<int64_t>::max();
 
 int64_t ReadTerm(Connection& connection) {
@@ -42,7 +42,7 @@ absl::Status Shrink(Connection& connection) {
   return absl::OkStatus();
 }
 
-// A full disk is told with the file that has no room.
+// Adds the path of the file that has no room to the error of a full disk.
 absl::Status WithVolume(const absl::Status& status, const std::string& path) {
   if (!absl::IsResourceExhausted(status)) return status;
   return absl::ResourceExhaustedError(
@@ -120,7 +120,7 @@ absl::Status SqliteStore::CommitLocked(int64_t term, std::span<const Write> writ
   FailPoint("engine.commit.applied");
   transaction.commit();
   dropped_bodies = applier.dropped_bodies();
-  // The commit stands, whatever becomes of this.
+  // The commit is durable, even if this fails.
   if (!applier.purges().empty()) {
     Guarded([this] {
       write_mu_.AssertHeld();

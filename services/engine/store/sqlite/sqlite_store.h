@@ -1,4 +1,4 @@
-// The store of a single machine: SQLite in a data directory.
+// The store of a single machine: SQLite files in a data directory.
 #pragma once
 
 #include <filesystem>
@@ -16,19 +16,20 @@
 
 namespace lathe::engine {
 
-// One connection writes and checkpoints, under a mutex that is contended only by rare writes of
-// keys; reads use connections of their own. WAL with synchronous=FULL: what Commit has returned
-// survives a loss of power. The caller holds the DataDirLock of the directory.
+// Store on a SQLite database. One connection writes and checkpoints under a mutex, which only rare
+// writes of keys contend for. Reads use connections of their own. The database runs in WAL mode
+// with synchronous=FULL: a commit that has returned survives a loss of power. The caller holds the
+// DataDirLock of the directory.
 class SqliteStore : public SqlStore {
  public:
   struct Options {
-    // The database file; made when missing.
+    // Database file; created when missing.
     std::filesystem::path database;
-    // Folder of bodies larger than kInlineBodyBytes; made when missing.
+    // Directory of bodies larger than kInlineBodyBytes; created when missing.
     std::filesystem::path bodies_dir;
   };
 
-  // Migrates the schema, then removes bodies that no live request names.
+  // Opens the store: migrates the schema, then removes bodies that no live request names.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const Options& options);
 
   absl::StatusOr<StoredState> Load(int64_t term) override;

@@ -1,4 +1,4 @@
-// What only the SQLite store promises: pragmas, schema versions, death between commits.
+// Promises of the SQLite store alone: pragmas, schema versions, death between commits.
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "absl/strings/str_cat.h"
 #include "services/engine/store/sql/migrations.h"
@@ -19,7 +19,7 @@
 namespace lathe::engine {
 namespace {
 
-// Commits sessions s0, s1, … for ever, reporting each on `report_fd` once it is durable.
+// Commits sessions s0, s1, … without end. Reports each on `report_fd` once it is durable.
 [[noreturn]] void CommitForEver(const SqliteStore::Options& options, int report_fd) {
   auto store = *SqliteStore::Open(options);
   const int64_t term = store->TakeLeadership()->term;

@@ -1,4 +1,4 @@
-// What every store promises about projects, search of sessions, storage and usage.
+// Promises of every store about projects, search of sessions, storage and usage.
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -55,7 +55,7 @@ TEST_CASE("Store: sessions are found by what they say, newest first, page by pag
   auto harness = MakeStoreHarness();
   std::vector<Write> writes = {PutSession{TestSession("x", "t2", 9)}};
   for (int i = 1; i <= 4; ++i) {
-    // c and d are of the same instant.
+    // c and d have the same creation time.
     SessionRow row = TestSession(std::string(1, static_cast<char>('`' + i)), "t1", i < 4 ? i : 3);
     row.user_metadata = {{"k", "v"}, {"n", std::to_string(i % 2)}};
     row.display_name = i < 3 ? "Alpha Run" : "beta run";

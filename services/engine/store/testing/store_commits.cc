@@ -1,6 +1,6 @@
-// Commits numbered requests to a store and prints the number of the last one of each commit once it
-// is durable: what fault tests kill, or pull the database away from. Goes on behind what the store
-// has. tests/fault/store_commits.py checks what is there afterwards.
+// Commits numbered requests to a store. Prints the number of the last request of each commit once
+// the commit is durable. Fault tests kill this program or take its database away. It continues
+// after the last request in the store. tests/fault/store_commits.py checks the contents afterwards.
 //   store_commits STORE DATA_DIR COUNT SEED
 #include <algorithm>
 #include <cstdint>
@@ -19,12 +19,12 @@
 namespace lathe::engine {
 namespace {
 
-// A request with its body, its result and an entry of the audit log, which nothing replaces: one
-// that was written twice would be there twice.
+// A request with its body, its result and an entry of the audit log. Nothing replaces an audit
+// entry, so a group that is written twice has two.
 struct Group {
   std::vector<Write> writes;
   std::vector<Blob> blobs;
-  std::list<std::string> bytes;  // of the blobs
+  std::list<std::string> bytes;  // contents of the blobs
 
   void Add(int64_t number) {
     const std::string id = absl::StrCat("r", number);

@@ -1,4 +1,4 @@
-// What every store promises about commits, terms, requests, bodies and results.
+// Promises of every store about commits, terms, requests, bodies and results.
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>

@@ -1,5 +1,5 @@
-// What a store provides to be run through the conformance suite in this folder: compile the
-// store_*_conformance_test.cc files into its test binary and define MakeStoreHarness there.
+// The interface between a store and the conformance suite in this directory. A store's test binary
+// compiles the store_*_conformance_test.cc files and defines MakeStoreHarness.
 #pragma once
 
 #include <memory>
@@ -17,13 +17,14 @@ class StoreHarness {
   virtual ~StoreHarness() = default;
 
   virtual Store& store() = 0;
-  // As after the death of the process: drops the object without telling it, opens its data anew.
+  // Simulates the death of the process: drops the object without a shutdown and opens its data
+  // again.
   virtual void Reopen() = 0;
 };
 
 std::unique_ptr<StoreHarness> MakeStoreHarness();
 
-// Takes leadership and commits.
+// Takes leadership and commits `writes`.
 inline void CommitAsLeader(Store& store, const std::vector<Write>& writes) {
   const absl::StatusOr<StoredState> state = store.TakeLeadership();
   REQUIRE(state.ok());

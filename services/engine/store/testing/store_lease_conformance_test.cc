@@ -1,4 +1,4 @@
-// What every store promises about who leads.
+// Promises of every store about leadership and its lease.
 #include <array>
 #include <catch2/catch.hpp>
 #include <string>

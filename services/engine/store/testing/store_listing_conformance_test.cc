@@ -1,4 +1,4 @@
-// What every store promises about look-ups and listings: tenants, order, pages, expiry, keys.
+// Promises of every store about look-ups and listings: tenants, order, pages, expiry, keys.
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>

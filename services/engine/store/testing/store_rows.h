@@ -1,4 +1,4 @@
-// Rows for tests of stores; every field that matters to a test is set by it.
+// Rows for tests of stores. A test sets every field that matters to it.
 #pragma once
 
 #include <string>

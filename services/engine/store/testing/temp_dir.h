@@ -1,4 +1,4 @@
-// A directory of a test's own.
+// A temporary directory for one test.
 #pragma once
 
 #include <cstdlib>
@@ -8,7 +8,7 @@
 
 namespace lathe::engine {
 
-// Removed with everything in it when destroyed.
+// Created in the constructor, removed with all its contents in the destructor.
 class TempDir {
  public:
   TempDir() {

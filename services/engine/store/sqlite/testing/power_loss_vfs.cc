@@ -20,7 +20,7 @@ std::string ReadFile(const std::string& path) {
 
 }  // namespace
 
-// Followed in memory by the real file's structure.
+// The real file's structure follows this one in memory.
 struct PowerLossVfs::File {
   sqlite3_file base;
   PowerLossVfs* shim;

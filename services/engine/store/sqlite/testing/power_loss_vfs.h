@@ -1,4 +1,4 @@
-// A file system for SQLite whose power can fail at any write.
+// A file system for SQLite that can simulate a loss of power at any write.
 #pragma once
 
 #include <sqlite3.h>
@@ -12,8 +12,8 @@
 
 namespace lathe::engine {
 
-// Passes everything on to the default file system and remembers what each file held at its last
-// sync. While it lives it is SQLite's default. Not thread-safe.
+// A shim over the default file system that records what each file held at its last sync. It is
+// SQLite's default file system while it exists. Not thread-safe.
 class PowerLossVfs {
  public:
   explicit PowerLossVfs(uint64_t seed);
@@ -25,8 +25,8 @@ class PowerLossVfs {
     on_operation_ = std::move(on_operation);
   }
 
-  // Copies the files into `dir` as a disk may have them after a loss of power now: what was synced,
-  // and of each sector that was written since then the old or the new bytes, at random.
+  // Copies the files into `dir` as a disk may hold them after a loss of power at this moment.
+  // Synced data is intact. Each sector written since then has its old or its new bytes, at random.
   void CopyAfterLoss(const std::filesystem::path& dir);
 
  private:
@@ -44,7 +44,7 @@ class PowerLossVfs {
   sqlite3_vfs vfs_;
   std::function<void()> on_operation_;
   std::mt19937_64 random_;
-  std::map<std::string, std::string> synced_;  // path to bytes
+  std::map<std::string, std::string> synced_;  // path to the bytes at the last sync
 };
 
 }  // namespace lathe::engine
