@@ -1,4 +1,4 @@
-// Bodies of accepted requests, in memory until nobody needs them, and in the store.
+// Bodies of accepted requests: in the store, and in memory while they are needed.
 #pragma once
 
 #include <cstdint>
@@ -17,32 +17,33 @@ namespace lathe::engine {
 
 using SharedBytes = std::shared_ptr<const std::string>;
 
-// Thread-safe. A body is held in memory at least until its commit; afterwards the oldest leave
+// Thread-safe. A body stays in memory at least until its commit. Afterwards the oldest bodies leave
 // memory above `max_cached_bytes` and are read from the store when needed.
 class Bodies {
  public:
-  // `store` must outlive this.
+  // `store` must outlive this object.
   Bodies(Store& store, int64_t max_cached_bytes)
       : store_(store), max_cached_bytes_(max_cached_bytes) {}
 
-  // Gives the body an id; a large one is durable when this returns (so this may block).
+  // Stores the body under a new id. A large body is durable when this returns, so this may block.
   absl::StatusOr<PayloadRef> Add(std::string bytes, int64_t tokens);
 
-  // Null when it is not in memory.
+  // Returns null when the body is not in memory.
   SharedBytes InMemory(const std::string& body_id);
-  // From memory or the store; the latter may block.
+  // Reads the body from memory, or else from the store, which may block.
   absl::StatusOr<SharedBytes> Read(const std::string& body_id);
 
-  // The row that names the body is durable.
+  // Records that the row that names the body is durable.
   void MarkCommitted(const std::string& body_id);
-  // Nobody needs it any more. A large one that was never committed is removed from the store.
+  // Drops a body that is no longer needed. A large one that was never committed is removed from the
+  // store too.
   void Forget(const std::string& body_id);
 
  private:
   struct Entry {
     SharedBytes bytes;
     bool committed = false;
-    std::list<std::string>::iterator age;  // in committed_order_, when committed
+    std::list<std::string>::iterator age;  // position in committed_order_, when committed
   };
 
   void EvictLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,4 +1,4 @@
-// Calls of rpc/ that wait for an Answer of the core.
+// Table of the calls from rpc/ that wait for an Answer of the core.
 #pragma once
 
 #include <chrono>
@@ -11,16 +11,16 @@
 
 namespace lathe::engine {
 
-// Thread-safe. A callback runs once, without locks, on the core's thread (or on the thread that
-// calls FailAll or FailExpired), and must not block.
+// Thread-safe. Each callback runs once, without locks, and must not block. It runs on the core's
+// thread, or on the thread that calls FailAll or FailExpired.
 class CallTable {
  public:
   using Callback = std::function<void(const Answer&)>;
   using Time = std::chrono::steady_clock::time_point;
 
-  // FailExpired ends it after `deadline`.
+  // Adds a call. FailExpired ends it after `deadline`.
   CallId Add(Callback callback, Time deadline = Time::max());
-  // An unknown call is fine: it was failed before.
+  // Runs the callback of the answer's call. Ignores an unknown call, which has failed before.
   void Finish(const Answer& answer);
   // Answers every waiting call with `error`.
   void FailAll(const ErrorInfo& error);

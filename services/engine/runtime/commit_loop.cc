@@ -9,7 +9,7 @@
 namespace lathe::engine {
 namespace {
 
-// Between tries while the disk is full.
+// Pause between attempts while the disk is full.
 constexpr absl::Duration kFullPause = absl::Milliseconds(250);
 
 size_t BlobBytes(const CommitLoop::Item& item) {

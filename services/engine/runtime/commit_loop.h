@@ -1,4 +1,4 @@
-// The store's thread: group commit.
+// The engine-store thread, which writes to the store with group commit.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@
 
 namespace lathe::engine {
 
-// Everything that arrives while one transaction runs goes into the next, at most kMaxWrites writes
-// or kMaxBytes of bodies and results; order is kept and there is no timer. After a failed
-// transaction nothing more is written or acknowledged; only one that found no room on the disk, of
-// which the store has kept nothing, is tried again.
+// Commits items in order. All that arrive during one transaction go into the next, up to kMaxWrites
+// writes or kMaxBytes of bodies and results. There is no timer. After a failed transaction, nothing
+// more is written or acknowledged. The exception is a full disk: the store has then kept nothing,
+// and the transaction is tried again.
 class CommitLoop {
  public:
   static constexpr size_t kMaxWrites = 256;
   static constexpr size_t kMaxBytes = 1 << 20;
 
-  // One Commit with the bytes its writes name.
+  // One Commit of the core with the bytes that its writes name.
   struct Item {
     struct NamedBytes {
       std::string id;
@@ -36,21 +36,21 @@ class CommitLoop {
   };
 
   struct Callbacks {
-    // All of these items are durable, in order. On the store's thread.
+    // Called when all of these items are durable, in order. Runs on the store's thread.
     std::function<void(const std::vector<Item>&)> on_durable;
-    // The store's disk is full: the transaction is tried again until there is room. OK: there is.
-    // On the store's thread; may be empty.
+    // Called with an error while the store's disk is full and the transaction is retried, and with
+    // OK once there is room. Runs on the store's thread. May be empty.
     std::function<void(const absl::Status&)> on_full = {};
-    // The store refused or failed. On the store's thread, once.
+    // Called once, when the store refused or failed. Runs on the store's thread.
     std::function<void(const absl::Status&)> on_failure;
-    // How long the store took for a transaction of so many writes; may be empty. On the store's
-    // thread, before on_durable.
+    // Called with the duration of a transaction and its number of writes, before on_durable. Runs
+    // on the store's thread. May be empty.
     std::function<void(absl::Duration, size_t num_writes)> on_timed = {};
   };
 
-  // `store` must outlive this.
+  // `store` must outlive this object.
   CommitLoop(Store& store, int64_t term, Callbacks callbacks);
-  // Commits what is queued, then ends the thread.
+  // Commits the queued items, then ends the thread.
   ~CommitLoop();
 
   void Enqueue(Item item);
@@ -61,10 +61,11 @@ class CommitLoop {
   }
   void Run();
   bool IsClosedWithin(absl::Duration pause);
-  // Empty once closed and empty.
+  // Waits for items and takes the next group. Returns an empty group once the loop is closed and
+  // its queue is empty.
   std::vector<Item> TakeGroup();
   absl::Status CommitGroup(const std::vector<Item>& group);
-  // CommitGroup while the disk is full and the loop is not closed.
+  // Repeats CommitGroup while the disk is full and the loop is not closed.
   absl::Status CommitWhenThereIsRoom(const std::vector<Item>& group);
   absl::Status CommitWrites(const std::vector<Write>& writes, const std::vector<Blob>& blobs);
 

@@ -94,7 +94,7 @@ TEST_CASE("CommitLoop: after a failure nothing is acknowledged any more", "[runt
                            failure = status;
                            has_failed.Notify();
                          }});
-    // Another leader: our term is over.
+    // Another leader ends this term.
     REQUIRE(f.store->TakeLeadership().ok());
     loop.Enqueue(Session(1));
     has_failed.WaitForNotification();

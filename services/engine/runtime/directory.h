@@ -1,5 +1,5 @@
-// What rpc/ needs to know of live objects without asking the core: which base model a model or a
-// sampler runs on, its bounds, and the state of groups.
+// A view of live objects that lets rpc/ avoid a call to the core: base models and bounds of models
+// and samplers, states of groups.
 #pragma once
 
 #include <map>
@@ -14,30 +14,31 @@
 
 namespace lathe::engine {
 
-// Mirrors durable rows; fed by the thread that commits. Thread-safe.
+// Mirrors durable rows. The thread that commits feeds it. Thread-safe.
 class Directory {
  public:
   void Load(const StoredState& state);
-  // A write that is durable now.
+  // Applies a write that is now durable.
   void Apply(const Write& write);
 
-  // Base models of the groups there are: not what was served before by the same store.
+  // Returns the base models of the current groups. Models that only earlier groups of the same
+  // store served are left out.
   std::vector<BaseModelRow> ServedModels();
   std::optional<BaseModelRow> FindBaseModel(const std::string& name);
-  // The live model's row, if it is the tenant's.
+  // Returns the row of the live model if it belongs to the tenant.
   std::optional<ModelRow> FindModel(const std::string& tenant_id, const std::string& model_id);
   std::optional<SamplerRow> FindSampler(const std::string& tenant_id,
                                         const std::string& sampling_session_id);
   std::vector<ModelRow> LiveModels();
   std::vector<GroupRow> Groups();
   struct Sizes {
-    int64_t num_sessions = 0;  // that have not ended
+    int64_t num_sessions = 0;  // sessions that have not ended
     int64_t num_models = 0;
-    int64_t num_parked_models = 0;  // of them
+    int64_t num_parked_models = 0;  // models among them that are offloaded
     int64_t num_samplers = 0;
   };
   Sizes CountLive();
-  // Without limits when none was set.
+  // Returns a row without limits when the tenant has no quota.
   QuotaRow QuotaOf(const std::string& tenant_id);
 
  private:
@@ -45,7 +46,7 @@ class Directory {
   void ApplyLocked(const PutSession& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Mutex mu_;
-  std::set<std::string> sessions_ ABSL_GUARDED_BY(mu_);  // that have not ended
+  std::set<std::string> sessions_ ABSL_GUARDED_BY(mu_);  // sessions that have not ended
   std::map<std::string, BaseModelRow> base_models_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, ModelRow> models_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, SamplerRow> samplers_ ABSL_GUARDED_BY(mu_);

@@ -1,4 +1,4 @@
-// The way into the core's thread.
+// The queue of events for the core's thread.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,19 @@
 
 namespace lathe::engine {
 
-// First in, first out. Calls of clients are bounded; what the engine itself has under way (commits,
-// worker messages, ticks) always enters, because it is bounded where it comes from and must not be
-// lost. Thread-safe, one consumer.
+// FIFO queue. Events from clients' calls are bounded. The engine's own events (commits, worker
+// messages, ticks) always enter: their sources bound them, and they must not be lost. Thread-safe,
+// one consumer.
 class EventQueue {
  public:
   explicit EventQueue(size_t max_calls) : max_calls_(max_calls) {}
 
-  // False at once when `max_calls` events wait or the queue is closed.
+  // Returns false at once when `max_calls` events wait or the queue is closed.
   bool TryPushCall(EventBody body);
-  // Dropped when the queue is closed.
+  // Drops the event when the queue is closed.
   void Push(EventBody body);
-  // Waits, then moves everything that arrived into `out` (emptied first). False once closed and
-  // empty.
+  // Waits, then moves all events into `out`, which is emptied first. Returns false once the queue
+  // is closed and empty.
   bool PopAll(std::vector<EventBody>& out);
   size_t size() const;
   void Close();

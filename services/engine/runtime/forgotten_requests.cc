@@ -9,7 +9,7 @@
 namespace lathe::engine {
 namespace {
 
-// Each is a request of a client that repeats what it did long ago.
+// Maximum number of queued look-ups. Each is for a duplicate of a request from long ago.
 constexpr size_t kMaxWaiting = 1024;
 
 Answer Refused(ErrorInfo error) {

@@ -1,4 +1,4 @@
-// Repetitions of requests that the core does not know any more.
+// Answers duplicates of requests that the core no longer holds.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,19 @@
 
 namespace lathe::engine {
 
-// The store has requests for longer than the core, which may not wait for it: a thread looks them
-// up. Thread-safe.
+// Looks up requests on a thread of its own: the store keeps them longer than the core does, and the
+// core must not wait for the store. Thread-safe.
 class ForgottenRequests {
  public:
-  // `store` must outlive this.
+  // `store` must outlive this object.
   explicit ForgottenRequests(Store& store);
   ~ForgottenRequests() { Stop(); }
 
-  // Gives `done` the core's answer to `submit`, or what the store says where the core knows no
-  // more. `done` then runs on the thread here.
+  // Returns a callback for the core's answer to `submit`. It gives `done` that answer, unless the
+  // core no longer holds the request. Then it looks the request up, and `done` runs on this
+  // object's thread.
   CallTable::Callback Resolve(const Submit& submit, CallTable::Callback done);
-  // Looks up what was taken, then ends the thread. May be called twice.
+  // Finishes the queued look-ups, then ends the thread. May be called twice.
   void Stop();
 
  private:

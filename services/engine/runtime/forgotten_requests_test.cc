@@ -33,7 +33,7 @@ struct ForgottenFixture {
     submit.content_hash = content_hash;
     return submit;
   }
-  // What its caller is told when the core says `from_core`.
+  // Returns the caller's answer when the core answers `from_core`.
   Answer Ask(const Submit& submit, const Answer& from_core) {
     Answer told;
     ForgottenRequests forgotten(*store);

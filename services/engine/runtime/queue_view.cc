@@ -125,13 +125,13 @@ QueueView::Waiting QueueView::Before(const Lane& lane, const Queue& queue, Waiti
   Waiting before = own;
   const auto siblings = lane.queues.find(queue.tenant);
   if (siblings == lane.queues.end()) return before;
-  // Turns: one of each, as often as it takes.
+  // Turns: each round serves one request of every queue of the tenant.
   for (const Queue* const other : siblings->second) {
     if (other == &queue) continue;
     const int64_t turns = std::min(other->waiting.requests, own.requests + 1);
     before.Add(other->waiting, turns, other->waiting.requests);
   }
-  // Shares: what the tenant gets by then, every other one gets too.
+  // Shares: every other tenant is served as much as this tenant is up to that point.
   const int64_t share = before.cost + cost;
   for (const auto& [tenant, waiting] : lane.tenants) {
     if (tenant == queue.tenant) continue;

@@ -1,4 +1,4 @@
-// Where the unfinished requests are: what callers that wait are told.
+// Positions of unfinished requests in the queues, for the callers that wait for them.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,26 @@
 
 namespace lathe::engine {
 
-// Of one request, about a second old at most.
+// Position of one request, at most about a second old.
 struct QueuePlace {
   bool is_running = false;
   bool is_model_away = false;
-  int64_t missing_seq = 0;    // that it waits for; 0: none
-  int64_t gap_closes_in = 0;  // nanoseconds
-  std::string model_reason;   // what else holds its model up; empty: nothing
-  // An operation of the same model that must end first; seq 0: none.
+  int64_t missing_seq = 0;    // lower seq that has not arrived and that it waits for; 0: none
+  int64_t gap_closes_in = 0;  // time until the gap is abandoned, in nanoseconds
+  std::string model_reason;   // other reason why its model does not run; empty: none
+  // Operation of the same model that must end first; seq 0: none.
   OperationKind after_kind = OperationKind::kForwardBackward;
   int64_t after_seq = 0;
-  // That wait and come earlier: of the same model or sampler, and those whose turn is before.
+  // Waiting requests that the scheduler serves earlier: those of the same model or sampler, and
+  // those of other queues by its turns and shares.
   int64_t requests_before = 0;
-  int64_t tokens_before = 0;  // 0 of samples, whose length nobody knows
-  double seconds = 0;         // until its end, from what was done of late; 0: unknown
+  int64_t tokens_before = 0;  // 0 for samples, whose length is unknown
+  double seconds = 0;         // estimated time until its end, from recent work; 0: unknown
 };
 
-// Told of every request that is under way; decides nothing. The order in which the scheduler takes
-// work is not known here, only its rule (shares of tokens by tenant, turns within one), so places
-// are estimates. Thread-safe; looking at all requests is done once a second, and only if asked.
+// Tracks every unfinished request; it influences no decision. It has the scheduler's rule (token
+// shares by tenant, turns within a tenant), but not the scheduler's actual order, so positions are
+// estimates. Thread-safe. It scans all requests at most once a second, and only on demand.
 class QueueView {
  public:
   void OnAccepted(const RequestRow& row);
@@ -46,25 +47,25 @@ class QueueView {
   void OnCompleted(const std::string& request_id, int64_t now);
   void SetModelState(const NotifyModelState& state);
 
-  // nullopt: not under way.
+  // Returns nullopt when the request is not unfinished.
   std::optional<QueuePlace> PlaceOf(const std::string& request_id, int64_t now);
 
  private:
-  using Order = int64_t;                        // of acceptance
-  using LaneId = std::pair<std::string, bool>;  // group, of samples
+  using Order = int64_t;                        // sequence number of acceptance
+  using LaneId = std::pair<std::string, bool>;  // group, true for samples
 
   struct Item {
     OperationKind kind = OperationKind::kForwardBackward;
     int64_t seq = 0;
-    int64_t tokens = 0;         // 0 of a sample
+    int64_t tokens = 0;         // 0 for a sample
     int64_t cost = 0;           // tokens, at least 1
-    int64_t dispatched_at = 0;  // 0: it waits
+    int64_t dispatched_at = 0;  // 0: not dispatched yet
     bool is_executed = false;
   };
   struct Owner {
     std::string tenant;
     LaneId lane;
-    bool is_model = false;  // its requests have an order
+    bool is_model = false;  // true if its requests have an order
     std::map<Order, Item> items;
   };
   struct Key {
@@ -72,7 +73,7 @@ class QueueView {
     Order order = 0;
   };
 
-  // All of it at one moment.
+  // Sum over a set of waiting requests.
   struct Waiting {
     int64_t requests = 0;
     int64_t tokens = 0;
@@ -86,8 +87,8 @@ class QueueView {
   struct Entry {
     Order order = 0;
     Item item;
-    Waiting before;             // of the owner
-    int64_t last_barrier = -1;  // index, before it
+    Waiting before;             // requests of the owner that wait before it
+    int64_t last_barrier = -1;  // index of the last barrier before it; -1: none
   };
   struct Queue {
     std::string tenant;
@@ -98,9 +99,9 @@ class QueueView {
   };
   struct Lane {
     std::map<std::string, Waiting> tenants;
-    std::map<std::string, std::vector<const Queue*>> queues;  // of a tenant
-    std::map<Order, int64_t> running;                         // cost through this one
-    double rate = 0;                                          // cost a second; 0: unknown
+    std::map<std::string, std::vector<const Queue*>> queues;  // by tenant
+    std::map<Order, int64_t> running;                         // cost up to the end of this request
+    double rate = 0;                                          // cost per second; 0: unknown
   };
   struct Snapshot {
     int64_t taken_at = 0;
@@ -108,7 +109,8 @@ class QueueView {
     std::map<LaneId, Lane> lanes;
   };
 
-  // What is served before something of `cost` that has `own` of its `queue` before it.
+  // Returns the work that is served before a request of `cost`. `own` is the part of it in its
+  // `queue`.
   static Waiting Before(const Lane& lane, const Queue& queue, Waiting own, int64_t cost);
   static void FillQueue(const Owner& owner, Queue& queue, Lane& lane);
   static QueuePlace PlaceIn(const Snapshot& snapshot, const Queue& queue, size_t index,

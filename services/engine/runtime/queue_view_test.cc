@@ -22,7 +22,7 @@ struct QueueViewFixture {
     view.OnAccepted(row);
     view.SetGroup(id, "g");
   }
-  // A second later, so that nothing older is told.
+  // Advances the clock by a second, so that the view is computed anew.
   QueuePlace Place(const std::string& id) { return *view.PlaceOf(id, now += kSecond); }
   void Run(const std::string& id, int64_t seconds) {
     view.OnDispatched(id, "g", now);
@@ -60,7 +60,7 @@ TEST_CASE("QueueView: another tenant's flood is before it only for its share", "
   const QueuePlace place = f.Place("a");
   CHECK(place.requests_before == 2);
   CHECK(place.tokens_before == 2000);
-  // The flooder's last waits for the other tenant's one.
+  // The flooder's last request waits for the single request of the other tenant.
   CHECK(f.Place("flood99").requests_before == 100);
 }
 

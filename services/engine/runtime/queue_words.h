@@ -1,4 +1,4 @@
-// What a caller that polls is told of its request.
+// Describes the state of a request in words, for a caller that polls.
 #pragma once
 
 #include <optional>

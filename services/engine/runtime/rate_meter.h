@@ -1,18 +1,18 @@
-// How much gets done in a second in which anything is being done.
+// Measures throughput over busy time.
 #pragma once
 
 #include <cstdint>
 
 namespace lathe::engine {
 
-// Work overlaps: the meter runs while any of it is under way. What was long ago counts less. Times
-// are nanoseconds; not thread-safe.
+// Work overlaps: the clock runs while at least one piece is in progress. Older work counts less.
+// Times are in nanoseconds. Not thread-safe.
 class RateMeter {
  public:
   void Begin(int64_t now) {
     if (num_running_++ == 0) busy_since_ = now;
   }
-  // `units` 0: it came to nothing.
+  // Ends one piece of work. `units` 0: it had no result.
   void End(int64_t now, int64_t units) {
     if (num_running_ == 0) return;
     if (now > busy_since_) busy_ += static_cast<double>(now - busy_since_);
@@ -25,7 +25,7 @@ class RateMeter {
     units_ /= 2;
   }
 
-  // Units a second; 0: not enough was seen yet.
+  // Returns units per busy second; 0: not enough data yet.
   double Rate() const {
     constexpr double kEnough = 1e8;
     return num_ended_ >= 3 && busy_ >= kEnough ? units_ / busy_ * 1e9 : 0;

@@ -19,7 +19,7 @@ double Distance(double a, double b) {
   return std::isnan(distance) ? kInfinite : distance;
 }
 
-// Packed little-endian floats.
+// Returns the largest difference of two arrays of packed little-endian floats.
 double LogprobDifference(const std::string& first, const std::string& again) {
   if (first.size() != again.size()) return kInfinite;
   double largest = 0;
@@ -84,7 +84,7 @@ void ReplayDivergence::Compare() {
   }
   for (const auto& [request_id, again] : some) {
     const absl::StatusOr<std::optional<StoredResult>> first = store_.ReadResult(request_id);
-    if (!first.ok()) return;  // the caller has more to do than to wait for a store
+    if (!first.ok()) return;  // do not wait for a store that fails
     if (!first->has_value()) continue;
     const double difference = DifferenceOf((*first)->bytes, *again);
     absl::MutexLock lock(&mu_);

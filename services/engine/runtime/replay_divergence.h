@@ -1,4 +1,4 @@
-// How far results of operations that ran again are from those their callers got.
+// Measures how far the results of replayed operations differ from the original results.
 #pragma once
 
 #include <string>
@@ -12,29 +12,31 @@
 
 namespace lathe::engine {
 
-// The largest difference of two encoded lathe.v1.OperationResults: of logprobs, absolute; of
-// metrics, relative to those above 1. What only one of them has counts as infinite.
+// Returns the largest difference of two encoded lathe.v1.OperationResults. For logprobs it is
+// absolute, for metrics relative to values above 1. A value that only one result has counts as
+// infinite.
 double DifferenceOf(const std::string& first, const std::string& again);
 
-// Thread-safe.
+// Compares results of replayed operations with those in the store. Thread-safe.
 class ReplayDivergence {
  public:
-  // `store` must outlive this.
+  // `store` must outlive this object.
   explicit ReplayDivergence(Store& store) : store_(store) {}
 
   void Add(std::string request_id, SharedBytes again);
-  // Reads the first results of some of what was added; those that retention removed, and all of
-  // these when the store does not answer, are passed over. May block for one read.
+  // Compares some of the added results with the first results in the store. Skips results that
+  // retention removed. If the store does not answer, skips the whole batch. May block for one read.
   void Compare();
 
   struct Sums {
     int64_t num_compared = 0;
-    double largest = 0;  // since the start
+    double largest = 0;  // largest difference since the start
   };
   Sums sums() const;
 
  private:
-  // More are not compared: a recovery must not hold the memory of all its results.
+  // Bound of the queue, so that a recovery does not hold the memory of all its results. Others are
+  // not compared.
   static constexpr size_t kMaxWaiting = 1024;
   static constexpr size_t kMaxAtOnce = 64;
 

@@ -1,4 +1,4 @@
-// The words of operations and outcomes, as traces and metrics have them.
+// Names of operations and outcomes in traces and metrics.
 #pragma once
 
 #include <string_view>
@@ -8,9 +8,9 @@
 
 namespace lathe::engine {
 
-// "forward_backward" and the like.
+// Returns "forward_backward" and the like.
 std::string_view WordOf(OperationKind kind);
-// ok, user_error, server_error or cancelled.
+// Returns ok, user_error, server_error or cancelled.
 std::string_view WordOf(Outcome outcome);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-// Results the core decides by itself, as they are stored and served.
+// Encodes results that the core decides by itself, in the form that the store keeps.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace lathe::engine {
 
-// The status of an error with its word and field.
+// Returns the error as a status with its code, field and retry delay.
 absl::Status ToStatus(const ErrorInfo& error);
 ErrorInfo ToErrorInfo(const absl::Status& status);
 
-// A serialized lathe.v1.OperationResult.
+// Returns a serialized lathe.v1.OperationResult.
 std::string EncodeResult(const MakeResult& result);
 
 }  // namespace lathe::engine

@@ -57,7 +57,7 @@ void ResultHub::NotifyDone(const std::string& request_id) {
 }
 
 void ResultHub::RememberLocked(const std::string& request_id, std::string tenant_id) {
-  // A ring: the oldest entry makes room.
+  // A ring buffer: a new entry replaces the oldest one.
   if (finished_order_.size() < kMaxRemembered) {
     finished_order_.push_back(request_id);
   } else {
@@ -75,7 +75,8 @@ bool ResultHub::MarkDelivered(const std::string& request_id) {
 }
 
 void ResultHub::Release(const std::string& tenant_id, std::span<const std::string> request_ids) {
-  // Not all at once: a client says how many there are, and everybody's results wait for the lock.
+  // Release the lock between batches: a client chooses the number of ids, and all results wait for
+  // the lock.
   constexpr size_t kMostAtOnce = 256;
   while (!request_ids.empty()) {
     const size_t count = std::min(kMostAtOnce, request_ids.size());

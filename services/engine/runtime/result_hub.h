@@ -1,4 +1,4 @@
-// Who waits for which request, and who may.
+// Tracks the callers that wait for results, and checks their tenant.
 #pragma once
 
 #include <cstdint>
@@ -19,62 +19,62 @@ namespace lathe::engine {
 
 struct QueueStatus {
   bool paused = false;
-  std::string reason;  // for people
+  std::string reason;  // description for people
 };
 
-// What a waiter is told: the result can be read, or the queue's state changed.
+// An update for a waiter: the result is ready, or the queue's state changed.
 struct ResultUpdate {
   bool done = false;
-  bool released = false;  // the engine stops: nobody will be told any more
+  bool released = false;  // the engine stops and sends no more updates
   QueueStatus queue;
 };
 
-// Knows the requests under way (fed by durable commits), answers about finished ones from memory or
-// the store. Thread-safe; callbacks run without locks, on the thread that caused them, and must not
-// block. One may still run shortly after its Cancel.
+// Tracks unfinished requests, from durable commits. Answers about finished ones from memory or the
+// store. Thread-safe. Callbacks run without locks, on the thread that caused them, and must not
+// block. A callback may still run shortly after its Cancel.
 class ResultHub {
  public:
   using Callback = std::function<void(const ResultUpdate&)>;
 
   struct Waiting {
-    uint64_t wait_id = 0;  // for Cancel
-    QueueStatus queue;     // at this moment
+    uint64_t wait_id = 0;  // argument for Cancel
+    QueueStatus queue;     // state when the wait began
   };
 
-  // All must outlive this.
+  // `store` and `results` must outlive this object.
   ResultHub(Store& store, Results& results) : store_(store), results_(results) {}
 
-  // ---- fed by the runtime
+  // ---- Called by the runtime.
   void OnAccepted(const RequestRow& row);
-  // Waiters are told of the other group's state.
+  // Sets the group of a request, and notifies its waiters of that group's state.
   void SetGroup(const std::string& request_id, const std::string& group);
   void NotifyDone(const std::string& request_id);
   void SetQueueState(const std::string& group, QueueStatus status);
-  // Every waiter is told `released`; none is left.
+  // Notifies every waiter with `released` and removes them all.
   void ReleaseAll();
 
-  // ---- for callers
-  // The encoded result; null while the request is under way. NotFound for what `tenant_id` has not
-  // submitted; OutOfRange ("result_expired") once retention removed the result. Reads the store
-  // when the result is not in memory.
+  // ---- Called for clients.
+  // Returns the encoded result, or null while the request is unfinished. Returns NotFound when
+  // `tenant_id` has not submitted it, and OutOfRange ("result_expired") once retention removed the
+  // result. Reads the store when the result is not in memory.
   absl::StatusOr<SharedBytes> Find(const std::string& tenant_id, const std::string& request_id);
-  // As Find, but only looks in memory: null also for a result that only the store has.
+  // Like Find, but looks only in memory: returns null also for a result that only the store has.
   absl::StatusOr<SharedBytes> FindRecent(const std::string& tenant_id,
                                          const std::string& request_id);
   QueueStatus Queue(const std::string& request_id);
-  // True the first time (and for requests that finished too long ago to be remembered).
+  // Returns true the first time, and for requests that finished too long ago to be in memory.
   bool MarkDelivered(const std::string& request_id);
-  // The tenant has received these results: they need no memory any more. Others' ids do nothing.
+  // Drops results from memory that the tenant has received. Ids of other tenants have no effect.
   void Release(const std::string& tenant_id, std::span<const std::string> request_ids);
 
-  // Calls `callback` with done = true once the result can be read (never before this returns on
-  // another state), and with done = false for changes of the queue's state before that.
-  // AlreadyExists when it is done; errors as Find.
+  // Calls `callback` with done = true once the result can be read, and with done = false when the
+  // queue's state changes before that. No callback for another state runs before this returns.
+  // Returns AlreadyExists when the result is ready, and the errors of Find.
   absl::StatusOr<Waiting> Wait(const std::string& tenant_id, const std::string& request_id,
                                Callback callback);
   void Cancel(const std::string& request_id, uint64_t wait_id);
 
-  // Requests under way by owner (model, session or sampling session), and in all.
+  // Returns the number of unfinished requests by owner: model, session or sampling session.
   std::map<std::string, int64_t> PendingByOwner();
 
  private:
@@ -103,7 +103,7 @@ class ResultHub {
   uint64_t next_wait_ ABSL_GUARDED_BY(mu_) = 1;
   std::unordered_map<std::string, Pending> pending_ ABSL_GUARDED_BY(mu_);  // by request id
   std::map<std::string, QueueStatus> paused_groups_ ABSL_GUARDED_BY(mu_);
-  // Finished requests whose results may still be in memory; bounded.
+  // Finished requests whose results may still be in memory. Bounded.
   std::unordered_map<std::string, Finished> finished_ ABSL_GUARDED_BY(mu_);  // by request id
   std::vector<std::string> finished_order_ ABSL_GUARDED_BY(mu_);
   size_t finished_next_ ABSL_GUARDED_BY(mu_) = 0;

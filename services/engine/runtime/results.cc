@@ -9,7 +9,7 @@ namespace lathe::engine {
 
 std::string Results::Hold(std::string bytes) {
   absl::MutexLock lock(&mu_);
-  // No id of the core begins like this.
+  // Ids from the core never begin like this.
   std::string result_id = absl::StrCat("hold-", next_hold_++);
   held_[result_id] = std::make_shared<const std::string>(std::move(bytes));
   return result_id;

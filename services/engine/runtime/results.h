@@ -1,4 +1,4 @@
-// Encoded results: held until their commit, then kept for a while for those who wait.
+// Encoded results: held until their commit, then cached for the callers that wait.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,25 @@
 
 namespace lathe::engine {
 
-// Thread-safe. Holds are bounded by what workers run; finished results by `max_recent_bytes`, least
-// recently used first (the store has them all).
+// Thread-safe. The work of the workers bounds the held results. `max_recent_bytes` bounds the
+// finished ones: the least recently used leave memory first, and the store has them all.
 class Results {
  public:
   explicit Results(int64_t max_recent_bytes) : max_recent_bytes_(max_recent_bytes) {}
 
-  // A fresh id for a result that no commit names yet.
+  // Holds a result that no commit names yet. Returns its new id.
   std::string Hold(std::string bytes);
-  // As Hold, under an id the caller chose.
+  // Like Hold, under an id that the caller chose.
   void HoldAs(const std::string& result_id, std::string bytes);
-  // Null when there is no such hold.
+  // Returns null when there is no such held result.
   SharedBytes Held(const std::string& result_id);
   void Forget(const std::string& result_id);
 
-  // The commit is durable: the hold becomes the result of `request_id`.
+  // Called when the commit is durable: turns the held result into the result of `request_id`.
   void Finish(const std::string& result_id, const std::string& request_id);
-  // Null when it is not in memory.
+  // Returns null when the result is not in memory.
   SharedBytes Recent(const std::string& request_id);
-  // Nobody will ask for it again, most likely: it makes room.
+  // Frees the memory of a result that will probably not be requested again.
   void Drop(const std::string& request_id);
 
  private:

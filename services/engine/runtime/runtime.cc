@@ -17,13 +17,14 @@ namespace {
 
 constexpr absl::Duration kTickPeriod = absl::Seconds(1);
 
-// "c" and 32 hexadecimal digits: what the core and copies make. Anything else is not ours.
+// Returns true for "c" and 32 hexadecimal digits, the form of names that the core and copies
+// create. Other directories do not belong to the engine.
 bool IsCheckpointDir(const std::string& name) {
   return name.size() == 33 && name[0] == 'c' &&
          name.find_first_not_of("0123456789abcdef", 1) == std::string::npos;
 }
 
-// The bytes that a write brings along; null for none.
+// Returns the bytes that a write carries; null for none.
 CommitLoop::Item::NamedBytes BytesOf(const Write& write, Bodies& bodies, Results& results) {
   if (const auto* insert = std::get_if<InsertRequest>(&write)) {
     const RequestRow& row = insert->row;
@@ -278,7 +279,7 @@ void Runtime::Execute(SendToWorker& action) {
 }
 
 void Runtime::Execute(DeleteFiles& action) {
-  // The name of everything; no checkpoint's.
+  // An empty name would mean the parent of all checkpoints. No checkpoint has one.
   if (action.dir.empty()) return;
   absl::MutexLock lock(&mu_);
   dirs_to_delete_.push_back(std::move(action.dir));
@@ -349,7 +350,7 @@ void Runtime::OnTick() {
        .message = "the database did not answer in time; the same request may be sent again"});
 }
 
-// Before anything is accepted: what is made from now on is not among them.
+// Runs before any request is accepted, so the list contains no directory that is made from now on.
 std::vector<std::string> Runtime::ListCheckpointDirs() const {
   std::vector<std::string> dirs;
   std::error_code error;

@@ -1,4 +1,4 @@
-// The shell around the core: threads, durability, and what callers wait for.
+// The shell around the core: threads, durability, and the state that callers wait for.
 #pragma once
 
 #include <atomic>
@@ -38,38 +38,40 @@
 
 namespace lathe::engine {
 
-// Five threads: the core's (events to actions), the store's (group commit), a ticker, one that
-// compares what was run again, and one that looks up what the core has forgotten. Callers come from
-// gRPC's threads. main() builds it, gives it the worker sender, starts it.
+// Owns five threads: the core's (events to actions), the store's (group commit), a ticker, one that
+// compares replayed results, and one that looks up requests the core no longer holds. Callers come
+// from gRPC's threads. main() constructs it, then passes the worker sender to Start.
 class Runtime {
  public:
   struct Options {
     CoreOptions core;
-    // Calls that wait for the core; above it they are refused with ResourceExhausted.
+    // Maximum number of calls that wait for the core. More are refused with ResourceExhausted.
     size_t max_waiting_calls = 65536;
-    // A call whose change is not durable by then fails as unavailable. The change may still become
-    // durable; the same call again then finds it.
+    // A call whose change is not durable after this time fails as unavailable. The change may still
+    // become durable; a repeated call then finds it.
     std::chrono::milliseconds max_call_time = std::chrono::seconds(4);
-    // Memory of bodies that are also in the store. More: fewer reads when work is dispatched late.
+    // Memory for bodies that are also in the store. A larger value saves reads when work is
+    // dispatched late.
     int64_t max_cached_body_bytes = int64_t{1} << 30;
-    // Memory of finished results that are also in the store.
+    // Memory for finished results that are also in the store.
     int64_t max_cached_result_bytes = int64_t{256} << 20;
-    // Below it live the checkpoints the core names.
+    // Directory of the checkpoint directories that the core names.
     std::filesystem::path checkpoints_dir;
-    // Every event is appended to this file; empty: none.
+    // File that every event is appended to; empty: none.
     std::string event_log;
-    // The store failed: nothing may be acknowledged any more. Should end the process. Called on
-    // the store's thread.
+    // Called on the store's thread when the store failed. Nothing may be acknowledged any more, so
+    // it should end the process.
     std::function<void(const absl::Status&)> on_fatal;
-    // For metrics; each may be empty, must not block and may run on any thread of the runtime.
+    // Callbacks for metrics. Each may be empty. They must not block, and may run on any of the
+    // runtime's threads.
     struct Observers {
-      // Its result is durable.
+      // The request's result is durable.
       std::function<void(const RequestSpan&)> on_request_completed;
       std::function<void(int64_t num_requests)> on_train_batch;
       std::function<void(absl::Duration, size_t num_writes)> on_commit;
-      // How long the core took for one event, its actions included.
+      // Time that the core took for one event, its actions included.
       std::function<void(absl::Duration)> on_core_step;
-      // What a worker wrote, or failed to.
+      // A worker wrote a snapshot, or failed to.
       std::function<void(const WorkerSnapshotDone&)> on_snapshot;
       std::function<void(const NoteRecovery&)> on_recovery;
       std::function<void(const NoteWorkerLost&)> on_worker_lost;
@@ -78,34 +80,36 @@ class Runtime {
     Observers observers;
   };
 
-  // `store` and `clock` must outlive this.
+  // `store` and `clock` must outlive this object.
   Runtime(Options options, Store& store, Clock& clock);
   ~Runtime();
 
-  // Takes leadership and begins to work. `sender` must outlive the runtime.
+  // Takes leadership and starts the threads. `sender` must outlive the runtime.
   absl::Status Start(WorkerSender& sender);
-  // As the leader that `state` was loaded for.
+  // Starts as the leader that `state` was loaded for.
   absl::Status Start(WorkerSender& sender, StoredState state);
-  // Lets go of everybody who waits for a result, so that a server with open polls can shut down.
+  // Releases every caller that waits for a result, so that a server with open long polls can shut
+  // down.
   void ReleaseWaiters() {
     hub_.ReleaseAll();
     completions_.ReleaseAll();
   }
-  // Handles what was posted, commits, and fails the calls that are still open. May be called twice.
+  // Handles the posted events, commits, and fails the calls that are still open. May be called
+  // twice.
   void Stop();
 
-  // Posts `event` (one with a member `call`); `done` runs on a thread of the runtime, and must not
-  // block it, with its Answer, or at once with an error when too many calls wait.
+  // Posts `event`, which has a member `call`. `done` receives its Answer on a thread of the
+  // runtime, which it must not block. When too many calls wait, `done` gets an error at once.
   template <typename CallEvent>
   void Call(CallEvent event, CallTable::Callback done) {
-    // A drain takes as long as the work that is left.
+    // A drain has no deadline: it takes as long as the remaining work.
     constexpr bool kIsPatient = std::is_same_v<CallEvent, Drain>;
     if constexpr (std::is_same_v<CallEvent, Submit>) {
       done = forgotten_.Resolve(event, std::move(done));
     }
     event.call = calls_.Add(std::move(done), kIsPatient ? CallTable::Time::max() : CallDeadline());
     const CallId call = event.call;
-    // What changes nothing is answered by the core even while the disk is full.
+    // The core answers calls that write nothing even while the disk is full.
     constexpr bool kWrites = !std::is_same_v<CallEvent, Heartbeat>;
     std::string body_id;
     if constexpr (std::is_same_v<CallEvent, Submit>) body_id = event.payload.body_id;
@@ -116,9 +120,9 @@ class Runtime {
     } else {
       RefuseCall(call);
     }
-    bodies_.Forget(body_id);  // the core has not seen it
+    bodies_.Forget(body_id);  // the core has not received it
   }
-  // An event that nobody waits for.
+  // Posts an event whose outcome no caller waits for.
   void Post(EventBody event) { events_.Push(std::move(event)); }
 
   Bodies& bodies() { return bodies_; }
@@ -133,21 +137,21 @@ class Runtime {
   Clock& clock() { return clock_; }
   const std::filesystem::path& checkpoints_dir() const { return options_.checkpoints_dir; }
   int64_t term() const { return term_; }
-  // Tokens of the sample come to streams(), those it has already too. On the core's thread.
+  // Makes streams() receive the sample's tokens, including the earlier ones. On the core's thread.
   void ShowTokens(const std::string& request_id) { sender_->StreamSample(request_id); }
-  // Whether and why a request that is under way waits, for its caller.
+  // Returns whether and why an unfinished request waits, for its caller.
   QueueStatus QueueOf(const std::string& request_id);
-  // Since the core handled its last event; it gets one every second.
+  // Returns the time since the core handled its last event. It gets one every second.
   absl::Duration CoreIdleTime() const;
-  // ResourceExhausted `disk_full`, naming the volume, while the store has no room for what was
-  // accepted; every call that would write is refused so.
+  // Returns ResourceExhausted `disk_full`, naming the volume, while the store has no room for
+  // accepted work. Every call that would write is refused in the same way.
   absl::Status CheckRoom();
-  // Groups that are degraded or refused, and why.
+  // Returns the groups that are degraded or refused, with the reason.
   std::map<std::string, NotifyQueueState> Troubles();
-  // Of those that are drained.
+  // Returns the state of the groups that are drained.
   std::map<std::string, NotifyGroupDrain> GroupDrains();
   size_t num_waiting_events() const { return events_.size(); }
-  // Watch streams of gateways that are open, for metrics.
+  // Number of open watch streams from gateways, for metrics.
   std::atomic<int64_t>& num_watch_streams() { return num_watch_streams_; }
   int64_t NowNanos() { return absl::ToUnixNanos(clock_.Now()); }
 
@@ -165,9 +169,9 @@ class Runtime {
   void RunCore(StoredState state);
   void StepCore(Core& core, EventBody body);
   void AppendToLog(const Event& event);
-  // What of an event a trace shows.
+  // Passes the parts of an event that traces show to traces_ and queue_view_.
   void Trace(const Event& event);
-  // Before the actions of a step: some of them may already tell how a new request ends.
+  // Runs before the actions of a step, because some of them may already end a new request.
   void TraceAccepted();
   void TraceDispatch(const SendToWorker& action);
   void TraceSnapshot(const WorkerSnapshotDone& event);
@@ -194,12 +198,12 @@ class Runtime {
 
   absl::Status LoadCompletions(const StoredState& state);
 
-  // On the store's thread.
+  // The next functions run on the store's thread.
   void OnFull(const absl::Status& status);
   void OnDurable(const std::vector<CommitLoop::Item>& items);
   void OnDurable(const CommitLoop::Item& item, int64_t now);
   void OnCompleted(const std::string& request_id, int64_t now);
-  // On the ticker's thread.
+  // OnTick runs on the ticker's thread.
   void OnTick();
   void DeleteDirs();
   std::vector<std::string> ListCheckpointDirs() const;
@@ -225,16 +229,16 @@ class Runtime {
   CallTable calls_;
   ForgottenRequests forgotten_;
   EventQueue events_;
-  std::vector<Action> actions_;  // of the step under way; the core's thread only
+  std::vector<Action> actions_;  // actions of the current step; the core's thread only
   std::optional<EventLogWriter> event_log_;
-  ActionDigest action_digest_;  // of the events in the log
+  ActionDigest action_digest_;  // digest of the actions for the events in the log
 
   absl::Mutex mu_;
   absl::Status room_ ABSL_GUARDED_BY(mu_);  // not OK while is_disk_full_
   std::vector<std::string> dirs_to_delete_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, NotifyQueueState> troubles_ ABSL_GUARDED_BY(mu_);  // by group
   std::map<std::string, NotifyGroupDrain> drains_ ABSL_GUARDED_BY(mu_);    // by group
-  // Until the core has said which of them it needs.
+  // Checkpoint directories at the start; emptied once the core has named those it needs.
   std::vector<std::string> dirs_at_start_ ABSL_GUARDED_BY(mu_);
 
   std::unique_ptr<CommitLoop> commits_;

@@ -1,4 +1,4 @@
-// Runtime: what it tells SessionTraces and those who count.
+// The part of Runtime that feeds SessionTraces, QueueView and the metrics.
 #include <type_traits>
 #include <variant>
 
@@ -17,7 +17,7 @@ Outcome OutcomeOf(const ErrorInfo& error) {
   return IsUserError(absl::Status(error.status, "")) ? Outcome::kUserError : Outcome::kServerError;
 }
 
-// That a command runs; empty: none, or several.
+// Returns the request that a command runs; empty: none, or several.
 std::string RequestOf(const WorkerCommand& command) {
   return std::visit(
       [](const auto& one) -> std::string {

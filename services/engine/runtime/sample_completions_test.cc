@@ -30,7 +30,7 @@ std::vector<std::string> Ids(const SampleCompletions::Batch& batch) {
 
 using Strings = std::vector<std::string>;
 
-// Three samples of one queue, of which the first two have ended, in the other order.
+// Three samples of one queue. The first two have ended, in reverse order.
 struct CompletionsFixture {
   SampleCompletions completions;
 
@@ -52,7 +52,7 @@ TEST_CASE("SampleCompletions: what ended after a cursor is listed in that order"
   CHECK(all.completions[0].result_bytes == 100);
   CHECK(all.completions[1].failed);
   CHECK(all.cursor == CompletionNumber(kTerm, 2));
-  // The answer may have been lost.
+  // A client may ask again, because the answer may have been lost.
   CHECK(Ids(f.completions.Take(kQueue, 0)) == Strings{"r2", "r1"});
   CHECK(Ids(f.completions.Take(kQueue, CompletionNumber(kTerm, 1))) == Strings{"r1"});
   const SampleCompletions::Batch none = f.completions.Take(kQueue, all.cursor);
@@ -115,7 +115,7 @@ TEST_CASE("SampleCompletions: nobody waits for an engine that stops", "[runtime]
 TEST_CASE("SampleCompletions: what was delivered is not listed any more", "[runtime]") {
   CompletionsFixture f;
   f.completions.OnDelivered("r2");
-  f.completions.OnDelivered("r3");  // not complete: cannot be
+  f.completions.OnDelivered("r3");  // not complete, so this has no effect
   CHECK(Ids(f.completions.Take(kQueue, 0)) == Strings{"r1"});
   f.completions.OnCompleted(Completed("r3", 3), 1);
   CHECK(Ids(f.completions.Take(kQueue, 0)) == Strings{"r1", "r3"});
@@ -136,7 +136,7 @@ TEST_CASE("SampleCompletions: another leader's are listed, and a cursor of then 
       {CompletionNumber(2, 9), "b", "t1", "s1", 2, RequestState::kFailed, 5, 0}};
   completions.Load(rows, kTerm);
   CHECK(Ids(completions.Take(kQueue, CompletionNumber(2, 1))) == Strings{"b"});
-  // The client had all of them, and more that are delivered.
+  // The client had received all of them, and later ones that are delivered.
   const int64_t cursor = CompletionNumber(2, 40);
   completions.OnAccepted(Sample("r1", 3));
   completions.OnCompleted(Completed("r1", 1), 1);

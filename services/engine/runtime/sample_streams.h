@@ -1,4 +1,4 @@
-// Who reads the tokens of which sample while it runs.
+// Streams the tokens of running samples to their readers.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,26 @@ namespace lathe::engine {
 struct StreamedToken {
   std::string request_id;
   int64_t sample_index = 0;
-  int64_t token_index = 0;  // from the end of the prompt
+  int64_t token_index = 0;  // counted from the end of the prompt
   int32_t token = 0;
   float logprob = 0;
-  bool finished = false;  // the sample's last one
-  bool stopped = false;   // of the last one: it was a stop, not max_tokens
+  bool finished = false;  // true for the sample's last token
+  bool stopped = false;   // true for a last token that is a stop, not max_tokens
 };
 
-// Passes tokens on and keeps none: what a reader misses is in the result. Thread-safe; callbacks
-// run without locks, on the thread that pushes, and must not block. One may still run shortly after
-// its Remove.
+// Forwards tokens and stores none: a reader finds the missed ones in the result. Thread-safe.
+// Callbacks run without locks, on the thread that pushes, and must not block. A callback may still
+// run shortly after its Remove.
 class SampleStreams {
  public:
   using Callback = std::function<void(const StreamedToken&)>;
 
-  // The stream's id, for Remove.
+  // Returns the stream's id, for Remove.
   uint64_t Add(const std::string& request_id, Callback callback);
-  // True: it was the last one of the request.
+  // Returns true if this was the last stream of the request.
   bool Remove(const std::string& request_id, uint64_t stream_id);
 
-  // Whether the worker should report the request's tokens.
+  // Returns true if the worker should report the request's tokens.
   bool IsWanted(const std::string& request_id);
   std::vector<std::string> WantedIds();
   void Push(const std::vector<StreamedToken>& tokens);
@@ -43,7 +43,7 @@ class SampleStreams {
  private:
   absl::Mutex mu_;
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
-  // By request id, then by stream id.
+  // Callbacks by request id, then by stream id.
   std::map<std::string, std::map<uint64_t, Callback>> streams_ ABSL_GUARDED_BY(mu_);
 };
 

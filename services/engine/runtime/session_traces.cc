@@ -5,7 +5,7 @@
 
 namespace lathe::engine {
 
-// Ids are SESSION, SESSION:train:N and SESSION:sample:N.
+// Owner ids are SESSION, SESSION:train:N and SESSION:sample:N.
 std::string SessionOfOwner(const std::string& owner_id) {
   return owner_id.substr(0, owner_id.find(':'));
 }
@@ -40,7 +40,7 @@ SessionTraces::Load& SessionTraces::LoadLocked(const RequestSpan& span) {
 void SessionTraces::DropLocked(Order order) {
   const auto found = spans_.find(order);
   const RequestSpan& span = found->second;
-  // Its end will not be seen.
+  // An unfinished request leaves the counts, because its end will find no span.
   if (span.completed_at == 0) LeaveLocked(span);
   const auto session = sessions_.find(SessionOfOwner(span.owner_id));
   session->second.orders.erase(order);

@@ -69,7 +69,7 @@ TEST_CASE("SessionTraces: the oldest of all sessions make room in all", "[runtim
   CHECK(traces.Read("s").spans.empty());
   CHECK(traces.Read("s").complete_since == 2);
   CHECK(IdsOf(traces.Read("t3")) == std::vector<std::string>{"3"});
-  // What happens to it now concerns nobody.
+  // Later events of a dropped request have no effect.
   traces.OnDurable("a", 9);
   CHECK_FALSE(traces.OnCompleted("a", 9));
 }
@@ -83,7 +83,7 @@ TEST_CASE("SessionTraces: unfinished requests are counted where they are", "[run
   SessionTraces::Load load = traces.Loads().at(OperationKind::kForwardBackward);
   CHECK(load.num_waiting == 1);
   CHECK(load.num_running == 1);
-  // "a" makes room; "d" waits.
+  // The new span replaces that of "a"; "d" waits.
   traces.OnAccepted(Row("d", "s", 4));
   load = traces.Loads().at(OperationKind::kForwardBackward);
   CHECK(load.num_waiting == 2);

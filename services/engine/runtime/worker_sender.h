@@ -1,4 +1,4 @@
-// The runtime's way to workers; dispatcher/ implements it.
+// The runtime's interface to workers; dispatcher/ implements it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lathe::engine {
 
-// Bytes.
+// Memory sizes in bytes.
 struct MemoryShare {
   std::string owner;
   int64_t used = 0;
@@ -18,7 +18,7 @@ struct MemoryShare {
 struct MemoryUse {
   int64_t used = 0;
   int64_t limit = 0;
-  std::vector<MemoryShare> shares = {};  // of `used`; empty: not told yet
+  std::vector<MemoryShare> shares = {};  // parts of `used`; empty: not reported yet
 };
 
 struct RankStatus {
@@ -28,24 +28,24 @@ struct RankStatus {
   MemoryUse memory;
 };
 
-// What a group's rank 0 said last, for people and metrics.
+// The last report of a group's rank 0, for people and metrics.
 struct WorkerStatus {
   std::string group;
   MeshShape mesh;
-  std::vector<RankStatus> ranks = {};  // that are attached, ascending
+  std::vector<RankStatus> ranks = {};  // attached ranks, ascending
   std::string base_model;
   GroupRole role = GroupRole::kBoth;
   std::string device;
   bool ready = false;
-  std::string progress;  // while loading
+  std::string progress;  // description while loading
   // Counters since the worker's process started.
   int64_t train_passes = 0;
   int64_t train_tokens = 0;
   int64_t prefill_passes = 0;
   int64_t decode_passes = 0;
   int64_t generated_tokens = 0;
-  // Since anything came from it; since its work made a step or it had none. Of several ranks, of
-  // that which was heard of least lately.
+  // Time since the last message from the worker, and since its work last advanced or it had no
+  // work. With several ranks, the largest age.
   double heartbeat_age_seconds = 0;
   double progress_age_seconds = 0;
 };
@@ -54,14 +54,15 @@ class WorkerSender {
  public:
   virtual ~WorkerSender() = default;
 
-  // Called on the core's thread, in order; must not wait for the network. Without a stream to the
-  // group the command is dropped.
+  // Called on the core's thread, in order. Must not wait for the network. Drops the command when
+  // there is no stream to the group.
   virtual void Send(const SendToWorker& command) = 0;
 
-  // Has whichever worker runs the sample report its tokens, from the first on. As Send.
+  // Makes the worker that runs the sample report its tokens from the first one on. Otherwise like
+  // Send.
   virtual void StreamSample(const std::string& request_id) = 0;
 
-  // Of every group with an attached worker. Any thread.
+  // Returns the status of every group with an attached worker. Any thread.
   virtual std::vector<WorkerStatus> Statuses() = 0;
 };
 

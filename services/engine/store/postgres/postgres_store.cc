@@ -93,9 +93,9 @@ auto Insist(const char* what, absl::Time deadline, const std::atomic<bool>* give
   }
 }
 
-// Two connections that are open at once have a session each, unless a pooler between gives a
-// session to each transaction or statement: time-outs, prepared statements and locks would then be
-// other clients'.
+// Fails if a pooler assigns a session to each transaction or statement: then other clients would
+// share the time-outs, prepared statements and locks. Without such a pooler, two connections that
+// are open at once always have two sessions.
 absl::Status CheckSessions(PostgresConnection& connection,
                            const PostgresConnection::Options& options) {
   PostgresConnection other(options);

@@ -22,7 +22,7 @@ constexpr int64_t kDay = int64_t{86400} * 1000000000;
 //   client requests again),
 //   - refused ones, which have no result, for a day,
 //   - those with facts that the row of their model does not hold,
-//   - loads (kind 8), whose row shows what was loaded before their outcome was known.
+//   - loads (kind 8), which show the operations that arrived before their outcome was known.
 constexpr char kNeededRequests[] =
     "state < 3"
     " OR owner_id IN (SELECT session_id FROM live)"
