@@ -1,4 +1,4 @@
-// What travels with an absl::Status besides its code and message: a stable word and a field name.
+// Details of an absl::Status besides its code and message: a stable word and a field name.
 #pragma once
 
 #include <string>
@@ -8,23 +8,25 @@
 
 namespace lathe {
 
-// `status` with a stable machine-readable word, e.g. "seq_id_reused", and the request field that
-// was wrong, e.g. "adam_params.beta1" (empty: none). An OK status is returned as it is.
+// Adds a stable machine-readable word to `status`, e.g. "seq_id_reused", and the name of the wrong
+// request field, e.g. "adam_params.beta1" (empty: none). Returns an OK status unchanged.
 absl::Status WithDetail(absl::Status status, std::string_view code, std::string_view field = "");
 
-// The word given to WithDetail, else the status code in lower case, e.g. "not_found"; "" for OK.
+// Returns the word given to WithDetail, else the status code in lower case, e.g. "not_found"; ""
+// for OK.
 std::string ErrorCode(const absl::Status& status);
 
-// The field given to WithDetail; "" when there is none.
+// Returns the field given to WithDetail, or "" when there is none.
 std::string ErrorField(const absl::Status& status);
 
-// Whether the caller can mend the request (category `user`), as opposed to us or the moment
+// Returns true if the caller can correct the request (category `user`), false if the service failed
 // (category `server`). User: InvalidArgument, FailedPrecondition, NotFound, OutOfRange,
 // AlreadyExists, PermissionDenied, Unauthenticated, Unimplemented. Server: all others, among them
-// ResourceExhausted and Unavailable, which only ask to try later.
+// ResourceExhausted and Unavailable, which only ask the caller to try later.
 bool IsUserError(const absl::Status& status);
 
-// "invalid_argument" and the like, in both directions. An unknown word gives kUnknown.
+// Convert between status codes and words such as "invalid_argument". An unknown word gives
+// kUnknown.
 std::string StatusCodeWord(absl::StatusCode code);
 absl::StatusCode StatusCodeFromWord(std::string_view word);
 

@@ -1,4 +1,4 @@
-// When it makes sense to try again, as part of an absl::Status.
+// Stores a retry delay in an absl::Status.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,10 +6,10 @@
 
 namespace lathe {
 
-// `status` with how long to wait. An OK status, and a wait of zero, are returned as they are.
+// Adds a retry delay to `status`. Returns an OK status unchanged, and ignores a zero `wait`.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration wait);
 
-// Zero when nothing was said.
+// Returns the delay, or zero when the status has none.
 absl::Duration RetryAfter(const absl::Status& status);
 
 }  // namespace lathe

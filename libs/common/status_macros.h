@@ -1,4 +1,4 @@
-// RETURN_IF_ERROR and ASSIGN_OR_RETURN: the only macros besides tests and logging.
+// RETURN_IF_ERROR and ASSIGN_OR_RETURN, the only macros except those for tests and logging.
 #pragma once
 
 #include <utility>
@@ -9,7 +9,7 @@
 #define LATHE_CONCAT_INNER(a, b) a##b
 #define LATHE_CONCAT(a, b) LATHE_CONCAT_INNER(a, b)
 
-// Returns from the function when `expression` is not OK.
+// Returns the status of `expression` from the function when it is not OK.
 #define RETURN_IF_ERROR(expression)                                                   \
   do {                                                                                \
     if (absl::Status status_macro_status = (expression); !status_macro_status.ok()) { \

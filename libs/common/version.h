@@ -1,4 +1,4 @@
-// The version of every Lathe process; a gateway, an engine and a worker of one installation share
+// The version of all Lathe processes. A gateway, an engine and a worker of one installation share
 // it.
 #pragma once
 

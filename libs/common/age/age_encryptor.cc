@@ -44,13 +44,13 @@ Key HmacSha256(std::string_view key, std::string_view message) {
   return digest;
 }
 
-// RFC 5869, one block. libsodium has it from 1.0.19 only.
+// HKDF-SHA-256 (RFC 5869) with one output block. libsodium has it only from version 1.0.19.
 Key HkdfSha256(std::string_view secret, std::string_view salt, std::string_view info) {
   const Key extracted = HmacSha256(salt, secret);
   return HmacSha256(View(extracted), std::string(info) + '\x01');
 }
 
-// Standard alphabet, no padding.
+// Encodes in the standard Base64 alphabet, without padding.
 std::string Base64(std::string_view bytes) {
   std::string text = absl::Base64Escape(absl::string_view(bytes.data(), bytes.size()));
   while (!text.empty() && text.back() == '=') text.pop_back();
@@ -67,7 +67,7 @@ void SealWith(const Key& key, const unsigned char* nonce, std::string_view plain
                                             0, nullptr, nonce, key.data());
 }
 
-// Lets the recipient, and nobody else, unwrap the file key.
+// Returns the header stanza from which only `recipient` can unwrap the file key.
 absl::StatusOr<std::string> X25519Stanza(const AgeRecipient& recipient, const FileKey& file_key) {
   Key ephemeral;
   Key share;
@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<AgeEncryptor>> AgeEncryptor::Create(
 }
 
 void AgeEncryptor::Seal(std::string_view chunk, bool is_last, std::string& out) {
-  // 11 bytes of a big-endian counter, then whether this chunk is the last.
+  // The nonce is an 11-byte big-endian counter and a byte that marks the last chunk.
   std::array<unsigned char, kNonceBytes> nonce = {};
   for (size_t i = 0; i < 8; ++i) {
     nonce[10 - i] = static_cast<unsigned char>(keys_->num_chunks >> (8 * i));
@@ -142,7 +142,8 @@ std::string AgeEncryptor::Update(std::string_view plaintext) {
   std::string out = std::exchange(head_, {});
   out.reserve(out.size() + plaintext.size() + (plaintext.size() / kChunkBytes + 2) * kTagBytes);
   while (!plaintext.empty()) {
-    // Only the last chunk may be short, and it may not be empty: a full one waits for what follows.
+    // Only the last chunk may be short, and it must not be empty. So a full chunk waits for more
+    // plaintext.
     if (pending_.size() == kChunkBytes) {
       Seal(pending_, /*is_last=*/false, out);
       pending_.clear();

@@ -12,11 +12,12 @@
 
 namespace lathe {
 
-// One file. Its plaintext passes through in chunks of 64 KiB; memory stays at about twice that
-// beside what a caller hands in at once. Not thread-safe.
+// Encrypts one file, in chunks of 64 KiB. Memory use is about twice that, plus what the caller
+// passes in one call. Not thread-safe.
 class AgeEncryptor {
  public:
-  // Draws the keys of a new file. InvalidArgument: no recipients, or one that is no usable point.
+  // Generates the keys of a new file. Returns InvalidArgument without recipients, or if one is not
+  // a usable curve point.
   static absl::StatusOr<std::unique_ptr<AgeEncryptor>> Create(
       const std::vector<AgeRecipient>& recipients);
 
@@ -24,9 +25,10 @@ class AgeEncryptor {
   AgeEncryptor(const AgeEncryptor&) = delete;
   AgeEncryptor& operator=(const AgeEncryptor&) = delete;
 
-  // The next bytes of the encrypted file, for the next bytes of the plaintext.
+  // Encrypts the next bytes of the plaintext. Returns the next bytes of the encrypted file.
   std::string Update(std::string_view plaintext);
-  // Its last bytes; nothing may follow. A file that ends without them does not decrypt.
+  // Returns the last bytes of the encrypted file. No call may follow. A file without these bytes
+  // does not decrypt.
   std::string Finish();
 
  private:
@@ -36,8 +38,8 @@ class AgeEncryptor {
   void Seal(std::string_view chunk, bool is_last, std::string& out);
 
   std::unique_ptr<Keys> keys_;
-  std::string head_;     // not yet handed out
-  std::string pending_;  // plaintext short of a chunk, or one whole chunk that may be the last
+  std::string head_;     // header that Update has not returned yet
+  std::string pending_;  // part of a chunk, or one whole chunk that may be the last
 };
 
 }  // namespace lathe

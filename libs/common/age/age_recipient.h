@@ -11,8 +11,8 @@ namespace lathe {
 // An X25519 public key.
 using AgeRecipient = std::array<unsigned char, 32>;
 
-// Of "age1…". InvalidArgument for other kinds of recipients (SSH keys, plugins) and for text that
-// is none.
+// Parses "age1…". Returns InvalidArgument for other kinds of recipients (SSH keys, plugins) and for
+// malformed text.
 absl::StatusOr<AgeRecipient> ParseAgeRecipient(std::string_view text);
 
 }  // namespace lathe

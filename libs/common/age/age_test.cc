@@ -67,7 +67,7 @@ std::string TakeLine(std::string& rest) {
   return line;
 }
 
-// Reads a file with `stanza_index` meant for `identity`.
+// Decrypts a file with `identity`, using the stanza at `stanza_index`.
 std::string Decrypt(std::string file, const Identity& identity, size_t stanza_index) {
   std::string mac_input;
   std::string file_key;
@@ -136,7 +136,7 @@ TEST_CASE("age: no recipients, or a point of low order, encrypt nothing", "[age]
   CHECK_FALSE(AgeEncryptor::Create({AgeRecipient{}}).ok());
 }
 
-// The key of the secret in https://age-encryption.org/v1's test suite ("testkit").
+// The public key of the secret key in the test suite of https://age-encryption.org/v1 ("testkit").
 constexpr char kTestRecipient[] = "age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2z";
 
 TEST_CASE("age: a recipient is read in either case, never in both", "[age]") {
@@ -157,7 +157,7 @@ TEST_CASE("age: what is no X25519 recipient is refused", "[age]") {
   CHECK_FALSE(ParseAgeRecipient(text).ok());
 }
 
-// BIP 173, valid and invalid test vectors.
+// Valid and invalid test vectors of BIP 173.
 TEST_CASE("Bech32: the vectors of BIP 173", "[age]") {
   CHECK(DecodeBech32("A12UEL5L", "a").ok());
   CHECK(DecodeBech32("abcdef1qpzry9x8gf2tvdw0s3jn54khce6mua7lmqqqxw", "abcdef").ok());

@@ -32,7 +32,7 @@ uint32_t Polymod(const std::vector<uint8_t>& values) {
   return checksum;
 }
 
-// Bits of five-bit groups as bytes. The padding is shorter than a group and zero.
+// Joins groups of five bits into bytes. The padding must be zero and shorter than a group.
 absl::StatusOr<std::string> JoinBits(const std::vector<uint8_t>& groups) {
   std::string bytes;
   uint32_t bits = 0;

@@ -8,8 +8,9 @@
 
 namespace lathe {
 
-// The bytes of `text` if its prefix before the last "1" is `prefix` (lower case). InvalidArgument
-// for anything else, a wrong checksum included; the message does not repeat the text.
+// Returns the bytes of `text` if its prefix before the last "1" is `prefix` (lower case). Returns
+// InvalidArgument for anything else, including a wrong checksum. The message does not repeat the
+// text.
 absl::StatusOr<std::string> DecodeBech32(std::string_view text, std::string_view prefix);
 
 }  // namespace lathe

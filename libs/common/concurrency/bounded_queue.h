@@ -1,4 +1,4 @@
-// The way work changes threads.
+// A bounded queue that passes work between threads.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace lathe {
 
-// First in, first out, at most `max_items` items. Any number of producers and consumers. After
-// Close nothing enters, and what is inside can still be taken.
+// FIFO queue of at most `max_items` items, with any number of producers and consumers. After Close,
+// no item enters, and consumers can still take the remaining items.
 template <typename T>
 class BoundedQueue {
  public:
@@ -21,7 +21,7 @@ class BoundedQueue {
   BoundedQueue(const BoundedQueue&) = delete;
   BoundedQueue& operator=(const BoundedQueue&) = delete;
 
-  // False at once when full or closed; `item` is then dropped.
+  // Returns false at once, and drops `item`, when the queue is full or closed.
   bool TryPush(T item) {
     absl::MutexLock lock(&mu_);
     if (closed_ || items_.size() >= max_items_) return false;
@@ -29,7 +29,7 @@ class BoundedQueue {
     return true;
   }
 
-  // Waits for room; false when closed, also while waiting.
+  // Waits for room. Returns false when the queue is closed, also while it waits.
   bool Push(T item) {
     absl::MutexLock lock(&mu_);
     mu_.Await(absl::Condition(this, &BoundedQueue::CanPushLocked));
@@ -38,23 +38,23 @@ class BoundedQueue {
     return true;
   }
 
-  // Waits for an item; nullopt once closed and empty.
+  // Waits for an item. Returns nullopt once the queue is closed and empty.
   std::optional<T> Pop() { return PopFor(absl::InfiniteDuration()); }
 
-  // As Pop, and nullopt when nothing came within `timeout`.
+  // Like Pop, and also returns nullopt when no item arrives within `timeout`.
   std::optional<T> PopFor(absl::Duration timeout) {
     absl::MutexLock lock(&mu_);
     mu_.AwaitWithTimeout(absl::Condition(this, &BoundedQueue::CanPopLocked), timeout);
     return TakeLocked();
   }
 
-  // Never waits.
+  // Like Pop, but never waits.
   std::optional<T> TryPop() {
     absl::MutexLock lock(&mu_);
     return TakeLocked();
   }
 
-  // Wakes everybody who waits. May be called twice.
+  // Closes the queue and wakes all waiting threads. May be called twice.
   void Close() {
     absl::MutexLock lock(&mu_);
     closed_ = true;

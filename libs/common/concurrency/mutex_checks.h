@@ -1,11 +1,11 @@
-// Abseil's mutexes without their debugging aids.
+// Turns off the debugging aids of Abseil's mutexes.
 #pragma once
 
 namespace lathe {
 
 // Debian builds Abseil with deadlock detection on: each lock then updates one graph under one
-// global lock (5 % of the engine's time; gRPC uses the same mutexes). Call first in main; tests
-// keep it on.
+// global lock. That costs 5 % of the engine's time, and gRPC uses the same mutexes. Call this first
+// in main. Tests keep the detection on.
 void DisableMutexChecks();
 
 }  // namespace lathe

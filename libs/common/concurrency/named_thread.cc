@@ -10,7 +10,8 @@
 namespace lathe {
 namespace {
 
-// A new thread inherits the mask of its creator, so all signals are blocked around the creation.
+// A new thread inherits its creator's signal mask, so the creator blocks all signals but
+// StackSignal() meanwhile.
 std::thread StartWithSignalsBlocked(std::function<void()> body) {
   sigset_t all;
   sigset_t previous;

@@ -1,4 +1,4 @@
-// A thread with a name, as `top -H` shows it.
+// A thread with a name that `top -H` shows.
 #pragma once
 
 #include <functional>
@@ -7,19 +7,20 @@
 
 namespace lathe {
 
-// Runs `body` and joins in its destructor: whoever owns it first makes `body` return (closes its
-// queue, sets its flag). Make it the last member of its owner. Signals are left to the main thread,
-// but for the one of thread_stacks.h.
+// Runs `body` on a thread and joins it in the destructor. The owner first makes `body` return: it
+// closes the queue or sets the flag that `body` waits for. Declare it as the last member of its
+// owner. The thread blocks all signals except that of thread_stacks.h, so the main thread receives
+// them.
 class NamedThread {
  public:
   NamedThread() = default;
-  // The kernel keeps the first 15 characters of `name`.
+  // The kernel keeps only the first 15 characters of `name`.
   NamedThread(std::string name, std::function<void()> body);
   NamedThread(NamedThread&&) = default;
   NamedThread& operator=(NamedThread&&) = delete;
   ~NamedThread();
 
-  // Waits for the end of `body`; may be called twice.
+  // Waits until `body` returns. May be called twice.
   void Join();
 
  private:

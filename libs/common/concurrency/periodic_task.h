@@ -1,4 +1,4 @@
-// Something done again and again on a thread of its own.
+// A task that runs periodically on its own thread.
 #pragma once
 
 #include <condition_variable>
@@ -11,8 +11,8 @@
 
 namespace lathe {
 
-// Calls `task` every `period`, first after one period, never two calls at once; a long call delays
-// the next. The destructor ends the wait at once and waits for a call that is running.
+// Calls `task` every `period`, first after one period. Calls never overlap: a long call delays the
+// next. The destructor ends the wait at once, but waits for a call that is running.
 class PeriodicTask {
  public:
   PeriodicTask(std::string name, absl::Duration period, std::function<void()> task);
@@ -21,7 +21,7 @@ class PeriodicTask {
  private:
   bool IsStoppedWithin(absl::Duration period);
 
-  // Of the standard library: absl's waits would go by the wall clock, which may be set back.
+  // Uses the standard library, because absl's waits use the wall clock, which may be set back.
   std::mutex mu_;
   std::condition_variable stop_;
   bool is_stopped_ = false;

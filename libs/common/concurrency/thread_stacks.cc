@@ -21,7 +21,7 @@ namespace {
 constexpr int kMaxFrames = 64;
 constexpr auto kLongestWait = std::chrono::seconds(1);
 
-// A signal handler finds its way through globals only.
+// Globals, because a signal handler can get its arguments in no other way.
 std::atomic<int> output_fd = -1;
 std::atomic<bool> is_written = false;
 
@@ -35,7 +35,7 @@ void WriteOwnStack(int) {
 }
 
 void WriteText(int fd, const std::string& text) {
-  if (write(fd, text.data(), text.size()) < 0) return;  // nobody is left to be told
+  if (write(fd, text.data(), text.size()) < 0) return;  // there is no other place to report it
 }
 
 std::string NameOf(const std::filesystem::path& task) {
@@ -59,7 +59,7 @@ void AskThread(pid_t thread_id, int fd) {
 
 void WriteThreadStacks(int fd) {
   output_fd = fd;
-  // The first call loads a library, which no handler may do.
+  // The first call of backtrace loads a library, which a signal handler must not do.
   std::array<void*, 1> ignored;
   backtrace(ignored.data(), 1);
   struct sigaction action = {};

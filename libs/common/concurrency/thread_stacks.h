@@ -1,15 +1,15 @@
-// What every thread of this process is doing, for a log.
+// Writes the stacks of all threads of this process to a log.
 #pragma once
 
 #include <signal.h>
 
 namespace lathe {
 
-// The signal that asks a thread for its stack; threads leave it unblocked.
+// Signal that makes a thread write its stack. Threads leave it unblocked.
 inline int StackSignal() { return SIGRTMIN; }
 
-// Writes "thread TID NAME" and its stack, one frame a line, of every thread of this process to
-// `fd`; at most a second each. A thread that blocks StackSignal() has no stack shown.
+// Writes for every thread of this process "thread TID NAME" and its stack to `fd`, one frame a
+// line. Waits at most one second per thread. A thread that blocks StackSignal() shows no stack.
 void WriteThreadStacks(int fd);
 
 }  // namespace lathe

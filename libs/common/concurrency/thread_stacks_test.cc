@@ -12,7 +12,7 @@
 namespace lathe {
 namespace {
 
-// The thread sanitizer delivers signals later, when a thread that sleeps has woken.
+// The thread sanitizer delays signals until a sleeping thread wakes.
 #ifndef __SANITIZE_THREAD__
 TEST_CASE("WriteThreadStacks: a thread that waits is shown by name with its frames",
           "[concurrency]") {

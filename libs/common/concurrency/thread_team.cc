@@ -10,15 +10,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Between two sections of a pass lie some microseconds, between two passes some hundred. Waking a
-// thread takes up to a hundred.
+// Two sections of a pass are some microseconds apart, two passes some hundred. Waking a thread
+// takes up to a hundred.
 constexpr std::chrono::microseconds kHelperLooks{1000};
 constexpr std::chrono::microseconds kCallerLooks{100};
 
 constexpr int kTasksBits = 32;
 constexpr uint64_t kTasksMask = (uint64_t{1} << kTasksBits) - 1;
 
-// Of this thread: whether it runs a task.
+// True while this thread runs a task.
 thread_local bool is_in_task = false;
 
 inline void Relax() {
@@ -29,7 +29,8 @@ inline void Relax() {
 #endif
 }
 
-// Looks a few times between two looks at the clock; whether `is_ready` became true in time.
+// Checks `is_ready` several times between two reads of the clock. Returns true if it became true
+// within `most`.
 template <typename F>
 bool LookFor(std::chrono::microseconds most, const F& is_ready) {
   const Clock::time_point end = Clock::now() + most;
@@ -49,7 +50,7 @@ ThreadTeam::ThreadTeam(int64_t num_threads) {
     for (int64_t thread = 1; thread < num_threads; ++thread) {
       helpers_.emplace_back("compute-" + std::to_string(thread), [this, thread] { Help(thread); });
     }
-  } catch (...) {  // the system has no more threads; those that run would be waited for
+  } catch (...) {  // no more threads: stop those that run, or their joins would hang
     Stop();
     throw;
   }
@@ -116,7 +117,7 @@ void ThreadTeam::RunOne(const Work& work, int64_t task, int64_t thread) {
 void ThreadTeam::WaitUntilDone(uint32_t num_tasks) {
   const auto is_done = [&] { return num_done_.load(std::memory_order_acquire) == num_tasks; };
   if (LookFor(kCallerLooks, is_done)) return;
-  // A helper has lost its core with a task in hand. Asleep, the caller leaves it another one.
+  // A helper has lost its core during a task. A sleeping caller leaves it another core.
   caller_sleeps_ = true;
   for (uint32_t done = num_done_; done != num_tasks; done = num_done_) num_done_.wait(done);
   caller_sleeps_ = false;
@@ -140,7 +141,7 @@ bool ThreadTeam::LookForTasks() const {
 void ThreadTeam::Sleep() {
   const uint32_t num_wakings = num_wakings_;
   ++num_asleep_;
-  // Whoever offers tasks from here on sees a sleeper.
+  // A Run that offers tasks from here on counts this thread as asleep.
   if ((ticket_ & kTasksMask) == 0 && !is_stopping_) num_wakings_.wait(num_wakings);
   --num_asleep_;
 }

@@ -1,4 +1,4 @@
-// Threads that help one thread with many short pieces of work.
+// A team of threads that shares many short tasks with one caller.
 #pragma once
 
 #include <atomic>
@@ -12,26 +12,27 @@
 
 namespace lathe {
 
-// One thread calls Run and shares the work with the helpers of its team. Tasks are taken one by one
-// from a counter, by the caller too, which waits for tasks that somebody has taken, never for a
-// helper that sleeps or has lost its core: who does not come costs nothing but the help.
+// One thread calls Run and shares the tasks with its helpers. The caller and the helpers take tasks
+// one by one from a counter. The caller waits for tasks that a helper has taken, but never for a
+// helper that sleeps or has lost its core.
 //
-// A helper that finds no task looks for the next ones for a moment, then sleeps.
+// A helper that finds no task spins for a moment, then sleeps.
 class ThreadTeam {
  public:
-  // Starts num_threads - 1 helpers; std::system_error when there are no threads for them.
+  // Starts num_threads - 1 helpers. Throws std::system_error when the system has no threads for
+  // them.
   explicit ThreadTeam(int64_t num_threads);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
-  // The caller and its helpers.
+  // Number of threads: the caller and its helpers.
   int64_t num_threads() const { return static_cast<int64_t>(helpers_.size()) + 1; }
 
-  // run(task, thread) for each task in [0, num_tasks), once and in any order; returns when all are
-  // done. `thread` is in [0, num_threads()), and no two tasks have the same at one time; the
-  // caller's is 0. num_tasks < 2^32. Throws what a task has thrown, when none runs any more. In a
-  // task of any team, tasks run one after another as thread 0.
+  // Calls run(task, thread) once for each task in [0, num_tasks), in any order. Returns when all
+  // are done. `thread` is in [0, num_threads()); the caller's is 0. No two tasks have the same
+  // `thread` at one time. num_tasks < 2^32. If a task throws, Run throws that exception after all
+  // tasks. Inside a task of any team, Run calls the tasks one after another as thread 0.
   template <typename F>
   void Run(int64_t num_tasks, const F& run) {
     RunErased({.f = &run,
@@ -40,7 +41,7 @@ class ThreadTeam {
                .num_tasks = num_tasks});
   }
 
-  // Helpers that sleep until the next Run.
+  // Number of helpers that sleep until the next Run.
   int64_t num_asleep() const { return num_asleep_; }
 
  private:
@@ -53,23 +54,23 @@ class ThreadTeam {
 
   void Stop();
   void RunErased(const Work& work);
-  // Takes and runs tasks until there are none; whether there were any.
+  // Takes and runs tasks until none is left. Returns true if it ran any.
   bool RunTasks(int64_t thread);
   void RunOne(const Work& work, int64_t task, int64_t thread);
   void WaitUntilDone(uint32_t num_tasks);
   void Help(int64_t thread);
-  // Whether there may be tasks; false when it has looked for long enough.
+  // Spins until there may be tasks, then returns true. Returns false after a time limit.
   bool LookForTasks() const;
   void Sleep();
   void WakeHelpers(int64_t most);
 
-  // What is to be done. Helpers may read it while the next Run writes it: what they have read
-  // counts only if they take a task then, which the ticket tells.
+  // The current work. Helpers may read it while the next Run writes it. A helper uses what it read
+  // only if it then takes a task, and the ticket proves that no other Run came between.
   std::atomic<const void*> f_ = nullptr;
   std::atomic<Call> call_ = nullptr;
   std::atomic<int64_t> num_tasks_ = 0;
-  // Serial number of the Run, and below it how many of its tasks nobody has taken yet. All threads
-  // write it, so it has a cache line of its own.
+  // Serial number of the Run in the high bits, and the number of its untaken tasks in the low bits.
+  // All threads write it, so it has a cache line of its own.
   alignas(64) std::atomic<uint64_t> ticket_ = 0;
   alignas(64) std::atomic<uint32_t> num_done_ = 0;
   std::atomic<bool> caller_sleeps_ = false;

@@ -12,7 +12,7 @@
 namespace lathe {
 namespace {
 
-// Until `is_true`: for what other threads bring about by themselves.
+// Spins until `is_true`, for effects of other threads.
 template <typename F>
 void WaitUntil(const F& is_true) {
   while (!is_true()) std::this_thread::yield();
@@ -23,7 +23,7 @@ TEST_CASE("A team runs each task once", "[team]") {
   ThreadTeam team(num_threads);
   CHECK(team.num_threads() == num_threads);
   for (const int64_t num_tasks : {0, 1, 2, 3, 1000}) {
-    std::vector<int> runs(static_cast<size_t>(num_tasks));  // tsan sees two that share a number
+    std::vector<int> runs(static_cast<size_t>(num_tasks));  // tsan reports tasks that share one
     team.Run(num_tasks,
              [&](int64_t task, int64_t /*thread*/) { ++runs[static_cast<size_t>(task)]; });
     CHECK(std::count(runs.begin(), runs.end(), 1) == num_tasks);
@@ -49,7 +49,7 @@ TEST_CASE("Helpers that sleep are woken, and every thread has a number of its ow
     WaitUntil([&] { return team.num_asleep() == 2; });
     std::atomic<int> num_here = 0;
     std::vector<int> users(3);
-    // None ends before all three have begun: each must be on another thread.
+    // No task ends before all three have begun, so each must run on another thread.
     team.Run(3, [&](int64_t /*task*/, int64_t thread) {
       ++users[static_cast<size_t>(thread)];
       ++num_here;
@@ -73,7 +73,7 @@ TEST_CASE("The caller waits for a task that a helper is long at", "[team]") {
     }
     is_helped = true;
     WaitUntil([&] { return caller_is_done.load(); });
-    // More than the caller looks for before it sleeps.
+    // Longer than the caller spins before it sleeps.
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
     WaitUntil([&] { return std::chrono::steady_clock::now() >= end; });
     helper_is_done = true;

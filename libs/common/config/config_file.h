@@ -1,4 +1,4 @@
-// A YAML file as flat keys: private to config; the only user of yaml-cpp.
+// Reads a YAML file as flat keys. Private to config, and the only user of yaml-cpp.
 #pragma once
 
 #include <string>
@@ -9,15 +9,16 @@
 namespace lathe {
 
 struct ConfigEntry {
-  // section.name
+  // The key in the form section.name.
   std::string key;
-  // One for a scalar, any number for a list.
+  // One value for a scalar, any number for a list.
   std::vector<std::string> values;
-  // file:line
+  // The position in the form file:line.
   std::string where;
 };
 
-// InvalidArgument with file and line when it is not `section: {name: scalar or list}` throughout.
+// Returns InvalidArgument with file and line unless the whole file is `section: {name: scalar or
+// list}`.
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path);
 
 }  // namespace lathe

@@ -1,4 +1,4 @@
-// LATHE_SECTION__KEY variables: private to config.
+// Reads LATHE_SECTION__KEY variables. Private to config.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@ namespace lathe {
 
 struct EnvironmentEntry {
   std::string variable;
-  // section.name, lower case.
+  // The key in the form section.name, in lower case.
   std::string key;
   std::string value;
 };
 
-// Every variable of the process of that form, in the environment's order.
+// Returns every environment variable of that form, in the environment's order.
 std::vector<EnvironmentEntry> ReadEnvironment();
 
 }  // namespace lathe

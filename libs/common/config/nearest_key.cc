@@ -7,7 +7,7 @@
 namespace lathe {
 namespace {
 
-// Levenshtein.
+// Returns the Levenshtein distance.
 std::size_t EditDistance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);

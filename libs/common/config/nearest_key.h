@@ -1,4 +1,4 @@
-// "did you mean".
+// Suggestions for misspelled keys.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace lathe {
 
-// The candidate of the smallest edit distance; "" when none is near.
+// Returns the candidate with the smallest edit distance, or "" when none is near.
 std::string NearestKey(const std::string& word, const std::vector<std::string>& candidates);
 
-// ", did you mean 'x'?" with NearestKey; "" when there is none.
+// Returns ", did you mean 'x'?" with NearestKey, or "" when there is none.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace lathe

@@ -23,12 +23,12 @@
 namespace lathe {
 namespace {
 
-// Every section that some Lathe process reads.
+// All sections that Lathe processes read.
 constexpr std::array kSections = {"up",      "data",   "keys", "status", "gateway",
                                   "engine",  "worker", "lora", "export", "log",
                                   "metrics", "ranks",  "move"};
 
-// Of the sections that several processes have a part of.
+// Keys of sections that belong to several processes.
 constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",
                                     "metrics.worker_listen"};
 
@@ -47,7 +47,7 @@ std::string FlagOf(const std::string& key, const OptionTraits& traits) {
   return absl::StrReplaceAll(key.substr(key.rfind('.') + 1), {{"_", "-"}});
 }
 
-// Of postgres://user:PASSWORD@host/database?password=PASSWORD.
+// Masks the passwords of postgres://user:PASSWORD@host/database?password=PASSWORD.
 std::string HidePassword(const std::string& url) {
   static const std::regex in_authority("(://[^:/@]*:)[^/@]*@");
   static const std::regex in_query("([?&](?:ssl)?password=)[^&]*");
@@ -56,7 +56,7 @@ std::string HidePassword(const std::string& url) {
 
 }  // namespace
 
-// What the command line held, by key.
+// Values from the command line, by key.
 struct OptionSet::FlagValues {
   std::map<std::string, std::vector<std::string>> values;
   std::string config_path;
@@ -117,7 +117,7 @@ absl::Status OptionSet::ReadFlags(int argc, const char* const* argv, FlagValues&
     if (is_list) flag->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (!is_list) flag->multi_option_policy(CLI::MultiOptionPolicy::Throw);
     flag->type_name(is_bool ? "[BOOL]" : "VALUE");
-    // On a flag without value CLI11 would take the default's text for the value.
+    // CLI11 would use the default's text as the value of a flag without one.
     if (!is_bool) flag->default_str(OptionText(option.target));
     by_key[option.key] = flag;
   }

@@ -5,9 +5,9 @@
 //   options.ParseOrExit(argc, argv);
 //
 // Key `section.name` is the flag --name (underscores become dashes), the environment variable
-// LATHE_SECTION__NAME and, in the file given by --config, `section: {name: value}`. An unknown
-// flag, or an unknown key of a section that this process has, is an error that names the nearest
-// key; sections of other processes (see kSections) are left to them, so that one file serves all.
+// LATHE_SECTION__NAME and, in the file of --config, `section: {name: value}`. An unknown flag is an
+// error that names the nearest key. So is an unknown key of a section that this process has.
+// Sections of other processes (see kSections) are ignored, so that one file serves all processes.
 #pragma once
 
 #include <string>
@@ -24,33 +24,33 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitUnavailable = 69;
 inline constexpr int kExitSoftware = 70;
 inline constexpr int kExitCannotCreate = 73;
-// To be started again: it was told to end, or was replaced.
+// The process wants a restart: it was asked to end, or it was replaced.
 inline constexpr int kExitTemporary = 75;
-// To be started again: a rank that has lost another of its group, and nothing is wrong with it.
+// The process wants a restart: it is a healthy rank that lost another rank of its group.
 inline constexpr int kExitPeerGone = 76;
 inline constexpr int kExitPermission = 77;
 inline constexpr int kExitConfiguration = 78;
 
 struct OptionTraits {
-  // Long flag without dashes; empty: the key's last part.
+  // Long flag without dashes; empty: the last part of the key.
   std::string flag = "";
-  // Must be given by one of the sources.
+  // True if one of the sources must set the option.
   bool required = false;
-  // Shown as *** in dumps, and no flag: command lines are public.
+  // Dumps show the value as ***. The option has no flag, because command lines are public.
   bool secret = false;
-  // A URL whose password dumps show as ***.
+  // The value is a URL; dumps show its password as ***.
   bool may_hold_password = false;
-  // Empty: any.
+  // Allowed values; empty: any value.
   std::vector<std::string> choices = {};
 };
 
-// Built in main, used before any thread starts; the variables must outlive it.
+// Constructed in main and used before any thread starts. The variables must outlive it.
 class OptionSet {
  public:
   OptionSet(std::string program, std::string description);
 
-  // `*target` gets the default at once. T is std::string, int, int64_t, double, bool,
-  // absl::Duration or std::vector<std::string>.
+  // Adds an option and sets `*target` to the default at once. T is std::string, int, int64_t,
+  // double, bool, absl::Duration or std::vector<std::string>.
   template <typename T>
   void Add(T* target, std::string key, std::type_identity_t<T> default_value, std::string help,
            OptionTraits traits = {}) {
@@ -58,21 +58,22 @@ class OptionSet {
     AddOption(OptionTarget(target), std::move(key), std::move(help), std::move(traits));
   }
 
-  // A word without dashes; always required.
+  // Adds an argument without dashes, which is always required.
   void AddPositional(std::string* target, std::string name, std::string help);
 
-  // InvalidArgument with the word (ErrorCode) "usage" for flags and "configuration" for the rest.
-  // Cancelled with the text to print for --help, --version and --show-config.
+  // Returns InvalidArgument with the code (ErrorCode) "usage" for flags and "configuration" for
+  // other sources. Returns Cancelled with the text to print for --help, --version and
+  // --show-config.
   absl::Status Parse(int argc, const char* const* argv);
 
-  // As Parse; prints and ends the process: 0 after --help and the like, 2 for usage, 78 for
+  // Like Parse, but prints the message and exits: 0 after --help and the like, 2 for usage, 78 for
   // configuration.
   void ParseOrExit(int argc, const char* const* argv);
 
-  // The argument of --config; empty: none.
+  // Argument of --config; empty: none.
   const std::string& config_path() const { return config_path_; }
 
-  // A line `key = value  # origin` for each option, secrets masked.
+  // Returns a line `key = value  # origin` for each option, with secrets masked.
   std::string DumpWithOrigin() const;
 
  private:
@@ -92,18 +93,18 @@ class OptionSet {
 
   void AddOption(OptionTarget target, std::string key, std::string help, OptionTraits traits);
   absl::Status ReadFlags(int argc, const char* const* argv, FlagValues& flags);
-  // What is wrong there is added to `wrong`, all of it.
+  // Applies the file. Appends every error in it to `wrong`.
   void ApplyFile(const std::string& path, std::vector<std::string>& wrong);
   void ApplyEnvironment(std::vector<std::string>& wrong);
-  // Of a key that came from `where`.
+  // Applies one key that came from `where`.
   absl::Status ApplyEntry(const std::string& key, const std::vector<std::string>& values,
                           const std::string& where);
   absl::Status ApplyFlags(const FlagValues& flags);
   absl::Status CheckRequired() const;
   absl::Status Set(Option& option, const std::vector<std::string>& values, std::string origin);
-  // Null when there is none.
+  // Returns null when there is no such option.
   Option* Find(const std::string& key);
-  // Whether an unknown `key` (section.name) may belong to another process.
+  // Returns OK if an unknown `key` (section.name) may belong to another process.
   absl::Status CheckForeign(const std::string& key, const std::string& where) const;
 
   const std::string program_;

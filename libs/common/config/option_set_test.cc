@@ -37,7 +37,7 @@ struct Example {
   }
 };
 
-// A file and a variable that are gone at the end of the test.
+// A configuration file and an environment variable that are removed at the end of the test.
 struct ConfigFile {
   explicit ConfigFile(const std::string& text) {
     const int fd = mkstemp(path);

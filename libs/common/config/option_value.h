@@ -1,4 +1,4 @@
-// Text from a flag, the environment or a file into a typed variable.
+// Converts text from a flag, the environment or a file into a typed variable.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@
 
 namespace lathe {
 
-// The variable an option fills. Lists come from a repeated flag, a YAML list, or text with commas.
+// Variable that an option fills. Lists come from a repeated flag, a YAML list, or comma-separated
+// text.
 using OptionTarget = std::variant<std::string*, int*, int64_t*, double*, bool*, absl::Duration*,
                                   std::vector<std::string>*>;
 
-// InvalidArgument "'x' is not an integer" when `values` do not fit the target. All but lists take
-// exactly one value; durations are "1.5s", "200ms", "2h".
+// Returns InvalidArgument, e.g. "'x' is not an integer", when `values` do not fit the target. All
+// types but lists take exactly one value. Durations look like "1.5s", "200ms", "2h".
 absl::Status SetOption(const OptionTarget& target, const std::vector<std::string>& values);
 
-// The present value as it would be written.
+// Returns the current value in the form that SetOption reads.
 std::string OptionText(const OptionTarget& target);
 
 }  // namespace lathe

@@ -22,7 +22,7 @@ std::string VisibleDevice(int place) {
 
 int NumVisibleDevices(const std::filesystem::path& dev) {
   if (const char* const visible = std::getenv(kVisibleDevices); visible != nullptr) {
-    // As CUDA reads it: what follows an entry that is none is not there.
+    // CUDA ignores everything from the first invalid entry on.
     const std::vector<std::string> devices = absl::StrSplit(visible, ',');
     const auto end = std::find_if(devices.begin(), devices.end(), [](const std::string& device) {
       return device.empty() || device[0] == '-';

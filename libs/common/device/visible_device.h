@@ -1,4 +1,4 @@
-// Which GPUs a process sees.
+// The GPUs that a process can use.
 #pragma once
 
 #include <filesystem>
@@ -8,19 +8,19 @@
 
 namespace lathe {
 
-// The variable that says so.
+// Environment variable that lists them.
 inline constexpr char kVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 
-// What it is to be for the one of several processes that gets GPU `place` of those that this one
-// sees; empty: there are not as many.
+// Returns the value of that variable for a child process that gets GPU `place` of those visible
+// here. Empty: there are fewer GPUs.
 std::string VisibleDevice(int place);
 
-// How many GPUs this process sees: the entries of that variable, or of an NVIDIA driver's devices
-// those in `dev`. 0: none, or nothing that says so.
+// Returns the number of GPUs visible to this process: the entries of the variable, or else the
+// NVIDIA device files in `dev`. 0: none, or unknown.
 int NumVisibleDevices(const std::filesystem::path& dev = "/dev");
 
-// InvalidArgument `configuration` when some GPUs are there, but not one for each of `num_ranks`
-// ranks on this machine; `device` (auto, cpu or cuda) is what they are to use.
+// Returns InvalidArgument `configuration` when there are GPUs, but fewer than the `num_ranks` ranks
+// on this machine. `device` (auto, cpu or cuda) is the device that the ranks use.
 absl::Status CheckVisibleDevices(int num_ranks, const std::string& device);
 
 }  // namespace lathe

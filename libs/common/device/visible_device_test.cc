@@ -10,7 +10,7 @@
 namespace lathe {
 namespace {
 
-// What the variable is while this lives.
+// Sets the variable for the lifetime of this object.
 class Visible {
  public:
   explicit Visible(const char* devices) {

@@ -16,7 +16,7 @@ struct FreeContext {
 };
 using DigestContext = std::unique_ptr<EVP_MD_CTX, FreeContext>;
 
-// Without memory, or with a seed of another length, which is a mistake of ours.
+// Aborts. OpenSSL fails here only without memory, or for a seed of a wrong length, which is a bug.
 void Must(bool ok) {
   if (!ok) std::abort();
 }

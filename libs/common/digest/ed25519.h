@@ -1,4 +1,4 @@
-// Ed25519 signatures (RFC 8032); OpenSSL stays behind this header.
+// Ed25519 signatures (RFC 8032). Hides OpenSSL from its users.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,15 @@ class Ed25519Key {
   static constexpr std::size_t kSeedBytes = 32;
   static constexpr std::size_t kSignatureBytes = 64;
 
-  // `seed`: the private key, kSeedBytes random bytes.
+  // `seed` is the private key: kSeedBytes random bytes.
   explicit Ed25519Key(std::string_view seed);
   ~Ed25519Key();
   Ed25519Key(const Ed25519Key&) = delete;
 
-  // kSignatureBytes raw bytes.
+  // Returns kSignatureBytes raw bytes.
   std::string Sign(std::string_view data) const;
   bool Verify(std::string_view data, std::string_view signature) const;
-  // 32 raw bytes.
+  // Returns 32 raw bytes.
   std::string PublicKey() const;
 
  private:

@@ -7,7 +7,7 @@
 namespace lathe {
 namespace {
 
-// RFC 8032 section 7.1, test 2.
+// Test 2 of RFC 8032, section 7.1.
 constexpr char kSeed[] = "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb";
 constexpr char kPublic[] = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
 constexpr char kSignature[] =

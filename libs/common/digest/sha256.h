@@ -1,4 +1,4 @@
-// SHA-256; OpenSSL stays behind this header.
+// SHA-256. Hides OpenSSL from its users.
 #pragma once
 
 #include <memory>
@@ -7,13 +7,13 @@
 
 namespace lathe {
 
-// The digest of `data` as 64 lower-case hex digits.
+// Returns the digest of `data` as 64 lower-case hex digits.
 std::string Sha256Hex(std::string_view data);
 
-// The digest of `data` as 32 raw bytes.
+// Returns the digest of `data` as 32 raw bytes.
 std::string Sha256Bytes(std::string_view data);
 
-// The digest of data that arrives in pieces. Not thread-safe.
+// Computes the digest of data that arrives in pieces. Not thread-safe.
 class Sha256 {
  public:
   Sha256();
@@ -22,7 +22,7 @@ class Sha256 {
   Sha256& operator=(Sha256&&) noexcept;
 
   void Update(std::string_view data);
-  // The digest of everything given; call one of these once, at the end.
+  // Returns the digest of all data. Call one of these two once, at the end.
   std::string FinishHex();
   std::string FinishBytes();
 
@@ -31,10 +31,10 @@ class Sha256 {
   std::unique_ptr<Context> context_;
 };
 
-// HMAC-SHA-256 of `data` under `key` as 32 raw bytes.
+// Returns the HMAC-SHA-256 of `data` under `key` as 32 raw bytes.
 std::string HmacSha256(std::string_view key, std::string_view data);
 
-// Whether `a` and `b` are equal, in a time that does not depend on where they differ.
+// Returns true if `a` and `b` are equal. The time does not depend on where they differ.
 bool EqualInConstantTime(std::string_view a, std::string_view b);
 
 }  // namespace lathe

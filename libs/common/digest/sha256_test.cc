@@ -5,7 +5,7 @@
 namespace lathe {
 namespace {
 
-// FIPS 180-2, appendix B.
+// Test vectors of FIPS 180-2, appendix B.
 constexpr char kOfAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 constexpr char kOfNothing[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 

@@ -34,7 +34,7 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Does what ends or stops the process, or sleeps; the errno of the rule.
+// Ends, stops or delays the process as the rule says. Returns the rule's errno.
 int Act(const FailRule& rule) {
   switch (rule.action) {
     case FailRule::Action::kKill:
@@ -48,7 +48,8 @@ int Act(const FailRule& rule) {
       std::abort();
     case FailRule::Action::kSegv: {
       signal(SIGSEGV, SIG_DFL);
-      // Our threads block all signals; one that is raised, unlike a fault, would wait.
+      // Threads of the service block all signals. A raised signal, unlike a fault, would then stay
+      // pending.
       sigset_t segv;
       sigemptyset(&segv);
       sigaddset(&segv, SIGSEGV);
@@ -67,12 +68,13 @@ int Act(const FailRule& rule) {
   return rule.error_number;
 }
 
-// Looked at again by every pass: a test's next request meets its new rules.
+// Reads the file again at every pass, so that the next request of a test meets its new rules.
 class RulesFile {
  public:
   explicit RulesFile(std::string path) : path_(std::move(path)) {}
 
-  // What it says, when it has changed since the last call; no file says nothing.
+  // Returns the file's contents if they changed since the last call. A missing file counts as
+  // empty.
   std::optional<std::string> ReadIfChanged() {
     if (path_.empty()) return std::nullopt;
     struct stat info {};
@@ -107,7 +109,7 @@ class Registry {
       return absl::InvalidArgumentError(
           absl::StrCat("LATHE_FAIL_SEED is '", seed_text, "', expected an integer"));
     }
-    // Two lives of a process do not fail alike.
+    // Two runs of a process do not fail in the same way.
     std::seed_seq seeds{seed, static_cast<int64_t>(getpid())};
     random_.seed(seeds);
     const std::string counts_dir = Environment("LATHE_FAIL_POINT_COUNTS");
@@ -126,7 +128,7 @@ class Registry {
     return absl::OkStatus();
   }
 
-  // The rule that fires at this pass, if one does.
+  // Returns the rule that fires at this pass, if there is one.
   std::optional<FailRule> Find(std::string_view name, int64_t value) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     ReadFile();
@@ -193,7 +195,7 @@ class Registry {
   std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
 };
 
-// Never destroyed: threads may pass points while the process exits.
+// Never destroyed, because threads may pass points while the process exits.
 Registry& TheRegistry() {
   static Registry* const registry = new Registry;
   return *registry;

@@ -1,4 +1,4 @@
-// Named places in the code at which a test makes this process fail.
+// Fail points: named places in the code at which a test makes this process fail.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,8 @@
 
 namespace lathe {
 namespace fail_point_internal {
-// A global on purpose, the only one: a point lies anywhere, and must cost nothing when it is off.
+// The only global variable, on purpose: a point may be anywhere, and must cost nothing when it is
+// off.
 extern std::atomic<bool> armed;
 int Pass(std::string_view name, int64_t value = 0);
 }  // namespace fail_point_internal
@@ -27,11 +28,11 @@ int Pass(std::string_view name, int64_t value = 0);
 // When: ?V only at passes with that value, where the list says that a point has one; then @N at the
 // N-th of them, @N+ from it on, %P with probability P; by default at every pass. A
 // final #PID binds the rule to one process.
-// InvalidArgument names what is wrong with a rule, of the file too when it exists at the start; a
-// bad file that comes later is logged and ignored.
+// Returns InvalidArgument for a bad rule, also for one in the file if it exists at the start. A bad
+// file that appears later is logged and ignored.
 absl::Status ArmFailPoints(std::string_view process);
 
-// The same without an environment: replaces all rules. "" turns every point off.
+// Replaces all rules without reading the environment. "" turns every point off.
 absl::Status SetFailPointsForTest(std::string_view rules);
 
 // Passes the point `name`, one of fail_point_list.h. May not return.
@@ -41,18 +42,18 @@ inline void FailPoint(std::string_view name) {
   }
 }
 
-// As above at a point whose passes have a value.
+// Passes a point whose passes have a value.
 inline void FailPoint(std::string_view name, int64_t value) {
   if (fail_point_internal::armed.load(std::memory_order_relaxed)) [[unlikely]] {
     fail_point_internal::Pass(name, value);
   }
 }
 
-// An answer of FailPointErrno: what comes next is to be left out, and reported as done.
+// Result of FailPointErrno: the caller skips the next step and reports it as done.
 inline constexpr int kFailPointSkip = -1;
 
-// As above where the program can go on with an error: 0, or an errno that the caller is to treat
-// as that of the call which follows, or (where the list says so) kFailPointSkip.
+// Passes a point where the program can handle an error. Returns 0, an errno that the caller treats
+// as that of the next call, or kFailPointSkip where the list allows it.
 [[nodiscard]] inline int FailPointErrno(std::string_view name) {
   if (fail_point_internal::armed.load(std::memory_order_relaxed)) [[unlikely]] {
     return fail_point_internal::Pass(name);

@@ -1,4 +1,4 @@
-// Every fail point there is; tests/fault/test_fail_point_list.py compares it with the code.
+// The list of all fail points. tests/fault/test_fail_point_list.py compares it with the code.
 #pragma once
 
 #include <span>
@@ -7,12 +7,13 @@
 namespace lathe {
 
 struct FailPointInfo {
-  // PROCESS.SUBJECT.PLACE; PROCESS is engine, worker or gateway.
+  // Name in the form PROCESS.SUBJECT.PLACE; PROCESS is engine, worker or gateway.
   std::string_view name;
-  // What has and has not happened there.
+  // Description: the steps that are done and not done at that point.
   std::string_view place;
+  // True if the point can return an error.
   bool can_error = false;
-  // What comes next can be left out, as a defect would: tests of the fault tests plant it.
+  // True if the next step can be skipped, as a defect would. Tests of the fault tests use it.
   bool can_skip = false;
 };
 

@@ -33,7 +33,7 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-// How a process ends that has this environment and then runs `body`.
+// Returns the wait status of a child process that has this environment and runs `body`.
 int WaitStatusOf(std::initializer_list<std::pair<const char*, std::string>> environment,
                  const std::function<int()>& body) {
   const pid_t child = fork();
@@ -52,7 +52,7 @@ int WaitStatusOf(std::initializer_list<std::pair<const char*, std::string>> envi
   return status;
 }
 
-// "PASSED FIRED" of a point in the only file of `dir`.
+// Returns "PASSED FIRED" of a point from the only file in `dir`.
 std::string CountsIn(const TempDir& dir, const std::string& point) {
   for (const auto& entry : std::filesystem::directory_iterator(dir.string())) {
     std::ifstream file(entry.path());
@@ -105,7 +105,7 @@ TEST_CASE("FailPoint: actions end or stop the process by their signal", "[fail_p
   const int status = WaitStatusOf({{"LATHE_FAIL_POINTS", "engine.tick=" + action}}, [] {
     // Catch would report the signal as a failed test.
     ::signal(SIGABRT, SIG_DFL);
-    // As threads of a service do.
+    // Blocks all signals, like the threads of a service.
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);

@@ -29,7 +29,7 @@ std::optional<size_t> FindPoint(absl::string_view name) {
   return std::nullopt;
 }
 
-// Cuts `text` at the first `mark`; unset: there is none.
+// Cuts `text` at the first `mark` and returns the rest; nullopt when there is no mark.
 std::optional<absl::string_view> CutAfter(absl::string_view& text, char mark) {
   const size_t at = text.find(mark);
   if (at == absl::string_view::npos) return std::nullopt;

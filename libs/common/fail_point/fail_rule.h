@@ -1,4 +1,4 @@
-// One line of what a test asks of a fail point.
+// Parses the rules that a test sets for fail points.
 #pragma once
 
 #include <chrono>
@@ -15,20 +15,20 @@ namespace lathe {
 struct FailRule {
   enum class Action { kKill, kStop, kAbort, kSegv, kSleep, kError, kSkip };
 
-  size_t point = 0;  // place of its name in FailPointList()
+  size_t point = 0;  // index of its name in FailPointList()
   Action action = Action::kKill;
   std::chrono::milliseconds sleep{0};
   int error_number = 0;
-  std::optional<int64_t> value;  // fires at passes with it
-  // Fires at passes first .. last, counted from 1, of process `pid` (0: any).
+  std::optional<int64_t> value;  // if set, fires only at passes with this value
+  // Fires at passes first to last, counted from 1, in process `pid` (0: any process).
   int64_t first = 1;
   int64_t last = INT64_MAX;
   double probability = 1;
   int64_t pid = 0;
 };
 
-// Rules separated by commas or white space; the grammar is in fail_point.h. InvalidArgument quotes
-// the rule that is wrong.
+// Parses rules separated by commas or white space; fail_point.h has the grammar. Returns
+// InvalidArgument, which quotes the bad rule.
 absl::StatusOr<std::vector<FailRule>> ParseFailRules(std::string_view text);
 
 }  // namespace lathe

@@ -1,4 +1,4 @@
-// How often each fail point was passed and fired, in a file that outlives its process.
+// Counts the passes and firings of each fail point, in a file that outlives its process.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace lathe {
 
-// One line a point, "NAME PASSED FIRED", of fixed width. The file is mapped: what was counted is in
-// it even when the process ends with the next instruction. Not thread-safe.
+// The file has a line "NAME PASSED FIRED" of fixed width for each point. It is memory-mapped, so
+// the counts survive even if the process dies at the next instruction. Not thread-safe.
 class PassCounts {
  public:
   PassCounts();
@@ -19,9 +19,9 @@ class PassCounts {
   PassCounts(const PassCounts&) = delete;
   PassCounts& operator=(const PassCounts&) = delete;
 
-  // Counts into `path`, a new file, from now on.
+  // Creates `path` and counts into it from now on.
   absl::Status Open(const std::filesystem::path& path);
-  // `point` is a place in FailPointList().
+  // `point` is an index in FailPointList().
   void AddPass(size_t point);
   void AddFire(size_t point);
 

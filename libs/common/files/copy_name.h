@@ -1,9 +1,10 @@
-// How a copied checkpoint is known without the engine.
+// Identifies a copied checkpoint without the engine.
 #pragma once
 
 namespace lathe {
 
-// Beside the manifest of a copy, whose files are its source's: the copy's own tinker:// path.
+// File beside the manifest of a copied checkpoint. It holds the copy's own tinker:// path; the
+// other files are those of the source.
 inline constexpr char kCopyNameFile[] = "copied_as";
 
 }  // namespace lathe

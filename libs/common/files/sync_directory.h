@@ -1,4 +1,4 @@
-// Making changes of a directory durable.
+// Makes changes of a directory durable.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,8 @@
 
 namespace lathe {
 
-// Makes creations, links and renames inside `dir` durable. The status of errno with the path.
+// Makes creations, links and renames in `dir` durable. Errors have the status of errno and the
+// path.
 absl::Status SyncDirectory(const std::filesystem::path& dir);
 
 }  // namespace lathe

@@ -10,7 +10,7 @@
 namespace lathe {
 namespace {
 
-// A name may begin like one of these addresses, and mean any machine.
+// Parses the address, because a host name may begin like a loopback address and mean any machine.
 bool IsLoopbackIpv4(std::string_view host) {
   in_addr address;
   constexpr uint32_t kLoopbackNet = 127;

@@ -1,4 +1,4 @@
-// Who can reach a listener, and whether it may be opened like that.
+// Checks which machines can reach a listener, and whether its options allow that.
 #pragma once
 
 #include <string_view>
@@ -7,19 +7,19 @@
 
 namespace lathe {
 
-// Whether only this machine reaches `address`, HOST:PORT or unix:PATH.
+// Returns true if only this machine can reach `address`, HOST:PORT or unix:PATH.
 bool IsLoopback(std::string_view address);
 
-// What a listener is opened with.
+// Options of a listener.
 struct Exposure {
-  std::string_view option;  // that names the address, for the message: "listen"
+  std::string_view option;  // name of the address option for the message: "listen"
   std::string_view address;
   bool has_tls = false;
   bool insecure_i_know = false;
 };
 
-// InvalidArgument for an address that other machines reach, without TLS and without the switch:
-// keys and data would travel in the clear.
+// Returns InvalidArgument for an address that other machines can reach, unless it has TLS or
+// `insecure_i_know`: keys and data would be sent in clear text.
 absl::Status CheckExposure(const Exposure& exposure);
 
 }  // namespace lathe

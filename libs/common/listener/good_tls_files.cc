@@ -21,13 +21,13 @@ namespace {
 
 std::string PathOf(int fd) { return absl::StrCat("/proc/self/fd/", fd); }
 
-// "" when it cannot be read: the check that follows says so.
+// Returns "" when the file cannot be read; the validation that follows reports that.
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A file that has no name and ends with its descriptors.
+// Creates a file without a name that exists as long as its descriptors.
 absl::StatusOr<int> MemoryFile(const std::string& text, int64_t changed_at) {
   const int fd = memfd_create("lathe-tls", MFD_CLOEXEC);
   const timespec time = {.tv_sec = changed_at, .tv_nsec = 0};
@@ -41,7 +41,7 @@ absl::StatusOr<int> MemoryFile(const std::string& text, int64_t changed_at) {
   return absl::UnavailableError("cannot keep the TLS files in memory: " + why);
 }
 
-// Puts `fd` in the place of `*place`, for readers at once.
+// Makes `*place` refer to the file of `fd`. Readers see the change at once.
 void Exchange(int fd, int* place) {
   if (*place < 0) {
     *place = fd;
@@ -56,7 +56,7 @@ void Exchange(int fd, int* place) {
 absl::StatusOr<std::unique_ptr<GoodTlsFiles>> GoodTlsFiles::Open(TlsFiles files) {
   std::unique_ptr<GoodTlsFiles> good(new GoodTlsFiles(std::move(files)));
   good->stamp_ = StampOf(good->source_);
-  // Names the option and the file that cannot be used.
+  // Its error names the option and the file that cannot be used.
   RETURN_IF_ERROR(LoadServerContext(good->source_).status());
   RETURN_IF_ERROR(good->Take());
   return good;
@@ -82,9 +82,9 @@ absl::StatusOr<bool> GoodTlsFiles::Refresh() {
   return true;
 }
 
-// What is checked is what was read, for the files may change between two looks.
+// Validates the copies that it has read, because the source files may change between two reads.
 absl::Status GoodTlsFiles::Take() {
-  // Readers see by the time, in seconds, that a file changed under them.
+  // Readers detect a change by the file's time, which has a resolution of a second.
   const int64_t changed_at = ++num_taken_;
   ASSIGN_OR_RETURN(
       const int pair,

@@ -1,4 +1,4 @@
-// Certificate files for readers that take key and certificate one after the other.
+// Validated certificate files, for readers that load key and certificate separately.
 #pragma once
 
 #include <memory>
@@ -10,22 +10,22 @@
 
 namespace lathe {
 
-// Keeps in memory what `files` held when they could last be used together. Whoever reads them while
-// they are exchanged, or when they are broken, gets the last good ones from here, and always a
-// pair. Refresh and the constructor are of one thread; readers are of any.
+// Keeps in memory the contents of `files` that last passed validation. Readers use these copies
+// while the source files are being replaced or are broken, and always get a matching pair. One
+// thread calls the constructor and Refresh; any thread may read.
 class GoodTlsFiles {
  public:
-  // Errors as LoadServerContext.
+  // Returns the errors of LoadServerContext.
   static absl::StatusOr<std::unique_ptr<GoodTlsFiles>> Open(TlsFiles files);
   ~GoodTlsFiles();
   GoodTlsFiles(const GoodTlsFiles&) = delete;
   GoodTlsFiles& operator=(const GoodTlsFiles&) = delete;
 
-  // Paths to read while this lives. `cert` and `key` are one file that has both.
+  // Returns paths that are valid while this object lives. `cert` and `key` are one file with both.
   TlsFiles files() const;
 
-  // Takes over the files if they have changed and can be used. An error is reported once for each
-  // change. Whether there was one.
+  // Loads the files if they have changed and are valid. Reports an error once for each change.
+  // Returns true if it loaded new files.
   absl::StatusOr<bool> Refresh();
 
  private:
@@ -33,8 +33,8 @@ class GoodTlsFiles {
   absl::Status Take();
 
   const TlsFiles source_;
-  std::string stamp_;  // of the files last tried
-  // Memory files: of certificate and key, and of the clients' authority.
+  std::string stamp_;  // stamp of the files at the last attempt
+  // Descriptors of memory files: certificate and key, and the clients' CA.
   int pair_fd_ = -1;
   int client_ca_fd_ = -1;
   int num_taken_ = 0;

@@ -34,11 +34,11 @@ TEST_CASE("GoodTlsFiles: files that cannot be used leave the last good ones", "[
   const std::string before = Read(kept.cert);
   CHECK(*good->Refresh() == false);
 
-  // The key of another pair, as between two steps of an exchange.
+  // The key of another pair, as in the middle of a replacement of the files.
   Replace(source.key, Read(certificates.key("client")));
   CHECK(good->Refresh().status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK(Read(kept.cert) == before);
-  CHECK(*good->Refresh() == false);  // said once
+  CHECK(*good->Refresh() == false);  // reported once
   Replace(source.cert, "no certificate");
   CHECK_FALSE(good->Refresh().ok());
   CHECK(Read(kept.key) == before);

@@ -10,7 +10,7 @@
 namespace lathe {
 namespace {
 
-// The reason of OpenSSL's last failure; empties its queue.
+// Returns the reason of OpenSSL's last failure. Clears its error queue.
 std::string LastReason() {
   const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
@@ -35,9 +35,10 @@ absl::Status RequireClientCertificate(SSL_CTX* context, const std::string& clien
     sk_X509_NAME_pop_free(names, X509_NAME_free);
     return BadFile("tls_client_ca", client_ca);
   }
-  SSL_CTX_set_client_CA_list(context, names);  // takes them
+  SSL_CTX_set_client_CA_list(context, names);  // takes ownership
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-  // A resumed session shows no certificate: it would outlive an exchange of the CA.
+  // Resumption is off: a resumed session shows no certificate, so it would survive a change of the
+  // CA.
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context, 0);
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET);

@@ -12,11 +12,12 @@
 namespace lathe {
 
 struct TlsFiles {
-  // PEM: the server's certificate, then those that link it to its root. Empty: no TLS.
+  // PEM file: the server's certificate, then those that link it to its root. Empty: no TLS.
   std::string cert;
-  // PEM: its private key, without a pass phrase.
+  // PEM file: the server's private key, without a pass phrase.
   std::string key;
-  // PEM: clients must show a certificate that one of these has signed. Empty: none is asked for.
+  // PEM file of CAs: clients must show a certificate that one of them signed. Empty: none is
+  // required.
   std::string client_ca;
 
   bool enabled() const { return !cert.empty(); }
@@ -27,15 +28,15 @@ struct SslContextDeleter {
 };
 using SslContextPtr = std::unique_ptr<SSL_CTX, SslContextDeleter>;
 
-// A server's context, TLS 1.2 or later, from the files as they are now. InvalidArgument names the
-// file that cannot be used and why; FailedPrecondition: key and certificate belong to different
-// pairs, as between two steps of an exchange of the files.
+// Makes a server context, TLS 1.2 or later, from the current files. Returns InvalidArgument, naming
+// the file and the reason, for a file that cannot be used. Returns FailedPrecondition when key and
+// certificate do not match, as in the middle of a replacement of the files.
 absl::StatusOr<SslContextPtr> LoadServerContext(const TlsFiles& files);
 
-// Whether the options belong together and the files can be used; OK without TLS.
+// Returns OK if the options are consistent and the files can be used, or without TLS.
 absl::Status CheckTlsFiles(const TlsFiles& files);
 
-// Differs when one of the files was exchanged or written.
+// Returns a stamp that changes when one of the files is replaced or written.
 std::string StampOf(const TlsFiles& files);
 
 }  // namespace lathe

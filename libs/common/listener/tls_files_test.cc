@@ -41,7 +41,7 @@ TEST_CASE("TlsFiles: the stamp changes with the files", "[listener]") {
   const TlsFiles files{.cert = certificates.cert("server"), .key = certificates.key("server")};
   const std::string stamp = StampOf(files);
   CHECK(StampOf(files) == stamp);
-  // As tools exchange certificates: another file takes the name.
+  // Tools replace certificates by renaming another file.
   std::filesystem::copy_file(files.cert, files.cert + ".new");
   std::filesystem::rename(files.cert + ".new", files.cert);
   CHECK(StampOf(files) != stamp);

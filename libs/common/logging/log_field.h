@@ -1,4 +1,4 @@
-// A key and a value of a log line.
+// A key and a value in a log line.
 #pragma once
 
 #include <concepts>
@@ -10,7 +10,7 @@
 
 namespace lathe {
 
-// A view: it must not outlive the text it was made from.
+// A view of a value. It must not outlive the text it was made from.
 class LogValue {
  public:
   using Variant = std::variant<bool, int64_t, uint64_t, double, std::string_view>;
@@ -23,7 +23,7 @@ class LogValue {
       : value_(static_cast<uint64_t>(value)) {}  // NOLINT
   template <std::floating_point T>
   LogValue(T value) : value_(static_cast<double>(value)) {}  // NOLINT
-  // std::string, const char*, std::string_view, and absl::string_view by its data() and size().
+  // Accepts std::string, const char*, std::string_view, and absl::string_view by data() and size().
   template <typename T>
   requires std::convertible_to<const T&, std::string_view> LogValue(const T& value)
       : value_(static_cast<std::string_view>(value)) {}  // NOLINT

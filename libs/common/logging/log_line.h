@@ -1,4 +1,4 @@
-// A log event as text; private to logging.
+// Formats a log event as text. Private to logging.
 #pragma once
 
 #include <initializer_list>
@@ -17,10 +17,11 @@ struct LogEvent {
   std::string_view message;
 };
 
-// {"ts":"…","level":"info","service":"engine","msg":"…","group":"default"}, fields in their order.
+// Returns {"ts":"…","level":"info","service":"engine","msg":"…","group":"default"}, with the fields
+// in their order.
 std::string FormatJsonLine(const LogEvent& event, std::initializer_list<LogField> fields);
 
-// 12:00:01.250 info  worker attached group=default; values with spaces are quoted.
+// Returns "12:00:01.250 info  worker attached group=default"; values with spaces are quoted.
 std::string FormatTextLine(const LogEvent& event, std::initializer_list<LogField> fields);
 
 }  // namespace lathe

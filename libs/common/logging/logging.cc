@@ -25,7 +25,8 @@ struct Sink {
   }
 };
 
-// The one sink of the process, as stderr is; leaked, so that threads may log until the very end.
+// The single sink of the process for stderr. Never destroyed, so that threads may log until the
+// end.
 Sink& TheSink() {
   static Sink& sink = *new Sink();
   return sink;

@@ -1,9 +1,10 @@
-// One line per event on stderr: text on a terminal, JSON otherwise.
+// Logs one line per event on stderr: text on a terminal, JSON otherwise.
 //
 //   LogInfo("worker attached", {{"group", group}, {"epoch", 3}});
 //
-// Messages are constants in lower case; what varies goes into fields. Keys are the same everywhere:
-// request_id, model_id, seq_id, rank, epoch, error. Never prompts, tokens, weights or keys.
+// Messages are constants in lower case; variable data goes into fields. Keys are the same
+// everywhere: request_id, model_id, seq_id, rank, epoch, error. Never log prompts, tokens, weights
+// or keys.
 #pragma once
 
 #include <initializer_list>
@@ -13,11 +14,11 @@
 
 namespace lathe {
 
-// Called once, first thing in main: `service` is in every line, `level` is debug, info, warn or
-// error (another word counts as info). Without it lines have no service and debug is off.
+// Call once, first in main. `service` is in every line. `level` is debug, info, warn or error;
+// another word counts as info. Without this call, lines have no service and debug is off.
 void InitLogging(std::string_view service, std::string_view level = "info");
 
-// Any thread.
+// Log one line. Any thread.
 void LogDebug(std::string_view message, std::initializer_list<LogField> fields = {});
 void LogInfo(std::string_view message, std::initializer_list<LogField> fields = {});
 void LogWarn(std::string_view message, std::initializer_list<LogField> fields = {});

@@ -1,4 +1,4 @@
-// The linears that LoRA may adapt, by the names that PEFT, protos and checkpoints use.
+// The linear layers that LoRA may adapt, with the names that PEFT, protos and checkpoints use.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct LoraModule {
   LoraFamily family;
 };
 
-// In the order in which adapters and lists of names have them.
+// All modules, in the order that adapters and lists of names use.
 inline constexpr std::array kLoraModules = {
     LoraModule{"q_proj", LoraFamily::kAttention}, LoraModule{"k_proj", LoraFamily::kAttention},
     LoraModule{"v_proj", LoraFamily::kAttention}, LoraModule{"o_proj", LoraFamily::kAttention},
@@ -29,7 +29,7 @@ inline bool ContainsModule(const std::vector<std::string>& names, std::string_vi
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Names of the modules for which `keep(module)` is true, in order.
+// Returns the names of the modules for which `keep(module)` is true, in order.
 template <typename Keep>
 std::vector<std::string> LoraModulesWhere(const Keep& keep) {
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-// Clipped importance-sampling policy optimisation (arXiv:2506.13585).
+// Clipped importance-sampling policy optimization (arXiv:2506.13585).
 #pragma once
 
 #include "libs/common/losses/ratio.h"

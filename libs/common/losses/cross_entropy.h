@@ -5,7 +5,7 @@
 
 namespace lathe {
 
-// loss = -w p. Soft targets are several entries of one position.
+// loss = -w p. A soft target is several entries of one position.
 inline LossValue CrossEntropy(const LossSpec& /*spec*/, const LossToken& token) {
   return {.loss = -token.weight * token.p, .slope = -token.weight};
 }

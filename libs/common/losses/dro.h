@@ -1,4 +1,4 @@
-// Direct reward optimisation (arXiv:2405.19107).
+// Direct reward optimization (arXiv:2405.19107).
 #pragma once
 
 #include "libs/common/losses/loss.h"
@@ -7,7 +7,7 @@ namespace lathe {
 
 inline constexpr LossOption kDroOptions[] = {{.key = "beta", .default_value = 0.05}};
 
-// loss = -(p A - beta/2 (p - q)^2) where A is not zero.
+// loss = -(p A - beta/2 (p - q)^2) for entries with nonzero A.
 inline LossValue Dro(const LossSpec& spec, const LossToken& token) {
   const double beta = spec.numbers[0];
   const double log_ratio = token.p - token.q;

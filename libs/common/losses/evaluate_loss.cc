@@ -21,7 +21,7 @@ LossToken TokenAt(const LossSpec& spec, const DatumLogprobs& in, int64_t entry, 
           .shared = shared};
 }
 
-// Whether the KL term counts the entry: 0 is what clients pad log-probabilities with.
+// Returns true if the KL term includes the entry. Clients pad log-probabilities with 0.
 bool HasReference(const LossSpec& spec, const LossDatum& datum, int64_t entry) {
   return spec.kl_coef > 0 && At(datum.reference_logprobs, entry) != 0;
 }
@@ -36,7 +36,7 @@ bool HasOwnTerm(const LossSpec& spec, const LossDatum& datum, int64_t entry) {
          (At(datum.mask, position) != 0 && CountsMask(spec));
 }
 
-// kl_coef times the estimator k3 of KL(policy, reference): exp(ref - p) - (ref - p) - 1.
+// Returns kl_coef times the k3 estimator of KL(policy, reference): exp(ref - p) - (ref - p) - 1.
 LossValue KlTerm(const LossSpec& spec, double p, double reference) {
   const double difference = reference - p;
   const double excess = std::expm1(difference);

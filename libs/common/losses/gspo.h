@@ -1,11 +1,11 @@
-// Group sequence policy optimisation with per-token advantages (GSPO-token, arXiv:2507.18071).
+// Group sequence policy optimization with per-token advantages (GSPO-token, arXiv:2507.18071).
 #pragma once
 
 #include "libs/common/losses/ratio.h"
 
 namespace lathe {
 
-// Mean of p - q over the masked tokens of the datum; 0, a ratio of 1, if there is none.
+// Returns the mean of p - q over the masked tokens of the datum; 0 (a ratio of 1) without any.
 inline double SequenceLogRatio(const DatumLogprobs& in) {
   double sum = 0;
   double count = 0;
@@ -23,7 +23,7 @@ inline LossValue Gspo(const LossSpec& /*spec*/, const LossToken& token) {
   return ClippedSurrogate(std::exp(token.shared), token);
 }
 
-// The bounds of the paper, section 5.1.
+// The default bounds are those of the paper, section 5.1.
 inline constexpr LossProgram kGspo = {.name = "gspo",
                                       .mask = LossMask::kSequenceRatio,
                                       .clip = RatioBounds{.low = 1 - 3e-4, .high = 1 + 4e-4},

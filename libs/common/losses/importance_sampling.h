@@ -5,7 +5,7 @@
 
 namespace lathe {
 
-// loss = -r A with r = exp(p - q): its own derivative.
+// loss = -r A with r = exp(p - q). The loss is its own derivative.
 inline LossValue ImportanceSampling(const LossSpec& /*spec*/, const LossToken& token) {
   const double loss = -Ratio(token) * token.advantage;
   return {.loss = loss, .slope = loss};

@@ -1,6 +1,6 @@
-// What a loss is: a function of target log-probabilities and the numbers a client sent with them.
-// A program says all that the service needs to know of its loss: the worker computes by it, the
-// engine's rules for requests are derived from it (loss_rules.h).
+// Defines a loss: a function of target log-probabilities and of numbers that a client sent with
+// them. A LossProgram describes one loss completely. The worker computes with it, and the engine
+// derives its rules for requests from it (loss_rules.h).
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace lathe {
 
-// Names in loss_fn_config and loss_fn_inputs that more than one loss takes.
+// Names in loss_fn_config and loss_fn_inputs that several losses share.
 inline constexpr char kKlCoef[] = "kl_coef";                         // any loss
 inline constexpr char kNormalization[] = "normalization";            // none, tokens or datums
 inline constexpr char kReferenceLogprobs[] = "reference_logprobs";   // input of kl_coef
@@ -20,16 +20,16 @@ inline constexpr char kClipLowThreshold[] = "clip_low_threshold";    // also inp
 inline constexpr char kClipHighThreshold[] = "clip_high_threshold";  // also inputs, by token
 inline constexpr char kSequenceRatioMask[] = "sequence_ratio_mask";  // input of kSequenceRatio
 
-// One entry of a datum, an entry being a (position, target) pair. What the datum lacks is zero.
+// One entry of a datum: a (position, target) pair. Inputs that the datum lacks are zero.
 struct LossToken {
-  double p = 0;  // log-probability of the target now
-  double q = 0;  // of the policy that sampled
+  double p = 0;  // log-probability of the target under the current policy
+  double q = 0;  // log-probability under the policy that sampled
   double weight = 0;
   double advantage = 0;
   double clip_low = 0;  // bounds of the ratio
   double clip_high = 0;
   double mask = 0;
-  double shared = 0;  // what LossProgram::couple made of the datum
+  double shared = 0;  // result of LossProgram::couple for the datum
 };
 
 struct LossValue {
@@ -37,7 +37,7 @@ struct LossValue {
   double slope = 0;  // d(loss of the datum) / dp
 };
 
-// What a client sent with a datum of N positions with K targets each. Each may be empty.
+// Inputs of a datum with N positions and K targets each. Each input may be empty.
 struct LossDatum {
   int64_t num_entries = 0;                    // N·K
   int64_t num_targets = 1;                    // K
@@ -57,12 +57,12 @@ struct DatumLogprobs {
   std::span<const float> logprobs;
 };
 
-// A number of loss_fn_config: finite, and at least `minimum` where a client gives it.
+// A number of loss_fn_config. It must be finite, and at least `minimum` if a client sets it.
 struct LossOption {
   std::string_view key;
   double default_value = 0;
   double minimum = 0;
-  bool excludes_minimum = false;  // the minimum itself is refused
+  bool excludes_minimum = false;  // true if the minimum itself is refused
 };
 
 enum class LossInputs {
@@ -70,14 +70,14 @@ enum class LossInputs {
   kPolicy,   // logprobs and advantages [N]
 };
 
-// Where LossDatum::mask comes from.
+// Source of LossDatum::mask.
 enum class LossMask {
   kNone,
-  kSequenceRatio,  // input sequence_ratio_mask: tokens whose ratios make the sequence's
-  kSampled,        // provenance spans: sampled tokens
+  kSequenceRatio,  // input sequence_ratio_mask: tokens that form the sequence's ratio
+  kSampled,        // sampled tokens, from the provenance spans
 };
 
-// Bounds of a ratio.
+// Clipping bounds of a ratio.
 struct RatioBounds {
   double low = 0;
   double high = 0;
@@ -85,32 +85,32 @@ struct RatioBounds {
 
 struct LossSpec;
 
-// One loss. Its registry line is in registry.cc.
+// One loss. registry.cc lists all of them.
 struct LossProgram {
   std::string_view name;                // loss_fn
-  std::span<const LossOption> options;  // its own; at most kMaxLossNumbers
+  std::span<const LossOption> options;  // its own options; at most kMaxLossNumbers
   LossInputs inputs = LossInputs::kPolicy;
   LossMask mask = LossMask::kNone;
-  // Of a loss that clips: the default bounds. Clients may set others, also per token.
+  // Default bounds, for a loss that clips. Clients may set others, also per token.
   std::optional<RatioBounds> clip;
 
-  // Called for entries that take part (see TakesPart).
+  // Evaluates one entry that takes part (see TakesPart).
   LossValue (*evaluate)(const LossSpec& spec, const LossToken& token);
 
-  // Of a loss that couples the positions of a datum: a number made of all its log-probabilities,
-  // which each of its tokens gets as `shared`.
+  // For a loss that couples the positions of a datum: computes one number from all
+  // log-probabilities of the datum. Each token gets it as `shared`.
   double (*couple)(const DatumLogprobs& datum) = nullptr;
 
-  // Of a loss with a term of its own that counts tokens in the mask without weight or advantage:
-  // whether the term is on.
+  // For a loss with a term that includes masked tokens without weight or advantage: returns true if
+  // that term is on.
   bool (*counts_mask)(const LossSpec& spec) = nullptr;
 };
 
-// What the losses of a request's datums are divided by; see docs/numerics.md.
+// Divisor of the losses of a request's datums; see docs/numerics.md.
 enum class LossNormalization {
   kNone,
-  kTokens,  // the tokens of the request that take part
-  kDatums,  // each datum's: its own tokens that take part
+  kTokens,  // number of the request's tokens that take part
+  kDatums,  // for each datum, the number of its own tokens that take part
 };
 
 inline constexpr size_t kMaxLossNumbers = 8;
@@ -120,14 +120,14 @@ struct LossSpec {
   const LossProgram* program = nullptr;  // always set
   double clip_low = 0;                   // bounds of the ratio itself
   double clip_high = 0;
-  std::array<double, kMaxLossNumbers> numbers{};  // of program->options, in their order
-  double kl_coef = 0;                             // towards reference_logprobs; 0: off
+  std::array<double, kMaxLossNumbers> numbers{};  // values of program->options, in their order
+  double kl_coef = 0;                             // KL penalty against reference_logprobs; 0: off
   LossNormalization normalization = LossNormalization::kNone;
 };
 
 LossSpec DefaultsOf(const LossProgram& program);
 
-// The number of loss_fn_config that `key` names; nullptr: the loss takes none of that name.
+// Returns the number of loss_fn_config that `key` names; null: the loss has no such number.
 double* FindNumber(LossSpec& spec, std::string_view key);
 
 }  // namespace lathe

@@ -1,5 +1,5 @@
-// What requests of each loss have to bring and may bring, as its program says: the engine refuses
-// by it before a request queues.
+// The inputs that requests of each loss must and may have, derived from its program. The engine
+// uses them to refuse a request before it queues.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ struct LossRule {
   std::vector<std::string> required_inputs;
   std::vector<std::string> optional_inputs;
   std::vector<LossOption> options;  // numbers of loss_fn_config
-  // Whether targets and weights may be (N, K) or sparse.
+  // True if targets and weights may be (N, K) or sparse.
   bool takes_2d_targets = false;
-  // Datums must say which of their tokens were sampled, by spans or by a sequence_ratio_mask.
+  // Datums must mark their sampled tokens, with spans or with a sequence_ratio_mask.
   bool needs_provenance = false;
   bool needs_ratio_mask = false;
 };
 
 LossRule RuleOf(const LossProgram& program);
 
-// Of AllLosses(), in its order.
+// Returns the rules of AllLosses(), in the same order.
 const std::vector<LossRule>& LossRules();
 
 }  // namespace lathe

@@ -27,7 +27,7 @@ const LossRule& RuleNamed(const std::string& name) {
   std::abort();
 }
 
-// A loss that no release has: one file's worth of it.
+// A loss that exists only in this test.
 constexpr LossOption kFixtureOptions[] = {
     {.key = "temperature", .default_value = 2, .minimum = 0.5, .excludes_minimum = true},
     {.key = "offset"}};
@@ -81,7 +81,7 @@ TEST_CASE("LossRules: one a loss, in the registry's order", "[losses]") {
   }
 }
 
-// Written out: what clients send is a contract, whatever a program says.
+// The table repeats the contract with clients, independent of the programs.
 TEST_CASE("LossRules: each loss takes what the contract has it take", "[losses]") {
   struct Row {
     const char* name;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// One entry of every kind of input.
+// One entry with every kind of input.
 struct Entry {
   double p = -1.2;
   double weight = 0;
@@ -26,7 +26,7 @@ struct Entry {
   double reference = 0;
 };
 
-// Owns what a LossDatum shows.
+// Owns the arrays of a LossDatum.
 struct Datum {
   std::vector<float> weights, logprobs, advantages, clip_low, clip_high, mask, reference_logprobs;
   double scale = 1.0;
@@ -44,7 +44,7 @@ struct Datum {
   }
 };
 
-// A loss with these numbers over its defaults.
+// Returns a loss with its defaults, except for these numbers.
 LossSpec Spec(const std::string& name, const std::map<std::string, double>& numbers = {}) {
   LossSpec spec = DefaultLoss(name);
   for (const auto& [key, value] : numbers) {
@@ -123,7 +123,7 @@ TEST_CASE("ppo: the ratio stops mattering beyond the bound its advantage pushes 
   CHECK(Slope(spec, {.p = high, .q = 0, .advantage = 2}) == 0);
   CHECK(Loss(spec, {.p = high, .q = 0, .advantage = -2}) == Approx(3.0));
   CHECK(Slope(spec, {.p = high, .q = 0, .advantage = -2}) == Approx(3.0));
-  // Below: the other way round.
+  // Below the bounds, it is the other way round.
   CHECK(Slope(spec, {.p = low, .q = 0, .advantage = 2}) == Approx(-1.0));
   CHECK(Loss(spec, {.p = low, .q = 0, .advantage = -2}) == Approx(1.6));
   CHECK(Slope(spec, {.p = low, .q = 0, .advantage = -2}) == 0);
@@ -149,7 +149,7 @@ TEST_CASE("Losses that clip: a bound given per token replaces the one of the req
   Datum datum = MakeDatum({e, e});
   datum.clip_low.clear();
   datum.clip_high = {1.1f, 1.3f};
-  // gspo: both tokens share the ratio, so the bounds alone tell them apart.
+  // In gspo, both tokens share the ratio, so only the bounds differ.
   const Evaluated result = Evaluate(
       Spec(name, {{kClipLowThreshold, 0.0}, {kClipHighThreshold, 9.0}}), datum, Logprobs({e, e}));
   const double factor = name == "cispo" ? -0.5 : 1.0;  // of p

@@ -1,5 +1,5 @@
-// Proximal policy optimisation's clipped objective (arXiv:1707.06347), on request with the lower
-// bound of arXiv:1912.09729, section 5.
+// The clipped objective of proximal policy optimization (arXiv:1707.06347), optionally with the
+// lower bound of arXiv:1912.09729, section 5.
 #pragma once
 
 #include "libs/common/losses/ratio.h"
@@ -7,11 +7,11 @@
 namespace lathe {
 
 inline constexpr LossOption kPpoOptions[] = {
-    // 0: off
+    // A value of 0 turns the bound off.
     {.key = "dual_clip_threshold", .default_value = 0, .minimum = 1, .excludes_minimum = true}};
 
-// loss = -min(r A, clip(r, low, high) A) with r = exp(p - q). With a dual clip threshold c, and
-// where A < 0, at most -c A: a ratio that exploded no longer decides the step.
+// loss = -min(r A, clip(r, low, high) A) with r = exp(p - q). With a dual clip threshold c, the
+// loss for A < 0 is at most -c A, so that a very large ratio does not dominate the step.
 inline LossValue Ppo(const LossSpec& spec, const LossToken& token) {
   const LossValue value = ClippedSurrogate(Ratio(token), token);
   const double threshold = spec.numbers[0];

@@ -1,4 +1,4 @@
-// The importance ratio that the policy-gradient losses share.
+// The importance ratio and clipping that the policy-gradient losses share.
 #pragma once
 
 #include <algorithm>

@@ -20,7 +20,7 @@ constexpr const LossProgram* kPrograms[] = {
 constexpr bool AreValid() {
   for (const LossProgram* program : kPrograms) {
     if (program->options.size() > kMaxLossNumbers) return false;
-    // A mask is checked against the advantages that it lets count.
+    // A loss with a mask checks it against the advantages, so it needs them as inputs.
     if (program->mask != LossMask::kNone && program->inputs != LossInputs::kPolicy) return false;
   }
   return true;

@@ -1,4 +1,4 @@
-// The losses there are.
+// Registry of all losses.
 #pragma once
 
 #include <span>
@@ -8,13 +8,13 @@
 
 namespace lathe {
 
-// In the order in which messages list them.
+// Returns all losses, in the order in which messages list them.
 std::span<const LossProgram* const> AllLosses();
 
-// By its wire name; nullptr: there is none.
+// Returns the loss with this wire name; null: there is none.
 const LossProgram* FindLoss(std::string_view name);
 
-// The defaults of a loss that there is.
+// Returns the defaults of a loss, which must exist.
 LossSpec DefaultLoss(std::string_view name);
 
 }  // namespace lathe

@@ -1,4 +1,4 @@
-// Lathe's own stand-in for the hosted service's stable_reinforce, whose objective is not published.
+// Lathe's substitute for the hosted service's stable_reinforce, whose objective is not published.
 #pragma once
 
 #include "libs/common/losses/ratio.h"
@@ -7,9 +7,10 @@ namespace lathe {
 
 inline constexpr LossOption kStableReinforceOptions[] = {{.key = "kl_coeff"}};
 
-// Over entries with mask 1 (sampled tokens), zero elsewhere:
+// For entries with mask 1 (sampled tokens); zero for others:
 //   loss = -sg(min(r, 4)) p A + kl_coeff/2 (p - q)^2, r = exp(p - q); sg stops the gradient.
-// The cap keeps off-policy tokens from dominating, the second term pulls towards the sampler.
+// The cap keeps off-policy tokens from dominating. The second term pulls the policy towards the
+// sampler.
 inline LossValue StableReinforce(const LossSpec& spec, const LossToken& token) {
   constexpr double kRatioCap = 4.0;
   if (token.mask == 0) return {};
@@ -27,7 +28,7 @@ inline LossValue StableReinforce(const LossSpec& spec, const LossToken& token) {
   return value;
 }
 
-// The second term counts sampled tokens without an advantage too.
+// The second term also includes sampled tokens without an advantage.
 inline bool StableReinforceCountsMask(const LossSpec& spec) { return spec.numbers[0] > 0; }
 
 inline constexpr LossProgram kStableReinforce = {.name = "stable_reinforce",

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number in the first line of a file; nullopt when there is none ("max", no such file).
+// Reads the number in the first line of a file. Returns nullopt for "max" or a missing file.
 std::optional<int64_t> ReadNumber(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -37,7 +37,7 @@ std::optional<int64_t> MemAvailable(const fs::path& root) {
   return std::nullopt;
 }
 
-// The path of this process in the unified hierarchy ("0::/path" in /proc/self/cgroup).
+// Returns the path of this process in the unified hierarchy ("0::/path" in /proc/self/cgroup).
 fs::path UnifiedGroup(const fs::path& root) {
   std::ifstream file(root / "proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {

@@ -1,4 +1,4 @@
-// How much memory there is to use.
+// Measures the memory that this process may use.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,9 @@
 
 namespace lathe {
 
-// Bytes this process and its children may still use: the smallest of MemAvailable and the memory
-// limits of its cgroup (version 2, and every parent; version 1). `root` replaces "/" in tests.
+// Returns the bytes that this process and its children may still use. It is the smallest of
+// MemAvailable and the limits of its cgroup (version 2 with all parents, or version 1). `root`
+// replaces "/" in tests.
 absl::StatusOr<int64_t> AvailableMemoryBytes(const std::filesystem::path& root = "/");
 
 }  // namespace lathe

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kGib = int64_t{1} << 30;
 constexpr char kMeminfo[] = "MemTotal:  9000000 kB\nMemAvailable:   4194304 kB\n";
 
-// A folder in place of "/".
+// A directory that replaces "/".
 class TempDir {
  public:
   TempDir() {

@@ -1,11 +1,11 @@
-// Memory of this process.
+// Measures the resident memory of this process.
 #pragma once
 
 #include <cstdint>
 
 namespace lathe {
 
-// Bytes that are in memory, files that are mapped included; 0 where the system does not say.
+// Returns the resident bytes, including mapped files; 0 if the system does not report them.
 int64_t ResidentMemoryBytes();
 
 }  // namespace lathe

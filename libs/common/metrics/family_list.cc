@@ -13,7 +13,7 @@
 namespace lathe {
 namespace {
 
-// When this library was loaded: good enough for the age of a process.
+// Time at which this library was loaded, close enough to the start of the process.
 const auto kStartedAt = std::chrono::system_clock::now();
 
 double OpenFiles() {

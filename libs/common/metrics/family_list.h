@@ -1,4 +1,4 @@
-// Metrics that are read when a page is asked for, instead of being kept.
+// Metrics that are computed when a page is requested.
 #pragma once
 
 #include <prometheus/metric_family.h>
@@ -14,20 +14,20 @@ class FamilyList {
  public:
   using Labels = std::map<std::string, std::string>;
 
-  // There may be no values of it.
+  // Declares a counter that may have no values.
   void DeclareCounter(const std::string& name, const std::string& help);
   void AddCounter(const std::string& name, const std::string& help, double value,
                   const Labels& labels = {});
   void AddGauge(const std::string& name, const std::string& help, double value,
                 const Labels& labels = {});
-  // Memory, file descriptors, processor time and start of this process, under the usual names, and
-  // `lathe_build_info`.
+  // Adds memory, file descriptors, processor time and start time of this process under the usual
+  // names, and `lathe_build_info`.
   void AddProcess();
 
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 
  private:
-  // Values of one name that differ in labels are one family, if they are added one after the other.
+  // Values with one name and different labels form one family if they are added consecutively.
   prometheus::MetricFamily& Family(const std::string& name, const std::string& help,
                                    prometheus::MetricType type);
   prometheus::ClientMetric& Add(const std::string& name, const std::string& help,

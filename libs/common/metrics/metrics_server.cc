@@ -14,7 +14,7 @@ struct Page {
   std::string body;
 };
 
-// Answers GET with what `make_page` returns.
+// Answers GET with the result of `make_page`.
 class PageHandler : public CivetHandler {
  public:
   explicit PageHandler(std::function<Page()> make_page) : make_page_(std::move(make_page)) {}
@@ -60,7 +60,7 @@ struct MetricsServer::Server {
   PageHandler metrics;
   PageHandler live;
   PageHandler ready;
-  CivetServer http;  // Last: it stops before its handlers go.
+  CivetServer http;  // last member: it stops before its handlers are destroyed
 };
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(

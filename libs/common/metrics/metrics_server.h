@@ -1,4 +1,4 @@
-// The internal HTTP page of a process: /metrics, /livez, /readyz.
+// The internal HTTP server of a process: /metrics, /livez, /readyz.
 #pragma once
 
 #include <prometheus/registry.h>
@@ -12,21 +12,22 @@
 
 namespace lathe {
 
-// Serves `registry` on /metrics, and on /livez and /readyz 200 or 503 with the reason. Two threads
-// of its own; the destructor stops them.
+// Serves `registry` on /metrics. /livez and /readyz answer 200, or 503 with the reason. Owns two
+// threads; the destructor stops them.
 class MetricsServer {
  public:
   // Called on the server's threads; must not block.
   using Check = std::function<absl::Status()>;
 
-  // `address` is HOST:PORT, port 0 picks a free one. Unavailable when it cannot be bound.
-  // `is_live`: a process that says no is to be killed; answering at all is what most need.
+  // Starts the server on `address`, HOST:PORT; port 0 picks a free one. Returns Unavailable when it
+  // cannot be bound. A supervisor should kill a process whose `is_live` fails. Most processes need
+  // only the default, because a process that answers is live.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
       const std::string& address, std::shared_ptr<prometheus::Registry> registry, Check is_ready,
       Check is_live = AlwaysOk);
   ~MetricsServer();
 
-  // The bound port.
+  // Returns the bound port.
   int port() const;
 
  private:

@@ -11,7 +11,7 @@
 namespace lathe {
 namespace {
 
-// The whole answer to GET `path`.
+// Returns the whole answer to GET `path`.
 std::string Get(int port, const std::string& path) {
   boost::asio::io_context context;
   boost::asio::ip::tcp::socket socket(context);

@@ -13,7 +13,7 @@ std::string RandomBytes(std::size_t num_bytes) {
   std::size_t filled = 0;
   while (filled < num_bytes) {
     const ssize_t got = getrandom(bytes.data() + filled, num_bytes - filled, 0);
-    if (got < 0 && errno != EINTR) std::abort();  // Only on a kernel without the call.
+    if (got < 0 && errno != EINTR) std::abort();  // only on a kernel without the call
     if (got > 0) filled += static_cast<std::size_t>(got);
   }
   return bytes;
@@ -32,7 +32,7 @@ std::string RandomId(std::size_t num_bytes) {
 
 std::string RandomBase62(std::size_t length) {
   constexpr char kDigits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  constexpr unsigned kUnbiased = 248;  // The largest multiple of 62 that a byte can hold.
+  constexpr unsigned kUnbiased = 248;  // largest multiple of 62 that fits in a byte
   std::string id;
   while (id.size() < length) {
     for (const unsigned char byte : RandomBytes(length - id.size())) {

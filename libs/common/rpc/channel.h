@@ -15,41 +15,43 @@
 
 namespace lathe {
 
-// PEM files of who dials other machines. They are read again when they change; between two steps of
-// an exchange of certificate and key a connection may fail, and is tried again.
+// PEM files of a client that connects to other machines. They are read again when they change.
+// While certificate and key are being replaced, a connection attempt may fail and is repeated.
 struct ChannelTls {
-  std::string ca;    // the server's certificate is one that this has signed; empty: no TLS
-  std::string cert;  // shown when the server asks for one; empty: none
-  std::string key;   // its private key
+  std::string ca;    // CA of the server's certificate; empty: no TLS
+  std::string cert;  // client certificate, sent if the server asks; empty: none
+  std::string key;   // private key of `cert`
 
   bool enabled() const { return !ca.empty(); }
 };
 
-// Whether the options belong together, the files can be read, and with `addresses` nothing travels
-// in the clear between machines; InvalidArgument names the option. `allow_insecure`: it may.
+// Returns OK if the options are consistent, the files can be read, and no traffic to `addresses`
+// crosses machines in clear text. InvalidArgument names the option. `allow_insecure` permits clear
+// text.
 absl::Status CheckChannelTls(const ChannelTls& tls, const std::vector<std::string>& addresses,
                              bool allow_insecure);
 
-// Makes channels of one kind. Copies are the same.
+// Makes channels with the same credentials. Copies are equivalent.
 class Dialer {
  public:
-  // In the clear.
+  // Uses no TLS.
   Dialer();
   explicit Dialer(const ChannelTls& tls);
 
-  // A channel to `address`, "unix:PATH" (always without TLS) or "HOST:PORT". Connects when first
-  // used and again for ever, between 100 ms and 2 s apart; messages up to kMaxMessageBytes both
-  // ways. Every call makes a connection of its own. Proxies of the environment are ignored.
+  // Returns a channel to `address`, "unix:PATH" (always without TLS) or "HOST:PORT". It connects on
+  // first use and reconnects without end, 100 ms to 2 s apart. Messages may have up to
+  // kMaxMessageBytes both ways. Every channel has a connection of its own. Proxy variables of the
+  // environment are ignored.
   std::shared_ptr<grpc::Channel> Dial(const std::string& address) const;
 
  private:
-  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // of HOST:PORT
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // credentials for HOST:PORT
 };
 
-// As Dialer().Dial(address).
+// Equals Dialer().Dial(address).
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
 
-// Gives a call `timeout` from now.
+// Sets the deadline of a call to `timeout` from now.
 void SetDeadline(grpc::ClientContext& context, absl::Duration timeout);
 
 }  // namespace lathe

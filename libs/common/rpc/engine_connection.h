@@ -1,4 +1,4 @@
-// How ranks and their parents reach the engine: the options, for every program that has them.
+// The options with which ranks and their parent processes reach the engine.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 namespace lathe {
 
 struct EngineConnection {
-  // Of the worker listeners, unix:PATH or HOST:PORT, tried in turn until one leads; empty: the
-  // socket in the run directory.
+  // Addresses of the worker listeners, unix:PATH or HOST:PORT. The client tries them in turn until
+  // it finds the leader. Empty: the socket in the run directory.
   std::vector<std::string> addresses;
   ChannelTls tls;
   std::string secret_file;  // empty: RUN_DIR/secret
@@ -22,10 +22,10 @@ struct EngineConnection {
 // Adds SECTION.engine, engine_ca, engine_cert, engine_key, secret_file and insecure_i_know.
 void AddEngineConnection(OptionSet& set, const std::string& section, EngineConnection& connection);
 
-// As CheckChannelTls.
+// Returns the result of CheckChannelTls for these options.
 absl::Status Check(const EngineConnection& connection);
 
-// The flags that say the same to another program.
+// Returns the flags that give another program the same options.
 std::vector<std::string> ToArguments(const EngineConnection& connection);
 
 }  // namespace lathe

@@ -1,12 +1,13 @@
-// Bounds of every gRPC connection between Lathe's processes.
+// Limits of all gRPC connections between Lathe's processes.
 #pragma once
 
 namespace lathe {
 
-// Above the gateway's inflated body limit of 512 MiB, so that the gateway is who refuses.
+// Larger than the gateway's limit of 512 MiB for inflated bodies, so that the gateway refuses
+// first.
 inline constexpr int kMaxMessageBytes = 640 << 20;
 
-// How often gRPC looks whether the certificate files were exchanged.
+// Interval at which gRPC checks the certificate files for changes.
 inline constexpr unsigned int kCertificateRefreshSeconds = 1;
 
 }  // namespace lathe

@@ -27,7 +27,7 @@ class AcceptVerifiedChain final : public grpc::experimental::ExternalCertificate
   bool Verify(grpc::experimental::TlsCustomVerificationCheckRequest*,
               std::function<void(grpc::Status)>, grpc::Status* status) override {
     *status = grpc::Status::OK;
-    return true;  // decided at once
+    return true;  // the result is immediate
   }
   void Cancel(grpc::experimental::TlsCustomVerificationCheckRequest*) override {}
 };
@@ -41,7 +41,7 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsFor(const TlsFiles& tls) {
   if (!tls.client_ca.empty()) {
     options.watch_root_certs();
     options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    // The chain is verified by then; a client's host name proves nothing.
+    // gRPC has verified the chain by then. A client's host name proves nothing.
     options.set_certificate_verifier(
         tls_api::ExternalCertificateVerifier::Create<AcceptVerifiedChain>());
   }
@@ -67,8 +67,8 @@ void AddPort(grpc::ServerBuilder& builder, const std::string& address, int* port
 
 }  // namespace
 
-// gRPC's own watcher reads key and certificate apart, and takes what does not fit together; it is
-// given files that always do.
+// Passes validated files to gRPC. gRPC's own watcher reads key and certificate separately and would
+// accept a pair that does not match.
 class TlsWatch {
  public:
   explicit TlsWatch(std::unique_ptr<GoodTlsFiles> files)
@@ -90,7 +90,7 @@ void ApplyServerDefaults(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // The clients' pings come every 10 s and must not count as abuse.
+  // The clients' pings, every 10 s, must not count as abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
 }

@@ -12,25 +12,25 @@
 
 namespace lathe {
 
-// Limits and keepalive that match MakeChannel, no port reuse, and the grpc.health.v1 service
-// (per server: `server->GetHealthCheckService()->SetServingStatus(false)` begins a shutdown).
+// Sets limits and keepalive that match MakeChannel, turns off port reuse, and enables the service
+// grpc.health.v1. `server->GetHealthCheckService()->SetServingStatus(false)` begins a shutdown.
 void ApplyServerDefaults(grpc::ServerBuilder& builder);
 
-// Listens on `address`, "unix:PATH" or "HOST:PORT". `*port` (may be null) receives the bound TCP
-// port after BuildAndStart, 0 when the address could not be bound, 1 for a unix socket. A stale
-// socket file is replaced.
+// Listens on `address`, "unix:PATH" or "HOST:PORT". After BuildAndStart, `*port` (may be null)
+// holds the bound TCP port, 0 if the address could not be bound, 1 for a unix socket. Replaces a
+// stale socket file.
 void AddListener(grpc::ServerBuilder& builder, const std::string& address, int* port = nullptr);
 
-// Looks after the certificate files of a listener, on a thread of its own.
+// Watches the certificate files of a listener on its own thread.
 class TlsWatch;
 struct TlsWatchDeleter {
   void operator()(TlsWatch* watch) const;
 };
 using TlsWatchPtr = std::unique_ptr<TlsWatch, TlsWatchDeleter>;
 
-// As above with TLS. The files are read again when they change, while the returned object lives:
-// keep it longer than the server. Files that cannot be used then leave the last good ones in use;
-// that they can be used now is a precondition, with the errors of LoadServerContext.
+// Like AddListener, with TLS. The files are read again when they change, while the returned object
+// lives: keep it longer than the server. If the new files are not valid, the last validated ones
+// stay in use. Returns the errors of LoadServerContext when the files are not valid now.
 absl::StatusOr<TlsWatchPtr> AddTlsListener(grpc::ServerBuilder& builder, const std::string& address,
                                            int* port, const TlsFiles& tls);
 

@@ -1,4 +1,4 @@
-// absl::Status <-> grpc::Status <-> lathe.v1.Error: the only place that translates between them.
+// Converts absl::Status <-> grpc::Status <-> lathe.v1.Error. No other code converts between them.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -8,17 +8,17 @@
 
 namespace lathe {
 
-// Its details are a google.rpc.Status with one lathe.v1.Error, as gRPC libraries expect them.
+// The details are a google.rpc.Status with one lathe.v1.Error, which gRPC libraries expect.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// The code and message as received, the word and field from the details when there are any.
+// Keeps code and message. Takes the word and field from the details, if there are any.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
-// The code is ErrorCode(status), the category IsUserError(status). `status` is not OK.
+// Sets the code to ErrorCode(status) and the category from IsUserError(status). `status` is not OK.
 v1::Error ToErrorProto(const absl::Status& status);
 
-// The status code is the one the word names ("not_found"); any other word is InvalidArgument for
-// category user and Internal for the rest.
+// The word names the status code ("not_found"). Any other word gives InvalidArgument for category
+// user and Internal for other categories.
 absl::Status FromErrorProto(const v1::Error& error);
 
 }  // namespace lathe

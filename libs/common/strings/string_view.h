@@ -1,4 +1,4 @@
-// Debian's Abseil is built with its own string_view: a type apart from std::string_view.
+// Converts between std::string_view and Debian's absl::string_view, which is a type of its own.
 #pragma once
 
 #include <string_view>

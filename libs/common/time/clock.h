@@ -1,4 +1,4 @@
-// The time of day as an object, so that tests decide what time it is.
+// The time of day as an object, so that tests can control it.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace lathe {
 
-// Thread-safe.
+// Source of the current time. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -36,7 +36,7 @@ class RealClock : public Clock {
   WallFollower follower_ ABSL_GUARDED_BY(mu_){absl::Now()};
 };
 
-// Stands still until told to move.
+// A clock that moves only when Advance is called.
 class FakeClock : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::FromUnixSeconds(1'000'000'000)) : now_(start) {}

@@ -1,4 +1,4 @@
-// Time that nobody sets: for waits and deadlines within this process.
+// Monotonic time for waits and deadlines within this process.
 #pragma once
 
 #include <time.h>
@@ -9,12 +9,13 @@
 
 namespace lathe {
 
-// Its beginning means nothing, and it stands still while the machine sleeps.
+// Monotonic time with an arbitrary origin. It stops while the machine sleeps.
 inline absl::Time SteadyNow() {
   return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// As SteadyNow, and goes on while the machine sleeps: for what others wait for meanwhile.
+// Like SteadyNow, but continues while the machine sleeps. Meant for time that other machines
+// measure too.
 inline absl::Time SteadyNowWithSleep() {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);

@@ -1,4 +1,4 @@
-// Wall time without the jumps that a machine's clock may make.
+// Wall time without the jumps of the machine's clock.
 #pragma once
 
 #include <algorithm>
@@ -7,15 +7,15 @@
 
 namespace lathe {
 
-// Follows the wall clock. One that was set forward or back by a second or more is approached at a
-// tenth of the pace of time, an hour in ten, instead of at once: else everything that waits for a
-// time would end in that moment, or not for an hour. Not thread-safe.
+// Follows the wall clock. After a jump of a second or more, it approaches the new time at a tenth
+// of the pace of time: an hour takes ten hours. A jump would otherwise end all waits for a time at
+// once, or delay them. Not thread-safe.
 class WallFollower {
  public:
   explicit WallFollower(absl::Time wall) : now_(wall) {}
 
-  // The time to go by. `wall`: what the clock says; `elapsed`: since the last call, by a clock that
-  // nobody sets.
+  // Returns the time to use. `wall` is the wall clock's time. `elapsed` is the time since the last
+  // call, by a monotonic clock.
   absl::Time Follow(absl::Time wall, absl::Duration elapsed) {
     now_ += elapsed;
     const absl::Duration off = wall - now_;

@@ -32,7 +32,7 @@ void Extend(X509* certificate, X509* issuer, int nid, const char* value) {
   X509_EXTENSION_free(extension);
 }
 
-// Signed by `authority`, or by itself.
+// Makes a certificate signed by `authority`, or by itself if that is null.
 Pair MakePair(const char* name, int serial, const Pair* authority) {
   Pair pair{KeyPtr(EVP_EC_gen("P-256")), CertificatePtr(X509_new())};
   X509* const certificate = pair.certificate.get();

@@ -1,4 +1,4 @@
-// Certificates for tests, made on the spot.
+// Certificates for tests, generated when needed.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,8 @@
 namespace lathe {
 
 // A directory with PEM files: an authority `ca`, and `server` (for 127.0.0.1 and localhost) and
-// `client`, which it has signed. Valid for an hour; removed with the object.
+// `client`, which it signed. The certificates are valid for an hour. The destructor removes the
+// directory.
 class TestCertificates {
  public:
   TestCertificates();
