@@ -31,8 +31,8 @@ class ThreadTeam {
 
   // Calls run(task, thread) once for each task in [0, num_tasks), in any order. Returns when all
   // are done. `thread` is in [0, num_threads()); the caller's is 0. No two tasks have the same
-  // `thread` at one time. num_tasks < 2^32. If a task throws, Run throws that exception after all
-  // tasks. Inside a task of any team, Run calls the tasks one after another as thread 0.
+  // `thread` at one time. num_tasks < 2^32. If a task throws, Run throws that exception once no
+  // task is running. Inside a task of any team, Run calls the tasks one after another as thread 0.
   template <typename F>
   void Run(int64_t num_tasks, const F& run) {
     RunErased({.f = &run,

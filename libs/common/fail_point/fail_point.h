@@ -17,17 +17,17 @@ int Pass(std::string_view name, int64_t value = 0);
 
 // Reads the environment once, in main, before any thread starts. Unset: every point stays off.
 //   LATHE_FAIL_POINTS         rules, "engine.commit.before=kill@3,worker.save.fsync=error:5"
-//   LATHE_FAIL_POINTS_FILE    a file of rules, which may appear and change while processes run; its
-//                             rules come in addition and count their passes from then on. Replace
-//                             it by a rename, so that no half of it is read
-//   LATHE_FAIL_POINT_COUNTS   a directory: PROCESS.PID there says how often each point was passed
-//                             and fired, true also of a process that was killed
-//   LATHE_FAIL_SEED           of the rules with a probability
-// A rule is NAME=ACTION and, optionally, when. ACTION: kill, stop (SIGKILL and SIGSTOP to itself),
-// abort, segv, sleep:MS, error[:ERRNO] (EIO when not given) and skip (only where the list says so).
-// When: ?V only at passes with that value, where the list says that a point has one; then @N at the
-// N-th of them, @N+ from it on, %P with probability P; by default at every pass. A
-// final #PID binds the rule to one process.
+//   LATHE_FAIL_POINTS_FILE    a file of additional rules. It may appear and change while processes
+//                             run; its rules count passes from then on. Replace it by a rename, so
+//                             that no process reads half of it
+//   LATHE_FAIL_POINT_COUNTS   a directory: the file PROCESS.PID counts the passes and firings of
+//                             each point, even if the process is killed
+//   LATHE_FAIL_SEED           random seed of the rules with a probability
+// A rule is NAME=ACTION and an optional condition. ACTION: kill, stop (SIGKILL and SIGSTOP to the
+// process), abort, segv, sleep:MS, error[:ERRNO] (default EIO), or skip (only where the list allows
+// it). The condition starts with ?V for the passes with that value, at a point that has values.
+// Then @N is the N-th of these passes, @N+ that one and all later ones, %P each with probability P.
+// The default is every pass. A final #PID limits the rule to one process.
 // Returns InvalidArgument for a bad rule, also for one in the file if it exists at the start. A bad
 // file that appears later is logged and ignored.
 absl::Status ArmFailPoints(std::string_view process);
