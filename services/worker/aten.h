@@ -1,5 +1,5 @@
-// ATen as Lathe uses it: tensors, and each operator that is called as a function by its own header.
-// <ATen/ATen.h> declares all 2,000 operators and takes the compiler almost twice as long.
+// The parts of ATen that Lathe uses: tensors, and one header for each operator called as a
+// function. <ATen/ATen.h> declares all 2,000 operators and takes the compiler almost twice as long.
 #pragma once
 
 #include <ATen/Context.h>

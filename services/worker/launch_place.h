@@ -1,5 +1,5 @@
-// Which rank, or which of the pods that have several each, a launcher has made this process, as it
-// says in the environment.
+// The rank, or the pod index of a multi-pod job, that a launcher gave this process in its
+// environment.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace lathe::worker {
 struct LaunchPlace {
   int64_t rank = 0;
   int64_t world = 1;
-  // Among those of this machine, all of which see its devices.
+  // Rank among the processes of this machine, all of which see its devices.
   int64_t local_rank = 0;
-  bool has_local_rank = false;  // without, it has what it sees for itself
+  bool has_local_rank = false;  // false: this process sees only its own devices
 };
 
-// torchrun: RANK, WORLD_SIZE, LOCAL_RANK. LeaderWorkerSet: LWS_WORKER_INDEX (the leader has 0) and
-// LWS_GROUP_SIZE, of pods. Indexed jobs, those of a JobSet too: JOB_COMPLETION_INDEX of the pod;
-// how many there are, nothing says, and `world` is 0. The first of them that is there counts;
-// nullopt: none. InvalidArgument naming variable, value and bound. `get_env`: as getenv, nullptr
-// when unset.
+// Reads the first launcher's variables that are set; nullopt if none are. torchrun: RANK,
+// WORLD_SIZE, LOCAL_RANK. LeaderWorkerSet: LWS_WORKER_INDEX (0 is the leader) and LWS_GROUP_SIZE,
+// which count pods. Indexed jobs, also those of a JobSet: JOB_COMPLETION_INDEX of the pod; no
+// variable gives the number of pods, and `world` is 0. InvalidArgument names the variable, its
+// value and the bound. `get_env` is like getenv: nullptr when unset.
 absl::StatusOr<std::optional<LaunchPlace>> FindLaunchPlace(
     const std::function<const char*(const char*)>& get_env);
 

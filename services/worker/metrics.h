@@ -1,4 +1,4 @@
-// The worker's page of metrics.
+// The worker's metrics page.
 #pragma once
 
 #include <prometheus/registry.h>
@@ -9,7 +9,7 @@
 
 namespace lathe::worker {
 
-// Reads `executor`, which must outlive it, whenever the page is asked for.
+// The registry reads `executor`, which must outlive it, at every scrape.
 std::shared_ptr<prometheus::Registry> MakeWorkerMetrics(const ExecutorPort& executor);
 
 }  // namespace lathe::worker

@@ -1,5 +1,5 @@
 // Native commands and reports that cross from rpc/ (protobuf, gRPC) to executor/ (torch) and back.
-// This header is the border that keeps protobuf and torch apart: it includes neither.
+// This header separates protobuf from torch: it includes neither.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,13 @@ namespace lathe::worker {
 struct LoraSpec {
   int64_t rank = 32;  // 1…512
   double alpha = 32.0;
-  uint64_t seed = 0;  // always fixed by the engine when the request is accepted
-  // Names and order of kLoraModules, at least one; the engine fills in what callers leave open.
+  uint64_t seed = 0;  // set by the engine when it accepts the request
+  // A subset of kLoraModules in its order, at least one; the engine fills in values that callers
+  // omit.
   std::vector<std::string> target_modules = AllLoraModules();
 };
 
-// One training sequence, already validated: every vector has the length stated.
+// One validated training sequence: every vector has the length given in its comment.
 struct TrainDatum {
   std::vector<int32_t> tokens;    // [N]
   int64_t num_targets = 1;        // K
@@ -35,9 +36,10 @@ struct TrainDatum {
   std::vector<float> weights;     // [N·K], cross_entropy only
   std::vector<float> logprobs;    // [N], the other losses
   std::vector<float> advantages;  // [N], the other losses
-  std::vector<float> clip_low;    // [N] or empty: per-token bound, overrides LossSpec
+  std::vector<float> clip_low;    // [N] or empty: per-token bound that overrides LossSpec
   std::vector<float> clip_high;   // [N] or empty
-  // [N], 1 or 0; gspo: tokens whose ratios make the sequence's; stable_reinforce: sampled tokens
+  // [N], 1 or 0. gspo: the tokens that form the sequence's ratio. stable_reinforce: the sampled
+  // tokens.
   std::vector<float> mask;
   std::vector<float> reference_logprobs;  // [N·K] with kl_coef, else empty
   double loss_scale = 1.0;                // factor of its losses, from LossSpec::normalization
@@ -72,58 +74,58 @@ struct AdamParams {
   double grad_clip_norm = 0.0;  // 0 = off
 };
 
-// What an optim_step does on a gradient that is not finite.
+// Action of an optim_step on a gradient that is not finite.
 enum class NonFiniteGradients {
-  kSkip,   // drops it; weights and moments stay, the metrics say so
-  kApply,  // steps all the same
+  kSkip,   // drops it; weights and moments do not change, the metrics report it
+  kApply,  // applies the step anyway
   kFail,   // drops it; the optim_step fails
 };
 
 struct SamplingParams {
-  int64_t max_tokens = 0;    // always set; the engine resolves "unset" to the context's end
+  int64_t max_tokens = 0;    // always set; the engine replaces "unset" by the end of the context
   double temperature = 1.0;  // 0 = greedy
   int64_t top_k = -1;        // -1 = off
   double top_p = 1.0;        // 1 = off
   double min_p = 0.0;        // 0 = off
-  uint64_t seed = 0;         // always fixed by the engine when the request is accepted
+  uint64_t seed = 0;         // set by the engine when it accepts the request
   bool ignore_eos = false;   // `stop: []`
   std::vector<int32_t> stop_tokens;
   std::vector<std::string> stop_strings;
 };
 
-// Tokens to score at the prompt positions after the first, laid out as they came.
+// Tokens to score at the prompt positions after the first, in the client's layout.
 struct PromptTargets {
   int64_t num_columns = 0;
   bool is_sparse = false;
   std::vector<int64_t> offsets;  // [prompt]: cells of row i are offsets[i] … offsets[i + 1] - 1
-  std::vector<int64_t> columns;  // of each cell, sparse only
-  std::vector<int64_t> tokens;   // of each cell; -1: nothing to score
+  std::vector<int64_t> columns;  // one for each cell, if is_sparse
+  std::vector<int64_t> tokens;   // one for each cell; -1: nothing to score
 };
 
-// One `asample`. `version_id` empty = the base model.
+// One `asample`. An empty `version_id` is the base model.
 struct SampleRequest {
   std::string request_id;
-  std::string tenant_id;  // whose requests share what they computed; empty: nobody's
+  std::string tenant_id;  // scope of the prefix cache; empty: it is not used
   std::string version_id;
   std::vector<int32_t> prompt;
   int64_t num_samples = 1;
   SamplingParams params;
   bool prompt_logprobs = false;
   int64_t topk_prompt_logprobs = 0;
-  int64_t prompt_logprobs_last_n = 0;            // 0 = of the whole prompt
+  int64_t prompt_logprobs_last_n = 0;            // 0: the whole prompt
   std::shared_ptr<const PromptTargets> targets;  // null: none
   int64_t prompt_alt_tokens_k = 0;
   int64_t topk_sample_logprobs = 0;
-  bool streamed = false;  // report its tokens as they come
+  bool streamed = false;  // reports tokens as they are sampled
 };
 
-// Neighbouring tokens drawn under the same weights.
+// Consecutive tokens sampled under the same weights.
 struct WeightsRun {
   int64_t seq_id = 0;  // of the PublishVersion
   int64_t num_tokens = 0;
 };
 
-// An undefined entry of top-k logprobs, as clients read it.
+// Values that clients read as an undefined entry of top-k logprobs.
 inline constexpr int32_t kNoTopToken = 0;
 inline constexpr float kNoTopLogprob = -99999.0f;
 
@@ -143,15 +145,15 @@ struct SampledSequence {
 };
 
 struct PromptTargetLogprobs {
-  std::shared_ptr<const PromptTargets> targets;  // whose layout it has
-  std::vector<float> logprobs;                   // of each cell, 0 where nothing was to score
+  std::shared_ptr<const PromptTargets> targets;  // the layout of `logprobs`
+  std::vector<float> logprobs;                   // one for each cell; 0: nothing to score
 };
 
-// Draws at each prompt position after the first.
+// Tokens sampled at each prompt position after the first.
 struct PromptAltTokens {
   int64_t k = 0;
   std::vector<int32_t> tokens;  // [(prompt - 1)·k]
-  std::vector<float> logprobs;  // [(prompt - 1)·k], of the distribution they were drawn from
+  std::vector<float> logprobs;  // [(prompt - 1)·k], under the distribution they were sampled from
 };
 
 struct SampleOutput {
@@ -175,17 +177,17 @@ struct CreateAdapter {
   LoraSpec lora;
 };
 
-// Replaces a model's weights (creating the model if it is new) by those in `dir`.
+// Replaces a model's weights by those in `dir`. Creates the model if it is new.
 struct LoadAdapter {
   std::string request_id;
   std::string model_id;
-  int64_t seq_id = 0;  // 0: create-via-load
-  std::string dir;     // below the checkpoint store
+  int64_t seq_id = 0;  // 0: the load creates the model
+  std::string dir;     // below the root of the checkpoint store
   bool with_optimizer = false;
 };
 
-// Copies what the model is made of when its turn has come and writes the copy to `dir` while others
-// go on. Answered by SnapshotDone.
+// Copies the model's whole state when the command's turn comes, then writes the copy to `dir` in
+// the background. Answered by SnapshotDone.
 struct Snapshot {
   std::string snapshot_id;
   std::string model_id;
@@ -193,7 +195,7 @@ struct Snapshot {
   std::string manifest_json;
 };
 
-// Makes the model what it was when the snapshot in `dir` was taken, creating it if it is new.
+// Sets the model to its state in the snapshot in `dir`. Creates the model if it is new.
 struct RestoreAdapter {
   std::string request_id;
   std::string model_id;
@@ -201,11 +203,12 @@ struct RestoreAdapter {
 };
 
 struct DropAdapter {
-  std::string request_id;  // empty: nobody waits
+  std::string request_id;  // empty: no answer is sent
   std::string model_id;
 };
 
-// Applies the accumulated gradient. Refused unless (expected_applied_seq, window) is what we hold.
+// Applies the accumulated gradient. Refused unless (expected_applied_seq, window) matches the
+// model's state.
 struct OptimStep {
   std::string request_id;
   std::string model_id;
@@ -220,8 +223,8 @@ struct ClearGradient {
   std::string model_id;
 };
 
-// kExternal: a PEFT folder for other programs, encrypted if it has recipients; never loaded.
-// kSnapshot: all that a model is made of, the open window included; for RestoreAdapter.
+// kExternal: a PEFT folder for other programs, encrypted if there are recipients, and never loaded.
+// kSnapshot: the model's whole state, including the open window, for RestoreAdapter.
 enum class CheckpointKind { kTraining, kSampler, kExternal, kSnapshot };
 
 struct SaveCheckpoint {
@@ -230,12 +233,12 @@ struct SaveCheckpoint {
   int64_t seq_id = 0;
   CheckpointKind kind = CheckpointKind::kTraining;
   std::string dir;                          // final directory, chosen by the engine
-  std::string manifest_json;                // owner, names, term: copied into manifest.json
-  std::vector<std::string> age_recipients;  // external kind: "age1…"; empty: plain files
+  std::string manifest_json;                // owner, names and term; copied into manifest.json
+  std::vector<std::string> age_recipients;  // for kExternal: "age1…"; empty: plain files
 };
 
-// Makes a sampler version of the model's weights as they are now. An inflight one is replaced by
-// each later publication: samples that run under it go on with the new weights.
+// Makes a sampler version of the model's current weights. Each later publication replaces an
+// inflight version. Samples that run under it continue with the new weights.
 struct PublishVersion {
   std::string request_id;
   std::string model_id;
@@ -244,33 +247,33 @@ struct PublishVersion {
   bool is_inflight = false;
 };
 
-// A process that serves sampler versions from its memory.
+// Address of a process that serves sampler versions from its memory.
 struct VersionAddress {
   std::string address;  // HOST:PORT, numeric
-  std::string token;    // to be shown
+  std::string token;    // a reader must present it
 };
 
 // Loads a sampler version from a checkpoint directory (training, sampler or snapshot kind), or from
 // the memory of another process. Answered by VersionLoaded or VersionFailed, unless another
-// LoadVersion or a DropVersion comes before.
+// LoadVersion or a DropVersion of it comes first.
 struct LoadVersion {
   std::string version_id;
   std::string dir;
-  // Of an inflight version: seq_id of the publication whose weights these are; samples that run
-  // under an earlier one go on with these. 0: not inflight.
+  // For an inflight version: seq_id of the publication that made these weights. Samples that run
+  // under an earlier one continue with them. 0: the version is not inflight.
   int64_t inflight_seq_id = 0;
-  std::optional<VersionAddress> source = std::nullopt;  // set: not from `dir`
-  int64_t source_seq_id = 0;                            // of the publication that it serves
+  std::optional<VersionAddress> source = std::nullopt;  // set: read from there, not `dir`
+  int64_t source_seq_id = 0;                            // publication that the source serves
 };
 
-// Lets other processes read a version that is here. Answered by VersionServed.
+// Lets other processes read a version that this process has. Answered by VersionServed.
 struct ServeVersion {
   std::string version_id;
-  std::string reader;  // who, for the answer
+  std::string reader;  // identifies the reader in the answer
   int64_t num_reads = 1;
 };
 
-// Writes a version that is here as a sampler checkpoint. Answered by VersionSaved.
+// Writes a version that this process has as a sampler checkpoint. Answered by VersionSaved.
 struct SaveVersion {
   std::string version_id;
   std::string dir;
@@ -285,7 +288,7 @@ struct Cancel {
   std::string request_id;
 };
 
-// Reports the tokens of a sample from now on, those it has already first.
+// Reports the tokens of a sample from now on, beginning with those already sampled.
 struct StreamSample {
   std::string request_id;
 };
@@ -297,10 +300,10 @@ using Command =
 
 // ---- reports, executor -> engine ---------------------------------------------------------------
 
-// What a worker holds of one model; compared with the ledger when an engine adopts the worker.
+// A worker's state of one model. The engine compares it with the ledger when it adopts the worker.
 struct ModelState {
   std::string model_id;
-  int64_t applied_seq = 0;      // seq of the last barrier that changed the weights
+  int64_t applied_seq = 0;      // seq_id of the last barrier that changed the weights
   std::vector<int64_t> window;  // seq_ids in the accumulator, ascending
 };
 
@@ -322,7 +325,7 @@ struct StepDone {
 struct OpDone {
   std::string request_id;
   LoraSpec lora;              // of the created, loaded or restored adapter
-  int64_t version_bytes = 0;  // PublishVersion: memory the version holds
+  int64_t version_bytes = 0;  // for PublishVersion: memory of the version
 };
 
 struct SaveDone {
@@ -340,25 +343,27 @@ struct SampleDone {
 struct SampledToken {
   std::string request_id;
   int64_t sample_index = 0;
-  int64_t token_index = 0;  // from the end of the prompt
+  int64_t token_index = 0;  // counts from the end of the prompt
   int32_t token = 0;
   float logprob = 0;
-  bool finished = false;  // the sample's last one
-  bool stopped = false;   // of the last one, as SampledSequence::stopped
+  bool finished = false;  // it is the sample's last token
+  bool stopped = false;   // for the last token: as SampledSequence::stopped
 };
 
-// What one pass gave to streamed samples. It answers no request: the result has all tokens.
+// Tokens that one pass sampled for streamed samples. It answers no request: the result has all
+// tokens.
 struct SampleProgress {
   std::vector<SampledToken> tokens;
 };
 
-// InvalidArgument and FailedPrecondition are the user's, everything else the server's.
+// InvalidArgument and FailedPrecondition are the user's errors, all others the server's.
 struct OpFailed {
   std::string request_id;
   absl::Status status;
 };
 
-// A sampler version, and the PublishVersion whose weights it has; 0: those of a checkpoint.
+// A sampler version and the PublishVersion that made its weights. `seq_id` 0: they come from a
+// checkpoint.
 struct HeldVersion {
   std::string version_id;
   int64_t seq_id = 0;
@@ -367,41 +372,41 @@ struct HeldVersion {
   bool operator==(const HeldVersion&) const = default;
 };
 
-// A LoadVersion is done.
+// A LoadVersion has succeeded.
 struct VersionLoaded {
   std::string version_id;
   int64_t inflight_seq_id = 0;
 };
 
-// A ServeVersion is ready to be read, or failed.
+// The version of a ServeVersion can be read now, or the command failed.
 struct VersionServed {
   std::string version_id;
   std::string reader;
-  int64_t seq_id = 0;  // of the publication whose weights are served
+  int64_t seq_id = 0;  // publication whose weights are served
   absl::Status status;
 };
 
-// LoadVersion failed: samples that wait for it fail with `status`.
+// A LoadVersion failed: samples that wait for it fail with `status`.
 struct VersionFailed {
   std::string version_id;
   absl::Status status;
 };
 
-// A Snapshot is durable, or failed: the model goes on as it was.
+// A Snapshot is durable, or failed. Neither changes the model.
 struct SnapshotDone {
   std::string snapshot_id;
-  ModelState state;  // as it was written
+  ModelState state;  // the state that was written
   int64_t size_bytes = 0;
   std::string manifest_sha256;
-  absl::Duration write_time;  // that threads were busy with it, not waiting
-  absl::Status status;        // unless it is OK, only the ids above count
+  absl::Duration write_time;  // time that threads worked on it, without waits
+  absl::Status status;        // not OK: only the ids above are valid
 };
 
-// A SaveVersion is durable, or failed.
+// The checkpoint of a SaveVersion is durable, or the command failed.
 struct VersionSaved {
   std::string version_id;
   std::string dir;     // of the command
-  int64_t seq_id = 0;  // of the publication whose weights were written; 0: from a checkpoint
+  int64_t seq_id = 0;  // publication whose weights were written; 0: from a checkpoint
   int64_t size_bytes = 0;
   std::string manifest_sha256;
   absl::Status status;
@@ -415,10 +420,10 @@ using Report = std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, Samp
 struct KvUsage {
   int64_t num_blocks = 0;
   int64_t num_used = 0;  // by sequences
-  int64_t num_idle = 0;  // kept for a sequence that begins as one before
+  int64_t num_idle = 0;  // kept for a later sequence with the same prefix
 };
 
-// What a worker says of its base model once it is loaded.
+// Facts that a worker reports about its base model once it is loaded.
 struct ModelInfo {
   std::string name;
   std::string content_hash;  // SHA-256 over config and tensors' names, shapes and bytes

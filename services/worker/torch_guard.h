@@ -1,4 +1,4 @@
-// Where exceptions of torch become a Status: once per item the executor runs.
+// Converts torch's exceptions into a Status, once per item that the executor runs.
 #pragma once
 
 #include <cstring>
@@ -14,7 +14,7 @@
 
 namespace lathe::worker {
 
-// Torch's allocator of host memory throws a plain c10::Error.
+// Also recognizes the plain c10::Error that torch's allocator of host memory throws.
 inline bool IsOutOfMemory(const std::exception& error) {
   return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
          dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
@@ -32,8 +32,8 @@ inline absl::Status StatusOfException(const char* what, const std::exception& er
       " failed: ", torch_error != nullptr ? torch_error->what_without_backtrace() : error.what()));
 }
 
-// The result of `body`, which returns a Status or StatusOr; running out of memory is
-// ResourceExhausted, everything else that is thrown Internal.
+// Returns the result of `body`, a function that returns a Status or StatusOr. Running out of memory
+// is ResourceExhausted; all other exceptions are Internal.
 template <typename Body>
 std::invoke_result_t<Body> Guarded(const char* what, Body&& body) {
   try {

@@ -1,4 +1,4 @@
-// What people choose for a worker, and the parts made from it.
+// Options of a worker, and the parts made from them.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace lathe::worker {
 struct WorkerOptions {
   EngineConnection engine;
   std::string group;
-  int64_t rank = 0;   // -1: as the launcher says
-  int64_t world = 0;  // 0: the mesh's
+  int64_t rank = 0;   // -1: from the launcher's environment
+  int64_t world = 0;  // 0: that of the mesh
   MeshShape mesh;
   std::string role;
-  std::string rendezvous;      // of rank 0 of several; empty: where the engine is reached from
-  std::string version_listen;  // of rank 0 of a group that trains; empty: as rendezvous
+  std::string rendezvous;      // for rank 0 of several; empty: the address that reaches the engine
+  std::string version_listen;  // for rank 0 of a group that trains; empty: as rendezvous
   bool supervised = false;
   std::string model;  // [NAME=]PATH
   std::string device;
@@ -38,16 +38,16 @@ struct WorkerOptions {
   int64_t resident_versions_mib = 0;
   bool cuda_graphs = true;
   std::string nonfinite_gradients;
-  std::string metrics_listen;  // empty: no page
+  std::string metrics_listen;  // empty: no metrics page
   std::string log_level;
 };
 
-// From flags, environment and file; ends the process on an error.
+// Reads flags, environment and file. Ends the process on an error.
 WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv);
 
-// Without --rank a process of several takes the place that its launcher gives it, and of the GPUs
-// that it sees the one of its number on this machine. InvalidArgument: no launcher says it, or one
-// of another number of processes. Before anything looks for GPUs.
+// Without --rank, a process of several gets its rank from the launcher. If the launcher gives a
+// local rank, only the GPU of that number stays visible. InvalidArgument: no launcher gives a rank,
+// or it has another number of processes. Call it before any code looks for GPUs.
 absl::Status TakeLaunchPlace(WorkerOptions& options);
 
 // InvalidArgument naming option, value and bound.

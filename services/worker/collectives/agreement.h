@@ -1,4 +1,4 @@
-// One outcome for all ranks of what each of them did for itself.
+// Ranks agree on one outcome of work that each of them did for itself.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,21 @@
 
 namespace lathe::worker {
 
-// Every rank of `ranks` calls these, and they throw RanksDisagree; a rank alone agrees with itself.
+// Collective: every rank of `ranks` calls these functions, with the same `name`. They throw
+// RanksDisagree. A group of one rank returns `own`.
 
-// OK if that is how it went on all ranks. Else, on all of them, the error of the first rank that
-// has one; its message begins with that rank ("rank 1: ...") and ends after 1,000 characters. Its
-// payloads stay with that rank.
+// Returns OK on every rank if `own` is OK on all of them. Otherwise every rank gets the error of
+// the first rank that has one. Its message begins with that rank ("rank 1: ...") and is cut after
+// 1,000 characters. Payloads of the error are returned on that rank only.
 absl::Status AgreeOnStatus(const RankGroup& ranks, std::string_view name, const absl::Status& own);
 
-// The smallest of all ranks' numbers.
+// Returns the minimum over all ranks.
 int64_t AgreeOnLeast(const RankGroup& ranks, std::string_view name, int64_t own);
 
-// Rank 0's number.
+// Returns rank 0's value.
 int64_t TakeFirst(const RankGroup& ranks, std::string_view name, int64_t own);
 
-// How many of the ranks run on this machine, this one included.
+// Returns the number of ranks that run on this machine, this one included.
 int64_t NumRanksHere(const RankGroup& ranks, std::string_view name);
 
 }  // namespace lathe::worker

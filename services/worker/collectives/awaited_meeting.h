@@ -1,4 +1,4 @@
-// A meeting that one thread is told of and another one waits for.
+// A rendezvous address that one thread waits for and another thread sets.
 #pragma once
 
 #include <optional>
@@ -19,13 +19,13 @@ class AwaitedMeeting {
     meeting_ = meeting;
   }
 
-  // Nobody waits any more.
+  // Wakes all waiting threads.
   void Stop() {
     absl::MutexLock lock(&mu_);
     is_stopped_ = true;
   }
 
-  // Cancelled once stopped.
+  // Blocks until Set or Stop. Returns Cancelled if Stop came first.
   absl::StatusOr<Meeting> Await() {
     absl::MutexLock lock(&mu_);
     mu_.Await(absl::Condition(this, &AwaitedMeeting::IsOver));

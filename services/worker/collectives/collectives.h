@@ -1,4 +1,4 @@
-// What ranks of a sub-mesh do together.
+// Collective operations among the ranks of a sub-mesh.
 #pragma once
 
 #include <concepts>
@@ -34,29 +34,29 @@ enum class CollectiveKind {
 // "all-reduce sum"
 const char* NameOf(CollectiveKind kind);
 
-// What one call is named in errors and dumps, and how long it may take.
+// Name of a call in errors and dumps, and its timeout.
 struct CollectiveCall {
   template <typename Text>
   requires std::convertible_to<const Text&, std::string_view> CollectiveCall(
       const Text& call_name, std::optional<absl::Duration> call_timeout = std::nullopt)  // NOLINT
       : name(call_name), timeout(call_timeout) {}
 
-  // Must outlive the collective.
+  // Must remain live until the collective is done.
   std::string_view name;
-  // None: the communicator's own.
+  // Unset: the communicator's own timeout.
   std::optional<absl::Duration> timeout;
 };
 
-// A call as a backend sees it: its arguments are right, all tensors are flat.
+// A call as a backend gets it: the arguments are valid and all tensors are flat.
 struct CollectiveOperation {
   CollectiveKind kind;
   std::string_view name;
   int64_t number = 0;
-  // Undefined for a barrier. The same tensor for what works in place.
+  // Undefined for a barrier. For an in-place collective, `output` is the same tensor.
   at::Tensor input;
   at::Tensor output;
   at::ScalarType dtype = at::ScalarType::Undefined;
-  // Bytes of the larger of the two.
+  // Bytes of the larger of `input` and `output`.
   int64_t payload_bytes = 0;
   int root = 0;
   absl::Duration timeout;
@@ -66,22 +66,22 @@ struct CollectiveOperation {
   absl::Time deadline() const { return begun + timeout; }
 };
 
-// Bytes that a rank receives in the ring algorithms of a world of n, with payload S: all-reduce
-// 2 S (n-1)/n, all-gather and reduce-scatter S (n-1)/n, broadcast S but 0 for the root, barrier 0
-// (the few bytes of a barrier are not counted). A division that does not come out is rounded up.
+// Bytes that a rank receives in the ring algorithms with n ranks and payload S. All-reduce: 2 S
+// (n-1)/n. All-gather and reduce-scatter: S (n-1)/n. Broadcast: S, but 0 for the root. Barrier: 0
+// (its few bytes are not counted). Fractions are rounded up.
 int64_t WireBytes(CollectiveKind kind, int world, int64_t payload_bytes, bool is_root);
 
 struct CollectivesOptions {
-  // Of a call that does not say. Ranks wait in it for slower ones too.
+  // Timeout of a call that sets none. It includes the wait for slower ranks.
   absl::Duration timeout = absl::Seconds(10);
-  // Called once, with the first failure, after the log has it with the recorder's dump; what ends
-  // the process belongs here. With NCCL it may come from another thread.
+  // Called once, with the first failure, after that failure and the recorder's dump are logged.
+  // Code that ends the process belongs here. With NCCL the call may come from another thread.
   std::function<void(const absl::Status&)> on_failure = [](const absl::Status&) {};
-  // What the communicators of a rank share; null: this one has its own.
+  // Wait limit that the communicators of a rank share. Null: this communicator has its own.
   std::shared_ptr<WaitLimit> wait_limit = nullptr;
 };
 
-// A collective that was started and may not have ended: see Wait.
+// A collective that was started and may still be running. Pass it to Collectives::Wait.
 class PendingCollective {
  public:
   PendingCollective() = default;
@@ -92,81 +92,84 @@ class PendingCollective {
   std::shared_ptr<void> work_;
 };
 
-// One communicator: the ranks of one sub-mesh. All of them make the same calls in the same order,
-// each from one thread; traffic() may be called by any.
+// A communicator: the ranks of one sub-mesh. All of them make the same calls in the same order,
+// each from one thread. Any thread may call traffic().
 //
 // On a CPU a call returns when it is done. On a GPU it returns when it is queued on the current
-// stream, and what is queued behind it sees its result; a failure then shows later.
+// stream. Work queued behind it sees its result, and a failure shows later.
 //
-// Sums and maxima take float32, bfloat16, float64 and int64; all else takes any dtype. Tensors are
-// contiguous; shapes do not matter, only numbers of elements. A wrong argument is InvalidArgument
-// and nothing was sent: a bug of ours that the other ranks will see as a missing call.
+// Sums and maxima take float32, bfloat16, float64 and int64. All other collectives take any dtype.
+// Tensors must be contiguous. Only numbers of elements count, not shapes. A wrong argument returns
+// InvalidArgument and nothing is sent. That is a bug in our code, which the other ranks see as a
+// missing call.
 //
-// Any other error means that the ranks do not agree any more: DeadlineExceeded or Unavailable,
-// naming the call, its number, axis, rank, world, bytes and how long it took. Every later call
-// returns it again. The process has to end; the engine then forms the group anew.
+// Any other error means that the ranks have diverged. It is DeadlineExceeded or Unavailable and
+// names the call, its number, axis, rank, world, bytes and elapsed time. Every later call returns
+// the same error. The process has to end; the engine then forms the group anew.
 class Collectives {
  public:
   virtual ~Collectives() = default;
 
-  // Sub-mesh and place in it.
+  // Name of the sub-mesh, and this process's place in it.
   const std::string& axis() const { return place_.axis; }
   int rank() const { return place_.rank; }
   int world() const { return place_.world(); }
 
-  // In place; all ranks get the same bits.
+  // Works in place. All ranks get the same bits.
   absl::Status AllReduceSum(const CollectiveCall& call, at::Tensor tensor);
-  // In place. A NaN of one rank is everybody's on a CPU; NCCL does not promise that.
+  // Works in place. On a CPU a NaN on one rank gives a NaN on all of them. NCCL does not promise
+  // that.
   absl::Status AllReduceMax(const CollectiveCall& call, at::Tensor tensor);
-  // `whole` has `world` times the elements of `piece`: those of rank 0, rank 1, … `piece` may be
-  // its own place in `whole`.
+  // `whole` has `world` times the elements of `piece`: those of rank 0, rank 1, … `piece` may alias
+  // this rank's part of `whole`.
   absl::Status AllGather(const CollectiveCall& call, const at::Tensor& piece, at::Tensor whole);
-  // `piece` becomes this rank's part of the sum of all ranks' `whole`, which stays as it is.
+  // `piece` becomes this rank's part of the sum of all ranks' `whole`. `whole` is not changed.
   // `piece` must not overlap with it.
   absl::Status ReduceScatterSum(const CollectiveCall& call, const at::Tensor& whole,
                                 at::Tensor piece);
   // `tensor` becomes that of rank `root` of this sub-mesh.
   absl::Status Broadcast(const CollectiveCall& call, int root, at::Tensor tensor);
-  // Returns when every rank has called it. On a GPU too.
+  // Returns after every rank has called it, on a GPU too.
   absl::Status Barrier(const CollectiveCall& call);
 
-  // As AllGather, but only begins it: other work, other collectives of this communicator too, goes
-  // on until Wait. Its deadline runs from here.
+  // Begins an AllGather. The caller may do other work until Wait, including other collectives of
+  // this communicator. The deadline runs from this call.
   absl::StatusOr<PendingCollective> StartAllGather(const CollectiveCall& call,
                                                    const at::Tensor& piece, at::Tensor whole);
-  // Each started collective is waited for once, in the order in which they were started. On a GPU
-  // the current stream waits, not the caller.
+  // Every started collective must be waited for once, in the order of the starts. On a GPU the
+  // current stream waits, not the caller.
   absl::Status Wait(PendingCollective pending);
 
-  // Counts for calls that begin from then on.
+  // Applies to calls that begin after it is set.
   WaitLimit& wait_limit() { return *wait_limit_; }
 
-  // Of the calls that are done.
+  // Counters of the completed calls.
   TrafficByName traffic() const;
   CollectiveTotals totals() const;
 
  protected:
-  // `recorder` must outlive it.
+  // `recorder` must outlive this object.
   Collectives(SubMesh place, CollectivesOptions options, FlightRecorder& recorder)
       : place_(std::move(place)),
         options_(std::move(options)),
         wait_limit_(options_.wait_limit ? options_.wait_limit : std::make_shared<WaitLimit>()),
         recorder_(recorder) {}
 
-  // Runs one. An error's message says what happened; which collective it was is added to it.
+  // Runs one collective. An error's message says what happened; the caller adds which collective it
+  // was.
   virtual absl::Status Run(const CollectiveOperation& operation) = 0;
-  // An all-gather in two parts. The first may do all of it.
+  // An all-gather in two steps. Start may do all of it.
   virtual absl::StatusOr<std::shared_ptr<void>> Start(const CollectiveOperation& operation) = 0;
   virtual absl::Status Finish(const CollectiveOperation& operation, void* work) = 0;
-  // Whether Run only queues: the backend then tells the recorder itself.
+  // Returns true if Run only queues the collective. The backend then updates the recorder itself.
   virtual bool only_queues() const { return false; }
 
   const SubMesh& place() const { return place_; }
   const CollectivesOptions& options() const { return options_; }
   FlightRecorder& recorder() { return recorder_; }
 
-  // Any thread. Makes `cause` the failure of this communicator unless it has one; returns the one
-  // it has.
+  // Any thread. Records `cause` as the failure of this communicator unless it has failed before.
+  // Returns the recorded failure.
   absl::Status Fail(const CollectiveOperation& operation, const absl::Status& cause);
   absl::Status failure() const;
 

@@ -1,4 +1,4 @@
-// All that a rank speaks to the others with.
+// All communicators of a rank.
 #pragma once
 
 #include <functional>
@@ -24,30 +24,31 @@ struct ConnectOptions {
   MeshShape mesh;
   int rank = 0;
   Meeting meeting;
-  // Of the tensors that tp, data and fsdp move: over shared memory or Gloo from a CPU, over NCCL
-  // from a GPU.
+  // Device of the tensors that tp, data and fsdp move. CPU tensors move over shared memory or Gloo,
+  // GPU tensors over NCCL.
   at::Device device = at::kCPU;
-  // What must be the same on every rank, by its name; the mesh need not be told.
+  // Values that must be the same on every rank, by name. The mesh is added to them.
   std::map<std::string, std::string> must_agree;
-  // For all ranks to come and to connect.
+  // Time for all ranks to arrive and to connect.
   absl::Duration meeting_timeout = absl::Seconds(60);
-  // Of a collective on tp: what one rank may be slower than another at a part of a layer.
+  // Timeout of a collective on tp: how much longer one rank may take than another for part of a
+  // layer.
   absl::Duration timeout = absl::Seconds(10);
-  // Of one on data or fsdp, or of all ranks, where one may be slower at its rows or at reading a
-  // disk. One that is gone is known at once.
+  // Timeout of a collective on data, fsdp or all ranks, where one rank may take longer for its rows
+  // or for reading a disk. A rank that is gone is detected at once.
   absl::Duration patience = absl::Minutes(10);
-  // The first failure of each communicator, see CollectivesOptions.
+  // Called with the first failure of each communicator, see CollectivesOptions.
   std::function<void(const absl::Status&)> on_failure = [](const absl::Status&) {};
 };
 
-// One per process; what it gives out lives as long as it does.
+// The communicators of one process. The groups that it returns are valid while it lives.
 class Communicators {
  public:
-  // Sub-meshes of one rank are alone. `all` moves tensors of CPUs.
+  // A sub-mesh of one rank is a group that is alone. `all` moves CPU tensors.
   const RankGroups& groups() const { return groups_; }
-  // All ranks, tensors of CPUs: what they agree on between passes.
+  // All ranks, for CPU tensors: the group in which they agree between passes.
   RankGroup control() const { return RankGroup(*control_); }
-  // Of all of them so far. Any thread.
+  // Traffic of all communicators so far. Any thread.
   Traffic traffic() const;
 
  private:
@@ -56,14 +57,14 @@ class Communicators {
   Communicators() = default;
 
   FlightRecorder recorder_;
-  std::unique_ptr<Collectives> tp_, data_, fsdp_, all_, control_;  // null: alone
+  std::unique_ptr<Collectives> tp_, data_, fsdp_, all_, control_;  // null: only one rank
   RankGroups groups_;
 };
 
-// Meets the other ranks of a mesh of several and connects with them; each of them calls it. Rank 0
-// brings the socket that the meeting names. FailedPrecondition: ranks do not agree, the same on all
-// of them, or this one cannot listen where others would find it; DeadlineExceeded or Unavailable:
-// one has not come, or is gone.
+// Meets the other ranks of a mesh of several ranks and connects to them. Every rank calls it.
+// `socket` is set on rank 0 only: it is the socket that the meeting names. FailedPrecondition: the
+// ranks' options differ (the same error on all ranks), or this rank cannot listen at an address
+// that others reach. DeadlineExceeded or Unavailable: a rank has not arrived, or is gone.
 absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<ListeningSocket> socket,
                                                             const ConnectOptions& options);
 

@@ -1,4 +1,4 @@
-// Ranks as processes without GPUs, whatever joins their machines.
+// Collectives between ranks that are processes without GPUs, on one machine or several.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace lathe::worker {
 
-// Over memory that the ranks of `place` share, where they do; else over Gloo. Both give the same
-// bits. See ConnectGloo for the rest.
+// Connects the ranks of `place` over shared memory if all of them can share it, else over Gloo.
+// Both give the same bits. See ConnectGloo for the rest.
 absl::StatusOr<std::unique_ptr<Collectives>> ConnectCpus(
     Rendezvous& rendezvous, std::shared_ptr<gloo::transport::Device> device, const SubMesh& place,
     const CollectivesOptions& options, FlightRecorder& recorder);

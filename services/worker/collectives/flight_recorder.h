@@ -1,4 +1,4 @@
-// The last collectives of a process, for whoever has to find out why one of them hung.
+// The last collectives of a process, for finding out why one of them hung.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace lathe::worker {
 
-// What is known of a collective when it is called.
+// Facts about a collective at the time of its call.
 struct RecordedCollective {
   std::string_view axis;
-  // Of its axis, from 1; the same on all ranks of a sub-mesh that works.
+  // Counts the calls on its axis from 1. It is the same on all ranks of a healthy sub-mesh.
   int64_t number = 0;
   std::string_view kind;
   // The first 63 characters are kept.
@@ -25,25 +25,25 @@ struct RecordedCollective {
   int64_t num_elements = 0;
 };
 
-// One per process, for all its communicators: their interleaving is part of the evidence. Any
-// thread. A call costs no allocation.
+// Records the collectives of all communicators of a process, because their interleaving is part of
+// the evidence. There is one per process. Thread-safe. A call allocates nothing.
 class FlightRecorder {
  public:
   using Id = uint64_t;
 
   explicit FlightRecorder(size_t capacity = 256) : entries_(capacity) {}
 
-  // The call was made; what it is told by later.
+  // Records that the call was made. Returns the id for the functions below.
   Id Queued(const RecordedCollective& collective);
-  // The transport or the device has begun.
+  // Records that the transport or the device has begun.
   void Started(Id id);
   void Done(Id id);
   void Failed(Id id);
 
-  // A line for each collective that is still kept, oldest first:
+  // Returns a line for each collective that is still recorded, oldest first:
   //   22:41:07.103214 tp #12 all-reduce sum layers.0.o float32 x 4096 started +0.000051s done
   //   +0.000410s
-  // The time of day is when it was queued (UTC), the others count from there.
+  // The time of day is when the call was queued (UTC). The other times count from there.
   std::string Dump() const;
 
  private:

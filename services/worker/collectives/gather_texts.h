@@ -1,4 +1,4 @@
-// Text of every rank on every rank.
+// Gathers a text of every rank on every rank.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace lathe::worker {
 
-// Every rank's `text`, in their order, in two exchanges. `device` is where the group's tensors are.
+// Returns the ranks' texts in rank order. Makes two all-gathers. `device` is the device of the
+// group's tensors.
 std::vector<std::string> GatherTexts(const RankGroup& group, const CollectiveCall& call,
                                      const std::string& text, at::Device device);
 

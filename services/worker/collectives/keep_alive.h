@@ -1,14 +1,14 @@
-// How a rank knows that it has lost another whose host, or the way to it, is gone without a word.
+// Detects ranks whose host, or the network path to it, is gone without closing its connections.
 #pragma once
 
 #include "absl/time/time.h"
 
 namespace lathe::worker {
 
-// All TCP connections that this process has now fail once the other end's kernel has been silent
-// for `silence`, in seconds, also when nothing is sent. A process that is slow or stopped is not
-// silent, unless it leaves data unread for so long: its kernel answers. Gloo's own sockets have no
-// setter for it, and wait for many minutes.
+// Makes all TCP connections that this process has now fail when the other end's kernel is silent
+// for `silence`, even while nothing is sent. `silence` is rounded down to seconds. A slow or
+// stopped process is not silent, because its kernel answers, unless it leaves data unread for that
+// long. Gloo has no setter for its sockets' timeouts, which are many minutes.
 void KeepConnectionsAlive(absl::Duration silence);
 
 }  // namespace lathe::worker

@@ -1,5 +1,6 @@
-// Which of this machine's addresses ranks speak over. Their traffic is neither encrypted nor
-// authenticated: it belongs on a private network, and nothing of it listens on all addresses.
+// Chooses the address of this machine that ranks communicate over. Their traffic is neither
+// encrypted nor authenticated. It belongs on a private network, and none of it listens on all
+// addresses.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +11,20 @@
 
 namespace lathe::worker {
 
-// A numeric address from one, or from the name of an interface ("eth0": its first IPv4 address,
-// else its first IPv6 one that is not link-local). InvalidArgument for the address that means all
-// of them, and for a name that no interface has; it says which addresses there are.
+// Returns a numeric address. The argument is such an address or the name of an interface ("eth0":
+// its first IPv4 address, else its first IPv6 address that is not link-local). InvalidArgument: the
+// wildcard address, or a name that no interface has. The error lists the addresses of this machine.
 absl::StatusOr<std::string> LocalAddress(std::string_view address_or_interface);
 
-// The numeric address of this machine from which it reaches `address`, a numeric one.
+// Returns the numeric address of this machine from which it reaches the numeric `address`.
 // FailedPrecondition: no route leads there.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
 
-// A socket that listens, so that its port can be told to others before anything serves it.
+// A listening socket. Its port can be announced before anything serves it.
 class ListeningSocket {
  public:
-  // `address` is as for LocalAddress; port 0: the kernel chooses. InvalidArgument as there, and for
-  // an address that is not this machine's; Unavailable: a port that is taken.
+  // `address` is as for LocalAddress. With port 0 the kernel chooses one. InvalidArgument as for
+  // LocalAddress, and for an address of another machine. Unavailable: the port is taken.
   static absl::StatusOr<ListeningSocket> Open(const std::string& address, uint16_t port = 0);
 
   ListeningSocket(ListeningSocket&& other) noexcept;
@@ -32,7 +33,7 @@ class ListeningSocket {
 
   const std::string& address() const { return address_; }
   uint16_t port() const { return port_; }
-  // The descriptor, which is the caller's from now on.
+  // Returns the descriptor and transfers its ownership to the caller.
   int Release();
 
  private:

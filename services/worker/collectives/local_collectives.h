@@ -1,4 +1,4 @@
-// Ranks as threads of one process, for tests.
+// Collectives between ranks that are threads of one process, for tests.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace lathe::worker {
 
-// The communicators of a whole sub-mesh "AXIS" of `world` ranks, for a thread each. Sums are in the
-// order of the ranks, as GlooCollectives' are, to the same bits. One that is destroyed is a rank
-// that died: the others' calls fail. So do those of ranks that do not call the same, with the
-// difference.
+// Returns the communicators of all `world` ranks of sub-mesh `axis`, one for each thread. Sums are
+// in rank order and equal to those over Gloo to the bit. Destroying a communicator simulates the
+// death of its rank: the others' calls fail. If the ranks' calls differ, they fail too and the
+// error shows the difference.
 std::vector<std::unique_ptr<Collectives>> MakeLocalCollectives(const std::string& axis, int world,
                                                                const CollectivesOptions& options,
                                                                FlightRecorder& recorder);

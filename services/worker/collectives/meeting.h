@@ -1,4 +1,4 @@
-// Where the ranks of a group find each other. Free of torch.
+// The address where the ranks of a group find each other. Does not include torch.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace lathe::worker {
 
-// Told by the engine once every rank has come (Form).
+// The engine sends it once all ranks of the group have attached.
 struct Meeting {
-  std::string session;  // of this set of processes: another one never meets under it
+  std::string session;  // identifies this set of processes; no other set uses it
   std::string address;  // numeric, of rank 0's store
   uint16_t port = 0;
 };

@@ -1,4 +1,4 @@
-// Where rank 0 of a group waits for the others.
+// Opens the socket at which rank 0 of a group waits for the other ranks.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace lathe::worker {
 
-// A socket on `address`, the value of `flag`: a numeric one of this machine or the name of an
-// interface. Empty: where the engine at `engine_address`, "unix:PATH" or "HOST:PORT", is reached
-// from: loopback for one on this machine. InvalidArgument: not an address of this machine;
-// FailedPrecondition: no route to the engine; Unavailable: a name that cannot be resolved.
+// Listens on `address`, the value of `flag`: a numeric address of this machine or the name of an
+// interface. If it is empty, it listens on the address from which this machine reaches the engine
+// at `engine_address` ("unix:PATH" or "HOST:PORT"): loopback for a local engine. InvalidArgument:
+// not an address of this machine. FailedPrecondition: no route to the engine. Unavailable: the
+// engine's name cannot be resolved.
 absl::StatusOr<ListeningSocket> OpenMeetingPlace(const std::string& address,
                                                  const std::string& engine_address,
                                                  const std::string& flag = "--rendezvous");

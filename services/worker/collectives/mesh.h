@@ -1,4 +1,5 @@
-// The ranks of a group as a grid. Free of torch, so that everybody can check a rank's place.
+// The ranks of a group as a grid. Does not include torch, so that any code can check a rank's
+// place.
 #pragma once
 
 #include <compare>
@@ -10,8 +11,8 @@
 
 namespace lathe::worker {
 
-// From the outermost to the innermost: ranks of one tp sub-mesh are neighbours, usually on one
-// host, because they speak to each other in every layer; those of dp only once per step.
+// Axes from the outermost to the innermost. Ranks of one tp sub-mesh are neighbours, usually on one
+// host, because they communicate in every layer. Ranks along dp communicate only once per step.
 enum class Axis { kDp, kFsdp, kTp };
 
 struct MeshShape {
@@ -24,7 +25,7 @@ struct MeshShape {
   std::string ToString() const;
 };
 
-// A place on each axis, from 0.
+// Coordinates of a rank on each axis, from 0.
 struct MeshPosition {
   int dp = 0;
   int fsdp = 0;
@@ -33,13 +34,13 @@ struct MeshPosition {
   auto operator<=>(const MeshPosition&) const = default;
 };
 
-// The ranks that one communicator joins.
+// The ranks of one communicator.
 struct SubMesh {
   // Its axes, outermost first: "tp", "dp.fsdp".
   std::string axis;
   // Their ranks in the mesh, ascending.
   std::vector<int> ranks;
-  // This process's place in `ranks`; what a communicator calls its rank.
+  // Index of this process in `ranks`: its rank in the communicator.
   int rank = 0;
 
   int world() const { return static_cast<int>(ranks.size()); }
@@ -48,7 +49,7 @@ struct SubMesh {
 // The mesh as one rank sees it.
 class Mesh {
  public:
-  // InvalidArgument for an axis below 1, another world than the shape's, or a rank outside it.
+  // InvalidArgument: an axis below 1, a `world` that is not the shape's, or a rank outside it.
   static absl::StatusOr<Mesh> Create(const MeshShape& shape, int rank, int world);
 
   const MeshShape& shape() const { return shape_; }
@@ -60,8 +61,8 @@ class Mesh {
   MeshPosition PositionOf(int rank) const;
   int RankAt(const MeshPosition& position) const;
 
-  // This rank and those that differ from it on the given axes only: {kTp} for a layer's sums,
-  // {kFsdp, kTp} for one replica, {kDp, kFsdp} for gradients, all three for everybody.
+  // This rank and those that differ from it on the given axes only. {kTp}: the sums of a layer.
+  // {kFsdp, kTp}: one replica. {kDp, kFsdp}: gradients. All three: all ranks.
   SubMesh Along(std::initializer_list<Axis> axes) const;
 
  private:

@@ -1,4 +1,4 @@
-// What ranks tell each other, as bytes: ranks are one program on machines of one kind.
+// Byte encoding of messages between ranks, which run one program on machines of one kind.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace lathe::worker {
 
-// Numbers are 8 bytes in the machine's order, other plain values as they lie in memory; texts and
-// vectors follow their size.
+// Appends values to a byte string. Numbers take 8 bytes in the machine's byte order. Elements of
+// vectors are copied as they lie in memory. Texts and vectors follow their size.
 class PackWriter {
  public:
   void Number(int64_t value) { Raw(&value, sizeof(value)); }
@@ -36,7 +36,8 @@ class PackWriter {
   std::string out_;
 };
 
-// Once something is missing, everything is zero or empty.
+// Reads what PackWriter wrote. Once the input is too short, all further values are zero or empty
+// and is_damaged() returns true.
 class PackReader {
  public:
   explicit PackReader(std::string_view rest) : rest_(rest) {}

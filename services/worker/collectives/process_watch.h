@@ -1,4 +1,4 @@
-// Hears of the end of processes of this machine without asking again and again. Free of torch.
+// Notification of the end of processes on this machine, without polling. Does not include torch.
 #pragma once
 
 #include <sys/types.h>
@@ -11,32 +11,32 @@
 
 namespace lathe::worker {
 
-// Owned by whoever waits for what these processes do. Its thread sleeps until one of them ends.
+// Watches processes with one thread, which sleeps until one of them ends. One thread owns it.
 class ProcessWatch {
  public:
-  // `on_end` is called once for each process, on the watch's thread, with the number that it was
-  // added under. A process is gone by then: the kernel has closed its files.
+  // `on_end` is called once for each process, on the watch's thread, with the number given to Add.
+  // By then the process is gone and the kernel has closed its files.
   explicit ProcessWatch(std::function<void(int number)> on_end);
-  // No call runs any more when it returns.
+  // After it returns, no call of `on_end` runs.
   ~ProcessWatch();
   ProcessWatch(const ProcessWatch&) = delete;
 
-  // Before Start. False: there is no such process, or the kernel does not tell of its end (before
-  // Linux 5.3, or in a sandbox that forbids it).
+  // Must be called before Start. Returns false if there is no such process, or the kernel cannot
+  // report its end (before Linux 5.3, or in a sandbox that forbids it).
   bool Add(int number, pid_t pid);
-  // Without a process it starts no thread.
+  // Starts the thread, unless no process was added.
   void Start();
 
  private:
   struct Process {
     int number = 0;
-    int fd = -1;  // readable when the process has ended
+    int fd = -1;  // becomes readable when the process ends
   };
 
   void Run();
 
   const std::function<void(int)> on_end_;
-  std::vector<Process> processes_;  // the thread's, once that runs
+  std::vector<Process> processes_;  // used by the thread only, once it runs
   const int stop_fd_;
   std::optional<NamedThread> thread_;
 };

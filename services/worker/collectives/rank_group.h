@@ -1,4 +1,4 @@
-// What computation sees of the other ranks: collectives that either are done or end the rank.
+// Collectives as computations use them: they either complete or end the rank.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@
 
 namespace lathe::worker {
 
-// Thrown when a collective has failed: the ranks do not agree any more, and the process has to end.
-// No std::exception, so that nobody who turns those into the failure of one request takes it.
+// Thrown when a collective has failed: the ranks have diverged, and the process has to end. It is
+// not a std::exception, so that code which turns those into the failure of one request does not
+// catch it.
 struct RanksDisagree {
   absl::Status status;
 };
 
-// The ranks of one sub-mesh, or one rank alone, for whom every call does nothing. Calls wait and
-// throw RanksDisagree; see Collectives for what tensors they take. Copies are the same group.
+// The ranks of one sub-mesh, or a single rank, for which every call does nothing. Calls block and
+// throw RanksDisagree. See Collectives for the tensors they take. Copies refer to the same group.
 class RankGroup {
  public:
   RankGroup() = default;
@@ -28,20 +29,21 @@ class RankGroup {
   int world() const { return collectives_ == nullptr ? 1 : collectives_->world(); }
   bool is_alone() const { return world() == 1; }
 
-  // In place; the same bits on every rank.
+  // Works in place. All ranks get the same bits.
   void Sum(std::string_view name, const at::Tensor& tensor) const;
   void Max(std::string_view name, const at::Tensor& tensor) const;
-  // [world, …] of every rank's `piece` […], in the order of the ranks.
+  // Returns [world, …]: every rank's `piece` […] in rank order.
   at::Tensor Gather(const CollectiveCall& call, const at::Tensor& piece) const;
-  // As Gather into `whole` [world, …], but only begins it; what it gives is for Wait. Of several
-  // ranks only.
+  // Begins a Gather into `whole` [world, …]. The result must be passed to Wait. Needs a group of
+  // several ranks.
   PendingCollective StartGather(std::string_view name, const at::Tensor& piece,
                                 const at::Tensor& whole) const;
   void Wait(PendingCollective pending) const;
   // `tensor` becomes that of rank `root`.
   void Broadcast(std::string_view name, int root, const at::Tensor& tensor) const;
 
-  // This rank may not be where the others are: see WaitLimit, which is one of all its groups.
+  // Call when this rank may be at another collective than the others. See WaitLimit: it applies to
+  // all groups of the rank.
   void LimitWaits(std::string why) const;
   void LiftWaitLimit() const;
 
@@ -49,12 +51,12 @@ class RankGroup {
   Collectives* collectives_ = nullptr;
 };
 
-// Whom a rank computes with.
+// The groups that a rank computes in.
 struct RankGroups {
-  RankGroup tp;    // who hold the other parts of the same matrices
-  RankGroup data;  // who have the same part and compute other rows: axes dp and fsdp
-  RankGroup fsdp;  // of these, who each keep a share of its matrices
-  RankGroup all;   // moves tensors of CPUs, whatever the others move
+  RankGroup tp;    // ranks that hold the other parts of the same matrices
+  RankGroup data;  // ranks that have the same part and compute other rows: axes dp and fsdp
+  RankGroup fsdp;  // the ranks of `data` that share the base weights of one replica
+  RankGroup all;   // all ranks of the mesh; moves CPU tensors on any device
 };
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// Sums and maxima over ranks in the order of the ranks, whoever computes them.
+// Sums and maxima over ranks, computed in rank order whichever rank computes them.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Where the ranks of a group meet before they have communicators: a key-value store on rank 0.
+// The key-value store on rank 0 through which ranks meet before they have communicators.
 #pragma once
 
 #include <map>
@@ -20,35 +20,35 @@ namespace lathe::worker {
 struct RendezvousOptions {
   int rank = 0;
   int world = 1;
-  // Of this forming of the group: what is left of another one is never read.
+  // Identifies this attempt to form the group. Values of other sessions are never read.
   std::string session;
-  // What must be the same on every rank, by its name: "mesh", "version", "base model". The
-  // difference is the error, on every rank.
+  // Values that must be the same on every rank, by name: "mesh", "version", "base model". A
+  // difference is an error on every rank.
   std::map<std::string, std::string> must_agree;
-  // For all ranks to come, and for each value waited for later.
+  // Time for all ranks to arrive, and for each later Get.
   absl::Duration timeout = absl::Seconds(60);
 };
 
-// One thread at a time. Rank 0's serves the store: it must live until the last rank has its
-// communicators, which no longer need it then. c10d's TCPStore: no authentication, no encryption,
-// see local_address.h.
+// A rank's connection to the store. One thread at a time. Rank 0 also serves the store: its object
+// must live until the last rank has its communicators, which no longer need the store then. The
+// store is c10d's TCPStore: no authentication and no encryption, see local_address.h.
 class Rendezvous {
  public:
-  // Rank 0's.
+  // Rank 0 calls it.
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Serve(ListeningSocket socket,
                                                            const RendezvousOptions& options);
-  // The others', with the numeric address and the port of rank 0's socket. DeadlineExceeded if
-  // there is none in time.
+  // The other ranks call it, with the numeric address and the port of rank 0's socket. Unavailable:
+  // there is no store within the timeout.
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const std::string& address, uint16_t port,
                                                           const RendezvousOptions& options);
 
-  // Values of this session.
+  // Sets a value of this session.
   absl::Status Set(const std::string& key, std::string_view value);
-  // Waits for it.
+  // Blocks until the key is set or the timeout expires.
   absl::StatusOr<std::string> Get(const std::string& key);
 
   const RendezvousOptions& options() const { return options_; }
-  // For c10d's process groups.
+  // Store for c10d's process groups.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
  private:
@@ -64,8 +64,8 @@ class Rendezvous {
   absl::Status CompareAll();
   absl::Status Compare(int rank);
 
-  const c10::intrusive_ptr<c10d::Store> server_;  // rank 0's; null: another's
-  // A client also on rank 0: process groups keep it, and the server is not to live as long.
+  const c10::intrusive_ptr<c10d::Store> server_;  // rank 0's server; null on other ranks
+  // A client on rank 0 too: process groups keep it, and must not keep the server alive.
   const c10::intrusive_ptr<c10d::Store> store_;
   const RendezvousOptions options_;
 };

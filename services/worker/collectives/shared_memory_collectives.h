@@ -1,5 +1,6 @@
-// Ranks as processes of one host, over memory that they share: what Gloo does, without a kernel
-// between them. Small messages take microseconds, which a decode pass of many layers needs.
+// Collectives between ranks that are processes of one host, over shared memory. They replace Gloo
+// without a system call per message. Small messages take microseconds, which a decode pass of many
+// layers needs.
 #pragma once
 
 #include <memory>
@@ -10,14 +11,13 @@
 
 namespace lathe::worker {
 
-// Connects the ranks of `place`; each of them calls it. Sums are in the order of the ranks, as
-// GlooCollectives' are, to the same bits. A rank whose process ends, however, fails the others'
-// calls within 10 ms; so does one that calls another collective. An all-gather that is started is
-// done at once.
+// Connects the ranks of `place`. Every rank calls it. Sums are in rank order and equal to those
+// over Gloo to the bit. When the process of a rank ends, the others' calls fail within 10 ms. They
+// also fail when a rank calls another collective. Starting an all-gather completes it.
 //
-// FailedPrecondition on all of them, with the reason, if one cannot see rank 0's memory: they are
-// on different hosts, or in containers of different process ids. Unavailable if one does not come.
-// `recorder` must outlive the result, the rendezvous need not.
+// FailedPrecondition on all ranks, with the reason, if one of them cannot map rank 0's memory: it
+// is on another host, or in a container with other process ids. Unavailable: a rank does not
+// arrive. `recorder` must outlive the result; the rendezvous need not.
 absl::StatusOr<std::unique_ptr<Collectives>> ConnectSharedMemory(Rendezvous& rendezvous,
                                                                  const SubMesh& place,
                                                                  const CollectivesOptions& options,

@@ -1,4 +1,4 @@
-// Memory that the ranks of one host share, and their waiting for each other in it. Free of torch.
+// Memory that the ranks of one host share, and their synchronization in it. Does not include torch.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace lathe::worker {
 
-// What a rank is about to do; all ranks say the same, or something is wrong.
+// Describes the collective that a rank is about to run. A difference between ranks is an error.
 struct RoundSignature {
-  int64_t number = 0;  // of the collective
+  int64_t number = 0;  // number of the collective
   int64_t payload_bytes = 0;
   uint64_t name_hash = 0;
   int32_t kind = 0;
@@ -25,50 +25,52 @@ struct RoundSignature {
   bool operator==(const RoundSignature&) const = default;
 };
 
-// An anonymous file that every rank maps: nothing of it stays when the last process is gone.
-// Each rank has two buffers, which all may read, and a counter of the rounds that it has entered.
+// An anonymous file that every rank maps. The kernel frees it when the last process is gone. Each
+// rank has two buffers, which all may read, and a counter of the rounds it has entered.
 //
-// What a rank writes before it enters a round, others read once they see it there. It may be
-// written again two rounds later: whoever was seen in the round between has read it.
+// Data that a rank writes before it enters a round may be read by others once they see it there.
+// The rank may overwrite that data two rounds later: every rank that it saw in the round between
+// has read it.
 //
-// Each rank holds a lock on the file while it lives. The kernel gives it back however the process
-// ends. Whoever waits for a rank is woken by its end where the kernel tells of that, and looks at
-// the lock every few milliseconds where it does not. One thread per rank.
+// Each rank holds a lock on the file while it lives. The kernel releases the lock however the
+// process ends. A waiting rank is woken by the end of the other where the kernel reports that.
+// Elsewhere it checks the lock every few milliseconds. Each rank uses one thread.
 class SharedSegment {
  public:
   static constexpr int64_t kBufferBytes = int64_t{256} << 10;
 
-  // By rank 0. Unavailable when there is no memory.
+  // Rank 0 calls it. Unavailable: there is no memory.
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Create(int world);
-  // By the others. Unavailable when rank 0's handle means nothing here: another host, another
-  // container, another user; or names anything but the memory that Create makes, which then is not
-  // opened.
+  // The other ranks call it. Unavailable if rank 0's handle is not valid here (another host,
+  // container or user), or names anything but memory made by Create, which is then not opened.
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Open(const std::string& handle, int rank,
                                                              int world);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
 
-  // Once all ranks have opened it, and before anyone waits: waits need no looks from here on.
+  // Call once all ranks have opened the segment and before the first wait. Waits need no polling
+  // afterwards.
   void WatchOthers();
 
-  // While rank 0 lives.
+  // Handle for Open, valid while rank 0 lives.
   std::string handle() const;
 
   std::byte* buffer(int rank, int index) const;
-  // Of the round that `rank` was last seen to enter, by whoever is in that round too.
+  // Signature of the current round as `rank` wrote it. Call after Await has returned kHere for
+  // `rank`.
   const RoundSignature& signature(int rank) const;
 
-  // Enters the next round, and wakes those who wait for it.
+  // Enters the next round and wakes the ranks that wait for it.
   void Enter(const RoundSignature& signature);
 
   enum class Arrival { kHere, kGone, kLate };
-  // Waits until `rank` is in this rank's round, or beyond it.
+  // Blocks until `rank` has entered this rank's current round or a later one.
   Arrival Await(int rank, absl::Time deadline) const;
 
-  // Others see this rank as gone.
+  // Marks this rank as gone for the others.
   void Leave();
 
-  // How often a wait for another rank has slept, since the start.
+  // Number of sleeps while waiting for other ranks, since the start.
   int64_t num_sleeps() const { return num_sleeps_; }
 
  private:
@@ -90,10 +92,10 @@ class SharedSegment {
   const bool has_own_core_;
   std::byte* memory_ = nullptr;
   uint32_t round_ = 0;
-  bool is_here_ = false;          // has the lock
+  bool is_here_ = false;          // this rank holds its lock
   std::vector<bool> is_watched_;  // by rank
   mutable int64_t num_sleeps_ = 0;
-  std::unique_ptr<ProcessWatch> watch_;  // ends before the memory goes
+  std::unique_ptr<ProcessWatch> watch_;  // reset before the memory is unmapped
 };
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// Ranks of a mesh as threads, for tests of what computes with RankGroups.
+// Ranks of a mesh as threads, for tests of code that computes with RankGroups.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace lathe::worker {
 
-// Runs `body(groups)` as every rank of `data` x `tp`, `fsdp` of `data` keeping the layers together;
-// returns what each returned, in their order. Where one throws RanksDisagree, the test ends.
+// Runs `body(groups)` as every rank of `data` x `tp`, in FSDP groups of `fsdp` data ranks. Returns
+// the results in rank order. If a rank throws RanksDisagree, the test program ends.
 template <typename Body>
 auto AsMesh(int data, int tp, Body&& body, int fsdp = 1) {
   FlightRecorder recorder;

@@ -1,4 +1,4 @@
-// Ranks as threads, over any backend of CPUs, for tests.
+// Ranks as threads, over any CPU backend, for tests.
 #pragma once
 
 #include <functional>
@@ -33,11 +33,11 @@ inline std::ostream& operator<<(std::ostream& out, TestBackend backend) {
   return out;
 }
 
-// Long enough for a machine that is very busy.
+// Long enough for a very busy machine.
 inline constexpr absl::Duration kTestPatience = absl::Seconds(60);
 
-// Runs `body(rank)` in a thread for each rank; returns what each returned. Assertions belong to the
-// thread that called it.
+// Runs `body(rank)` in a thread for each rank and returns the results. Assertions belong in the
+// calling thread.
 template <typename Body>
 auto InThreads(int world, Body&& body) {
   std::vector<std::invoke_result_t<Body, int>> results(world);
@@ -53,7 +53,7 @@ inline SubMesh TestPlace(int rank, int world) {
   return Mesh::Create({.tp = world}, rank, world).value().Along({Axis::kTp});
 }
 
-// A rendezvous on the loopback address: the first of these ranks serves it.
+// Returns a connected rendezvous on the loopback address for each rank. Rank 0 serves it.
 inline std::vector<std::unique_ptr<Rendezvous>> MeetOnLoopback(int world) {
   ListeningSocket socket = ListeningSocket::Open("127.0.0.1").value();
   const uint16_t port = socket.port();

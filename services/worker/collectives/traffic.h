@@ -1,4 +1,5 @@
-// What collectives moved, by axis and name. Free of torch, so that everybody can count.
+// Counters of the data that collectives moved, by axis and name. Does not include torch, so that
+// any code can use them.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,11 @@ namespace lathe::worker {
 
 struct CollectiveTotals {
   int64_t num_calls = 0;
-  // Bytes of the whole tensor: what an all-gather gives, what a reduce-scatter takes.
+  // Bytes of the whole tensor: an all-gather's output, a reduce-scatter's input.
   int64_t payload_bytes = 0;
   // Bytes that this rank received, see WireBytes.
   int64_t wire_bytes = 0;
-  // How long callers waited. On a GPU nobody does, and it says little.
+  // Time that callers spent in the calls. On a GPU callers do not wait, so it says little.
   absl::Duration waited;
 
   CollectiveTotals& operator+=(const CollectiveTotals& other) {
@@ -28,10 +29,10 @@ struct CollectiveTotals {
   }
 };
 
-// By the name of the call.
+// Keyed by the name of the call.
 using TrafficByName = std::map<std::string, CollectiveTotals, std::less<>>;
 
-// Of a rank, by axis.
+// Traffic of a rank, by axis.
 using Traffic = std::map<std::string, TrafficByName>;
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// A rank that may have left the path of the others waits for them less long.
+// A shorter timeout for a rank that may no longer run the same code as the others.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +12,20 @@
 
 namespace lathe::worker {
 
-// One for all communicators of a rank. Who has thrown where others compute with it does not know
-// whether they have too, which is well, or wait for it, so it comes to where all meet next, and
-// waits there for no more than what one may be slower than another. Thread-safe.
+// One for all communicators of a rank. After an exception in a computation that the ranks share, a
+// rank cannot tell whether the others threw too or are waiting for it. It proceeds to the next
+// common collective and waits there no longer than `limit`, the time by which one rank may lag
+// behind another. Thread-safe.
 class WaitLimit {
  public:
   explicit WaitLimit(absl::Duration limit = absl::Seconds(10)) : limit_(limit) {}
 
-  // From now on, until Lift; `why` is added to the error of a collective that fails meanwhile.
+  // Limits waits until Lift. `why` is added to the error of a collective that fails meanwhile.
   void Set(std::string why) {
     absl::MutexLock lock(&mu_);
     why_ = std::move(why);
   }
-  // The others are where this rank is.
+  // Call when the others are known to be at the same collective.
   void Lift() {
     absl::MutexLock lock(&mu_);
     why_.clear();
@@ -34,7 +35,7 @@ class WaitLimit {
     absl::MutexLock lock(&mu_);
     return why_.empty() ? timeout : std::min(timeout, limit_);
   }
-  // To be added to a message; empty without a limit.
+  // Text to append to an error message. Empty while there is no limit.
   std::string Reason() const {
     absl::MutexLock lock(&mu_);
     return why_.empty() ? "" : absl::StrCat("; before, on this rank: ", why_);

@@ -1,4 +1,5 @@
-// Large blocks of memory that are used again instead of going back to the kernel. Free of torch.
+// A cache of large memory blocks, which are reused instead of returned to the kernel. Does not
+// include torch.
 #pragma once
 
 #include <cstddef>
@@ -13,25 +14,25 @@
 
 namespace lathe::worker {
 
-// Fresh memory costs a page fault and a cleared page for every 4 KiB, and a training pass asks for
-// the same sizes in every layer and in the next pass.
+// Fresh memory costs a page fault and a cleared page for every 4 KiB. A training pass asks for the
+// same sizes in every layer and in the next pass.
 //
-// What is kept hardly raises the most memory that the process holds: blocks in use and blocks kept
-// together are at most kSlackBytes more than was in use at one time in this period or the last one.
-// A period is a training pass.
+// The cache hardly raises the process's peak memory. Blocks in use and cached blocks together are
+// at most kSlackBytes more than the peak use in this period or the last one. A period is a training
+// pass.
 //
-// Blocks hold what their last user left in them. Any thread may call; nobody waits for the kernel
-// with the lock held.
+// Blocks keep the content that their last user left in them. Thread-safe; the lock is not held
+// during system calls.
 class BlockCache {
  public:
-  // Whole pages, the first one at a multiple of 4 KiB.
+  // Whole pages that begin at a multiple of 4 KiB.
   struct Block {
     void* data = nullptr;
     size_t bytes = 0;
   };
 
-  // What layer steps make and free would not outlast the moment at which a pass holds the most: it
-  // lies elsewhere.
+  // Without slack, the blocks that layer steps allocate and free would be evicted at the pass's
+  // peak, which lies elsewhere in the pass.
   static constexpr size_t kSlackBytes = size_t{128} << 20;
 
   struct Counters {
@@ -46,17 +47,17 @@ class BlockCache {
   BlockCache(const BlockCache&) = delete;
   BlockCache& operator=(const BlockCache&) = delete;
 
-  // At least `bytes` > 0, and at most an eighth more than whole pages need. nullopt when the system
-  // has no memory even with nothing kept.
+  // Returns a block of at least `bytes` > 0, and at most an eighth more than whole pages need.
+  // nullopt: the system has no memory even with an empty cache.
   std::optional<Block> Take(size_t bytes);
 
-  // `block` as Take gave it.
+  // `block` is a result of Take.
   void Return(const Block& block);
 
-  // Gives back what a period like the one that ends here would not use.
+  // Ends the period. Frees cached blocks that a period like it would not use.
   void EndPeriod();
 
-  // Gives back all that is kept.
+  // Frees all cached blocks.
   void Clear();
 
   Counters counters() const;
@@ -64,21 +65,22 @@ class BlockCache {
  private:
   struct Kept {
     void* data;
-    int64_t returned_at;  // counts Return
+    int64_t returned_at;  // value of num_returned_ at its Return
   };
 
   std::optional<Block> TakeKeptLocked(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountLocked(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The blocks kept longest, until `limit` bytes are in use and kept.
+  // Removes the blocks cached longest, until blocks in use and cached ones take at most `limit`
+  // bytes.
   std::vector<Block> TakeOverLocked(size_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Block TakeOldestLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;
-  // By size; of each size the one that returned first in front.
+  // Keyed by size. Within a size, the block that was returned first is in front.
   std::map<size_t, std::deque<Kept>> kept_ ABSL_GUARDED_BY(mu_);
   Counters counters_ ABSL_GUARDED_BY(mu_);
-  size_t most_in_use_ ABSL_GUARDED_BY(mu_) = 0;       // of this period
-  size_t last_most_in_use_ ABSL_GUARDED_BY(mu_) = 0;  // of the one before
+  size_t most_in_use_ ABSL_GUARDED_BY(mu_) = 0;       // in this period
+  size_t last_most_in_use_ ABSL_GUARDED_BY(mu_) = 0;  // in the period before
   int64_t num_returned_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -1,22 +1,20 @@
-// Where torch's tensors on the CPU get their memory. Free of torch's headers.
+// The allocator of torch's CPU tensors. Does not include torch's headers.
 #pragma once
 
 #include <cstddef>
 
 namespace lathe::worker {
 
-// From here on tensors of one MiB and more get blocks of one BlockCache of the process. To be
-// called in main, before other threads are there. Running out of memory throws
-// c10::OutOfMemoryError.
+// Makes tensors of 1 MiB to 1 GiB use blocks of one BlockCache of the process from now on. Call it
+// in main, before other threads exist. Running out of memory throws c10::OutOfMemoryError.
 void UseBlockCacheForTensors();
 
-// BlockCache::EndPeriod and Clear of that cache; nothing where UseBlockCacheForTensors was not
-// called. Any thread.
+// Call BlockCache::EndPeriod and Clear of that cache. They do nothing before
+// UseBlockCacheForTensors. Any thread.
 void EndTensorMemoryPeriod();
 void FreeUnusedTensorMemory();
 
-// Bytes that are kept for tensors to come; 0 where UseBlockCacheForTensors was not called. Any
-// thread.
+// Bytes cached for later tensors; 0 before UseBlockCacheForTensors. Any thread.
 size_t UnusedTensorMemoryBytes();
 
 }  // namespace lathe::worker
