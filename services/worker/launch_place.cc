@@ -12,14 +12,14 @@ constexpr int64_t kMaxWorld = 4096;
 
 struct Variables {
   const char* rank;
-  const char* world;       // nullptr: nothing says it
-  const char* local_rank;  // nullptr: one rank each
+  const char* world;       // nullptr: no variable gives it
+  const char* local_rank;  // nullptr: one rank per machine
 };
 constexpr Variables kLaunchers[] = {{"RANK", "WORLD_SIZE", "LOCAL_RANK"},
                                     {"LWS_WORKER_INDEX", "LWS_GROUP_SIZE", nullptr},
                                     {"JOB_COMPLETION_INDEX", nullptr, nullptr}};
 
-// `first` to `last`.
+// Parses `text` as a number in [first, last].
 absl::StatusOr<int64_t> Number(const char* name, const char* text, int64_t first, int64_t last) {
   int64_t number = 0;
   if (text != nullptr && absl::SimpleAtoi(text, &number) && number >= first && number <= last) {

@@ -1,4 +1,4 @@
-// lathe-worker: loads a base model, attaches to an engine, and does what it says.
+// lathe-worker: loads a base model, attaches to an engine and runs its commands.
 
 #include <signal.h>
 #include <unistd.h>
@@ -35,10 +35,10 @@
 namespace lathe::worker {
 namespace {
 
-// The end of the process as an event of the main thread, whoever asks for it.
+// Makes the end of the process an event of the main thread. Any thread or signal may request it.
 class ProcessEnd {
  public:
-  // Before any thread starts.
+  // Must be constructed before any thread starts.
   ProcessEnd() {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
@@ -46,14 +46,14 @@ class ProcessEnd {
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   }
 
-  // From any thread; the first one decides.
+  // Any thread. The first request's exit code counts.
   void Request(int exit_code) {
     int none = 0;
     exit_code_.compare_exchange_strong(none, exit_code);
     kill(getpid(), SIGTERM);
   }
 
-  // Exit code once a signal or a request came.
+  // Blocks until a signal or a request. Returns the exit code.
   int Wait() {
     int signal = 0;
     sigwait(&signals_, &signal);
@@ -65,7 +65,7 @@ class ProcessEnd {
   std::atomic<int> exit_code_ = 0;
 };
 
-// Of a rank that was told to stop, for a unit that runs, or another rank that hangs.
+// Time that a stopping rank waits for a running unit, or for another rank that hangs.
 constexpr absl::Duration kLeavePatience = absl::Seconds(5);
 
 bool IsConfigurationError(const absl::Status& status) {
@@ -78,10 +78,11 @@ absl::Status CheckReady(const ExecutorPort& executor) {
   return absl::UnavailableError("base model is loading");
 }
 
-// How addresses of an engine on this machine begin.
+// Address prefixes of an engine on this machine.
 constexpr std::array kHere = {"unix:", "127.", "localhost:", "[::1]:"};
 
-// Bytes in the clear leave the machine only where somebody has chosen the network for that.
+// Versions are sent unencrypted. They leave the machine only if the operator has chosen a network
+// for that.
 bool MayServeVersions(const WorkerOptions& options, const std::string& engine_address) {
   if (options.rank != 0 || options.role != "train" || options.version_listen == "none")
     return false;
@@ -92,8 +93,8 @@ bool MayServeVersions(const WorkerOptions& options, const std::string& engine_ad
   return is_chosen || is_near || options.mesh.world() > 1 || options.engine.insecure_i_know;
 }
 
-// nullptr: versions go to other groups as files. InvalidArgument: --version-listen is no address of
-// this machine.
+// Returns nullptr if versions go to other groups as files. InvalidArgument: --version-listen is not
+// an address of this machine.
 absl::StatusOr<std::unique_ptr<VersionServer>> ServeVersions(const WorkerOptions& options,
                                                              const std::string& engine_address,
                                                              ServedVersions& versions) {
@@ -169,7 +170,7 @@ int Run(const WorkerOptions& options) {
        .reader = options.role == "train" ? nullptr : &version_client});
   client = std::make_unique<AttachClient>(
       attach, identity, executor,
-      // At once: what was told to die is worth nothing, and its work may hang.
+      // Exits at once: the engine has discarded this process, and its work may hang.
       [](const std::string&) { std::_Exit(kExitTemporary); },
       [&](const Meeting& told) { meeting.Set(told); });
   std::unique_ptr<MetricsServer> metrics;
@@ -190,7 +191,7 @@ int Run(const WorkerOptions& options) {
     client->Stop();
     std::_Exit(exit_code);  // the executor's thread may hang
   }
-  // A load cannot be interrupted, and nothing is held yet that would be worth waiting for.
+  // A load cannot be interrupted, and no state exists yet that is worth waiting for.
   if (!executor.State().ready && !load_failed) std::_Exit(exit_code);
   if (load_failed) {
     client->Leave(load_error, LeaveCause::kCannotWork);

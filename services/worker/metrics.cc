@@ -10,7 +10,7 @@ namespace {
 
 using Labels = FamilyList::Labels;
 
-// Names of calls are ours, and few.
+// The label `call` has few values, as all names of calls are in our code.
 void AddTraffic(const Traffic& traffic, FamilyList& list) {
   const auto add = [&](const char* name, const char* help, const auto& value_of) {
     list.DeclareCounter(name, help);

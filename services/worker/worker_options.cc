@@ -21,7 +21,7 @@ struct NamedPath {
   std::string path;
 };
 
-// [NAME=]PATH; the name defaults to the folder's.
+// Parses [NAME=]PATH. The name defaults to that of the folder.
 NamedPath SplitModel(const std::string& model) {
   const size_t equals = model.find('=');
   if (equals != std::string::npos) return {model.substr(0, equals), model.substr(equals + 1)};
@@ -35,14 +35,14 @@ std::string RunDir(const WorkerOptions& options) {
   return (std::filesystem::path(options.data_dir) / "run").string();
 }
 
-// A name like org/model is an id that clients can load by themselves; the path of another works on
-// this machine only, and is told to nobody who does not need it.
+// A name like org/model is an id that clients can load by themselves. The path of any other model
+// is valid on this machine only, and is sent only to clients that need it.
 std::string TokenizerId(const std::string& given, const NamedPath& model) {
   if (!given.empty() || model.name.find('/') != std::string::npos) return given;
   return std::filesystem::absolute(model.path).lexically_normal().string();
 }
 
-// What no int holds is no rank and no world either.
+// Clamps numbers outside int, which are invalid as a rank or a world anyway.
 int ToInt(int64_t number) {
   return static_cast<int>(std::clamp<int64_t>(number, std::numeric_limits<int>::min(),
                                               std::numeric_limits<int>::max()));
@@ -139,7 +139,7 @@ absl::Status TakeLaunchPlace(WorkerOptions& options) {
   if (options.rank != -1) return absl::OkStatus();
   options.rank = 0;
   const int world = options.mesh.world();
-  if (world <= 1) return absl::OkStatus();  // whatever some launcher of something else says
+  if (world <= 1) return absl::OkStatus();  // ignores what a launcher may say
   ASSIGN_OR_RETURN(const std::optional<LaunchPlace> place,
                    FindLaunchPlace([](const char* name) { return std::getenv(name); }));
   if (!place.has_value()) {

@@ -15,7 +15,7 @@ constexpr int64_t kMaxMessage = 1000;
 
 at::Tensor Number(int64_t value) { return at::full({1}, value, at::kLong); }
 
-// Changes with every start of the machine; containers see their host's.
+// Identifies the machine's current boot. Containers see the id of their host.
 std::string BootId() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -27,7 +27,7 @@ std::string BootId() {
 
 absl::Status AgreeOnStatus(const RankGroup& ranks, std::string_view name, const absl::Status& own) {
   if (ranks.is_alone()) return own;
-  // A byte for the code, then the message up to a zero.
+  // The record is one byte for the code, then the message up to a zero byte.
   at::Tensor record = at::zeros({1 + kMaxMessage + 1}, at::kByte);
   auto* const bytes = record.mutable_data_ptr<uint8_t>();
   bytes[0] = static_cast<uint8_t>(own.code());

@@ -1,4 +1,4 @@
-// What a call says when it cannot be done: arguments, ranks that are late, ranks that have left.
+// Errors of calls that cannot be done: wrong arguments, late ranks, ranks that have left.
 #include <catch2/catch.hpp>
 
 #include "absl/base/thread_annotations.h"
@@ -13,7 +13,7 @@ using Catch::Matchers::Matches;
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-// What each rank's on_failure was given.
+// Counts the statuses that the ranks' on_failure callbacks received.
 class Failures {
  public:
   std::function<void(const absl::Status&)> Callback() {

@@ -14,12 +14,12 @@
 namespace lathe::worker {
 namespace {
 
-// 0, 1, …, 12, 0, 1, … times `factor`: sums of four ranks are exact in bfloat16 too.
+// Returns 0, 1, …, 12, 0, 1, … times `factor`. Sums over four ranks are exact in bfloat16 too.
 at::Tensor Pattern(int64_t size, at::ScalarType dtype, int64_t factor) {
   return (at::arange(size, at::kLong).remainder(13) * factor).to(dtype);
 }
 
-// Of 1 + 2 + … + world.
+// Returns 1 + 2 + … + world.
 int64_t Triangle(int64_t world) { return world * (world + 1) / 2; }
 
 at::Tensor AllReduced(Collectives& ranks, at::Tensor tensor) {
@@ -27,13 +27,13 @@ at::Tensor AllReduced(Collectives& ranks, at::Tensor tensor) {
   return tensor;
 }
 
-// Bits, not values: -0 is not 0 here, and a NaN is itself.
+// Compares bits, not values: -0 differs from 0, and a NaN equals itself.
 bool SameBits(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
          std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
-// Three ranks' values whose sum depends on the order in which they are added.
+// Returns values of one of three ranks. Their sum depends on the order of addition.
 at::Tensor Delicate(int64_t size, int rank) {
   const at::Tensor noise = at::arange(size, at::kFloat).mul(0.7315F + 0.1F * rank).sin();
   return noise * std::pow(10.0F, 3.0F - 2.0F * rank);
@@ -50,7 +50,7 @@ TEST_CASE("Collectives: an all-reduce gives every rank the sum", "[collectives]"
   const TestBackend backend = AnyBackend();
   const int world = GENERATE(1, 2, 3, 4);
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16, at::kDouble, at::kLong);
-  // Fewer elements than ranks; not divisible; several segments.
+  // Fewer elements than ranks, a number not divisible by the ranks, and several segments.
   const std::vector<int64_t> sizes{0, 1, 7, 1000, 700'001};
   const auto results = AsRanks(backend, world, [&](Collectives& ranks) {
     std::vector<at::Tensor> sums;

@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Meet(std::optional<ListeningSocket> 
   return Rendezvous::Serve(*std::move(socket), meeting);
 }
 
-// Connects one sub-mesh after the other, the same ones in the same order on every rank.
+// Connects one sub-mesh after another. Every rank connects the same ones in the same order.
 class Connector {
  public:
   static absl::StatusOr<Connector> Create(Rendezvous& rendezvous, FlightRecorder& recorder,
@@ -37,7 +37,7 @@ class Connector {
     return Connector(rendezvous, recorder, options, std::move(device));
   }
 
-  // Null where the rank is alone.
+  // Returns null if the sub-mesh has one rank.
   absl::StatusOr<std::unique_ptr<Collectives>> Connect(const SubMesh& place, bool moves_cpu_tensors,
                                                        absl::Duration timeout) const {
     if (place.world() == 1) return nullptr;
@@ -64,8 +64,8 @@ class Connector {
   std::shared_ptr<WaitLimit> wait_limit_ = std::make_shared<WaitLimit>();
 };
 
-// Of a rank's host. As long as the engine waits for a silent worker: who is away for a moment goes
-// on.
+// Longest silence of a rank's host. The engine waits as long for a silent worker, so a short outage
+// ends neither.
 constexpr absl::Duration kLongestSilence = absl::Seconds(15);
 
 RankGroup GroupOf(const std::unique_ptr<Collectives>& collectives) {
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<Listen
                                                             const ConnectOptions& options) {
   ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(options.mesh, options.rank, options.mesh.world()));
   std::unique_ptr<Communicators> ranks(new Communicators());
-  // Ends here: nobody is to write to its store, or to come, afterwards.
+  // Destroyed at the end of this function: no rank may join or write to the store afterwards.
   ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Meet(std::move(socket), options));
   ASSIGN_OR_RETURN(const Connector connector,
                    Connector::Create(*rendezvous, ranks->recorder_, options));
@@ -95,7 +95,7 @@ absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<Listen
     return connector.Connect(mesh.Along(axes), moves_cpu_tensors, timeout);
   };
   ASSIGN_OR_RETURN(ranks->tp_, connect({Axis::kTp}, false, options.timeout));
-  // Who has fewer rows waits for who has more: a step of a long sequence takes what it takes.
+  // Ranks with fewer rows wait for ranks with more, and a long sequence may take long.
   ASSIGN_OR_RETURN(ranks->data_, connect({Axis::kDp, Axis::kFsdp}, false, options.patience));
   ASSIGN_OR_RETURN(ranks->fsdp_, connect({Axis::kFsdp}, false, options.patience));
   ASSIGN_OR_RETURN(ranks->all_,
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<Listen
                     .fsdp = GroupOf(ranks->fsdp_),
                     .all = GroupOf(ranks->all_)};
   KeepConnectionsAlive(kLongestSilence);
-  // Nobody leaves the store while another still reads from it.
+  // Rank 0 must keep the store until every rank has read from it.
   RETURN_IF_ERROR(ranks->control_->Barrier("connected"));
   LogInfo("ranks are connected", {{"mesh", options.mesh.ToString()}, {"rank", options.rank}});
   return ranks;

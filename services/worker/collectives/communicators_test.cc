@@ -12,7 +12,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Runs body(options, socket) as every rank, all with one meeting on the loopback address.
+// Runs body(options, socket) as every rank. All ranks meet on the loopback address.
 template <typename Body>
 auto AtOneMeeting(const MeshShape& mesh, Body&& body) {
   ListeningSocket socket = ListeningSocket::Open("127.0.0.1").value();
@@ -30,7 +30,7 @@ auto AtOneMeeting(const MeshShape& mesh, Body&& body) {
   });
 }
 
-// Sum of the ranks' numbers, 1 for the first.
+// Sums 1 << rank over the group, so that the result shows which ranks are in it.
 int64_t SumOver(const RankGroup& group, int rank) {
   const at::Tensor number = at::full({1}, int64_t{1} << rank, at::kLong);
   group.Sum("number", number);
@@ -70,7 +70,7 @@ TEST_CASE("where the ranks have met nobody serves any more", "[collectives]") {
   const std::vector<absl::Status> statuses =
       AtOneMeeting({.dp = 2, .tp = 2}, [](const ConnectOptions& options, auto socket) {
         const auto ranks = ConnectRanks(std::move(socket), options).value();
-        SumOver(ranks->control(), options.rank);  // all have left it
+        SumOver(ranks->control(), options.rank);  // every rank has left the rendezvous
         absl::Status status;
         if (options.rank == 0) {
           status = ListeningSocket::Open("127.0.0.1", options.meeting.port).status();

@@ -1,24 +1,24 @@
-// Of c10d's process group only the connections, send and recv are used. Its own collectives would
-// not do:
+// This file uses only the connections, send and recv of c10d's process group. Its own collectives
+// do not fit:
 //
-// Its all-reduce is Gloo's ring. All ranks get the same bits, but the order of a sum depends on
-// where in the buffer the element lies: chunk c of n is summed in the order c-1, c-2, … of the
-// ranks (gloo/allreduce.cc; checked with torch 2.13 in worlds of 3 and 4: the hashes of all ranks'
-// results were equal, every element was the sum in one of these n orders, 8 to 42 % of them were
-// not the sum in rank order). With more than two ranks a row's sum would depend on its neighbours
-// in the batch, and a gradient's on what shares its bucket. Here every sum is in rank order, as in
+// Its all-reduce is Gloo's ring. All ranks get the same bits, but the order of a sum depends on the
+// element's position in the buffer: chunk c of n is summed in the order c-1, c-2, … of the ranks.
+// (Source: gloo/allreduce.cc. Checked with torch 2.13 in worlds of 3 and 4: all ranks' results had
+// equal hashes, every element was the sum in one of these n orders, and 8 to 42 % of them were not
+// the sum in rank order.) With more than two ranks, a row's sum would depend on its neighbours in
+// the batch, and a gradient's on what shares its bucket. Here every sum is in rank order, as in
 // LocalCollectives.
 //
-// Its reduce-scatter is an all-reduce: twice the bytes. Its all-gather copies everything once more.
-// All of them go through a thread that send and recv do without.
+// Its reduce-scatter is an all-reduce, with twice the bytes. Its all-gather copies everything once
+// more. All its collectives go through an extra thread, which send and recv do not need.
 //
-// Bytes on the wire are WireBytes(): all-reduces of 1.2 MB in worlds of 2, 3 and 4 ought to move
-// 14.40 MB and moved 14.47 MB over a loopback device of their own, headers and set-up included.
+// Bytes on the wire match WireBytes(). All-reduces of 1.2 MB in worlds of 2, 3 and 4 should move
+// 14.40 MB and moved 14.47 MB, headers and set-up included, over a separate loopback device.
 #include "services/worker/collectives/gloo_collectives.h"
 
-// c10d's header is empty without it; the wheel was built with it. Gloo's own headers are not in the
-// wheel: Debian's (libgloo-dev) are older than the Gloo inside libtorch, and nothing of theirs is
-// used but the names of types behind pointers.
+// c10d's header is empty without this macro; the torch wheel was built with it. The wheel lacks
+// Gloo's own headers. Debian's (libgloo-dev) are older than the Gloo inside libtorch, so only names
+// of types behind pointers are used from them.
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -37,7 +37,8 @@
 namespace lathe::worker {
 namespace {
 
-// Bytes that are under way to a rank before it sums what has come; twice as many are, for overlap.
+// Bytes of a segment from all peers together. Two segments are in flight, so that transfer overlaps
+// summing.
 constexpr int64_t kSegmentBytes = 1 << 20;
 
 struct Range {
@@ -45,7 +46,7 @@ struct Range {
   int64_t size = 0;
 };
 
-// A send or recv, and with whom.
+// A pending send or recv, and its peer.
 struct Transfer {
   int peer = 0;
   c10::intrusive_ptr<c10d::Work> work;
@@ -97,7 +98,8 @@ class GlooCollectives : public Collectives {
     return Await(operation, *static_cast<Transfers*>(work));
   }
 
-  // Two ranks swap everything and both sum: the bytes of a ring, and one journey instead of two.
+  // With two ranks, both send everything and both sum: the bytes of a ring, but one transfer
+  // latency instead of two.
   absl::Status AllReduce(const CollectiveOperation& operation) {
     at::Tensor whole = operation.output;
     if (world() == 2) {
@@ -110,8 +112,9 @@ class GlooCollectives : public Collectives {
     return Await(operation, transfers);
   }
 
-  // `result` becomes the reduction of all ranks' piece parts[rank()] of the operation's input, each
-  // rank of its own. Segment by segment: the next one travels while this one is summed.
+  // Reduces, over all ranks, the part parts[rank()] of the operation's input into `result`. Each
+  // rank reduces its own part. Segments are pipelined: the next one is transferred while this one
+  // is summed.
   absl::Status ReducePieces(const CollectiveOperation& operation, const std::vector<Range>& parts,
                             at::Tensor result) {
     const int64_t longest = std::ranges::max(parts, {}, &Range::size).size;
@@ -138,8 +141,8 @@ class GlooCollectives : public Collectives {
     return absl::OkStatus();
   }
 
-  // Sends `segment` of every other rank's part to it, and makes `received` the tensors that this
-  // rank's part of the segment will be summed from, by rank.
+  // Sends every other rank its part of `segment`. Sets `received`, by rank, to the tensors that
+  // this rank's part of the segment will be summed from.
   absl::Status PostSegment(const CollectiveOperation& operation, const std::vector<Range>& parts,
                            const Range& segment, Transfers& transfers,
                            std::vector<at::Tensor>& received) {
@@ -163,7 +166,7 @@ class GlooCollectives : public Collectives {
     return absl::OkStatus();
   }
 
-  // Begins to exchange the ranks' parts of `whole`.
+  // Starts the exchange of the ranks' parts of `whole`.
   absl::Status Gather(const CollectiveOperation& operation, const at::Tensor& whole,
                       const std::vector<Range>& parts, Transfers& transfers) {
     for (int step = 1; step < world(); ++step) {
@@ -189,7 +192,7 @@ class GlooCollectives : public Collectives {
     return Await(operation, transfers);
   }
 
-  // A byte from everybody to everybody.
+  // Every rank sends one byte to every other rank.
   absl::Status Meet(const CollectiveOperation& operation) {
     at::Tensor bytes = at::zeros({world()}, at::kByte);
     Transfers transfers;
@@ -219,7 +222,7 @@ class GlooCollectives : public Collectives {
     for (Transfer& transfer : transfers) {
       RETURN_IF_ERROR(Guarded(operation, transfer.peer, [&] {
         const absl::Duration rest = operation.deadline() - SteadyNow();
-        // Zero would mean for ever.
+        // A timeout of zero would mean no timeout.
         transfer.work->wait(absl::ToChronoMilliseconds(std::max(rest, absl::Milliseconds(1))));
       }));
     }
@@ -245,12 +248,12 @@ class GlooCollectives : public Collectives {
     }
   }
 
-  // Messages find their collective by it, so that several may be under way.
+  // The tag matches messages to their collective, so that several collectives may be in flight.
   static int TagOf(const CollectiveOperation& operation) {
     return static_cast<int>(operation.number & 0x7fffffff);
   }
 
-  // The ranks' parts of `size` elements, as equal as can be.
+  // Splits `size` elements into one part for each rank, as evenly as possible.
   std::vector<Range> Parts(int64_t size) const {
     std::vector<Range> parts;
     for (int64_t peer = 0; peer < world(); ++peer) {
@@ -260,7 +263,7 @@ class GlooCollectives : public Collectives {
     return parts;
   }
 
-  // `segment` counts from the beginning of `part`.
+  // `segment` is relative to the beginning of `part`.
   static Range Within(const Range& part, const Range& segment) {
     const int64_t begin = std::min(segment.begin, part.size);
     return {.begin = part.begin + begin, .size = std::min(segment.size, part.size - begin)};
@@ -278,13 +281,13 @@ class GlooCollectives : public Collectives {
 absl::StatusOr<std::shared_ptr<gloo::transport::Device>> OpenGlooDevice(
     const std::string& address) {
   ASSIGN_OR_RETURN(const std::string numeric, LocalAddress(address));
-  // Gloo writes to sockets whose other end may just have gone: that is to be an error that names
-  // the collective, not the silent end of this process.
+  // Gloo writes to sockets whose other end may have just closed. That must become an error that
+  // names the collective, not a silent end of this process.
   std::signal(SIGPIPE, SIG_IGN);
   try {
     return c10d::ProcessGroupGloo::createDeviceForHostname(numeric);
   } catch (const std::exception& error) {
-    // Not Unavailable, which would say that another rank is gone.
+    // Not Unavailable, which would mean that another rank is gone.
     return absl::FailedPreconditionError(
         absl::StrCat("cannot listen for ranks on ", numeric,
                      ", from which rank 0 (its --rendezvous) is reached: ", FirstLine(error)));
@@ -297,7 +300,7 @@ absl::StatusOr<std::unique_ptr<Collectives>> ConnectGloo(
   auto gloo_options =
       c10d::ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(options.timeout));
   gloo_options->devices = {std::move(device)};
-  // Send and recv need none, and it wants one.
+  // Send and recv need no thread, but Gloo requires at least one.
   gloo_options->threads = 1;
   try {
     const auto store = c10::make_intrusive<c10d::PrefixStore>(

@@ -13,8 +13,8 @@
 namespace lathe::worker {
 namespace {
 
-// Nothing but TCP has this option, so it also tells what `fd` is. Unsent and unanswered data count
-// as silence as well as probes do.
+// Returns false if `fd` is not a TCP socket, as only TCP has this option. Unacknowledged and unsent
+// data count as silence, like unanswered probes.
 bool LimitSilence(int fd, int milliseconds) {
   return setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds)) == 0;
 }
@@ -31,7 +31,7 @@ void SendProbes(int fd, int interval_seconds) {
 
 void KeepConnectionsAlive(absl::Duration silence) {
   const int seconds = static_cast<int>(absl::ToInt64Seconds(silence));
-  std::error_code error;  // without /proc nothing is set, and losses are known later
+  std::error_code error;  // without /proc no socket is changed, and losses are detected later
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
     const std::string name = entry.path().filename().string();
     int fd = -1;

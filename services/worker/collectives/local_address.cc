@@ -22,7 +22,7 @@ namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// Null unless `text` is numeric.
+// Returns null if `text` is not a numeric address.
 AddressList ParseNumeric(const std::string& text, uint16_t port) {
   const addrinfo hints{.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
@@ -116,7 +116,8 @@ absl::StatusOr<std::string> LocalAddress(std::string_view address_or_interface) 
 }
 
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
-  // Any port: connecting a datagram socket sends nothing, it only chooses the route.
+  // The port does not matter: connecting a datagram socket sends nothing, it only selects the
+  // route.
   const AddressList target = ParseNumeric(address, 9);
   if (target == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("rank address is ", address, ", not numeric"));

@@ -21,13 +21,13 @@ bool IsSame(const CollectiveOperation& a, const CollectiveOperation& b) {
   return Describe(a) == Describe(b) && dtype(a) == dtype(b) && a.root == b.root;
 }
 
-// The part of `whole` that is rank's, of equal ones.
+// Returns the part of `whole` that belongs to `rank`, out of `world` equal parts.
 at::Tensor Piece(const at::Tensor& whole, int rank, int world) {
   const int64_t size = whole.numel() / world;
   return whole.narrow(0, rank * size, size);
 }
 
-// What all ranks of one sub-mesh share. The last rank to come computes for all, the others wait.
+// State that all ranks of one sub-mesh share. The last rank to arrive computes the result for all.
 class LocalMeeting {
  public:
   explicit LocalMeeting(int world) : operations_(world), has_left_(world) {}
@@ -131,7 +131,7 @@ class LocalMeeting {
   }
 
   absl::Mutex mu_;
-  // Of the present round; null: not there yet.
+  // Calls of the present round by rank; null: the rank has not arrived.
   std::vector<const CollectiveOperation*> operations_ ABSL_GUARDED_BY(mu_);
   std::vector<bool> has_left_ ABSL_GUARDED_BY(mu_);
   int num_present_ ABSL_GUARDED_BY(mu_) = 0;
@@ -150,7 +150,7 @@ class LocalCollectives : public Collectives {
   absl::Status Run(const CollectiveOperation& operation) override {
     return meeting_->Run(operation, rank());
   }
-  // All of it at once: the ranks start it in the same order.
+  // Does the whole all-gather at once, as all ranks start it in the same order.
   absl::StatusOr<std::shared_ptr<void>> Start(const CollectiveOperation& operation) override {
     if (absl::Status status = Run(operation); !status.ok()) return status;
     return nullptr;

@@ -22,7 +22,7 @@ std::string HostOf(const std::string& address) {
   return host;
 }
 
-// The numeric address that `host` is reached at first.
+// Returns the first numeric address that `host` resolves to.
 absl::StatusOr<std::string> Resolve(const std::string& host) {
   const addrinfo hints{.ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;

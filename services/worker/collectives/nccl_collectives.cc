@@ -1,8 +1,8 @@
 // Compiled (NCCL 2.32, torch 2.11), not run yet: no GPU was at hand.
 //
-// Communicators do not block (ncclConfig_t::blocking = 0): a call of NCCL may answer
-// ncclInProgress, and then nothing else may be queued behind it until ncclCommGetAsyncError says
-// otherwise. See NCCL's user guide, "Fault tolerance" and "Asynchronous errors and error handling".
+// Communicators are non-blocking (ncclConfig_t::blocking = 0). An NCCL call may return
+// ncclInProgress. Nothing else may be queued until ncclCommGetAsyncError reports another state. See
+// NCCL's user guide, "Fault tolerance" and "Asynchronous errors and error handling".
 #include "services/worker/collectives/nccl_collectives.h"
 
 #include <c10/cuda/CUDAGuard.h>
@@ -26,9 +26,9 @@
 namespace lathe::worker {
 namespace {
 
-// How often the watching thread looks at what is under way.
+// Polling interval of the watching thread.
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(20);
-// Of the orderly end of a communicator.
+// Timeout of finalizing a communicator.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
 
 absl::Status CudaStatus(cudaError_t error, const char* what) {
@@ -63,7 +63,7 @@ class Event {
   absl::Status MakeWait(cudaStream_t stream) const {
     return CudaStatus(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
   }
-  // Whether the device has passed it.
+  // Returns true if the device has passed this point.
   absl::StatusOr<bool> IsPassed() const {
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaErrorNotReady) return false;
@@ -76,13 +76,13 @@ class Event {
   cudaError_t status_ = cudaSuccess;
 };
 
-// A call that is queued on a stream. Its operation holds no tensors: they are the caller's, as was
-// its name.
+// A call that is queued on a stream. Its operation holds no tensors, which belong to the caller, as
+// did the name.
 struct Flight {
   CollectiveOperation operation{.kind = CollectiveKind::kBarrier};
   std::string name = "none";
   std::shared_ptr<Event> begin, end;
-  // When the stream was seen to have come to it.
+  // Time at which the stream was seen to have reached the call.
   std::optional<absl::Time> started;
 };
 
@@ -108,7 +108,7 @@ ncclDataType_t DtypeOf(at::ScalarType dtype) {
   }
 }
 
-// What is only moved goes as bytes.
+// Collectives that only move data treat it as bytes.
 Arguments ArgumentsOf(const CollectiveOperation& operation) {
   Arguments arguments{.input = operation.input.const_data_ptr(),
                       .output = operation.output.mutable_data_ptr(),
@@ -142,7 +142,7 @@ ncclResult_t Issue(const CollectiveOperation& operation, ncclComm_t comm, cudaSt
   return ncclInvalidArgument;
 }
 
-// Waits while NCCL is about it. `comm` is nobody else's meanwhile.
+// Waits while NCCL is in progress. No other thread may use `comm` meanwhile.
 absl::Status Settle(ncclComm_t comm, absl::Time deadline, absl::Duration timeout) {
   while (true) {
     ncclResult_t state = ncclSuccess;
@@ -155,7 +155,7 @@ absl::Status Settle(ncclComm_t comm, absl::Time deadline, absl::Duration timeout
 
 class NcclCollectives : public Collectives {
  public:
-  // Takes `comm`.
+  // Takes ownership of `comm`.
   NcclCollectives(SubMesh place, const CollectivesOptions& options, FlightRecorder& recorder,
                   ncclComm_t comm, at::Device gpu)
       : Collectives(std::move(place), options, recorder),
@@ -194,12 +194,12 @@ class NcclCollectives : public Collectives {
     }
   }
 
-  // On a stream of its own, which waits for what the current one has queued so far.
+  // Runs on a separate stream, which first waits for the work queued on the current one.
   absl::StatusOr<std::shared_ptr<void>> Start(const CollectiveOperation& operation) override {
     Event ready;
     RETURN_IF_ERROR(ready.Record(c10::cuda::getCurrentCUDAStream(gpu_.index()).stream()));
     RETURN_IF_ERROR(ready.MakeWait(ahead_.stream()));
-    // Their memory is not given to others before this stream is through with it.
+    // Keeps the allocator from reusing their memory before this stream is done with it.
     operation.input.record_stream(ahead_);
     operation.output.record_stream(ahead_);
     ASSIGN_OR_RETURN(std::shared_ptr<Event> end, Queue(operation, ahead_.stream()));
@@ -211,7 +211,7 @@ class NcclCollectives : public Collectives {
         c10::cuda::getCurrentCUDAStream(gpu_.index()).stream());
   }
 
-  // The event of its end. Inside a recording of a graph nobody watches it.
+  // Returns the event at the end of the call. During graph capture the call is not watched.
   absl::StatusOr<std::shared_ptr<Event>> Queue(const CollectiveOperation& operation,
                                                cudaStream_t stream) {
     const c10::cuda::CUDAGuard guard(gpu_);
@@ -238,7 +238,7 @@ class NcclCollectives : public Collectives {
   }
 
   void Watch() {
-    // Otherwise a query made while another thread records a graph would break that recording.
+    // In any other mode, a query would invalidate a graph capture on another thread.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
     const c10::cuda::CUDAGuard guard(gpu_);
@@ -253,7 +253,7 @@ class NcclCollectives : public Collectives {
         if (status.ok()) continue;
         if (!flights_.empty()) oldest = flights_.front();
       }
-      // First the reason, so that whoever is set free finds it.
+      // Records the reason first, so that threads released by the abort find it.
       oldest.operation.name = oldest.name;
       Fail(oldest.operation, status).IgnoreError();
       absl::MutexLock lock(&mu_);
@@ -263,7 +263,8 @@ class NcclCollectives : public Collectives {
     }
   }
 
-  // Takes away what has ended; an error if something is wrong with the rest.
+  // Removes the flights that have ended. Returns an error if NCCL reports one or a deadline is
+  // over.
   absl::Status LookLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     ncclResult_t state = ncclSuccess;
     RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(comm_, &state), comm_));
@@ -309,12 +310,12 @@ class NcclCollectives : public Collectives {
   bool is_stopping_ ABSL_GUARDED_BY(mu_) = false;
   // Null after an abort.
   ncclComm_t comm_ ABSL_GUARDED_BY(mu_);
-  // In the order of their calls.
+  // In the order of the calls.
   std::deque<Flight> flights_ ABSL_GUARDED_BY(mu_);
   NamedThread watcher_;
 };
 
-// The first rank makes it, the others read it.
+// Rank 0 of the sub-mesh creates the id and stores it; the others read it.
 absl::StatusOr<ncclUniqueId> UniqueId(Rendezvous& rendezvous, const SubMesh& place) {
   const std::string key = absl::StrCat("nccl/", place.axis, "/", place.ranks.front());
   ncclUniqueId id;

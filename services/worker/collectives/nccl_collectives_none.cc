@@ -1,4 +1,4 @@
-// In place of nccl_collectives.cc in builds without CUDA.
+// Replaces nccl_collectives.cc in builds without CUDA.
 #include "services/worker/collectives/nccl_collectives.h"
 
 namespace lathe::worker {

@@ -1,5 +1,5 @@
-// NCCL in a world of one, which is what one GPU can show. Without a GPU each case says so and is
-// not run.
+// Tests NCCL in a world of one, which is all that one GPU allows. Without a GPU each case warns and
+// is skipped.
 #include "services/worker/collectives/nccl_collectives.h"
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-// Ranks as processes that die, hang or forget a call. The children are this program again, running
+// Ranks as processes that die, hang or skip a call. The children are this program again, running
 // the hidden test case below.
 #include <fcntl.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ using Catch::Matchers::Contains;
 
 constexpr int kWorld = 3;
 constexpr int kVictim = 2;
-// Of the child that got the error that it should have.
+// Exit code of a child that got the expected error.
 constexpr int kSawFailure = 42;
 constexpr absl::Duration kDeadline = absl::Seconds(2);
 
@@ -43,7 +43,7 @@ std::unique_ptr<Collectives> Connect(Rendezvous& rendezvous, int rank, const std
       .value();
 }
 
-// What every rank does until something fails. The victim does `fault` before its third call.
+// Runs on every rank until something fails. The victim commits `fault` before its third call.
 absl::Status Work(Rendezvous& rendezvous, int rank, const std::string& backend,
                   const std::string& fault, FlightRecorder& recorder) {
   const std::unique_ptr<Collectives> ranks = Connect(rendezvous, rank, backend, recorder);
@@ -54,7 +54,7 @@ absl::Status Work(Rendezvous& rendezvous, int rank, const std::string& backend,
       if (fault == "stops") raise(SIGSTOP);
       if (fault == "skips a call") continue;
     }
-    // The first may wait for a child that starts slowly.
+    // The first call may wait for a child that starts slowly.
     const absl::Duration timeout = step == 1 ? kTestPatience : kDeadline;
     const absl::Status status = ranks->AllReduceSum({absl::StrCat("step ", step), timeout}, tensor);
     if (!status.ok()) return status;
@@ -90,7 +90,7 @@ class Child {
   }
   Child(const Child&) = delete;
 
-  // -1 after a signal.
+  // Returns -1 after a signal.
   int ExitCode() {
     int status = 0;
     waitpid(pid_, &status, 0);
@@ -104,7 +104,7 @@ class Child {
 
 }  // namespace
 
-// Never run by itself: it is one rank of the test below.
+// Runs only as a child process: one rank of the test below.
 TEST_CASE("Collectives: a rank of the test of faults", "[.faultyrank]") {
   const char* rank_text = std::getenv("LATHE_TEST_RANK");
   if (rank_text == nullptr) return;
@@ -115,7 +115,7 @@ TEST_CASE("Collectives: a rank of the test of faults", "[.faultyrank]") {
   auto rendezvous = Rendezvous::Join("127.0.0.1", port, MeetingOptions(rank)).value();
   const absl::Status status = Work(*rendezvous, rank, std::getenv("LATHE_TEST_BACKEND"),
                                    std::getenv("LATHE_TEST_FAULT"), recorder);
-  // As a worker ends: at once, whatever is still open.
+  // Ends as a worker does: at once, whatever is still open.
   std::_Exit(status.ok() ? 0 : kSawFailure);
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("Collectives: others leave when a process dies, hangs or skips a call"
   if (fault == "dies") {
     CHECK_THAT(text, Contains("collective step 3 ") && Contains("is lost: "));
   } else if (fault == "stops") {
-    // By its own deadline, or because the bystander's was over first.
+    // Rank 0's own deadline may expire, or the bystander's expires first.
     CHECK_THAT(text, Contains("collective step 3 ") &&
                          (Contains("deadline of 2s is over") || Contains("is lost: ")));
   }

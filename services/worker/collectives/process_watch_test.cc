@@ -39,7 +39,7 @@ class Sleeper {
   bool has_ended_ = false;
 };
 
-// Calls by number.
+// Number of on_end calls, by process number.
 class Ends {
  public:
   void Add(int number) {

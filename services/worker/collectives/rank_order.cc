@@ -1,4 +1,4 @@
-// Hot: every sum of a pass on CPU ranks goes through here. No allocation per block.
+// Hot path: every sum of a pass on CPU ranks runs here. No allocation per block.
 #include "services/worker/collectives/rank_order.h"
 
 #include <algorithm>
@@ -16,14 +16,14 @@ struct Sum {
 };
 
 struct Max {
-  // A NaN stays.
+  // Keeps a NaN.
   template <typename T>
   static T Of(T a, T b) {
     return a > b || a != a ? a : b;
   }
 };
 
-// By blocks, so that `out` may be one of the parts and the inner loops are plain ones.
+// Works in blocks, so that `out` may be one of the parts and the inner loops stay simple.
 template <typename Reduction, typename T>
 void Reduce(const std::vector<at::Tensor>& parts, at::Tensor& out) {
   using Wide = std::conditional_t<std::is_same_v<T, at::BFloat16>, float, T>;

@@ -22,8 +22,7 @@ std::string FirstLine(const std::exception& error) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-// c10d tells of everything by exceptions. Its waits end with a DistStoreError when their time is
-// over.
+// c10d reports all errors as exceptions. A wait that times out throws DistStoreError.
 template <typename Body>
 absl::Status Guarded(const std::string& what, Body&& body) {
   try {
@@ -59,7 +58,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Open(const std::string& 
   store_options.port = port;
   store_options.isServer = listening_fd.has_value();
   store_options.masterListenFd = listening_fd;
-  // CheckIn waits, and says for whom.
+  // CheckIn waits instead, and names the missing rank.
   store_options.waitWorkers = false;
   store_options.timeout = Milliseconds(options.timeout);
   c10::intrusive_ptr<c10d::Store> server, store;
@@ -94,8 +93,8 @@ absl::StatusOr<std::string> Rendezvous::Get(const std::string& key) {
   return value;
 }
 
-// Rank 0 compares everybody with itself and tells all the verdict, so that they end with one
-// reason.
+// Rank 0 compares every rank with itself and publishes the verdict, so that all ranks end with the
+// same reason.
 absl::Status Rendezvous::CheckIn() {
   int64_t num_claims = 0;
   RETURN_IF_ERROR(Guarded("cannot check in", [&] {
@@ -121,16 +120,16 @@ absl::Status Rendezvous::CheckIn() {
 }
 
 absl::Status Rendezvous::HearVerdict() {
-  // First what this rank can say for itself: rank 0 may not know that it exists.
+  // First compares this rank with rank 0, because rank 0 may not know that this rank exists.
   RETURN_IF_ERROR(Compare(options_.rank));
   ASSIGN_OR_RETURN(const std::string verdict, Get("verdict"));
   return verdict.empty() ? absl::OkStatus() : absl::FailedPreconditionError(verdict);
 }
 
-// The store goes with this process.
+// The store ends with this process, so rank 0 waits until the others have read the verdict.
 void Rendezvous::AwaitHearers() {
   for (int rank = 1; rank < options_.world; ++rank) {
-    // A rank that came and is gone says nothing any more.
+    // A rank that arrived and is gone will not answer.
     Guarded("a rank has not heard", [&] {
       if (!store_->check({absl::StrCat("here/", rank)})) return;
       store_->wait({absl::StrCat("heard/", rank)}, std::chrono::seconds(2));

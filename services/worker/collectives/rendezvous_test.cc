@@ -16,12 +16,13 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// What each rank is told whose options `options_of(rank)` are; the first one serves.
+// Returns the status of each rank's rendezvous with `options_of(rank)`. The first process serves
+// it.
 template <typename OptionsOf>
 std::vector<absl::Status> Meet(int num_processes, OptionsOf&& options_of) {
   ListeningSocket socket = ListeningSocket::Open("127.0.0.1").value();
   const uint16_t port = socket.port();
-  // Kept until all are through: rank 0's holds the store.
+  // Kept until all ranks are done, because rank 0's object holds the store.
   std::vector<std::unique_ptr<Rendezvous>> met(num_processes);
   return InThreads(num_processes, [&](int process) {
     const RendezvousOptions options = options_of(process);
@@ -34,7 +35,7 @@ std::vector<absl::Status> Meet(int num_processes, OptionsOf&& options_of) {
   });
 }
 
-// 0 or errno.
+// Returns 0 or errno.
 int ConnectTo(const char* address, uint16_t port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in target{.sin_family = AF_INET, .sin_port = htons(port)};
@@ -132,7 +133,7 @@ TEST_CASE("Rendezvous: it is reached at its address only", "[collectives]") {
       std::move(socket), {.rank = 0, .world = 1, .session = "s", .timeout = kTestPatience});
   REQUIRE(rendezvous.ok());
   CHECK(ConnectTo("127.0.0.1", port) == 0);
-  // Also this machine's, and answered by what listens on all addresses.
+  // This machine has that address too, and a socket on all addresses would accept here.
   CHECK(ConnectTo("127.0.0.2", port) == ECONNREFUSED);
 }
 
@@ -145,7 +146,8 @@ TEST_CASE("Local address: one address or interface, never all", "[collectives]")
     CHECK(!ListeningSocket::Open(all).ok());
     CHECK(!OpenGlooDevice(all).ok());
   }
-  // Of another machine: not as if a rank were gone, which would be tried again.
+  // An address of another machine. The error must not be Unavailable, which would be retried as a
+  // lost rank.
   for (const std::string other : {"192.0.2.1", "no-such-if"}) {
     const absl::Status status = OpenGlooDevice(other).status();
     CHECK((absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status)));

@@ -1,4 +1,4 @@
-// Hot: every sum of a pass between ranks of one host.
+// Hot path: every sum of a pass between ranks of one host.
 #include "services/worker/collectives/shared_memory_collectives.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 uint64_t HashOf(std::string_view name) { return std::hash<std::string_view>()(name); }
 
-// From here on ranks share the adding up of an all-reduce, which costs a second round.
+// From this size on, each rank sums a part of an all-reduce, which costs a second round.
 constexpr int64_t kSharedSumBytes = int64_t{64} << 10;
 
 class SharedMemoryCollectives : public Collectives {
@@ -32,7 +32,7 @@ class SharedMemoryCollectives : public Collectives {
  private:
   absl::Status Run(const CollectiveOperation& operation) override {
     const absl::Status status = RunRounds(operation);
-    // The others need not wait for their own deadlines.
+    // Spares the other ranks waiting for their own deadlines.
     if (!status.ok()) segment_->Leave();
     return status;
   }
@@ -78,8 +78,8 @@ class SharedMemoryCollectives : public Collectives {
     return absl::OkStatus();
   }
 
-  // Each rank sums its part of `whole`, in its own buffer: nobody else reads that part of it before
-  // the next round, when everybody does.
+  // Each rank sums its part of `whole` in its own buffer. The others do not read that part before
+  // the next round, in which all ranks read it.
   absl::Status ReduceTogether(const CollectiveOperation& operation, at::Tensor whole) {
     const int64_t size = whole.numel();
     const auto begin_of = [&](int64_t rank) { return rank * size / world(); };
@@ -138,7 +138,7 @@ class SharedMemoryCollectives : public Collectives {
     return absl::OkStatus();
   }
 
-  // Enters a round and waits for all others.
+  // Enters a round and waits for all other ranks.
   absl::Status Meet(const CollectiveOperation& operation) {
     const RoundSignature own = {.number = operation.number,
                                 .payload_bytes = operation.payload_bytes,
@@ -182,7 +182,8 @@ class SharedMemoryCollectives : public Collectives {
         theirs.name_hash == HashOf(operation.name) ? "" : ", under another name"));
   }
 
-  // out = what all ranks' buffers have from element `begin` on. `out` may lie in this rank's.
+  // Reduces all ranks' buffers from element `begin` on into `out`, which may lie in this rank's
+  // buffer.
   void Reduce(const CollectiveOperation& operation, int64_t begin, at::Tensor& out) const {
     std::vector<at::Tensor> parts;
     for (int peer = 0; peer < world(); ++peer) {
@@ -191,7 +192,7 @@ class SharedMemoryCollectives : public Collectives {
     ReduceInRankOrder(operation.kind, parts, out);
   }
 
-  // `count` elements of `rank`'s present buffer, of the dtype of `like`.
+  // Returns `count` elements of `peer`'s current buffer, with the dtype of `like`.
   at::Tensor View(int peer, int64_t begin, int64_t count, const at::Tensor& like) const {
     return at::from_blob(segment_->buffer(peer, buffer_) + begin * like.element_size(), {count},
                          like.options());
@@ -205,7 +206,7 @@ class SharedMemoryCollectives : public Collectives {
                 to.nbytes());
   }
 
-  // What is in the present buffers is read in this round; the next is written to the others.
+  // The current buffers are read in this round; the next round writes the other ones.
   void TurnBuffers() { buffer_ = 1 - buffer_; }
 
   static int64_t ElementsFor(const CollectiveOperation& operation) {
@@ -216,8 +217,8 @@ class SharedMemoryCollectives : public Collectives {
   int buffer_ = 0;
 };
 
-// Rank 0's memory, as far as this rank can see it. Tells the others, and hears of them, through
-// keys that begin with `prefix`.
+// Creates the memory on rank 0, or maps rank 0's memory. Exchanges the handle and each rank's error
+// under keys that begin with `prefix`.
 absl::StatusOr<std::unique_ptr<SharedSegment>> Attach(Rendezvous& rendezvous,
                                                       const std::string& prefix,
                                                       const SubMesh& place) {

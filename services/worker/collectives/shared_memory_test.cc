@@ -22,7 +22,8 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Calls of all kinds and sizes in an order that `seed` has; what they gave, summed up.
+// Makes calls of all kinds and sizes in an order that depends on `seed`. Returns a digest of the
+// results.
 absl::StatusOr<at::Tensor> Mixture(Collectives& ranks, int64_t seed) {
   at::Tensor digest = at::zeros({1}, at::kDouble);
   for (int64_t i = 0; i < 120; ++i) {
@@ -39,7 +40,7 @@ absl::StatusOr<at::Tensor> Mixture(Collectives& ranks, int64_t seed) {
         break;
       case 2:
         status = ranks.ReduceScatterSum("scatter", whole, piece);
-        // Each rank has another piece.
+        // Each rank has another piece, so sum them.
         if (status.ok()) status = ranks.AllReduceSum("pieces", piece);
         whole = piece;
         break;
@@ -116,7 +117,7 @@ TEST_CASE("Shared memory: a handle of anything else is refused before it is open
   CHECK_THAT(refusal("/dev/null"), Contains("'/dev/null' is no memory of ranks: it is no descr"));
   CHECK_THAT(refusal("/proc/self/fd/0"), Contains("it is no descriptor of a process"));
   CHECK_THAT(refusal("/proc/1/fd/../environ"), Contains("it is no descriptor of a process"));
-  // Of the right size and in the right place, but a file.
+  // The path and size could be right, but it is a file.
   char name[] = "/tmp/lathe-segment-XXXXXX";
   const int file = mkstemp(name);
   const int other = memfd_create("other", MFD_CLOEXEC);
@@ -135,7 +136,7 @@ TEST_CASE("Shared memory: a rank that is late is waited for without looking agai
   first->WatchOthers();
   first->Enter({});
   CHECK(first->Await(1, SteadyNow() + absl::Milliseconds(300)) == SharedSegment::Arrival::kLate);
-  CHECK(first->num_sleeps() <= 2);  // one, unless the clock that ends it is a little ahead
+  CHECK(first->num_sleeps() <= 2);  // one, or two if the clock that ends it is a little ahead
 }
 
 TEST_CASE("Shared memory: a rank's end wakes whoever waits for it", "[collectives]") {
@@ -182,7 +183,7 @@ TEST_CASE("Collectives of CPUs: ranks that share no memory speak over Gloo", "[c
     const SubMesh place = TestPlace(rank, 2);
     std::unique_ptr<Collectives> ranks;
     if (!share && rank == 1) {
-      // What a rank of another host would tell, to whom rank 0's handle means nothing.
+      // Simulates a rank of another host, where rank 0's handle is invalid.
       TORCH_CHECK(rendezvous[1]->Set("shared/tp/0/reason/1", "cannot open shared memory").ok());
       ranks =
           ConnectGloo(*rendezvous[1], OpenGlooDevice("127.0.0.1").value(), place, options, recorder)

@@ -1,4 +1,4 @@
-// Hot: every sum of a decode pass on one host goes through Enter and Await.
+// Hot path: every sum of a decode pass on one host calls Enter and Await.
 #include "services/worker/collectives/shared_segment.h"
 
 #include <fcntl.h>
@@ -29,16 +29,16 @@ namespace lathe::worker {
 namespace {
 
 constexpr size_t kPage = 4096;
-// Looks for so many pauses of the processor, some 50 us, before it sleeps: as a rule ranks come
-// close behind each other, and waking takes about as long.
+// Number of processor pauses, about 50 us, before a wait sleeps. Ranks usually arrive shortly after
+// each other, and waking takes about as long.
 constexpr int kSpins = 2000;
-// Of one sleep. Then it looks whether the other rank lives.
+// Length of one sleep, after which the waiting rank checks whether the other one lives.
 constexpr absl::Duration kSleep = absl::Milliseconds(10);
 // The same for a rank whose end wakes the sleeper.
 constexpr absl::Duration kWatchedSleep = absl::Seconds(10);
 
-// Set in a rank's round once it is gone, so that whoever is about to sleep does not. Rounds are
-// counted below it, and begin anew there.
+// Set in a rank's round once the rank is gone, so that a rank about to sleep on it does not. Round
+// numbers use the bits below it and wrap around there.
 constexpr uint32_t kGone = uint32_t{1} << 31;
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
@@ -60,9 +60,9 @@ absl::Status Errno(const char* what) {
 
 constexpr char kName[] = "lathe-ranks";
 
-// A descriptor, for reading and writing, of the file that `path` names; Unavailable unless that is
-// one which Create has made for this user. The path comes from a store that whoever reaches its
-// port may write to, so nothing is opened, which may do something, before it is known what it is.
+// Returns a descriptor, for reading and writing, of the file that `path` names. Unavailable unless
+// Create made that file for this user. Any process that reaches the store's port may have written
+// `path`. Opening a file may have side effects, so the file is checked first.
 absl::StatusOr<int> OpenMemory(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     return absl::UnavailableError(absl::StrCat("'", path, "' is no memory of ranks: ", why));
@@ -94,7 +94,7 @@ absl::StatusOr<int> OpenMemory(const std::string& path) {
   return fd;
 }
 
-// 0: it cannot be told. Process ids mean something within one.
+// Returns the namespace in which process ids are valid; 0 if it cannot be determined.
 uint64_t PidNamespace() {
   struct stat about {};
   return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
@@ -116,14 +116,14 @@ struct flock LockOf(int rank, int16_t type) {
 
 }  // namespace
 
-// Of one rank, on lines of its own.
+// State of one rank, on its own cache lines.
 struct alignas(128) SharedSegment::Control {
-  uint64_t nonce = 0;  // rank 0's alone
+  uint64_t nonce = 0;  // set by rank 0 only
   uint64_t pid_namespace = 0;
   std::atomic<uint32_t> round{0};         // see kGone
-  std::atomic<uint32_t> num_sleeping{0};  // who wait for `round`
+  std::atomic<uint32_t> num_sleeping{0};  // ranks that wait for `round`
   int32_t pid = 0;
-  RoundSignature signatures[2];  // by round
+  RoundSignature signatures[2];  // by round modulo 2
 };
 
 size_t SharedSegment::SizeOf(int world) {
@@ -144,7 +144,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(int world) 
   const int fd = memfd_create(kName, MFD_CLOEXEC);
   if (fd < 0) return Errno("memfd_create");
   std::unique_ptr<SharedSegment> segment(new SharedSegment(fd, 0, world, RandomNonce()));
-  // Not only a size: memory that is not there would be a SIGBUS later.
+  // Allocates the pages too: a missing page would be a SIGBUS later.
   errno = posix_fallocate(fd, 0, static_cast<off_t>(SizeOf(world)));
   if (errno != 0) return Errno("no shared memory");
   RETURN_IF_ERROR(segment->Map());
@@ -199,7 +199,7 @@ absl::Status SharedSegment::Map() {
   return absl::OkStatus();
 }
 
-// Of this opening of the file, not of the process: ranks may be threads in tests.
+// The lock belongs to the open file, not to the process, because ranks may be threads in tests.
 absl::Status SharedSegment::Lock() {
   struct flock lock = LockOf(rank_, F_WRLCK);
   if (fcntl(fd_, F_OFD_SETLK, &lock) != 0) return Errno("cannot lock shared memory");
@@ -224,12 +224,12 @@ void SharedSegment::WatchOthers() {
   watch_->Start();
 }
 
-// A rank that has the lock now has had it when its process was looked up, so that was its process
-// and not a later one of the same number.
+// If `rank` holds its lock now, it also held it when its pid was looked up. The pid then belonged
+// to that rank, not to a later process of the same number.
 bool SharedSegment::Watch(int rank) {
   const Control& other = control(rank);
   if (other.pid_namespace == 0 || other.pid_namespace != PidNamespace()) return false;
-  if (other.pid == getpid()) return true;  // its thread leaves before it ends
+  if (other.pid == getpid()) return true;  // its thread leaves before the process ends
   return watch_->Add(rank, other.pid) && IsAlive(rank);
 }
 
@@ -251,7 +251,7 @@ void SharedSegment::Enter(const RoundSignature& signature) {
   ++round_;
   Control& own = control(rank_);
   own.signatures[round_ % 2] = signature;
-  // Both in one order with a sleeper's count and look: one of the two sees the other.
+  // Sequentially consistent with a sleeper's count and look, so one of the two sees the other.
   own.round.store((round_ & ~kGone) | (is_here_ ? 0 : kGone), std::memory_order_seq_cst);
   if (own.num_sleeping.load(std::memory_order_seq_cst) > 0) {
     Futex(own.round, FUTEX_WAKE, INT_MAX, nullptr);
@@ -263,9 +263,9 @@ SharedSegment::Arrival SharedSegment::Await(int rank, absl::Time deadline) const
   uint32_t seen = 0;
   const auto is_here = [&] {
     seen = other.round.load(std::memory_order_seq_cst);
-    return static_cast<int32_t>((seen - round_) << 1) >= 0;  // also when it starts anew at 0
+    return static_cast<int32_t>((seen - round_) << 1) >= 0;  // also correct after wrap-around
   };
-  // Where ranks share a core, who looks keeps the one it waits for from coming.
+  // If ranks share a core, spinning keeps the other rank from arriving.
   const int num_spins = has_own_core_ ? kSpins : 1;
   for (int spin = 0; spin < num_spins; ++spin) {
     if (is_here()) return Arrival::kHere;
@@ -282,7 +282,7 @@ SharedSegment::Arrival SharedSegment::Await(int rank, absl::Time deadline) const
     }
     other.num_sleeping.fetch_sub(1, std::memory_order_seq_cst);
     if (is_here()) return Arrival::kHere;
-    // It may have come, and gone, since.
+    // The rank may have arrived, and left, since.
     if ((seen & kGone) != 0 || !IsAlive(rank)) return is_here() ? Arrival::kHere : Arrival::kGone;
     if (SteadyNow() >= deadline) return Arrival::kLate;
   }

@@ -9,13 +9,13 @@ namespace lathe::worker {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kWasteShare = 8;  // one part in so many
+constexpr size_t kWasteShare = 8;  // at most one part in this many is wasted
 
 using Block = BlockCache::Block;
 
 size_t WholePages(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
-// Huge pages are not asked for: measured, they make no pass faster, and the load slower.
+// Does not ask for huge pages: in measurements they made no pass faster, and the load slower.
 void* Map(size_t bytes) {
   void* data =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
@@ -56,7 +56,7 @@ std::optional<Block> BlockCache::Take(size_t bytes) {
 std::optional<Block> BlockCache::TakeKeptLocked(size_t bytes) {
   const auto best = kept_.lower_bound(bytes);
   if (best == kept_.end() || best->first > bytes + bytes / kWasteShare) return std::nullopt;
-  // The one that returned last is nearest to the processor.
+  // The block returned last is the likeliest to be in the processor's cache.
   const Block block{best->second.back().data, best->first};
   best->second.pop_back();
   if (best->second.empty()) kept_.erase(best);

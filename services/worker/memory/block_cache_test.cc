@@ -27,14 +27,14 @@ Block MustTake(BlockCache& cache, size_t bytes) {
   return *block;
 }
 
-// Takes blocks of these sizes all at once and returns them.
+// Takes blocks of these sizes, all at the same time, and returns them.
 void Use(BlockCache& cache, const std::vector<size_t>& sizes) {
   std::vector<Block> blocks;
   for (const size_t size : sizes) blocks.push_back(MustTake(cache, size));
   for (const Block& block : blocks) cache.Return(block);
 }
 
-// While it lives the process can map at most `bytes` more.
+// While it lives, the process can map at most `bytes` more.
 class AddressSpaceLimit {
  public:
   explicit AddressSpaceLimit(size_t bytes) {
@@ -109,7 +109,7 @@ TEST_CASE("BlockCache: used and kept together stay near the most that was in use
   std::mt19937 random(seed);
   BlockCache cache;
   std::vector<Block> blocks;
-  size_t most[2] = {0, 0};  // of this period and the last one
+  size_t most[2] = {0, 0};  // in this period and the last one
   for (int i = 0; i < 2000; ++i) {
     if (blocks.empty() || random() % 2 == 0) {
       blocks.push_back(MustTake(cache, (1 + random() % 64) * kMib));
@@ -178,7 +178,7 @@ TEST_CASE("BlockCache: what is kept makes room before a block is refused", "[mem
     CHECK(cache.counters().bytes_kept == 0);
     CHECK(cache.counters().bytes_in_use == 0);
     Use(cache, {60 * kMib});
-    Use(cache, {48 * kMib});  // with the one before, too much
+    Use(cache, {48 * kMib});  // does not fit beside the block before
   }
   CHECK(cache.counters().bytes_in_use == 0);
 }

@@ -12,11 +12,11 @@
 namespace lathe::worker {
 namespace {
 
-// Smaller ones stay with malloc, which uses them again by itself.
+// malloc reuses smaller blocks itself.
 constexpr size_t kMinBlockBytes = size_t{1} << 20;
-// Larger than what a step makes and frees: made once, and mapped as it comes into use.
+// Larger tensors are not a step's temporaries. They are made once, and mapped as they are used.
 constexpr size_t kMaxBlockBytes = size_t{1} << 30;
-// c10's own allocator is registered with 0.
+// Must exceed 0, the priority of c10's own allocator.
 constexpr uint8_t kPriority = 1;
 
 struct TensorBlock {
@@ -29,7 +29,7 @@ void ReturnBlock(void* context) {
   owned->cache->Return(owned->block);
 }
 
-// Lives as long as the process, as all allocators of c10.
+// Lives as long as the process, like all allocators of c10.
 class TensorAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -53,7 +53,7 @@ class TensorAllocator final : public c10::Allocator {
   BlockCache cache_;
 };
 
-// Null before UseBlockCacheForTensors.
+// Returns null before UseBlockCacheForTensors.
 TensorAllocator* InUse() { return dynamic_cast<TensorAllocator*>(c10::GetCPUAllocator()); }
 
 }  // namespace

@@ -16,7 +16,7 @@ constexpr int64_t kMib = int64_t{1} << 20;
 
 at::Tensor Bytes(int64_t size) { return at::empty({size}, at::kByte); }
 
-// Of the process, and how much of it is resident.
+// Memory of the process.
 struct Memory {
   int64_t mapped_bytes = 0;
   int64_t resident_bytes = 0;
@@ -33,7 +33,7 @@ Memory Now() {
 
 TEST_CASE("Tensor memory: a large tensor takes the place of one that is gone", "[memory]") {
   UseBlockCacheForTensors();
-  UseBlockCacheForTensors();  // no second one
+  UseBlockCacheForTensors();  // has no effect
   void* const first = Bytes(8 * kMib).mutable_data_ptr();
   CHECK(Bytes(8 * kMib).mutable_data_ptr() == first);
 }
@@ -67,7 +67,7 @@ TEST_CASE("Tensor memory: a tensor beyond the limit is out of memory", "[memory]
   getrlimit(RLIMIT_AS, &before);
   const rlimit limit{static_cast<rlim_t>(Now().mapped_bytes + 64 * kMib), before.rlim_max};
   setrlimit(RLIMIT_AS, &limit);
-  const int64_t size = GENERATE(512 * kMib, 2048 * kMib);  // ours, and beyond our blocks
+  const int64_t size = GENERATE(512 * kMib, 2048 * kMib);  // in range of BlockCache, and above it
   const absl::Status status = Guarded("test", [size] {
     Bytes(size);
     return absl::OkStatus();
