@@ -16,7 +16,7 @@
 namespace lathe::worker {
 namespace {
 
-// Empty when the file cannot be read: the engine then refuses us, and we come again.
+// Returns an empty secret if the file cannot be read. The engine then refuses us, and we try again.
 std::string ReadSecret(const std::string& path) {
   std::ifstream file(path);
   std::string secret((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -24,7 +24,7 @@ std::string ReadSecret(const std::string& path) {
   return secret;
 }
 
-// How long the engine has to end a stream on which it was told that we leave.
+// Time that the engine has to end a stream after Leaving.
 constexpr absl::Duration kFarewellTime = absl::Seconds(1);
 
 }  // namespace
@@ -117,7 +117,7 @@ void AttachClient::Serve(const std::string& address, absl::Time outage_began) {
   LogWarn("no stream to the engine", {{"address", address}, {"error", status.message()}});
 }
 
-// Everything that can be done now; false: leave this stream.
+// Handles all messages that can be read or written now. Returns false if the stream must be left.
 bool AttachClient::Exchange(AttachStream& stream) {
   AbsorbReports();
   while (std::optional<lathe::v1::EngineMessage> message = stream.TakeMessage()) {
@@ -177,7 +177,7 @@ void AttachClient::Wake() {
 
 void AttachClient::WaitUntil(absl::Time deadline) {
   absl::MutexLock lock(&mu_);
-  // Should the wall clock be set back meanwhile, the engine's next heartbeat ends the wait.
+  // If the wall clock is set back meanwhile, the engine's next heartbeat ends the wait.
   mu_.AwaitWithTimeout(absl::Condition(this, &AttachClient::HasNews), deadline - SteadyNow());
 }
 

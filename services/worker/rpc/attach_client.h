@@ -1,4 +1,4 @@
-// Keeps this process attached to whichever engine leads.
+// Keeps this process attached to the engine that currently leads.
 #pragma once
 
 #include <deque>
@@ -21,60 +21,61 @@ namespace lathe::worker {
 class AttachStream;
 
 struct AttachOptions {
-  // "unix:PATH" or "HOST:PORT"; tried in turn.
+  // Addresses of engines, "unix:PATH" or "HOST:PORT". They are tried in turn.
   std::vector<std::string> engine_addresses;
-  // Of those on other machines.
+  // TLS options for engines on other machines.
   ChannelTls engine_tls = {};
-  // File with the secret of the data directory, read before every attempt: a new engine may have
-  // written a new one.
+  // File with the secret of the data directory. It is read before every attempt, because a new
+  // engine may have written a new secret.
   std::string secret_path;
-  // Below the second after which gRPC's callback threads sleep for 100 ms, here and in the engine,
-  // and delay what arrives then.
+  // Must stay below one second. After one idle second, gRPC's callback threads here and in the
+  // engine sleep for 100 ms, which delays messages.
   absl::Duration heartbeat_interval = absl::Milliseconds(400);
-  // An engine that says nothing for so long is given up.
+  // An engine that is silent for this long is disconnected.
   absl::Duration silence_limit = absl::Seconds(6);
-  // The same before its first word, when there are other addresses: a quarter of the outage so far,
-  // at least this. A hanging engine then costs little time while the one that leads is looked for.
+  // Minimum time to wait for an engine's first message when there are other addresses. The limit is
+  // a quarter of the outage so far, so a hanging engine costs little time in the search for the
+  // leader.
   absl::Duration min_first_answer = absl::Milliseconds(500);
-  // Pause between attempts: a tenth of the outage so far, within these bounds, less up to half of
-  // it at random. So a restarted engine waits little for us and a missing one is not bothered.
+  // Bounds of the pause between attempts, which is a tenth of the outage so far, less up to half of
+  // it at random. A restarted engine thus waits little for us, and a missing one is not flooded.
   absl::Duration min_backoff = absl::Milliseconds(50);
   absl::Duration max_backoff = absl::Seconds(1);
 };
 
 enum class LeaveCause {
-  kTold,        // to end
-  kCannotWork,  // nobody told it to
-  kPeerGone,    // its group is no more, and nothing is wrong with it
+  kTold,        // the process was asked to end
+  kCannotWork,  // it failed and ends by itself
+  kPeerGone,    // its group has lost a rank, and this process is healthy
 };
 
-// One thread dials, reads, writes and converts; it blocks only while nothing happens. Reports may
-// come from any thread. `executor` must outlive it.
+// One thread dials, reads, writes and converts. It blocks only while idle. Reports may come from
+// any thread. `executor` must outlive the client.
 class AttachClient {
  public:
-  // Both are called once, on the client's thread: `on_die` when an engine tells this process to
-  // end, `on_meeting` when all ranks of a group of several have come.
+  // Both callbacks are called at most once, on the client's thread: `on_die` when an engine orders
+  // this process to end, `on_meeting` when all ranks of a group of several have attached.
   AttachClient(AttachOptions options, WorkerIdentity identity, ExecutorPort& executor,
                std::function<void(const std::string& reason)> on_die,
                std::function<void(const Meeting&)> on_meeting = nullptr);
   ~AttachClient();
 
   void Start();
-  // Tells the engine why this process ends, so that it is not taken for one that died at its work.
+  // Tells the engine why this process ends, so that the engine does not count it as a crash.
   void Leave(const std::string& reason, LeaveCause cause);
-  // Ends the stream, after a Leave when the engine has heard of it or a second has passed; what was
-  // not acknowledged is lost. May be called twice.
+  // Ends the stream. After a Leave it first waits until the engine has ended the stream, for at
+  // most a second. Unacknowledged results are lost. May be called twice.
   void Stop();
 
-  // For the executor's listener.
+  // Called by the executor's listener.
   void OnReport(ReportEvent event);
   void OnStateChanged();
 
  private:
   void Run();
-  // `outage_began`: when the last stream that worked ended.
+  // `outage_began` is the time when the last working stream ended.
   void Serve(const std::string& address, absl::Time outage_began);
-  // Until when the stream that `began` then may stay silent.
+  // Returns the time until which a stream begun at `began` may stay silent.
   absl::Time GiveUpAt(absl::Time began, absl::Time outage_began) const;
   bool Exchange(AttachStream& stream);
   void AbsorbReports();
@@ -84,9 +85,9 @@ class AttachClient {
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool stopping() const;
   bool has_left() const;
-  // Says why we leave, if it is to be said.
+  // Queues the Leaving message if there is one to send.
   void SayFarewell(absl::Time now);
-  // Whether to end the stream from this side. An engine that was told of it ends it.
+  // Returns true if this side must end the stream. An engine that got Leaving ends it itself.
   bool MustEnd() const;
 
   const AttachOptions options_;
@@ -95,15 +96,15 @@ class AttachClient {
   AttachProtocol protocol_;                           // client thread only
   absl::Time last_heard_;                             // client thread only; of this stream
   absl::Time farewell_until_ = absl::InfinitePast();  // client thread only
-  bool outage_is_logged_ = false;  // client thread only: once per outage, not per attempt
+  bool outage_is_logged_ = false;  // client thread only: logged once per outage, not per attempt
 
   mutable absl::Mutex mu_;
   std::deque<ReportEvent> reports_ ABSL_GUARDED_BY(mu_);
   bool state_changed_ ABSL_GUARDED_BY(mu_) = false;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<lathe::v1::Leaving> leaving_ ABSL_GUARDED_BY(mu_);  // to be said
-  bool has_left_ ABSL_GUARDED_BY(mu_) = false;                      // it is said
+  std::optional<lathe::v1::Leaving> leaving_ ABSL_GUARDED_BY(mu_);  // to be sent
+  bool has_left_ ABSL_GUARDED_BY(mu_) = false;                      // was sent
   std::unique_ptr<NamedThread> thread_;
 };
 

@@ -77,7 +77,7 @@ TEST_CASE("a batch is executed, its result sent, and forgotten once acknowledged
   ack.set_epoch(5);
   ack.mutable_ack()->add_request_ids("r1");
   engine->Send(ack);
-  engine->Send(Train(5, "r1"));  // as new, since it was acknowledged
+  engine->Send(Train(5, "r1"));  // runs again, because it was acknowledged
   worker.executor.AwaitCommands(2);
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("a worker that is told to stop says so and does not come again", "[rpc
   CHECK_FALSE(leaving.leaving().has_failed());
   engine.reset();
   engine = std::make_unique<FakeEngine>(dir.address());
-  // The first pause after a stream is the shortest, a twentieth of this.
+  // The first pause after a stream is the shortest: at most a twentieth of this patience.
   CHECK_FALSE(engine->Next(/*patience=*/absl::Seconds(1)).has_hello());
   worker.client.Stop();
 }

@@ -16,7 +16,7 @@
 namespace lathe::worker {
 namespace {
 
-// With more messages waiting for the stream, the progress of samples is not told.
+// While more messages wait for the stream, the progress of samples is dropped.
 constexpr size_t kMaxOutgoingForProgress = 1024;
 
 lathe::v1::GroupRole ToProtoRole(const std::string& role) {
@@ -24,7 +24,7 @@ lathe::v1::GroupRole ToProtoRole(const std::string& role) {
   return role == "sample" ? lathe::v1::GROUP_ROLE_SAMPLE : lathe::v1::GROUP_ROLE_UNSPECIFIED;
 }
 
-// The answer to a command that the executor does not take.
+// Makes the answer to a command that the executor refuses.
 using RefusalMaker = std::function<Report(absl::Status)>;
 
 RefusalMaker MakerOfRefusals(const std::string& request_id, const Command& command) {
@@ -183,9 +183,9 @@ void AttachProtocol::Form(const lathe::v1::Form& form) {
   is_attached_ = true;
   book_.Clear();
   held_answers_.clear();
-  // Progress and Ready belong to no epoch and stay.
+  // Progress and Ready have epoch 0 and stay.
   std::erase_if(outgoing_, [](const lathe::v1::WorkerMessage& old) { return old.epoch() != 0; });
-  // The others hear it from rank 0, in its order.
+  // Rank 0 tells the other ranks, in order with its commands.
   if (identity_.rank == 0) executor_.Reset(++generation_);
   LogInfo("group formed", {{"epoch", epoch_}, {"term", term_}});
 }
@@ -206,7 +206,7 @@ void AttachProtocol::Adopt(const lathe::v1::Adopt& adopt) {
 void AttachProtocol::Execute(const lathe::v1::EngineMessage& message) {
   const bool has_peers = identity_.world > 1;
   TrainBatch batch;
-  lathe::v1::EngineMessage encoded_batch;  // for the peers, what is in `batch`
+  lathe::v1::EngineMessage encoded_batch;  // for the other ranks: the content of `batch`
   std::vector<Incoming> commands = ToCommands(message);
   for (size_t i = 0; i < commands.size(); ++i) {
     Incoming& incoming = commands[i];
@@ -226,7 +226,8 @@ void AttachProtocol::Execute(const lathe::v1::EngineMessage& message) {
   if (!batch.requests.empty()) SubmitBatch(std::move(batch), encoded_batch.SerializeAsString());
 }
 
-// Requests that come again are answered again when they are done, and else left alone.
+// Returns true if the request is new. A duplicate of a finished request is answered again. A
+// duplicate of a running one is ignored.
 bool AttachProtocol::IsNew(const Incoming& incoming) {
   if (incoming.request_id.empty()) return true;
   const RequestBook::Arrival arrival = book_.Begin(incoming.request_id, incoming.info);
@@ -240,7 +241,7 @@ void AttachProtocol::Refuse(const std::string& request_id, absl::Status status) 
           .model = std::nullopt});
 }
 
-// What comes while the process ends is nobody's failure: it runs where the next process is.
+// A command that arrives while the process ends gets no answer: the next process will run it.
 void AttachProtocol::SubmitOrRefuse(const std::string& request_id, Command command,
                                     std::string encoded) {
   const RefusalMaker make_refusal = MakerOfRefusals(request_id, command);
@@ -282,7 +283,7 @@ void AttachProtocol::Absorb(const ReportEvent& event) {
     return;
   }
   if (const auto* progress = std::get_if<SampleProgress>(&event.report)) {
-    // Whoever streams finds what is missing here in the result.
+    // The result of the sample has the tokens that are dropped here.
     if (!is_attached_ || outgoing_.size() >= kMaxOutgoingForProgress) return;
     *Queue().mutable_sample_progress() = ToProto(*progress);
     return;
@@ -341,7 +342,7 @@ void AttachProtocol::QueueDone(const lathe::v1::OperationDone& done) {
   *Queue().mutable_done() = done;
 }
 
-// A new message at the end of the queue; before Form or Adopt it belongs to no epoch.
+// Appends a message to the queue. Before Form or Adopt its epoch is 0.
 lathe::v1::WorkerMessage& AttachProtocol::Queue() {
   lathe::v1::WorkerMessage& message = outgoing_.emplace_back();
   message.set_epoch(is_attached_ ? epoch_ : 0);
@@ -357,7 +358,7 @@ std::optional<lathe::v1::WorkerMessage> AttachProtocol::PopOutgoing() {
   lathe::v1::WorkerMessage message = std::move(outgoing_.front());
   outgoing_.pop_front();
   std::vector<lathe::v1::WorkerMessage> pieces = SplitMessage(std::move(message));
-  // The rest goes to the front: pieces of one message stay in order and apart from another's.
+  // The other pieces go to the front, so that pieces of one message stay together and in order.
   outgoing_.insert(outgoing_.begin(), std::make_move_iterator(pieces.begin() + 1),
                    std::make_move_iterator(pieces.end()));
   return std::move(pieces.front());

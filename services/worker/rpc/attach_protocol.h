@@ -18,7 +18,7 @@
 
 namespace lathe::worker {
 
-// Who this process is; the same in every Hello.
+// Identity of this process, the same in every Hello.
 struct WorkerIdentity {
   std::string group;
   int64_t rank = 0;
@@ -27,41 +27,42 @@ struct WorkerIdentity {
   std::string base_model;  // its served name
   bool is_supervised = false;
   MeshShape mesh = {};
-  // Rank 0 of several: where its peers may meet it.
+  // For rank 0 of several: the address where the other ranks meet it.
   std::string address = "";
   uint16_t port = 0;
   std::string role = "both";            // or "train" or "sample"
-  VersionAddress version_address = {};  // rank 0; empty: it serves no versions
+  VersionAddress version_address = {};  // rank 0 only; empty: serves no versions
 };
 
-// Belongs to one thread. Outlives streams: what was received, done and not acknowledged is kept
-// from one stream to the next, and sent again once an engine adopts us. `executor` must outlive it.
-// Of ranks other than 0 an engine wants to know only that they are there, and their memory; what
-// they do, rank 0 tells them.
+// Belongs to one thread and outlives streams. Commands received and results not acknowledged are
+// kept from one stream to the next. Results are sent again once an engine adopts the worker.
+// `executor` must outlive it. From ranks other than 0 the engine needs only their presence and
+// memory use: rank 0 tells them what to run.
 class AttachProtocol {
  public:
   enum class Verdict { kGoOn, kRedial, kDie };
 
-  // `on_meeting` is called once, in a group of several ranks: all of them have come.
+  // `on_meeting` is called once, in a group of several ranks, when all of them have attached.
   AttachProtocol(WorkerIdentity identity, ExecutorPort& executor,
                  std::function<void(const Meeting&)> on_meeting = nullptr);
 
-  // A stream has opened: forgets what was to be sent on the last one and returns the first message.
+  // Begins a new stream: drops the messages queued for the last one and returns the first message.
   lathe::v1::WorkerMessage BeginStream(const std::string& secret);
 
-  // kRedial: the engine is not to be obeyed. kDie: it told us to end; reason() says why.
+  // kRedial: this engine must not be obeyed. kDie: it orders this process to end. reason() says
+  // why.
   Verdict Receive(lathe::v1::EngineMessage message);
 
-  // A report of the executor; call it whether a stream is open or not.
+  // Takes a report of the executor. May be called without an open stream.
   void Absorb(const ReportEvent& event);
 
-  // Queues what changed: Progress, or Ready once.
+  // Queues a message for the changed state: Progress, or Ready once.
   void StateChanged();
   void QueueHeartbeat();
-  // The last message: this process ends.
+  // Queues the last message: this process ends.
   void QueueLeaving(const lathe::v1::Leaving& leaving);
 
-  // Next message to send, none above 1 MiB; nullopt: nothing to send.
+  // Returns the next message to send, at most 1 MiB plus framing; nullopt: none.
   std::optional<lathe::v1::WorkerMessage> PopOutgoing();
 
   const std::string& reason() const { return reason_; }
@@ -69,7 +70,7 @@ class AttachProtocol {
  private:
   Verdict Obey(const lathe::v1::EngineMessage& message);
   bool AcceptTerm(int64_t term);
-  // False: the process has met its peers, and the engine wants it to meet others.
+  // Returns false if the process has already met its peers and the engine wants other ones.
   bool Meet(const lathe::v1::Meeting& meeting);
   void Form(const lathe::v1::Form& form);
   void Adopt(const lathe::v1::Adopt& adopt);
@@ -80,19 +81,19 @@ class AttachProtocol {
   void SubmitBatch(TrainBatch batch, std::string encoded);
   void QueueDone(const lathe::v1::OperationDone& done);
   lathe::v1::WorkerMessage& Queue();
-  // As Queue, but between two streams the message waits for the next Adopt. One that was queued
-  // and not sent is lost: whoever asked asks again.
+  // As Queue, but between two streams the message waits for the next Adopt. A message queued and
+  // not sent is lost; the engine then sends the command again.
   lathe::v1::WorkerMessage& QueueAnswer();
 
   const WorkerIdentity identity_;
   ExecutorPort& executor_;
   const std::function<void(const Meeting&)> on_meeting_;
-  std::string session_;  // of the peers it was told to meet; empty: none
+  std::string session_;  // of the peers this process met; empty: none yet
   RequestBook book_;
   PieceJoiner joiner_;
   std::deque<lathe::v1::WorkerMessage> outgoing_;
   std::deque<lathe::v1::WorkerMessage> held_answers_;  // to commands without a request_id
-  int64_t epoch_ = 0;                                  // of the last Form or Adopt obeyed
+  int64_t epoch_ = 0;                                  // of the last Form or Adopt
   int64_t term_ = 0;
   int64_t generation_ = 0;    // of the last Reset
   bool is_attached_ = false;  // Form or Adopt came on this stream

@@ -7,13 +7,13 @@
 namespace lathe::worker {
 namespace {
 
-// Of at most 1 MiB each.
+// Limits in messages of at most 1 MiB.
 constexpr size_t kMaxReadAhead = 16;
 constexpr size_t kMaxUnwritten = 16;
 
 }  // namespace
 
-// The hold keeps OnDone away while reads and writes are started from the owner's thread.
+// The hold delays OnDone while the owner's thread may still start reads and writes.
 AttachStream::AttachStream(const std::shared_ptr<grpc::Channel>& channel,
                            lathe::v1::WorkerMessage hello, std::function<void()> wake)
     : wake_(std::move(wake)), stub_(lathe::v1::WorkerPool::NewStub(channel)) {
@@ -73,7 +73,7 @@ void AttachStream::OnReadDone(bool ok) {
       reading_.Clear();
       is_reading_ = read_.size() < kMaxReadAhead;
       if (is_reading_) StartRead(&reading_);
-      // The owner takes all there is before it sleeps.
+      // The owner was woken for the first message and takes all messages before it sleeps.
       if (read_.size() > 1) return;
     } else {
       broken_ = true;
@@ -90,7 +90,7 @@ void AttachStream::OnWriteDone(bool ok) {
     if (!ok) broken_ = true;
     if (ok && !unwritten_.empty()) {
       grpc::WriteOptions options;
-      // One that others follow need not go out alone.
+      // A message that others follow may be sent together with them.
       if (unwritten_.size() > 1) options.set_buffer_hint();
       StartWrite(&unwritten_.front(), options);
     }

@@ -17,28 +17,28 @@
 
 namespace lathe::worker {
 
-// Its owner's thread reads and writes; gRPC's threads call `wake` when there is something to read,
-// room to write, or the end. A few messages are read ahead, and a few written together: that saves
-// waking a thread for each. More are not, which slows a hasty engine down.
+// The owner's thread reads and writes. gRPC's threads call `wake` when there is something to read,
+// room to write, or the stream has ended. A few messages are read ahead and a few written together,
+// which saves waking a thread for each. The limits slow down an engine that sends too fast.
 class AttachStream
     : private grpc::ClientBidiReactor<lathe::v1::WorkerMessage, lathe::v1::EngineMessage> {
  public:
-  // Sends `hello` on `channel`. `wake` must not block nor call back.
+  // Sends `hello` on `channel`. `wake` must not block or call this object.
   AttachStream(const std::shared_ptr<grpc::Channel>& channel, lathe::v1::WorkerMessage hello,
                std::function<void()> wake);
   // Cancels the stream and waits for its end.
   ~AttachStream() override;
 
-  // Next message, nullopt: none yet.
+  // Returns the next message; nullopt: none yet.
   std::optional<lathe::v1::EngineMessage> TakeMessage();
 
   bool CanWrite() const;
-  // Only when CanWrite().
+  // Requires CanWrite().
   void Write(lathe::v1::WorkerMessage message);
 
-  // Whether the stream is broken or over.
+  // Returns true if the stream is broken or has ended.
   bool IsOver() const;
-  // Waits for the end of a stream that IsOver; its status.
+  // Waits for the end of a stream that IsOver. Returns its status.
   absl::Status Finish();
 
  private:
@@ -51,13 +51,13 @@ class AttachStream
   const std::function<void()> wake_;
   std::unique_ptr<lathe::v1::WorkerPool::Stub> stub_;
   grpc::ClientContext context_;
-  lathe::v1::EngineMessage reading_;  // gRPC's while a read is under way
-  bool released_ = false;             // owner's thread: the hold was given back
+  lathe::v1::EngineMessage reading_;  // owned by gRPC during a read
+  bool released_ = false;             // owner's thread: the hold was removed
 
   mutable absl::Mutex mu_;
   std::deque<lathe::v1::EngineMessage> read_ ABSL_GUARDED_BY(mu_);
   bool is_reading_ ABSL_GUARDED_BY(mu_) = false;
-  // The front is being written; references stay valid.
+  // The front message is being written. References to it stay valid.
   std::deque<lathe::v1::WorkerMessage> unwritten_ ABSL_GUARDED_BY(mu_);
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> done_ ABSL_GUARDED_BY(mu_);

@@ -64,7 +64,7 @@ Incoming Train(const lathe::v1::TrainItem& item) {
   return incoming;
 }
 
-// An operation that an answer is due for.
+// Wraps an operation that expects an answer.
 template <typename Op>
 Incoming Answered(lathe::v1::OperationKind kind, Op op) {
   return {.request_id = op.request_id,
@@ -88,7 +88,7 @@ lathe::v1::OperationKind OperationOf(CheckpointKind kind) {
     case CheckpointKind::kSampler:
       return lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_FOR_SAMPLER;
     case CheckpointKind::kExternal:
-    case CheckpointKind::kSnapshot:  // not of a SaveCheckpoint
+    case CheckpointKind::kSnapshot:  // never in a SaveCheckpoint
       break;
   }
   return lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_EXTERNAL;

@@ -11,22 +11,23 @@
 
 namespace lathe::worker {
 
-// One command of an engine message, and what is needed to answer it. `request_id` is empty when
-// nobody waits for an answer. A train request is a TrainBatch of one.
+// One command of an engine message, with the data to answer it. `request_id` is empty if no answer
+// is expected. A train request is a TrainBatch of one.
 struct Incoming {
   std::string request_id;
   RequestInfo info;
-  absl::StatusOr<Command> command;  // an error is the answer
+  absl::StatusOr<Command> command;  // an error is sent as the answer
 };
 
-// Commands of `message` in order; none for messages that are about the stream itself.
+// Returns the commands of `message` in order. Messages about the stream itself have none.
 std::vector<Incoming> ToCommands(const lathe::v1::EngineMessage& message);
 
-// The command that those of `encoded`, a serialized EngineMessage, make together: its train
-// requests are one batch. Of what a rank that leads was told; Internal: it is no such message.
+// Decodes the command that rank 0 got as `encoded`, a serialized EngineMessage. Its train requests
+// form one batch. Internal: `encoded` is not such a message.
 absl::StatusOr<Command> DecodeCommand(const std::string& encoded);
 
-// `max_tokens` and `seed` were fixed by the engine. InvalidArgument: a prompt that is not tokens.
+// The engine has set `max_tokens` and `seed`. InvalidArgument: the prompt has chunks other than
+// tokens.
 absl::StatusOr<SampleRequest> ToSampleRequest(const lathe::v1::Sample& sample);
 
 }  // namespace lathe::worker

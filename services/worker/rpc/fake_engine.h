@@ -1,4 +1,4 @@
-// An engine's end of Attach on a unix socket in a temporary directory, for tests.
+// The engine's end of Attach on a unix socket in a temporary directory, for tests.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -21,7 +21,7 @@
 
 namespace lathe::worker {
 
-// Removed with everything in it.
+// A temporary directory, removed with its content.
 class FakeDataDir {
  public:
   FakeDataDir() {
@@ -38,7 +38,7 @@ class FakeDataDir {
   std::string path_;
 };
 
-// Serves one stream at a time. The destructor ends it as a killed engine would.
+// Serves one stream at a time. The destructor ends it as if the engine were killed.
 class FakeEngine : private lathe::v1::WorkerPool::Service {
  public:
   explicit FakeEngine(const std::string& address) : received_(1000) {
@@ -53,7 +53,7 @@ class FakeEngine : private lathe::v1::WorkerPool::Service {
     server_->Wait();
   }
 
-  // The next message that is no heartbeat; an empty one when nothing comes for so long.
+  // Returns the next message other than a heartbeat; an empty one after `patience`.
   lathe::v1::WorkerMessage Next(absl::Duration patience = absl::Seconds(30)) {
     while (std::optional<lathe::v1::WorkerMessage> message = received_.PopFor(patience)) {
       if (!message->has_heartbeat()) return *std::move(message);
@@ -61,7 +61,7 @@ class FakeEngine : private lathe::v1::WorkerPool::Service {
     return {};
   }
 
-  // The next heartbeat; an empty message after 30 s.
+  // Returns the next heartbeat; an empty message after 30 s.
   lathe::v1::WorkerMessage NextHeartbeat() {
     while (std::optional<lathe::v1::WorkerMessage> message = received_.PopFor(absl::Seconds(30))) {
       if (message->has_heartbeat()) return *std::move(message);

@@ -1,4 +1,4 @@
-// An executor that only remembers, for tests of the stream.
+// An executor that only records its commands, for tests of the stream.
 #pragma once
 
 #include <string>
@@ -54,7 +54,7 @@ class FakeExecutor : public ExecutorPort {
     return commands_;
   }
 
-  // As the other ranks get them, in the order of commands().
+  // Commands as the other ranks get them, in the order of commands().
   std::vector<std::string> encoded() const {
     absl::MutexLock lock(&mu_);
     return encoded_;
@@ -65,7 +65,7 @@ class FakeExecutor : public ExecutorPort {
     return generation_;
   }
 
-  // Blocks until `count` commands have come since the last Reset.
+  // Blocks until `count` commands have arrived since the last Reset.
   void AwaitCommands(size_t count) const {
     absl::MutexLock lock(&mu_);
     const auto enough = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

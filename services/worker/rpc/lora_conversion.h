@@ -1,4 +1,4 @@
-// Shapes of adapters between their native and their wire form.
+// Conversion of adapter shapes between native and wire form.
 #pragma once
 
 #include "protos/lathe/v1/types.pb.h"

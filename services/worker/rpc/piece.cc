@@ -8,7 +8,7 @@
 namespace lathe::worker {
 namespace {
 
-// Protobuf parses no more.
+// Protobuf's limit for parsing.
 constexpr size_t kMaxMessageBytes = (size_t{1} << 31) - 1;
 
 }  // namespace

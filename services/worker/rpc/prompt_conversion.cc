@@ -30,7 +30,7 @@ absl::Status ReadSparse(const lathe::v1::SparseCsr& sparse, PromptTargets& targe
   return absl::OkStatus();
 }
 
-// Whether every row's cells lie within those there are.
+// Returns true if the offsets are valid for `num_rows` rows and the number of cells.
 bool HasSoundRows(const PromptTargets& targets, int64_t num_rows) {
   const auto num_cells = static_cast<int64_t>(targets.tokens.size());
   const std::vector<int64_t>& offsets = targets.offsets;

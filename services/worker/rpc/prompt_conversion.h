@@ -1,4 +1,4 @@
-// What a sample asks of its prompt, and what it is answered: lathe.v1 <-> ops.h.
+// Conversion of prompt-scoring requests and results: lathe.v1 <-> ops.h.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace lathe::worker {
 
-// target_prompt_logprobs of a prompt of `prompt_length` tokens. InvalidArgument: no tensor of
-// integers, or not of prompt_length - 1 rows; the engine has said so before to whoever sent it.
+// Reads the target_prompt_logprobs of a prompt of `prompt_length` tokens. InvalidArgument: not an
+// int64 tensor of prompt_length - 1 rows. The engine has already checked this for the client.
 absl::StatusOr<std::shared_ptr<const PromptTargets>> ReadTargets(const lathe::v1::Tensor& tensor,
                                                                  int64_t prompt_length);
 
-// Float32, of the shape and layout of the targets.
+// Float32, with the shape and layout of the targets.
 lathe::v1::Tensor ToProto(const PromptTargetLogprobs& scored);
 
 lathe::v1::PromptAltTokens ToProto(const PromptAltTokens& drawn);

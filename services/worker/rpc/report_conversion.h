@@ -1,4 +1,5 @@
-// ops.h reports and states -> lathe.v1, as the engine stores and users receive them.
+// Conversion of ops.h reports and states to lathe.v1, as the engine stores them and users receive
+// them.
 #pragma once
 
 #include <string>
@@ -11,15 +12,15 @@
 
 namespace lathe::worker {
 
-// Request id a report answers; empty: Started, SampleProgress, SnapshotDone and what tells of
-// sampler versions answer none.
+// Returns the request id that a report answers. Empty for reports that answer none: Started,
+// SampleProgress, SnapshotDone and reports about sampler versions.
 const std::string& AnsweredRequest(const Report& report);
 
-// The outcome of the request that `event.report` answers. Paths of saves and publications are left
-// out: the engine knows the names.
+// Converts the outcome of the request that `event.report` answers. Leaves out paths of saves and
+// publications, whose names the engine fills in.
 lathe::v1::OperationDone ToOperationDone(const ReportEvent& event, const RequestInfo& info);
 
-// InvalidArgument and FailedPrecondition are the user's fault, everything else ours.
+// InvalidArgument and FailedPrecondition are the user's errors, all others the server's.
 lathe::v1::Error ToError(const absl::Status& status);
 
 lathe::v1::SampleProgress ToProto(const SampleProgress& progress);

@@ -1,4 +1,4 @@
-// Which requests this process has received and not yet been told to forget.
+// The requests that this process has received and the engine has not acknowledged.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace lathe::worker {
 
-// What the answer to a request needs to know of the request.
+// Facts about a request that its answer needs.
 struct RequestInfo {
   lathe::v1::OperationKind kind = lathe::v1::OPERATION_KIND_UNSPECIFIED;
   std::string model_id;
-  // Trains only, per datum: K of (N, K) targets, 0 for one-dimensional ones.
+  // For train requests, per datum: K of (N, K) targets, 0 for one-dimensional ones.
   std::vector<int64_t> output_columns;
 };
 
-// A request is unknown, running, or done until the engine acknowledges its result; so a request
-// that an engine sends twice runs once. Not thread-safe. Holds results in memory: they are bounded
-// by the number of requests an engine has dispatched to us.
+// A request is unknown, running, or done until the engine acknowledges its result. A request that
+// an engine sends twice thus runs once. Not thread-safe. Results stay in memory; their number is
+// bounded by the requests that an engine has dispatched to this process.
 class RequestBook {
  public:
   enum class Arrival { kNew, kRunning, kDone };
@@ -30,18 +30,18 @@ class RequestBook {
   // Records a new request as running.
   Arrival Begin(const std::string& request_id, RequestInfo info);
 
-  // Of a running request; nullptr: there is none.
+  // Returns the info of a running request; nullptr: it is not running.
   const RequestInfo* FindRunning(const std::string& request_id) const;
 
-  // Running -> done. Ignores a request that is not running.
+  // Marks a running request as done. Ignores a request that is not running.
   void Finish(lathe::v1::OperationDone done);
 
-  // The retained result; nullptr: not done, or acknowledged.
+  // Returns the retained result; nullptr: not done, or acknowledged.
   const lathe::v1::OperationDone* FindDone(const std::string& request_id) const;
 
   void Acknowledge(const std::string& request_id);
 
-  // Forgets a request that was never handed on.
+  // Removes a request that was never passed to the executor.
   void Withdraw(const std::string& request_id);
 
   void Clear() { entries_.clear(); }

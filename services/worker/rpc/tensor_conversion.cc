@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<To>> ReadElements(lathe::v1::DType dtype, std::string
   }
 }
 
-// Sets rows and cols from the declared shape; a missing one is (num_elements).
+// Sets rows and cols from the declared shape. Without one, the shape is (num_elements).
 template <typename T>
 absl::Status ReadShape(const lathe::v1::Tensor& tensor, int64_t num_elements, Matrix<T>* out) {
   if (tensor.shape_size() > 2) {
@@ -58,7 +58,7 @@ absl::Status ReadShape(const lathe::v1::Tensor& tensor, int64_t num_elements, Ma
   out->is_2d = tensor.shape_size() == 2;
   out->rows = tensor.shape_size() > 0 ? tensor.shape(0) : num_elements;
   out->cols = out->is_2d ? tensor.shape(1) : 1;
-  // 2^31 cells is far above what a body of 512 MiB can hold densely.
+  // 2^31 cells is far more than a request body of 512 MiB can hold densely.
   constexpr int64_t kMaxCells = int64_t{1} << 31;
   if (out->rows < 0 || out->cols < 0 || (out->cols > 0 && out->rows > kMaxCells / out->cols)) {
     return absl::InvalidArgumentError(absl::StrFormat("tensor shape is %d x %d, limit is %d cells",

@@ -1,4 +1,4 @@
-// lathe.v1 tensors and packed bytes <-> vectors. Little-endian hosts only.
+// Conversion between lathe.v1 tensors or packed bytes and vectors. Little-endian hosts only.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lathe::worker {
 
-// A dense tensor of one or two dimensions, row-major. `cols` is 1 for one dimension.
+// A dense row-major tensor. With one dimension, `cols` is 1.
 template <typename T>
 struct Matrix {
   int64_t rows = 0;
@@ -21,13 +21,13 @@ struct Matrix {
   std::vector<T> values;  // [rows·cols]
 };
 
-// Cells that a CSR encoding does not list are 0. Integers are read from integer dtypes, floats from
-// any. InvalidArgument: another dtype, bytes that do not fit the dtype and shape, indices out of
-// range, or more than two dimensions.
+// Read a dense or CSR tensor. Cells that a CSR encoding does not list are 0. Integers are read from
+// integer dtypes only, floats from any dtype. InvalidArgument: another dtype, bytes that do not
+// match dtype and shape, indices out of range, or more than two dimensions.
 absl::StatusOr<Matrix<int64_t>> ReadIntegers(const lathe::v1::Tensor& tensor);
 absl::StatusOr<Matrix<float>> ReadFloats(const lathe::v1::Tensor& tensor);
 
-// Elements of `bytes`, which must be a multiple of sizeof(T) long.
+// Returns the elements of `bytes`. InvalidArgument: the length is not a multiple of sizeof(T).
 template <typename T>
 absl::StatusOr<std::vector<T>> ReadPacked(std::string_view bytes) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -1,4 +1,4 @@
-// Messages of an engine, for tests.
+// Engine messages for tests.
 #pragma once
 
 #include <cstdint>

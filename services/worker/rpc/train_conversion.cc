@@ -13,7 +13,7 @@
 namespace lathe::worker {
 namespace {
 
-// Prefixes the message with the place it is about: "datum 3: weights: …".
+// Prefixes the message with its place: "datum 3: weights: …".
 absl::Status At(const std::string& place, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(place, ": ", status.message()));
 }
@@ -55,7 +55,7 @@ struct FloatInput {
   size_t size;
 };
 
-// 1 for each target that its datum's spans call sampled.
+// Returns 1 for each target that the datum's spans mark as sampled, else 0.
 absl::StatusOr<std::vector<float>> ReadSampledMask(const lathe::v1::Datum& proto, size_t size) {
   std::vector<float> mask;
   for (const lathe::v1::ProvenanceSpan& span : proto.loss_fn_input_spans()) {
@@ -71,7 +71,8 @@ absl::StatusOr<std::vector<float>> ReadSampledMask(const lathe::v1::Datum& proto
       absl::StrFormat("spans cover %d of %d tokens", mask.size(), size));
 }
 
-// The inputs that `loss` reads, and where they go. [N] each, but [N·K] what belongs to a target.
+// Returns the inputs that `loss` reads, and their destinations. Sizes are [N], or [N·K] for an
+// input with one value per target.
 std::vector<FloatInput> InputsOf(const LossSpec& loss, TrainDatum* datum) {
   const LossProgram& program = *loss.program;
   const size_t num_tokens = datum->tokens.size();

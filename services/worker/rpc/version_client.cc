@@ -22,10 +22,10 @@
 namespace lathe::worker {
 namespace {
 
-// Of a chunk, with room for its header.
+// Limit for a chunk with its header.
 constexpr int kMaxChunkBytes = 2 << 20;
 
-// Each read has a connection of its own, which notices soon that nobody answers: samples wait.
+// Each read has its own connection, which detects a dead server early, because samples wait for it.
 std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxChunkBytes);
@@ -46,7 +46,7 @@ VersionHeader ToHeader(const lathe::v1::VersionHeader& proto) {
           .applied_seq = proto.applied_seq()};
 }
 
-// Puts chunks where they belong.
+// Copies chunks to their places and checks the size and the checksum.
 class Assembly {
  public:
   explicit Assembly(const VersionReader::Begin& begin) : begin_(begin) {}

@@ -14,19 +14,19 @@
 
 namespace lathe::worker {
 
-// A connection for each read. Who stops answering is given up after a few seconds, who goes on
-// slowly after `timeout`.
+// Uses one connection for each read. A read fails after a few seconds if the server stops
+// answering, and after `timeout` if it is slow. Thread-safe.
 class VersionClient final : public VersionReader {
  public:
   explicit VersionClient(absl::Duration timeout = absl::Seconds(60)) : timeout_(timeout) {}
 
   absl::Status Read(const VersionAddress& source, const std::string& version_id, int64_t seq_id,
                     const Begin& begin) override;
-  // Ends the reads under way and all that come: the process ends.
+  // Cancels current and future reads, because the process ends.
   void Stop();
 
  private:
-  // False: it has been stopped.
+  // Returns false after Stop.
   bool Enter(grpc::ClientContext& context);
   void Leave(grpc::ClientContext& context);
 

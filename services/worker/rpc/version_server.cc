@@ -74,7 +74,7 @@ class VersionServer::Call final : public grpc::ServerWriteReactor<lathe::v1::Ver
 
 namespace {
 
-// A call that is over before it began.
+// A call that ends at once with an error.
 class Refusal final : public grpc::ServerWriteReactor<lathe::v1::VersionChunk> {
  public:
   explicit Refusal(const absl::Status& status) { Finish(ToGrpcStatus(status)); }

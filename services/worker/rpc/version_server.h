@@ -1,4 +1,4 @@
-// lathe.v1.VersionSource: lets ranks of other groups read sampler versions from this process.
+// Serves sampler versions of this process to ranks of other groups: lathe.v1.VersionSource.
 #pragma once
 
 #include <atomic>
@@ -12,20 +12,20 @@
 
 namespace lathe::worker {
 
-// Whoever shows the token may read, so many at a time; nothing is encrypted. gRPC's threads copy
-// from memory into its buffers and wait for nobody: a reader that is slow costs a buffer.
+// Serves readers that present the token, kMaxReads at a time. Nothing is encrypted. gRPC's threads
+// copy from memory into its buffers and never block: a slow reader costs one buffer.
 class VersionServer final : public lathe::v1::VersionSource::CallbackService {
  public:
   static constexpr int kMaxReads = 256;  // every rank of a group reads each version itself
 
-  // Listens at the numeric address `host`, a port that the kernel chooses. `versions` must outlive
-  // it. Unavailable: it cannot listen there.
+  // Listens on the numeric address `host`, on a port that the kernel chooses. `versions` must
+  // outlive the server. Unavailable: it cannot listen there.
   static absl::StatusOr<std::unique_ptr<VersionServer>> Start(const std::string& host,
                                                               ServedVersions& versions);
-  // Ends the reads under way.
+  // Cancels the current reads.
   ~VersionServer() override;
 
-  // Where it is read, with a token that is this process's own.
+  // Address for readers, with a random token of this process.
   const VersionAddress& address() const { return address_; }
 
   grpc::ServerWriteReactor<lathe::v1::VersionChunk>* ReadVersion(
@@ -35,7 +35,7 @@ class VersionServer final : public lathe::v1::VersionSource::CallbackService {
   class Call;
 
   explicit VersionServer(ServedVersions& versions);
-  // Counts a read when there is a version.
+  // Checks the token and takes a version. Counts the read if it succeeds.
   absl::StatusOr<std::shared_ptr<const ServedVersion>> Admit(
       const lathe::v1::ReadVersionRequest& request);
 

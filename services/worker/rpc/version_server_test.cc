@@ -88,7 +88,7 @@ TEST_CASE("who is not there is given up soon", "[rpc]") {
 }
 
 TEST_CASE("who does not answer is given up, and stopping ends a read", "[rpc]") {
-  // Connections are made, and nothing is said.
+  // Accepts connections and never answers.
   const auto silent = ListeningSocket::Open("127.0.0.1");
   REQUIRE(silent.ok());
   const VersionAddress address{"127.0.0.1:" + std::to_string(silent->port()), "t"};
