@@ -1,12 +1,13 @@
-// Threads that work beside passes without holding them up. Free of torch.
+// Low priority for threads that work beside passes and must not slow them down. Does not include
+// torch.
 #pragma once
 
 namespace lathe::worker {
 
-// The calling thread gets about a tenth of a core while passes take every core, and all of one
-// while they do not. `thread` is its name, for the log where the system refuses.
+// Lowers the calling thread's priority: it gets about a tenth of a core while passes use every
+// core, and a whole core otherwise. `thread` is its name in the warning if the system refuses.
 void YieldProcessor(const char* thread);
-// Its turn at the disk comes behind everybody else's.
+// Gives the calling thread's disk requests the lowest priority of their class.
 void YieldDisk(const char* thread);
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// Writes checkpoints while the executor goes on.
+// Writes checkpoints on a thread beside the executor's.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,19 @@
 
 namespace lathe::worker {
 
-// A model's state as it was when the save's turn came; nothing else uses these tensors' memory.
+// A model's state when the save's turn came. Nothing else uses the memory of these tensors.
 struct StagedSave {
   int64_t generation = 0;
   SaveCheckpoint command;
-  std::optional<Adapter> adapter;                 // training kind
-  AdamParams last_adam;                           // training kind
-  std::shared_ptr<const AdapterWeights> weights;  // sampler and external kind
+  std::optional<Adapter> adapter;                 // training kind only
+  AdamParams last_adam;                           // training kind only
+  std::shared_ptr<const AdapterWeights> weights;  // sampler and external kind only
   ModelState state;
 };
 
-// One thread, one save at a time, in order. `on_report` gets a SaveDone when the checkpoint is
-// durable, else an OpFailed. The destructor finishes what is queued. `store` must outlive it.
+// Writes one save at a time, in order, on one thread. `on_report` is called there with a SaveDone
+// when the checkpoint is durable, or with an OpFailed. The destructor finishes the queued saves.
+// `store` must outlive the writer.
 class CheckpointWriter {
  public:
   static constexpr size_t kMaxQueuedSaves = 64;
@@ -32,7 +33,7 @@ class CheckpointWriter {
   CheckpointWriter(CheckpointStore& store, std::function<void(ReportEvent)> on_report);
   ~CheckpointWriter();
 
-  // ResourceExhausted: kMaxQueuedSaves are waiting.
+  // ResourceExhausted: kMaxQueuedSaves saves are waiting.
   absl::Status Enqueue(StagedSave save);
 
  private:

@@ -1,13 +1,13 @@
-// What decides which instructions compute on this machine.
+// The properties of this machine that decide which CPU instructions compute.
 #pragma once
 
 #include <string>
 
 namespace lathe::worker {
 
-// Machines with the same text compute the same bits, as far as torch, its libraries and our kernels
-// choose their code while they run: by the processor's maker and instruction sets, and by what the
-// environment tells them. "AVX512 of intel with avx2 fma avx512f, MKL_CBWR=AVX2"
+// Describes the choice of code that torch, its libraries and our kernels make at run time: the
+// processor's maker, its instruction sets, and settings in the environment. Machines with equal
+// texts compute the same bits. "AVX512 of intel with avx2 fma avx512f, MKL_CBWR=AVX2"
 std::string CpuArithmetic();
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// Whether this machine keeps the promise of exact numerics.
+// Checks that this machine keeps the promise of exact numerics.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,8 +7,9 @@
 namespace lathe::worker {
 
 // Runs a layer forward and backward, the unembedding, and a prefill and a decode pass of `model` on
-// sequences of many lengths: alone and packed in two orders, on one thread and on all. OK: every
-// sequence got the same bits each time. FailedPrecondition naming what did not.
+// sequences of many lengths. Runs them alone on one thread, and packed in two orders on all
+// threads. OK: every sequence got the same bits each time. FailedPrecondition names the result that
+// differs.
 absl::Status ProbeExactNumerics(const Model& model);
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// The one thread that touches the device: apply commands, plan, run one unit, report.
+// The one thread that uses the device. It applies commands, plans, runs one unit and reports.
 #pragma once
 
 #include <cstddef>
@@ -23,85 +23,86 @@ namespace lathe::worker {
 struct ExecutorOptions {
   std::string model_name;
   std::string model_path;              // an HF folder
-  std::string tokenizer_id;            // empty: clients go by the model's name
+  std::string tokenizer_id;            // empty: clients use the model's name
   std::string checkpoint_root;         // all checkpoint directories lie below it
   std::string device = "auto";         // auto, cpu or cuda
-  std::string compute_dtype = "auto";  // of products with bf16 weights: auto, fp32 or bf16
-  int num_threads = 0;                 // of torch; 0: one per core
+  std::string compute_dtype = "auto";  // for products with bf16 weights: auto, fp32, bf16
+  int num_threads = 0;                 // torch's threads; 0: one per core
   std::string numerics = "fast";       // fast or exact
-  // Of the memory that is available at the start. Weights, adapters, keys and values of samples and
-  // activations have their shares of it. More: longer sequences and more samples at once.
+  // Share of the memory available at the start that is planned with: for weights, adapters, the KV
+  // cache and activations. More allows longer sequences and more samples at once.
   double memory_fraction = 0.9;
-  // On a CPU the available memory is at most this, for the ranks of this machine together. More:
-  // less for other groups. 0: whatever is available.
+  // On a CPU, upper bound of the available memory, for all ranks of this machine together. More
+  // leaves less for other groups. 0: no bound.
   int64_t host_memory_bytes = 0;
-  // Share of the device's time that sampling gets while there is training too.
+  // Share of device time that sampling gets while there is training too.
   double sampling_share = 0.5;
-  // How long the prompts' part of a pass may hold up the samples that decode. More: prompts are
-  // read sooner. 0: 100 ms on a CPU, 20 ms elsewhere.
+  // Time by which prompts in a pass may delay the samples that decode. More starts prompts sooner.
+  // 0: 100 ms on a CPU, 20 ms on other devices.
   absl::Duration prefill_stall;
-  // Whether a tenant's requests find keys and values of earlier ones again.
+  // True if a tenant's requests reuse keys and values of its earlier requests.
   bool prefix_cache = true;
-  // Memory of sampler versions that no sample uses or used lately; the rest is on disk. 0: what the
-  // models leave of the adapters' memory. More: fewer are read again.
+  // Memory for sampler versions. Those that do not fit go to disk, the least recently used first,
+  // unless a sample uses them. More means fewer reads. 0: the adapters' memory that models leave.
   int64_t version_bytes = 0;
-  // On a GPU: see SamplingOptions.
+  // On a GPU only: see SamplingOptions.
   bool decode_graphs = true;
-  // Of an optim_step.
+  // Action of an optim_step on a gradient that is not finite.
   NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
-  // Time without work after which memory that the next pass would use again goes back to the
-  // system. Longer than a training loop takes from one request to the next.
+  // Idle time after which memory cached for the next pass is returned to the system. It must be
+  // longer than a training loop's gap between requests.
   absl::Duration pause = absl::Seconds(10);
-  // Commands waiting for the executor; more are refused.
+  // Limit of commands that wait for the executor. Further ones are refused.
   std::size_t max_queued_commands = 65536;
-  // Of several ranks; each has the same options but for its rank.
+  // Place in a group of several ranks. All other options must be the same on every rank.
   MeshShape mesh;
   int rank = 0;
-  // How long a collective of a pass may take, other ranks' lateness included. More: a rank that
-  // hangs is known later.
+  // Timeout of a collective in a pass, including the wait for slower ranks. More delays the
+  // detection of a rank that hangs.
   absl::Duration collective_timeout = absl::Seconds(10);
 };
 
-// How sampler versions go from one process to another other than as files.
+// Transfer of sampler versions between processes without files.
 struct VersionExchange {
-  ServedVersions* served = nullptr;  // that others are to read from this one; null: none
+  ServedVersions* served = nullptr;  // versions for other processes to read; null: none
   VersionReader* reader = nullptr;   // null: this process reads none
 };
 
-// What one of several ranks needs besides. Rank 0 takes commands and makes reports; the others do
-// what it does: they are given no commands and no Resets, and make no reports.
+// Further parts that one of several ranks needs. Rank 0 takes commands and makes reports. The other
+// ranks follow it: they get no commands and no Resets, and make no reports.
 struct ExecutorPeers {
-  // Where they meet. Called once, on the executor's thread, before the model is loaded; blocks
-  // until the engine has told. Cancelled: the process ends, and so does the thread.
+  // Returns the rendezvous. Called once, on the executor's thread, before the model is loaded.
+  // Blocks until the engine has sent it. Cancelled: the process ends, and the thread ends too.
   std::function<absl::StatusOr<Meeting>()> await_meeting;
-  // Rank 0's: the one that the meeting names.
+  // Rank 0 only: the socket that the meeting names.
   std::optional<ListeningSocket> socket;
-  // The others': what rank 0 was given as `encoded`, as the command again.
+  // Other ranks only: decodes a command from the `encoded` that rank 0 got with it.
   std::function<absl::StatusOr<Command>(const std::string& encoded)> decode;
-  // A rank is gone, hangs, or is not what the others are. The process must end at once: the thread
-  // has ended, or hangs. Called once, from any thread.
+  // Called once, from any thread, when a rank is gone, hangs or has diverged. The process must end
+  // at once, because the executor's thread has ended or hangs.
   std::function<void(absl::Status)> on_disagreement;
 };
 
-// Its thread loads the base model, then runs commands; without work it sleeps. Free of torch here,
-// so that main may hold it beside the Attach stream.
+// The executor. Its thread loads the base model, then runs commands, and sleeps without work. This
+// header does not include torch, so that main may use it beside the Attach stream.
 class Executor : public ExecutorPort {
  public:
-  // `on_load_failed` is called once on the executor's thread instead of anything else when the
-  // model cannot be loaded: InvalidArgument, NotFound or FailedPrecondition when the configuration
-  // is to blame. Of several ranks it is called on all, the rank being named. `peers` is for those.
+  // `on_load_failed` is called once, on the executor's thread and instead of any other callback, if
+  // the model cannot be loaded. Configuration errors are InvalidArgument, NotFound or
+  // FailedPrecondition. Of several ranks, all get the error, which names the rank that failed.
+  // `peers` is for several ranks only.
   Executor(ExecutorOptions options, ExecutorListener listener,
            std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers = {},
            VersionExchange versions = {});
-  // As Stop.
+  // Calls Stop.
   ~Executor() override;
 
   void Start();
-  // Finishes the unit that runs and the saves that are staged; of snapshots and saves of versions
-  // only the one that is being written. The other ranks then end too. May be called twice.
+  // Finishes the running unit and the staged saves. Of the snapshots and saves of versions it
+  // finishes only the one being written. The other ranks then end too. May be called twice.
   void Stop();
-  // As Stop, unless another rank keeps this one waiting for longer than `patience`. False: the
-  // thread still waits for it, and the process has to end without it.
+  // Like Stop, but waits for other ranks for at most `patience`. Returns false if the thread still
+  // waits for one. The process then has to end without it.
   bool TryStop(absl::Duration patience);
 
   absl::Status Submit(Command command, std::string encoded) override;

@@ -1,4 +1,4 @@
-// Everything the executor does, one call at a time, without its thread.
+// The executor's work, one call at a time, without its thread.
 #pragma once
 
 #include <cstdint>
@@ -31,51 +31,52 @@
 
 namespace lathe::worker {
 
-// What outlives a Reset.
+// Parts that outlive a Reset.
 struct ExecutorParts {
   const Model& model;
   const Tokenizer* tokenizer;  // nullptr: stop strings cannot be matched
   CheckpointStore& store;
   CheckpointWriter& writer;
-  VersionJobs& version_jobs;                  // what they give goes to Apply
-  RecoveryJobs& recovery_jobs;                // what they give goes to Apply
-  Clock& clock;                               // by which the device's time is shared
-  ServedVersions* served_versions = nullptr;  // null: no other process reads any
+  VersionJobs& version_jobs;                  // pass their results to Apply
+  RecoveryJobs& recovery_jobs;                // pass their results to Apply
+  Clock& clock;                               // measures the use of device time
+  ServedVersions* served_versions = nullptr;  // null: no other process reads versions
 };
 
 struct CoreOptions {
   TrainerOptions trainer;
   SamplingOptions sampling;
   ReplicaPlace replica;
-  // Share of the device's time that sampling gets while there is training too.
+  // Share of device time that sampling gets while there is training too.
   double sampling_share = 0.5;
   ModelOpsOptions model_ops;
 };
 
-// State of one generation: models, versions, work in progress. One thread. `parts` must outlive it.
+// State of one generation: models, versions, work in progress. Use it from one thread. `parts` must
+// outlive it.
 class ExecutorCore {
  public:
   ExecutorCore(const ExecutorParts& parts, const CoreOptions& options, int64_t generation);
 
-  // Takes a command; what can be done at once is done.
+  // Takes a command. Commands that need no unit are done at once.
   void Apply(Command command);
   void Apply(VersionJobDone done);
   void Apply(RecoveryJobDone done);
 
-  // Runs every barrier whose turn has come, then one unit: a training step or a sampling pass.
-  // False: there is nothing to do until a command comes. During a training step, and while a
-  // snapshot is staged, `on_pause` is called now and then, which may call Apply and TakeReports,
-  // and sampling passes run whose turn has come.
+  // Runs all barriers that are ready, then one unit: a training step or a sampling pass. Returns
+  // false if there is nothing to do until the next command. A training step or the staging of a
+  // snapshot has yield points. At each one, `on_pause` is called, which may call Apply and
+  // TakeReports, and sampling passes run if it is their turn.
   bool RunUnit(const std::function<void()>& on_pause = {});
 
-  // The same for one of several ranks, all of which run the same units: where there is training and
-  // sampling to do, the unit is `preferred`, and no clock decides. `on_pause` may only take
-  // reports, and no sampling passes run in pauses.
+  // RunUnit for one of several ranks, all of which run the same units. If there is both training
+  // and sampling, the unit is `preferred`, and no clock decides. `on_pause` may only take reports.
+  // No sampling passes run at yield points.
   bool RunUnit(DeviceUse preferred, const std::function<void()>& on_pause);
-  // What the next unit should be by this rank's clock, where there is both to do.
+  // The use that this rank's clock prefers for the next unit if there is work for both.
   DeviceUse preferred_use() const { return time_share_.Preferred(); }
 
-  // Reports since the last call, in order.
+  // Returns the reports since the last call, in order.
   std::vector<ReportEvent> TakeReports() { return std::exchange(reports_, {}); }
 
   std::vector<ModelState> ModelStates() const;
@@ -106,7 +107,7 @@ class ExecutorCore {
   template <typename Barrier>
   void Do(Barrier barrier);
 
-  // `work` is the training's, with pauses.
+  // Runs `work`, which is charged to training, with yield points.
   void RunWithPauses(const std::function<void()>& on_pause, const std::function<void()>& work);
   bool RunBarriers(const std::function<void()>& on_pause);
   void RunBarrier(const ModelLanes::Barrier& barrier);
@@ -136,17 +137,17 @@ class ExecutorCore {
   Trainer trainer_;
   SpreadSampling sampling_;
   TimeShare time_share_;
-  std::optional<DeviceUse> preferred_;                  // one of several ranks runs a unit
+  std::optional<DeviceUse> preferred_;                  // set during a unit of several ranks
   std::map<std::string, RunningTrain> running_trains_;  // by request id
-  // Request ids of the forward_backwards among them, by model and seq_id.
+  // Request ids of the running forward_backwards, by model and seq_id.
   std::map<std::pair<std::string, int64_t>, std::string> running_seqs_;
-  std::map<std::string, std::string> running_samples_;  // version ids by request id
-  // Outputs of the forward_backwards in each model's window, to answer a repeated one with.
+  std::map<std::string, std::string> running_samples_;  // version id by request id
+  // Outputs of the forward_backwards in each model's window, to answer duplicates with.
   std::map<std::string, std::map<int64_t, TrainOutput>> window_outputs_;
-  // Samples that came before the version they want was published or read, by version id.
+  // Samples that wait until their version is published or read, by version id.
   std::map<std::string, std::vector<SampleRequest>> parked_samples_;
-  std::set<std::string> pending_versions_;  // PublishVersion is in a lane
-  // Of those, or of versions that are being read.
+  std::set<std::string> pending_versions_;  // a lane has their PublishVersion
+  // Commands that wait for a pending version, or for one that is being read.
   std::vector<std::variant<SaveVersion, ServeVersion>> parked_copies_;
   int64_t num_optim_steps_ = 0;
   int64_t num_snapshots_ = 0;

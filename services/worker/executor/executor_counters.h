@@ -1,11 +1,11 @@
-// Counters of one executor after another.
+// Adds up the counters of successive executor cores.
 #pragma once
 
 #include "services/worker/executor/executor_port.h"
 
 namespace lathe::worker {
 
-// Sums; of the peaks the higher one.
+// Returns the sums. For peaks it returns the maximum.
 ExecutorCounters Add(const ExecutorCounters& a, const ExecutorCounters& b);
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// What the executor's thread is woken by.
+// Items in the queue of the executor's thread.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace lathe::worker {
 
 struct SubmittedCommand {
   Command command;
-  std::string encoded;  // as the other ranks get it
+  std::string encoded;  // for the other ranks
 };
 
 struct ResetItem {

@@ -1,4 +1,4 @@
-// What the Attach stream may ask of the executor. Native types only: no torch, no protobuf.
+// The executor's interface to the Attach stream. Native types only: no torch, no protobuf.
 #pragma once
 
 #include <cstdint>
@@ -24,87 +24,88 @@ struct ExecutorCounters {
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;        // samples whose keys and values were dropped for older ones
   int64_t looked_up_tokens = 0;   // of prompts
-  int64_t prompt_hit_tokens = 0;  // of them that were in the prefix cache
+  int64_t prompt_hit_tokens = 0;  // of these, found in the prefix cache
   int64_t kv_evictions = 0;       // blocks taken from the prefix cache
   int64_t optim_steps = 0;
   int64_t out_of_memory_retries = 0;  // training passes run again in halves
-  int64_t arena_peak_bytes = 0;       // the most a training pass reserved
-  absl::Duration training_time;       // of the device
-  absl::Duration sampling_time;       // of the device
-  int64_t version_loads = 0;          // of sampler versions, from disk
-  absl::Duration version_load_time;   // of them together
-  int64_t version_evictions = 0;      // of sampler versions from memory
-  int64_t snapshots = 0;              // of models, written
+  int64_t arena_peak_bytes = 0;       // the maximum that a training pass reserved
+  absl::Duration training_time;       // of device time
+  absl::Duration sampling_time;       // of device time
+  int64_t version_loads = 0;          // sampler versions read from disk or other groups
+  absl::Duration version_load_time;   // sum over all loads
+  int64_t version_evictions = 0;      // sampler versions dropped from memory
+  int64_t snapshots = 0;              // snapshots of models written
   int64_t snapshot_failures = 0;
-  absl::Duration snapshot_time;  // that threads were busy with those written
+  absl::Duration snapshot_time;  // time that threads worked on them
 };
 
-// Sampler versions.
+// Memory use of sampler versions.
 struct VersionUsage {
   int64_t num_in_memory = 0;
   int64_t bytes_in_memory = 0;
 };
 
-// Memory of the rank's device. Bytes.
+// Memory of the rank's device, in bytes.
 struct MemoryShare {
   std::string owner;
   int64_t used = 0;
-  int64_t limit = 0;  // of the plan
+  int64_t limit = 0;  // in the memory plan
 };
 struct MemoryUse {
-  int64_t used = 0;   // of all shares
-  int64_t limit = 0;  // that the plan has
+  int64_t used = 0;   // sum of all shares
+  int64_t limit = 0;  // of the whole plan
   std::vector<MemoryShare> shares;
 };
 
-// What the process holds, as of the last finished command.
+// State of the process as of the last finished command.
 struct ExecutorState {
-  bool ready = false;  // base model loaded; `model` is set
+  bool ready = false;  // true if the base model is loaded and `model` is set
   ModelInfo model;
   std::string device;        // "cpu" or "cuda:0"
-  int64_t bytes_loaded = 0;  // of the base model
+  int64_t bytes_loaded = 0;  // bytes of the base model
   int64_t bytes_total = 0;
-  int64_t arena_bytes = 0;  // that a training pass may reserve
-  MemoryUse memory;         // no shares: the base model is loading
+  int64_t arena_bytes = 0;  // limit of what a training pass may reserve
+  MemoryUse memory;         // no shares while the base model is loading
   KvUsage kv_usage;
   VersionUsage version_usage;
   std::vector<ModelState> models;     // ascending model_id
   std::vector<HeldVersion> versions;  // ascending version_id, on disk or in memory
   ExecutorCounters counters;
-  Traffic traffic;       // with other ranks
-  int64_t progress = 0;  // grows with each part of whatever it does
-  bool is_busy = true;   // has work, so that `progress` is to grow; loading is work
+  Traffic traffic;       // collectives with other ranks
+  int64_t progress = 0;  // grows with each part of any work
+  bool is_busy = true;   // true if it has work and `progress` must grow; loading is work
 };
 
-// One report, and the state of the model it is about once the operation was done.
+// A report, and the state of its model when the operation was done.
 struct ReportEvent {
-  int64_t generation = 0;  // of the Reset the command came after
+  int64_t generation = 0;  // of the last Reset before the command
   Report report;
   std::optional<ModelState> model;
 };
 
-// Where an executor tells what happened. Called on the executor's threads; must not block.
+// Callbacks of an executor. They are called on its threads and must not block.
 struct ExecutorListener {
   std::function<void(ReportEvent)> on_report;
   std::function<void()> on_state_changed;  // loading progressed, or the base model is ready
 };
 
-// Thread-safe. Commands of one model take effect in the order they were submitted.
+// The executor as the Attach stream sees it. Thread-safe. Commands of one model take effect in the
+// order in which they were submitted.
 class ExecutorPort {
  public:
   virtual ~ExecutorPort() = default;
 
-  // ResourceExhausted: the command queue is full. Cancelled: the process ends, and nobody has an
-  // answer to give. Every accepted command with a request_id is
-  // answered by exactly one report, unless a Reset comes first.
-  // `encoded` is the command as the other ranks of the group get it; empty where there are none.
+  // Queues a command. ResourceExhausted: the queue is full. Cancelled: the process ends, and no
+  // answer will follow. Every accepted command with a request_id is answered by exactly one report,
+  // unless a Reset comes first. `encoded` is the command for the other ranks of the group; empty
+  // without any.
   virtual absl::Status Submit(Command command, std::string encoded) = 0;
 
-  // Drops every model, version, gradient and command. Reports of what came before may still
-  // follow; they carry an older generation.
+  // Drops every model, version, gradient and command. Reports of earlier commands may still follow,
+  // with an older generation.
   virtual void Reset(int64_t generation) = 0;
 
-  // Consistent: a report is delivered after the state it is about can be seen here.
+  // Returns a consistent state. Before a report is delivered, its effect is visible here.
   virtual ExecutorState State() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// A number by which ranks tell whether they are the same.
+// A hash by which ranks detect that they have diverged.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace lathe::worker {
 
-// Of all that was added, in order (FNV-1a, 64 bits). What depends on clocks or on the rows that a
-// rank computes, or is known to one rank only, does not count.
+// Hash of everything that was added, in order (FNV-1a, 64 bits). Excludes data that depends on
+// clocks or on the rows that a rank computes, or that only one rank has.
 class Fingerprint {
  public:
-  // The tokens that were drawn.
+  // Adds the sampled tokens.
   void Add(const std::vector<ReportEvent>& reports);
-  // What was run so far.
+  // Adds the numbers of passes and operations so far.
   void Add(const ExecutorCounters& counters);
-  // What there is.
+  // Adds the existing models and versions.
   void Add(const std::vector<ModelState>& models, const std::vector<HeldVersion>& versions);
 
   uint64_t value() const { return value_; }

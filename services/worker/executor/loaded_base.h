@@ -1,4 +1,4 @@
-// What the executor loads before it can work.
+// Parts that the executor loads before it can work.
 #pragma once
 
 #include <filesystem>
@@ -20,28 +20,28 @@ namespace lathe::worker {
 
 struct LoadedBase {
   std::unique_ptr<Model> model;
-  std::optional<Tokenizer> tokenizer;  // missing or of an unknown kind: no stop strings
+  std::optional<Tokenizer> tokenizer;  // unset if missing or of an unknown kind: no stop strings
   std::unique_ptr<CheckpointStore> store;
   MemoryPlan memory;
-  int64_t prefill_chunk_tokens = 0;  // prompt rows of a pass beside samples that decode
+  int64_t prefill_chunk_tokens = 0;  // limit of prompt tokens in a pass beside samples that decode
   Numerics numerics = Numerics::kFast;
   ModelInfo info;
 };
 
-// The device `name` (auto, cpu, cuda) means on this machine. InvalidArgument: another word, or cuda
-// where there is none.
+// Returns the device that `name` (auto, cpu, cuda) means on this machine. InvalidArgument: another
+// name, or cuda without a GPU.
 absl::StatusOr<at::Device> ChooseDevice(const std::string& name);
 
-// Bytes of the weights in `folder`.
+// Returns the size of the weight files in `folder`. 0 if it cannot be read.
 int64_t WeightBytes(const std::filesystem::path& folder);
 
-// What ranks decide by, which must be the same on all of them, by its name.
+// Returns the values that ranks base decisions on and that must be the same on all ranks, by name.
 std::map<std::string, std::string> MustAgree(const ExecutorOptions& options, at::Device device);
 
-// Reads the base model, of several ranks each its part, and plans the memory around it. With exact
-// numerics it also probes that this machine keeps their promise. All ranks call it; they plan the
-// same, and where one fails all do, with one error that names it. `control` is all of them and
-// moves CPU tensors. Throws RanksDisagree.
+// Reads the base model (of several ranks, each reads its part) and plans memory around it. With
+// exact numerics it also probes that this machine keeps the promise. Collective: all ranks call it.
+// They get the same plan, and if one fails, all get one error that names it. `control` has all
+// ranks and moves CPU tensors. Throws RanksDisagree.
 absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,
                                     const LoadProgress& progress, const RankGroup& control = {},
                                     const RankGroups& groups = {});

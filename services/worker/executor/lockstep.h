@@ -1,4 +1,4 @@
-// How several ranks come to apply the same things before the same units.
+// Makes several ranks apply the same items before the same units.
 #pragma once
 
 #include <cstdint>
@@ -21,32 +21,34 @@
 
 namespace lathe::worker {
 
-// An ExecutorCore is a function of what it applies, in which order, and of whose unit is next. Rank
-// 0 decides that, turn by turn; the others do the same. What a rank does for itself between,
-// reading a file, is applied when all have said that it is done, and if it failed on one, it failed
-// on all. Only later jobs wait for it.
+// The result of an ExecutorCore depends only on the items it applies, their order, and whose unit
+// is next. Rank 0 decides these in rounds, and the other ranks follow. Work that each rank does for
+// itself between rounds, such as reading a file, is applied when all ranks have finished it. If it
+// failed on one rank, it failed on all. It delays only later jobs.
 //
-// Every turn all ranks compare what they are; those that are not the same must end. One thread, but
-// for the queue.
+// In every round, all ranks compare their fingerprints. Ranks that differ must end. Use it from one
+// thread; only the queue is shared with others.
 class Lockstep {
  public:
   struct Options {
-    // Between two turns without work. Short against all deadlines, long against a turn's cost.
+    // Time between two rounds without work. Short compared with all deadlines, long compared with a
+    // round's cost.
     absl::Duration idle = absl::Seconds(1);
-    // The same while another rank has still to do what rank 0 has done: nobody can wake that one.
+    // The same while another rank has not finished a job that rank 0 has finished, because that
+    // rank cannot wake rank 0.
     absl::Duration poll = absl::Milliseconds(5);
-    // What a command was encoded from. Not used on rank 0.
+    // Decodes a command from its `encoded`. Not used on rank 0.
     std::function<absl::StatusOr<Command>(const std::string& encoded)> decode;
   };
 
-  // What a rank has come to.
+  // A rank's state at the end of a round.
   struct Standing {
     int64_t generation = 0;
-    // The same on all ranks.
+    // Must be the same on all ranks.
     uint64_t fingerprint = 0;
-    // Nothing is left to do; the next turn may take its time.
+    // True if there is nothing left to do, so that the next round may wait.
     bool is_idle = false;
-    DeviceUse preferred = DeviceUse::kSampling;  // rank 0's counts
+    DeviceUse preferred = DeviceUse::kSampling;  // only rank 0's value is used
     bool wants_to_stop = false;
   };
 
@@ -55,34 +57,36 @@ class Lockstep {
     DeviceUse preferred = DeviceUse::kSampling;
   };
 
-  // Rank 0's commands and the jobs that are done come from `queue`. Both must outlive it.
+  // Rank 0's commands and the results of jobs come from `queue`. The communicator of `control` and
+  // `queue` must outlive this object.
   Lockstep(const RankGroup& control, BoundedQueue<ExecutorItem>& queue, Options options);
 
-  // In place of the threads that do the jobs, whose results go to the queue; they must outlive it.
-  // Neither refuses a job, as that would depend on when others were done: one that there is no room
-  // for fails later.
+  // Replace the threads that do the jobs. The threads' results go to the queue, and the threads
+  // must outlive this object. The returned objects refuse no job, because that would depend on
+  // other ranks' progress. A job without room fails later.
   VersionJobs& VersionsBy(VersionJobs& jobs);
   RecoveryJobs& RecoveryBy(RecoveryJobs& jobs);
 
-  // The next turn, once all ranks are there. nullopt: a rank wants to stop; all end here. Throws
-  // RanksDisagree.
+  // Waits for all ranks and returns the next round. nullopt: a rank wants to stop, and all ranks
+  // end here. Throws RanksDisagree.
   std::optional<Turn> Next(const Standing& standing);
 
  private:
   struct Header;
 
-  // Jobs of one generation, numbered in the order in which all ranks want them.
+  // Jobs of one generation, numbered in the order of Enqueue, which is the same on all ranks.
   class Versions : public VersionJobs {
    public:
     explicit Versions(Lockstep& lockstep) : lockstep_(lockstep) {}
     absl::Status Enqueue(VersionJob job) override;
-    // One is done here; nothing if nobody waits for it any more.
+    // Records a job that is done on this rank. Ignores it if its generation or ticket is not
+    // current.
     void Note(VersionJobDone done);
-    // All jobs up to this one are done here; 0 of another generation.
+    // Number of the last job up to which all jobs are done on this rank. 0 for another generation.
     int64_t num_done(int64_t generation) const { return generation == generation_ ? num_done_ : 0; }
-    // The first of those up to `last` that were noted and not taken; nullopt: none.
+    // Returns the first recorded job, if its number is at most `last`; nullopt: none.
     std::optional<VersionJobDone> TakeUpTo(int64_t last);
-    // nullopt: it was not noted.
+    // Returns the recorded job; nullopt: it is not recorded.
     std::optional<VersionJobDone> Take(int64_t ticket);
     VersionJobs* thread = nullptr;
 
@@ -91,7 +95,7 @@ class Lockstep {
     int64_t generation_ = 0;
     int64_t num_jobs_ = 0;
     int64_t num_done_ = 0;
-    std::map<int64_t, int64_t> numbers_;      // by ticket, of what is not done
+    std::map<int64_t, int64_t> numbers_;      // by ticket; jobs that are not done
     std::map<int64_t, VersionJobDone> done_;  // by number
   };
 
@@ -99,8 +103,8 @@ class Lockstep {
    public:
     explicit Recovery(Lockstep& lockstep) : lockstep_(lockstep) {}
     absl::Status Enqueue(RecoveryJob job) override;
-    RecoveryJobs* thread = nullptr;   // rank 0
-    std::deque<RecoveryJob> waiting;  // the others: what rank 0 writes
+    RecoveryJobs* thread = nullptr;   // rank 0 only
+    std::deque<RecoveryJob> waiting;  // other ranks only: jobs that rank 0 writes
     int64_t num_jobs = 0;
 
    private:
@@ -124,8 +128,8 @@ class Lockstep {
   const Options options_;
   Versions versions_{*this};
   Recovery recovery_{*this};
-  std::deque<ExecutorItem> refused_;  // jobs that there was no room for
-  // Version jobs up to this one are done on all ranks, as of the last turn.
+  std::deque<ExecutorItem> refused_;  // results of jobs that found no room
+  // Version jobs up to this number are done on all ranks, as of the last round.
   int64_t num_done_everywhere_ = 0;
   int64_t num_turns_ = 0;
 };

@@ -1,4 +1,4 @@
-// What a rank's memory is used for, as people are told. Free of torch but for its device.
+// A report of a rank's memory use, for operators. Includes torch only for its device type.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace lathe::worker {
 
-// Bytes.
+// Memory of the executor's parts, in bytes.
 struct MemoryInUse {
   int64_t adapters = 0;  // parameters, moments and gradients
-  int64_t versions = 0;  // of samplers
-  int64_t staging = 0;   // of snapshots, where it is memory of the device
+  int64_t versions = 0;  // sampler versions
+  int64_t staging = 0;   // buffers of snapshots, if they are in device memory
   int64_t kv_cache = 0;
 };
 
-// Of this process on its device, whoever uses it. Bytes.
+// All memory of this process on its device, in bytes.
 struct ProcessMemory {
   int64_t all = 0;
-  int64_t kept = 0;  // of tensors that are gone, for those of the passes to come
+  int64_t kept = 0;  // freed tensors' memory, cached for later passes
 };
 
-// Zeros where it cannot be measured. Any thread.
+// Returns zeros if it cannot be measured. Any thread.
 ProcessMemory MeasureProcess(c10::Device device);
 
-// What nobody names of the process' memory is `other`.
+// Memory of the process that no other share explains becomes the share `other`.
 MemoryUse DescribeMemory(const MemoryPlan& plan, const MemoryInUse& in_use,
                          const ProcessMemory& process);
 

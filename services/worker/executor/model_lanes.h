@@ -13,8 +13,9 @@
 
 namespace lathe::worker {
 
-// Commands of one model take effect in order of arrival; those of different models do not wait for
-// each other. Train requests between two barriers (everything else) run side by side.
+// Queues of commands by model. Commands of one model take effect in order of arrival. Models do not
+// wait for each other. All commands but train requests are barriers. Train requests between two
+// barriers run concurrently.
 class ModelLanes {
  public:
   using Barrier = std::variant<CreateAdapter, LoadAdapter, RestoreAdapter, DropAdapter, OptimStep,
@@ -23,11 +24,11 @@ class ModelLanes {
   void Push(TrainRequest request);
   void Push(Barrier barrier);
 
-  // Every train request that no barrier holds back; each is to be ended by EndTrain.
+  // Returns every train request that no barrier holds back. Each one must be ended by EndTrain.
   std::vector<TrainRequest> TakeTrains();
   void EndTrain(const std::string& model_id);
 
-  // A barrier with nothing before it in its lane; nullopt: none.
+  // Returns a barrier with nothing before it in its lane; nullopt: none.
   std::optional<Barrier> TakeBarrier();
 
  private:
@@ -36,10 +37,10 @@ class ModelLanes {
     int64_t num_running_trains = 0;
   };
 
-  std::map<std::string, Lane> lanes_;  // by model id; none is kept empty and idle
+  std::map<std::string, Lane> lanes_;  // by model id; empty idle lanes are removed
 };
 
-// Model a barrier is about.
+// Returns the id of the barrier's model.
 const std::string& ModelIdOf(const ModelLanes::Barrier& barrier);
 
 }  // namespace lathe::worker

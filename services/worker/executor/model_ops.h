@@ -1,4 +1,4 @@
-// What barriers do to models: create, load, restore, step, save, publish, drop.
+// The operations that barriers do on models: create, load, restore, step, save, publish, drop.
 #pragma once
 
 #include <cstdint>
@@ -23,51 +23,54 @@
 
 namespace lathe::worker {
 
-// State of `model_id` as the engine compares it; nullopt: not here.
+// Returns the state of `model_id` for comparison by the engine; nullopt: the model is not here.
 std::optional<ModelState> StateOf(const AdapterPool& adapters, const std::string& model_id);
 
 struct ModelOpsOptions {
-  // Who run the same barriers in the same order on other parts of the models.
+  // The groups of this rank. Their ranks run the same barriers in the same order on other parts of
+  // the models.
   RankGroups ranks;
   NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
-  // Of all adapters, with what trains them, sampler versions and what snapshots are staged in. More
-  // models are refused.
+  // Memory for all adapters with their training state, sampler versions and staging buffers of
+  // snapshots. Models that do not fit are refused.
   int64_t adapter_bytes = std::numeric_limits<int64_t>::max();
-  // Of sampler versions in memory, at most what models leave of the above. More: fewer are read
-  // again from disk.
+  // Memory for sampler versions; at most what models leave of `adapter_bytes`. More means fewer
+  // reads from disk.
   int64_t version_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Executor thread only; what it borrows must outlive it.
+// Executor thread only. All referenced objects must outlive it.
 class ModelOps {
  public:
   ModelOps(const Model& model, CheckpointStore& store, CheckpointWriter& writer,
            RecoveryJobs& recovery_jobs, AdapterPool& adapters, VersionTable& versions,
            int64_t generation, const ModelOpsOptions& options);
 
-  // Runs `barrier` whole or not at all. nullopt: nobody waits, or the report comes when a save is
-  // durable. Whatever torch throws becomes an OpFailed, or the status of a SnapshotDone. A Snapshot
-  // takes pauses; where none of the staging buffers is free, it waits for NextSnapshot.
+  // Runs `barrier` completely or not at all. nullopt: no answer is expected, or the report follows
+  // when a save is durable. An exception of torch becomes an OpFailed or the status of a
+  // SnapshotDone. A Snapshot has yield points. If no staging buffer is free, it is queued for
+  // NextSnapshot.
   std::optional<Report> Run(const ModelLanes::Barrier& barrier);
 
-  // A snapshot's buffer, when it is written.
+  // Returns a snapshot's buffer once it is written.
   void GiveBack(at::Tensor buffer) { staging_.GiveBack(std::move(buffer), MaxStagingBuffers()); }
-  // One that has waited for a buffer, if one is free: for its model's lane.
+  // Returns a queued snapshot to push to its model's lane, if a buffer is free.
   std::optional<Snapshot> NextSnapshot();
 
-  // Of trainable adapters, and of staged snapshots where that is memory of the device.
+  // Memory of trainable adapters, and of staged snapshots if they are in device memory.
   int64_t AdapterBytes() const { return ModelBytes(""); }
   int64_t StagedBytes() const { return model_.device().is_cpu() ? staging_.num_bytes() : 0; }
 
-  // What sampler versions may take of the memory now.
+  // Returns the memory that sampler versions may take now.
   int64_t VersionBytes() const;
 
-  // Whether a version has to be in memory to be saved: ranks give their parts to the first.
+  // Returns true if a version must be in memory to be saved, because rank 0 gathers the ranks'
+  // parts.
   bool SavesFromMemory() const { return !options_.ranks.tp.is_alone(); }
-  // Of what this rank has of a version, what it writes of it.
+  // Replaces this rank's part of a version by what this rank writes. Collective over tp.
   WriteVersion StageVersion(WriteVersion work) const;
-  // A version as other processes read it; nullopt: the first rank has it. Of a rank alone on a CPU
-  // the weights themselves.
+  // Returns a version's weights as other processes read them; nullopt: the first rank has them. A
+  // single rank on a CPU shares the weights instead of copying them.
   std::optional<ServedVersion> ServedCopy(const SamplerVersion& version) const;
 
  private:
@@ -87,14 +90,15 @@ class ModelOps {
 
   absl::StatusOr<std::shared_ptr<Adapter>> Find(const std::string& model_id) const;
   AdamParams LastAdam(const std::string& model_id) const;
-  // Of all models but `except_id`.
+  // Memory of all models but `except_id`.
   int64_t ModelBytes(const std::string& except_id) const;
-  // Of one staging buffer for any model but `except_id`; 0 where they are not of the device.
+  // Size of one staging buffer for any model but `except_id`. 0 if buffers are not in device
+  // memory.
   int64_t StagingBytes(const std::string& except_id) const;
-  // 2, or 1 when memory is short: there is always room for one.
+  // Returns 2, or 1 if memory is short. One always fits.
   int64_t MaxStagingBuffers() const;
-  // ResourceExhausted: no room for an adapter of this size in place of what `model_id` has.
-  // Versions that no sample holds make room.
+  // ResourceExhausted: no room for an adapter of this size in place of `model_id`. Versions that no
+  // sample uses make room.
   absl::Status CheckRoom(const std::string& model_id, const AdapterSizes& sizes) const;
 
   const Model& model_;
@@ -105,9 +109,9 @@ class ModelOps {
   VersionTable& versions_;
   const int64_t generation_;
   const ModelOpsOptions options_;
-  std::map<std::string, AdamParams> last_adam_;  // by model id, of the last step
+  std::map<std::string, AdamParams> last_adam_;  // by model id; parameters of the last step
   SnapshotStaging staging_;
-  std::deque<Snapshot> waiting_snapshots_;  // for a buffer
+  std::deque<Snapshot> waiting_snapshots_;  // they wait for a buffer
 };
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// Work that every rank does for itself, with one outcome.
+// Runs work that every rank does for itself, with one outcome for all.
 #pragma once
 
 #include <type_traits>
@@ -11,8 +11,9 @@
 
 namespace lathe::worker {
 
-// What `body`, a function of a Status or StatusOr, gives here, or on all ranks the first rank's
-// error. What it throws is an error, as in Guarded. Throws RanksDisagree.
+// Returns the result of `body`, a function that returns a Status or StatusOr. If it failed on any
+// rank, every rank gets the first rank's error. Exceptions are errors, as in Guarded. Throws
+// RanksDisagree.
 template <typename Body>
 std::invoke_result_t<Body> OnAllRanks(const RankGroup& ranks, const char* what, Body&& body) {
   std::invoke_result_t<Body> result = Guarded(what, std::forward<Body>(body));

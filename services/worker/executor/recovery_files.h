@@ -1,4 +1,5 @@
-// What outlives the process besides what users save: snapshots of models, and sampler versions.
+// Writes the state that outlives the process besides users' checkpoints: snapshots of models, and
+// sampler versions.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +26,15 @@ struct WriteVersion {
   SaveVersion command;
   Publication publication;
   std::variant<std::shared_ptr<const AdapterWeights>, ReadSpilled, ReadCheckpoint> weights;
-  std::string read_from;            // checkpoint directory that they were read from; empty: none
+  std::string read_from;            // checkpoint that the weights were read from; empty: none
   int64_t ticket = 0;               // of the VersionTable
-  bool is_of_another_rank = false;  // who writes it
+  bool is_of_another_rank = false;  // another rank writes it
 };
 
-// Of several ranks the first writes. The others have the same jobs, for which they do nothing.
+// With several ranks, rank 0 writes. The other ranks have the same jobs and write nothing.
 struct RecoveryJob {
   int64_t generation = 0;
-  int64_t number = 0;  // of several ranks: the same on all of them
+  int64_t number = 0;  // the same on all of several ranks
   std::variant<WriteSnapshot, WriteVersion> work;
 };
 
@@ -41,19 +42,19 @@ struct RecoveryJobDone {
   int64_t generation = 0;
   int64_t number = 0;  // the job's
   std::variant<SnapshotDone, VersionSaved> report;
-  at::Tensor buffer;   // of a snapshot
+  at::Tensor buffer;   // of a snapshot, for reuse
   int64_t ticket = 0;  // of a version
 };
 
-// Where the jobs go; each comes back as one RecoveryJobDone.
+// Destination of the jobs. Each job comes back as one RecoveryJobDone.
 class RecoveryJobs {
  public:
   virtual ~RecoveryJobs() = default;
-  // ResourceExhausted: too many wait.
+  // ResourceExhausted: too many jobs are waiting.
   virtual absl::Status Enqueue(RecoveryJob job) = 0;
 };
 
-// Does the jobs. `store` must outlive it.
+// Runs the jobs. `store` must outlive it.
 class RecoveryFiles {
  public:
   explicit RecoveryFiles(const CheckpointStore& store) : store_(store) {}

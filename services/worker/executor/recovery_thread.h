@@ -1,4 +1,4 @@
-// Writes snapshots and sampler versions while the executor goes on.
+// Writes snapshots and sampler versions on a thread beside the executor's.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@
 
 namespace lathe::worker {
 
-// One thread, one job at a time, in order; `on_done` is called there and may block. The destructor
-// finishes the job that runs and drops the others. `files` must outlive it.
+// Runs one job at a time, in order, on one thread. `on_done` is called there and may block. The
+// destructor finishes the running job and drops the others. `files` must outlive it.
 class RecoveryThread : public RecoveryJobs {
  public:
   static constexpr size_t kMaxQueuedJobs = 4096;

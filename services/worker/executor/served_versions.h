@@ -1,4 +1,4 @@
-// Sampler versions that other processes are to read. Free of torch and gRPC.
+// Sampler versions for other processes to read. Does not include torch or gRPC.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,21 @@ namespace lathe::worker {
 
 struct ServedVersion {
   VersionHeader header;
-  const void* data = nullptr;          // header.num_bytes, which nobody writes
-  std::shared_ptr<const void> holder;  // of `data`
+  const void* data = nullptr;          // header.num_bytes of immutable data
+  std::shared_ptr<const void> holder;  // keeps `data` alive
 };
 
-// The executor puts versions in, who serves them takes each as often as it was announced. What
-// nobody comes for gives way to newer ones; the engine has fewer under way at a time. Thread-safe.
+// The executor puts versions in. The server takes each as often as announced. At the limit, the
+// oldest version makes room; the engine has fewer transfers at a time. Thread-safe.
 class ServedVersions {
  public:
   static constexpr size_t kMaxVersions = 8;
 
-  // In place of an earlier publication; of the same one, so many reads more.
+  // Replaces an earlier publication of the version. For the same publication, adds `num_reads`.
   void Put(const std::string& version_id, ServedVersion version, int64_t num_reads);
-  // For one read, which may go on when the version is dropped. NotFound: it is not served, no more
-  // reads were announced, or it has the weights of another publication than `seq_id`.
+  // Takes a version for one read, which may continue after the version is dropped. NotFound: it is
+  // not served, no more reads were announced, or it has the weights of another publication than
+  // `seq_id`.
   absl::StatusOr<std::shared_ptr<const ServedVersion>> Take(const std::string& version_id,
                                                             int64_t seq_id);
   void Drop(const std::string& version_id);

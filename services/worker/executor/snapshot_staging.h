@@ -12,35 +12,35 @@
 
 namespace lathe::worker {
 
-// One model's copy, and the memory it lies in.
+// A copy of one model, and the memory that holds it.
 struct StagedModel {
-  ModelSnapshot model;  // without tensors: another rank has them
+  ModelSnapshot model;  // without tensors if another rank has them
   at::Tensor buffer;
-  absl::Duration staging_time;  // without pauses
+  absl::Duration staging_time;  // without yields
 };
 
-// A few buffers for all models, used again and again: fresh pages cost more than the copy. Weights
-// are not copied: while somebody holds them, they do not change. Of several ranks the first has the
-// whole model in its buffer, gathered. Executor thread only.
+// A few buffers for all models. They are reused, because fresh pages cost more than the copy.
+// Weights are not copied: they do not change while they are referenced. With several ranks, rank 0
+// gathers the whole model in its buffer. Executor thread only.
 class SnapshotStaging {
  public:
-  // Memory of a staged model: two moments and the accumulator in a buffer; weights that are held,
-  // or in the buffer too. The same on every rank.
+  // Memory of a staged model: two moments and the accumulator in a buffer, and the weights,
+  // referenced or in the buffer. The same on every rank.
   static int64_t NumBytes(const AdapterSizes& sizes, int64_t num_data_ranks) {
     return (3 * sizes.whole + num_data_ranks * sizes.shares) * int64_t{sizeof(float)};
   }
 
-  // Of all buffers, in use or not.
+  // Size of all buffers, used or not.
   int64_t num_bytes() const { return num_bytes_; }
 
   bool HasFree(int64_t max_buffers) const { return num_taken_ < max_buffers; }
 
-  // The model as it is now, in one of `max_buffers`, of which one must be free. Takes pauses on the
-  // way, in which the adapter must not change; with other ranks, who all stage it, none. Throws
-  // when memory runs out.
+  // Copies the model's current state into one of `max_buffers` buffers, one of which must be free.
+  // A single rank yields during the copy; the adapter must not change then. Several ranks all call
+  // it, and do not yield. Throws if memory runs out.
   StagedModel Stage(const std::string& model_id, const Adapter& adapter,
                     const AdamParams& last_adam, const RankGroups& ranks);
-  // Once it is written, or not to be.
+  // Returns the buffer once it is written or discarded.
   void GiveBack(at::Tensor buffer, int64_t max_buffers);
 
  private:

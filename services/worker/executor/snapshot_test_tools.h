@@ -1,4 +1,4 @@
-// Snapshots of a worker under test, and what is in them.
+// Takes snapshots of a worker under test and compares their content.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -16,7 +16,7 @@
 
 namespace lathe::worker {
 
-// The only report of its kind; fails the test otherwise.
+// Returns the only report of type T. Fails the test otherwise.
 template <typename T>
 T Only(const std::vector<ReportEvent>& reports) {
   std::vector<T> found;
@@ -31,7 +31,7 @@ inline Snapshot SnapshotOf(const std::string& model_id, const std::string& dir) 
   return {.snapshot_id = dir, .model_id = model_id, .dir = dir, .manifest_json = "{}"};
 }
 
-// Taken and written.
+// Takes a snapshot and waits until it is written.
 inline SnapshotDone TakeSnapshot(Worker& worker, const std::string& model_id,
                                  const std::string& dir) {
   worker.core.Apply(SnapshotOf(model_id, dir));
@@ -51,7 +51,7 @@ inline Files ReadFiles(const std::filesystem::path& dir) {
   return files;
 }
 
-// All that the model is made of now, to the bit.
+// Returns the whole state of the model, byte for byte.
 inline Files StateOf(Worker& worker, const std::string& model_id) {
   TakeSnapshot(worker, model_id, "state");
   return ReadFiles(worker.dir / "state");
@@ -67,7 +67,7 @@ inline void CheckSame(const Files& actual, const Files& expected) {
   }
 }
 
-// Directories of one worker's store for another.
+// Copies a directory of one worker's store to another one's.
 inline void CopyDir(Worker& from, Worker& to, const std::string& dir) {
   std::filesystem::copy(from.dir / dir, to.dir / dir, std::filesystem::copy_options::recursive);
 }

@@ -1,4 +1,4 @@
-// How fast this machine runs the loaded model.
+// Measures how fast this machine runs the loaded model.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,15 @@
 
 namespace lathe::worker {
 
-// What a row costs in a forward step of one layer, measured by a few steps of some hundred rows.
+// Returns the time of one row in a forward step of one layer, measured over a few steps of some
+// hundred rows.
 absl::Duration MeasureLayerRow(const Model& model);
 
-// Both are powers of two, so that two starts on one machine agree.
-// Tokens whose backward step of one layer takes about `duration`.
+// Returns the number of tokens whose backward step of one layer takes about `duration`. Both
+// results below are powers of two, so that two starts on one machine agree.
 int64_t TokensPerStep(absl::Duration layer_row, absl::Duration duration);
-// Prompt rows, 16 to 1,024, that make a pass over `num_layers` about `duration` longer.
+// Returns the number of prompt rows, 16 to 1,024, that lengthen a pass over `num_layers` by about
+// `duration`.
 int64_t PrefillTokens(absl::Duration layer_row, int64_t num_layers, absl::Duration duration);
 
 }  // namespace lathe::worker

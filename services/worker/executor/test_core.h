@@ -60,7 +60,7 @@ inline SampleRequest Sample(const std::string& request_id, const std::string& ve
   return request;
 }
 
-// Reads what another core of this process serves.
+// Reads versions that another core of this process serves.
 class DirectReader : public VersionReader {
  public:
   absl::Status Read(const VersionAddress&, const std::string& version_id, int64_t seq_id,
@@ -77,7 +77,7 @@ class DirectReader : public VersionReader {
   ServedVersions* from = nullptr;
 };
 
-// Does its jobs when it is told to, in order.
+// Runs its jobs in order, one for each RunNext.
 class FakeVersionJobs : public VersionJobs {
  public:
   explicit FakeVersionJobs(const CheckpointStore& store, VersionReader* reader = nullptr)
@@ -102,7 +102,7 @@ class FakeVersionJobs : public VersionJobs {
   VersionFiles files_;
 };
 
-// As FakeVersionJobs.
+// Runs its jobs in order, one for each RunNext.
 class FakeRecoveryJobs : public RecoveryJobs {
  public:
   explicit FakeRecoveryJobs(const CheckpointStore& store) : files_(store) {}
@@ -126,7 +126,7 @@ class FakeRecoveryJobs : public RecoveryJobs {
   RecoveryFiles files_;
 };
 
-// A core with model "m" of rank 4, and everything around it.
+// A core with model "m" of rank 4, and all parts it needs.
 struct Worker {
   explicit Worker(const CoreOptions& options = {}, const Model& model = BaseModel())
       : store(dir.path(), model.part(), "base", "hash"),
@@ -136,7 +136,7 @@ struct Worker {
     Drain();
   }
 
-  // Runs until nothing is left to do, versions are read, snapshots written and saves finished.
+  // Runs until no work is left, versions are read, snapshots are written and saves are finished.
   std::vector<ReportEvent> Drain() {
     while (core.RunUnit() || RunVersionJob() || RunRecoveryJob()) {
     }
@@ -186,7 +186,7 @@ inline std::vector<std::string> VersionIds(const ExecutorCore& core) {
   return ids;
 }
 
-// The report that answers `request_id`; fails the test when there is not exactly one.
+// Returns the report that answers `request_id`. Fails the test unless there is exactly one.
 template <typename T>
 T Answer(const std::vector<ReportEvent>& reports, const std::string& request_id) {
   std::vector<T> answers;
@@ -203,10 +203,10 @@ inline double Loss(const TrainOutput& output) {
   return output.metrics[0].value;
 }
 
-// Neighbours in a pass change the order of fp32 sums.
+// Other rows in a pass change the order of fp32 sums.
 inline constexpr double kRounding = 1e-5;
 
-// Of the logprobs of the first tokens, which have the same context.
+// Difference of the logprobs of the first tokens, which have the same context.
 inline double Difference(const SampleOutput& a, const SampleOutput& b) {
   return std::abs(a.sequences.at(0).logprobs.at(0) - b.sequences.at(0).logprobs.at(0));
 }

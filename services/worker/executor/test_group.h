@@ -1,4 +1,4 @@
-// Executors that are the ranks of one group, connected over the loopback address.
+// Executors as the ranks of one group, connected over the loopback address.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@
 
 namespace lathe::worker {
 
-// Long enough for a machine that is very busy.
+// Long enough for a very busy machine.
 inline constexpr absl::Duration kPatience = absl::Seconds(120);
 
-// What passes for the bytes of commands.
+// Replaces the encoding of commands by their index.
 class Encoding {
  public:
   std::string Encode(const Command& command) {
@@ -69,7 +69,7 @@ class Group {
   struct Options {
     MeshShape mesh = {.tp = 2};
     std::vector<std::string> model_paths;  // by rank; missing: the group's
-    Decode decode;                         // empty: as it was encoded
+    Decode decode;                         // empty: decodes what Encode returned
     VersionExchange versions;              // of each rank
   };
 
@@ -95,7 +95,7 @@ class Group {
                                .device = "cpu",
                                .num_threads = 1,
                                .memory_fraction = 0.05,
-                               .version_bytes = 1,  // each is read again and again
+                               .version_bytes = 1,  // so that each version is read again and again
                                .mesh = options.mesh,
                                .rank = rank,
                                .collective_timeout = kPatience};
@@ -126,7 +126,7 @@ class Group {
     REQUIRE(ranks_[0].executor->Submit(command, encoded).ok());
   }
 
-  // The answer to a request.
+  // Returns the answer to a request.
   Report Await(const std::string& request_id) {
     absl::MutexLock lock(&mu_);
     const auto is_here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -154,7 +154,7 @@ class Group {
 
  private:
   struct Rank {
-    absl::Status load_failure, disagreement;  // before `ended`
+    absl::Status load_failure, disagreement;  // set before `ended`
     absl::Notification ended;
     std::unique_ptr<Executor> executor;
   };

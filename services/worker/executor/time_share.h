@@ -1,4 +1,4 @@
-// How training and sampling divide the device.
+// Divides the device between training and sampling.
 #pragma once
 
 #include <optional>
@@ -9,26 +9,27 @@ namespace lathe::worker {
 
 enum class DeviceUse { kNothing, kTraining, kSampling };
 
-// Gives each use its share of device time while both have work, and all of it to one that is alone.
-// Time spent alone is not owed back: whoever arrives starts level with the other.
+// Gives each use its share of device time while both have work, and all of it to a use without
+// competition. Time used without competition is not owed back: both uses start level when they
+// begin to compete.
 class TimeShare {
  public:
   // `sampling_share` in (0, 1).
   explicit TimeShare(double sampling_share) : sampling_share_(sampling_share) {}
 
-  // Whose unit comes next; where both have one, `preferred`'s if it is set.
+  // Returns whose unit comes next. If both have one, it is that of `preferred` if set.
   DeviceUse Pick(bool has_training, bool has_sampling,
                  std::optional<DeviceUse> preferred = std::nullopt);
 
-  // Whose it is if both have one.
+  // Returns whose unit comes next if both have one.
   DeviceUse Preferred() const;
 
-  // What the picked unit took.
+  // Adds the time that a unit took.
   void Charge(DeviceUse use, absl::Duration spent);
 
  private:
   double sampling_share_;
-  // Device time divided by the share, since both last began to want the device.
+  // Device time divided by the share, since the uses last began to compete.
   absl::Duration training_used_ = absl::ZeroDuration();
   absl::Duration sampling_used_ = absl::ZeroDuration();
   bool contended_ = false;

@@ -1,4 +1,5 @@
-// What rank 0 tells the others to apply before the next unit. Free of torch.
+// The items that rank 0 sends to the other ranks to apply before the next unit. Does not include
+// torch.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace lathe::worker {
 
-// A command as rank 0 was given it.
+// A command in the form that rank 0 got it.
 struct TurnCommand {
   std::string encoded;
 };
@@ -21,12 +22,12 @@ struct TurnReset {
   int64_t generation = 0;
 };
 
-// The job of the version table that every rank does for itself.
+// A job of the version table, which every rank does for itself.
 struct TurnVersionJob {
   int64_t ticket = 0;
 };
 
-// A snapshot or version that rank 0 has written for all.
+// A snapshot or version that rank 0 has written for all ranks.
 struct TurnRecoveryJob {
   int64_t number = 0;
   absl::Status status;
@@ -35,7 +36,7 @@ struct TurnRecoveryJob {
 using TurnItem = std::variant<TurnCommand, TurnReset, TurnVersionJob, TurnRecoveryJob>;
 
 std::string EncodeTurnItems(const std::vector<TurnItem>& items);
-// Internal: not what EncodeTurnItems makes.
+// Internal: `encoded` is not a result of EncodeTurnItems.
 absl::StatusOr<std::vector<TurnItem>> DecodeTurnItems(std::string_view encoded);
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// Weights of sampler versions on their way between files and memory.
+// Moves weights of sampler versions between memory, files and other processes.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,31 @@
 
 namespace lathe::worker {
 
-// Weights that are nowhere else on disk.
+// Weights whose only copy on disk is in the spill file.
 struct SpilledWeights {
   LoraSpec lora;
   std::shared_ptr<const SpillFile::Extent> extent;
 };
 
-// Of a checkpoint directory, verified.
+// Reads a checkpoint directory and verifies it.
 struct ReadCheckpoint {
   std::string dir;
 };
 struct ReadSpilled {
   SpilledWeights spilled;
 };
-// From the memory of another process.
+// Reads from the memory of another process.
 struct ReadServed {
   VersionAddress source;
   int64_t seq_id = 0;
 };
-// Where a version's weights come from: a PublishVersion, or (empty) a checkpoint.
+// Source of a version's weights: a PublishVersion, or (empty) a checkpoint.
 struct Publication {
   std::string model_id;
   int64_t seq_id = 0;
   int64_t applied_seq = 0;
 };
-// On the CPU. DataLoss: they are not what was written.
+// Returns the weights on the CPU. DataLoss: they are not the ones written.
 absl::StatusOr<std::shared_ptr<const AdapterWeights>> ReadSpilledWeights(
     const SpilledWeights& spilled, const ModelPart& model);
 
@@ -52,7 +52,7 @@ struct SpillWeights {
 
 struct VersionJob {
   int64_t generation = 0;
-  int64_t ticket = 0;  // of the VersionTable that wants it
+  int64_t ticket = 0;  // of the VersionTable's job
   std::string version_id;
   std::variant<ReadCheckpoint, ReadSpilled, SpillWeights, ReadServed> work;
 };
@@ -62,25 +62,25 @@ struct VersionJobDone {
   int64_t ticket = 0;
   std::string version_id;
   bool is_spill = false;
-  std::optional<Publication> publication;  // of a ReadServed that went well
-  // Weights of a read, or where they are after a spill.
+  std::optional<Publication> publication;  // of a ReadServed that succeeded
+  // Weights after a read, or their place in the spill file after a spill.
   absl::StatusOr<std::variant<std::shared_ptr<const AdapterWeights>, SpilledWeights>> result;
   absl::Duration spent;
 };
 
-// Where a VersionTable sends its jobs; each comes back as one VersionJobDone.
+// Destination of a VersionTable's jobs. Each job comes back as one VersionJobDone.
 class VersionJobs {
  public:
   virtual ~VersionJobs() = default;
-  // ResourceExhausted: too many wait.
+  // ResourceExhausted: too many jobs are waiting.
   virtual absl::Status Enqueue(VersionJob job) = 0;
 };
 
-// Does the jobs, one at a time, but for those that read from other processes: any number of them,
-// on threads of their own. `store` and `reader` (null: there are none of those) must outlive it.
+// Runs the jobs, one at a time. Reads from other processes may run concurrently with them and each
+// other. `store` and `reader` (null: reads nothing from other processes) must outlive it.
 class VersionFiles {
  public:
-  // What is spilled lies beside the store's unfinished saves.
+  // The spill file is in the folder of the store's unfinished saves.
   VersionFiles(const CheckpointStore& store, at::Device device, VersionReader* reader = nullptr);
 
   // Never throws.

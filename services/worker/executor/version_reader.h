@@ -1,4 +1,5 @@
-// Sampler versions out of the memory of other processes. Native types only: no torch, no protobuf.
+// Reads sampler versions from the memory of other processes. Native types only: no torch, no
+// protobuf.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +12,27 @@
 
 namespace lathe::worker {
 
-// What a version's bytes are: fp32, little-endian, laid out as AdapterLayout says of the whole
+// Describes a version's bytes. They are fp32, little-endian, in the AdapterLayout of the whole
 // model.
 struct VersionHeader {
-  std::string base_content_hash;  // of the model that the weights are for
+  std::string base_content_hash;  // of the model that the weights belong to
   LoraSpec lora;
   int64_t num_bytes = 0;
-  std::string model_id;     // where they come from…
-  int64_t seq_id = 0;       // … by which publication
-  int64_t applied_seq = 0;  // … after which step
+  std::string model_id;     // model that was published
+  int64_t seq_id = 0;       // the publication
+  int64_t applied_seq = 0;  // the model's last step before it
 };
 
 // Reads what another process serves. Thread-safe.
 class VersionReader {
  public:
-  // Takes the header and says where its `num_bytes` go, or why they are not wanted.
+  // Gets the header. Returns the destination of its `num_bytes`, or an error to refuse them.
   using Begin = std::function<absl::StatusOr<void*>(const VersionHeader& header)>;
 
   virtual ~VersionReader() = default;
-  // Blocks, until a deadline at the latest. `begin` is called once. The error of `begin`, DataLoss
-  // when the bytes are not what was sent, Unavailable or DeadlineExceeded when the process does not
-  // answer, else what it answers.
+  // Blocks until a deadline at the latest. Calls `begin` once the header has arrived. Returns the
+  // error of `begin`, DataLoss if the bytes are not the ones sent, Unavailable or DeadlineExceeded
+  // if the process does not answer, else its answer.
   virtual absl::Status Read(const VersionAddress& source, const std::string& version_id,
                             int64_t seq_id, const Begin& begin) = 0;
 };

@@ -1,4 +1,4 @@
-// Sampler versions this process has: immutable copies of adapters, in memory or on disk.
+// The sampler versions of this process: immutable copies of adapters, in memory or on disk.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,23 @@ namespace lathe::worker {
 
 struct SamplerVersion {
   std::shared_ptr<const AdapterWeights> weights;  // nullptr: the base model
-  // Inflight: seq_id of the publication that the weights come from. 0: they never change.
+  // For an inflight version: seq_id of the publication that made the weights. 0: the weights never
+  // change.
   int64_t inflight_seq = 0;
   Publication publication;
 };
 
 // Sums since the start.
 struct VersionCounters {
-  int64_t loads = 0;  // from disk, those that failed too
+  int64_t loads = 0;  // all reads, including those that failed
   absl::Duration loading;
   int64_t evictions = 0;
 };
 
-// How many versions have weights, and how much memory these take: those of two versions once.
+// Counts versions with weights and the memory of these. Weights that two versions share count once.
 class WeightsInMemory {
  public:
-  // `weights` null: nothing.
+  // A null `weights` is not counted.
   void Add(const AdapterWeights* weights);
   void Remove(const AdapterWeights* weights);
 
@@ -48,81 +49,82 @@ class WeightsInMemory {
   int64_t num_bytes_ = 0;
 };
 
-// Versions that no sample holds go to disk while there is no room for all, the one that was used
-// longest ago first: those that a checkpoint has are dropped, others are spilled. They come back
-// when a sample wants them. Keys and values that were computed with them stay where they are.
+// While memory is short, versions that no sample holds leave memory, the least recently used first.
+// Those that a checkpoint has are dropped, others are spilled to disk. They are read again when a
+// sample needs them. Keys and values computed with them are kept.
 //
-// Executor thread only; `jobs` must outlive it. Samples that run keep the weights of a dropped
+// Executor thread only. `jobs` must outlive it. Running samples keep the weights of a dropped
 // version alive.
 class VersionTable {
  public:
-  // Its jobs carry `generation`, and others' are ignored.
+  // Its jobs carry `generation`. Results of other generations are ignored.
   VersionTable(VersionJobs& jobs, int64_t generation) : jobs_(jobs), generation_(generation) {}
 
-  // In memory; replaces what the id had.
+  // Adds a version that is in memory. Replaces the id's previous content.
   void Put(const std::string& version_id, SamplerVersion version);
-  // From a checkpoint, read beforehand. Nothing if the id is known and did not fail, unless what is
-  // known is an earlier publication of an inflight version.
-  // True: it is here already, and no job will tell.
+  // Starts to read a version, before a sample needs it. Does nothing if the id is known and has not
+  // failed, unless the command has a later publication of an inflight version. Returns true if the
+  // version is here already, so that no job will report it.
   bool Load(const LoadVersion& command);
   void Drop(const std::string& version_id);
 
-  // True: Find has the answer. False: the weights are being read; Finish tells when they are here.
-  // ResourceExhausted: too many are.
+  // Returns true if Find has the answer. Returns false if the weights are being read; Finish
+  // reports when they are here. ResourceExhausted: too many reads are waiting.
   absl::StatusOr<bool> Fetch(const std::string& version_id);
-  // The base model for the empty id. The error if reading failed, else NotFound, also of a version
-  // that was not fetched.
+  // Returns the base model for the empty id. If reading failed, returns that error. NotFound:
+  // unknown, or its weights were not fetched.
   absl::StatusOr<SamplerVersion> Find(const std::string& version_id) const;
 
-  // A read that ended, and that samples may have waited for.
+  // A read that ended and that samples may have waited for.
   struct EndedRead {
     std::string version_id;
-    bool is_load = false;  // of a Load, and not of what had left memory
+    bool is_load = false;  // of a Load, not of a version that had left memory
   };
-  // What a job gave.
+  // Takes the result of a job.
   std::optional<EndedRead> Finish(VersionJobDone done);
 
-  // What is to be written of a version that is here, in memory or not; it is not spilled until
-  // FinishSave, and afterwards its directory has it. Errors as Find.
+  // Returns the job that writes a version, in memory or not. The version is not spilled before
+  // FinishSave. After a successful save it is read from that directory. NotFound: unknown version.
   absl::StatusOr<WriteVersion> BeginSave(const SaveVersion& command);
   void FinishSave(const RecoveryJobDone& done);
 
-  // While a sample runs, its version stays in memory. As many Releases as Holds.
+  // A version stays in memory while samples hold it. Every Hold needs one Release.
   void Hold(const std::string& version_id);
   void Release(const std::string& version_id);
 
-  // Makes what is in memory fit `max_bytes`, as far as no sample holds it. Spills go on when others
-  // are finished.
+  // Reduces memory use to `max_bytes`, except for versions that samples hold. Spills continue after
+  // this call.
   void Fit(int64_t max_bytes);
 
-  // After the samples that waited for the id have ended: its next Fetch reads again, unless the
-  // bytes themselves are damaged, or a checkpoint has them, which is loaded anew.
+  // Call after the samples that waited for the id have failed. Makes the next Fetch read spilled
+  // weights again, unless they are damaged. A failed version of a checkpoint must be loaded anew
+  // instead.
   void ForgetFailure(const std::string& version_id);
 
-  // Known, and its weights were not found to be unreadable.
+  // Returns true if the version is known and its weights were not found unreadable.
   bool Has(const std::string& version_id) const;
-  std::vector<HeldVersion> Held() const;  // those, ascending
+  std::vector<HeldVersion> Held() const;  // those that Has accepts, ascending
   int64_t NumInMemory() const { return in_memory_.num_versions(); }
   int64_t NumBytes() const { return in_memory_.num_bytes(); }
-  int64_t NumStayingBytes() const;  // of them, what samples hold or disk has not taken
+  int64_t NumStayingBytes() const;  // bytes that samples hold or the disk refused
   const VersionCounters& counters() const { return counters_; }
 
  private:
   struct Entry {
-    SamplerVersion version;            // no weights: not in memory
-    std::string dir;                   // checkpoint that has them; empty: none
-    std::optional<ReadServed> served;  // from which they are loaded
+    SamplerVersion version;            // without weights: not in memory
+    std::string dir;                   // checkpoint that has it; empty: none
+    std::optional<ReadServed> served;  // source of a pending load
     std::optional<SpilledWeights> spilled;
-    int64_t ticket = 0;       // of the job that reads or spills them; 0: none
-    int64_t save_ticket = 0;  // of the job that saves them; 0: none
-    bool is_loading = false;  // no read since Load has ended
+    int64_t ticket = 0;       // of the job that reads or spills it; 0: none
+    int64_t save_ticket = 0;  // of the job that saves it; 0: none
+    bool is_loading = false;  // no read has ended since Load
     absl::Status failure;
-    bool cannot_spill = false;  // it failed, and no other succeeded since
+    bool cannot_spill = false;  // a spill failed, and none has succeeded since
     int64_t last_used = 0;
   };
 
   absl::Status NotHere(const std::string& version_id) const;
-  // Reading failed, of bytes that are there and may be read another time.
+  // Returns true if reading spilled weights failed, but may succeed later.
   static bool IsReadAgain(const Entry& entry);
   absl::Status Read(const std::string& version_id, Entry& entry);
   absl::Status Enqueue(const std::string& version_id, Entry& entry,
@@ -133,13 +135,13 @@ class VersionTable {
   VersionJobs& jobs_;
   const int64_t generation_;
   std::map<std::string, Entry> entries_;
-  std::map<std::string, int64_t> num_holders_;  // by version id, of dropped ones too
+  std::map<std::string, int64_t> num_holders_;  // by version id, dropped versions included
   WeightsInMemory in_memory_;
   int64_t last_ticket_ = 0;
   int64_t num_uses_ = 0;
-  bool is_spilling_ = false;  // one at a time, so that no read waits for more
-  bool may_not_fit_ = false;  // something changed since Fit
-  int64_t fitted_bytes_ = 0;  // of the last Fit
+  bool is_spilling_ = false;  // one spill at a time, so that no read waits for several
+  bool may_not_fit_ = false;  // something has changed since the last Fit
+  int64_t fitted_bytes_ = 0;  // limit of the last Fit
   VersionCounters counters_;
 };
 

@@ -1,4 +1,4 @@
-// Reads sampler versions while the executor goes on.
+// Reads and spills sampler versions on threads beside the executor's.
 #pragma once
 
 #include <atomic>
@@ -12,14 +12,14 @@
 
 namespace lathe::worker {
 
-// One thread, one job at a time, in order, and a few threads for reads from other processes, which
-// may be slow or hang; `on_done` is called there and may block. Jobs of an
-// older generation than the newest that was enqueued are dropped. The destructor finishes the job
-// that runs and drops the others. `files` must outlive it.
+// Runs one job at a time, in order, on one thread. Reads from other processes, which may be slow or
+// hang, run on kServedReads further threads. `on_done` is called on these threads and may block.
+// Jobs of a generation older than the newest enqueued one are dropped. The destructor finishes the
+// running jobs and drops the others. `files` must outlive it.
 class VersionThread : public VersionJobs {
  public:
   static constexpr size_t kMaxQueuedJobs = 65536;
-  static constexpr int kServedReads = 4;  // at a time
+  static constexpr int kServedReads = 4;  // at the same time
 
   VersionThread(VersionFiles& files, std::function<void(VersionJobDone)> on_done);
   ~VersionThread() override;
@@ -34,7 +34,7 @@ class VersionThread : public VersionJobs {
   const std::function<void(VersionJobDone)> on_done_;
   BoundedQueue<VersionJob> queue_{kMaxQueuedJobs};
   BoundedQueue<VersionJob> served_queue_{kMaxQueuedJobs};
-  std::atomic<int64_t> generation_ = 0;  // the newest
+  std::atomic<int64_t> generation_ = 0;  // of the newest job
   std::atomic<bool> stopping_ = false;
   NamedThread thread_;
   std::vector<std::unique_ptr<NamedThread>> served_threads_;
