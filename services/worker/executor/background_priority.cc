@@ -10,11 +10,12 @@
 namespace lathe::worker {
 namespace {
 
-// One core that is taken from a pass holds up the whole pass. Less: what waits for this thread
-// waits longer.
+// Taking one core from a pass delays the whole pass. A lower value makes this thread's work take
+// longer.
 constexpr int kNiceness = 10;
 
-// linux/ioprio.h, which not every distribution ships: who (a thread), class best effort, level 7.
+// From linux/ioprio.h, which not every distribution ships: target thread, class best effort, level
+// 7.
 constexpr int kIoprioWhoProcess = 1;
 constexpr int kIoprioLowest = (2 << 13) | 7;
 

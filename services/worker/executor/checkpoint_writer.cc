@@ -16,13 +16,13 @@
 namespace lathe::worker {
 namespace {
 
-// With both moments, when the optimizer's state is saved too.
+// Returns the size of the checkpoint. A training checkpoint has weights and both moments.
 int64_t NumBytes(const StagedSave& save) {
   if (save.adapter) return 3 * int64_t{sizeof(float)} * save.adapter->num_parameters();
   return save.weights->num_bytes();
 }
 
-// A full disk is told with what would do.
+// Adds the needed and the free bytes to the error of a full disk.
 absl::Status WithRoom(const absl::Status& status, const std::filesystem::path& root,
                       int64_t needed_bytes) {
   std::error_code error;
@@ -62,7 +62,7 @@ absl::StatusOr<SavedCheckpoint> CheckpointWriter::Save(const StagedSave& save) {
       return store_.SaveSampler(command.dir, command.model_id, *save.weights,
                                 save.state.applied_seq, command.manifest_json);
     case CheckpointKind::kExternal:
-    case CheckpointKind::kSnapshot:  // not of a SaveCheckpoint
+    case CheckpointKind::kSnapshot:  // never in a SaveCheckpoint
       break;
   }
   std::vector<AgeRecipient> recipients;

@@ -10,7 +10,7 @@
 namespace lathe::worker {
 namespace {
 
-// MKL takes other code for other makers.
+// MKL chooses its code by the processor's maker.
 const char* Maker() {
 #if defined(__x86_64__)
   if (__builtin_cpu_is("intel")) return "intel";

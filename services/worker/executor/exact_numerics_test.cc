@@ -1,5 +1,5 @@
-// The promise of exact numerics: what a client gets is the same bits whoever shares its passes,
-// however batches are cut, in whatever order they arrive.
+// Tests the promise of exact numerics: a client gets the same bits whatever shares its passes,
+// however batches are cut, and in whatever order they arrive.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ class ExactRandom {
     for (size_t i = 0; i < 1 + Below(5); ++i) data.push_back(Datum(loss));
     TrainRequest request = TestRequest(model_id + ":" + std::to_string(seq_id), model_id, seq_id,
                                        std::move(data), loss.name);
-    // Wide enough that some tokens of every loss that clips are not clipped.
+    // A wide range, so that in every loss that clips, some tokens are not clipped.
     request.loss.clip_low = 0.8;
     request.loss.clip_high = 1.2;
     request.forward_only = OneIn(4);
@@ -72,7 +72,7 @@ class ThreadCount {
   const int before_;
 };
 
-// What the tenant m1 gets of its windows of requests, each ended by an optimizer step.
+// Results of tenant m1 by window of requests. An optimizer step ends each window.
 struct ExactSeen {
   std::vector<std::map<std::string, TrainOutput>> outputs;  // by window
   std::vector<at::Tensor> gradients;
@@ -158,7 +158,7 @@ ExactSeen RunAmongOthers(const Windows& windows, const Model& model, ExactRandom
   return seen;
 }
 
-// The first matrix whose bits differ; empty: none.
+// Returns the first matrix whose bits differ; empty: none.
 std::string FirstDifference(const at::Tensor& a, const at::Tensor& b, const LoraSpec& lora) {
   for (const AdapterMatrix& matrix : AdapterLayout(WholeModel(SmallSpec()), lora)) {
     const auto part = [&](const at::Tensor& flat) {
@@ -188,8 +188,8 @@ void CheckSeenAlike(const ExactSeen& actual, const ExactSeen& expected) {
   }
 }
 
-// The small model, and the same with matrices in bf16, widened and (where the CPU has it)
-// multiplied in bf16: other kernels each.
+// Returns the small model, or the same with bf16 matrices that are widened, or multiplied in bf16
+// if the CPU can. Each uses other kernels.
 const Model& ModelOf(int kind) {
   static const Qwen3Model* widened = new Qwen3Model(SmallBf16Model());
   static const Qwen3Model* bf16 = new Qwen3Model(
@@ -197,7 +197,7 @@ const Model& ModelOf(int kind) {
   return kind == 0 ? TestModel() : kind == 1 ? *widened : *bf16;
 }
 
-// Prompts of a few beginnings, so that requests meet in the prefix cache.
+// Draws a prompt with one of a few beginnings, so that requests share blocks of the prefix cache.
 SampleRequest DrawSample(ExactRandom& random, const std::string& id) {
   SampleRequest request{.request_id = id, .tenant_id = random.OneIn(4) ? "other" : "mine"};
   const auto beginning = static_cast<int32_t>(random.Below(2));
@@ -215,7 +215,7 @@ SampleRequest DrawSample(ExactRandom& random, const std::string& id) {
   return request;
 }
 
-// From room for the longest request alone to more than all need.
+// The cache has room for between one request of the longest kind and more than all need.
 SamplingOptions RandomSamplingOptions(ExactRandom& random, const Model& model) {
   const auto num_tokens = static_cast<int64_t>(random.OneIn(2) ? 128 + random.Below(300) : 4096);
   return {.kv_cache_bytes =
@@ -305,7 +305,7 @@ TEST_CASE("exact: samples are the same bits alone and among others, from whateve
     SamplingEngine alone(model, {.prefix_cache = false}, /*tokenizer=*/nullptr);
     add(alone, request, version);
     const SampleOutput expected = Finish(alone).at(request.request_id);
-    // The first one is a NaN.
+    // The first entry is a NaN.
     REQUIRE(actual.prompt_logprobs.size() == expected.prompt_logprobs.size());
     for (size_t i = 1; i < expected.prompt_logprobs.size(); ++i) {
       REQUIRE(actual.prompt_logprobs[i] == expected.prompt_logprobs[i]);
@@ -322,7 +322,7 @@ TEST_CASE("exact: samples are the same bits alone and among others, from whateve
     }
   }
   CHECK(num_different == 0);
-  // On a CPU sampling has one arithmetic for `fast` and `exact`.
+  // On a CPU, sampling has the same arithmetic for `fast` and `exact`.
   if (seed == kLastSeed) WARN(num_different << " of " << num_tokens << " tokens differ");
 }
 

@@ -20,11 +20,11 @@
 namespace lathe::worker {
 namespace {
 
-// Around the sizes at which kernels change their ways: vectors, tiles, blocks of the cache.
+// Lengths around the sizes at which kernels change code paths: vectors, tiles, blocks of the cache.
 constexpr int64_t kLengths[] = {1, 2, 5, 16, 31, 33, 64, 67};
 constexpr int64_t kProbedLayer = 0;
 
-// What one sequence got, by name.
+// Results of one sequence, by name.
 using Numbers = std::vector<std::pair<std::string, at::Tensor>>;
 
 class Probe {
@@ -40,7 +40,7 @@ class Probe {
     }
   }
 
-  // Of the sequences `order`, packed in this order; by place in `order`.
+  // Returns the results of the sequences `order`, packed in this order; indexed as `order`.
   std::vector<Numbers> Train(const std::vector<size_t>& order) const {
     const PackedRows rows = Pack(order);
     std::vector<AdapterGradients> buffers;
@@ -73,7 +73,8 @@ class Probe {
     return result;
   }
 
-  // As a sampler computes them: all but the last token of each in one pass, those in a second one.
+  // Computes the sequences as a sampler does: all tokens but the last of each in one pass, the last
+  // ones in a second pass.
   std::vector<Numbers> Sample(const std::vector<size_t>& order) const {
     int64_t num_tokens = 0;
     for (const size_t i : order) num_tokens += tokens_[i].size(0) + KvCache::kBlockTokens;
@@ -159,7 +160,7 @@ absl::Status Compare(const Numbers& expected, const Numbers& actual, int64_t len
   return absl::OkStatus();
 }
 
-// Threads of this scope's tensor code.
+// Number of threads of tensor code while it lives.
 class ThreadCount {
  public:
   explicit ThreadCount(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
@@ -185,7 +186,7 @@ absl::Status ProbeExactNumerics(const Model& model) {
     alone.push_back(std::move(probe.Train({i}).front()));
   }
   const std::vector<size_t> reversed(order.rbegin(), order.rend());
-  // Ranks that share the layers run all passes together, whatever one of them has found.
+  // Ranks that share the layers must all run every pass, whatever one of them finds.
   absl::Status found;
   for (const std::vector<size_t>& packed : {order, reversed}) {
     const std::vector<Numbers> trained = probe.Train(packed);

@@ -9,7 +9,7 @@
 namespace lathe::worker {
 namespace {
 
-// A model whose layers look at how many rows share a pass.
+// A model whose layers' outputs depend on how many rows share a pass.
 class ModelThatMinglesRows : public ModelWithLittleMemory {
  public:
   ModelThatMinglesRows() : ModelWithLittleMemory(TestModel(), int64_t{1} << 40) {}

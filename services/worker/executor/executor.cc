@@ -38,7 +38,7 @@
 namespace lathe::worker {
 namespace {
 
-// That take about `pause`. No rank but the first looks at a clock.
+// Returns the number of idle rounds in about `pause`. Only rank 0 reads the clock.
 int64_t IdleTurns(absl::Duration pause) {
   return std::max<int64_t>(1, absl::IDivDuration(pause, Lockstep::Options().idle, &pause));
 }
@@ -91,7 +91,7 @@ class Executor::Thread {
                         options_.max_queued_commands));
   }
 
-  // Waits for room: a Reset must not be lost.
+  // Waits for room in the queue, because a Reset must not be lost.
   void Reset(int64_t generation) {
     if (leads()) queue_.Push(ResetItem{generation});
   }
@@ -117,17 +117,18 @@ class Executor::Thread {
       OnDisagreement(error.status);
     }
     Leave();
-    // The others are not to wait for this one.
+    // Destroyed here, so that the other ranks do not wait for this one.
     lockstep_.reset();
     ranks_.reset();
   }
 
-  // From now on this rank waits for no other.
+  // From now on this rank waits for no other rank.
   void Leave() {
     if (!has_left_.HasBeenNotified()) has_left_.Notify();
   }
 
-  // Once, and not when this rank was told to stop: the others may have stopped before.
+  // Reports the first disagreement, unless this rank was asked to stop: the others may have stopped
+  // before.
   void OnDisagreement(const absl::Status& status) {
     if (stopping_ || disagrees_.exchange(true)) return;
     peers_.on_disagreement(status);
@@ -136,7 +137,7 @@ class Executor::Thread {
   void LoadAndWork() {
     absl::Status status = Connect();
     if (absl::IsCancelled(status)) return;
-    // One has come and is gone.
+    // Another rank has arrived and left again.
     if (absl::IsUnavailable(status) && !is_alone()) return OnDisagreement(status);
     if (status.ok()) status = Load();
     if (!status.ok()) {
@@ -146,7 +147,7 @@ class Executor::Thread {
     CheckpointWriter writer(*base_->store, listener_.on_report);  // used by rank 0 only
     writer_ = &writer;
     VersionFiles version_files(*base_->store, base_->model->device(), versions_.reader);
-    // Closed before the threads are waited for, so that they never wait for room here.
+    // The queue is closed before these threads are joined, so that they never wait for room in it.
     VersionThread versions(version_files,
                            [this](VersionJobDone done) { queue_.Push(std::move(done)); });
     version_jobs_ = lockstep_ ? &lockstep_->VersionsBy(versions) : &versions;
@@ -154,7 +155,7 @@ class Executor::Thread {
     RecoveryThread recovery(recovery_files,
                             [this](RecoveryJobDone done) { queue_.Push(std::move(done)); });
     recovery_jobs_ = lockstep_ ? &lockstep_->RecoveryBy(recovery) : &recovery;
-    // Before what it uses is gone, also when the ranks disagree.
+    // Runs before the objects that the core uses are destroyed, also if the ranks disagree.
     const absl::Cleanup end_core = [this] {
       Leave();
       queue_.Close();
@@ -168,7 +169,7 @@ class Executor::Thread {
     }
   }
 
-  // One of several ranks meets the others.
+  // Connects one of several ranks to the others.
   absl::Status Connect() {
     if (is_alone()) return absl::OkStatus();
     RETURN_IF_ERROR(device_.status());
@@ -196,7 +197,7 @@ class Executor::Thread {
         ranks_ ? ranks_->control() : RankGroup(), ranks_ ? ranks_->groups() : RankGroups());
     if (!base.ok()) return base.status();
     base_ = *std::move(base);
-    FreeUnusedTensorMemory();  // what the measurements took
+    FreeUnusedTensorMemory();  // freed by the measurements
     FailPoint("worker.start.ready");
     {
       absl::MutexLock lock(&mu_);
@@ -231,7 +232,8 @@ class Executor::Thread {
     options.sampling.head_chunk_elements = base_->memory.sampling_chunk_elements;
     options.sampling.max_prefill_tokens_beside_decode = base_->prefill_chunk_tokens;
     options.sampling.prefix_cache = options_.prefix_cache;
-    // A graph would read what another layer has left where a layer was held.
+    // With FSDP, a replayed graph would read a buffer that holds another layer's unsharded weights
+    // by then.
     options.sampling.decode_graphs = options_.decode_graphs && options_.mesh.fsdp == 1;
     if (ranks_) options.replica = PlaceOf(options_, ranks_->groups().all);
     options.sampling_share = options_.sampling_share;
@@ -249,7 +251,7 @@ class Executor::Thread {
                               .served_versions = versions_.served};
     generation_ = generation;
     if (versions_.served != nullptr) versions_.served->Clear();
-    core_.reset();  // frees the old cache before the new one is made
+    core_.reset();  // frees the old KV cache before the new one is made
     core_ = std::make_unique<ExecutorCore>(parts, options, generation);
   }
 
@@ -269,11 +271,12 @@ class Executor::Thread {
       is_busy_ = true;
       if (!item.has_value()) return;
       Apply(*std::move(item));
-      has_news = true;  // what it does, not all of which is reported, shows after the next unit
+      has_news = true;  // its effects, which may make no report, show after the next unit
     }
   }
 
-  // nullopt: the queue is closed. A pause gives back what the next pass would have used again.
+  // nullopt: the queue is closed. After an idle pause, returns memory cached for the next pass to
+  // the system.
   std::optional<ExecutorItem> WaitForItem() {
     std::optional<ExecutorItem> item = queue_.PopFor(options_.pause);
     if (item.has_value() || queue_.closed()) return item;
@@ -281,7 +284,7 @@ class Executor::Thread {
     return queue_.Pop();
   }
 
-  // Takes commands and delivers reports while a step runs. A Reset waits for its end.
+  // Applies commands and delivers reports while a step runs. A Reset waits for its end.
   void ApplyDuringStep() {
     ++progress_;
     bool has_news = false;
@@ -315,8 +318,8 @@ class Executor::Thread {
     }
   }
 
-  // Every rank does the same, turn by turn, until one of them stops. What a unit led to is told
-  // once the ranks are known to be the same after it.
+  // Every rank runs the same rounds until one of them stops. Reports of a unit are delivered in the
+  // next round, once the ranks are known to agree after it.
   void WorkInLockstep() {
     Fingerprint fingerprint;
     std::vector<ReportEvent> reports;
@@ -346,7 +349,7 @@ class Executor::Thread {
       if (!worked) base_->model->Rest();
       take_reports();
       fingerprint.Add(core_->counters());
-      // Not by the reports: a few are known to rank 0 only.
+      // Does not depend on the reports, because some of them exist on rank 0 only.
       if (worked || !turn->items.empty()) {
         fingerprint.Add(core_->ModelStates(), core_->Versions());
       }
@@ -360,7 +363,8 @@ class Executor::Thread {
     OnDisagreement(absl::UnavailableError("another rank of the group was told to stop"));
   }
 
-  // Should one of them end this process, it is known which ran.
+  // Delivers Started reports before the requests run. If one of them ends this process, the engine
+  // knows which ones ran.
   void TellWhatBegins(std::vector<ReportEvent>& reports) {
     const auto rest = std::stable_partition(
         reports.begin(), reports.end(),
@@ -371,7 +375,7 @@ class Executor::Thread {
     Tell(std::move(begun));
   }
 
-  // First the state, then what led to it: whoever gets a report finds its effect in State().
+  // Publishes the state before its reports: the effect of every report is then visible in State().
   void Deliver(bool has_news) {
     std::vector<ReportEvent> reports = core_->TakeReports();
     if (has_news || !reports.empty()) Publish();
@@ -417,15 +421,15 @@ class Executor::Thread {
   // Executor thread only.
   RealClock clock_;
   std::optional<LoadedBase> base_;
-  std::unique_ptr<Communicators> ranks_;  // null: alone
-  std::optional<Lockstep> lockstep_;      // with others
+  std::unique_ptr<Communicators> ranks_;  // null: a single rank
+  std::optional<Lockstep> lockstep_;      // set with several ranks
   CheckpointWriter* writer_ = nullptr;
   VersionJobs* version_jobs_ = nullptr;
   RecoveryJobs* recovery_jobs_ = nullptr;
   std::unique_ptr<ExecutorCore> core_;
   int64_t generation_ = 0;
-  std::optional<ResetItem> reset_;  // came during a step
-  ExecutorCounters past_counters_;  // of cores before the last Reset
+  std::optional<ResetItem> reset_;  // arrived during a step
+  ExecutorCounters past_counters_;  // of the cores before the last Reset
 
   std::optional<NamedThread> thread_;
 };

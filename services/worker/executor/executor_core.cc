@@ -32,7 +32,8 @@ void ExecutorCore::Apply(Command command) {
 template <typename Barrier>
 void ExecutorCore::Do(Barrier barrier) {
   if constexpr (std::is_same_v<Barrier, PublishVersion>) {
-    // Samples of an inflight version that is here run on the weights it has.
+    // An inflight version that is already here needs no wait: its samples run on the weights it
+    // has.
     if (!versions_.Has(barrier.version_id)) pending_versions_.insert(barrier.version_id);
   }
   lanes_.Push(ModelLanes::Barrier(std::move(barrier)));
@@ -74,7 +75,7 @@ void ExecutorCore::Apply(RecoveryJobDone done) {
   std::visit([this](auto&& report) { Emit(std::move(report)); }, std::move(done.report));
 }
 
-// Training is never cancelled: its seq_id has its place in the model's order.
+// Training is never cancelled, because its seq_id has its place in the model's order.
 void ExecutorCore::Do(const Cancel& command) {
   for (auto& [version_id, samples] : parked_samples_) {
     const auto parked = std::find_if(
@@ -122,7 +123,7 @@ bool ExecutorCore::RunUnit(DeviceUse preferred, const std::function<void()>& on_
   return did_something;
 }
 
-// A step of a long sequence takes seconds on a CPU; samples do not wait for its end.
+// A step of a long sequence takes seconds on a CPU. Samples do not wait for its end.
 void ExecutorCore::RunWithPauses(const std::function<void()>& on_pause,
                                  const std::function<void()>& work) {
   absl::Time began = parts_.clock.Now();
@@ -134,7 +135,7 @@ void ExecutorCore::RunWithPauses(const std::function<void()>& on_pause,
   {
     const PauseScope pauses([&] {
       if (on_pause) on_pause();
-      if (preferred_.has_value()) return;  // a pause is not at the same place on all ranks
+      if (preferred_.has_value()) return;  // yield points differ between ranks
       versions_.Fit(model_ops_.VersionBytes());
       charge();
       while (time_share_.Pick(/*has_training=*/true, sampling_.HasWork()) == DeviceUse::kSampling) {
@@ -195,12 +196,12 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
     ResumeParkedCopies();
   }
   if (std::holds_alternative<Snapshot>(barrier)) {
-    // Whoever failed has left its buffer to the next.
+    // A failed snapshot has left its buffer to the next one.
     if (std::optional<Snapshot> next = model_ops_.NextSnapshot()) Do(*std::move(next));
   }
 }
 
-// All that is ready shares the next passes with what is running.
+// All ready requests share the next passes with those already running.
 bool ExecutorCore::BeginTrains(const std::function<void()>& on_pause) {
   TrainBatch batch;
   Started started;
@@ -210,7 +211,7 @@ bool ExecutorCore::BeginTrains(const std::function<void()>& on_pause) {
       lanes_.EndTrain(request.model_id);
       continue;
     }
-    // A restored accumulator came without outputs: computed again, the gradient not added.
+    // A restored window has no outputs. They are computed again without adding to the gradient.
     if (IsInWindow(request)) request.forward_only = true;
     running_trains_[request.request_id] = {request.model_id, request.seq_id, request.forward_only};
     if (!request.forward_only) {
@@ -221,18 +222,18 @@ bool ExecutorCore::BeginTrains(const std::function<void()>& on_pause) {
   }
   if (!batch.requests.empty()) {
     Emit(std::move(started));
-    // Told before they run: should one of them end this process, it is known which ran.
+    // Reported before they run. If one of them ends this process, the engine knows which ones ran.
     if (on_pause) on_pause();
     for (const TrainRequest& request : batch.requests) {
       FailPoint("worker.train.begin", static_cast<int64_t>(request.data.size()));
     }
     trainer_.Begin(std::move(batch));
   }
-  // Those answered at once may have been what a barrier waited for.
+  // A barrier may have waited for requests that were answered at once.
   return !requests.empty();
 }
 
-// A forward_backward that is in the accumulator, or about to be, is never added again.
+// A forward_backward that is in the accumulator, or is being added, is never added again.
 bool ExecutorCore::AnswerAtOnce(const TrainRequest& request) {
   if (adapters_.Find(request.model_id) == nullptr) {
     Emit(OpFailed{request.request_id, absl::NotFoundError(absl::StrFormat(
@@ -380,7 +381,7 @@ ExecutorCounters ExecutorCore::counters() const {
 
 MemoryInUse ExecutorCore::memory_in_use() const {
   const KvUsage kv = sampling_.own_kv_usage();
-  // Elsewhere than on a CPU all of it is taken when the first token is written.
+  // On devices other than a CPU, the whole cache is allocated when the first token is written.
   int64_t num_blocks = kv.num_used + kv.num_idle;
   if (!parts_.model.device().is_cpu() && num_blocks > 0) num_blocks = kv.num_blocks;
   const int64_t bytes_per_token =

@@ -117,7 +117,7 @@ TEST_CASE("a gradient that is not finite is skipped or fails the step, and the n
   options.model_ops.nonfinite_gradients =
       GENERATE(NonFiniteGradients::kSkip, NonFiniteGradients::kFail);
   Worker worker(options);
-  // Each loss is finite, their gradients overflow.
+  // Each loss is finite, but the sum of their gradients overflows.
   worker.Apply({Train("m", 1, 2e37f), Train("m", 2, 2e37f)});
   worker.core.Apply(Step("m", 3, 0, {1, 2}));
   const auto reports = worker.Drain();
@@ -169,7 +169,7 @@ TEST_CASE("a model that the memory for adapters cannot hold is refused with the 
   CHECK_THAT(std::string(refused.message()),
              Catch::Contains("an adapter of " + std::to_string(num_parameters) + " parameters") &&
                  Catch::Contains("GiB for adapters are free"));
-  // In place of what it has, a model always fits; a smaller one beside it too.
+  // A model always fits in place of itself. A smaller one fits beside it.
   worker.core.Apply(CreateAdapter{"again", "m", {.rank = 4, .seed = 3}});
   worker.core.Apply(CreateAdapter{"small", "n", {.rank = 2, .seed = 2}});
   const auto reports = worker.Drain();

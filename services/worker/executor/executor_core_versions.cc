@@ -1,4 +1,4 @@
-// What an ExecutorCore does with sampler versions.
+// Commands of an ExecutorCore for sampler versions.
 #include <optional>
 #include <utility>
 #include <variant>
@@ -13,7 +13,7 @@ void ExecutorCore::Do(const LoadVersion& command) {
   if (versions_.Load(command)) Emit(VersionLoaded{command.version_id, command.inflight_seq_id});
 }
 
-// Those that run under it go on with the weights that it has now.
+// Running samples of the version continue with the weights that it has now.
 void ExecutorCore::MoveSamples(const std::string& version_id) {
   const absl::StatusOr<SamplerVersion> version = versions_.Find(version_id);
   sampling_.MoveVersion(version_id, version->weights, version->inflight_seq);
@@ -45,7 +45,8 @@ void ExecutorCore::Do(const SaveVersion& command) {
 
 absl::StatusOr<VersionServed> ExecutorCore::Serve(const ServeVersion& command) {
   ASSIGN_OR_RETURN(const SamplerVersion version, versions_.Find(command.version_id));
-  // On all ranks, which have parts of it; only the first has all then, and serves it.
+  // Collective: all ranks call it, because each has a part of the version. Only rank 0 gets the
+  // whole and serves it.
   std::optional<ServedVersion> served = model_ops_.ServedCopy(version);
   if (served.has_value()) {
     if (parts_.served_versions == nullptr) {
@@ -65,7 +66,7 @@ void ExecutorCore::Do(const ServeVersion& command) {
     parked_copies_.emplace_back(command);
     return;
   }
-  // Without room for a copy it goes as a file.
+  // Without memory for a copy the command fails, and the engine transfers the version as a file.
   absl::StatusOr<VersionServed> served =
       is_here.ok() ? Guarded("serving of a version", [&] { return Serve(command); })
                    : is_here.status();
@@ -87,7 +88,7 @@ void ExecutorCore::Do(DropVersion command) {
   versions_.Drop(command.version_id);
   if (parts_.served_versions != nullptr) parts_.served_versions->Drop(command.version_id);
   sampling_.DropVersion(command.version_id);
-  // Nobody else comes back to those that waited for its weights.
+  // No other event resumes the samples that waited for its weights.
   if (!pending_versions_.contains(command.version_id)) ReleaseParkedSamples(command.version_id);
   ResumeParkedCopies();
 }

@@ -1,4 +1,4 @@
-// A group of executors, connected over the loopback address, beside one that is alone.
+// Tests a group of executors, connected over the loopback address, against a single one.
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// A model whose numbers differ from each other.
+// A model folder with random weights.
 class ModelFolder {
  public:
   ModelFolder() {
@@ -35,12 +35,13 @@ class ModelFolder {
   const TempDir dir_;
 };
 
-// What a group was sent, and what came of it that does not depend on who shared a pass.
+// Sends a random program to a group. Collects the outcomes that do not depend on which requests
+// shared a pass.
 class Program {
  public:
   explicit Program(uint32_t seed) : random_(seed) {}
 
-  // One random program for any group; each is asked the same in the same order.
+  // Runs the same program for any group: the requests and their order depend on the seed only.
   std::map<std::string, std::vector<double>> Run(Group& group) {
     for (const std::string model_id : {"a", "b"}) {
       group.Send(CreateAdapter{model_id + ":create", model_id, {.rank = 2, .seed = 7}});
@@ -48,7 +49,7 @@ class Program {
     std::vector<std::string> ids;
     for (int i = 0; i < 60; ++i) {
       ids.push_back(SendOne(group, Below(2) == 0 ? "a" : "b"));
-      // So that versions are not used for a while.
+      // Waits now and then, so that some versions are unused for a while.
       if (Below(3) == 0) group.Await(ids.back());
     }
     std::map<std::string, std::vector<double>> outcomes;
@@ -180,7 +181,7 @@ TEST_CASE("a group of ranks does what one rank does, and all its ranks hold the 
     CHECK_THAT(outcomes.at(id), Catch::Matchers::Approx(numbers).margin(1e-3));
   }
   CHECK(Describe(group.executor(0).State()) == Describe(alone.executor(0).State()));
-  group.Stop();  // after a turn that all have ended
+  group.Stop();  // after a round that all ranks have ended
   CHECK(Describe(group.executor(1).State()) == Describe(group.executor(0).State()));
   const ExecutorCounters first = group.executor(0).State().counters;
   const ExecutorCounters second = group.executor(1).State().counters;

@@ -1,5 +1,5 @@
-// The promise behind snapshots: a model restored from any of them, with what came after it run
-// again, is the model that was never disturbed, bit for bit.
+// Tests the promise of snapshots. A model restored from any snapshot, with the later commands run
+// again, equals the undisturbed model bit for bit.
 #include <catch2/catch.hpp>
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class ReplayRandom {
   std::mt19937 engine_;
 };
 
-// What clients ask for, as an engine would send it.
+// A client's request in the form in which an engine sends it.
 struct Op {
   std::string model_id;
   Command command;
@@ -98,7 +98,7 @@ class ReplayProgram {
   void AddTrain(const std::string& id, const std::string& model_id, int64_t seq_id) {
     TrainRequest request;
     if (random_.OneIn(8)) {
-      // Two of them in a window make a gradient that is not finite.
+      // Two of these in a window give a gradient that is not finite.
       request = Train(model_id, seq_id, 2e37f);
     } else {
       std::vector<TrainDatum> data;
@@ -135,8 +135,8 @@ class ReplayProgram {
   std::vector<std::string> saved_;
 };
 
-// Runs ops and remembers what they gave. With exact numerics in whatever company; with fast ones
-// each alone, because company changes the order of sums.
+// Runs ops and records the results. With exact numerics, requests share passes. With fast numerics
+// each runs alone, because other rows change the order of sums.
 class Run {
  public:
   Run(Numerics numerics, ReplayRandom& random)
@@ -160,7 +160,7 @@ class Run {
     Collect();
   }
 
-  // All but snapshots and saves of versions.
+  // Runs all work but the writing of snapshots and versions.
   void Settle() {
     while (worker.core.RunUnit() || worker.RunVersionJob()) {
     }
@@ -203,15 +203,15 @@ class Run {
   ReplayRandom& random_;
 };
 
-// Where a replay of a model begins.
+// The start of a model's replay.
 struct Point {
-  std::string snapshot_id;  // empty: nothing was written
-  size_t next_op = 0;       // in the program
+  std::string snapshot_id;  // empty: from the beginning
+  size_t next_op = 0;       // index in the program
 };
 using Points = std::map<std::string, std::vector<Point>>;  // by model
 
-// Runs the program with snapshots in between, which are written some time later, and every version
-// saved.
+// Runs the program, takes snapshots in between, which are written some time later, and saves every
+// version.
 Points RunWithSnapshots(const ReplayProgram& program, ReplayRandom& random, Run& run) {
   Points points;
   for (const std::string& model_id : kModels) points[model_id].push_back({});
@@ -220,13 +220,13 @@ Points RunWithSnapshots(const ReplayProgram& program, ReplayRandom& random, Run&
     const Op& op = program.ops()[i];
     run.Do(op);
     if (const auto* publish = std::get_if<PublishVersion>(&op.command)) {
-      run.Settle();  // of an inflight one, the weights before would be saved
+      run.Settle();  // otherwise an inflight version's earlier weights would be saved
       run.worker.core.Apply(SaveVersion{publish->version_id, "of" + publish->request_id, "{}"});
     }
     if (i >= kModels.size() && random.OneIn(3)) {
       const std::string& model_id = random.Of(kModels);
       const std::string snapshot_id = "snapshot" + std::to_string(i);
-      // With more, it would wait and come later than here.
+      // A third snapshot would wait for a buffer and be taken later than here.
       while (num_taken - run.snapshots.size() >= 2) {
         run.worker.RunRecoveryJob();
         run.Settle();
@@ -242,7 +242,7 @@ Points RunWithSnapshots(const ReplayProgram& program, ReplayRandom& random, Run&
   return points;
 }
 
-// Brings up what the program made, in a worker that has only files of `before`.
+// Recreates the program's models and versions in a worker that has only the files of `before`.
 void Recover(const ReplayProgram& program, const Points& points, Run& before, ReplayRandom& random,
              Run& run) {
   std::filesystem::remove_all(run.worker.dir.path());
@@ -258,7 +258,7 @@ void Recover(const ReplayProgram& program, const Points& points, Run& before, Re
     CHECK(state.applied_seq == taken.applied_seq);
     CHECK(state.window == taken.window);
   }
-  std::map<std::string, LoadVersion> loads;  // by version, the last before the snapshot
+  std::map<std::string, LoadVersion> loads;  // by version; the last one before the snapshot
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const Op& op = program.ops()[i];
     if (i >= begins[op.model_id]) continue;
@@ -286,7 +286,7 @@ void CheckSameOutput(const TrainOutput& actual, const TrainOutput& expected) {
   }
 }
 
-// Whatever `actual` did gave what it gave in `expected`.
+// Checks that all results of `actual` equal those in `expected`.
 void CheckOutcomes(const Run& actual, const Run& expected) {
   for (const auto& [request_id, output] : actual.trained) {
     INFO(request_id);
@@ -337,7 +337,7 @@ bool HasSkippedStep(const Run& run) {
   return false;
 }
 
-// Returns how many snapshots there were and how many programs had a skipped step.
+// Returns the number of snapshots, and the number of programs with a skipped step.
 std::pair<int, int> CrashPrograms(Numerics numerics, uint32_t num_programs) {
   int num_snapshots = 0;
   int num_skipped = 0;
@@ -373,7 +373,7 @@ TEST_CASE("a crash anywhere: snapshots and replay give what was there, bit for b
   CHECK(num_skipped > 0);
 }
 
-// Minutes. Another seed: --rng-seed.
+// Takes minutes. Use --rng-seed for another seed.
 TEST_CASE("a crash anywhere, in many programs", "[.slow]") {
   CrashPrograms(GENERATE(Numerics::kExact, Numerics::kFast), 100);
 }

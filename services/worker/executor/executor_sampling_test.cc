@@ -20,7 +20,7 @@ TEST_CASE("a saved model loads with its optimizer and continues as if never save
                                    .kind = CheckpointKind::kTraining,
                                    .dir = "ckpt",
                                    .manifest_json = "{}"});
-  // The step right behind the save must not leak into it.
+  // A step right after the save must not affect it.
   worker.Apply({Train("m", 4)});
   worker.core.Apply(Step("m", 5, 2, {4}));
   worker.Apply({Train("m", 6)});
@@ -122,7 +122,7 @@ TEST_CASE("a sampler checkpoint loads as a version, a missing one fails its samp
   });
   REQUIRE(failed != reports.end());
   CHECK(std::get<VersionFailed>(failed->report).version_id == "broken");
-  // The engine hears of the version before its samples fail.
+  // The failed version is reported before its samples fail.
   CHECK(std::get<OpFailed>((failed + 1)->report).request_id == "s2");
   CHECK_FALSE(Answer<OpFailed>(reports, "s2").status.ok());
   CHECK(Answer<OpFailed>(reports, "s3").status.code() == absl::StatusCode::kNotFound);
@@ -227,7 +227,7 @@ constexpr absl::Duration kDecodeLayer = absl::Milliseconds(4);
 constexpr absl::Duration kForwardLayer = absl::Milliseconds(30);
 constexpr absl::Duration kBackwardLayer = absl::Milliseconds(60);
 
-// Steps take what the clock is moved by.
+// A model whose steps advance the fake clock.
 class TimedModel : public ModelAround {
  public:
   TimedModel(const Model& model, FakeClock*& clock) : ModelAround(model), clock_(clock) {}
@@ -312,7 +312,8 @@ TEST_CASE(
   CHECK(worker.core.counters().training_time == model.training);
   CHECK(num_trained > 10);
   CHECK(num_sampled > 10);
-  // Steps that are shorter than what training has coming add up to that.
+  // Training steps run until they have used the time that training is owed. The last one may exceed
+  // it.
   const absl::Duration owed = 2 * kDecodeLayer * (1 - share) / share;
   CHECK(model.longest_wait <= kBackwardLayer + owed);
 }

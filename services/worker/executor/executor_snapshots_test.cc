@@ -9,7 +9,7 @@
 namespace lathe::worker {
 namespace {
 
-// Two steps and, if it is to be open, a window of two requests.
+// Runs two steps. With `has_window`, leaves an open window of two requests.
 void TrainSome(Worker& worker, bool has_window) {
   worker.Apply({Train("m", 1)});
   worker.core.Apply(Step("m", 2, 0, {1}));
@@ -92,7 +92,7 @@ TEST_CASE("a snapshot comes after the requests before it and before those behind
   worker.Apply({Train("m", 2)});
   worker.core.Apply(SnapshotOf("n", "t"));
   worker.core.RunUnit();
-  // Another model's does not wait.
+  // A snapshot of another model does not wait.
   REQUIRE(worker.recovery_jobs.waiting.size() == 1);
   CHECK(std::get<WriteSnapshot>(worker.recovery_jobs.waiting[0].work).command.snapshot_id == "t");
   for (int unit = 0; unit < 10; ++unit) worker.core.RunUnit();
@@ -136,7 +136,7 @@ TEST_CASE("snapshots share two buffers, the third waits for one of them", "[snap
   const void* const first = BufferOf(worker, 0);
   const void* const second = BufferOf(worker, 1);
   CHECK(first != second);
-  // Behind them the model trains on.
+  // The model continues to train while snapshots wait.
   worker.Apply({Train("m", 7)});
   while (worker.core.RunUnit()) {
   }
@@ -160,7 +160,7 @@ TEST_CASE("snapshots share two buffers, the third waits for one of them", "[snap
 TEST_CASE("where memory is short, snapshots have one buffer", "[snapshots]") {
   const int64_t num_parameters =
       Adapter(WholeModel(SmallSpec()), LoraSpec{.rank = 4}, at::kCPU).num_parameters();
-  // The model takes 20 bytes for each, what one snapshot is staged in 16.
+  // The model takes 20 bytes for each parameter, the staging of one snapshot 16.
   Worker worker({.model_ops = {.adapter_bytes = 36 * num_parameters}});
   worker.core.Apply(SnapshotOf("m", "a"));
   worker.core.Apply(SnapshotOf("m", "b"));
@@ -183,7 +183,7 @@ TEST_CASE("while a model is staged, commands are taken and its state stays as it
     worker.core.Apply(Step("m", 7, 4, kWindow));
     worker.core.Apply(Sample("sample", ""));
   });
-  CHECK(num_pauses >= 3);  // moments and accumulator
+  CHECK(num_pauses >= 3);  // two moments and the accumulator
   const auto reports = worker.Drain();
   Answer<StepDone>(reports, "m:7");
   Answer<SampleDone>(reports, "sample");
@@ -212,7 +212,7 @@ TEST_CASE("a snapshot that cannot be taken is told, and the next one is taken", 
   CHECK(worker.core.counters().snapshot_time == done.write_time);
 }
 
-// Writing beyond so many bytes of a file fails while it lives.
+// While it lives, writes beyond `bytes` of a file fail.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -270,7 +270,7 @@ TEST_CASE("only a whole snapshot of this model and base is restored", "[snapshot
   const absl::Status damaged = TryRestore(worker, "m", "s").status();
   CHECK(damaged.code() == absl::StatusCode::kDataLoss);
   CHECK_THAT(std::string(damaged.message()), Catch::Contains("gradient.safetensors: size is 3000"));
-  // The model is as it was.
+  // The model has not changed.
   CheckSame(StateOf(worker, "m"), expected);
 }
 

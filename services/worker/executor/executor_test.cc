@@ -46,7 +46,7 @@ TEST_CASE("without work, memory kept for tensors to come goes back to the system
                      .pause = absl::Milliseconds(1)},
                     {.on_report =
                          [&](ReportEvent) {
-                           // On the executor's thread, so that no pause has begun yet.
+                           // Runs on the executor's thread, so no idle pause has begun yet.
                            at::empty({int64_t{8} << 20}, at::kByte);
                            kept_bytes = UnusedTensorMemoryBytes();
                            reported.Notify();

@@ -5,7 +5,7 @@
 namespace lathe::worker {
 namespace {
 
-// Version v<index> of the model's weights of now, then a step.
+// Publishes the model's current weights as v<index>, or as an inflight version, then takes a step.
 void PublishAndStep(Worker& worker, int64_t index, bool is_inflight = false) {
   const int64_t seq_id = 4 * index;
   const std::string name = is_inflight ? "live" : "v" + std::to_string(index);
@@ -52,7 +52,7 @@ TEST_CASE("a version on disk, one being spilled and one of a checkpoint are save
   const SampleOutput second = SampleFrom(worker, "v1");
   const int64_t loads = worker.core.counters().version_loads;
   REQUIRE(Save(worker, "v0", "spilled").status.ok());
-  CHECK(worker.core.counters().version_loads == loads);  // it did not come into memory for that
+  CHECK(worker.core.counters().version_loads == loads);  // the save did not bring it into memory
   worker.core.Apply(LoadVersion{"again", "spilled"});
   REQUIRE(Save(worker, "again", "copy").status.ok());
   CHECK(ReadManifest(worker.dir / "copy")->model_id == "m");
@@ -73,7 +73,7 @@ TEST_CASE("a saved version is dropped from memory instead of spilled", "[version
   Worker worker({.model_ops = {.version_bytes = VersionBytes()}});
   PublishAndStep(worker, 0);
   const SampleOutput expected = SampleFrom(worker, "v0");
-  // While it is being saved it is not spilled.
+  // A version is not spilled while it is being saved.
   worker.core.Apply(SaveVersion{"v0", "d", "{}"});
   PublishVersion second{"publish", "m", 5, "v1"};
   worker.core.Apply(second);
@@ -83,7 +83,7 @@ TEST_CASE("a saved version is dropped from memory instead of spilled", "[version
   worker.Drain();
   CHECK(worker.core.version_usage().num_in_memory == 1);
   CheckEqual(SampleFrom(worker, "v0"), expected);
-  // It was read from there.
+  // It was read from the saved checkpoint.
   worker.core.Apply(Sample("other", "v1"));
   worker.Drain();
   std::filesystem::remove_all(worker.dir / "d");
@@ -108,7 +108,7 @@ TEST_CASE("of an inflight version the weights it has now are saved, and load as 
   CheckEqual(loaded, expected);
   REQUIRE(loaded.sequences[0].weights_runs.size() == 1);
   CHECK(loaded.sequences[0].weights_runs[0].seq_id == 5);
-  // A later publication takes its place.
+  // A later publication replaces it.
   other.core.Apply(PublishVersion{"publish", "m", 9, "live", true});
   CHECK(SampleFrom(other, "live").sequences[0].weights_runs.at(0).seq_id == 9);
 }

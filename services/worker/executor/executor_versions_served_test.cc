@@ -1,4 +1,4 @@
-// Sampler versions from the memory of one executor in that of another.
+// Transfers sampler versions from the memory of one executor to another one.
 #include <catch2/catch.hpp>
 
 #include <optional>
@@ -35,7 +35,7 @@ SampledSequence SequenceFrom(Worker& worker, const std::string& version_id) {
   return Answer<SampleDone>(worker.Drain(), "s").output.sequences.at(0);
 }
 
-// One that has taken a step and published after it, and one that reads from it.
+// A worker that has taken a step and published a version, and a worker that reads from it.
 struct Pair {
   Pair() {
     source.Apply({Train("m", 1)});
@@ -71,7 +71,7 @@ TEST_CASE("training goes on beside reads of what it has published", "[versions]"
     return std::string(static_cast<const char*>(version.data), version.header.num_bytes);
   };
   const std::string published = bytes(*taken);
-  // Nobody else holds the weights after that, and each step takes memory that is free.
+  // Nothing else holds the weights after that, and each step may reuse free memory.
   t.source.core.Apply(DropVersion{"v"});
   int64_t applied = 2;
   for (const int64_t seq : {4, 6, 8}) {
@@ -101,7 +101,7 @@ TEST_CASE("a version that was read from memory can be saved, and leaves memory a
   reader.Drain();
   reader.core.Apply(PublishVersion{"publish", "m", 1, "other"});
   reader.Drain();
-  SequenceFrom(reader, "other");  // "v" makes room
+  SequenceFrom(reader, "other");  // evicts "v"
   CHECK(reader.core.counters().version_evictions == 1);
   CHECK(SequenceFrom(reader, "v").tokens == SequenceFrom(source, "v").tokens);
   reader.core.Apply(SaveVersion{"v", "saved", "{}"});
@@ -119,7 +119,7 @@ TEST_CASE("what cannot be read fails the load and nothing else", "[versions]") {
   CHECK(absl::IsNotFound(std::get<VersionFailed>(reports.at(0).report).status));
   CHECK(t.reader.core.Versions().empty());
   Serve(t.source, "v");
-  t.reader.core.Apply(LoadServed("v", 4));  // of another publication
+  t.reader.core.Apply(LoadServed("v", 4));  // that was another publication
   t.reader.Drain();
   CHECK(t.reader.core.Versions().empty());
   t.reader.core.Apply(LoadServed("v", 3));

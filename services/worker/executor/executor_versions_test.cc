@@ -15,7 +15,7 @@ CoreOptions RoomFor(int64_t num_versions) {
   return {.model_ops = {.version_bytes = num_versions * VersionBytes()}};
 }
 
-// Publishes the model's weights of now as v<index>, then takes a step.
+// Publishes the model's current weights as v<index>, then takes a step.
 void PublishThenStep(Worker& worker, int64_t index) {
   const int64_t seq_id = 4 * index;
   const std::string name = std::to_string(index);
@@ -26,7 +26,7 @@ void PublishThenStep(Worker& worker, int64_t index) {
   worker.Drain();
 }
 
-// As PublishAndStep, but for a checkpoint whose version c<index> is not loaded yet.
+// Like PublishThenStep, but also saves a checkpoint c<index>, which is not loaded yet.
 void SaveAndStep(Worker& worker, int64_t index) {
   worker.core.Apply(SaveCheckpoint{.request_id = "save",
                                    .model_id = "m",
@@ -49,7 +49,7 @@ TEST_CASE("while a version is read, others sample, and its samples start when it
   }
   const auto meanwhile = worker.core.TakeReports();
   Answer<SampleDone>(meanwhile, "goes on");
-  CHECK(meanwhile.size() == 2);  // Started and SampleDone of it alone
+  CHECK(meanwhile.size() == 2);  // only its Started and SampleDone
   CHECK(worker.version_jobs.waiting.size() == 1);
   CHECK(VersionIds(worker.core) == std::vector<std::string>{"c0", "v0"});
   CheckEqual(Answer<SampleDone>(worker.Drain(), "waits").output, expected);
@@ -84,7 +84,7 @@ TEST_CASE("samples of an inflight version go on with a newer publication that is
     const auto* const report = std::get_if<VersionLoaded>(&event.report);
     if (report != nullptr) loaded.push_back(report->inflight_seq_id);
   }
-  if (dir == "none") {  // they keep what they have
+  if (dir == "none") {  // the samples keep their weights
     CHECK(runs.size() == 1);
     CHECK(loaded == std::vector<int64_t>{1});
     Answer<OpFailed>(reports, "waits");
@@ -96,7 +96,7 @@ TEST_CASE("samples of an inflight version go on with a newer publication that is
   CHECK(runs[0].num_tokens > 4);  // while the newer one was read
   CHECK(runs[0].num_tokens + runs[1].num_tokens == 30);
   CHECK((worker.core.Versions().at(0) == HeldVersion{version_id, 5}));
-  // What is here is answered at once.
+  // A version that is already here is answered at once.
   load("c1", 5);
   CHECK(std::get<VersionLoaded>(worker.core.TakeReports().at(0).report).inflight_seq_id == 5);
   const auto next = SampleFrom(worker, version_id).sequences.at(0).weights_runs;
@@ -133,7 +133,7 @@ TEST_CASE("versions that do not fit go to disk, the one used longest ago first",
   CHECK(worker.core.version_usage().num_in_memory == 2);
   CHECK(worker.core.version_usage().bytes_in_memory == 2 * VersionBytes());
   CHECK(VersionIds(worker.core) == std::vector<std::string>{"v0", "v1", "v2"});
-  // v1 is the one that went.
+  // v1 was evicted.
   CheckEqual(SampleFrom(worker, "v0"), SampleFrom(all, "v0"));
   CHECK(worker.core.counters().version_loads == 0);
   CheckEqual(SampleFrom(worker, "v1"), SampleFrom(all, "v1"));
@@ -150,7 +150,7 @@ TEST_CASE("a version whose samples run stays, and goes when they are done", "[ve
   for (int unit = 0; unit < 3; ++unit) worker.core.RunUnit();
   worker.core.Apply(PublishVersion{"publish", "m", 5, "v1"});
   worker.core.RunUnit();
-  worker.RunVersionJob();  // v1 is the one that may go
+  worker.RunVersionJob();  // v1 may be evicted, v0 is in use
   worker.core.RunUnit();
   CHECK(worker.core.version_usage().num_in_memory == 1);
   CHECK(worker.core.counters().version_evictions == 1);
@@ -194,20 +194,20 @@ TEST_CASE("a spilled version that could not be read fails its samples, and is re
   PublishThenStep(worker, 0);
   const SampleOutput expected = SampleFrom(worker, "v0");
   PublishThenStep(worker, 1);
-  SampleFrom(worker, "v1");  // v0 makes room
+  SampleFrom(worker, "v1");  // evicts v0
   worker.core.Apply(Sample("s", "v0"));
   VersionJobDone done = worker.version_jobs.RunNext();
   done.result = absl::UnavailableError("no memory for a moment");
   worker.core.Apply(std::move(done));
   const auto reports = worker.Drain();
   CHECK(Answer<OpFailed>(reports, "s").status.code() == absl::StatusCode::kUnavailable);
-  CHECK(reports.size() == 1);  // the version is not given up
+  CHECK(reports.size() == 1);  // the version is still held
   CHECK(VersionIds(worker.core) == std::vector<std::string>{"v0", "v1"});
   CheckEqual(SampleFrom(worker, "v0"), expected);
 }
 
 TEST_CASE("versions that disk does not take leave no room for models", "[versions]") {
-  // As below: one more model, or 6 versions.
+  // Room for the first model, one staging buffer and 2 versions.
   Worker worker(
       {.model_ops = {.adapter_bytes = 11 * VersionBytes(), .version_bytes = VersionBytes()}});
   std::filesystem::remove_all(worker.dir / "tmp");
@@ -321,8 +321,8 @@ TEST_CASE("random use of 50 versions with room for 5 gives what it gives with ro
 }
 
 TEST_CASE("models take the room of versions that nobody samples", "[versions]") {
-  // The first model takes 5 times its weights and what snapshots are staged in 8 times, so that 6
-  // more versions fit, or one more model.
+  // The first model takes 5 times its weights, and the staging of snapshots 8 times. The rest has
+  // room for 6 more versions, or for one more model.
   Worker worker({.model_ops = {.adapter_bytes = 19 * VersionBytes()}});
   for (int64_t index = 0; index < 6; ++index) PublishThenStep(worker, index);
   CHECK(worker.core.version_usage().num_in_memory == 6);

@@ -42,7 +42,7 @@ ModelInfo Describe(const ExecutorOptions& options, const ModelSpec& spec,
   return info;
 }
 
-// How long a layer step of training, or a chunk of prompts, may hold up samples that decode.
+// Time by which a layer step of training, or a chunk of prompts, may delay samples that decode.
 absl::Duration StepDuration(at::Device device) {
   return device.is_cpu() ? absl::Milliseconds(100) : absl::Milliseconds(20);
 }
@@ -83,15 +83,16 @@ absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_byte
   return plan;
 }
 
-// Ranks on one machine share its memory, but not that of GPUs. All plan with what the poorest has.
+// Ranks on one machine share its host memory, but not their GPUs' memory. All ranks plan with the
+// smallest share.
 int64_t ShareOfAvailable(const RankGroup& ranks, at::Device device, int64_t own_bytes) {
   const int64_t num_sharing = device.is_cpu() ? NumRanksHere(ranks, "machine") : 1;
   return AgreeOnLeast(ranks, "available memory", own_bytes / num_sharing);
 }
 
-// The same on all ranks, by what they found: each has read its own folder, and hosts may have other
-// processors. Ranks of data with another arithmetic would train another model each, and nothing
-// would ever tell.
+// Checks properties that each rank finds for itself: each has read its own folder, and hosts may
+// have different processors. Data ranks with different arithmetic would train different models, and
+// nothing else would detect it.
 absl::Status CheckSame(const RankGroup& ranks, const LoadedModel& loaded) {
   const bool is_cpu = loaded.model->device().is_cpu();
   const bool is_bf16 = loaded.model->attention_arithmetic() == MatmulArithmetic::kBf16;
@@ -139,7 +140,7 @@ int64_t WeightBytes(const std::filesystem::path& folder) {
 }
 
 std::map<std::string, std::string> MustAgree(const ExecutorOptions& options, at::Device device) {
-  // On a CPU passes are sized by their number.
+  // On a CPU, the number of threads determines the sizes of passes.
   const int num_threads = device.is_cpu() ? at::get_num_threads() : 0;
   return {{"version", std::string(kVersion)},
           {"base model", options.model_name},
@@ -185,7 +186,7 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
                                        layer_row, !groups.fsdp.is_alone());
                    }));
   LoadedBase base;
-  // One sweeps for all, before any of them writes.
+  // Rank 0 sweeps for all ranks, before any of them writes.
   RETURN_IF_ERROR(OnAllRanks(control, "sweep of unfinished saves", [&]() -> absl::Status {
     if (control.rank() != 0) return absl::OkStatus();
     return SweepAttempts(options.checkpoint_root, absl::Now());

@@ -12,7 +12,7 @@
 namespace lathe::worker {
 namespace {
 
-// More waits for the next turn: what comes between units should not hold them up for long.
+// Further commands wait for the next round, so that the work between units stays short.
 constexpr size_t kMaxTurnBytes = size_t{64} << 20;
 
 const absl::Status& StatusOf(const RecoveryJobDone& done) {
@@ -30,7 +30,7 @@ TurnItem ToTurnItem(const ExecutorItem& item) {
   return TurnRecoveryJob{written.number, StatusOf(written)};
 }
 
-// Of a job that is done; nullopt: of no generation.
+// Returns the generation of a finished job; nullopt: the item is no job.
 std::optional<int64_t> GenerationOf(const ExecutorItem& item) {
   if (const auto* read = std::get_if<VersionJobDone>(&item)) return read->generation;
   if (const auto* written = std::get_if<RecoveryJobDone>(&item)) return written->generation;
@@ -45,7 +45,7 @@ VersionJobDone Failed(const VersionJob& job, absl::Status status) {
           .result = std::move(status)};
 }
 
-// What is known of `job` here when rank 0 has done it.
+// Builds this rank's result of `job`, which rank 0 has done.
 RecoveryJobDone DoneElsewhere(RecoveryJob job, const absl::Status& status) {
   RecoveryJobDone done{.generation = job.generation, .number = job.number};
   if (auto* snapshot = std::get_if<WriteSnapshot>(&job.work)) {
@@ -66,14 +66,14 @@ RecoveryJobDone DoneElsewhere(RecoveryJob job, const absl::Status& status) {
 
 }  // namespace
 
-// What every rank tells every other before a turn.
+// Header that every rank sends to all others before a round.
 struct Lockstep::Header {
   int64_t turn = 0;
   int64_t fingerprint = 0;
   int64_t wants_to_stop = 0;
   int64_t preferred = 0;
-  int64_t num_versions_done = 0;  // version jobs of the generation up to this one
-  int64_t num_bytes = 0;          // of the turn's items, rank 0's counts
+  int64_t num_versions_done = 0;  // version jobs up to this number are done
+  int64_t num_bytes = 0;          // size of the round's items; only rank 0's value is used
 };
 
 Lockstep::Lockstep(const RankGroup& control, BoundedQueue<ExecutorItem>& queue, Options options)
@@ -98,7 +98,7 @@ absl::Status Lockstep::Versions::Enqueue(VersionJob job) {
     lockstep_.num_done_everywhere_ = 0;
   }
   numbers_[job.ticket] = ++num_jobs_;
-  VersionJob copy = job;  // holds what the job holds
+  VersionJob copy = job;  // shares the job's data
   const absl::Status status = thread->Enqueue(std::move(job));
   if (!status.ok()) lockstep_.refused_.push_back(Failed(copy, status));
   return absl::OkStatus();
@@ -131,7 +131,7 @@ absl::Status Lockstep::Recovery::Enqueue(RecoveryJob job) {
     waiting.push_back(std::move(job));
     return absl::OkStatus();
   }
-  RecoveryJob copy = job;  // holds what the job holds
+  RecoveryJob copy = job;  // shares the job's data
   const absl::Status status = thread->Enqueue(std::move(job));
   if (!status.ok()) lockstep_.refused_.push_back(DoneElsewhere(std::move(copy), status));
   return absl::OkStatus();
@@ -175,7 +175,7 @@ std::vector<ExecutorItem> Lockstep::Collect(const Standing& standing) {
     std::optional<ExecutorItem> item = TakeItem(patience);
     if (!item.has_value()) break;
     patience = absl::ZeroDuration();
-    // Jobs of an older generation may never end on another rank, and nobody waits for them.
+    // Jobs of an older generation may never end on another rank, and their results are not needed.
     if (GenerationOf(*item).value_or(generation) != generation) continue;
     if (auto* done = std::get_if<VersionJobDone>(&*item)) {
       versions_.Note(std::move(*done));
@@ -197,7 +197,7 @@ void Lockstep::CollectVersionJobs(std::vector<ExecutorItem>& items) {
   }
 }
 
-// Nothing else comes to a rank that follows.
+// The queue of a rank other than 0 has no other items.
 void Lockstep::NoteVersionJobs() {
   while (std::optional<ExecutorItem> item = TakeItem(absl::ZeroDuration())) {
     versions_.Note(std::get<VersionJobDone>(*std::move(item)));
@@ -279,7 +279,7 @@ VersionJobDone Lockstep::FinishVersionJob(int64_t ticket) {
 RecoveryJobDone Lockstep::FinishRecoveryJob(int64_t generation, const TurnRecoveryJob& written) {
   std::deque<RecoveryJob>& waiting = recovery_.waiting;
   while (!waiting.empty() && waiting.front().generation < generation) waiting.pop_front();
-  // One that there was no room for is done before older ones.
+  // A job that found no room on rank 0 ends before older ones.
   const auto it = std::find_if(waiting.begin(), waiting.end(), [&](const RecoveryJob& job) {
     return job.number == written.number;
   });
@@ -291,7 +291,7 @@ RecoveryJobDone Lockstep::FinishRecoveryJob(int64_t generation, const TurnRecove
   return DoneElsewhere(std::move(job), written.status);
 }
 
-// The worst of all ranks' outcomes counts, by code and then by rank.
+// On each rank, a job gets the worst outcome of all ranks: the highest code, then the highest rank.
 void Lockstep::AgreeOnVersionJobs(std::vector<ExecutorItem>& items) {
   std::vector<VersionJobDone*> jobs;
   for (ExecutorItem& item : items) {

@@ -16,13 +16,13 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// What a rank did in a test.
+// Result of one rank in a test.
 struct Outcome {
   std::optional<Lockstep::Turn> turn;
-  std::string error;  // of RanksDisagree
+  std::string error;  // message of RanksDisagree
 };
 
-// Runs body(lockstep, queue) as each rank.
+// Runs body(rank, lockstep, queue) as each rank.
 template <typename Body>
 std::vector<Outcome> InLockstep(int world, Body&& body) {
   return AsRanks(TestBackend::kLocal, world, [&](Collectives& collectives) -> Outcome {
@@ -74,7 +74,7 @@ TEST_CASE("all ranks get the leader's items in the leader's order", "[lockstep]"
   }
 }
 
-// Jobs that are done when a test says so.
+// Accepts jobs. The tests push their results themselves.
 class Waiting : public VersionJobs {
  public:
   absl::Status Enqueue(VersionJob) override {
@@ -88,7 +88,8 @@ class Waiting : public VersionJobs {
   int64_t num_jobs_ = 0;
 };
 
-// Turns until one has items, at most 100: what they are. Empty: none came, or a rank stopped.
+// Runs rounds until one has items, at most 100, and returns these. Empty: no items, or a rank
+// stopped.
 std::vector<ExecutorItem> NextItems(Lockstep& lockstep, const Lockstep::Standing& standing = {}) {
   for (int i = 0; i < 100; ++i) {
     std::optional<Lockstep::Turn> turn = lockstep.Next(standing);
@@ -126,7 +127,7 @@ TEST_CASE("all go on while a rank still reads a version", "[lockstep]") {
 TEST_CASE("jobs that are done in another order on a rank end in one order", "[lockstep]") {
   const auto outcomes = InLockstep(2, [](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
     Waiting jobs;
-    if (rank == 1) jobs.max_jobs = 1;  // refuses the second, which is done first
+    if (rank == 1) jobs.max_jobs = 1;  // refuses the second job, which thus ends first
     VersionJobs& numbered = lockstep.VersionsBy(jobs);
     for (const int64_t ticket : {4, 6}) {
       if (!numbered.Enqueue({.ticket = ticket}).ok()) return {};
@@ -251,7 +252,7 @@ TEST_CASE("a job that the leader has no room for ends before older ones, on all 
 TEST_CASE("when one rank stops all do", "[lockstep]") {
   const int stopper = GENERATE(0, 1);
   const auto outcomes = InLockstep(2, [&](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
-    if (rank == 0) queue.Push(Drop("a", "a"));  // nobody else is given commands
+    if (rank == 0) queue.Push(Drop("a", "a"));  // only rank 0 gets commands
     return {.turn = lockstep.Next({.wants_to_stop = rank == stopper}), .error = "none"};
   });
   for (const Outcome& outcome : outcomes) {

@@ -12,13 +12,13 @@ namespace {
 // Code, torch's tables, requests and results.
 constexpr int64_t kProcessBytes = int64_t{256} << 20;
 constexpr double kGib = 1 << 30;
-// Of what weights and sampling passes leave; the arena has the rest.
+// Shares of the memory that weights and sampling passes leave. The arena gets the rest.
 constexpr double kCacheShare = 0.3;
 constexpr double kAdapterShare = 0.3;
-// As SamplingOptions: rows of a prefill pass, samples that draw together.
+// Same values as in SamplingOptions: rows of a prefill pass, samples that run together.
 constexpr int64_t kPrefillTokens = 2048;
 constexpr int64_t kRunningSamples = 256;
-// From so many rows on, the product with the unembedding runs at full rate.
+// From this number of rows on, the product with the unembedding runs at full rate.
 constexpr int64_t kHeadRows = 256;
 constexpr int64_t kMinHeadElements = int64_t{1} << 24;
 constexpr int64_t kArenaPerHeadByte = 16;
@@ -33,7 +33,7 @@ int64_t Share(int64_t bytes, double share) {
   return static_cast<int64_t>(static_cast<double>(bytes) * share);
 }
 
-// The largest that may come: its products x A^T take memory for each row.
+// Returns the largest rank of an adapter. The products x A^T take memory for each row.
 int64_t MaxLoraRank() { return ModelInfo().max_lora_rank; }
 
 PassShape ShapeOfPass(int64_t num_tokens) {
@@ -49,8 +49,8 @@ int64_t HeadElements(const ModelSpec& model, int64_t arena_bytes) {
                     wanted);
 }
 
-// Keys and values of as many samples as run together, each as long as the context: no more is ever
-// used.
+// Upper bound of what the cache can use: keys and values of all samples that run together, each as
+// long as the context.
 int64_t MostCacheBytes(const ModelSpec& model, int64_t element_bytes) {
   const int64_t bytes_per_token =
       2 * element_bytes * model.num_layers * model.num_kv_heads * model.head_dim;
@@ -90,7 +90,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts&
         Gib(usable - rest) + needed_rest / kGib, Gib(plan.weight_bytes), kMinTokenBudget));
   }
   plan.token_budget = std::clamp(facts.tokens_per_step, kMinTokenBudget, kMaxTokenBudget);
-  // Smaller micro-batches rather than layers computed twice.
+  // Prefers smaller micro-batches to layers computed twice.
   while (plan.token_budget > kMinTokenBudget &&
          memory.FewestCheckpointed(ShapeOfPass(plan.token_budget), plan.arena_bytes) > 0) {
     plan.token_budget /= 2;
@@ -99,8 +99,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts&
   plan.num_checkpointed =
       memory.FewestCheckpointed(ShapeOfPass(plan.token_budget), plan.arena_bytes);
   if (facts.gathers_weights) {
-    // The head comes whole to each half of a chunk. So chunks as large as the micro-batch, if half
-    // of what that leaves is enough; gradients have the other half.
+    // Each chunk unshards the head for its forward pass and again for its backward pass. So chunks
+    // grow up to the micro-batch's size, within half of the room left. Gradients get the other
+    // half.
     const int64_t room =
         plan.arena_bytes - memory.Bytes(ShapeOfPass(plan.token_budget), plan.num_checkpointed);
     plan.head_chunk_elements =

@@ -114,7 +114,7 @@ TEST_CASE(
     const MemoryPlan gathered = plan(available_bytes, true);
     CHECK(gathered.head_chunk_elements >= whole.head_chunk_elements);
     CHECK(gathered.head_chunk_elements <= 1024 * Spec().vocab_size);
-    // Micro-batches and the rest are the same.
+    // Micro-batches and the other shares are the same.
     CHECK(gathered.token_budget == whole.token_budget);
     CHECK(gathered.num_checkpointed == whole.num_checkpointed);
     CHECK(gathered.sampling_chunk_elements == whole.head_chunk_elements);

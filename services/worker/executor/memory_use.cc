@@ -31,7 +31,8 @@ MemoryUse DescribeMemory(const MemoryPlan& plan, const MemoryInUse& in_use,
                 {"kv_cache", in_use.kv_cache, plan.kv_cache_bytes},
                 {"activations", process.kept, plan.arena_bytes + plan.sampling_bytes}};
   for (const MemoryShare& share : use.shares) use.used += share.used;
-  // What is counted and was not written to yet is not resident.
+  // Memory that is counted but not yet written to is not resident, so the difference may be
+  // negative.
   const int64_t other = std::max<int64_t>(0, process.all - use.used);
   use.shares.push_back({"other", other, plan.process_bytes});
   use.used += other;

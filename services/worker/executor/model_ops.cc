@@ -22,7 +22,7 @@
 namespace lathe::worker {
 namespace {
 
-// Empty: an error answers no request.
+// Returns an empty id if an error of the barrier answers no request.
 std::string RequestIdOf(const ModelLanes::Barrier& barrier) {
   return std::visit(
       [](const auto& command) -> std::string {
@@ -47,7 +47,7 @@ void WarnIfNonFinite(const OptimStep& command,
           {{"model_id", command.model_id}, {"seq_id", command.seq_id}, {"failed", !metrics.ok()}});
 }
 
-// Weights, two moments, the accumulator, and weights of a version that samplers held.
+// Weights, two moments, the accumulator, and the weights of a version that samples hold.
 constexpr int64_t kBytesPerParameter = 5 * sizeof(float);
 constexpr double kBytesPerGib = 1 << 30;
 
@@ -72,8 +72,8 @@ ModelOps::ModelOps(const Model& model, CheckpointStore& store, CheckpointWriter&
       generation_(generation),
       options_(options) {}
 
-// Among several ranks whoever throws may have left the others in a collective, and the next one
-// would be taken for it: the group ends.
+// With several ranks, an exception may have left the other ranks in a collective, and would
+// mismatch it with the next one. So the group must end.
 template <typename Command>
 ModelOps::Outcome ModelOps::DoGuarded(const Command& command) {
   if (options_.ranks.all.is_alone()) return Guarded("operation", [&] { return Do(command); });
@@ -195,7 +195,8 @@ ModelOps::Outcome ModelOps::Do(const DropAdapter& command) {
   return OpDone{.request_id = command.request_id, .lora = {}, .version_bytes = 0};
 }
 
-// Exactly once: the engine says what it believes we hold, and a step on anything else is refused.
+// Applies a step exactly once: the engine sends the state it expects, and a step on any other state
+// is refused.
 ModelOps::Outcome ModelOps::Do(const OptimStep& command) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
   const std::vector<int64_t> window(adapter->window.begin(), adapter->window.end());
@@ -238,14 +239,14 @@ ModelOps::Outcome ModelOps::Do(const SaveCheckpoint& command) {
                   .weights = nullptr,
                   .state = *StateOf(adapters_, command.model_id)};
   const RankGroups& ranks = options_.ranks;
-  if (ranks.data.rank() != 0) return std::nullopt;  // they have the same
+  if (ranks.data.rank() != 0) return std::nullopt;  // other data ranks have the same state
   if (command.kind == CheckpointKind::kTraining) {
     save.adapter = GatherAdapter(*adapter, ranks.tp);
     save.last_adam = LastAdam(command.model_id);
   } else {
     save.weights = GatherWeights(adapter->Publish(), model_.part(), ranks.tp);
   }
-  if (ranks.tp.rank() != 0) return std::nullopt;  // the first has all
+  if (ranks.tp.rank() != 0) return std::nullopt;  // rank 0 has gathered the whole
   RETURN_IF_ERROR(writer_.Enqueue(std::move(save)));
   return std::nullopt;
 }
@@ -287,8 +288,8 @@ std::optional<ServedVersion> ModelOps::ServedCopy(const SamplerVersion& version)
   if (ranks.data.rank() != 0) return std::nullopt;
   const auto weights = GatherWeights(version.weights, model_.part(), ranks.tp);
   if (weights == nullptr) return std::nullopt;
-  // Shares the memory where that is possible. Holds the weights, not only that memory: a step
-  // writes to weights that nobody holds, be their memory in use or not.
+  // Shares the memory where possible. Holds the weights and not only their memory, because a step
+  // overwrites weights that nothing holds.
   struct Held {
     std::shared_ptr<const AdapterWeights> weights;
     at::Tensor flat;

@@ -1,5 +1,5 @@
-// What ranks that hold parts of the same models do to them together: no passes, which are the
-// model's business.
+// Tests operations that ranks with parts of the same models do together. Passes are tested with the
+// model.
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -22,7 +22,7 @@ Qwen3Model PartModel(int64_t index, int64_t tp) {
   return Qwen3Model(std::move(part), std::move(weights));
 }
 
-// The operations of one rank, all of whose saves are below `dir`.
+// The operations of one rank. Its saves are below `dir`.
 struct Rank {
   Rank(const fs::path& dir, const RankGroups& groups, const std::string& base_hash = "hash")
       : model(PartModel(groups.tp.rank(), groups.tp.world())),
@@ -30,14 +30,14 @@ struct Rank {
         ops(model, store, writer, recovery_jobs, adapters, versions, /*generation=*/1,
             {.ranks = groups}) {}
 
-  // "" or the error.
+  // Returns the error's message, or "".
   std::string Run(const ModelLanes::Barrier& barrier) {
     const std::optional<Report> report = ops.Run(barrier);
     const auto* failed = report ? std::get_if<OpFailed>(&*report) : nullptr;
     return failed == nullptr ? "" : std::string(failed->status.message());
   }
 
-  // Adds `value` to each number of the gradient, in shares of all who hold it.
+  // Adds `value` to each number of this rank's gradient. The gradients of all holders are summed.
   void Accumulate(int64_t seq_id, float value) {
     Adapter& adapter = *adapters.Find("m");
     adapter.gradient.add_(value);
@@ -168,7 +168,7 @@ TEST_CASE("ranks save a version of which each has spilled its part", "[ranks][ve
     if (is_spilled) options.model_ops.version_bytes = 0;
     Worker worker(options, model);
     worker.core.Apply(PublishVersion{"publish", "m", 1, "v", false});
-    // The adapter has other weights then, so that the version's leave memory.
+    // Gives the adapter other weights, so that the version's weights can leave memory.
     worker.core.Apply(Step("m", 2, 0, {}));
     worker.Drain();
     Files found;

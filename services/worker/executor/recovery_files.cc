@@ -11,7 +11,7 @@
 namespace lathe::worker {
 namespace {
 
-// Of the calling thread on a processor.
+// Returns the processor time of the calling thread.
 absl::Duration ThreadTime() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

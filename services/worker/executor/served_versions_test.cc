@@ -28,7 +28,7 @@ TEST_CASE("a served version is taken as often as it was announced", "[versions]"
   CHECK((*taken)->header.seq_id == 1);
   CHECK(versions.Take("v", 1).ok());
   CHECK(absl::IsNotFound(versions.Take("v", 1).status()));
-  CHECK(*static_cast<const char*>((*taken)->data) == 'w');  // the read goes on
+  CHECK(*static_cast<const char*>((*taken)->data) == 'w');  // the read continues
 }
 
 TEST_CASE("a newer publication takes the place of the one before", "[versions]") {

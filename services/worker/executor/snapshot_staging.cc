@@ -11,13 +11,13 @@
 namespace lathe::worker {
 namespace {
 
-// A hundredth of a second of copying. Less: more breaks for samples that decode, each of which
-// costs a look at the queue.
+// Takes about 10 ms to copy. A smaller size means more yield points for samples that decode, each
+// of which polls the queue.
 constexpr int64_t kBiteNumbers = int64_t{8} << 20;
-// Fewer are not worth another thread.
+// Smaller parts are not worth another thread.
 constexpr int64_t kGrainNumbers = int64_t{1} << 18;
 
-// Returns the time it took, without pauses.
+// Copies with yield points. Returns the time without them.
 absl::Duration CopyInBites(const at::Tensor& from, const at::Tensor& to) {
   auto began = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return absl::FromChrono(std::chrono::steady_clock::now() - began); };
@@ -49,7 +49,7 @@ at::Tensor SnapshotStaging::TakeBuffer(int64_t num_floats) {
     free_.pop_back();
   }
   if (buffer.defined() && buffer.numel() >= num_floats) return buffer;
-  Free(std::move(buffer));  // before there is another, as both need not fit
+  Free(std::move(buffer));  // before allocating a new one, as both may not fit
   buffer = at::empty({num_floats}, at::kFloat);
   num_bytes_ += static_cast<int64_t>(buffer.nbytes());
   return buffer;
@@ -74,7 +74,7 @@ void SnapshotStaging::CopyTensors(const Adapter& adapter, StagedModel& staged) {
   if (!adapter.window.empty()) staged.model.gradient = copy(adapter.gradient);
 }
 
-// What data ranks have but for the gradient is the same: the first has it.
+// Except for the gradient, all data ranks have the same state, and the first one's is used.
 void SnapshotStaging::GatherTensors(const Adapter& adapter, const RankGroups& ranks,
                                     StagedModel& staged) {
   const auto began = std::chrono::steady_clock::now();

@@ -11,9 +11,10 @@ namespace {
 
 constexpr int64_t kMeasuredTokens = 256;
 constexpr int kMeasurements = 3;  // the first one also reads the weights from disk
-// The backward step has attention twice more, and LoRA's products.
+// The backward step computes attention twice more, and LoRA's products.
 constexpr double kBackwardCost = 1.5;
-// Fewer rows cost nearly what 16 do; with more the memory plan has no room for those that decode.
+// Fewer rows cost nearly as much as 16. With more, the memory plan has no room for samples that
+// decode.
 constexpr int64_t kMinPrefillTokens = 16;
 constexpr int64_t kMaxPrefillTokens = 1024;
 

@@ -3,7 +3,7 @@
 namespace lathe::worker {
 
 DeviceUse TimeShare::Preferred() const {
-  // Those who begin to contend are level.
+  // Uses that begin to compete start level.
   const bool is_sampling = !contended_ || sampling_used_ <= training_used_;
   return is_sampling ? DeviceUse::kSampling : DeviceUse::kTraining;
 }

@@ -18,7 +18,7 @@ void Write(const TurnRecoveryJob& item, PackWriter& writer) {
   writer.Text(std::string(item.status.message()));
 }
 
-// Of the alternative `index` of TurnItem.
+// Reads the alternative `index` of TurnItem; nullopt: there is none.
 std::optional<TurnItem> Read(int64_t index, PackReader& reader) {
   switch (index) {
     case 0:

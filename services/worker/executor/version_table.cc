@@ -46,7 +46,7 @@ bool VersionTable::Load(const LoadVersion& command) {
                 .is_loading = true,
                 .last_used = Touch()};
   if (command.source.has_value()) entry.served = {*command.source, command.source_seq_id};
-  Read(command.version_id, entry).IgnoreError();  // the sample that comes for it tries again
+  Read(command.version_id, entry).IgnoreError();  // the next Fetch tries again
   return false;
 }
 
@@ -107,15 +107,15 @@ std::optional<VersionTable::EndedRead> VersionTable::Finish(VersionJobDone done)
   }
   may_not_fit_ = true;
   const auto it = entries_.find(done.version_id);
-  // Dropped or published again meanwhile.
+  // The version was dropped or published again meanwhile.
   if (it == entries_.end() || it->second.ticket != done.ticket) return std::nullopt;
   Entry& entry = it->second;
   entry.ticket = 0;
   if (was_spill) {
     if (done.result.ok()) {
-      // A checkpoint that was saved meanwhile is read instead.
+      // If a checkpoint was saved meanwhile, that is read instead.
       if (entry.dir.empty()) entry.spilled = std::get<SpilledWeights>(*std::move(done.result));
-      // There is room again.
+      // A spill succeeded, so others may succeed too.
       for (auto& [version_id, other] : entries_) other.cannot_spill = false;
     } else {
       entry.cannot_spill = true;
@@ -157,7 +157,7 @@ absl::StatusOr<WriteVersion> VersionTable::BeginSave(const SaveVersion& command)
 void VersionTable::FinishSave(const RecoveryJobDone& done) {
   const auto& report = std::get<VersionSaved>(done.report);
   const auto it = entries_.find(report.version_id);
-  // Dropped, published or saved again meanwhile.
+  // The version was dropped, published or saved again meanwhile.
   if (it == entries_.end() || it->second.save_ticket != done.ticket) return;
   Entry& entry = it->second;
   entry.save_ticket = 0;

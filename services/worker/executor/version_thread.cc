@@ -39,7 +39,7 @@ void VersionThread::Run(BoundedQueue<VersionJob>& queue) {
   const c10::InferenceMode no_autograd;
   while (std::optional<VersionJob> job = queue.Pop()) {
     if (stopping_) return;
-    if (job->generation < generation_) continue;  // nobody waits for it
+    if (job->generation < generation_) continue;  // its result is not needed
     on_done_(files_.Run(*job));
   }
 }
