@@ -121,7 +121,7 @@ struct SampleRequest {
 
 // Consecutive tokens sampled under the same weights.
 struct WeightsRun {
-  int64_t seq_id = 0;  // of the PublishVersion
+  int64_t seq_id = 0;  // seq_id of the PublishVersion
   int64_t num_tokens = 0;
 };
 
@@ -140,7 +140,7 @@ struct SampledSequence {
   bool stopped = false;  // false = max_tokens reached
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
-  std::vector<WeightsRun> weights_runs;  // of an inflight version, else empty
+  std::vector<WeightsRun> weights_runs;  // set for an inflight version, else empty
   std::optional<TopkLogprobs> topk_logprobs;
 };
 
@@ -324,7 +324,7 @@ struct StepDone {
 // CreateAdapter, LoadAdapter, RestoreAdapter, DropAdapter, PublishVersion.
 struct OpDone {
   std::string request_id;
-  LoraSpec lora;              // of the created, loaded or restored adapter
+  LoraSpec lora;              // shape of the created, loaded or restored adapter
   int64_t version_bytes = 0;  // for PublishVersion: memory of the version
 };
 
@@ -347,7 +347,7 @@ struct SampledToken {
   int32_t token = 0;
   float logprob = 0;
   bool finished = false;  // it is the sample's last token
-  bool stopped = false;   // for the last token: as SampledSequence::stopped
+  bool stopped = false;   // set with `finished`: as SampledSequence::stopped
 };
 
 // Tokens that one pass sampled for streamed samples. It answers no request: the result has all
@@ -405,7 +405,7 @@ struct SnapshotDone {
 // The checkpoint of a SaveVersion is durable, or the command failed.
 struct VersionSaved {
   std::string version_id;
-  std::string dir;     // of the command
+  std::string dir;     // as in the command
   int64_t seq_id = 0;  // publication whose weights were written; 0: from a checkpoint
   int64_t size_bytes = 0;
   std::string manifest_sha256;
@@ -419,8 +419,8 @@ using Report = std::variant<Started, TrainDone, StepDone, OpDone, SaveDone, Samp
 // Blocks of the KV cache.
 struct KvUsage {
   int64_t num_blocks = 0;
-  int64_t num_used = 0;  // by sequences
-  int64_t num_idle = 0;  // kept for a later sequence with the same prefix
+  int64_t num_used = 0;  // blocks that sequences use
+  int64_t num_idle = 0;  // blocks kept for a later sequence with the same prefix
 };
 
 // Facts that a worker reports about its base model once it is loaded.

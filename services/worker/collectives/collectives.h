@@ -66,9 +66,10 @@ struct CollectiveOperation {
   absl::Time deadline() const { return begun + timeout; }
 };
 
-// Bytes that a rank receives in the ring algorithms with n ranks and payload S. All-reduce: 2 S
-// (n-1)/n. All-gather and reduce-scatter: S (n-1)/n. Broadcast: S, but 0 for the root. Barrier: 0
-// (its few bytes are not counted). Fractions are rounded up.
+// Bytes that a rank receives in the ring algorithms, with n ranks and payload S. Fractions are
+// rounded up.
+// All-reduce: 2 S (n-1)/n. All-gather and reduce-scatter: S (n-1)/n.
+// Broadcast: S, but 0 for the root. Barrier: 0, as its few bytes are not counted.
 int64_t WireBytes(CollectiveKind kind, int world, int64_t payload_bytes, bool is_root);
 
 struct CollectivesOptions {

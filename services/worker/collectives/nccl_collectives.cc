@@ -1,4 +1,4 @@
-// Compiled (NCCL 2.32, torch 2.11), not run yet: no GPU was at hand.
+// Compiled with NCCL 2.32 and torch 2.11, but not run yet, because no GPU was available.
 //
 // Communicators are non-blocking (ncclConfig_t::blocking = 0). An NCCL call may return
 // ncclInProgress. Nothing else may be queued until ncclCommGetAsyncError reports another state. See
@@ -310,7 +310,7 @@ class NcclCollectives : public Collectives {
   bool is_stopping_ ABSL_GUARDED_BY(mu_) = false;
   // Null after an abort.
   ncclComm_t comm_ ABSL_GUARDED_BY(mu_);
-  // In the order of the calls.
+  // Calls that have not ended, oldest first.
   std::deque<Flight> flights_ ABSL_GUARDED_BY(mu_);
   NamedThread watcher_;
 };

@@ -1,6 +1,6 @@
-// Collectives between ranks that are processes of one host, over shared memory. They replace Gloo
-// without a system call per message. Small messages take microseconds, which a decode pass of many
-// layers needs.
+// Collectives between ranks that are processes of one host, over shared memory. They do what Gloo
+// does without the kernel's network stack. Small messages take microseconds, which a decode pass of
+// many layers needs.
 #pragma once
 
 #include <memory>

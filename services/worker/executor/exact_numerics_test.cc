@@ -262,7 +262,7 @@ TEST_CASE("exact: samples are the same bits alone and among others, from whateve
   constexpr uint32_t kLastSeed = 15;
   const uint32_t seed = GENERATE(range(1u, kLastSeed + 1));
   CAPTURE(seed);
-  static int64_t num_tokens = 0;  // of all seeds and models so far
+  static int64_t num_tokens = 0;  // summed over all seeds and models so far
   static int64_t num_different = 0;
   ExactRandom random(seed);
   const std::shared_ptr<const AdapterWeights> adapters[] = {nullptr, RandomAdapter(5, 3),

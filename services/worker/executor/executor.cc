@@ -429,7 +429,7 @@ class Executor::Thread {
   std::unique_ptr<ExecutorCore> core_;
   int64_t generation_ = 0;
   std::optional<ResetItem> reset_;  // arrived during a step
-  ExecutorCounters past_counters_;  // of the cores before the last Reset
+  ExecutorCounters past_counters_;  // counters of the cores before the last Reset
 
   std::optional<NamedThread> thread_;
 };

@@ -29,16 +29,16 @@ struct ExecutorOptions {
   std::string compute_dtype = "auto";  // for products with bf16 weights: auto, fp32, bf16
   int num_threads = 0;                 // torch's threads; 0: one per core
   std::string numerics = "fast";       // fast or exact
-  // Share of the memory available at the start that is planned with: for weights, adapters, the KV
-  // cache and activations. More allows longer sequences and more samples at once.
+  // Share to plan with of the memory available at the start. Weights, adapters, the KV cache and
+  // activations divide it. More allows longer sequences and more samples at once.
   double memory_fraction = 0.9;
   // On a CPU, upper bound of the available memory, for all ranks of this machine together. More
   // leaves less for other groups. 0: no bound.
   int64_t host_memory_bytes = 0;
   // Share of device time that sampling gets while there is training too.
   double sampling_share = 0.5;
-  // Time by which prompts in a pass may delay the samples that decode. More starts prompts sooner.
-  // 0: 100 ms on a CPU, 20 ms on other devices.
+  // Time by which prompts in a pass may delay the samples that decode. More means that prompts are
+  // read sooner. 0: 100 ms on a CPU, 20 ms on other devices.
   absl::Duration prefill_stall;
   // True if a tenant's requests reuse keys and values of its earlier requests.
   bool prefix_cache = true;
@@ -87,10 +87,10 @@ struct ExecutorPeers {
 // header does not include torch, so that main may use it beside the Attach stream.
 class Executor : public ExecutorPort {
  public:
-  // `on_load_failed` is called once, on the executor's thread and instead of any other callback, if
-  // the model cannot be loaded. Configuration errors are InvalidArgument, NotFound or
-  // FailedPrecondition. Of several ranks, all get the error, which names the rank that failed.
-  // `peers` is for several ranks only.
+  // `on_load_failed` is called once, on the executor's thread, if the model cannot be loaded. No
+  // command runs then. Configuration errors are InvalidArgument, NotFound or FailedPrecondition. Of
+  // several ranks, all get the error, which names the rank that failed. `peers` is for several
+  // ranks only.
   Executor(ExecutorOptions options, ExecutorListener listener,
            std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers = {},
            VersionExchange versions = {});

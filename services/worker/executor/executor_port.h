@@ -22,15 +22,15 @@ struct ExecutorCounters {
   int64_t prefill_tokens = 0;
   int64_t decode_passes = 0;  // one token for every running sequence
   int64_t generated_tokens = 0;
-  int64_t preemptions = 0;        // samples whose keys and values were dropped for older ones
-  int64_t looked_up_tokens = 0;   // of prompts
-  int64_t prompt_hit_tokens = 0;  // of these, found in the prefix cache
+  int64_t preemptions = 0;        // samples that gave up their keys and values to older ones
+  int64_t looked_up_tokens = 0;   // prompt tokens looked up in the prefix cache
+  int64_t prompt_hit_tokens = 0;  // those of them that were found
   int64_t kv_evictions = 0;       // blocks taken from the prefix cache
   int64_t optim_steps = 0;
   int64_t out_of_memory_retries = 0;  // training passes run again in halves
   int64_t arena_peak_bytes = 0;       // the maximum that a training pass reserved
-  absl::Duration training_time;       // of device time
-  absl::Duration sampling_time;       // of device time
+  absl::Duration training_time;       // device time
+  absl::Duration sampling_time;       // device time
   int64_t version_loads = 0;          // sampler versions read from disk or other groups
   absl::Duration version_load_time;   // sum over all loads
   int64_t version_evictions = 0;      // sampler versions dropped from memory
@@ -49,11 +49,11 @@ struct VersionUsage {
 struct MemoryShare {
   std::string owner;
   int64_t used = 0;
-  int64_t limit = 0;  // in the memory plan
+  int64_t limit = 0;  // share in the memory plan
 };
 struct MemoryUse {
   int64_t used = 0;   // sum of all shares
-  int64_t limit = 0;  // of the whole plan
+  int64_t limit = 0;  // total of the memory plan
   std::vector<MemoryShare> shares;
 };
 
@@ -78,7 +78,7 @@ struct ExecutorState {
 
 // A report, and the state of its model when the operation was done.
 struct ReportEvent {
-  int64_t generation = 0;  // of the last Reset before the command
+  int64_t generation = 0;  // generation of the last Reset before the command
   Report report;
   std::optional<ModelState> model;
 };

@@ -211,7 +211,7 @@ TEST_CASE("a sample that comes during a training step runs before its end", "[ex
   const PausingModel model(BaseModel());
   Worker w({}, model);
   w.Apply({Train("m", 1)});
-  std::vector<int64_t> prefill_passes;  // at each pause
+  std::vector<int64_t> prefill_passes;  // at each yield point
   while (w.core.RunUnit([&] {
     if (prefill_passes.empty()) w.core.Apply(Sample("s", ""));
     prefill_passes.push_back(w.core.counters().prefill_passes);
@@ -266,7 +266,7 @@ class TimedModel : public ModelAround {
     if (HasPauses()) Pause();
   }
 
-  FakeClock*& clock_;  // of a worker that is made later
+  FakeClock*& clock_;  // belongs to a worker that is made later
 };
 
 TEST_CASE(

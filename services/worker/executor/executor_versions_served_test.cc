@@ -119,7 +119,7 @@ TEST_CASE("what cannot be read fails the load and nothing else", "[versions]") {
   CHECK(absl::IsNotFound(std::get<VersionFailed>(reports.at(0).report).status));
   CHECK(t.reader.core.Versions().empty());
   Serve(t.source, "v");
-  t.reader.core.Apply(LoadServed("v", 4));  // that was another publication
+  t.reader.core.Apply(LoadServed("v", 4));  // another publication
   t.reader.Drain();
   CHECK(t.reader.core.Versions().empty());
   t.reader.core.Apply(LoadServed("v", 3));

@@ -13,7 +13,7 @@ namespace lathe::worker {
 struct MemoryFacts {
   int64_t available_bytes = 0;   // for the whole process, before the weights are read
   double fraction = 0.9;         // share of them to plan with
-  int64_t weight_bytes = 0;      // of the base model in memory
+  int64_t weight_bytes = 0;      // size of the base model in memory
   int64_t cpu_threads = 1;       // threads that compute; 0 on other devices
   int64_t kv_element_bytes = 4;  // size of a number in the KV cache
   int64_t tokens_per_step = 0;   // limit for a layer step that does not delay samples
@@ -31,7 +31,7 @@ struct MemoryPlan {
   int64_t process_bytes = 0;            // code, tables, requests and results
   int64_t head_chunk_elements = 0;      // logits of one chunk of a training pass
   int64_t sampling_chunk_elements = 0;  // the same, for sampling
-  int64_t token_budget = 0;             // of one micro-batch
+  int64_t token_budget = 0;             // tokens of one micro-batch
   int64_t num_checkpointed = 0;         // layers that a full micro-batch computes twice
 };
 

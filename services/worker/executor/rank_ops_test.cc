@@ -151,7 +151,7 @@ TEST_CASE("a checkpoint that one rank cannot read is loaded by none", "[ranks]")
   });
   CHECK_THAT(errors[0],
              Catch::StartsWith("rank 1: ") && Catch::Contains("checkpoint is of base model"));
-  CHECK(errors[1] == errors[0]);  // and no adapter
+  CHECK(errors[1] == errors[0]);  // neither rank has an adapter
 }
 
 TEST_CASE("ranks save a version of which each has spilled its part", "[ranks][versions]") {

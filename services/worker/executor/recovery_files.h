@@ -27,7 +27,7 @@ struct WriteVersion {
   Publication publication;
   std::variant<std::shared_ptr<const AdapterWeights>, ReadSpilled, ReadCheckpoint> weights;
   std::string read_from;            // checkpoint that the weights were read from; empty: none
-  int64_t ticket = 0;               // of the VersionTable
+  int64_t ticket = 0;               // names the save in the VersionTable
   bool is_of_another_rank = false;  // another rank writes it
 };
 
@@ -40,10 +40,10 @@ struct RecoveryJob {
 
 struct RecoveryJobDone {
   int64_t generation = 0;
-  int64_t number = 0;  // the job's
+  int64_t number = 0;  // number of the job
   std::variant<SnapshotDone, VersionSaved> report;
-  at::Tensor buffer;   // of a snapshot, for reuse
-  int64_t ticket = 0;  // of a version
+  at::Tensor buffer;   // buffer of a snapshot, for reuse
+  int64_t ticket = 0;  // ticket of a version's save
 };
 
 // Destination of the jobs. Each job comes back as one RecoveryJobDone.

@@ -70,7 +70,7 @@ class Group {
     MeshShape mesh = {.tp = 2};
     std::vector<std::string> model_paths;  // by rank; missing: the group's
     Decode decode;                         // empty: decodes what Encode returned
-    VersionExchange versions;              // of each rank
+    VersionExchange versions;              // the same for each rank
   };
 
   Group(const std::filesystem::path& model, const Options& options) : ranks_(options.mesh.world()) {

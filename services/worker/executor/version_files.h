@@ -52,7 +52,7 @@ struct SpillWeights {
 
 struct VersionJob {
   int64_t generation = 0;
-  int64_t ticket = 0;  // of the VersionTable's job
+  int64_t ticket = 0;  // names the job in the VersionTable
   std::string version_id;
   std::variant<ReadCheckpoint, ReadSpilled, SpillWeights, ReadServed> work;
 };
@@ -62,7 +62,7 @@ struct VersionJobDone {
   int64_t ticket = 0;
   std::string version_id;
   bool is_spill = false;
-  std::optional<Publication> publication;  // of a ReadServed that succeeded
+  std::optional<Publication> publication;  // set by a ReadServed that succeeded
   // Weights after a read, or their place in the spill file after a spill.
   absl::StatusOr<std::variant<std::shared_ptr<const AdapterWeights>, SpilledWeights>> result;
   absl::Duration spent;

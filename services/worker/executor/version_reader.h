@@ -15,7 +15,7 @@ namespace lathe::worker {
 // Describes a version's bytes. They are fp32, little-endian, in the AdapterLayout of the whole
 // model.
 struct VersionHeader {
-  std::string base_content_hash;  // of the model that the weights belong to
+  std::string base_content_hash;  // identifies the base model of the weights
   LoraSpec lora;
   int64_t num_bytes = 0;
   std::string model_id;     // model that was published

@@ -78,7 +78,7 @@ class VersionTable {
   // A read that ended and that samples may have waited for.
   struct EndedRead {
     std::string version_id;
-    bool is_load = false;  // of a Load, not of a version that had left memory
+    bool is_load = false;  // true for a Load, false for a version that had left memory
   };
   // Takes the result of a job.
   std::optional<EndedRead> Finish(VersionJobDone done);
@@ -115,8 +115,8 @@ class VersionTable {
     std::string dir;                   // checkpoint that has it; empty: none
     std::optional<ReadServed> served;  // source of a pending load
     std::optional<SpilledWeights> spilled;
-    int64_t ticket = 0;       // of the job that reads or spills it; 0: none
-    int64_t save_ticket = 0;  // of the job that saves it; 0: none
+    int64_t ticket = 0;       // job that reads or spills it; 0: none
+    int64_t save_ticket = 0;  // job that saves it; 0: none
     bool is_loading = false;  // no read has ended since Load
     absl::Status failure;
     bool cannot_spill = false;  // a spill failed, and none has succeeded since

@@ -34,7 +34,7 @@ class VersionThread : public VersionJobs {
   const std::function<void(VersionJobDone)> on_done_;
   BoundedQueue<VersionJob> queue_{kMaxQueuedJobs};
   BoundedQueue<VersionJob> served_queue_{kMaxQueuedJobs};
-  std::atomic<int64_t> generation_ = 0;  // of the newest job
+  std::atomic<int64_t> generation_ = 0;  // generation of the newest job
   std::atomic<bool> stopping_ = false;
   NamedThread thread_;
   std::vector<std::unique_ptr<NamedThread>> served_threads_;

@@ -94,7 +94,7 @@ class AttachClient {
   const Dialer dialer_;
   const std::function<void(const std::string&)> on_die_;
   AttachProtocol protocol_;                           // client thread only
-  absl::Time last_heard_;                             // client thread only; of this stream
+  absl::Time last_heard_;                             // client thread only; on this stream
   absl::Time farewell_until_ = absl::InfinitePast();  // client thread only
   bool outage_is_logged_ = false;  // client thread only: logged once per outage, not per attempt
 

@@ -88,16 +88,16 @@ class AttachProtocol {
   const WorkerIdentity identity_;
   ExecutorPort& executor_;
   const std::function<void(const Meeting&)> on_meeting_;
-  std::string session_;  // of the peers this process met; empty: none yet
+  std::string session_;  // session of the ranks this process met; empty: none yet
   RequestBook book_;
   PieceJoiner joiner_;
   std::deque<lathe::v1::WorkerMessage> outgoing_;
-  std::deque<lathe::v1::WorkerMessage> held_answers_;  // to commands without a request_id
-  int64_t epoch_ = 0;                                  // of the last Form or Adopt
+  std::deque<lathe::v1::WorkerMessage> held_answers_;  // answers to commands without a request_id
+  int64_t epoch_ = 0;                                  // epoch of the last Form or Adopt
   int64_t term_ = 0;
-  int64_t generation_ = 0;    // of the last Reset
-  bool is_attached_ = false;  // Form or Adopt came on this stream
-  bool ready_sent_ = false;   // on this stream
+  int64_t generation_ = 0;    // generation of the last Reset
+  bool is_attached_ = false;  // Form or Adopt has arrived on this stream
+  bool ready_sent_ = false;   // Ready was sent on this stream
   std::string reason_;
 };
 
