@@ -18,8 +18,8 @@ struct Stretch {
   int64_t length;  // of the sequence
   int64_t begin;
   int64_t end;
-  Gradients gradients;  // of a backward step
-  int64_t num_pairs;    // of a query and a key: what it costs
+  Gradients gradients;  // which ones a backward step computes
+  int64_t num_pairs;    // pairs of a query and a key: the cost
 };
 
 struct Shape {
@@ -107,10 +107,10 @@ AttentionOutput ForwardByKernel(const at::Tensor& q, const at::Tensor& k, const 
   return output;
 }
 
-// One stretch per sequence, unless one of them would keep a thread busy when all others are done:
-// such a sequence is cut, at the price of computing its weights once more.
+// Returns one stretch per sequence. A sequence that would keep one thread busy after all others are
+// done is cut; cutting computes the attention weights once more.
 std::vector<Stretch> CutBackward(const std::vector<int64_t>& cu_seqlens, const Shape& shape) {
-  constexpr double kPriceOfCutting = 7.0 / 5.0;  // products of the two parts to those of the whole
+  constexpr double kPriceOfCutting = 7.0 / 5.0;  // cost of both parts relative to the whole
   constexpr int64_t kCutKeys = 2 * kAttentionKeyBlock;
   const int64_t cut_queries = 2 * AttentionChunk(shape.group);
   int64_t num_pairs = 0;
@@ -130,7 +130,7 @@ std::vector<Stretch> CutBackward(const std::vector<int64_t>& cu_seqlens, const S
   return stretches;
 }
 
-// Sum of out * dout of each head: [T, Hq, 1].
+// Returns the sum of out * dout of each head: [T, Hq, 1].
 at::Tensor Deltas(const at::Tensor& out, const at::Tensor& dout) {
   at::Tensor deltas = at::empty({out.size(0), out.size(1), 1}, out.options());
   ForRows(out.size(0), out.size(1) * out.size(2), [&](int64_t begin, int64_t end) {

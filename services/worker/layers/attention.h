@@ -11,18 +11,19 @@ namespace lathe::worker {
 
 struct AttentionOutput {
   at::Tensor out;  // [T, Hq, D]
-  // [T, Hq] fp32, for the backward step: log2 of the sums that the weights were divided by.
-  // Undefined where torch did the work, which computes the weights again from nothing.
+  // log2 of each row's softmax denominator, [T, Hq] fp32, for the backward step. Undefined when
+  // torch computed the forward step: its backward recomputes the weights.
   at::Tensor log_sums;
 };
 
-// softmax(q k^T / sqrt(D)) v, each position seeing itself and what precedes it in its sequence.
+// Computes softmax(q k^T / sqrt(D)) v. Each position attends to itself and to the positions before
+// it in its sequence.
 //   q [T, Hq, D];  k, v [T, Hk, D], Hk divides Hq;  cu_seqlens [S + 1], rows of sequence s are
 //   [cu[s], cu[s+1])
-// fp32 tensors on a CPU take our kernels, whose products are as `arithmetic` says (of bf16: D is
-// even): the cost is the sum of the squared lengths, nothing of the size of a score matrix is kept,
-// and a sequence's bits do not depend on its neighbours or the threads. Where torch does the work,
-// products are of the tensors' dtype.
+// fp32 tensors on a CPU use our kernels, and `arithmetic` selects their products; bf16 products
+// require an even D. The kernels' cost is the sum of the squared lengths, and they keep nothing of
+// the size of a score matrix. A sequence's bits do not depend on its neighbours or on the threads.
+// In all other cases torch computes, in the tensors' dtype.
 AttentionOutput CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                 const std::vector<int64_t>& cu_seqlens,
                                 MatmulArithmetic arithmetic);
@@ -33,8 +34,8 @@ struct AttentionGradients {
   at::Tensor dv;
 };
 
-// Gradients of CausalAttention for dL/dout [T, Hq, D]; `output` is what it returned for the same
-// `arithmetic`.
+// Computes the gradients of CausalAttention for dL/dout [T, Hq, D]. `output` is the result of
+// CausalAttention for the same `arithmetic`.
 AttentionGradients CausalAttentionBackward(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v,
                                            const std::vector<int64_t>& cu_seqlens,

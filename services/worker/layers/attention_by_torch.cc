@@ -10,10 +10,10 @@
 namespace lathe::worker {
 namespace {
 
-// Bounds the scores of one tile: rows of queries per sequence.
+// Query rows per sequence in one tile; bounds the memory of a tile's scores.
 constexpr int64_t kTileRows = 256;
 
-// Neighbouring sequences of one length.
+// Neighbouring sequences of equal length.
 struct Run {
   int64_t begin = 0;  // first row
   int64_t num_sequences = 0;
@@ -33,23 +33,24 @@ std::vector<Run> FindRuns(const std::vector<int64_t>& cu_seqlens) {
   return runs;
 }
 
-// Rows of `run` in x [T, h·g, d] as [s, h, g, n, d], a view.
+// Returns the rows of `run` in x [T, h·g, d] as a view [s, h, g, n, d].
 at::Tensor Heads(const at::Tensor& x, const Run& run, int64_t num_kv_heads) {
   return x.narrow(0, run.begin, run.num_sequences * run.length)
       .view({run.num_sequences, run.length, num_kv_heads, -1, x.size(2)})
       .permute({0, 2, 3, 1, 4});
 }
 
-// Positions [begin, begin + size) of x [s, h, g, n, d] as one matrix per (s, h): [s·h, g·size, d].
+// Returns positions [begin, begin + size) of x [s, h, g, n, d] as one matrix per (s, h): [s·h,
+// g·size, d].
 at::Tensor Matrices(const at::Tensor& x, int64_t begin, int64_t size) {
   return x.narrow(3, begin, size).reshape({x.size(0) * x.size(1), x.size(2) * size, x.size(4)});
 }
 
-// Attention probabilities of the queries [begin, begin + size): [s·h, g·t, m].
+// Returns the attention probabilities of queries [begin, begin + size): [s·h, g·t, m].
 at::Tensor Probabilities(const at::Tensor& q, const at::Tensor& k, int64_t groups, int64_t begin,
                          int64_t size, double scale) {
   at::Tensor scores = at::bmm(q, k.transpose(1, 2)).mul_(scale);
-  // Only the last `size` keys can lie in a query's future.
+  // Only the last `size` keys can come after a query.
   const at::Tensor future = at::triu(at::ones({size, size}, q.options().dtype(at::kBool)), 1);
   scores.view({-1, groups, size, begin + size})
       .narrow(3, begin, size)

@@ -1,5 +1,5 @@
-// Attention by torch operations: for other devices and as a reference. Arguments and results are
-// those of attention.h.
+// Attention by torch operations: for devices other than a CPU, and as a reference in tests.
+// Arguments and results are those of attention.h.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace lathe::worker {
 
-// Neighbouring sequences of equal length share matrix products, so callers that can choose the
-// order should sort by length. Scores live for one tile of queries only.
+// Neighbouring sequences of equal length share matrix products, so a caller that can choose the
+// order should sort by length. At any time only one tile of queries has its scores in memory.
 at::Tensor CausalAttentionByTorch(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const std::vector<int64_t>& cu_seqlens);
 

@@ -1,4 +1,4 @@
-// How attention hands its tasks to threads.
+// Distributes the tasks of CPU attention over threads.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace lathe::worker {
 
-// Heads of x [T, H, D] from row `row` and head `head` on. `x` is only written through if it is an
-// output.
+// Returns the heads of x [T, H, D] from row `row` and head `head` on. Callers write through the
+// result only if `x` is an output.
 inline HeadRows HeadRowsOf(const at::Tensor& x, int64_t row, int64_t head) {
   auto* data = const_cast<float*>(x.const_data_ptr<float>());
   return {.data = data + row * x.stride(0) + head * x.stride(1),
@@ -28,7 +28,7 @@ inline float AttentionScale(int64_t head_dim) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
-// Floats that start with a cache line, as vectors that are read in one piece do.
+// A buffer of floats that starts at a cache line, so that a vector load never crosses two lines.
 class Scratch {
  public:
   explicit Scratch(int64_t size)
@@ -44,13 +44,14 @@ class Scratch {
   std::unique_ptr<float, Delete> data_;
 };
 
-// run(task, scratch) for tasks [0, num_tasks), each thread taking the next one when it is free:
-// costs differ, so the costly ones should come first. `num_products` of all tasks together decides
-// whether more than this thread works; `scratch_size` floats belong to a thread.
+// Calls run(task, scratch) for tasks [0, num_tasks). Each thread takes the next task when it is
+// free; costs differ, so the costly tasks should come first. `num_products` is the cost of all
+// tasks together and decides whether other threads take part. Each thread has its own scratch of
+// `scratch_size` floats.
 template <typename F>
 void RunTasks(int64_t num_tasks, int64_t num_products, int64_t scratch_size, const F& run) {
-  constexpr int64_t kGrainProducts = int64_t{1} << 16;  // fewer are not worth another thread
-  constexpr int64_t kMostProducts = 5;                  // of a pair: two forward, five backward
+  constexpr int64_t kGrainProducts = int64_t{1} << 16;  // fewer do not pay for another thread
+  constexpr int64_t kMostProducts = 5;                  // per pair: 2 forward, 5 backward
   const bool is_shared = num_tasks > 1 && num_products >= kGrainProducts;
   if (!is_shared) {
     const Scratch scratch(scratch_size);

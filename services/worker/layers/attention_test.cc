@@ -11,23 +11,23 @@
 namespace lathe::worker {
 namespace {
 
-// fp64: the two orders of summation differ by rounding of order 1e-15 only.
+// In fp64 the two orders of summation differ by about 1e-15 only.
 constexpr double kAttentionTolerance = 1e-10;
-// fp32, of the largest entry: chains of some hundred terms.
+// Relative to the largest entry in fp32: sums have some hundred terms.
 constexpr double kAttentionFloatTolerance = 3e-6;
-// bf16 keeps 8 bits, so rounding one factor of a product changes it by up to 2^-9. Weights and
-// gradients of scores are rounded here, and the gradients come through two products: twice that, of
-// the largest entry.
+// Relative to the largest entry. bf16 keeps 8 bits, so rounding one factor changes a product by up
+// to 2^-9. Weights and score gradients are rounded here, and gradients pass through two products,
+// hence twice that.
 constexpr double kBf16Tolerance = 4e-3;
 
-// Those this CPU has.
+// Returns the arithmetics that this CPU supports.
 std::vector<MatmulArithmetic> Arithmetics() {
   std::vector<MatmulArithmetic> all = {MatmulArithmetic::kFp32};
   if (CpuHasBf16()) all.push_back(MatmulArithmetic::kBf16);
   return all;
 }
 
-// One sequence, one head after another: the definition, for autograd to differentiate.
+// The definition of attention, one sequence and one head after another, for autograd.
 at::Tensor ReferenceSequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const int64_t n = q.size(0);
   const int64_t groups = q.size(1) / k.size(1);
@@ -59,7 +59,7 @@ at::Tensor Leaf(at::IntArrayRef shape) {
   return at::randn(shape, at::kDouble).requires_grad_(true);
 }
 
-// Largest difference, in parts of the largest entry of b.
+// Arguments of one attention step and the gradient of its output.
 struct Inputs {
   at::Tensor q;
   at::Tensor k;
@@ -136,7 +136,7 @@ TEST_CASE("CausalAttention: the kernels equal autograd over the definition in fp
   const int64_t group = GENERATE(1, 2, 4, 5, 8);
   const int64_t head_dim = GENERATE(6, 16, 24, 64, 128, 256);
   at::manual_seed(100 * group + head_dim);
-  // Around the borders of vectors, of blocks of keys and of chunks of queries, and an empty one.
+  // Lengths around the sizes of vectors, of key blocks and of query chunks, and an empty sequence.
   const std::vector<int64_t> cu_seqlens = {0, 1, 17, 33, 33, 97, 226, 229};
   const Inputs random = RandomInputs(cu_seqlens.back(), 2, group, head_dim);
   const Inputs x = is_bf16 ? random.Rounded() : random;
@@ -162,7 +162,7 @@ TEST_CASE("CausalAttention: large scores overflow nowhere", "[layers][attention]
   const at::Tensor expected =
       Reference(x.q.to(at::kDouble), x.k.to(at::kDouble), x.v.to(at::kDouble), {0, 150});
   const Results results = Run(x, {0, 150}, MatmulArithmetic::kFp32);
-  CHECK(RelativeDiff(results.out, expected) < 1e-3);  // scores near 400, so their rounding shows
+  CHECK(RelativeDiff(results.out, expected) < 1e-3);  // scores near 400 amplify rounding
   CHECK(results.d.dk.isfinite().all().item<bool>());
 }
 

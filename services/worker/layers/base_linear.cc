@@ -8,12 +8,12 @@
 namespace lathe::worker {
 namespace {
 
-// So that nobody waits long for the last task of a wide product.
+// Largest number of panels in a task; bounds the wait for the last task of a wide product.
 constexpr int64_t kMostTaskPanels = 32;
 
 using Product = void (*)(const WeightMatmulTask&, MatmulArithmetic, int64_t, int64_t);
 
-// x [T, n] in bf16, a row at a time; rows are padded to an even length with zero.
+// Returns x [T, n] in bf16. Rows are padded with zero to an even length.
 at::Tensor RoundRows(const at::Tensor& x) {
   const int64_t n = x.size(1);
   const int64_t padded = (n + 1) / 2 * 2;
@@ -29,7 +29,7 @@ at::Tensor RoundRows(const at::Tensor& x) {
   return y;
 }
 
-// y (+)= x times the matrix w, or its transpose, by the kernels of the CPU.
+// Computes y (+)= x w, or x w^T, by CPU kernels; `product` selects which.
 void Multiply(const at::Tensor& x, const BaseWeight& w, MatmulArithmetic arithmetic,
               bool accumulate, Product product, at::Tensor y) {
   if (w.dtype() == at::kFloat) arithmetic = MatmulArithmetic::kFp32;
@@ -48,7 +48,7 @@ void Multiply(const at::Tensor& x, const BaseWeight& w, MatmulArithmetic arithme
   RunInBites(num_panels, num_panels * panel_products, num_threads,
              [&](int64_t first, int64_t last) {
                const int64_t most_tasks = kTasksPerThread * num_threads;
-               const int64_t panels =  // of one task
+               const int64_t panels =  // per task
                    std::min((last - first + most_tasks - 1) / most_tasks, kMostTaskPanels);
                ForTasks((last - first + panels - 1) / panels, (last - first) * panel_products,
                         [&](int64_t i) {

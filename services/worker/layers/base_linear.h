@@ -1,4 +1,4 @@
-// Products with the frozen matrices of a base model, in the dtype they are stored in.
+// Products with the frozen matrices of a base model, in the dtype in which they are stored.
 #pragma once
 
 #include "services/worker/aten.h"
@@ -8,8 +8,8 @@
 namespace lathe::worker {
 
 // Activations are fp32 in and out. A fp32 matrix is multiplied in fp32. A bf16 matrix stays bf16 in
-// memory; on a CPU `arithmetic` says whether its numbers are widened or the activations rounded, on
-// another device activations are rounded and sums are fp32.
+// memory. On a CPU `arithmetic` selects whether the matrix is widened to fp32 or the activations
+// are rounded to bf16. On another device the activations are rounded and sums are fp32.
 //
 // y [T, N] = x [T, K] w^T + bias
 //   w     [N, K] fp32 or bf16
@@ -17,7 +17,7 @@ namespace lathe::worker {
 at::Tensor BaseLinear(const at::Tensor& x, const BaseWeight& w, const at::Tensor& bias,
                       MatmulArithmetic arithmetic);
 
-// y [T, N] = x w^T; rows of y may lie apart.
+// y [T, N] = x w^T; rows of y may be strided.
 void BaseLinearInto(const at::Tensor& x, const BaseWeight& w, MatmulArithmetic arithmetic,
                     at::Tensor y);
 

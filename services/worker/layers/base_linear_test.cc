@@ -13,7 +13,7 @@ struct Shape {
   int64_t rows, in, out;
 };
 
-// How a matrix is stored and multiplied.
+// Storage dtype and arithmetic of a matrix.
 struct Way {
   at::ScalarType dtype;
   MatmulArithmetic arithmetic;
@@ -34,7 +34,7 @@ at::Tensor Rounded(const at::Tensor& x, MatmulArithmetic arithmetic) {
   return (arithmetic == MatmulArithmetic::kBf16 ? x.to(at::kBFloat16) : x).to(at::kDouble);
 }
 
-// Largest difference in units of what fp32 sums of such numbers may be off by.
+// Returns the largest difference in units of the expected fp32 rounding error of such a sum.
 double Error(const at::Tensor& y, const at::Tensor& expected, int64_t num_terms) {
   REQUIRE(y.sizes() == expected.sizes());
   return (y.to(at::kDouble) - expected).abs().max().item<double>() /
@@ -45,7 +45,7 @@ double Error(const at::Tensor& y, const at::Tensor& expected, int64_t num_terms)
 
 TEST_CASE("BaseLinear: the product of the matrix's exact values", "[layers][base_linear]") {
   at::manual_seed(3);
-  // Whole and partial panels, depths beyond one panel, an odd inner size, and each tail of rows.
+  // Whole and partial panels, depths beyond one panel, odd inner sizes, and each remainder of rows.
   const Shape shape =
       GENERATE(Shape{1, 32, 64}, Shape{5, 300, 130}, Shape{9, 37, 70}, Shape{64, 128, 200},
                Shape{13, 1313, 65}, Shape{7, 65, 1100}, Shape{3, 2, 1}, Shape{40, 1030, 2100});
@@ -76,7 +76,7 @@ TEST_CASE("RoundToBf16: as torch rounds, but for numbers that products take as z
   at::manual_seed(4);
   const int64_t size = GENERATE(1, 15, 16, 31, 32, 33, 1000);
   const int64_t guard = 8;
-  // Any bits: all exponents, infinities, NaN.
+  // Arbitrary bits: all exponents, infinities, NaN.
   const at::Tensor x = at::randint(INT32_MIN, int64_t{INT32_MAX} + 1, {size}, at::kLong)
                            .to(at::kInt)
                            .view(at::kFloat);

@@ -8,7 +8,7 @@
 namespace lathe::worker {
 namespace {
 
-// Converted and set together: many panels, little memory.
+// Rows that are converted and set together: enough for many panels, few enough to save memory.
 constexpr int64_t kRowsTogether = 4096;
 
 WeightPanels PanelsOf(int64_t n, int64_t k, at::ScalarType dtype) {

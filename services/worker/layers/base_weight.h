@@ -10,50 +10,53 @@
 
 namespace lathe::worker {
 
-// A matrix [n, k] in bf16 or fp32, in one copy: in panels on a CPU (weight_panels.h), row-major
-// elsewhere. Copies of the object share the memory.
+// One copy of a matrix [n, k] in bf16 or fp32: in panels on a CPU (weight_panels.h), row-major on
+// another device. Copies of the object share the memory.
 class BaseWeight {
  public:
   BaseWeight() = default;  // no matrix
-  // Zeros, to be filled by SetRows.
+  // Creates a matrix of zeros. SetRows fills it.
   BaseWeight(int64_t n, int64_t k, at::ScalarType dtype, at::Device device);
-  // The same in `memory` [NumBytes(n, k, dtype, its device)] bytes, which hold zeros by then. What
-  // is written there afterwards is its numbers.
+  // Creates the matrix in `memory` [NumBytes(n, k, dtype, its device)] bytes, which must hold
+  // zeros. Later writes to `memory` change the matrix.
   BaseWeight(int64_t n, int64_t k, at::ScalarType dtype, const at::Tensor& memory);
-  // Of `matrix` [n, k], in its dtype and on its device.
+  // Copies `matrix` [n, k], in its dtype and on its device.
   explicit BaseWeight(const at::Tensor& matrix);
 
-  // Sets rows from `first` on, each row once. `rows` [num_rows, k] of any float dtype on the CPU;
-  // converted some rows at a time, so that no second copy of them comes to be.
+  // Sets the rows from `first` on; each row may be set once. `rows` is [num_rows, k], on the CPU,
+  // of any float dtype. The conversion works on some rows at a time and makes no second copy of
+  // all.
   void SetRows(int64_t first, const at::Tensor& rows);
 
-  // Rows `indices` [T] int64 of the matrix: [T, k] fp32. Throws on an index outside.
+  // Returns rows `indices` [T] int64 of the matrix: [T, k] fp32. Throws if an index is out of
+  // range.
   at::Tensor Rows(const at::Tensor& indices) const;
-  // The same of a larger matrix, of which this one is the rows from `first` on: zero for others.
+  // Like Rows, for a larger matrix of which this one is the rows from `first` on. Other rows are
+  // zero.
   at::Tensor RowsOrZero(const at::Tensor& indices, int64_t first) const;
-  // The whole matrix [n, k] in its dtype, a copy on a CPU: for tests.
+  // Returns the whole matrix [n, k] in its dtype, a copy on a CPU. For tests.
   at::Tensor ToTensor() const;
 
   int64_t n() const { return panels_.n; }
   int64_t k() const { return panels_.k; }
   at::ScalarType dtype() const { return panels_.is_bf16 ? at::kBFloat16 : at::kFloat; }
   at::Device device() const { return device_; }
-  // Of memory, with what fills up the panels.
+  // Memory in bytes, including the padding of the panels.
   int64_t NumBytes() const;
   static int64_t NumBytes(int64_t n, int64_t k, at::ScalarType dtype, at::Device device);
-  // The rows that bytes [begin, end) of the memory have numbers of, whole panels of them.
+  // Returns the rows with numbers in bytes [begin, end) of the memory, in whole panels.
   Shard RowsWithin(int64_t begin, int64_t end) const;
   bool SharesMemoryWith(const BaseWeight& other) const;
 
-  // On a CPU.
+  // The panels; only on a CPU.
   const WeightPanels& panels() const { return panels_; }
-  // Elsewhere: [n, k].
+  // The matrix [n, k]; only on other devices.
   const at::Tensor& matrix() const { return matrix_; }
 
  private:
   at::Device device_ = at::kCPU;
-  WeightPanels panels_ = {};      // elsewhere without data
-  std::shared_ptr<void> memory_;  // of the panels
+  WeightPanels panels_ = {};      // without data on other devices
+  std::shared_ptr<void> memory_;  // owns the panels
   at::Tensor matrix_;
 };
 

@@ -7,7 +7,7 @@
 namespace lathe::worker {
 
 ThreadTeam& ComputeTeam() {
-  // Not passed through every layer: who computes is nothing the arithmetic could depend on.
+  // A thread-local, not a parameter of every layer: results do not depend on the threads.
   thread_local std::unique_ptr<ThreadTeam> team;
   const int64_t num_threads = at::get_num_threads();
   if (team == nullptr || team->num_threads() != num_threads) {

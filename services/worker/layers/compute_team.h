@@ -1,12 +1,12 @@
-// The threads that compute.
+// The thread team for CPU computation.
 #pragma once
 
 #include "libs/common/concurrency/thread_team.h"
 
 namespace lathe::worker {
 
-// The calling thread's own, of at::get_num_threads() threads; lives until the thread ends or that
-// number has changed.
+// Returns the calling thread's own team of at::get_num_threads() threads. The team lives until the
+// thread ends or that number changes.
 ThreadTeam& ComputeTeam();
 
 }  // namespace lathe::worker

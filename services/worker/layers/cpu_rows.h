@@ -1,4 +1,4 @@
-// How layers hand rows to the CPU kernels.
+// Distributes rows over threads for the CPU kernels.
 #pragma once
 
 #include <algorithm>
@@ -9,16 +9,16 @@
 
 namespace lathe::worker {
 
-// Whether the kernels understand x: fp32 on a CPU, numbers of a row side by side.
+// Returns true if the kernels can read x: fp32 on a CPU, the numbers of a row contiguous.
 inline bool HasCpuRows(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kFloat && x.stride(-1) == 1;
 }
 
-// Tasks for each thread from which uneven ones level out, also where others share a core.
+// Number of tasks per thread that balances uneven tasks, also if other processes share a core.
 inline constexpr int64_t kTasksPerThread = 4;
 
-// run(begin, end) over parts of [0, num_items) that have at least `grain` items if there are so
-// many; fewer are not worth another thread.
+// Calls run(begin, end) for parts of [0, num_items). Each part has at least `grain` items, if there
+// are so many; fewer do not pay for another thread.
 template <typename F>
 void ForParts(int64_t num_items, int64_t grain, const F& run) {
   if (num_items <= grain) {
@@ -33,14 +33,15 @@ void ForParts(int64_t num_items, int64_t grain, const F& run) {
   });
 }
 
-// The same for rows of `width` numbers.
+// Like ForParts, for rows of `width` numbers.
 template <typename F>
 void ForRows(int64_t num_rows, int64_t width, const F& run) {
   constexpr int64_t kGrainNumbers = 65536;
   ForParts(num_rows, std::max<int64_t>(1, kGrainNumbers / width), run);
 }
 
-// to [T, n] = from, on any device; at:: would ask a pool of its own for help.
+// Copies `from` to `to` [T, n], on any device. On a CPU it avoids at::, which has its own thread
+// pool.
 inline void CopyRows(const at::Tensor& from, at::Tensor to) {
   if (!HasCpuRows(from) || !HasCpuRows(to)) {
     to.copy_(from);
@@ -55,8 +56,8 @@ inline void CopyRows(const at::Tensor& from, at::Tensor to) {
   });
 }
 
-// run(i) for each of `num_tasks`, in whatever order threads come to them; `num_multiply_adds` of
-// all together decide whether other threads are asked at all.
+// Calls run(i) for each of `num_tasks` tasks in no fixed order. `num_multiply_adds` is the cost of
+// all tasks together and decides whether other threads take part.
 template <typename F>
 void ForTasks(int64_t num_tasks, int64_t num_multiply_adds, const F& run) {
   constexpr int64_t kGrainMultiplyAdds = 1 << 19;

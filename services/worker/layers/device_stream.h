@@ -1,4 +1,4 @@
-// Where kernels of ours on a GPU queue up: behind torch's.
+// The GPU stream on which our kernels run: the same as torch's.
 #pragma once
 
 #include "services/worker/aten.h"
@@ -6,7 +6,7 @@
 
 namespace lathe::worker {
 
-// Torch's current stream of a GPU. Throws in a build without CUDA.
+// Returns torch's current stream of a GPU. Throws in a build without CUDA.
 DeviceStream CurrentStream(at::Device device);
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// In place of device_stream_cuda.cc in builds without CUDA.
+// Replaces device_stream_cuda.cc in builds without CUDA.
 #include "services/worker/layers/device_stream.h"
 
 namespace lathe::worker {

@@ -12,7 +12,7 @@
 namespace lathe::worker {
 namespace {
 
-// What kernels take panels to be aligned to; shares of whole lines keep copies aligned too.
+// Alignment of panels that kernels require. Shares of whole cache lines keep copies aligned too.
 constexpr int64_t kAlignment = 64;
 
 at::Tensor Zeros(int64_t num_bytes, at::Device device) {
@@ -23,13 +23,13 @@ at::Tensor Zeros(int64_t num_bytes, at::Device device) {
       data, {num_bytes}, [memory = std::move(memory)](void*) {}, at::kByte);
 }
 
-// This rank does not gather what its peers do: what it threw otherwise would end a request, and
-// the others would go on with bytes of another block.
+// Throws RanksDisagree: this rank would not gather the same block as its peers. Any other exception
+// would end one request only, and the peers would continue with bytes of another block.
 void ThrowUnlessAsPlanned(bool ok, std::string what) {
   if (!ok) throw RanksDisagree{absl::InternalError(absl::StrCat("base weights: ", what))};
 }
 
-// Equal ones, in whole lines.
+// Returns this rank's share. Shares are of equal size, in whole cache lines.
 Shard ShareOf(int64_t num_bytes, const RankGroup& ranks) {
   const int64_t lines = (num_bytes + kAlignment - 1) / kAlignment;
   const int64_t share_bytes = (lines + ranks.world() - 1) / ranks.world() * kAlignment;

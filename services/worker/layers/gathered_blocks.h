@@ -1,4 +1,4 @@
-// Blocks of bytes of which each rank keeps a share, whole only while they are used.
+// FSDP units: blocks of bytes that are sharded over ranks and unsharded only while they are in use.
 #pragma once
 
 #include <array>
@@ -12,43 +12,44 @@
 
 namespace lathe::worker {
 
-// Blocks of frozen matrices. A rank has 1 / world of each, and two buffers for whole ones: those of
-// even and of odd numbers. Blind to what the bytes mean, so a block may hold panels or rows.
+// The FSDP units (blocks) of a model's frozen matrices. A rank keeps 1 / world of each block. It
+// has two buffers for whole blocks: one for even block numbers, one for odd ones. The class does
+// not interpret the bytes, so a block may hold panels or rows.
 //
-// All of `ranks`, which are several, hold the same blocks in the same order. A failure throws
-// RanksDisagree, and so does a block that is not the next of a plan.
+// All of `ranks` (at least two) hold the same blocks in the same order. A failed collective throws
+// RanksDisagree, and so does a block that is not the next of the plan.
 class GatheredBlocks {
  public:
-  // Zeros, of so many bytes each.
+  // Creates blocks of the given sizes, filled with zeros.
   GatheredBlocks(const std::vector<int64_t>& block_bytes, at::Device device,
                  const RankGroup& ranks);
 
-  // Which bytes of it this rank keeps; the last ranks' may be padding.
+  // The bytes of the block that this rank keeps. The last ranks' shares may be padding.
   const Shard& own(int64_t block) const { return blocks_[block].own; }
-  // Before the first Hold: takes this rank's share of `block` out of its buffer, into which the
-  // caller has put it.
+  // Copies this rank's share of `block` out of the block's buffer, which the caller has filled.
+  // Call it before the first Hold.
   void Keep(int64_t block);
 
-  // Where `block` lies while it is held; known from the start.
+  // The memory of `block` while it is held. It can be taken before the first Hold.
   at::Tensor Buffer(int64_t block) const {
     return buffers_[block % 2].narrow(0, 0, blocks_[block].num_bytes);
   }
 
-  // Returns when `block` is in its buffer, on a GPU when it is queued to be, where it stays until
-  // the next Hold; and begins to gather `next`, which goes to the other buffer. A block that is in
-  // its buffer since an earlier call is not gathered again.
+  // Unshards `block` and returns when it is in its buffer; on a GPU, when the gather is queued. The
+  // block stays there until the next Hold. Then begins to unshard `next`, which must use the other
+  // buffer. A block that is still in its buffer is not gathered again.
   void Hold(int64_t block, std::optional<int64_t> next = std::nullopt);
 
-  // For ranks of which one may hold less than the others: until EndPlan, which holds the rest, all
-  // hold these, each one being gathered while the one before it is held, and so is `then` after
-  // the last one if it goes to the other buffer.
+  // Begins a plan, for steps in which one rank may hold fewer blocks than others. Until EndPlan all
+  // ranks hold `blocks` in this order; EndPlan holds the rest. While a block is held, the next one
+  // is gathered. After the last block comes `then`, if it uses the other buffer.
   void BeginPlan(std::vector<int64_t> blocks, std::optional<int64_t> then);
   void EndPlan();
 
-  // Waits for the gather that was begun, if any.
+  // Waits for the pending gather, if any.
   void End();
 
-  // Of memory, buffers included.
+  // Memory in bytes, including both buffers.
   int64_t NumBytes() const;
 
  private:
@@ -58,14 +59,14 @@ class GatheredBlocks {
     at::Tensor share;  // [own.padded_size()]
   };
 
-  // What comes after the next block of the plan.
+  // The block after the plan's next one, or `then` if it uses the other buffer.
   std::optional<int64_t> AfterNext() const;
-  // Begins to gather `block` into its buffer, unless it is there.
+  // Begins to gather `block` into its buffer, unless it is there already.
   void Begin(int64_t block);
 
   const RankGroup ranks_;
   std::vector<Block> blocks_;
-  at::Tensor shares_;  // of all blocks, one behind the other
+  at::Tensor shares_;  // memory of all blocks' shares, in order
   std::array<at::Tensor, 2> buffers_;
   std::array<int64_t, 2> held_ = {-1, -1};
   std::optional<PendingCollective> pending_;

@@ -42,7 +42,7 @@ TEST_CASE("GatheredBlocks: each block is whole when it is held, forward and back
       GENERATE(TestBackend::kLocal, TestBackend::kGloo, TestBackend::kSharedMemory);
   const auto [world, num_bytes] =
       GENERATE(std::pair<int, int64_t>{2, 4096}, std::pair<int, int64_t>{3, 1000},
-               std::pair<int, int64_t>{4, 100});  // the last: two ranks have padding only
+               std::pair<int, int64_t>{4, 100});  // in the last case two ranks have padding only
   CAPTURE(backend, world, num_bytes);
   const std::vector<int64_t> sizes = SizesOf(num_bytes);
   const std::vector<Seen> ranks = AsRanks(backend, world, [&](Collectives& collectives) {
@@ -53,20 +53,21 @@ TEST_CASE("GatheredBlocks: each block is whole when it is held, forward and back
     const auto hold = [&](int64_t block, std::optional<int64_t> next) {
       blocks.Hold(block, next);
       if (!blocks.Buffer(block).equal(Content(blocks, block))) ++seen.num_wrong;
-      blocks.Hold(block, next);  // once more costs nothing
+      blocks.Hold(block, next);  // a repeated call gathers nothing
       seen.num_gathers.push_back(collectives.totals().num_calls);
     };
     for (int64_t i = 0; i + 1 < kNumBlocks; ++i) hold(i, i + 1);
     hold(kNumBlocks - 1, std::nullopt);
     for (int64_t i = kNumBlocks - 1; i > 0; --i) hold(i, i - 1);
     hold(0, std::nullopt);
-    hold(3, 4);  // out of order: gathered at once
+    hold(3, 4);  // not prefetched, gathered at once
     return seen;
   });
   for (const Seen& seen : ranks) {
     CHECK(seen.num_wrong == 0);
-    // The second Hold ends the gather of the next block. The last two blocks of a way are still
-    // there on the way back, and block 4 after 3 is pulled in anew.
+    // The second Hold of a pair waits for the gather of the next block. The last two blocks of the
+    // forward pass are still in the buffers on the way back. Block 4 after block 3 is gathered
+    // anew.
     CHECK(seen.num_gathers == std::vector<int64_t>{2, 3, 4, 5, 5, 5, 6, 7, 8, 8, 10});
   }
   int64_t share_bytes = 0;
@@ -80,7 +81,7 @@ TEST_CASE("GatheredBlocks: each block is whole when it is held, forward and back
     CHECK(covered == sizes[i]);
     share_bytes += ranks[0].own[i].padded_size();
   }
-  // Both kinds of places have one of the largest blocks.
+  // Each of the two buffers has the size of a largest block.
   const int64_t buffer_bytes = world * ranks[0].own[2].padded_size();
   CHECK(ranks[0].num_bytes <= share_bytes + 2 * buffer_bytes);
   CHECK(ranks[0].num_bytes > share_bytes + buffer_bytes);
@@ -94,7 +95,7 @@ TEST_CASE("GatheredBlocks: what was begun and is not wanted any more is ended", 
     blocks.End();
     blocks.End();
     const int64_t num_ended = collectives.totals().num_calls;
-    blocks.Hold(1);  // it is there
+    blocks.Hold(1);  // already in its buffer
     TORCH_CHECK(blocks.Buffer(1).equal(Content(blocks, 1)));
     return std::pair(num_ended, collectives.totals().num_calls);
   });
@@ -113,7 +114,7 @@ TEST_CASE("GatheredBlocks: a rank that does less than the plan holds the rest of
     int num_wrong = 0;
     const auto run = [&](const std::vector<int64_t>& plan, std::optional<int64_t> then) {
       blocks.BeginPlan(plan, then);
-      // Rank 0 none of them, rank 1 one, rank 2 two.
+      // Rank 0 holds none of them, rank 1 one, rank 2 two.
       const auto most = static_cast<size_t>(collectives.rank());
       for (size_t i = 0; i < std::min(most, plan.size()); ++i) {
         blocks.Hold(plan[i]);
@@ -122,13 +123,13 @@ TEST_CASE("GatheredBlocks: a rank that does less than the plan holds the rest of
       blocks.EndPlan();
     };
     run({0, 1, 2}, 3);
-    run({3, 4}, 2);  // no room for 2 beside 4
+    run({3, 4}, 2);  // 2 and 4 share a buffer
     run({2, 1, 0}, std::nullopt);
-    blocks.Hold(4, 3);  // all of them again without a plan
+    blocks.Hold(4, 3);  // both are gathered again without a plan
     num_wrong += blocks.Buffer(4).equal(Content(blocks, 4)) ? 0 : 1;
     blocks.BeginPlan({3, 2}, std::nullopt);
     try {
-      blocks.Hold(2);  // not its turn
+      blocks.Hold(2);  // not the next of the plan
       ++num_wrong;
     } catch (const RanksDisagree& error) {
       const absl::string_view message = error.status.message();
@@ -145,7 +146,7 @@ TEST_CASE("GatheredBlocks: a lost rank ends the others, a block outside is refus
   auto ranks = MakeLocalCollectives("fsdp", 2, {.timeout = kTestPatience}, recorder);
   GatheredBlocks blocks(SizesOf(64), at::kCPU, RankGroup(*ranks[0]));
   CHECK_THROWS_AS(blocks.Hold(kNumBlocks), c10::Error);
-  CHECK_THROWS_AS(blocks.Hold(0, 2), c10::Error);  // of one buffer
+  CHECK_THROWS_AS(blocks.Hold(0, 2), c10::Error);  // both use the same buffer
   ranks[1].reset();
   CHECK_THROWS_AS(blocks.Hold(0, 1), RanksDisagree);
 }

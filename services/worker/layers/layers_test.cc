@@ -11,9 +11,9 @@
 #include "services/worker/layers/rope.h"
 #include "services/worker/layers/test_diff.h"
 
-// Backward steps are compared with torch's autograd over the same forward, in fp64, where the two
-// differ by rounding of order 1e-15 only. CPU kernels exist for fp32, and are compared with torch
-// operations in fp32.
+// Backward steps are compared with torch's autograd over the same forward step. This is done in
+// fp64, where both differ by about 1e-15 only. CPU kernels exist for fp32 only and are compared
+// with torch operations in fp32.
 namespace lathe::worker {
 namespace {
 
@@ -34,7 +34,7 @@ TEST_CASE("ForRows: large work is divided among threads", "[layers]") {
   ForRows(/*num_rows=*/1000, /*width=*/1000, [&](int64_t begin, int64_t end) {
     ++num_parts;
     num_rows += end - begin;
-    // Another thread must come, or this would wait for ever.
+    // A second thread must take a part; otherwise this never ends.
     while (num_parts < 2) std::this_thread::yield();
   });
   at::set_num_threads(num_threads);
@@ -94,7 +94,7 @@ TEST_CASE("SiluMul: backward equals autograd", "[layers]") {
 TEST_CASE("RmsNorm: the kernel equals torch operations, row by row", "[layers]") {
   at::manual_seed(5);
   const int64_t width = GENERATE(5, 16, 64, 1000);
-  const at::Tensor x = at::randn({200, width + 3}).narrow(1, 2, width);  // rows that lie apart
+  const at::Tensor x = at::randn({200, width + 3}).narrow(1, 2, width);  // strided rows
   const at::Tensor weight = at::randn({width});
   const at::Tensor y = RmsNorm(x, weight, 1e-6);
   CHECK(MaxDiff(y, RmsNormByTorch(x, weight, 1e-6)) < kFloatTolerance * 4);

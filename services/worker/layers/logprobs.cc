@@ -19,7 +19,7 @@ at::Tensor RowsOf(const RowTargets& targets) {
 
 namespace {
 
-// Indices of the chosen tokens into the flattened logits.
+// Returns indices of the chosen tokens into the flattened logits.
 at::Tensor FlatIndex(const at::Tensor& logits, const at::Tensor& rows, const RowTargets& targets) {
   return at::add(at::tensor(targets.tokens, at::kLong), rows, logits.size(1)).to(logits.device());
 }

@@ -10,9 +10,9 @@
 namespace lathe::worker {
 namespace {
 
-constexpr int64_t kOddVocab = 5003;  // no multiple of a vector
+constexpr int64_t kOddVocab = 5003;  // not a multiple of a vector's width
 
-// Tokens for rows of 0, 1, 2 … of them, some more than once.
+// Returns targets with 0, 1, 2 or 3 tokens per row, some of them repeated.
 RowTargets MakeTargets(int64_t num_rows) {
   RowTargets targets;
   for (int64_t row = 0; row < num_rows; ++row) {

@@ -8,14 +8,14 @@ namespace lathe::worker {
 // gate, up [T, I]; returns [T, I].
 at::Tensor SiluMul(const at::Tensor& gate, const at::Tensor& up);
 
-// The same by torch operations, on any device.
+// SiluMul by torch operations, on any device.
 at::Tensor SiluMulByTorch(const at::Tensor& gate, const at::Tensor& up);
 
-// Writes dL/dgate and dL/dup [T, I] over gate and up (column slices are fine), dy being
+// Writes dL/dgate and dL/dup [T, I] over gate and up, which may be column slices. `dy` is
 // dL/d(silu(gate) * up) [T, I].
 void SiluMulBackward(at::Tensor gate, at::Tensor up, const at::Tensor& dy);
 
-// The same by torch operations, on any device.
+// SiluMulBackward by torch operations, on any device.
 void SiluMulBackwardByTorch(at::Tensor gate, at::Tensor up, const at::Tensor& dy);
 
 }  // namespace lathe::worker

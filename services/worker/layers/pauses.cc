@@ -5,8 +5,8 @@
 namespace lathe::worker {
 namespace {
 
-// Of this thread. Passed here instead of through every layer: what runs between two bites is
-// nothing the arithmetic could depend on.
+// This thread's innermost callback. It is a thread-local and not a parameter of every layer,
+// because results do not depend on yield points.
 thread_local const std::function<void()>* current_pause = nullptr;
 
 }  // namespace

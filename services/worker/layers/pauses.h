@@ -1,4 +1,4 @@
-// Breaks in long work, so that somebody else gets the device in between.
+// Yield points in long computations, so that other work can use the device in between.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,9 @@
 
 namespace lathe::worker {
 
-// While it lives, work that this thread does in bites calls `on_pause` between any two of them. A
-// bite takes some hundredths of a second on a CPU. What on_pause does itself has no pauses.
+// While a scope lives, this thread's computations run in pieces and call `on_pause` between two of
+// them. A piece takes some hundredths of a second on a CPU. `on_pause` itself runs without yield
+// points.
 class PauseScope {
  public:
   explicit PauseScope(std::function<void()> on_pause);
@@ -21,14 +22,14 @@ class PauseScope {
   const std::function<void()>* const outer_;
 };
 
-// Whether a PauseScope lives on this thread.
+// Returns true if a PauseScope lives on this thread.
 bool HasPauses();
 // Calls the innermost scope's on_pause.
 void Pause();
 
-// run(begin, end) over [0, num_items): at once, or in bites of about kBiteProducts multiply-adds if
-// there are pauses. `num_products` is what all items cost together; a bite has a multiple of
-// `grain` items.
+// Calls run(begin, end) over [0, num_items): in one piece, or, if a PauseScope lives, in pieces of
+// about kBiteProducts multiply-adds. `num_products` is the cost of all items together. The size of
+// a piece is a multiple of `grain` items.
 inline constexpr int64_t kBiteProducts = int64_t{1} << 31;
 
 template <typename F>

@@ -1,4 +1,4 @@
-// Queries and keys as attention wants them: rms-normed per head, then rotated by their position.
+// Prepares queries and keys for attention: RMS norm per head, then rotation by position.
 #pragma once
 
 #include "services/worker/aten.h"
@@ -6,7 +6,7 @@
 
 namespace lathe::worker {
 
-// q [T, Hq, D], k [T, Hk, D] fp32; column slices of a wider matrix are fine.
+// q [T, Hq, D], k [T, Hk, D] fp32; both may be column slices of a wider matrix.
 struct QkHeads {
   at::Tensor q;
   at::Tensor k;
@@ -18,19 +18,19 @@ struct QkNormWeights {
   double eps = 0;
 };
 
-// Whether the kernels understand x [T, H, D].
+// Returns true if the kernels can read x [T, H, D].
 bool HasCpuHeads(const at::Tensor& x);
 
-// ApplyRope(RmsNorm(x)) of both; positions [T] int64.
+// Returns ApplyRope(RmsNorm(x)) of both; positions [T] int64.
 QkHeads NormRope(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
                  const at::Tensor& positions);
 
-// Writes dL/d(heads) over `heads`, as given to NormRope; d is dL/d(result), contiguous, and of no
-// use afterwards.
+// Writes dL/d(heads) over `heads`, which are the inputs of NormRope. `d` is dL/d(result),
+// contiguous; its contents are undefined afterwards.
 void NormRopeBackward(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
                       const at::Tensor& positions, const QkHeads& d);
 
-// The same by torch operations, on any device.
+// The same functions by torch operations, on any device.
 void NormRopeBackwardByTorch(const QkHeads& heads, const QkNormWeights& weights,
                              const RopeTable& rope, const at::Tensor& positions, const QkHeads& d);
 QkHeads NormRopeByTorch(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,

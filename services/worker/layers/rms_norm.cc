@@ -13,7 +13,7 @@ at::Tensor InverseRms(const at::Tensor& x, double eps) {
 
 bool HasCpuMatrix(const at::Tensor& x) { return x.dim() == 2 && HasCpuRows(x); }
 
-// `residual` may be undefined; dx may be dy.
+// Writes dx, plus `residual` if defined. dx may alias dy.
 void BackwardByKernel(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
                       double eps, const at::Tensor& dy, const at::Tensor& dx) {
   const bool is_onto = residual.defined();

@@ -9,14 +9,14 @@ namespace lathe::worker {
 //   x [..., D] fp32;  weight [D] fp32
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// The same by torch operations, on any device.
+// RmsNorm by torch operations, on any device.
 at::Tensor RmsNormByTorch(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// dL/dx from dL/dy; x is the norm's input. The weight is frozen.
+// Returns dL/dx from dL/dy; x is the input of RmsNorm. The weight is frozen.
 at::Tensor RmsNormBackward(const at::Tensor& x, const at::Tensor& weight, double eps,
                            const at::Tensor& dy);
 
-// The same plus `residual` [T, D], written over dy [T, D] and returned.
+// Writes RmsNormBackward plus `residual` [T, D] over dy [T, D] and returns it.
 at::Tensor RmsNormBackwardOnto(const at::Tensor& residual, const at::Tensor& x,
                                const at::Tensor& weight, double eps, at::Tensor dy);
 

@@ -3,7 +3,7 @@
 namespace lathe::worker {
 namespace {
 
-// out = (x1 c - x2 s, x2 c + x1 s), with s negated for the opposite rotation.
+// out = (x1 c - x2 s, x2 c + x1 s); `direction` -1 negates s.
 at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                   double direction) {
   const int64_t half = x.size(-1) / 2;
@@ -20,7 +20,7 @@ at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 }  // namespace
 
 RopeTable::RopeTable(int64_t head_dim, int64_t num_positions, double theta, at::Device device) {
-  // fp32 throughout, as HF computes it: its rounding of the angles is part of the model.
+  // fp32 throughout, like HF: the rounding of its angles is part of the model.
   const at::Tensor exponents = at::arange(0, head_dim, 2, at::kFloat).div_(head_dim);
   const at::Tensor frequencies = at::pow(theta, exponents).reciprocal_();
   const at::Tensor positions = at::arange(num_positions, at::kFloat);

@@ -1,5 +1,5 @@
 // Rotary position embedding (arXiv:2104.09864) in the convention of HF: element i of a head is
-// rotated with element i + D/2.
+// rotated together with element i + D/2.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 
 namespace lathe::worker {
 
-// Cosines and sines of all positions of a model, made once.
+// Cosines and sines for all positions of a model, computed once.
 class RopeTable {
  public:
   RopeTable(int64_t head_dim, int64_t num_positions, double theta, at::Device device);
 
-  // Rows of `positions` [T] int64, each in [0, num_positions): a pair (cos, sin) [T, 1, D/2].
+  // Returns the rows of `positions` [T] int64, each in [0, num_positions): (cos, sin), [T, 1, D/2]
+  // each.
   std::pair<at::Tensor, at::Tensor> At(const at::Tensor& positions) const;
 
   // [num_positions, D/2] fp32
@@ -28,7 +29,7 @@ class RopeTable {
 // Rotates x [T, heads, D] by the angles of (cos, sin) [T, 1, D/2].
 at::Tensor ApplyRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
-// Backward of ApplyRope: the rotation by the opposite angle.
+// Backward of ApplyRope: a rotation by the opposite angle.
 at::Tensor ApplyRopeBackward(const at::Tensor& dy, const at::Tensor& cos, const at::Tensor& sin);
 
 }  // namespace lathe::worker

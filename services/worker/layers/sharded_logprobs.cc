@@ -6,7 +6,7 @@
 namespace lathe::worker {
 namespace {
 
-// [E] fp64: the logits of the chosen tokens that this rank has, -inf for the others.
+// Returns the chosen tokens' logits, [E] fp64; -inf for tokens of other ranks.
 at::Tensor OwnLogits(const at::Tensor& logits, const RowTargets& targets, int64_t first_token) {
   const int64_t width = logits.size(1);
   const at::Tensor columns = at::tensor(targets.tokens, at::kLong) - first_token;
@@ -18,7 +18,7 @@ at::Tensor OwnLogits(const at::Tensor& logits, const RowTargets& targets, int64_
       .masked_fill_(is_other.to(logits.device()), -INFINITY);
 }
 
-// Also NaN if one of them is.
+// Returns the larger of both, or NaN if one of them is NaN.
 double LargerOf(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 }  // namespace
@@ -30,7 +30,7 @@ ScoredTargets ScoreTargets(const at::Tensor& logits, const RowTargets& targets, 
     scored.logprobs = TargetLogprobs(logits, scored.stats, targets);
     return scored;
   }
-  // Of each rank: a maximum and a sum per row, a logit per chosen token.
+  // From each rank: a maximum and a sum per row, and a logit per chosen token.
   const at::Tensor all =
       tp.Gather("softmax of the head", at::cat({scored.stats.max.to(at::kDouble), scored.stats.sum,
                                                 OwnLogits(logits, targets, first_token)}))

@@ -1,4 +1,4 @@
-// Log-probabilities of chosen tokens where each rank of axis tp has the logits of some tokens.
+// Log-probabilities of chosen tokens when the logits are sharded over the ranks of axis tp.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct ScoredTargets {
   std::vector<float> logprobs;  // [E]
 };
 
-// Of logits [n, W] fp32, contiguous: those of the tokens from `first_token` on, -inf for what is no
-// token. Each token is one rank's, and each rank has one. Every rank gets the same bits, in one
-// exchange; a row's do not depend on the rows around it. A rank alone: SoftmaxStatsOf and
-// TargetLogprobs.
+// Scores `targets` on `logits` [n, W] fp32, contiguous. `logits` are this rank's tokens, from
+// `first_token` on; padding columns are -inf. Each token belongs to exactly one rank, and each rank
+// has at least one. Every rank gets the same bits, after one all-gather; a row's bits do not depend
+// on other rows. A single rank uses SoftmaxStatsOf and TargetLogprobs.
 ScoredTargets ScoreTargets(const at::Tensor& logits, const RowTargets& targets, int64_t first_token,
                            const RankGroup& tp);
 

@@ -27,7 +27,7 @@ Scored Score(at::Tensor logits, const RowTargets& targets, const std::vector<flo
   return {scored.stats.max, scored.stats.sum, at::tensor(scored.logprobs, at::kFloat), logits};
 }
 
-// Rank `rank`'s columns, -inf behind the last token.
+// Returns the columns of rank `rank`, with -inf after the last token.
 at::Tensor Columns(const at::Tensor& logits, int rank, int64_t width) {
   at::Tensor own = at::full({logits.size(0), width}, -INFINITY);
   const int64_t size = std::min(width, kVocab - rank * width);
@@ -52,8 +52,8 @@ TEST_CASE("ScoreTargets: ranks that each have some tokens score as one that has 
   const int tp = GENERATE(2, 4);
   at::manual_seed(1);
   const at::Tensor logits = at::randn({6, kVocab}) * 6;
-  logits[4].narrow(0, 0, 100).sub_(300);  // one rank's are far below the others'
-  // Of one rank's tokens, of nobody's, the same one twice, the last.
+  logits[4].narrow(0, 0, 100).sub_(300);  // one rank's logits are far below the others'
+  // Rows with tokens of one rank only, no tokens, a repeated token, and the last token.
   const RowTargets targets = {.offsets = {0, 1, 1, 4, 6, 8, 9},
                               .tokens = {3, 0, 1, 2, 150, 150, 7, 160, kVocab - 1}};
   const std::vector<float> slopes = {1, -2, 0.5, 3, 1, 0.25, -1, 2, 4};

@@ -12,7 +12,7 @@ inline double MaxDiff(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
-// The largest difference, as a part of the largest number of `b`, which must not be all zero.
+// Returns the largest difference relative to the largest number of `b`, which must not be all zero.
 inline double RelativeDiff(const at::Tensor& a, const at::Tensor& b) {
   REQUIRE(a.sizes() == b.sizes());
   REQUIRE(b.abs().max().item<double>() > 0);
