@@ -10,7 +10,8 @@ namespace lathe::worker {
 
 namespace {
 
-// Whoever let go of `weights` on another thread has finished reading.
+// Returns true if only the caller holds `weights`. Threads that released them have finished
+// reading.
 bool IsHeldHereOnly(const std::shared_ptr<AdapterWeights>& weights) {
   if (weights == nullptr || weights.use_count() != 1) return false;
   std::atomic_thread_fence(std::memory_order_acquire);
@@ -59,7 +60,7 @@ Adapter Adapter::Snapshot() const {
   Adapter copy = *this;
   copy.replaced_ = nullptr;
   copy.gradient = at::Tensor();
-  // Weights on a CPU are shared: while they are held, they do not change.
+  // Weights on a CPU are shared: they do not change while the copy holds them.
   if (!parameters().is_cpu()) copy.weights_ = MakeWeights(parameters().to(at::kCPU));
   for (at::Tensor* moment : {&copy.exp_avg, &copy.exp_avg_sq}) {
     *moment = moment->to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);

@@ -1,5 +1,5 @@
-// One trainable LoRA adapter, or what a rank of axis tp holds of it: fp32 master weights, AdamW
-// moments, gradient accumulator.
+// One trainable LoRA adapter, or a tp rank's part of it: fp32 master weights, AdamW moments,
+// gradient accumulator.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 
 namespace lathe::worker {
 
-// Owned by the AdapterPool, used by the executor thread only.
+// The AdapterPool owns adapters. Only the executor thread uses them.
 class Adapter {
  public:
-  // A Kaiming-uniform (a = sqrt 5) as PEFT, B zero; moments and accumulator zero. The values depend
-  // on (lora.seed, matrix name, index of the element in the whole matrix) only.
+  // Initializes A as PEFT does (Kaiming-uniform, a = sqrt 5) and B with zero; moments and
+  // accumulator are zero. The values depend only on lora.seed, the matrix's name and the element's
+  // index in the whole matrix.
   Adapter(const ModelPart& model, const LoraSpec& lora, at::Device device);
-  // Its weights are `flat` [num_parameters] fp32, on the device where the adapter is to be.
+  // Takes `flat` [num_parameters] fp32 as weights. It must be on the adapter's device.
   Adapter(const ModelPart& model, const LoraSpec& lora, const at::Tensor& flat);
 
   const ModelPart& model() const { return model_; }
@@ -26,36 +27,36 @@ class Adapter {
   int64_t num_parameters() const { return parameters().numel(); }
   double scaling() const { return lora_.alpha / static_cast<double>(lora_.rank); }
 
-  // The weights as they are now, not copied; they stay as they are as long as the caller holds
+  // Returns the current weights without a copy. They do not change as long as the caller holds
   // them.
   std::shared_ptr<const AdapterWeights> Publish() const { return weights_; }
 
-  // [num_parameters] fp32, laid out as AdapterLayout says.
+  // The weights: [num_parameters] fp32, in the order of AdapterLayout.
   const at::Tensor& parameters() const { return weights_->tensors.flat; }
-  // The same to be written; a copy takes their place if somebody else holds them.
+  // Returns parameters() for writing. Replaces them by a copy if another owner holds them.
   at::Tensor MutableParameters();
 
-  // A step reads parameters(), writes all of its new weights to `tensors.flat` of what PrepareNext
-  // returns and makes them the adapter's with Replace. They are the old ones themselves if nobody
-  // else holds those, else memory of an older version that nobody holds any more: fresh pages cost
-  // as much as the step.
+  // Returns memory for the next weights. A step reads parameters(), writes all new weights to
+  // `tensors.flat` of the result and passes it to Replace. The result is the current weights if no
+  // other owner holds them. Otherwise it is an older version's memory that is free again, because
+  // fresh pages cost as much as the step.
   std::shared_ptr<AdapterWeights> PrepareNext();
   void Replace(std::shared_ptr<AdapterWeights> next);
 
-  // For a save on another thread: weights and moments on the CPU, no accumulator.
+  // Returns weights and moments on the CPU, without the accumulator, for a save on another thread.
   Adapter Snapshot() const;
 
-  // Empties the accumulator and its window.
+  // Zeroes the accumulator and clears its window.
   void ClearGradient();
 
-  // All zero, of the accumulator's shape.
+  // Returns zeros in the accumulator's shape.
   AdapterGradients MakeGradients() const;
-  // The accumulator's shape over `flat` [num_parameters] fp32. A pass adds to a copy of the
-  // accumulator and puts it in its place when all is well.
+  // Views `flat` [num_parameters] fp32 in the accumulator's shape. A pass adds to a copy of the
+  // accumulator and replaces the accumulator only if it succeeds.
   AdapterGradients GradientsOver(at::Tensor flat) const;
   void ReplaceGradient(const AdapterGradients& gradients) { gradient = gradients.tensors.flat; }
 
-  at::Tensor exp_avg;     // first moment, of the shape of parameters()
+  at::Tensor exp_avg;     // first moment, shaped like parameters()
   at::Tensor exp_avg_sq;  // second moment
   at::Tensor gradient;    // this rank's share of the sum over the window
   int64_t num_steps = 0;  // AdamW's t
@@ -71,7 +72,7 @@ class Adapter {
   LoraSpec lora_;
   AdapterSizes sizes_;
   std::shared_ptr<AdapterWeights> weights_;
-  std::shared_ptr<AdapterWeights> replaced_;  // the last that others held when they were replaced
+  std::shared_ptr<AdapterWeights> replaced_;  // last one replaced while others held it
 };
 
 }  // namespace lathe::worker

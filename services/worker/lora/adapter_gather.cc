@@ -9,16 +9,17 @@
 namespace lathe::worker {
 namespace {
 
-// Matrices are gathered together while they are no more than these: 32 MiB of each rank.
+// Largest number of elements gathered at once: 32 MiB of each rank.
 constexpr int64_t kBiteNumbers = int64_t{8} << 20;
 
-// A matrix, and where its shares are put.
+// A matrix, and the offset of its shares in the target.
 struct Item {
   AdapterMatrix matrix;
   int64_t num_shares = 1;
   int64_t target = 0;
 
-  // Of rank `tp_index`; `bite` is part of that rank's buffer, from `bite_begin` on.
+  // Copies rank `tp_index`'s part into share `share`. `bite` is a piece of that rank's buffer that
+  // starts at `bite_begin`.
   void Put(const at::Tensor& bite, int64_t bite_begin, int64_t tp_index, int64_t share,
            const at::Tensor& targets) const {
     AdapterMatrix of_rank = matrix;
@@ -32,7 +33,7 @@ struct Item {
   }
 };
 
-// In the order of the buffer, so that neighbours can be gathered together.
+// Returns the items in the order of the buffer, so that neighbours can be gathered together.
 std::vector<Item> ItemsOf(const ModelPart& model, const LoraSpec& lora, int64_t num_data_ranks,
                           bool has_shares) {
   std::vector<Item> items;
@@ -47,8 +48,8 @@ std::vector<Item> ItemsOf(const ModelPart& model, const LoraSpec& lora, int64_t 
   return items;
 }
 
-// put(item, every rank's bite [world, …], where the bite begins) for all items. `device`: whose
-// tensors `ranks` moves.
+// Calls put(item, every rank's piece [world, …], start of the piece) for all items. `device` is the
+// device of the tensors that `ranks` transfers.
 template <typename Put>
 void GatherItems(const at::Tensor& flat, const std::vector<Item>& items, const RankGroup& ranks,
                  at::Device device, const Put& put) {
@@ -73,7 +74,7 @@ void GatherItems(const at::Tensor& flat, const std::vector<Item>& items, const R
 void GatherWhole(const at::Tensor& flat, const ModelPart& model, const LoraSpec& lora,
                  const RankGroup& tp, const at::Tensor& whole) {
   std::vector<Item> items = ItemsOf(model, lora, /*num_data_ranks=*/1, /*has_shares=*/false);
-  // What every rank holds, rank 0 has.
+  // Rank 0 already has the matrices that every rank holds whole.
   const auto cut = std::find_if(items.begin(), items.end(), [&](const Item& item) {
     return tp.is_alone() || item.matrix.num_holders < tp.world();
   });

@@ -1,4 +1,4 @@
-// Whole adapters out of the parts that ranks hold, on the first rank, for files.
+// Gathers whole adapters from the ranks' parts on the first rank, for files.
 //
 // All ranks of the group make the same calls.
 #pragma once
@@ -13,32 +13,35 @@
 
 namespace lathe::worker {
 
-// Fills `whole` [NumAdapterParameters of the whole model] fp32 on the CPU of rank 0 of tp with what
-// lies in the ranks' `flat`, weights or a moment. Other ranks' `whole` is not looked at.
+// Fills `whole` [NumAdapterParameters of the whole model] fp32 on the CPU of rank 0 of tp from the
+// ranks' `flat`, which are weights or a moment. `whole` is ignored on other ranks.
 void GatherWhole(const at::Tensor& flat, const ModelPart& model, const LoraSpec& lora,
                  const RankGroup& tp, const at::Tensor& whole);
 
-// What this rank holds of `whole`, as GatherWhole fills it: [NumAdapterParameters of `model`] fp32
-// on the CPU. Of one rank alone `whole` itself.
+// Inverse of GatherWhole: returns this rank's part of `whole`, [NumAdapterParameters of `model`]
+// fp32 on the CPU. Returns `whole` itself if the model is not sharded.
 at::Tensor PartOfWhole(const at::Tensor& whole, const ModelPart& model, const LoraSpec& lora);
 
-// The adapter without its accumulator, on the CPU; nullopt: another rank has it.
+// Returns the whole adapter without its accumulator, on the CPU of rank 0 of tp. nullopt on other
+// ranks.
 std::optional<Adapter> GatherAdapter(const Adapter& adapter, const RankGroup& tp);
 
-// As one rank has them, on the CPU; nullptr: another rank has them. Of one rank alone `weights`
-// themselves.
+// Returns the whole weights on the CPU of rank 0 of tp, nullptr on other ranks. Returns `weights`
+// themselves if there is one rank.
 std::shared_ptr<const AdapterWeights> GatherWeights(std::shared_ptr<const AdapterWeights> weights,
                                                     const ModelPart& model, const RankGroup& tp);
 
-// Ranks accumulate shares of a gradient. They are kept apart while a window is open, because their
-// sum depends on the order of additions: matrix by matrix, as AdapterLayout has them, the
-// NumShares() shares of each follow each other, whole ones [lora_rank, features], in the order of
-// data ranks and then of ranks of tp that hold the same. Of one rank that is its flat buffer.
+// Number of gradient shares of `matrix` over all ranks. Shares stay separate while an accumulation
+// window is open, because their sum depends on the order of additions. A buffer of shares has the
+// matrices in the order of AdapterLayout. A matrix has NumShares() whole shares [lora_rank,
+// features], ordered by data rank, then by tp rank among holders of the same part. With one rank
+// this is its flat buffer.
 int64_t NumShares(const AdapterMatrix& matrix, int64_t num_data_ranks);
-// Which of them is this rank's.
+// Index of this rank's share among them.
 int64_t ShareIndex(const AdapterMatrix& matrix, int64_t tp_index, int64_t data_rank);
 
-// Fills `shares` [number of data ranks · AdapterSizes::shares] fp32 on the CPU of rank 0 of all.
+// Fills `shares` [number of data ranks · AdapterSizes::shares] fp32 on the CPU of rank 0 of
+// `ranks.all`.
 void GatherShares(const at::Tensor& gradient, const ModelPart& model, const LoraSpec& lora,
                   const RankGroups& ranks, const at::Tensor& shares);
 

@@ -5,8 +5,8 @@
 namespace lathe::worker {
 namespace {
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection whose outputs over a counter
-// pass as independent.
+// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection. Its outputs over a counter
+// pass tests for independence.
 uint64_t Mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;

@@ -8,10 +8,10 @@
 
 namespace lathe::worker {
 
-// Fills `matrix` (fp32, contiguous, CPU), the columns from `first_column` on of a whole one
-// [rank, in_features], with U(-1/sqrt(in_features), 1/sqrt(in_features)), which is Kaiming-uniform
-// with a = sqrt 5, as PEFT starts A. Element i of the whole matrix is a function of (seed, name,
-// i), so neither other matrices, nor other adapters, nor threads, nor ranks change it.
+// Fills `matrix` with U(-1/sqrt(in_features), 1/sqrt(in_features)): Kaiming-uniform with a = sqrt
+// 5, like PEFT's A. `matrix` (fp32, contiguous, CPU) is the columns from `first_column` on of a
+// whole matrix [rank, in_features]. Element i of the whole matrix is a function of (seed, name, i)
+// only. So it does not depend on other matrices, adapters, threads or ranks.
 void FillKaimingUniform(at::Tensor matrix, uint64_t seed, std::string_view name,
                         int64_t in_features, int64_t first_column);
 

@@ -8,14 +8,14 @@
 namespace lathe::worker {
 namespace {
 
-// One side of a linear as a rank has it.
+// One side of a linear on a rank.
 struct Side {
   Shard features;
   int64_t whole = 0;
   int64_t num_holders = 1;
 };
 
-// What every rank of axis tp has all of.
+// Returns a side that every rank of axis tp holds whole.
 Side Whole(const ModelPart& model, int64_t features) {
   return {.features = {.size = features}, .whole = features, .num_holders = model.place.size};
 }
@@ -63,7 +63,7 @@ void AppendPair(const AdapterMatrix& linear, const Side& in, const Side& out, in
   b.cols = rank;
 }
 
-// The range of AdapterSizes that `matrix` is in.
+// Returns the range of `sizes` that contains `matrix`.
 int64_t& RangeOf(const AdapterMatrix& matrix, const ModelPart& model, AdapterSizes& sizes) {
   if (matrix.num_holders == 1) return sizes.sharded;
   return matrix.num_holders == model.place.size ? sizes.summed : sizes.shared;

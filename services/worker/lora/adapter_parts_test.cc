@@ -33,7 +33,7 @@ TEST_CASE("AdapterLayout: parts have the names, the order and the ranges of thei
     CHECK(next[0] == sizes.summed);
     CHECK(next[1] == sizes.summed + sizes.shared);
     CHECK(next[2] == sizes.total());
-    CHECK(sizes.shared == 2 * 2 * 3 * 6);  // layers, keys and values, rank, features of a head
+    CHECK(sizes.shared == 2 * 2 * 3 * 6);  // layers, keys and values, rank, head size
     CHECK(sizes.total() == SizesOfAdapter(TestPart(TestSpec(), 0, 4), kPartsLora).total());
   }
 }
@@ -81,7 +81,7 @@ TEST_CASE("Adapter: views of a part have the shapes of the part's linears", "[lo
   CHECK(pair(LoraTarget::kO).b_t.sizes() == at::IntArrayRef({3, 8}));
   CHECK(pair(LoraTarget::kDown).a.sizes() == at::IntArrayRef({3, 3}));
   CHECK(view.unembed.b_t.sizes() == at::IntArrayRef({3, part.local.vocab_size}));
-  // Rows of tokens that no rank has are not part of the factor.
+  // The factor excludes the rows of padding tokens.
   const AdapterMatrix head = AdapterLayout(part, kPartsLora).back();
   CHECK(head.features.size == 5);
   CHECK(head.FactorOf(view.flat).sizes() == at::IntArrayRef({3, 5}));

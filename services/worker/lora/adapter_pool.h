@@ -9,13 +9,14 @@
 
 namespace lathe::worker {
 
-// Used by the executor thread only. Ordered, so that reports list models in a stable order.
+// Only the executor thread uses it. Sorted by model id, so that reports have a stable order.
 class AdapterPool {
  public:
-  // Puts `adapter` in place of whatever `model_id` had.
+  // Adds `adapter` or replaces the previous adapter of `model_id`.
   void Put(const std::string& model_id, std::shared_ptr<Adapter> adapter);
   void Drop(const std::string& model_id);
-  // nullptr: no such model here. Shared, because a pass may outlive the model's removal.
+  // Returns nullptr if there is no such model. Shared, because a pass may outlive the model's
+  // removal.
   std::shared_ptr<Adapter> Find(const std::string& model_id) const;
   const std::map<std::string, std::shared_ptr<Adapter>>& adapters() const { return adapters_; }
 

@@ -138,7 +138,7 @@ TEST_CASE("Adapter: the next weights lie where nobody reads", "[lora]") {
   CHECK(second != first);
   CHECK(at::equal(held->tensors.flat, before));
 
-  // The first's memory is free again once nobody holds it.
+  // The first weights' memory is reused when no owner is left.
   held = adapter.Publish();
   step();
   CHECK(adapter.parameters().const_data_ptr() == first);

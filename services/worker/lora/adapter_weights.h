@@ -1,4 +1,4 @@
-// The weights of one LoRA adapter as passes read them, and gradients of the same shape.
+// The weights of one LoRA adapter for use in passes, and gradients of the same shape.
 #pragma once
 
 #include <array>
@@ -11,14 +11,15 @@
 
 namespace lathe::worker {
 
-// The linears of one layer that LoRA may adapt, in the order of the flat parameter buffer.
+// The linears of one layer that LoRA may adapt, in the flat buffer's order.
 enum class LoraTarget { kQ, kK, kV, kO, kGate, kUp, kDown };
 inline constexpr int kNumLoraTargets = 7;
 
-// y += (x A^T) B^T · scaling. Both undefined when the target is not trained.
+// One adapted linear: y += (x A^T) B^T · scaling. Both tensors are undefined if it is not trained.
 struct LoraPair {
   at::Tensor a;  // [rank, in_features]
-  // [rank, out_features]: sums over out_features and sums over the rank both read B this way.
+  // B^T, [rank, out_features]. Sums over out_features and sums over the rank both read it row by
+  // row.
   at::Tensor b_t;
   bool defined() const { return a.defined(); }
   at::Tensor b() const { return b_t.t(); }  // [out_features, rank], a view
@@ -26,15 +27,15 @@ struct LoraPair {
 
 using LayerLora = std::array<LoraPair, kNumLoraTargets>;
 
-// Views into one flat buffer `flat`, laid out as AdapterLayout says; each B transposed.
+// Views into one buffer `flat` in the order of AdapterLayout; each B is transposed.
 struct AdapterTensors {
   at::Tensor flat;  // [num_parameters]
   std::vector<LayerLora> layers;
   LoraPair unembed;
 };
 
-// A sampler version is this, and so is what the trainer computes with. Never written while anybody
-// but its adapter holds it.
+// One version of an adapter's weights. The trainer computes with it, and a sampler version is one.
+// It is never written while anything but its adapter holds it.
 struct AdapterWeights {
   LoraSpec lora;
   double scaling = 1.0;    // alpha / rank
@@ -43,7 +44,7 @@ struct AdapterWeights {
   int64_t num_bytes() const { return static_cast<int64_t>(tensors.flat.nbytes()); }
 };
 
-// fp32 accumulators.
+// Gradient accumulators, fp32.
 struct AdapterGradients {
   AdapterTensors tensors;
 };

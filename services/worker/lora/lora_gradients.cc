@@ -9,11 +9,11 @@
 namespace lathe::worker {
 namespace {
 
-// Columns of dA and dB that one task adds to.
+// Columns of dA and dB per task.
 constexpr int64_t kGradientColumns = 512;
 
-// Spans that add to one buffer, in the order of their rows. They have one adapter, so their pairs
-// are the same.
+// Spans that add to one gradient buffer, in row order. They use one adapter, so they have the same
+// pairs.
 struct Owner {
   std::vector<const LoraSpan*> spans;
   std::vector<float*> a;  // rows of dA of all pairs
@@ -22,7 +22,7 @@ struct Owner {
 
 struct Task {
   const Owner* owner;
-  int64_t pair;   // whose dB; -1: dA of all pairs
+  int64_t pair;   // pair of the dB; -1: dA of all pairs
   int64_t begin;  // columns
   int64_t end;
 };

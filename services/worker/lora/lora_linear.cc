@@ -67,7 +67,7 @@ void AddLoraBackwardByTorch(const at::Tensor& x, const std::vector<Segment>& seg
       const at::Tensor x_rows = RowsOf(x, segment);
       const at::Tensor dy_rows = RowsOf(part.y, segment);
 
-      // x A^T is computed again: it costs a few percent and saves [T, rank] per linear and layer.
+      // x A^T is recomputed: this costs a few percent and saves [T, rank] per linear and layer.
       const at::Tensor xa = at::mm(x_rows, pair.a.t());
       const at::Tensor dxa = at::mm(dy_rows, pair.b()).mul_(scaling);
       at::Tensor(gradient.b_t).addmm_(xa.t(), dy_rows, /*beta=*/1, /*alpha=*/scaling);

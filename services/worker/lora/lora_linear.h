@@ -1,4 +1,4 @@
-// Low-rank additions to base linears over segments of packed rows.
+// Low-rank updates of base linears over segments of packed rows.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lathe::worker {
 
-// Picks the pair of a segment's adapter for one linear.
+// One linear of an adapter.
 //   layer   layer index, or kUnembed (target is then ignored)
 struct LoraSlot {
   static constexpr int64_t kUnembed = -1;
@@ -21,31 +21,31 @@ struct LoraSlot {
   }
 };
 
-// One of the linears that read the same x.
-//   y  [T, out_features] fp32, its output or dL/d(output); may be a column slice of a wider matrix
+// One of several linears that read the same x.
+//   y  [T, out_features] fp32: the output or dL/d(output); may be a column slice of a wider matrix
 struct LoraPart {
   LoraSlot slot;
   at::Tensor y;
 };
 
-// part.y += (x A^T) B^T * scaling for every part, on the rows of each segment whose adapter has the
-// part's slot. Ranks may differ between segments and parts; rows without an adapter are not
+// Adds (x A^T) B^T * scaling to part.y for every part, in the rows of segments whose adapter has
+// the part's slot. Ranks may differ between segments and parts. Rows without an adapter are not
 // touched.
 //   x  [T, in_features]
 // On a CPU a row's bits do not depend on the rows and segments around it.
 void AddLora(const at::Tensor& x, const std::vector<Segment>& segments,
              const std::vector<LoraPart>& parts);
 
-// Backward of AddLora, part.y being dL/d(output): dx += its share through the pairs, and dA, dB are
-// added to gradients[segment.gradient_index]. Segments without a gradient index are skipped.
-//   x  [T, in_features], as given to AddLora;  dx [T, in_features], in place
-// On a CPU each element of dA and dB is one chain of multiply-adds over the rows in order that
-// starts with what the buffer holds: rows cut into several calls give the bits of one call.
+// Backward of AddLora; part.y is dL/d(output). Adds the adapters' share to dx, and dA and dB to
+// gradients[segment.gradient_index]. Skips segments without a gradient index.
+//   x  [T, in_features], the input of AddLora;  dx [T, in_features], updated in place
+// On a CPU each element of dA and dB is one chain of multiply-adds over the rows in order, starting
+// from the buffer's value. So several calls over parts of the rows give the bits of one call.
 void AddLoraBackward(const at::Tensor& x, const std::vector<Segment>& segments,
                      const std::vector<LoraPart>& parts,
                      const std::vector<AdapterGradients*>& gradients, at::Tensor dx);
 
-// The same by torch operations, on any device; the order of sums is torch's.
+// The same functions by torch operations, on any device. Torch determines the order of sums.
 void AddLoraByTorch(const at::Tensor& x, const std::vector<Segment>& segments,
                     const std::vector<LoraPart>& parts);
 void AddLoraBackwardByTorch(const at::Tensor& x, const std::vector<Segment>& segments,

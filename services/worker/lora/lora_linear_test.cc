@@ -8,11 +8,11 @@
 namespace lathe::worker {
 namespace {
 
-// Sizes that are no multiples of a vector, and large enough for several tiles and threads.
+// Sizes that are not multiples of a vector's width and fill several tiles and threads.
 constexpr int64_t kHidden = 600;
 constexpr int64_t kIntermediate = 1100;
 
-// Of the largest entry: chains of at most kIntermediate fp32 multiply-adds.
+// Relative to the largest entry: sums have at most kIntermediate fp32 terms.
 constexpr double kTolerance = 2e-6;
 
 ModelSpec TestModel() {
@@ -54,7 +54,7 @@ at::Tensor Expected(const at::Tensor& x, const AdapterWeights& adapter, const Lo
          adapter.scaling;
 }
 
-// Rows of three adapters, of none, and of a second request of the first adapter.
+// Rows of three adapters, of no adapter, and of a second request of the first adapter.
 struct Mixture {
   std::shared_ptr<const AdapterWeights> narrow = TrainedAdapter({.rank = 1, .seed = 1});
   std::shared_ptr<const AdapterWeights> wide = TrainedAdapter({.rank = 45, .seed = 2});
@@ -89,7 +89,7 @@ struct BackwardResult {
   std::vector<AdapterGradients> gradients;
 };
 
-// Gradients start from what is in `gradients`; rows [begin, end) only.
+// Runs the backward step over rows [begin, end), starting from the values in `gradients`.
 BackwardResult Backward(const Mixture& mixture, const at::Tensor& x, const at::Tensor& dy,
                         int64_t begin, int64_t end, std::vector<AdapterGradients> gradients) {
   std::vector<Segment> segments;

@@ -5,7 +5,7 @@
 namespace lathe::worker {
 namespace {
 
-// Multiply-adds that take as long as one number from memory.
+// Number of multiply-adds that take as long as reading one number from memory.
 constexpr int64_t kReadingCost = 8;
 
 void AddPair(const LoraPair& pair, size_t part, LoraPlan& plan, LoraSpan& span) {

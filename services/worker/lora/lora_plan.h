@@ -1,4 +1,4 @@
-// Where the rows, factors and intermediate products of one group of LoRA linears lie on a CPU.
+// The CPU work of one group of LoRA linears: places of rows, factors and intermediate products.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace lathe::worker {
 
-// Rows of fp32 numbers; inputs are only read.
+// Rows of fp32 numbers. Inputs are not written.
 struct RowView {
   float* data;
   int64_t stride;
@@ -19,39 +19,39 @@ struct RowView {
 };
 RowView ViewOf(const at::Tensor& x);
 
-// One part of a span: its factors are [first, first + rank) of the span's.
+// One part of a span. Its factors are [first, first + rank) of the span's factors.
 struct LoraPlanPair {
   size_t part;
   int64_t first;
   int64_t rank;
 };
 
-// A segment that some part applies to. The factors of its pairs follow each other, so that one
-// sweep of x serves all of them.
+// A segment to which at least one part applies. The factors of its pairs are consecutive, so that
+// one sweep over x serves all of them.
 struct LoraSpan {
-  int64_t begin;  // rows
+  int64_t begin;  // row range
   int64_t end;
   float scaling;
   int64_t gradient_index;
   std::vector<LoraPlanPair> pairs;
   std::vector<const float*> a;  // rows of A of all pairs, [in_features] each
   std::vector<const float*> b;  // columns of B of all pairs, [out_features] each
-  int64_t offset;               // of its products [rows, num_factors]
+  int64_t offset;               // start of its products [rows, num_factors]
   int64_t num_factors() const { return static_cast<int64_t>(a.size()); }
 };
 
-// Borrows all it is made from.
+// A plan holds pointers into its inputs and does not own them.
 struct LoraPlan {
   RowView x;
   std::vector<RowView> y;  // by part
   std::vector<LoraSpan> spans;
   int64_t num_products = 0;
-  // Of the forward step, in multiply-adds: of few rows reading the factors takes the most.
+  // Cost of the forward step in multiply-adds. With few rows, reading the factors dominates.
   int64_t cost = 0;
 };
 
-// x and the parts: fp32 on a CPU, numbers of a row side by side. With `only_trained`, segments
-// without a gradient index are left out.
+// Plans the work for `x` and `parts`: fp32 on a CPU, the numbers of a row contiguous. With
+// `only_trained`, segments without a gradient index are left out.
 LoraPlan PlanLora(const at::Tensor& x, const std::vector<Segment>& segments,
                   const std::vector<LoraPart>& parts, bool only_trained);
 

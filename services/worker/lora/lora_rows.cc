@@ -9,11 +9,11 @@ namespace lathe::worker {
 namespace {
 
 constexpr int64_t kTileRows = 32;
-// Factors, and columns of a wide output, that one task of few rows works on.
+// With few rows: factors per task, and columns of a wide output per task.
 constexpr int64_t kFactors = 8;
 constexpr int64_t kRowColumns = 1024;
 
-// Rows of one span that are computed together, counted from its first.
+// Rows of one span that are computed together, counted from the span's first row.
 struct Tile {
   const LoraSpan* span;
   int64_t begin;
@@ -35,7 +35,7 @@ std::vector<Tile> MakeTiles(const LoraPlan& plan) {
   return tiles;
 }
 
-// products = scaling * x A^T, for the factors [first, end) of the span
+// products = scaling * x A^T for factors [first, end) of the span.
 void Reduce(const LoraPlan& plan, const Tile& tile, int64_t first, int64_t end, float* products) {
   const LoraSpan& span = *tile.span;
   LoraDots({.x = plan.x.Row(span.begin),
@@ -53,7 +53,7 @@ void Reduce(const LoraPlan& plan, const Tile& tile, float* products) {
   Reduce(plan, tile, 0, tile.span->num_factors(), products);
 }
 
-// y += products B^T for the columns [begin, end) of one pair
+// y += products B^T for columns [begin, end) of one pair.
 void Expand(const LoraPlan& plan, const Tile& tile, const LoraPlanPair& pair, const float* products,
             int64_t begin, int64_t end) {
   const LoraSpan& span = *tile.span;
@@ -74,11 +74,11 @@ void ReduceAndExpand(const LoraPlan& plan, const Tile& tile, float* products) {
   }
 }
 
-// For few rows: factors and columns of outputs are divided too.
+// Variant for few rows, which also divides factors and output columns over threads.
 void ReduceThenExpand(const LoraPlan& plan, const std::vector<Tile>& tiles, float* products) {
   struct Stretch {
     const Tile* tile;
-    const LoraPlanPair* pair;  // of an expansion
+    const LoraPlanPair* pair;  // set for an expansion
     int64_t begin;             // factor or column
   };
   std::vector<Stretch> reductions;
@@ -104,7 +104,7 @@ void ReduceThenExpand(const LoraPlan& plan, const std::vector<Tile>& tiles, floa
   });
 }
 
-// dproducts = scaling * dy B, then dx += dproducts A
+// dproducts = scaling * dy B, then dx += dproducts A.
 void ReduceGradient(const LoraPlan& plan, const Tile& tile, float* dproducts, const RowView& dx) {
   const LoraSpan& span = *tile.span;
   float* out = dproducts + span.offset;
@@ -154,7 +154,7 @@ void AddLoraRowsBackward(const LoraPlan& plan, const std::vector<LoraPart>& part
   auto* products = buffer.mutable_data_ptr<float>();
   float* dproducts = products + plan.num_products;
   ForTasks(static_cast<int64_t>(tiles.size()), 2 * plan.cost, [&](int64_t i) {
-    // x A^T is computed again: it costs a few percent and saves [T, rank] per linear and layer.
+    // x A^T is recomputed: this costs a few percent and saves [T, rank] per linear and layer.
     Reduce(plan, tiles[i], products);
     ReduceGradient(plan, tiles[i], dproducts, dx_rows);
   });

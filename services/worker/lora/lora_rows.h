@@ -1,5 +1,5 @@
-// The low-rank additions of a plan on a CPU. Work is divided over outputs, never over a sum, so
-// that bits do not depend on threads.
+// Executes a plan's low-rank updates on a CPU. Threads divide outputs, never a sum, so that bits do
+// not depend on the number of threads.
 #pragma once
 
 #include <vector>
@@ -11,13 +11,13 @@ namespace lathe::worker {
 // See AddLora.
 void AddLoraRows(const LoraPlan& plan);
 
-// See AddLoraBackward; `parts` as the plan was made from.
+// See AddLoraBackward. `parts` are those of the plan.
 void AddLoraRowsBackward(const LoraPlan& plan, const std::vector<LoraPart>& parts,
                          const std::vector<AdapterGradients*>& gradients, const at::Tensor& dx);
 
-// Its second half, sums over rows: dA += dproducts^T x, dB += dy^T products.
+// Second half of AddLoraRowsBackward: sums over rows, dA += dproducts^T x, dB += dy^T products.
 //   products   scaling * x A^T, laid out by span
-//   dproducts  scaling * dy B, same
+//   dproducts  scaling * dy B, same layout
 void AddLoraGradients(const LoraPlan& plan, const std::vector<LoraPart>& parts,
                       const std::vector<AdapterGradients*>& gradients, const float* products,
                       const float* dproducts);

@@ -7,7 +7,7 @@
 namespace lathe::worker {
 namespace {
 
-// Of a linear in the table: layers in turn, then the unembedding.
+// Returns the index of a linear in the table: layer by layer, then the unembedding.
 int64_t IndexOf(const LoraSlot& slot, int64_t num_layers) {
   return slot.layer == LoraSlot::kUnembed
              ? num_layers * kNumLoraTargets

@@ -1,4 +1,4 @@
-// Adapters of a decode pass on a GPU, found by each row through a table at a fixed address.
+// Adapters of a GPU decode pass: each row finds its adapter through a table at a fixed address.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,23 @@
 
 namespace lathe::worker {
 
-// The table says where the matrices of each slot's adapter lie; they are not copied. Filled before
-// each pass, so adapters may come, go and move between passes. Executor thread only.
+// A table of pointers to the matrices of each slot's adapter; it copies no weights. Fill runs
+// before each pass, so adapters may appear, disappear and move between passes. Only the executor
+// thread uses it.
 class LoraSlots {
  public:
   static constexpr int64_t kNumSlots = 64;
   static constexpr int64_t kMostRank = 128;
 
-  // For passes of at most `most_rows` rows.
+  // Serves passes of at most `most_rows` rows.
   LoraSlots(const ModelSpec& model, int64_t most_rows, at::Device device);
 
-  // Row i uses adapters[i], null for the base model. False, and nothing changed, when there are
-  // more than kNumSlots different ones or a rank is above kMostRank. Rows behind them have none.
-  // The adapters must stay until the pass is over.
+  // Assigns adapters[i] to row i; null is the base model. Later rows get no adapter. Returns false
+  // and changes nothing if there are more than kNumSlots different adapters or a rank exceeds
+  // kMostRank. The adapters must live until the pass is over.
   bool Fill(std::span<const AdapterWeights* const> adapters);
 
-  // AddLora for rows that Fill has named; part.y as there, at most LoraRowsTask::kMostParts parts.
+  // AddLora for the rows set by Fill, with at most LoraRowsTask::kMostParts parts.
   void Add(const at::Tensor& x, const std::vector<LoraPart>& parts) const;
 
  private:

@@ -1,4 +1,4 @@
-// Parts of adapters for tests: what the ranks of axis tp hold of one.
+// Parts of adapters on the ranks of axis tp, for tests.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace lathe::worker {
 
-// With four ranks, the last one of the vocabulary's parts is padded, and neighbours hold the same
-// KV head if there are fewer than four.
+// With four ranks, the vocabulary part of the last rank is padded. Adjacent ranks hold the same KV
+// head if there are fewer than four KV heads.
 inline ModelSpec TestSpec(int64_t num_kv_heads = 2) {
   return {.family = "qwen3",
           .num_layers = 2,
@@ -34,7 +34,7 @@ inline std::vector<ModelPart> TestParts(const ModelSpec& model, int64_t tp) {
   return parts;
 }
 
-// What a rank with `part` holds of `whole`, the flat buffer of one rank alone.
+// Cuts `whole`, a flat buffer of a single rank, to the part of a rank with `part`.
 inline at::Tensor CutFlat(const at::Tensor& whole, const ModelPart& part, const LoraSpec& lora) {
   const std::vector<AdapterMatrix> whole_layout = AdapterLayout(WholeModel(part.whole), lora);
   const std::vector<AdapterMatrix> layout = AdapterLayout(part, lora);
@@ -47,7 +47,7 @@ inline at::Tensor CutFlat(const at::Tensor& whole, const ModelPart& part, const 
   return flat;
 }
 
-// Adds a rank's share of a gradient to `whole`, a flat buffer of one rank alone.
+// Adds a rank's share of a gradient to `whole`, a flat buffer of a single rank.
 inline void AddShare(at::Tensor whole, const at::Tensor& share, const ModelPart& part,
                      const LoraSpec& lora) {
   const std::vector<AdapterMatrix> whole_layout = AdapterLayout(WholeModel(part.whole), lora);
