@@ -15,7 +15,7 @@
 namespace lathe::worker {
 namespace {
 
-// File names of the shards an index lists, each once.
+// Returns the file names in an index, each once.
 absl::StatusOr<std::set<std::string>> ShardNames(const std::filesystem::path& index_path) {
   ASSIGN_OR_RETURN(const nlohmann::json index, ReadJsonObject(index_path));
   const auto map = index.find("weight_map");
@@ -33,7 +33,7 @@ absl::StatusOr<std::set<std::string>> ShardNames(const std::filesystem::path& in
   return shards;
 }
 
-// Of dtype and shape; the bytes are to follow.
+// Starts a tensor's digest with dtype and shape; the caller adds the bytes.
 Sha256 BeginDigest(const SafetensorsFile::Entry& entry) {
   Sha256 digest;
   digest.Update(

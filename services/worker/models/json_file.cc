@@ -9,7 +9,7 @@ namespace lathe::worker {
 absl::StatusOr<nlohmann::json> ReadJsonObject(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(absl::StrCat(path.string(), " is missing"));
-  // Copying and printing a value recurses.
+  // Limits the nesting, because copying and printing a value recurse.
   constexpr int kMaxDepth = 64;
   bool is_too_deep = false;
   const auto check_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {

@@ -8,8 +8,8 @@
 
 namespace lathe::worker {
 
-// NotFound when the file is missing; InvalidArgument when it is not a JSON object, with the
-// position.
+// Reads a JSON object. NotFound if the file is missing; InvalidArgument, with the position, if it
+// is not a JSON object.
 absl::StatusOr<nlohmann::json> ReadJsonObject(const std::filesystem::path& path);
 
 }  // namespace lathe::worker

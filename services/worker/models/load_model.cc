@@ -21,10 +21,10 @@
 namespace lathe::worker {
 namespace {
 
-// One rank may read from memory what another gets over a network.
+// One rank may read from memory while another reads over a network.
 constexpr absl::Duration kLongestWaitForReaders = absl::Minutes(30);
 
-// The config's part of the content hash: what we understood of it, in a fixed order.
+// Returns the config's part of the content hash: the supported fields, in a fixed order.
 std::string Canonical(const ModelSpec& s) {
   return absl::StrCat(
       "family=", s.family, ";layers=", s.num_layers, ";hidden=", s.hidden_size,
@@ -58,13 +58,13 @@ absl::StatusOr<MatmulArithmetic> ChooseArithmetic(ComputeDtype compute_dtype, at
   return MatmulArithmetic::kBf16;
 }
 
-// What a rank has read.
+// The result of reading on one rank.
 struct Reading {
   ModelPart part;
   Qwen3Weights weights;
   HfTensors tensors;
-  HfTensors::Digests digests;  // this rank's share of them, then those that it was told
-  std::string first_rows;      // of several ranks: their digest
+  HfTensors::Digests digests;  // this rank's share, later those of all ranks
+  std::string first_rows;      // digest of the tensors' first rows; with several ranks only
 };
 
 absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Device device,
@@ -72,7 +72,7 @@ absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Devic
                                   const RankGroup& tp, const RankGroup& fsdp) {
   ASSIGN_OR_RETURN(const ModelSpec spec, ReadQwen3Config(folder));
   ASSIGN_OR_RETURN(ModelPart part, ShardQwen3(spec, {.index = tp.rank(), .size = tp.world()}));
-  // Of several, each reads as much for its digests as for its part.
+  // With several ranks, each reads about as many bytes for digests as for its part.
   const int num_readers = tp.world() * fsdp.world();
   const double share_of_parts = num_readers > 1 ? 0.5 : 1;
   const auto report = [progress, share_of_parts](double fraction) {
@@ -108,7 +108,7 @@ absl::StatusOr<Reading> Read(const std::filesystem::path& folder, at::Device dev
                       type == config.end() ? "missing" : type->dump()));
 }
 
-// What a rank tells the others.
+// Returns a rank's result as JSON for the other ranks.
 std::string Describe(const absl::StatusOr<Reading>& reading) {
   if (!reading.ok()) {
     return nlohmann::json{{"code", reading.status().code()},
@@ -123,7 +123,7 @@ std::string Describe(const absl::StatusOr<Reading>& reading) {
       .dump();
 }
 
-// Gives every rank of `axis` the digests of all of them, or the same error.
+// All-gathers the ranks' results. Gives every rank of `group` all digests, or the same error.
 absl::Status Agree(const absl::StatusOr<Reading>& reading, at::Device device,
                    const RankGroup& group, const char* axis, HfTensors::Digests& digests) {
   if (group.is_alone()) return reading.status();
@@ -149,8 +149,8 @@ absl::Status Agree(const absl::StatusOr<Reading>& reading, at::Device device,
   return absl::OkStatus();
 }
 
-// The same over all who have read parts of one folder's tensors. Who has failed asks the next axis
-// all the same.
+// Repeats Agree over all axes whose ranks read parts of the tensors. A failed rank also calls it
+// for the next axis, to pass its error on.
 absl::Status AgreeOnReading(absl::StatusOr<Reading>& reading, at::Device device,
                             const RankGroup& tp, const RankGroup& fsdp) {
   for (const auto& [axis, group] : {std::pair("tp", &tp), std::pair("fsdp", &fsdp)}) {
@@ -179,7 +179,7 @@ absl::StatusOr<ComputeDtype> ParseComputeDtype(const std::string& name) {
 absl::StatusOr<LoadedModel> LoadModel(const std::filesystem::path& folder, at::Device device,
                                       const LoadProgress& progress, ComputeDtype compute_dtype,
                                       const RankGroup& tp, const RankGroup& fsdp) {
-  // What a rank throws all have to hear of.
+  // Turns an exception into a status, because the other ranks must receive it.
   absl::StatusOr<Reading> reading = Guarded("reading of the base model", [&] {
     return Read(folder, device, progress, compute_dtype, tp, fsdp);
   });

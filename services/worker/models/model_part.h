@@ -1,4 +1,4 @@
-// A base model as one rank of axis tp holds it. Free of torch.
+// A tensor-parallel rank's part of a base model. Free of torch.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lathe::worker {
 
-// How a decoder is cut along axis tp. Source: Megatron-LM (arXiv:1909.08053) section 3.
+// Sharding of a decoder along axis tp. Source: Megatron-LM (arXiv:1909.08053) section 3.
 //
 //   q_proj, its bias                     rows of `queries`
 //   k_proj, v_proj, their biases         rows of `keys`
@@ -18,24 +18,24 @@ namespace lathe::worker {
 //   embed_tokens, lm_head                rows of `vocabulary`, tied or not
 //   norms, q_norm, k_norm, o_proj's bias whole
 //
-// Queries lie where their keys and values are. With more ranks than KV heads, neighbours hold the
-// same head.
+// Queries are on the rank of their keys and values. With more ranks than KV heads, adjacent ranks
+// hold the same head.
 struct ModelPart {
-  // What users know the model by.
+  // Spec of the whole model.
   ModelSpec whole;
-  // With this rank's heads, KV heads, intermediate size and padded vocabulary: what memory is sized
-  // by. The same on every rank.
+  // Spec with this rank's heads, KV heads, intermediate size and padded vocabulary, for sizing
+  // memory. The same on every rank.
   ModelSpec local;
   TpPlace place;
   Shard queries;       // heads · head_dim
   Shard keys;          // KV heads · head_dim
   Shard intermediate;  // neurons of the MLP
   Shard vocabulary;    // token ids; padded
-  // Ranks, side by side, that hold the same KV heads.
+  // Number of adjacent ranks that hold the same KV heads.
   int64_t num_kv_replicas = 1;
 };
 
-// All of it, on one rank.
+// Returns the part that is the whole model, on one rank.
 inline ModelPart WholeModel(const ModelSpec& spec) {
   return {.whole = spec,
           .local = spec,

@@ -37,7 +37,7 @@ std::vector<Case> Cases() {
       {.name = "4 ranks, 2 KV heads", .tp = 4, .folder = {.has_bias = true}},
       {.name = "4 ranks, 1 KV head", .tp = 4, .folder = {.num_kv_heads = 1, .is_tied = false}},
       {.name = "2 ranks, bf16 widened", .folder = {.dtype = at::kBFloat16}}};
-  // Sums are rounded before they are added up.
+  // bf16 rounds each rank's sums before they are added.
   if (CpuHasBf16()) {
     cases.push_back({.name = "2 ranks, bf16",
                      .folder = {.dtype = at::kBFloat16},
@@ -49,7 +49,7 @@ std::vector<Case> Cases() {
 
 const LoraSpec kLora{.rank = 3, .seed = 1};
 constexpr int64_t kNumRows = 11;
-constexpr int64_t kSplit = 7;  // rows before it are one sequence
+constexpr int64_t kSplit = 7;  // the first sequence ends here
 
 PackedRows MakeRows(const AdapterWeights& adapter, int64_t vocab_size) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(8);
@@ -110,7 +110,7 @@ Pass Run(const std::filesystem::path& folder, const Case& c, const RankGroup& tp
   const Shard& own = part.vocabulary;
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(10);
   const at::Tensor all = at::randn({kNumRows, spec.vocab_size}, generator, at::kFloat);
-  all[5].fill_(0);  // without an adapter
+  all[5].fill_(0);  // row 5 has no adapter
   const at::Tensor dlogits = at::zeros_like(pass.logits);
   dlogits.narrow(1, 0, own.size).copy_(all.narrow(1, own.begin, own.size));
   pass.dh = model.LogitsBackward(h, dlogits, rows.segments, gradients);
@@ -152,7 +152,7 @@ TEST_CASE("Model: the parts of all ranks compute what one rank does", "[models][
   for (const Pass& rank : ranks) {
     INFO("rank " << rank.part.place.index);
     REQUIRE(rank.content_hash == alone.content_hash);
-    CHECK(at::equal(rank.hidden[0], alone.hidden[0]));  // a row is one rank's
+    CHECK(at::equal(rank.hidden[0], alone.hidden[0]));  // one rank has the row, so the sum is exact
     for (size_t i = 0; i < alone.hidden.size(); ++i) {
       CHECK(at::equal(rank.hidden[i], ranks[0].hidden[i]));
       CHECK(RelativeDiff(rank.hidden[i], alone.hidden[i]) < c.tolerance);
@@ -200,7 +200,7 @@ TEST_CASE("LoadModel: ranks that read parts and shares come to the hash of one t
     CHECK(std::is_sorted(seen.begin(), seen.end()));
     REQUIRE_FALSE(seen.empty());
     CHECK(seen.back() == 1.0);
-    // Its part, then the tensors that it hashes for all.
+    // Progress of its part, then of the tensors that it hashes for all ranks.
     CHECK(std::count(seen.begin(), seen.end(), 0.5) == 1);
     CHECK(std::count_if(seen.begin(), seen.end(), [](double f) { return f > 0.5; }) > 1);
   }

@@ -1,4 +1,4 @@
-// Shape of a base model, as its config.json gives it. Free of torch.
+// Shape of a base model, from its config.json. Free of torch.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace lathe::worker {
 
-// The fields of an HF config.json that we understand; everything else is refused by the loader.
+// The supported fields of an HF config.json. The loader rejects all others.
 struct ModelSpec {
   std::string family;  // "qwen3"
   int64_t num_layers = 0;

@@ -1,4 +1,4 @@
-// Attention of a training pass: keys and values are those of the packed rows themselves.
+// Attention in a training pass: keys and values come from the packed rows themselves.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class PackedAttention : public AttentionContext {
     return std::move(output.out);
   }
 
-  // AttentionOutput::log_sums of the last layer attended to.
+  // AttentionOutput::log_sums of the last layer computed.
   const at::Tensor& log_sums() const { return log_sums_; }
 
  private:

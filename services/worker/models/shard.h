@@ -1,18 +1,18 @@
-// Which part of a tensor a rank holds. Free of torch.
+// A rank's part of a tensor. Free of torch.
 #pragma once
 
 #include <cstdint>
 
 namespace lathe::worker {
 
-// A rank's place on axis tp, along which the tensors of a model are cut: `index` in [0, size).
+// A rank's place on axis tp, along which a model's tensors are sharded: `index` in [0, size).
 struct TpPlace {
   int64_t index = 0;
   int64_t size = 1;  // 1: every tensor is whole
 };
 
-// Positions [begin, begin + size) of one dimension, and behind them `padding` that hold zero and
-// are in no file: so all ranks hold the same number.
+// Positions [begin, begin + size) of one dimension, followed by `padding` positions that hold zero
+// and exist in no file. The padding gives all ranks the same size.
 struct Shard {
   int64_t begin = 0;
   int64_t size = 0;

@@ -1,4 +1,4 @@
-// A Qwen3 folder of one tiny layer, for tests.
+// A Qwen3 folder with one tiny layer, for tests.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// A Qwen3 folder of random numbers and of any shape, for tests of its parts.
+// A Qwen3 folder of any shape with random numbers, for tests of sharding.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ inline nlohmann::json ConfigOf(const RandomFolder& f) {
   return config;
 }
 
-// The same numbers every time.
+// Writes the same numbers for the same arguments.
 inline void WriteRandomFolder(const std::filesystem::path& folder, const RandomFolder& f) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(f.seed);
   const int64_t h = f.hidden_size;

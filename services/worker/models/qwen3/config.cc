@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Keys read below.
+// Keys that the code below reads.
 const std::set<std::string>& UnderstoodKeys() {
   static const auto* keys = new std::set<std::string>{
       "attention_bias",      "eos_token_id",        "head_dim",          "hidden_act",
@@ -26,9 +26,8 @@ const std::set<std::string>& UnderstoodKeys() {
   return *keys;
 }
 
-// Keys that change nothing about the numbers of a loaded model: bookkeeping, token ids a server
-// does not use, training-time settings, dtype (each tensor's own dtype counts), and the layers a
-// window would apply to when windows were on.
+// Keys without effect on a loaded model's numbers: bookkeeping, unused token ids, training
+// settings, dtype (each tensor has its own), and settings of sliding windows, which must be off.
 const std::set<std::string>& HarmlessKeys() {
   static const auto* keys = new std::set<std::string>{"_attn_implementation",
                                                       "_name_or_path",
@@ -68,7 +67,7 @@ absl::Status CheckKeys(const json& config) {
   return absl::OkStatus();
 }
 
-// The value of `key`, or null when the key is absent.
+// Returns the value of `key`, or null if the key is absent.
 json ValueOf(const json& config, const std::string& key) {
   const auto it = config.find(key);
   return it == config.end() ? json() : *it;
@@ -90,7 +89,7 @@ absl::StatusOr<double> PositiveDouble(const json& value, const std::string& key)
   return value.get<double>();
 }
 
-// Absent means false, as in HF's Qwen3Config.
+// Reads a boolean. Absent means false, as in HF's Qwen3Config.
 absl::StatusOr<bool> Flag(const json& config, const std::string& key) {
   const json value = ValueOf(config, key);
   if (value.is_null()) return false;
@@ -98,7 +97,7 @@ absl::StatusOr<bool> Flag(const json& config, const std::string& key) {
   return value.get<bool>();
 }
 
-// Plain rope may be spelled with type "default" in either of two places.
+// Accepts plain rope only. Either "rope_type" or "type" may say "default".
 absl::Status CheckRopeIsPlain(const std::string& key, const json& rope) {
   if (!rope.is_object()) return Unsupported(key, rope, "null or an object");
   for (const auto& [name, value] : rope.items()) {
@@ -137,7 +136,7 @@ absl::Status CheckPlainAttention(const json& config) {
   return absl::OkStatus();
 }
 
-// Number, list or absent.
+// Reads a number or a list; returns an empty list if absent.
 absl::StatusOr<std::vector<int64_t>> EosTokenIds(const json& config, int64_t vocab_size) {
   const json value = ValueOf(config, "eos_token_id");
   std::vector<int64_t> ids;

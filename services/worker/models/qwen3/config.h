@@ -9,9 +9,9 @@
 
 namespace lathe::worker {
 
-// Reads config.json and generation_config.json of `folder`. A key that is not known, or a known one
-// whose value we do not implement (scaled rope, sliding windows, quantization), is InvalidArgument
-// naming key and value: ignoring it would give wrong numbers.
+// Reads config.json and generation_config.json of `folder`. InvalidArgument, naming key and value,
+// for an unknown key or an unsupported value (scaled rope, sliding windows, quantization): ignoring
+// it would give wrong numbers.
 absl::StatusOr<ModelSpec> ReadQwen3Config(const std::filesystem::path& folder);
 
 }  // namespace lathe::worker

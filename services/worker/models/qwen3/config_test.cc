@@ -18,7 +18,7 @@ void Write(const TempDir& folder, const std::string& name, const json& value) {
   std::ofstream(folder / name) << value.dump();
 }
 
-// What Qwen3-0.6B ships, by its key names.
+// The published config.json of Qwen3-0.6B, sorted by key.
 json PublishedConfig() {
   return json::parse(R"({
     "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,

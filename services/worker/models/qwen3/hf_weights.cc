@@ -11,21 +11,21 @@
 namespace lathe::worker {
 namespace {
 
-// Of the matrices in a block, for kernels.
+// Alignment of matrices within an FSDP unit, which kernels require.
 constexpr int64_t kAlignment = 64;
 
-// `shard` of `size` rows or columns that a tensor of the folder has.
+// The part `shard` of a folder's tensor with `size` rows or columns.
 struct Part {
   std::string name;
   int64_t size = 0;
   Shard shard;
 };
 
-// Rows of several tensors on top of each other, or columns of one.
+// A matrix made of rows of several tensors, stacked, or of columns of one tensor.
 struct Matrix {
   std::vector<Part> parts;
-  int64_t dim = 0;         // that the shards cut
-  int64_t other_size = 0;  // of the other one
+  int64_t dim = 0;         // the dimension that the shards cut
+  int64_t other_size = 0;  // size of the other dimension
 
   int64_t CutSize() const {
     int64_t size = 0;
@@ -45,7 +45,7 @@ class Reader {
   Reader(HfTensors& tensors, at::Device device)
       : tensors_(tensors), options_(at::TensorOptions().dtype(at::kFloat).device(device)) {}
 
-  // A norm: fp32.
+  // Reads a norm as fp32.
   absl::StatusOr<at::Tensor> Read(const std::string& name, at::IntArrayRef shape) {
     at::Tensor out = at::empty(shape, options_);
     RETURN_IF_ERROR(tensors_.ReadInto(name, out));
@@ -58,7 +58,8 @@ class Reader {
     return out;
   }
 
-  // Matrices of one block, one behind the other: of each what this rank keeps, and keeps it.
+  // Reads this rank's share of FSDP unit `block` and keeps it. The unit holds the matrices of
+  // `list` one after the other.
   absl::Status ReadBlock(const std::vector<std::pair<const Matrix*, BaseWeight*>>& list,
                          int64_t block, GatheredBlocks& blocks) {
     const Shard& own = blocks.own(block);
@@ -77,15 +78,15 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // Bytes of a block of these.
+  // Returns the bytes of an FSDP unit with these matrices.
   int64_t BlockBytes(const std::vector<Matrix>& matrices) const {
     int64_t sum = 0;
     for (const Matrix& matrix : matrices) sum += Aligned(NumBytes(matrix));
     return sum;
   }
 
-  // Of each piece of rows of the matrix, such that none but a single panel has more bytes than
-  // `most`.
+  // Returns the number of rows of each piece of the matrix. A piece has at most `most` bytes, but
+  // at least one panel.
   std::vector<int64_t> PieceRows(const Matrix& matrix, int64_t most) const {
     const int64_t panel_bytes =
         BaseWeight::NumBytes(kMatmulPanel, matrix.k(), DtypeOf(matrix), options_.device());
@@ -100,7 +101,7 @@ class Reader {
     return BaseWeight::NumBytes(num_rows, matrix.k(), DtypeOf(matrix), options_.device());
   }
 
-  // Rows of one tensor in such pieces, each a block: of it what this rank keeps, and keeps it.
+  // Reads a tensor in pieces of rows, each an FSDP unit, and keeps this rank's share of each.
   absl::StatusOr<std::vector<BaseWeight>> ReadPieces(const Matrix& matrix,
                                                      const std::vector<int64_t>& piece_rows,
                                                      int64_t first_block, GatheredBlocks& blocks) {
@@ -154,8 +155,8 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // `out` is the matrix from row `first` on and begins at byte `begin` of a block: of it the rows
-  // that `own` of the block's bytes take.
+  // Fills the rows of `out` that lie within the bytes `own` of an FSDP unit. `out` is the matrix
+  // from row `first` on and starts at byte `begin` of the unit.
   absl::Status FillRows(const Matrix& matrix, int64_t first, int64_t begin, const Shard& own,
                         BaseWeight& out) {
     const auto in_out = [&](int64_t byte) {
@@ -184,7 +185,7 @@ class Reader {
     return {part.size, matrix.other_size};
   }
 
-  // Of one matrix made of the parts.
+  // Returns the dtype of a matrix made of these parts: bf16 if all of them are, otherwise fp32.
   at::ScalarType DtypeOf(const Matrix& matrix) const {
     const auto& parts = matrix.parts;
     const bool is_bf16 = std::all_of(parts.begin(), parts.end(), [this](const Part& part) {
@@ -230,7 +231,7 @@ Matrix RowsOfTokens(const std::string& name, const ModelPart& part) {
           .other_size = part.whole.hidden_size};
 }
 
-// Norms and biases, which each rank has.
+// Reads norms and biases. With FSDP every rank has all of them.
 absl::Status ReadVectors(const ModelPart& part, int64_t layer, const LayerMatrices& matrices,
                          Reader& reader, Qwen3LayerWeights& w) {
   const std::string prefix = LayerPrefix(layer);
@@ -259,7 +260,7 @@ absl::StatusOr<Qwen3LayerWeights> ReadLayer(const ModelPart& part, int64_t layer
   return w;
 }
 
-// In blocks, of which this rank keeps its share.
+// Reads a layer as FSDP units and keeps this rank's share of each.
 absl::StatusOr<Qwen3LayerWeights> ReadSharedLayer(const ModelPart& part, int64_t layer,
                                                   GatheredBlocks& blocks, Reader& reader) {
   const LayerMatrices matrices = MatricesOf(part, layer);
@@ -277,12 +278,12 @@ absl::StatusOr<Qwen3LayerWeights> ReadSharedLayer(const ModelPart& part, int64_t
 constexpr char kEmbedding[] = "model.embed_tokens";
 constexpr char kLmHead[] = "lm_head";
 
-// All matrices of a model in blocks: those of the layers, then pieces of the embedding and, if it
-// is another one, of the head, none larger than the largest of a layer.
+// Reads all matrices of a model as FSDP units: the layers, then pieces of the embedding and, if not
+// tied, of the head. No piece is larger than the largest unit of a layer, if a panel fits.
 absl::Status ReadShared(const ModelPart& part, const RankGroup& fsdp, at::Device device,
                         Reader& reader, Qwen3Weights& weights) {
   const ModelSpec& spec = part.whole;
-  // Tensors may be of other dtypes in one layer than in another.
+  // The dtype of tensors may differ between layers.
   std::vector<int64_t> block_bytes;
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
     const LayerMatrices m = MatricesOf(part, layer);
@@ -351,7 +352,7 @@ absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelPart& part, HfTensors& 
   RETURN_IF_ERROR(fsdp.is_alone() ? ReadWhole(part, reader, weights)
                                   : ReadShared(part, fsdp, device, reader, weights));
   ASSIGN_OR_RETURN(weights.final_norm, reader.Read("model.norm.weight", {part.whole.hidden_size}));
-  // Some folders hold the tied matrix twice.
+  // Some folders contain the tied matrix twice.
   if (part.whole.tie_word_embeddings) tensors.Ignore("lm_head.weight");
   if (const auto rest = tensors.Remaining(); !rest.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", rest.front(), " is not understood"));

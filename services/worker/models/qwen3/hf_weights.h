@@ -1,4 +1,4 @@
-// Weights of a Qwen3 dense model and the names they have in HF folders.
+// Weights of a Qwen3 dense model and their names in HF folders.
 #pragma once
 
 #include <memory>
@@ -31,14 +31,15 @@ struct Qwen3LayerWeights {
   BaseWeight down;        // [H, I]
 };
 
-// The blocks of a layer that ranks keep shares of, in the order in which a forward step holds them.
+// The FSDP units of a layer, in the order of a forward step.
 enum class LayerBlock : int64_t { kAttention, kGateUp, kDown };
 inline constexpr int64_t kBlocksPerLayer = 3;
 
-// What ranks that keep shares of the matrices hold of them, block by block.
+// This rank's shares of the model's FSDP units.
 struct Qwen3Blocks {
   std::unique_ptr<GatheredBlocks> blocks;
-  // Of the first pieces; those behind follow. The same when tied.
+  // First units of the embedding and of the head; the pieces have consecutive numbers. Equal if
+  // tied.
   int64_t first_of_embedding = 0;
   int64_t first_of_lm_head = 0;
 
@@ -48,22 +49,22 @@ struct Qwen3Blocks {
 };
 
 struct Qwen3Weights {
-  std::vector<BaseWeight> embedding;  // [V, H] in pieces of rows; padding holds zero
-  std::vector<BaseWeight> lm_head;    // the same; the same memory as `embedding` when tied
+  std::vector<BaseWeight> embedding;  // [V, H] in pieces of rows; padding rows are zero
+  std::vector<BaseWeight> lm_head;    // same form; shares the memory of `embedding` if tied
   at::Tensor final_norm;              // [H]
   std::vector<Qwen3LayerWeights> layers;
-  // Set: a matrix is there while its block is held. Otherwise all are, and pieces are one.
+  // Set if matrices are sharded over fsdp: a matrix is valid while its unit is held. If unset, all
+  // matrices are always valid, and embedding and head have one piece each.
   std::optional<Qwen3Blocks> shared;
-  MatmulArithmetic arithmetic = MatmulArithmetic::kFp32;  // of bf16 matrices on a CPU
+  MatmulArithmetic arithmetic = MatmulArithmetic::kFp32;  // for bf16 matrices on a CPU
 };
 
-// What a rank holds of a model, as `part` says, reading no more than that; of its matrices, if
-// `fsdp` are several, a share, reading the panels of rows that it lies in. Matrices of a bf16
-// folder stay bf16, in one copy; those of fp32 and fp16 folders become fp32, which does not round.
-// Norms and biases are fp32. Beside the weights themselves and the buffers of blocks, memory holds
-// what the rank reads of one tensor of the folder at a time, of a tensor in blocks only what it
-// reads for one of them. InvalidArgument names a tensor that is missing, of another
-// shape, or not understood.
+// Reads `part` of a model from `tensors`, and no other bytes. With several `fsdp` ranks, reads this
+// rank's share of the matrices, extended to whole panels of rows. Matrices of a bf16 folder stay
+// bf16, in one copy. Matrices of fp32 and fp16 folders become fp32, without rounding. Norms and
+// biases are fp32. Besides the weights and the buffers of FSDP units, memory holds one tensor's
+// part at a time; with FSDP only the rows for one unit. InvalidArgument names a tensor that is
+// missing, unsupported or of another shape.
 absl::StatusOr<Qwen3Weights> ReadQwen3Weights(const ModelPart& part, HfTensors& tensors,
                                               at::Device device, const RankGroup& fsdp = {});
 

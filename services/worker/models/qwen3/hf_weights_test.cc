@@ -65,7 +65,7 @@ Tensors RandomTensors(int64_t vocab_size, bool is_tied, at::ScalarType dtype) {
   return tensors;
 }
 
-// What one rank read.
+// One rank's result of reading.
 struct Rank {
   ModelPart part;
   Qwen3Weights weights;
@@ -88,7 +88,7 @@ std::vector<Rank> ReadAllRanks(const std::filesystem::path& folder, int64_t tp) 
   return ranks;
 }
 
-// The ranks' tensors under the names of the folder, in `dtype`.
+// Returns a rank's tensors under the folder's names, in `dtype`.
 Tensors Named(const Rank& rank, bool is_tied, at::ScalarType dtype) {
   const Qwen3Weights& weights = rank.weights;
   const int64_t q = rank.part.queries.size;
@@ -214,7 +214,7 @@ TEST_CASE("ReadQwen3Weights: the shares of all ranks are the whole part, bit for
   const at::ScalarType dtype = GENERATE(at::kFloat, at::kBFloat16);
   CAPTURE(fsdp, tp, is_tied, dtype);
   const TempDir dir;
-  // Of several panels, whose last one is not full.
+  // Sizes of several panels; the last one is not full.
   WriteRandomFolder(dir.path(), {.hidden_size = 72,
                                  .intermediate_size = 168,
                                  .head_dim = 24,
@@ -262,14 +262,14 @@ TEST_CASE("ReadQwen3Weights: the shares of all ranks are the whole part, bit for
 
 namespace {
 
-// Sanitizers keep what was freed.
+// Sanitizers do not return freed memory, so the test skips the check of the peak.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kMemoryIsOurs = false;
 #else
 constexpr bool kMemoryIsOurs = true;
 #endif
 
-// Resident memory, of which /proc knows the peak since ResetPeak.
+// Peak and current resident memory from /proc. ResetPeak resets the peak.
 void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 int64_t StatusBytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
@@ -283,7 +283,7 @@ int64_t StatusBytes(const std::string& name) {
 
 }  // namespace
 
-// What is read of other ranks' shares is a panel at each end of a share.
+// A rank also reads up to a panel of other ranks' shares at each end of its own share.
 TEST_CASE("ReadQwen3Weights: ranks that keep shares read and hold no more than these",
           "[models][ranks]") {
   constexpr int kFsdp = 4;
@@ -311,12 +311,12 @@ TEST_CASE("ReadQwen3Weights: ranks that keep shares read and hold no more than t
     REQUIRE(weights.ok());
     const int64_t peak = StatusBytes("VmHWM") - before;
     const GatheredBlocks& blocks = *weights->shared->blocks;
-    // 6 layers of some 4 MB and 2 x 40,000 rows of 1 KiB, in 4 shares.
+    // 6 layers of about 4 MB and 2 x 40,000 rows of 1 KiB, in 4 shares.
     const int64_t share = blocks.NumBytes() - 2 * largest_block;
     CHECK(share > 20 * kMebi / tp);
     CHECK(tensors->read_bytes() > share - kMebi);
     CHECK(tensors->read_bytes() < share + kMebi * 5 / 2);
-    // Its buffers, of which loading uses some, and slack for what the allocator keeps.
+    // Loading uses the class's buffers, one more block, and slack for the allocator.
     if (kMemoryIsOurs) CHECK(peak < blocks.NumBytes() + largest_block + 4 * kMebi);
     CHECK(tensors->Remaining().empty());
   }
@@ -372,7 +372,7 @@ TEST_CASE("HfTensors: ranks that share the digests out get the hash of one rank"
     all.insert(share->begin(), share->end());
     shares.push_back(*share);
   }
-  CHECK(all.size() == num_dealt);  // none twice
+  CHECK(all.size() == num_dealt);  // each tensor once
   for (Rank& rank : ranks) {
     for (const HfTensors::Digests& share : shares) REQUIRE(rank.tensors.AddDigests(share).ok());
     CHECK(rank.tensors.ContentHash("config") == expected);

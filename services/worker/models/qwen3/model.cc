@@ -17,12 +17,12 @@
 // Legend: t rows, h hidden size, w width of stacked q, k, v (or gate, up), n heads, d head size.
 namespace lathe::worker {
 
-// What a layer's backward cannot cheaply compute again.
+// Activations of a layer that its backward step cannot recompute cheaply.
 struct Qwen3Model::Saved : LayerSaved {
   at::Tensor x_th;         // layer input
   at::Tensor qkv_tw;       // before q/k norm and rope
   at::Tensor attn_tw;      // attention output, before o
-  at::Tensor log_sums_tn;  // of the attention
+  at::Tensor log_sums_tn;  // AttentionOutput::log_sums
   at::Tensor mid_th;       // after the attention residual
   at::Tensor gate_up_tw;   // before silu
 };
@@ -43,7 +43,8 @@ Qkv SplitQkv(const at::Tensor& qkv_tw, const ModelSpec& spec) {
           qkv_tw.narrow(1, q_size + kv_size, kv_size)};
 }
 
-// Of bf16 matrices: on a CPU that of products with them, elsewhere bf16 where there are kernels.
+// Returns fp32 for matrices that are not bf16. For bf16 matrices: on a CPU the arithmetic of
+// products with the weights; on a GPU bf16 if there are kernels for this shape.
 MatmulArithmetic AttentionArithmetic(const ModelSpec& spec, const Qwen3Weights& weights) {
   if (weights.embedding[0].dtype() != at::kBFloat16) return MatmulArithmetic::kFp32;
   if (weights.embedding[0].device().is_cpu()) return weights.arithmetic;
@@ -265,7 +266,7 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
   const at::Tensor dact_tw = BaseLinearBackward(dy, w.down, weights_.arithmetic);
   AddLoraBackward(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, dy}}, gradients, dact_tw);
 
-  // Gradients take the place of what they are gradients of.
+  // Writes the gradients over their activations.
   SiluMulBackward(gate_tw, up_tw, dact_tw);
   const at::Tensor dgate_up_tw = std::move(saved.gate_up_tw);
   const at::Tensor& dgate_tw = gate_tw;
@@ -337,7 +338,7 @@ at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& s
     logits = BaseLinear(h, weights_.lm_head[0], /*bias=*/{}, weights_.arithmetic);
   }
   AddLora(h, segments, {{{LoraSlot::kUnembed}, logits}});
-  // Nobody draws what is no token, and its gradient is zero.
+  // Padding columns are not tokens: sampling never selects them, and their gradient is zero.
   const Shard& own = part_.vocabulary;
   if (own.padding > 0) logits.narrow(1, own.size, own.padding).fill_(-INFINITY);
   return logits;

@@ -11,7 +11,7 @@
 
 namespace lathe::worker {
 
-// Activations are fp32; products with the weights are as the weights' dtype and arithmetic say.
+// Activations are fp32. The weights' dtype and arithmetic determine products with the weights.
 class Qwen3Model : public Model {
  public:
   Qwen3Model(ModelPart part, Qwen3Weights weights, RankGroup tp = {});
@@ -45,19 +45,20 @@ class Qwen3Model : public Model {
  private:
   struct Saved;
 
-  // Of ranks that keep shares of the weights: those that a step holds, in this order.
+  // Returns the FSDP units that a step holds, in order. Only with sharded weights.
   std::vector<int64_t> BlocksOf(const ModelStep& step) const;
-  // From here on these matrices are there, and `next` is on its way.
+  // Unshards this unit and prefetches `next`. Does nothing if the rank has whole weights.
   void Hold(int64_t layer, LayerBlock block, std::optional<LayerBlock> next = std::nullopt) const;
-  // Calls `use(piece, first row)` for each, while it is there.
+  // Calls `use(piece, first row)` for each piece while it is held. Only with sharded weights.
   template <typename Use>
   void ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_block, const Use& use) const;
 
-  // Without `wants_output` it stops when `saved` is complete, and returns nothing.
+  // Computes one layer. Without `wants_output` it stops when `saved` is complete and returns an
+  // undefined tensor.
   at::Tensor Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                    AttentionContext& attention, Saved* saved, bool wants_output) const;
-  // residual + x w^T + bias, of which this rank has some columns of `w`: the sum over tp is the
-  // whole. The first rank's share has residual and bias.
+  // Computes this rank's share of residual + x w^T + bias, where the rank has some columns of `w`.
+  // The sum over tp is the result. Rank 0's share includes residual and bias.
   at::Tensor ShareOnto(const at::Tensor& residual, const at::Tensor& x, const BaseWeight& w,
                        const at::Tensor& bias) const;
   at::Tensor MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows, Saved& saved,

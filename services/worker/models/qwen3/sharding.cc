@@ -9,7 +9,8 @@
 namespace lathe::worker {
 namespace {
 
-// One block of random bits is for so many tokens (draw_kernel.h): none is for two ranks.
+// Number of tokens that share a block of random bits (draw_kernel.h). A rank's part is a multiple,
+// so no block belongs to two ranks.
 constexpr int64_t kVocabularyMultiple = 4;
 
 absl::Status CheckDivides(const char* field, int64_t value, int64_t tp) {
@@ -24,13 +25,14 @@ absl::Status CheckKvHeads(int64_t num_kv_heads, int64_t tp) {
       "num_key_value_heads is %d, neither a multiple nor a divisor of tp %d", num_kv_heads, tp));
 }
 
-// Part `index` of `count` equal ones.
+// Returns part `index` of `count` equal parts.
 Shard EqualPart(int64_t whole, int64_t index, int64_t count) {
   const int64_t size = whole / count;
   return {.begin = index * size, .size = size};
 }
 
-// A rank without a token would have no largest logit.
+// Returns a rank's part of the vocabulary. A rank needs a token, because an empty row has no
+// maximum.
 absl::StatusOr<Shard> VocabularyPart(int64_t vocab_size, const TpPlace& place) {
   if (place.size == 1) return Shard{.size = vocab_size};
   const int64_t unit = place.size * kVocabularyMultiple;

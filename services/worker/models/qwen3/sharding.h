@@ -1,4 +1,4 @@
-// How the tensors of a Qwen3 dense model are cut along axis tp. Free of torch.
+// Sharding of a Qwen3 dense model along axis tp. Free of torch.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -7,8 +7,8 @@
 
 namespace lathe::worker {
 
-// InvalidArgument naming a field of `spec` that cannot be cut so. Of one rank it is
-// WholeModel.
+// Returns the part of rank `place`; with one rank, WholeModel. InvalidArgument names a field of
+// `spec` that cannot be divided.
 absl::StatusOr<ModelPart> ShardQwen3(const ModelSpec& spec, const TpPlace& place);
 
 }  // namespace lathe::worker

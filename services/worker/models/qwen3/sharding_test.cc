@@ -28,7 +28,7 @@ std::vector<ModelPart> AllParts(const ModelSpec& spec, int64_t tp) {
   return all;
 }
 
-// They follow each other from 0 to `whole`, and all are of one size with their padding.
+// Checks that the shards are consecutive from 0 to `whole` and equal in size, with padding.
 void CheckCovers(const std::vector<Shard>& shards, int64_t whole) {
   int64_t covered = 0;
   for (const Shard& shard : shards) {
@@ -73,7 +73,7 @@ TEST_CASE("ShardQwen3: the shards of all ranks cover every dimension once", "[mo
     queries.push_back(part.queries);
     intermediate.push_back(part.intermediate);
     vocabulary.push_back(part.vocabulary);
-    // Of replicas the first one.
+    // Counts only the first of several replicas.
     const auto rank = static_cast<int64_t>(queries.size()) - 1;
     if (rank % part.num_kv_replicas == 0) keys.push_back(part.keys);
     CHECK(part.local.num_heads == 8 / tp);
