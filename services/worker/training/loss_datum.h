@@ -1,4 +1,4 @@
-// Requests of ops.h as the loss programs see them. Free of torch.
+// Converts requests of ops.h to the input of loss programs. Free of torch.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace lathe::worker {
 
-// A view: `datum` must outlive it.
+// Returns a view: `datum` must outlive it.
 inline LossDatum LossDatumOf(const TrainDatum& datum) {
   return {.num_entries = static_cast<int64_t>(datum.targets.size()),
           .num_targets = datum.num_targets,
@@ -22,7 +22,7 @@ inline LossDatum LossDatumOf(const TrainDatum& datum) {
           .scale = datum.loss_scale};
 }
 
-// Sets loss_scale of each datum as the request's normalization says.
+// Sets the loss_scale of each datum according to the request's normalization.
 inline void ScaleLosses(TrainRequest& request) {
   std::vector<LossDatum> data;
   for (const TrainDatum& datum : request.data) data.push_back(LossDatumOf(datum));

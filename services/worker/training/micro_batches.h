@@ -1,4 +1,4 @@
-// Cuts the datums of a batch into passes.
+// Divides the datums of a batch into passes.
 #pragma once
 
 #include <cstdint>
@@ -26,47 +26,48 @@ struct RowRef {
   }
 };
 
-// The datums of one pass, in the order they are packed: neighbours share an adapter, and within it
-// those without gradients come first. Of one adapter it has whole jobs, which the end of one that
-// began in an earlier pass may precede; or a part of one job that goes on, and no other. So one
-// gradient buffer per adapter serves the pass.
+// The datums of one pass, in packing order: sorted by adapter, and within an adapter those without
+// gradients first. For each adapter it has either whole jobs, possibly after the end of a job from
+// an earlier pass, or a part of one unfinished job and no other. So one gradient buffer per adapter
+// suffices.
 struct MicroBatch {
   std::vector<RowRef> rows;
 };
 
-// What the pass of `batch` is made of. A job that goes on has its gradients twice.
+// Returns the shape of the pass of `batch`. A job that continues in a later pass counts its
+// gradients twice.
 PassShape ShapeOf(const MicroBatch& batch);
 
-// The pass of one datum that has no other beside it.
+// Returns the shape of a pass with this datum only.
 PassShape ShapeAlone(const TrainJob& job, size_t datum);
 
 enum class Numerics {
   kFast,
-  // Every adapter's gradient is a sum over its datums in the order (seq_id, datum), whatever else
-  // runs and however passes are cut.
+  // Every adapter's gradient is a sum over its datums in the order (seq_id, datum). It does not
+  // depend on other requests or on the division into passes.
   kExact,
 };
 
-// fast or exact; InvalidArgument for another word.
+// Parses "fast" or "exact"; InvalidArgument for any other name.
 absl::StatusOr<Numerics> ParseNumerics(const std::string& name);
 
 struct PackingOptions {
   Numerics numerics = Numerics::kFast;
-  int64_t num_ranks = 1;         // that share the rows of a micro-batch
-  int64_t max_tokens = 0;        // of one micro-batch, on each of them
-  int64_t max_bytes = 0;         // of its pass, on each of them
-  int64_t num_checkpointed = 0;  // layers, as far as `max_bytes` goes
-  // A job whose adapter's next rows come first, as far as one micro-batch goes; nullptr: none.
+  int64_t num_ranks = 1;         // ranks that share the rows of a micro-batch
+  int64_t max_tokens = 0;        // per micro-batch and rank
+  int64_t max_bytes = 0;         // per pass and rank
+  int64_t num_checkpointed = 0;  // number of layers that `max_bytes` assumes checkpointed
+  // Job whose adapter's next rows go first, as many as one micro-batch holds; nullptr if none.
   const TrainJob* first = nullptr;
 };
 
-// Packs the datums that are not done first-fit into micro-batches; one that is larger than a
-// micro-batch may be is alone. Small requests come before those of many passes. Depends on nothing
-// but the arguments; takes about n log n steps.
+// Packs the unfinished datums first-fit into micro-batches. A datum that exceeds the limits has a
+// micro-batch alone. Small requests come before those of many passes. The result depends only on
+// the arguments; the cost is about n log n.
 std::deque<MicroBatch> PlanMicroBatches(const std::vector<std::unique_ptr<TrainJob>>& jobs,
                                         const PassMemory& memory, const PackingOptions& options);
 
-// Takes out the datums of finished jobs, and micro-batches that become empty.
+// Removes the datums of finished jobs, and then empty micro-batches.
 void DropFinishedJobs(std::deque<MicroBatch>& micro_batches);
 
 }  // namespace lathe::worker

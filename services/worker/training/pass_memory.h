@@ -1,4 +1,4 @@
-// How many bytes a training pass takes at its peak, from the model's shape. Free of torch.
+// Estimates a training pass's peak memory from the model's shape. Free of torch.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,33 @@
 
 namespace lathe::worker {
 
-// What decides the memory of one pass.
+// The sizes of a pass that determine its memory.
 struct PassShape {
   int64_t num_tokens = 0;
   int64_t num_entries = 0;     // (position, target) pairs
-  int64_t gradient_bytes = 0;  // of all adapters' gradient buffers
+  int64_t gradient_bytes = 0;  // gradient buffers of all adapters
   int64_t max_lora_rank = 0;
   bool wants_gradient = false;
 };
 
-// An upper bound, linear in tokens and entries: activations that layers keep for their backward
-// steps, what one layer step makes and frees again, a chunk of logits, and gradients. Weights,
-// adapters and the KV cache are not in it.
+// An upper bound, linear in tokens and entries. It covers activations that layers keep for the
+// backward pass, temporaries of one layer step, a chunk of logits, and gradients. It excludes
+// weights, adapters and the KV cache.
 class PassMemory {
  public:
-  // `head_chunk_elements`: logits of one chunk. `cpu_threads`: that compute; 0 on another device.
+  // `head_chunk_elements`: logits per chunk. `cpu_threads`: compute threads; 0 on another device.
   PassMemory(const ModelSpec& model, int64_t head_chunk_elements, int64_t cpu_threads);
 
-  // Bytes one layer keeps for a token: all its backward step reads, or (checkpointed) its input.
+  // Bytes per token that a layer keeps: all that its backward step reads, or, if checkpointed, its
+  // input.
   int64_t SavedBytesPerToken() const;
   int64_t CheckpointBytesPerToken() const;
 
-  // Peak bytes when the first `num_checkpointed` layers are computed again in the backward pass.
+  // Peak bytes if the backward pass recomputes the first `num_checkpointed` layers.
   int64_t Bytes(const PassShape& shape, int64_t num_checkpointed) const;
 
-  // The fewest checkpointed layers with which the pass takes at most `limit` bytes; all of them
-  // when it does not fit even so.
+  // Returns the smallest number of checkpointed layers for which the pass needs at most `limit`
+  // bytes; all layers if it never fits.
   int64_t FewestCheckpointed(const PassShape& shape, int64_t limit) const;
 
  private:

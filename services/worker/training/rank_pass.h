@@ -1,4 +1,4 @@
-// A pass whose rows several ranks share.
+// A pass whose rows are divided over several ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,24 @@
 
 namespace lathe::worker {
 
-// Which of `num_ranks` ranks computes each row of a micro-batch, by place in it: about as many
-// tokens as any other, longest rows first. With Numerics::kExact the number of the datum and its
-// request's decide, and no neighbour.
+// Returns the rank of each row, by index in the micro-batch. Assigns the longest rows first, each
+// to the rank with fewest tokens. With Numerics::kExact the rank depends only on seq_id and datum
+// index, not on other rows.
 std::vector<int> DealRows(const MicroBatch& micro_batch, Numerics numerics, int num_ranks);
 
-// ShapeOf the micro-batch, with the rows of the rank that has most.
+// Returns ShapeOf the micro-batch, with the largest token and entry counts of a rank.
 PassShape LargestShare(const MicroBatch& micro_batch, const std::vector<int>& rank_of_row);
 
-// The TrainPass of one rank's rows. All ranks of `data` make the same calls and are at the same
-// step at the same time, also one that has nothing to do in it (Model::BeginStep).
-// They end with the same results, failures or exception. Gradients stay what each rank computed. A
-// rank alone: a TrainPass of all rows.
+// The TrainPass of one rank's rows. All ranks of `data` make the same calls and run the same steps,
+// also a rank without work in a step (Model::BeginStep). All end with the same results, failures or
+// exception. Gradients remain each rank's own. A single rank runs a TrainPass of all rows.
 class RankPass {
  public:
-  // `model`, the jobs and what `data` stands for must outlive it.
+  // `model`, the jobs and the collectives of `data` must outlive it.
   RankPass(const Model& model, const MicroBatch& micro_batch, const std::vector<int>& rank_of_row,
            const TrainPassOptions& options, const RankGroup& data);
 
-  // As TrainPass has them, but with several ranks all exceptions come with the last step.
+  // Like TrainPass::RunUnit, but with several ranks exceptions are thrown after the last step.
   bool RunUnit();
   const std::vector<std::pair<TrainJob*, absl::Status>>& failures() const {
     return pass_->failures();
@@ -42,12 +41,12 @@ class RankPass {
   void Commit() { pass_->Commit(); }
 
  private:
-  // The steps of the rank that has most of each kind.
+  // Returns steps for all ranks: of each kind as many as the rank with the most needs.
   std::vector<ModelStep> AgreeOnSteps(int64_t num_checkpointed) const;
-  // Runs `body` unless something was thrown before; keeps what it throws.
+  // Runs `body` unless an exception was caught before; stores an exception that it throws.
   template <typename Body>
   void Try(const Body& body);
-  // Throws on all ranks what one of them has thrown.
+  // Throws the exception of any rank on all ranks.
   void AgreeOnErrors() const;
   void ExchangeResults();
 
@@ -56,10 +55,10 @@ class RankPass {
   const std::vector<RowRef> rows_;
   const std::vector<int> rank_of_row_;
   std::unique_ptr<TrainPass> pass_;
-  // With several ranks.
+  // Used with several ranks only.
   std::vector<ModelStep> steps_;
   size_t next_step_ = 0;
-  // Of this rank.
+  // An exception of this rank.
   struct Error {
     bool is_memory = false;
     std::string message;

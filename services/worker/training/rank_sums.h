@@ -1,4 +1,4 @@
-// What the ranks that train one adapter together make of their shares of it.
+// Sums of gradients and norms over the ranks that train one adapter.
 #pragma once
 
 #include <array>
@@ -9,11 +9,11 @@
 
 namespace lathe::worker {
 
-// Of the ranges of a flat buffer, in the order of AdapterSizes: summed, shared, sharded.
+// One value per range of a flat buffer, in the order of AdapterSizes: summed, shared, sharded.
 template <typename T>
 using PerRange = std::array<T, 3>;
 
-// What `of(begin, size)` returns for each range of `sizes`; nothing, T(), for an empty one.
+// Returns `of(begin, size)` for each range of `sizes`, and T() for an empty range.
 template <typename T, typename F>
 PerRange<T> OfRanges(const AdapterSizes& sizes, const F& of) {
   PerRange<T> results{};
@@ -26,17 +26,17 @@ PerRange<T> OfRanges(const AdapterSizes& sizes, const F& of) {
   return results;
 }
 
-// Makes `adapter.gradient`, this rank's share, the sum of all: over tp of what several of its ranks
-// hold, then over `data` of everything, of ranks that had none of the window too. In place, in
-// buckets. Ranks that hold the same get the same bits.
+// Replaces `adapter.gradient`, this rank's share, by the sum over all ranks, in place and in
+// buckets. First sums over tp the ranges that several of its ranks hold. Then sums everything over
+// `data`, including ranks without rows in the window. Holders of the same part get the same bits.
 void SumGradients(Adapter& adapter, const RankGroups& ranks);
 
-// The sum over the whole adapter of what each rank's ranges sum up to. Ranks are added in their
-// order: the same bits on all.
+// Sums the ranks' range sums to the sum over the whole adapter. Adds in rank order, so all ranks
+// get the same bits.
 double SumOverRanks(const PerRange<double>& sums, const Adapter& adapter, const RankGroup& tp);
 
-// As SumOverRanks, of sums that came with new weights. Throws RanksDisagree when ranks that should
-// hold the same weights do not, naming `adapter_name` and ranks; `all` are in the order of a Mesh.
+// Like SumOverRanks, and compares the new weights of ranks that hold the same parts. Throws
+// RanksDisagree with `adapter_name` and the ranks if they differ. `all` is in the order of a Mesh.
 double SumOverRanksAfterStep(const PerRange<double>& sums, const Adapter& adapter,
                              std::string_view adapter_name, const RankGroups& ranks);
 

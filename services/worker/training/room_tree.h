@@ -1,4 +1,4 @@
-// First-fit search over micro-batches by the room each has left. Free of torch.
+// First-fit tree over the free room of micro-batches. Free of torch.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace lathe::worker {
 
-// What a row needs or a micro-batch has left. What is left may be negative: a row that is larger
-// than a micro-batch may be has one for itself.
+// Room that a row needs or that a micro-batch has left. The latter may be negative: a row above the
+// limits has a micro-batch alone.
 struct PassRoom {
   int64_t tokens = 0;
   int64_t bytes = 0;
@@ -15,8 +15,8 @@ struct PassRoom {
   bool Holds(const PassRoom& need) const { return need.tokens <= tokens && need.bytes <= bytes; }
 };
 
-// A segment tree of the largest room below each node: finding the first of n micro-batches with
-// enough room takes about log n steps, so ten thousand short rows are planned in no time.
+// A segment tree whose nodes hold the largest room below them. Finding the first of n micro-batches
+// with enough room takes about log n steps, so planning ten thousand short rows is fast.
 class RoomTree {
  public:
   static constexpr int64_t kNone = -1;
@@ -27,7 +27,7 @@ class RoomTree {
   void Append(const PassRoom& room);
   void Take(int64_t index, const PassRoom& need);
 
-  // The first index from `begin` on whose room holds `need`; kNone: there is none.
+  // Returns the first index >= `begin` whose room holds `need`, or kNone.
   int64_t FindFirst(int64_t begin, const PassRoom& need) const;
 
  private:
@@ -37,7 +37,7 @@ class RoomTree {
 
   int64_t size_ = 0;
   int64_t num_leaves_ = 1;
-  // Node n has the children 2n and 2n + 1; leaves start at num_leaves_.
+  // Node n has children 2n and 2n + 1. Leaves start at num_leaves_.
   std::vector<PassRoom> nodes_ = std::vector<PassRoom>(2);
 };
 

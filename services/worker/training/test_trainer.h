@@ -16,7 +16,7 @@
 
 namespace lathe::worker {
 
-// Runs out of memory in layer steps of more than `max_rows` rows.
+// Throws OutOfMemoryError in layer steps of more than `max_rows` rows.
 class ModelWithLittleMemory : public ModelAround {
  public:
   ModelWithLittleMemory(const Model& model, int64_t max_rows)
@@ -37,7 +37,7 @@ inline const Model& TestModel() {
   return *model;
 }
 
-// An adapter with B away from zero, so that every factor gets a gradient.
+// Returns an adapter with non-zero B, so that every factor has a gradient.
 inline std::shared_ptr<Adapter> TestAdapter(int64_t rank, uint64_t seed) {
   auto adapter = std::make_shared<Adapter>(WholeModel(SmallSpec()),
                                            LoraSpec{.rank = rank, .seed = seed}, at::kCPU);

@@ -1,4 +1,4 @@
-// Rows of one micro-batch forward and, if any row wants gradients, backward: a list of steps.
+// Forward and, if any row has gradients, backward pass of a micro-batch's rows, as a list of steps.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace lathe::worker {
 
-// What a datum gets.
+// Results of one datum.
 struct DatumResult {
   RowRef row;
   std::vector<float> logprobs;
@@ -24,41 +24,42 @@ struct DatumResult {
 
 struct TrainPassOptions {
   int64_t head_chunk_elements = 0;
-  // The first so many layers keep only their input and are computed again in the backward pass.
+  // The first `num_checkpointed` layers keep only their input; the backward pass recomputes them.
   int64_t num_checkpointed = 0;
 };
 
 // Steps: embedding, each layer forward, each half of a head chunk, each layer backward (a
-// checkpointed one is first computed again). Writes nothing outside itself until Commit, so a pass
+// checkpointed layer is recomputed first). Changes nothing outside itself until Commit, so a pass
 // can be dropped at any step. `model` and the jobs must outlive it.
 class TrainPass {
  public:
   enum class Phase { kEmbed, kForward, kHead, kBackward, kDone };
 
-  // Of the rows that `is_own` says, by place in the micro-batch; there may be none.
+  // Runs the rows with `is_own` set, by index in the micro-batch. There may be none.
   TrainPass(const Model& model, const MicroBatch& micro_batch, const std::vector<bool>& is_own,
             const TrainPassOptions& options);
 
-  // How many steps the head has; 0 without rows.
+  // Number of head steps; 0 without rows.
   int64_t num_head_steps() const { return head_.num_half_chunks(); }
   bool wants_gradient() const { return batch_.wants_gradient(); }
 
-  // Of the next step.
+  // Phase of the next step.
   Phase phase() const { return phase_; }
-  // Runs one step; returns whether steps remain. None remain once failures() is not empty.
+  // Runs one step. Returns true if steps remain; none remain once failures() is not empty.
   bool RunUnit();
 
-  // Of its rows, in their order; known after the head.
+  // Results of this pass's rows, in their order; valid after the head.
   const std::vector<DatumResult>& results() const { return results_; }
-  // Of all rows of the micro-batch: takes the place of results() and of failures().
+  // Sets the results of all rows of the micro-batch. Replaces results() and failures().
   void SetResults(std::vector<DatumResult> results);
 
-  // Jobs whose log-probabilities or losses are not finite, with the reason; known after the head.
-  // The pass has then computed nothing usable: run it again without them.
+  // Jobs with log-probabilities or losses that are not finite, and the reason; valid after the
+  // head. If there are any, the pass has no usable results: run it again without them.
   const std::vector<std::pair<TrainJob*, absl::Status>>& failures() const { return failures_; }
 
-  // Hands logprobs and losses to the jobs, and gradients to the job that goes on in another pass or
-  // else to the adapter. Call once, after the last step, with the results of all rows.
+  // Passes log-probabilities and losses to the jobs. Passes gradients to the job if it continues in
+  // another pass, otherwise to the adapter. Call it once, after the last step, with the results of
+  // all rows.
   void Commit();
 
  private:
@@ -73,8 +74,8 @@ class TrainPass {
   LossHead head_;
   std::vector<AdapterGradients*> gradients_;  // into batch_.gradients
   Phase phase_ = Phase::kEmbed;
-  int64_t layer_ = 0;                    // next one forward; backward: the one after the next
-  at::Tensor x_;                         // [T, H], then the final norm's input
+  int64_t layer_ = 0;                    // next one; backward: one above the next
+  at::Tensor x_;                         // [T, H], finally the final norm's input
   at::Tensor dx_;                        // [T, H]
   std::vector<at::Tensor> checkpoints_;  // [T, H] each, by checkpointed layer
   std::vector<std::unique_ptr<LayerSaved>> saved_;  // by layer

@@ -1,4 +1,4 @@
-// Forward and backward of training requests, in small units that the executor drives.
+// Forward and backward passes of training requests, in small units that the executor runs.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +22,26 @@
 namespace lathe::worker {
 
 struct TrainerOptions {
-  // Tokens of one micro-batch on each rank that shares its rows; a longer sequence is a
-  // micro-batch of its own. More: fewer, larger matrix products, longer steps and more activation
+  // Tokens of one micro-batch per rank that shares its rows; a longer sequence has a micro-batch
+  // alone. A larger value means fewer, larger matrix products, longer steps and more activation
   // memory.
   int64_t token_budget = 4096;
-  // Elements of one chunk of logits (4 bytes each, two such buffers live at once).
+  // Logits per chunk (4 bytes each; two such buffers exist at once).
   int64_t head_chunk_elements = int64_t{1} << 24;
-  // Activations and gradients of one pass, on each rank. Less: smaller micro-batches, then layers
-  // computed twice; a sequence that does not fit even so is refused.
+  // Bytes of activations and gradients of one pass, per rank. A smaller value means smaller
+  // micro-batches, then recomputed layers. A sequence that never fits is rejected.
   int64_t arena_bytes = int64_t{2} << 30;
   Numerics numerics = Numerics::kFast;
 };
 
-// Sums since the start, but for the arena.
+// Totals since the start, except the arena's.
 struct TrainerCounters {
-  int64_t passes = 0;  // micro-batches run to their end
+  int64_t passes = 0;  // completed micro-batches
   int64_t rows = 0;    // datums in them
   int64_t tokens = 0;
   int64_t out_of_memory_retries = 0;
-  int64_t arena_used_bytes = 0;  // reserved by the pass that runs
-  int64_t arena_peak_bytes = 0;  // the most that was reserved
+  int64_t arena_used_bytes = 0;  // reserved by the current pass
+  int64_t arena_peak_bytes = 0;  // largest reservation
 };
 
 struct FinishedRequest {
@@ -49,33 +49,33 @@ struct FinishedRequest {
   absl::StatusOr<TrainOutput> output;
 };
 
-// Requests of all models share passes, whatever their ranks and losses; those that come while a
-// pass runs share the next one. Small requests come first; while they keep coming, every fourth
-// pass begins with the request that has waited longest.
+// Runs training requests. Requests of all models share passes, whatever their ranks and losses.
+// Requests that arrive during a pass share the next one. Small requests come first; while they keep
+// arriving, every fourth pass begins with the longest-waiting request.
 //
-// A forward_backward adds to its adapter's accumulator and window when its last row is done, whole
-// or not at all: a request with a non-finite loss or one whose pass threw changes nothing. A pass
-// that runs out of memory is run again in halves, at most three times.
+// A forward_backward adds to its adapter's accumulator and window when its last row is done. It
+// adds everything or nothing: a non-finite loss or an exception in its pass changes nothing. A pass
+// that runs out of memory is repeated in halves, at most three times.
 //
 // Ranks of `data` share the rows of every pass. They make the same calls in the same order and run
-// equally many steps; all finish the same requests with the same outputs. What a rank adds to its
-// accumulators is its own rows' share: the gradient is the sum over `data`.
-// Used by the executor thread only; `model` and `adapters` must outlive it.
+// equally many steps. All finish the same requests with the same outputs. A rank's accumulators
+// have its own rows' share: the gradient is the sum over `data`. Only the executor thread uses it;
+// `model` and `adapters` must outlive it.
 class Trainer {
  public:
   Trainer(const Model& model, AdapterPool& adapters, const TrainerOptions& options,
           const RankGroup& data = {});
   ~Trainer();
 
-  // Adds the batch to what is running. Requests are valid and not duplicates.
+  // Queues the batch. Its requests must be valid and not duplicates.
   void Begin(TrainBatch batch);
 
   bool HasWork() const;
 
-  // Runs one step (a layer forward or backward, a head chunk). False: there was nothing to do.
+  // Runs one step (a layer forward or backward, a head chunk). Returns false if there is no work.
   bool RunUnit();
 
-  // Requests finished since the last call, in the order they finished.
+  // Returns the requests finished since the last call, in order.
   std::vector<FinishedRequest> TakeFinished();
 
   const TrainerCounters& counters() const { return counters_; }
@@ -86,7 +86,7 @@ class Trainer {
   void StartJob(TrainRequest request);
   absl::Status CheckFits(const TrainJob& job) const;
   const TrainJob* LongestWaiting();
-  // What is not done, so that the next pass fits into every rank's memory.
+  // Plans the unfinished datums such that the next pass fits into every rank's memory.
   void Plan();
   bool NextPassFits() const;
   void PlanFullSize();
@@ -108,13 +108,13 @@ class Trainer {
   const PassMemory memory_;
   std::deque<TrainBatch> queued_;
   std::vector<std::unique_ptr<TrainJob>> jobs_;  // started
-  std::deque<MicroBatch> micro_batches_;         // of the jobs, the running one in front
+  std::deque<MicroBatch> micro_batches_;         // of the jobs; the running one is first
   std::unique_ptr<RankPass> pass_;
-  // What a micro-batch may hold: as the options say, or less after running out of memory.
+  // Limits of a micro-batch: those of the options, or less after running out of memory.
   int64_t token_limit_;
   int64_t byte_limit_;
   int num_retries_ = 0;
-  // The last pass that began with the job that had waited longest.
+  // Index of the last pass that began with the longest-waiting job.
   std::optional<int64_t> aged_pass_;
   std::vector<FinishedRequest> finished_;
   TrainerCounters counters_;
