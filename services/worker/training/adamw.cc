@@ -13,16 +13,16 @@
 namespace lathe::worker {
 namespace {
 
-// The epsilon torch.nn.utils.clip_grad_norm_ adds to the norm.
+// The epsilon that torch.nn.utils.clip_grad_norm_ adds to the norm.
 constexpr double kClipEpsilon = 1e-6;
 
-// run(begin, end) for each block of `size` elements, in parallel; the sum of what it returns, in
-// the order of the blocks.
+// Calls run(begin, end) for each block of kAdamWBlock elements, in parallel. Returns the sum of the
+// results, added in block order.
 template <typename F>
 double SumOverBlocks(int64_t size, const F& run) {
   const int64_t num_blocks = (size + kAdamWBlock - 1) / kAdamWBlock;
   std::vector<double> sums(num_blocks);
-  constexpr int64_t kGrainBlocks = 4;  // fewer are not worth another thread
+  constexpr int64_t kGrainBlocks = 4;  // fewer do not pay for another thread
   ForParts(num_blocks, kGrainBlocks, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
       const int64_t begin = block * kAdamWBlock;
@@ -34,7 +34,7 @@ double SumOverBlocks(int64_t size, const F& run) {
   return total;
 }
 
-// In fp64, so that large finite gradients do not overflow when squared.
+// Sums in fp64, so that squares of large finite gradients do not overflow.
 double SquaresOf(const at::Tensor& range) {
   if (!range.is_cpu()) {
     const double norm =
@@ -47,8 +47,9 @@ double SquaresOf(const at::Tensor& range) {
   });
 }
 
-// The one read back of a step: clipping, skipping and the metric need the norm. Ranges are summed
-// apart, so that what several ranks hold has the same blocks, and so the same sum, on each.
+// Returns the gradient's norm, the only device-to-host read of a step. Clipping, skipping and the
+// metric need it. Ranges are summed separately: ranks that hold the same part then have the same
+// blocks and the same sum.
 double GradientNorm(const Adapter& adapter, const RankGroup& tp) {
   const auto squares = OfRanges<double>(adapter.sizes(), [&](int64_t begin, int64_t size) {
     return SquaresOf(adapter.gradient.narrow(0, begin, size));
@@ -80,7 +81,7 @@ AdamWTask MakeTask(Adapter& adapter, const AdamParams& params, double gradient_s
           .eps = to_float(params.eps)};
 }
 
-// For other devices. Returns what Update does.
+// Update for other devices than a CPU.
 PerRange<double> UpdateByTorch(Adapter& adapter, const AdamParams& params, double gradient_scale,
                                AdapterWeights& next) {
   const at::Tensor before = adapter.parameters().clone();
@@ -100,7 +101,7 @@ PerRange<double> UpdateByTorch(Adapter& adapter, const AdamParams& params, doubl
   });
 }
 
-// Returns the sum of squares of the change, of each range.
+// Updates moments and weights. Returns the sum of squares of the weights' change, by range.
 PerRange<double> Update(Adapter& adapter, const AdamParams& params, double gradient_scale,
                         AdapterWeights& next) {
   if (!next.tensors.flat.is_cpu()) return UpdateByTorch(adapter, params, gradient_scale, next);
@@ -112,7 +113,7 @@ PerRange<double> Update(Adapter& adapter, const AdamParams& params, double gradi
   });
 }
 
-// Returns the norm of the change.
+// Takes the step. Returns the norm of the weights' change.
 double Step(Adapter& adapter, const AdamParams& params, double gradient_scale,
             const StepRanks& ranks) {
   const std::shared_ptr<AdapterWeights> next = adapter.PrepareNext();

@@ -30,15 +30,15 @@ struct StepGrid {
   int64_t num_kv_heads = 2;
 };
 
-// Numbers with few bits: sums of them and of their squares are exact, in any order.
+// Returns numbers with few bits, whose sums and sums of squares are exact in any order.
 at::Tensor ExactRandom(at::IntArrayRef sizes, at::Generator generator) {
   return at::randint(-256, 257, sizes, generator, at::kFloat).mul_(1.0 / 64);
 }
 
-// Whole gradients of one step and the shares of all ranks, which sum up to them.
+// The whole gradient of one step, and the ranks' shares that add up to it.
 struct Gradients {
-  at::Tensor whole;                // as one rank has it
-  std::vector<at::Tensor> shares;  // of each rank, laid out as its part
+  at::Tensor whole;                // for one rank
+  std::vector<at::Tensor> shares;  // of each rank, in its layout
 };
 
 Gradients MakeGradients(const StepGrid& grid, const LoraSpec& lora, uint64_t seed) {
@@ -46,7 +46,7 @@ Gradients MakeGradients(const StepGrid& grid, const LoraSpec& lora, uint64_t see
   const ModelPart whole = WholeModel(Spec(grid.num_kv_heads));
   Gradients gradients{.whole = at::zeros({NumAdapterParameters(whole, lora)}, at::kFloat)};
   for (int row = 0; row < grid.data; ++row) {
-    // Every third window is one data rank's alone.
+    // In every third window only one data rank has a gradient.
     const bool has_part = seed % 3 != 0 || row == grid.data - 1;
     at::Tensor rest = has_part ? ExactRandom(gradients.whole.sizes(), generator)
                                : at::zeros_like(gradients.whole);
@@ -56,7 +56,7 @@ Gradients MakeGradients(const StepGrid& grid, const LoraSpec& lora, uint64_t see
       for (const AdapterMatrix& matrix : AdapterLayout(part, lora)) {
         const at::Tensor own = matrix.FactorOf(share);
         const int64_t place = part.place.index % matrix.num_holders;
-        // The last of those that hold it has what the others leave.
+        // The last holder has the remainder.
         at::Tensor others = at::zeros_like(own);
         for (int64_t i = 0; i + 1 < matrix.num_holders; ++i) {
           const at::Generator of_holder = at::make_generator<at::CPUGeneratorImpl>(
@@ -89,7 +89,7 @@ std::vector<LoraSpec> ThreeAdapters() {
           {.rank = 2, .seed = 7, .target_modules = LoraModulesOf(false, true, true)}};
 }
 
-// Clips every other step.
+// Returns parameters that clip in every other step.
 AdamParams ParamsOf(int step) {
   return {.learning_rate = 0.01 * (step + 1),
           .eps = 1e-8,
@@ -118,7 +118,7 @@ Trained Train(const ModelPart& part, const LoraSpec& lora, const RankGroups& ran
   return trained;
 }
 
-// Of one rank after the other, what went wrong; empty: nothing.
+// Returns each rank's error message; empty if it has none.
 template <typename Body>
 std::vector<std::string> ErrorsOfRanks(int data, int tp, const Body& body) {
   return AsMesh(data, tp, [&](const RankGroups& ranks) -> std::string {
@@ -148,7 +148,7 @@ TEST_CASE("ApplyAdamW: ranks that share an adapter step as one rank does, bit fo
     }
     const ModelSpec spec = Spec(grid.num_kv_heads);
     const Trained alone = Train(WholeModel(spec), lora, {}, whole);
-    CHECK(alone.metrics[0].at("grad_norm") > 1);  // clipped
+    CHECK(alone.metrics[0].at("grad_norm") > 1);  // so the step is clipped
     const std::vector<Trained> ranks = AsMesh(grid.data, grid.tp, [&](const RankGroups& groups) {
       const ModelPart part = TestPart(spec, groups.tp.rank(), grid.tp);
       return Train(part, lora, groups, shares[groups.all.rank()]);

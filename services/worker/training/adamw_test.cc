@@ -68,7 +68,7 @@ TEST_CASE("ApplyAdamW: clips by the global norm and reports it before clipping",
   adapter.gradient[1].fill_(4);
   const auto metrics = *ApplyAdamW(adapter, {.grad_clip_norm = 0.5});
   CHECK(Metric(metrics, "grad_norm") == Approx(5));
-  // m = (1 - beta1) * clipped gradient, and the gradient was scaled by 0.5 / 5.
+  // m = (1 - beta1) * clipped gradient; clipping scaled the gradient by 0.5 / 5.
   CHECK(adapter.exp_avg[1].item<double>() == Approx(0.1 * 0.4).epsilon(1e-4));
 }
 

@@ -17,7 +17,7 @@ const LossSpec& LossOf(const PackedDatum& datum) { return datum.row.job->request
 
 bool IsCoupled(const PackedDatum& datum) { return LossOf(datum).program->couple != nullptr; }
 
-// Whether the gradient of a row of the datum, at this place in it, can be other than zero.
+// Returns true if the gradient of the datum's row `position` can be nonzero.
 bool WantsGradient(const PackedDatum& packed, int64_t position) {
   if (packed.row.job->request.forward_only) return false;
   const LossDatum datum = LossDatumOf(DatumOf(packed));
@@ -27,7 +27,7 @@ bool WantsGradient(const PackedDatum& packed, int64_t position) {
   return false;
 }
 
-// Rows of x in the order given; a view if they are neighbours.
+// Returns rows of x in the given order; a view if they are consecutive.
 at::Tensor SelectRows(const at::Tensor& x, const std::vector<int64_t>& rows) {
   const auto size = static_cast<int64_t>(rows.size());
   if (rows.back() - rows.front() + 1 == size) return x.narrow(0, rows.front(), size);
@@ -53,8 +53,9 @@ LossHead::LossHead(const Model& model, const PackedBatch& batch, int64_t chunk_e
   PlanChunks(std::max<int64_t>(1, chunk_elements / model.part().local.vocab_size));
 }
 
-// Rows without gradient come first, so that all log-probabilities of a datum that its loss couples
-// are there when its slopes are wanted: the others of it lie in one chunk, or are computed twice.
+// Forward-only chunks come first. If the loss couples a datum's entries, their slopes need all
+// log-probabilities of the datum. So its rows with gradient are in one chunk, or, if there are too
+// many, they also run forward only beforehand.
 void LossHead::PlanChunks(int64_t max_rows) {
   std::vector<int64_t> forward;
   std::vector<int64_t> backward;
@@ -196,7 +197,7 @@ std::vector<float> LossHead::Slopes(const Chunk& chunk) const {
     if (row == chunk.rows.end()) break;
     const int64_t begin = batch_.row_entries[*row];
     if (begin >= datum.entry_end) continue;
-    // From the datum's first row in the chunk to its last one.
+    // The range from the datum's first row in the chunk to its last one.
     const auto first = row;
     while (row != chunk.rows.end() && batch_.row_entries[*row] < datum.entry_end) ++row;
     const int64_t end = batch_.row_entries[*(row - 1) + 1];

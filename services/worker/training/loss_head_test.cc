@@ -22,7 +22,8 @@ double Dot(const float* a, const float* b, int64_t n) {
   return sum;
 }
 
-// Only what the head calls, row by row in plain loops: what differs between chunks is the head's.
+// Implements only what the head calls, row by row in plain loops. So differences between chunks
+// come from the head.
 class HeadModel : public Model {
  public:
   HeadModel()
@@ -298,11 +299,11 @@ TEST_CASE("LossHead: rows without gradient get zero, and a loss all the same", "
 
 TEST_CASE("LossHead: a datum of a coupling loss is computed twice only if no chunk holds it",
           "[loss_head]") {
-  // 30 tokens: 10 of the prompt and 4 others have no gradient, 16 have one.
+  // 30 tokens: 10 prompt tokens and 4 others without gradient, 16 with one.
   Part part = MakePart("gspo", {30, 30}, 3);
   const Packed packed = Pack({&part});
   CHECK(RunHead(packed, 28).num_steps ==
-        1 + 2 * 2);  // 28 forward; 32 both ways, cut where a datum ends
+        1 + 2 * 2);  // 28 forward; 32 both ways, cut between the datums
   CHECK(RunHead(packed, 16).num_steps == 2 + 2 * 2);
   CHECK(RunHead(packed, 15).num_steps == 4 + 2 * 3);  // all 60 forward, then the 32
 }

@@ -17,21 +17,21 @@ int64_t GradientBytes(const TrainJob& job) {
   return job.adapter->num_parameters() * static_cast<int64_t>(sizeof(float));
 }
 
-// Rows of one job that wait for a pass, in the order their gradients are to be added.
+// Unfinished rows of one job, in the order in which their gradients are added.
 struct JobRows {
   TrainJob* job = nullptr;
   std::vector<RowRef> rows;
-  PassRoom need;  // of all rows, without gradients
+  PassRoom need;  // sum over all rows, without gradients
   bool fits = false;
 };
 
-// Jobs whose gradients are added one after the other. Jobs without gradients are a chain each.
+// Jobs whose gradients are added one after the other. Each job without gradients is a chain alone.
 struct Chain {
   int64_t id = 0;  // from 1
   std::vector<JobRows> jobs;
   PassRoom need;
   bool fits = false;
-  int64_t last = RoomTree::kNone;  // it has rows in micro-batches up to here
+  int64_t last = RoomTree::kNone;  // last micro-batch with rows of it
 };
 
 class Packer {
@@ -86,7 +86,7 @@ class Packer {
       result.need.bytes += need.bytes;
     }
     result.fits = Fits(result.need, job.wants_gradient() ? BytesOfBuffers(1, job) : 0);
-    // Longest first packs tightest.
+    // Packing the longest rows first wastes least room.
     if (options_.numerics == Numerics::kFast || !job.wants_gradient()) {
       std::stable_sort(
           result.rows.begin(), result.rows.end(),
@@ -95,21 +95,22 @@ class Packer {
     return result;
   }
 
-  // All its rows lie in one pass, so that it adds to the accumulator at once.
+  // Returns true if all rows are in one pass, which then adds to the accumulator directly.
   static bool IsWhole(const JobRows& rows) { return rows.fits && !rows.job->gradients.has_value(); }
 
-  // Every rank has all of them, whatever its share of the rows.
+  // Returns the bytes of gradient buffers. Every rank has all of them, whatever its share of the
+  // rows.
   int64_t BytesOfBuffers(int64_t num_buffers, const TrainJob& job) const {
     return num_buffers * GradientBytes(job) * num_memories_;
   }
 
-  // Of one micro-batch with rows of the job.
+  // Returns the bytes of gradients in one micro-batch with rows of the job.
   int64_t GradientBytesIn(const JobRows& rows) const {
     if (!rows.job->wants_gradient()) return 0;
     return BytesOfBuffers(IsWhole(rows) ? 1 : 2, *rows.job);
   }
 
-  // A job that has begun goes on first, since its sum started from the accumulator as it is.
+  // Sorts a job that has begun first, because its sum started from the current accumulator.
   void SortJobs(std::vector<JobRows>& jobs) const {
     const auto key = [&](const JobRows& rows) {
       const bool has_begun = rows.job->gradients.has_value();
@@ -123,8 +124,8 @@ class Packer {
                      [&](const JobRows& a, const JobRows& b) { return key(a) < key(b); });
   }
 
-  // What fits into one pass, largest first, then what does not, smallest first: nobody's small
-  // request waits for another's large one.
+  // Returns chains that fit into one pass, largest first, then the others, smallest first. So a
+  // small request never waits for another model's large one.
   std::vector<Chain> MakeChains(const std::vector<std::unique_ptr<TrainJob>>& jobs) {
     std::vector<Chain> chains;
     std::map<const Adapter*, size_t> chain_of;
@@ -153,7 +154,7 @@ class Packer {
                        [&](const JobRows& rows) { return rows.job == &job; });
   }
 
-  // Puts what the first micro-batch holds of the chain's first job there; Place does the rest.
+  // Puts into the first micro-batch what it holds of the chain's first job. Place does the rest.
   void PlaceHead(Chain& chain) {
     JobRows& job = chain.jobs.front();
     const int64_t gradient_bytes = GradientBytesIn(job);
@@ -188,7 +189,8 @@ class Packer {
     }
   }
 
-  // Rows of a job one by one from micro-batch `begin` on; returns the last one it has a row in.
+  // Places a job's rows one by one from micro-batch `begin` on. Returns the last micro-batch with a
+  // row of it.
   int64_t PlaceApart(const JobRows& rows, const Chain& chain, int64_t begin) {
     const int64_t gradient_bytes = GradientBytesIn(rows);
     const bool in_order = options_.numerics == Numerics::kExact && rows.job->wants_gradient();
@@ -203,8 +205,8 @@ class Packer {
     return last;
   }
 
-  // The first micro-batch from `begin` on with room for `need` and, unless it has the chain's
-  // gradients already, for those; a new one if there is none.
+  // Returns the first micro-batch from `begin` on with room for `need`, and also for the gradients
+  // unless it has the chain's already. Appends a micro-batch if there is none.
   int64_t Find(int64_t begin, const Chain& chain, const PassRoom& need, int64_t gradient_bytes) {
     for (int64_t i = rooms_.FindFirst(begin, need); i != RoomTree::kNone;
          i = rooms_.FindFirst(i + 1, need)) {
@@ -226,14 +228,14 @@ class Packer {
 
   const PackingOptions options_;
   const int64_t empty_bytes_;
-  // Ranks whose memory the rows share. With exact numerics a row's number says which rank has it,
-  // and all may have the same.
+  // Number of ranks whose memory the rows share. 1 with exact numerics: a row's numbers determine
+  // its rank, and all rows may have the same rank.
   const int64_t num_memories_;
   const PassRoom room_of_all_;
   const PassMemory& memory_;
-  std::map<const Adapter*, int64_t> adapter_order_;  // by first appearance: no pointer decides
+  std::map<const Adapter*, int64_t> adapter_order_;  // by first appearance, not by address
   std::vector<MicroBatch> batches_;
-  std::vector<int64_t> holder_;  // by micro-batch: the last chain that put gradients there
+  std::vector<int64_t> holder_;  // by micro-batch: last chain with gradients in it
   RoomTree rooms_;
 };
 

@@ -68,7 +68,8 @@ std::vector<std::vector<Row>> Rows(const std::deque<MicroBatch>& batches) {
 
 using Expected = std::vector<std::vector<Row>>;
 
-// Of one adapter: whole jobs, after the end of one that began earlier; or a part of one job.
+// Checks that a micro-batch has, per adapter, whole jobs (after the end of one that began earlier)
+// or a part of one job.
 void CheckGradientRule(const std::deque<MicroBatch>& batches) {
   std::map<const TrainJob*, size_t> num_seen;
   for (const MicroBatch& batch : batches) {
@@ -174,7 +175,7 @@ TEST_CASE("PlanMicroBatches: gradients of many adapters are not held at once", "
   for (int i = 0; i < 8; ++i) Add(jobs, TinySharedAdapter(), i, {2});
   const PassMemory memory(TinySpec(), 0, /*cpu_threads=*/1);
   const PassShape alone = ShapeAlone(*jobs[0], 0);
-  // Room for two of them.
+  // The limit has room for two rows.
   const int64_t limit = 2 * memory.Bytes(alone, 0) - memory.Bytes({.wants_gradient = true}, 0);
   const auto batches = Plan(jobs, 1000, GENERATE(Numerics::kFast, Numerics::kExact), limit);
   CHECK(batches.size() == 4);
@@ -186,7 +187,7 @@ TEST_CASE("PlanMicroBatches: ranks that share the rows have room for as many mor
   const TrainJob& job = Add(jobs, TinySharedAdapter(), 1, std::vector<size_t>(16, 5));
   const PassMemory memory(TinySpec(), 0, /*cpu_threads=*/1);
   const int64_t gradient_bytes = job.adapter->num_parameters() * 4;
-  // Two of the rows and the gradients twice, since the job goes on after each pass.
+  // Two rows, and twice the gradients because the job continues after each pass.
   const int64_t bytes_of_two = memory.Bytes({.num_tokens = 10,
                                              .num_entries = 10,
                                              .gradient_bytes = 2 * gradient_bytes,
@@ -206,7 +207,7 @@ TEST_CASE("PlanMicroBatches: ranks that share the rows have room for as many mor
   CHECK(sizes({.max_tokens = 1000, .max_bytes = bytes_of_two}) == std::vector<size_t>(8, 2));
   CHECK(sizes({.num_ranks = 4, .max_tokens = 1000, .max_bytes = bytes_of_two}) ==
         std::vector<size_t>(2, 8));
-  // All rows of a pass may be one rank's.
+  // One rank may have all rows of a pass.
   CHECK(sizes({.numerics = Numerics::kExact,
                .num_ranks = 4,
                .max_tokens = 1000,

@@ -20,7 +20,7 @@ class BatchPacker {
     AddEntries(row);
   }
 
-  // Of a row of another rank: the job goes on, or ends, on all ranks alike.
+  // Adds the gradients for a row of another rank: a job continues or ends on all ranks alike.
   void AddGradientsOnly(const RowRef& row) { GradientIndex(*row.job); }
 
   PackedBatch Finish(at::Device device) {
@@ -40,8 +40,8 @@ class BatchPacker {
     batch_.rows.cu_seqlens.push_back(static_cast<int64_t>(tokens_.size()));
   }
 
-  // Index of the gradients `job` adds to, made at first need. Rows come by adapter, so only the
-  // last ones can be it.
+  // Returns the index of the gradients that `job` adds to, and creates them if needed. Rows are
+  // sorted by adapter, so only the last gradients can match.
   int64_t GradientIndex(TrainJob& job) {
     if (!job.wants_gradient()) return -1;
     auto& all = batch_.gradients;

@@ -7,47 +7,47 @@ namespace lathe::worker {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
-// Tokens, positions and their entries' bounds, on the host and on the device.
+// Tokens, positions and bounds of their entries, on host and device.
 constexpr int64_t kIndexBytesPerToken = 48;
-// Indices, loss inputs, logprobs, losses and slopes, on the host and on the device.
+// Indices, loss inputs, logprobs, losses and slopes, on host and device.
 constexpr int64_t kBytesPerEntry = 128;
-// Scores, probabilities and their gradients of a tile of queries, where attention is by torch.
+// Scores, probabilities and their gradients for a tile of queries, in attention by torch.
 constexpr int64_t kTorchAttentionTile = 256 * 4;
 
 }  // namespace
 
 PassMemory::PassMemory(const ModelSpec& model, int64_t head_chunk_elements, int64_t cpu_threads)
     : model_(model),
-      // Logits, and their rounding or gradient beside them.
+      // Logits, and their rounded copy or gradient.
       head_bytes_(2 * kFloat * std::max(head_chunk_elements, model.vocab_size)),
       cpu_threads_(cpu_threads) {}
 
 int64_t PassMemory::SavedBytesPerToken() const {
   const int64_t q = model_.num_heads * model_.head_dim;
   const int64_t kv = model_.num_kv_heads * model_.head_dim;
-  // Input, q/k/v, attention output and its log-sum-exp, residual between, gate and up.
+  // Input, q/k/v, attention output and its log-sum-exp, residual after attention, gate and up.
   return kFloat * (2 * model_.hidden_size + 2 * q + 2 * kv + model_.num_heads +
                    2 * model_.intermediate_size);
 }
 
 int64_t PassMemory::CheckpointBytesPerToken() const { return kFloat * model_.hidden_size; }
 
-// Scores by torch, or what each thread of our kernel gathers of a sequence, which may be the whole
-// pass: of the queries that share a kv head their numbers, their gradients and those of the
-// outputs.
+// By torch: the scores. By our kernel: the buffer that each thread gathers of a sequence, which may
+// be the whole pass. It has the queries that share a KV head, their gradients and the gradients of
+// their outputs.
 int64_t PassMemory::AttentionBackwardNumbersPerToken() const {
   if (cpu_threads_ == 0) return kTorchAttentionTile * model_.num_heads;
   return 3 * model_.num_heads / model_.num_kv_heads * model_.head_dim * cpu_threads_;
 }
 
-// The MLP's and the attention's part of a step follow each other; the residual stream, its gradient
-// and the norms' are there in both. A forward step makes less.
+// The MLP and the attention run one after the other. Both need the residual stream, its gradient
+// and the norms' gradients. A forward step needs less.
 int64_t PassMemory::StepBytesPerToken(const PassShape& shape) const {
   const int64_t h = model_.hidden_size;
   const int64_t q = model_.num_heads * model_.head_dim;
   const int64_t kv = model_.num_kv_heads * model_.head_dim;
   const int64_t i = model_.intermediate_size;
-  const int64_t lora = 6 * shape.max_lora_rank;  // three linears of one input, forward and backward
+  const int64_t lora = 6 * shape.max_lora_rank;  // three linears on one input, forward and backward
   if (!shape.wants_gradient) {
     const int64_t scores = cpu_threads_ > 0 ? 0 : kTorchAttentionTile * model_.num_heads;
     return kFloat * (6 * h + 4 * q + 4 * kv + 4 * i + lora + scores);
@@ -59,7 +59,7 @@ int64_t PassMemory::StepBytesPerToken(const PassShape& shape) const {
 int64_t PassMemory::Bytes(const PassShape& shape, int64_t num_checkpointed) const {
   int64_t per_token = kIndexBytesPerToken + StepBytesPerToken(shape);
   if (shape.wants_gradient) {
-    // A layer that is computed again has all it keeps while its backward step runs.
+    // A recomputed layer holds all its saved activations during its backward step.
     const int64_t num_saved = std::max<int64_t>(1, model_.num_layers - num_checkpointed);
     per_token += num_checkpointed * CheckpointBytesPerToken() + num_saved * SavedBytesPerToken();
   }

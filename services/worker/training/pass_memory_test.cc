@@ -49,7 +49,7 @@ TEST_CASE("PassMemory: each thread of a CPU gathers a sequence's queries and gra
   const auto bytes = [](int64_t threads, int64_t num_tokens) {
     return PassMemory(Spec(), kChunk, threads).Bytes(Shape(num_tokens), 28);
   };
-  // Two query heads share a kv head; q, dL/dout and dq of each.
+  // Two query heads share a KV head: q, dL/dout and dq of each.
   CHECK(bytes(8, 1000) - bytes(4, 1000) == int64_t{1000} * 4 * 4 * 3 * 2 * 128);
   PassShape forward = Shape(1000);
   forward.wants_gradient = false;
@@ -73,7 +73,7 @@ TEST_CASE("PassMemory: low-rank products of the widest step count", "[training]"
   const PassMemory memory(Spec(), kChunk, /*cpu_threads=*/2);
   PassShape wide = Shape(512);
   wide.max_lora_rank = 512;
-  // x A^T and dy B of q, k and v.
+  // x A^T and dy B for q, k and v.
   CHECK(memory.Bytes(wide, 0) - memory.Bytes(Shape(512), 0) ==
         int64_t{512} * 4 * 2 * 3 * (512 - 8));
 }

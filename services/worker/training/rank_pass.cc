@@ -14,7 +14,7 @@
 namespace lathe::worker {
 namespace {
 
-// What a rank says at the end of a pass.
+// A rank's result of a pass.
 enum Outcome : int64_t { kDone, kOutOfMemory, kFailed };
 
 std::vector<bool> OwnRows(const std::vector<int>& rank_of_row, int rank) {
@@ -103,7 +103,7 @@ std::vector<ModelStep> RankPass::AgreeOnSteps(int64_t num_checkpointed) const {
   data_.Max("steps of a training pass", most);
   const int64_t num_head_steps = most[0].item<int64_t>();
   const bool wants_gradient = most[1].item<int64_t>() != 0;
-  if (num_head_steps == 0) return {};  // none has made its pass
+  if (num_head_steps == 0) return {};  // no rank has created its pass
 
   const int64_t num_layers = model_.spec().num_layers;
   std::vector<ModelStep> steps = {{.kind = ModelStep::Kind::kEmbed}};
@@ -176,7 +176,7 @@ void RankPass::ExchangeResults() {
   for (size_t i = 0; i < rows_.size(); ++i) {
     entries_of_rank[rank_of_row_[i]] += rows_[i].num_entries();
   }
-  // Log-probabilities and losses of each row in turn, of all ranks as many.
+  // Log-probabilities and losses row by row, padded to equal size on all ranks.
   const at::Tensor own =
       at::zeros({2 * *std::max_element(entries_of_rank.begin(), entries_of_rank.end())});
   auto* to = own.mutable_data_ptr<float>();

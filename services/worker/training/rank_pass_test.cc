@@ -15,7 +15,7 @@
 namespace lathe::worker {
 namespace {
 
-// One of several ranks of tp, whose layers throw.
+// A model that throws in layer steps and reports several tp ranks.
 class BrokenPart : public ModelAround {
  public:
   explicit BrokenPart(const RankGroup& tp) : ModelAround(TestModel()), tp_(tp) {}

@@ -15,10 +15,9 @@
 namespace lathe::worker {
 namespace {
 
-// 32 MiB: what a rank needs beside its buffers stays small, and a collective far below its
-// deadline.
+// 32 MiB: limits a rank's extra memory and keeps a collective far below its deadline.
 constexpr int64_t kBucketNumbers = int64_t{8} << 20;
-// Fewer are not worth another thread.
+// Fewer numbers do not pay for another thread.
 constexpr int64_t kGrainNumbers = int64_t{1} << 18;
 
 template <typename F>
@@ -28,7 +27,7 @@ void ForBuckets(const at::Tensor& flat, const F& run) {
   }
 }
 
-// Of neighbours; adds in their order.
+// Sums over the adjacent ranks that hold the same part, in rank order.
 void SumOverHolders(const at::Tensor& bucket, int64_t num_holders, const RankGroup& tp) {
   const at::Tensor shares = tp.Gather("shared gradients", bucket);
   const int64_t first = tp.rank() / num_holders * num_holders;
@@ -38,13 +37,13 @@ void SumOverHolders(const at::Tensor& bucket, int64_t num_holders, const RankGro
 
 bool IsFirstHolder(const ModelPart& part) { return part.place.index % part.num_kv_replicas == 0; }
 
-// What this rank adds to the sum of all ranks of tp, so that nothing counts twice. What every rank
-// holds, everybody has added up already.
+// Returns this rank's contribution to the sum over tp, so that no number counts twice. Range 0 is
+// left out here: every rank holds it, and the caller adds it locally.
 double OwnSum(const PerRange<double>& sums, const ModelPart& part) {
   return sums[2] + (IsFirstHolder(part) ? sums[1] : 0.0);
 }
 
-// Changes with any weight's bits. Of ranks on the same kind of device only.
+// Returns a digest that changes with any weight's bits. Comparable only on the same kind of device.
 int64_t DigestOf(const at::Tensor& weights) {
   if (!weights.is_cpu()) {
     int64_t digest = 0;
@@ -55,7 +54,7 @@ int64_t DigestOf(const at::Tensor& weights) {
     return digest;
   }
   const auto* values = weights.const_data_ptr<float>();
-  std::atomic<uint64_t> digest = 0;  // sums of integers do not depend on the order of threads
+  std::atomic<uint64_t> digest = 0;  // integer sums do not depend on thread order
   ForParts(weights.numel(), kGrainNumbers, [&](int64_t begin, int64_t end) {
     uint64_t sum = 0;
     for (int64_t i = begin; i < end; ++i) {
@@ -67,14 +66,14 @@ int64_t DigestOf(const at::Tensor& weights) {
   return static_cast<int64_t>(digest.load());
 }
 
-// The first rank that holds the same of a range as rank `rank` of all.
+// Returns the first rank that holds the same part of a range as rank `rank` of `all`.
 int64_t FirstWithTheSame(size_t range, int64_t rank, const ModelPart& part) {
   const int64_t tp_rank = rank % part.place.size;
   if (range == 0) return 0;
   return range == 1 ? tp_rank / part.num_kv_replicas * part.num_kv_replicas : tp_rank;
 }
 
-// What each rank tells the others after a step.
+// The message that each rank sends to the others after a step.
 struct StepNote {
   double own_sum = 0;
   PerRange<int64_t> digests{};

@@ -8,7 +8,7 @@ void RoomTree::Append(const PassRoom& room) {
   if (size_ == num_leaves_) {
     const std::vector<PassRoom> leaves(nodes_.begin() + num_leaves_, nodes_.end());
     num_leaves_ *= 2;
-    // Leaves that do not exist yet have no room for anything.
+    // Leaves that do not exist yet have room for no row.
     nodes_.assign(2 * num_leaves_, PassRoom{.tokens = -1, .bytes = -1});
     for (int64_t i = 0; i < size_; ++i) Set(i, leaves[i]);
   }

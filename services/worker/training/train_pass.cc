@@ -14,7 +14,7 @@
 namespace lathe::worker {
 namespace {
 
-// What made the loss of an entry too large.
+// Returns an error with the reason why an entry's loss is not finite.
 absl::Status LossNotFinite(const LossSpec& spec, const DatumLogprobs& in, int64_t entry, float loss,
                            const std::string& place) {
   if (std::isfinite(ReferenceLoss(spec, in, entry))) {
@@ -26,7 +26,7 @@ absl::Status LossNotFinite(const LossSpec& spec, const DatumLogprobs& in, int64_
                       kReferenceLogprobs, in.datum.reference_logprobs[entry], in.logprobs[entry]));
 }
 
-// OK, or which entry of the datum is not finite.
+// Returns OK, or an error that names the datum's first entry that is not finite.
 absl::Status CheckFinite(const DatumResult& result) {
   const auto& [row, logprobs, losses] = result;
   const TrainRequest& request = row.job->request;
@@ -115,7 +115,7 @@ void TrainPass::TakeHeadsResults() {
 void TrainPass::SetResults(std::vector<DatumResult> results) {
   results_ = std::move(results);
   failures_.clear();
-  // A job that is not finite must not reach an accumulator.
+  // Records jobs that are not finite, so that they never reach an accumulator.
   for (const DatumResult& result : results_) {
     absl::Status status = CheckFinite(result);
     if (!status.ok()) failures_.emplace_back(result.row.job, std::move(status));
@@ -125,7 +125,7 @@ void TrainPass::SetResults(std::vector<DatumResult> results) {
 void TrainPass::BackwardLayer() {
   const int64_t layer = layer_ - 1;
   if (checkpoints_[layer].defined()) {
-    // A step of its own: it takes as long as a forward step.
+    // Recomputing is a separate step, because it takes as long as a forward step.
     saved_[layer] = model_.LayerRecompute(layer, checkpoints_[layer], batch_.rows);
     checkpoints_[layer].reset();
     return;

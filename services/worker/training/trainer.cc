@@ -17,14 +17,14 @@ namespace lathe::worker {
 namespace {
 
 constexpr int kMaxRetries = 3;
-// Fewer tokens do not keep the matrix products busy: layers are computed twice first.
+// With fewer tokens matrix products are inefficient, so layers are recomputed instead.
 constexpr int64_t kMinBudgetTokens = 512;
-// New requests may come before one that waits in so many passes on end. Fewer: small requests wait
-// longer. More: large ones do.
+// Number of consecutive passes in which new requests may overtake a waiting one. With fewer, small
+// requests wait longer; with more, large ones do.
 constexpr int64_t kMaxPassesMissed = 3;
 constexpr double kGib = 1 << 30;
 
-// Fragments of the freed pass go back to the device, so that the next one finds whole blocks.
+// Returns fragments of the finished pass to the device, so that the next pass finds whole blocks.
 void FreeCachedMemory(at::Device device) {
   if (device.is_cpu()) {
     FreeUnusedTensorMemory();
@@ -44,11 +44,11 @@ TrainOutput MakeOutput(TrainJob& job) {
                       {"datums:sum", static_cast<double>(job.request.data.size())}}};
 }
 
-// The job itself stays until the next plan; its memory need not.
+// Frees a job's memory. The job itself stays until the next plan.
 void Release(TrainJob& job) {
   job.is_finished = true;
   job.gradients.reset();
-  job.weights.reset();  // unheld, the next step writes over them
+  job.weights.reset();  // the next step can reuse them
   job.request.data = {};
 }
 
@@ -75,12 +75,12 @@ std::vector<FinishedRequest> Trainer::TakeFinished() { return std::exchange(fini
 
 bool Trainer::RunUnit() {
   if (!HasWork()) return false;
-  // Torch throws; whatever a step throws ends its pass and nothing else.
+  // Torch throws. An exception ends its pass only.
   try {
     Step();
   } catch (const std::exception& error) {
     absl::Status status = StatusOfException("training pass", error);
-    // The others have thrown too, or wait for this rank.
+    // The other ranks have thrown too, or wait for this rank.
     model_.tp().LimitWaits(std::string(status.message()));
     data_.LimitWaits(std::string(status.message()));
     const bool is_memory = absl::IsResourceExhausted(status) && !micro_batches_.empty();
@@ -135,7 +135,8 @@ void Trainer::StartJob(TrainRequest request) {
   }
 }
 
-// InvalidArgument: no pass can hold the largest datum, however the layers are checkpointed.
+// Returns InvalidArgument if the largest datum fits into no pass, even with all layers
+// checkpointed.
 absl::Status Trainer::CheckFits(const TrainJob& job) const {
   for (size_t i = 0; i < job.request.data.size(); ++i) {
     const PassShape shape = ShapeAlone(job, i);
@@ -150,8 +151,8 @@ absl::Status Trainer::CheckFits(const TrainJob& job) const {
   return absl::OkStatus();
 }
 
-// The job whose turn it is by age; nullptr: none was passed over too often. Asked again before the
-// same pass, it says the same.
+// Returns the longest-waiting job if the next pass must begin with it, otherwise nullptr. Repeated
+// calls before the same pass return the same job.
 const TrainJob* Trainer::LongestWaiting() {
   const TrainJob* longest = nullptr;
   for (const auto& job : jobs_) {
@@ -175,8 +176,8 @@ void Trainer::Plan() {
   const int64_t num_checkpointed = memory_.FewestCheckpointed(
       {.num_tokens = smallest, .num_entries = smallest, .wants_gradient = true}, byte_limit_);
   const TrainJob* const first = LongestWaiting();
-  // Together the ranks may have room for rows of which one's share is too large for it. What one
-  // rank has room for, it has room for whoever computes what.
+  // A plan for all ranks' memory together may give one rank a share that does not fit. A plan for
+  // fewer ranks packs less; a plan for one rank always fits, however rows are assigned.
   int num_ranks = data_.world();
   do {
     micro_batches_ = PlanMicroBatches(jobs_, memory_,
@@ -284,7 +285,7 @@ absl::Status Trainer::OutOfMemory() const {
 
 void Trainer::FailPass(absl::Status status) {
   EndPass();
-  if (micro_batches_.empty()) {  // not even planned
+  if (micro_batches_.empty()) {  // planning failed
     for (const auto& job : jobs_) {
       if (!job->is_finished) FailJob(*job, status);
     }
@@ -293,7 +294,7 @@ void Trainer::FailPass(absl::Status status) {
   for (const RowRef& row : micro_batches_.front().rows) {
     if (!row.job->is_finished) FailJob(*row.job, status);
   }
-  PlanFullSize();  // for the others
+  PlanFullSize();  // for the other requests
 }
 
 void Trainer::FailJob(TrainJob& job, absl::Status status) {

@@ -1,4 +1,4 @@
-// Whether memory stays where it is over many steps.
+// Checks that memory does not grow over many steps.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -19,7 +19,7 @@ int64_t ResidentBytes() {
   return resident_pages * sysconf(_SC_PAGESIZE);
 }
 
-// Lengths that hardly repeat, so that freed blocks do not simply fit again.
+// Runs steps with lengths that rarely repeat, so that freed blocks do not simply fit again.
 void RunSteps(TestTrainer& bench, int begin, int end) {
   for (int step = begin; step < end; ++step) {
     std::vector<TrainDatum> data;
@@ -41,7 +41,7 @@ TEST_CASE("Trainer: memory does not grow over 1,000 steps", "[training]") {
   RunSteps(bench, 0, 200);
   const int64_t before = ResidentBytes();
   RunSteps(bench, 200, 1200);
-  // A leak of one activation of one step in ten would be 10 MiB.
+  // Leaking one activation in every tenth step would add 10 MiB.
   CHECK(ResidentBytes() - before < int64_t{4} << 20);
 }
 

@@ -1,4 +1,4 @@
-// How the trainer keeps within its memory.
+// Tests of the trainer's memory limits.
 #include <catch2/catch.hpp>
 
 #include "services/worker/layers/test_diff.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kHeadChunk = 96 * 4;  // four rows of logits
 
-// Just enough for a pass of `num_tokens` tokens of m1 with every layer checkpointed.
+// Returns the smallest arena for a pass of `num_tokens` tokens of m1 with all layers checkpointed.
 int64_t LeastArena(int64_t num_tokens, int64_t num_buffers = 1) {
   const PassMemory memory(SmallSpec(), kHeadChunk, at::get_num_threads());
   return memory.Bytes({.num_tokens = num_tokens,
@@ -78,7 +78,7 @@ TEST_CASE("Trainer: a pass that runs out of memory is run again in halves", "[tr
 TEST_CASE("Trainer: what still runs out of memory after three retries fails alone", "[training]") {
   const ModelWithLittleMemory model(TestModel(), 12);
   TestTrainer bench({.numerics = Numerics::kExact}, model);
-  // The large one's first datum has been added when its second one fails.
+  // The first datum of "large" has been added when its second one fails.
   auto outputs = bench.Run({TestRequest("large", "m1", 1, {TestDatum(12, 9), TestDatum(13, 1)}),
                             TestRequest("small", "m2", 2, {TestDatum(12, 1)})});
   REQUIRE(outputs.at("large").status().code() == absl::StatusCode::kResourceExhausted);

@@ -26,7 +26,7 @@ namespace {
 struct Grid {
   int data = 1;
   int tp = 1;
-  int fsdp = 1;  // of the ranks of data
+  int fsdp = 1;  // divides the data ranks
 };
 
 std::ostream& operator<<(std::ostream& out, const Grid& grid) {
@@ -37,14 +37,14 @@ const RandomFolder kFolder;
 const std::vector<std::pair<std::string, LoraSpec>> kAdapters = {{"m1", {.rank = 3, .seed = 1}},
                                                                  {"m2", {.rank = 5, .seed = 2}}};
 
-// The flat buffer of an adapter of the whole model, B not zero.
+// Returns the flat buffer of an adapter of the whole model, with non-zero B.
 at::Tensor AdapterNumbers(const ModelSpec& spec, const LoraSpec& lora) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(lora.seed);
   return at::randn({NumAdapterParameters(WholeModel(spec), lora)}, generator, at::kFloat)
       .mul_(0.05);
 }
 
-// What a rank throws in a layer step, or nothing.
+// A model that throws in layer steps on some ranks.
 class ModelThatThrows : public ModelAround {
  public:
   ModelThatThrows(const Model& model, bool throws) : ModelAround(model), throws_(throws) {}
@@ -58,17 +58,17 @@ class ModelThatThrows : public ModelAround {
 };
 
 struct Output {
-  std::string error;  // empty: none
+  std::string error;  // empty if none
   std::vector<std::vector<float>> logprobs;
   std::map<std::string, double> metrics;
 };
 
-// What one rank, or one alone, has in the end.
+// The final state of one rank.
 struct Result {
   ModelPart part;
   int64_t weight_bytes = 0;
   std::map<std::string, Output> outputs;
-  std::vector<std::string> order;  // in which requests finished
+  std::vector<std::string> order;  // order in which requests finished
   std::map<std::string, at::Tensor> gradients;
   std::map<std::string, std::set<int64_t>> windows;
   TrainerCounters counters;
@@ -81,7 +81,7 @@ using Batches = std::vector<std::vector<TrainRequest>>;
 struct Run {
   TrainerOptions options;
   Wrap wrap;
-  // Removed after so many steps of the last batch; -1: nobody.
+  // Number of steps of the last batch after which m1 is removed; -1: it is not removed.
   int64_t unload_m1_after = -1;
 };
 
@@ -181,7 +181,7 @@ bool AreSame(const Output& a, const Output& b) {
   return a.error == b.error && a.logprobs == b.logprobs && a.metrics == b.metrics;
 }
 
-// Runs on a grid of ranks, whose results must be each other's.
+// Runs on a grid of ranks and checks that all ranks have the same results.
 std::vector<Result> TrainOnGrid(const std::filesystem::path& folder, const Batches& batches,
                                 const Run& run, const Grid& grid) {
   std::vector<Result> ranks = AsMesh(
@@ -201,7 +201,7 @@ std::vector<Result> TrainOnGrid(const std::filesystem::path& folder, const Batch
   return ranks;
 }
 
-// The ranks' shares added up.
+// Returns the sum of the ranks' shares.
 at::Tensor WholeGradient(const std::vector<Result>& ranks, const std::string& model_id,
                          const LoraSpec& lora) {
   const ModelPart whole = WholeModel(ranks[0].part.whole);
@@ -251,7 +251,7 @@ TEST_CASE("Trainer: ranks give what one rank gives, whatever the loss", "[traine
   batch.push_back(Request("silent", "m2", 51, {7, 2}));
   batch.back().forward_only = true;
   INFO(grid);
-  // Many chunks, many passes, one of each.
+  // Default options, many passes, many chunks.
   const Run run{.options = GENERATE(TrainerOptions{}, TrainerOptions{.token_budget = 16},
                                     TrainerOptions{.head_chunk_elements = 61 * 3})};
   const Result alone = TrainOn(dir.path(), {batch, {Request("next", "m1", 60, {6})}}, run, {});
@@ -268,7 +268,7 @@ TEST_CASE("Trainer: ranks of data share rows of very different lengths, or fewer
                std::vector<int64_t>{20, 20, 20, 20, 20});
   const TempDir dir;
   WriteRandomFolder(dir.path(), kFolder);
-  // A request of many passes goes on in ones where a rank has none of its rows.
+  // A request of many passes also continues in passes where a rank has none of its rows.
   const Run run{.options = {.token_budget = GENERATE(12, 4096)}};
   const Batches batches = {{Request("a", "m1", 1, lengths), Request("b", "m2", 2, {3})},
                            {Request("c", "m1", 3, {4})}};
@@ -280,7 +280,7 @@ TEST_CASE("Trainer: ranks of data share rows of very different lengths, or fewer
 TEST_CASE("Trainer: no rank's share of a pass is larger than its memory", "[trainer][ranks]") {
   const TempDir dir;
   WriteRandomFolder(dir.path(), kFolder);
-  // Two ranks have room for all five rows together, but one has three of them.
+  // Together two ranks have room for all five rows, but one rank gets three of them.
   const Batches batches = {{Request("a", "m1", 1, {100, 100, 100, 100, 100})},
                            {Request("b", "m1", 2, {110, 1, 60, 2, 50})}};
   const Result free = TrainOn(dir.path(), batches, {}, {});
@@ -322,7 +322,7 @@ TEST_CASE("Trainer: a datum that fails on one rank fails its request on all, and
   WriteRandomFolder(dir.path(), kFolder);
   TrainRequest bad = Request("bad", "m1", 1, {8, 9, 10}, "importance_sampling");
   for (TrainDatum& datum : bad.data) datum.weights.clear();
-  bad.data[bad_datum].logprobs.back() = -2000.0f;  // the ratio is infinite
+  bad.data[bad_datum].logprobs.back() = -2000.0f;  // so the ratio is infinite
   const Batches batches = {{bad, Request("good", "m1", 2, {6, 5}), Request("b", "m2", 3, {4})}};
   const Result alone = TrainOn(dir.path(), batches, {}, {});
   CHECK_THAT(alone.outputs.at("bad").error, Catch::Contains("datum " + std::to_string(bad_datum)));
@@ -388,7 +388,7 @@ TEST_CASE("Trainer: weights of which ranks keep shares give the same bits", "[tr
   WriteRandomFolder(dir.path(), folder);
   TrainRequest silent = Request("silent", "m2", 2, {7, 2, 9});
   silent.forward_only = true;
-  // Passes of which some ranks have no rows, or none with gradients.
+  // In some passes a rank has no rows, or no rows with gradients.
   const Batches batches = {{Request("a", "m1", 1, {40, 1, 2, 3, 30, 5}), silent},
                            {Request("b", "m1", 3, {4}), Request("c", "m2", 4, {50})}};
   const Run run{.options = {.token_budget = 12, .head_chunk_elements = 61 * 3}};

@@ -16,7 +16,7 @@
 namespace lathe::worker {
 namespace {
 
-// fp32 sums in another order: relative to the largest gradient.
+// Tolerance for another order of fp32 sums, relative to the largest gradient.
 constexpr double kTolerance = 1e-5;
 
 ModelSpec TrainerSpec() {
@@ -64,7 +64,7 @@ const Model& TrainerModel() {
   return *model;
 }
 
-// An adapter with B away from zero, so that every factor gets a gradient.
+// Returns an adapter with non-zero B, so that every factor has a gradient.
 std::shared_ptr<Adapter> MakeAdapter(int64_t rank, uint64_t seed) {
   auto adapter = std::make_shared<Adapter>(WholeModel(TrainerSpec()),
                                            LoraSpec{.rank = rank, .seed = seed}, at::kCPU);
@@ -95,7 +95,7 @@ TrainRequest Request(const std::string& id, const std::string& model_id, int64_t
           .data = std::move(data)};
 }
 
-// A trainer over the shared model with its own adapters.
+// A trainer with its own adapters over the shared model.
 struct Bench {
   explicit Bench(TrainerOptions options = {}) : trainer(TrainerModel(), adapters, options) {
     adapters.Put("m1", MakeAdapter(3, 1));
@@ -121,7 +121,7 @@ struct Bench {
   Trainer trainer;
 };
 
-// The total loss of `requests` for adapter m1, changed by `delta` at one parameter.
+// Returns the total loss of `requests` for adapter m1 with one parameter changed by `delta`.
 double LossAt(const std::vector<TrainRequest>& requests, int64_t parameter, double delta) {
   Bench bench;
   const auto adapter = bench.adapters.Find("m1");
@@ -150,7 +150,7 @@ TEST_CASE("Trainer: gradients are the numeric derivatives of loss:sum", "[traini
 }
 
 TEST_CASE("Trainer: gspo has one ratio a datum, however its rows are cut", "[training]") {
-  // Two datums and head chunks of four rows: no chunk holds all of a datum.
+  // Two datums and head chunks of four rows: no chunk holds a whole datum.
   TrainRequest request = Request("r", "m1", 1, "gspo", {Datum(9, 3), Datum(11, 20, -0.5f)});
   request.loss.clip_low = 0.0;
   request.loss.clip_high = 1e3;
@@ -272,7 +272,7 @@ TEST_CASE("Trainer: a request whose loss is not finite fails alone and adds noth
   TrainDatum bad = Datum(6, 2);
   bad.logprobs.assign(6, -300.0f);
   const TrainRequest good = Request("good", "m1", 1, "importance_sampling", {Datum(9, 1)});
-  // Its first datum is fine, so a part of it may have been computed before the bad one is met.
+  // The first datum is valid, so part of the request may be done before the bad one fails.
   const TrainRequest failing = Request("bad", "m1", 2, "importance_sampling", {Datum(8, 4), bad});
   const int64_t token_budget = GENERATE(100, 8);
   Bench together({.token_budget = token_budget});
@@ -313,7 +313,7 @@ TEST_CASE("Trainer: diverged weights fail the request and spare the neighbour", 
 TEST_CASE("Trainer: a pass that throws fails its requests, the next one runs", "[training]") {
   Bench bench;
   TrainDatum outside = Datum(4, 1);
-  outside.tokens[2] = 4000;  // the engine refuses this; here it makes the embedding throw
+  outside.tokens[2] = 4000;  // the engine rejects it; here the embedding throws
   auto outputs = bench.Run({Request("a", "m1", 1, "cross_entropy", {outside})});
   CHECK(outputs.at("a").status().code() == absl::StatusCode::kInternal);
   CHECK(IsZero(bench.Gradient("m1")));
