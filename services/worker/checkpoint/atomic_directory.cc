@@ -21,9 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// From the making of a directory to its lock.
+// Longest time between the creation of a directory and its lock.
 constexpr absl::Duration kLockedWithin = absl::Seconds(10);
-// Nobody takes so long for one checkpoint.
+// Longest time that saving one checkpoint may take.
 constexpr absl::Duration kFinishedWithin = absl::Hours(24);
 
 absl::Status FromError(const fs::path& path, const char* operation, const std::error_code& error) {
@@ -34,7 +34,7 @@ absl::Status FromError(const fs::path& path, const char* operation, const std::e
   return is_full ? absl::ResourceExhaustedError(message) : absl::InternalError(message);
 }
 
-// What a fail point wants to have happened to `path`.
+// Returns the error that a fail point injects for `path`.
 absl::Status Passed(std::string_view fail_point, const fs::path& path) {
   const int error = FailPointErrno(fail_point);
   return FromError(path, "rename", std::error_code(error, std::generic_category()));
@@ -49,7 +49,7 @@ int OpenDirectory(const fs::path& dir) {
   return open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-// How long ago nobody who works on `dir` can have touched it last.
+// Returns an age above which `dir` is abandoned: no live process has used it since.
 absl::Duration WorkedOnWithin(const fs::path& dir) {
   const int fd = OpenDirectory(dir);
   if (fd < 0) return kFinishedWithin;
@@ -60,7 +60,7 @@ absl::Duration WorkedOnWithin(const fs::path& dir) {
   return is_locked_now ? kLockedWithin : kFinishedWithin;
 }
 
-// Makes `dir` and every missing parent, each durable in its own parent.
+// Creates `dir` and all missing parents, and syncs each one's parent.
 absl::Status MakeDirectories(const fs::path& dir) {
   if (fs::is_directory(dir)) return absl::OkStatus();
   if (dir.has_parent_path()) RETURN_IF_ERROR(MakeDirectories(dir.parent_path()));
@@ -89,7 +89,7 @@ AtomicDirectory::AtomicDirectory(AtomicDirectory&& other) noexcept
       lock_(std::exchange(other.lock_, -1)) {}
 
 AtomicDirectory::~AtomicDirectory() {
-  std::error_code ignored;  // the sweep finds what could not be removed now
+  std::error_code ignored;  // SweepAttempts removes what remains
   if (!path_.empty()) fs::remove_all(path_, ignored);
   if (lock_ >= 0) close(lock_);
 }

@@ -10,9 +10,9 @@
 
 namespace lathe::worker {
 
-// Files are written, each synced by its writer, into <store>/tmp/<uuid>/; Commit syncs that
-// directory, renames it and syncs the parent. Without Commit the destructor removes everything. The
-// directory is locked as long as somebody works on it.
+// Writers create files in <store>/tmp/<uuid>/ and sync each of them. Commit syncs that directory,
+// renames it and syncs the parent. Without Commit the destructor removes everything. The directory
+// is locked while the object lives.
 class AtomicDirectory {
  public:
   static absl::StatusOr<AtomicDirectory> Create(const std::filesystem::path& store);
@@ -23,8 +23,9 @@ class AtomicDirectory {
 
   const std::filesystem::path& path() const { return path_; }
 
-  // `final_dir` lies on the same file system; parents are made. What was there before is replaced:
-  // it is a save whose row was never committed, as the engine uses a directory for one save only.
+  // Moves the directory to `final_dir`, on the same file system, and creates its parents. Replaces
+  // an existing directory: that is a save whose row was never committed, because the engine uses a
+  // directory for one save only.
   absl::Status Commit(const std::filesystem::path& final_dir);
 
  private:
@@ -32,11 +33,11 @@ class AtomicDirectory {
 
   std::filesystem::path store_;
   std::filesystem::path path_;  // empty after Commit
-  int lock_ = -1;               // the directory, open; not locked where the file system cannot
+  int lock_ = -1;               // the open directory; not locked if the file system has no locks
 };
 
-// Removes attempts below <store>/tmp that a crash has left: that nobody has locked and that are
-// some seconds old, or a day where there are no locks. Another process may be writing into the same
+// Removes directories in <store>/tmp that a crash has left. They must be unlocked and some seconds
+// old, or a day old if the file system has no locks. Another process may be writing to the same
 // store.
 absl::Status SweepAttempts(const std::filesystem::path& store, absl::Time now);
 

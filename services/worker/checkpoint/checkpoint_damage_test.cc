@@ -1,6 +1,6 @@
-// Rows E3 and E4 of the fault table: what happened to the files of a checkpoint is found before any
-// of it is used, and named. A flipped bit in the manifest itself the engine finds, which holds its
-// digest (tests/fault/test_e_checkpoints.py).
+// Rows E3 and E4 of the fault table: damage to a checkpoint's files is detected and named before
+// any of it is used. The engine holds the manifest's digest and detects a flipped bit in it
+// (tests/fault/test_e_checkpoints.py).
 #include <filesystem>
 #include <fstream>
 #include <functional>

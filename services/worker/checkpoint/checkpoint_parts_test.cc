@@ -23,7 +23,7 @@ CheckpointStore StoreOf(const TempDir& dir, const ModelPart& part) {
   return CheckpointStore(dir.path(), part, "base", "hash");
 }
 
-// Contents by name.
+// Returns the files' contents by name.
 std::map<std::string, std::string> ReadFiles(const fs::path& dir) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -45,7 +45,7 @@ ModelSnapshot WholeSnapshot() {
           .applied_seq = 41};
 }
 
-// The part of `snapshot`'s adapter that a rank holds, with a gradient of its own.
+// Returns a rank's part of the snapshot's adapter, with a gradient of its own.
 Adapter PartOf(const ModelSnapshot& snapshot, const ModelPart& part, uint64_t seed) {
   Adapter adapter(part, kLora, CutFlat(snapshot.weights->tensors.flat, part, kLora));
   adapter.exp_avg = CutFlat(snapshot.exp_avg, part, kLora);
@@ -55,7 +55,7 @@ Adapter PartOf(const ModelSnapshot& snapshot, const ModelPart& part, uint64_t se
   return adapter;
 }
 
-// Takes a snapshot on data x tp ranks whose window is open; returns their gradients.
+// Takes a snapshot with an open window on data x tp ranks; returns the ranks' gradients.
 std::vector<at::Tensor> SaveOnRanks(const TempDir& dir, ModelSnapshot snapshot, int data, int tp) {
   snapshot.window = {42, 44};
   return AsMesh(data, tp, [&](const RankGroups& ranks) {
@@ -73,7 +73,7 @@ std::vector<at::Tensor> SaveOnRanks(const TempDir& dir, ModelSnapshot snapshot, 
   });
 }
 
-// The whole gradient that shares of ranks of data x tp sum up to.
+// Returns the whole gradient: the sum of the shares of data x tp ranks.
 at::Tensor SumOfShares(const std::vector<at::Tensor>& gradients, int64_t tp) {
   const ModelPart whole_part = WholeModel(TestSpec());
   at::Tensor whole = at::zeros({NumAdapterParameters(whole_part, kLora)}, at::kFloat);

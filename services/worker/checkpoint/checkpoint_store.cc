@@ -26,12 +26,12 @@ std::string FileName(const char* name, const std::vector<AgeRecipient>& recipien
   return recipients.empty() ? name : absl::StrCat(name, kEncryptedSuffix);
 }
 
-// Of its part of a moment: "exp_avg" or "exp_avg_sq".
+// Returns the name of a matrix's part of a moment: "exp_avg" or "exp_avg_sq".
 std::string PartName(const char* buffer, const AdapterMatrix& matrix) {
   return absl::StrFormat("%s.%s", buffer, matrix.name());
 }
 
-// Writes one safetensors file and notes it and its tensors in the manifest.
+// Writes one safetensors file and adds it and its tensors to the manifest.
 absl::Status AddTensors(const std::filesystem::path& dir, const std::string& file_name,
                         const std::vector<NamedTensor>& tensors,
                         const std::vector<AgeRecipient>& recipients, Manifest& manifest) {

@@ -1,10 +1,10 @@
 // Saves adapters to checkpoint directories and loads them back, verified.
 //
-// A directory holds adapter_model.safetensors and adapter_config.json (a folder `peft` loads),
-// manifest.json and the empty file checkpoint_complete; of the training and the snapshot kind also
-// optimizer.safetensors with AdamW's moments, and of a snapshot with an open window
-// gradient.safetensors with the accumulator. The files of the external kind may be encrypted;
-// their names then end in .age. It appears whole or not at all.
+// A directory has adapter_model.safetensors and adapter_config.json (a folder `peft` loads),
+// manifest.json and the empty file checkpoint_complete. The training and snapshot kinds add
+// optimizer.safetensors with AdamW's moments. A snapshot with an open window adds
+// gradient.safetensors with the accumulator. The files of the external kind may be encrypted; their
+// names then end in .age. A directory appears whole or not at all.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,19 @@
 namespace lathe::worker {
 
 struct SavedCheckpoint {
-  int64_t size_bytes = 0;  // of all files
+  int64_t size_bytes = 0;  // sum over all files
   std::string manifest_sha256;
 };
 
-// What a whole model was made of at one moment. Tensors are fp32 on the CPU, weights and moments
-// [num_parameters], laid out as AdapterLayout says of the whole model.
+// The state of a whole model at one moment. Tensors are fp32 on the CPU. Weights and moments are
+// [num_parameters] in the order of AdapterLayout of the whole model.
 struct ModelSnapshot {
   std::string model_id;
   std::shared_ptr<const AdapterWeights> weights;
   at::Tensor exp_avg;
   at::Tensor exp_avg_sq;
-  at::Tensor gradient;         // as GatherShares gives it; undefined if the window is empty
-  int64_t num_data_ranks = 1;  // whose shares are in it
+  at::Tensor gradient;         // from GatherShares; undefined if the window is empty
+  int64_t num_data_ranks = 1;  // number of data ranks with a share in `gradient`
   int64_t num_steps = 0;
   AdamParams last_adam;
   int64_t applied_seq = 0;
@@ -47,57 +47,57 @@ struct LoadedAdapter {
   Manifest manifest;
 };
 
-// Saves whole adapters; loads what this process holds of one. Thread-safe, holds no state.
-// Directories are given relative to the store's root, or absolute below it.
+// Saves whole adapters; loads this process's part of one. Thread-safe and stateless. Directories
+// are relative to the store's root, or absolute and below it.
 class CheckpointStore {
  public:
-  // Checkpoints of another base model (by `base_content_hash`) are refused.
+  // Load rejects checkpoints of another base model, by `base_content_hash`.
   CheckpointStore(std::filesystem::path root, ModelPart model, std::string base_model,
                   std::string base_content_hash);
 
-  // fp32 master weights, moments and step count. `extra_json` is an object whose fields are copied
-  // into manifest.json. ResourceExhausted when the disk is full, Internal on other I/O errors.
+  // Saves fp32 master weights, moments and step count. `extra_json` is an object whose fields are
+  // copied into manifest.json. ResourceExhausted if the disk is full, Internal on other I/O errors.
   absl::StatusOr<SavedCheckpoint> SaveTraining(const std::string& dir, const std::string& model_id,
                                                const Adapter& adapter, const AdamParams& last_adam,
                                                const std::string& extra_json) const;
 
-  // The weights as samplers read them, byte for byte.
+  // Saves the weights that samplers use, byte for byte. Errors as SaveTraining.
   absl::StatusOr<SavedCheckpoint> SaveSampler(const std::string& dir, const std::string& model_id,
                                               const AdapterWeights& weights, int64_t applied_seq,
                                               const std::string& extra_json) const;
 
-  // As SaveSampler, to be handed out: encrypted to `recipients` unless there are none. The manifest
-  // of encrypted files says nothing of what they hold.
+  // Like SaveSampler, for handing out: encrypted to `recipients` unless that is empty. The manifest
+  // of encrypted files does not describe their tensors.
   absl::StatusOr<SavedCheckpoint> SaveExternal(const std::string& dir, const std::string& model_id,
                                                const AdapterWeights& weights, int64_t applied_seq,
                                                const std::vector<AgeRecipient>& recipients,
                                                const std::string& extra_json) const;
 
-  // Errors as SaveTraining.
+  // Saves a snapshot. Errors as SaveTraining.
   absl::StatusOr<SavedCheckpoint> SaveSnapshot(const std::string& dir,
                                                const ModelSnapshot& snapshot,
                                                const std::string& extra_json) const;
 
-  // Training or sampler kind. Verifies the manifest, sizes and every checksum; a mismatch is
-  // DataLoss naming file and tensor, another base model FailedPrecondition, another kind or
-  // `with_optimizer` on a sampler checkpoint InvalidArgument. Without the optimizer moments and
-  // step count are zero.
+  // Loads a checkpoint of training or sampler kind. Verifies the manifest, sizes and every
+  // checksum. A mismatch is DataLoss, naming file and tensor. Another base model is
+  // FailedPrecondition. Another kind, or `with_optimizer` on a sampler checkpoint, is
+  // InvalidArgument. Without the optimizer, moments and step count are zero.
   absl::StatusOr<LoadedAdapter> Load(const std::string& dir, bool with_optimizer,
                                      at::Device device) const;
 
-  // Snapshot kind: the adapter as it was, applied_seq and window included; on as many ranks as it
-  // was taken on, bit for bit. On others the first of those that hold the same of a matrix has all
-  // of its gradient. Verified as Load does; a snapshot of another model is DataLoss.
+  // Loads a snapshot, including applied_seq and window, bit for bit if the number of ranks is the
+  // same. With another number, the first holder of each matrix gets its whole gradient. Verified as
+  // in Load; a snapshot of another model is DataLoss.
   absl::StatusOr<LoadedAdapter> Restore(const std::string& dir, const std::string& model_id,
                                         at::Device device, const DataPlace& place = {}) const;
 
-  // The weights alone, as samplers read them, of a snapshot too. As Load, but what is verified of
-  // their file is what is used of it: dtype, shape and checksum of each tensor; of an optimizer's
-  // file only its size.
+  // Loads only the weights that samplers use, also from a snapshot. Like Load, but of the weights'
+  // file it verifies only dtype, shape and checksum of each tensor, and of an optimizer's file only
+  // the size.
   absl::StatusOr<std::shared_ptr<const AdapterWeights>> LoadWeights(const std::string& dir,
                                                                     at::Device device) const;
 
-  // What the manifest says, nothing verified. NotFound, InvalidArgument.
+  // Returns the manifest without verifying the files. NotFound, InvalidArgument.
   absl::StatusOr<Manifest> Describe(const std::string& dir) const;
 
   const std::filesystem::path& root() const { return root_; }
@@ -105,7 +105,7 @@ class CheckpointStore {
   const std::string& base_content_hash() const { return base_content_hash_; }
 
  private:
-  // As those of a ModelSnapshot; undefined: not saved.
+  // As in ModelSnapshot; undefined tensors are not saved.
   struct FlatTensors {
     at::Tensor weights;
     at::Tensor exp_avg;

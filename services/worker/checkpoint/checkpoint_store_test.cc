@@ -22,12 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As manifests were before they had a checksum of their own.
+// Returns a manifest as written before manifests had a checksum of their own.
 std::string WithoutChecksum(const std::string& manifest) {
   return std::regex_replace(manifest, std::regex(R"(,\s*"fields_sha256": "[0-9a-f]*")"), "");
 }
 
-// An adapter with every buffer away from its initial value.
+// Returns an adapter in which every buffer differs from its initial value.
 Adapter TrainedAdapter() {
   Adapter adapter(WholeModel(SmallModel()), {.rank = 3, .seed = 5}, at::kCPU);
   adapter.MutableParameters().normal_();
@@ -302,7 +302,7 @@ TEST_CASE("Checkpoint: the sweep removes what nobody works on", "[checkpoint]") 
   const TempDir dir;
   fs::create_directories(dir / "tmp/left");
   REQUIRE(SweepAttempts(dir.path(), absl::Now()).ok());
-  CHECK(fs::exists(dir / "tmp/left"));  // about to be locked, perhaps
+  CHECK(fs::exists(dir / "tmp/left"));  // it may be about to be locked
   auto created = AtomicDirectory::Create(dir.path());
   REQUIRE(created.ok());
   AtomicDirectory attempt = *std::move(created);

@@ -1,4 +1,4 @@
-// Files that are on disk when we say so: checksum while writing, fsync before closing.
+// Files that are guaranteed to be on disk: checksum while writing, fsync before closing.
 #pragma once
 
 #include <filesystem>
@@ -13,14 +13,14 @@
 
 namespace lathe::worker {
 
-// Writes one new file front to back. After any error the file is worthless: the caller discards the
-// whole attempt and never retries fsync on it, because the kernel may have dropped the dirty pages.
+// Writes one new file sequentially. After any error the file is unusable. The caller discards the
+// whole attempt and never retries fsync, because the kernel may have dropped the dirty pages.
 class DurableFile {
  public:
-  // AlreadyExists when the file is there, Internal or ResourceExhausted (disk full) otherwise.
+  // AlreadyExists if the file exists, ResourceExhausted if the disk is full, otherwise Internal.
   static absl::StatusOr<DurableFile> Create(const std::filesystem::path& path);
-  // As above; what is appended is written age-encrypted to `recipients`, or as it is if there are
-  // none. Plaintext never reaches the disk.
+  // Creates a file that is age-encrypted to `recipients`, or plain if there are none. With
+  // recipients, plaintext never reaches the disk.
   static absl::StatusOr<DurableFile> Create(const std::filesystem::path& path,
                                             const std::vector<AgeRecipient>& recipients);
 
@@ -30,7 +30,7 @@ class DurableFile {
 
   absl::Status Append(const void* data, size_t num_bytes);
 
-  // fsync and close; returns what is in the file.
+  // Syncs and closes the file; returns the digest of its bytes.
   absl::StatusOr<FileDigest> Finish();
 
  private:
@@ -42,10 +42,10 @@ class DurableFile {
   int fd_;
   Sha256 hash_;
   int64_t size_bytes_ = 0;
-  std::unique_ptr<AgeEncryptor> encryptor_;  // null: plain
+  std::unique_ptr<AgeEncryptor> encryptor_;  // null: not encrypted
 };
 
-// Creates, writes and syncs `path` in one go.
+// Creates, writes and syncs `path`.
 absl::StatusOr<FileDigest> WriteDurably(const std::filesystem::path& path,
                                         const std::string& content,
                                         const std::vector<AgeRecipient>& recipients = {});

@@ -14,7 +14,7 @@ std::string ShareName(const AdapterMatrix& matrix, int64_t share, int64_t num_sh
   return num_shares == 1 ? name : absl::StrCat(name, ".part_", share);
 }
 
-// At least 1, so that one that is missing is missed.
+// Returns the number of saved shares, at least 1, so that a missing one causes an error.
 int64_t NumSaved(const std::set<std::string>& names, const AdapterMatrix& matrix) {
   int64_t num_shares = 0;
   while (names.contains(ShareName(matrix, num_shares, /*num_shares=*/2))) ++num_shares;

@@ -1,4 +1,4 @@
-// The gradient of an open window in a snapshot: shares of the ranks that accumulated it.
+// The gradient of an open window in a snapshot: the shares of the ranks that accumulated it.
 #pragma once
 
 #include <string>
@@ -14,31 +14,33 @@ namespace lathe::worker {
 
 inline constexpr char kGradientFile[] = "gradient.safetensors";
 
-// Whose share of an open window's gradient an adapter is restored with.
+// The data rank whose share of an open window's gradient is restored.
 struct DataPlace {
   int64_t index = 0;
   int64_t size = 1;
 };
 
-// Place of `matrix` in `flat` for what a file has of the whole one.
+// Returns the place in `flat` for a file's whole copy of `matrix`.
 TensorPlace PlaceOf(const AdapterMatrix& matrix, const at::Tensor& flat);
 
-// A flat buffer to be filled through PlaceOf of all its matrices.
+// Returns a flat buffer to be filled through PlaceOf of all its matrices.
 at::Tensor MakeFlat(const ModelPart& model, const LoraSpec& lora);
 
-// Views of `shares`, which is as GatherShares gives it on ranks like this one, by the names that
-// files have: "gradient.<matrix>", or where there are several of a matrix "….part_0" and so on.
+// Returns views of `shares`, a result of GatherShares on ranks like this one, with their names in
+// files: "gradient.<matrix>", or "gradient.<matrix>.part_0" and so on if a matrix has several
+// shares.
 std::vector<NamedTensor> NameShares(const at::Tensor& shares, const ModelPart& model,
                                     const LoraSpec& lora, int64_t num_data_ranks);
 
-// What a rank takes of the shares in a file: its own where the file has as many of a matrix as
-// there are ranks now; else the first one takes their sum, in their order, and the others nothing.
+// The shares in a file that a rank reads. If the file has as many shares of a matrix as there are
+// ranks now, a rank reads its own. Otherwise the first rank reads all, adds them in order, and the
+// others read none.
 class SharesToRead {
  public:
   SharesToRead(const Manifest& manifest, const ModelPart& model, const DataPlace& place);
 
   void AddPlaces(TensorPlaces& places) const;
-  // The rank's gradient, once the places are filled.
+  // Returns the rank's gradient, after the places were filled.
   at::Tensor Sum() const;
 
  private:
@@ -48,7 +50,7 @@ class SharesToRead {
     size_t flat = 0;  // index into flats_
   };
   std::vector<Share> shares_;
-  std::vector<at::Tensor> flats_;  // [num_parameters] each, to be added up
+  std::vector<at::Tensor> flats_;  // [num_parameters] each; their sum is the gradient
 };
 
 }  // namespace lathe::worker

@@ -21,7 +21,7 @@ constexpr char kSampler[] = "sampler";
 constexpr char kExternal[] = "external";
 constexpr char kSnapshot[] = "snapshot";
 
-// Of all other fields.
+// Checksum of all other fields.
 constexpr char kDigestField[] = "fields_sha256";
 
 std::string DigestOf(const Json& json) {
@@ -30,7 +30,7 @@ std::string DigestOf(const Json& json) {
   return hash.HexDigest();
 }
 
-// Manifests of before have none; no snapshot is so old.
+// Old manifests have no checksum. No snapshot is that old.
 absl::Status CheckDigest(const std::filesystem::path& path, Json json) {
   if (!json.contains(kDigestField) && json.at("kind") != kSnapshot) return absl::OkStatus();
   const Json wanted = json.value(kDigestField, Json());

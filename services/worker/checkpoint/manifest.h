@@ -1,4 +1,4 @@
-// manifest.json: what a checkpoint directory holds and how to verify it.
+// manifest.json: the contents of a checkpoint directory and the checksums to verify them.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct ManifestTensor {
 
 struct OptimizerSummary {
   int64_t num_steps = 0;
-  AdamParams last_adam;  // settings of the last step; each step brings its own
+  AdamParams last_adam;  // settings of the last step; each step has its own
 };
 
 struct Manifest {
@@ -47,12 +47,12 @@ struct Manifest {
   std::vector<ManifestTensor> tensors;
 };
 
-// JSON text. `extra_json` is an object (or empty) whose fields are added beside ours; on equal
-// names ours win. InvalidArgument when it is not an object.
+// Returns JSON text. `extra_json` is an object (or empty) whose fields are added; a field of the
+// manifest replaces one with the same name. InvalidArgument if it is not an object.
 absl::StatusOr<std::string> ManifestToJson(const Manifest& manifest, const std::string& extra_json);
 
-// Reads `dir`/manifest.json. NotFound, or InvalidArgument naming the field; an unknown format
-// version is refused, unknown fields are skipped. DataLoss: it is not as it was written.
+// Reads `dir`/manifest.json. NotFound, or InvalidArgument naming the field. Rejects an unknown
+// format version and skips unknown fields. DataLoss if its own checksum does not match.
 absl::StatusOr<Manifest> ReadManifest(const std::filesystem::path& dir);
 
 }  // namespace lathe::worker

@@ -12,7 +12,7 @@ std::string PeftName(const AdapterMatrix& matrix) {
 
 std::string PeftConfigJson(const LoraSpec& lora, const std::vector<AdapterMatrix>& layout,
                            const std::string& base_model) {
-  std::set<std::string> targets;  // last component of the module's name, as peft matches them
+  std::set<std::string> targets;  // last component of a module's name, which peft matches
   for (const AdapterMatrix& matrix : layout) {
     targets.insert(matrix.module.substr(matrix.module.rfind('.') + 1));
   }

@@ -1,4 +1,4 @@
-// The adapter as PEFT knows it: tensor names and adapter_config.json.
+// An adapter in PEFT's format: tensor names and adapter_config.json.
 #pragma once
 
 #include <string>
@@ -12,11 +12,12 @@ namespace lathe::worker {
 inline constexpr char kPeftWeightsFile[] = "adapter_model.safetensors";
 inline constexpr char kPeftConfigFile[] = "adapter_config.json";
 
-// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". `peft` attaches the pair of
-// "base_model.model.lm_head" to the head whether or not it is tied to the embedding.
+// Returns a name like "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". `peft`
+// attaches the pair of "base_model.model.lm_head" to the head, whether or not it is tied to the
+// embedding.
 std::string PeftName(const AdapterMatrix& matrix);
 
-// Text of adapter_config.json.
+// Returns the text of adapter_config.json.
 std::string PeftConfigJson(const LoraSpec& lora, const std::vector<AdapterMatrix>& layout,
                            const std::string& base_model);
 

@@ -1,4 +1,4 @@
-// Why a file could not be opened or read.
+// Errors of opening or reading a file.
 #pragma once
 
 #include <cerrno>
@@ -11,8 +11,9 @@
 
 namespace lathe::worker {
 
-// `error` is an errno. NotFound: there is no such file. Unavailable: the system could not do it now
-// (EIO, EMFILE…), which says nothing of the bytes; another try may.
+// Returns the status for `error`, an errno. NotFound: there is no such file. Unavailable: the
+// system could not read it now (EIO, EMFILE…). That says nothing about the bytes, and a retry may
+// succeed.
 inline absl::Status ReadError(const std::filesystem::path& path, const char* operation, int error) {
   const std::string message =
       absl::StrFormat("%s: %s: %s", path.string(), operation, std::strerror(error));

@@ -28,11 +28,12 @@ using nlohmann::json;
 using Entry = SafetensorsFile::Entry;
 
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
-// Of tensors that are read together: they are hashed and copied while a core's cache has them.
+// Bytes of tensors that are read together: small enough to be hashed and copied from a core's
+// cache.
 constexpr int64_t kGroupBytes = int64_t{512} << 10;
-// Of a tensor that nobody keeps.
+// Bytes per read in Stream.
 constexpr int64_t kStreamBytes = int64_t{4} << 20;
-constexpr int kMaxHeaderDepth = 8;  // a right one has 3; printing one recurses
+constexpr int kMaxHeaderDepth = 8;  // a valid header has 3; printing recurses
 
 struct DtypeName {
   const char* name;
@@ -53,14 +54,15 @@ absl::Status FileError(const std::filesystem::path& path, const std::string& wha
   return absl::InvalidArgumentError(absl::StrFormat("%s: %s", path.string(), what));
 }
 
-// Reads exactly `num_bytes`; false on error or end of file.
+// Reads exactly `num_bytes`. Returns false on error or end of file; errno is 0 at the end of the
+// file.
 bool ReadAt(int fd, int64_t offset, void* data, int64_t num_bytes) {
   constexpr int64_t kMaxReadBytes = int64_t{1} << 30;
   char* next = static_cast<char*>(data);
   while (num_bytes > 0) {
     const ssize_t got = pread(fd, next, std::min(num_bytes, kMaxReadBytes), offset);
     if (got < 0 && errno == EINTR) continue;
-    if (got == 0) errno = 0;  // the file ends
+    if (got == 0) errno = 0;  // end of file
     if (got <= 0) return false;
     next += got;
     offset += got;
@@ -69,7 +71,7 @@ bool ReadAt(int fd, int64_t offset, void* data, int64_t num_bytes) {
   return true;
 }
 
-// The JSON library keeps the last of two equal keys; here they are an error.
+// Parses a header. The JSON library keeps the last of two equal keys; here they are an error.
 absl::StatusOr<json> ParseHeader(const std::filesystem::path& path, const std::string& text) {
   std::vector<std::set<std::string>> keys;
   std::optional<std::string> duplicate;
@@ -117,7 +119,7 @@ absl::StatusOr<std::string> ReadHeaderText(const std::filesystem::path& path, in
   return text;
 }
 
-// The error's text, or nothing and `entry` filled.
+// Fills `entry`, or returns the error's text.
 std::optional<std::string> ParseEntry(const json& value, int64_t data_begin, Entry& entry) {
   if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
       !value.contains("data_offsets") || value.size() != 3) {
@@ -145,7 +147,7 @@ std::optional<std::string> ParseEntry(const json& value, int64_t data_begin, Ent
   entry.shape = shape.get<std::vector<int64_t>>();
   const auto [begin, end] = offsets.get<std::pair<int64_t, int64_t>>();
   int64_t wanted = static_cast<int64_t>(at::elementSize(entry.dtype));
-  // Strides are products of the other sizes, so these must not overflow beside a 0 either.
+  // Strides are products of the other sizes, so those must not overflow even if one size is 0.
   for (const int64_t size : entry.shape) {
     if (__builtin_mul_overflow(wanted, std::max<int64_t>(size, 1), &wanted)) {
       return "shape overflows";
@@ -261,15 +263,15 @@ absl::StatusOr<at::Tensor> SafetensorsFile::ReadSlice(const std::string& name,
   return ReadSlices(name, {slice});
 }
 
-// By reads at offsets, not by a mapping: a file that becomes shorter meanwhile is then an error
-// instead of a signal.
+// Uses pread, not a mapping: if the file becomes shorter meanwhile, the result is an error and not
+// a signal.
 absl::StatusOr<at::Tensor> SafetensorsFile::ReadSlices(const std::string& name,
                                                        const std::vector<Slice>& slices) const {
   ASSIGN_OR_RETURN(const Entry* const entry, Get(name));
   const auto num_dims = static_cast<int64_t>(entry->shape.size());
   std::vector<int64_t> begin(num_dims);
   std::vector<int64_t> size = entry->shape;
-  int64_t last = 0;  // that is cut
+  int64_t last = 0;  // last dimension that is cut
   for (const Slice& slice : slices) {
     TORCH_CHECK(slice.dim >= 0 && slice.dim < num_dims && slice.begin >= 0 && slice.size >= 0 &&
                     slice.begin + slice.size <= entry->shape[slice.dim],
@@ -282,7 +284,7 @@ absl::StatusOr<at::Tensor> SafetensorsFile::ReadSlices(const std::string& name,
   for (int64_t dim = num_dims - 2; dim >= 0; --dim) {
     strides[dim] = strides[dim + 1] * entry->shape[dim + 1];
   }
-  // A run is what lies side by side in the file.
+  // A run is a contiguous range in the file.
   const auto end = size.begin() + last;
   const int64_t num_runs = std::accumulate(size.begin(), end, int64_t{1}, std::multiplies<>());
   const int64_t run_bytes = strides[last] * size[last];

@@ -16,10 +16,10 @@
 
 namespace lathe::worker {
 
-// Name of `dtype` in a header ("F32", "BF16", …); empty when the format has none.
+// Returns the name of `dtype` in a header ("F32", "BF16", …); empty if the format has none.
 std::string SafetensorsDtypeName(at::ScalarType dtype);
 
-// A file opened for reading. Open has checked the whole header, so that Read fails only on I/O.
+// A file opened for reading. Open checks the whole header, so Read fails only on I/O.
 class SafetensorsFile {
  public:
   struct Entry {
@@ -29,40 +29,41 @@ class SafetensorsFile {
     int64_t num_bytes = 0;
   };
 
-  // InvalidArgument names file and tensor: header too long or not JSON, duplicate name, unknown
-  // dtype, shape that does not match the byte range, overlapping ranges, holes, trailing bytes.
+  // Opens `path` and checks its header. InvalidArgument names file and tensor: header too long or
+  // not JSON, duplicate name, unknown dtype, shape that does not match the byte range, overlapping
+  // ranges, holes, trailing bytes.
   static absl::StatusOr<SafetensorsFile> Open(const std::filesystem::path& path);
 
-  // In the order of their bytes in the file.
+  // The tensors' names, in the order of their bytes in the file.
   const std::vector<std::string>& names() const { return names_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::filesystem::path& path() const { return path_; }
 
-  // Null when there is no such tensor.
+  // Returns null if there is no such tensor.
   const Entry* Find(const std::string& name) const;
 
-  // A new contiguous CPU tensor. NotFound, or DataLoss when the file has become shorter.
+  // Returns a new contiguous CPU tensor. NotFound, or DataLoss if the file became shorter.
   absl::StatusOr<at::Tensor> Read(const std::string& name) const;
 
-  // Positions [begin, begin + size) of dimension `dim`, all of the others.
+  // Positions [begin, begin + size) of dimension `dim`, and all positions of the others.
   struct Slice {
     int64_t dim = 0;
     int64_t begin = 0;
     int64_t size = 0;
   };
 
-  // What Read(name).narrow(dim, begin, size) holds, contiguous, reading no other bytes. The slice
-  // lies within the tensor. Errors as Read.
+  // Returns Read(name).narrow(dim, begin, size), contiguous, and reads no other bytes. The slice
+  // must be within the tensor. Errors as Read.
   absl::StatusOr<at::Tensor> ReadSlice(const std::string& name, const Slice& slice) const;
-  // The same of several dimensions, each cut once.
+  // Like ReadSlice, for slices of several dimensions, at most one per dimension.
   absl::StatusOr<at::Tensor> ReadSlices(const std::string& name,
                                         const std::vector<Slice>& slices) const;
 
-  // Gives the tensor's bytes to `take`, some after the other, a few MiB at a time. Errors as Read.
+  // Passes the tensor's bytes to `take` in order, a few MiB at a time. Errors as Read.
   absl::Status Stream(const std::string& name,
                       const std::function<void(const void* data, int64_t num_bytes)>& take) const;
 
-  // A tensor's bytes, there as long as whoever takes them runs.
+  // A tensor's bytes, valid during the call of Take.
   struct Bytes {
     const std::string& name;
     const Entry& entry;
@@ -70,12 +71,13 @@ class SafetensorsFile {
   };
   using Take = std::function<absl::Status(const Bytes& tensor)>;
 
-  // Reads every tensor once and gives it to `take`, on the threads of `team` in any order. DataLoss
-  // as Read, or the error of `take`, of the first tensor in the file that has one.
+  // Reads every tensor once and passes it to `take`, on the threads of `team` in any order. Returns
+  // the error of the first tensor in the file that has one: DataLoss as Read, or the error of
+  // `take`.
   absl::Status ReadAll(ThreadTeam& team, const Take& take) const;
 
  private:
-  // Tensors that are read together, of names_, and their bytes in the file.
+  // Consecutive tensors of names_ that are read together, and their bytes in the file.
   struct Group {
     size_t first = 0;
     size_t last = 0;
@@ -84,7 +86,7 @@ class SafetensorsFile {
   };
 
   SafetensorsFile() = default;
-  // NotFound names the tensor.
+  // Returns the entry of `name`. NotFound names the tensor.
   absl::StatusOr<const Entry*> Get(const std::string& name) const;
   std::vector<Group> Groups() const;
   absl::Status ReadGroup(const Group& group, std::vector<char>& buffer, const Take& take) const;
@@ -92,7 +94,7 @@ class SafetensorsFile {
                          void* data) const;
 
   std::filesystem::path path_;
-  std::shared_ptr<const int> fd_;  // closes with the last copy
+  std::shared_ptr<const int> fd_;  // closed with the last copy
   std::vector<std::string> names_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;

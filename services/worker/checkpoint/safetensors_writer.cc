@@ -13,10 +13,10 @@
 namespace lathe::worker {
 namespace {
 
-// What two checksums and a write go through while it is in a cache.
+// Small enough that two checksums and a write use it from a cache.
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
 
-// [columns, rows] row-major, of which rows [begin, end) of the transposed go to `into`.
+// Copies rows [begin, end) of the transpose of `from` [columns, rows], row-major, to `into`.
 void CopyTransposed(const float* from, int64_t rows, int64_t columns, int64_t begin, int64_t end,
                     float* into) {
   for (int64_t column = 0; column < columns; ++column) {
@@ -26,8 +26,8 @@ void CopyTransposed(const float* from, int64_t rows, int64_t columns, int64_t be
   }
 }
 
-// take(data, num_bytes) for the bytes of `tensor` in row-major order. Factors that lie transposed
-// are turned here, as torch's operations would start threads beside those of the executor.
+// Calls take(data, num_bytes) for the bytes of `tensor` in row-major order. Transposes factors
+// here, because torch's operations would start threads beside the executor's.
 template <typename Take>
 absl::Status ForPieces(const at::Tensor& tensor, const Take& take) {
   const bool is_transposed = tensor.is_cpu() && tensor.scalar_type() == at::kFloat &&
@@ -55,7 +55,7 @@ absl::Status ForPieces(const at::Tensor& tensor, const Take& take) {
   return absl::OkStatus();
 }
 
-// Header text, padded with spaces so that the data begins at a multiple of eight.
+// Returns the header's text, padded with spaces so that the data begins at a multiple of eight.
 absl::StatusOr<std::string> MakeHeader(const std::filesystem::path& path,
                                        const std::vector<NamedTensor>& tensors,
                                        const std::map<std::string, std::string>& metadata) {

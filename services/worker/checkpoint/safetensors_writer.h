@@ -1,4 +1,4 @@
-// Writes safetensors files, synced to disk and digested on the way.
+// Writes safetensors files, synced to disk, and computes their digests.
 #pragma once
 
 #include <filesystem>
@@ -19,12 +19,12 @@ struct NamedTensor {
 };
 
 struct SafetensorsDigest : FileDigest {
-  std::vector<std::string> tensors;  // of each tensor's bytes, hex; none if encrypted
+  std::vector<std::string> tensors;  // digest of each tensor's bytes, hex; empty if encrypted
 };
 
-// Creates `path` with the tensors' bytes in the given order, then fsync. Names must differ. The
-// file is age-encrypted if there are recipients. The caller discards the file after an error. No
-// other thread helps with tensors of ours.
+// Creates `path` with the tensors' bytes in the given order, then syncs it. Names must differ. The
+// file is age-encrypted if there are recipients. The caller discards the file after an error. For
+// tensors that this worker creates, no other thread takes part.
 absl::StatusOr<SafetensorsDigest> WriteSafetensors(
     const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
     const std::map<std::string, std::string>& metadata,

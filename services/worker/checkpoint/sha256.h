@@ -12,7 +12,7 @@ struct evp_md_ctx_st;
 
 namespace lathe::worker {
 
-// Running digest; feed it with Update, read it once with HexDigest.
+// A running digest: call Update any number of times, then HexDigest once.
 class Sha256 {
  public:
   Sha256();
@@ -23,7 +23,7 @@ class Sha256 {
   void Update(const void* data, size_t num_bytes);
   void Update(const std::string& text) { Update(text.data(), text.size()); }
 
-  // 64 lower-case hex digits. The digest is spent afterwards.
+  // Returns 64 lower-case hex digits. The object must not be used afterwards.
   std::string HexDigest();
 
  private:
@@ -38,7 +38,7 @@ struct FileDigest {
   std::string sha256;  // hex
 };
 
-// Reads the whole file. Errors as in read_error.h.
+// Computes the digest of a whole file. Errors as in read_error.h.
 absl::StatusOr<FileDigest> DigestFile(const std::filesystem::path& path);
 
 }  // namespace lathe::worker

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every number away from its initial value.
+// Returns a snapshot in which every number differs from its initial value.
 ModelSnapshot MakeSnapshot(bool has_window, int64_t applied_seq = 41) {
   Adapter adapter(WholeModel(SmallModel()), {.rank = 3, .alpha = 7, .seed = 5}, at::kCPU);
   adapter.MutableParameters().normal_();
@@ -91,7 +91,7 @@ TEST_CASE("Snapshot: a changed bit or a lost end is found in any file, and the f
       INFO("byte " << at << " of " << text.size());
       WriteText(entry.path(), damaged);
       const auto restored = store.Restore("s", "m", at::kCPU);
-      // White space of the manifest says nothing.
+      // White space in the manifest has no meaning.
       const bool is_harmless = restored.ok() && name == kManifestFile;
       if (is_harmless) {
         REQUIRE(IsSame(*restored, snapshot));

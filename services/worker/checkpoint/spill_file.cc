@@ -47,7 +47,7 @@ struct SpillFile::Space {
 
   absl::Status OpenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     if (fd >= 0) return absl::OkStatus();
-    std::error_code ignored;  // of which mkostemp will tell
+    std::error_code ignored;  // mkostemp reports it
     std::filesystem::create_directories(dir, ignored);
     std::string name = (dir / "spill-XXXXXX").string();
     const int opened = mkostemp(name.data(), O_CLOEXEC);
@@ -57,7 +57,7 @@ struct SpillFile::Space {
     return absl::OkStatus();
   }
 
-  // The first hole that is large enough, else the end.
+  // Returns the first hole that is large enough, otherwise the end of the file.
   absl::StatusOr<int64_t> Take(int64_t num_bytes) {
     absl::MutexLock lock(&mu);
     RETURN_IF_ERROR(OpenLocked());

@@ -1,4 +1,4 @@
-// Memory that was moved to disk for a while. Free of torch.
+// Temporary storage on disk for data moved out of memory. Free of torch.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace lathe::worker {
 
-// A file without a name, so that nothing is left of it when the process ends, however it does.
-// Nothing is synced: what is here is lost with the process. Space that was given back is used
-// again; the file never shrinks. Thread-safe.
+// A file without a name, so that nothing remains when the process ends for any reason. It is never
+// synced: its data is lost with the process. Returned space is reused; the file never shrinks.
+// Thread-safe.
 class SpillFile {
  private:
   struct Space;
 
  public:
-  // Bytes in the file. Gives its space back when it goes; may outlive the SpillFile.
+  // A range of bytes in the file. Its destructor returns the space. It may outlive the SpillFile.
   class Extent {
    public:
     Extent(std::shared_ptr<Space> space, int64_t offset, int64_t num_bytes);
@@ -29,7 +29,7 @@ class SpillFile {
 
     int64_t num_bytes() const { return num_bytes_; }
 
-    // Reads num_bytes() into `data`. DataLoss: they are not what was written.
+    // Reads num_bytes() into `data`. DataLoss if they differ from the bytes written.
     absl::Status Read(void* data) const;
 
    private:
@@ -40,13 +40,13 @@ class SpillFile {
     std::string sha256_;
   };
 
-  // The file is made in `dir` when something is written for the first time.
+  // The first Write creates the file in `dir`.
   explicit SpillFile(std::filesystem::path dir);
 
-  // ResourceExhausted when the disk is full, Internal on other I/O errors.
+  // ResourceExhausted if the disk is full, Internal on other I/O errors.
   absl::StatusOr<std::shared_ptr<const Extent>> Write(const void* data, int64_t num_bytes);
 
-  // Of the file, in use or not.
+  // Size of the file, including free space.
   int64_t size_bytes() const;
 
  private:

@@ -1,4 +1,4 @@
-// A store of checkpoints of a small model, for tests.
+// A checkpoint store of a small model, for tests.
 #pragma once
 
 #include <string>

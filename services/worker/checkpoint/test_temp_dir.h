@@ -1,4 +1,4 @@
-// A temporary directory that goes with its test.
+// A temporary directory that is removed at the end of its test.
 #pragma once
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-// A file's bytes; empty where there is none.
+// Returns a file's bytes; empty if there is no file.
 inline std::string ReadText(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};

@@ -18,10 +18,10 @@
 namespace lathe::worker {
 namespace {
 
-// Half the time goes into checksums, which OpenSSL computes one at a time.
+// About half of the time is checksums; OpenSSL uses one thread for each.
 constexpr int64_t kNumReaders = 2;
 
-// Of one file, by name.
+// Tensors of one file, by name.
 using Wanted = std::map<std::string, const ManifestTensor*>;
 
 absl::Status Damaged(const std::filesystem::path& file, const std::string& what) {
@@ -48,9 +48,8 @@ absl::Status CheckEntry(const SafetensorsFile& file, const ManifestTensor& wante
                                               wanted.dtype, absl::StrJoin(wanted.shape, ",")));
 }
 
-// `from` [rows, columns], rows `from_stride` apart, into [columns, rows], whose rows are
-// `into_stride` apart. Few of one and many of the other, so `into` is written in stretches of a
-// cache line.
+// Transposes `from` [rows, columns] into `into` [columns, rows]; the strides are between rows. One
+// dimension is small and the other large, so it writes `into` in pieces of a cache line.
 void CopyTransposed(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
                     float* into, int64_t into_stride) {
   constexpr int64_t kStretch = 16;
@@ -64,8 +63,8 @@ void CopyTransposed(const float* from, int64_t from_stride, int64_t rows, int64_
   }
 }
 
-// Without torch's operations for what checkpoints of ours hold: they would start threads of their
-// own beside those of the executor.
+// Copies a tensor. For this worker's own checkpoints it avoids torch's operations, which would
+// start threads beside the executor's.
 void CopyTensor(const SafetensorsFile::Entry& entry, void* data, const TensorPlace& place) {
   const at::Tensor& into = place.into;
   const bool is_plain =
@@ -94,7 +93,7 @@ std::string DigestOf(const SafetensorsFile::Bytes& tensor) {
   return hash.HexDigest();
 }
 
-// Reads one safetensors file; notes the tensors of `places` that were in it.
+// Reads one safetensors file; adds the tensors of `places` in it to `found`.
 absl::Status ReadTensors(const std::filesystem::path& dir, const std::string& file_name,
                          const Wanted& listed, const TensorPlaces& places, ThreadTeam& team,
                          std::set<TensorPlaces::key_type>& found) {
@@ -103,7 +102,7 @@ absl::Status ReadTensors(const std::filesystem::path& dir, const std::string& fi
   if (!opened.ok()) return absl::DataLossError(opened.status().message());
   for (const auto& [name, wanted] : listed) RETURN_IF_ERROR(CheckEntry(*opened, *wanted));
   const bool is_inference = c10::InferenceMode::is_enabled();
-  absl::Mutex mu;  // of `found`
+  absl::Mutex mu;  // guards `found`
   return opened->ReadAll(team, [&](const SafetensorsFile::Bytes& tensor) {
     const auto wanted = listed.find(tensor.name);
     if (wanted == listed.end()) return absl::OkStatus();
@@ -142,7 +141,7 @@ absl::Status ReadVerifiedTensors(const std::filesystem::path& dir, const Manifes
     if (verify == Verify::kTensors && !HasWanted(places, file_name)) continue;
     RETURN_IF_ERROR(ReadTensors(dir, file_name, listed, places, team, found));
   }
-  // Tensors first, so that a damaged one is named; this finds damage everywhere else.
+  // Tensors come first, so that a damaged one is named. The files' checksums find all other damage.
   for (const ManifestFile& file : manifest.files) {
     if (verify == Verify::kTensors && tensors.contains(file.name)) continue;
     ASSIGN_OR_RETURN(const FileDigest digest, DigestFile(dir / file.name));

@@ -1,4 +1,4 @@
-// Tensors of a checkpoint, read and compared with its manifest.
+// Reads tensors of a checkpoint and verifies them against its manifest.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace lathe::worker {
 
-// Where a tensor goes, or a part of it: positions from `begin` on of dimension `dim`, which has
-// `whole_size` in the file.
+// Destination of a tensor or a part of it. A part is the positions from `begin` on of dimension
+// `dim`, whose size in the file is `whole_size`.
 struct TensorPlace {
-  at::Tensor into;  // on the CPU, any strides, converted to its dtype
+  at::Tensor into;  // on the CPU, any strides; converted to its dtype
   int64_t dim = 0;
   int64_t begin = 0;
   int64_t whole_size = 0;
@@ -29,16 +29,16 @@ struct TensorPlace {
   }
 };
 
-// By file and name.
+// Key: file and tensor name.
 using TensorPlaces = std::map<std::pair<std::string, std::string>, TensorPlace>;
 
-// Which checksums are compared: with kTensors those of the files that hold wanted tensors are not,
-// but those of all tensors in them, and files of other tensors are not read.
+// Checksums to verify. kFiles: all. kTensors: skips the checksums of files with wanted tensors but
+// verifies all tensors in them; files with other tensors only are not read.
 enum class Verify { kFiles, kTensors };
 
-// Fills `places` from the files in `dir`. Checks every file's size, every file's checksum, dtype,
-// shape and checksum of every tensor. DataLoss names the file, and the tensor where the damage lies
-// in one; what is in `places` is then worth nothing.
+// Fills `places` from the files in `dir`. Checks the size of every file, its checksum, and the
+// dtype, shape and checksum of every tensor, as `verify` says. DataLoss names the file, and the
+// tensor if the damage is in one. The contents of `places` are then undefined.
 absl::Status ReadVerifiedTensors(const std::filesystem::path& dir, const Manifest& manifest,
                                  Verify verify, const TensorPlaces& places);
 

@@ -26,7 +26,7 @@ int ExitCodeOf(const absl::Status& status) {
   }
 }
 
-// Torch throws where memory or files fail it.
+// Turns torch's exceptions about memory or files into a status.
 absl::Status Export(const std::string& model, const std::string& checkpoint,
                     const std::string& out) {
   try {

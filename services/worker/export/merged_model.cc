@@ -35,7 +35,7 @@ constexpr char kConfig[] = "config.json";
 constexpr char kEmbedding[] = "model.embed_tokens.weight";
 constexpr char kUnembedding[] = "lm_head.weight";
 
-// What lies beside the weights of a model folder and belongs to the model.
+// Returns true for files beside the weights that belong to the model.
 bool IsCopied(const fs::path& path) {
   static const auto* extensions =
       new std::set<std::string>{".json", ".jinja", ".txt", ".model", ".tiktoken"};
@@ -62,7 +62,7 @@ absl::Status WriteJson(const fs::path& path, const Json& json) {
   return WriteDurably(path, json.dump(2) + "\n").status();
 }
 
-// One base model and one adapter of it.
+// Merges one adapter into its base model.
 class Merger {
  public:
   explicit Merger(std::unique_ptr<Adapter> adapter) : adapter_(std::move(adapter)) {
@@ -80,11 +80,11 @@ class Merger {
 
   bool unties() const { return unties_; }
 
-  // The tensors of one file, in its order.
+  // Returns the merged tensors of one file, in its order.
   absl::StatusOr<std::vector<NamedTensor>> MergeFile(const SafetensorsFile& file) const {
     std::vector<NamedTensor> merged;
     for (const std::string& name : file.names()) {
-      // Of tied embeddings the embedding counts, whatever else the file holds.
+      // If embeddings are tied, the embedding is used and any lm_head in the file is ignored.
       if (unties_ && name == kUnembedding) continue;
       ASSIGN_OR_RETURN(at::Tensor tensor, file.Read(name));
       if (unties_ && name == kEmbedding) {
@@ -151,7 +151,7 @@ absl::Status CheckAbsent(const fs::path& folder) {
   return absl::AlreadyExistsError(absl::StrCat(folder.string(), " exists"));
 }
 
-// Removes the folder that attempts were made in, with what a killed one left there.
+// Removes the temporary folder on destruction, including leftovers of a killed run.
 struct AttemptsFolder {
   fs::path path;
   ~AttemptsFolder() {
@@ -180,7 +180,7 @@ absl::Status ExportMerged(const fs::path& base, const fs::path& checkpoint, cons
   RETURN_IF_ERROR(CopySmallFiles(base, attempt.path()));
   RETURN_IF_ERROR(WriteConfig(base, merger, attempt.path()));
   RETURN_IF_ERROR(WriteWeights(base, merger, attempt.path()));
-  // Commit would replace what somebody made there meanwhile.
+  // Checks again, because Commit would replace a folder created meanwhile.
   RETURN_IF_ERROR(CheckAbsent(folder));
   return attempt.Commit(folder);
 }

@@ -32,7 +32,7 @@ int64_t PassMemory::SavedBytesPerToken() const {
 
 int64_t PassMemory::CheckpointBytesPerToken() const { return kFloat * model_.hidden_size; }
 
-// By torch: the scores. By our kernel: the buffer that each thread gathers of a sequence, which may
+// With torch: the scores. With our kernel: the buffer that each thread gathers of a sequence, which may
 // be the whole pass. It has the queries that share a KV head, their gradients and the gradients of
 // their outputs.
 int64_t PassMemory::AttentionBackwardNumbersPerToken() const {
