@@ -1,18 +1,18 @@
-// Hot file, free of torch: AdamW over flat fp32 buffers, on a CPU. An element's bits depend on its
-// own numbers alone, a sum's on where its range begins and ends.
+// Hot file, free of torch: AdamW over flat fp32 buffers on a CPU. An element's bits depend only on
+// its own numbers; a sum's bits also on where its range begins and ends.
 #pragma once
 
 #include <cstdint>
 
 namespace lathe::worker {
 
-// Sums are made of ranges of this many elements, whoever computes them.
+// Number of elements per sum, independent of the threads.
 inline constexpr int64_t kAdamWBlock = 16384;
 
-// Of x [n], in fp64: large finite numbers do not overflow when squared.
+// Returns the sum of squares of x [n] in fp64, so that large finite numbers do not overflow.
 double SumOfSquares(const float* x, int64_t n);
 
-// With g = gradient · gradient_scale:
+// One AdamW step, with g = gradient · gradient_scale:
 //   m += (1 - beta1) (g - m),  v = beta2 v + (1 - beta2) g^2
 //   new parameter = parameter · decay - step_size · m / (sqrt(v) · inverse_root + eps)
 struct AdamWTask {
@@ -31,8 +31,8 @@ struct AdamWTask {
   float eps;
 };
 
-// One step of the elements [begin, end); their gradient is zero afterwards. Returns the sum of
-// squares of the changes of the parameters.
+// Updates the elements [begin, end) and zeroes their gradient. Returns the sum of squares of the
+// parameters' changes.
 double AdamWRange(const AdamWTask& task, int64_t begin, int64_t end);
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// Hot file, free of torch: many tokens from one row, on a CPU.
+// Hot file, free of torch: samples many tokens from one row on a CPU.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,11 @@
 
 namespace lathe::worker {
 
-// Fills `tokens` with independent draws, with replacement, each token as likely as its weight is of
-// their sum. Draw j is a function of (seed, position, j) and the weights, and its random numbers
-// are none that Race uses. Weights are finite and not negative, not all zero.
+// Fills `tokens` with independent samples, with replacement. A token's probability is its weight
+// divided by the sum. Sample j is a function of (seed, position, j) and the weights; Race never
+// uses its random numbers. Weights are finite and not negative, not all zero.
 //
-// By inversion: one pass over the row for any number of draws, where Race takes one for each.
+// Samples by inversion: one pass over the row serves all samples, while Race needs one for each.
 void DrawAlternatives(std::span<const float> weights, uint64_t seed, uint32_t position,
                       std::span<int32_t> tokens);
 

@@ -1,10 +1,10 @@
 // Tiles of the attention kernels on bf16 operands with fp32 sums (AVX512-BF16).
 // Hot file, free of torch: everything here is inlined into functions with the same target.
 //
-// Legend: a word is two bf16 numbers that are neighbours along the inner index of a product, the
-// first in its low half. Pairs lie at absolute places (numbers 2i and 2i + 1 of a head, keys or
-// rows 2i and 2i + 1 of a sequence), so that each sum is one chain of two-element dot products in
-// the order of the inner index. A neighbour that is not wanted has a factor of zero.
+// Legend: a word is two bf16 numbers that are adjacent along the inner index of a product, the
+// first in the low half. Pairs have absolute positions (numbers 2i and 2i + 1 of a head, keys or
+// rows 2i and 2i + 1 of a sequence). So each sum is one chain of two-element dot products in the
+// order of the inner index. An unwanted neighbour gets a factor of zero.
 #pragma once
 
 #include <immintrin.h>
@@ -19,12 +19,12 @@ namespace lathe::worker::attention {
   __attribute__((always_inline, target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
 
 constexpr int64_t kWordNumbers = 2;
-constexpr int64_t kLaneWords = kLanes / kWordNumbers;         // of a row of kLanes numbers
-constexpr int64_t kKeyBlockWords = kKeyBlock / kWordNumbers;  // of a row of scores
+constexpr int64_t kLaneWords = kLanes / kWordNumbers;         // per row of kLanes numbers
+constexpr int64_t kKeyBlockWords = kKeyBlock / kWordNumbers;  // per row of scores
 
 typedef int16_t Halves __attribute__((vector_size(4 * kLanes)));
 
-// As WithConstant, for lambdas of this target.
+// WithConstant for lambdas of this target.
 template <int kMax, typename F>
 LATHE_BF16_TARGET LATHE_INLINE void WithConstantBf16(int64_t n, const F& run) {
   if constexpr (kMax > 1) {
@@ -43,19 +43,19 @@ LATHE_INLINE void StoreWords(int32_t* x, const Words& words) {
   std::memcpy(x, &words, sizeof(words));
 }
 
-// 32 numbers to bf16, nearest even: those of `first` are the lower ones.
+// Rounds 32 numbers to bf16, to nearest even. `first` has the lower 16.
 LATHE_BF16_TARGET LATHE_INLINE Words RoundPair(const Lanes& first, const Lanes& second) {
   return (Words)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
 }
 
-// Words of numbers that lie in two vectors, lane by lane.
+// Pairs the numbers of two vectors into words, lane by lane.
 LATHE_BF16_TARGET LATHE_INLINE Words ZipPair(const Lanes& first, const Lanes& second) {
   constexpr Halves kZip = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                            8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return (Words)__builtin_shuffle((Halves)RoundPair(first, second), kZip);
 }
 
-// The first `size` <= kLanes numbers, zero behind them.
+// Loads the first `size` <= kLanes numbers; the rest is zero.
 LATHE_INLINE Lanes LoadPart(const float* x, int64_t size) {
   if (size >= kLanes) return Load(x);
   Lanes vector = {};
@@ -63,7 +63,7 @@ LATHE_INLINE Lanes LoadPart(const float* x, int64_t size) {
   return vector;
 }
 
-// A row of d numbers as words, zero behind them up to a multiple of kLanes numbers.
+// Rounds a row of d numbers to words, padded with zeros to a multiple of kLanes numbers.
 LATHE_BF16_TARGET LATHE_INLINE void RoundRow(const float* x, int64_t d, int32_t* y) {
   int64_t i = 0;
   for (; i + 2 * kLanes <= d; i += 2 * kLanes) {
@@ -75,7 +75,7 @@ LATHE_BF16_TARGET LATHE_INLINE void RoundRow(const float* x, int64_t d, int32_t*
               static_cast<size_t>(RoundUp(d - i, kLanes) / kWordNumbers) * sizeof(int32_t));
 }
 
-// Two rows of d numbers as words [padded d] of a number of each; `second` may be null: zeros.
+// Pairs two rows of d numbers into words [padded d]. `second` may be null: zeros.
 LATHE_BF16_TARGET LATHE_INLINE void ZipRows(const float* first, const float* second, int64_t d,
                                             int32_t* y) {
   for (int64_t i = 0; i < d; i += kLanes) {
@@ -85,8 +85,8 @@ LATHE_BF16_TARGET LATHE_INLINE void ZipRows(const float* first, const float* sec
   }
 }
 
-// Rows [num_rows <= kKeyBlock, d] as words of vectors of kLanes rows, [num_rows / kLanes, d / 2,
-// kLanes]; missing rows of the last vector are zero.
+// Packs rows [num_rows <= kKeyBlock, d] as words of vectors of kLanes rows, [num_rows / kLanes, d /
+// 2, kLanes]. Missing rows of the last vector are zero.
 LATHE_BF16_TARGET LATHE_INLINE void PackTransposedWords(const float* rows, int64_t row_stride,
                                                         int64_t num_rows, int64_t d,
                                                         int32_t* packed) {
@@ -126,7 +126,7 @@ LATHE_BF16_TARGET LATHE_INLINE void PackTransposedWords(const float* rows, int64
   }
 }
 
-// One factor of a product: word (m, i) is at data[m * row_stride + i * step].
+// One factor of a product. Word (m, i) is at data[m * row_stride + i * step].
 struct WordFactor {
   const int32_t* data;
   int64_t row_stride;
@@ -134,7 +134,7 @@ struct WordFactor {
 };
 
 // sums[m][v] += sum over i < n of the dot products of a(m, i) and b[v][i * b_step ...], lane by
-// lane. As much as is read of b is fetched to the cache from `ahead`.
+// lane. Prefetches as much from `ahead` as it reads of b.
 template <int kRows, int kVectors>
 LATHE_BF16_TARGET LATHE_INLINE void AddDots(const WordFactor& a,
                                             const int32_t* const (&b)[kVectors],
@@ -158,9 +158,9 @@ LATHE_BF16_TARGET LATHE_INLINE void AddDots(const WordFactor& a,
   }
 }
 
-// Scores of `num_rows` rows x [.., num_words] with the first `num_vectors` vectors of keys, each
-// stored as [num_words, kLanes]: to scores [num_rows, kKeyBlock]. What is needed next lies at
-// `ahead`, in pieces of the same size.
+// Writes scores [num_rows, kKeyBlock] of rows x [.., num_words] with the first `num_vectors`
+// vectors of keys, each stored as [num_words, kLanes]. Prefetches `ahead`, which has the same
+// shape.
 LATHE_BF16_TARGET LATHE_INLINE void ScoreTileBf16(const int32_t* x, int64_t x_stride,
                                                   int64_t num_rows,
                                                   const int32_t* const (&keys)[kKeyVectors],
@@ -189,8 +189,8 @@ LATHE_BF16_TARGET LATHE_INLINE void ScoreTileBf16(const int32_t* x, int64_t x_st
 }
 
 // out[m] += sum over i < n of the dot products of a(m, i) and row i of b, each `width` numbers of
-// out, a multiple of kLanes. Row i of b is at b[i / run] + i % run * b_stride: rows lie in runs of
-// `run`. What is needed next lies at `ahead`, in runs of the same size.
+// out, a multiple of kLanes. Row i of b is at b[i / run] + i % run * b_stride. Prefetches `ahead`,
+// which has the same layout.
 LATHE_BF16_TARGET LATHE_INLINE void WeighTileBf16(const WordFactor& a, int64_t num_rows,
                                                   const int32_t* const* b,
                                                   const int32_t* const* ahead, int64_t run,
@@ -198,7 +198,7 @@ LATHE_BF16_TARGET LATHE_INLINE void WeighTileBf16(const WordFactor& a, int64_t n
                                                   bool is_first, float* const (&out)[kTileRows]) {
   WithConstantBf16<kTileRows>(num_rows, [&](auto rows) LATHE_BF16_LAMBDA {
     constexpr int kRows = rows;
-    // Few rows leave registers for longer stretches of b.
+    // With few rows, registers remain for more vectors of b.
     constexpr int kMost = kRows <= 3 ? 8 : 4;
     for (int64_t first = 0; first < width; first += kMost * kLanes) {
       WithConstantBf16<kMost>((width - first) / kLanes, [&](auto vectors) LATHE_BF16_LAMBDA {
@@ -231,7 +231,7 @@ LATHE_BF16_TARGET LATHE_INLINE void WeighTileBf16(const WordFactor& a, int64_t n
   });
 }
 
-// The same for rows of b that lie in one piece.
+// WeighTileBf16 for contiguous rows of b.
 LATHE_BF16_TARGET LATHE_INLINE void AddRowsBf16(const WordFactor& a, int64_t num_rows,
                                                 const int32_t* b, int64_t b_stride, int64_t n,
                                                 int64_t width, bool is_first,

@@ -1,5 +1,5 @@
-// The softmax of query rows whose keys come block by block (arXiv:2205.14135), shared by the
-// attention kernels. Hot file, free of torch.
+// The softmax of query rows over blocks of keys (arXiv:2205.14135), shared by the attention
+// kernels. Hot file, free of torch.
 #pragma once
 
 #include <limits>
@@ -9,16 +9,16 @@
 
 namespace lathe::worker::attention {
 
-// What is carried from block to block for some rows.
+// State of some rows that is carried from block to block.
 struct RunningRows {
-  float* out;   // [rows, padded head_dim], not yet divided
+  float* out;   // [rows, padded head_dim], before the division
   float* max;   // [rows]
   float* sums;  // [rows, kLanes]
   int64_t padded_dim;
 };
 
-// Scores of one row to weights relative to the row's maximum so far; what is there is rescaled when
-// the maximum grows. Keys from `limit` on lie in the row's future.
+// Turns a row's scores into weights relative to its maximum so far. Rescales earlier results if the
+// maximum grows. Keys from `limit` on are in the row's future.
 LATHE_INLINE void UpdateRow(const RunningRows& rows, int64_t row, int64_t limit,
                             int64_t num_vectors, bool is_first, Lanes (&values)[kKeyVectors]) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -60,7 +60,7 @@ LATHE_INLINE void FinishRow(const AttentionQueries& queries, const RunningRows& 
   const float factor = 1.0f / sum;
   const float* weighed = rows.out + row * rows.padded_dim;
   float* out = queries.out.at(position, head);
-  // Adding zero gives all zeros one sign: it could tell what else was in the tile.
+  // Adding zero makes all zeros positive; their sign could depend on other rows of the tile.
 #pragma omp simd
   for (int64_t i = 0; i < queries.head_dim; ++i) out[i] = weighed[i] * factor + 0.0f;
   if (queries.log_sums.data != nullptr) {

@@ -1,9 +1,9 @@
-// What the attention kernels are made of: products of small tiles, kept in registers.
-// Hot file, free of torch: everything here is inlined into functions with their own target.
+// Building blocks of the attention kernels: products of small tiles, kept in registers. Hot file,
+// free of torch: everything here is inlined into functions with their own target.
 //
-// A tile holds up to kTileRows query rows; keys come in blocks of kKeyBlock, whose borders are
+// A tile has up to kTileRows query rows. Keys come in blocks of kKeyBlock, whose borders are
 // absolute positions of the sequence. Every number is one chain of multiply-adds in the order of
-// the inner index, so its bits do not depend on the shape of the tile it was computed in.
+// the inner index, so its bits do not depend on the tile's shape.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
 
 constexpr Words kLaneIndex = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-// What the registers hold: vectors of kWidth numbers, kVectors of sums side by side for each row.
+// Register use: vectors of kWidth numbers, and kVectors sums per row.
 struct WideTarget {  // AVX-512
   static constexpr int kWidth = 16;
   static constexpr int kVectors = 4;
@@ -52,7 +52,7 @@ using Vector = typename VectorOf<Target>::Type;
 #define LATHE_WIDE_TARGET __attribute__((target("arch=x86-64-v4")))
 #define LATHE_NARROW_TARGET __attribute__((target("arch=x86-64-v3")))
 
-// Picks the function for this machine. The three differ in their vectors only.
+// Returns the function for this CPU. The three differ only in their vectors.
 template <typename Function>
 Function* ForThisMachine(Function* wide, Function* narrow, Function* plain) {
   if (__builtin_cpu_supports("x86-64-v4")) return wide;
@@ -73,7 +73,7 @@ LATHE_INLINE void Store(float* x, const V& vector) {
   std::memcpy(x, &vector, sizeof(vector));
 }
 
-// run(std::integral_constant<int, n>) for n in [1, kMax].
+// Calls run(std::integral_constant<int, n>) for n in [1, kMax].
 template <int kMax, typename F>
 LATHE_INLINE void WithConstant(int64_t n, const F& run) {
   if constexpr (kMax > 1) {
@@ -82,15 +82,15 @@ LATHE_INLINE void WithConstant(int64_t n, const F& run) {
   run(std::integral_constant<int, kMax>());
 }
 
-// One factor of a product: number (m, i) is at data[m * row_stride + i * step].
+// One factor of a product. Number (m, i) is at data[m * row_stride + i * step].
 struct Factor {
   const float* data;
   int64_t row_stride;
   int64_t step;
 };
 
-// sums[m][v] += sum over i < n of a(m, i) * b[v][i * b_step ...], lane by lane. As much as is read
-// of b is fetched to the cache from `ahead`.
+// sums[m][v] += sum over i < n of a(m, i) * b[v][i * b_step ...], lane by lane. Prefetches as much
+// from `ahead` as it reads of b.
 template <int kRows, int kVectors, typename V>
 LATHE_INLINE void AddProducts(const Factor& a, const float* const (&b)[kVectors],
                               const float* const (&ahead)[kVectors], int64_t b_step, int64_t n,
@@ -111,9 +111,8 @@ LATHE_INLINE void AddProducts(const Factor& a, const float* const (&b)[kVectors]
   }
 }
 
-// Scores of `num_rows` rows x [.., d] with the first `num_vectors` vectors of keys, each stored as
-// [d, kLanes]: to scores [num_rows, kKeyBlock]. What is needed next lies at `ahead`, in pieces of
-// the same size.
+// Writes scores [num_rows, kKeyBlock] of rows x [.., d] with the first `num_vectors` vectors of
+// keys, each stored as [d, kLanes]. Prefetches `ahead`, which has the same shape.
 template <typename Target>
 LATHE_INLINE void ScoreTile(const float* x, int64_t x_stride, int64_t num_rows,
                             const float* const (&keys)[kKeyVectors],
@@ -148,8 +147,7 @@ LATHE_INLINE void ScoreTile(const float* x, int64_t x_stride, int64_t num_rows,
 }
 
 // out[m] += sum over i < n of a(m, i) * (row i of b), each `width` numbers, a multiple of kLanes.
-// Row i of b is at b[i / run] + i % run * b_stride: rows lie in runs of `run`. What is needed next
-// lies at `ahead`, in runs of the same size.
+// Row i of b is at b[i / run] + i % run * b_stride. Prefetches `ahead`, which has the same layout.
 template <typename Target>
 LATHE_INLINE void WeighTile(const Factor& a, int64_t num_rows, const float* const* b,
                             const float* const* ahead, int64_t run, int64_t b_stride, int64_t n,
@@ -157,7 +155,7 @@ LATHE_INLINE void WeighTile(const Factor& a, int64_t num_rows, const float* cons
   constexpr int kWidth = Target::kWidth;
   WithConstant<kTileRows>(num_rows, [&](auto rows) LATHE_INLINE_LAMBDA {
     constexpr int kRows = rows;
-    // Few rows leave registers for longer stretches of b.
+    // With few rows, registers remain for more vectors of b.
     constexpr int kMost = Target::kVectors * (kRows <= 3 ? 2 : 1);
     for (int64_t first = 0; first < width; first += kMost * kWidth) {
       WithConstant<kMost>((width - first) / kWidth, [&](auto vectors) LATHE_INLINE_LAMBDA {
@@ -192,15 +190,15 @@ LATHE_INLINE void WeighTile(const Factor& a, int64_t num_rows, const float* cons
   });
 }
 
-// The same for rows of b that lie in one piece.
+// WeighTile for contiguous rows of b.
 template <typename Target>
 LATHE_INLINE void AddRows(const Factor& a, int64_t num_rows, const float* b, int64_t b_stride,
                           int64_t n, int64_t width, bool is_first, float* const (&out)[kTileRows]) {
   WeighTile<Target>(a, num_rows, &b, &b, /*run=*/n, b_stride, n, width, is_first, out);
 }
 
-// 2^x for x <= 0 to 2 ulp; 0 below -125. NaN stays NaN. (Cephes exp2f: a polynomial of degree 6 on
-// [-1/2, 1/2].)
+// Returns 2^x for x <= 0 to 2 ulp; 0 below -125. NaN stays NaN. (Cephes exp2f: a polynomial of
+// degree 6 on [-1/2, 1/2].)
 LATHE_INLINE Lanes Exp2(const Lanes& x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer
   const Lanes shifted = x + kRound;
@@ -218,7 +216,7 @@ LATHE_INLINE Lanes Exp2(const Lanes& x) {
 
 LATHE_INLINE Lanes Max(const Lanes& a, const Lanes& b) { return a > b ? a : b; }
 
-// The largest lane, in all lanes.
+// Returns the largest lane, in all lanes.
 LATHE_INLINE Lanes MaxOfLanes(Lanes x) {
   x = Max(x, __builtin_shuffle(x, kLaneIndex ^ 8));
   x = Max(x, __builtin_shuffle(x, kLaneIndex ^ 4));
@@ -226,7 +224,7 @@ LATHE_INLINE Lanes MaxOfLanes(Lanes x) {
   return Max(x, __builtin_shuffle(x, kLaneIndex ^ 1));
 }
 
-// The sum of the lanes, in all lanes.
+// Returns the sum of the lanes, in all lanes.
 LATHE_INLINE Lanes SumOfLanes(Lanes x) {
   x = x + __builtin_shuffle(x, kLaneIndex ^ 8);
   x = x + __builtin_shuffle(x, kLaneIndex ^ 4);
@@ -234,7 +232,7 @@ LATHE_INLINE Lanes SumOfLanes(Lanes x) {
   return x + __builtin_shuffle(x, kLaneIndex ^ 1);
 }
 
-// y = x * factor, `size` numbers, then zeros up to `padded_size`.
+// y = x * factor for `size` numbers, then zeros up to `padded_size`.
 LATHE_INLINE void CopyScaled(const float* x, float factor, int64_t size, int64_t padded_size,
                              float* y) {
 #pragma omp simd
@@ -242,7 +240,7 @@ LATHE_INLINE void CopyScaled(const float* x, float factor, int64_t size, int64_t
   for (int64_t i = size; i < padded_size; ++i) y[i] = 0;
 }
 
-// 16 vectors transposed in place: four rounds that swap blocks off the diagonal.
+// Transposes 16 vectors in place: four rounds that swap blocks off the diagonal.
 LATHE_INLINE void TransposeSquare(Lanes (&rows)[kLanes]) {
 #pragma GCC unroll 4
   for (int step = 1; step < kLanes; step *= 2) {
@@ -260,8 +258,8 @@ LATHE_INLINE void TransposeSquare(Lanes (&rows)[kLanes]) {
   }
 }
 
-// Rows [num_rows <= kKeyBlock, d] as vectors of kLanes rows, [num_rows / kLanes, d, kLanes];
-// missing rows of the last vector are zero.
+// Packs rows [num_rows <= kKeyBlock, d] as vectors of kLanes rows, [num_rows / kLanes, d, kLanes].
+// Missing rows of the last vector are zero.
 LATHE_INLINE void PackTransposed(const float* rows, int64_t row_stride, int64_t num_rows, int64_t d,
                                  float* packed) {
   for (int64_t first = 0; first < num_rows; first += kLanes) {
