@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kLanes = 32;
 
-// The lanes in a fixed order.
+// Adds the lanes in a fixed order.
 LATHE_INLINE double Total(const double (&lanes)[kLanes]) {
   double total = 0;
   for (const double lane : lanes) total += lane;
@@ -38,10 +38,10 @@ double SumOfSquares(const float* x, int64_t n) {
 
 LATHE_SIMD_CLONES
 double AdamWRange(const AdamWTask& task, int64_t begin, int64_t end) {
-  const AdamWTask t = task;  // its numbers must not seem to change with the buffers
-  // A stretch at a time: the changes of its elements stay in the first-level cache.
+  const AdamWTask t = task;  // a copy: the compiler must not assume that the buffers overlap it
+  // One stretch at a time, so that the changes of its elements stay in the first-level cache.
   constexpr int64_t kStretch = 1024;
-  const float* p = t.parameters;  // may be the place of the new ones
+  const float* p = t.parameters;  // may equal new_parameters
   float* q = t.new_parameters;
   float* __restrict g = t.gradient;
   float* __restrict m = t.exp_avg;

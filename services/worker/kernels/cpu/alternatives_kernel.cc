@@ -9,10 +9,10 @@
 namespace lathe::worker {
 namespace {
 
-constexpr int64_t kStretch = 512;  // tokens whose weights are summed before any is looked at
-constexpr uint32_t kStream = 1;    // the last word of the counter; 0 in the draws of Race
+constexpr int64_t kStretch = 512;  // tokens per partial sum
+constexpr uint32_t kStream = 1;    // last word of the counter; Race uses 0
 
-// In lanes, so that the order of the sum is the same on every CPU.
+// Sums in lanes, so that the order is the same on every CPU.
 LATHE_INLINE double SumOf(const float* weights, int64_t n) {
   constexpr int64_t kLanes = 16;
   double lanes[kLanes] = {};
@@ -40,7 +40,7 @@ void SumStretches(std::span<const float> weights, std::span<double> ends) {
   }
 }
 
-// In (0, 1), 53 bits.
+// Returns a uniform number in (0, 1) with 53 bits.
 double Uniform(uint64_t seed, uint32_t position, uint32_t index) {
   const std::array<uint32_t, 4> bits = Philox({index, position, 0, kStream}, seed);
   const uint64_t high = (uint64_t{bits[0]} << 32 | bits[1]) >> 12;
@@ -56,12 +56,12 @@ void DrawAlternatives(std::span<const float> weights, uint64_t seed, uint32_t po
   SumStretches(weights, ends);
   for (size_t index = 0; index < tokens.size(); ++index) {
     const double place = Uniform(seed, position, static_cast<uint32_t>(index)) * ends.back();
-    // The first stretch that ends behind the place; one of no weight never is.
+    // The first stretch that ends behind the place. A stretch without weight is never selected.
     const auto found = std::upper_bound(ends.begin(), ends.end() - 1, place);
     const int64_t begin = (found - ends.begin()) * kStretch;
     double reached = found == ends.begin() ? 0 : *(found - 1);
     int64_t token = begin;
-    // Rounding may leave the place behind the last weight of its stretch: that one is taken.
+    // Rounding may put the place behind the stretch's last weight, which is then taken.
     for (int64_t i = begin; i < std::min(n, begin + kStretch) && reached <= place; ++i) {
       if (weights[i] == 0) continue;
       reached += weights[i];

@@ -5,16 +5,16 @@
 namespace lathe::worker {
 namespace {
 
-using namespace attention;  // NOLINT: the parts this file is made of
+using namespace attention;  // NOLINT: the building blocks of this file
 using Gradients = AttentionBackwardPart::Gradients;
 
 static_assert(kAttentionKeyBlock == kKeyBlock);
 
-// Query rows that are taken together: long chains for dk and dv, and all they need in the cache.
+// Query rows per chunk: long chains for dk and dv, and all data in the cache.
 constexpr int64_t kChunkRows = 96;
 
-// Scratch memory, cut to pieces. Query rows are gathered once: in the tensors they lie pages apart,
-// and every block of keys reads them.
+// Scratch memory in pieces. Query rows are gathered once, because in the tensors they are pages
+// apart and every block of keys reads them.
 struct Room {
   float* keys_transposed;    // [kKeyVectors, d, kLanes]
   float* values_transposed;  // same
@@ -50,7 +50,7 @@ Room Carve(float* scratch, int64_t num_rows, int64_t head_dim) {
   return room;
 }
 
-// A block of keys and what of the query rows is computed with it.
+// A block of keys and the gradients to compute with it.
 struct Block {
   int64_t begin;  // position of the first key
   int64_t num_keys;
@@ -74,8 +74,7 @@ LATHE_INLINE void LoadKeys(const AttentionBackwardTask& task, const Block& block
   std::fill(room.dv, room.dv + kKeyBlock * room.padded_dim, 0.0f);
 }
 
-// Query rows of a part: numbers [begin, end) of the task's, position by position, of each its
-// heads.
+// Rows [begin, end) of a part's query rows, which are ordered by position, then head.
 struct Rows {
   int64_t begin;
   int64_t end;
@@ -105,14 +104,14 @@ LATHE_INLINE void StoreQueries(const AttentionBackwardTask& task, const Rows& ro
   }
 }
 
-// Scores of one row to weights P, and what is in `dscores`, dL/dP, to dL/dS = P (dL/dP - delta).
-// Keys from `limit` on lie in the row's future.
+// Turns one row's scores into weights P, and `dscores` from dL/dP into dL/dS = P (dL/dP - delta).
+// Keys from `limit` on are in the row's future.
 LATHE_INLINE void DifferentiateRow(float log_sum, float delta, int64_t limit, float* scores,
                                    float* dscores) {
 #pragma GCC unroll 4
   for (int64_t v = 0; v < kKeyVectors; ++v) {
     const Words is_past = kLaneIndex < static_cast<int32_t>(limit - v * kLanes);
-    // Nothing was computed for what lies beyond the tile's last key.
+    // Values past the tile's last key were not computed.
     const Lanes weights = (Lanes)((Words)Exp2(Load(scores + v * kLanes) - log_sum) & is_past);
     const Lanes dweights = Load(dscores + v * kLanes) - delta;
     Store(scores + v * kLanes, weights);
@@ -120,8 +119,8 @@ LATHE_INLINE void DifferentiateRow(float log_sum, float delta, int64_t limit, fl
   }
 }
 
-// Weights and gradients of scores of the rows [row, row + num_rows), `place` rows into the chunk,
-// and what they add to dq.
+// Computes weights and score gradients of rows [row, row + num_rows), which begin at row `place` of
+// the chunk, and adds to dq.
 template <typename Target>
 LATHE_INLINE void DifferentiateTile(const AttentionBackwardTask& task, const Rows& rows,
                                     const Block& block, const Room& room, int64_t row,
@@ -157,7 +156,7 @@ LATHE_INLINE void DifferentiateTile(const AttentionBackwardTask& task, const Row
                   room.padded_dim, block.begin == 0, dq);
 }
 
-// What the chunk of rows from `row` on adds to dk and dv.
+// Adds the contribution of the chunk of rows from `row` on to dk and dv.
 template <typename Target>
 LATHE_INLINE void AddToKeys(const Rows& rows, const Block& block, const Room& room, int64_t row,
                             int64_t num_rows) {
@@ -182,7 +181,7 @@ LATHE_INLINE void AddToKeys(const Rows& rows, const Block& block, const Room& ro
   }
 }
 
-// Queries were scaled by scale * log2(e), dk wants the scale alone.
+// Queries were scaled by scale * log2(e), but dk needs only the scale.
 LATHE_INLINE void StoreKeys(const AttentionBackwardTask& task, const Block& block,
                             const Room& room) {
   for (int64_t i = 0; i < block.num_keys; ++i) {

@@ -4,14 +4,14 @@
 namespace lathe::worker {
 namespace {
 
-using namespace attention;  // NOLINT: the parts this file is made of
+using namespace attention;  // NOLINT: the building blocks of this file
 using Gradients = AttentionBackwardPart::Gradients;
 
-// Query rows that are taken together: long chains for dk and dv, and all they need in the cache.
+// Query rows per chunk: long chains for dk and dv, and all data in the cache.
 constexpr int64_t kChunkRows = 96;
 
-// Scratch memory, cut to pieces. Rows are gathered and rounded once, for products over a head's
-// numbers and, two rows in a word, for products over rows.
+// Scratch memory in pieces. Rows are gathered and rounded once: for products over a head's numbers,
+// and, two rows in a word, for products over rows.
 struct Room {
   int32_t* keys_transposed;    // [kKeyVectors, d / 2, kLanes]
   int32_t* values_transposed;  // same
@@ -63,7 +63,7 @@ Room Carve(float* scratch, int64_t num_rows, int64_t head_dim) {
   return room;
 }
 
-// A block of keys and what of the query rows is computed with it.
+// A block of keys and the gradients to compute with it.
 struct Block {
   int64_t begin;  // position of the first key
   int64_t num_keys;
@@ -88,8 +88,8 @@ LATHE_BF16_TARGET LATHE_INLINE void LoadKeys(const AttentionBackwardTask& task, 
   std::fill(room.dv, room.dv + kKeyBlock * room.padded_dim, 0.0f);
 }
 
-// Query rows of a part: numbers [begin, end) of the task's, position by position, of each its
-// heads. `begin` is even where pairs of rows are wanted.
+// Rows [begin, end) of a part's query rows, which are ordered by position, then head. `begin` is
+// even if pairs of rows are used.
 struct Rows {
   int64_t begin;
   int64_t end;
@@ -123,8 +123,8 @@ LATHE_INLINE void StoreQueries(const AttentionBackwardTask& task, const Rows& ro
   }
 }
 
-// Weights P of one row and dL/dS = P (dL/dP - delta), zero for keys from `limit` on: those lie in
-// the row's future.
+// Weights P of one row and dL/dS = P (dL/dP - delta). Both are zero for keys from `limit` on, which
+// are in the row's future.
 struct RowGradients {
   Lanes weights[kKeyVectors];
   Lanes dscores[kKeyVectors];
@@ -136,7 +136,7 @@ LATHE_INLINE RowGradients DifferentiateRow(float scale, float log_sum, float del
 #pragma GCC unroll 4
   for (int64_t v = 0; v < kKeyVectors; ++v) {
     const Words is_past = kLaneIndex < static_cast<int32_t>(limit - v * kLanes);
-    // Nothing was computed for what lies beyond the tile's last key.
+    // Values past the tile's last key were not computed.
     const Lanes weights = Exp2(Load(scores + v * kLanes) * scale - log_sum);
     const Lanes dscores = weights * (Load(dweights + v * kLanes) - delta);
     row.weights[v] = (Lanes)((Words)weights & is_past);
@@ -145,8 +145,8 @@ LATHE_INLINE RowGradients DifferentiateRow(float scale, float log_sum, float del
   return row;
 }
 
-// Weights and gradients of scores of the rows [row, row + num_rows), `place` rows into the chunk,
-// and what they add to dq.
+// Computes weights and score gradients of rows [row, row + num_rows), which begin at row `place` of
+// the chunk, and adds to dq.
 LATHE_BF16_TARGET LATHE_INLINE void DifferentiateTile(const AttentionBackwardTask& task,
                                                       const Rows& rows, const Block& block,
                                                       const Room& room, int64_t row,
@@ -199,12 +199,12 @@ LATHE_BF16_TARGET LATHE_INLINE void DifferentiateTile(const AttentionBackwardTas
               (num_keys + 1) / kWordNumbers, room.padded_dim, /*is_first=*/block.begin == 0, dq);
 }
 
-// What the `num_rows` rows from `row` on add to dk and dv of the block.
+// Adds the contribution of the `num_rows` rows from `row` on to the block's dk and dv.
 LATHE_BF16_TARGET LATHE_INLINE void AddToKeys(const Rows& rows, const Block& block,
                                               const Room& room, int64_t row, int64_t num_rows) {
   for (int64_t key = 0; key < block.num_keys; key += kTileRows) {
     const int64_t num_keys = std::min<int64_t>(kTileRows, block.num_keys - key);
-    // Earlier rows do not see these keys; one of them may be in a pair with one that does.
+    // Earlier rows do not see these keys, but one of them may share a word with a row that does.
     const int64_t skipped =
         std::max<int64_t>(0, (block.begin + key) * rows.group - row) / kWordNumbers;
     const int64_t num_pairs = (num_rows + 1) / kWordNumbers - skipped;

@@ -6,27 +6,27 @@
 namespace lathe::worker {
 namespace {
 
-using namespace attention;  // NOLINT: the parts this file is made of
+using namespace attention;  // NOLINT: the building blocks of this file
 
 static_assert(kKvBlockTokens == kLanes);
 static_assert(kAttentionKeyBlock == kKeyBlock);
 
 constexpr int64_t kChunkRows = 384;
 
-// One block of keys and values as the products want them.
+// One block of keys and values in the layout of the products.
 struct Block {
   const int32_t* keys[kKeyVectors];       // [head_dim / 2, kLanes] each
   const int32_t* values[kKeyVectors];     // kLanes / 2 rows of value_stride each
-  const int32_t* next_keys[kKeyVectors];  // of the block that will be wanted next
+  const int32_t* next_keys[kKeyVectors];  // of the block needed next
   int64_t value_stride;
 };
 
-// What is carried from block to block for the queries.
+// State of the queries that is carried from block to block.
 struct State : RunningRows {
   int32_t* q;        // [rows, padded head_dim / 2]
   float* scores;     // [kTileRows, kKeyBlock]
   int32_t* weights;  // [kTileRows, kKeyBlockWords]
-  int32_t* packed;   // room for a block
+  int32_t* packed;   // scratch memory for a block
 };
 
 State Carve(float* scratch, int64_t num_rows, int64_t head_dim) {

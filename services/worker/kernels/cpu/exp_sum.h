@@ -1,5 +1,5 @@
-// The sum that turns logits into probabilities, in one order for whoever needs it: sampled
-// log-probabilities equal those of training to the last bit. For kernels only.
+// The sum in softmax, always in the same order: sampled log-probabilities equal those of training
+// to the last bit. For kernels only.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,9 @@
 
 namespace lathe::worker {
 
-// Sum over i of exp((x[i] - max) · factor), max being the largest x. With `weights` given, the
-// summands go there. Neighbours are summed in fp32 lanes, stretches of them in fp64.
+// Returns the sum over i of exp((x[i] - max) · factor), where max is the largest x. With
+// kKeepsWeights, writes the summands to `weights`. Adds neighbours in fp32 lanes and stretches of
+// them in fp64.
 template <bool kKeepsWeights>
 LATHE_INLINE double ExpSum(const float* x, int64_t n, float max, float factor, float* weights) {
   constexpr int64_t kLanes = 32;

@@ -7,12 +7,12 @@
 
 namespace lathe::worker {
 
-// In (0, 1).
+// Returns a uniform number in (0, 1).
 LATHE_INLINE float UniformOf(uint32_t bits) {
   return (static_cast<float>(bits >> 1) + 0.5f) * 0x1p-31f;
 }
 
-// Minus the logarithm of one minus that uniform number. Small results, which decide, keep their
+// Returns -log(1 - u) for that uniform number u. Small results decide a sample, so they keep their
 // relative precision: log(w) · u / (1 - w) undoes the rounding of w = 1 - u.
 LATHE_INLINE float ExponentialOf(uint32_t bits) {
   const float u = UniformOf(bits);

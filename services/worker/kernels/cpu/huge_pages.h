@@ -1,4 +1,4 @@
-// Memory for what is read from end to end again and again, as the weights of a model are.
+// Memory for data that is read sequentially again and again, like a model's weights.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace lathe::worker {
 
-// `num_bytes` > 0 of zeros, aligned to a huge page and lying in huge pages where the system gives
-// them: streams of reads are then half as fast again. Throws bad_alloc.
+// Allocates `num_bytes` > 0 of zeros, aligned to a huge page and in huge pages if the system has
+// them, which makes sequential reads about 1.5 times as fast. Throws bad_alloc.
 std::shared_ptr<void> AllocateHugePages(int64_t num_bytes);
 
 }  // namespace lathe::worker

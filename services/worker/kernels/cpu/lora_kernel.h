@@ -1,11 +1,11 @@
-// Hot file, free of torch: products of activation rows with the factors of LoRA adapters, fp32, on
-// a CPU. A factor row is one row of A, or one column of B laid out as a row: `rank` long vectors,
+// Hot file, free of torch: fp32 products of activation rows with the factors of LoRA adapters, on a
+// CPU. A factor row is one row of A, or one column of B stored as a row. There are `rank` of them,
 // each as wide as the linear's input or output.
 //
-// Bits of a result depend on its own row (its own factor element) alone: a dot product is sixteen
-// interleaved chains of multiply-adds over the inner index and one tree over them, everything else
-// is one chain in order. How many rows there are, where they lie, which columns a call covers and
-// who else works on the product change nothing.
+// The bits of a result depend only on its own row (or its own factor element). A dot product is
+// sixteen interleaved chains of multiply-adds over the inner index, added in one tree. Everything
+// else is one chain in order. So bits do not depend on the number and places of rows, the columns
+// of a call, or other threads.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct LoraDotsTask {
 };
 void LoraDots(const LoraDotsTask& task, int64_t begin_row, int64_t end_row);
 
-// y[m, n] += sum_j c[m, j] factors[j][n], one chain over j that starts with y.
+// y[m, n] += sum_j c[m, j] factors[j][n], as one chain over j that starts with y.
 struct LoraSumsTask {
   const float* c;
   int64_t c_stride;
@@ -37,8 +37,8 @@ struct LoraSumsTask {
 void LoraSums(const LoraSumsTask& task, int64_t begin_row, int64_t end_row, int64_t begin_column,
               int64_t end_column);
 
-// gradients[j][n] += sum_m c[m, j] v[m, n], one chain over the rows m in order that starts with
-// what is there: rows [0, a) and then [a, b) give the bits of [0, b).
+// gradients[j][n] += sum_m c[m, j] v[m, n], as one chain over the rows m in order that starts with
+// the old value. So rows [0, a) and then [a, b) give the bits of [0, b).
 struct LoraGradientTask {
   const float* c;
   int64_t c_stride;

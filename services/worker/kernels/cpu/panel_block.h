@@ -1,5 +1,5 @@
-// Hot file, free of torch: what a part of a panel adds to up to six rows. Every sum is one chain
-// of fused multiply-adds over the inner index in order, whatever the number of rows.
+// Hot file, free of torch: adds the products with a part of a panel to up to six rows. Every sum is
+// one chain of fused multiply-adds over the inner index in order, for any number of rows.
 #pragma once
 
 #include <immintrin.h>
@@ -15,7 +15,7 @@ namespace lathe::worker {
 #define LATHE_BF16_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
 
-// Whether products run on AVX-512. Tests compile weight_matmul.cc again with false here.
+// True if products use AVX-512. Tests compile weight_matmul.cc again with false here.
 #ifndef LATHE_CPU_HAS_AVX512
 #define LATHE_CPU_HAS_AVX512 \
   (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
@@ -25,17 +25,17 @@ struct PanelBlock {
   const char* x;     // first row, at the part's first number
   int64_t x_stride;  // bytes
   const Words* panel;
-  int64_t numbers;  // of the inner index
+  int64_t numbers;  // numbers of the inner index
   float* y;         // first row, at the panel's first column; whole panels wide
   int64_t y_stride;
-  bool is_first;  // y holds nothing yet
-  // What is read next, fetched in passing: so many cache lines with each unit.
+  bool is_first;  // y has no value yet
+  // Memory that is read next: so many cache lines are prefetched with each unit.
   const char* ahead;
   int64_t lines_ahead;
 };
 
-// Rows that share one reading of the panel: six times four vectors of sums, four of the panel and
-// one of x fill the 32 registers of AVX-512.
+// Rows that share one read of the panel. Six times four vectors of sums, four vectors of the panel
+// and one of x fit into the 32 registers of AVX-512.
 inline constexpr int kBlockRows = 6;
 
 LATHE_INLINE int32_t WordOf(const char* x, int64_t i) {
@@ -49,7 +49,7 @@ LATHE_INLINE const char* FetchAhead(const char* ahead, int64_t num_lines) {
   return ahead;
 }
 
-// The multiply-add of a unit: of words `w` of the panel with the word of x in `x`.
+// Multiply-add of a unit: words `w` of the panel times the word of x in `x`.
 struct Bf16Dot {
   LATHE_BF16_TARGET static LATHE_INLINE __m512 Add(const __m512& sum, const __m512i& x,
                                                    const __m512i& w) {
@@ -64,8 +64,8 @@ struct Fp32Product {
   }
 };
 
-// What to do with a vector of the panel before it is multiplied: nothing, or widening the first or
-// the second of each two bf16 numbers.
+// Conversions of a panel's vector before its multiplication: none, or widening of the first or the
+// second of each two bf16 numbers.
 struct AsItIs {
   LATHE_AVX512_TARGET static LATHE_INLINE __m512i Of(const Words* w) { return (__m512i)*w; }
 };
@@ -80,8 +80,8 @@ struct SecondWidened {
   }
 };
 
-// Macros, as templates have no target of their own. LATHE_ADD_UNIT adds word `i` of each row times
-// a unit of the panel, four vectors from `w` on.
+// Macros, because a template cannot have its own target. LATHE_ADD_UNIT adds word `i` of each row
+// times a unit of the panel: four vectors from `w` on.
 #define LATHE_ADD_UNIT(MATH, AS)                                                                  \
   {                                                                                               \
     __m512i words[kPanelVectors];                                                                 \
@@ -114,7 +114,7 @@ struct SecondWidened {
     }                                                                                             \
   }
 
-// A panel of bf16 times bf16.
+// bf16 panel times bf16.
 LATHE_DEFINE_BLOCK(
     BlockBf16, LATHE_BF16_TARGET,
     for (int64_t i = 0; i < (block.numbers + 1) / 2; ++i, w += kPanelVectors) {
@@ -122,7 +122,7 @@ LATHE_DEFINE_BLOCK(
       LATHE_ADD_UNIT(Bf16Dot, AsItIs)
     })
 
-// A panel of fp32 times fp32.
+// fp32 panel times fp32.
 LATHE_DEFINE_BLOCK(
     BlockFp32, LATHE_AVX512_TARGET,
     for (int64_t i = 0; i < block.numbers; ++i, w += kPanelVectors) {
@@ -130,7 +130,7 @@ LATHE_DEFINE_BLOCK(
       LATHE_ADD_UNIT(Fp32Product, AsItIs)
     })
 
-// A panel of bf16, widened in registers, times fp32.
+// bf16 panel, widened in registers, times fp32.
 LATHE_DEFINE_BLOCK(
     BlockWidened, LATHE_AVX512_TARGET,
     for (int64_t i = 0; i < block.numbers; ++i, w += kPanelVectors) {
@@ -142,8 +142,9 @@ LATHE_DEFINE_BLOCK(
 #undef LATHE_DEFINE_BLOCK
 #undef LATHE_ADD_UNIT
 
-// For CPUs without AVX-512: vectors of AVX2's width, as the compiler takes wider ones apart through
-// memory. Six rows of two sums, two vectors of the panel and one of x fill its 16 registers.
+// Variant for CPUs without AVX-512. It uses AVX2's vector width, because the compiler splits wider
+// vectors through memory. Six rows of two sums, two vectors of the panel and one of x fit into 16
+// registers.
 typedef float NarrowFloats __attribute__((vector_size(32)));
 typedef int32_t NarrowWords __attribute__((vector_size(32)));
 inline constexpr int64_t kNarrowLanes = 8;
@@ -158,7 +159,7 @@ LATHE_INLINE void StoreNarrow(const NarrowFloats& v, float* x) { std::memcpy(x, 
 
 template <int kRows, bool kIsBf16>
 LATHE_INLINE void BlockNarrow(const PanelBlock& block) {
-  // Few rows take more columns at a time: a chain of sums waits for itself.
+  // Few rows take more columns at a time, because each chain of sums waits for itself.
   constexpr int kVectors = kRows == 1 ? 8 : kRows <= 3 ? 4 : 2;
   for (int64_t column = 0; column < kMatmulPanel; column += kVectors * kNarrowLanes) {
     float* const y = block.y + column;

@@ -1,5 +1,4 @@
-// Hot file, free of torch: a part of the transposed matrix, as products with W need it, in the
-// layout of a panel.
+// Hot file, free of torch: transposes a part of a matrix into a panel, for products with W.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +8,14 @@
 
 namespace lathe::worker {
 
-// Numbers of two vectors in turn, of their first and of their second halves.
+// Interleave the numbers of two vectors: of their first halves, and of their second halves.
 inline constexpr Halves kZipFirst = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
 inline constexpr Halves kZipSecond = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21,
                                       53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58,
                                       27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
 
-// Numbers of sixteen rows of the matrix, a vector of each, as units of the turned panel.
+// Stores the numbers of sixteen rows of the matrix, one vector each, as units of a panel.
 template <bool kIsBf16>
 LATHE_INLINE void StoreTurned(const Words (&rows)[kLanes], Words* turned) {
   if constexpr (kIsBf16) {
@@ -31,10 +30,10 @@ LATHE_INLINE void StoreTurned(const Words (&rows)[kLanes], Words* turned) {
   }
 }
 
-// `turned` holds columns [column, column + kMatmulPanel) of the matrix as a panel, of which the
-// units are rows [begin, begin + depth); whole sixteens of them are written. `column` and `begin`
-// are multiples of kMatmulPanel. What the matrix has not is zero. Processors do not foresee this
-// order of reads, so each line is asked for a panel ahead.
+// Writes columns [column, column + kMatmulPanel) of the matrix to `turned` as a panel whose units
+// are rows [begin, begin + depth), rounded up to sixteen rows. `column` and `begin` are multiples
+// of kMatmulPanel. Positions outside the matrix are zero. Hardware does not predict this order of
+// reads, so each line is prefetched one panel ahead.
 template <bool kIsBf16>
 LATHE_INLINE void TurnPanel(const WeightPanels& panels, int64_t column, int64_t begin,
                             int64_t depth, Words* turned) {
@@ -45,7 +44,7 @@ LATHE_INLINE void TurnPanel(const WeightPanels& panels, int64_t column, int64_t 
     const Words* from =
         words + row / kMatmulPanel * num_units * kPanelVectors + row % kMatmulPanel / kLanes;
     Words* to = turned + (row - begin) / kNumbers * kPanelVectors;
-    // Past the last panel nothing comes of it.
+    // Prefetching past the last panel has no effect.
     const int64_t ahead = num_units * kPanelVectors;
     for (int64_t at = 0; at < kMatmulPanel; at += kLanes * kNumbers, to += kNumbers) {
       const int64_t unit = (column + at) / kNumbers;

@@ -1,5 +1,5 @@
-// Hot file, free of torch: the steps of a layer that treat each row by itself, on a CPU. Rows may
-// lie apart (strides in floats). A row's bits do not depend on the rows around it.
+// Hot file, free of torch: the row-wise steps of a layer on a CPU. Rows may be strided (strides in
+// floats). A row's bits do not depend on other rows.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct RmsNormTask {
 };
 void RmsNormRows(const RmsNormTask& task, int64_t begin, int64_t end);
 
-// RmsNorm of each head, then the rotation of its element i with element i + head_dim / 2 by the
-// angle of the row's position; y [rows, num_heads, head_dim] is contiguous.
+// Applies RmsNorm to each head, then rotates its element i with element i + head_dim / 2 by the
+// angle of the row's position. y [rows, num_heads, head_dim] is contiguous.
 struct NormRopeTask {
   const float* x;  // [rows, num_heads, head_dim], a row's heads contiguous
   int64_t x_stride;
@@ -44,7 +44,7 @@ struct SiluMulTask {
 };
 void SiluMulRows(const SiluMulTask& task, int64_t begin, int64_t end);
 
-// dL/dx of RmsNormRows, plus `residual` where it is given. dx may be dy.
+// dL/dx of RmsNormRows, plus `residual` if given. dx may be dy.
 struct RmsNormBackwardTask {
   const float* x;
   int64_t x_stride;
@@ -60,9 +60,9 @@ struct RmsNormBackwardTask {
 };
 void RmsNormBackwardRows(const RmsNormBackwardTask& task, int64_t begin, int64_t end);
 
-// dL/dx of NormRopeRows. dx may be x; what dy holds afterwards is of no use.
+// dL/dx of NormRopeRows. dx may be x; the contents of dy are undefined afterwards.
 struct NormRopeBackwardTask {
-  const float* x;  // as given to NormRopeRows
+  const float* x;  // input of NormRopeRows
   int64_t x_stride;
   const float* weight;
   const float* cos;

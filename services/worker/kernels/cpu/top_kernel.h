@@ -6,8 +6,8 @@
 
 namespace lathe::worker {
 
-// Fills `indices` with those of the largest values, the largest first; of equals the lower index is
-// the larger. No more of them than there are values, none of which is NaN.
+// Fills `indices` with the indices of the largest values, largest first. Of equal values the lower
+// index comes first. `indices` is not longer than `values`, which have no NaN.
 void TopOf(std::span<const float> values, std::span<int32_t> indices);
 
 }  // namespace lathe::worker

@@ -1,13 +1,13 @@
-// Elementary functions written so that the compiler turns loops around them into vector code.
-// Hot file: no branches, no calls. Only for files compiled with the flags of the kernels.
+// Elementary functions that the compiler can vectorize in loops. Hot file: no branches, no calls.
+// Only for files compiled with the kernels' flags.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
-// One copy of a function per instruction set, chosen by the CPU's features when the program is
-// loaded. Tests compile a kernel's file again for one set they name (lora_kernel_avx2.cc).
+// One copy of a function per instruction set, selected by the CPU's features at program load. Tests
+// compile a kernel's file again for one instruction set (lora_kernel_avx2.cc).
 #ifndef LATHE_SIMD_CLONES
 #define LATHE_SIMD_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -21,8 +21,8 @@
 
 namespace lathe::worker {
 
-// exp(x) for x <= 0, to 2 ulp; 0 below -87. NaN stays NaN. (Cephes expf: 2^n times a polynomial of
-// degree 5 on [-ln2/2, ln2/2].)
+// Returns exp(x) for x <= 0, to 2 ulp; 0 below -87. NaN stays NaN. (Cephes expf: 2^n times a
+// polynomial of degree 5 on [-ln2/2, ln2/2].)
 LATHE_INLINE float FastExp(float x) {
   const float clamped = x < -87.0f ? -87.0f : x;
   const float n = std::nearbyint(clamped * 1.44269504f);
@@ -40,11 +40,11 @@ LATHE_INLINE float FastExp(float x) {
   return x < -87.0f ? 0.0f : p * power;
 }
 
-// log(x) for normal x > 0, to 2 ulp. (Cephes logf.)
+// Returns log(x) for normal x > 0, to 2 ulp. (Cephes logf.)
 LATHE_INLINE float FastLog(float x) {
   int32_t bits;
   std::memcpy(&bits, &x, sizeof(bits));
-  // Split so that the mantissa lies in [sqrt(1/2), sqrt(2)).
+  // Split so that the mantissa is in [sqrt(1/2), sqrt(2)).
   const int32_t exponent = (bits - 0x3f3504f3) >> 23;
   const int32_t mantissa_bits = bits - (exponent << 23);
   float mantissa;
@@ -65,8 +65,8 @@ LATHE_INLINE float FastLog(float x) {
   return r + tail + n * 0.693359375f;
 }
 
-// The largest of n > 0 numbers. In lanes, because a plain loop over floats stays scalar. A NaN may
-// be passed over; what is computed with the result then shows it.
+// Returns the largest of n > 0 numbers. Uses lanes, because a plain loop over floats stays scalar.
+// May skip a NaN; results computed with the maximum then show it.
 LATHE_INLINE float MaxOfRange(const float* x, int64_t n) {
   constexpr int kLanes = 32;
   float max = x[0];

@@ -1,6 +1,5 @@
-// Vectors of 16 floats and what hot loops do with them. Sums over them have an order that is
-// written down, whatever the compiler makes of a loop. Only for files compiled with the flags of
-// the kernels.
+// Vectors of 16 floats and operations on them for hot loops. Their sums have a defined order,
+// however the compiler translates a loop. Only for files compiled with the kernels' flags.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 #include "services/worker/kernels/cpu/vector_math.h"
 
-// Vectors are passed between functions that are always inlined: there is no ABI to warn about.
+// All functions that take vectors are inlined, so the ABI warning does not apply.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace lathe::worker {
@@ -36,7 +35,7 @@ LATHE_INLINE void CopyPart(const float* from, float* to, int64_t size) {
   if (size & 1) to[size & 14] = from[size & 14];
 }
 
-// The first `size` <= 16 numbers, zero behind them.
+// Loads the first `size` <= 16 numbers; the rest is zero.
 LATHE_INLINE Floats LoadPart(const float* x, int64_t size) {
   alignas(64) float part[kLanes] = {};
   CopyPart(x, part, size);
@@ -49,7 +48,7 @@ LATHE_INLINE void StorePart(float* x, const Floats& v, int64_t size) {
   CopyPart(part, x, size);
 }
 
-// 16 vectors of 16 numbers of four bytes transposed in place: four rounds that swap blocks off the
+// Transposes 16 vectors of 16 four-byte numbers in place: four rounds that swap blocks off the
 // diagonal.
 template <typename Vector>
 LATHE_INLINE void Transpose(Vector (&rows)[kLanes]) {
@@ -73,7 +72,7 @@ LATHE_INLINE void Transpose(Vector (&rows)[kLanes]) {
        Words{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
 }
 
-// The sum of the lanes: halves are added until one is left.
+// Returns the sum of the lanes: adds halves until one number is left.
 LATHE_INLINE float SumOfLanes(const Floats& v) {
   alignas(64) float lanes[kLanes];
   Store(lanes, v);
@@ -83,8 +82,8 @@ LATHE_INLINE float SumOfLanes(const Floats& v) {
   return lanes[0];
 }
 
-// The sum of term(i, load) over blocks of 16 numbers i of n, where load(x) gives x[i, i + 16), zero
-// behind the end: four interleaved vectors of sums, then one tree.
+// Returns the sum of n numbers in blocks of 16: four interleaved vectors of sums, then one tree.
+// term(sum, load) adds a block, where load(x) returns x[i, i + 16), zero past the end.
 template <typename F>
 LATHE_INLINE float SumOfBlocks(int64_t n, const F& term) {
   constexpr int kChains = 4;
@@ -103,7 +102,7 @@ LATHE_INLINE float SumOfBlocks(int64_t n, const F& term) {
   return SumOfLanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-// Dot product of n numbers.
+// Returns the dot product of n numbers.
 LATHE_INLINE float Dot(const float* x, const float* y, int64_t n) {
   return SumOfBlocks(
       n, [x, y](Floats& sum, const auto& load) LATHE_INLINE_LAMBDA { sum += load(x) * load(y); });

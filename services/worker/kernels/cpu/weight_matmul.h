@@ -1,9 +1,9 @@
 // Hot file, free of torch: products of activations with a frozen matrix on a CPU. Panels of the
-// matrix are read as they lie in memory, each part of one once for all rows.
+// matrix are read in their stored form, each part of one once for all rows.
 //
-// Each output is one chain of fused multiply-adds (kBf16: of two-element dot products) over the
-// inner index in order, in fp32: its bits depend on its own row of x alone, not on how many rows
-// there are, where the row lies, or who else works on the product.
+// Each output is one chain of fused multiply-adds (kBf16: two-element dot products) over the inner
+// index in order, in fp32. Its bits depend only on its own row of x, not on other rows, the row's
+// place or other threads.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class MatmulArithmetic {
   kBf16,  // x rounded to bf16, products summed in fp32; bf16 matrices only; needs CpuHasBf16()
 };
 
-// Whether this CPU multiplies bf16 (AVX512-BF16).
+// Returns true if this CPU multiplies bf16 (AVX512-BF16).
 bool CpuHasBf16();
 
 struct WeightMatmulTask {
@@ -30,16 +30,16 @@ struct WeightMatmulTask {
   bool accumulate;  // y += instead of y =
 };
 
-// y [M, N] = x [M, K] W^T for the panels [begin, end) of N.
+// y [M, N] = x [M, K] W^T, for panels [begin, end) of N.
 void MatmulTransposed(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int64_t begin,
                       int64_t end);
 
-// y [M, K] = x [M, N] W for the panels [begin, end) of K.
+// y [M, K] = x [M, N] W, for panels [begin, end) of K.
 void MatmulPlain(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int64_t begin,
                  int64_t end);
 
-// `x` [num_numbers] to bf16, nearest even; NaN stays NaN. Numbers too small for a normal fp32
-// become zero, as the products of kBf16 would take them. Needs CpuHasBf16().
+// Rounds `x` [num_numbers] to bf16, to nearest even; NaN stays NaN. Subnormal fp32 numbers become
+// zero, as in the products of kBf16. Requires CpuHasBf16().
 void RoundToBf16(const float* x, uint16_t* y, int64_t num_numbers);
 
 }  // namespace lathe::worker

@@ -1,17 +1,17 @@
-// Hot file, free of torch: how a frozen matrix lies in memory on a CPU, in one copy that products,
-// gradients and look-ups of rows read as it is.
+// Hot file, free of torch: the memory layout of a frozen matrix on a CPU. Products, gradients and
+// row look-ups all read this one copy.
 //
-// Legend: a unit is what one multiply-add of a lane takes of a row of the matrix, four bytes: two
-// bf16 numbers side by side, or one fp32 number. A panel holds kMatmulPanel rows of the matrix
-// (columns of the product x W^T), unit by unit: [units][64 rows][4 bytes]. Panels lie one behind
-// the other. What fills up the last panel, and the last unit of an odd bf16 row, is zero.
+// Legend: a unit is the four bytes of a matrix row that one multiply-add of a lane uses: two
+// adjacent bf16 numbers, or one fp32 number. A panel holds kMatmulPanel rows of the matrix (columns
+// of the product x W^T), unit by unit: [units][64 rows][4 bytes]. Panels are contiguous. The
+// padding of the last panel, and of the last unit of an odd bf16 row, is zero.
 #pragma once
 
 #include <cstdint>
 
 namespace lathe::worker {
 
-// Columns of the output that one thread works on at a time.
+// Columns of the output that one thread computes at a time.
 inline constexpr int64_t kMatmulPanel = 64;
 inline constexpr int64_t kUnitBytes = 4;
 
@@ -29,12 +29,12 @@ struct WeightPanels {
   int64_t NumBytes() const { return NumPanels() * PanelBytes(); }
 };
 
-// Writes what the panels [begin, end) hold of rows [first, first + num_rows), which lie at `rows`
-// one behind the other in the panels' dtype. `data` holds zero there.
+// Writes to panels [begin, end) their part of rows [first, first + num_rows). `rows` is contiguous
+// and has the panels' dtype. `data` must hold zero there.
 void SetPanelRows(const WeightPanels& panels, void* data, const void* rows, int64_t first,
                   int64_t num_rows, int64_t begin, int64_t end);
 
-// y [k] fp32 = row `row` of the matrix.
+// Writes row `row` of the matrix to y [k] in fp32.
 void GetPanelRow(const WeightPanels& panels, int64_t row, float* y);
 
 }  // namespace lathe::worker

@@ -1,8 +1,7 @@
-// Hot file, free of torch: one row of logits to one token, by a team of threads.
+// Hot file, free of torch: samples one token from one row of logits with a team of threads.
 //
-// What draw_kernel.h and top_filter.h do on a CPU, for threads of a GPU that share memory and meet
-// at barriers. Written over a Team, so that threads of a CPU can run the same code in tests:
-//
+// GPU version of draw_kernel.h and top_filter.h, for threads that share memory and synchronize at
+// barriers. It is a template over Team, so that tests can run the same code with CPU threads:
 // clang-format off
 //   int rank(), size()           this thread, of how many; size is a multiple of 32
 //   float* stretch_sums()        shared, one number per 1024 logits
@@ -43,7 +42,7 @@ inline constexpr int64_t kStretch = 32 * kLanes;  // as in ExpSum
 inline constexpr int kIdBits = 24;
 inline constexpr uint64_t kAllKeys = ~uint64_t{0} >> 8;
 
-// Orders tokens: the larger number first, of equals the lower id.
+// Returns a key that sorts tokens: larger number first, of equal numbers the lower id first.
 LATHE_INLINE uint64_t KeyOf(float x, int64_t id) {
   const float positive_zero = x + 0.0f;
   uint32_t bits;
@@ -56,10 +55,10 @@ LATHE_INLINE int64_t IdOf(uint64_t key) {
   return static_cast<int64_t>(key & ((uint64_t{1} << kIdBits) - 1));
 }
 
-// A weight in [0, 1] as an integer, so that sums have no order; exact from 2^-20 on.
+// Converts a weight in [0, 1] to an integer, so that sums have no order; exact from 2^-20 on.
 LATHE_INLINE uint64_t MassOf(float weight) { return static_cast<uint64_t>(weight * 0x1p43f); }
 
-// The logits of a row as weights exp((logit - max) / temperature), computed again whenever asked.
+// A row's logits as weights exp((logit - max) / temperature), recomputed on every use.
 struct Row {
   const float* logits;
   int64_t size;
@@ -80,7 +79,7 @@ LATHE_INLINE float LargestOf(Team& team, const float* logits, int64_t size) {
   return team.Max(max);
 }
 
-// Sum of all weights, added up in the order of ExpSum.
+// Returns the sum of all weights, added in the order of ExpSum.
 template <typename Team>
 LATHE_INLINE double SumOfWeights(Team& team, const Row& row) {
   const int64_t num_stretches = (row.size + kStretch - 1) / kStretch;
@@ -101,9 +100,9 @@ LATHE_INLINE double SumOfWeights(Team& team, const Row& row) {
   return total;
 }
 
-// A key such that tokens up to it, in the order of keys, are the fewest whose mass reaches
-// `wanted`; `last` when all up to that one do not. item(i) -> {key, mass}. Narrows the range of
-// keys to a sixteenth with each look at the row.
+// Returns the smallest key such that the mass of all tokens up to it reaches `wanted`, or `last` if
+// the mass up to `last` does not. item(i) -> {key, mass}. Each pass over the row narrows the range
+// of keys to a sixteenth.
 template <typename Team, typename Item>
 LATHE_INLINE uint64_t SelectKey(Team& team, int64_t size, uint64_t last, uint64_t wanted,
                                 const Item& item) {
@@ -123,7 +122,7 @@ LATHE_INLINE uint64_t SelectKey(Team& team, int64_t size, uint64_t last, uint64_
       }
     }
     team.Sum(sums);
-    // The first pivot that reaches it. No index that is known only now: the sums are in registers.
+    // Find the first pivot that reaches it. Indices must be constant: the sums are in registers.
     int first = kNumPivots;
     uint64_t mass = 0;
     uint64_t count = 0;
@@ -141,7 +140,7 @@ LATHE_INLINE uint64_t SelectKey(Team& team, int64_t size, uint64_t last, uint64_
     if (first < kNumPivots) {
       const uint64_t pivot = low + (first + 1) * step - 1;
       high = pivot < high ? pivot : high;
-      // Exactly what was wanted, or one token left.
+      // The mass is exact, or one token is left.
       if (mass == wanted || count - below == 1) return high;
     }
     low += first * step;
@@ -151,7 +150,7 @@ LATHE_INLINE uint64_t SelectKey(Team& team, int64_t size, uint64_t last, uint64_
   return high;
 }
 
-// The last key of those that top-k, then top-p keep.
+// Returns the last key that top-k, then top-p keep.
 template <typename Team>
 LATHE_INLINE uint64_t LastKeptKey(Team& team, const Row& row, double sum, const RowDraw& draw) {
   struct Entry {
@@ -182,7 +181,8 @@ LATHE_INLINE uint64_t LastKeptKey(Team& team, const Row& row, double sum, const 
   return SelectKey(team, row.size, last, wanted > 0 ? wanted : 1, weighed);
 }
 
-// The token that wins the race of draw_kernel.h among those up to `last` with weight `least`.
+// Returns the token that Race of draw_kernel.h selects among those up to key `last` with weight at
+// least `least`.
 template <typename Team>
 LATHE_INLINE int64_t WinnerOf(Team& team, const Row& row, const RowDraw& draw, uint64_t last,
                               float least) {
@@ -219,7 +219,7 @@ LATHE_INLINE float Logprob(const Row& row, double log_sum, int64_t token) {
       static_cast<double>(row.logits[token] - row.max) * row.inverse_temperature - log_sum);
 }
 
-// The most likely tokens in order. `keys` [num_top] is room.
+// Writes the most likely tokens in order. `keys` [num_top] is scratch memory.
 template <typename Team>
 LATHE_INLINE void WriteTop(Team& team, const Row& row, double log_sum, int64_t num_top,
                            uint64_t* keys, int32_t* tokens, float* logprobs) {
@@ -246,7 +246,7 @@ LATHE_INLINE void WriteTop(Team& team, const Row& row, double log_sum, int64_t n
   }
 }
 
-// Draws the token of one row; results as DrawRowsTask says.
+// Samples the token of one row; results as in DrawRowsTask.
 template <typename Team>
 LATHE_INLINE void DrawRow(Team& team, const DrawRowsTask& task, int64_t index) {
   const RowDraw draw = task.draws[index];

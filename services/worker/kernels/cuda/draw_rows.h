@@ -1,5 +1,5 @@
-// Rows of logits to tokens on a GPU: temperature, filters, the race of draw_kernel.h, and
-// log-probabilities. Free of torch and of CUDA's headers.
+// Samples tokens from rows of logits on a GPU: temperature, filters, the Gumbel-max sampling of
+// draw_kernel.h, and log-probabilities. Free of torch and of CUDA's headers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lathe::worker {
 
-// Of one row. What SamplingParams says, as the device reads it.
+// SamplingParams of one row, in the device's format.
 struct RowDraw {
   uint64_t seed = 0;
   uint32_t sample_index = 0;
@@ -21,23 +21,23 @@ struct RowDraw {
   int32_t num_top = 0;  // most likely tokens to report
 };
 
-// All pointers are the device's.
+// All pointers are device pointers.
 struct DrawRowsTask {
-  const float* logits;  // [num_rows, vocab_size], numbers of a row side by side
+  const float* logits;  // [num_rows, vocab_size], a row's numbers are contiguous
   int64_t row_stride;
   int64_t num_rows;
   int64_t vocab_size;    // below 2^24
   const RowDraw* draws;  // [num_rows]
   int32_t* tokens;       // [num_rows]
-  float* logprobs;       // [num_rows], NaN when the row's logits are not finite; then no top either
+  float* logprobs;       // [num_rows]; NaN, and no top tokens, if the row is not finite
   int64_t most_top;      // largest num_top
-  uint64_t* top_keys;    // [num_rows, most_top], room
-  int32_t* top_tokens;   // [num_rows, most_top], of each row its first num_top
+  uint64_t* top_keys;    // [num_rows, most_top], scratch memory
+  int32_t* top_tokens;   // [num_rows, most_top]; each row uses its first num_top
   float* top_logprobs;   // same
 };
 
-// The same tokens as DrawTokens finds on a CPU for the same logits, up to the rounding of weights.
-// A row's result does not depend on the rows around it.
+// Samples the tokens that DrawTokens samples on a CPU from the same logits, except for the rounding
+// of weights. A row's result does not depend on other rows.
 void DrawRowsOnDevice(const DrawRowsTask& task, DeviceStream stream);
 
 }  // namespace lathe::worker

@@ -1,5 +1,5 @@
-// Low-rank additions to few rows, each with an adapter of its own, on a GPU. Free of torch and of
-// CUDA's headers.
+// Low-rank updates of a few rows, each with its own adapter, on a GPU. Free of torch and of CUDA's
+// headers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lathe::worker {
 
-// One linear of one adapter. `a` null: the adapter does not have it.
+// One linear of one adapter. `a` is null if the adapter does not have it.
 struct LoraSlotEntry {
   const float* a = nullptr;    // [rank, in_features]
   const float* b_t = nullptr;  // [rank, out_features]
@@ -16,15 +16,15 @@ struct LoraSlotEntry {
   float scaling = 0;
 };
 
-// One of the linears that read the same x.
+// One of several linears that read the same x.
 struct LoraRowsPart {
   float* y = nullptr;  // [num_rows, out_features] in rows of `y_stride` numbers
   int64_t y_stride = 0;
   int64_t out_features = 0;
-  const LoraSlotEntry* entries = nullptr;  // of slot 0; see slot_stride
+  const LoraSlotEntry* entries = nullptr;  // those of slot 0; see slot_stride
 };
 
-// All pointers are the device's.
+// All pointers are device pointers.
 struct LoraRowsTask {
   static constexpr int kMostParts = 3;
 
@@ -33,16 +33,16 @@ struct LoraRowsTask {
   int64_t in_features = 0;
   int64_t num_rows = 0;
   const int32_t* row_slots = nullptr;  // [num_rows]; -1: no adapter
-  int64_t slot_stride = 0;             // entries from one slot's to the next one's
+  int64_t slot_stride = 0;             // entries from one slot to the next
   LoraRowsPart parts[kMostParts];
   int num_parts = 0;
-  int64_t most_rank = 0;      // of all entries
-  float* products = nullptr;  // [num_rows, num_parts, most_rank], room
+  int64_t most_rank = 0;      // largest rank of all entries
+  float* products = nullptr;  // [num_rows, num_parts, most_rank], scratch memory
 };
 
-// part.y += (x A^T) B^T * scaling. Sums are in fp32 and in one order: a row's bits do not depend on
-// the rows beside it. What is launched depends on the shapes alone, so that a recorded graph serves
-// every mix of adapters.
+// part.y += (x A^T) B^T * scaling. Sums are fp32 in a fixed order: a row's bits do not depend on
+// other rows. The launches depend only on the shapes, so that one recorded graph serves every mix
+// of adapters.
 void AddLoraRowsOnDevice(const LoraRowsTask& task, DeviceStream stream);
 
 }  // namespace lathe::worker

@@ -1,5 +1,5 @@
-// Attention over a paged KV cache on a GPU, by FlashInfer's kernels (bf16, tensor cores), and what
-// prepares it. Free of torch and of CUDA's headers.
+// Attention over a paged KV cache on a GPU with FlashInfer's kernels (bf16, tensor cores), and the
+// preparation for it. Free of torch and of CUDA's headers.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace lathe::worker {
 
-// Of a model. Pages are those of KvCache: bf16 [pages, num_kv_heads, page_tokens, head_dim], keys
-// and values alike.
+// Shape of a model's attention. Pages are those of KvCache: bf16 [pages, num_kv_heads, page_tokens,
+// head_dim], the same for keys and values.
 struct PagedShape {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
@@ -20,18 +20,18 @@ struct PagedShape {
   int64_t page_tokens = 0;
 };
 
-// Whether there are kernels for it in this build: heads of 64 or 128 numbers, at most 16 query
-// heads per key head.
+// Returns true if this build has kernels for the shape: heads of 64 or 128 numbers, at most 16
+// query heads per KV head.
 bool HasPagedAttention(const PagedShape& shape);
 
-// Which sequences have which rows and pages, on the host. S sequences, T rows.
+// Rows and pages of each sequence, on the host. S sequences, T rows.
 struct PagedRows {
   std::vector<int32_t> row_starts;   // [S + 1], the last is T
   std::vector<int32_t> page_starts;  // [S + 1]
 };
 
-// How FlashInfer divides the work of one pass; the same for all layers. Plain numbers of its
-// PrefillPlanInfo.
+// FlashInfer's division of the work of one pass; the same for all layers. The numbers are those of
+// its PrefillPlanInfo.
 struct PagedPlan {
   std::array<int64_t, 15> numbers = {};
 };
@@ -41,17 +41,17 @@ struct PagedWorkspaceSizes {
   size_t int_bytes = 0;
 };
 
-// For plans that a recorded graph replays (`is_graph`: every sequence has one row) the sizes depend
-// on the number of sequences alone.
+// Returns the workspace sizes. For plans that a recorded graph replays (`is_graph`: every sequence
+// has one row) they depend only on the number of sequences.
 PagedWorkspaceSizes PagedWorkspaceFor(const PagedShape& shape, const PagedRows& rows, bool is_graph,
                                       DeviceStream stream);
 
-// Plans into device memory of those sizes. Waits until its copy to the device has left the host.
+// Writes a plan into the workspaces. Returns when its copy to the device has left host memory.
 PagedPlan PlanPagedAttention(const PagedShape& shape, const PagedRows& rows, bool is_graph,
                              const PagedWorkspaceSizes& sizes, void* float_workspace,
                              void* int_workspace, DeviceStream stream);
 
-// All pointers are the device's; bf16 as uint16_t.
+// All pointers are device pointers; bf16 as uint16_t.
 struct PagedAttentionTask {
   PagedShape shape;
   int64_t num_sequences;
@@ -60,21 +60,21 @@ struct PagedAttentionTask {
   uint16_t* values;
   int32_t* row_starts;        // [num_sequences + 1]
   int32_t* page_starts;       // [num_sequences + 1]
-  int32_t* pages;             // [page_starts of the last]
+  int32_t* pages;             // [page_starts of the last sequence]
   int32_t* last_page_tokens;  // [num_sequences], at least 1
   void* float_workspace;
   void* int_workspace;
   uint16_t* out;  // [T, num_heads, head_dim]
 };
 
-// Causal: the rows of a sequence are its last ones.
+// Causal: a sequence's rows are its last positions.
 void AttendPages(const PagedAttentionTask& task, const PagedPlan& plan, DeviceStream stream);
 
-// All pointers are the device's.
+// All pointers are device pointers.
 struct NormRopeWriteTask {
   PagedShape shape;
   int64_t num_rows;
-  const float* q;  // [T, num_heads, head_dim] in rows of `row_stride` numbers; so k and v
+  const float* q;  // [T, num_heads, head_dim] in rows of `row_stride` numbers; k and v likewise
   const float* k;
   const float* v;
   int64_t row_stride;
@@ -90,7 +90,7 @@ struct NormRopeWriteTask {
   uint16_t* values;
 };
 
-// NormRope of queries and keys in fp32, rounded; keys and values go to their pages.
+// Applies NormRope to queries and keys in fp32 and rounds to bf16. Keys and values go to pages.
 void NormRopeWrite(const NormRopeWriteTask& task, DeviceStream stream);
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// The body of AttendTile, for the files that instantiate it: its headers take a minute to compile.
+// The body of AttendTile, for the files that instantiate it: its headers compile for a minute.
 #pragma once
 
 #include <flashinfer/attention/prefill.cuh>

@@ -1,5 +1,5 @@
-// One instance of FlashInfer's kernel per tile of queries and size of heads; each takes the
-// compiler half a minute, so they lie in files of their own.
+// One instance of FlashInfer's kernel per query tile and head size. Each compiles for half a
+// minute, so each has its own file.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace lathe::worker {
 using PagedParams =
     flashinfer::BatchPrefillPagedParams<nv_bfloat16, nv_bfloat16, nv_bfloat16, int32_t>;
 
-// `values` and `sums`: room for what several blocks make of one row, null if they do not.
+// `values` and `sums`: scratch memory if several blocks share one row, otherwise null.
 template <uint32_t kTileRows, uint32_t kHeadDim>
 cudaError_t AttendTile(PagedParams params, nv_bfloat16* values, float* sums, cudaStream_t stream);
 
