@@ -33,8 +33,8 @@ int64_t PassMemory::SavedBytesPerToken() const {
 int64_t PassMemory::CheckpointBytesPerToken() const { return kFloat * model_.hidden_size; }
 
 // With torch: the scores. With our kernel: the buffer that each thread gathers of a sequence, which
-// may be the whole pass. It has the queries that share a KV head, their gradients and the gradients of
-// their outputs.
+// may be the whole pass. It has the queries that share a KV head, their gradients and the gradients
+// of their outputs.
 int64_t PassMemory::AttentionBackwardNumbersPerToken() const {
   if (cpu_threads_ == 0) return kTorchAttentionTile * model_.num_heads;
   return 3 * model_.num_heads / model_.num_kv_heads * model_.head_dim * cpu_threads_;

@@ -70,8 +70,8 @@ LATHE_BF16_TARGET LATHE_INLINE Block LoadBlock(const KeyRows& source, int64_t fi
   return loaded;
 }
 
-// Blocks of the cache are used where they lie, unless rows of values do not fill whole vectors.
-// They lie anywhere in memory, so the processor cannot guess which comes next.
+// Uses blocks of the KV cache in place, unless rows of values do not fill whole vectors. The blocks
+// are anywhere in memory, so hardware cannot predict the next one.
 LATHE_INLINE Block LoadBlock(const KeyBlocks<int32_t>& source, int64_t first, int64_t end,
                              int64_t head_dim, const State& state) {
   const int64_t num_keys = std::min(kKeyBlock, end - first);
@@ -97,7 +97,7 @@ LATHE_INLINE Block LoadBlock(const KeyBlocks<int32_t>& source, int64_t first, in
   return loaded;
 }
 
-// Weights of one row, rounded, up to the end of its block.
+// Stores the weights of one row, rounded, up to the end of its block.
 LATHE_BF16_TARGET LATHE_INLINE void StoreWeights(const Lanes (&weights)[kKeyVectors],
                                                  int32_t* words) {
 #pragma GCC unroll 2
@@ -106,7 +106,7 @@ LATHE_BF16_TARGET LATHE_INLINE void StoreWeights(const Lanes (&weights)[kKeyVect
   }
 }
 
-// What a block of keys adds to the rows [row, row + num_rows).
+// Adds a block of keys to the rows [row, row + num_rows).
 LATHE_BF16_TARGET LATHE_INLINE void AttendTile(const AttentionQueries& queries, const Block& block,
                                                const State& state, int64_t row, int64_t num_rows,
                                                int64_t block_begin) {
@@ -140,7 +140,7 @@ int64_t EndOf(const AttentionQueries& queries) {
   return queries.first_position + queries.num_positions;
 }
 
-// The part of `state` from `row` on.
+// Returns the part of `state` from `row` on.
 State FromRow(State state, int64_t row) {
   state.out += row * state.padded_dim;
   state.sums += row * kLanes;
@@ -156,14 +156,14 @@ LATHE_BF16_TARGET void LoadQueries(const AttentionQueries& queries, const State&
   }
 }
 
-// What the keys [begin, end) add to `num_rows` rows of `queries`.
+// Adds the keys [begin, end) to the first `num_rows` rows of `queries`.
 template <typename Source>
 LATHE_BF16_TARGET void AttendKeys(const AttentionQueries& queries, int64_t num_rows,
                                   const Source& source, int64_t begin, int64_t end,
                                   const State& state) {
   for (; begin < end; begin += kKeyBlock) {
     const Block block = LoadBlock(source, begin, end, queries.head_dim, state);
-    // Earlier rows see nothing of this block.
+    // Earlier rows see no key of this block.
     const int64_t first_row = std::max<int64_t>(0, begin - queries.first_position) * queries.group;
     for (int64_t row = first_row; row < num_rows; row += kTileRows) {
       AttendTile(queries, block, state, row, std::min<int64_t>(kTileRows, num_rows - row), begin);

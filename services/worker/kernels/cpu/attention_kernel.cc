@@ -7,26 +7,26 @@
 namespace lathe::worker {
 namespace {
 
-using namespace attention;  // NOLINT: the parts this file is made of
+using namespace attention;  // NOLINT: the building blocks of this file
 
 static_assert(kKvBlockTokens == kLanes);
 static_assert(kAttentionKeyBlock == kKeyBlock);
 
 constexpr int64_t kChunkRows = 192;
 
-// One block of keys and values as the products want them.
+// One block of keys and values in the layout of the products.
 struct Block {
   const float* keys[kKeyVectors];       // [head_dim, kLanes] each
   const float* values[kKeyVectors];     // kLanes rows of value_stride each
-  const float* next_keys[kKeyVectors];  // of the block that will be wanted next
+  const float* next_keys[kKeyVectors];  // of the block needed next
   int64_t value_stride;
 };
 
-// What is carried from block to block for `num_rows` queries.
+// State of `num_rows` queries that is carried from block to block.
 struct State : RunningRows {
   float* q;       // [rows, head_dim], scaled
   float* scores;  // [kTileRows, kKeyBlock]
-  float* packed;  // room for a block
+  float* packed;  // scratch memory for a block
 };
 
 State Carve(float* scratch, int64_t num_rows, int64_t head_dim) {
@@ -46,9 +46,9 @@ State Carve(float* scratch, int64_t num_rows, int64_t head_dim) {
   return state;
 }
 
-// Keys and values of the block from position `first` on, of those before `end`. Rows of a training
-// pass are rearranged: their strides are large powers of two, which would map
-// them to few places of the cache.
+// Loads keys and values of the block from position `first` on, up to `end`. Rows of a training pass
+// are rearranged: their strides are large powers of two, which would map them to few places of the
+// cache.
 LATHE_INLINE Block LoadBlock(const KeyRows& source, int64_t first, int64_t end, int64_t head_dim,
                              const State& state) {
   const int64_t num_keys = std::min(kKeyBlock, end - first);
@@ -70,8 +70,8 @@ LATHE_INLINE Block LoadBlock(const KeyRows& source, int64_t first, int64_t end, 
   return loaded;
 }
 
-// Blocks of the cache are used where they lie, unless rows of values do not fill whole vectors.
-// They lie anywhere in memory, so the processor cannot guess which comes next.
+// Uses blocks of the KV cache in place, unless rows of values do not fill whole vectors. The blocks
+// are anywhere in memory, so hardware cannot predict the next one.
 LATHE_INLINE Block LoadBlock(const KeyBlocks<float>& source, int64_t first, int64_t end,
                              int64_t head_dim, const State& state) {
   const int64_t num_keys = std::min(kKeyBlock, end - first);
@@ -96,7 +96,7 @@ LATHE_INLINE Block LoadBlock(const KeyBlocks<float>& source, int64_t first, int6
   return loaded;
 }
 
-// What a block of keys adds to the rows [row, row + num_rows).
+// Adds a block of keys to the rows [row, row + num_rows).
 template <typename Target>
 LATHE_INLINE void AttendTile(const AttentionQueries& queries, const Block& block,
                              const State& state, int64_t row, int64_t num_rows,
@@ -128,7 +128,7 @@ int64_t EndOf(const AttentionQueries& queries) {
   return queries.first_position + queries.num_positions;
 }
 
-// The part of `state` from `row` on.
+// Returns the part of `state` from `row` on.
 State FromRow(State state, int64_t row, int64_t head_dim) {
   state.out += row * state.padded_dim;
   state.sums += row * kLanes;
@@ -144,13 +144,13 @@ LATHE_INLINE void LoadQueries(const AttentionQueries& queries, const State& stat
   }
 }
 
-// What the keys [begin, end) add to `num_rows` rows of `queries`.
+// Adds the keys [begin, end) to the first `num_rows` rows of `queries`.
 template <typename Target, typename Source>
 LATHE_INLINE void AttendKeys(const AttentionQueries& queries, int64_t num_rows,
                              const Source& source, int64_t begin, int64_t end, const State& state) {
   for (; begin < end; begin += kKeyBlock) {
     const Block block = LoadBlock(source, begin, end, queries.head_dim, state);
-    // Earlier rows see nothing of this block.
+    // Earlier rows see no key of this block.
     const int64_t first_row = std::max<int64_t>(0, begin - queries.first_position) * queries.group;
     for (int64_t row = first_row; row < num_rows; row += kTileRows) {
       AttendTile<Target>(queries, block, state, row, std::min<int64_t>(kTileRows, num_rows - row),
@@ -169,7 +169,7 @@ LATHE_INLINE void AttendRows(const AttentionQueries& queries, const KeyRows& sou
   for (int64_t row = 0; row < num_rows; ++row) FinishRow(queries, state, row);
 }
 
-// First all rows with the shared keys, then each member with its own.
+// Computes all rows with the shared keys, then each member with its own keys.
 template <typename Target>
 LATHE_INLINE void AttendMembers(std::span<const AttentionMember<float>> members, int64_t num_shared,
                                 float* scratch) {

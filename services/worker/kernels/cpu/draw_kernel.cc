@@ -12,11 +12,11 @@ namespace lathe::worker {
 namespace {
 
 constexpr int64_t kChunk = 256;  // tokens per step of a loop with partial results
-// More than the rounding of an exponential number and of a product.
+// Exceeds the relative rounding error of an exponential number and of a product.
 constexpr float kUniformSlack = 1.001f;
 
-// Philox4x32-10 (see philox.h) of `num_blocks` neighbouring blocks, four numbers each. In plain
-// variables, which the compiler keeps in vector registers.
+// Computes Philox4x32-10 (see philox.h) of `num_blocks` consecutive blocks, four numbers each. Uses
+// plain variables, which the compiler keeps in vector registers.
 LATHE_INLINE void FillBits(uint32_t first_block, int num_blocks, const DrawKey& key,
                            uint32_t* bits) {
 #pragma omp simd
@@ -73,7 +73,7 @@ RaceResult Race(std::span<const float> weights, const DrawKey& key, int64_t firs
   for (int64_t begin = 0; begin < n; begin += kChunk) {
     const int64_t count = std::min(kChunk, n - begin);
     FillBits(static_cast<uint32_t>((first_token + begin) / 4), kChunk / 4, key, bits);
-    // E >= u: after the first chunks few hold a token that could still win.
+    // E >= u: after the first chunks, few chunks have a token that can still win.
     const float reach = best * kUniformSlack;
     int32_t can_win = 0;
 #pragma omp simd reduction(| : can_win)

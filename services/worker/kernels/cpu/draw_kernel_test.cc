@@ -11,7 +11,7 @@
 namespace lathe::worker {
 namespace {
 
-// Of logits with this standard deviation; every seventh is zero.
+// Returns weights of logits with this standard deviation; every seventh weight is zero.
 std::vector<float> RandomWeights(size_t size, float spread, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;

@@ -23,13 +23,13 @@ std::shared_ptr<void> AllocateHugePages(int64_t num_bytes) {
   void* const mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
-  // What lies around the aligned part goes back at once, so that no huge page reaches beyond it.
+  // Unmaps the memory around the aligned part, so that no huge page extends beyond it.
   const auto first = reinterpret_cast<uintptr_t>(mapped);
   const uintptr_t begin = RoundUp(first, kHugePage);
   Unmap(first, begin);
   Unmap(begin + size, first + size + kHugePage);
   void* const memory = reinterpret_cast<void*>(begin);
-  madvise(memory, size, MADV_HUGEPAGE);  // a wish: without them it is only slower
+  madvise(memory, size, MADV_HUGEPAGE);  // only a hint: without huge pages it is slower
   return {memory, [size](void* data) { munmap(data, size); }};
 }
 

@@ -3,7 +3,7 @@
 
 namespace lathe::worker {
 
-using namespace attention;  // NOLINT: rounds as the kernels that read it do
+using namespace attention;  // NOLINT: rounds like the kernels that read it
 
 LATHE_BF16_TARGET
 void StoreToken(const float* key, const float* value, int64_t head_dim, int64_t place,

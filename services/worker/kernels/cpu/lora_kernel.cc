@@ -8,8 +8,8 @@
 namespace lathe::worker {
 namespace {
 
-// Lane i of the result is the sum of the lanes of rows[i], the same tree for each: lanes eight
-// apart are added, then four, two and one apart. Two vectors are halved into one by each addition.
+// Returns in lane i the sum of the lanes of rows[i], with the same tree for each row: adds lanes
+// eight apart, then four, two and one apart. Each addition merges two vectors into one.
 LATHE_INLINE Floats SumLanes(Floats (&rows)[kLanes]) {
   typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
   const auto halve = [&](int size, const Words& low, const Words& high) LATHE_INLINE_LAMBDA {
@@ -19,7 +19,7 @@ LATHE_INLINE Floats SumLanes(Floats (&rows)[kLanes]) {
       rows[i] = __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
     }
   };
-  // Sums of row i end in lane i.
+  // The sum of row i ends in lane i.
   halve(8, Words{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23},
         Words{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
   halve(4, Words{0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27},
@@ -33,13 +33,13 @@ LATHE_INLINE Floats SumLanes(Floats (&rows)[kLanes]) {
 
 // ---- dot products ----
 
-// Dot products computed together: four rows with four factors keep sixteen vectors of sums.
+// Dot products computed together: four rows times four factors keep sixteen vectors of sums.
 constexpr int kDotRows = 4;
 constexpr int kDotFactors = 4;
-// Inner numbers of one stretch: four rows of it and four factors stay in the first-level cache
-// while all factors of a tile pass. Fewer rows read each factor once, best in one piece.
+// Inner numbers per stretch. Four rows of it and four factors stay in the first-level cache for all
+// factors of a tile. Fewer rows read each factor once, best in one piece.
 constexpr int64_t kDotDepth = 512;
-// Sums of a tile that wait in memory between stretches: 64 KiB.
+// Size of a tile, whose sums wait in memory between stretches: 64 KiB.
 constexpr int64_t kTileRows = 32;
 constexpr int64_t kTileFactors = 32;
 
@@ -47,8 +47,8 @@ struct DotSums {
   Floats sums[kDotRows * kDotFactors];
 };
 
-// sums += products over the inner numbers [begin, begin + size). With kFetches the same numbers of
-// the next rows are fetched: a stretch is too short for the CPU to foresee them.
+// sums += products over the inner numbers [begin, begin + size). With kFetches it prefetches the
+// same numbers of the next rows, because a stretch is too short for hardware prediction.
 template <int kRows, bool kFetches = false>
 LATHE_INLINE void AddProducts(const LoraDotsTask& task, int64_t row, int64_t factor, int64_t begin,
                               int64_t size, DotSums& sums) {
@@ -56,7 +56,7 @@ LATHE_INLINE void AddProducts(const LoraDotsTask& task, int64_t row, int64_t fac
   const float* f[kDotFactors];
   for (int m = 0; m < kRows; ++m) x[m] = task.x + (row + m) * task.x_stride + begin;
   for (int j = 0; j < kDotFactors; ++j) {
-    // Missing factors repeat the last; their sums are dropped.
+    // Missing factors repeat the last one; their sums are dropped.
     f[j] = task.factors[std::min<int64_t>(factor + j, task.num_factors - 1)] + begin;
   }
   Floats s[kRows][kDotFactors];
@@ -97,7 +97,7 @@ LATHE_INLINE void FinishDots(const LoraDotsTask& task, int64_t row, int64_t fact
   }
 }
 
-// Rows [row, row + num_rows) with factors [factor, factor + num_factors), at most a tile.
+// Computes rows [row, row + num_rows) times factors [factor, factor + num_factors), at most a tile.
 LATHE_INLINE void DotTile(const LoraDotsTask& task, int64_t row, int64_t num_rows, int64_t factor,
                           int64_t num_factors) {
   const auto per_block = [&](const auto& run) LATHE_INLINE_LAMBDA {
@@ -145,7 +145,7 @@ LATHE_INLINE void DotTile(const LoraDotsTask& task, int64_t row, int64_t num_row
 
 // ---- sums of factor rows ----
 
-// Numbers of factors that rows pass over while they stay in the second-level cache.
+// Numbers of factors that stay in the second-level cache while all rows use them.
 constexpr int64_t kSumNumbers = 65536;
 constexpr int kSumRows = 4;
 constexpr int kSumVectors = 4;
@@ -160,7 +160,7 @@ LATHE_INLINE void SumBlock(const LoraSumsTask& task, int64_t row, int64_t column
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       sums[m][v] = Load(y + m * task.y_stride + v * kLanes);
-      // The rows after these.
+      // Prefetches the next rows.
       if (kRows > 1) __builtin_prefetch(y + (kRows + m) * task.y_stride + v * kLanes, 1);
     }
   }
@@ -182,7 +182,7 @@ LATHE_INLINE void SumBlock(const LoraSumsTask& task, int64_t row, int64_t column
   }
 }
 
-// Fewer columns than a vector has.
+// Handles fewer columns than a vector has.
 LATHE_INLINE void SumPart(const LoraSumsTask& task, int64_t row, int64_t column, int64_t size) {
   const float* c = task.c + row * task.c_stride;
   float* y = task.y + row * task.y_stride + column;
@@ -206,14 +206,14 @@ LATHE_INLINE void SumRows(const LoraSumsTask& task, int64_t row, int64_t begin, 
 
 // ---- gradients ----
 
-// Rows that pass over a strip of columns before the next strip: their cache lines are used by all
-// factors, and the sums go to memory once in so many multiply-adds.
+// Rows per strip of columns. All factors use the strip's cache lines, and sums are stored only once
+// per this many multiply-adds.
 constexpr int64_t kGradientRows = 64;
 constexpr int kGradientFactors = 4;
 constexpr int kGradientVectors = 4;
 
-// With kFetches the next strip is fetched: its rows lie pages apart, which the CPU does not
-// foresee.
+// With kFetches it prefetches the next strip, whose rows are pages apart, which hardware does not
+// predict.
 template <int kFactors, int kVectors, bool kFetches>
 LATHE_INLINE void GradientBlock(const LoraGradientTask& task, int64_t begin_row, int64_t end_row,
                                 int64_t factor, int64_t column) {
@@ -265,7 +265,7 @@ LATHE_INLINE void GradientStrip(const LoraGradientTask& task, int64_t begin_row,
   }
 }
 
-// Fewer columns than a vector has.
+// Handles fewer columns than a vector has.
 LATHE_INLINE void GradientPart(const LoraGradientTask& task, int64_t begin_row, int64_t end_row,
                                int64_t column, int64_t size) {
   for (int64_t j = 0; j < task.num_factors; ++j) {

@@ -1,4 +1,4 @@
-// The LoRA kernels as a CPU without AVX-512 runs them, for tests.
+// The LoRA kernels for a CPU without AVX-512, for tests.
 #define LATHE_SIMD_CLONES __attribute__((target("arch=x86-64-v3")))
 #define LoraDots LoraDotsAvx2
 #define LoraSums LoraSumsAvx2

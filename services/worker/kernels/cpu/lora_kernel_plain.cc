@@ -1,4 +1,4 @@
-// The LoRA kernels as a CPU without AVX2 runs them, for tests.
+// The LoRA kernels for a CPU without AVX2, for tests.
 #define LATHE_SIMD_CLONES
 #define LoraDots LoraDotsPlain
 #define LoraSums LoraSumsPlain

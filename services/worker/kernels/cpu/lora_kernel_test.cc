@@ -44,7 +44,7 @@ struct Shape {
   int64_t num_factors;
 };
 
-// Results of the three kernels one after another.
+// Results of the three kernels.
 struct Results {
   Numbers dots;
   Numbers sums;
@@ -111,7 +111,7 @@ Results InDoubles(const Shape& shape) {
   return Run(shape, dots, sums, gradient);
 }
 
-// Of sums of up to 700 products of numbers below one.
+// Tolerance of sums of up to 700 products of numbers below one.
 constexpr double kTolerance = 2e-5;
 
 double LargestDifference(const Numbers& a, const Numbers& b) {
@@ -128,7 +128,7 @@ void CheckClose(const Results& a, const Results& b) {
   CHECK(LargestDifference(a.gradients, b.gradients) < kTolerance);
 }
 
-// Whole and broken tiles of rows, stretches of the inner index, vectors and groups of factors.
+// Whole and partial tiles of rows, stretches of the inner index, vectors and groups of factors.
 Shape AnyShape() {
   return GENERATE(Shape{1, 1, 1}, Shape{3, 17, 2}, Shape{4, 64, 4}, Shape{37, 530, 33},
                   Shape{66, 128, 9}, Shape{70, 700, 5});
@@ -156,7 +156,7 @@ TEST_CASE("LoRA kernels: AVX2 gives the bits of AVX-512", "[kernels]") {
   CHECK(narrow.gradients == wide.gradients);
 }
 
-// Its multiply-adds round twice: other bits, the same numbers.
+// Without FMA, multiply-adds round twice: other bits, the same numbers within the tolerance.
 TEST_CASE("LoRA kernels: a CPU without AVX2 gets the same numbers", "[kernels]") {
   const Shape shape = AnyShape();
   CheckClose(Run(shape, LoraDotsPlain, LoraSumsPlain, AddLoraGradientPlain), InDoubles(shape));

@@ -16,7 +16,7 @@ LATHE_INLINE float Sigmoid(float x) {
   return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
 
-// kHalf: half the head size, known to the compiler; 0: any.
+// kHalf: half the head size as a compile-time constant; 0: any head size.
 template <int kHalf>
 LATHE_INLINE void NormRope(const NormRopeTask& task, int64_t begin, int64_t end) {
   const int64_t half = kHalf > 0 ? kHalf : task.head_dim / 2;
@@ -39,7 +39,7 @@ LATHE_INLINE void NormRope(const NormRopeTask& task, int64_t begin, int64_t end)
   }
 }
 
-// Of one head. kHalf as above.
+// Backward step of NormRope. kHalf: half the head size as a compile-time constant; 0: any.
 template <int kHalf>
 LATHE_INLINE void NormRopeBackward(const NormRopeBackwardTask& task, int64_t begin, int64_t end) {
   const int64_t half = kHalf > 0 ? kHalf : task.head_dim / 2;
@@ -51,7 +51,7 @@ LATHE_INLINE void NormRopeBackward(const NormRopeBackwardTask& task, int64_t beg
       const float* x = task.x + row * task.x_stride + head * 2 * half;
       float* g = task.dy + (row * task.num_heads + head) * 2 * half;
       float* dx = task.dx + row * task.dx_stride + head * 2 * half;
-      // dL/d(x / rms): the rotation by the opposite angle, then the weight.
+      // dL/d(x / rms): rotation by the opposite angle, then the weight.
 #pragma omp simd
       for (int64_t i = 0; i < half; ++i) {
         const float first = g[i] * cos[i] + g[half + i] * sin[i];

@@ -14,13 +14,13 @@ void TopOf(std::span<const float> values, std::span<int32_t> indices) {
   const auto is_larger = [&](int32_t a, int32_t b) {
     return values[a] != values[b] ? values[a] > values[b] : a < b;
   };
-  // The front of the heap is the least of the largest so far.
+  // The front of the heap is the smallest of the largest values so far.
   std::iota(indices.begin(), indices.end(), 0);
   std::make_heap(indices.begin(), indices.end(), is_larger);
   const auto n = static_cast<int64_t>(values.size());
   for (auto begin = static_cast<int64_t>(indices.size()); begin < n; begin += kChunk) {
     const int64_t end = std::min(n, begin + kChunk);
-    // As a rule a chunk has none: what comes later must be larger, not equal.
+    // Most chunks have none: a later value must be larger, not equal.
     if (!(MaxOfRange(values.data() + begin, end - begin) > values[indices.front()])) continue;
     for (int64_t i = begin; i < end; ++i) {
       if (!(values[i] > values[indices.front()])) continue;

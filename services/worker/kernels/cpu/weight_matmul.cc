@@ -12,7 +12,7 @@
 namespace lathe::worker {
 namespace {
 
-// Units of a panel that all rows pass by before the next: 128 KiB, which stay in the second-level
+// Units of a panel that all rows use before the next ones: 128 KiB, which stay in the second-level
 // cache.
 constexpr int64_t kPartUnits = 512;
 constexpr int64_t kLineBytes = 64;
@@ -50,24 +50,24 @@ Multiply ChooseMultiply(bool is_bf16, MatmulArithmetic arithmetic) {
   return is_bf16 ? MultiplyNarrowWidened : MultiplyNarrowFp32;
 }
 
-// How one product goes: outputs [M, num_columns].
+// Settings of one product with outputs [M, num_columns].
 struct Run {
   const WeightMatmulTask& task;
   Multiply multiply;
-  int64_t x_bytes;  // of a number
+  int64_t x_bytes;  // per number
   int64_t num_columns;
 };
 
 // A part of a panel: numbers [first, first + numbers) of the inner index.
 struct Part {
-  int64_t column;  // the panel's first
+  int64_t column;  // first column of the panel
   int64_t first;
   int64_t numbers;
   const Words* words;
-  const char* next;  // the part that comes after this one; null when none does
+  const char* next;  // the part after this one; null if none
 };
 
-// A block of rows of a last panel that is narrower than the others.
+// Multiplies a block of rows by the last panel, which may be narrower than the others.
 void MultiplyLastPanel(const Run& run, PanelBlock block, int64_t rows, int64_t width) {
   alignas(64) float buffer[kBlockRows * kMatmulPanel] = {};
   float* const y = std::exchange(block.y, buffer);
@@ -88,7 +88,8 @@ void MultiplyPart(const Run& run, const Part& part) {
   const int64_t num_units =
       (part.numbers + task.weight.NumbersPerUnit() - 1) / task.weight.NumbersPerUnit();
   const int64_t num_blocks = (task.num_rows + kBlockRows - 1) / kBlockRows;
-  // The first blocks share the next part's lines: without, memory would rest while they multiply.
+  // The first blocks prefetch the next part's lines; otherwise memory would idle while they
+  // multiply.
   const int64_t lines = (kLinesPerUnit + num_blocks - 1) / num_blocks;
   int64_t row = 0;
   for (int64_t b = 0; b < num_blocks; ++b) {
@@ -135,7 +136,8 @@ bool CpuHasBf16() {
   return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq");
 }
 
-// Long sums are cut outside, panels inside: a part of x stays near while all panels use it.
+// Loops over parts of the inner index outside and panels inside, so that a part of x stays in cache
+// for all panels.
 void MatmulTransposed(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int64_t begin,
                       int64_t end) {
   const WeightPanels& weight = task.weight;
@@ -143,7 +145,7 @@ void MatmulTransposed(const WeightMatmulTask& task, MatmulArithmetic arithmetic,
                    .multiply = ChooseMultiply(weight.is_bf16, arithmetic),
                    .x_bytes = BytesPerNumber(arithmetic),
                    .num_columns = weight.n};
-  // One block of rows needs no part of a panel twice: its sums stay in registers.
+  // One block of rows uses each panel once, so it needs no parts: its sums stay in registers.
   const bool is_one_block = task.num_rows <= kBlockRows;
   const int64_t most = is_one_block ? weight.k : kPartUnits * weight.NumbersPerUnit();
   const auto at = [&](int64_t panel, int64_t first) {

@@ -1,4 +1,4 @@
-// The products with a frozen matrix as a CPU without AVX-512 runs them, for tests.
+// The products with a frozen matrix for a CPU without AVX-512, for tests.
 #define LATHE_SIMD_CLONES __attribute__((target("arch=x86-64-v3")))
 #define LATHE_CPU_HAS_AVX512 false
 #define CpuHasBf16 CpuHasBf16Avx2

@@ -1,7 +1,8 @@
-// Products with frozen matrices of Qwen3-0.6B's shapes, each read from memory and not from a cache.
+// Benchmark of products with frozen matrices of Qwen3-0.6B's shapes, each read from memory and not
+// from a cache.
 //   lathe_matmul_bench [ROUNDS] [ROWS...]
-// Prints, on two threads, what a plain loop reads of the same memory, and for each number of rows
-// the medians over rounds: GB/s of weights, GFLOP/s, and ms of all the products of one pass.
+// Prints, for two threads, the read rate of a plain loop over the same memory. For each number of
+// rows it prints medians over rounds: GB/s of weights, GFLOP/s, and ms of all products of one pass.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -24,7 +25,7 @@ constexpr int64_t kTaskPanels = 8;
 struct Shape {
   const char* name;
   int64_t n, k;
-  int64_t in_memory;  // so many matrices one after another are more than a cache holds
+  int64_t in_memory;  // number of matrices that together exceed a cache
   int64_t in_model;
 };
 constexpr Shape kShapes[] = {{"qkv", 4096, 1024, 8, 28},
@@ -40,7 +41,7 @@ double SecondsOf(const F& run) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// run(i) for i in [0, num_tasks), by whichever thread is free.
+// Calls run(i) for i in [0, num_tasks), on any free thread.
 template <typename F>
 void OnThreads(int64_t num_tasks, const F& run) {
   std::atomic<int64_t> next = 0;
@@ -60,7 +61,7 @@ double MedianSeconds(int rounds, const F& run) {
   return seconds[rounds / 2];
 }
 
-// Some matrices of one shape.
+// Several matrices of one shape.
 class Matrices {
  public:
   Matrices(const Shape& shape, bool is_bf16)
@@ -97,7 +98,7 @@ class Matrices {
 
 double ReadRate(int rounds, const Matrices& matrices) {
   constexpr int64_t kTaskBytes = int64_t{1} << 20;
-  std::atomic<uint64_t> sum = 0;  // so that the reads are not left out
+  std::atomic<uint64_t> sum = 0;  // keeps the compiler from removing the reads
   const double seconds = MedianSeconds(rounds, [&] {
     OnThreads(matrices.NumBytes() / kTaskBytes, [&](int64_t i) {
       const char* data = matrices.data() + i * kTaskBytes;

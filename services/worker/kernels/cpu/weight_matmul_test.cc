@@ -26,7 +26,7 @@ namespace {
 
 using Product = void (*)(const WeightMatmulTask&, MatmulArithmetic, int64_t, int64_t);
 
-// How a product is computed: the matrix's dtype, the arithmetic, and the instructions.
+// A variant of a product: the matrix's dtype, the arithmetic, and the instructions.
 struct Way {
   const char* name;
   bool is_bf16;
@@ -52,7 +52,7 @@ std::vector<Way> Ways() {
   return ways;
 }
 
-// Numbers that bf16 holds exactly, so that every way multiplies the same.
+// Returns numbers that bf16 represents exactly, so that every variant multiplies the same numbers.
 std::vector<float> RandomWeights(int64_t size, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<int> uniform(-128, 128);
@@ -67,7 +67,7 @@ uint16_t Half(float number) {
   return static_cast<uint16_t>(bits >> 16);
 }
 
-// `numbers` as bf16, rows of `width` padded to `stride`.
+// Returns `numbers` as bf16, with rows of `width` padded to `stride`.
 std::vector<uint16_t> Halves(const std::vector<float>& numbers, int64_t width, int64_t stride) {
   const int64_t num_rows = static_cast<int64_t>(numbers.size()) / width;
   std::vector<uint16_t> halves(static_cast<size_t>(num_rows * stride), 0);
@@ -97,9 +97,9 @@ struct Matrix {
   std::shared_ptr<void> memory;
 };
 
-constexpr int64_t kGuard = 3;  // numbers behind each row of y that stay as they are
+constexpr int64_t kGuard = 3;  // numbers after each row of y that must not change
 
-// y of x [num_rows, inner] by `product`, starting from `y`.
+// Returns y for x [num_rows, inner] by `product`, starting from `y`.
 std::vector<float> Multiply(const Matrix& matrix, const Way& way, Product product,
                             const std::vector<float>& x, int64_t num_rows, int64_t outer,
                             bool accumulate, std::vector<float> y) {
@@ -121,7 +121,8 @@ std::vector<float> Multiply(const Matrix& matrix, const Way& way, Product produc
   return y;
 }
 
-// The same from the definition, in fp64. `weight(i, o)` is the factor of input i in output o.
+// Computes the same from the definition in fp64. `weight(i, o)` is the factor of input i in output
+// o.
 template <typename F>
 std::vector<float> Expected(const F& weight, const std::vector<float>& x, int64_t num_rows,
                             int64_t outer, bool accumulate, std::vector<float> y) {
@@ -150,13 +151,13 @@ double Difference(const std::vector<float>& a, const std::vector<float>& b) {
 TEST_CASE("Weight matmul: both products from the definition, whatever the instructions",
           "[kernels][weight_matmul]") {
   const Way way = GENERATE(from_range(Ways()));
-  // Odd and narrow ones, whole panels, sums beyond one part of a panel.
+  // Odd and narrow shapes, whole panels, sums beyond one part of a panel.
   const auto [n, k] = GENERATE(WeightShape{1, 1}, WeightShape{64, 32}, WeightShape{65, 33},
                                WeightShape{130, 7}, WeightShape{70, 1100}, WeightShape{1100, 66});
   const bool accumulate = GENERATE(false, true);
   const Matrix matrix({n, k}, way.is_bf16);
   CAPTURE(way.name, way.is_bf16, n, k, accumulate);
-  // Multiples of 2^-12 below 2^12: sums are exact.
+  // Products are multiples of 2^-12 and sums are below 2^12, so sums are exact.
   for (const int64_t num_rows : {1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 31, 40}) {
     CAPTURE(num_rows);
     const std::vector<float> x = RandomWeights(num_rows * k, 2);
@@ -185,7 +186,7 @@ TEST_CASE("Weight matmul: a row has the same bits among any number of rows",
   constexpr int64_t kRows = 40;
   Matrix matrix(kShape, way.is_bf16);
   std::vector<float> x = RandomWeights(kRows * kShape.k, 2);
-  for (float& number : x) number *= 1.01f;  // now sums round
+  for (float& number : x) number *= 1.01f;  // so that sums round
   const std::vector<float> y(kRows * (kShape.n + kGuard), 0.0f);
   const std::vector<float> all =
       Multiply(matrix, way, way.transposed, x, kRows, kShape.n, /*accumulate=*/false, y);

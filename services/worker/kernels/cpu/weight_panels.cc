@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kVectorBytes = sizeof(Words);
 
-// The sixteen units that lie at `source` in each of `count` rows, of which `num_bytes` are there,
-// become lanes [lane, lane + count) of `panel`, vector by vector.
+// Writes the sixteen units at `source` of each of `count` rows to lanes [lane, lane + count) of
+// `panel`, vector by vector. Only `num_bytes` of each row exist.
 LATHE_INLINE void SetUnits(const char* source, int64_t row_bytes, int64_t num_bytes, int64_t lane,
                            int64_t count, Words* panel) {
   Words words[kLanes];
@@ -27,7 +27,7 @@ LATHE_INLINE void SetUnits(const char* source, int64_t row_bytes, int64_t num_by
   }
   Transpose(words);
   const int64_t num_units = (num_bytes + kUnitBytes - 1) / kUnitBytes;
-  // The other lanes may hold other rows.
+  // Other lanes may already hold other rows.
   for (int64_t u = 0; u < num_units; ++u) panel[u * kPanelVectors] |= words[u];
 }
 

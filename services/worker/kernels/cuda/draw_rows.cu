@@ -17,7 +17,7 @@ struct Shared {
   int num_claims;
 };
 
-// The threads of one block, see draw_row.h.
+// The threads of one block; see draw_row.h.
 class BlockTeam {
  public:
   __device__ BlockTeam(Shared& shared, float* stretch_sums)
@@ -90,7 +90,7 @@ class BlockTeam {
   float* stretch_sums_;
 };
 
-// One block per row.
+// Runs one block per row.
 __global__ void __launch_bounds__(kThreads) DrawRowsKernel(DrawRowsTask task) {
   __shared__ Shared shared;
   extern __shared__ float stretch_sums[];

@@ -9,7 +9,7 @@ namespace lathe::worker {
 namespace {
 
 constexpr int kLanes = 32;
-constexpr int kWarps = 8;  // factors of one block
+constexpr int kWarps = 8;  // factors per block
 constexpr int kThreads = kLanes * kWarps;
 
 __device__ const LoraSlotEntry* EntryOf(const LoraRowsTask& task, const LoraRowsPart& part,
@@ -20,7 +20,7 @@ __device__ const LoraSlotEntry* EntryOf(const LoraRowsTask& task, const LoraRows
   return entry->a == nullptr ? nullptr : entry;
 }
 
-// products = scaling * x A^T: a warp per factor.
+// products = scaling * x A^T, with one warp per factor.
 __global__ void __launch_bounds__(kThreads) ShrinkKernel(LoraRowsTask task) {
   const int64_t row = blockIdx.z;
   const int part_index = static_cast<int>(blockIdx.y);
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) ShrinkKernel(LoraRowsTask task) {
   task.products[products + factor] = sum * entry->scaling;
 }
 
-// y += products B^T: a thread per output.
+// y += products B^T, with one thread per output.
 __global__ void __launch_bounds__(kThreads) ExpandKernel(LoraRowsTask task) {
   const int64_t row = blockIdx.z;
   const int part_index = static_cast<int>(blockIdx.y);

@@ -1,4 +1,4 @@
-// In place of the kernels in builds without CUDA, where no tensor lies on a GPU.
+// Replaces the kernels in builds without CUDA, where no tensor is on a GPU.
 #include <stdexcept>
 
 #include "services/worker/kernels/cuda/draw_rows.h"

@@ -1,4 +1,4 @@
-// Hot file: what lies between the projections and attention, in one launch.
+// Hot file: the steps between the projections and attention, in one launch.
 #include <cuda_bf16.h>
 
 #include "services/worker/kernels/cuda/launch.cuh"
@@ -8,10 +8,10 @@ namespace lathe::worker {
 namespace {
 
 constexpr int kLanes = 32;
-constexpr int kWarps = 8;  // heads of one block
+constexpr int kWarps = 8;  // heads per block
 
-// The head of one row that a warp works on: queries, then keys, then values.
-// Lane l holds pairs (i, i + D/2) for i = l, l + 32: rope turns these two together.
+// Each warp computes one head of one row: queries, then keys, then values. Lane l holds the pairs
+// (i, i + D/2) for i = l, l + 32: rope rotates each pair.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kLanes* kWarps) NormRopeWriteKernel(NormRopeWriteTask task) {
   constexpr int kHalf = kHeadDim / 2;

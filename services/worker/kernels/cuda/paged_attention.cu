@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kBf16Bytes = 2;
 
-// PrefillPlan takes what it only reads without const.
+// PrefillPlan takes pointers without const but only reads them.
 int32_t* Mutable(const std::vector<int32_t>& numbers) {
   return const_cast<int32_t*>(numbers.data());
 }
@@ -89,7 +89,7 @@ PagedWorkspaceSizes PagedWorkspaceFor(const PagedShape& shape, const PagedRows& 
 PagedPlan PlanPagedAttention(const PagedShape& shape, const PagedRows& rows, bool is_graph,
                              const PagedWorkspaceSizes& sizes, void* float_workspace,
                              void* int_workspace, DeviceStream stream) {
-  // Not page-locked: the copy is then over, as far as this memory goes, when the call returns.
+  // Pageable memory: when the call returns, the copy no longer reads it.
   std::vector<uint8_t> staging(sizes.int_bytes);
   flashinfer::PrefillPlanInfo info;
   CheckCuda(flashinfer::PrefillPlan<int32_t>(

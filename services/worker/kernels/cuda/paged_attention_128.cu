@@ -1,4 +1,4 @@
-// Heads of 128 numbers.
+// Kernels for heads of 128 numbers.
 #include "services/worker/kernels/cuda/paged_attention_flashinfer.cuh"
 
 namespace lathe::worker {

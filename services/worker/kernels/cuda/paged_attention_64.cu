@@ -1,4 +1,4 @@
-// Heads of 64 numbers.
+// Kernels for heads of 64 numbers.
 #include "services/worker/kernels/cuda/paged_attention_flashinfer.cuh"
 
 namespace lathe::worker {
