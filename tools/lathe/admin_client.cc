@@ -13,7 +13,7 @@ namespace lathe::cli {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
-// What the engine may need beyond the time it was given to drain.
+// Deadline margin for the engine's answer after its drain timeout.
 constexpr absl::Duration kDrainMargin = absl::Seconds(5);
 constexpr char kAdminScope[] = "admin";
 constexpr char kFirstTenant[] = "default";

@@ -13,8 +13,8 @@
 
 namespace lathe::cli {
 
-// Speaks lathe.v1.Admin over DIR/run/admin.sock. Every call makes a connection of its own, so that
-// an engine which just came back is reached at once. Error not_running when there is none.
+// Client of lathe.v1.Admin on the engine's admin socket. Each call opens a new connection, so that
+// it reaches a restarted engine at once. Error not_running if no engine answers.
 class AdminClient {
  public:
   explicit AdminClient(const DataDir& dir);
@@ -29,7 +29,8 @@ class AdminClient {
   absl::Status MoveModel(const v1::MoveModelRequest& request);
   absl::Status DrainGroup(const std::string& group);
   absl::Status ResumeGroup(const std::string& group);
-  // Waits up to `timeout`. `context` is fresh; TryCancel on it from another thread ends the wait.
+  // Waits up to `timeout` for the engine to finish accepted work. `context` must be unused;
+  // TryCancel on it from another thread ends the wait.
   absl::StatusOr<v1::DrainResponse> Drain(absl::Duration timeout, grpc::ClientContext& context);
 
  private:
@@ -40,12 +41,12 @@ class AdminClient {
   const std::string data_dir_;
 };
 
-// The scopes of an API key, asked of lathe.v1.Engine on DIR/run/engine.sock. Unauthenticated when
-// the engine does not know it.
+// Asks the engine (lathe.v1.Engine, engine socket) for the scopes of an API key. Unauthenticated if
+// the key is unknown.
 absl::StatusOr<std::vector<std::string>> KeyScopes(const DataDir& dir, const std::string& api_key);
 
-// Makes sure that DIR/admin.key holds a key that works and has scope admin: keeps the one that is
-// there, else creates one for tenant `default`. True when one was created.
+// Ensures that DIR/admin.key holds a working key with scope admin. Keeps the present key if it
+// qualifies; otherwise creates one for tenant `default` and returns true.
 absl::StatusOr<bool> EnsureAdminKey(const DataDir& dir);
 
 }  // namespace lathe::cli

@@ -10,7 +10,7 @@
 namespace lathe::cli {
 namespace {
 
-// As a word of a shell command.
+// Quotes `text` as one word of a shell command, if it needs quotes.
 std::string Quoted(const std::string& text) {
   constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;

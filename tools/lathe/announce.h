@@ -1,4 +1,4 @@
-// What `lathe up` says on standard output.
+// Prints the progress of `lathe up` on standard output.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace lathe::cli {
 
-// Lines of a label and a text; on a terminal the loading line is rewritten in place.
+// Prints lines of a label and a text. On a terminal, the loading line is rewritten in place.
 class Announcer {
  public:
   Announcer();
 
   void Say(const std::string& label, const std::string& text);
-  // `progress` as the worker puts it, e.g. "64 % of 1.2 GB". Repeats are not printed.
+  // `progress` is the worker's text, e.g. "64 % of 1.2 GB". A repeated text is not printed.
   void Loading(const std::string& progress);
-  // URL, key file, logs and the next command.
+  // Prints the URL, key file, metrics pages, log directory and a command to try next.
   void Ready(const LaunchPlan& plan, bool is_new_key);
 
  private:

@@ -49,11 +49,11 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// Between fork and exec: only async-signal-safe calls.
+// Runs between fork and exec; makes only async-signal-safe calls.
 [[noreturn]] void BecomeChild(char* const* arguments, char* const* environment, int log_fd,
                               int null_fd, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // The parent died before the wish was made.
+  if (getppid() != parent) _exit(1);  // The parent died before the prctl.
   setpgid(0, 0);
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) {
     signal(signal_number, SIG_DFL);

@@ -1,4 +1,4 @@
-// Starting a child that cannot outlive us.
+// Starts a child process that cannot outlive this one.
 #pragma once
 
 #include <sys/types.h>
@@ -14,23 +14,23 @@ namespace lathe::cli {
 struct ChildSpec {
   // engine, worker or gateway.
   std::string name;
-  // The first is the program's path.
+  // Command line; the first element is the program's path.
   std::vector<std::string> arguments;
-  // NAME=VALUE, for variables that are not set already.
+  // NAME=VALUE for variables that this process's environment does not set.
   std::vector<std::string> environment = {};
-  // NAME=VALUE, whatever is set; also what must not be seen on a command line.
+  // NAME=VALUE for variables that replace inherited ones. Secrets go here, not into `arguments`.
   std::vector<std::string> overrides = {};
-  // Standard output and error are appended here; begun anew (the old one kept as .1) when it has
-  // passed 64 MiB.
+  // File to which standard output and error are appended. A file over 64 MiB is renamed to *.1
+  // before the child starts.
   std::filesystem::path log_path;
 };
 
-// The child gets SIGKILL when the calling *thread* ends (the kernel ties the wish to the forking
-// thread), so call this from the main thread only. It is in a process group of its own, so that
-// Ctrl-C reaches us alone, with no signal blocked and /dev/null as standard input.
+// Call from the main thread only: the child gets SIGKILL when the calling *thread* ends
+// (PR_SET_PDEATHSIG). The child has its own process group, so that Ctrl-C reaches only this
+// process. It starts with no signal blocked and with /dev/null as standard input.
 absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec);
 
-// "exit code 78" or "signal 9" of a status from waitpid.
+// Returns "exit code 78" or "signal 9" for a status from waitpid.
 std::string DescribeExit(int wait_status);
 
 }  // namespace lathe::cli

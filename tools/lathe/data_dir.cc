@@ -43,7 +43,8 @@ fs::path SocketDir(const fs::path& data_dir, const fs::path& run_dir) {
   return absl::StrCat("/tmp/lathe-", getuid(), "-", Sha256Hex(data_dir.string()).substr(0, 16));
 }
 
-// A folder under /tmp could have been put there by somebody else.
+// Fails unless `path` is a folder that only this user can access. Another user may have created it
+// under /tmp.
 absl::Status CheckOwner(const fs::path& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) return CannotCreate(path, errno);

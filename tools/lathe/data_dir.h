@@ -1,4 +1,4 @@
-// The directory that holds everything Lathe keeps, and the sockets of a running one.
+// The data directory: all persistent state of Lathe, and the sockets of a running instance.
 #pragma once
 
 #include <sys/types.h>
@@ -11,25 +11,27 @@
 
 namespace lathe::cli {
 
-// DIR/{lathe.db,bodies,checkpoints,snapshots,logs,run,admin.key}. Paths only: creates nothing.
+// Paths in a data directory: DIR/{lathe.db,bodies,checkpoints,snapshots,logs,run,admin.key}. Only
+// Create() touches the file system.
 class DataDir {
  public:
-  // `dir` made absolute. The sockets' folder is `run_dir`, if empty DIR/run, or one under /tmp
-  // named after DIR and the user when a socket's path would pass 100 bytes (the kernel takes 107).
+  // `dir` is made absolute. `run_dir` is the folder of the sockets; empty: DIR/run. If a socket
+  // path in DIR/run would exceed 100 bytes (the kernel's limit is 107), the folder is instead one
+  // under /tmp, named after the user and DIR.
   explicit DataDir(const std::filesystem::path& dir, const std::filesystem::path& run_dir = "");
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path run() const { return path_ / "run"; }
   std::filesystem::path logs() const { return path_ / "logs"; }
   std::filesystem::path admin_key() const { return path_ / "admin.key"; }
-  // Where the sockets are; `has_own_socket_dir` when it is not run().
+  // Folder of the sockets. `has_own_socket_dir` is true if it is not run().
   const std::filesystem::path& socket_dir() const { return socket_dir_; }
   bool has_own_socket_dir() const { return socket_dir_ != run(); }
-  // "unix:PATH" of the engine's listeners: engine, admin or worker.
+  // Returns "unix:PATH" of one of the engine's listeners: engine, admin or worker.
   std::string SocketAddress(const std::string& listener) const;
 
-  // Creates what is missing with mode 0700, and `secret` (0600) for the workers beside the sockets.
-  // Errors: permission, cannot_create.
+  // Creates missing folders with mode 0700, and the workers' `secret` file (0600) in the socket
+  // folder. Errors: permission, cannot_create.
   absl::Status Create() const;
 
  private:
@@ -37,14 +39,14 @@ class DataDir {
   std::filesystem::path socket_dir_;
 };
 
-// --data-dir's default: $XDG_DATA_HOME/lathe or ~/.local/share/lathe.
+// Default of --data-dir: $XDG_DATA_HOME/lathe or ~/.local/share/lathe.
 std::string DefaultDataDir();
 
-// Held by the one `lathe up` of a data directory, and by its process alone: the kernel lets go of
-// it when the process ends, however it ends.
+// Exclusive lock of a data directory, held by the `lathe up` that uses it. Children do not inherit
+// it, and the kernel releases it when the process ends for any reason.
 class DataDirLock {
  public:
-  // Error data_dir_in_use naming the holder's pid.
+  // Fails with data_dir_in_use, naming the holder's pid, if another process holds the lock.
   static absl::StatusOr<DataDirLock> Take(const DataDir& dir);
   DataDirLock(DataDirLock&& other) noexcept;
   DataDirLock& operator=(DataDirLock&&) = delete;
@@ -55,11 +57,11 @@ class DataDirLock {
   int fd_;
 };
 
-// Writes `text` so that a reader sees the old file or the new one, never a part.
+// Writes `text` so that a reader sees either the old file or the complete new one.
 absl::Status WriteFileAtomically(const std::filesystem::path& path, const std::string& text,
                                  mode_t mode);
 
-// The file's text without the white space at its end. NotFound when it cannot be read.
+// Returns the file's text without trailing white space. NotFound if it cannot be read.
 absl::StatusOr<std::string> ReadTextFile(const std::filesystem::path& path);
 
 }  // namespace lathe::cli

@@ -1,4 +1,4 @@
-// --data-dir and --run-dir, the same for every verb.
+// The options --data-dir and --run-dir, which all verbs share.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace lathe::cli {
 
 struct DataDirOptions {
   std::string dir;
-  // Folder of the sockets; empty: DataDir's choice.
+  // Folder of the sockets; empty: DataDir's default.
   std::string run_dir;
 };
 

@@ -50,7 +50,7 @@ absl::Status ExportCommand(int argc, const char* const* argv) {
   options.AddPositional(&checkpoint_name, "CHECKPOINT",
                         "tinker://… of a save, or the directory of one");
   std::vector<const char*> words(argv, argv + argc);
-  // A bare flag would take the checkpoint behind it for its value.
+  // A bare --merged would take the following CHECKPOINT as its value.
   for (const char*& word : words) {
     if (std::string_view(word) == "--merged") word = "--merged=true";
   }

@@ -1,11 +1,11 @@
-// `lathe export`
+// `lathe export`.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace lathe::cli {
 
-// Becomes lathe-export, which has the arithmetic; returns only where that is not possible.
+// Replaces this process by lathe-export, which merges the weights. Returns only on failure.
 absl::Status ExportCommand(int argc, const char* const* argv);
 
 }  // namespace lathe::cli

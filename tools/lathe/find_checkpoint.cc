@@ -20,7 +20,8 @@ absl::Status Missing(const std::string& message) {
   return WithDetail(absl::NotFoundError(message), "checkpoint_missing", "checkpoint");
 }
 
-// The path of the checkpoint in `dir`. A copy has its source's manifest.
+// Returns the tinker:// path of the checkpoint in `dir`. The manifest of a copy names the source's
+// path, so the copy's own path is in a separate file.
 std::string TinkerPath(const fs::path& dir, const Json& manifest) {
   std::ifstream copy_name(dir / kCopyNameFile);
   std::string path;
@@ -37,7 +38,7 @@ absl::StatusOr<fs::path> FindCheckpoint(const std::string& name, const fs::path&
     return Missing(absl::StrCat("'", name, "' is no checkpoint: no ", kManifest, " in it"));
   }
   fs::path found;
-  int64_t newest = -1;  // of two, the older one was overwritten and is about to go
+  int64_t newest = -1;  // an older one with this path was overwritten and will be deleted
   for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
     const absl::StatusOr<Json> manifest = ReadJsonFile(entry.path() / kManifest);
     if (!manifest.ok()) continue;  // not a checkpoint, or deleted meanwhile

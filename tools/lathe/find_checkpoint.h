@@ -1,4 +1,4 @@
-// From a checkpoint's name to its directory.
+// Finds the directory of a checkpoint.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace lathe::cli {
 
-// `name` is a directory that holds a manifest.json, or a tinker:// path that is looked up in the
-// manifests below `checkpoints`; the engine need not run. Error: checkpoint_missing.
+// `name` is a directory with a manifest.json, or a tinker:// path, which is looked up in the
+// manifests below `checkpoints`. No engine needs to run. Error: checkpoint_missing.
 absl::StatusOr<std::filesystem::path> FindCheckpoint(const std::string& name,
                                                      const std::filesystem::path& checkpoints);
 

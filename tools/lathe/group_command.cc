@@ -17,7 +17,8 @@
 namespace lathe::cli {
 namespace {
 
-// OK: the model lives there.
+// Waits until the model is on group `request.group()`. Fails if the model ends, if the migration is
+// abandoned, or after `timeout`.
 absl::Status AwaitMove(AdminClient& client, const v1::MoveModelRequest& request,
                        absl::Duration timeout) {
   const absl::Time end = absl::Now() + timeout;

@@ -1,4 +1,4 @@
-// `lathe move` and `lathe group`: which worker group has what.
+// `lathe move` and `lathe group`: assign models to worker groups.
 #pragma once
 
 #include "absl/status/status.h"

@@ -20,7 +20,8 @@
 namespace lathe::cli {
 namespace {
 
-// "30d" or what absl reads, "12h30m".
+// Parses a number of days ("30d") or an absl::Duration ("12h30m"). `field` names the option in
+// errors.
 absl::StatusOr<absl::Duration> ParseSpan(const std::string& text, const char* field) {
   int64_t num_days = 0;
   absl::string_view days = text;
@@ -46,7 +47,7 @@ const char* StateOf(const v1::ApiKeyInfo& key) {
   return has_ended ? "expired" : "active";
 }
 
-// The key alone on standard output, for scripts.
+// Prints only the key on standard output, for scripts; the rest goes to standard error.
 template <typename Response>
 void PrintNewKey(const Response& key) {
   std::fprintf(stderr, "key id %s\n", key.key_id().c_str());

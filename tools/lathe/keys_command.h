@@ -5,7 +5,7 @@
 
 namespace lathe::cli {
 
-// `argv[0]` is the verb `keys`, `argv[1]` what to do.
+// `argv[0]` is the verb `keys`, `argv[1]` the action.
 absl::Status KeysCommand(int argc, const char* const* argv);
 
 }  // namespace lathe::cli

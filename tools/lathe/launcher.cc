@@ -25,12 +25,14 @@ constexpr char kHealthPath[] = "/api/v1/healthz";
 
 constexpr absl::Duration kReadinessPoll = absl::Milliseconds(100);
 constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
-// The engine may still call the group of a worker that has just died ready.
+// Age from which a worker counts as ready. The engine may still report a group as ready just after
+// one of its workers died.
 constexpr absl::Duration kMinWorkerAge = absl::Milliseconds(300);
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
 constexpr absl::Duration kFailureGrace = absl::Seconds(2);
 constexpr int kMaxFirstStarts = 3;
-// More than that: the rank that the others have lost is to be named, if it ended for a reason.
+// Limit for ranks that end because they lost another rank. It exceeds kMaxFirstStarts so that a
+// rank that fails for its own reason reaches its limit first and is the one reported.
 constexpr int kMaxFirstLosses = 5;
 
 std::map<std::string, int64_t> RanksByName(const std::vector<std::string>& workers) {
@@ -92,7 +94,7 @@ absl::Status Launcher::HandleDeaths() {
                                                " times before the ranks were ready; its log is ",
                                                LogPath(exit.name).string()));
       }
-      continue;  // as a rule the other one is told of
+      continue;  // usually the lost rank's own exit is printed
     }
     announcer_.Say(exit.name,
                    absl::StrCat("died (", DescribeExit(exit.wait_status),
@@ -135,8 +137,8 @@ absl::Status Launcher::CheckReadiness() {
   return absl::OkStatus();
 }
 
-// Under TLS a request may need a certificate of ours, and the gateway listens only when it can
-// serve.
+// Under TLS, a request may need a client certificate, so an accepted connection is enough: the
+// gateway listens only once it can serve.
 bool Launcher::GatewayAnswers() const {
   return plan_.has_tls ? Accepts(plan_.listen) : AnswersOk(plan_.listen, kHealthPath);
 }
@@ -220,7 +222,7 @@ void Launcher::ReportDrained(const absl::StatusOr<v1::DrainResponse>& drained) {
 }
 
 void Launcher::StopAll(absl::Duration grace) {
-  // From the clients inwards: nobody is left talking to a process that is gone.
+  // Stops callers before the processes that they call.
   supervisor_.Stop({kGateway}, grace);
   std::vector<std::string> workers;
   for (const GroupPlan& group : plan_.groups) {

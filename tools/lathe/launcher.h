@@ -19,19 +19,20 @@
 
 namespace lathe::cli {
 
-// Lives on the main thread. Once everything is ready it sleeps until a signal comes.
+// Runs the children of `lathe up`. Main thread only. It polls until all children are ready and then
+// sleeps until a signal arrives or a restart is due.
 class Launcher {
  public:
-  // All must outlive it.
+  // All arguments must outlive the launcher.
   Launcher(const LaunchPlan& plan, Signals& signals, Announcer& announcer);
 
-  // Returns after a stop signal with OK, children drained and stopped. Error when a child cannot be
-  // brought up the first time: its word follows the child's exit code (configuration, permission,
-  // cannot_create, else child_failed). No child is left either way.
+  // Returns OK after a stop signal, once the engine is drained. Fails if a child cannot be started
+  // for the first time; the child's exit code determines the error word (configuration, permission,
+  // cannot_create, else child_failed). All children are stopped in either case.
   absl::Status Run();
 
  private:
-  // Until a stop signal.
+  // Starts and watches the children. Returns OK after a stop signal.
   absl::Status Serve();
   absl::Status HandleDeaths();
   bool IsReady(const GroupPlan& group) const;
@@ -40,16 +41,16 @@ class Launcher {
   absl::Status Restart();
   absl::Status CheckReadiness();
   void CheckEngineAndWorkers();
-  // What the engine says of it.
+  // Marks the workers of `group` ready if `told`, the engine's report, says so.
   void CheckGroup(const GroupPlan& group, const v1::GroupStatus& told);
   bool GatewayAnswers() const;
-  // Once, when all are ready.
+  // Called once, when all children are ready for the first time.
   void Announce();
   absl::Duration NextWait() const;
-  // {"up": pid, "engine": pid, ...} in DIR/run/pids.json.
+  // Writes {"up": pid, "engine": pid, ...} to DIR/run/pids.json.
   absl::Status WritePids() const;
 
-  // Asks the engine to finish what it accepted and says what is not saved.
+  // Asks the engine to finish accepted work and prints which models are not saved.
   void Drain();
   void ReportDrained(const absl::StatusOr<v1::DrainResponse>& drained);
   void StopAll(absl::Duration grace);
@@ -60,7 +61,7 @@ class Launcher {
   RealClock clock_;
   Supervisor supervisor_{clock_};
   AdminClient admin_;
-  std::vector<std::unique_ptr<SupervisedRanks>> ranks_;  // by group
+  std::vector<std::unique_ptr<SupervisedRanks>> ranks_;  // one per group of the plan
   bool has_key_ = false;
   bool is_new_key_ = false;
   bool is_announced_ = false;

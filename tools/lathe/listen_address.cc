@@ -24,7 +24,7 @@ struct SocketAddress {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
-// False when the host is not a numeric address.
+// Returns false if the host is not a numeric address.
 bool Fill(const ListenAddress& address, SocketAddress& socket_address) {
   const auto port = htons(static_cast<uint16_t>(address.port));
   if (address.is_ipv6) {
@@ -107,7 +107,7 @@ absl::Status ClaimPort(ListenAddress& address) {
   const Socket socket(address);
   SocketAddress bound;
   Fill(address, bound);
-  // Connections of a gateway that just ended do not count as a port taken.
+  // Old connections (TIME_WAIT) of a gateway that just ended must not make the port look taken.
   const int on = 1;
   setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(socket.fd(), bound.get(), bound.length) != 0 || listen(socket.fd(), 1) != 0) {

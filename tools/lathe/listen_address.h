@@ -1,4 +1,4 @@
-// The gateway's address, looked at before anything is started.
+// Checks of listen addresses before any process starts.
 #pragma once
 
 #include <string>
@@ -8,31 +8,32 @@
 
 namespace lathe::cli {
 
-// HOST:PORT with a numeric host; IPv6 as [::1]:8080.
+// HOST:PORT with a numeric host; IPv6 is written as [::1]:8080.
 struct ListenAddress {
   std::string host;
   int port = 0;
   bool is_ipv6 = false;
 
   std::string ToString() const;
-  // As a client on this machine reaches it: loopback for "any address".
+  // Returns the address at which a client on this machine reaches it: loopback for "any address".
   ListenAddress Reachable() const;
-  // http://HOST:PORT or https://HOST:PORT of Reachable().
+  // Returns http://HOST:PORT or https://HOST:PORT of Reachable().
   std::string Url(bool has_tls = false) const;
 };
 
-// configuration error that names `option` when `text` is not HOST:PORT.
+// Parses HOST:PORT; `localhost` becomes 127.0.0.1. Otherwise fails with a configuration error that
+// names `option`.
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text,
                                                  const std::string& option = "listen");
 
-// Makes sure that the port can be bound now, and picks a free one for port 0. Errors: port_taken,
-// permission, and configuration for an address that this machine does not have.
+// Checks that the port can be bound now, and replaces port 0 by a free port. The port is not kept
+// bound. Errors: port_taken, permission, and configuration for an address that this machine lacks.
 absl::Status ClaimPort(ListenAddress& address);
 
-// Whether somebody accepts connections there.
+// Returns true if a process accepts connections on the address.
 bool Accepts(const ListenAddress& address);
 
-// Whether GET `path` on the address is answered with 200 within a second.
+// Returns true if GET `path` on the address returns status 200 within about a second.
 bool AnswersOk(const ListenAddress& address, const std::string& path);
 
 }  // namespace lathe::cli

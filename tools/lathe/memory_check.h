@@ -1,4 +1,4 @@
-// Whether a model can fit before an hour is spent loading it.
+// Checks that a model fits into memory before it is loaded.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace lathe::cli {
 
-// too_little_memory when weights of `loaded_bytes` do not fit into `available_bytes` of a CPU: 1.1
-// times the weights for adapters and caches, and 512 MiB for the processes themselves.
+// Fails with too_little_memory if weights of `loaded_bytes` do not fit into `available_bytes` of
+// host memory. The need is 1.1 times the weights (adapters and caches) plus 512 MiB for the
+// processes.
 absl::Status CheckMemory(int64_t loaded_bytes, int64_t available_bytes);
 
 }  // namespace lathe::cli

@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<ListenAddress>> ClaimMetricsPages(const std::string& 
     ListenAddress page = first;
     if (first.port > 0) page.port = first.port + place;
     RETURN_IF_ERROR(ClaimPort(page));
-    // A free port that was only looked at may be handed out again.
+    // ClaimPort does not keep a free port bound, so it may return the same port again.
     while (first.port == 0 && taken.contains(page.port)) {
       page.port = 0;
       RETURN_IF_ERROR(ClaimPort(page));

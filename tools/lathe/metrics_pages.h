@@ -1,4 +1,4 @@
-// Where the processes of one machine have their pages of metrics.
+// Addresses of the metrics pages of one machine's processes.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace lathe::cli {
 
-// `count` addresses: `text`, HOST:PORT, and the next ports, or free ones for port 0. None has
-// `other_port`, that of `listen` (0: there is none). Errors that name metrics_listen: as ClaimPort,
-// or configuration.
+// Returns `count` free addresses: `text` (HOST:PORT) and the ports after it, or any free ports if
+// its port is 0. None of them has `other_port`, the port of `listen` (0: no such port). Errors:
+// those of ClaimPort, and configuration, which names metrics_listen.
 absl::StatusOr<std::vector<ListenAddress>> ClaimMetricsPages(const std::string& text, int count,
                                                              int other_port);
 

@@ -59,7 +59,7 @@ std::optional<fs::path> NewestSnapshot(const fs::path& snapshots) {
   return newest;
 }
 
-// hub/models--ORG--NAME/{refs/main,snapshots/COMMIT/}
+// Layout of the cache: hub/models--ORG--NAME/{refs/main,snapshots/COMMIT/}.
 std::optional<fs::path> FindInHubCache(const std::string& id, const fs::path& hub_cache) {
   const fs::path repository =
       hub_cache / absl::StrCat("models--", absl::StrReplaceAll(id, {{"/", "--"}}));
@@ -69,7 +69,8 @@ std::optional<fs::path> FindInHubCache(const std::string& id, const fs::path& hu
   return NewestSnapshot(repository / "snapshots");
 }
 
-// NAME (may be empty) and PATH of [NAME=]PATH.
+// Splits [NAME=]PATH into NAME (may be empty) and PATH. An existing folder is a PATH even if it
+// contains '='.
 std::pair<std::string, std::string> SplitArgument(const std::string& argument) {
   const std::size_t equals = argument.find('=');
   if (equals == std::string::npos || IsDirectory(argument)) return {"", argument};
@@ -114,7 +115,7 @@ absl::StatusOr<Json> ReadConfig(const fs::path& folder) {
   return config;
 }
 
-// By the dtype that config.json names, in either spelling; fp32 when it names none.
+// Reads the dtype from config.json (`dtype`, else `torch_dtype`); fp32 if neither is set.
 bool IsHalfPrecision(const Json& config) {
   const std::string dtype =
       JsonString(config, "dtype").value_or(JsonString(config, "torch_dtype").value_or("float32"));

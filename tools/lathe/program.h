@@ -1,4 +1,4 @@
-// The other programs of Lathe.
+// Finds the other Lathe programs.
 #pragma once
 
 #include <filesystem>
@@ -8,10 +8,10 @@
 
 namespace lathe::cli {
 
-// The folder of this program.
+// Returns the folder of the running program.
 std::filesystem::path ProgramDir();
 
-// Path of program `name` in `dir`. NotFound `configuration` when it is missing there.
+// Returns the path of program `name` in `dir`. Error configuration (NotFound) if it is missing.
 absl::StatusOr<std::string> FindProgram(const std::filesystem::path& dir, const std::string& name);
 
 }  // namespace lathe::cli

@@ -40,26 +40,27 @@ constexpr char kRanksDescription[] =
     "  lathe ranks --ranks 4-7 --engine 10.0.0.1:7001 --engine-ca ca.crt --engine-cert w.crt\n"
     "    --engine-key w.key --data-dir /srv/lathe -- --tp 8 --model Qwen/Qwen3-8B=./Qwen3-8B";
 
-// A rank that ends in order waits for the unit that runs, and for staged saves.
+// Time from SIGTERM to SIGKILL. A rank that stops normally first finishes the running unit of work
+// and the staged saves.
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
 constexpr int64_t kMaxFirst = 1'000'000;
-// A rank that has lived so long braked no restart of its own; from then on it is as one that was
-// ready, which only the engine knows.
+// Age from which a rank counts as ready, so that its restart is not delayed. Only the engine has
+// the rank's real state.
 constexpr absl::Duration kSettled = absl::Minutes(1);
 
 struct RanksOptions {
   std::string ranks;
-  int64_t ranks_per_pod = 0;  // 0: `ranks` says which
+  int64_t ranks_per_pod = 0;  // 0: `ranks` gives the ranks
   EngineConnection engine;
   std::string group;
-  std::string metrics_listen;  // of the first rank's page; empty: none has one
+  std::string metrics_listen;  // address of the first rank's page; empty: no pages
   int num_threads = 0;
   DataDirOptions data;
-  std::string config_path;  // passed on; empty: none
+  std::string config_path;  // passed to the workers; empty: none
   std::vector<std::string> worker_arguments;
   int first = 0;
   int count = 0;
-  int64_t world = 0;  // as the launcher of the pods says; 0: it does not
+  int64_t world = 0;  // number of ranks in all pods; 0: unknown
 };
 
 absl::Status RefuseRanks(const std::string& ranks) {
@@ -73,7 +74,7 @@ absl::Status RefusePod(const std::string& why) {
   return WithDetail(absl::InvalidArgumentError(why), "configuration", "ranks_per_pod");
 }
 
-// The ranks of this pod among those that its launcher has started.
+// Derives the ranks of this pod from the environment of its launcher.
 absl::Status ReadPod(RanksOptions& options) {
   const int64_t count = options.ranks_per_pod;
   if (count < 0 || count > kMaxRanks) {
@@ -119,7 +120,7 @@ absl::Status ReadRanks(RanksOptions& options) {
   return absl::OkStatus();
 }
 
-// What the workers are told for `flag`; nullopt: nothing.
+// Returns the value of `flag` in the workers' arguments; nullopt if it is not there.
 std::optional<std::string> WorkerFlag(const RanksOptions& options, const std::string& flag) {
   const std::vector<std::string>& words = options.worker_arguments;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -129,7 +130,7 @@ std::optional<std::string> WorkerFlag(const RanksOptions& options, const std::st
   return std::nullopt;
 }
 
-// Ranks of one machine cannot have one port.
+// Ranks on one machine cannot share a port.
 absl::Status CheckPages(const RanksOptions& options) {
   constexpr char kVariable[] = "LATHE_METRICS__WORKER_LISTEN";
   const bool is_flag = WorkerFlag(options, "--metrics-listen").has_value();
@@ -143,7 +144,8 @@ absl::Status CheckPages(const RanksOptions& options) {
       "usage", "metrics_listen");
 }
 
-// What a file says for the workers is not known here; ranks on different devices refuse each other.
+// Skips the check if a config file may set the device, since the file is not read here. Ranks on
+// different kinds of devices later reject each other.
 absl::Status CheckDevices(const RanksOptions& options) {
   std::optional<std::string> device = WorkerFlag(options, "--device");
   const char* const variable = std::getenv("LATHE_WORKER__DEVICE");
@@ -189,7 +191,7 @@ int NumThreads(const RanksOptions& options) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options.count);
 }
 
-// `place`: among the ranks of this machine. One alone may use every GPU that it is shown.
+// `place` is the rank's index on this machine. A single rank may use all visible GPUs.
 std::vector<std::string> DeviceOf(const RanksOptions& options, int place) {
   if (options.count == 1) return {};
   return {absl::StrCat(kVisibleDevices, "=", VisibleDevice(place))};
@@ -242,7 +244,7 @@ absl::Status MakeLogDir(const DataDir& dir) {
                     "cannot_create");
 }
 
-// Until a stop signal, or a rank that refuses its options before it has ever worked.
+// Restarts ranks until a stop signal. Fails if a rank rejects its options before it was ever ready.
 absl::Status Watch(const std::vector<ChildSpec>& children, Signals& signals, Supervisor& supervisor,
                    SupervisedRanks& ranks, Announcer& announcer) {
   std::set<std::string> have_worked;

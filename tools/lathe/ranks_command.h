@@ -1,12 +1,12 @@
-// `lathe ranks`: the parent of a group's ranks on a machine that is not the engine's.
+// `lathe ranks`: the parent process of a group's ranks on a machine other than the engine's.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace lathe::cli {
 
-// Returns after a stop signal, the ranks having stopped. Errors as OptionSet::Parse, or
-// configuration when the ranks or the options for the engine are none.
+// Returns after a stop signal, once the ranks have stopped. Errors: those of OptionSet::Parse;
+// configuration for unusable options; the failure of a rank that rejects its options.
 absl::Status RanksCommand(int argc, const char* const* argv);
 
 }  // namespace lathe::cli

@@ -1,4 +1,4 @@
-// Signals as events of a loop, not as interruptions.
+// Receives signals as events of a loop instead of in handlers.
 #pragma once
 
 #include <signal.h>
@@ -9,16 +9,16 @@ namespace lathe::cli {
 
 enum class SignalEvent { kTimeout, kChild, kStop };
 
-// Blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD for this thread and every one it starts later, so make
-// it before any other. The destructor lets them through again.
+// Blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD for this thread and every thread that it starts later.
+// Construct it before any other thread exists. The destructor restores the signal mask.
 class Signals {
  public:
   Signals();
   ~Signals();
   Signals(const Signals&) = delete;
 
-  // The next signal: kStop for the first three, kChild for SIGCHLD; kTimeout after `timeout`, which
-  // may be infinite.
+  // Returns kStop for SIGINT, SIGTERM and SIGHUP, and kChild for SIGCHLD. Returns kTimeout after
+  // `timeout`, which may be infinite, but at the latest after 24 hours.
   SignalEvent Wait(absl::Duration timeout);
 
  private:

@@ -1,4 +1,4 @@
-// Why a child that ended before it was ready is not started again.
+// Describes why a child that ended before it was ready is not restarted.
 #pragma once
 
 #include <filesystem>
@@ -9,12 +9,12 @@
 
 namespace lathe::cli {
 
-// The word (see exit_code.h) of an exit code that says that another try would end the same way:
-// configuration, permission or cannot_create. Empty: none.
+// Returns the error word (see exit_code.h) of an exit that a restart would only repeat:
+// configuration, permission or cannot_create. Empty: a restart may help.
 std::string_view WordOfExit(int wait_status);
 
-// How the child ended, and with which words at the end of its log, `log_path`. Its word is that of
-// the exit code, else child_failed.
+// Returns an error that says how the child ended and quotes the end of its log, `log_path`. Its
+// word is WordOfExit, else child_failed.
 absl::Status StartFailure(const ChildExit& exit, const Supervisor& supervisor,
                           const std::filesystem::path& log_path);
 

@@ -30,7 +30,7 @@ const char* WhatItDoes(const v1::GroupStatus& group) {
   return group.role() == "sample" ? "samples" : "serves";
 }
 
-// Of a group of several: its mesh, and how many of its ranks are there.
+// Prints the mesh of a group with several ranks, and how many of the ranks are attached.
 void PrintMesh(const v1::GroupStatus& group) {
   const int64_t world = group.dp() * group.fsdp() * group.tp();
   if (world < 2) return;
@@ -42,7 +42,7 @@ void PrintMesh(const v1::GroupStatus& group) {
 
 double Gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-// A rank, and what its memory is used for.
+// Prints a rank and how its memory is used.
 void PrintRank(const std::string& group, const v1::RankStatus& rank) {
   std::printf("rank     %s/%lld on %s, pid %lld", group.c_str(),
               static_cast<long long>(rank.rank()), rank.device().c_str(),

@@ -14,7 +14,7 @@
 namespace lathe::cli {
 namespace {
 
-// Between two attempts. A new engine is told within this time how a worker ended.
+// Delay between two attempts. A new leader receives the ranks' exits within about this time.
 constexpr absl::Duration kPause = absl::Milliseconds(200);
 
 v1::SupervisorMessage Hello(const std::filesystem::path& secret_file) {
@@ -103,8 +103,8 @@ void SuperviseClient::Serve(const std::string& address) {
     if (is_stopping_) return;
     context_ = &context;
     is_over_ = false;
-    // How a process ended is said once, to whichever engine leads then: it may have known it. What
-    // runs now, or has ended last, every engine is told.
+    // Unsent exits stay queued for the next leader, which may have known the process. In addition,
+    // every engine receives the latest message of each rank.
     std::erase_if(to_say_, [](const v1::SupervisorMessage& said) { return !said.has_exited(); });
     for (const auto& [rank, message] : last_) {
       const bool is_in = std::any_of(to_say_.begin(), to_say_.end(), [&](const auto& said) {

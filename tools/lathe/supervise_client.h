@@ -1,4 +1,4 @@
-// The parent of ranks: says how they end, and hears whom to kill.
+// The parent's stream to the engine: reports how ranks end and receives kill requests.
 #pragma once
 
 #include <sys/types.h>
@@ -21,32 +21,32 @@
 namespace lathe::cli {
 
 struct SuperviseOptions {
-  // Of the engines' worker listeners, tried in turn until one leads.
+  // Addresses of the engines' worker listeners, tried in turn until one leads.
   std::vector<std::string> addresses;
   ChannelTls tls;
-  std::filesystem::path secret_file;  // read for each connection
+  std::filesystem::path secret_file;  // read anew for each connection
   std::string group = "default";
 };
 
-// Attached to the engine for as long as it lives, with ranks of one group. Its threads only
-// talk: processes are the main thread's.
+// Stays attached to the leading engine on behalf of the ranks of one group. Its threads only use
+// the stream; the main thread starts and kills the processes.
 class SuperviseClient {
  public:
-  // `on_kill` is called on a thread of its own when TakeKills has something.
+  // `on_kill` is called on the reader thread when TakeKills has new entries.
   SuperviseClient(SuperviseOptions options, std::function<void()> on_kill);
   ~SuperviseClient();
 
   void OnStarted(int64_t rank, pid_t pid);
   void OnExit(int64_t rank, const ChildExit& exit);
 
-  // Processes that the engine wants killed, each with the reason.
+  // Returns, once, the processes that the engine wants killed, each with the reason.
   std::vector<v1::KillRank> TakeKills();
 
  private:
   using Stream = grpc::ClientReaderWriter<v1::SupervisorMessage, v1::SupervisorCommand>;
 
   void Run();
-  // Until the stream ends, or this does.
+  // Connects to `address` and returns when the stream ends or the client stops.
   void Serve(const std::string& address);
   void Read(Stream& stream);
   bool Say(Stream& stream);
@@ -58,9 +58,9 @@ class SuperviseClient {
 
   absl::Mutex mu_;
   bool is_stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool is_over_ ABSL_GUARDED_BY(mu_) = false;  // of the stream
+  bool is_over_ ABSL_GUARDED_BY(mu_) = false;  // true if the stream has ended
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;
-  // Of each rank what runs, or how the last one ended.
+  // Latest message by rank: its running process, or how its last process ended.
   std::map<int64_t, v1::SupervisorMessage> last_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::SupervisorMessage> to_say_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::KillRank> kills_ ABSL_GUARDED_BY(mu_);

@@ -1,5 +1,5 @@
-// The ranks among the children of this process: the engine hears how they end, and says whom to
-// kill.
+// The ranks among this process's children. Reports their exits to the engine and kills those that
+// the engine names.
 #pragma once
 
 #include <sys/types.h>
@@ -14,17 +14,18 @@
 
 namespace lathe::cli {
 
-// No machine has as many devices. A slip of the finger would fill it with processes.
+// Upper bound of ranks on one machine, more than its devices. It stops a mistyped number from
+// starting thousands of processes.
 inline constexpr int kMaxRanks = 64;
 
-// Main thread only, which a kill wakes by SIGCHLD.
+// Main thread only. A kill request of the engine raises SIGCHLD to wake that thread.
 class SupervisedRanks {
  public:
-  // `ranks`: by the names of the children. Both references must outlive it.
+  // `ranks` maps names of children to ranks. `supervisor` and `announcer` must outlive this object.
   SupervisedRanks(SuperviseOptions options, std::map<std::string, int64_t> ranks,
                   Supervisor& supervisor, Announcer& announcer);
 
-  // For a child that is none of the ranks these do nothing.
+  // Both do nothing for a child that is not one of the ranks.
   void OnStarted(const std::string& name);
   void OnExit(const ChildExit& exit);
 
@@ -37,7 +38,7 @@ class SupervisedRanks {
   SuperviseClient client_;
 };
 
-// Whether it ended only because another rank of its group had gone.
+// Returns true if the rank ended only because another rank of its group was lost.
 bool LostPeer(const ChildExit& exit);
 
 }  // namespace lathe::cli

@@ -27,7 +27,7 @@ bool IsKilled(int wait_status) {
   return WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
 }
 
-// Processes that the kernel has killed for memory, in any cgroup. 0: it does not say.
+// Number of processes that the kernel has killed for memory, in any cgroup. 0 if unknown.
 int64_t NumOomKills() {
   std::ifstream file("/proc/vmstat");
   std::string name;

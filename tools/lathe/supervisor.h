@@ -1,4 +1,4 @@
-// Keeps processes running.
+// Starts child processes and restarts those that end.
 #pragma once
 
 #include <sys/types.h>
@@ -15,56 +15,56 @@
 
 namespace lathe::cli {
 
-// A child that ended.
+// Describes the end of a child.
 struct ChildExit {
   std::string name;
   int wait_status = 0;
   bool was_ready = false;
-  // Deaths in a row before it was ready, this one included; 0 when it was ready.
+  // Number of consecutive exits before it was ready, including this one; 0 if it was ready.
   int early_deaths = 0;
   pid_t pid = 0;
-  bool was_asked = false;  // Kill ended it; it had not ended by itself when that came
+  bool was_asked = false;  // true if Kill ended it; false if it had ended before
   bool is_out_of_memory =
-      false;  // SIGKILL, and the kernel has killed something for memory meanwhile
+      false;  // ended by SIGKILL, and the machine has had an OOM kill since its start
   absl::Duration restart_in;
 };
 
-// Starts children, notices their end and starts them again: at once after a death when ready, with
-// a back-off that doubles from 100 ms to 10 s after each death before that. Main thread only.
+// Starts children, notices when they end and restarts them. A child that was ready restarts at
+// once. Otherwise a back-off applies, which doubles from 100 ms to 10 s. Main thread only.
 class Supervisor {
  public:
-  // `clock` must outlive it.
+  // `clock` must outlive the supervisor.
   explicit Supervisor(Clock& clock) : clock_(clock) {}
   Supervisor(const Supervisor&) = delete;
 
   absl::Status Start(ChildSpec spec);
 
-  // Collects the children that ended and plans their restart.
+  // Returns the children that ended and schedules their restarts.
   std::vector<ChildExit> Reap();
 
-  // Starts what is due; the names that were started.
+  // Starts the children whose restart is due, and returns their names.
   absl::StatusOr<std::vector<std::string>> RestartDue();
 
-  // Until the next restart is due; infinite when none is planned.
+  // Time until the next restart is due; infinite if none is scheduled.
   absl::Duration UntilNextRestart() const;
 
   void MarkReady(const std::string& name);
   bool IsReady(const std::string& name) const;
   bool AllReady() const;
 
-  // Since its last start. Zero while it is not running.
+  // Time since the child's last start. Zero while it is not running.
   absl::Duration Age(const std::string& name) const;
-  // The last one, also while it waits for its restart.
+  // Pid of the child's last start, even while it waits for its restart.
   pid_t Pid(const std::string& name) const;
 
-  // The last lines, at most `max_bytes`, it wrote since its last start.
+  // Returns the last lines that the child wrote since its last start, at most `max_bytes`.
   std::string LogTail(const std::string& name, std::size_t max_bytes = 2000) const;
 
-  // SIGKILL, if the child of this name still has this pid. It is started again.
+  // Sends SIGKILL if child `name` still runs as `pid`. The child is restarted as usual.
   void Kill(const std::string& name, pid_t pid);
 
-  // SIGTERM to all of them, and SIGKILL after `grace`; returns when they are gone. They are not
-  // started again.
+  // Sends SIGTERM to all of them, and SIGKILL after `grace`. Returns when all have ended. They are
+  // not restarted.
   void Stop(const std::vector<std::string>& names, absl::Duration grace);
 
  private:
@@ -75,7 +75,7 @@ class Supervisor {
     bool is_ready = false;
     bool is_asked_to_end = false;
     int early_deaths = 0;
-    int64_t oom_kills = 0;  // of the machine, when it was started
+    int64_t oom_kills = 0;  // count of the machine at the child's start
     absl::Time started;
     std::optional<absl::Time> restart_at;
     std::streamoff log_start = 0;
@@ -84,7 +84,7 @@ class Supervisor {
   const Child& Find(const std::string& name) const;
   Child& Find(const std::string& name);
   absl::Status Spawn(Child& child);
-  // Whether the child has ended; fills `wait_status`.
+  // Returns true and fills `wait_status` if the child has ended.
   static bool HasEnded(const Child& child, int& wait_status);
 
   Clock& clock_;

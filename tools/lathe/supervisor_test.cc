@@ -26,7 +26,7 @@ struct Fixture {
                 .ok());
   }
 
-  // Waits for the child's end, whenever that is.
+  // Waits without a limit until a child ends.
   ChildExit WaitForExit() {
     while (true) {
       const std::vector<ChildExit> exits = supervisor.Reap();
@@ -171,7 +171,7 @@ TEST_CASE("A child dies with the one that started it", "[supervisor]") {
   int wait_status;
   waitpid(parent, &wait_status, 0);
   REQUIRE(WIFEXITED(wait_status));
-  // The orphan is reaped by another process; until then a zombie answers signal 0.
+  // Another process reaps the orphan. A zombie still answers signal 0, so read its state.
   const std::string stat = "/proc/" + std::to_string(child) + "/stat";
   const auto is_alive = [&] {
     std::ifstream file(stat);

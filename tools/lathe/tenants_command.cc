@@ -40,7 +40,7 @@ absl::Status List(int argc, const char* const* argv) {
 }
 
 absl::Status SetQuota(int argc, const char* const* argv) {
-  // An option that is not given.
+  // Value of an option that is not given.
   constexpr int64_t kUnset = -1;
   DataDirOptions data;
   std::string tenant;

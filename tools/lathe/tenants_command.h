@@ -5,7 +5,7 @@
 
 namespace lathe::cli {
 
-// `argv[0]` is the verb `tenants`, `argv[1]` what to do.
+// `argv[0]` is the verb `tenants`, `argv[1]` the action.
 absl::Status TenantsCommand(int argc, const char* const* argv);
 
 }  // namespace lathe::cli

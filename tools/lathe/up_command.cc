@@ -20,7 +20,7 @@
 namespace lathe::cli {
 namespace {
 
-// On a GPU the weights are streamed to it and need no room here.
+// A GPU needs no check: the weights are streamed to it and take no host memory.
 absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model,
                              int64_t available) {
   if (options.device == "cuda") return absl::OkStatus();
@@ -65,7 +65,8 @@ absl::Status UpCommand(int argc, const char* const* argv) {
                   .public_url = options.public_url,
                   .drain_timeout = options.drain_timeout,
                   .groups = PlanGroups(options)};
-  // Measured now: what one group finds free depends on how far the others have come.
+  // Divide the memory that is free before any worker starts. A worker that measures later would see
+  // what the other groups have left.
   if (options.num_groups > 1) plan.memory_bytes_per_group = available / options.num_groups;
   RETURN_IF_ERROR(plan.data_dir.Create());
   ASSIGN_OR_RETURN(const DataDirLock lock, DataDirLock::Take(plan.data_dir));

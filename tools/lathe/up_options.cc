@@ -22,7 +22,7 @@ constexpr char kUpDescription[] =
     "  lathe up --model Qwen/Qwen3-0.6B --listen 127.0.0.1:0 --data-dir /srv/lathe\n"
     "  lathe up --model Qwen/Qwen3-0.6B --role train --role sample";
 
-// What the two public listeners have in common.
+// Adds the TLS options, which the two public listeners share.
 void AddTransport(const UpOptions& options, std::vector<std::string>& arguments) {
   const auto add = [&](const char* flag, const std::string& path) {
     if (path.empty()) return;
@@ -91,8 +91,8 @@ std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchP
   return arguments;
 }
 
-// Of several ranks each has a GPU of its own: a worker takes the first that it sees. `place`: among
-// those of all groups.
+// Gives each of several ranks its own GPU, since a worker uses the first GPU that it sees. `place`
+// is the rank's index among the ranks of all groups.
 std::vector<std::string> DeviceOf(const UpOptions& options, int place) {
   if (options.num_ranks() == 1 || options.device == "cpu") return {};
   return {absl::StrCat(kVisibleDevices, "=", VisibleDevice(place))};
@@ -125,7 +125,7 @@ absl::Status CheckMesh(const UpOptions& options) {
                     "usage", "dp");
 }
 
-// One role for each group, or none at all.
+// Resolves num_groups. There must be one role per group or no roles.
 absl::Status CountGroups(UpOptions& options) {
   for (const std::string& role : options.roles) {
     if (role == "train" || role == "sample" || role == "both") continue;
@@ -220,7 +220,7 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
 absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, const LaunchPlan& plan,
                                                   const std::filesystem::path& program_dir) {
   std::vector<ChildSpec> children;
-  // `child`: its own name, where there are several of this service.
+  // `child` is the process's name; empty: the service's name.
   const auto add = [&](const std::string& service, std::vector<std::string> arguments,
                        std::vector<std::string> environment,
                        std::string child = "") -> absl::Status {
@@ -242,7 +242,7 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(add("engine", EngineArguments(options, plan), {}));
-  // Its URL may hold a password, and command lines are public.
+  // The URL may hold a password, and every user can read command lines.
   if (!options.store.empty()) {
     children.back().overrides = {absl::StrCat("LATHE_ENGINE__STORE=", options.store)};
   }
@@ -251,7 +251,7 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
     for (int rank = 0; rank < options.ranks_per_group(); ++rank, ++place) {
       std::vector<std::string> arguments = WorkerArguments(options, plan, group, rank);
       if (plan.metrics) AddMetrics(plan.metrics->workers[place], arguments);
-      // libgomp reads these when it is loaded; spinning threads would take the CPU from the others.
+      // libgomp reads these when it is loaded. Spinning threads would take CPU from the others.
       RETURN_IF_ERROR(
           add("worker", std::move(arguments),
               {absl::StrCat("OMP_NUM_THREADS=", NumThreads(options)), "OMP_WAIT_POLICY=passive"},

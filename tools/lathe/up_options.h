@@ -1,4 +1,4 @@
-// What `lathe up` was asked for, and what it starts for that.
+// The options of `lathe up`, and the processes that it starts for them.
 #pragma once
 
 #include <cstdint>
@@ -19,58 +19,60 @@
 namespace lathe::cli {
 
 struct UpOptions {
-  // [NAME=]PATH
+  // [NAME=]PATH, see ResolveModel.
   std::string model;
-  // Empty: the model folder's absolute path.
+  // Tokenizer id that clients receive. Empty: the worker's default.
   std::string tokenizer;
   std::string listen;
   DataDirOptions data;
-  // Of the engine; empty: its own default.
+  // The engine's store, sqlite:PATH or postgres://…. Empty: the engine's default.
   std::string store;
   // auto, cpu or cuda.
   std::string device;
-  // Of each rank; 0: its share of the CPUs.
+  // Threads of each rank; 0: its share of the CPUs.
   int num_threads = 0;
-  // Worker groups, all of this mesh.
-  int num_groups = 0;  // 0: as many as there are roles, or one
-  // What each is used for: train, sample or both; empty: all are used for both.
+  // Number of worker groups, which all have the same mesh. 0: one per role, or one group.
+  int num_groups = 0;
+  // Role of each group: train, sample or both. Empty: `both` for all groups.
   std::vector<std::string> roles;
-  // Ranks of a group along each axis of its mesh; all of them on this machine.
+  // Number of ranks along each axis of a group's mesh. All ranks are on this machine.
   int dp = 1;
   int fsdp = 1;
   int tp = 1;
   int ranks_per_group() const { return dp * fsdp * tp; }
   int num_ranks() const { return num_groups * ranks_per_group(); }
-  // Empty: the public gRPC service is not opened on TCP.
+  // HOST:PORT of the public gRPC service. Empty: it is not opened on TCP.
   std::string grpc_listen;
-  // Of the API and of grpc_listen; without a certificate both are served in the clear.
+  // Certificates of `listen` and `grpc_listen`. Without one, both are served without TLS.
   TlsFiles tls;
-  // Lets both be addresses that other machines reach, without TLS.
+  // True if both may be reachable from other machines without TLS.
   bool insecure_i_know = false;
-  // Of the gateway's page of metrics; empty: none has one.
+  // HOST:PORT of the gateway's metrics page; the other processes use the next ports. Empty: no
+  // process has a page.
   std::string metrics_listen;
-  // Empty: taken from each request's Host.
+  // URL at which clients reach the API. Empty: derived from each request's Host header.
   std::string public_url;
-  // How long accepted work may go on after a signal.
+  // Time that accepted work may take to finish after a stop signal.
   absl::Duration drain_timeout;
-  // Passed on to all; empty: none.
+  // Config file, passed to all processes. Empty: none.
   std::string config_path;
 };
 
-// `argv[0]` is not looked at. Errors as OptionSet::Parse.
+// `argv[0]` is ignored. Errors: those of OptionSet::Parse; usage or configuration for values that
+// do not fit together.
 absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv);
 
 struct GroupPlan {
   std::string name;
-  std::string role;                  // empty: its worker's own choice
+  std::string role;                  // empty: the worker's default
   std::vector<std::string> workers;  // names of its processes, by rank
 };
 
-// "default", and with it "group2" and so on; their processes "worker", of several ranks "worker0"
-// and so on, of several groups each with the group's name: "worker0-group2".
+// Names groups "default", "group2", "group3", …. A process is "worker", or "worker0", "worker1", …
+// if a group has several ranks. With several groups, the group's name follows: "worker0-group2".
 std::vector<GroupPlan> PlanGroups(const UpOptions& options);
 
-// Everything resolved: what `lathe up` runs.
+// The resolved options: everything that `lathe up` runs.
 struct LaunchPlan {
   DataDir data_dir;
   ModelFolder model;
@@ -79,20 +81,21 @@ struct LaunchPlan {
   std::string public_url;
   absl::Duration drain_timeout;
   std::vector<GroupPlan> groups;
-  // That each group may use on a CPU; 0: one alone finds out itself.
+  // Host memory that each group may use on a CPU. 0: a single group, which measures it itself.
   int64_t memory_bytes_per_group = 0;
-  // Pages of metrics; empty: none.
+  // Addresses of the metrics pages.
   struct Metrics {
     ListenAddress gateway;
     ListenAddress engine;
     std::vector<ListenAddress> workers;  // by group and rank
   };
-  std::optional<Metrics> metrics = {};
-  // engine, workers, gateway.
+  std::optional<Metrics> metrics = {};  // nullopt: no pages
+  // In start order: engine, workers, gateway.
   std::vector<ChildSpec> children = {};
 };
 
-// The commands. `program_dir` holds the binaries; error configuration when one is missing.
+// Returns the commands to start. `program_dir` holds the binaries; error configuration if one is
+// missing.
 absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, const LaunchPlan& plan,
                                                   const std::filesystem::path& program_dir);
 

@@ -1,7 +1,9 @@
-// An engine with keys and a status but without requests: Admin on run/admin.sock, Authenticate on
-// run/engine.sock. Keys are the files DIR/fake_keys/KEY, the worker group is ready when
-// DIR/fake_worker_ready exists, another when DIR/fake_worker_ready-GROUP does, and DIR/fake_unsaved
-// holds the model that Drain reports.
+// A fake engine with keys and a status, but without requests. It serves Admin on run/admin.sock and
+// Authenticate on run/engine.sock. Files in DIR control it:
+//   fake_keys/KEY            the keys, with one scope per line
+//   fake_worker_ready        group `default` is ready if this exists
+//   fake_worker_ready-GROUP  adds a group that is ready
+//   fake_unsaved             holds the id of the unsaved model that Drain reports
 #include <grpcpp/server.h>
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-// A folder that is gone at the end of the test.
+// A temporary folder for a test.
 #pragma once
 
 #include <cstdlib>
@@ -8,6 +8,7 @@
 
 namespace lathe::cli {
 
+// Creates a folder under /tmp. The destructor removes it with its contents.
 class TempDir {
  public:
   TempDir() {
@@ -19,7 +20,7 @@ class TempDir {
 
   const std::filesystem::path& path() const { return path_; }
 
-  // Creates the folders above it too.
+  // Writes file `name` and creates its parent folders. Returns its path.
   std::filesystem::path Write(const std::string& name, const std::string& text) const {
     std::filesystem::create_directories((path_ / name).parent_path());
     std::ofstream(path_ / name) << text;
