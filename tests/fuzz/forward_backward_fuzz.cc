@@ -1,4 +1,4 @@
-// A protobuf forward_backward from the wire to the worker's own structs.
+// Fuzzes a protobuf forward_backward from the wire to the worker's structs.
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/api-gateway/wire/forward_backward.h"
 #include "services/engine/rpc/validate_training.h"

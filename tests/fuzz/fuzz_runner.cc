@@ -1,11 +1,13 @@
-// Runs a fuzz target without libFuzzer, whose compiler we do not need: reads seeds, changes them at
-// random and calls LLVMFuzzerTestOneInput. Deterministic for a --seed.
+// Runs a fuzz target without libFuzzer, which would require Clang. Reads seeds, mutates them at
+// random and calls LLVMFuzzerTestOneInput. The inputs are deterministic for a given --seed.
 //
-//   NAME_fuzz CORPUS [--runs=N] [--seconds=S] [--seed=X]   a run; 0 runs: until the seconds are
-//   over NAME_fuzz FILE...                                      only these inputs, unchanged
+//   NAME_fuzz CORPUS [--runs=N] [--seconds=S] [--seed=X]
+//       Runs N mutated inputs, or if N is 0, runs for S seconds.
+//   NAME_fuzz FILE...
+//       Runs only these inputs, unchanged.
 //
-// A file named *.esc holds C escapes (\x00) for the bytes that are no text. An input that crashes,
-// or takes over 20 s, is left in ./crash-NAME.
+// A file named *.esc holds C escapes (\x00) for bytes that are not text. An input that crashes, or
+// takes over 20 s, is saved as ./crash-NAME_fuzz.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -26,7 +28,7 @@
 #include "absl/strings/escaping.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-// Only a build with the address sanitizer has it.
+// Defined only in a build with a sanitizer, such as the address sanitizer.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
@@ -36,7 +38,7 @@ using Random = std::mt19937_64;
 constexpr size_t kMaxInputBytes = 64 << 10;
 constexpr unsigned kHangSeconds = 20;
 
-// What the crash handler writes.
+// Input that the crash handler saves, and the file to save it in.
 std::string current_input;
 std::string crash_file;
 
@@ -77,7 +79,7 @@ void RunOne(std::string input) {
 
 size_t Below(Random& random, size_t bound) { return bound == 0 ? 0 : random() % bound; }
 
-// Numbers that often stand at a limit.
+// Returns a number that is often a limit, as text or as 1 to 8 raw bytes.
 std::string InterestingNumber(Random& random) {
   static const int64_t kNumbers[] = {
       0,         1,        -1, 127, 128, 255, 256, 65535, 65536, INT32_MAX, int64_t{INT32_MAX} + 1,
@@ -119,7 +121,7 @@ void MutateOnce(Random& random, const std::vector<std::string>& seeds, std::stri
       input = input.substr(0, at) + other.substr(other_at);
       break;
     case 8: {
-      // Deep or long: the same piece many times.
+      // Repeat a piece many times, for deep nesting or long input.
       const std::string piece = input.substr(at, std::min<size_t>(length, 4));
       std::string many;
       for (size_t i = Below(random, 2000); i > 0; --i) many += piece;

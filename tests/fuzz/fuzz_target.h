@@ -1,4 +1,4 @@
-// What every fuzz target is: bytes in, and no way to end but returning.
+// Common parts of the fuzz targets. A target takes bytes and must return for any input.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ inline std::string Text(const uint8_t* data, size_t size) {
   return std::string(reinterpret_cast<const char*>(data), size);
 }
 
-// A promise between two parts of Lathe that no input may break.
+// Aborts if `holds` is false. `promise` is an invariant between two parts of Lathe that no input
+// may break.
 inline void Expect(bool holds, std::string_view promise) {
   if (holds) return;
   std::fprintf(stderr, "fuzz: broken promise: %.*s\n", static_cast<int>(promise.size()),
@@ -26,7 +27,8 @@ inline void Expect(bool holds, std::string_view promise) {
   std::abort();
 }
 
-// A folder of this process for targets that read files. Never destroyed: the exit removes it.
+// Returns a folder of this process for targets that read files. The folder is removed at exit; the
+// path object is never destroyed.
 inline const std::filesystem::path& Folder() {
   static const auto* const folder = [] {
     const auto* path = new std::filesystem::path(std::filesystem::temp_directory_path() /

@@ -1,4 +1,4 @@
-// The HTTP front: head, target, origin, route and the framing of the body.
+// Fuzzes the HTTP front end: head, target, origin, route and body framing.
 #include "services/api-gateway/http/error_response.h"
 #include "services/api-gateway/http/limits.h"
 #include "services/api-gateway/http/origin.h"
@@ -52,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckOrigin(head->request).IgnoreError();
   const auto match = TestRouter().Find(head->request.method, head->request.path, head->segments);
   if (!match.ok()) ErrorResponse(match.status());
-  // The gateway gives the parser no longer body of known length: it would reserve all of it.
+  // The gateway passes the parser no longer body of known length, because the parser would
+  // reserve all of it.
   if (parser.content_length().value_or(0) <= static_cast<uint64_t>(kMaxSkippedBodyBytes)) {
     ReadBody(parser, std::string_view(bytes).substr(*head_bytes));
   }

@@ -1,4 +1,4 @@
-// Every JSON request, small and large, and the engine's checks of the large ones.
+// Fuzzes all JSON requests, and the engine's checks of the large ones.
 #include "services/api-gateway/json/model_json.h"
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/json/sampling_json.h"

@@ -1,4 +1,4 @@
-// config.json of a model folder.
+// Fuzzes the config.json of a model folder.
 #include "services/worker/models/qwen3/config.h"
 #include "tests/fuzz/fuzz_target.h"
 

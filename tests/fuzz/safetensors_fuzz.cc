@@ -1,4 +1,4 @@
-// Files of weights.
+// Fuzzes safetensors files.
 #include "services/worker/checkpoint/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 

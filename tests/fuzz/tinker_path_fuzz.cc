@@ -1,4 +1,4 @@
-// Names, tinker:// paths and request targets.
+// Fuzzes names, tinker:// paths and request targets.
 #include "services/api-gateway/http/path.h"
 #include "services/engine/rpc/validate_names.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -1,4 +1,4 @@
-// tokenizer.json, and texts that it encodes: odd ones, and the file itself.
+// Fuzzes tokenizer.json and encodes texts with it: unusual ones, and the file itself.
 #include <string_view>
 #include <vector>
 
@@ -9,7 +9,7 @@ namespace {
 
 using lathe::worker::Tokenizer;
 
-// Hundreds of characters of a kind reach the bounds of patterns and the longest merges.
+// Long runs of one character reach the limits of the patterns and the longest merges.
 std::vector<std::string> Texts(const uint8_t* data, size_t size) {
   return {"", "The lathe's 123 parts\r\n\t  \u00e9e\u0301 \u5929\u5730 <|end|> <s>",
           std::string(2000, 'a'), std::string(2000, ' ') + "x", lathe::fuzz::Text(data, size)};

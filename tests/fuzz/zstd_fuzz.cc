@@ -1,4 +1,4 @@
-// Decompression under its limits.
+// Fuzzes decompression with a size limit.
 #include "services/api-gateway/http/zstd.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -2,7 +2,7 @@
 // file, for tests that compare them with HF Transformers and PEFT.
 //   lathe_parity_driver SCRIPT.json OUT.safetensors
 // Prints one JSON object: {"errors": {request: message}, "metrics": {request: {name: value}},
-// "counters": {...}, "seconds": {op index: seconds}}.
+// "steps": [{name: value}], "counters": {...}, "seconds": [per op], "content_hash": …}.
 #include <chrono>
 #include <cstdio>
 #include <string>

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// {"name": "ppo", "kl_coef": 0.3, "normalization": "tokens"}: keys as in loss_fn_config.
+// Parses {"name": "ppo", "kl_coef": 0.3, "normalization": "tokens"}; keys as in loss_fn_config.
 LossSpec ParseLoss(const json& value) {
   LossSpec loss = DefaultLoss(value.at("name").get<std::string>());
   for (const auto& [key, number] : value.items()) {

@@ -26,20 +26,21 @@ struct CreateOp {
   LoraSpec lora;
 };
 
-// {"op": "set_weights", "model": "m1", "file": "w.safetensors"}: all matrices, by AdapterMatrix
-// name
+// {"op": "set_weights", "model": "m1", "file": "w.safetensors"}: the file holds all matrices, by
+// AdapterMatrix name
 struct SetWeightsOp {
   std::string model_id;
   std::string file;
 };
 
-// {"op": "train", "name": "t0", "requests": [...]}; failures are written under "errors"
+// {"op": "train", "name": "t0", "requests": [...]}: failures are reported under "errors"
 struct TrainOp {
   std::string name;
   TrainBatch batch;
 };
 
-// {"op": "dump", "model": "m1", "what": "gradient" | "weights", "name": "g"}: one tensor a matrix
+// {"op": "dump", "model": "m1", "what": "gradient" | "weights", "name": "g"}: writes one tensor per
+// matrix
 struct DumpOp {
   std::string model_id;
   bool gradient = false;
@@ -55,8 +56,8 @@ struct StepOp {
 using ParityOp = std::variant<LogitsOp, CreateOp, SetWeightsOp, TrainOp, DumpOp, StepOp>;
 
 struct ParityScript {
-  std::string folder;  // the model's
-  // The references widen bf16 weights too.
+  std::string folder;  // folder of the model
+  // Defaults to fp32 because the reference implementations also widen bf16 weights.
   std::string compute_dtype = "fp32";
   int64_t token_budget = 4096;
   int64_t head_chunk_elements = int64_t{1} << 24;

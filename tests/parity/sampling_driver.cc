@@ -36,7 +36,7 @@ namespace {
 using nlohmann::json;
 using Adapters = std::map<std::string, std::shared_ptr<const AdapterWeights>>;
 
-// Rows of equally many token ids.
+// `rows` are lists of token ids of equal length.
 std::shared_ptr<const PromptTargets> ParseTargets(const json& rows) {
   PromptTargets targets;
   targets.offsets = {0};

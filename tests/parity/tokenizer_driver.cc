@@ -1,9 +1,10 @@
-// Runs a tokenizer for tests/parity/test_tokenizer*.py. Argument: a JSON file
-//   {"folder": a folder with tokenizer.json, "add_special_tokens": bool, "skip_special_tokens":
-//   bool,
+// Runs a tokenizer for tests/parity/test_tokenizer*.py. The argument is a JSON file:
+//   {"folder": a folder with tokenizer.json,
+//    "add_special_tokens": bool, "skip_special_tokens": bool,
 //    "encode": [hex bytes], "decode": [[id]], "continue": [[id]]}
-// Prints a JSON object: "encode": [[id] or the error's text], "encode_seconds", "decode": [hex
-// bytes], "continue": [hex bytes of TokenBytes in a row], "num_ids".
+// Prints a JSON object:
+//   {"encode": [[id] or error text], "encode_seconds": total, "decode": [hex bytes],
+//    "continue": [hex bytes of the concatenated TokenBytes], "num_ids": count}
 #include <chrono>
 #include <iostream>
 

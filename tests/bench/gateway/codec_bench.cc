@@ -1,4 +1,5 @@
-// What the gateway's codecs cost without sockets: bodies in, messages for the engine out, and back.
+// Measures the gateway's codecs without sockets: request bodies to engine messages, and results
+// back to bodies.
 #include <benchmark/benchmark.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -21,7 +22,7 @@ void RequireOk(const absl::Status& status) {
   if (!status.ok()) std::abort();
 }
 
-// As the stub hands a message on; freed as soon as gRPC has written it.
+// Serializes `request` as a gRPC stub does, and frees the buffer as gRPC does after writing it.
 void HandOn(const v1::ForwardBackwardRequest& request) {
   grpc::ByteBuffer buffer;
   bool owns_buffer = false;
@@ -58,7 +59,7 @@ void ProtobufParsed(benchmark::State& state) {
 }
 BENCHMARK(ProtobufParsed)->Unit(benchmark::kMillisecond)->UseRealTime();
 
-// The floor of any path that copies the body once.
+// Lower bound for any path that copies the body once.
 void ProtobufBodyCopied(benchmark::State& state) {
   const std::string body = TrainingProtobuf({});
   for (auto _ : state) {
@@ -75,7 +76,7 @@ void JsonParsedAndHandedOn(benchmark::State& state) {
 }
 BENCHMARK(JsonParsedAndHandedOn)->Unit(benchmark::kMillisecond)->UseRealTime();
 
-// The result is consumed, so it is made anew outside the measured time.
+// `encode` consumes the result, so each iteration copies it outside the measured time.
 template <typename Encode>
 void EncodeLogprobs(benchmark::State& state, Encode encode) {
   const v1::ForwardBackwardResult original = LogprobsResult(kNumLogprobs, 1063);

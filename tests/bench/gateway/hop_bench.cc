@@ -1,5 +1,5 @@
-// What a request costs on its way through the gateway, over sockets, beside the same rpc without
-// it.
+// Measures requests through the gateway, over sockets, and the same RPCs sent directly to the
+// engine.
 #include <benchmark/benchmark.h>
 #include <grpcpp/client_context.h>
 
@@ -20,7 +20,7 @@
 namespace lathe::gateway {
 namespace {
 
-// One engine and one gateway for all rounds: what is compared differs in nothing else.
+// One engine and one gateway, shared by all benchmarks so that their numbers are comparable.
 struct Setup {
   FakeEngine engine;
   RunningGateway gateway{engine};
@@ -36,7 +36,7 @@ void Require(bool is_true) {
   if (!is_true) std::abort();
 }
 
-// Runs `call` for the rounds of `state`; reports its percentiles.
+// Times `call` in each iteration of `state` and reports percentiles.
 template <typename Call>
 void MeasureCalls(benchmark::State& state, Call call) {
   constexpr int kNumWarm = 20;
@@ -80,14 +80,14 @@ void BareRpc(benchmark::State& state) {
 }
 BENCHMARK(BareRpc)->Unit(benchmark::kMicrosecond)->UseManualTime()->Iterations(4000);
 
-// The same rpc behind HTTP, key and routing.
+// The RPC of BareRpc plus HTTP, key check and routing.
 void RpcThroughGateway(benchmark::State& state) {
   MeasureRequests(
       state, RequestText("/api/v1/session_heartbeat", "application/json", R"({"session_id":"s"})"));
 }
 BENCHMARK(RpcThroughGateway)->Unit(benchmark::kMicrosecond)->UseManualTime()->Iterations(4000);
 
-// HTTP alone: no key, no rpc.
+// HTTP only: no key check and no RPC.
 void HealthOfGateway(benchmark::State& state) {
   HttpClient client(Shared().gateway.port());
   MeasureCalls(state, [&] {
@@ -121,7 +121,7 @@ void TrainingAsJson(benchmark::State& state) {
 }
 BENCHMARK(TrainingAsJson)->Unit(benchmark::kMillisecond)->UseManualTime()->Iterations(50);
 
-// A large result, fetched by a poll that the gateway encodes.
+// Polls for a large result, which the gateway encodes.
 void MeasureResult(benchmark::State& state, const std::string& accept) {
   v1::OperationResult result;
   *result.mutable_forward_backward() = LogprobsResult(600'000, 1063);
@@ -141,7 +141,7 @@ void LogprobsThroughGateway(benchmark::State& state) {
 }
 BENCHMARK(LogprobsThroughGateway)->Unit(benchmark::kMillisecond)->UseManualTime()->Iterations(100);
 
-// The rpc behind it.
+// The RPC of LogprobsThroughGateway.
 void BareLogprobsRpc(benchmark::State& state) {
   v1::OperationResult result;
   *result.mutable_forward_backward() = LogprobsResult(600'000, 1063);

@@ -33,7 +33,7 @@ std::vector<DatumValues> DrawValues(const TrainingShape& shape) {
       datum.tokens.push_back(token(rng));
       datum.targets.push_back(token(rng));
       datum.logprobs.push_back(-5 * uniform(rng));
-      // Four digits, as of a mean over rewards.
+      // Round to four digits, like an advantage from a mean of rewards.
       datum.advantages.push_back(std::round(uniform(rng) * 1e4f) * 1e-4f);
     }
   }

@@ -1,4 +1,4 @@
-// The bodies that the benchmarks send: one large forward_backward in both forms of the SDK.
+// Bodies that the benchmarks send: one large forward_backward in the SDK's two encodings.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct TrainingShape {
   int64_t datum_tokens = 1063;
 };
 
-// Token ids, targets, logprobs and advantages drawn from a fixed seed; both forms say the same.
+// Token ids, targets, logprobs and advantages come from a fixed seed. Both forms hold equal values.
 std::string TrainingJson(const TrainingShape& shape);
-// A tinker_public.ForwardBackwardRequest.
+// Returns a serialized tinker_public.ForwardBackwardRequest.
 std::string TrainingProtobuf(const TrainingShape& shape);
 
-// What a worker answers for `num_logprobs` targets in rows of `datum_tokens`.
+// A worker's result for `num_logprobs` targets in rows of `datum_tokens`.
 v1::ForwardBackwardResult LogprobsResult(int64_t num_logprobs, int64_t datum_tokens);
 
 }  // namespace lathe::gateway

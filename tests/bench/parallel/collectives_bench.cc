@@ -1,10 +1,10 @@
-// How long an all-reduce takes between processes of this machine, by size and backend.
+// Measures an all-reduce between processes on this machine, by size and backend.
 //
 //   lathe_collectives_bench [WORLD] [BACKEND…]
 //
-// One line per backend and size: the median and the 99th percentile of rank 0's calls, which follow
-// each other at once, and what 57 of the median make, a decode pass of 28 layers. [8, 1024] fp32 of
-// a small model's decode pass are 32 KiB.
+// Prints one line per backend and size: the median and the 99th percentile of rank 0's back-to-back
+// calls, and 57 times the median, the calls of a decode pass with 28 layers. The 32 KiB size is
+// [8, 1024] fp32, a small model's decode batch.
 #include <sys/wait.h>
 #include <unistd.h>
 

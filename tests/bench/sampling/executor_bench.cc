@@ -57,7 +57,7 @@ TrainRequest MakeTrain(const Model& model, int64_t seq_id, int64_t num_tokens) {
   return request;
 }
 
-// The gaps between the tokens of one request.
+// Collects the gaps between the tokens of one request.
 class TokenGaps {
  public:
   explicit TokenGaps(std::string request_id) : request_id_(std::move(request_id)) {}
@@ -160,7 +160,7 @@ void ExecutorBench::MakeCore(double sampling_share) {
   parts_->core = std::make_unique<ExecutorCore>(parts, options, /*generation=*/++num_requests_);
 }
 
-// One unit, or a version that was waited for.
+// Runs one unit of work. Without work, waits up to 10 s for a version job.
 void ExecutorBench::Step(const std::function<void()>& on_pause) {
   while (auto done = parts_->done.TryPop()) parts_->core->Apply(*std::move(done));
   if (parts_->core->RunUnit(on_pause)) return;
@@ -246,12 +246,12 @@ json ExecutorBench::Share(const json& command) {
       IsSampleDone(event, "");
       num_trained += std::holds_alternative<TrainDone>(event.report) ? 1 : 0;
     }
-    // As the engine sends them: one runs, one is ready.
+    // Keep one request running and one queued, as the engine does.
     while (num_sent < num_trained + 2) {
       core.Apply(TrainBatch{{MakeTrain(parts_->model, ++num_sent, num_tokens)}});
     }
   };
-  // Called at each pause, and after each pass that runs there.
+  // Called at each yield point, and after each sampling pass that runs there.
   const auto on_pause = [&] {
     const int64_t num_passes = core.counters().decode_passes;
     if (num_passes == num_passes_then) longest_step = std::max(longest_step, Now() - last_pause);

@@ -1,4 +1,4 @@
-// Sampling beside the reading of versions and beside training, at the executor's core.
+// Measures sampling at the executor core while it loads versions, trains or takes snapshots.
 #pragma once
 
 #include <cstdint>
@@ -15,29 +15,33 @@
 
 namespace lathe::worker {
 
-// Commands in, passes as the executor runs them, on the calling thread. `model` must outlive it.
+// Applies commands to an executor core and runs its passes on the calling thread. `model` must
+// outlive it.
 class ExecutorBench {
  public:
   ExecutorBench(const Model& model, int64_t kv_cache_bytes);
   ~ExecutorBench();
 
-  // {"rank": 8, "resident": true, "busy": false}: a request for one token from a version that is in
-  // memory, or in a checkpoint whose file is cached. Busy: while a sequence of the base model
-  // decodes. Answers "seconds" to the token, "load_seconds", and the "pass_seconds" (median) and
-  // "longest_pass_seconds" of the one that decodes, from the request to two passes after its end.
+  // {"rank": 8, "resident": true, "busy": false}: requests one token from a version that is in
+  // memory (resident) or in a checkpoint whose file is in the page cache. If busy, a sequence of
+  // the base model decodes meanwhile. Returns "seconds" until the token, "load_seconds", and the
+  // "pass_seconds" (median) and "longest_pass_seconds" of the decoding sequence. These cover the
+  // time from the request to two passes after its end.
   nlohmann::json Cold(const nlohmann::json& command);
 
   // {"share": 0.5, "run_seconds": 5, "sequences": 4, "rank": 8, "tokens": 256}: sequences decode
-  // beside forward_backwards of `tokens` tokens. Answers the measured "share" of device time, the
-  // "longest_gap_seconds" between the tokens of a sequence, "pass_seconds" (mean) of its passes,
-  // and "longest_step_seconds" that training took without a pause.
+  // while forward_backwards of `tokens` tokens run. Returns the measured "share" of device time for
+  // sampling, the "gap_seconds" (median) and "longest_gap_seconds" between a sequence's tokens,
+  // "pass_seconds" (mean), and "longest_step_seconds", the longest training time between two yield
+  // points.
   nlohmann::json Share(const nlohmann::json& command);
 
-  // {"rank": 32, "run_seconds": 5, "sequences": 1}: first sequences decode alone, then while one
-  // snapshot after another is taken of a model with an open window. Answers the median and the
-  // longest gap between tokens and the tokens per second of both, how many "snapshots" there were
-  // and their size, the longest "staging_seconds" (pauses for passes included), the mean
-  // "busy_seconds" they report, and the mean "written_seconds" from the command to the report.
+  // {"rank": 32, "run_seconds": 5, "sequences": 1}: sequences decode first alone, then during
+  // back-to-back snapshots of a model with an open window. For each phase, returns the median and
+  // longest gap between tokens and the tokens per second ("alone" holds those of the first phase).
+  // Also returns the number of "snapshots", their size, the longest "staging_seconds" (including
+  // passes at yield points), the mean "busy_seconds" that they report, and the mean
+  // "written_seconds" from command to report.
   nlohmann::json Snapshots(const nlohmann::json& command);
 
  private:
@@ -50,7 +54,7 @@ class ExecutorBench {
 
   std::unique_ptr<Parts> parts_;
   int64_t kv_cache_bytes_;
-  int64_t saved_rank_ = 0;  // of the checkpoint; 0: none
+  int64_t saved_rank_ = 0;  // LoRA rank of the checkpoint; 0: no checkpoint
   int64_t num_requests_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Sampling without the service around it: commands on stdin, one JSON object a line, one answer a
-// line on stdout.
+// Measures sampling without the service. Reads commands from stdin, one JSON object per line, and
+// writes one answer per line to stdout.
 //   {"op": "load", "folder": F, "threads": 2, "compute_dtype": "auto", "kv_cache_mib": 1024}
 //   {"op": "bandwidth", "mib": 1024}
 //   {"op": "matmul", "rows": 512}
@@ -8,15 +8,18 @@
 //   {"op": "prefill", "tokens": 512}
 //   {"op": "group", "samples": 8, "prompt_tokens": 512, "tokens": 32, "separate": false}
 //   {"op": "cold", ...}, {"op": "share", ...}, {"op": "snapshots", ...}: see executor_bench.h
-// `adapters` 0 or absent is the base model; they take the sequences in turn. `temperature` (1) and
-// `top_p` (1) may be given wherever tokens are drawn; prompts are random and all different.
+// `adapters` is the number of adapters, assigned to the sequences round-robin; 0 or absent: the
+// base model. Commands that sample accept `temperature` (1) and `top_p` (1). Prompts are random and
+// all different.
 //
-// Answers have "seconds" of the measured part, "passes" in it and "tokens" drawn in it. decode
-// measures what follows the first token of every sequence. prefill and group say as
-// "first_token_seconds" when all samples had their first token. load says "weight_bytes", which a
-// decode pass reads once; decode "adapter_bytes", of the adapters in use; bandwidth
-// "gb_per_second"; matmul and prefill "gflops" of the layers' products (prefill: of the head's
-// single row too).
+// Each answer has "seconds", the duration of the measured part. Commands that sample add the number
+// of "passes" and sampled "tokens" in it. Further fields:
+//   load           "weight_bytes", which a decode pass reads once
+//   bandwidth      "gb_per_second"
+//   matmul         "gflops" of the layers' matrix products
+//   decode         "adapter_bytes" of the adapters in use; excludes each sequence's first token
+//   prefill        "gflops" as for matmul, plus the head's single row
+//   prefill, group "first_token_seconds" until all samples had their first token
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -55,7 +58,7 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// [rows, columns] of the four products of a layer.
+// Weight shapes [out_features, in_features] of the four matrix products of a layer.
 std::vector<std::pair<int64_t, int64_t>> LayerShapes(const ModelSpec& spec) {
   const int64_t q = spec.num_heads * spec.head_dim;
   const int64_t kv = spec.num_kv_heads * spec.head_dim;
@@ -96,7 +99,7 @@ class Bench {
 
   static json Bandwidth(const json& command) {
     const int64_t size = (command.value("mib", int64_t{1024}) << 20) / 8;
-    // As the weights lie.
+    // Huge pages, like the memory of the weights.
     const std::shared_ptr<void> memory = AllocateHugePages(size * 8);
     const std::span words(static_cast<const uint64_t*>(memory.get()), static_cast<size_t>(size));
     std::memset(memory.get(), 1, words.size_bytes());
@@ -116,7 +119,7 @@ class Bench {
             {"sum", sum.load()}};
   }
 
-  // The rate of the layers' products, each by itself.
+  // Rate of the layers' matrix products, measured one at a time.
   json Matmul(const json& command) const {
     const int64_t rows = command.at("rows");
     const MatmulArithmetic arithmetic =
@@ -193,7 +196,7 @@ class Bench {
     return answer;
   }
 
-  // Prompts of at least `prompt_tokens` together are computed in one pass.
+  // Makes an engine whose prefill pass takes at least `prompt_tokens` tokens.
   SamplingEngine MakeEngine(int64_t prompt_tokens) const {
     SamplingOptions options{.kv_cache_bytes = kv_cache_bytes_};
     options.max_prefill_tokens = std::max(options.max_prefill_tokens, prompt_tokens);
@@ -224,7 +227,7 @@ class Bench {
     while (engine.counters().generated_tokens < num_tokens) engine.RunPass();
   }
 
-  // Runs what is left; counts from `before` on.
+  // Runs the remaining work. Counts passes and tokens since `before`, and the time since `begin`.
   static json Finish(SamplingEngine& engine, const SamplingCounters& before,
                      Clock::time_point begin) {
     while (engine.HasWork()) {
@@ -247,7 +250,7 @@ class Bench {
     return *executor_;
   }
 
-  // Made once for neighbouring commands that name the same.
+  // Returns the adapters of the previous command if they match; otherwise creates them.
   const Adapters& AdaptersOf(size_t count, int64_t rank, bool train_unembed) {
     const LoraSpec lora{.rank = rank, .target_modules = LoraModulesOf(true, true, train_unembed)};
     const auto is_alike = [&](const auto& adapter) {
@@ -259,7 +262,7 @@ class Bench {
     adapters_.clear();
     for (size_t i = 0; i < count; ++i) {
       Adapter adapter(model_->part(), lora, at::kCPU);
-      // With B zero half of the products would be of zeros.
+      // Make LoRA B nonzero: with B zero, half of the products would multiply by zeros.
       adapter.MutableParameters().add_(at::randn(adapter.parameters().sizes()).mul_(1e-3));
       adapters_.push_back(adapter.Publish());
     }
@@ -269,7 +272,7 @@ class Bench {
   std::unique_ptr<const Model> model_;
   int64_t kv_cache_bytes_ = 0;
   Adapters adapters_;
-  std::unique_ptr<ExecutorBench> executor_;  // made when it is asked for
+  std::unique_ptr<ExecutorBench> executor_;  // created on first use
   std::mt19937 random_{1};
   int64_t num_requests_ = 0;
 };

@@ -2,7 +2,7 @@
 
 namespace lathe::worker {
 
-// Eight chains of vectors: one chain alone would wait for its own last step.
+// Eight independent accumulators hide the latency of the XOR that a single one would wait for.
 __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) uint64_t ReadStream(
     std::span<const uint64_t> words, int64_t begin, int64_t end) {
   typedef uint64_t Vector __attribute__((vector_size(64), aligned(8), may_alias));

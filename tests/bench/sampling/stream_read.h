@@ -1,4 +1,4 @@
-// A measure: how fast this machine reads memory, without the service around it.
+// Reference measurement: the memory read bandwidth of this machine.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace lathe::worker {
 
-// Exclusive-or of the words [begin, end): a compiler cannot leave any of them out.
+// Returns the exclusive-or of words [begin, end), so that the compiler cannot omit a read.
 uint64_t ReadStream(std::span<const uint64_t> words, int64_t begin, int64_t end);
 
 }  // namespace lathe::worker

@@ -1,5 +1,5 @@
-// What a unary call between two processes costs here: a server that answers at once on a unix
-// socket, and calls one after the other. Prints JSON.
+// Measures a unary gRPC call between two processes on this machine. The server answers at once on a
+// unix socket; the client sends calls one after another. Prints JSON.
 //   lathe_grpc_echo SOCKET_PATH CALLS
 #include <signal.h>
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ class Echo : public v1::Engine::CallbackService {
   }
 };
 
-// Until it is killed.
+// Serves until the process is killed.
 void Serve(const std::string& address) {
   Echo echo;
   grpc::ServerBuilder builder;
@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   lathe::DisableMutexChecks();
   const std::string address = std::string("unix:") + argv[1];
-  const pid_t server = fork();  // before gRPC has any thread
+  const pid_t server = fork();  // before gRPC starts threads
   if (server == 0) {
     lathe::bench::Serve(address);
     return 0;

@@ -1,4 +1,4 @@
-// One client's connection to the gateway: cheap, so that a bench measures the service.
+// A client's connection to the gateway, cheap enough that a benchmark measures the service.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -15,20 +15,21 @@ namespace asio = boost::asio;
 struct Target {
   int port = 0;
   std::string api_key;
-  // As the SDK: a seq_id that is skipped counts as abandoned. Else a request waits for it.
+  // True to identify as the SDK: the service then treats a skipped seq_id as abandoned. If false,
+  // later requests wait for it.
   bool skips_seqs = true;
 };
 
 inline constexpr char kJson[] = "application/json";
 inline constexpr char kProtobuf[] = "application/x-protobuf";
 
-// Keeps its connection alive; one request at a time. Not thread-safe.
+// Keeps its connection alive and has at most one request in flight. Not thread-safe.
 class HttpSession {
  public:
   HttpSession(asio::any_io_executor executor, Target target)
       : socket_(std::move(executor)), target_(std::move(target)) {}
 
-  // Body of the answer. Throws when the connection breaks or the status is not 200.
+  // Returns the response body. Throws if the connection breaks or the status is not 200.
   asio::awaitable<std::string> Post(std::string_view path, std::string_view body,
                                     std::string_view content_type = kJson,
                                     std::string_view accept = kJson);
@@ -40,7 +41,7 @@ class HttpSession {
   boost::beast::flat_buffer buffer_;
 };
 
-// The value of a string field of a flat JSON object; empty: none.
+// Returns the value of a string field of a flat JSON object; empty if it is missing.
 std::string_view StringField(std::string_view json, std::string_view name);
 
 }  // namespace lathe::bench

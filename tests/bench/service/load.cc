@@ -19,14 +19,14 @@
 namespace lathe::bench {
 namespace {
 
-// Below the engine's bound of unfinished requests of one model.
+// Requests per model, below the engine's limit of unfinished requests per model.
 constexpr int64_t kParkedPerModel = 2048;
 constexpr size_t kBodyClients = 4;
-// So that what a recovery would need stays small.
+// Number of bodies between two optim_steps. It keeps the data that a recovery would need small.
 constexpr int64_t kBodiesPerStep = 4;
 constexpr int64_t kDatumTokens = 1063;
 constexpr int64_t kNumLastSteps = 2;
-// Longer than the engine waits between two snapshots of a model.
+// Exceeds the engine's minimum time between two snapshots of a model.
 constexpr std::chrono::seconds kSnapshotPause{3};
 
 double MsSince(SteadyClock::time_point begin) {
@@ -146,7 +146,7 @@ json Load::Bodies(const json& command) {
   const double megabytes = command.at("megabytes");
   const double per_second = command.at("per_second");
   EnsureTrainers(kBodyClients + 1);
-  // A token of importance_sampling is 20 bytes.
+  // A token takes 20 bytes in importance_sampling.
   const auto num_datums = static_cast<int64_t>(megabytes * 1e6 / (20 * kDatumTokens));
   const std::string body = gateway::TrainingProtobuf(
       {.num_datums = std::max<int64_t>(1, num_datums), .datum_tokens = kDatumTokens});
@@ -315,7 +315,7 @@ asio::awaitable<void> Load::PollForEver(std::shared_ptr<HttpSession> session,
       ++num_poll_answers_;
     }
   } catch (const boost::system::system_error&) {
-    // Unpark, or the end of the gateway.
+    // Unpark closed the connection, or the gateway ended.
   }
 }
 

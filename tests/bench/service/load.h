@@ -1,4 +1,4 @@
-// The kinds of load that service_load.cc makes.
+// The kinds of load that service_load.cc generates.
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -19,14 +19,14 @@ namespace lathe::bench {
 using nlohmann::json;
 using SteadyClock = std::chrono::steady_clock;
 
-// Milliseconds of each request.
+// Latencies of each request in milliseconds.
 struct Timings {
   std::vector<double> submits;
-  std::vector<double> totals;  // until the result is there
+  std::vector<double> totals;  // from submission to result
 };
 
-// Clients are coroutines of one thread; commands come one at a time. Errors of any client are
-// thrown by Run.
+// Runs clients as coroutines on one thread. Commands run one at a time. Run throws the error of any
+// client that fails.
 class Load {
  public:
   Load();
@@ -35,11 +35,11 @@ class Load {
   json Run(const json& command);
 
  private:
-  // Accepted requests of a tenant that sends faster than it is served, by model.
+  // Accepted requests, by model, of a tenant that sends faster than it is served.
   struct Flood {
     struct Lane {
       std::unique_ptr<Trainer> trainer;
-      std::deque<std::string> request_ids;  // not known to have ended
+      std::deque<std::string> request_ids;  // requests without a result so far
     };
     std::vector<Lane> lanes;
   };
@@ -57,16 +57,16 @@ class Load {
   json SubmitAll(const json& command);
 
   std::unique_ptr<Trainer> NewTrainer(bool skips_seqs = true, const std::string& api_key = "");
-  // Trainers with models, which stay for the next command.
+  // Creates trainers with models until there are `count`. They remain for later commands.
   void EnsureTrainers(size_t count);
   asio::awaitable<void> StepUntil(Trainer& trainer, SteadyClock::time_point end,
                                   SteadyClock::duration pause, Timings& timings);
   asio::awaitable<void> SendBodies(Trainer& trainer, const std::string& body,
                                    SteadyClock::time_point begin, SteadyClock::duration period,
                                    SteadyClock::time_point end, Timings& timings);
-  // Until unpark closes the connection.
+  // Polls until Unpark closes the connection or the gateway ends.
   asio::awaitable<void> PollForEver(std::shared_ptr<HttpSession> session, std::string question);
-  // Runs all of them to their end.
+  // Runs all clients to completion.
   void RunAll(std::vector<asio::awaitable<void>> clients);
 
   asio::io_context io_;
@@ -75,8 +75,8 @@ class Load {
   std::string api_key_;
   std::string base_model_;
   std::vector<std::unique_ptr<Trainer>> trainers_;
-  std::vector<std::string> parked_;  // request ids
-  // The io thread only.
+  std::vector<std::string> parked_;  // ids of requests that wait for a missing seq_id
+  // Used on the io thread only.
   std::vector<std::shared_ptr<HttpSession>> polling_;
   int64_t num_poll_answers_ = 0;
   std::map<std::string, Flood> floods_;

@@ -18,10 +18,10 @@ namespace {
 
 constexpr int64_t kContextLength = 1 << 20;
 constexpr int64_t kVocabSize = 151936;
-constexpr int64_t kTokenBudget = 16384;  // of a pass
+constexpr int64_t kTokenBudget = 16384;  // per pass
 constexpr float kLogprob = -1;
 constexpr int32_t kToken = 5;
-// What a manifest stands for; nothing is that small.
+// Reported size of a checkpoint. The manifest alone would be unrealistically small.
 constexpr int64_t kCheckpointBytes = 1 << 20;
 
 ModelInfo InfoOf(const std::string& base_model) {
@@ -36,7 +36,7 @@ ModelInfo InfoOf(const std::string& base_model) {
           .kv_cache_tokens = kContextLength};
 }
 
-// Whose order it has a place in; empty: none's.
+// Returns the model whose order the command belongs to; empty if none.
 std::string ModelIdOf(const Command& command) {
   return std::visit(
       [](const auto& one) -> std::string {
@@ -63,7 +63,7 @@ int64_t NumTokens(const TrainBatch& batch) {
   return count;
 }
 
-// SHA-256 of the manifest.
+// Writes a manifest into `dir` and returns its SHA-256.
 absl::StatusOr<std::string> WriteState(const std::filesystem::path& dir, const ModelState& state,
                                        const LoraSpec& lora) {
   std::error_code error;
@@ -183,7 +183,7 @@ Command NullExecutor::TakeNext() {
 TrainBatch NullExecutor::TakePass() {
   TrainBatch pass;
   int64_t tokens = 0;
-  std::set<std::string> closed;  // their next is not training
+  std::set<std::string> closed;  // models with a command left for later
   std::deque<Command> rest;
   for (Command& command : commands_) {
     auto* const batch = std::get_if<TrainBatch>(&command);
@@ -312,7 +312,7 @@ void NullExecutor::Do(const LoadVersion& command) {
   Emit(VersionLoaded{.version_id = command.version_id, .inflight_seq_id = command.inflight_seq_id});
 }
 
-// Not asked for, as it has told no address where they could be read.
+// Never requested: this worker has announced no address for reading versions.
 void NullExecutor::Do(const ServeVersion& command) {
   Emit(VersionServed{.version_id = command.version_id,
                      .reader = command.reader,

@@ -1,4 +1,4 @@
-// An executor without a device, for measuring the service around it.
+// An executor without a device, for benchmarks of the service.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 
 namespace lathe::worker {
 
-// Keeps what the ledger compares, (applied_seq, window) of each model, as a real executor does, and
-// answers everything with plausible results. Checkpoints and snapshots are a manifest that says
-// (applied_seq, window). Thread-safe.
+// Answers all commands with plausible results. Like a real executor, it keeps (applied_seq, window)
+// of each model, which the engine compares with its ledger. A checkpoint or snapshot is only a
+// manifest with these values and the LoRA spec. Thread-safe.
 class NullExecutor : public ExecutorPort {
  public:
   struct Options {
     std::string base_model;
     std::filesystem::path checkpoint_root;
-    // Speed of training; 0: every command is answered before Submit returns.
+    // Training speed; 0: Submit answers every command before it returns.
     int64_t tokens_per_second = 0;
   };
 
@@ -46,11 +46,13 @@ class NullExecutor : public ExecutorPort {
   bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return closed_ || !commands_.empty();
   }
-  // The thread of an executor with a speed.
+  // Body of the thread, which exists only if tokens_per_second is not 0.
   void Run();
-  // As a real executor: what takes no time comes before training, in the order of each model.
+  // Removes the next command. Like a real executor, prefers commands other than training, but keeps
+  // the order of each model.
   Command TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // As a real executor: what fits in a pass is packed anew between two of them.
+  // Removes the requests of the next training pass. Like a real executor, packs each pass from the
+  // requests that are queued at its start.
   TrainBatch TakePass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Execute(Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Wait(const Command& command) const;
@@ -71,16 +73,17 @@ class NullExecutor : public ExecutorPort {
   void Do(const SampleRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Do(const Snapshot& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Do(const RestoreAdapter& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Nothing runs long enough to be cancelled or streamed.
+  // No-ops: samples finish at once, so there is nothing to cancel or stream.
   void Do(const Cancel&) {}
   void Do(const StreamSample&) {}
 
-  // Gives `model_id` the state in `dir`; reports a creation.
+  // Gives `model_id` the state stored in `dir` and reports the end of `request_id`. `applied_seq`
+  // < 0: the stored value.
   void Restore(const std::string& request_id, const std::string& model_id, const std::string& dir,
                int64_t applied_seq, bool with_window) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // `model_id`: whose state goes with the report; empty: none.
+  // `model_id` names the model whose state accompanies the report; empty: no model.
   void Emit(Report report, const std::string& model_id = "") ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Null: reported as a failure of `request_id`.
+  // Returns null, and reports a failure of `request_id`, if the model does not exist.
   Model* Find(const std::string& request_id, const std::string& model_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ModelState StateOf(const std::string& model_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -91,7 +94,7 @@ class NullExecutor : public ExecutorPort {
   mutable absl::Mutex mu_;
   int64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, Model> models_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, int64_t> versions_ ABSL_GUARDED_BY(mu_);  // seq of the publication
+  std::map<std::string, int64_t> versions_ ABSL_GUARDED_BY(mu_);  // version id to published seq
   ExecutorCounters counters_ ABSL_GUARDED_BY(mu_);
   std::deque<Command> commands_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,5 +1,5 @@
-// lathe-null-worker: attaches to an engine like lathe-worker and answers everything without
-// computing anything, so that a bench measures the service alone.
+// lathe-null-worker: attaches to an engine like lathe-worker, but answers commands without
+// computing, so that a benchmark measures only the service.
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,18 +1,27 @@
-// Clients of a running gateway: commands on stdin, one JSON object a line, one answer a line on
-// stdout. tests/bench/service/service_bench.py drives it.
+// Load generator for a running gateway. Reads commands from stdin, one JSON object per line, and
+// writes one answer per line to stdout. tests/bench/service/service_bench.py drives it.
 //   {"op": "connect", "port": 8080, "api_key": K, "base_model": "null"}
-//   {"op": "steps", "clients": 64, "seconds": 5, "pause_ms": 0}   no-op steps, submitted and
-//   awaited
-//   {"op": "park", "count": 8192}     requests that wait for one that never comes
-//   {"op": "poll"}                    a poll of each of them, again and again
-//   {"op": "unpark"}                  ends the polls: how many were answered
-//   {"op": "bodies", "megabytes": 5, "per_second": 20, "seconds": 10}  with one client of steps
+//   {"op": "steps", "clients": 64, "seconds": 5, "pause_ms": 0}
+//       Submits no-op steps and awaits their results.
+//   {"op": "park", "count": 8192}
+//       Submits requests that wait for a seq_id that is never sent.
+//   {"op": "poll"}
+//       Starts to poll each of these requests repeatedly.
+//   {"op": "unpark"}
+//       Ends the polls and returns the number of answers.
+//   {"op": "bodies", "megabytes": 5, "per_second": 20, "seconds": 10}
+//       Sends large bodies while another client runs steps.
 //   {"op": "flood", "name": "a", "api_key": K, "models": 16, "requests": 10000, "tokens": 512}
-//   {"op": "drain", "names": ["a", "b"], "seconds": 5}   how many of these floods end meanwhile
-//   {"op": "single", "api_key": K, "tokens": 512}        seconds of one step of another tenant
-//   {"op": "train", "models": 32, "last_seq": 1000}  two steps of each, with a snapshot after each
-//   {"op": "submit", "tokens": 64}    one request of each of these models
-// Answers have counts, and times in milliseconds.
+//       Submits many requests of one tenant without awaiting them.
+//   {"op": "drain", "names": ["a", "b"], "seconds": 5}
+//       Returns, by name, how many requests of these floods finish in that time.
+//   {"op": "single", "api_key": K, "tokens": 512, "pause_ms": 1000}
+//       Measures one training step of a new model, after the pause.
+//   {"op": "train", "models": 32, "last_seq": 1000}
+//       Runs two steps of each model, with time for a snapshot after each.
+//   {"op": "submit", "tokens": 64}
+//       Submits one request of each of these models.
+// Answers hold counts, and times in milliseconds (*_ms) or seconds.
 #include <cstdio>
 #include <iostream>
 #include <string>

@@ -52,7 +52,7 @@ asio::awaitable<std::string> Trainer::SubmitDatum(int64_t num_tokens) {
 }
 
 asio::awaitable<std::string> Trainer::SubmitBody(std::string_view body) {
-  // Fields of the end count: two messages in a row are one.
+  // Concatenated messages parse as one; the later value of a field wins.
   tinker_public::ForwardBackwardRequest names;
   names.set_model_id(model_id_);
   names.set_seq_id(++seq_id_);

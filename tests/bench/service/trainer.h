@@ -1,4 +1,4 @@
-// One client that trains one model of its own, step by step.
+// A client that trains its own model step by step.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,29 @@
 
 namespace lathe::bench {
 
-// Not thread-safe; `base_model` is the served name.
+// `base_model` is the served name. Not thread-safe.
 class Trainer {
  public:
   Trainer(asio::any_io_executor executor, const Target& target, std::string base_model)
       : session_(std::move(executor), target), base_model_(std::move(base_model)) {}
 
-  // A session and a model in it; what follows needs them.
+  // Creates a session and a model in it. Call it before the other functions.
   asio::awaitable<void> Create();
 
-  // Submits one optim_step; its request id. Nothing is accumulated, so a worker does nothing.
+  // Submits one optim_step and returns its request id. Without accumulated gradients it is a no-op
+  // for the worker.
   asio::awaitable<std::string> SubmitStep();
-  // One forward_backward of one datum.
+  // Submits a forward_backward of one datum and returns its request id.
   asio::awaitable<std::string> SubmitDatum(int64_t num_tokens);
-  // A forward_backward whose serialized tinker_public.ForwardBackwardRequest lacks only the names
-  // of model and seq.
+  // Submits a forward_backward and returns its request id. `body` is a serialized
+  // tinker_public.ForwardBackwardRequest; this client's model and next seq override those in it.
   asio::awaitable<std::string> SubmitBody(std::string_view body);
-  // Leaves out `count` seqs.
+  // Skips `count` seqs.
   void Skip(int64_t count) { seq_id_ += count; }
 
-  // Polls until the result is there. Throws when it is an error.
+  // Polls until the result is available. Throws if it is an error.
   asio::awaitable<void> Await(const std::string& request_id, std::string_view accept = kJson);
-  // One poll; false: not there yet.
+  // Polls once. Returns false if the result is not available yet. Throws if it is an error.
   asio::awaitable<bool> Poll(const std::string& request_id, std::string_view accept = kJson);
 
   const std::string& model_id() const { return model_id_; }
@@ -42,7 +43,7 @@ class Trainer {
   HttpSession session_;
   const std::string base_model_;
   std::string model_id_;
-  int64_t seq_id_ = 0;  // the last one
+  int64_t seq_id_ = 0;  // the last one used
 };
 
 }  // namespace lathe::bench

@@ -1,14 +1,16 @@
-// Training passes without the service around them: commands on stdin, one JSON object a line, one
-// answer a line on stdout. tests/bench/training/training_bench.py drives it beside PEFT.
+// Measures training passes without the service. Reads commands from stdin, one JSON object per
+// line, and writes one answer per line to stdout. tests/bench/training/training_bench.py runs it
+// and compares it with PEFT.
 //   {"op": "load", "folder": F, "threads": 2, "compute_dtype": "auto", "numerics": "exact"}
 //   {"op": "adapter", "model": "m0", "rank": 8, "train_unembed": false}
-//   {"op": "train", "sequences": [{"model": "m0", "loss": "ppo", "tokens": [...]}], "one_by_one":
-//   false}
+//   {"op": "train", "sequences": [{"model": "m0", "loss": "ppo", "tokens": [...]}],
+//    "one_by_one": false}
 //   {"op": "step", "model": "m0"}
 //   {"op": "bare_adam", "elements": 25000000}
 //   {"op": "matmul", "rows": 512}
-// Answers have "seconds" and, where it says something, "tokens", "passes", "peak_mib" (the most
-// memory the process held meanwhile) and "gflops".
+// Every answer but that of adapter ("parameters") has "seconds". load adds "resident_mib", matmul
+// adds "gflops". train adds "tokens", "passes" and "peak_mib", the process's peak memory during the
+// command.
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -45,7 +47,7 @@ double SecondsOf(const auto& run) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// A line of /proc/self/status, in MiB.
+// Returns the value of a line in /proc/self/status, in MiB; 0 if it is missing.
 double StatusMib(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -54,10 +56,10 @@ double StatusMib(const std::string& name) {
   return 0;
 }
 
-// VmHWM starts again at what is held now.
+// Resets VmHWM to the memory in use now.
 void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-// Each token is to predict the next one.
+// Makes a datum in which each token predicts the next one.
 TrainDatum DatumOf(const std::vector<int32_t>& tokens, const LossProgram& loss) {
   TrainDatum datum;
   datum.tokens.assign(tokens.begin(), tokens.end() - 1);
@@ -90,8 +92,8 @@ class Bench {
       if (!loaded.ok()) throw std::runtime_error(std::string(loaded.status().message()));
       model_ = std::move(loaded->model);
     });
-    FreeUnusedTensorMemory();  // what tensors of the folder lay in on their way
-    // As MemoryPlan has them where there is memory enough; the arena is what the goals allow.
+    FreeUnusedTensorMemory();  // buffers that loading used temporarily
+    // Equal to MemoryPlan's values with ample memory. The arena is the size that the goals allow.
     const auto numerics = ParseNumerics(command.value("numerics", "fast"));
     trainer_.emplace(*model_, adapters_,
                      TrainerOptions{.head_chunk_elements = 256 * model_->spec().vocab_size,
@@ -105,7 +107,8 @@ class Bench {
     lora.rank = command.at("rank");
     lora.target_modules = LoraModulesOf(true, true, command.value("train_unembed", false));
     auto adapter = std::make_shared<Adapter>(model_->part(), lora, at::kCPU);
-    // As after some steps: with B zero half of the backward products would be of zeros.
+    // Make LoRA B nonzero, as after some steps. With B zero, half of the backward products would
+    // multiply by zeros.
     adapter->MutableParameters().add_(at::randn(adapter->parameters().sizes()).mul_(1e-3));
     const int64_t size = adapter->num_parameters();
     adapters_.Put(command.at("model"), std::move(adapter));
@@ -177,7 +180,7 @@ class Bench {
     return {{"seconds", SecondsOf([&] { BareAdamStep(buffers_); })}};
   }
 
-  // The rate of the layers' products, forward and backward, at `rows` rows.
+  // Rate of the layers' matrix products, forward and backward, with `rows` rows.
   json Matmul(const json& command) {
     const ModelSpec& spec = model_->spec();
     const int64_t rows = command.at("rows");

@@ -1,8 +1,10 @@
-// Tells the thread sanitizer of absl::Mutex and absl::CondVar. The system's Abseil is compiled
-// without the sanitizer, which would see no lock in any of our code. These definitions come before
-// the shared library's and call them; between a `pre` and its `post` the sanitizer ignores what the
-// thread does. Nothing here waits for a reader's lock under a condition, so these are left out, and
-// so is the destructor: the library's one has to run, and memory that is freed forgets its locks.
+// Announces absl::Mutex and absl::CondVar operations to the thread sanitizer. The system's Abseil
+// is compiled without the sanitizer, which would therefore see no locks in Lathe. These definitions
+// precede the shared library's and call them. Between a `pre` and its `post` annotation, the
+// sanitizer ignores what the thread does.
+//
+// Conditional reader locks are missing because Lathe does not use them. The destructor is missing
+// because the library's own must run; the sanitizer drops the locks in freed memory.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -16,7 +18,7 @@
 
 namespace {
 
-// The library's function of the same name as `ours`.
+// Returns the library's function with the same name as `ours`.
 template <typename Function>
 Function LibraryFunction(void* ours) {
   Dl_info info;
@@ -26,7 +28,8 @@ Function LibraryFunction(void* ours) {
   return reinterpret_cast<Function>(next);
 }
 
-// The library's functions call each other; the sanitizer hears of the outermost only.
+// Marks a call as outermost. The library's functions call each other, and only the outermost call
+// is announced.
 thread_local bool is_inside = false;
 struct Inside {
   const bool is_outermost = !is_inside;
@@ -68,7 +71,7 @@ void AnnotateUnlock(void* mutex, unsigned flags, const Call& call) {
   __tsan_mutex_post_unlock(mutex, flags);
 }
 
-// The thread holds the lock before and after, and gives it away meanwhile.
+// Announces a wait: the thread holds the lock before and after it, and releases it meanwhile.
 template <typename Call>
 auto AnnotateWait(void* mutex, const Call& call) {
   const Inside inside;
@@ -91,8 +94,8 @@ auto AnnotateWait(void* mutex, const Call& call) {
 namespace absl {
 ABSL_NAMESPACE_BEGIN
 
-// `library`: the library's Class::Name called with the arguments. A member function's address is
-// one of a function that takes the object first.
+// Defines `library`, which calls the library's Class::Name with the arguments. A member function's
+// address is cast to a function that takes the object first.
 #define LATHE_FORWARD(Class, Name, Result, Types, Arguments)                            \
   static const auto function = LibraryFunction<Result(*) Types>((void*)(&Class::Name)); \
   const auto library = [&]() -> Result { return function Arguments; }
