@@ -1,10 +1,10 @@
-# CUDA's compiler for builds with a torch wheel for GPUs. It is run by hand: CMake's own support would
-# link every program with nvcc, which does not know our linker's flags.
+# Runs nvcc for builds with a torch wheel for GPUs. It uses custom commands: CMake's CUDA support
+# would link every program with nvcc, which does not accept Lathe's linker flags.
 #
 # lathe_cuda_library(NAME worker_kernels_cuda SOURCES a.cu [FLASHINFER])
 #   One static library of device code for LATHE_CUDA_ARCHITECTURES. FLASHINFER adds its headers.
-# lathe_use_cuda(target): CUDA's headers, for files that speak to torch's CUDA parts.
-# lathe_use_nccl(target): NCCL, the library that torch itself loads, and CUDA's runtime.
+# lathe_use_cuda(target): adds CUDA's headers, for files that use torch's CUDA API.
+# lathe_use_nccl(target): links NCCL (the library that torch itself loads) and CUDA's runtime.
 set(LATHE_HAS_CUDA OFF)
 if(NOT EXISTS ${LATHE_TORCH_DIR}/lib/libtorch_cuda.so)
   return()
@@ -20,14 +20,14 @@ endif()
 execute_process(COMMAND ${LATHE_NVCC} --dryrun -x cu -c /dev/null ERROR_VARIABLE _nvcc_settings OUTPUT_QUIET)
 string(REGEX MATCH "TOP=([^\n]+)" _ "${_nvcc_settings}")
 get_filename_component(LATHE_CUDA_DIR "${CMAKE_MATCH_1}" ABSOLUTE)
-# The static runtime: torch brings its own beside itself, whose folder we need not know then.
+# Link the static runtime, so that programs need not find the shared one of torch's wheel.
 find_library(LATHE_CUDART cudart_static HINTS ${LATHE_CUDA_DIR} PATH_SUFFIXES lib64 lib NO_DEFAULT_PATH REQUIRED)
 
 set(_flashinfer ${_cuda_packages}/flashinfer/data)
 set(LATHE_FLASHINFER_INCLUDES ${_flashinfer}/include ${_flashinfer}/cccl/libcudacxx/include
     ${_flashinfer}/cccl/cub ${_flashinfer}/cccl/thrust)
 
-# Hidden, so that torch's libraries keep to the runtime they brought.
+# Hides the runtime's symbols, so that torch's libraries use their own runtime.
 function(lathe_link_cudart target)
   target_link_options(${target} INTERFACE LINKER:--exclude-libs,libcudart_static.a)
   target_link_libraries(${target} PUBLIC ${LATHE_CUDART} ${CMAKE_DL_LIBS} rt)

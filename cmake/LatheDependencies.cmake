@@ -1,4 +1,4 @@
-# Every outside library is found here, once. Versions are Debian 12's unless said.
+# Finds all third-party libraries. Versions are those of Debian 12 unless stated otherwise.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(absl REQUIRED)
@@ -22,7 +22,7 @@ pkg_check_modules(ICU REQUIRED IMPORTED_TARGET icu-uc)
 find_package(Catch2 2.13 REQUIRED)
 find_package(benchmark REQUIRED)
 
-# Catch2's main is compiled once for all test binaries.
+# Compile Catch2's main once for all test binaries.
 file(WRITE ${CMAKE_BINARY_DIR}/catch_main.cc.in "#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n")
 configure_file(${CMAKE_BINARY_DIR}/catch_main.cc.in ${CMAKE_BINARY_DIR}/catch_main.cc COPYONLY)
 add_library(lathe_catch_main STATIC ${CMAKE_BINARY_DIR}/catch_main.cc)

@@ -8,29 +8,29 @@
 #   TORCH links libtorch and uses its precompiled header.
 #   PCH grpc|web|none uses that precompiled header (LatheHeaders.cmake) instead of `base`.
 #   NO_UNITY compiles each file alone, for files that set macros or include each other.
-#   COLD (not for tests, which always are) compiles at -O1, for code that mostly calls others.
+#   COLD compiles at -O1, for code that mostly calls other code. Tests are always COLD.
 
 option(LATHE_UNITY "compile the files of a target together: a whole build is faster, one changed file slower" ON)
 set(LATHE_UNITY_BATCH 16 CACHE STRING "files compiled together at most")
 
-# Reading headers takes most of a file's time, so files of a target share it.
+# Compiles a target's files together, because most of a file's compile time is spent in headers.
 function(lathe_use_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LATHE_UNITY} UNITY_BUILD_BATCH_SIZE ${LATHE_UNITY_BATCH})
   if(LATHE_UNITY)
-    # The compiler takes the .cc files for headers then, in which local types would be a mistake.
+    # A unity file includes the .cc files, so the compiler warns about local types as in headers.
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
 endfunction()
 
 function(lathe_is_cold target)
   if(LATHE_CHECK_ONLY)
-    return()  # clang takes a precompiled header only at its own level of optimisation
+    return()  # clang accepts a precompiled header only at the same optimisation level
   endif()
-  # At -O1 the compiler sees too little of a value's life to tell whether it was set.
+  # At -O1, -Wmaybe-uninitialized gives false warnings.
   target_compile_options(${target} PRIVATE -O1 -Wno-maybe-uninitialized)
 endfunction()
 
-# Others' code, which is generated: the address sanitizer takes three times as long to compile it.
+# Excludes generated code from the address sanitizer, which would triple its compile time.
 function(lathe_is_generated target)
   if(LATHE_SANITIZER STREQUAL "address")
     target_compile_options(${target} PRIVATE -fno-sanitize=all)
@@ -40,9 +40,9 @@ endfunction()
 function(lathe_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
                                            -Woverloaded-virtual
-                         # designated initializers leave the rest to its default
+                         # fields that designated initializers omit get their defaults
                          -Wno-missing-field-initializers)
-  # With instrumented code the compiler warns of what the standard library does.
+  # In instrumented builds, the compiler warns about code of the standard library.
   if(NOT LATHE_SANITIZER)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
@@ -54,13 +54,13 @@ function(lathe_use_torch target)
   lathe_use_pch(${target} torch)
 endfunction()
 
-# Executables too: the header was compiled with -fPIC.
+# Executables also need -fPIC, because the precompiled header was compiled with it.
 function(lathe_use_pch target name)
   target_precompile_headers(${target} REUSE_FROM lathe_${name}_pch)
   target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
 
-# Applies the options that libraries, programs and tests share; ARG_* are the caller's.
+# Applies the options that libraries, programs and tests share. Reads the caller's ARG_* variables.
 macro(lathe_compile target)
   lathe_compile_options(${target})
   if(NOT ARG_NO_UNITY)
@@ -86,7 +86,7 @@ function(lathe_library)
   lathe_compile(lathe_${ARG_NAME})
 endfunction()
 
-# Headers only: an INTERFACE target, so that folders without a .cc are still named.
+# Defines an INTERFACE target for a folder that has only headers.
 function(lathe_header_library)
   cmake_parse_arguments(ARG "" "NAME" "DEPS" ${ARGN})
   add_library(lathe_${ARG_NAME} INTERFACE)

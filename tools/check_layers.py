@@ -25,7 +25,7 @@ SOURCE_FOLDERS = ("libs", "services", "tools", "tests")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 LINE_COMMENT = re.compile(r"//.*$")
 
-# What an include path belongs to. The first pattern that matches decides.
+# Library of an include path. The first matching pattern decides.
 LIBRARIES = {
     "torch": r"(ATen|c10|torch|caffe2)/",
     "NCCL": r"nccl\.h$",

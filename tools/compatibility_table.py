@@ -16,7 +16,7 @@ import sys
 PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "tinker_compatibility.md"
 BEGIN, END = "<!-- methods: begin -->", "<!-- methods: end -->"
 
-# What the SDK does without asking a server; no run could say anything of Lathe.
+# Methods that the SDK runs without a server. A test run cannot show anything about Lathe for them.
 LOCAL = {
     "get_telemetry": "the client's own queue; `telemetry` is accepted and dropped",
     "on_queue_state_change": "called by the SDK itself",

@@ -26,7 +26,7 @@ TOKENIZER_SIZE = 768
 
 END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIAL_TOKENS = [END_OF_TEXT, IM_START, IM_END]
-# Added tokens that decode as ordinary text: skip_special_tokens keeps them.
+# Added tokens that decode as ordinary text, even with skip_special_tokens.
 TEXT_TOKENS = ["<think>", "</think>"]
 
 # Qwen2's split: letters with one leading mark, digits one by one, runs of marks, white space.

@@ -17,13 +17,13 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
-# What a Catch2 binary prints at its end: one ctest entry stands for all its test cases.
+# Summary lines of a Catch2 binary, whose test cases share one ctest entry.
 CATCH_ALL_PASSED = re.compile(r"All tests passed \(\d+ assertions? in (\d+) test cases?\)")
 CATCH_SOME_FAILED = re.compile(r"^test cases:\s*(\d+) \|.*?(\d+) failed", re.MULTILINE)
 
-# Minutes that CI gives a run on a machine with two cores and nothing installed.
+# Time limit of a CI run in minutes, on a machine with two cores and nothing installed.
 CI_LIMIT = 60
-# How many of them each stage may take; the rest is for slower machines.
+# Budget of each stage in minutes. The rest of CI_LIMIT is a reserve for slower machines.
 BUDGET = {"setup": 4, "house": 1, "build": 12, "sanitizers": 4, "unit": 2, "e2e": 3, "parity": 2,
           "fault": 4, "sdk": 2, "cookbook": 2}
 NUM_SLOWEST = 5
@@ -153,7 +153,7 @@ def main() -> int:
     failed_stages = [stage for stage in stages if stage.exit_code != 0]
     for stage in failed_stages:
         print(f"failed stage {stage.name}: exit code {stage.exit_code}")
-    # A stage whose tests failed is counted by them; one that never got to a test counts as one.
+    # Failed tests already count for their stage. A stage that failed without a test counts as one.
     total.failed = max(total.failed, len(failed_stages))
     if stages:
         print_times(stages)

@@ -4,7 +4,7 @@ import os
 import pathlib
 import subprocess
 
-# What servers on this machine are called by.
+# Names of servers on this machine in their certificates.
 _LOCAL_NAMES = ("IP:127.0.0.1", "DNS:localhost")
 
 

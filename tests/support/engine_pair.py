@@ -33,7 +33,7 @@ class EnginePair:
         self.options = ["--lease", lease, *options]
         self.env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
                     "LATHE_ENGINE__STORE": self.store, **(env or {})}
-        # Short: paths of sockets have little room.
+        # A short path, because the length of socket paths is limited.
         self._own_dir = data_dir is None
         self.data_dir = str(data_dir or tempfile.mkdtemp(prefix="pair-", dir="/tmp"))
         self.port = free_port()
@@ -70,7 +70,7 @@ class EnginePair:
     def kill_everything(self):
         for process in self.processes.values():
             if process.poll() is None:
-                process.kill()  # also one that is stopped
+                process.kill()  # SIGKILL also ends a stopped process
         for process in self.processes.values():
             process.wait(30)
 

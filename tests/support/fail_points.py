@@ -41,7 +41,7 @@ class FailPoints:
         for file in self._counts.iterdir():
             for line in file.read_text().splitlines():
                 words = line.split()
-                # Of a process that begins, the lines are yet to be written.
+                # A process that is starting may have written only part of its lines.
                 if len(words) == 3 and words[0] in total:
                     name, passed, fired = words
                     total[name] = total[name][0] + int(passed), total[name][1] + int(fired)

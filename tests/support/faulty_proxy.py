@@ -112,7 +112,7 @@ class FaultyProxy:
         is_lost = fault is Fault.BLACK_HOLE
         try:
             while piece := source.recv(65536):
-                # A hole in a stream of bytes cannot be mended.
+                # After a loss, drop the rest too: the stream cannot continue after a gap.
                 is_lost = is_lost or self.swallow.is_set()
                 if is_lost:
                     continue

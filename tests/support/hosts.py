@@ -23,7 +23,7 @@ import subprocess
 import pytest
 
 CLONE_NEWNET = 0x40000000
-# Before a command: its process is number 1 of its host. Who kills this one kills that one.
+# Prefix of a command: runs it as process 1 of a PID namespace. Killing `unshare` kills the command.
 OWN_PROCESSES = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL")
 NOBODY = "02:00:00:00:00:01"  # an Ethernet address that no host has
 

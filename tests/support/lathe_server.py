@@ -25,7 +25,7 @@ BIN = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build" / "release" / "bin
 @functools.lru_cache(maxsize=None)
 def tiny_model(*options):
     """Folder of a tiny random Qwen3, made once per process; `options` go to make_tiny_model.py."""
-    # A parent process (the SDK matrix) may hand one down.
+    # A parent process (the SDK matrix) may provide a model.
     given = os.environ.get("LATHE_TINY_MODEL")
     if given and not options:
         return given
@@ -36,7 +36,7 @@ def tiny_model(*options):
     return folder
 
 
-# Names of the ports that this process has given out. No other test process gets these meanwhile.
+# Sockets that reserve the ports of this process, so that no other test process gets them.
 _reservations = []
 
 
@@ -143,7 +143,7 @@ class LatheServer:
             return
         self.process.kill()  # first, so that it does not restart the others
         self.process.wait()
-        # Gone when it had ended by itself.
+        # The file does not exist if the process ended by itself.
         with contextlib.suppress(FileNotFoundError):
             pids = self.pids()
             for name in set(pids) - {"up"}:

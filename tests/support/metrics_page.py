@@ -15,7 +15,7 @@ class MetricsPages:
 
     def __init__(self, server):
         pattern = re.compile(r"^metrics +(gateway \S+ engine \S+(?: worker\S* \S+)+)$", re.MULTILINE)
-        # It comes after the line for which LatheServer.start waits.
+        # The line is printed after the line that LatheServer.start waits for.
         while not (lines := pattern.findall(server.output())):
             time.sleep(0.02)
         words = lines[-1].split()

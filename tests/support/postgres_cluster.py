@@ -68,7 +68,7 @@ class PostgresCluster:
             "shared_buffers": "32MB",
             "fsync": "on",
             "log_min_messages": "warning",
-            # One call at each start after a crash instead of one for each file.
+            # After a crash, sync with one call instead of one call per file.
             "recovery_init_sync_method": "syncfs",
             **(settings or {}),
         }

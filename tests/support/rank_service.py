@@ -35,7 +35,7 @@ class RankService:
         self.world = dp * fsdp * tp
         self.options = list(options)
         self.engine_options = list(engine_options)
-        # From a rank's next start on: a model folder of its own; not started at all.
+        # Effective from a rank's next start: model folders by rank, and ranks that are not started.
         self.folders, self.held = {}, set()
         self.snapshot_interval = snapshot_interval
         self.memory_fraction = str(memory_fraction)

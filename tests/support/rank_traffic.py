@@ -70,7 +70,7 @@ def forward_backward(shape, tokens, mesh, checkpointed_layers=0):
     tp, data = mesh.get("tp", 1), mesh.get("dp", 1) * mesh.get("fsdp", 1)
     sum_of_rows = all_reduce(tp, tokens * shape.hidden * FP32)
     calls = forward(shape, tokens, tp)
-    # The first half of a layer is computed twice.
+    # Recomputation repeats the first half of a checkpointed layer.
     calls["output of attention"] += checkpointed_layers * sum_of_rows
     calls["softmax of the head"] = all_gather(tp, 3 * tokens * 8)
     calls["gradient of the head's input"] = sum_of_rows

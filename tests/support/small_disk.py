@@ -19,7 +19,7 @@ class SmallDisk:
 
     def fill(self, keep_bytes=0):
         """Leaves `keep_bytes`, to a page."""
-        # Others write meanwhile: the disk may be full at any time.
+        # Other processes write at the same time, so the disk may be full at any time.
         with (contextlib.suppress(OSError),
               open(self._filler, "ab", buffering=0) as file):
             while (left := self.free_bytes() - keep_bytes) > 0:

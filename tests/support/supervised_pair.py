@@ -12,8 +12,8 @@ import time
 
 from support.engine_pair import ENGINES, EnginePair
 
-# How they end when they are told to; 75: an engine that another one has replaced; SIGTERM: one that
-# has just been started and hears no signals yet.
+# Exit codes of an orderly end. 75: the engine was replaced by another. SIGTERM: the engine had just
+# started and did not handle signals yet.
 ORDERLY = (0, 75, -signal.SIGTERM)
 
 
@@ -23,7 +23,7 @@ class SupervisedPair(EnginePair):
     def __init__(self, model, sockets=None, **options):
         super().__init__(model, **options)
         self._proxied = sockets or {}
-        self._led = "a"  # who led when anybody did
+        self._led = "a"  # the last known leader
         self._lock = threading.Lock()  # of `processes`, while the thread runs
         self._ending = threading.Event()
         self._thread = None
@@ -65,7 +65,7 @@ class SupervisedPair(EnginePair):
                 for name, start in starts.items():
                     if self.processes[name].poll() is not None:
                         start()
-            # One that cannot start is not tried without a pause.
+            # Delay between attempts to start an engine that fails to start.
             self._ending.wait(0.05)
 
     def _stop_supervising(self):

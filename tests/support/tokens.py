@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-# Before the 32 bytes of an Ed25519 seed: PKCS #8.
+# PKCS #8 prefix of the 32 bytes of an Ed25519 seed.
 _PREFIX = bytes.fromhex("302e020100300506032b657004220420")
 
 
@@ -35,7 +35,7 @@ class TokenForge:
                 "iat": now, "exp": now + 3600, **changes}
 
     def _text(self, header, claims):
-        # The order and spacing of the server's own tokens: it compares the header as a text.
+        # Use the order and spacing of the server's own tokens: it compares the header as text.
         return ".".join(_encode(json.dumps(part, sort_keys=True, separators=(",", ":")).encode())
                         for part in (header, claims))
 
