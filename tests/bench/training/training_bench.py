@@ -1,4 +1,4 @@
-"""Training beside PEFT + torch, in one run, alternating: the table of docs/performance.md.
+"""Training beside PEFT + torch, in one run, alternating: the table of docs/measurements/training.md.
 
 Ours is the compute library alone (lathe_training_bench), the peer is PEFT in this process; both have
 the same threads and random weights of the same shape. Prints for each case medians, the ratio to the
