@@ -1,5 +1,6 @@
 """How fast many devices would train and sample, from what one device computes, stated link speeds and
-the bytes of docs/scaling.md. No measurement: prints the tables of that document.
+the bytes of docs/scaling.md. No measurement: prints the tables of
+docs/measurements/cost_model.md.
 
 Run: .venv/bin/python tests/bench/parallel/cost_model.py [--measured]
 
@@ -39,8 +40,8 @@ SHAPES = {"8B": formula.Shape(36, 4096, 4096, 1024, 12288, 151936),
 LORA_RANK = 32
 HEAD_ROWS = 2048  # of a chunk of logits where the head is gathered for it; 80 GB have room for them
 # Of the vendor's 989 TFLOP/s in bf16 and 3.35 TB/s, shares that this machine's CPU attains of its own
-# (docs/performance.md: 83 to 95 % and 96 %) are not to be had: 40 % and 80 % are assumed. Links: half
-# of NVLink's 900 GB/s and 400 Gbit/s of InfiniBand or 100 of Ethernet per device, at 80 %.
+# (docs/measurements/training.md and sampling.md: 83 to 95 % and 96 %) are not to be had: 40 % and 80 %
+# are assumed. Links: half of NVLink's 900 GB/s and 400 Gbit/s of InfiniBand or 100 of Ethernet per device, at 80 %.
 NVLINK = Link(0.8 * 450e9, 10e-6)
 OUTSIDE = {"InfiniBand": Link(0.8 * 50e9, 20e-6), "Ethernet": Link(0.8 * 12.5e9, 60e-6)}
 
@@ -161,7 +162,7 @@ def print_decode(rows):
 
 
 def print_measured():
-    """A core of the machine of docs/scaling.md: one rank's 333 tokens/s, a copy through shared memory
+    """A core of the machine of docs/measurements/ranks.md: one rank's 333 tokens/s, a copy through shared memory
     at about 3 GB/s and 5 us. Predicts ratios of 8 x 128 tokens over two ranks."""
     shape = formula.Shape(8, 1024, 2048, 1024, 3072, 151936)
     seconds = 1024 / 333

@@ -1,4 +1,4 @@
-"""Two ranks on two cores beside one rank on one, through the service: the table of docs/scaling.md.
+"""Two ranks on two cores beside one rank on one, through the service: the table of docs/measurements/ranks.md.
 
 Every rank has one thread and one core. All meshes of a case run from its begin to its end and take
 turns, so that each round compares them within seconds; idle ones use no time to speak of. Prints

@@ -1,4 +1,5 @@
-"""Sampling beside llama.cpp and HF Transformers, in one run, alternating: docs/performance.md's table.
+"""Sampling beside llama.cpp and HF Transformers, in one run, alternating: the table of
+docs/measurements/sampling.md.
 
 Ours is the sampling engine alone (lathe_sampling_bench), but for the last case, which goes through
 HTTP. All have the same threads and weights. Prints the machine's read bandwidth and matmul rate

@@ -1,4 +1,4 @@
-"""Speed of the service: every figure of docs/reliability.md, "Speed", as one table in Markdown.
+"""Speed of the service: every figure of docs/measurements/service.md, as one Markdown table.
 
     .venv/bin/python tests/bench/service/service_bench.py [--store postgres] [--cases one,many]
 
