@@ -13,8 +13,9 @@
 
 namespace lathe::worker {
 
-// For one pass over the layers. Writes the new keys and values to the cache, then attends to all of
-// each sequence up to the row's own position. `cache` and the sequences must outlive it.
+// Attention of one pass, for all layers in turn. Writes the new keys and values to the cache. Each
+// row then attends to its sequence up to the row's own position. `cache` and the sequences must
+// outlive this object.
 class CachedAttention : public AttentionContext {
  public:
   CachedAttention(KvCache& cache, std::vector<CachedRows> rows, at::Device device);
@@ -23,7 +24,7 @@ class CachedAttention : public AttentionContext {
                             const QkNormWeights& weights, const RopeTable& rope,
                             const at::Tensor& positions) override;
 
-  // The same after norm and rope, for caches not in pages: q [T, Hq, D], k and v [T, Hk, D].
+  // NormRopeAttend after norm and rope, for unpaged caches: q [T, Hq, D], k and v [T, Hk, D].
   at::Tensor Attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
  private:
@@ -36,16 +37,16 @@ class CachedAttention : public AttentionContext {
   KvCache& cache_;
   const std::vector<CachedRows> rows_;
   const at::Device device_;
-  std::optional<AttentionPlan> plan_;    // of the kernels, made by the first layer
-  std::optional<PagedPass> paged_pass_;  // of a cache in pages, made by the first layer
+  std::optional<AttentionPlan> plan_;    // for the CPU kernels; made by the first layer
+  std::optional<PagedPass> paged_pass_;  // for a paged cache; made by the first layer
   bool is_decode_ = true;                // one row per sequence
-  at::Tensor new_blocks_;                // [T] int64: where the new rows go
+  at::Tensor new_blocks_;                // [T] int64: destination blocks of the new rows
   at::Tensor new_places_;                // [T] int64
-  std::vector<at::Tensor> blocks_;       // by sequence: its block table, made when first needed
+  std::vector<at::Tensor> blocks_;       // block table by sequence; made when first needed
 };
 
-// AttendByKernel by torch operations for one query row per sequence, for other devices and for
-// tests.
+// AttendByKernel as torch operations, for one query row per sequence. Used on devices without a
+// kernel, and by tests.
 at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                           const std::vector<CachedRows>& rows);
 

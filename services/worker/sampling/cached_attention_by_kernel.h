@@ -1,4 +1,4 @@
-// Attention over the KV cache by the kernels of the CPU, with the bits of a training pass.
+// CPU kernels for attention over the KV cache. They give the same bits as a training pass.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace lathe::worker {
 
-// What chunks and groups of queries of this shape are worth on this machine's threads.
+// Plans with chunk and group sizes chosen for queries of this shape and this machine's threads.
 AttentionPlan PlanForKernel(std::span<const CachedRows> rows, int64_t num_heads,
                             int64_t num_kv_heads, MatmulArithmetic arithmetic);
 
-// q [T, Hq, D] fp32, the rows of each sequence in turn, over the cache of one layer, of fp32 or
-// bf16 (KvCache::keys and values) -> [T, Hq, D].
+// Attends with q [T, Hq, D] fp32 over one layer's cache, fp32 or bf16 (KvCache::keys and values).
+// The rows of each sequence are consecutive. Returns [T, Hq, D].
 at::Tensor AttendByKernel(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                           const AttentionPlan& plan);
 
@@ -28,8 +28,9 @@ struct RawRows {
   const at::Tensor& positions;  // [T] int64
 };
 
-// NormRope, then the new keys and values to the cache, then AttendByKernel, each kv head's rows by
-// one thread: nothing goes from processor to processor in between. The plan is not cut.
+// Applies NormRope, writes the new keys and values to the cache, then attends as AttendByKernel.
+// One thread does all three steps of a kv head's rows, so no data moves between cores. `plan` must
+// not be cut.
 at::Tensor NormRopeAttendByKernel(const RawRows& rows, const at::Tensor& keys,
                                   const at::Tensor& values, const AttentionPlan& plan);
 

@@ -1,5 +1,5 @@
-// Which sequences run, and what the next pass computes. Continuous batching: sequences join and
-// leave between passes. No torch work here.
+// Continuous batching: decides which sequences run and what the next pass computes. Sequences join
+// and leave between passes. No torch work happens here.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace lathe::worker {
 
-// Rows of one sequence in a pass: tokens [begin, end) of a prompt (`sample` null), or of a prompt
-// and what the sample generated. A running sample computes its last token, the others what the
-// cache lacks.
+// Rows [begin, end) of one sequence in a pass. Without `sample` the sequence is the prompt, else
+// the prompt and the sample's tokens. A running sample computes its last token. Other sequences
+// compute the tokens that the cache lacks.
 struct SequenceRows {
   ActiveRequest* request = nullptr;
   ActiveSample* sample = nullptr;
@@ -22,7 +22,7 @@ struct SequenceRows {
   bool is_running = false;
 
   int64_t num_rows() const { return end - begin; }
-  int64_t length() const;  // of the whole sequence
+  int64_t length() const;  // number of tokens of the whole sequence
   bool is_last() const { return end == length(); }
   int32_t token(int64_t position) const;
   KvSequence& kv() const { return sample == nullptr ? request->prompt_kv : sample->kv; }
@@ -30,22 +30,23 @@ struct SequenceRows {
 
 // Sums since the start.
 struct BatchCounters {
-  int64_t preemptions = 0;        // samples whose blocks were taken
-  int64_t looked_up_tokens = 0;   // of prompts
-  int64_t prompt_hit_tokens = 0;  // of them that were in the cache
+  int64_t preemptions = 0;        // samples evicted from the cache
+  int64_t looked_up_tokens = 0;   // prompt tokens that were looked up
+  int64_t prompt_hit_tokens = 0;  // of these, tokens found in the cache
 };
 
-// Prompts wait in order of arrival; ready prompts start samples while there is place; a pass
-// computes the next token of all running samples and, beside them, a chunk of what waits. When the
-// cache is full, first the idle blocks are taken, then those of what waits, then those of the
-// youngest sample: it is computed again later, with the same result.
-// Executor thread only; requests belong to the caller, who removes them before they die.
+// Prompts wait in order of arrival. Ready prompts start samples while the limit on running samples
+// allows. A pass computes the next token of every running sample, and a chunk of the waiting
+// sequences.
+// When the cache is full, it takes blocks first from idle prefixes, then from waiting sequences,
+// then from the youngest sample. That sample is recomputed later, with the same result.
+// Executor thread only. Requests belong to the caller, which removes them before it destroys them.
 class ContinuousBatch {
  public:
   struct Options {
     int64_t max_running_samples = 256;
-    // Rows of what waits in one pass, over all sequences: while nobody runs, and beside those that
-    // run, whom each row holds up.
+    // Maximum rows of waiting sequences per pass, over all of them: while no sample runs, and while
+    // some do. Each row delays the running samples.
     int64_t max_prefill_tokens = 2048;
     int64_t max_prefill_tokens_beside_decode = 2048;
   };
@@ -54,18 +55,18 @@ class ContinuousBatch {
 
   void Add(ActiveRequest* request) { waiting_.push_back({request, nullptr}); }
 
-  // The next pass, running samples first, its place in the cache taken. Empty when there is nothing
-  // to compute before samples start.
+  // Returns the rows of the next pass, running samples first, with cache space already reserved.
+  // Empty if samples must start before there is anything to compute.
   std::vector<SequenceRows> NextPass();
 
-  // After these rows were computed: others find their blocks, a prompt may start samples, a sample
-  // runs on.
+  // Records that these rows were computed: other sequences can find their blocks. A complete prompt
+  // may then start samples, and a complete sample continues to run.
   void Computed(const SequenceRows& rows);
 
-  // Samples of ready prompts that begin to run now; each wants a token from next_logits.
+  // Returns samples of ready prompts that start now. Each needs a token drawn from next_logits.
   std::vector<ActiveSample*> StartSamples();
 
-  // Requests the cache cannot hold even alone; the caller removes them.
+  // Returns requests that do not fit in the cache even alone. The caller removes them.
   std::vector<ActiveRequest*> TakeTooLarge();
 
   void Finish(ActiveSample* sample);
@@ -92,7 +93,7 @@ class ContinuousBatch {
   KvCache& cache_;
   const Options options_;
   std::deque<Waiting> waiting_;
-  std::deque<ActiveRequest*> ready_;    // prompt computed, samples left to start
+  std::deque<ActiveRequest*> ready_;    // prompt computed, some samples not started
   std::vector<ActiveSample*> running_;  // in the order they started
   std::vector<ActiveRequest*> too_large_;
   BatchCounters counters_;

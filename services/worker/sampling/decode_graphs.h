@@ -1,4 +1,4 @@
-// Decode passes on a GPU, recorded once and replayed: one launch instead of some hundred.
+// CUDA graphs of decode passes: recorded once and replayed, one launch in place of some hundred.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@
 
 namespace lathe::worker {
 
-// The next token's row of one sequence: the last position of `kv`.
+// One row of a decode pass: the token at the last position of `kv`.
 struct DecodeRow {
   const KvSequence* kv = nullptr;
   int32_t token = 0;
   const AdapterWeights* adapter = nullptr;  // null: the base model
 };
 
-// One graph per number of rows (powers of two; the rows between are padded) with and without
-// adapters, recorded when first needed. Whatever changes from pass to pass is read from memory that
-// stays where it is: tokens, positions, block tables, and a table of where each row's adapter lies.
-// So graphs hold as long as the base model and the cache do.
-// Executor thread only; `model` and `cache` must outlive it.
+// One graph per number of rows, with and without adapters, recorded when first needed. Row counts
+// are powers of two; a pass is padded to the next one. Inputs that change from pass to pass have
+// fixed addresses: tokens, positions, block tables, and a table of each row's adapter. So a graph
+// stays valid as long as the base model and the cache do.
+// Executor thread only; `model` and `cache` must outlive this object.
 class DecodeGraphs {
  public:
   virtual ~DecodeGraphs() = default;
 
-  // For at most `most_rows` rows. Null where nothing is recorded: in builds without CUDA, on a CPU,
-  // and for caches that are not in pages.
+  // Supports at most `most_rows` rows. Returns null if graphs cannot be recorded: in builds without
+  // CUDA, on a CPU, and for unpaged caches.
   static std::unique_ptr<DecodeGraphs> Create(const Model& model, KvCache& cache,
                                               int64_t most_rows);
 
-  // Logits [rows, V] fp32, valid until the next call. Undefined, and nothing done, when there are
-  // more rows than `most_rows`, or adapters that LoraSlots does not take.
+  // Returns logits [rows, V] fp32, valid until the next call. Returns an undefined tensor and does
+  // nothing if there are more than `most_rows` rows or LoraSlots rejects an adapter.
   virtual at::Tensor Run(std::span<const DecodeRow> rows) = 0;
 };
 

@@ -1,4 +1,4 @@
-// DrawTokens where the logits lie: only ids and log-probabilities come to the host.
+// DrawTokens on the logits' device: only ids and log-probabilities are copied to the host.
 #pragma once
 
 #include <span>
@@ -9,10 +9,10 @@
 
 namespace lathe::worker {
 
-// What the device needs to know of one draw.
+// Converts `draw` to the parameters that the device kernel needs.
 RowDraw RowDrawOf(const Draw& draw);
 
-// logits [n, V] fp32 on a GPU. Waits for the device.
+// Takes logits [n, V] fp32 on a GPU. Waits for the device.
 DrawnTokens DrawTokensOnDevice(const at::Tensor& logits, std::span<const Draw> draws);
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-// Lays the rows of a sampling pass end to end.
+// Concatenates the rows of a sampling pass.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lathe::worker {
 
-// Collects sequences; neighbours with the same adapter share a segment.
+// Collects sequences. Consecutive ones with the same adapter share a segment.
 class PackedRowsBuilder {
  public:
   void BeginSequence(const AdapterWeights* adapter);
@@ -24,10 +24,10 @@ class PackedRowsBuilder {
   std::vector<const AdapterWeights*> adapters_;  // by sequence
 };
 
-// Segments over single rows that use `adapters` in this order.
+// Returns segments over single rows that use `adapters` in this order.
 std::vector<Segment> SegmentsOf(const std::vector<const AdapterWeights*>& adapters);
 
-// Brings items of one adapter together, adapters in the order of their first item.
+// Groups items by adapter. Adapters keep the order of their first item.
 template <typename T, typename F>
 void GroupByAdapter(std::vector<T>& items, F adapter_of) {
   std::vector<const AdapterWeights*> order;

@@ -1,4 +1,4 @@
-// Attention over the KV cache of a GPU by FlashInfer's kernels, for caches of bf16 pages.
+// Attention over a GPU's KV cache of bf16 pages, by FlashInfer's kernels.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace lathe::worker {
 
-// What a pass says about its rows and their pages, on the host.
+// Host-side description of a pass: its rows and their pages.
 struct PagedBatch {
   PagedRows rows;
-  std::vector<int32_t> pages;             // of all sequences in turn
+  std::vector<int32_t> pages;             // of all sequences, concatenated
   std::vector<int32_t> last_page_tokens;  // [S]
-  std::vector<int32_t> slots;             // [T]: where keys and values go, see NormRopeWriteTask
+  std::vector<int32_t> slots;  // [T]: destinations of keys and values, see NormRopeWriteTask
 
-  // The last `num_rows` tokens of a sequence.
+  // Adds the last `num_rows` tokens of a sequence.
   void Add(const CachedRows& sequence);
-  // One row that nobody reads, with its key and value in `page`.
+  // Adds a row whose result is unused. Its key and value go to `page`.
   void AddPadding(int32_t page);
 };
 
-// The same on the device, int32.
+// PagedBatch on the device, as int32.
 struct PagedInputs {
   at::Tensor row_starts;
   at::Tensor page_starts;
@@ -35,7 +35,7 @@ struct PagedInputs {
   at::Tensor slots;
 };
 
-// Everything of a pass that all layers share.
+// State of a pass that all layers share.
 struct PagedPass {
   PagedShape shape;
   PagedInputs inputs;
@@ -44,10 +44,11 @@ struct PagedPass {
   at::Tensor int_workspace;
 };
 
-// Of a pass that is not recorded.
+// Plans a pass that no CUDA graph records.
 PagedPass PlanPagedPass(const PagedShape& shape, const PagedBatch& batch, at::Device device);
 
-// `pass` and `cache` must outlive it. Queues work on torch's current stream, waits for nothing.
+// `pass` and `cache` must outlive this object. Queues work on torch's current stream without
+// waiting.
 class PagedDeviceAttention : public AttentionContext {
  public:
   PagedDeviceAttention(KvCache& cache, const PagedPass& pass) : cache_(cache), pass_(pass) {}
