@@ -1,4 +1,4 @@
-// Which blocks of the KV cache hold the beginning of which token sequences. Free of torch.
+// Index from token prefixes to the KV cache blocks that hold them. Uses no torch.
 #pragma once
 
 #include <array>
@@ -15,27 +15,27 @@
 
 namespace lathe::worker {
 
-// Keys and values are found again within one scope only: what they depend on besides the tokens,
-// and whose they are.
+// Scope of reuse: everything besides the tokens that keys and values depend on, and the tenant that
+// owns them.
 struct PrefixScope {
   std::string tenant_id;
   std::string version_id;    // empty: the base model
-  int64_t inflight_seq = 0;  // publication of an inflight version
+  int64_t inflight_seq = 0;  // publication of an in-flight version
 
   friend auto operator<=>(const PrefixScope&, const PrefixScope&) = default;
 };
 
-// A block is known by the block before it and its own tokens, all compared: a hash alone proves
-// nothing. Blocks that no sequence uses are idle and go in the order of their last use. Whoever
-// uses a block uses those before it, and Idle is called from a sequence's end, so a block is never
-// evicted before those that follow it.
+// A block is identified by its parent block and its own tokens. All tokens are compared, because
+// equal hashes prove nothing. Unused blocks are idle and are evicted in least-recently-used order.
+// A sequence that uses a block also uses the blocks before it, and calls Idle from its end. So a
+// block is never evicted before its successors.
 class PrefixCache {
  public:
   static constexpr int32_t kNone = -1;
 
   explicit PrefixCache(int64_t num_blocks);
 
-  // The known blocks that hold the first whole blocks of `tokens`.
+  // Returns the known blocks that hold the first whole blocks of `tokens`.
   std::vector<int32_t> Find(const PrefixScope& scope, std::span<const int32_t> tokens) const;
 
   // The block that holds `tokens` [kKvBlockTokens] behind `parent` (kNone: at the beginning): from
@@ -45,21 +45,22 @@ class PrefixCache {
 
   bool IsKnown(int32_t block) const { return entries_[block].serial != 0; }
 
-  // A sequence begins to use a known block that was idle; the last one stops using it.
+  // Use: a sequence starts to use a known block that was idle. Idle: the last such sequence
+  // stopped.
   void Use(int32_t block);
   void Idle(int32_t block);
 
-  // Forgets the idle block of the longest ago; kNone: none is idle.
+  // Evicts the least recently used idle block. Returns kNone if none is idle.
   int32_t EvictOldest();
 
-  // Forgets what every tenant's sequences under this version left. Returns the idle blocks; those
-  // in use are no longer known.
+  // Forgets the blocks of this version, of every tenant. Returns those that were idle. Blocks still
+  // in use become unknown.
   std::vector<int32_t> Drop(const std::string& version_id);
 
   int64_t num_idle() const { return num_idle_; }
 
  private:
-  // Serials are given once, so one stands for all the tokens up to its block's end.
+  // Identifies a block. Serials are unique, so `parent_serial` identifies all earlier tokens.
   struct Key {
     int64_t parent_serial = 0;
     std::array<int32_t, kKvBlockTokens> tokens = {};
@@ -89,7 +90,7 @@ class PrefixCache {
   Roots roots_;
   std::vector<Entry> entries_;  // by block
   absl::flat_hash_map<Key, int32_t> blocks_;
-  // A ring of the idle blocks, the oldest behind the sentinel, which is the last element.
+  // Ring of the idle blocks. The last element is the sentinel; the oldest block follows it.
   std::vector<int32_t> next_;
   std::vector<int32_t> previous_;
   int64_t num_idle_ = 0;

@@ -1,4 +1,4 @@
-// What makes probabilities of a row of logits, on the host.
+// Probabilities of a row of logits, on the host.
 #pragma once
 
 #include <algorithm>
@@ -10,32 +10,33 @@
 
 namespace lathe::worker {
 
-// softmax(logits / temperature); of temperature 0, whose draws are all the largest logit, that
-// of 1.
+// softmax(logits / temperature). Temperature 0 samples greedily; its distribution is that of
+// temperature 1.
 struct RowDistribution {
   float inverse_temperature = 1;
-  float max = 0;   // of the logits
+  float max = 0;   // largest logit
   double sum = 0;  // of exp((logit - max) / temperature)
 
-  // Not so when a logit is NaN or +inf, or none is more than -inf.
+  // False if a logit is NaN or +inf, or all are -inf.
   bool is_finite() const { return std::isfinite(sum) && std::isfinite(max); }
 
-  // Of a token with this logit. At temperature 1 what TargetLogprobs gives, to the last bit.
+  // Log-probability of a token with this logit. At temperature 1 it equals TargetLogprobs to the
+  // last bit.
   float Logprob(float logit) const {
     return static_cast<float>(static_cast<double>(logit - max) * inverse_temperature -
                               std::log(sum));
   }
 };
 
-// Of temperature 0 it is 1.
+// 1 / temperature, or 1 for temperature 0.
 inline float InverseTemperature(double temperature) {
   if (temperature == 0) return 1;
-  // Infinity would make NaN of the largest logit.
+  // An infinite factor would turn the largest logit, shifted to 0, into NaN.
   constexpr double kMost = std::numeric_limits<float>::max();
   return static_cast<float>(std::min(1.0 / temperature, kMost));
 }
 
-// weights [V] are proportional to the probabilities, the largest is 1.
+// Fills weights [V], proportional to the probabilities; the largest is 1.
 inline RowDistribution DistributionOf(std::span<const float> logits, double temperature,
                                       std::span<float> weights) {
   RowDistribution row{.inverse_temperature = InverseTemperature(temperature), .max = MaxOf(logits)};

@@ -1,4 +1,4 @@
-// What became of samples, as bytes for the other ranks.
+// Serialization of sampling results for the other ranks.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace lathe::worker {
 
-// What one rank's passes led to.
+// Results of one rank's passes.
 struct SampleNews {
   std::vector<FinishedSample> finished;
   std::vector<SampledToken> streamed;
@@ -19,10 +19,11 @@ struct SampleNews {
   bool empty() const { return finished.empty() && streamed.empty(); }
 };
 
-// Of target_prompt_logprobs without `targets`, which every rank knows from the request.
+// Serializes `news`. The `targets` of target_prompt_logprobs are left out: every rank has the
+// request.
 std::string Pack(const SampleNews& news);
 
-// Internal: the bytes are damaged.
+// Parses the bytes that Pack made. Internal error if they are damaged.
 absl::StatusOr<SampleNews> UnpackSampleNews(std::string_view bytes);
 
 }  // namespace lathe::worker

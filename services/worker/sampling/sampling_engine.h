@@ -1,4 +1,4 @@
-// Samples from the base model and its adapters: requests in, passes over the model, outputs out.
+// Samples from the base model and its adapters: requests in, model passes, outputs out.
 #pragma once
 
 #include <cstdint>
@@ -22,36 +22,35 @@
 namespace lathe::worker {
 
 struct SamplingOptions {
-  // Keys and values of all sequences. More: more samples run together. On a CPU it becomes resident
-  // only as it is used.
+  // Bytes for keys and values of all sequences. A larger value lets more samples run together. On a
+  // CPU the memory becomes resident only as it is used.
   int64_t kv_cache_bytes = int64_t{1} << 30;
-  // Samples that decode together; more wait. More: larger passes, so longer ones.
+  // Maximum samples that decode together; more wait. A larger value makes passes larger and longer.
   int64_t max_running_samples = 256;
-  // Prompt rows of one pass; longer prompts take several. More: fewer passes, longer stalls. While
-  // nobody decodes, and beside those who do.
+  // Maximum prompt rows of one pass: while no sample decodes, and while some do. Longer prompts
+  // take several passes. A larger value means fewer passes but longer stalls.
   int64_t max_prefill_tokens = 2048;
   int64_t max_prefill_tokens_beside_decode = 2048;
-  // Whether requests of one tenant under the same weights find keys and values of each other's
-  // tokens again.
+  // True if requests of one tenant under the same weights reuse each other's keys and values.
   bool prefix_cache = true;
-  // Whether decode passes on a GPU are recorded once per number of rows and replayed. Off: less
-  // memory, and some hundred launches a pass.
+  // True if decode passes on a GPU are recorded as CUDA graphs, one per number of rows. False saves
+  // memory but costs some hundred launches a pass.
   bool decode_graphs = true;
-  // Requests held, waiting or running.
+  // Maximum number of requests, waiting or running.
   int64_t max_requests = 16384;
-  // Numbers in one chunk of prompt logits (4 bytes each).
+  // Numbers in one chunk of prompt logits, 4 bytes each.
   int64_t head_chunk_elements = int64_t{1} << 24;
 };
 
 // Sums since the start.
 struct SamplingCounters {
-  int64_t prefill_passes = 0;  // with rows of a prompt, or of a sample that is computed again
+  int64_t prefill_passes = 0;  // passes with rows of a prompt or of a recomputed sample
   int64_t prefill_tokens = 0;
-  int64_t decode_passes = 0;  // with a row of every running sample
+  int64_t decode_passes = 0;  // passes with a row of every running sample
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
-  int64_t looked_up_tokens = 0;   // of prompts
-  int64_t prompt_hit_tokens = 0;  // of them that needed no computing
+  int64_t looked_up_tokens = 0;   // prompt tokens that were looked up
+  int64_t prompt_hit_tokens = 0;  // of these, tokens found in the cache
   int64_t kv_evictions = 0;       // blocks taken from the prefix cache
 };
 
@@ -60,54 +59,55 @@ struct FinishedSample {
   absl::StatusOr<SampleOutput> output;
 };
 
-// Requests of all adapters share passes. What a request gets depends on its seed, not on its
-// neighbours (up to the rounding of the matrix products).
-// Used by the executor thread only; `model` and `tokenizer` must outlive it.
+// Runs requests of all adapters in shared passes. A request's output depends on its seed, not on
+// the other requests (up to rounding of the matrix products).
+// Executor thread only; `model` and `tokenizer` must outlive this object.
 class SamplingEngine {
  public:
-  // `tokenizer` may be null; then stop strings are refused.
+  // `tokenizer` may be null; then requests with stop strings are rejected.
   SamplingEngine(const Model& model, const SamplingOptions& options, const Tokenizer* tokenizer);
 
-  // Whether Add takes it. ResourceExhausted: too many requests, or a prompt larger than the whole
-  // cache. InvalidArgument: stop strings without a tokenizer. AlreadyExists: the id is running.
+  // Returns OK if Add would accept `request`. ResourceExhausted: too many requests, or a prompt
+  // larger than the whole cache. InvalidArgument: stop strings without a tokenizer. AlreadyExists:
+  // the id is running.
   absl::Status Check(const SampleRequest& request) const;
 
-  // `adapter` null is the base model. The request was validated against the model's limits. Errors
-  // as Check.
-  // `inflight_seq`: of an inflight version, whose tokens say so; 0: the weights stay.
+  // Adds a request that was validated against the model's limits. A null `adapter` is the base
+  // model. Errors are those of Check. `inflight_seq` is the publication of an in-flight version,
+  // which the output reports per token; 0: the weights never change.
   absl::Status Add(SampleRequest request, std::shared_ptr<const AdapterWeights> adapter,
                    int64_t inflight_seq = 0);
 
-  // Requests of `version_id` go on with these weights. Keys and values that are there stay, so what
-  // they still generate depends on when this came; nobody else finds them.
+  // Switches the requests of `version_id` to these weights. Cached keys and values stay, so later
+  // tokens depend on the time of this call. Other requests cannot find these blocks.
   void MoveVersion(const std::string& version_id, std::shared_ptr<const AdapterWeights> adapter,
                    int64_t inflight_seq);
 
-  // The keys and values of this version's tokens are not found again.
+  // Removes this version's keys and values from the prefix cache.
   void DropVersion(const std::string& version_id);
 
-  // Forgets the request; nothing is reported. Unknown ids are ignored.
+  // Drops the request without reporting a result. Unknown ids are ignored.
   void Cancel(const std::string& request_id);
 
-  // TakeStreamed gives the request's tokens from now on, from the first one. Unknown ids are
+  // Makes TakeStreamed return the request's tokens, starting with its first. Unknown ids are
   // ignored.
   void Stream(const std::string& request_id);
 
   bool HasWork() const { return !requests_.empty() || !finished_.empty(); }
 
-  // One pass: the next token of every running sample, and a chunk of prompts. When it throws, call
-  // AbandonPass before the next one.
+  // Runs one pass: the next token of every running sample, and a chunk of prompts. If it throws,
+  // call AbandonPass before the next pass.
   void RunPass();
 
-  // Fails the requests that took part in the pass that threw; the others go on.
+  // Fails the requests that took part in the pass that threw. The others continue.
   void AbandonPass(const absl::Status& status);
 
-  // In the order they finished, since the last call.
+  // Returns the requests finished since the last call, in order of completion.
   std::vector<FinishedSample> TakeFinished();
 
-  // Tokens of streamed requests that were not given yet, those of a sample in their order; of each
-  // request at most kMaxStreamedTokens, so that a long one that is streamed anew holds nobody up.
-  // One that has finished may lack some, which its output has.
+  // Returns tokens of streamed requests not returned before; those of one sample are in order. A
+  // call returns at most kMaxStreamedTokens per request, so a long output that a new stream repeats
+  // delays no other request. Tokens missing when a request finishes are in its output.
   std::vector<SampledToken> TakeStreamed();
   static constexpr int64_t kMaxStreamedTokens = 2048;  // more than a pass draws for one request
 
@@ -118,7 +118,7 @@ class SamplingEngine {
   // Samples that draw a token at the end of this pass.
   struct PendingDraws {
     std::vector<ActiveSample*> samples;
-    std::vector<at::Tensor> logits;  // [n, V] each, together one row per sample
+    std::vector<at::Tensor> logits;  // [n, V] each; together one row per sample
 
     void Add(ActiveSample* sample, const at::Tensor& row) {
       samples.push_back(sample);
@@ -145,12 +145,12 @@ class SamplingEngine {
   const SamplingOptions options_;
   const Tokenizer* tokenizer_;
   KvCache cache_;
-  std::unique_ptr<DecodeGraphs> graphs_;  // null: no pass is recorded
+  std::unique_ptr<DecodeGraphs> graphs_;  // null: no CUDA graphs
   ContinuousBatch batch_;
   std::map<std::string, std::unique_ptr<ActiveRequest>> requests_;
   std::vector<std::string> in_pass_;  // request ids
   std::vector<FinishedSample> finished_;
-  std::set<std::string> streams_;  // ids of streamed requests; some may be gone
+  std::set<std::string> streams_;  // ids of streamed requests; some may have ended
   std::vector<SampledToken> streamed_;
   SamplingCounters counters_;
 };

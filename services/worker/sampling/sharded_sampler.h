@@ -1,4 +1,4 @@
-// DrawTokens from logits whose columns lie on several ranks.
+// DrawTokens for logits whose columns are sharded over several ranks.
 #pragma once
 
 #include <span>
@@ -9,14 +9,15 @@
 
 namespace lathe::worker {
 
-// DrawTokens of the whole rows, of which `logits` [n, own] are this rank's columns. All ranks call
-// it with the same draws and get the same, to the bit: each merges the same numbers in the same
-// order. Against one rank that has everything, sums are rounded elsewhere.
+// Draws from whole rows, of which `logits` [n, own] are this rank's columns. All ranks call it with
+// the same draws and get the same result, to the bit: each merges the same numbers in the same
+// order. Against a single rank with all columns, sums round differently.
 //
-// On a CPU each rank races its own tokens, and only the winners are exchanged; draws with a filter,
-// which asks for the whole distribution, gather their rows. On a GPU all rows are gathered: that
-// takes it less time than one layer.
-// Collectives on tp, in order: all-gather of rows, all-gather of parts, all-gather of most likely
+// On a CPU each rank samples by Gumbel-max among its own tokens, and only the winners are
+// exchanged. Draws with a filter need the whole distribution, so their rows are gathered. On a GPU
+// all rows are gathered, which takes less time than one layer.
+// Collectives on tp, in order: all-gather of rows, of parts, of top-k tokens. A collective that no
+// draw needs is skipped.
 // tokens; those of which no draw needs any do not take place.
 DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws,
                        const VocabularyShard& vocabulary);

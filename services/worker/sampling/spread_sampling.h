@@ -1,5 +1,5 @@
-// Sampling spread over the ranks of axis dp: each request is one replica's, and all ranks know what
-// became of it.
+// Data-parallel sampling: each request runs on one replica of axis dp, and every rank gets its
+// result.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@
 
 namespace lathe::worker {
 
-// A replica's ranks are neighbours in `all`, and the first one speaks for it; they make the same
-// calls, as all ranks do. A rank alone, or of one replica, is 0 of 1.
+// This rank's replica. The ranks of a replica are consecutive in `all` and make the same calls. Its
+// first rank reports for it. With a single replica, `index` is 0 and `count` 1.
 struct ReplicaPlace {
   int index = 0;
   int count = 1;
   RankGroup all;
 };
 
-// As SamplingEngine, for a rank of several replicas: the same calls on all ranks, in the same
-// order, and the same comes of them, but for kv_usage of the moment. What a request gets does not
-// depend on where it ran. RunPass runs one pass on each replica that has work; what a pass throws
-// fails its requests. Throws RanksDisagree.
+// SamplingEngine over several replicas. All ranks make the same calls in the same order and get the
+// same results, except for the momentary kv_usage. A request's output does not depend on its
+// replica. RunPass runs one pass on each replica that has work; an exception in a pass fails that
+// pass's requests. Throws RanksDisagree.
 class SpreadSampling {
  public:
   SpreadSampling(const Model& model, const SamplingOptions& options, const Tokenizer* tokenizer,
@@ -47,24 +47,24 @@ class SpreadSampling {
   std::vector<FinishedSample> TakeFinished() { return std::exchange(news_.finished, {}); }
   std::vector<SampledToken> TakeStreamed() { return std::exchange(news_.streamed, {}); }
 
-  // Of all replicas.
+  // Sums over all replicas.
   SamplingCounters counters() const { return is_alone() ? engine_.counters() : counters_; }
-  // Of all replicas, of the others as it was after the last pass.
+  // Usage over all replicas; the other replicas' part is that after the last pass.
   KvUsage kv_usage() const;
-  // Of this rank's replica.
+  // Usage of this rank's replica.
   KvUsage own_kv_usage() const;
 
  private:
   struct Running {
     int replica = 0;
-    int64_t num_tokens = 0;                        // of prompt and samples, at most
-    std::shared_ptr<const PromptTargets> targets;  // of the request
+    int64_t num_tokens = 0;                        // upper bound: prompt and samples
+    std::shared_ptr<const PromptTargets> targets;  // the request's
   };
 
-  // Where requests that begin alike went last.
+  // Remembers the replica that last got requests with the same beginning.
   class Affinity {
    public:
-    // -1: nowhere that is known.
+    // Returns the replica, or -1 if none is known.
     int Find(uint64_t beginning) const;
     void Note(uint64_t beginning, int replica);
 
@@ -85,7 +85,7 @@ class SpreadSampling {
   std::map<std::string, Running> running_;  // by request id
   std::vector<int64_t> tokens_of_replica_;
   Affinity affinity_;
-  std::vector<FinishedSample> not_added_;  // of this replica, which could not take them
+  std::vector<FinishedSample> not_added_;  // failures of this replica's Add
   SampleNews news_;
   SamplingCounters counters_;
   KvUsage others_kv_usage_;

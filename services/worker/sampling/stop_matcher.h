@@ -1,4 +1,4 @@
-// Decides after each generated token whether the sequence has come to a stop.
+// Decides after each generated token whether the sequence ends.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 
 namespace lathe::worker {
 
-// One per sequence. End-of-sequence and stop tokens end it by themselves; stop strings when the
-// bytes that the tokens so far add to the prompt contain one, wherever token borders lie (a token
-// ▁foo at the beginning begins with its space).
+// One per sequence. End-of-sequence and stop tokens end it immediately. A stop string ends it when
+// the bytes that the tokens add to the prompt contain it, across token borders too. (A first token
+// ▁foo contributes its space.)
 class StopMatcher {
  public:
-  // `params` and `tokenizer` must outlive it; `tokenizer` may be null without stop strings.
+  // `params` and `tokenizer` must outlive this object. `tokenizer` may be null without stop
+  // strings.
   StopMatcher(const SamplingParams& params, const std::vector<int64_t>& eos_token_ids,
               const Tokenizer* tokenizer);
 
-  // True when the sequence ends with `token`, which belongs to it.
+  // Returns true if the sequence ends with `token`, which is part of it.
   bool Append(int32_t token);
 
  private:
@@ -29,7 +30,7 @@ class StopMatcher {
   const std::vector<int64_t>* eos_token_ids_;
   const Tokenizer* tokenizer_;
   size_t longest_string_ = 0;
-  std::string tail_;  // the last bytes that may begin a stop string
+  std::string tail_;  // last bytes that may begin a stop string
 };
 
 }  // namespace lathe::worker

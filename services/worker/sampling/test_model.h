@@ -1,4 +1,4 @@
-// A small random Qwen3 for tests, and sampling from it the slow way.
+// A small random Qwen3 model for tests, with a reference forward pass.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ inline Qwen3Model SmallModel(const ModelSpec& spec = SmallSpec()) {
   return Qwen3Model(WholeModel(spec), SmallWeights(spec));
 }
 
-// The same with bf16 matrices, multiplied as `arithmetic` says.
+// SmallModel with bf16 matrices, multiplied with `arithmetic`.
 inline Qwen3Model SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic::kFp32) {
   Qwen3Weights weights = SmallWeights(SmallSpec());
   const auto round = [](BaseWeight& matrix) {
@@ -70,7 +70,7 @@ inline Qwen3Model SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic:
   return Qwen3Model(WholeModel(SmallSpec()), std::move(weights));
 }
 
-// An adapter whose B is not zero.
+// Makes an adapter with a nonzero B.
 inline std::shared_ptr<const AdapterWeights> RandomAdapter(int64_t rank, uint64_t seed) {
   Adapter adapter(WholeModel(SmallSpec()), {.rank = rank, .seed = seed}, at::kCPU);
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -78,7 +78,7 @@ inline std::shared_ptr<const AdapterWeights> RandomAdapter(int64_t rank, uint64_
   return adapter.Publish();
 }
 
-// Every position attends to itself and what precedes it; one sequence, no cache.
+// Causal attention within one sequence, without a cache.
 class PlainAttention : public AttentionContext {
  public:
   at::Tensor NormRopeAttend(int64_t, const QkHeads& heads, const at::Tensor& v,
@@ -96,7 +96,7 @@ class PlainAttention : public AttentionContext {
   }
 };
 
-// Logits [T, V] of a whole sequence, computed from nothing.
+// Returns logits [T, V] of a whole sequence, computed without a cache.
 inline at::Tensor PlainLogits(const Model& model, const std::vector<int32_t>& tokens,
                               const AdapterWeights* adapter) {
   const auto n = static_cast<int64_t>(tokens.size());
@@ -112,10 +112,10 @@ inline at::Tensor PlainLogits(const Model& model, const std::vector<int32_t>& to
   return model.Logits(model.FinalNorm(x), rows.segments);
 }
 
-// Another model, with something done before each layer.
+// Wraps another model and runs a hook before each layer.
 class ModelAround : public Model {
  public:
-  // `model` must outlive it.
+  // `model` must outlive this object.
   explicit ModelAround(const Model& model) : model_(model) {}
 
   const ModelPart& part() const override { return model_.part(); }
@@ -161,7 +161,7 @@ class ModelAround : public Model {
   }
 
  private:
-  // `x` is the layer's input. Forward steps only.
+  // Hook; `x` is the layer's input. Forward steps only.
   virtual void BeforeLayer(const at::Tensor& x) const = 0;
 
   const Model& model_;

@@ -1,4 +1,4 @@
-// Requests of every kind, and the comparison of what they sample.
+// Test requests of every kind, and comparison of their outputs.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@ inline PromptTargets Targets(int64_t num_rows) {
   return targets;
 }
 
-// Of every kind, by `index`.
+// Returns a request of the kind that `index` selects.
 inline Asked AskFor(uint32_t index) {
   SampleRequest request{.request_id = std::to_string(index), .num_samples = 1 + index % 3};
   for (uint32_t i = 0; i < 3 + 7 * index % 40; ++i) {
@@ -55,7 +55,7 @@ inline Asked AskFor(uint32_t index) {
   return {.request = std::move(request)};
 }
 
-// NaN equals itself.
+// Compares bit by bit, so NaN equals itself.
 inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -69,7 +69,7 @@ inline bool IsClose(const std::vector<float>& a, const std::vector<float>& b) {
   return true;
 }
 
-// All numbers of `a` against those of `b` by `are_alike`, ids by equality.
+// Compares all numbers with `are_alike` and all ids for equality.
 template <typename AreAlike>
 void Compare(const SampleOutput& a, const SampleOutput& b, const AreAlike& are_alike) {
   const auto compare_top = [&](const std::optional<TopkLogprobs>& x,

@@ -1,4 +1,4 @@
-// Requests of the small model, and what they sample.
+// Test requests for the small model, and helpers that run them.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline std::vector<int32_t> Prompt(int64_t length, int32_t first = 1) {
 
 using Outputs = std::map<std::string, absl::StatusOr<SampleOutput>>;
 
-// By request.
+// Runs all requests to their end. Returns outputs by request id.
 inline Outputs RunAll(SamplingEngine& engine) {
   Outputs outputs;
   for (int pass = 0; engine.HasWork(); ++pass) {
@@ -54,7 +54,7 @@ inline void CheckSame(const SampleOutput& a, const SampleOutput& b) {
   }
 }
 
-// Of a KV cache for that many tokens.
+// Returns the size in bytes of a KV cache for `num_tokens` tokens.
 inline int64_t BytesFor(int64_t num_tokens) {
   return num_tokens * KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32);
 }

@@ -1,4 +1,4 @@
-// Logits whose columns lie on several ranks, for tests.
+// Logits with columns sharded over several ranks, for tests.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace lathe::worker {
 
-// Cut as the tokens of a model are: equal parts of a multiple of 4, the last with padding.
+// Shards the vocabulary as a model does: equal parts of a multiple of 4, the last ones padded.
 inline VocabularyShard TestVocabulary(int64_t vocab_size, const RankGroup& tp) {
   if (tp.is_alone()) return {.own = {.size = vocab_size}, .whole_size = vocab_size};
   const int64_t unit = 4 * tp.world();
@@ -23,7 +23,7 @@ inline VocabularyShard TestVocabulary(int64_t vocab_size, const RankGroup& tp) {
           .tp = tp};
 }
 
-// [n, whole_size] -> [n, own]
+// Selects this rank's columns: [n, whole_size] -> [n, own].
 inline at::Tensor ColumnsOf(const at::Tensor& logits, const VocabularyShard& vocabulary) {
   const Shard& own = vocabulary.own;
   const at::Tensor padding =

@@ -1,4 +1,4 @@
-// Logits whose columns lie on several ranks.
+// Logits with columns sharded over several ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@
 
 namespace lathe::worker {
 
-// The columns that this rank has of a row of logits: those of its own tokens, then its padding, of
-// -inf.
+// This rank's columns of a row of logits: its own tokens, then padding of -inf.
 struct VocabularyShard {
   Shard own;
   int64_t whole_size = 0;
@@ -25,27 +24,27 @@ inline VocabularyShard VocabularyOf(const Model& model) {
   return {.own = model.part().vocabulary, .whole_size = model.spec().vocab_size, .tp = model.tp()};
 }
 
-// Each rank's logits [n, own], the same number everywhere -> [n, whole_size] of all.
+// All-gathers logits [n, own], n equal on all ranks, to [n, whole_size].
 at::Tensor WholeRows(std::string_view name, const at::Tensor& logits,
                      const VocabularyShard& vocabulary);
 
-// Columns of the own tokens of a row on the host.
+// Returns the columns of this rank's own tokens of a row on the host.
 inline std::span<const float> OwnTokens(const at::Tensor& logits, int64_t row,
                                         const VocabularyShard& vocabulary) {
   return {logits.const_data_ptr<float>() + row * logits.stride(0),
           static_cast<size_t>(vocabulary.own.size)};
 }
 
-// DistributionOf, of some columns. A rank may have none that is more than -inf: its sum is then 0.
+// DistributionOf over a part of the columns. If all are -inf the sum is 0.
 RowDistribution DistributionOfPart(std::span<const float> logits, double temperature,
                                    std::span<float> weights);
 
-// Of the row whose parts' distributions these are, of one temperature and in the order of the
-// ranks. A NaN, or a logit of +inf, of any part leaves no finite sum.
+// Merges the distributions of a row's parts, with equal temperature and in rank order. A NaN or
+// +inf logit in any part makes the sum not finite.
 RowDistribution Merge(std::span<const RowDistribution> parts);
 
-// What rank r made its numbers of: [world · n], rank by rank. `T` is plain memory; every rank has
-// equally many. `device` is the one that the ranks' tensors lie on.
+// All-gathers every rank's `own` to [world · n], in rank order. `T` must be trivially copyable, and
+// n equal on all ranks. `device` is the device of the ranks' tensors.
 template <typename T>
 std::vector<T> GatherAll(const RankGroup& tp, std::string_view name, const std::vector<T>& own,
                          at::Device device = at::kCPU) {
@@ -58,18 +57,18 @@ std::vector<T> GatherAll(const RankGroup& tp, std::string_view name, const std::
   return gathered;
 }
 
-// A token that may be among the most likely of its row.
+// Candidate for the top-k tokens of a row.
 struct TopCandidate {
   int32_t token = 0;
   float logit = 0;
 };
 
-// A rank's `k` most likely tokens; where it has fewer, what is less likely than any token follows.
-// No logit is NaN.
+// Returns this rank's `k` most likely tokens. If it has fewer, placeholders less likely than any
+// token follow. No logit may be NaN.
 std::vector<TopCandidate> TopCandidates(std::span<const float> own_logits,
                                         const VocabularyShard& vocabulary, int64_t k);
 
-// The `k` most likely of all ranks' candidates, in order; of equals the lower id first.
+// Returns the `k` most likely of all ranks' candidates, in order; ties favor the lower id.
 std::vector<TopCandidate> MostLikely(std::vector<TopCandidate> candidates, int64_t k);
 
 }  // namespace lathe::worker
