@@ -38,8 +38,9 @@ class PrefixCache {
   // Returns the known blocks that hold the first whole blocks of `tokens`.
   std::vector<int32_t> Find(const PrefixScope& scope, std::span<const int32_t> tokens) const;
 
-  // The block that holds `tokens` [kKvBlockTokens] behind `parent` (kNone: at the beginning): from
-  // now on `block`, unless another one is known. `parent` is known and of the scope.
+  // Registers `block` as the holder of `tokens` [kKvBlockTokens] behind `parent` (kNone: at the
+  // beginning). Returns `block`, or the block that is already known for them. `parent` must be
+  // known and in `scope`.
   int32_t Add(const PrefixScope& scope, int32_t parent, std::span<const int32_t> tokens,
               int32_t block);
 

@@ -1,5 +1,5 @@
-// What a request wants to know of its prompt: log-probabilities of its own tokens, of the most
-// likely ones, of tokens it names, and draws in their place.
+// Scores a prompt: log-probabilities of its own tokens, of the top-k tokens and of tokens that the
+// request names, and tokens sampled in their place.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,6 @@ namespace lathe::worker {
 // all rows are gathered, which takes less time than one layer.
 // Collectives on tp, in order: all-gather of rows, of parts, of top-k tokens. A collective that no
 // draw needs is skipped.
-// tokens; those of which no draw needs any do not take place.
 DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws,
                        const VocabularyShard& vocabulary);
 
