@@ -45,7 +45,7 @@ class FairQueue {
  private:
   struct Owner {
     std::list<Item> items;
-    std::unordered_map<std::string, std::list<Item>::iterator> by_id;  // used for look-up only
+    std::unordered_map<std::string, std::list<Item>::iterator> by_id;  // lookup only
   };
   struct Tenant {
     int64_t deficit = 0;

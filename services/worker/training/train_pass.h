@@ -74,10 +74,10 @@ class TrainPass {
   LossHead head_;
   std::vector<AdapterGradients*> gradients_;  // into batch_.gradients
   Phase phase_ = Phase::kEmbed;
-  int64_t layer_ = 0;                    // next one; backward: one above the next
-  at::Tensor x_;                         // [T, H], finally the final norm's input
-  at::Tensor dx_;                        // [T, H]
-  std::vector<at::Tensor> checkpoints_;  // [T, H] each, by checkpointed layer
+  int64_t layer_ = 0;                               // next one; backward: one above the next
+  at::Tensor x_;                                    // [T, H], finally the final norm's input
+  at::Tensor dx_;                                   // [T, H]
+  std::vector<at::Tensor> checkpoints_;             // [T, H] each, by checkpointed layer
   std::vector<std::unique_ptr<LayerSaved>> saved_;  // by layer
   std::vector<DatumResult> results_;
   std::vector<std::pair<TrainJob*, absl::Status>> failures_;
