@@ -26,49 +26,50 @@ namespace lathe::gateway {
 struct GatewayOptions {
   // The engine and its standbys, "unix:PATH" or "HOST:PORT".
   std::vector<std::string> engine_addresses;
-  // With which an engine on another machine is dialled.
+  // TLS of the channels to an engine on another machine.
   ChannelTls engine_tls;
-  // Where the engine keeps checkpoints.
+  // Directory in which the engine keeps checkpoints.
   std::filesystem::path data_dir;
-  // How long a drain waits for requests in progress.
+  // Longest time that a drain waits for requests in progress.
   absl::Duration drain_timeout = absl::Seconds(10);
   RouteOptions routes;
-  // Names that requests may come for, besides the public URL's and loopback's: see AllowedHosts.
+  // Names allowed in the Host header, besides those of the public URL and loopback; see
+  // AllowedHosts.
   std::vector<std::string> allowed_hosts;
   HttpLimits limits;
   NoticeOptions notices;
-  // Without a certificate the API is served in the clear.
+  // No certificate: the API is served without TLS.
   TlsFiles tls;
 };
 
-// Everything runs on `io`, whose threads the owner provides; io.run() returns some time after
-// Drain.
+// Runs entirely on `io`, whose threads the owner provides. io.run() returns some time after Drain.
 class Gateway {
  public:
   // `io` and `clock` must outlive it, and `io` must have stopped when it is destroyed.
   Gateway(asio::io_context& io, Clock& clock, GatewayOptions options);
 
-  // HOST:PORT; errors of AllowedHosts::For and HttpServer::Listen.
+  // Serves the API on `address`, HOST:PORT. Returns the errors of AllowedHosts::For and
+  // HttpServer::Listen.
   absl::Status Listen(const std::string& address);
   int port() const { return server_.port(); }
   const Router& router() const { return router_; }
 
-  // For the internal page. Any thread.
+  // Returns the metrics of the internal page. Callable from any thread.
   std::shared_ptr<prometheus::Registry> metrics() const { return metrics_.registry(); }
-  // Unavailable while the engine cannot be reached, and from Drain on.
+  // Returns Unavailable while the engine cannot be reached, and after Drain.
   absl::Status CheckReady() const;
-  // DeadlineExceeded when no thread of `io` has come to a timer for 30 s.
+  // Returns DeadlineExceeded if `io` has run no timer for 30 s.
   absl::Status CheckLive() const;
 
-  // Stops accepting, answers held polls try_again, lets other requests finish within
-  // drain_timeout. Any thread, once.
+  // Stops accepting, answers long polls with try_again, and lets other requests finish within
+  // drain_timeout. Callable from any thread, once.
   void Drain();
 
  private:
-  // Looks every few milliseconds whether all connections have ended.
+  // Checks every 20 ms whether all connections have ended, and closes the rest at `deadline`.
   void AwaitConnections(std::chrono::steady_clock::time_point deadline);
 
-  // Shows that the threads of io_context run.
+  // Sets pulsed_at_ once a second, as proof that the threads of `io` run.
   void Pulse();
 
   GatewayOptions options_;
@@ -82,7 +83,7 @@ class Gateway {
   HttpServer server_;
   std::atomic<bool> is_draining_ = false;
   std::atomic<std::chrono::steady_clock::time_point> pulsed_at_;
-  // On a strand of its own, as the flag is.
+  // The timer and is_pulse_over_ are used on the timer's own strand.
   asio::steady_timer pulse_timer_;
   bool is_pulse_over_ = false;
   asio::steady_timer drain_timer_;

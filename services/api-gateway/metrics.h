@@ -1,4 +1,4 @@
-// The gateway's page of metrics; docs/operations.md lists them.
+// The gateway's metrics; docs/operations.md lists them.
 #pragma once
 
 #include <prometheus/registry.h>
@@ -10,7 +10,7 @@
 
 namespace lathe::gateway {
 
-// What is read when the page is asked for.
+// Gauges, read when the metrics page is requested.
 struct GatewayGauges {
   int64_t num_connections = 0;
   int64_t num_waiting_polls = 0;
@@ -18,7 +18,7 @@ struct GatewayGauges {
   bool is_engine_connected = false;
 };
 
-// Counts answers. Thread-safe.
+// Counts and times the answers to requests. Thread-safe.
 class GatewayMetrics {
  public:
   // `gauges` may run on any thread and must not block.

@@ -1,4 +1,4 @@
-// Remembers for seconds which keys the engine knows.
+// Caches for a few seconds which API keys the engine accepts.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -17,18 +17,20 @@
 
 namespace lathe::gateway {
 
-// Spares an rpc per request; what a key may do is decided by the engine alone, on every call. Any
-// thread.
+// Saves one rpc per request. Only authentication is cached: the engine decides on every call what a
+// key may do. Thread-safe.
 class CredentialCache {
  public:
-  // Both must outlive it. `max_failed_keys` is the bound of FailedAttempts.
+  // `engine` and `clock` must outlive it. `max_failed_keys` is the bound of FailedAttempts.
   CredentialCache(EngineClient& engine, Clock& clock, int64_t max_failed_keys)
       : engine_(engine), clock_(clock), failed_(clock, max_failed_keys) {}
 
-  // Unauthenticated for a missing, malformed or unknown key, in the same words, and for a token
-  // that is not valid or has expired; Unavailable while the engine cannot be asked and the route
-  // insists; ResourceExhausted ("too_many_attempts") for an unknown key of an address that has
-  // shown many.
+  // Returns OK if the key of `request` may be used on `route`. Errors:
+  //   Unauthenticated    a missing, malformed or unknown key, all with the same message; or a
+  //                      token that is invalid or expired
+  //   Unavailable        the engine does not answer, and `route` needs its answer
+  //   ResourceExhausted  "too_many_attempts": a key not known to be good, from an address with many
+  //                      refused keys
   asio::awaitable<absl::Status> Check(const Route& route, const Request& request);
 
  private:
@@ -37,9 +39,9 @@ class CredentialCache {
     absl::Status status;
   };
   asio::awaitable<absl::Status> CheckKey(const Request& request, absl::Duration timeout);
-  // Unset: ask the engine.
+  // Returns the cached result, or nullopt if the engine has to be asked.
   std::optional<absl::Status> Find(const std::string& api_key);
-  // Whether the engine knew it when it was last asked.
+  // Returns true if the engine accepted `api_key` the last time, even if that entry has expired.
   bool WasGood(const std::string& api_key);
   void Remember(const std::string& api_key, absl::Status status, absl::Duration lifetime);
 

@@ -1,4 +1,4 @@
-// Bounds how fast one address can try keys.
+// Limits how fast one address can try API keys.
 #pragma once
 
 #include <boost/asio/ip/address.hpp>
@@ -13,34 +13,33 @@
 
 namespace lathe::gateway {
 
-// Counts refused keys per address and minute. An address over its bound is not locked out, for it
-// may be that of many: keys that are not known to be good are then looked at one after the other,
-// at a fixed pace. Thread-safe, and bounded: of more addresses than kMaxAddresses some go
-// uncounted.
+// Counts refused keys per address and minute. An address over its bound is not locked out, because
+// many clients may share it. Its keys that are not known to be good are then checked at a fixed
+// pace. Memory is bounded: beyond kMaxAddresses, new addresses are not counted. Thread-safe.
 class FailedAttempts {
  public:
   static constexpr size_t kMaxAddresses = 10'000;
   static constexpr absl::Duration kWindow = absl::Minutes(1);
-  // Between two looks at keys of an address that is over its bound.
+  // Time between two key checks for an address that is over its bound.
   static constexpr absl::Duration kPace = absl::Milliseconds(100);
 
-  // `clock` must outlive it. `max_per_minute` 0: no bound.
+  // `clock` must outlive it. If `max_per_minute` is 0, there is no bound.
   FailedAttempts(Clock& clock, int64_t max_per_minute)
       : clock_(clock), max_per_minute_(max_per_minute) {}
 
-  // ResourceExhausted ("too_many_attempts") when a key from `address` must not be looked at now.
+  // Returns ResourceExhausted ("too_many_attempts") if a key from `address` must not be checked now.
   absl::Status Admit(const boost::asio::ip::address& address);
-  // A key from there was refused.
+  // Records that a key from `address` was refused.
   void Count(const boost::asio::ip::address& address);
 
  private:
   struct Attempts {
     absl::Time began_at;
     int64_t num_refused = 0;
-    // Of the next look, once it is over the bound.
+    // Earliest time of the next key check, once the address is over its bound.
     absl::Time next_at;
   };
-  // Null when the address has none of the present window.
+  // Returns null if no key from `address` was refused in the current window.
   Attempts* FindLocked(const boost::asio::ip::address& address, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -1,4 +1,4 @@
-// Which names a server answers to.
+// The host names that a server accepts in requests.
 #pragma once
 
 #include <string>
@@ -11,27 +11,28 @@
 
 namespace lathe::gateway {
 
-// The host of "HOST", "HOST:PORT" or a URL, in lower case, without port and final dot; an IPv6
-// address keeps its brackets. InvalidArgument when there is none.
+// Returns the host of "HOST", "HOST:PORT" or a URL, in lower case, without port and final dot. An
+// IPv6 address keeps its brackets. Returns InvalidArgument if `text` has no host.
 absl::StatusOr<std::string> HostOf(std::string_view text);
 
-// Guards against DNS rebinding: a page of another site whose name was pointed at this server sends
-// that name as Host, and its Origin agrees. Immutable.
+// Guards against DNS rebinding. In that attack the name of another site is pointed at this server:
+// its pages then send that name as Host, and their Origin matches it. Immutable.
 class AllowedHosts {
  public:
-  // Any name.
+  // Allows any name.
   AllowedHosts() = default;
 
-  // For a server that listens on `address`: `names`, the host of `public_url` if there is one, and
-  // what loopback is called (localhost, names below it, 127.0.0.0/8, [::1]). Where others reach it
-  // any IP address besides, for rebinding needs a name. A name `*`, or no names and an address that
-  // is not loopback, allows all: which names lead to it only its owner knows. Errors of HostOf.
+  // Returns the hosts of a server that listens on `address`: `names`, the host of `public_url` if
+  // it is set, and loopback (localhost, names below it, 127.0.0.0/8, [::1]). If `address` is not
+  // loopback, any IP address is allowed too, because rebinding needs a name. The name `*` allows
+  // all hosts. So do empty `names` if `address` is not loopback, because only the operator knows
+  // which names lead to the server. Returns the errors of HostOf.
   static absl::StatusOr<AllowedHosts> For(std::string_view address,
                                           const std::vector<std::string>& names,
                                           std::string_view public_url = "");
 
-  // PermissionDenied `bad_origin` for a Host that is not allowed, whatever the method. A request
-  // without Host passes: no browser sends one.
+  // Returns PermissionDenied `bad_origin` for a Host that is not allowed, whatever the method. A
+  // request without Host passes, because browsers always send one.
   absl::Status Check(const Request& request) const;
 
  private:

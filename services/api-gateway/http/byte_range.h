@@ -1,4 +1,4 @@
-// The header Range of RFC 9110, section 14, for one range of bytes.
+// Parses the Range header of RFC 9110, section 14, for one range of bytes.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ namespace lathe::gateway {
 
 struct ByteRange {
   int64_t begin = 0;
-  int64_t end = 0;  // exclusive; equal to begin: nothing of the resource is in the range
+  int64_t end = 0;  // exclusive; equal to begin if the range lies outside the resource
 };
 
-// Of a resource of `num_bytes`. Unset when the whole is to be sent: no range, several, another unit
-// or a malformed one.
+// Parses the Range header `range` for a resource of `num_bytes`. Returns nullopt if the whole
+// resource is to be sent: no range, several ranges, another unit or a malformed header.
 std::optional<ByteRange> ParseByteRange(std::string_view range, int64_t num_bytes);
 
 }  // namespace lathe::gateway

@@ -1,4 +1,4 @@
-// The bytes of one connection, in the clear or under TLS.
+// The byte stream of one connection, with or without TLS.
 #pragma once
 
 #include <boost/asio/async_result.hpp>
@@ -17,30 +17,30 @@ namespace lathe::gateway {
 
 namespace asio = boost::asio;
 
-// An AsyncReadStream and AsyncWriteStream of Asio with a timeout over all its operations. Used on
-// the strand of its socket.
+// An Asio AsyncReadStream and AsyncWriteStream with one timeout for all its operations. Used only
+// on the strand of its socket.
 class ClientStream {
  public:
   using executor_type = asio::ip::tcp::socket::executor_type;
 
-  // `tls` null: in the clear. Not needed after the constructor.
+  // Null `tls`: no TLS. `tls` need not outlive the constructor.
   ClientStream(asio::ip::tcp::socket socket, asio::ssl::context* tls)
       : socket_(std::move(socket)), deadline_(socket_) {
     if (tls != nullptr) tls_.emplace(socket_, *tls);
   }
 
   executor_type get_executor() noexcept { return socket_.get_executor(); }
-  // Under the encryption.
+  // Returns the plain socket below TLS.
   asio::ip::tcp::socket& socket() { return socket_; }
   bool is_tls() const { return tls_.has_value(); }
 
-  // The socket is closed then, and operations in progress fail.
+  // After `timeout` the socket is closed, and operations in progress fail.
   void SetTimeout(absl::Duration timeout) { deadline_.Set(absl::ToChronoMilliseconds(timeout)); }
   void NoTimeout() { deadline_.Clear(); }
 
-  // Before the first read; nothing to do in the clear.
+  // Makes the TLS handshake. Must run before the first read. Does nothing without TLS.
   asio::awaitable<boost::system::error_code> Handshake();
-  // Tells the client that no more comes. Under TLS it waits for the client's agreement.
+  // Signals the end of data to the client. Under TLS it waits for the client's close_notify.
   asio::awaitable<void> ShutdownSend();
   void Close();
 

@@ -1,4 +1,4 @@
-// Tells a handler that waits that its client has left.
+// Notifies a waiting handler when its client disconnects.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -9,24 +9,24 @@ namespace lathe::gateway {
 
 namespace asio = boost::asio;
 
-// Belongs to one connection and its strand; reads nothing from the socket.
+// Owned by one connection and used on its strand. It peeks at the socket but consumes no bytes.
 class ClientWatch {
  public:
-  // `socket` must outlive it and be in non-blocking mode; under TLS its bytes are records.
+  // `socket` must outlive it and be in non-blocking mode. If `is_tls`, it carries TLS records.
   ClientWatch(asio::ip::tcp::socket& socket, bool is_tls) : socket_(socket), is_tls_(is_tls) {}
   ~ClientWatch() { Stop(); }
 
-  // Calls `on_gone` once, on the connection's executor, if the client closes before Stop. A client
-  // that sends its next request early is not watched any more.
+  // Calls `on_gone` once, on the connection's executor, if the client closes before Stop. The watch
+  // ends if the client sends its next request early.
   void Start(std::function<void()> on_gone);
-  // No call after this.
+  // Ends the watch: `on_gone` is not called afterwards.
   void Stop();
 
  private:
   using Callback = std::shared_ptr<std::function<void()>>;
 
   void Wait(Callback callback);
-  // Looks at what has arrived: an error, or end of file, when the client has left.
+  // Peeks at the received bytes. Returns an error or end of file if the client has disconnected.
   boost::system::error_code Peek();
 
   asio::ip::tcp::socket& socket_;

@@ -1,4 +1,4 @@
-// One client connection: reads requests one after the other, answers each in one write.
+// One client connection. It reads requests one after the other and answers each before the next.
 #pragma once
 
 #include <atomic>
@@ -23,84 +23,85 @@
 
 namespace lathe::gateway {
 
-// Whether `request` may use `route`, asked before its body is read.
+// Returns OK if `request` may use `route`. Called before the request's body is read.
 using Authorize =
     std::function<asio::awaitable<absl::Status>(const Route& route, const Request& request)>;
 
 // An answer that was sent, for metrics.
 struct Answered {
-  // Null: none was found.
+  // Route of the request; null if none was found.
   const Route* route = nullptr;
   int status = 0;
-  // From the end of the headers to the end of the answer.
+  // Time from the end of the request's headers to the end of the answer.
   absl::Duration took;
-  // The word of the error by which the request was refused before its route saw it; else empty.
+  // Error word of a request that was refused before its handler ran; empty otherwise.
   std::string refusal;
 };
 
-// What the owner of a server has a say in.
+// Callbacks and notices that the owner of a server supplies.
 struct HttpHooks {
   Authorize authorize;
-  // Called when an answer was sent; may be empty.
+  // Called after each answer; may be empty.
   std::function<void(const Answered&)> on_answered = {};
   Notices notices = Notices(NoticeOptions());
 };
 
-// What all connections of a server share; outlives them.
+// State that all connections of a server share. It outlives them.
 struct ConnectionContext {
   const Router& router;
   HttpHooks hooks;
   HttpLimits limits;
-  // Set before the first connection.
+  // Hosts that requests may name. Set before the first connection.
   AllowedHosts hosts = {};
-  // Set once: no connection takes another request.
+  // Once true, no connection reads another request. Never reset.
   std::atomic<bool> is_draining{false};
 };
 
-// Owned by its coroutine; everything runs on its strand.
+// Owned by the coroutine of Run. All its work runs on the strand of its socket.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `tls` null: in the clear; else it is needed until the constructor returns.
+  // Null `tls`: no TLS. `tls` need not outlive the constructor.
   Connection(asio::ip::tcp::socket socket, asio::ssl::context* tls, ConnectionSlots::Slot slot,
              ConnectionContext& context);
 
-  // Returns when the connection is over.
+  // Serves the connection and returns when it has ended.
   asio::awaitable<void> Run();
 
-  // Any thread: closes the connection if it is between two requests; with `now`, in any case.
+  // Closes the connection if it is between two requests, or unconditionally if `now`. Callable
+  // from any thread.
   void Drain(bool now);
 
  private:
-  // What became of reading a request.
+  // Result of reading a request.
   enum class Outcome { kRequest, kRefused, kClosed };
 
   // Reads up to the end of a head into buffer_ and parses it.
   asio::awaitable<Outcome> ReadHead();
-  // Reads, bounds and inflates the body of request_.
+  // Reads the body of request_ within its limits and decompresses it.
   asio::awaitable<Outcome> ReadBody();
   asio::awaitable<bool> ReadBodyBytes();
-  // As ReadBodyBytes, for a body of known length, without Beast's piecemeal copies.
+  // Like ReadBodyBytes for a body of known length, but without Beast's piecewise copies.
   asio::awaitable<bool> ReadSizedBody(size_t num_bytes);
-  // For the read that follows `num_read` bytes of a body begun at `began`.
+  // Sets the timeout of the next read, after `num_read` bytes of a body that began at `began`.
   void SetBodyTimeout(absl::Time began, int64_t num_read);
   asio::awaitable<bool> AnswerExpectation();
   absl::Status Inflate();
-  // Gives its memory back: an assigned string would keep it, and the connection may idle for
-  // minutes.
+  // Frees the memory of the body, because the connection may idle for minutes. Assigning an empty
+  // string would keep the allocation.
   void FreeBody();
-  // Fills route_; refuses by status.
+  // Sets route_ and authorizes the request. An error is the refusal.
   asio::awaitable<absl::Status> FindRoute(std::vector<std::string> segments);
-  // One request and its answer; false ends the connection.
+  // Serves one request. Returns false if the connection has to end.
   asio::awaitable<bool> ServeOne();
   asio::awaitable<bool> Refuse(absl::Status status);
   asio::awaitable<bool> Write(Response response, bool keep_alive);
-  // Ends the request's account.
+  // Calls hooks.on_answered, if set.
   void ReportAnswer(int status);
   asio::awaitable<bool> WriteStream(const BodyStream& body);
-  // Lets the client read our answer before the connection is torn down.
+  // Lets the client read the answer before the connection closes.
   asio::awaitable<void> Linger();
 
-  // Requests until one of the sides has enough.
+  // Serves requests until the client or the server ends the connection.
   asio::awaitable<void> ServeAll();
 
   ConnectionContext& context_;
@@ -109,7 +110,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::beast::flat_buffer buffer_;
   ClientWatch client_;
   asio::ip::address peer_;
-  // Of the request in progress.
+  // State of the request in progress, up to is_idle_.
   std::optional<RequestParser> parser_;
   Request request_;
   const Route* route_ = nullptr;
@@ -117,7 +118,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::chrono::steady_clock::time_point began_at_;
   int64_t body_limit_ = 0;
   bool is_body_read_ = false;
-  // The head was sound, so the end of the body can be found.
+  // True if the head was valid, so that the end of the body can be found.
   bool can_skip_body_ = false;
   bool is_idle_ = true;
 };

@@ -1,4 +1,4 @@
-// How many connections each address has open.
+// Bounds the open connections of each address.
 #pragma once
 
 #include <boost/asio/ip/address.hpp>
@@ -11,19 +11,20 @@
 
 namespace lathe::gateway {
 
-// Whom `address` stands for: an IPv6 host owns its /64.
+// Returns the address that limits count `address` as: the /64 of an IPv6 address, because one host
+// owns a whole /64, and `address` itself otherwise.
 boost::asio::ip::address OwnerOf(const boost::asio::ip::address& address);
 
-// Thread-safe; slots may outlive it. What counts is OwnerOf an address.
+// Counts open connections by OwnerOf their address. Thread-safe. Slots may outlive it.
 class ConnectionSlots {
  public:
-  // Ends with the connection.
+  // One counted connection. It is uncounted when the last copy of its slot is destroyed.
   using Slot = std::shared_ptr<void>;
 
-  // 0: no bound.
+  // If `max_per_address` is 0, there is no bound.
   explicit ConnectionSlots(int64_t max_per_address) : max_per_address_(max_per_address) {}
 
-  // Null when the address has as many as it may. Without a bound nothing is counted.
+  // Returns null if `address` is at its bound. Without a bound, no connections are counted.
   Slot Take(const boost::asio::ip::address& address);
 
  private:

@@ -1,4 +1,4 @@
-// Status -> HTTP: the only place that knows status codes of errors.
+// Maps absl::Status to HTTP answers. No other file maps errors to HTTP status codes.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,11 +6,13 @@
 
 namespace lathe::gateway {
 
-// {"error": {"code", "message", "param", "hint"?, "request_id"?}, "detail": message}. Never 409,
-// which the SDK repeats for minutes. Answers of 500 and above are logged under their request_id.
+// Returns an answer with the body
+// {"error": {"code", "message", "param", "hint"?, "request_id"?}, "detail": message}.
+// The status is never 409, because the SDK retries that for minutes. Answers of 500 and above are
+// logged with their request_id.
 Response ErrorResponse(const absl::Status& status);
 
-// The HTTP status alone.
+// Returns the HTTP status of ErrorResponse.
 int HttpStatus(const absl::Status& status);
 
 }  // namespace lathe::gateway

@@ -1,4 +1,4 @@
-// Bounds of one connection and one request.
+// Limits of connections and requests.
 #pragma once
 
 #include <cstdint>
@@ -8,44 +8,49 @@
 namespace lathe::gateway {
 
 struct HttpLimits {
-  // Status line and headers, bytes.
+  // Most bytes of the request line and headers.
   int64_t max_head_bytes = 8 << 10;
   int64_t max_header_fields = 100;
-  // Body as sent, bytes. A route may have a lower one. Each open upload costs up to this much.
+  // Most bytes of a body as sent. A route may have a lower limit. Each upload in progress uses up
+  // to this much memory.
   int64_t max_body_bytes = int64_t{128} << 20;
-  // Body after decompression, bytes.
+  // Most bytes of a body after decompression.
   int64_t max_inflated_bytes = int64_t{512} << 20;
-  // Open connections; one more is closed at once.
+  // Most open connections. Any further connection is closed at once.
   int64_t max_connections = 20'000;
-  // Of these from one address, so that one client cannot take them all; an IPv6 /64 counts as one.
-  // 0: no bound of its own, as behind a proxy.
+  // Most open connections from one address, so that one client cannot take them all. An IPv6 /64
+  // counts as one address. 0: no limit per address, for use behind a proxy.
   int64_t max_connections_per_address = 10'000;
 
-  // Keys from one address that are refused; then it may try others at a slow pace, and keys known
-  // to be good pass as ever. 0: no bound of its own, as behind a proxy.
+  // Refused keys from one address in a minute, after which its further keys are checked slowly.
+  // Keys known to be good are not slowed. 0: no limit, for use behind a proxy.
   int64_t max_failed_keys_per_minute = 100;
 
-  // Between requests. Long, because a client that sends while we close must repeat its request.
+  // Longest time between requests. Long, because a client that sends while the server closes must
+  // repeat its request.
   absl::Duration idle_timeout = absl::Seconds(330);
-  // From the first byte of a request to the end of its headers; also for a TLS handshake.
+  // Longest time from the first byte of a request to the end of its headers, and for a TLS
+  // handshake.
   absl::Duration head_timeout = absl::Seconds(10);
-  // Without a single byte of a body or of a response accepted.
+  // Longest wait for the next bytes of a request body. It also bounds each write of a response; an
+  // in-memory response gets 1 s more per MiB.
   absl::Duration progress_timeout = absl::Seconds(30);
-  // A body that is slower on average, counted after progress_timeout, ends its connection. More:
-  // slow senders hold their connections and buffers for less time, and poor links lose theirs.
+  // Lowest average rate of a request body, counted after progress_timeout. A slower body ends its
+  // connection. A higher value frees the buffers of slow senders earlier, but cuts off clients on
+  // poor links.
   int64_t min_body_bytes_per_second = 1024;
-  // For a whole body.
+  // Longest time for a whole request body.
   absl::Duration body_timeout = absl::Seconds(300);
 };
 
-// Read buffer of a connection. Bounded, because Beast throws out of the event loop when a chunk
-// trailer outgrows an unbounded one.
+// Size of a connection's read buffer. Bounded, because Beast throws out of the event loop when a
+// chunk trailer outgrows an unbounded one.
 inline constexpr int64_t kReadBufferBytes = 32 << 10;
 
-// A refused request's body of at most this size is read and dropped, so that the connection lives.
+// Largest body of a refused request that is read and dropped, so that the connection stays open.
 inline constexpr int64_t kMaxSkippedBodyBytes = 64 << 10;
 
-// Error messages quote no more than this of a header.
+// Most bytes of a header that an error message quotes.
 inline constexpr size_t kMaxQuotedBytes = 200;
 
 }  // namespace lathe::gateway

@@ -1,4 +1,4 @@
-// A request and its answer as the routes see them: free of Beast.
+// A request and its answer as the routes see them, without Beast's types.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -31,32 +31,32 @@ struct QueryParameter {
 struct Request {
   // GET, POST, …
   std::string method;
-  // As sent, without the query: for messages only.
+  // Path as sent, without the query. Used in messages only.
   std::string path;
-  // What the `{…}` of the route's pattern matched, decoded, in order.
+  // Decoded segments that the `{…}` of the route's pattern matched, in order.
   std::vector<std::string> path_parameters;
   std::vector<QueryParameter> query;
-  // As sent, in order, duplicates included.
+  // Headers as sent, in order, including duplicates.
   std::vector<Header> headers;
-  // Inflated. Handlers may move from it.
+  // Decompressed body. Handlers may move from it.
   std::string body;
-  // Whether it came over TLS.
+  // True if the request came over TLS.
   bool is_tls = false;
-  // Whom it came from; of an IPv6 address the /64, which is one owner's.
+  // Address of the client as OwnerOf maps it: for IPv6 the /64.
   asio::ip::address peer;
-  // X-API-Key; empty on public routes when none was sent.
+  // Value of X-API-Key; empty if none was sent. It is never empty on routes that need a key.
   std::string api_key;
-  // Sees the client leave while a handler waits; null in tests without a connection.
+  // Detects that the client disconnects while a handler waits. Null in tests without a connection.
   ClientWatch* client = nullptr;
 
-  // The first header of that name in any case; "" when there is none.
+  // Returns the first header of that name, ignoring case, or "" if there is none.
   std::string_view HeaderValue(std::string_view name) const;
-  // Unset when the query has no such name.
+  // Returns the first value of that name, or nullopt if the query has none.
   std::optional<std::string_view> QueryValue(std::string_view name) const;
 };
 
-// A body that is not in memory at once. `next` is called until it has given `num_bytes` in all; an
-// error, or an empty piece, breaks the connection.
+// A body that is produced in pieces. `next` is called until it has returned `num_bytes` in all. An
+// error or an empty piece closes the connection.
 struct BodyStream {
   int64_t num_bytes = 0;
   std::function<asio::awaitable<absl::StatusOr<std::string>>()> next;
@@ -64,16 +64,17 @@ struct BodyStream {
 
 struct Response {
   int status = 200;
-  // Empty: no Content-Type header.
+  // Value of the Content-Type header; empty: no such header.
   std::string content_type = "application/json";
   std::string body;
-  // Beside Content-Type, Content-Length and Connection.
+  // Headers other than Content-Type, Content-Length and Connection.
   std::vector<Header> headers;
-  // Set: sent instead of `body`.
+  // If set, it is sent instead of `body`.
   std::optional<BodyStream> stream;
 };
 
-// Status line and headers of `response`, blank line included. A 204 has no Content-Length.
+// Returns the status line and headers of `response`, including the blank line. A 204 has no
+// Content-Length.
 std::string ResponseHead(const Response& response, bool keep_alive);
 
 }  // namespace lathe::gateway

@@ -1,4 +1,4 @@
-// Messages to the people who run clients: headers that the SDK writes into their logs.
+// Messages to the users of clients, sent as headers that the SDK writes into their logs.
 #pragma once
 
 #include <optional>
@@ -11,25 +11,25 @@
 namespace lathe::gateway {
 
 struct NoticeOptions {
-  // Shown to every client; empty: none. Visible ASCII and spaces, at most 1,024 bytes.
+  // Text for every client; empty: none. Printable ASCII, at most 1,024 bytes.
   std::string notice;
-  // warning or error: how the SDK logs it.
+  // Level at which the SDK logs `notice`: "warning" or "error".
   std::string notice_level = "warning";
-  // Older SDKs are told to upgrade, as an error; empty: none is too old.
+  // Oldest supported SDK. Older ones get an error notice to upgrade. Empty: no minimum.
   std::string min_sdk_version = "0.25.0";
 };
 
-// InvalidArgument names the option that cannot be used.
+// Returns InvalidArgument, naming the option, if `options` are not valid.
 absl::Status CheckNotices(const NoticeOptions& options);
 
-// Immutable.
+// Adds the notices to responses. Immutable.
 class Notices {
  public:
-  // `options` passed CheckNotices.
+  // `options` must have passed CheckNotices.
   explicit Notices(NoticeOptions options);
 
-  // Adds x-deprecation-note and -level if there is something to say to whoever sent `request`
-  // (tinker-api 2.6).
+  // Adds x-deprecation-note if there is a notice for the client of `request`, and
+  // x-deprecation-level if it is an error (tinker-api 2.6).
   void AddTo(const Request& request, Response& response) const;
 
  private:

@@ -1,4 +1,4 @@
-// Requests made by pages of other sites in a browser.
+// Refuses requests that pages of other sites make in a browser.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,9 +6,9 @@
 
 namespace lathe::gateway {
 
-// PermissionDenied `bad_origin` when a browser says that a page of another origin makes the
-// request: the authority of `Origin` is not the one of `Host`. For every method, reads included.
-// Programs send no Origin.
+// Returns PermissionDenied `bad_origin` if a page of another origin makes the request: the
+// authority of its Origin header differs from its Host header. The check applies to every method,
+// including reads. Programs other than browsers send no Origin, and their requests pass.
 absl::Status CheckOrigin(const Request& request);
 
 }  // namespace lathe::gateway

@@ -1,4 +1,4 @@
-// Request targets: split and decoded exactly once.
+// Splits and decodes request targets exactly once.
 #pragma once
 
 #include <string>
@@ -18,8 +18,9 @@ struct Target {
   std::vector<QueryParameter> query;
 };
 
-// InvalidArgument `bad_path` for anything but an absolute path of printable ASCII whose decoded
-// segments contain no '/', no control character and are neither "." nor "..".
+// Parses an absolute path of printable ASCII with an optional query. Returns InvalidArgument
+// `bad_path` for any other target, and if a decoded segment is "." or "..", or contains '/', a
+// control character or a non-ASCII character.
 absl::StatusOr<Target> ParseTarget(std::string_view target);
 
 }  // namespace lathe::gateway

@@ -1,4 +1,4 @@
-// Checks of a request's head that Beast's parser leaves to us.
+// Reads a request's head, with checks that Beast's parser does not make.
 #pragma once
 
 #include <boost/beast/http/parser.hpp>
@@ -16,13 +16,13 @@ namespace lathe::gateway {
 
 using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
-// The length of the head at the front of `bytes`, blank line included; unset while it is not whole.
-// Empty lines before it count as part of it.
+// Returns the length of the head at the start of `bytes`, including its blank line and any empty
+// lines before it. Returns nullopt while the head is incomplete.
 std::optional<size_t> FindHead(std::string_view bytes);
 
-// Feeds `head` to `parser` and refuses what must not pass: more fields than the limit, folded
-// lines, a Transfer-Encoding other than chunked, Content-Length beside it, an unknown HTTP version.
-//   malformed_http, headers_too_large
+// Feeds `head` to `parser`. Refuses more fields than the limit, folded lines, several Host headers,
+// a Transfer-Encoding other than one `chunked`, Content-Length beside Transfer-Encoding, and an
+// unknown HTTP version. Error words: malformed_http, headers_too_large.
 absl::Status ParseHead(std::string_view head, const HttpLimits& limits, RequestParser& parser);
 
 // Method, target and headers of a parsed head; the body stays in the parser.

@@ -1,4 +1,4 @@
-// The table of what the gateway serves. What is not in it is refused.
+// The table of the routes that the gateway serves. Requests for other paths are refused.
 #pragma once
 
 #include <functional>
@@ -12,26 +12,27 @@
 namespace lathe::gateway {
 
 enum class Access {
-  // A key that the engine knows.
+  // The route needs a key that the engine accepts.
   kKey,
-  // The same, but while the engine cannot be asked any key passes. For routes that must not fail
-  // during an engine restart and that reveal nothing by themselves.
+  // The same as kKey, but any well-formed key passes while the engine does not answer. Used by
+  // routes that must not fail during an engine restart and that reveal nothing by themselves.
   kKeyUnlessEngineDown,
   kPublic,
 };
 
-// Runs on the connection's executor; `request` lives until the response was made.
+// Handles one request on the connection's executor. `request` stays alive until the handler
+// returns.
 using Handler = std::function<asio::awaitable<absl::StatusOr<Response>>(Request& request)>;
 
 struct Route {
   std::string method;
-  // Segments, of which `{name}` matches any one: "/api/v1/sessions/{id}".
+  // Path pattern, such as "/api/v1/sessions/{id}". `{name}` matches one non-empty segment.
   std::string pattern;
   Access access = Access::kKey;
-  // Of the body as sent.
+  // Most bytes of the body as sent.
   int64_t max_body_bytes = 1 << 20;
-  // Whether answers carry the notices to clients. The SDK logs every one it sees: for routes that
-  // a program calls when it starts, or every few minutes.
+  // True if answers carry the notices to clients. Set only for routes that a program calls at its
+  // start or every few minutes, because the SDK logs every notice it receives.
   bool carries_notices = false;
   Handler handler;
 };
@@ -44,8 +45,9 @@ class Router {
     const Route* route = nullptr;
     std::vector<std::string> path_parameters;
   };
-  // HEAD finds the routes of GET. NotFound `unknown_route` with the nearest pattern, or
-  // InvalidArgument `method_not_allowed` whose field is the value of the Allow header.
+  // Finds the route of a request. HEAD matches the routes of GET. Returns NotFound `unknown_route`,
+  // whose message suggests the nearest pattern, or InvalidArgument `method_not_allowed`, whose
+  // field is the value of the Allow header.
   absl::StatusOr<Match> Find(std::string_view method, std::string_view path,
                              const std::vector<std::string>& segments) const;
 
@@ -53,7 +55,7 @@ class Router {
 
  private:
   std::vector<Route> routes_;
-  // Of each route, split.
+  // Segments of each route's pattern, in the order of routes_.
   std::vector<std::vector<std::string>> patterns_;
 };
 

@@ -1,4 +1,4 @@
-// Which SDK a request comes from.
+// Reads the version of the SDK that sent a request.
 #pragma once
 
 #include <array>
@@ -9,13 +9,14 @@
 
 namespace lathe::gateway {
 
-// Major, minor, patch; compares as versions do.
+// Major, minor and patch numbers. The array's order is the order of versions.
 using SdkVersion = std::array<int, 3>;
 
-// "0.38.0", also "0.38" and "0.38.0rc1". Unset: not a version.
+// Parses "0.38.0", "0.38" or "0.38.0rc1". Returns nullopt if `text` is not a version.
 std::optional<SdkVersion> ParseSdkVersion(std::string_view text);
 
-// Of the header X-Stainless-Package-Version; unset: not an SDK, or one that hides it.
+// Returns the version in the header X-Stainless-Package-Version. Returns nullopt if the client is
+// not the SDK or does not send its version.
 std::optional<SdkVersion> SdkVersionOf(const Request& request);
 
 }  // namespace lathe::gateway

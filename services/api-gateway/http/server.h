@@ -17,23 +17,24 @@
 
 namespace lathe::gateway {
 
-// One acceptor, any number of connections, each a coroutine on a strand of its own.
+// Owns one acceptor. Each connection is a coroutine on its own strand.
 class HttpServer {
  public:
-  // All must outlive it; connections end before `io` does.
+  // `io` and `router` must outlive it. All connections must end before `io` is destroyed.
   HttpServer(asio::io_context& io, const Router& router, HttpHooks hooks, HttpLimits limits,
              TlsFiles tls);
 
-  // Begins to accept on `address`, HOST:PORT with a numeric host; port 0 takes a free one.
-  // Unavailable when it cannot be bound; errors of LoadServerContext when TLS cannot be offered.
-  // Requests to other `hosts` are refused.
+  // Starts to accept on `address`, HOST:PORT. The host is an IP address or "localhost"; port 0
+  // takes a free port. Refuses requests for hosts other than `hosts`. Returns InvalidArgument for a
+  // malformed address, Unavailable if it cannot be bound, and the errors of LoadServerContext if
+  // TLS cannot be used.
   absl::Status Listen(const std::string& address, AllowedHosts hosts = {});
   int port() const { return port_; }
 
-  // Stops accepting and closes connections that are between requests; the others close after the
-  // request they are in. Any thread.
+  // Stops accepting and closes connections that are between requests. The others close after their
+  // current request. Callable from any thread.
   void Drain();
-  // Closes what is left.
+  // Closes all remaining connections, even during a request.
   void CloseAll();
 
   int64_t num_connections() const;
@@ -46,13 +47,13 @@ class HttpServer {
   asio::io_context& io_;
   ConnectionContext context_;
   ConnectionSlots slots_;
-  // Null: in the clear.
+  // Null if the server does not use TLS.
   std::unique_ptr<TlsContexts> tls_;
   asio::ip::tcp::acceptor acceptor_;
   int port_ = 0;
   mutable absl::Mutex mu_;
   std::vector<std::weak_ptr<Connection>> connections_ ABSL_GUARDED_BY(mu_);
-  // Size of connections_ at which ended ones are swept out next.
+  // Size of connections_ at which ended connections are removed next.
   size_t sweep_size_ ABSL_GUARDED_BY(mu_) = 64;
 };
 

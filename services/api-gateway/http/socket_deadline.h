@@ -1,4 +1,4 @@
-// How long a connection may take for what it is doing.
+// A deadline for the current operation of a connection.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -10,9 +10,9 @@ namespace lathe::gateway {
 
 namespace asio = boost::asio;
 
-// Closes a socket whose time is over, which ends its operations. A deadline that moves away, as it
-// does several times a request, costs no timer: the one that runs looks again when it fires. All on
-// the socket's strand.
+// Closes a socket at its deadline, which ends the socket's operations. Postponing the deadline,
+// which happens several times per request, starts no timer: the running timer checks the deadline
+// when it fires. Used only on the socket's strand.
 class SocketDeadline {
  public:
   // `socket` must outlive it.
@@ -21,16 +21,16 @@ class SocketDeadline {
   SocketDeadline(const SocketDeadline&) = delete;
   SocketDeadline& operator=(const SocketDeadline&) = delete;
 
-  // From now.
+  // Sets the deadline to `timeout` from now.
   void Set(std::chrono::steady_clock::duration timeout);
-  // No deadline until the next Set.
+  // Removes the deadline until the next Set.
   void Clear();
 
  private:
-  // Shared with the wait in progress.
+  // Shared with the timer's callback, which may run after the destructor.
   struct State {
     asio::steady_timer timer;
-    asio::ip::tcp::socket* socket;  // null: nobody is interested any more
+    asio::ip::tcp::socket* socket;  // null after the destructor
     std::chrono::steady_clock::time_point deadline = kNever;
     bool is_waiting = false;
   };

@@ -1,4 +1,4 @@
-// TLS contexts of a listener whose files may be exchanged while it runs.
+// TLS contexts of a listener whose files may be replaced while it runs.
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>
@@ -13,18 +13,18 @@
 
 namespace lathe::gateway {
 
-// New connections get a context of the files as they are now; files that cannot be used leave the
-// last context in use. Open connections keep theirs. Thread-safe.
+// Gives new connections a context of the current files. If the current files cannot be used, the
+// last context stays in use. Open connections keep their context. Thread-safe.
 class TlsContexts {
  public:
-  // How old the context of a new connection may be. Less: more looks at the files.
+  // Time after which Current checks the files again. A lower value checks them more often.
   static constexpr absl::Duration kMaxAge = absl::Seconds(1);
 
   explicit TlsContexts(TlsFiles files) : files_(std::move(files)) {}
 
-  // First look; errors as LoadServerContext.
+  // Loads the files for the first time. Returns the errors of LoadServerContext.
   absl::Status Load();
-  // After Load.
+  // Returns the context for a new connection. Load must have succeeded before.
   std::shared_ptr<boost::asio::ssl::context> Current();
 
  private:
@@ -32,7 +32,7 @@ class TlsContexts {
 
   const TlsFiles files_;
   absl::Mutex mu_;
-  std::string stamp_ ABSL_GUARDED_BY(mu_);  // of the files last tried
+  std::string stamp_ ABSL_GUARDED_BY(mu_);  // stamp of the files loaded last, valid or not
   absl::Time checked_at_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<boost::asio::ssl::context> context_ ABSL_GUARDED_BY(mu_);
 };

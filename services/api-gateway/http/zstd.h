@@ -1,4 +1,4 @@
-// Decompression of request bodies under limits; the only user of libzstd.
+// Decompresses request bodies within limits. No other code uses libzstd.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace lathe::gateway {
 
-// The content of the one zstd frame that `compressed` must be. Stops while inflating, before memory
-// is spent:
+// Returns the content of `compressed`, which must be exactly one zstd frame. Checks the limits
+// during decompression, before the memory is used. Error words:
 //   decompressed_too_large  more than `max_bytes`, or more than 32 MiB at over 1,000 : 1
 //   zstd_window             a window over 8 MiB (RFC 9659)
 //   bad_compression         not zstd, damaged, truncated, a dictionary frame, or trailing bytes;

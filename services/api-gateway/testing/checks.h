@@ -11,17 +11,17 @@
 
 namespace lathe::gateway {
 
-// The server still serves others.
+// Checks that the server still serves other clients.
 inline void CheckAlive(const RunningGateway& gateway) {
   CHECK(HttpClient(gateway.port()).Exchange("GET", "/api/v1/healthz").status == 200);
 }
 
-// The stable word of a refusal.
+// Returns the error word of a refusal.
 inline std::string CodeOf(const HttpAnswer& answer) {
   return Json::parse(answer.body)["error"]["code"].get<std::string>();
 }
 
-// Polls wait at most `hold` for a result.
+// Returns options under which polls wait at most `hold` for a result.
 inline GatewayOptions HoldFor(absl::Duration hold) {
   GatewayOptions options;
   options.routes.poll_hold = hold;

@@ -15,49 +15,50 @@
 
 namespace lathe::gateway {
 
-// Accepts everything from key kFakeKey, remembers what arrived, and settles a request when a test
-// says so. Any thread.
+// Accepts every call with the key kFakeKey, records it, and finishes a request when a test calls
+// Settle. Thread-safe.
 class FakeEngine : public v1::Engine::Service {
  public:
   static constexpr char kFakeKey[] = "tml-fake";
 
-  // Listens on a unix socket in a directory of its own.
+  // Listens on a unix socket in a new temporary directory.
   FakeEngine();
   ~FakeEngine() override;
 
   const std::string& address() const { return address_; }
-  // The server goes away, streams and all; what was accepted stays.
+  // Stops the server and its streams. Accepted requests stay recorded.
   void StopServing();
   void StartServing();
 
-  // The result of a request that was or will be submitted.
+  // Sets the result of a request that was or will be submitted.
   void Settle(const std::string& request_id, v1::OperationResult result);
   void SetQueueState(const std::string& request_id, v1::QueueState state);
-  // GetResult says nothing for 10 s, or until it is let go on.
+  // If true, GetResult does not answer for 10 s, or until SetHangs(false).
   void SetHangs(bool hangs);
-  // False: results are as if too large for the Watch stream.
+  // If false, the Watch stream leaves out results, as it does with large ones.
   void SetInlineResults(bool inlines);
 
-  // What AwaitSamples answers with once it is set; until then it waits as it is asked to.
+  // Sets the response of AwaitSamples. Without one, AwaitSamples waits for its wait_ms.
   void SetEndedSamples(v1::AwaitSamplesResponse response);
 
-  // Waits up to 10 s for a condition on what has arrived; false when it never came.
+  // These wait up to 10 s for an event and return false if it did not occur.
   bool AwaitSubscription(const std::string& request_id);
   bool AwaitUnsubscription(const std::string& request_id);
-  // Of a Watch stream's messages that say nothing: "WatchBeat"; of those that subscribe what was
-  // not: "WatchSubscribe"; of waits for samples that the
-  // gateway ended: "AwaitSamplesCancelled".
+  // `method` is the name of an rpc or one of these counters:
+  //   WatchBeat              heartbeats on a Watch stream
+  //   WatchSubscribe         subscriptions to requests that the stream did not watch yet
+  //   AwaitSamplesCancelled  AwaitSamples calls that the gateway cancelled
   bool AwaitCalls(const std::string& method, int count);
   int num_calls(const std::string& method);
 
-  // What arrived last, by kind.
+  // These return the last request of each kind.
   v1::ForwardBackwardRequest last_forward_backward();
   v1::SampleRequest last_sample();
   v1::AwaitSamplesRequest last_await_samples();
   v1::CreateSessionRequest last_create_session();
   v1::PublishCheckpointRequest last_publish();
 
-  // Folder and files that OpenArchive gives out.
+  // Sets the folder and files that OpenArchive returns.
   void SetArchive(v1::OpenArchiveResponse archive);
 
   grpc::Status Authenticate(grpc::ServerContext*, const v1::AuthenticateRequest*,
@@ -103,7 +104,7 @@ class FakeEngine : public v1::Engine::Service {
   bool hangs_ ABSL_GUARDED_BY(mu_) = false;
   std::map<std::string, v1::OperationResult> results_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, v1::QueueState> states_ ABSL_GUARDED_BY(mu_);
-  // Of the one stream; null when there is none.
+  // The one Watch stream; null if there is none.
   WatchServer* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::set<std::string> watched_ ABSL_GUARDED_BY(mu_);
   v1::ForwardBackwardRequest forward_backward_ ABSL_GUARDED_BY(mu_);

@@ -1,4 +1,4 @@
-// A blocking HTTP client for tests, which sends exactly the bytes it is given.
+// A blocking HTTP client for tests. It can send arbitrary bytes.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -18,7 +18,7 @@ struct HttpAnswer {
   std::string body;
 };
 
-// One connection to 127.0.0.1. Throws boost::system::system_error when it breaks.
+// One connection to 127.0.0.1. Throws boost::system::system_error if the connection breaks.
 class HttpClient {
  public:
   explicit HttpClient(int port);
@@ -32,10 +32,11 @@ class HttpClient {
   HttpAnswer Exchange(const std::string& method, const std::string& target,
                       const std::string& body = "", const std::vector<Header>& headers = {});
   HttpAnswer Post(const std::string& target, const std::string& json);
-  // Everything until the server closes.
+  // Returns all bytes received until the server closes the connection.
   std::string ReceiveAll();
   void Close();
-  // Whether the server has closed, after everything it sent was received.
+  // Waits for the next byte or the end. Returns true if the server has closed the connection. All
+  // answers must have been received before.
   bool IsClosedByServer();
 
  private:

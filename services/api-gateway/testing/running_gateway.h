@@ -1,4 +1,4 @@
-// A gateway on a free port of 127.0.0.1 with threads of its own, for tests.
+// A gateway on a free port of 127.0.0.1 with its own two threads, for tests.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,7 +20,7 @@ class RunningGateway {
   int port() const { return gateway_->port(); }
   Gateway& gateway() { return *gateway_; }
   FakeClock& clock() { return clock_; }
-  // Drains and waits for the end of all threads.
+  // Drains the gateway and joins its threads.
   void Stop();
 
  private:

@@ -1,4 +1,5 @@
-// The SDK's protobuf bodies <-> lathe.v1. Packed arrays are moved, never copied or expanded.
+// Converts the SDK's forward_backward bodies from protobuf to lathe.v1. Packed arrays are moved,
+// never copied or expanded.
 #pragma once
 
 #include <string>
@@ -9,11 +10,13 @@
 
 namespace lathe::gateway {
 
-// A serialized tinker_public.ForwardBackwardRequest. InvalidArgument `bad_proto` with byte and
-// field path; `request` then still has model_id and seq_id if they could be read.
+// Parses `body`, a serialized tinker_public.ForwardBackwardRequest. Returns InvalidArgument
+// `bad_proto` with the byte and the field path of the damage. `request` then still has model_id and
+// seq_id if they could be read.
 absl::Status ForwardBackwardFromWire(const std::string& body, v1::ForwardBackwardRequest* request);
 
-// Entries sorted by name; field 7 replaces field 5 when it is set.
+// Converts `message`. Named entries are sorted by name. loss_fn_config_v2 (field 7) replaces
+// loss_fn_config (field 5) if it has entries.
 v1::ForwardBackwardRequest FromTinker(tinker_public::ForwardBackwardRequest message);
 
 }  // namespace lathe::gateway
