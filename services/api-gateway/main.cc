@@ -61,7 +61,7 @@ void AddLimits(OptionSet& set, HttpLimits& limits) {
           limits.min_body_bytes_per_second, "slower bodies end after progress_timeout");
 }
 
-// "" when all is well.
+// Returns an error message, or "" if the limits are valid.
 std::string CheckLimits(const HttpLimits& limits) {
   const absl::Duration shortest = std::min(
       {limits.idle_timeout, limits.head_timeout, limits.progress_timeout, limits.body_timeout});
@@ -139,7 +139,7 @@ Options ReadOptions(int argc, char** argv) {
   return options;
 }
 
-// "" when all is well.
+// Returns an error message, or "" if the options are valid.
 std::string CheckOptions(const Options& options) {
   if (options.poll_hold_seconds < 1 || options.poll_hold_seconds > kMaxPollHoldSeconds) {
     return "poll_hold_seconds is " + std::to_string(options.poll_hold_seconds) +
@@ -164,7 +164,7 @@ std::string CheckOptions(const Options& options) {
   return CheckLimits(options.gateway.limits);
 }
 
-// Every client that polls holds a socket.
+// Raises the limit of open files to its maximum, because every polling client holds a socket.
 void RaiseFileLimit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -197,7 +197,7 @@ int Main(int argc, char** argv) {
   std::string& public_url = options.gateway.routes.public_url;
   while (!public_url.empty() && public_url.back() == '/') public_url.pop_back();
   RaiseFileLimit();
-  // It would write a line of its own for every malformed body; the caller is told, which suffices.
+  // protobuf would log a line for every malformed body. The client gets the error, which suffices.
   google::protobuf::SetLogHandler(nullptr);
 
   RealClock clock;

@@ -18,7 +18,7 @@ namespace {
 using prometheus::Counter;
 using prometheus::Histogram;
 
-// Polls are held for 20 s, uploads may take minutes.
+// Bucket bounds in seconds. They reach far, because polls wait 20 s and uploads may take minutes.
 Histogram::BucketBoundaries Buckets() {
   return {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 300};
 }
@@ -73,7 +73,7 @@ class GatewayMetrics::State : public prometheus::Registry {
     Histogram* seconds = nullptr;
   };
 
-  // Looking a family's labels up costs more than the rest of a small request's counting.
+  // Caches the series, because a lookup by labels costs more than all other counting of a request.
   Series SeriesOf(const Answered& answered) {
     absl::MutexLock lock(&mu_);
     Series& series = series_[{answered.route, answered.status}];

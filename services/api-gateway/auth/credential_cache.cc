@@ -9,21 +9,21 @@ namespace {
 
 constexpr size_t kMaxEntries = 10'000;
 constexpr size_t kMaxKeyBytes = 4096;
-// A revoked key stops working within this time, whatever the engine allows.
+// Longest lifetime of an entry, whatever the engine allows. A revoked key stops working within it.
 constexpr absl::Duration kMaxLifetime = absl::Seconds(5);
-// Unknown keys: shields the engine from a client that repeats them.
+// Lifetime of a refusal. It shields the engine from a client that repeats an unknown key.
 constexpr absl::Duration kRefusalLifetime = absl::Seconds(1);
 constexpr absl::Duration kTimeout = absl::Seconds(5);
-// Of routes that answer without the engine too: old clients wait 5 s for telemetry.
+// Timeout on routes that also answer without the engine. Old clients wait only 5 s for telemetry.
 constexpr absl::Duration kShortTimeout = absl::Seconds(1);
 
-// One text for every reason: a caller learns nothing about keys.
+// Returns the same error for every reason, so that a caller learns nothing about keys.
 absl::Status Unauthenticated() {
   return WithDetail(absl::UnauthenticatedError("the API key is missing or not valid"),
                     "unauthenticated", "x-api-key");
 }
 
-// What gRPC metadata can carry.
+// Returns true if gRPC metadata can carry `api_key`.
 bool IsWellFormed(const std::string& api_key) {
   return !api_key.empty() && api_key.size() <= kMaxKeyBytes &&
          std::all_of(api_key.begin(), api_key.end(), [](char c) { return c > 0x20 && c < 0x7f; });
@@ -43,7 +43,7 @@ asio::awaitable<absl::Status> CredentialCache::Check(const Route& route, const R
   absl::Status status = co_await CheckKey(request, insists ? kTimeout : kShortTimeout);
   if (!IsOutage(status)) co_return status;
   if (!insists) co_return absl::OkStatus();
-  // However the engine failed to answer: the same request may be sent again.
+  // Unavailable for every kind of outage, so that the client repeats the request.
   co_return absl::UnavailableError("the engine does not answer; try again");
 }
 
@@ -64,7 +64,7 @@ asio::awaitable<absl::Status> CredentialCache::CheckKey(const Request& request,
   }
   if (answer.status().code() != absl::StatusCode::kUnauthenticated) co_return answer.status();
   failed_.Count(request.peer);
-  // Of a token the engine may say that its time is over; of a key it says nothing.
+  // A refused token keeps the engine's message, such as its expiry. All keys get the same message.
   const bool is_token = ErrorCode(answer.status()) == "bad_token";
   const absl::Status refusal = is_token ? answer.status() : Unauthenticated();
   Remember(api_key, refusal, kRefusalLifetime);

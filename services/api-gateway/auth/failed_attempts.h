@@ -27,7 +27,7 @@ class FailedAttempts {
   FailedAttempts(Clock& clock, int64_t max_per_minute)
       : clock_(clock), max_per_minute_(max_per_minute) {}
 
-  // Returns ResourceExhausted ("too_many_attempts") if a key from `address` must not be checked now.
+  // Returns ResourceExhausted ("too_many_attempts") if a key from `address` must wait.
   absl::Status Admit(const boost::asio::ip::address& address);
   // Records that a key from `address` was refused.
   void Count(const boost::asio::ip::address& address);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kAnyName[] = "*";
 
-// Without what comes before and after the host and its port.
+// Returns "HOST:PORT" without the scheme before it and the path after it.
 std::string_view Authority(std::string_view text) {
   if (const size_t scheme = text.find("://"); scheme != text.npos) text.remove_prefix(scheme + 3);
   return text.substr(0, text.find('/'));
@@ -30,7 +30,7 @@ std::string_view WithoutPort(std::string_view authority) {
   return authority.substr(0, authority.find(':'));
 }
 
-// Unset for a name.
+// Returns nullopt if `host` is a name.
 std::optional<asio::ip::address> AddressOf(std::string_view host) {
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   boost::system::error_code error;

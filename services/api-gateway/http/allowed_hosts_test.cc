@@ -50,7 +50,7 @@ TEST_CASE("A server that others reach answers to any name until it is told its o
   const AllowedHosts named = *AllowedHosts::For("0.0.0.0:8080", {"lathe.example"});
   CHECK(Check(named, "lathe.example:8080").ok());
   CHECK_FALSE(Check(named, "any.example").ok());
-  // Probes come for these, and no page of another site does.
+  // Health probes use these hosts, and no page of another site can.
   for (const char* host : {"localhost", "127.0.0.1:8080", "10.0.0.7:8080", "[2001:db8::1]"}) {
     CHECK(Check(named, host).ok());
   }

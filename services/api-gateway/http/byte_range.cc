@@ -10,7 +10,7 @@
 namespace lathe::gateway {
 namespace {
 
-// Digits alone: SimpleAtoi takes signs and spaces too.
+// Accepts digits only, whereas SimpleAtoi also takes signs and spaces.
 std::optional<int64_t> ReadPosition(absl::string_view text) {
   const bool is_number =
       !text.empty() &&
@@ -31,7 +31,7 @@ std::optional<ByteRange> ParseByteRange(std::string_view range, int64_t num_byte
   const absl::string_view last_text = rest.substr(dash + 1);
   const std::optional<int64_t> first = ReadPosition(first_text);
   const std::optional<int64_t> last = ReadPosition(last_text);
-  if (first_text.empty() && last) {  // the last bytes
+  if (first_text.empty() && last) {  // a suffix: the last `last` bytes
     return ByteRange{num_bytes - std::min(*last, num_bytes), num_bytes};
   }
   if (!first || (!last && !last_text.empty()) || (last && *last < *first)) return std::nullopt;

@@ -8,8 +8,8 @@
 namespace lathe::gateway {
 namespace {
 
-// A client that leaves says so in an alert, which TLS 1.3 wraps as data: two bytes, their type and
-// the tag. No HTTP request is that short.
+// A client that closes sends an alert. TLS 1.3 wraps it in a data record: 2 bytes of alert, 1 byte
+// of content type and a 16-byte tag. No HTTP request is that short.
 constexpr size_t kTlsRecordHead = 5;
 constexpr unsigned char kTlsAlert = 21;
 constexpr unsigned char kTlsData = 23;
@@ -25,10 +25,10 @@ void ClientWatch::Start(std::function<void()> on_gone) {
 
 void ClientWatch::Wait(Callback callback) {
   const auto on_readable = [this, callback](boost::system::error_code error) {
-    if (!*callback) return;  // stopped; `this` may be gone
+    if (!*callback) return;  // stopped; `this` may be destroyed
     if (!error) error = Peek();
     if (error == asio::error::would_block) {
-      Wait(callback);  // woken by bytes that were read since
+      Wait(callback);  // the bytes that woke it have been read since
     } else if (error) {
       (*callback)();
     }

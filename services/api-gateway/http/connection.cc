@@ -27,13 +27,15 @@ namespace beast = boost::beast;
 using ErrorCodeHolder = boost::system::error_code;
 
 constexpr size_t kHeadReadBytes = 4 << 10;
-// Of a body's memory, which follows what has come: a length is only a claim.
+// Step in which a body grows. Its size follows the bytes received, because Content-Length may be
+// false.
 constexpr size_t kBodyStepBytes = 1 << 20;
-// simdjson reads a little beyond the end, and copies a text that has no room there.
+// Spare capacity after a body. simdjson reads a little beyond the end, and copies a text that has
+// no room there.
 constexpr size_t kBodyPaddingBytes = 64;
 constexpr char kOneYear[] = "max-age=31536000";
 constexpr absl::Duration kLingerTimeout = absl::Seconds(5);
-// For the end of TLS; a client that does not answer loses nothing.
+// Timeout of the TLS shutdown. A client that does not answer loses no data.
 constexpr absl::Duration kShutdownTimeout = absl::Seconds(1);
 
 absl::Status HeadTooLarge(const HttpLimits& limits) {
@@ -48,7 +50,7 @@ absl::Status BodyTooLarge(int64_t limit) {
                     "body_too_large");
 }
 
-// As opposed to a connection that ended or timed out.
+// Returns true for malformed HTTP, and false if the connection ended or timed out.
 bool IsParseError(const ErrorCodeHolder& error) {
   static const auto& category = make_error_code(beast::http::error::bad_chunk).category();
   return error && error.category() == category && error != beast::http::error::partial_message &&
@@ -196,7 +198,7 @@ asio::awaitable<Connection::Outcome> Connection::ReadBody() {
 
 void Connection::SetBodyTimeout(absl::Time began, int64_t num_read) {
   const HttpLimits& limits = context_.limits;
-  // The whole body has its time, and what has come has paid for some of it.
+  // Each byte received extends the deadline at the minimum rate, up to body_timeout in all.
   const absl::Duration paid =
       limits.progress_timeout + absl::Seconds(num_read) / limits.min_body_bytes_per_second;
   const absl::Time deadline = began + std::min(limits.body_timeout, paid);
@@ -222,7 +224,7 @@ asio::awaitable<bool> Connection::ReadSizedBody(size_t num_bytes) {
   co_return true;
 }
 
-// False: closed, or refused when refusal_ is set.
+// Returns false if the connection has ended, or if the body is refused, which sets refusal_.
 asio::awaitable<bool> Connection::ReadBodyBytes() {
   const absl::Time began = absl::Now();
   int64_t num_read = 0;
@@ -277,8 +279,8 @@ void Connection::FreeBody() { std::string().swap(request_.body); }
 
 asio::awaitable<bool> Connection::Refuse(absl::Status status) {
   FreeBody();
-  // A short body is skipped, so that the connection and its client's pool live on. A client that
-  // waits for "100 Continue" will not send it.
+  // Read and drop a short body, so that the client can reuse the connection. A client that waits
+  // for "100 Continue" will not send its body.
   bool keep_alive = can_skip_body_ && (is_body_read_ || parser_->is_done());
   if (can_skip_body_ && !keep_alive && request_.HeaderValue("expect").empty() &&
       parser_->content_length_remaining().value_or(kMaxSkippedBodyBytes + 1) <=
@@ -294,7 +296,7 @@ asio::awaitable<bool> Connection::Refuse(absl::Status status) {
   co_return false;
 }
 
-// Whether another request may follow.
+// Returns true if another request may follow.
 asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
   if (stream_.is_tls()) response.headers.push_back({"Strict-Transport-Security", kOneYear});
   if (route_ != nullptr && route_->carries_notices) {
@@ -304,7 +306,7 @@ asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
   const bool has_body = request_.method != "HEAD";
   const std::array<asio::const_buffer, 2> pieces = {
       asio::buffer(head), has_body ? asio::buffer(response.body) : asio::const_buffer()};
-  // Large answers get time in proportion: 1 MiB/s at least.
+  // A large answer gets 1 s more per MiB.
   stream_.SetTimeout(context_.limits.progress_timeout + absl::Seconds(response.body.size() >> 20));
   ErrorCodeHolder error;
   co_await asio::async_write(stream_, pieces, asio::redirect_error(asio::use_awaitable, error));

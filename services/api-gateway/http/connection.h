@@ -110,7 +110,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::beast::flat_buffer buffer_;
   ClientWatch client_;
   asio::ip::address peer_;
-  // State of the request in progress, up to is_idle_.
+  // The members below belong to the request in progress.
   std::optional<RequestParser> parser_;
   Request request_;
   const Route* route_ = nullptr;

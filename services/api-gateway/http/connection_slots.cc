@@ -25,7 +25,7 @@ ConnectionSlots::Slot ConnectionSlots::Take(const boost::asio::ip::address& addr
     if (open >= max_per_address_) return nullptr;
     ++open;
   }
-  // Not null, and never looked at.
+  // The slot's pointer is only a non-null marker. It is never dereferenced.
   return Slot(counts_.get(), [counts = counts_, owner](void*) {
     absl::MutexLock lock(&counts->mu);
     const auto found = counts->open.find(owner);

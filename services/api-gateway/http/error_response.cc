@@ -13,14 +13,14 @@
 namespace lathe::gateway {
 namespace {
 
-// Seconds. Ten tries of the SDK then bridge an engine restart of 20 s.
+// In seconds. Ten tries of the SDK then span an engine restart of 20 s.
 constexpr char kRetryAfter[] = "2";
 
 struct WordStatus {
   std::string_view word;
   int status;
 };
-// Words that say more than their status code.
+// Error words with a more specific HTTP status than that of their status code.
 constexpr WordStatus kWordStatuses[] = {
     {"body_too_large", 413},
     {"decompressed_too_large", 413},
@@ -82,7 +82,7 @@ Response ErrorResponse(const absl::Status& status) {
   if (!field.empty() && response.status != 405) error["param"] = field;
   if (const std::string_view hint = Hint(word); !hint.empty()) error["hint"] = hint;
   if (response.status == 401) {
-    // On the second the SDK exchanges a new token and sends the request once more (tinker-api 2.3).
+    // On "invalid_token" the SDK gets a new token and repeats the request once (tinker-api 2.3).
     const bool is_token = word == "bad_token";
     response.headers.push_back(
         {"WWW-Authenticate", is_token ? "Bearer error=\"invalid_token\"" : "ApiKey"});
@@ -99,7 +99,7 @@ Response ErrorResponse(const absl::Status& status) {
     LogWarn("request failed", {{"request_id", request_id}, {"error", message}, {"code", word}});
   }
   const nlohmann::json body = {{"error", std::move(error)}, {"detail", message}};
-  // Messages may quote bytes that are no UTF-8.
+  // Messages may quote bytes that are not UTF-8.
   response.body = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return response;
 }

@@ -1,4 +1,4 @@
-// Maps absl::Status to HTTP answers. No other file maps errors to HTTP status codes.
+// Maps absl::Status to HTTP answers. The HTTP statuses of all the API's errors are chosen here.
 #pragma once
 
 #include "absl/status/status.h"

@@ -22,7 +22,7 @@ absl::Status CheckNotices(const NoticeOptions& options) {
     return absl::InvalidArgumentError(absl::StrFormat("notice has %d bytes, limit is %d",
                                                       options.notice.size(), kMaxNoticeBytes));
   }
-  // It becomes a header: nothing else may.
+  // The notice becomes a header value, so it must be printable ASCII.
   const bool is_clean = std::all_of(options.notice.begin(), options.notice.end(),
                                     [](unsigned char c) { return absl::ascii_isprint(c); });
   if (!is_clean) {

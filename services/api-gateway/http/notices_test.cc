@@ -5,7 +5,8 @@
 namespace lathe::gateway {
 namespace {
 
-// "note|level" of a request by an SDK of `version`; "" for none.
+// Returns "note|level" for a request from an SDK of `version`, or "" if it gets no notice. An empty
+// `version` sends no version header.
 std::string Told(const NoticeOptions& options, const std::string& version) {
   Request request;
   if (!version.empty()) request.headers = {{"X-Stainless-Package-Version", version}};

@@ -12,7 +12,7 @@
 namespace lathe::gateway {
 namespace {
 
-// "a.example:8080" of "https://a.example:8080"; empty when it is no such thing ("null").
+// Returns "a.example:8080" for "https://a.example:8080", or "" if there is no scheme, as in "null".
 std::string_view AuthorityOf(std::string_view origin) {
   const size_t scheme_end = origin.find("://");
   return scheme_end == origin.npos ? std::string_view() : origin.substr(scheme_end + 3);

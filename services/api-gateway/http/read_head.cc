@@ -65,7 +65,7 @@ absl::Status ParseHead(std::string_view head, const HttpLimits& limits, RequestP
   if (HasFoldedLine(head)) return Malformed("a header is folded over two lines");
   parser.eager(false);
   parser.header_limit(static_cast<uint32_t>(limits.max_head_bytes));
-  // Bounds of bodies are checked once the route is known.
+  // The limit of the body is set once the route is known.
   parser.body_limit(boost::none);
   beast::error_code error;
   parser.put(boost::asio::buffer(head.data(), head.size()), error);

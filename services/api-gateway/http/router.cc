@@ -15,7 +15,7 @@ namespace {
 
 bool IsParameter(const std::string& segment) { return absl::StartsWith(segment, "{"); }
 
-// Unset: no match.
+// Returns the values of the pattern's parameters, or nullopt if `segments` do not match.
 std::optional<std::vector<std::string>> MatchPattern(const std::vector<std::string>& pattern,
                                                      const std::vector<std::string>& segments) {
   if (pattern.size() != segments.size()) return std::nullopt;
@@ -31,7 +31,7 @@ std::optional<std::vector<std::string>> MatchPattern(const std::vector<std::stri
   return parameters;
 }
 
-// Levenshtein.
+// Returns the Levenshtein distance.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -46,7 +46,7 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// "" when nothing is near.
+// Returns the pattern nearest to `path`, or "" if none is within kMaxDistance edits.
 std::string NearestPattern(std::string_view path, const std::vector<Route>& routes) {
   constexpr size_t kMaxComparedBytes = 200;
   constexpr size_t kMaxDistance = 6;

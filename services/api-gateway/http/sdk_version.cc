@@ -15,7 +15,7 @@ std::optional<SdkVersion> ParseSdkVersion(std::string_view text) {
   SdkVersion version = {};
   if (parts.size() < 2) return std::nullopt;
   for (size_t i = 0; i < std::min(parts.size(), version.size()); ++i) {
-    // What follows the digits of the last number marks a release candidate.
+    // The patch number may have a suffix, such as "rc1". The suffix is ignored.
     const std::string digits = parts[i].substr(0, parts[i].find_first_not_of("0123456789"));
     const bool is_whole = digits == parts[i] || i == 2;
     if (!is_whole || !absl::SimpleAtoi(digits, &version[i])) return std::nullopt;

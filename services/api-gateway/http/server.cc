@@ -84,7 +84,7 @@ asio::awaitable<void> HttpServer::AcceptLoop() {
     if (!error) {
       Serve(std::move(socket));
     } else if (acceptor_.is_open()) {
-      // Out of file descriptors, most likely: some will be given back.
+      // The process has probably run out of file descriptors. Ending connections will free some.
       LogWarn("cannot accept a connection", {{"error", error.message()}});
       asio::steady_timer pause(acceptor_.get_executor(), kAcceptPause);
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
@@ -96,7 +96,7 @@ void HttpServer::Serve(asio::ip::tcp::socket socket) {
   const auto executor = socket.get_executor();
   boost::system::error_code error;
   const auto peer = socket.remote_endpoint(error);
-  if (error) return;  // it has left already
+  if (error) return;  // the client has disconnected already
   ConnectionSlots::Slot slot = slots_.Take(peer.address());
   if (!slot) return;
   const std::shared_ptr<asio::ssl::context> tls = tls_ ? tls_->Current() : nullptr;

@@ -21,7 +21,8 @@ void SocketDeadline::Wait(const std::shared_ptr<State>& state) {
   state->is_waiting = true;
   state->timer.expires_at(state->deadline);
   state->timer.async_wait([state](boost::system::error_code error) {
-    if (error || state->socket == nullptr) return;  // an earlier deadline took its place
+    // The timer was restarted for an earlier deadline, or the SocketDeadline was destroyed.
+    if (error || state->socket == nullptr) return;
     state->is_waiting = false;
     if (std::chrono::steady_clock::now() < state->deadline) {
       if (state->deadline != kNever) Wait(state);

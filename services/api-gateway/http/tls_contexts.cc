@@ -11,7 +11,8 @@
 namespace lathe::gateway {
 namespace {
 
-// Beast speaks HTTP/1.1 only: a client that offers other protocols alone is told so.
+// Selects HTTP/1.1 in ALPN, because Beast supports no other protocol. Rejects the handshake of a
+// client that offers only others.
 int ChooseProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_length,
                    const unsigned char* offered, unsigned int offered_length, void*) {
   static constexpr unsigned char kHttp11[] = "\x08http/1.1";

@@ -16,7 +16,7 @@ constexpr int kMaxWindowLog = 23;
 constexpr int64_t kFreeRatioBytes = 32 << 20;
 constexpr int64_t kMaxRatio = 1000;
 constexpr int64_t kPieceBytes = 1 << 20;
-// Room behind the end, which the parser of large JSON would else make by a copy.
+// Spare capacity after the end, without which the parser of large JSON would copy the text.
 constexpr int64_t kPaddingBytes = 64;
 
 struct FreeContext {
@@ -44,8 +44,9 @@ absl::Status FromZstd(size_t code, size_t offset) {
   return BadCompression(offset, ZSTD_getErrorName(code));
 }
 
-// What the frame says it holds, in memory that is not touched yet: only a hint, but where it is
-// true nothing is moved and nothing too much is taken.
+// Returns the content size that the frame declares, bounded by the limits, or 0 if it declares
+// none. It serves to reserve the output: if it is true, the output is never reallocated. If it is
+// false, the reserved memory stays untouched.
 int64_t DeclaredBytes(std::string_view compressed, int64_t max_bytes) {
   const unsigned long long declared =
       ZSTD_getFrameContentSize(compressed.data(), compressed.size());
@@ -54,7 +55,7 @@ int64_t DeclaredBytes(std::string_view compressed, int64_t max_bytes) {
   return static_cast<int64_t>(std::min<unsigned long long>(declared, std::min(most, max_bytes)));
 }
 
-// How large the output shall become when `size` bytes of it are full.
+// Returns the next size of the output when all its `size` bytes are full.
 int64_t NextSize(int64_t size, const std::string& output, int64_t max_bytes) {
   const auto capacity = static_cast<int64_t>(output.capacity());
   if (size < capacity) return std::min(capacity, size + kPieceBytes);

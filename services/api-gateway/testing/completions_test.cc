@@ -1,4 +1,4 @@
-// retrieve_futures over real sockets.
+// Tests retrieve_futures over real sockets.
 #include <catch2/catch.hpp>
 
 #include "services/api-gateway/json/parse_json.h"

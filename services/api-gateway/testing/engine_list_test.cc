@@ -1,4 +1,4 @@
-// A gateway that knows several engines, of which one leads.
+// Tests a gateway with the addresses of several engines, one of which is the leader.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@
 namespace lathe::gateway {
 namespace {
 
-// What a stopped process looks like from outside: connections are made, nothing is said.
+// Looks like a stopped engine from outside: connections succeed, but no bytes are sent.
 class HungEngine {
  public:
   HungEngine() {
@@ -80,7 +80,7 @@ TEST_CASE("A call to an engine that hangs ends as unavailable, the next one goes
   };
   absl::Status ended = call().get().status();
   CHECK(ended.code() == absl::StatusCode::kUnavailable);
-  // On a busy machine the leader, too, may count as silent at first.
+  // On a busy machine the leader may also be taken for a hanging engine at first.
   const absl::Time deadline = SteadyNow() + absl::Seconds(30);
   while (!ended.ok() && SteadyNow() < deadline) ended = call().get().status();
   CHECK(ended.ok());

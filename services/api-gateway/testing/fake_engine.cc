@@ -279,7 +279,7 @@ grpc::Status FakeEngine::AwaitSamples(grpc::ServerContext* context,
   const auto has_ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return ended_samples_.samples_size() > 0;
   };
-  // A cancelled call tells nobody: it has to be asked.
+  // The synchronous API does not notify of a cancelled call, so this loop polls for it.
   while (!mu_.AwaitWithTimeout(absl::Condition(&has_ended), absl::Milliseconds(5))) {
     if (context->IsCancelled()) {
       ++num_calls_["AwaitSamplesCancelled"];
@@ -349,7 +349,7 @@ grpc::Status FakeEngine::Watch(grpc::ServerContext*, WatchServer* stream) {
       const std::string& request_id = request.subscribe().request_id();
       const bool is_asked_again = !watched_.insert(request_id).second;
       if (!is_asked_again) ++num_calls_["WatchSubscribe"];
-      // Pending requests stay silent until there is news, or a question.
+      // A pending request is answered only if its state changes or if it is subscribed to again.
       const bool is_pending = results_.count(request_id) == 0 && request_ids_.count(request_id) > 0;
       if (is_asked_again || !is_pending) Push(request_id);
     } else if (request.has_unsubscribe()) {

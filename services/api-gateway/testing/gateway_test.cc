@@ -1,4 +1,4 @@
-// The gateway over real sockets, in front of a fake engine.
+// Tests the gateway over real sockets, in front of a fake engine.
 #include <stdlib.h>
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@
 namespace lathe::gateway {
 namespace {
 
-// With something in place of each parameter.
+// Returns a path that matches `pattern`, with "x" for each parameter.
 std::string ExampleOf(const std::string& pattern) {
   std::string path;
   bool is_parameter = false;
@@ -241,7 +241,7 @@ TEST_CASE("An archive link is absolute, signed, and needs no key", "[gateway]") 
   CHECK(client.Exchange("GET", "/archive/other", "", {{"x-api-key", ""}}).status == 404);
 }
 
-// A download of "0123456789".
+// Fixture with a download of "0123456789".
 struct PlainDownload {
   FakeEngine engine;
   std::string dir = "/tmp/lathe-gateway-XXXXXX";
@@ -295,7 +295,7 @@ TEST_CASE("HEAD tells the length and sends nothing", "[gateway]") {
       "GET /archive/t0ken-_ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   const std::string all = client.ReceiveAll();
   CHECK(all.find("Content-Length: 10\r\n") < all.find("404"));
-  // The bodies of both HEAD requests are left out: what follows their heads is the next answer.
+  // Answers to HEAD have no body, so the next answer directly follows their heads.
   CHECK(all.find("keep-alive\r\n\r\nHTTP/1.1 404") != std::string::npos);
   CHECK(all.find("keep-alive\r\n\r\nHTTP/1.1 200") != std::string::npos);
   CHECK(all.substr(all.size() - 14) == "\r\n\r\n0123456789");
@@ -311,7 +311,7 @@ TEST_CASE("While the engine is away submissions get 503 and start-up still works
       "/api/v1/optim_step", R"({"adam_params":{"learning_rate":0},"model_id":"m","seq_id":1})");
   CHECK(answer.status == 503);
   CHECK(answer.headers.count("retry-after") == 1);
-  gateway.clock().Advance(absl::Seconds(6));  // forgets the key
+  gateway.clock().Advance(absl::Seconds(6));  // expires the cached key
   CHECK(client.Post("/api/v1/client/config", "{}").status == 200);
   CHECK(client.Post("/api/v1/telemetry", "{}").status == 200);
   CHECK(client.Post("/api/v1/create_session", "{}").status == 503);

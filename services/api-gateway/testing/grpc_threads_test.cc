@@ -1,5 +1,6 @@
-// gRPC's callback threads end with the last channel of the process. One of them that destroyed that
-// channel would wait for itself and go on with a deleted queue: "assertion failed: prior > 0".
+// Tests that no callback thread of gRPC destroys the last channel of the process. These threads end
+// with that channel, so such a thread would wait for itself and then use a deleted queue:
+// "assertion failed: prior > 0".
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
@@ -12,8 +13,8 @@
 namespace lathe::gateway {
 namespace {
 
-// Each is a race that the wrong thread wins now and then. A server keeps the threads too, for its
-// health service: it must end as well.
+// Number of attempts, because the wrong thread wins the race only occasionally. Each attempt also
+// ends its server, because a server's health service keeps the threads alive.
 constexpr int kNumRaces = 100;
 
 TEST_CASE("A watch client leaves its last channel to no thread of gRPC", "[gateway]") {
@@ -22,7 +23,7 @@ TEST_CASE("A watch client leaves its last channel to no thread of gRPC", "[gatew
     asio::io_context io;
     EngineClient client({engine.address()});
     WatchClient watch(io.get_executor(), client);
-    engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);  // now it is known
+    engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);  // creates the request
     watch.Subscribe("r1", FakeEngine::kFakeKey, [](const WatchUpdate&) {});
     io.poll();  // starts the stream
     REQUIRE(engine.AwaitSubscription("r1"));

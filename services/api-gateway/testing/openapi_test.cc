@@ -1,4 +1,4 @@
-// docs/openapi.json says what the route table serves.
+// Tests that docs/openapi.json describes the routes of the route table.
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
@@ -14,7 +14,7 @@
 namespace lathe::gateway {
 namespace {
 
-// {"GET /docs": operation}
+// Returns the operations by method and path: {"GET /docs": operation}.
 std::map<std::string, Json> DocumentedOperations(const Json& document) {
   std::map<std::string, Json> operations;
   for (const auto& [path, methods] : document["paths"].items()) {
@@ -33,7 +33,7 @@ std::set<std::string> ParametersOf(const std::string& pattern) {
   return names;
 }
 
-// {"$ref": "#/components/…"} or the thing itself.
+// Returns the target of `value` if it is {"$ref": "#/components/…"}, and `value` otherwise.
 const Json& Resolve(const Json& document, const Json& value) {
   if (!value.contains("$ref")) return value;
   return document.at(Json::json_pointer(value["$ref"].get<std::string>().substr(1)));

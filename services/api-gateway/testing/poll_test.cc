@@ -1,4 +1,4 @@
-// Long polls over real sockets and one Watch stream.
+// Tests long polls over real sockets and one Watch stream.
 #include <boost/asio/io_context.hpp>
 #include <catch2/catch.hpp>
 #include <memory>
@@ -80,7 +80,7 @@ TEST_CASE("A result that came with the news is only for the key it was checked w
   }
 }
 
-// A WatchClient whose timers stand still.
+// A WatchClient whose timers never fire, because `io` runs only once.
 struct Watcher {
   Watcher() { io.poll(); }  // starts the stream
 
@@ -130,7 +130,7 @@ TEST_CASE("Whoever comes after another key is checked with their own", "[poll]")
   watcher.engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
   watcher.watch.Unsubscribe(watcher.Subscribe());
   watcher.Subscribe("tml-another");
-  CHECK(watcher.AwaitUpdates(1));  // the engine was asked
+  CHECK(watcher.AwaitUpdates(1));  // the engine was asked again
 }
 
 TEST_CASE("A result that nobody waits for is there for who comes later", "[poll]") {
@@ -162,7 +162,7 @@ TEST_CASE("A large result is fetched once", "[poll]") {
   CHECK(client.Receive().body == R"({"metrics":{"grad_norm":3.0}})");
   CHECK(engine.num_calls("GetResult") == 1);
   CHECK(engine.num_calls("Watch") == 1);
-  // Delivery deletes nothing.
+  // Delivery does not delete the result.
   CHECK(client.Post(kPollPath, PollBody("r1")).body == R"({"metrics":{"grad_norm":3.0}})");
 }
 

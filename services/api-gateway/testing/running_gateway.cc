@@ -7,7 +7,7 @@ namespace lathe::gateway {
 
 RunningGateway::RunningGateway(const FakeEngine& engine, GatewayOptions options) {
   options.engine_addresses = {engine.address()};
-  // What the tests' clients call it.
+  // These are the host names that the tests' clients send.
   if (options.allowed_hosts.empty()) options.allowed_hosts = {"x", "gateway.test"};
   gateway_.emplace(io_, clock_, std::move(options));
   if (const absl::Status status = gateway_->Listen("127.0.0.1:0"); !status.ok()) {

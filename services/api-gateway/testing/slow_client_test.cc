@@ -1,5 +1,5 @@
-// Clients that hold on to connections: each bound of HttpLimits, over real sockets. A bound that
-// did not act would leave its test waiting for ever.
+// Tests the limits of HttpLimits with slow clients over real sockets. A test hangs if its limit has
+// no effect.
 #include <boost/asio/steady_timer.hpp>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -17,7 +17,7 @@ namespace lathe::gateway {
 namespace {
 
 constexpr absl::Duration kShort = absl::Milliseconds(100);
-// Longer than a loaded machine takes from a connection to its first request.
+// Longer than the time from a connection to its first request on a loaded machine.
 constexpr absl::Duration kIdle = absl::Seconds(1);
 constexpr char kPost[] =
     "POST /api/v1/telemetry HTTP/1.1\r\nHost: x\r\nX-API-Key: tml-fake\r\nContent-Length: "
@@ -64,7 +64,7 @@ TEST_CASE("Slow clients: a body has to go on", "[slow]") {
   CheckAlive(gateway);
 }
 
-// One byte every few milliseconds, until the server has enough.
+// Sends one byte every 10 ms until the server closes the connection.
 void Drip(HttpClient& client) {
   asio::io_context io;
   asio::steady_timer pause(io);
@@ -103,7 +103,7 @@ TEST_CASE("Slow clients: who does not read is not written to for ever", "[slow]"
   HttpClient client(gateway.port());
   std::string requests;
   for (int i = 0; i < 1000; ++i) requests += "GET /api/v1/healthz HTTP/1.1\r\nHost: x\r\n\r\n";
-  // The answers fill the sockets' buffers; then nothing moves until the server gives up.
+  // The answers fill the socket buffers. Then sends block until the server closes the connection.
   const auto send_for_ever = [&] {
     for (;;) client.SendRaw(requests);
   };
@@ -116,7 +116,7 @@ TEST_CASE("Slow clients: open connections are bounded, in all and by address", "
   const auto limits =
       GENERATE(HttpLimits{.max_connections = 3}, HttpLimits{.max_connections_per_address = 3});
   RunningGateway gateway(engine, WithLimits(limits));
-  std::list<HttpClient> clients;  // it cannot be moved
+  std::list<HttpClient> clients;  // an HttpClient cannot be moved
   for (int i = 0; i < 3; ++i) {
     CHECK(clients.emplace_back(gateway.port()).Exchange("GET", "/api/v1/healthz").status == 200);
   }

@@ -36,7 +36,7 @@ v1::Chunk FromTinker(tinker_public::Chunk chunk) {
 
 v1::Tensor FromTinker(tinker_public::Tensor tensor) {
   v1::Tensor result;
-  // The enums have the same numbers; unknown ones are kept, for the engine to refuse.
+  // Both enums have the same numbers. Unknown numbers are kept, and the engine refuses them.
   result.set_dtype(static_cast<v1::DType>(tensor.dtype()));
   result.mutable_shape()->Swap(tensor.mutable_shape());
   if (tensor.has_dense()) {
@@ -64,7 +64,8 @@ void FromTinker(const google::protobuf::RepeatedPtrField<tinker_public::Provenan
     if (span.has_sampled_tokens()) {
       add(span.sampled_tokens())->set_sampled(true);
     } else {
-      add(span.prompt_tokens());  // one of no kind gets no sequence_id; the engine refuses it
+      // A span of neither kind gets an empty sequence_id, which the engine refuses.
+      add(span.prompt_tokens());
     }
   }
 }
@@ -130,7 +131,7 @@ absl::Status ForwardBackwardFromWire(const std::string& body, v1::ForwardBackwar
     *request = FromTinker(std::move(message));
     return absl::OkStatus();
   }
-  // What was read before the damage: model_id and seq_id come first on the wire.
+  // These fields come first on the wire, so they have usually been read before the damage.
   request->set_model_id(message.model_id());
   request->set_seq_id(message.seq_id());
   return ExplainBadProto(body, *tinker_public::ForwardBackwardRequest::descriptor());

@@ -9,7 +9,7 @@ namespace {
 constexpr char kOutputType[] = "ArrayRecord";
 constexpr char kLogprobs[] = "logprobs";
 
-// `end` as one more byte offset.
+// Appends the byte offset `end` to the packed array `offsets`.
 void AddOffset(int64_t end, std::string* offsets) {
   offsets->append(reinterpret_cast<const char*>(&end), sizeof(end));
 }
@@ -36,7 +36,7 @@ tinker_public::TopkLogprobs ToTinker(v1::TopkLogprobs topk) {
 
 tinker_public::Tensor ToTinker(v1::Tensor tensor) {
   tinker_public::Tensor result;
-  // The two enumerations have the same numbers.
+  // Both enums have the same numbers.
   result.set_dtype(static_cast<tinker_public::DType>(tensor.dtype()));
   *result.mutable_shape() = std::move(*tensor.mutable_shape());
   if (!tensor.has_sparse_csr()) {

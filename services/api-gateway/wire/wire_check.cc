@@ -13,7 +13,7 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// protobuf's own limit.
+// The same limit as protobuf's own.
 constexpr int kMaxDepth = 100;
 constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
 
@@ -27,7 +27,7 @@ class Walker {
  public:
   explicit Walker(std::string_view body) : body_(body) {}
 
-  // The first fault of the message in [position_, end).
+  // Returns the first fault of the message in [position_, end), or nullopt.
   std::optional<Fault> Walk(const Descriptor* type, size_t end, const std::string& path,
                             int depth) {
     if (depth > kMaxDepth) return At(path, "nested deeper than 100 messages");
@@ -103,7 +103,7 @@ class Walker {
 absl::Status ExplainBadProto(std::string_view body, const Descriptor& descriptor) {
   Walker walker(body);
   const auto fault = walker.Walk(&descriptor, body.size(), "", 0);
-  // What the walk does not check.
+  // The walk does not check UTF-8, so a body without a fault is assumed to violate it.
   std::string message =
       absl::StrFormat("protobuf body of %d bytes is not a valid %s: a string field is not UTF-8",
                       body.size(), descriptor.name());
