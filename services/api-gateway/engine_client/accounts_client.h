@@ -1,4 +1,4 @@
-// lathe.v1.Accounts for EngineClient::Call.
+// Lets EngineClient call lathe.v1.Accounts.
 #pragma once
 
 #include "protos/lathe/v1/accounts.grpc.pb.h"

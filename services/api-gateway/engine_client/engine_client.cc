@@ -12,7 +12,7 @@
 namespace lathe::gateway {
 namespace {
 
-// The word of an engine that another one leads instead of.
+// Error code of an engine that is not the leader.
 constexpr char kNotLeader[] = "not_leader";
 
 }  // namespace
@@ -38,7 +38,8 @@ asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key
   Peer& peer = peers_[current_];
   const LiveCall live(*this, peer, state->context, stop);
   const auto begin = [&](auto&& handler) {
-    // std::function wants copies; the work guard keeps the io_context running meanwhile.
+    // std::function needs a copyable callable, hence the shared_ptr. The work guard keeps the
+    // io_context running until the call ends.
     struct Pending {
       std::decay_t<decltype(handler)> resume;
       decltype(asio::make_work_guard(handler)) guard;
@@ -48,7 +49,8 @@ asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key
     auto pending = std::make_shared<Pending>(Pending{std::move(handler), std::move(guard), state});
     state->start(peer, &state->context,
                  [pending = std::move(pending)](grpc::Status answer) mutable {
-                   // Nothing of the call stays here, see WatchStream.
+                   // The posted handler owns the call's state, so that this gRPC thread does not
+                   // release the channel (see WatchStream).
                    const auto executor = pending->guard.get_executor();
                    asio::post(executor,
                               [pending = std::move(pending), answer = std::move(answer)]() mutable {
@@ -81,7 +83,7 @@ absl::Status EngineClient::Failed(const LiveCall& call, const grpc::Status& stat
   if (call.is_abandoned()) return absl::UnavailableError("the engine does not answer; try again");
   absl::Status failed = FromGrpcStatus(status);
   if (ErrorCode(failed) != kNotLeader) return failed;
-  // Which process leads is not for users.
+  // The message does not reveal which process leads.
   return absl::UnavailableError("no engine leads at the moment; try again");
 }
 
@@ -89,7 +91,7 @@ std::string EngineClient::current_address() const { return peers_[current_].addr
 
 void EngineClient::ReportUnavailable(const std::string& address) {
   size_t index = current_;
-  if (peers_[index].address != address) return;  // somebody moved on already
+  if (peers_[index].address != address) return;  // already switched
   current_.compare_exchange_strong(index, (index + 1) % peers_.size());
 }
 
@@ -117,7 +119,7 @@ EngineClient::LiveCall::LiveCall(EngineClient& client, const Peer& peer,
   if (stop_ != nullptr) stop_->Begin(context_);
   absl::MutexLock lock(&client_.mu_);
   client_.calls_.insert(this);
-  // The engine was abandoned before this call was in the list.
+  // The engine may have been abandoned before this call was registered.
   is_abandoned_ = client_.current_address() != peer_.address;
   if (is_abandoned_) context_.TryCancel();
 }

@@ -1,4 +1,5 @@
-// The gateway's only use of gRPC for single calls: the engine's services as awaitables.
+// Calls unary methods of the engine's services as awaitables. The gateway makes all its unary gRPC
+// calls here.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -25,7 +26,7 @@ namespace lathe::gateway {
 
 namespace asio = boost::asio;
 
-// The service of an async stub. Specialised beside the include of each further service.
+// Maps an async stub to its service. The header of each further service specializes it.
 template <typename Async>
 struct ServiceOf;
 template <>
@@ -33,10 +34,10 @@ struct ServiceOf<v1::Engine::StubInterface::async_interface> {
   using type = v1::Engine;
 };
 
-// Ends a call before its time, from any thread. Of one call; outlives it.
+// Cancels one call early. Any thread. Must outlive the call.
 class CallStop {
  public:
-  // The call ends with Cancelled, at once if it has yet to begin.
+  // Ends the call with Cancelled. A call that has not begun ends as soon as it does.
   void Stop();
 
  private:
@@ -50,7 +51,8 @@ class CallStop {
   bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Any thread. No call may be in progress when it is destroyed.
+// Client of an engine and its standbys. Any thread. No call may be in progress when it is
+// destroyed.
 class EngineClient {
  public:
   using AsyncStub = v1::Engine::StubInterface::async_interface;
@@ -61,12 +63,14 @@ class EngineClient {
 
   static constexpr absl::Duration kDefaultTimeout = absl::Seconds(40);
 
-  // `addresses` ("unix:PATH" or "HOST:PORT"), not empty: an engine and its standbys. Which of them
-  // calls go to is the business of whoever keeps a stream to it, and knows first.
+  // `addresses` ("unix:PATH" or "HOST:PORT", at least one) are an engine and its standbys. Calls go
+  // to current_address(). WatchClient keeps a stream to the engine, so it notices a failure first
+  // and switches the address with ReportUnavailable or Abandon.
   explicit EngineClient(const std::vector<std::string>& addresses, const Dialer& dialer = {});
 
-  // One try, on behalf of `api_key` (empty: none). Resumes on the coroutine's executor. Unavailable
-  // at once while the engine cannot be reached. `stop`, if any, can end it.
+  // Makes one attempt on behalf of `api_key` (empty: none). Resumes on the coroutine's executor.
+  // Returns Unavailable at once while the engine cannot be reached. `stop`, if not null, can cancel
+  // the call.
   template <typename Async, typename Req, typename Resp>
   asio::awaitable<absl::StatusOr<Resp>> Call(UnaryMethod<Async, Req, Resp> method,
                                              const Req& request, std::string api_key,
@@ -74,13 +78,14 @@ class EngineClient {
                                              CallStop* stop = nullptr);
 
   struct Peer;
-  // Begins a call on `context`, and gives `on_end` its status. The function and its captures live
-  // until then.
+  // Begins a call on `context` and passes its status to `on_end`. The function and its captures
+  // live until then.
   using Start = std::function<void(Peer& peer, grpc::ClientContext* context,
                                    std::function<void(grpc::Status)> on_end)>;
   template <typename Async>
   class StubOf;
-  // As Call, for any method: one coroutine is compiled instead of one for each.
+  // Like Call, with the method's types erased: only one coroutine is compiled instead of one per
+  // method.
   asio::awaitable<absl::Status> Run(Start start, std::string api_key,
                                     absl::Duration timeout = kDefaultTimeout,
                                     CallStop* stop = nullptr);
@@ -88,20 +93,23 @@ class EngineClient {
   // Ends all calls in progress with Cancelled.
   void CancelAll();
 
-  // For streams, which want a connection of their own: the address that is tried now, and a report
-  // that it did not answer or does not lead, so that the next one's turn has come.
+  // Address that calls go to now. A stream dials it itself, because it needs a connection of its
+  // own.
   std::string current_address() const;
+  // Reports that `address` did not answer or does not lead. If it is the current address, the next
+  // address becomes current.
   void ReportUnavailable(const std::string& address);
-  // As ReportUnavailable, of one that hangs: calls to it that are in progress end as Unavailable.
+  // Like ReportUnavailable, for an engine that hangs. Calls to it that are in progress end with
+  // Unavailable.
   void Abandon(const std::string& address);
   size_t num_addresses() const { return peers_.size(); }
   const Dialer& dialer() const { return dialer_; }
 
-  // An engine that calls can go to.
+  // Connection to one engine.
   struct Peer {
     std::string address;
     std::shared_ptr<grpc::Channel> channel;
-    // Of the busiest service; stubs of the others are made as they are needed.
+    // Stub of lathe.v1.Engine, the busiest service. Stubs of other services are made per call.
     std::unique_ptr<v1::Engine::Stub> stub;
   };
 
@@ -122,9 +130,9 @@ class EngineClient {
     const Peer& peer_;
     grpc::ClientContext& context_;
     CallStop* const stop_;
-    bool is_abandoned_ = false;  // under the client's mu_
+    bool is_abandoned_ = false;  // guarded by the client's mu_
   };
-  // What a call that failed ends with.
+  // Returns the error of a call that failed.
   static absl::Status Failed(const LiveCall& call, const grpc::Status& status);
 
   const Dialer dialer_;
@@ -134,7 +142,7 @@ class EngineClient {
   std::set<LiveCall*> calls_ ABSL_GUARDED_BY(mu_);
 };
 
-// The stub of a service at a peer; a call needs it until its end.
+// Stub of one service at a peer. Must live until the call ends.
 template <typename Async>
 class EngineClient::StubOf {
  public:
@@ -161,7 +169,8 @@ asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req,
     StubOf<Async> stub;
   };
   const auto state = std::make_shared<State>();
-  // Named: GCC 12 destroys a function object twice that is made inside the co_await.
+  // A named variable, because GCC 12 destroys a function object twice if the co_await expression
+  // creates it.
   Start start = [method, &request, state](Peer& peer, grpc::ClientContext* context,
                                           std::function<void(grpc::Status)> on_end) {
     (state->stub.Of(peer)->*method)(context, &request, &state->response, std::move(on_end));

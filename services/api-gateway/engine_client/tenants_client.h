@@ -1,4 +1,4 @@
-// lathe.v1.Tenants for EngineClient::Call.
+// Lets EngineClient call lathe.v1.Tenants.
 #pragma once
 
 #include "protos/lathe/v1/tenants.grpc.pb.h"

@@ -1,4 +1,4 @@
-// lathe.v1.Traces for EngineClient::Call.
+// Lets EngineClient call lathe.v1.Traces.
 #pragma once
 
 #include "protos/lathe/v1/traces.grpc.pb.h"

@@ -13,21 +13,21 @@
 namespace lathe::gateway {
 namespace {
 
-// Between attempts, so that many gateways do not fall on an engine at once.
+// Pause between attempts. The jitter keeps gateways from connecting to an engine all at once.
 constexpr int64_t kMinRetryMs = 50;
 constexpr int64_t kRetryJitterMs = 250;
 
-// gRPC's callback threads (two, in 1.51) sleep for 100 ms after a second without work, whatever
-// then arrives: the first call after a silence waited for that. A write more often than that keeps
-// one of them awake, here and in the engine.
+// gRPC's callback threads (two, in 1.51) sleep for 100 ms after a second without work, even if work
+// arrives. The first call after a silence would wait for that. A more frequent write keeps one of
+// these threads awake, here and in the engine.
 constexpr std::chrono::milliseconds kBeatPeriod{400};
-// Every beat is answered. An engine that says nothing for so long hangs…
+// The engine answers every heartbeat. An engine that is silent for this long is considered hung.
 constexpr absl::Duration kSilenceLimit = absl::Seconds(6);
-// …and before its first word a quarter of the outage so far is enough, at least this: one that
-// hangs costs little time while the one that leads is looked for.
+// Before a stream's first message the limit is a quarter of the outage so far, but at least this. A
+// hung engine then costs little time during the search for the leader.
 constexpr absl::Duration kMinFirstAnswer = absl::Milliseconds(500);
 
-// How long a request without subscribers stays subscribed.
+// Time for which a request without subscribers stays subscribed.
 constexpr absl::Duration kLinger = absl::Seconds(2);
 
 v1::WatchRequest SubscribeMessage(const std::string& request_id, const std::string& api_key) {
@@ -54,7 +54,8 @@ WatchUpdate ToUpdate(const v1::WatchResponse& response) {
 
 WatchClient::WatchClient(asio::any_io_executor executor, EngineClient& engine)
     : engine_(engine), retry_(asio::make_strand(executor)), beat_(retry_.get_executor()) {
-  // There, so that a stream that ends at once is not replaced before it was taken into the books.
+  // Connects on the strand, so that a stream that ends at once is recorded before the next one
+  // replaces it.
   asio::post(retry_.get_executor(), [this] {
     Connect();
     BeatFromNowOn();
@@ -75,7 +76,7 @@ void WatchClient::Stop() {
     stream = stream_;
   }
   if (stream) stream->Cancel();
-  // On the timers' strand; no new wait begins once is_stopped_ is seen there.
+  // Cancels on the timers' strand, where no new wait begins once is_stopped_ is set.
   asio::post(retry_.get_executor(), [this] {
     retry_.cancel();
     beat_.cancel();
@@ -124,7 +125,7 @@ void WatchClient::ForgetLeft() {
     left_.pop_front();
     const auto watched = watched_.find(left.request_id);
     if (watched == watched_.end() || !watched->second.tickets.empty()) continue;
-    if (watched->second.left_at != left.at) continue;  // somebody was there meanwhile
+    if (watched->second.left_at != left.at) continue;  // a subscriber came and left meanwhile
     watched_.erase(watched);
     v1::WatchRequest message;
     message.set_unsubscribe(left.request_id);
@@ -181,7 +182,7 @@ void WatchClient::Connect() {
     ++num_streams_;
   }
   const std::string address = engine_.current_address();
-  // A connection of its own: what is pushed must not wait behind large results.
+  // The stream has a connection of its own, so that updates do not wait behind large results.
   const std::shared_ptr<WatchStream> stream = WatchStream::Start(
       engine_.dialer().Dial(address),
       {[this] { OnConnected(); },
@@ -196,7 +197,8 @@ void WatchClient::Connect() {
     outage_began_ = std::min(outage_began_, began_);
     heard_ = absl::InfinitePast();
     if (is_stopped_) stream->Cancel();
-    // Asks for nothing: that it is taken shows that the engine is there, though nobody may wait.
+    // An empty message. The engine's response shows that it is reachable even if no request is
+    // watched.
     EnqueueLocked(v1::WatchRequest());
     for (const auto& [request_id, watched] : watched_) {
       EnqueueLocked(SubscribeMessage(request_id, watched.api_key));
@@ -250,7 +252,7 @@ void WatchClient::LeaveSilentEngine() {
     if (!stream_ || num_streams_ == 0 || !IsSilentLocked()) return;
     stream = stream_;
     address = address_;
-    began_ = absl::InfiniteFuture();  // it is left once
+    began_ = absl::InfiniteFuture();  // abandons it only once
     heard_ = absl::InfinitePast();
   }
   LogWarn("engine is silent", {{"address", address}});
@@ -278,8 +280,8 @@ void WatchClient::OnDone(const std::string& address, const grpc::Status& status)
     is_stopped = is_stopped_;
     has_answered = heard_ != absl::InfinitePast();
   }
-  // One that hangs takes connections and calls and answers none: while it was tried again, calls
-  // have gone to it that would wait until their deadline.
+  // An engine that hangs accepts connections and calls but answers none. Calls sent to it during
+  // this attempt would wait until their deadline, so Abandon ends them.
   if (!has_answered && !is_stopped && engine_.num_addresses() > 1) {
     engine_.Abandon(address);
   } else {
@@ -288,7 +290,7 @@ void WatchClient::OnDone(const std::string& address, const grpc::Status& status)
   if (!was_down && !is_stopped) LogWarn("watch stream ended", {{"error", status.error_message()}});
   ScheduleConnect();
   absl::MutexLock lock(&mu_);
-  --num_streams_;  // the destructor may go on after this
+  --num_streams_;  // the destructor may continue after this
 }
 
 void WatchClient::OnResponse(const v1::WatchResponse& response) {
@@ -317,7 +319,8 @@ std::vector<WatchClient::Addressee> WatchClient::TakeAddresseesLocked(
   std::vector<int64_t> staying;
   for (const int64_t ticket : watched.tickets) {
     const Subscriber& subscriber = subscribers_[ticket];
-    // An error is about the key that asked; others find out for themselves.
+    // An error concerns only the subscribed key. Subscribers with other keys stay and are checked
+    // below.
     const bool has_checked_key = subscriber.api_key == watched.api_key;
     const bool is_addressed = !response.has_error() || has_checked_key;
     if (is_addressed) addressees.push_back({subscriber.callback, has_checked_key});

@@ -1,4 +1,4 @@
-// All waiting polls of the gateway over one Watch stream: no thread and no rpc per poll.
+// One Watch stream for all waiting polls of the gateway: no thread and no RPC per poll.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -20,22 +20,23 @@
 
 namespace lathe::gateway {
 
-// News of a watched request. After one with `is_done` or an error no other follows.
+// Update about a watched request. An update with `is_done` or an error is the last.
 struct WatchUpdate {
-  // The result is in `result` or can be fetched.
+  // True if the request has ended. The result is in `result` or can be fetched.
   bool is_done = false;
-  // A small result that this subscriber's key may see. Null: fetch it.
+  // Result, if it is small and this subscriber's key may see it. Null: it must be fetched.
   std::shared_ptr<const v1::OperationResult> result;
-  // Why the request cannot be watched: unknown, foreign, expired.
+  // Reason why the request cannot be watched: unknown, foreign or expired. OK: it can.
   absl::Status error;
   v1::QueueState queue_state = v1::QUEUE_STATE_UNSPECIFIED;
   std::string queue_state_reason;
 };
 
-// Keeps the stream up, with jitter between attempts, and subscribes everything again after a
-// reconnect. A request stays subscribed for a moment after its last subscriber has left: most
-// clients whose poll ends without a result ask again at once. Of several engines it goes on to the
-// next when one does not lead, cannot be reached or is silent. Any thread.
+// Keeps the stream up, with jitter between attempts, and renews all subscriptions after a
+// reconnect. A request stays subscribed for a moment after its last subscriber has left, because
+// most clients whose poll ends without a result poll again at once. If there are several engines,
+// the client switches to the next one when the current one does not lead, cannot be reached or is
+// silent. Any thread.
 class WatchClient {
  public:
   // Called on gRPC's threads; must not block.
@@ -46,16 +47,17 @@ class WatchClient {
   // Ends the stream and waits for it. `executor` must have stopped running.
   ~WatchClient();
 
-  // Tells `callback` about `request_id` as `api_key` may see it; the answer is a ticket. A request
-  // is watched under the key that subscribed first; see IsWatchedByOther.
+  // Calls `callback` for each update about `request_id` that `api_key` may see. Returns a ticket
+  // for Unsubscribe and AskAgain. A request is watched under the key that subscribed first; see
+  // IsWatchedByOther.
   int64_t Subscribe(const std::string& request_id, const std::string& api_key, Callback callback);
-  // A call in progress may still end after this.
+  // A callback in progress may still be running after this returns.
   void Unsubscribe(int64_t ticket);
-  // How things stand: an update will come, whatever they are.
+  // Asks for the current state. An update follows even if nothing has changed.
   void AskAgain(int64_t ticket);
 
-  // Whether `request_id` is watched under another key. Whether `api_key` may see it is then not
-  // checked by Subscribe.
+  // Returns true if `request_id` is watched under another key. Subscribe then does not check
+  // whether `api_key` may see it.
   bool IsWatchedByOther(const std::string& request_id, const std::string& api_key) const;
 
   // False while the engine cannot be reached.
@@ -72,10 +74,10 @@ class WatchClient {
     Callback callback;
   };
   struct Watched {
-    // Under which it was subscribed.
+    // Key under which the request is subscribed.
     std::string api_key;
     std::vector<int64_t> tickets;
-    // By SteadyNow, when the last one left; meaningless while there is one.
+    // Time, by SteadyNow, when the last subscriber left. Meaningless while there is a subscriber.
     absl::Time left_at;
   };
   struct Left {
@@ -83,14 +85,15 @@ class WatchClient {
     std::string request_id;
   };
 
-  // On the timers' strand.
+  // Runs on the timers' strand.
   void Connect();
+  // Calls Connect on the timers' strand after a pause. Any thread.
   void ScheduleConnect();
-  // On the timers' strand: writes to the stream now and as long as this runs.
+  // Runs on the timers' strand. Sends a heartbeat now and then periodically until Stop.
   void BeatFromNowOn();
-  // Unsubscribes what nobody has waited for lately.
+  // Unsubscribes requests that have had no subscriber for a while.
   void ForgetLeft();
-  // Ends a stream whose engine hangs, when there is another engine to ask.
+  // Ends the stream if its engine hangs and there is another engine.
   void LeaveSilentEngine();
   bool IsSilentLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnConnected();
@@ -98,15 +101,15 @@ class WatchClient {
   void OnDone(const std::string& address, const grpc::Status& status);
   struct Addressee {
     Callback callback;
-    // It subscribed under the key that the engine checked.
+    // True if the engine checked the subscriber's key.
     bool may_see_result = false;
   };
-  // Changes the books for `response`; returns whom to tell.
+  // Updates the subscriptions for `response`. Returns the callbacks to call.
   std::vector<Addressee> TakeAddresseesLocked(const v1::WatchResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Under the lock, so that messages about one request keep their order.
+  // Called under the lock, so that messages about one request keep their order.
   void EnqueueLocked(v1::WatchRequest message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // After the lock was given up.
+  // Sends the queued messages. The lock must not be held.
   void Flush();
   bool HasNoStreamLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return num_streams_ == 0; }
 
@@ -116,21 +119,21 @@ class WatchClient {
   mutable absl::Mutex mu_;
   std::unordered_map<int64_t, Subscriber> subscribers_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<std::string, Watched> watched_ ABSL_GUARDED_BY(mu_);
-  // Requests that lost their last subscriber, oldest first; some have another one by now.
+  // Requests that lost their last subscriber, oldest first. Some have a new subscriber by now.
   std::deque<Left> left_ ABSL_GUARDED_BY(mu_);
   int64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
-  // The latest; it may have ended, and stays until the next or the destructor takes its place. Null
-  // before the first.
+  // The latest stream; null before the first. A stream that has ended stays until the next one or
+  // the destructor replaces it.
   std::shared_ptr<WatchStream> stream_ ABSL_GUARDED_BY(mu_);
-  // That have not called OnDone.
+  // Number of streams that have not called OnDone.
   int num_streams_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of that stream, by SteadyNow.
+  // Address of `stream_`, and its start and last message by SteadyNow.
   std::string address_ ABSL_GUARDED_BY(mu_);
   absl::Time began_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
-  absl::Time heard_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // its last message
-  // When the first stream was begun that has not worked since one did.
+  absl::Time heard_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // infinite past: no message yet
+  // Start of the first stream of the current outage. Infinite future if there is no outage.
   absl::Time outage_began_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
-  // From the first failure to the next success.
+  // True from the first failure to the next success.
   bool is_down_ ABSL_GUARDED_BY(mu_) = false;
   bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -8,7 +8,7 @@ std::shared_ptr<WatchStream> WatchStream::Start(const std::shared_ptr<grpc::Chan
                                                 Callbacks callbacks) {
   const std::shared_ptr<WatchStream> stream(new WatchStream(channel, std::move(callbacks)));
   stream->stub_->async()->Watch(&stream->context_, stream.get());
-  // Held until reading fails: Flush starts writes from outside the reactor's own callbacks.
+  // The hold lasts until a read fails, because Flush starts writes outside the reactor's callbacks.
   stream->AddHold();
   stream->StartRead(&stream->response_);
   stream->StartCall();
@@ -54,7 +54,7 @@ void WatchStream::OnWriteDone(bool ok) {
     outgoing_.pop_front();
     is_writing_ = !outgoing_.empty();
     if (is_writing_) next = &outgoing_.front();
-    // One that others follow need not go out alone.
+    // A message with others queued behind it need not be sent on its own.
     if (outgoing_.size() > 1) options.set_buffer_hint();
   }
   if (next != nullptr) StartWrite(next, options);
@@ -75,7 +75,7 @@ void WatchStream::OnReadDone(bool ok) {
 }
 
 void WatchStream::OnDone(const grpc::Status& status) {
-  const auto on_done = callbacks_.on_done;  // the original may be destroyed meanwhile
+  const auto on_done = callbacks_.on_done;  // the original may be destroyed during the call
   on_done(status);
 }
 

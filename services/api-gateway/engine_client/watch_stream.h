@@ -15,28 +15,30 @@
 
 namespace lathe::gateway {
 
-// Whoever starts it keeps it until `on_done` is called, and gives it up on a thread of its own:
-// with the last channel of a process end gRPC's callback threads, and one of them cannot wait for
-// itself (gRPC 1.51 then goes on with a deleted queue). Callbacks run on gRPC's threads, one at a
-// time for each kind.
+// The owner must keep the stream until `on_done` is called. It must release the stream on a thread
+// that is not gRPC's. gRPC's callback threads end with the last channel of the process, and such a
+// thread cannot wait for itself (gRPC 1.51 then continues with a deleted queue). Callbacks run on
+// gRPC's threads. Callbacks of one kind never run concurrently.
 class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchResponse> {
  public:
   struct Callbacks {
-    // The engine has answered for the first time.
+    // Called before the first `on_response`.
     std::function<void()> on_connected;
     std::function<void(const v1::WatchResponse&)> on_response;
-    // The last call; the stream may be destroyed from its beginning.
+    // The last callback. The stream may be destroyed as soon as it begins.
     std::function<void(const grpc::Status&)> on_done;
   };
 
   static std::shared_ptr<WatchStream> Start(const std::shared_ptr<grpc::Channel>& channel,
                                             Callbacks callbacks);
 
-  // Any thread. Puts a message in line; the next Flush sends it. Calls nothing.
+  // Any thread. Queues a message for the next Flush. Calls neither gRPC nor callbacks, so the
+  // caller may hold a lock.
   void Enqueue(v1::WatchRequest request);
-  // Any thread, holding no lock. Messages to a stream that has ended are dropped.
+  // Sends the queued messages. Any thread that holds no lock. Messages to a stream that has ended
+  // are dropped.
   void Flush();
-  // As Flush of a message that says nothing, unless others are under way.
+  // Sends an empty message as a heartbeat, unless another message is being written.
   void Beat();
   void Cancel() { context_.TryCancel(); }
 
@@ -53,9 +55,9 @@ class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchRe
   bool was_connected_ = false;
   absl::Mutex mu_;
   std::deque<v1::WatchRequest> outgoing_ ABSL_GUARDED_BY(mu_);
-  // The front one of outgoing_ is being written.
+  // True while the front of outgoing_ is being written.
   bool is_writing_ ABSL_GUARDED_BY(mu_) = false;
-  // No operation may be started any more.
+  // True if no operation may be started any more.
   bool is_over_ ABSL_GUARDED_BY(mu_) = false;
 };
 
