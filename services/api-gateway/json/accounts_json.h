@@ -15,7 +15,8 @@ absl::StatusOr<v1::AssignSessionProjectRequest> AssignProjectFromJson(
 absl::StatusOr<v1::SearchSessionsRequest> SearchFromJson(const Json& body);
 Json SearchToJson(const v1::SearchSessionsResponse& response);
 
-// One event per hour and kind of use, as the SDK reads them: by hour, then the most tokens first.
+// One event per usage record and kind of use. Ordered as the SDK reads them: by hour, then by
+// tokens, most first.
 Json UsageToJson(const v1::ListUsageResponse& response);
 Json CheckpointStorageToJson(const v1::GetCheckpointStorageResponse& response);
 

@@ -1,4 +1,4 @@
-// Samples that ended: JSON <-> lathe.v1.
+// Ended samples: JSON <-> lathe.v1.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,8 +8,8 @@
 
 namespace lathe::gateway {
 
-// The body of retrieve_futures (tinker-api 11.6). Without `timeout`, or with a longer one, the wait
-// is `hold`.
+// Reads the body of retrieve_futures (tinker-api 11.6). The wait is `timeout`, but at most `hold`.
+// Without `timeout` it is `hold`.
 absl::StatusOr<v1::AwaitSamplesRequest> AwaitSamplesFromJson(const Json& body, absl::Duration hold);
 // {"completions": […], "cursor"}
 Json AwaitSamplesToJson(const v1::AwaitSamplesResponse& response);

@@ -1,4 +1,4 @@
-// Members of a small JSON object, by name and type.
+// Reads members of a small JSON object by name and type.
 #pragma once
 
 #include <cstdint>
@@ -11,44 +11,46 @@
 
 namespace lathe::gateway {
 
-// The first error sticks, so that a message is read in one go and checked once at the end:
+// Reader of one JSON object. It keeps the first error, so that a caller reads a whole message and
+// checks once at the end:
 //
 //   FieldReader in(body);
 //   request.set_session_id(in.String("session_id"));
 //   RETURN_IF_ERROR(in.status());
 //
 // A member that is null counts as absent. Errors are InvalidArgument `invalid_field` with the JSON
-// pointer; numbers given as strings are refused.
+// pointer. Numbers given as strings are errors.
 class FieldReader {
  public:
-  // `object` must outlive it; anything but an object is an error. `pointer` names it in messages.
+  // `object` must outlive the reader. It is an error if `object` is not a JSON object. `pointer` is
+  // its JSON pointer in messages.
   explicit FieldReader(const Json& object, std::string pointer = "");
-  // Names that nobody asked for go to the log (NoteUnknownField).
+  // Logs members whose names were never asked for (NoteUnknownField), unless there was an error.
   ~FieldReader();
   FieldReader(const FieldReader&) = delete;
   FieldReader& operator=(const FieldReader&) = delete;
 
   bool Has(const std::string& name) const;
 
-  // Required.
+  // Required members: an absent member is an error.
   std::string String(const std::string& name);
   int64_t Int(const std::string& name);
   double Number(const std::string& name);
 
-  // Absent: the default, or unset.
+  // Optional members: an absent member gives `fallback` or unset.
   std::string StringOr(const std::string& name, std::string fallback);
   int64_t IntOr(const std::string& name, int64_t fallback);
-  // Null is an error here: it is what clients make of NaN and infinity.
+  // Null is an error, because clients write NaN and infinity as null.
   double NumberOr(const std::string& name, double fallback);
   bool BoolOr(const std::string& name, bool fallback);
   std::optional<std::string> OptionalString(const std::string& name);
   std::optional<int64_t> OptionalInt(const std::string& name);
-  // Negative numbers wrap, as Python's do in the SDK's own uint64 fields.
+  // Negative numbers wrap, as they do in the SDK's own uint64 fields.
   std::optional<uint64_t> OptionalSeed(const std::string& name);
 
-  // The member, or an empty object when it is absent; an error when it is no object.
+  // Returns the member, or an empty object if it is absent. Another type is an error.
   const Json& Object(const std::string& name);
-  // JSON pointer of a member.
+  // Returns the JSON pointer of a member.
   std::string PointerTo(const std::string& name) const;
 
   const absl::Status& status() const { return status_; }
@@ -56,7 +58,7 @@ class FieldReader {
   void Fail(const std::string& name, const std::string& expected);
 
  private:
-  // Null when absent.
+  // Returns null if the member is absent or null.
   const Json* Find(const std::string& name) const;
 
   const Json& object_;

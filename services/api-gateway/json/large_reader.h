@@ -1,4 +1,4 @@
-// Large JSON bodies (prompts, training data); the only user of simdjson.
+// Reads large JSON bodies (prompts, training data); the only user of simdjson.
 #pragma once
 
 #include <simdjson.h>
@@ -15,18 +15,22 @@
 
 namespace lathe::gateway {
 
-// What all readers of one body share.
+// State that all readers of one body share: its first error and the lists cut out of it.
 class LargeContext {
  public:
   LargeContext() = default;
-  // Of a text in which `lists` (see CutNumberLists) have been replaced; they must outlive it.
+  // `lists` are the lists that CutNumberLists has replaced in the text. They must outlive the
+  // context.
   explicit LargeContext(const std::vector<std::string_view>& lists) : cut_lists_(&lists) {}
 
-  // The numbers of a list that was cut out, as text. Unset: `list` is what stands there.
+  // Returns the text between the brackets of a list that was cut out. Unset: `list` has its own
+  // elements.
   std::optional<std::string_view> CutList(simdjson::dom::array list) const;
 
-  // Where errors go. The first sticks: InvalidArgument `invalid_field` with the JSON pointer.
+  // Records InvalidArgument `invalid_field` with the JSON pointer, unless there is an error
+  // already.
   void Fail(const std::string& pointer, std::string_view expected);
+  // Records `status`, unless there is an error already.
   void Set(absl::Status status);
   bool ok() const { return status_.ok(); }
   const absl::Status& status() const { return status_; }
@@ -36,31 +40,33 @@ class LargeContext {
   absl::Status status_;
 };
 
-// Members of one object; null counts as absent. Must not outlive the parser.
+// Reads members of one object. A member that is null counts as absent. Must not outlive the parser.
 class LargeObject {
  public:
   // Duplicate keys are an error.
   LargeObject(simdjson::dom::element element, std::string pointer, LargeContext& errors);
-  // Names that nobody asked for go to the log (NoteUnknownField).
+  // Logs members whose names were never asked for (NoteUnknownField), unless there was an error.
   ~LargeObject();
   LargeObject(const LargeObject&) = delete;
   LargeObject& operator=(const LargeObject&) = delete;
 
   bool Has(std::string_view name) const { return Find(name).has_value(); }
-  // Unset when absent. `name` must be a constant.
+  // Returns unset if the member is absent or null. `name` must be a constant.
   std::optional<simdjson::dom::element> Find(std::string_view name) const;
-  // Empty, and an error, when absent or no list.
+  // Returns the list. If the member is absent or not a list, returns an empty list and records an
+  // error.
   simdjson::dom::array Array(std::string_view name);
-  // An object that reads as empty, and an error, when absent or no object.
+  // Returns a reader of the member. If it is absent or not an object, the reader has no members and
+  // an error is recorded.
   LargeObject Object(std::string_view name);
 
-  // Required.
+  // Required members: an absent member is an error.
   std::string String(std::string_view name);
   int64_t Int(std::string_view name);
-  // Absent: the default, or unset.
+  // Optional members: an absent member gives `fallback` or unset.
   std::string StringOr(std::string_view name, std::string fallback);
   int64_t IntOr(std::string_view name, int64_t fallback);
-  // Null is an error here: it is what clients make of NaN and infinity.
+  // Null is an error, because clients write NaN and infinity as null.
   double NumberOr(std::string_view name, double fallback);
   bool BoolOr(std::string_view name, bool fallback);
   std::optional<int64_t> OptionalInt(std::string_view name);
@@ -69,7 +75,7 @@ class LargeObject {
 
   std::string PointerTo(std::string_view name) const;
   LargeContext& errors() { return errors_; }
-  // All of them, whatever their names; unset when it is no object.
+  // Returns all members, and marks all names as known. Unset if the value is not an object.
   const std::optional<simdjson::dom::object>& members() {
     takes_any_name_ = true;
     return object_;
@@ -77,28 +83,29 @@ class LargeObject {
 
  private:
   std::optional<simdjson::dom::object> object_;
-  // Constants all of them, so views suffice.
+  // Names are constants, so views suffice.
   mutable absl::InlinedVector<std::string_view, 16> asked_names_;
   bool takes_any_name_ = false;
   const std::string pointer_;
   LargeContext& errors_;
 };
 
-// Parses `text` with `parser`; the same refusals as ParseJsonBody.
+// Parses `text` with `parser`. Errors are those of ParseJsonBody, except that LargeObject detects
+// duplicate keys.
 absl::StatusOr<simdjson::dom::element> ParseLargeJson(simdjson::dom::parser& parser,
                                                       const std::string& text);
 
-// Parses `piece`, a part of `text` that stands `outer_depth` levels deep in it. What is wrong is
-// said by its place in `text`.
+// Parses `piece`, a part of `text` that is nested `outer_depth` levels deep. Errors give the
+// position in `text`.
 absl::StatusOr<simdjson::dom::element> ParseLargePiece(simdjson::dom::parser& parser,
                                                        const std::string& text,
                                                        std::string_view piece, int outer_depth);
 
-// The integers of `list` as packed int32 or int64, little-endian. An element of another type or
-// range is an error naming its index.
+// Returns the integers of `list` as packed int32 or int64, little-endian. An element of another
+// type or range is an error that names its index.
 std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeContext& errors);
 std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeContext& errors);
-// Numbers as packed float32.
+// Returns the numbers of `list` as packed float32, little-endian.
 std::string PackFloat32(simdjson::dom::array list, const std::string& pointer,
                         LargeContext& errors);
 

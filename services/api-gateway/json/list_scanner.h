@@ -1,4 +1,4 @@
-// A large JSON document without its long list: cut out before anything is parsed.
+// Splits a large JSON document into the elements of one long list and the rest, without a parser.
 #pragma once
 
 #include <cstddef>
@@ -9,33 +9,37 @@
 
 namespace lathe::gateway {
 
-// Walks over the elements of one list inside `text` by their brackets and strings alone, so that
-// each can be parsed by itself: a parser needs several times the memory of what it reads. Whether
-// the pieces are JSON is for their parsers to say; of sound pieces the document is sound.
+// Finds the elements of one list inside `text` by brackets and strings alone. Each element can then
+// be parsed separately, because a parser needs several times the memory of its input. The elements
+// may be invalid JSON, which their parsers detect. If all elements and Rest() are valid, so is the
+// document.
 class ListScanner {
  public:
-  // The list below the root object's members `names`, one inside the other. Unset when there is
-  // none that can be found without parsing (another shape, no JSON, names written with escapes).
-  // `text` must outlive it.
+  // Finds the list at the member path `names` below the root object. Unset if there is no list, or
+  // if finding it needs a parser (another shape, not JSON, names with escapes). `text` must outlive
+  // the scanner.
   static std::optional<ListScanner> Find(const std::string& text,
                                          std::initializer_list<std::string_view> names);
 
-  // The next element's text, of whatever type; unset after the last, and where the list is broken.
+  // Returns the text of the next element, of any type. Unset after the last element and after a
+  // syntax error.
   std::optional<std::string_view> Next();
-  // After the last: whether the list ended with its bracket.
+  // Returns true if Next has reached the bracket that ends the list.
   bool is_sound() const { return end_ != std::string::npos; }
-  // The document with an empty list in its place. Needs is_sound.
+  // Returns the document with an empty list in place of this one. Needs is_sound.
   std::string Rest() const;
+  // Returns the size of Rest() without building it.
   size_t RestBytes() const { return begin_ + text_.size() - end_; }
 
  private:
   ListScanner(const std::string& text, size_t begin) : text_(text), begin_(begin), at_(begin) {}
 
   const std::string& text_;
-  // Behind the opening bracket.
+  // Offset after the opening bracket.
   size_t begin_;
+  // Offset at which Next continues; npos after a syntax error.
   size_t at_;
-  // Of the closing bracket.
+  // Offset of the closing bracket; npos until Next reaches it.
   size_t end_ = std::string::npos;
 };
 

@@ -1,4 +1,4 @@
-// User metadata: a JSON object to sorted strings and back.
+// Converts user metadata between a JSON object and strings sorted by name.
 #pragma once
 
 #include <google/protobuf/repeated_ptr_field.h>
@@ -15,16 +15,17 @@ namespace lathe::gateway {
 
 using Metadata = google::protobuf::RepeatedPtrField<v1::NamedString>;
 
-// Reads member `name`. Values that are no strings become their JSON text, because SDKs that read
-// them back fail on anything but strings.
+// Reads member `name`. Values other than strings become their JSON text, because SDKs that read
+// them back accept only strings.
 void ReadMetadata(FieldReader& in, const std::string& name, Metadata* metadata);
 
-// null when empty.
+// Returns null if `metadata` is empty.
 Json MetadataToJson(const Metadata& metadata);
 
-// RFC 3339 in UTC, e.g. "2026-01-02T03:04:05.25Z".
+// Formats `time` as RFC 3339 in UTC, e.g. "2026-01-02T03:04:05.25Z".
 std::string TimestampText(const google::protobuf::Timestamp& time);
-// RFC 3339 with any zone, not before 1970. InvalidArgument `invalid_field` with `field`.
+// Parses RFC 3339 with any zone. InvalidArgument `invalid_field` with `field` for other text and
+// for times before 1970.
 absl::StatusOr<google::protobuf::Timestamp> TimestampFromText(std::string_view text,
                                                               const std::string& field);
 

@@ -7,7 +7,8 @@
 
 namespace lathe::gateway {
 
-// An absent lora_config stays unset; within it the SDK's defaults fill gaps (rank 32, all modules).
+// An absent lora_config stays unset. Members absent from it get the SDK's defaults (rank 32, all
+// modules).
 absl::StatusOr<v1::CreateModelRequest> CreateModelFromJson(const Json& body);
 
 absl::StatusOr<v1::UnloadModelRequest> UnloadModelFromJson(const Json& body);
@@ -15,7 +16,7 @@ absl::StatusOr<v1::UnloadModelRequest> UnloadModelFromJson(const Json& body);
 absl::StatusOr<v1::GetModelRequest> GetInfoFromJson(const Json& body);
 Json GetInfoToJson(const v1::GetModelResponse& response);
 
-// {"request_id": "…"}: the answer of every submission.
+// Returns {"request_id": "…"}, the response to every submission.
 Json FutureToJson(const v1::SubmitResponse& response);
 
 }  // namespace lathe::gateway

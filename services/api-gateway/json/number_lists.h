@@ -1,5 +1,5 @@
-// Lists of numbers straight from JSON text: most of a training body is nothing else, and a document
-// costs more per number than the number.
+// Reads lists of numbers directly from JSON text. Most of a training body is such lists, and a
+// parsed document takes more memory per number than the number itself.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,17 @@
 
 namespace lathe::gateway {
 
-// `piece` with each list that begins with a number replaced by [index], index counting up from 0,
-// and the texts between the brackets of those lists, views of `piece`. False when `piece` cannot be
-// walked over; whether what is cut out is JSON shows when it is read.
+// Appends `piece` to `rest`, with the content of each list that begins with a number replaced by an
+// index, as in [0], [1], ... Appends the text between the brackets of each such list to `lists`, as
+// a view of `piece`. Returns false if a string or such a list has no end. Does not check that the
+// texts are JSON.
 bool CutNumberLists(std::string_view piece, std::string* rest,
                     std::vector<std::string_view>* lists);
 
-// The numbers of such a text as packed T (int32_t, int64_t, float), little-endian. False when it is
-// anything but JSON numbers of T's kind and range with commas between them. Floats are the nearest
-// double, then the nearest float, as a document's reader gives them.
+// Packs the numbers of such a text as T (int32_t, int64_t, float), little-endian. Returns false if
+// the text is not JSON numbers of T's kind and range, separated by commas. May return false for
+// integers of more than 18 digits and for exponents of more than 6. Rounds floats to the nearest
+// double and then to the nearest float, as the JSON parser's reader does.
 template <typename T>
 bool PackNumbers(std::string_view text, std::string* packed);
 

@@ -1,4 +1,4 @@
-// Small JSON bodies, strictly.
+// Strict parser for small JSON bodies.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,8 @@ using Json = nlohmann::json;
 
 inline constexpr int kMaxJsonDepth = 64;
 
-// InvalidArgument otherwise, never quoting the body:
+// Parses `text`. Errors are InvalidArgument, with one of these codes, and never quote a value of
+// the body:
 //   bad_json       not JSON or not UTF-8, with line, column and byte
 //   too_deep       nested beyond kMaxJsonDepth
 //   duplicate_key  with the JSON pointer
@@ -21,11 +22,11 @@ inline constexpr int kMaxJsonDepth = 64;
 //                  or Infinity, with line, column and byte
 absl::StatusOr<Json> ParseJsonBody(std::string_view text);
 
-// As above for a document that another parser has refused: finds out where. OK when nothing is
-// wrong with it.
+// Finds the error in a document that another parser has refused. Returns the same errors as
+// ParseJsonBody, or OK if it finds none.
 absl::Status ExplainBadJson(std::string_view text);
 
-// One line; bytes that are no UTF-8 become U+FFFD.
+// Writes `value` on one line. Bytes that are not UTF-8 become U+FFFD.
 std::string JsonText(const Json& value);
 
 }  // namespace lathe::gateway

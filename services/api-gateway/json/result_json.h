@@ -8,11 +8,12 @@
 
 namespace lathe::gateway {
 
-// The result in the shape of its kind (tinker-api 11.1, 24). An error becomes {"error",
-// "category"}. Numbers that are not finite are dropped from metrics and null in lists.
+// Returns the result in the shape of its kind (tinker-api 11.1, 24). An error becomes {"error",
+// "category", "code"}, with "param" if it names a field. Metrics that are not finite are dropped;
+// such numbers in lists become null.
 Json ResultToJson(const v1::OperationResult& result);
 
-// {"type": "try_again", …}
+// Returns {"type": "try_again", …}.
 Json TryAgainToJson(const std::string& request_id, v1::QueueState state, const std::string& reason);
 
 }  // namespace lathe::gateway
