@@ -18,13 +18,13 @@ Json JoinSamplingSessionToJson(const v1::JoinSamplingSessionResponse& response);
 absl::StatusOr<v1::CancelSampleRequest> CancelFutureFromJson(const Json& body);
 Json GetSamplerToJson(const v1::GetSamplerResponse& response);
 
-// The body of asample. Chunk kinds and options that the engine does not offer are passed on by
-// name, so that the engine refuses them.
+// Reads the body of asample. Chunk kinds and options that the engine does not offer are passed on
+// by name, so that the engine refuses them.
 absl::StatusOr<v1::SampleRequest> SampleFromJson(const std::string& body);
-// {"request_id", "sample_sequence_ids"}
+// Returns {"request_id", "sample_sequence_ids"}.
 Json SampleFutureToJson(const v1::SampleSubmitResponse& response);
 
-// `list`: [{"type": "encoded_text", "tokens": […]}, …], appended to `chunks`.
+// Appends the chunks of `list`, [{"type": "encoded_text", "tokens": […]}, …], to `chunks`.
 void ReadChunks(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
                 google::protobuf::RepeatedPtrField<v1::Chunk>* chunks);
 

@@ -7,13 +7,13 @@
 
 namespace lathe::gateway {
 
-// All but `ordering`, which is not in the body.
+// Reads all fields but `ordering`, which is not in the body.
 absl::StatusOr<v1::CreateSessionRequest> CreateSessionFromJson(const Json& body);
 Json CreateSessionToJson(const v1::CreateSessionResponse& response);
 
 absl::StatusOr<v1::HeartbeatRequest> HeartbeatFromJson(const Json& body);
 
-// Body {"reason": {"type": "success"}, "detail": null}; an absent reason is a success.
+// Reads {"reason": {"type": "success"}, "detail": null}. An absent reason means success.
 absl::StatusOr<v1::FinishSessionRequest> FinishSessionFromJson(const Json& body,
                                                                const std::string& session_id);
 
@@ -21,7 +21,7 @@ Json ListSessionsToJson(const v1::ListSessionsResponse& response, int64_t limit,
 Json GetSessionToJson(const v1::GetSessionResponse& response);
 Json CapabilitiesToJson(const v1::GetCapabilitiesResponse& response);
 
-// {"offset", "limit", "total_count"}
+// Returns {"offset", "limit", "total_count"}.
 Json CursorToJson(int64_t limit, int64_t offset, int64_t total_count);
 
 }  // namespace lathe::gateway

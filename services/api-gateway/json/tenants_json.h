@@ -1,4 +1,4 @@
-// A caller's key, tokens and the audit log.
+// A caller's key, tokens and the audit log as JSON.
 #pragma once
 
 #include "protos/lathe/v1/tenants.pb.h"

@@ -1,5 +1,5 @@
-// Tensors as the SDK's JSON has them (tinker-api 15.3): {"data", "dtype", "shape"}, for CSR also
-// "sparse_crow_indices" and "sparse_col_indices".
+// Tensors in the SDK's JSON form (tinker-api 15.3): {"data", "dtype", "shape"}. CSR tensors also
+// have "sparse_crow_indices" and "sparse_col_indices".
 #pragma once
 
 #include <cmath>
@@ -13,8 +13,8 @@
 
 namespace lathe::gateway {
 
-// Little-endian elements as they travel; a trailing partial element is left out. Null
-// stands for what is not finite.
+// Converts packed little-endian elements to a list. Drops a trailing partial element. Elements that
+// are not finite become null.
 template <typename T>
 Json UnpackList(const std::string& packed) {
   Json list = Json::array();
@@ -31,10 +31,10 @@ Json UnpackList(const std::string& packed) {
   return list;
 }
 
-// What does not fit the shape is for the engine to say.
+// Reads a tensor. Does not compare its data with its shape, because the engine does.
 void ReadTensor(LargeObject in, v1::Tensor* tensor);
 
-// Integers are called int64 whatever their width; null stands for what is not finite.
+// Integers of any width have dtype "int64". Elements that are not finite become null.
 Json TensorToJson(const v1::Tensor& tensor);
 
 }  // namespace lathe::gateway

@@ -7,9 +7,10 @@
 
 namespace lathe::gateway {
 
-// The JSON object form of the Trace Event Format. One process per model, sampling session and
-// session; each request is a nestable asynchronous slice with its stages inside. Times count from
-// the first of them; otherData says when that was and, like the first event, what is missing.
+// Returns the trace in the JSON object form of the Trace Event Format. Each model, sampling session
+// and session is a process. Each request is a nestable asynchronous slice that contains its stages.
+// Times count from the first request; otherData has that time. If requests may be missing,
+// otherData and the first event say so.
 std::string TraceToJson(const v1::OpenTraceResponse& trace);
 
 }  // namespace lathe::gateway

@@ -8,8 +8,8 @@
 
 namespace lathe::gateway {
 
-// The body of forward_backward (`forward_only` false) or forward (true). On an error `request`
-// still has model_id and seq_id if they could be read.
+// Reads the body of forward_backward (`forward_only` false) or forward (true). After an error
+// `request` still has model_id and seq_id if they could be read.
 absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
                                      v1::ForwardBackwardRequest* request);
 

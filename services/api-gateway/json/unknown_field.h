@@ -1,4 +1,4 @@
-// What becomes of fields that a reader does not know.
+// Logs request fields that a reader does not know.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace lathe::gateway {
 
-// Newer clients may send more than this server knows, so the request goes on without the field; the
-// log gets one warning for each name, with the nearest of `known`; none for a request's own `type`.
-// `pointer` is that of the object.
-// Names beyond the first few hundred are dropped: clients can make up any number. Whether it was
-// logged; any thread.
+// Logs a warning about member `name` of the object at JSON pointer `pointer`, with the nearest of
+// `known`. A request proceeds without such a field, because newer clients may send more than this
+// server knows. Each name is logged once. A request's own `type` is not logged, nor are names
+// beyond the first few hundred, because clients can invent any number of names. Returns true if the
+// name was logged. Any thread.
 bool NoteUnknownField(std::string_view pointer, std::string_view name,
                       const std::vector<std::string_view>& known);
 

@@ -8,23 +8,23 @@
 
 namespace lathe::gateway {
 
-// Gaps in adam_params are filled with the SDK's defaults.
+// Members absent from adam_params, except learning_rate, get the SDK's defaults.
 absl::StatusOr<v1::OptimStepRequest> OptimStepFromJson(const Json& body);
 
 absl::StatusOr<v1::SaveWeightsRequest> SaveWeightsFromJson(const Json& body);
-// Both forms: with a name, or with the number of the sampling session it creates.
+// Reads both forms: with a name, or with the number of the sampling session to create.
 absl::StatusOr<v1::SaveWeightsForSamplerRequest> SaveWeightsForSamplerFromJson(const Json& body);
 absl::StatusOr<v1::SaveWeightsExternalRequest> SaveWeightsExternalFromJson(const Json& body);
-// Both forms: into a project, or as a model of a session.
+// Reads both forms: a copy into a project, or a copy as a model of a session.
 absl::StatusOr<v1::CopyWeightsRequest> CopyWeightsFromJson(const Json& body);
 Json CopyWeightsToJson(const v1::CopyWeightsResponse& response);
-// Both forms: on a model, or creating one.
+// Reads both forms: onto an existing model, or creating a model.
 absl::StatusOr<v1::LoadWeightsRequest> LoadWeightsFromJson(const Json& body);
 
 absl::StatusOr<v1::GetWeightsInfoRequest> WeightsInfoFromJson(const Json& body);
 Json WeightsInfoToJson(const v1::GetWeightsInfoResponse& response);
 
-// Body {"ttl_seconds": n} or {"ttl_seconds": null}; the member must be there.
+// Reads {"ttl_seconds": n} or {"ttl_seconds": null}. The member is required.
 absl::StatusOr<v1::SetCheckpointTtlRequest> SetTtlFromJson(const Json& body,
                                                            const std::string& tinker_path);
 

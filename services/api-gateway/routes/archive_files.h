@@ -1,4 +1,4 @@
-// Reads checkpoint files away from the HTTP threads.
+// Reads checkpoint files on a thread apart from the HTTP threads.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -15,15 +15,16 @@ namespace lathe::gateway {
 
 namespace asio = boost::asio;
 
-// Owns one thread, which may block on the disk.
+// Opens and reads downloads on one thread of its own, which may block on the disk.
 class ArchiveFiles {
  public:
-  // Relative folders of the engine are below `data_dir`.
+  // Relative folders that the engine names are below `data_dir`.
   explicit ArchiveFiles(std::filesystem::path data_dir);
   // Waits for a read in progress.
   ~ArchiveFiles();
 
-  // `is_plain`: the one member as it is, else a tar of all.
+  // Opens a download of files in `dir`: if `is_plain`, the only member unchanged, otherwise a tar
+  // of all members.
   asio::awaitable<absl::StatusOr<std::shared_ptr<DownloadStream>>> Open(
       std::string dir, std::vector<TarMember> members, bool is_plain);
   asio::awaitable<absl::StatusOr<std::string>> ReadNext(std::shared_ptr<DownloadStream> stream);

@@ -7,7 +7,7 @@
 
 namespace lathe::gateway {
 
-// tinker://{run}/{kind}/{name} of a route whose first three parameters are those.
+// Returns tinker://{run}/{kind}/{name} for a route whose first three parameters are these.
 inline std::string CheckpointPath(const Request& request) {
   return absl::StrCat("tinker://", request.path_parameters[0], "/", request.path_parameters[1], "/",
                       request.path_parameters[2]);
