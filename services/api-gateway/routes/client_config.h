@@ -1,4 +1,4 @@
-// What client/config and client/dynamic_config answer: the one place of these settings.
+// Responses of client/config and client/dynamic_config; the only place of these settings.
 #pragma once
 
 #include "services/api-gateway/json/parse_json.h"
@@ -6,34 +6,39 @@
 
 namespace lathe::gateway {
 
-// Every flag is a promise (tinker-api 6.1); what is not listed keeps the SDK's default.
+// Every flag is a promise of the server (tinker-api 6.1). Flags that are not listed keep the SDK's
+// defaults.
 inline Json ClientConfig(const RouteOptions& options) {
   return {
-      // The key then travels only to be exchanged, and whoami works (6.3).
+      // The SDK then sends its key only to exchange it for a token, and whoami works (6.3).
       {"pjwt_auth_enabled", options.jwt_auth},
-      // Chunks arrive in order, each after the previous was answered: arrival order is sequence
-      // order, a refused chunk cannot hang the client, and gaps are known at once (18.3).
+      // The client sends each chunk after the previous one was answered. Arrival order is then
+      // sequence order, a refused chunk cannot hang the client, and gaps are detected at once
+      // (18.3).
       {"parallel_fwdbwd_chunks", false},
-      // SDKs until 0.36 then resume as 0.38 always does, with one request (9.2).
+      // SDKs up to 0.36 then resume with one request, as 0.38 always does (9.2).
       {"create_model_via_load_weights", true},
-      // httpx has timeouts per phase; the other transport has one for the whole call, uploads and
-      // held polls included (4.1).
+      // httpx has timeouts per phase. The other transport has one timeout for the whole call,
+      // including uploads and long polls (4.1).
       {"use_pyqwest_transport", false},
-      // Token arrays compress to a third or less, at little cost.
+      // Token arrays compress to a third of their size or less, at little cost.
       {"proto_compress_fwdbwd", true},
-      // One poll for all samples of a client, which then has no bound of its own on them (11.6).
+      // A client waits for all its samples with one poll. It then has no bound of its own on their
+      // number (11.6).
       {"sample_use_retrieve_futures", options.retrieve_futures},
-      // Without it: one socket each while they wait; below our connection limit, and the engine's
-      // bound on queued samples is at least this.
+      // Bounds the samples of a client without sample_use_retrieve_futures, which holds a socket
+      // for each. The value is below the gateway's connection limit and not above the engine's
+      // bound on queued samples.
       {"sample_max_concurrent_requests", 2000},
-      // Copies of a sampling client get numbers of their own instead of drawing them (10.4).
+      // Copies of a sampling client ask the server for distinct numbers instead of drawing random
+      // ones (10.4).
       {"sample_join_sampling_session", true},
-      // A custom loss runs in its program, at the price of one forward pass more (8.3).
+      // A custom loss runs in the client's process, at the cost of one more forward pass (8.3).
       {"custom_loss_server_side", false},
   };
 }
 
-// A sample that nobody awaits any more is told to us, and its place goes to others (11.5).
+// Clients report a sample that they no longer await, which frees its slot for other samples (11.5).
 inline Json DynamicClientConfig() {
   return {{"refresh_interval_sec", 300}, {"sample_cancel_enabled", true}};
 }

@@ -1,4 +1,4 @@
-// A poll that waits: sleeps on its connection's strand until there is news.
+// A long poll, which sleeps on its connection's strand until an update arrives.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -15,41 +15,45 @@ namespace lathe::gateway {
 
 namespace asio = boost::asio;
 
-// Held by shared_ptr, because news may arrive after the poll was answered.
+// Held by shared_ptr, because an update may arrive after the poll was answered.
 class HeldPoll : public std::enable_shared_from_this<HeldPoll> {
  public:
   explicit HeldPoll(asio::any_io_executor executor) : timer_(std::move(executor)) {}
 
-  // Any thread.
+  // Any thread. These run the update, or End, on the executor.
   void PostUpdate(const WatchUpdate& update);
   void PostEnd();
 
-  // The rest on the executor only.
-  // There is no use in waiting longer: the client has left or the gateway drains.
+  // The functions below must run on the executor.
+  // Ends the poll: the client has left or the gateway drains.
   void End();
-  // Called by End, at once if that was; no more than one such callback.
+  // Sets the callback that End calls. Calls it at once if the poll is over. A poll has at most one
+  // callback.
   void OnEnd(std::function<void()> callback);
-  // Until the request is settled, End, or the deadline.
+  // Waits until the request is settled, the poll is over or the deadline passes.
   asio::awaitable<void> Sleep(std::chrono::steady_clock::time_point deadline);
-  // Until any update, End, or the deadline.
+  // Waits until any update arrives, the request is settled, the poll is over or the deadline
+  // passes.
   asio::awaitable<void> AwaitNews(std::chrono::steady_clock::time_point deadline);
-  // For `pause`, but not beyond End or the deadline.
+  // Waits for `pause`, but not beyond the end of the poll or the deadline.
   asio::awaitable<void> Pause(std::chrono::steady_clock::duration pause,
                               std::chrono::steady_clock::time_point deadline);
+  // Records why the request waits.
   void NoteQueue(v1::QueueState state, std::string reason) {
     queue_state_ = state;
     queue_state_reason_ = std::move(reason);
   }
-  // Forgets that the request was settled.
+  // Resets the settled state, before the poll waits again.
   void Rearm() {
     is_settled_ = false;
     result_ = nullptr;
   }
 
-  // Done, or it cannot be watched: the engine can say more now.
+  // True if the request has ended or cannot be watched. The engine can then give a final answer.
   bool is_settled() const { return is_settled_; }
+  // True after End.
   bool is_over() const { return is_over_; }
-  // Came with the news. Null: it must be fetched.
+  // Result from the update. Null: it must be fetched.
   const std::shared_ptr<const v1::OperationResult>& result() const { return result_; }
   v1::QueueState queue_state() const { return queue_state_; }
   const std::string& queue_state_reason() const { return queue_state_reason_; }

@@ -1,4 +1,4 @@
-// All polls that wait, so that a drain can end them.
+// Registry of all waiting polls, so that a drain can end them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace lathe::gateway {
 // Any thread.
 class PollGate {
  public:
-  // Counts `poll` in for as long as the ticket lives. It must not outlive the gate.
+  // Registers `poll` for the ticket's lifetime. The ticket must not outlive the gate.
   class Ticket {
    public:
     Ticket(PollGate& gate, std::shared_ptr<HeldPoll> poll);
@@ -27,7 +27,7 @@ class PollGate {
     std::shared_ptr<HeldPoll> poll_;
   };
 
-  // Ends all polls, also those that come later.
+  // Ends all polls, and every poll that is registered later.
   void EndAll();
   int64_t num_waiting() const;
 

@@ -1,4 +1,4 @@
-// Where clients find this server.
+// Address at which clients reach this server.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace lathe::gateway {
 
-// Scheme, host and port under which the client reached us: `configured` unless it is empty.
-// InvalidArgument when neither that nor the Host header says.
+// Returns scheme, host and port under which the client reached the server: `configured`, or the
+// Host header if that is empty. InvalidArgument if the header is needed and missing or malformed.
 absl::StatusOr<std::string> PublicUrl(const Request& request, const std::string& configured);
 
 }  // namespace lathe::gateway

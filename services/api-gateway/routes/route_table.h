@@ -1,4 +1,4 @@
-// Everything the gateway serves.
+// All routes of the gateway.
 #pragma once
 
 #include <string>
@@ -14,17 +14,19 @@
 namespace lathe::gateway {
 
 struct RouteOptions {
-  // How long a poll waits before it is answered try_again; at most 40 s.
+  // Time a poll waits before it is answered try_again; at most 40 s.
   absl::Duration poll_hold = absl::Seconds(20);
-  // Scheme and host of download links, "https://lathe.example:8443"; empty: from the Host header.
+  // Scheme and host of download links, such as "https://lathe.example:8443". Empty: taken from the
+  // Host header.
   std::string public_url;
-  // Whether clients are told to exchange their key for short-lived tokens; both are always taken.
+  // True if client/config asks clients to exchange their key for short-lived tokens. The server
+  // accepts keys and tokens in either case.
   bool jwt_auth = false;
-  // Whether clients wait for all their samples with one poll, instead of one each.
+  // True if a client waits for all its samples with one poll instead of one poll per sample.
   bool retrieve_futures = true;
 };
 
-// All outlive the routes.
+// Dependencies of the routes. They must outlive the routes.
 struct RouteContext {
   EngineClient& engine;
   WatchClient& watch;
@@ -35,7 +37,7 @@ struct RouteContext {
 
 std::vector<Route> AllRoutes(const RouteContext& context);
 
-// One list per resource.
+// Routes of one resource each.
 std::vector<Route> ServiceRoutes(const RouteContext& context);
 std::vector<Route> SessionRoutes(const RouteContext& context);
 std::vector<Route> ModelRoutes(const RouteContext& context);

@@ -1,4 +1,4 @@
-// A route that is one rpc: decode, call, encode.
+// Routes that decode a request, make one RPC and encode its response.
 #pragma once
 
 #include <functional>
@@ -15,33 +15,34 @@
 namespace lathe::gateway {
 
 Response JsonResponse(const Json& body);
-// 204.
+// Returns a response of status 204 without a body.
 Response EmptyResponse();
 
-// The body as JSON. InvalidArgument `unsupported_media_type` for another Content-Type; an absent
-// one passes.
+// Parses the body as JSON. InvalidArgument `unsupported_media_type` if there is a Content-Type
+// other than application/json.
 absl::StatusOr<Json> ReadJsonBody(const Request& request);
 
-// Query parameters `limit` and `offset`, or the defaults. InvalidArgument when they are no
-// integers; the engine knows the bounds.
+// Query parameters `limit` and `offset`.
 struct Page {
   int64_t limit = 20;
   int64_t offset = 0;
 };
+// An absent parameter gets `default_limit` or 0. InvalidArgument if one is not an integer. The
+// engine checks the bounds.
 absl::StatusOr<Page> ReadPage(const Request& request, int64_t default_limit);
 
-// Query parameter `access_scope`: owned or accessible, which find the same, as a tenant sees its
-// own objects only. InvalidArgument for anything else.
+// Checks query parameter `access_scope`: "owned" (the default) or "accessible". Both select the
+// same objects, because a tenant sees only its own. InvalidArgument for another value.
 absl::Status CheckAccessScope(const Request& request);
 
-// A call that a request was decoded to; it outlives the rpc. Its types are erased, as a coroutine
-// for each method takes the compiler long.
+// A call decoded from a request. It outlives the RPC. Its types are erased, because one coroutine
+// per method takes long to compile.
 class RouteCall {
  public:
   virtual ~RouteCall() = default;
   virtual void Start(EngineClient::Peer& peer, grpc::ClientContext* context,
                      std::function<void(grpc::Status)> on_end) = 0;
-  // After an rpc that succeeded.
+  // Encodes the response of an RPC that succeeded.
   virtual Response Encode() const = 0;
 };
 using DecodeCall = std::function<absl::StatusOr<std::shared_ptr<RouteCall>>(const Request&)>;
@@ -68,9 +69,8 @@ class TypedRouteCall final : public RouteCall {
   EngineClient::StubOf<Async> stub_;
 };
 
-// `engine` must outlive the handler.
-// `decode` makes a Req, or a StatusOr of it, from `const Request&`; `encode` makes a Response from
-// `const Req&` and `const Resp&`.
+// `decode` makes a Req or a StatusOr<Req> from `const Request&`. `encode` makes a Response from
+// `const Req&` and `const Resp&`. `engine` must outlive the handler.
 template <typename Async, typename Req, typename Resp, typename DecodeFn, typename EncodeFn>
 Handler RpcRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Resp> method,
                  DecodeFn decode, EncodeFn encode) {
@@ -83,7 +83,7 @@ Handler RpcRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Res
                    });
 }
 
-// As above for a JSON body and a JSON answer.
+// Like RpcRoute, with a JSON body and a JSON response.
 template <typename Async, typename Req, typename Resp>
 Handler JsonRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Resp> method,
                   std::type_identity_t<absl::StatusOr<Req> (*)(const Json&)> from_json,
@@ -98,7 +98,7 @@ Handler JsonRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Re
       [to_json](const Req&, const Resp& answer) { return JsonResponse(to_json(answer)); });
 }
 
-// Answers at once, without the engine.
+// Always answers `body`, without a call to the engine.
 Handler ConstantRoute(Json body);
 
 }  // namespace lathe::gateway

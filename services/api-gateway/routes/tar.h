@@ -17,17 +17,18 @@ struct TarMember {
   int64_t num_bytes = 0;
 };
 
-// What precedes the member's bytes: one block, or more for a size that one cannot hold (8 GiB).
-// InvalidArgument for a name with a folder in it, a hidden one, or one over 100 bytes.
+// Returns the header that precedes the member's bytes: one 512-byte block, or more for a size of 8
+// GiB or above. InvalidArgument for a name that is empty, begins with a dot, contains a slash or
+// has more than 100 bytes.
 //
-// libarchive writes the headers only: the bytes between them come from the files, at any offset a
-// Range asks for, which its stream of a whole archive has no way to give.
+// libarchive writes only the headers. The gateway reads the bytes between them from the files,
+// because a Range may start at any offset and libarchive's stream of an archive cannot seek.
 absl::StatusOr<std::string> TarHeader(const TarMember& member, absl::Time modified_at);
 
-// Zeros that follow a member of `num_bytes`.
+// Returns the zeros that follow a member of `num_bytes`.
 std::string TarPadding(int64_t num_bytes);
 
-// The end of an archive.
+// Returns the end of an archive.
 std::string TarEnd();
 
 }  // namespace lathe::gateway
