@@ -85,7 +85,7 @@ int64_t FieldReader::IntOr(const std::string& name, int64_t fallback) {
 }
 
 double FieldReader::NumberOr(const std::string& name, double fallback) {
-  Find(name);  // it is known; a null is wrong here, and not the same as no number
+  Find(name);  // marks the name as known; Find takes null for absent, but null is an error here
   const auto value = object_.find(name);
   if (value == object_.end()) return fallback;
   if (value->is_number()) return value->get<double>();

@@ -21,7 +21,8 @@ std::string Indexed(const std::string& pointer, size_t index) {
   return absl::StrCat(pointer, "/", index);
 }
 
-// A document that lives for ever; default-constructed simdjson values must not be touched.
+// Parses a constant document, which lives as long as `parser`. It replaces default-constructed
+// simdjson values, which must not be used.
 element Constant(std::string_view text, simdjson::dom::parser& parser) {
   return parser.parse(simdjson::padded_string(text)).value_unsafe();
 }
@@ -38,7 +39,7 @@ simdjson::dom::array EmptyArray() {
   return empty.get_array().value_unsafe();
 }
 
-// T's bytes are the wire's: all hosts we build for are little-endian.
+// Packs T's bytes unchanged, because all supported hosts are little-endian.
 template <typename T, typename Convert>
 std::string Pack(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
                  std::string_view expected, Convert convert) {
@@ -199,11 +200,13 @@ absl::StatusOr<element> ParseLargePiece(simdjson::dom::parser& parser, const std
                                         std::string_view piece, int outer_depth) {
   element root;
   auto error = simdjson::SUCCESS;
-  // It keeps the depth when it grows.
+  // Sets the depth limit together with the capacity. A parser that is large enough has its limit
+  // already.
   if (parser.capacity() < piece.size()) {
     error = parser.allocate(piece.size(), kMaxJsonDepth - outer_depth);
   }
-  // The parser may look beyond its end; what has nothing behind it is copied.
+  // The parser may read up to SIMDJSON_PADDING bytes beyond the piece. It copies a piece with fewer
+  // bytes behind it.
   const size_t num_behind =
       static_cast<size_t>(text.data() + text.size() - (piece.data() + piece.size()));
   const bool is_copied = num_behind < simdjson::SIMDJSON_PADDING;

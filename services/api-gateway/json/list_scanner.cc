@@ -1,4 +1,4 @@
-// Runs over every byte of a large body: no work per number, only per bracket and string.
+// Scans every byte of a large body. It does work per bracket and string, but none per number.
 #include "services/api-gateway/json/list_scanner.h"
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace {
 constexpr size_t kNone = std::string::npos;
 constexpr char kSpace[] = " \t\n\r";
 
-// '\0' at the end of the text; a NUL inside is no JSON either.
+// Returns '\0' at the end of the text. A NUL inside the text is not JSON either.
 char At(const std::string& text, size_t at) { return at < text.size() ? text[at] : '\0'; }
 
 size_t SkipSpace(const std::string& text, size_t at) {
   return std::min(text.find_first_not_of(kSpace, at), text.size());
 }
 
-// From an opening quote to behind the closing one; kNone when there is none.
+// Returns the offset behind the string whose opening quote is at `at`; kNone if it has no end.
 size_t SkipString(const std::string& text, size_t at) {
   size_t quote = at;
   while ((quote = text.find('"', quote + 1)) != kNone) {
@@ -32,7 +32,8 @@ size_t SkipString(const std::string& text, size_t at) {
   return kNone;
 }
 
-// From an opening bracket to behind the one that closes it; their kinds are not compared.
+// Returns the offset behind the value whose opening bracket is at `at`; kNone if it has no end.
+// Does not compare the kinds of brackets.
 size_t SkipBrackets(const std::string& text, size_t at) {
   int64_t depth = 0;
   while (true) {
@@ -50,7 +51,7 @@ size_t SkipBrackets(const std::string& text, size_t at) {
   }
 }
 
-// Behind the value that begins at `at`; kNone when none does.
+// Returns the offset behind the value that begins at `at`; kNone if no value does.
 size_t SkipValue(const std::string& text, size_t at) {
   const char c = At(text, at);
   if (c == '[' || c == '{') return SkipBrackets(text, at);
@@ -59,7 +60,8 @@ size_t SkipValue(const std::string& text, size_t at) {
   return size == 0 ? kNone : at + size;
 }
 
-// Where the value of member `name` begins, in the object whose brace is at `at`.
+// Returns the offset of the value of member `name` in the object whose brace is at `at`; kNone if
+// it is not found.
 size_t FindMember(const std::string& text, size_t at, std::string_view name) {
   if (At(text, at) != '{') return kNone;
   do {

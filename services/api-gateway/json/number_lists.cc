@@ -1,4 +1,4 @@
-// Runs over every byte of a large body.
+// Scans every byte of a large body.
 #include "services/api-gateway/json/number_lists.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 bool IsDigit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// As many surely fit 64 bits.
+// Number of decimal digits that always fit in 64 bits.
 constexpr int64_t kMaxDigits = 18;
 
 // Each reader below moves `at` forward and never reads at or behind `end`.
@@ -30,17 +30,19 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SkipSpace(const char*& at, const char* 
 
 constexpr uint64_t kPowers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
-// Up to eight digits at once, without a branch for each: numbers differ in length, so a loop's end
-// would be guessed wrong every time. Needs eight readable bytes.
+// Appends up to eight digits at once to `value` and returns their number. Has no branch per digit:
+// numbers differ in length, so the branch at a loop's end would be mispredicted. Needs eight
+// readable bytes.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline int64_t ReadUpToEightDigits(const char* at, uint64_t& value) {
   constexpr uint64_t kEach = 0x0101010101010101;
   uint64_t text;
   std::memcpy(&text, at, sizeof(text));
-  const uint64_t digits = text - '0' * kEach;  // right below the first that is none
+  const uint64_t digits = text - '0' * kEach;  // correct for bytes before the first non-digit
   const uint64_t others = (digits | (text + 0x46 * kEach)) & (0x80 * kEach);
   const int64_t num_digits = others == 0 ? 8 : std::countr_zero(others) / 8;
   if (num_digits == 0) return 0;
-  // The digits last, zeros before them; then pairs, fours and all eight are put together.
+  // Moves the digits to the last bytes, with zeros before them. Then combines pairs, groups of four
+  // and all eight.
   uint64_t sum = digits << (64 - 8 * num_digits);
   sum = sum * 10 + (sum >> 8);
   constexpr uint64_t kPairs = 0x000000ff000000ff;
@@ -51,7 +53,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline int64_t ReadUpToEightDigits(const char* at, 
   return num_digits;
 }
 
-// Digits onto `value`, which wraps; returns how many.
+// Appends digits to `value`, which wraps. Returns their number.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline int64_t ReadDigits(const char*& at, const char* end,
                                                        uint64_t& value) {
   const char* const begin = at;
@@ -64,7 +66,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline int64_t ReadDigits(const char*& at, const ch
   return at - begin;
 }
 
-// -?(0|[1-9][0-9]*). False for other texts, and for more digits than surely fit.
+// Reads -?(0|[1-9][0-9]*). Returns false for other texts and for more than kMaxDigits digits.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline bool ReadInteger(const char*& at, const char* end,
                                                      int64_t& number) {
   const bool is_negative = at < end && *at == '-';
@@ -93,7 +95,7 @@ constexpr double kPowersOfTen[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7
 constexpr int64_t kMaxExactPower = 22;
 constexpr uint64_t kMaxExactInteger = uint64_t{1} << 53;
 
-// A decimal number as its parts: mantissa * 10^exponent.
+// A decimal number: mantissa * 10^exponent.
 struct Decimal {
   uint64_t mantissa = 0;  // may have wrapped when num_digits > kMaxDigits
   int64_t num_digits = 0;
@@ -140,13 +142,13 @@ bool ReadNumber<float>(const char*& at, const char* end, float& number) {
   if (!ReadDecimal(at, end, decimal)) return false;
   double value = 0;
   if (decimal.is_integer) {
-    // Longer ones are for the document's reader to judge.
+    // Longer integers are left to the JSON parser.
     if (decimal.num_digits > kMaxDigits) return false;
     const auto integer = static_cast<int64_t>(decimal.mantissa);
     value = static_cast<double>(decimal.is_negative ? -integer : integer);
   } else if (decimal.num_digits <= kMaxDigits && decimal.mantissa <= kMaxExactInteger &&
              std::abs(decimal.exponent) <= kMaxExactPower) {
-    // Both are exact, so one operation rounds once.
+    // Both operands are exact, so the result is rounded once.
     value = static_cast<double>(decimal.mantissa);
     value = decimal.exponent < 0 ? value / kPowersOfTen[-decimal.exponent]
                                  : value * kPowersOfTen[decimal.exponent];
@@ -159,7 +161,7 @@ bool ReadNumber<float>(const char*& at, const char* end, float& number) {
   return true;
 }
 
-// From an opening quote to behind the closing one; npos when there is none.
+// Returns the offset behind the string whose opening quote is at `at`; npos if it has no end.
 size_t SkipString(std::string_view text, size_t at) {
   for (++at; at < text.size(); ++at) {
     if (text[at] == '"') return at + 1;
@@ -177,7 +179,7 @@ bool BeginsWithNumber(std::string_view text, size_t at) {
 
 bool CutNumberLists(std::string_view piece, std::string* rest,
                     std::vector<std::string_view>* lists) {
-  size_t kept = 0;  // what is before it stands in `rest`
+  size_t kept = 0;  // end of the part that is in `rest`
   size_t at = 0;
   while (at < piece.size()) {
     if (piece[at] == '"') {
@@ -213,7 +215,7 @@ bool PackNumbers(std::string_view text, std::string* packed) {
     const bool is_last = at == end;
     if (++size == kBufferNumbers || is_last) {
       if (packed->empty() && !is_last) {
-        // As many as there will be if the rest is like the first.
+        // Reserves as much as the whole text needs if the rest is like the first numbers.
         const auto num_read = static_cast<size_t>(at - text.data());
         packed->reserve((size * text.size() / num_read + kBufferNumbers) * sizeof(T));
       }

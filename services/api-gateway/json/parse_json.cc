@@ -25,7 +25,7 @@ absl::Status BadJson(std::string_view text, size_t position) {
   const size_t column = offset - (before.rfind('\n') == before.npos ? 0 : before.rfind('\n') + 1);
   const std::string where =
       absl::StrFormat("line %d, column %d (byte %d)", line, column + 1, offset);
-  // What Python's json module writes for them by default.
+  // Python's json module writes these words by default.
   for (const char* const name : {"NaN", "Infinity"}) {
     if (absl::StartsWith(AbslView(text.substr(offset)), name)) {
       return Bad("bad_number", absl::StrFormat("%s is not a JSON number: %s", name, where));
@@ -34,7 +34,8 @@ absl::Status BadJson(std::string_view text, size_t position) {
   return Bad("bad_json", "body is not JSON: " + where);
 }
 
-// Checks what nlohmann does not, and builds the document if asked to.
+// Checks what nlohmann does not: depth, duplicate keys and integers beyond 64 bits. Builds the
+// document if `is_building`.
 class StrictHandler : public nlohmann::json_sax<Json> {
  public:
   StrictHandler(std::string_view text, bool is_building)
@@ -98,7 +99,7 @@ class StrictHandler : public nlohmann::json_sax<Json> {
  private:
   struct Level {
     bool is_object = false;
-    // Of the member or element in progress.
+    // Name or index of the current member or element.
     std::string name;
     int64_t index = -1;
     std::set<std::string> keys;

@@ -19,14 +19,13 @@ namespace {
 
 using simdjson::dom::element;
 
-// A parser needs up to fourteen times the memory of what it reads, so a body of this many bytes
-// more than its data is refused, and a datum too; both are far beyond what a model's context can
-// use.
+// Limits on the JSON outside the data list and on one datum. A parser needs up to fourteen times
+// the memory of its input. Both limits are far beyond what a model's context can use.
 constexpr size_t kMaxRestBytes = 4 << 20;
 constexpr size_t kMaxDatumBytes = 16 << 20;
-// As the engine's limit: what is beyond it is not kept.
+// Equals the engine's limit on datums. A body with more is refused.
 constexpr size_t kMaxDatums = 65536;
-// Root, input and list are around a datum.
+// Nesting depth of a datum: root, input and list enclose it.
 constexpr int kDatumDepth = 3;
 
 void ReadSpans(LargeObject& in, std::string_view name,
@@ -110,8 +109,8 @@ absl::Status NotJson(const std::string& body) {
   return WithDetail(absl::InvalidArgumentError("body is not JSON"), "bad_json");
 }
 
-// The quick way, with no document of all the numbers. False when anything is wrong: what exactly is
-// for the other way to say.
+// The fast path, which builds no document of all the numbers. Returns false on any error; the slow
+// path finds out which error it is.
 bool ReadDatumByText(simdjson::dom::parser& parser, std::string_view piece,
                      const std::string& pointer, v1::Datum* datum) {
   std::string rest;
@@ -124,8 +123,9 @@ bool ReadDatumByText(simdjson::dom::parser& parser, std::string_view piece,
   return context.ok();
 }
 
-// What is wrong with a field goes to `errors`, after which the rest is only walked over, for what
-// comes behind the list. Fails when something is no JSON.
+// Reads the elements of `list`. Errors in fields go to `errors`. After such an error the other
+// elements are only skipped, because the text behind the list must still be read. Returns an error
+// if a parsed element or the list itself is not JSON.
 absl::Status ReadData(ListScanner& list, const std::string& body, const std::string& pointer,
                       LargeContext& errors, v1::ForwardBackwardRequest* request) {
   simdjson::dom::parser parser;

@@ -17,10 +17,10 @@ namespace {
 
 constexpr size_t kMaxNames = 500;
 constexpr size_t kMaxNameBytes = 100;
-// The SDK's requests name their kind, which the route says already.
+// Member in which the SDK's requests name their kind. The route implies the kind already.
 constexpr std::string_view kKindName = "type";
 
-// Of the process, as its log is: what was said once need not be said again, whoever reads.
+// Names logged so far, by any reader of the process. Each name is logged once.
 struct NotedNames {
   absl::Mutex mu;
   std::set<std::string> names ABSL_GUARDED_BY(mu);
@@ -36,7 +36,7 @@ bool IsIndex(absl::string_view segment) {
          std::all_of(segment.begin(), segment.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// The pointer with `*` for positions in lists: one name for all elements.
+// Returns the field's pointer with `*` for list indexes, so that all elements share one name.
 std::string NameOf(std::string_view pointer, std::string_view name) {
   std::vector<absl::string_view> segments = absl::StrSplit(AbslView(pointer), '/');
   for (absl::string_view& segment : segments) {

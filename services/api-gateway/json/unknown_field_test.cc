@@ -13,7 +13,7 @@ TEST_CASE("A number that was asked for is known", "[json]") {
     FieldReader reader(object, "/of_a_number");
     CHECK(reader.NumberOr("rate", 0) == 0.5);
   }
-  CHECK(NoteUnknownField("/of_a_number", "rate", {}));  // the reader has not noted it
+  CHECK(NoteUnknownField("/of_a_number", "rate", {}));  // the reader has not logged it
 }
 
 TEST_CASE("A field is unknown once, at whatever place in a list", "[json]") {
