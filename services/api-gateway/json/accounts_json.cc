@@ -11,8 +11,8 @@
 namespace lathe::gateway {
 namespace {
 
-// Strings of the list `name`, which must not be empty when it is there: an empty list would find
-// nothing, and means everything to some clients.
+// Reads the strings of the list `name`. An empty list is an error: it would find nothing, but some
+// clients mean everything by it.
 template <typename Strings>
 void ReadStrings(FieldReader& in, const Json& object, const std::string& name, Strings* strings) {
   if (!in.Has(name)) return;
@@ -83,7 +83,7 @@ Json SummaryToJson(const v1::SessionSummary& session) {
 
 double Gigabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
-// The events of one hour, each with the tokens it is sorted by.
+// Events of one hour, each with its number of tokens as the sort key.
 class HourOfEvents {
  public:
   explicit HourOfEvents(const std::string& owner) : owner_(owner) {}
@@ -103,7 +103,7 @@ class HourOfEvents {
     }
   }
 
-  // Appends them and starts anew.
+  // Appends the events to `data`, most tokens first, and clears them.
   void MoveTo(Json& data) {
     std::stable_sort(events_.begin(), events_.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });

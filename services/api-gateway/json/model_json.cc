@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kDefaultRank = 32;
 
-// Not of the Tinker API: its clients say it by metadata.
+// target_modules is not part of the Tinker API, whose clients use user metadata instead.
 void ReadTargetModules(FieldReader& in, const Json& body, v1::LoraConfig& config) {
   constexpr char kName[] = "target_modules";
   if (!in.Has(kName)) return;

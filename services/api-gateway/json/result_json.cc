@@ -42,7 +42,8 @@ Json ForwardBackwardToJson(const v1::ForwardBackwardResult& result) {
           {"metrics", MetricsToJson(result.metrics())}};
 }
 
-// Rows of [token id, logprob] pairs; null for an undefined row, sentinel entries at its end cut.
+// Returns rows of [token id, logprob] pairs, without the sentinel entries at a row's end. An
+// undefined row becomes null.
 Json TopkToJson(const v1::TopkLogprobs& topk) {
   constexpr float kSentinelLogprob = -99999.0f;
   const Json ids = UnpackList<int32_t>(topk.token_ids());

@@ -23,7 +23,7 @@ void ReadStop(LargeObject& in, v1::SamplingParams* params) {
     in.errors().Fail(in.PointerTo("stop"), "a string or a list");
     return;
   }
-  // An empty list is not an absent one: nothing stops but max_tokens.
+  // An empty list differs from an absent one: only max_tokens then stops the sample.
   if (list.size() == 0) params->mutable_stop_strings();
   for (const element value : list) {
     int64_t token = 0;
@@ -48,7 +48,7 @@ void ReadSamplingParams(LargeObject in, v1::SamplingParams* params) {
   ReadStop(in, params);
 }
 
-// What to tell beside the samples.
+// Reads which log probabilities to return besides the samples.
 void ReadScores(LargeObject& in, v1::SampleRequest* request) {
   request->set_prompt_logprobs(in.BoolOr("prompt_logprobs", false));
   request->set_topk_prompt_logprobs(in.IntOr("topk_prompt_logprobs", 0));
@@ -62,7 +62,8 @@ void ReadScores(LargeObject& in, v1::SampleRequest* request) {
   }
 }
 
-// In the SDK's schema, never sent by it: the sampling session names the weights.
+// These options are in the SDK's schema, but the SDK never sends them. The sampling session names
+// the weights.
 void ReadUnsupportedOptions(LargeObject& in, v1::SampleRequest* request) {
   for (const char* option : {"base_model", "model_path"}) {
     if (in.Has(option)) request->add_unsupported_options(option);

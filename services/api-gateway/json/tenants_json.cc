@@ -11,14 +11,15 @@ namespace {
 
 constexpr std::string_view kTinkerScheme = "tinker://";
 
-// The SDK insists on an integer: 53 bits of FNV-1a, which every reader of JSON takes unharmed.
+// Returns an integer for a key id, because the SDK requires one. It is 53 bits of FNV-1a, which
+// every JSON reader represents exactly.
 int64_t NumberOf(const std::string& key_id) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const unsigned char c : key_id) hash = (hash ^ c) * 0x100000001b3;
   return static_cast<int64_t>(hash >> 11);
 }
 
-// tinker://{model_id}/… ; "" for any other object.
+// Returns the model id of tinker://{model_id}/…, or "" for any other object.
 std::string ModelOfPath(std::string_view object) {
   if (!object.starts_with(kTinkerScheme)) return "";
   object.remove_prefix(kTinkerScheme.size());
@@ -51,7 +52,8 @@ Json OwnKeyToJson(const v1::GetOwnKeyResponse& response) {
                {"expires_at", nullptr}};
   for (const std::string& scope : response.scopes()) json["scopes"].push_back(scope);
   if (response.has_expires_at()) json["expires_at"] = TimestampText(response.expires_at());
-  // Keys are a tenant's, not a person's: the tenant stands where an e-mail address is expected.
+  // A key belongs to a tenant, not to a person. The tenant's name replaces the expected e-mail
+  // address.
   json["details"] = {{"org_details", {{"name", response.tenant()}}},
                      {"user_details", {{"email", response.tenant()}}}};
   return json;

@@ -13,7 +13,7 @@
 namespace lathe::gateway {
 namespace {
 
-// A request is in the stage of this name until the time `until`.
+// Stage of a request. It ends at time `until`; 0: that time is not recorded.
 struct Stage {
   const char* name;
   int64_t (v1::RequestSpan::*until)() const;
@@ -35,7 +35,7 @@ std::string ProcessName(const std::string& owner_id) {
   return kind + owner_id;
 }
 
-// Writes text as it goes: a document of objects would take twenty times its size.
+// Writes the text directly: a document of JSON objects would take twenty times its size.
 class TraceWriter {
  public:
   explicit TraceWriter(const v1::OpenTraceResponse& trace)
@@ -72,14 +72,14 @@ class TraceWriter {
     return data;
   }
 
-  // The fields that all events have.
+  // Writes the fields that all events have.
   void BeginEvent(char phase, int64_t process, std::string_view name) {
     absl::StrAppend(&out_, is_first_ ? "\n" : ",\n", "{\"ph\":\"", std::string(1, phase),
                     "\",\"pid\":", process, ",\"tid\":", process,
                     ",\"name\":", JsonText(Json(name)));
     is_first_ = false;
   }
-  // Microseconds, to the nanosecond.
+  // Writes the time since `origin_` in microseconds, with nanosecond digits.
   void AddTime(int64_t nanos) {
     const int64_t since = std::max<int64_t>(0, nanos - origin_);
     absl::StrAppendFormat(&out_, ",\"ts\":%d.%03d", since / 1000, since % 1000);
@@ -130,8 +130,8 @@ class TraceWriter {
     ++request_;
     int64_t now = span.accepted_unix_nanos();
     AddEdge('b', process, span.operation(), now, ArgsOf(span));
-    // Named after the first stage of those that have no end of their own: a request that fails
-    // while it is queued was never anything else.
+    // A stage without a recorded end merges with the next stage that has one. The slice keeps the
+    // first stage's name: a request that fails while it is queued has no later stage.
     const char* stage_name = nullptr;
     for (const Stage& stage : kStages) {
       if (stage_name == nullptr) stage_name = stage.name;
@@ -145,7 +145,7 @@ class TraceWriter {
     AddEdge('e', process, span.operation(), now);
   }
 
-  // When it ended: the clock of the wall may have been set back meanwhile.
+  // Returns the end of the stage. It is never before `from`, even if the wall clock was set back.
   int64_t AddStage(int64_t process, const char* name, int64_t from, int64_t until) {
     until = std::max(from, until);
     AddEdge('b', process, name, from);

@@ -26,7 +26,7 @@ v1::OpenTraceResponse EmptyTrace() {
   return trace;
 }
 
-// "b sample 0.000" for every event of request `id`.
+// Returns phase, name and time of every event of request `id`, such as "b sample 0.000".
 std::vector<std::string> EdgesOf(const Json& document, int id) {
   std::vector<std::string> edges;
   for (const Json& event : document["traceEvents"]) {
