@@ -1,4 +1,4 @@
-// Downloads: signed links, and the files behind them.
+// Routes for checkpoint downloads: signed links, and the files behind them.
 #include <memory>
 #include <utility>
 
@@ -44,7 +44,8 @@ Handler LinkHandler(const RouteContext& context) {
   };
 }
 
-// What may stand in a quoted header value.
+// Keeps only characters that are safe in a quoted header value. Returns "checkpoint.tar" if none
+// are left.
 std::string SafeFileName(std::string name) {
   std::erase_if(name, [](unsigned char c) {
     return !absl::ascii_isalnum(c) && c != '.' && c != '-' && c != '_';
@@ -52,7 +53,7 @@ std::string SafeFileName(std::string name) {
   return name.empty() ? "checkpoint.tar" : name;
 }
 
-// One link per file of an external checkpoint.
+// Answers one link per file of an external checkpoint.
 Handler ExternalUrlsHandler(const RouteContext& context) {
   return [context](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
     const absl::StatusOr<std::string> base = PublicUrl(request, context.options.public_url);
@@ -72,14 +73,15 @@ Handler ExternalUrlsHandler(const RouteContext& context) {
   };
 }
 
-// Names what a download holds: files of a checkpoint never change, and no two share a directory.
+// Identifies the content of a download. A checkpoint's files never change, and no two checkpoints
+// share a directory.
 std::string EntityTag(const v1::OpenArchiveResponse& archive) {
   std::string text = archive.dir();
   for (const v1::ArchiveFile& file : archive.files()) absl::StrAppend(&text, "\n", file.name());
   return absl::StrCat("\"", Sha256Hex(text).substr(0, 32), "\"");
 }
 
-// Makes `response` the part of the download that was asked for.
+// Limits `response` to the byte range that `request` asks for, if any.
 void ApplyRange(const Request& request, const std::string& tag, DownloadStream& stream,
                 Response& response) {
   const std::string_view condition = request.HeaderValue("if-range");
@@ -140,7 +142,7 @@ std::vector<Route> ArchiveRoutes(const RouteContext& context) {
        .pattern = "/api/v1/training_runs/{run_id}/checkpoints/external_weights/{name}/"
                   "external_weights_urls",
        .handler = ExternalUrlsHandler(context)},
-      // The link itself is the credential: downloads are made by plain HTTP clients.
+      // The link itself is the credential, because plain HTTP clients download the file.
       {.method = "GET",
        .pattern = "/archive/{token}",
        .access = Access::kPublic,

@@ -1,4 +1,4 @@
-// retrieve_futures: one poll for all samples of a client.
+// Route retrieve_futures: one poll for all samples of a client.
 #include <boost/asio/this_coro.hpp>
 #include <memory>
 
@@ -10,9 +10,11 @@
 namespace lathe::gateway {
 namespace {
 
-// The ids of all results that came since the last poll; 413 would end the client's sampling.
+// The body holds the ids of all results since the last poll. The limit is large, because a 413
+// would end the client's sampling.
 constexpr int64_t kMaxBodyBytes = 8 << 20;
-// Beyond the hold; together with its longest of 40 s below the 45 s at which clients give up.
+// Time for the engine's answer after the wait. The longest wait of 40 s plus this is below the 45 s
+// after which clients give up.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
 
 asio::awaitable<absl::StatusOr<v1::AwaitSamplesResponse>> Await(
@@ -26,7 +28,7 @@ asio::awaitable<absl::StatusOr<v1::AwaitSamplesResponse>> Await(
       &EngineClient::AsyncStub::AwaitSamples, question, request.api_key,
       absl::Milliseconds(question.wait_ms()) + kAnswerTimeout, stop.get());
   if (!answer.ok() && poll->is_over()) {
-    // Nothing is lost with a poll that found nothing.
+    // The poll has ended early. An empty answer with the same cursor loses nothing.
     answer = v1::AwaitSamplesResponse();
     answer->set_cursor(question.cursor());
   }

@@ -1,4 +1,4 @@
-// The description of this API for programs, and a page that shows it to people.
+// Routes for the OpenAPI description, and for a web page that shows it.
 #include <string_view>
 
 #include "services/api-gateway/routes/docs_files.h"
@@ -24,7 +24,7 @@ Route FileRoute(const char* path, const char* content_type, std::string_view tex
 
 }  // namespace
 
-// Public: they say nothing about a server but its version.
+// These routes are public, because they reveal only the server's version.
 std::vector<Route> DocsRoutes(const RouteContext&) {
   return {FileRoute("/docs", "text/html; charset=utf-8", DocsIndexHtml()),
           FileRoute("/docs/page.js", "text/javascript; charset=utf-8", DocsPageJs()),

@@ -1,4 +1,4 @@
-// retrieve_future: the long poll.
+// Route retrieve_future: the long poll.
 #include <algorithm>
 #include <boost/asio/this_coro.hpp>
 #include <chrono>
@@ -21,10 +21,10 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// Between tries while the engine has a result but cannot give it.
+// Pause between attempts while the engine has a result but cannot return it.
 constexpr std::chrono::milliseconds kFetchPause{200};
-// How long after the hold answers of the engine may still come, all of them together. With the
-// longest hold of 40 s below the 45 s at which clients give up.
+// Time after the hold within which all remaining answers of the engine must arrive. The longest
+// hold of 40 s plus this is below the 45 s after which clients give up.
 constexpr std::chrono::seconds kLastLookTimeout(3);
 
 // Unsubscribes when it goes out of scope.
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> ReadRequestId(const Request& request) {
   ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
   FieldReader in(body);
   std::string request_id = in.String("request_id");
-  // A permission that is never used: results come whole (tinker-api 11.4).
+  // The server never uses this permission: results are always whole (tinker-api 11.4).
   in.BoolOr("allow_metadata_only", false);
   RETURN_IF_ERROR(in.status());
   return request_id;
@@ -75,7 +75,8 @@ Response EncodeResult(const Request& request, v1::OperationResult result) {
   return JsonResponse(ResultToJson(result));
 }
 
-// Never a 5xx here: the SDK would poll again at once, for ever.
+// Returns true for errors that would be answered with a 5xx. This route avoids a 5xx, because the
+// SDK would poll again at once without end.
 bool IsTransient(const absl::Status& status) { return HttpStatus(status) >= 500; }
 
 absl::Duration TimeLeft(SteadyTime deadline) {
@@ -83,10 +84,10 @@ absl::Duration TimeLeft(SteadyTime deadline) {
   return std::max(absl::FromChrono(left), absl::ZeroDuration());
 }
 
-// Unset: nothing final yet.
+// Unset if there is no final answer yet.
 using FinalAnswer = std::optional<absl::StatusOr<Response>>;
 
-// Notes in `poll` why the request waits, if it does.
+// Asks the engine for the result. If the request waits, records the reason in `poll`.
 asio::awaitable<FinalAnswer> Fetch(EngineClient& engine, const Request& request,
                                    const std::string& request_id, HeldPoll& poll,
                                    SteadyTime deadline) {
@@ -110,7 +111,7 @@ Response TryAgain(const std::string& request_id, const HeldPoll& poll, const Wat
   return JsonResponse(TryAgainToJson(request_id, poll.queue_state(), poll.queue_state_reason()));
 }
 
-// Waits until the engine has something final to say, the deadline, or the end of the poll.
+// Waits until the engine has a final answer, the deadline passes or the poll ends.
 asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& request,
                                    const std::string& request_id,
                                    const std::shared_ptr<HeldPoll>& poll, SteadyTime deadline) {
@@ -119,8 +120,8 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
     {
       const Subscription subscription(context.watch, request_id, request.api_key, poll);
       co_await poll->Sleep(deadline);
-      // The client is told how things stand now, not when it began to wait. Over the stream: there
-      // may be thousands of polls that end together.
+      // Asks for the queue state as of now, because the known state may be old. The stream carries
+      // the question, because thousands of polls may end together.
       if (!poll->is_settled() && !poll->is_over() && context.watch.is_connected()) {
         subscription.AskAgain();
         co_await poll->AwaitNews(deadline + kLastLookTimeout);
@@ -130,7 +131,7 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
     FailPoint("gateway.poll.woken");
     if (poll->result() != nullptr) co_return EncodeResult(request, *poll->result());
     FinalAnswer answer = co_await Fetch(context.engine, request, request_id, *poll, deadline);
-    // Past the hold, that was the last look.
+    // After the hold there is no further attempt.
     if (answer || std::chrono::steady_clock::now() >= deadline) co_return answer;
     co_await poll->Pause(kFetchPause, deadline);
   }
@@ -146,7 +147,7 @@ asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Requ
   const PollGate::Ticket ticket(context.polls, poll);
   if (request.client != nullptr) request.client->Start([poll] { poll->End(); });
   FinalAnswer answer;
-  // The subscription under the other key would not check this one.
+  // A subscription under another key does not check this key, but the engine does.
   if (context.watch.IsWatchedByOther(*request_id, request.api_key)) {
     answer = co_await Fetch(context.engine, request, *request_id, *poll, deadline);
   }

@@ -68,7 +68,7 @@ Handler CallRoute(EngineClient& engine, DecodeCall decode) {
              Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
     const absl::StatusOr<std::shared_ptr<RouteCall>> call = decode(request);
     if (!call.ok()) co_return call.status();
-    // Named, as in EngineClient::Call.
+    // A named variable, for the same reason as in EngineClient::Call.
     EngineClient::Start start = [call = *call](EngineClient::Peer& peer,
                                                grpc::ClientContext* context,
                                                std::function<void(grpc::Status)> on_end) {

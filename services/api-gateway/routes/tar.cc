@@ -16,7 +16,7 @@ constexpr size_t kMaxNameBytes = 100;
 
 struct Sink {
   std::string bytes;
-  // Nothing more is taken.
+  // True if AppendTo refuses further bytes.
   bool is_full = false;
 };
 
@@ -27,8 +27,9 @@ la_ssize_t AppendTo(struct archive*, void* sink, const void* bytes, size_t size)
   return static_cast<la_ssize_t>(size);
 }
 
-// The library pads a member without bytes to its size. It gives up once the sink is full, and frees
-// its buffers, as it does not after archive_write_fail.
+// Frees a writer whose member got no bytes. archive_write_free would pad the member to its size,
+// but it gives up once the sink is full. It then frees its buffers, which it does not do after
+// archive_write_fail.
 struct Abandon {
   Sink* sink;
 
