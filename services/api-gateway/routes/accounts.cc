@@ -1,4 +1,4 @@
-// Projects, search of sessions, usage.
+// Routes for projects, session search and usage.
 #include <string>
 
 #include "absl/strings/str_format.h"

@@ -1,4 +1,4 @@
-// Training runs and their checkpoints.
+// Routes for training runs and their checkpoints.
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,7 +58,8 @@ absl::StatusOr<v1::GetRunRequest> DecodeGetRun(const Request& request) {
   return message;
 }
 
-// SDKs before 0.28 cannot read a listing that has a checkpoint of type external.
+// Returns false for SDKs before 0.28, which cannot read a listing with a checkpoint of type
+// external.
 bool ReadsExternal(const Request& request) {
   const std::optional<SdkVersion> version = SdkVersionOf(request);
   return !version || *version >= SdkVersion{0, 28, 0};
@@ -73,7 +74,7 @@ absl::StatusOr<v1::ListCheckpointsRequest> DecodeListCheckpoints(const Request& 
   return message;
 }
 
-// All of a run's, in as many calls as it takes: this listing has no pages.
+// Lists all checkpoints of a run, in as many calls as needed, because this listing has no pages.
 Handler RunCheckpointsHandler(EngineClient& engine) {
   return [&engine](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
     v1::ListCheckpointsResponse all;

@@ -10,7 +10,7 @@ namespace {
 
 using Stub = EngineClient::AsyncStub;
 
-// Two million tokens. Parsing takes up to fourteen times the memory of the body.
+// Room for two million tokens. Parsing takes up to fourteen times the memory of the body.
 constexpr int64_t kMaxSampleBytes = int64_t{16} << 20;
 
 absl::StatusOr<v1::SampleRequest> DecodeSample(const Request& request) {
@@ -48,7 +48,7 @@ std::vector<Route> SamplingRoutes(const RouteContext& context) {
                            [](const auto&, const auto& answer) {
                              return JsonResponse(SampleFutureToJson(answer));
                            })},
-      // Every id is answered alike: an error would be tried again for minutes (11.5).
+      // Every id gets the same answer, because the SDK would retry an error for minutes (11.5).
       {.method = "POST",
        .pattern = "/api/v1/cancel_future",
        .handler = JsonRoute(engine, &Stub::CancelSample, CancelFutureFromJson,

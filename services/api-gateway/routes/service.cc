@@ -1,4 +1,4 @@
-// client/*, telemetry, capabilities, health.
+// Routes for client/*, telemetry, capabilities and health.
 #include "libs/common/errors.h"
 #include "services/api-gateway/json/session_json.h"
 #include "services/api-gateway/routes/client_config.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMaxTelemetryBytes = 8 << 20;
 
-// For load balancers; the internal page says more.
+// Readiness for load balancers. The internal page says more.
 Handler ReadyHandler(const WatchClient& watch) {
   return [&watch](Request&) -> asio::awaitable<absl::StatusOr<Response>> {
     if (watch.is_connected()) co_return JsonResponse({{"status", "ok"}});
@@ -32,8 +32,9 @@ std::vector<Route> ServiceRoutes(const RouteContext& context) {
        .access = Access::kKeyUnlessEngineDown,
        .carries_notices = true,
        .handler = ConstantRoute(DynamicClientConfig())},
-      // Discarded unread: the batches hold request headers, API keys included. It must never fail,
-      // because old clients repeat it for ever and delay their own errors meanwhile.
+      // Telemetry is discarded unread, because its batches hold request headers, including API
+      // keys. This route must never fail: old clients repeat a failed batch without end, which
+      // delays their own errors.
       {.method = "POST",
        .pattern = "/api/v1/telemetry",
        .access = Access::kKeyUnlessEngineDown,

@@ -1,4 +1,4 @@
-// Traces of sessions: a signed link, and the file behind it.
+// Routes for traces of sessions: a signed link, and the file behind it.
 #include "absl/strings/str_cat.h"
 #include "services/api-gateway/engine_client/traces_client.h"
 #include "services/api-gateway/json/trace_json.h"
@@ -9,7 +9,7 @@
 namespace lathe::gateway {
 namespace {
 
-// The trace is drawn when the link is followed, so it is always ready.
+// The trace is built when the link is opened, so it is always ready.
 Handler ExportHandler(const RouteContext& context) {
   return [context](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
     const absl::StatusOr<std::string> base = PublicUrl(request, context.options.public_url);
@@ -28,7 +28,8 @@ Handler ExportHandler(const RouteContext& context) {
 Response TraceFile(const v1::OpenTraceRequest&, const v1::OpenTraceResponse& trace) {
   Response response;
   response.body = TraceToJson(trace);
-  // Perfetto looks at the content, not at the name; session ids are hexadecimal and hyphens.
+  // Perfetto checks the content, not the name. Session ids consist of hexadecimal digits and
+  // hyphens, so they are safe in a header.
   response.headers = {{"Content-Disposition",
                        absl::StrCat("attachment; filename=\"", trace.session_id(), ".json\"")},
                       {"Cache-Control", "no-store"}};
@@ -42,7 +43,7 @@ std::vector<Route> TraceRoutes(const RouteContext& context) {
       {.method = "GET",
        .pattern = "/api/v1/sessions/{session_id}/trace_export",
        .handler = ExportHandler(context)},
-      // The link itself is the credential: downloads are made by plain HTTP clients.
+      // The link itself is the credential, because plain HTTP clients download the file.
       {.method = "GET",
        .pattern = "/traces/{token}",
        .access = Access::kPublic,

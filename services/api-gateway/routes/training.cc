@@ -31,8 +31,8 @@ absl::Status DecodeBody(const Request& request, bool forward_only,
       "unsupported_media_type");
 }
 
-// The seq_id of a refused request is used up, so the engine records it as failed: what follows in
-// the sequence then does not wait for it, and an optim_step knows that its gradient has a hole.
+// Reports a refused request to the engine, which records its seq_id as failed. Later requests in
+// the sequence then do not wait for it, and an optim_step detects that its gradient is incomplete.
 asio::awaitable<void> RecordRefusal(EngineClient& engine, const Request& request,
                                     const v1::ForwardBackwardRequest& partial,
                                     const absl::Status& refusal) {
@@ -41,13 +41,14 @@ asio::awaitable<void> RecordRefusal(EngineClient& engine, const Request& request
   message.set_seq_id(partial.seq_id());
   message.set_forward_only(partial.forward_only());
   message.set_malformed(std::string(refusal.message()));
-  // The caller gets the refusal whatever becomes of this.
+  // The caller gets the refusal even if this call fails.
   const auto recorded = co_await engine.Call(&Stub::ForwardBackward, message, request.api_key);
   recorded.status().IgnoreError();
 }
 
-// Refused by name for programs that ask although client/config says no. A traced graph could take
-// any time and memory of the device that all tenants share.
+// Refuses create_custom_loss with an explanation, for clients that call it although client/config
+// turns it off. A traced graph could take any time and memory of the device, which all tenants
+// share.
 asio::awaitable<absl::StatusOr<Response>> RefuseCustomLoss(Request&) {
   co_return WithDetail(
       absl::InvalidArgumentError("create_custom_loss is not offered by this server: "
@@ -59,7 +60,7 @@ Handler ForwardBackwardHandler(EngineClient& engine, bool forward_only) {
   return [&engine, forward_only](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
     v1::ForwardBackwardRequest message;
     const absl::Status decoded = DecodeBody(request, forward_only, &message);
-    std::string().swap(request.body);  // frees it, as an assignment would not
+    std::string().swap(request.body);  // frees the memory, which an assignment would not
     if (!decoded.ok()) {
       if (!message.model_id().empty() && message.seq_id() > 0) {
         co_await RecordRefusal(engine, request, message, decoded);
@@ -82,7 +83,7 @@ std::vector<Route> TrainingRoutes(const RouteContext& context) {
        .pattern = "/api/v1/forward_backward",
        .max_body_bytes = kMaxTrainingBytes,
        .handler = ForwardBackwardHandler(engine, /*forward_only=*/false)},
-      // Of SDKs before 0.25 and plain HTTP users; the present SDK sets forward_only instead.
+      // SDKs before 0.25 and plain HTTP users call this route. Newer SDKs set forward_only instead.
       {.method = "POST",
        .pattern = "/api/v1/forward",
        .max_body_bytes = kMaxTrainingBytes,

@@ -13,7 +13,7 @@ namespace {
 using Stub = EngineClient::AsyncStub;
 using CheckpointsStub = v1::Checkpoints::StubInterface::async_interface;
 
-// The second credential travels in the body until 0.33, in a header since.
+// SDKs up to 0.33 send the weights access token in the body, later SDKs in a header. A header wins.
 absl::StatusOr<v1::CopyWeightsRequest> DecodeCopy(const Request& request) {
   ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
   ASSIGN_OR_RETURN(v1::CopyWeightsRequest message, CopyWeightsFromJson(body));
