@@ -60,7 +60,7 @@ class WatchClient {
   // whether `api_key` may see it.
   bool IsWatchedByOther(const std::string& request_id, const std::string& api_key) const;
 
-  // False while the engine cannot be reached.
+  // Returns false while the engine cannot be reached.
   bool is_connected() const;
   int64_t num_subscriptions() const;
 

@@ -11,7 +11,7 @@ namespace lathe::gateway {
 // Reads the body of retrieve_futures (tinker-api 11.6). The wait is `timeout`, but at most `hold`.
 // Without `timeout` it is `hold`.
 absl::StatusOr<v1::AwaitSamplesRequest> AwaitSamplesFromJson(const Json& body, absl::Duration hold);
-// {"completions": […], "cursor"}
+// Returns {"completions": […], "cursor"}.
 Json AwaitSamplesToJson(const v1::AwaitSamplesResponse& response);
 
 }  // namespace lathe::gateway
