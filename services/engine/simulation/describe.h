@@ -1,31 +1,17 @@
 // Text of plain structs for traces: one line, fields in braces, without field names.
 #pragma once
 
-#include <cxxabi.h>
-
 #include <boost/pfr/core.hpp>
-#include <cstdlib>
-#include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
-#include <typeinfo>
 #include <variant>
 #include <vector>
 
 #include "services/engine/core/serialize.h"
+#include "services/engine/simulation/type_name.h"
 
 namespace lathe::engine::simulation {
-
-// Returns "SendAck" for lathe::engine::SendAck.
-template <typename T>
-std::string TypeName() {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(
-      abi::__cxa_demangle(typeid(T).name(), nullptr, nullptr, &status), &std::free);
-  const std::string whole = status == 0 ? name.get() : typeid(T).name();
-  return whole.substr(whole.rfind(':') + 1);
-}
 
 template <typename T>
 void DescribeTo(const T& value, std::string& out) {

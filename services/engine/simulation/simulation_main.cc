@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "services/engine/simulation/simulation.h"
+#include "services/engine/simulation/value_hash.h"
 
 namespace lathe::engine::simulation {
 namespace {
@@ -50,10 +51,12 @@ class Campaign {
     for (int i = 0; i < arguments_.jobs; ++i) threads.emplace_back([this] { Work(); });
     threads.clear();
     const double seconds = Elapsed();
-    std::printf("seeds=%lld failures=%lld requests=%lld seconds=%.1f seeds_per_minute=%.0f\n",
-                static_cast<long long>(num_seeds_), static_cast<long long>(num_failures_),
-                static_cast<long long>(num_requests_), seconds,
-                60 * static_cast<double>(num_seeds_) / seconds);
+    std::printf(
+        "seeds=%lld failures=%lld requests=%lld digest=%016llx seconds=%.1f "
+        "seeds_per_minute=%.0f\n",
+        static_cast<long long>(num_seeds_), static_cast<long long>(num_failures_),
+        static_cast<long long>(num_requests_), static_cast<unsigned long long>(digest_), seconds,
+        60 * static_cast<double>(num_seeds_) / seconds);
     return num_failures_ > 0 ? 1 : 0;
   }
 
@@ -70,6 +73,7 @@ class Campaign {
       const RunResult result = RunSeed({.seed = seed, .bug = arguments_.bug});
       ++num_seeds_;
       num_requests_ += result.num_requests;
+      digest_ += Mix(seed, result.trace_hash);
       if (result.violation.empty()) continue;
       ++num_failures_;
       const RunResult again =
@@ -86,6 +90,8 @@ class Campaign {
   std::atomic<int64_t> num_seeds_ = 0;
   std::atomic<int64_t> num_failures_ = 0;
   std::atomic<int64_t> num_requests_ = 0;
+  // Sum over the seeds, so that the order in which threads run them does not matter.
+  std::atomic<uint64_t> digest_ = 0;
   std::mutex print_;
 };
 

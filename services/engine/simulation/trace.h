@@ -5,17 +5,11 @@
 #include <cstdint>
 #include <deque>
 #include <string>
-#include <string_view>
-#include <utility>
 
-#include "services/engine/core/serialize.h"
 #include "services/engine/simulation/describe.h"
+#include "services/engine/simulation/value_hash.h"
 
 namespace lathe::engine::simulation {
-
-// A 64-bit hash that is the same in every process. Not cryptographic.
-uint64_t Mix(uint64_t hash, uint64_t word);
-uint64_t MixBytes(uint64_t hash, std::string_view bytes);
 
 class Trace {
  public:
@@ -25,9 +19,7 @@ class Trace {
   // Adds an event or an action of a core.
   template <typename T>
   void Add(const char* who, int64_t now, const T& what) {
-    buffer_.clear();
-    Writer(&buffer_).Write(what);
-    hash_ = MixBytes(Mix(hash_, static_cast<uint64_t>(now)), buffer_);
+    hash_ = Mix(Mix(hash_, static_cast<uint64_t>(now)), ValueHash(what));
     if (max_lines_ > 0) AddLine(now, std::string(who) + " " + Describe(what));
   }
   // Calls `make_line` only if lines are kept.
@@ -44,7 +36,6 @@ class Trace {
 
   const size_t max_lines_;
   uint64_t hash_ = 0;
-  std::string buffer_;
   std::deque<std::string> lines_;
 };
 
