@@ -45,10 +45,14 @@ asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key
       decltype(asio::make_work_guard(handler)) guard;
       std::shared_ptr<State> state;
     };
+    {
+      absl::MutexLock lock(&mu_);
+      ++num_unanswered_;
+    }
     auto guard = asio::make_work_guard(handler);
     auto pending = std::make_shared<Pending>(Pending{std::move(handler), std::move(guard), state});
     state->start(peer, &state->context,
-                 [pending = std::move(pending)](grpc::Status answer) mutable {
+                 [this, pending = std::move(pending)](grpc::Status answer) mutable {
                    // The posted handler owns the call's state, so that this gRPC thread does not
                    // release the channel (see WatchStream).
                    const auto executor = pending->guard.get_executor();
@@ -56,12 +60,21 @@ asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key
                               [pending = std::move(pending), answer = std::move(answer)]() mutable {
                                 pending->resume(std::move(answer));
                               });
+                   absl::MutexLock lock(&mu_);
+                   --num_unanswered_;
                  });
   };
   const grpc::Status status =
       co_await asio::async_initiate<const asio::use_awaitable_t<>, void(grpc::Status)>(
           begin, asio::use_awaitable);
   co_return status.ok() ? absl::OkStatus() : Failed(live, status);
+}
+
+EngineClient::~EngineClient() {
+  CancelAll();
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(
+      +[](int64_t* num_unanswered) { return *num_unanswered == 0; }, &num_unanswered_));
 }
 
 void EngineClient::CancelAll() {

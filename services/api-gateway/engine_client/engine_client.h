@@ -67,6 +67,9 @@ class EngineClient {
   // to current_address(). WatchClient keeps a stream to the engine, so it notices a failure first
   // and switches the address with ReportUnavailable or Abandon.
   explicit EngineClient(const std::vector<std::string>& addresses, const Dialer& dialer = {});
+  // Cancels all calls and waits until no thread of gRPC posts an answer. The io_context of the
+  // calls may be destroyed from then on.
+  ~EngineClient();
 
   // Makes one attempt on behalf of `api_key` (empty: none). Resumes on the coroutine's executor.
   // Returns Unavailable at once while the engine cannot be reached. `stop`, if not null, can cancel
@@ -140,6 +143,8 @@ class EngineClient {
   std::atomic<size_t> current_{0};
   mutable absl::Mutex mu_;
   std::set<LiveCall*> calls_ ABSL_GUARDED_BY(mu_);
+  // Calls that gRPC has not given its status yet.
+  int64_t num_unanswered_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // Stub of one service at a peer. Must live until the call ends.
