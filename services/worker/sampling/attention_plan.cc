@@ -7,7 +7,8 @@
 namespace lathe::worker {
 namespace {
 
-// Tokens in whole key blocks that both sequences have in the same cache blocks, before both rows.
+// Returns the number of leading tokens that `a` and `b` read from the same cache blocks. Counts
+// only whole key blocks before the first row of either chunk.
 int64_t NumShared(const RowChunk& a, const RowChunk& b) {
   const auto [end, other_end] = std::mismatch(a.kv->blocks.begin(), a.kv->blocks.end(),
                                               b.kv->blocks.begin(), b.kv->blocks.end());
@@ -15,11 +16,11 @@ int64_t NumShared(const RowChunk& a, const RowChunk& b) {
   return std::min({same, a.position, b.position}) / kAttentionKeyBlock * kAttentionKeyBlock;
 }
 
-// Positions that `chunk` sees.
+// Returns the number of positions that the last row of `chunk` attends to.
 int64_t End(const RowChunk& chunk) { return chunk.position + chunk.num_rows; }
 
-// The group of neighbours that starts with chunk `begin`. One more member is one more that need not
-// read the shared keys, but they may become fewer.
+// Returns the group of neighboring chunks that starts with chunk `begin`. Each further member saves
+// one read of the shared keys, but may reduce their number. The group grows while it saves more.
 ChunkGroup GroupFrom(std::span<const RowChunk> chunks, int64_t begin,
                      const AttentionPlanLimits& limits) {
   const int64_t most = std::min(
@@ -55,7 +56,7 @@ AttentionPlan PlanAttention(std::span<const CachedRows> rows, const AttentionPla
   for (int64_t i = 0; i < static_cast<int64_t>(plan.chunks.size()); ++i) {
     plan.groups.push_back({.begin = i, .end = i + 1, .num_shared = 0, .num_pairs = 0});
   }
-  // Those that share the most become neighbours.
+  // Sorting by block table makes sequences with long common prefixes neighbors.
   std::stable_sort(single.begin(), single.end(), [](const RowChunk& a, const RowChunk& b) {
     return a.kv->blocks < b.kv->blocks;
   });

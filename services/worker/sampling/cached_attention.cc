@@ -21,7 +21,7 @@ at::Tensor ToDevice(const std::vector<int64_t>& values, at::Device device) {
 // [T, H, D] -> [1, H, T, D]
 at::Tensor HeadsFirst(const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0); }
 
-// Keys and values of a block table [B] as [num_tokens, Hk, D].
+// Gathers the first `num_tokens` keys of a block table [B] as [num_tokens, Hk, D].
 at::Tensor GatherKeys(const at::Tensor& keys, const at::Tensor& blocks, int64_t num_tokens) {
   const at::Tensor gathered = keys.index_select(0, blocks).permute({0, 3, 1, 2});
   return gathered.reshape({-1, keys.size(1), keys.size(2)}).narrow(0, 0, num_tokens);
@@ -32,7 +32,7 @@ at::Tensor GatherValues(const at::Tensor& values, const at::Tensor& blocks, int6
   return gathered.reshape({-1, values.size(1), values.size(3)}).narrow(0, 0, num_tokens);
 }
 
-// q [n, Hq, D] over k, v [length, Hk, D]; the first query stands at position length - n.
+// Attends with q [n, Hq, D] over k, v [length, Hk, D]. The first query has position length - n.
 at::Tensor AttendCausally(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const int64_t num_rows = q.size(0);
   const int64_t length = k.size(0);
@@ -147,7 +147,7 @@ at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at:
   size_t most_blocks = 0;
   for (const CachedRows& row : rows) most_blocks = std::max(most_blocks, row.kv->blocks.size());
   std::vector<int64_t> tables(num_sequences * most_blocks,
-                              0);  // padding reads block 0, masked below
+                              0);  // padding reads block 0; it is masked below
   std::vector<int64_t> lengths;
   for (size_t s = 0; s < rows.size(); ++s) {
     std::copy(rows[s].kv->blocks.begin(), rows[s].kv->blocks.end(),
@@ -163,7 +163,7 @@ at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at:
   };
   const int64_t all_places = num_sequences * num_places;
   const at::Tensor k = by_head(GatherKeys(keys, blocks, all_places));
-  // Zero where nothing was written: a weight of zero does not silence NaN.
+  // Unwritten values are set to 0: they get attention weight 0, but 0 times NaN is NaN.
   const at::Tensor v = by_head(GatherValues(values, blocks, all_places))
                            .masked_fill(is_padding.unsqueeze(1).unsqueeze(3), 0);
   const at::Tensor grouped = q.reshape({num_sequences, num_kv_heads, -1, head_dim});

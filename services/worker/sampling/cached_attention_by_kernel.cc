@@ -14,10 +14,10 @@ namespace {
 
 constexpr int64_t kCacheLineFloats = 16;
 
-// Most groups have no more; these need no allocation.
+// Inline capacity for the members of a group. Only larger groups, which are rare, allocate.
 constexpr size_t kMembersInPlace = 8;
 
-// One layer's part of the cache, of numbers or words of type Element.
+// One layer's part of the cache. Element is float, or int32_t for words of two bf16 numbers.
 template <typename Element>
 struct LayerBlocks {
   Element* keys;
@@ -48,7 +48,8 @@ void AttendMembers(std::span<const AttentionMember<int32_t>> members, int64_t nu
   AttendGroupBf16(members, num_shared, scratch);
 }
 
-// Heads [head, head + num_heads) of the rows from `row` on, [num_rows, num_heads, D] to y.
+// Applies norm and rope to heads [head, head + num_heads) of `num_rows` rows, starting with `row`.
+// Writes [num_rows, num_heads, D] to y.
 void NormRopeHeads(const at::Tensor& x, const at::Tensor& weight, const RawRows& rows, int64_t row,
                    int64_t num_rows, int64_t head, int64_t num_heads, float* y) {
   NormRopeRows({.x = x.const_data_ptr<float>() + row * x.stride(0) + head * x.stride(1),
@@ -64,7 +65,7 @@ void NormRopeHeads(const at::Tensor& x, const at::Tensor& weight, const RawRows&
                0, num_rows);
 }
 
-// The new keys and values of one kv head to the cache; `key` is room for one.
+// Writes the new keys and values of one kv head to the cache. `key` [D] is scratch space.
 template <typename Element>
 void WriteChunk(const RawRows& rows, const RowChunk& chunk, int64_t kv_head,
                 const LayerBlocks<Element>& layer, float* key) {
@@ -80,7 +81,8 @@ void WriteChunk(const RawRows& rows, const RowChunk& chunk, int64_t kv_head,
   }
 }
 
-// `rows` null: q is as attention wants it, and the cache holds all keys.
+// Attends with q [T, Hq, D]. If `rows` is null, norm and rope were applied to q and the cache holds
+// all keys. Otherwise applies them here and writes the new keys and values to the cache.
 template <typename Element>
 at::Tensor Attend(const at::Tensor& q, const RawRows* rows, const at::Tensor& keys,
                   const at::Tensor& values, const AttentionPlan& plan) {

@@ -18,7 +18,7 @@ double MaxDifference(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
-// Those this CPU has.
+// Returns the arithmetics that this CPU supports.
 std::vector<MatmulArithmetic> Arithmetics() {
   std::vector<MatmulArithmetic> all = {MatmulArithmetic::kFp32};
   if (CpuHasBf16()) all.push_back(MatmulArithmetic::kBf16);
@@ -118,11 +118,12 @@ TEST_CASE("Cached attention: samples of one prompt read it together with the bit
           "[sampling]") {
   at::manual_seed(4);
   const int threads = at::get_num_threads();
-  at::set_num_threads(1);  // groups as large as they become
+  at::set_num_threads(1);  // gives the largest groups
   const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const int64_t head_dim = GENERATE(16, 24);
   const int64_t group = GENERATE(1, 5);
-  // With the number of groups: of at most four members, and the other sequence is one by itself.
+  // Prompt length and expected number of groups. A group has at most four members, and `other` is a
+  // group by itself.
   const auto [prompt, num_groups] = GENERATE(table<int64_t, size_t>({{63, 8}, {64, 4}, {200, 3}}));
   ModelSpec spec = SmallSpec();
   spec.head_dim = head_dim;
@@ -163,7 +164,7 @@ TEST_CASE("Cached attention: norm, rope and writing in one step have the bits of
   at::manual_seed(5);
   const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const int64_t head_dim = GENERATE(16, 24, 128);
-  const int64_t num_rows = GENERATE(1, 20, 1000);  // the last one is cut into chunks
+  const int64_t num_rows = GENERATE(1, 20, 1000);  // 1000 rows are cut into chunks
   ModelSpec spec = SmallSpec();
   spec.head_dim = head_dim;
   const RopeTable rope(head_dim, 2048, 1e4, at::kCPU);

@@ -21,14 +21,14 @@ std::vector<int32_t> TokensOf(const SequenceRows& rows, int64_t begin, int64_t e
   return tokens;
 }
 
-// Tokens that need not be computed when their keys and values are there: the last one's logits are
-// wanted, and those of the rows of a prompt that are scored.
+// Returns the number of leading tokens that need no computing if their keys and values are cached.
+// The last token is always computed, for its logits, and so are the scored rows of a prompt.
 int64_t NumReusable(const SequenceRows& rows) {
   return rows.sample == nullptr ? FirstScoredRow(rows.request->request) : rows.length() - 1;
 }
 
-// Whether `other` computes, in the pass that is being made, the block that follows `found` in
-// `tokens`.
+// Returns true if `other`, a sequence of the pass under construction, computes the block of
+// `tokens` that follows the blocks `found`.
 bool ComputesNext(const SequenceRows& other, const PrefixScope& scope,
                   const std::vector<int32_t>& found, std::span<const int32_t> tokens) {
   const KvSequence& kv = other.kv();
@@ -36,7 +36,7 @@ bool ComputesNext(const SequenceRows& other, const PrefixScope& scope,
   const int64_t begin = num_found * KvCache::kBlockTokens;
   const int64_t end = begin + KvCache::kBlockTokens;
   if (other.end < end || other.request->scope != scope) return false;
-  // One block stands for all that come before it.
+  // Equal last blocks imply equal earlier blocks, because a shared block identifies its prefix.
   if (num_found > 0 && (kv.num_shareable < num_found || kv.blocks[num_found - 1] != found.back())) {
     return false;
   }
@@ -70,7 +70,7 @@ std::vector<SequenceRows> ContinuousBatch::NextPass() {
 }
 
 void ContinuousBatch::FillDecode(std::vector<SequenceRows>& pass) {
-  // Preemption shortens running_ from behind, down to the sample in hand.
+  // Preemption removes samples from the end of running_, at most down to `sample` itself.
   for (size_t i = 0; i < running_.size(); ++i) {
     ActiveSample* const sample = running_[i];
     if (!MakeRoomFor(sample)) continue;
@@ -82,7 +82,7 @@ void ContinuousBatch::FillDecode(std::vector<SequenceRows>& pass) {
   }
 }
 
-// Places that running samples and those of ready prompts take.
+// Returns the number of running samples plus those that ready prompts have yet to start.
 int64_t ContinuousBatch::NumClaimed() const {
   auto claimed = static_cast<int64_t>(running_.size());
   for (const ActiveRequest* request : ready_) claimed += NumToStart(request);
@@ -106,8 +106,8 @@ void ContinuousBatch::FillPrefill(std::vector<SequenceRows>& pass) {
     }
     rows.begin = kv.length;
     rows.end = std::min(rows.length(), rows.begin + budget);
-    // One that could not be finished does not begin. One free block stays for each running sample,
-    // else it would be preempted at once.
+    // A new sequence begins only if the cache has room for all of it. One free block per running
+    // sample is kept back; otherwise running samples would take the new blocks at once.
     const int64_t num_wanted = (is_new ? rows.length() : rows.end) - rows.begin;
     const int64_t usable = cache_.num_free_blocks() - static_cast<int64_t>(running_.size());
     if (KvCache::BlocksToExtend(kv, num_wanted) > usable) {
@@ -130,8 +130,9 @@ void ContinuousBatch::FillPrefill(std::vector<SequenceRows>& pass) {
   }
 }
 
-// Takes the blocks of an empty sequence that are there. False: more of them will be there after
-// this pass, so it waits.
+// Makes an empty sequence start with the blocks that the prefix cache has for it. Returns false,
+// without any change, if another sequence in `pass` computes the next block; the sequence then
+// waits for it.
 bool ContinuousBatch::BeginWithPrefix(SequenceRows& rows, const std::vector<SequenceRows>& pass) {
   if (!rows.request->scope.has_value()) return true;
   const PrefixScope& scope = *rows.request->scope;
@@ -174,8 +175,8 @@ std::vector<ActiveSample*> ContinuousBatch::StartSamples() {
     } else if (!cache_.Fork(request->prompt_kv, sample->kv)) {
       if (!running_.empty()) break;
       if (ReleaseWaiting(&request->prompt_kv)) continue;
-      // Alone and still no block for a copy: the sample takes the prompt's, which is computed again
-      // for the others.
+      // No block is free for a copy, although no other sequence holds any. The sample takes the
+      // prompt's blocks, and the prompt is computed again for the remaining samples.
       sample->kv = std::exchange(request->prompt_kv, KvSequence());
       waiting_.push_front({request, nullptr});
       takes_prompt = true;
@@ -210,7 +211,8 @@ void ContinuousBatch::Preempt(ActiveSample* sample) {
   waiting_.push_front({sample->request, sample});
 }
 
-// Takes the blocks of one that waits, the last first; a ready prompt goes back to waiting.
+// Releases the blocks of one sequence other than `except`: the last waiting one that has blocks, or
+// else the last ready prompt, which then waits again. Returns false if there is none.
 bool ContinuousBatch::ReleaseWaiting(const KvSequence* except) {
   for (auto waiting = waiting_.rbegin(); waiting != waiting_.rend(); ++waiting) {
     if (&waiting->kv() == except || waiting->kv().blocks.empty()) continue;

@@ -38,7 +38,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
         numbers_(OnDevice({4 * most_rows_ + 2 + most_rows_ * PagesFor(model)}, at::kInt)),
         logits_(OnDevice({most_rows_, model.part().local.vocab_size}, at::kFloat)),
         pool_(at::cuda::graph_pool_handle()) {
-    // Before anything is recorded: what a recording allocates belongs to its pool.
+    // Allocates before any recording, because memory allocated by a recording belongs to its pool.
     cache_.Allocate(at::empty({0, shape_.num_kv_heads, shape_.head_dim},
                               at::TensorOptions(at::kFloat).device(model.device())));
   }
@@ -77,7 +77,8 @@ class CudaDecodeGraphs : public DecodeGraphs {
     to.narrow(0, 0, static_cast<int64_t>(from.size())).copy_(at::tensor(from, to.scalar_type()));
   }
 
-  // What a pass of `padded` rows reads, at places that depend on `padded` alone.
+  // Sets the inputs of a pass of `padded` rows to views of the buffers, at offsets that depend on
+  // `padded` only, and allocates the pass's workspaces.
   void Place(int64_t padded, const PagedRows& rows, Recording& recording) {
     recording.tokens = tokens_and_positions_.narrow(0, 0, padded);
     recording.positions = tokens_and_positions_.narrow(0, padded, padded);
@@ -94,7 +95,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
     pass.int_workspace = OnDevice({static_cast<int64_t>(recording.sizes.int_bytes)}, at::kByte);
   }
 
-  // Everything to its place in two transfers, and FlashInfer's plan for these lengths.
+  // Copies the inputs to the device in two transfers and makes FlashInfer's plan for their lengths.
   void SetInputs(std::span<const DecodeRow> rows, int64_t padded, Recording& recording) {
     std::vector<int64_t> tokens(2 * padded, 0);
     PagedBatch batch;
@@ -121,7 +122,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
                            pass.int_workspace.mutable_data_ptr(), CurrentStream(model_.device()));
   }
 
-  // To the first rows of logits_.
+  // Runs the model and writes to the first rows of logits_.
   void Forward(int64_t padded, bool has_lora, const Recording& recording) {
     const std::vector<Segment> segments = {
         {.begin = 0, .end = padded, .slots = has_lora ? &lora_ : nullptr}};
@@ -135,9 +136,9 @@ class CudaDecodeGraphs : public DecodeGraphs {
     logits_.narrow(0, 0, padded).copy_(model_.Logits(model_.FinalNorm(x), segments));
   }
 
-  // A graph that goes while its stream records leaves the stream recording, and the allocator
-  // asking it. What was recorded is not whole, so ending it may fail too; the first error tells
-  // more.
+  // Ends a recording during which Forward threw. If the graph were destroyed instead, its stream
+  // would keep recording, and the allocator would keep querying the stream. Ending an incomplete
+  // recording may fail too. That error is only logged, because the first one says more.
   static void EndBrokenRecording(at::cuda::CUDAGraph& graph) {
     try {
       graph.capture_end();
@@ -146,8 +147,8 @@ class CudaDecodeGraphs : public DecodeGraphs {
     }
   }
 
-  // On a stream of its own, as recording wants it. The first, unrecorded run lets libraries load
-  // their kernels and take their workspaces; it writes the keys and values that the replay writes.
+  // Records on a separate stream, as CUDA requires. A first, unrecorded run lets libraries load
+  // their kernels and allocate workspaces. It writes the same keys and values as the replay.
   void Record(int64_t padded, bool has_lora, Recording& recording) {
     const c10::DeviceIndex device = model_.device().index();
     c10::cuda::getCurrentCUDAStream(device).synchronize();
@@ -161,7 +162,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
       Forward(padded, has_lora, recording);
     } catch (...) {
       EndBrokenRecording(*recording.graph);
-      recording.graph.reset();  // recorded anew when it is next needed
+      recording.graph.reset();  // the next use records again
       throw;
     }
     recording.graph->capture_end();
@@ -174,11 +175,11 @@ class CudaDecodeGraphs : public DecodeGraphs {
   const PagedShape shape_;
   LoraSlots lora_;
   at::Tensor tokens_and_positions_;  // [2 most_rows] int64
-  at::Tensor numbers_;               // int32: PagedInputs of a pass, one behind the other
-  at::Tensor logits_;                // [most_rows, V] fp32, outside of the graphs' pool
-  // Shared by all graphs: one runs at a time, and nothing of it is read afterwards.
+  at::Tensor numbers_;               // int32: PagedInputs of a pass, concatenated
+  at::Tensor logits_;                // [most_rows, V] fp32, outside the graphs' pool
+  // Memory pool of all graphs. They share it because one runs at a time and no later work reads it.
   at::cuda::MempoolId_t pool_;
-  std::map<std::pair<int64_t, bool>, Recording> recordings_;  // by rows, and whether with adapters
+  std::map<std::pair<int64_t, bool>, Recording> recordings_;  // by rows and has_lora
 };
 
 }  // namespace

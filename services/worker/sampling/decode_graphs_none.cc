@@ -1,4 +1,4 @@
-// In place of decode_graphs_cuda.cc in builds without CUDA.
+// Replaces decode_graphs_cuda.cc in builds without CUDA.
 #include "services/worker/sampling/decode_graphs.h"
 
 namespace lathe::worker {

@@ -29,7 +29,7 @@ at::Tensor Upload(std::span<const Draw> draws, at::Device device) {
   return host.to(device);
 }
 
-// One more row of `top`, as DrawTokens leaves it.
+// Appends one row to `top`, in the format of Draw::top.
 void AppendTop(const int32_t* tokens, const float* logprobs, bool is_finite, int64_t vocab_size,
                TopkLogprobs& top) {
   const int64_t begin = top.length++ * top.k;
@@ -63,7 +63,7 @@ DrawnTokens DrawTokensOnDevice(const at::Tensor& logits, std::span<const Draw> d
   const at::Tensor uploaded = Upload(draws, logits.device());
   const auto options = logits.options();
   const at::Tensor keys = at::empty({n * most_top}, options.dtype(at::kLong));
-  // Tokens, logprobs, top tokens, top logprobs: 4 bytes each, one transfer.
+  // Holds tokens, logprobs, top tokens and top logprobs, 4 bytes each, for a single transfer.
   const at::Tensor results = at::empty({2 * n * (1 + most_top)}, options.dtype(at::kInt));
   auto* tokens = results.mutable_data_ptr<int32_t>();
   auto* logprobs = reinterpret_cast<float*>(tokens + n);

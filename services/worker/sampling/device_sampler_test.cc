@@ -1,5 +1,5 @@
-// The sampler of a GPU: its code on threads of this machine, and on a GPU where there is one,
-// against the sampler of the CPU.
+// Compares the GPU sampler with the CPU sampler. Runs the GPU sampler's code on CPU threads, and on
+// a GPU if there is one.
 #include "services/worker/sampling/device_sampler.h"
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace lathe::worker {
 namespace {
 
 constexpr int kThreads = 2 * draw::kLanes;
-constexpr double kDeviceTolerance = 2e-6;  // of logprobs: another rounding of the same weights
+constexpr double kDeviceTolerance = 2e-6;  // of logprobs: rounding differs
 
 struct TeamMemory {
   explicit TeamMemory(int64_t vocab_size)
@@ -31,7 +31,7 @@ struct TeamMemory {
   std::atomic<int> num_claims = 0;
 };
 
-// draw_row.h's Team of threads of this process.
+// Implements the Team of draw_row.h with threads of this process.
 class ThreadTeam {
  public:
   ThreadTeam(TeamMemory& memory, int rank) : memory_(memory), rank_(rank) {}
@@ -85,7 +85,7 @@ class ThreadTeam {
   const int rank_;
 };
 
-// What the device leaves behind.
+// Output of DrawRow, as the device kernel writes it.
 struct DeviceRows {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
@@ -127,7 +127,8 @@ DeviceRows DrawByThreads(const at::Tensor& logits, const std::vector<RowDraw>& d
   return rows;
 }
 
-// Rows of all kinds: plain, many equal logits, most of them -inf, one token with all the weight.
+// Returns 8 rows of different kinds: for example random logits, many equal logits, half of them
+// -inf, or one token with nearly all the weight.
 at::Tensor TestLogits(int64_t vocab_size) {
   at::manual_seed(11);
   at::Tensor logits = at::randn({8, vocab_size}) * 3;
@@ -170,7 +171,7 @@ struct Case {
 
 constexpr int64_t kMostTop = 9;
 
-// Every row of logits under every choice of parameters; every fifth draw asks for top tokens.
+// Returns each row of logits with each choice of parameters. Every fifth draw asks for top tokens.
 std::unique_ptr<Case> AllCases(int64_t vocab_size) {
   auto all = std::make_unique<Case>();
   const at::Tensor kinds = TestLogits(vocab_size);

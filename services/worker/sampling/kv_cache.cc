@@ -46,7 +46,7 @@ bool KvCache::Extend(KvSequence& sequence, int64_t num_tokens) {
   return true;
 }
 
-// With nothing in it; idle blocks last, in the order of their last use.
+// Takes a free block, or else the least recently used idle block. The block is all zeros.
 int32_t KvCache::Take() {
   int32_t block;
   if (!free_.empty()) {
@@ -83,7 +83,7 @@ bool KvCache::Fork(const KvSequence& sequence, KvSequence& copy) {
 }
 
 void KvCache::Release(KvSequence& sequence) {
-  // From the end, see PrefixCache.
+  // Starts from the end, as PrefixCache requires.
   for (size_t i = sequence.blocks.size(); i > 0; --i) Release(sequence.blocks[i - 1]);
   sequence = KvSequence();
 }
@@ -119,12 +119,12 @@ void KvCache::Share(const PrefixScope& scope, std::span<const int32_t> tokens,
 
 void KvCache::DropPrefixes(const std::string& version_id) {
   for (const int32_t block : prefixes_.Drop(version_id)) {
-    is_dropped_[block] = true;  // there may be gigabytes of them
+    is_dropped_[block] = true;  // zeroed later, because there may be gigabytes
     free_.push_back(block);
   }
 }
 
-// Costs what writing the block has cost, a small part of what reading it has.
+// Costs about as much as writing the block did, and much less than attention's reads of it.
 void KvCache::Clear(int32_t block) {
   if (!keys_.defined()) return;
   keys_.select(1, block).zero_();
@@ -139,7 +139,7 @@ void KvCache::Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& p
                      : WriteByKernel<float>(layer, blocks, places, k, v);
   }
   TORCH_CHECK(!is_bf16(), "a bf16 cache is written by kernels only");
-  // As [blocks, kBlockTokens, Hk, D]; the two indices then select rows of Hk · D.
+  // The permuted cache is [blocks, kBlockTokens, Hk, D], so the two indices select rows of Hk · D.
   keys(layer).permute({0, 3, 1, 2}).index_put_({blocks, places}, k);
   values(layer).permute({0, 2, 1, 3}).index_put_({blocks, places}, v);
 }
@@ -151,7 +151,7 @@ void KvCache::Allocate(const at::Tensor& v) {
   if (is_bf16() && !v.is_cpu()) {
     const std::vector<int64_t> sizes = {num_layers_, num_blocks() + 1, heads, kBlockTokens,
                                         head_dim};
-    // Zeros: the weight of a place that was never written is zero, which does not silence NaN.
+    // Filled with zeros: unwritten places get attention weight 0, but 0 times NaN is NaN.
     keys_ = at::zeros(sizes, v.options().dtype(at::kBFloat16));
     values_ = at::zeros_like(keys_);
     return;

@@ -30,7 +30,7 @@ void Fill(KvCache& cache, const KvSequence& sequence, int64_t begin, double valu
   }
 }
 
-// The value of all numbers of one token's key and value in layer 1.
+// Returns the common value of one token's key and value in layer 1.
 float At(const KvCache& cache, const KvSequence& sequence, int64_t position) {
   const int64_t block = sequence.blocks[position / KvCache::kBlockTokens];
   const int64_t place = position % KvCache::kBlockTokens;
@@ -64,8 +64,8 @@ TEST_CASE("KV cache: freed blocks are zeroed, shared ones when the last holder l
   REQUIRE(cache.Fork(prompt, fork));
   const KvSequence before = prompt;
   cache.Release(prompt);
-  CHECK(At(cache, before, 3) == 1.0f);   // the fork's as well
-  CHECK(At(cache, before, 17) == 0.0f);  // the prompt's alone
+  CHECK(At(cache, before, 3) == 1.0f);   // shared with the fork
+  CHECK(At(cache, before, 17) == 0.0f);  // in the prompt's own block
   CHECK(At(cache, fork, 17) == 1.0f);
   cache.Release(fork);
   for (int64_t layer = 0; layer < 2; ++layer) {
@@ -89,8 +89,8 @@ TEST_CASE("KV cache: bf16 takes half the bytes, words of two numbers, and forks 
   REQUIRE(cache.Extend(fork, 1));
   Fill(cache, fork, 3, 2.0);  // 0x4000
   REQUIRE(cache.Extend(prompt, 1));
-  Fill(cache, prompt, 3, 1.0 + 1.0 / 512);  // 1.0 is nearer than the next one
-  // All words of a block's values for tokens 2 and 3 in layer 1.
+  Fill(cache, prompt, 3, 1.0 + 1.0 / 512);  // rounds to 1.0 in bf16
+  // Returns the words with the values of tokens 2 and 3 in layer 1.
   const auto last_pair = [&](const KvSequence& sequence) {
     return cache.values(1).select(0, sequence.blocks[0]).select(1, 1);
   };
@@ -106,7 +106,7 @@ TEST_CASE("KV cache: the first token of a bf16 word leaves zero for the second",
   KvSequence sequence;
   REQUIRE(cache.Extend(sequence, 2));
   Fill(cache, sequence, 0, std::numeric_limits<double>::quiet_NaN());
-  sequence.length = 1;  // what was there of another sequence does not show
+  sequence.length = 1;  // token 1's old NaN must not remain
   Fill(cache, sequence, 0, 1.0);
   CHECK(cache.values(1).select(2, 0).eq(0x3f80).all().item<bool>());
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kBlock = KvCache::kBlockTokens;
 
 using Tokens = std::vector<int32_t>;
-using Prefix = std::pair<PrefixScope, Tokens>;  // the tokens up to the end of a block
+using Prefix = std::pair<PrefixScope, Tokens>;  // tokens up to the end of a block
 
 KvCache CacheOf(int64_t num_blocks) {
   const int64_t token_bytes = KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32);
@@ -32,7 +32,7 @@ Tokens Join(Tokens first, const Tokens& second) {
   return first;
 }
 
-// A sequence of `tokens` in the cache, its whole blocks shared.
+// Puts a sequence of `tokens` into the cache and shares its whole blocks.
 KvSequence Put(KvCache& cache, const PrefixScope& scope, const Tokens& tokens) {
   KvSequence sequence;
   cache.BeginWith(cache.FindPrefix(scope, tokens), sequence);
@@ -92,7 +92,7 @@ TEST_CASE("Prefix cache: an idle block is zeroed before other tokens take it", "
   CHECK(cache.num_evictions() == (is_dropped ? 0 : 1));
 }
 
-// What the cache should know, by the tokens themselves.
+// Reference for KvCache with its prefix cache. Identifies each block by all tokens up to its end.
 class Reference {
  public:
   explicit Reference(int64_t num_blocks) : num_blocks_(num_blocks) {}
@@ -101,10 +101,10 @@ class Reference {
     PrefixScope scope;
     Tokens tokens;
     KvSequence kv;
-    bool is_shared = true;  // its version was not dropped
+    bool is_shared = true;  // false once its version was dropped
   };
 
-  // Whole blocks of `tokens` that are known.
+  // Returns the number of leading whole blocks of `tokens` that are known.
   int64_t NumKnown(const PrefixScope& scope, const Tokens& tokens) const {
     int64_t n = 0;
     while ((n + 1) * kBlock <= std::ssize(tokens) && known_.contains(PrefixOf(scope, tokens, n))) {
@@ -117,7 +117,7 @@ class Reference {
     for (int64_t i = 0; i < num_blocks; ++i) std::erase(idle_, PrefixOf(scope, tokens, i));
   }
 
-  // Whether so many blocks can be had; idle ones go then.
+  // Returns true if `count` blocks are available. If so, evicts the idle blocks that this takes.
   bool Take(int64_t count) {
     int64_t num_free = num_blocks_ - NumUsed() - std::ssize(idle_);
     if (count > num_free + std::ssize(idle_)) return false;
@@ -138,7 +138,7 @@ class Reference {
     }
   }
 
-  // `sequences` are those that are left.
+  // `gone` must no longer be in `sequences`.
   void Release(const Sequence& gone) {
     for (int64_t i = gone.kv.num_shareable; i > 0; --i) {
       const Prefix prefix = PrefixOf(gone.scope, gone.tokens, i - 1);
@@ -164,7 +164,8 @@ class Reference {
   }
   int64_t num_idle() const { return std::ssize(idle_); }
 
-  // Sequences have one block in common where, and only where, they hold the same shared tokens.
+  // Checks block tables: sequences may have a whole block in common only if all tokens up to its
+  // end are equal. They never share a partly filled block.
   void CheckTables() const {
     std::map<int32_t, Prefix> content;
     for (const Sequence& sequence : sequences) {
@@ -198,7 +199,7 @@ class Reference {
 
   const int64_t num_blocks_;
   std::set<Prefix> known_;
-  std::deque<Prefix> idle_;  // the oldest first
+  std::deque<Prefix> idle_;  // oldest first
 };
 
 TEST_CASE("Prefix cache: random use agrees with a reference and loses no block", "[sampling]") {
@@ -209,7 +210,7 @@ TEST_CASE("Prefix cache: random use agrees with a reference and loses no block",
   const int64_t num_blocks = 4 + below(16);
   KvCache cache = CacheOf(num_blocks);
   const at::Tensor first = at::zeros({1}, at::kLong);
-  cache.Write(0, first, first, at::ones({1, 2, 16}), at::ones({1, 2, 16}));  // so that forks copy
+  cache.Write(0, first, first, at::ones({1, 2, 16}), at::ones({1, 2, 16}));  // allocates, so that forks can copy
   Reference reference(num_blocks);
   std::vector<Reference::Sequence>& sequences = reference.sequences;
 
@@ -218,7 +219,8 @@ TEST_CASE("Prefix cache: random use agrees with a reference and loses no block",
     const Tokens more = Repeat(static_cast<int32_t>(below(2)), count);
     tokens.insert(tokens.end(), more.begin(), more.end());
   };
-  // Computes and shares what the sequence's tokens lack in the cache.
+  // Adds the sequence's missing tokens to the cache and shares its blocks. Returns false if it does
+  // not fit.
   const auto grow = [&](Reference::Sequence& sequence) {
     KvSequence& kv = sequence.kv;
     const int64_t count = std::ssize(sequence.tokens) - kv.length;
@@ -231,7 +233,7 @@ TEST_CASE("Prefix cache: random use agrees with a reference and loses no block",
   };
   for (int step = 0; step < 300; ++step) {
     const int64_t what = below(10);
-    if (what < 4) {  // a new sequence
+    if (what < 4) {  // adds a sequence
       Reference::Sequence sequence;
       sequence.scope = {below(2) == 0 ? "a" : "b", below(3) == 0 ? "v" : "", 0};
       for (int64_t n = 1 + below(5); n > 0; --n) append(sequence.tokens);
@@ -252,7 +254,7 @@ TEST_CASE("Prefix cache: random use agrees with a reference and loses no block",
         reference.Release(gone);
         cache.Release(gone.kv);
       }
-    } else if (what < 6 && !sequences.empty()) {  // one gets longer
+    } else if (what < 6 && !sequences.empty()) {  // extends a sequence
       Reference::Sequence& sequence = sequences[below(std::ssize(sequences))];
       const Tokens before = sequence.tokens;
       append(sequence.tokens);
@@ -261,13 +263,13 @@ TEST_CASE("Prefix cache: random use agrees with a reference and loses no block",
       REQUIRE(grow(sequence) == should_fit);
       if (!should_fit) sequence.tokens = before;
       if (should_fit && sequence.is_shared) reference.Share(sequence);
-    } else if (what < 7 && !sequences.empty()) {  // a fork
+    } else if (what < 7 && !sequences.empty()) {  // forks a sequence
       Reference::Sequence copy = sequences[below(std::ssize(sequences))];
       const KvSequence from = std::exchange(copy.kv, KvSequence());
       const bool should_fit = reference.Take(from.length % kBlock > 0 ? 1 : 0);
       REQUIRE(cache.Fork(from, copy.kv) == should_fit);
       if (should_fit) sequences.push_back(copy);
-    } else if (what < 9 && !sequences.empty()) {  // one leaves
+    } else if (what < 9 && !sequences.empty()) {  // releases a sequence
       const int64_t index = below(std::ssize(sequences));
       Reference::Sequence gone = sequences[index];
       sequences.erase(sequences.begin() + index);

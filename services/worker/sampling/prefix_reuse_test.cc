@@ -1,4 +1,4 @@
-// What requests find of each other's work, and how prompts and running samples share passes.
+// Reuse of cached prefixes across requests, and passes with both prompts and running samples.
 #include "services/worker/sampling/sampling_engine.h"
 
 #include <numeric>
@@ -10,7 +10,7 @@
 namespace lathe::worker {
 namespace {
 
-// Of the tenant "t".
+// Returns a request of tenant "t".
 SampleRequest Request(const std::string& id, std::vector<int32_t> prompt, int64_t max_tokens,
                       int64_t num_samples = 1) {
   return {.request_id = id,
@@ -33,7 +33,7 @@ TEST_CASE("Prefix reuse: a tenant's second request computes what the first one d
   CHECK(engine.counters().looked_up_tokens == 80);
   CHECK(engine.counters().prompt_hit_tokens == 32);
   CheckSame(first, second);
-  // At least one token is computed: its logits are wanted.
+  // The last token is always computed, because its logits are needed.
   CHECK(RunOne(engine, Request("c", Prompt(32), 6), adapter).prompt_cache_hit_tokens == 16);
   CHECK(engine.kv_usage().num_used == 0);
   CHECK(engine.kv_usage().num_idle > 0);
@@ -72,7 +72,7 @@ TEST_CASE("Prefix reuse: the next turn of a conversation finds what was generate
   const std::vector<int32_t> question = Prompt(9, 50);
   prompt.insert(prompt.end(), question.begin(), question.end());
   const SampleOutput second = RunOne(engine, Request("b", prompt, 10, 2));
-  CHECK(second.prompt_cache_hit_tokens == 48);  // of 60; the last token generated was not computed
+  CHECK(second.prompt_cache_hit_tokens == 48);  // of 60 that lack the last token
 
   SamplingEngine without(model, {.prefix_cache = false}, nullptr);
   CheckSame(second, RunOne(without, Request("b", prompt, 10, 2)));
@@ -89,7 +89,7 @@ TEST_CASE("Prefix reuse: a prompt that is scored is computed, and others find it
   CHECK(second.prompt_cache_hit_tokens == 0);
   for (size_t i = 1; i < 40; ++i) CHECK(first.prompt_logprobs[i] == second.prompt_logprobs[i]);
   CHECK(RunOne(engine, Request("c", Prompt(40), 2)).prompt_cache_hit_tokens == 32);
-  // What comes before the rows that are scored need not be computed: row 29 scores position 30.
+  // Rows before the first scored row may come from the cache. Row 29 scores position 30.
   scored.request_id = "d";
   scored.prompt_logprobs_last_n = 10;
   const SampleOutput suffix = RunOne(engine, scored);
@@ -107,7 +107,7 @@ TEST_CASE("Prefix reuse: of requests that come together one computes the prompt"
   }
   REQUIRE(engine.Add(Request("other", Prompt(30, 2), 4), nullptr).ok());
   engine.RunPass();
-  CHECK(engine.counters().prefill_tokens == 101 + 30);  // nobody else waits for it
+  CHECK(engine.counters().prefill_tokens == 101 + 30);  // "other" does not wait
   const Outputs outputs = RunAll(engine);
   CHECK(engine.counters().prefill_tokens == 101 + 30 + 7 * 5);
   CHECK(outputs.at("0")->prompt_cache_hit_tokens == 0);
@@ -159,7 +159,7 @@ TEST_CASE("Prefix reuse: idle blocks make room before anybody is preempted", "[s
   for (int i = 0; i < 12; ++i) RunOne(engine, Request(std::to_string(i), Prompt(40, i), 30));
   CHECK(engine.counters().preemptions == 0);
   CHECK(engine.counters().kv_evictions > 12);
-  // The most recent ones are there still.
+  // The most recently used blocks are still cached.
   CHECK(RunOne(engine, Request("again", Prompt(40, 11), 2)).prompt_cache_hit_tokens == 32);
   CHECK(RunOne(engine, Request("old", Prompt(40, 1), 2)).prompt_cache_hit_tokens == 0);
 }
@@ -183,7 +183,7 @@ TEST_CASE("Mixed passes: a long prompt holds running samples up by one chunk per
   engine.Cancel("running");
   REQUIRE(engine.Add(Request("alone", Prompt(200, 3), 4), nullptr).ok());
   engine.RunPass();
-  CHECK(engine.counters().prefill_tokens == 10 + 300 + 52);  // the rest and 52 of the next
+  CHECK(engine.counters().prefill_tokens == 10 + 300 + 52);  // the rest of "long", 52 of "alone"
   CHECK(RunAll(engine).size() == 2);
 }
 

@@ -18,7 +18,7 @@ int64_t LengthOf(const SampleRequest& request) {
   return static_cast<int64_t>(request.prompt.size());
 }
 
-// First row whose position prompt logprobs and top-k ones cover.
+// Returns the first row that prompt_logprobs and topk_prompt_logprobs cover.
 int64_t FirstLogprobRow(const SampleRequest& request) {
   const int64_t last_n = request.prompt_logprobs_last_n;
   return last_n == 0 ? 0 : LengthOf(request) - 1 - last_n;
@@ -30,7 +30,7 @@ bool NamesTarget(const PromptTargets& targets, int64_t row) {
                      [](int64_t token) { return token >= 0; });
 }
 
-// At least one names a target.
+// Returns the first row that names a target. There must be one.
 int64_t FirstNamedRow(const PromptTargets& targets) {
   const auto first = std::find_if(targets.tokens.begin(), targets.tokens.end(),
                                   [](int64_t token) { return token >= 0; });
@@ -49,19 +49,19 @@ bool IsWanted(const SampleRequest& request, int64_t row) {
   return request.targets != nullptr && NamesTarget(*request.targets, row);
 }
 
-// Some rows of a prompt and what the head made of them. `logits` may lie on a device, `host` and
-// `whole` never.
+// Selected rows of a prompt and their logits. `logits` may be on a device; `host` and `whole` are on
+// the CPU.
 struct ScoredRows {
   std::vector<int64_t> rows;  // ascending
   VocabularyShard vocabulary;
-  at::Tensor logits;  // [n, V] fp32, of this rank
-  at::Tensor host;    // the same, defined if wanted
-  at::Tensor whole;   // [n, whole_size], of all ranks; same
+  at::Tensor logits;  // [n, V] fp32, this rank's columns
+  at::Tensor host;    // copy of `logits`, if needed
+  at::Tensor whole;   // [n, whole_size], all ranks' columns, if needed
 
   int64_t size() const { return static_cast<int64_t>(rows.size()); }
 };
 
-// Tokens of each row, and where their log-probabilities go.
+// Tokens to score in each row, with the destinations of their log-probabilities.
 struct Chosen {
   RowTargets targets;
   std::vector<float*> places;
@@ -73,7 +73,7 @@ struct Chosen {
   void EndRow() { targets.offsets.push_back(static_cast<int64_t>(places.size())); }
 };
 
-// [n, k]: the most likely tokens of each row from `first_row` on.
+// Returns [n, k], the most likely tokens of each row. Rows before `first_row` are not filled.
 std::vector<TopCandidate> MostLikelyOf(const ScoredRows& scored, int64_t first_row, int64_t k) {
   std::vector<TopCandidate> own(scored.size() * k);
   ForRows(scored.size(), scored.host.size(1), [&](int64_t begin, int64_t end) {
@@ -97,7 +97,8 @@ std::vector<TopCandidate> MostLikelyOf(const ScoredRows& scored, int64_t first_r
   return own;
 }
 
-// Log-probabilities of all tokens that `request` asks for in these rows.
+// Writes log-probabilities of all tokens that `request` asks for in these rows, except sampled
+// ones.
 void ScoreTokens(const ScoredRows& scored, const SampleRequest& request, SampleOutput& output) {
   const int64_t first_row = FirstLogprobRow(request);
   std::optional<TopkLogprobs>& top = output.topk_prompt_logprobs;
@@ -205,7 +206,7 @@ void ScorePrompt(const Model& model, const at::Tensor& h, const AdapterWeights* 
                  SampleOutput& output) {
   const bool wants_top = request.topk_prompt_logprobs > 0;
   const bool wants_draws = request.prompt_alt_tokens_k > 0;
-  // Those draws are by inversion: they ask for the whole distribution.
+  // Sampling prompt_alt_tokens inverts the distribution function, which needs all columns of a row.
   const int64_t width = wants_draws ? model.spec().vocab_size : model.part().local.vocab_size;
   const int64_t max_rows = std::max<int64_t>(1, chunk_elements / width);
   int64_t row = first_row;

@@ -33,7 +33,7 @@ SampleRequest Request(std::vector<int32_t> prompt, double temperature = 1.0) {
           .params = {.max_tokens = 1, .temperature = temperature, .seed = 8, .ignore_eos = true}};
 }
 
-// `rows` rows of `columns` cells, most of them ids.
+// Returns targets of `rows` rows with `columns` cells each. Two thirds of the cells name a token.
 PromptTargets Targets(int64_t rows, int64_t columns) {
   PromptTargets targets{.num_columns = columns, .offsets = {0}};
   for (int64_t cell = 0; cell < rows * columns; ++cell) {
@@ -53,8 +53,7 @@ SampleOutput Run(const Model& model, const SamplingOptions& options, SampleReque
   return {};
 }
 
-// NaN equals itself.
-// Counts the rows that pass the head.
+// Counts the rows that pass through the head.
 class CountingModel : public ModelAround {
  public:
   using ModelAround::ModelAround;
@@ -125,7 +124,7 @@ TEST_CASE("Prompt scores: chunks change no bit of any score", "[sampling]") {
   CHECK(whole.sequences[0].topk_logprobs->logprobs == cut.sequences[0].topk_logprobs->logprobs);
 }
 
-// What a client might ask for, as `seed` has it.
+// Returns a request with random options. The same seed gives the same request.
 SampleRequest RandomRequest(const std::string& id, uint32_t seed) {
   std::mt19937 random(seed);
   const auto below = [&](int64_t bound) { return static_cast<int64_t>(random() % bound); };
@@ -290,7 +289,7 @@ TEST_CASE("Prompt scores: rows that nobody asks about do not pass the head", "[s
     CHECK(FirstScoredRow(request) == 0);
   }
   Run(model, {.max_prefill_tokens = 8}, request);
-  CHECK(model.num_rows == expected + 1);  // and the row the sample begins with
+  CHECK(model.num_rows == expected + 1);  // plus the row that predicts the first token
 }
 
 TEST_CASE("Prompt scores: alternatives have the logprobs of what they were drawn from",
@@ -298,7 +297,7 @@ TEST_CASE("Prompt scores: alternatives have the logprobs of what they were drawn
   const Qwen3Model model = SmallModel();
   const double temperature = GENERATE(0.0, 0.5, 1.0);
   SampleRequest request = Request(ScoredPrompt(12), temperature);
-  request.params.top_k = 1;  // filters are the samples'
+  request.params.top_k = 1;  // must not affect alternatives
   request.prompt_alt_tokens_k = 20;
   const SampleOutput output = Run(model, {}, request);
   const at::Tensor logits = PlainLogits(model, request.prompt, nullptr);
@@ -312,7 +311,7 @@ TEST_CASE("Prompt scores: alternatives have the logprobs of what they were drawn
     num_largest += drawn.tokens[i] == logits[i / 20].argmax().item<int32_t>() ? 1 : 0;
   }
   CHECK((num_largest == 11 * 20) == (temperature == 0));
-  // The draws of a request are no copies of each other, nor do they change with company.
+  // Alternatives do not depend on the number of samples. They depend on the seed, unless greedy.
   request.num_samples = 3;
   CHECK(Run(model, {}, request).prompt_alt_tokens->tokens == drawn.tokens);
   request.params.seed = 9;
@@ -325,7 +324,7 @@ TEST_CASE("Sampled positions: the most likely tokens beside the sampled one", "[
   request.params.max_tokens = 8;
   request.params.top_k = 2;
   request.num_samples = 2;
-  request.topk_sample_logprobs = 100;  // more than there are
+  request.topk_sample_logprobs = 100;  // more than the vocabulary has
   const SampleOutput output = Run(model, {}, request);
   for (const SampledSequence& sequence : output.sequences) {
     const TopkLogprobs& top = *sequence.topk_logprobs;

@@ -18,7 +18,7 @@ struct Drawn {
   float logprob = std::numeric_limits<float>::quiet_NaN();
 };
 
-// One more row of `top`: the most likely tokens.
+// Appends a row with the most likely tokens to `top`.
 void AppendTop(std::span<const float> logits, const RowDistribution& row, TopkLogprobs& top) {
   const auto begin = static_cast<size_t>(top.length++ * top.k);
   top.token_ids.resize(begin + top.k, kNoTopToken);
@@ -32,7 +32,7 @@ void AppendTop(std::span<const float> logits, const RowDistribution& row, TopkLo
   }
 }
 
-// `weights` is room for one number per logit.
+// `weights` is scratch space of one number per logit.
 Drawn DrawRow(std::span<const float> logits, const Draw& draw, std::span<float> weights) {
   const SamplingParams& params = *draw.params;
   const RowDistribution row = DistributionOf(logits, params.temperature, weights);
@@ -63,7 +63,7 @@ DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws) {
   DrawnTokens drawn;
   drawn.tokens.resize(draws.size());
   drawn.logprobs.resize(draws.size());
-  constexpr int64_t kGrainLogits = 16384;  // fewer are not worth another thread
+  constexpr int64_t kGrainLogits = 16384;  // minimum per thread
   const int64_t grain = std::max<int64_t>(1, kGrainLogits / host.size(1));
   ForParts(host.size(0), grain, [&](int64_t begin, int64_t end) {
     std::vector<float> weights(vocab_size);
