@@ -210,7 +210,7 @@ TEST_CASE("Prefix cache: random use agrees with a reference and loses no block",
   const int64_t num_blocks = 4 + below(16);
   KvCache cache = CacheOf(num_blocks);
   const at::Tensor first = at::zeros({1}, at::kLong);
-  cache.Write(0, first, first, at::ones({1, 2, 16}), at::ones({1, 2, 16}));  // allocates, so that forks can copy
+  cache.Write(0, first, first, at::ones({1, 2, 16}), at::ones({1, 2, 16}));  // allocates
   Reference reference(num_blocks);
   std::vector<Reference::Sequence>& sequences = reference.sequences;
 
@@ -219,7 +219,7 @@ TEST_CASE("Prefix cache: random use agrees with a reference and loses no block",
     const Tokens more = Repeat(static_cast<int32_t>(below(2)), count);
     tokens.insert(tokens.end(), more.begin(), more.end());
   };
-  // Adds the sequence's missing tokens to the cache and shares its blocks. Returns false if it does
+  // Adds the sequence's missing tokens to the cache and shares its blocks. Returns false if they do
   // not fit.
   const auto grow = [&](Reference::Sequence& sequence) {
     KvSequence& kv = sequence.kv;

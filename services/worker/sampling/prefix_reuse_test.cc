@@ -72,7 +72,7 @@ TEST_CASE("Prefix reuse: the next turn of a conversation finds what was generate
   const std::vector<int32_t> question = Prompt(9, 50);
   prompt.insert(prompt.end(), question.begin(), question.end());
   const SampleOutput second = RunOne(engine, Request("b", prompt, 10, 2));
-  CHECK(second.prompt_cache_hit_tokens == 48);  // of 60 that lack the last token
+  CHECK(second.prompt_cache_hit_tokens == 48);  // whole blocks of 59 computed tokens
 
   SamplingEngine without(model, {.prefix_cache = false}, nullptr);
   CheckSame(second, RunOne(without, Request("b", prompt, 10, 2)));

@@ -49,8 +49,8 @@ bool IsWanted(const SampleRequest& request, int64_t row) {
   return request.targets != nullptr && NamesTarget(*request.targets, row);
 }
 
-// Selected rows of a prompt and their logits. `logits` may be on a device; `host` and `whole` are on
-// the CPU.
+// Selected rows of a prompt and their logits. `logits` may be on a device. `host` and `whole` are
+// on the CPU.
 struct ScoredRows {
   std::vector<int64_t> rows;  // ascending
   VocabularyShard vocabulary;

@@ -1,5 +1,5 @@
-// Draws against the distributions they claim to come from, by chi-square. Seeds are fixed, so a
-// pass is a pass for ever; p-values say how wrong a failure is.
+// Chi-square tests of draws against their expected distributions. Seeds are fixed, so results are
+// reproducible.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -18,14 +18,14 @@ namespace {
 constexpr int64_t kVocab = 60;
 constexpr double kLeastP = 1e-4;
 
-// Upper tail of the chi-square distribution, by Wilson and Hilferty's approximation.
+// Returns the upper tail of the chi-square distribution, by the Wilson-Hilferty approximation.
 double PValue(double chi_squared, double degrees) {
   const double variance = 2.0 / (9.0 * degrees);
   const double z = (std::cbrt(chi_squared / degrees) - (1.0 - variance)) / std::sqrt(variance);
   return 0.5 * std::erfc(z / std::sqrt(2.0));
 }
 
-// Some tokens likely, many not; two pairs of equals.
+// Returns logits with few likely and many unlikely tokens, and two pairs of equal logits.
 std::vector<double> Logits() {
   std::vector<double> logits;
   for (int64_t i = 0; i < kVocab; ++i) {
@@ -36,7 +36,7 @@ std::vector<double> Logits() {
   return logits;
 }
 
-// The definition: sort, cut, cut, cut, renormalise.
+// Computes the filtered distribution by definition: sort, top-k, top-p, min-p, renormalize.
 std::vector<double> Expected(const SamplingParams& params) {
   const std::vector<double> logits = Logits();
   std::vector<double> p;
@@ -64,7 +64,8 @@ std::vector<double> Expected(const SamplingParams& params) {
   return expected;
 }
 
-// P-value of the counts; 0 when something impossible was drawn. Cells that expect few are one cell.
+// Returns the p-value of the counts, 0 if a token of probability 0 was drawn. Merges cells with
+// fewer than 10 expected counts into one.
 double Fit(const std::vector<int64_t>& counts, const std::vector<double>& expected) {
   const double total = static_cast<double>(std::accumulate(counts.begin(), counts.end(), 0LL));
   double chi_squared = 0;
@@ -89,7 +90,7 @@ double Fit(const std::vector<int64_t>& counts, const std::vector<double>& expect
   return cells < 2 ? 1.0 : PValue(chi_squared, static_cast<double>(cells - 1));
 }
 
-// Tokens of samples 0 … count - 1 of one request at one position, as one rank of `tp` has them.
+// Draws the tokens of samples 0 … count - 1 of one request at one position, as a rank of `tp`.
 std::vector<int32_t> DrawSamples(const SamplingParams& params, int64_t count, int64_t position,
                                  const RankGroup& tp = {}) {
   constexpr int64_t kBatch = 5000;
@@ -115,7 +116,7 @@ std::vector<int64_t> Count(const std::vector<int32_t>& tokens) {
   return counts;
 }
 
-// P-value of the hypothesis that a[i] and b[i] are independent, each from `p`.
+// Returns the p-value of the hypothesis that a[i] and b[i] are independent draws from `p`.
 double PairFit(const std::vector<int32_t>& a, const std::vector<int32_t>& b,
                const std::vector<double>& p) {
   std::vector<int64_t> counts(kVocab * kVocab);

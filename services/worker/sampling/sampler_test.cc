@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kTolerance = 1e-5;
 
-// `count` draws from the same logits [V], one sample index each.
+// Draws `count` tokens from the same logits [V], each with its own sample index.
 DrawnTokens DrawMany(const at::Tensor& logits, const SamplingParams& params, int64_t count) {
   std::vector<Draw> draws;
   for (int64_t i = 0; i < count; ++i) draws.push_back({&params, i, 17});
@@ -22,7 +22,7 @@ DrawnTokens DrawMany(const at::Tensor& logits, const SamplingParams& params, int
 }
 
 TEST_CASE("Philox gives the published numbers", "[sampling]") {
-  // Random123 known answers, philox4x32-10.
+  // Known answers of Random123 for philox4x32-10.
   CHECK(Philox({0, 0, 0, 0}, 0) ==
         std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(Philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffffffffffff) ==
@@ -98,9 +98,9 @@ TEST_CASE("Sampler: min-p keeps tokens by their share of the most likely one", "
   CHECK(seen({.min_p = 0.25, .seed = 1}) == std::set<int32_t>{0, 1, 2});
   CHECK(seen({.min_p = 0.5, .seed = 1}) == std::set<int32_t>{0, 1});
   CHECK(seen({.min_p = 1, .seed = 1}) == std::set<int32_t>{0});
-  // After the temperature: at 2 the ratios are the roots.
+  // Min-p applies after the temperature. Temperature 2 takes square roots of probability ratios.
   CHECK(seen({.temperature = 2, .min_p = 0.5, .seed = 1}) == std::set<int32_t>{0, 1, 2});
-  // After top-p, which counts shares of all: 0.5 + 0.3 reach 0.79 of 1.
+  // Min-p applies after top-p, which uses shares of all tokens: 0.5 + 0.3 reach 0.79.
   CHECK(seen({.top_p = 0.79, .min_p = 0.25, .seed = 1}) == std::set<int32_t>{0, 1});
   CHECK(seen({.top_p = 0.81, .min_p = 0.25, .seed = 1}) == std::set<int32_t>{0, 1, 2});
 }

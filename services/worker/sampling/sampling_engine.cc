@@ -14,7 +14,7 @@
 namespace lathe::worker {
 namespace {
 
-// All layers; [T, H] before the final norm.
+// Runs all layers. Returns [T, H], before the final norm.
 at::Tensor RunLayers(const Model& model, const PackedRows& rows, AttentionContext& attention) {
   at::Tensor x = model.Embed(rows);
   for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
@@ -25,8 +25,8 @@ at::Tensor RunLayers(const Model& model, const PackedRows& rows, AttentionContex
 
 const AdapterWeights* AdapterOf(const ActiveRequest* request) { return request->adapter.get(); }
 
-// Of the token that comes next. A sample's first one is drawn from the prompt's logits, which may
-// be older than the weights.
+// Records which weights give the sample's next token. The first token is drawn from the prompt's
+// logits, which may come from older weights.
 void NoteWeights(ActiveSample& sample) {
   const ActiveRequest& request = *sample.request;
   const int64_t seq_id = sample.tokens.empty() ? request.next_logits_seq : request.inflight_seq;
@@ -106,7 +106,7 @@ void SamplingEngine::MoveVersion(const std::string& version_id,
     if (request->request.version_id != version_id) continue;
     request->adapter = adapter;
     request->inflight_seq = inflight_seq;
-    // What has begun keeps keys and values of the weights before.
+    // A request that has begun keeps keys and values of the old weights, so they are not shared.
     const bool has_begun = !request->prompt_kv.blocks.empty() || request->num_started > 0;
     if (!has_begun) request->scope = ScopeOf(*request);
   }
@@ -181,7 +181,7 @@ void SamplingEngine::RunPass() {
 void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingDraws& draws) {
   GroupByAdapter(pass, [](const SequenceRows& rows) { return AdapterOf(rows.request); });
   for (const SequenceRows& rows : pass) in_pass_.push_back(rows.request->request.request_id);
-  // [n, V] of the rows that are the last of their sequences
+  // [n, V], for the rows that are last in their sequences; undefined if there are none
   at::Tensor logits = LastLogitsByGraph(pass);
   if (!logits.defined()) logits = LastLogits(pass);
   NoteRows(pass);
@@ -199,10 +199,11 @@ void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingDraws& draws
     rows.request->next_logits = row;
     rows.request->next_logits_seq = rows.request->inflight_seq;
   }
-  if (!has_prompts && logits.defined()) draws.logits = {logits};  // as they lie
+  if (!has_prompts && logits.defined()) draws.logits = {logits};  // avoids a copy
 }
 
-// Undefined unless this is a pass that graphs are recorded of: one row of each sample.
+// LastLogits by a CUDA graph. Returns an undefined tensor, and computes nothing, if no graph fits:
+// each sequence must be a sample that lacks one row.
 at::Tensor SamplingEngine::LastLogitsByGraph(const std::vector<SequenceRows>& pass) {
   if (graphs_ == nullptr) return {};
   std::vector<DecodeRow> decode;
@@ -214,7 +215,8 @@ at::Tensor SamplingEngine::LastLogitsByGraph(const std::vector<SequenceRows>& pa
   return graphs_->Run(decode);
 }
 
-// Undefined when no row is the last of its sequence. Scores prompts on the way.
+// Runs the pass and scores prompts. Returns logits [n, V] of the rows that are last in their
+// sequences, undefined if there are none.
 at::Tensor SamplingEngine::LastLogits(const std::vector<SequenceRows>& pass) {
   PackedRowsBuilder builder;
   std::vector<CachedRows> cached;
@@ -249,13 +251,13 @@ void SamplingEngine::NoteRows(const std::vector<SequenceRows>& pass) {
   counters_.decode_passes += std::any_of(pass.begin(), pass.end(), is_running) ? 1 : 0;
 }
 
-// x [T, H]: of the rows of `pass` in turn.
+// Scores prompt rows. x [T, H] holds the rows of `pass` in order, before the final norm.
 void SamplingEngine::ScoreRows(const std::vector<SequenceRows>& pass, const at::Tensor& x) {
   int64_t begin = 0;
   for (const SequenceRows& rows : pass) {
     const int64_t first = std::exchange(begin, begin + rows.num_rows());
     if (rows.sample != nullptr || !WantsPromptScores(rows.request->request)) continue;
-    // A prompt's last row predicts what is generated, not the prompt.
+    // A prompt's last row predicts the first generated token, which is not scored here.
     const int64_t num_scored = rows.is_last() ? rows.num_rows() - 1 : rows.num_rows();
     if (num_scored == 0) continue;
     ScorePrompt(model_, model_.FinalNorm(x.narrow(0, first, num_scored)), AdapterOf(rows.request),
@@ -278,7 +280,7 @@ void SamplingEngine::DrawAll(const PendingDraws& pending) {
   const at::Tensor logits =
       pending.logits.size() == 1 ? pending.logits[0] : at::cat(pending.logits);
   const auto num_rows = static_cast<int64_t>(pending.samples.size());
-  // Some draws want whole rows, also of logits that lie on several ranks.
+  // Chunks are sized by the whole vocabulary, because some draws gather whole rows on each rank.
   const VocabularyShard vocabulary = VocabularyOf(model_);
   const int64_t chunk = std::max<int64_t>(1, options_.head_chunk_elements / vocabulary.whole_size);
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {

@@ -92,7 +92,7 @@ TEST_CASE("Sampling: an inflight version moves on under a running sample, token 
   CHECK(sequence.weights_runs[1].seq_id == 7);
   const int64_t num_old = sequence.weights_runs[0].num_tokens;
   CHECK(num_old + sequence.weights_runs[1].num_tokens == 12);
-  // Up to the move, and for ever in another version, tokens are those of the first weights.
+  // Tokens before the switch, and all tokens of the other version, come from the first weights.
   SamplingEngine plain(model, {}, nullptr);
   const SampledSequence old =
       RunOne(plain, Request("r", Prompt(9), Free(12, 0, 0.0)), first).sequences[0];
@@ -317,7 +317,7 @@ TEST_CASE("Sampling: a request that is streamed late reports its tokens from the
           "[sampling]") {
   const Qwen3Model model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
-  // One sample is over and one not when they are asked for.
+  // Both samples are still running when Stream is called.
   SampleRequest request = Request("late", Prompt(9), Free(6), 2);
   REQUIRE(engine.Add(std::move(request), nullptr).ok());
   engine.Stream("unknown");
@@ -327,7 +327,7 @@ TEST_CASE("Sampling: a request that is streamed late reports its tokens from the
     engine.Stream("late");
     const std::vector<SampledToken> replayed = engine.TakeStreamed();
     REQUIRE(!replayed.empty());
-    std::map<int64_t, int64_t> next;  // token index by sample
+    std::map<int64_t, int64_t> next;  // next token index by sample
     for (const SampledToken& token : replayed) {
       CHECK(token.token_index == next[token.sample_index]++);
       CHECK_FALSE(token.finished);
@@ -355,7 +355,7 @@ TEST_CASE("Sampling: a request that is streamed late reports its tokens from the
 TEST_CASE("Sampling: a sample that is over is reported whole to a late stream", "[sampling]") {
   const Qwen3Model model = SmallModel();
   SamplingOptions options;
-  options.max_running_samples = 1;  // the first is over before the second begins
+  options.max_running_samples = 1;  // sample 0 ends before sample 1 starts
   SamplingEngine engine(model, options, nullptr);
   REQUIRE(engine.Add(Request("late", Prompt(9), Free(2), 2), nullptr).ok());
   for (int pass = 0; pass < 3; ++pass) engine.RunPass();

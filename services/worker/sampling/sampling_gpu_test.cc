@@ -1,5 +1,5 @@
-// Sampling on a GPU against the same by torch operations. Without a GPU each case says so and is
-// not run.
+// Compares sampling on a GPU with the same computation by torch operations. Without a GPU the cases
+// that need one are skipped with a warning.
 #include <map>
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@
 namespace lathe::worker {
 namespace {
 
-constexpr double kBf16Tolerance = 0.03;  // of numbers near 1
+constexpr double kBf16Tolerance = 0.03;  // for numbers near 1
 constexpr double kFp32Tolerance = 1e-4;  // other summation order
 constexpr double kLogprobTolerance = 0.05;
 
@@ -33,7 +33,7 @@ ModelSpec SpecWithHeads(int64_t head_dim, int64_t num_heads = 4) {
   return spec;
 }
 
-// The small model with bf16 matrices on a GPU.
+// Returns the small model with bf16 matrices on a GPU.
 Qwen3Model GpuModel(const ModelSpec& spec) {
   Qwen3Weights weights = SmallWeights(spec);
   const auto move = [](BaseWeight& matrix) {
@@ -59,13 +59,13 @@ std::shared_ptr<const AdapterWeights> GpuAdapter(const ModelSpec& spec, int64_t 
   return adapter.Publish();
 }
 
-// One sequence of a pass: it grows by `num_rows`.
+// One sequence of a pass. The sequence grows by `num_rows`.
 struct Growth {
   size_t sequence;
   int64_t num_rows;
 };
 
-// What both caches give for the same pass, from the same random projections.
+// Attention outputs of both caches for the same pass and the same random projections.
 struct Both {
   at::Tensor by_torch;
   at::Tensor by_pages;
@@ -162,7 +162,7 @@ TEST_CASE("LoRA through slots on a GPU is LoRA over segments", "[lora][gpu]") {
   CHECK(at::allclose(wide, expected, kFp32Tolerance, kFp32Tolerance));
 }
 
-// Greedy samples of several requests, some with adapters, by request.
+// Samples several requests greedily, some with adapters. Returns the samples by request id.
 std::map<std::string, SampledSequence> Sample(const Qwen3Model& model, bool decode_graphs) {
   const ModelSpec& spec = model.spec();
   SamplingEngine engine(
@@ -175,7 +175,7 @@ std::map<std::string, SampledSequence> Sample(const Qwen3Model& model, bool deco
     for (size_t j = 0; j < 9 + 13 * i; ++j) {
       request.prompt.push_back(static_cast<int32_t>((i + 7 * j) % 90));
     }
-    const auto max_tokens = static_cast<int64_t>(6 + 3 * i);  // fewer and fewer rows at the end
+    const auto max_tokens = static_cast<int64_t>(6 + 3 * i);  // rows per pass decrease
     request.params = {.max_tokens = max_tokens, .temperature = 0, .ignore_eos = true};
     REQUIRE(engine.Add(std::move(request), adapters[i]).ok());
   }

@@ -14,11 +14,11 @@ namespace {
 
 constexpr float kNever = std::numeric_limits<float>::infinity();
 
-// What a rank says of one row.
+// One rank's contribution to the draw from one row.
 struct RowPart {
   RowDistribution distribution;
-  // Of its best token: at temperature 0 the first of the largest logit, else the one that wins the
-  // race among the rank's own.
+  // Time, logit and id of the rank's best token. At temperature 0 this is the first token with the
+  // largest logit, otherwise the Gumbel-max winner among the rank's own tokens.
   float time = kNever;
   float logit = 0;
   int32_t token = 0;
@@ -28,7 +28,7 @@ bool NeedsWholeRow(const Draw& draw) {
   return draw.params->temperature != 0 && HasTopFilter(*draw.params);
 }
 
-// Rows of a tensor of logits and their draws.
+// Some rows of a tensor of logits, with their draws.
 struct Draws {
   std::vector<int64_t> rows;  // ascending
   std::vector<Draw> draws;
@@ -43,12 +43,12 @@ struct Draws {
   }
 };
 
-// `weights` is room for one number per token.
+// `weights` is scratch space of one number per token.
 RowPart PartOf(std::span<const float> logits, const Draw& draw, int64_t first_token,
                std::span<float> weights) {
   const SamplingParams& params = *draw.params;
   RowPart part{.distribution = DistributionOfPart(logits, params.temperature, weights)};
-  // All are -inf, or one is not a number: none of them is drawn.
+  // No token is drawn if all logits are -inf, or if one is NaN or +inf.
   if (!part.distribution.is_finite()) return part;
   RaceResult winner;
   if (params.temperature == 0) {
@@ -69,7 +69,7 @@ RowPart PartOf(std::span<const float> logits, const Draw& draw, int64_t first_to
 std::vector<RowPart> PartsOf(const at::Tensor& logits, const std::vector<Draw>& draws,
                              const VocabularyShard& vocabulary) {
   std::vector<RowPart> parts(draws.size());
-  constexpr int64_t kGrainLogits = 16384;  // fewer are not worth another thread
+  constexpr int64_t kGrainLogits = 16384;  // minimum per thread
   const int64_t grain = std::max<int64_t>(1, kGrainLogits / logits.size(1));
   ForParts(logits.size(0), grain, [&](int64_t begin, int64_t end) {
     std::vector<float> weights(vocabulary.own.size);
@@ -81,14 +81,16 @@ std::vector<RowPart> PartsOf(const at::Tensor& logits, const std::vector<Draw>& 
   return parts;
 }
 
-// Of which rank the token is that wins. Ranks have ascending ids, so of equals the first.
+// Returns the rank that has the winning token. Ranks hold ascending ids, so a tie goes to the lower
+// rank, as it goes to the lower id in a whole row.
 size_t WinnerOf(std::span<const RowPart> parts, const RowDistribution& row, bool is_greedy) {
   size_t winner = 0;
   double best = kNever;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     const RowDistribution& part = parts[rank].distribution;
     if (!part.is_finite()) continue;
-    // A weight is of the part's own largest logit, a time in inverse proportion to it.
+    // A part's weights are relative to its own largest logit, and times are inversely proportional
+    // to weights. Rescaling makes times of different parts comparable.
     const double behind = static_cast<double>(row.max) - part.max;
     const double time =
         is_greedy ? behind : parts[rank].time * std::exp(behind * row.inverse_temperature);
@@ -99,7 +101,7 @@ size_t WinnerOf(std::span<const RowPart> parts, const RowDistribution& row, bool
   return winner;
 }
 
-// One more row of `top`. `candidates`: top.k of each rank.
+// Appends one row to `top`. `candidates` holds top.k tokens of each rank.
 void AppendTop(const std::vector<TopCandidate>& candidates, const RowDistribution& row,
                int64_t vocab_size, TopkLogprobs& top) {
   const auto begin = static_cast<size_t>(top.length++ * top.k);
@@ -114,7 +116,7 @@ void AppendTop(const std::vector<TopCandidate>& candidates, const RowDistributio
   }
 }
 
-// Rows of most likely tokens for those draws that ask for one.
+// Appends a row of top-k tokens for each draw that requests one.
 void AppendTops(const at::Tensor& logits, const std::vector<Draw>& draws,
                 const std::vector<RowPart>& parts, const std::vector<RowDistribution>& rows,
                 const VocabularyShard& vocabulary) {
@@ -122,7 +124,7 @@ void AppendTops(const at::Tensor& logits, const std::vector<Draw>& draws,
   for (size_t i = 0; i < draws.size(); ++i) {
     if (draws[i].top == nullptr) continue;
     std::vector<TopCandidate> candidates(draws[i].top->k);
-    // Else nobody reads them: the merged row is not finite either, or all of these are -inf.
+    // If the sum is NaN, the merged row is not finite either, so its candidates are never read.
     if (!std::isnan(parts[i].distribution.sum)) {
       candidates = TopCandidates(OwnTokens(logits, static_cast<int64_t>(i), vocabulary), vocabulary,
                                  draws[i].top->k);

@@ -17,7 +17,6 @@ constexpr double kShardedTolerance = 1e-5;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// NaN equals itself.
 struct Result {
   DrawnTokens drawn;
   std::vector<TopkLogprobs> tops;
@@ -33,7 +32,7 @@ bool IsSame(const Result& a, const Result& b) {
   return is_same;
 }
 
-// Draw i has params[i]; those of which tops[i] is not 0 ask for so many most likely tokens.
+// Draws with params[i] from row i. Draw i requests the tops[i] most likely tokens, if not 0.
 Result Draw(const at::Tensor& logits, const std::vector<SamplingParams>& params,
             const std::vector<int64_t>& tops, const RankGroup& tp) {
   Result result;
@@ -56,7 +55,7 @@ std::vector<Result> DrawAsRanks(const at::Tensor& logits, const std::vector<Samp
                  [&](Collectives& ranks) { return Draw(logits, params, tops, RankGroup(ranks)); });
 }
 
-// Every kind of draw, over and over.
+// Returns parameters that cycle through all kinds of draws.
 std::vector<SamplingParams> ParamsOf(int64_t num_rows) {
   std::vector<SamplingParams> params;
   for (int64_t row = 0; row < num_rows; ++row) {

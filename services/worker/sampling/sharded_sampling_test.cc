@@ -1,5 +1,5 @@
-// The sampling engine of each rank of axis tp, over a model whose logits are cut: same requests,
-// same outputs.
+// Sampling engines on the ranks of axis tp, over a model with sharded logits. Every rank gets the
+// same requests and must give the same outputs.
 #include <map>
 #include <memory>
 #include <string>
@@ -21,12 +21,12 @@ namespace {
 
 ModelSpec OddSpec() {
   ModelSpec spec = SmallSpec();
-  spec.vocab_size = 94;  // the last of four ranks has padding
+  spec.vocab_size = 94;  // with four ranks, the last one has padding
   spec.eos_token_ids = {93};
   return spec;
 }
 
-// Every rank has all hidden states, and some columns of the logits.
+// Shards only the head: every rank has all hidden states and some columns of the logits.
 class HeadShard : public ModelAround {
  public:
   HeadShard(const Model& model, const RankGroup& tp)
@@ -50,7 +50,7 @@ class HeadShard : public ModelAround {
 };
 
 Outputs RunAlone(const Model& model, const std::vector<Asked>& all) {
-  // So few that chunks, and preemptions, are in it.
+  // The limits are so small that prompts run in chunks and samples are preempted.
   SamplingEngine engine(
       model,
       {.kv_cache_bytes = 400 * KvCache::BytesPerToken(model.part().local, MatmulArithmetic::kFp32),
@@ -95,7 +95,7 @@ TEST_CASE("Sharded sampling: ranks that have parts of the logits give what one r
   }
 }
 
-// Ranks that have parts of everything, KV heads among them: of 4 ranks two have the same one.
+// Ranks shard the whole model. Of 4 ranks, two have the same one of the 2 KV heads.
 TEST_CASE("Sharded sampling: ranks of axis tp give what one rank gives", "[sampling]") {
   const int world = GENERATE(2, 4);
   const TempDir folder;
@@ -122,7 +122,7 @@ TEST_CASE("Sharded sampling: logits that are not finite on one rank fail the req
           "[sampling]") {
   Qwen3Weights weights = SmallWeights(OddSpec());
   at::Tensor lm_head = weights.lm_head[0].ToTensor().clone();
-  lm_head[30][0] = std::numeric_limits<float>::quiet_NaN();  // the second of four
+  lm_head[30][0] = std::numeric_limits<float>::quiet_NaN();  // on rank 1 of 4
   weights.lm_head = {BaseWeight(lm_head)};
   const Qwen3Model model(WholeModel(OddSpec()), std::move(weights));
   std::vector<Asked> all;

@@ -15,9 +15,9 @@ namespace {
 
 constexpr size_t kMaxBeginnings = 65536;
 
-// What a replica says after each pass, before the news themselves.
+// Message of fixed size that each rank sends after a pass. The packed results follow it.
 struct Header {
-  int64_t num_bytes = 0;  // of its news
+  int64_t num_bytes = 0;  // size of its packed results
   SamplingCounters counters;
   KvUsage kv_usage;
 };
@@ -40,8 +40,9 @@ KvUsage Sum(const KvUsage& a, const KvUsage& b) {
           .num_idle = a.num_idle + b.num_idle};
 }
 
-// The ranks of a replica have run the same passes: one that has not, and whose news nobody hears,
-// would go on with other requests than its peers. `all` [ranks, kHeaderNumbers].
+// Throws RanksDisagree unless the ranks of each replica have run the same passes. Only the first
+// rank of a replica reports results, so another one could diverge unnoticed. `all` is
+// [ranks, kHeaderNumbers].
 void CheckReplicas(const at::Tensor& all, int ranks_per_replica) {
   for (int64_t rank = 0; rank < all.size(0); ++rank) {
     const int64_t speaker = rank - rank % ranks_per_replica;
@@ -60,7 +61,8 @@ int64_t MostTokens(const SampleRequest& request) {
          request.num_samples * request.params.max_tokens;
 }
 
-// Requests that may find each other's keys and values have the same one, on every rank.
+// Returns a hash of the tenant, the version and the first block of the prompt. It is equal for
+// requests that may reuse each other's keys and values, and the same on every rank.
 uint64_t BeginningOf(const SampleRequest& request) {
   uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&hash](uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
@@ -103,7 +105,7 @@ absl::Status SpreadSampling::Add(SampleRequest request,
                                  std::shared_ptr<const AdapterWeights> adapter,
                                  int64_t inflight_seq) {
   if (is_alone()) return engine_.Add(std::move(request), std::move(adapter), inflight_seq);
-  // What every rank finds alike, whoever has it.
+  // These checks have the same result on every rank, whichever replica runs the request.
   if (static_cast<int64_t>(running_.size()) >= max_requests_) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%d samples are queued, limit is %d", running_.size(), max_requests_));
@@ -123,8 +125,8 @@ absl::Status SpreadSampling::Add(SampleRequest request,
   return absl::OkStatus();
 }
 
-// The least busy one; but a prompt's beginning is read again only where it saves more than it costs
-// to wait for what is before it.
+// Returns the replica with the fewest tokens to process. Prefers the replica that last got the same
+// beginning if its excess is at most the prompt's length, which bounds what reuse can save.
 int SpreadSampling::Choose(const SampleRequest& request) {
   const auto least = std::min_element(tokens_of_replica_.begin(), tokens_of_replica_.end());
   auto replica = static_cast<int>(least - tokens_of_replica_.begin());
@@ -165,7 +167,7 @@ void SpreadSampling::RunPass() {
   if (is_alone()) {
     news_ = std::move(own);
   } else {
-    // The others may have what this rank has not: it cannot go on as if a request had failed.
+    // Other ranks may have received the results, so this rank cannot just fail the requests.
     try {
       Exchange(std::move(own));
     } catch (const std::exception& error) {
@@ -182,8 +184,8 @@ SampleNews SpreadSampling::RunOwnPass() {
     });
     if (!status.ok()) {
       engine_.AbandonPass(status);
-      // The others may wait for this rank in the middle of the pass. Other replicas, which are in
-      // passes of their own, may come much later than that.
+      // Other ranks may be waiting for this rank in a collective of the pass. With several replicas
+      // waits are not limited, because other replicas' passes may end much later.
       const bool shares_passes = place_.count == 1 && place_.all.world() > 1;
       if (shares_passes) place_.all.LimitWaits(std::string(status.message()));
     }

@@ -1,4 +1,4 @@
-// Replicas that divide requests among them, against one rank that has all.
+// Compares replicas that share requests with one rank that runs them all.
 #include "services/worker/sampling/spread_sampling.h"
 
 #include <map>
@@ -19,10 +19,10 @@ namespace {
 
 struct Seen {
   Outputs outputs;
-  std::set<std::string> streamed;  // tokens and where they belong
+  std::set<std::string> streamed;  // request, sample, token index, token
   SamplingCounters counters;
-  KvUsage kv_usage;         // after the first pass
-  bool has_worked = false;  // itself
+  KvUsage kv_usage;         // over all replicas, after the first pass
+  bool has_worked = false;  // this rank ran a layer
 };
 
 class NotesWork : public ModelAround {
@@ -36,7 +36,7 @@ class NotesWork : public ModelAround {
   mutable bool has_worked_ = false;
 };
 
-// For few tokens.
+// Returns options with a small cache and short chunks.
 SamplingOptions Small() {
   return {.kv_cache_bytes = 400 * KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32),
           .max_prefill_tokens = 23};
@@ -62,7 +62,7 @@ void Finish(SpreadSampling& sampling, Seen& seen) {
   seen.counters = sampling.counters();
 }
 
-// Each request comes a pass after the one before, or once that is done.
+// Adds one request per pass, or with `one_by_one` each request after the previous one has ended.
 Seen RunAll(const Model& model, const std::vector<Asked>& all, const ReplicaPlace& place,
             bool one_by_one = false) {
   const NotesWork noted(model);
@@ -77,7 +77,7 @@ Seen RunAll(const Model& model, const std::vector<Asked>& all, const ReplicaPlac
   return seen;
 }
 
-// `body` as rank of `world`, which is two replicas.
+// Runs `body` on each of `world` ranks, which form two replicas.
 template <typename Body>
 auto AsReplicas(int world, Body&& body) {
   return AsRanks(TestBackend::kLocal, world, [&](Collectives& ranks) {
@@ -189,7 +189,7 @@ TEST_CASE("Spread sampling: who begins alike goes where the beginning is, up to 
   CHECK(busy[1].has_worked);
 }
 
-// The second replica's passes throw while they hold a token.
+// Every pass of the model throws if `is_broken`.
 class ThrowsAt : public ModelAround {
  public:
   ThrowsAt(const Model& model, bool is_broken) : ModelAround(model), is_broken_(is_broken) {}

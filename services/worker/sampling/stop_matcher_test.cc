@@ -11,7 +11,7 @@ namespace {
 
 const std::vector<int64_t> kEos = {9};
 
-// Tokens 0 "a", 1 "b", 2 "ab", 3 " U", 4 and 5 the two bytes of "é", 6 "<|end|>".
+// Has tokens 0 "a", 1 "b", 2 "ab", 3 " U", 4 and 5 the two bytes of "é", 6 "<|end|>".
 Tokenizer SmallTokenizer() {
   const TempDir dir;
   std::ofstream(dir / "tokenizer.json") << R"({
@@ -21,7 +21,7 @@ Tokenizer SmallTokenizer() {
   return *Tokenizer::Load(dir.path());
 }
 
-// Index of the token that ends the sequence, -1 when none does.
+// Returns the index of the token that ends the sequence, -1 if none does.
 int StopsAt(const SamplingParams& params, const std::vector<int32_t>& tokens) {
   const Tokenizer tokenizer = SmallTokenizer();
   StopMatcher stop(params, kEos, &tokenizer);
@@ -48,7 +48,7 @@ TEST_CASE("Stop: strings are found across token borders and inside tokens", "[sa
   CHECK(StopsAt({.stop_strings = {"b U"}}, {2, 3}) == 1);
   CHECK(StopsAt({.stop_strings = {"é"}}, {4, 0, 4, 5}) == 3);
   CHECK(StopsAt({.stop_strings = {"<|end|>"}}, {0, 6}) == 1);
-  // One byte of a character, no UTF-8 by itself.
+  // A stop string may be one byte of a character, which is not valid UTF-8.
   CHECK(StopsAt({.stop_strings = {"\xa9"}}, {0, 4, 5}) == 2);
   CHECK(StopsAt({.stop_strings = {"a\xc3"}}, {0, 4, 5}) == 1);
   CHECK(StopsAt({.stop_strings = {"abababab", "bb"}}, {2, 2, 2, 0, 1, 1, 0}) == 4);

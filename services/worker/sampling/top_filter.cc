@@ -6,14 +6,14 @@
 namespace lathe::worker {
 namespace {
 
-// Of equals the lower id is the more likely.
+// Returns a comparison that sorts more likely tokens first. Ties favor the lower id.
 auto MoreLikely(std::span<const float> weights) {
   return [weights](int32_t a, int32_t b) {
     return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
   };
 }
 
-// The `k` most likely tokens, in no order; sets `sum` to their weights' sum.
+// Returns the `k` most likely tokens, unordered. Sets `sum` to the sum of their weights.
 std::vector<int32_t> MostLikely(std::span<const float> weights, int64_t k, double& sum) {
   std::vector<int32_t> tokens(weights.size());
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -24,7 +24,7 @@ std::vector<int32_t> MostLikely(std::span<const float> weights, int64_t k, doubl
   return tokens;
 }
 
-// Tokens of weight `least` and more; sets `sum` to their weights' sum.
+// Returns the tokens of weight `least` or more. Sets `sum` to the sum of their weights.
 std::vector<int32_t> TokensFrom(std::span<const float> weights, float least, double& sum) {
   std::vector<int32_t> tokens;
   sum = 0;
@@ -36,8 +36,8 @@ std::vector<int32_t> TokensFrom(std::span<const float> weights, float least, dou
   return tokens;
 }
 
-// A set that contains every token top-p keeps. As a rule few tokens hold most of the probability,
-// and finding them costs less than dividing the whole vocabulary.
+// Returns a superset of the tokens that top-p keeps. Usually few tokens hold most of the
+// probability, and finding them costs less than partitioning the whole vocabulary.
 std::vector<int32_t> CandidatesForTopP(std::span<const float> weights, double wanted) {
   double sum = 0;
   for (float least = 0.05f; least > 1e-8f; least *= 0.05f) {
@@ -47,15 +47,15 @@ std::vector<int32_t> CandidatesForTopP(std::span<const float> weights, double wa
   return TokensFrom(weights, 0, sum);
 }
 
-// The fewest of `tokens`, from the most likely on, whose weights reach `wanted`; in no order.
-// Halves those of which that is not known yet until they are few enough to sort: a flat
-// distribution leaves the whole vocabulary.
+// Keeps the fewest most likely of `tokens` whose weights sum to at least `wanted`, unordered.
+// Bisects the undecided tokens until they are few enough to sort. Sorting all would be slow for a
+// flat distribution, which leaves the whole vocabulary undecided.
 void KeepTopP(std::span<const float> weights, double wanted, std::vector<int32_t>& tokens) {
   constexpr ptrdiff_t kFew = 64;
   const auto more_likely = MoreLikely(weights);
-  auto begin = tokens.begin();  // all before are kept, none from `end` on
+  auto begin = tokens.begin();  // tokens before `begin` are kept, from `end` on dropped
   auto end = tokens.end();
-  double before = 0;  // weight of those before `begin`
+  double before = 0;  // sum of the weights before `begin`
   while (end - begin > kFew) {
     const auto middle = begin + (end - begin) / 2;
     std::nth_element(begin, middle, end, more_likely);

@@ -9,7 +9,7 @@
 namespace lathe::worker {
 namespace {
 
-// By sorting everything.
+// Top-p by sorting all tokens.
 std::vector<int32_t> TopPBySorting(const std::vector<float>& weights, double wanted) {
   std::vector<int32_t> tokens(weights.size());
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -33,9 +33,9 @@ std::vector<int32_t> TopP(const std::vector<float>& weights, double top_p, doubl
 
 TEST_CASE("Top-p keeps what sorting all tokens keeps, of equals the lower ids", "[sampling]") {
   std::mt19937 random(GENERATE(1u, 2u, 3u));
-  // 0: all alike; a wide spread: few hold nearly all.
+  // Spread 0 gives equal weights. With a large spread, few tokens hold nearly all the weight.
   const double spread = GENERATE(0.0, 0.01, 1.0, 8.0);
-  // Few different ones, so that many are equal, and sums that are exact in any order.
+  // Rounds weights to multiples of 1 / kSteps. So many are equal, and sums are exact in any order.
   constexpr double kSteps = 1 << 20;
   std::vector<float> weights(20000);
   std::uniform_real_distribution<double> uniform(0, 1);

@@ -18,7 +18,7 @@ constexpr TopCandidate kNoCandidate = {.token = std::numeric_limits<int32_t>::ma
 at::Tensor WholeRows(std::string_view name, const at::Tensor& logits,
                      const VocabularyShard& vocabulary) {
   if (vocabulary.tp.is_alone()) return logits;
-  // [world, n, own]: only the last columns of the last ranks are padding.
+  // [world, n, own]. Only the last columns of the last ranks are padding.
   const at::Tensor parts = vocabulary.tp.Gather(name, logits.contiguous());
   return parts.transpose(0, 1)
       .reshape({logits.size(0), -1})
@@ -30,7 +30,7 @@ RowDistribution DistributionOfPart(std::span<const float> logits, double tempera
                                    std::span<float> weights) {
   RowDistribution part{.inverse_temperature = InverseTemperature(temperature),
                        .max = MaxOf(logits)};
-  // -inf less itself would be NaN.
+  // Avoids -inf - -inf, which is NaN.
   const float shift = part.max == kLeastLogit ? 0.0f : part.max;
   part.sum = Weigh(logits, shift, part.inverse_temperature, weights.data());
   return part;
