@@ -12,7 +12,7 @@
 namespace lathe::worker {
 namespace {
 
-// Bounds what looking for a token at each position may cost.
+// Limits the cost of searching for a token at each position.
 constexpr size_t kMaxContentBytes = 1024;
 
 absl::StatusOr<AddedToken> ReadToken(const Json& json, const std::string& where) {

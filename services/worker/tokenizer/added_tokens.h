@@ -1,4 +1,4 @@
-// The stage "added_tokens" of tokenizer.json: tokens found in text before the model sees it.
+// Stage "added_tokens" of tokenizer.json: finds tokens in text before the model encodes the rest.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +16,33 @@ namespace lathe::worker {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool single_word = false;  // only where no word goes on at its ends
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space behind it
-  bool normalized = false;   // its normalized content is looked for in normalized text
-  bool special = false;      // left out of text for people
+  bool single_word = false;  // matches only between word borders
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space behind it
+  bool normalized = false;   // normalized content matches in normalized text
+  bool special = false;      // skipped by Decode with skip_special_tokens
 };
 
-// In the file's order. InvalidArgument naming what is broken or not supported.
+// Returns the tokens in the file's order. InvalidArgument names what is broken or not supported.
 absl::StatusOr<std::vector<AddedToken>> ReadAddedTokens(const Json& root);
 
-// Finds tokens in text, the longest of those that begin first. Immutable, usable from any thread.
+// Finds tokens in text: the leftmost match first, and of those at one position the longest.
+// Immutable after the last Add, then usable from any thread.
 class AddedTokenFinder {
  public:
-  // Looks for `content`, not empty, as `token`; the first of equal contents counts.
+  // Makes Cut find `content`, which must not be empty, as `token`. If two contents are equal, the
+  // first one added counts.
   void Add(std::string_view content, const AddedToken& token);
 
   struct Section {
     TextRange range;
-    const AddedToken* token;  // nullptr: text between tokens
+    const AddedToken* token;  // null: text between tokens
   };
-  // `text` cut at the tokens, in order. Pieces of text are not empty.
+  // Cuts `text` into tokens and the text between them, in order. No section is empty.
   std::vector<Section> Cut(std::string_view text) const;
 
  private:
-  // The longest token at `position`, -1 for none.
+  // Returns the index of the longest token at `position` and sets `end`. Returns -1 for none.
   int32_t LongestAt(std::string_view text, size_t position, size_t& end) const;
 
   std::vector<AddedToken> tokens_;

@@ -13,7 +13,8 @@ uint64_t PairKey(int32_t left, int32_t right) {
   return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
 }
 
-// A prefix or suffix of words, which only models without byte-level or ▁ have.
+// Checks that a prefix or suffix of words is not set. Only models that are neither byte-level nor
+// use ▁ have one.
 absl::Status CheckIsEmpty(const Component& model, const std::string& field) {
   ASSIGN_OR_RETURN(const std::string text, model.StringOr(field, ""));
   if (text.empty()) return absl::OkStatus();
@@ -73,8 +74,9 @@ absl::Status BpeModel::ReadVocabulary(const Json& vocabulary) {
   return absl::OkStatus();
 }
 
-// A word begins as characters, but for bytes and unknown tokens. So where two tokens meet, two
-// characters do, unless a merge takes up one of the others.
+// Records the pair of characters that the merge of `left` and `right` joins. A word starts as a
+// list of characters, except for bytes and unknown tokens. So a merge joins the last character of
+// `left` with the first of `right`, unless a part is a byte or the unknown token.
 void BpeModel::NoteJoint(std::string_view left, std::string_view right) {
   const auto is_other = [this](std::string_view part) {
     const bool is_character = !part.empty() && CharacterBytes(part[0]) == part.size();
@@ -101,7 +103,8 @@ absl::Status BpeModel::AddMerge(std::string_view left, std::string_view right, i
   return absl::OkStatus();
 }
 
-// Each is ["a", "b"], or "a b" in older files, which may begin with a line of their version.
+// Reads the merges. Each is ["a", "b"], or "a b" in older files, whose first entry may be a
+// version line.
 absl::Status BpeModel::ReadMerges(const Json& merges) {
   merges_.reserve(merges.size());
   int32_t rank = 0;

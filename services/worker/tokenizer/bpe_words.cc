@@ -1,4 +1,4 @@
-// Hot: one call for each piece of a text. Nothing here allocates once the vectors have grown.
+// Hot file: Append runs once per piece of a text. It does not allocate once the vectors have grown.
 #include <algorithm>
 
 #include "absl/status/status.h"
@@ -10,7 +10,7 @@
 namespace lathe::worker {
 namespace {
 
-constexpr int32_t kShortWord = 64;  // not worth cutting
+constexpr int32_t kShortWord = 64;  // longer words are cut
 
 constexpr auto kLaterFirst = [](const auto& a, const auto& b) { return a.order > b.order; };
 
@@ -22,7 +22,7 @@ void BpeWords::AddSymbol(int32_t id) {
   symbols_.push_back({.id = id, .previous = index - 1, .next = -1});
 }
 
-// The tokens of a character's bytes, when each byte has one.
+// Adds the tokens of a character's bytes. Returns false, and adds none, if a byte has no token.
 bool BpeWords::AddBytes(std::string_view character) {
   const auto& byte_ids = model_.byte_ids_;
   const auto id_of = [&](char byte) { return byte_ids[static_cast<unsigned char>(byte)]; };
@@ -33,8 +33,8 @@ bool BpeWords::AddBytes(std::string_view character) {
   return true;
 }
 
-// An unknown character stands until the next known one is added (not its bytes, which Hugging Face
-// puts before it), so that a row of them can be one token.
+// Delays the unknown token until the next known character, so that consecutive ones can become one
+// token. Byte tokens do not end the delay: Hugging Face puts them before the delayed token.
 absl::Status BpeWords::AddUnknown(bool& is_pending) {
   if (!model_.unknown_token_) return absl::OkStatus();
   if (model_.unknown_id_ < 0) {
@@ -84,7 +84,7 @@ void BpeWords::MergeAt(int32_t left, int32_t id) {
   if (right.next >= 0) symbols_[right.next].previous = left;
 }
 
-// Always the pair of the lowest rank, the leftmost of equals.
+// Merges symbols [begin, end): always the pair with the lowest rank, the leftmost if several tie.
 void BpeWords::MergeRange(int32_t begin, int32_t end) {
   heap_.clear();
   for (int32_t left = begin; left < end; ++left) Consider(left);
@@ -110,8 +110,8 @@ void BpeWords::MergeRange(int32_t begin, int32_t end) {
   }
 }
 
-// A model without splits sees a whole text as one word; cut where no merge reaches over, the heap
-// stays in the cache.
+// Cuts long words where no merge can cross, and merges each part separately. A model without
+// pre-tokenization gets a whole text as one word; the cuts keep its heap in the CPU cache.
 void BpeWords::MergeAll() {
   const auto size = static_cast<int32_t>(symbols_.size());
   int32_t begin = 0;

@@ -12,12 +12,12 @@ struct Table {
   std::array<int, 0x200> byte_of;             // by character, -1 for none
 };
 
-// All the characters are below U+0800.
+// Returns the UTF-8 of a character in [U+0080, U+0800).
 std::string TwoBytes(char32_t character) {
   return {static_cast<char>(0xc0 | (character >> 6)), static_cast<char>(0x80 | (character & 0x3f))};
 }
 
-// Printable bytes stand for themselves, the others for U+0100 and up in their order.
+// Maps printable bytes to themselves, and the others in order to U+0100 and up.
 Table MakeTable() {
   Table table;
   table.byte_of.fill(-1);

@@ -1,4 +1,4 @@
-// GPT-2's table between bytes and printable characters.
+// GPT-2's mapping between bytes and printable characters.
 #pragma once
 
 #include <optional>
@@ -7,11 +7,11 @@
 
 namespace lathe::worker {
 
-// Each byte of `text` as its character, UTF-8, appended to `out`.
+// Appends the character of each byte of `text` to `out`, in UTF-8.
 void AppendByteLevel(std::string_view text, std::string& out);
 
-// The bytes that the characters of `token` stand for; the token's own bytes when it has a
-// character outside the table, as Hugging Face decodes it.
+// Returns the bytes that the characters of `token` represent. If a character is outside the table,
+// returns the token's own bytes, as Hugging Face does.
 std::string FromByteLevel(std::string_view token);
 
 }  // namespace lathe::worker

@@ -10,9 +10,9 @@
 namespace lathe::worker {
 namespace {
 
-constexpr size_t kMaxComponents = 64;  // of a stage: each passes over a whole text
+constexpr size_t kMaxComponents = 64;  // per stage; each processes the whole text
 
-// Puts the component's name before the message of a common reader.
+// Prefixes an error message with the component's name.
 template <typename T>
 absl::StatusOr<T> Named(const Component& component, absl::StatusOr<T> value) {
   if (value.ok()) return value;
@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<Component>> ReadComponents(const Json& root, const st
                                                       const std::string& parts) {
   std::vector<Component> found;
   if (!JsonHas(root, stage)) return found;
-  // A file may nest sequences deeper than the stack is.
+  // Avoids recursion, because a file may nest sequences too deeply for the stack.
   std::vector<const Json*> open = {&root.at(stage)};
   while (!open.empty()) {
     const Json& json = *open.back();

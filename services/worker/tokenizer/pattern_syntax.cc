@@ -8,7 +8,8 @@
 namespace lathe::worker {
 namespace {
 
-// In classes; alone, Oniguruma's table of the first 256 characters has six more: ² ³ ¹ ¼ ½ ¾.
+// Oniguruma's \w, inside and outside a class. Outside, its table of the first 256 characters adds
+// six: ² ³ ¹ ¼ ½ ¾.
 constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kWordAlone =
     R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
@@ -58,7 +59,7 @@ class Translator {
     return absl::OkStatus();
   }
 
-  // Options inside a pattern, names and verbs differ between the two.
+  // Rejects inline options, names and verbs, which differ between Oniguruma and PCRE2.
   absl::Status Group() {
     if (!rest_.starts_with("(?") && !rest_.starts_with("(*")) return Copy(1);
     for (const std::string_view opening : {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:"}) {
@@ -67,8 +68,8 @@ class Translator {
     return NotSupported(rest_.substr(0, 3));
   }
 
-  // {n}? and {n,m}+ are a repetition of a repetition there, lazy and possessive here; {,m} is plain
-  // text here.
+  // Rejects {n}? and {n,m}+, which repeat a repetition in Oniguruma but are lazy and possessive in
+  // PCRE2. Also rejects {,m}, which is plain text in PCRE2.
   absl::Status Interval() {
     size_t end = 1;
     while (end < rest_.size() && (IsDigit(rest_[end]) || rest_[end] == ',')) ++end;
@@ -85,7 +86,7 @@ class Translator {
     return Copy(interval.size());
   }
 
-  // No classes in classes: a set operation there, plain text here.
+  // Rejects nested classes and &&: they are set operations in Oniguruma and plain text in PCRE2.
   absl::Status Class() {
     RETURN_IF_ERROR(Copy(rest_.starts_with("[^") ? 2 : 1));
     if (rest_.starts_with("]")) return NotSupported("[]");
@@ -128,7 +129,7 @@ class Translator {
     return NotSupported(rest_.substr(0, 2));
   }
 
-  // A long name is a script; PCRE2 would take it for script extensions.
+  // Treats a long name as a script. Without the prefix "sc:", PCRE2 would match script extensions.
   absl::Status Property() {
     const size_t end = rest_.find('}');
     if (rest_.size() < 4 || rest_[2] != '{' || end == std::string_view::npos) {
@@ -153,7 +154,7 @@ class Translator {
     return true;
   }
 
-  // \x{...} is a character for both; \xHH above 7f is a byte there and a character here.
+  // \x{...} is a character for both. \xHH above 7f is a byte in Oniguruma and a character in PCRE2.
   absl::Status HexByte() {
     if (rest_.substr(2).starts_with("{")) return Copy(3);
     if (AreHexDigits(2, 4) && rest_[2] < '8') return Copy(4);

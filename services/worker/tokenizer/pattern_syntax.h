@@ -1,4 +1,4 @@
-// From the regular expressions of tokenizer.json to those of PCRE2.
+// Translates the regular expressions of tokenizer.json to PCRE2 syntax.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace lathe::worker {
 
-// Hugging Face compiles them with Oniguruma in Ruby's syntax. The result means the same to PCRE2
-// with UTF, UCP and MULTILINE: white space and word characters become the Unicode properties they
-// are there. InvalidArgument naming a construct whose meaning differs or is not known to agree.
+// Hugging Face compiles patterns with Oniguruma in Ruby syntax. The result has the same meaning in
+// PCRE2 with UTF, UCP and MULTILINE. White space and word characters become the Unicode properties
+// that Oniguruma uses. InvalidArgument names a construct whose meaning differs or may differ.
 absl::StatusOr<std::string> ToPcre2Pattern(std::string_view pattern);
 
 }  // namespace lathe::worker

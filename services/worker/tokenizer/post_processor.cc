@@ -8,7 +8,7 @@
 namespace lathe::worker {
 namespace {
 
-// Member `key` of `json`, or null: a template's parts are nested objects.
+// Returns member `key` of `json`, or a null value if it is missing.
 const Json& MemberOrNull(const Json& json, const std::string& key) {
   static const Json none;
   return JsonHas(json, key) ? json.at(key) : none;
@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<int32_t>> SpecialIds(const Component& component, cons
 
 }  // namespace
 
-// Pairs of texts are never encoded, so only `single` counts.
+// Reads only the template `single`, because pairs of texts are never encoded.
 absl::Status PostProcessor::AddTemplate(const Component& component) {
   RETURN_IF_ERROR(component.CheckFields({"single", "pair", "special_tokens"}));
   ASSIGN_OR_RETURN(const Json* single, component.Array("single"));
@@ -66,7 +66,7 @@ absl::StatusOr<PostProcessor> PostProcessor::Read(const Json& root) {
     if (component.type == "TemplateProcessing") {
       RETURN_IF_ERROR(processor.AddTemplate(component));
     } else if (component.type == "ByteLevel") {
-      // It moves offsets, which are not kept.
+      // ByteLevel changes only offsets, which are not kept.
       RETURN_IF_ERROR(component.CheckFields({"add_prefix_space", "trim_offsets", "use_regex"}));
     } else {
       return component.NotSupported();

@@ -1,4 +1,4 @@
-// The stage "post_processor" of tokenizer.json: special tokens around a text's own.
+// Stage "post_processor" of tokenizer.json: adds special tokens around a text's tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace lathe::worker {
 
-// Immutable, usable from any thread.
+// Special tokens before and behind a text. Immutable, usable from any thread.
 class PostProcessor {
  public:
-  // InvalidArgument naming the component that is broken or not supported.
+  // Reads the stage. InvalidArgument names the component that is broken or not supported.
   static absl::StatusOr<PostProcessor> Read(const Json& root);
 
   const std::vector<int32_t>& before() const { return before_; }

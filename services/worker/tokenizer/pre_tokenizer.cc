@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Cuts each piece at what `find(piece, matches)` finds in it.
+// Cuts each piece at the matches that `find(piece, matches)` finds in it.
 template <typename Find>
 absl::Status SplitPieces(PieceList& list, SplitBehavior behavior, bool invert, Find find) {
   std::vector<TextRange> pieces;
@@ -33,7 +33,7 @@ absl::Status SplitPieces(PieceList& list, SplitBehavior behavior, bool invert, F
   return absl::OkStatus();
 }
 
-// Writes each piece anew: `rewrite(piece, index, out)` appends it to `out`.
+// Replaces each piece by the text that `rewrite(piece, index, out)` appends to `out`.
 template <typename Rewrite>
 absl::Status RewritePieces(PieceList& list, Rewrite rewrite) {
   std::string text;
@@ -78,7 +78,7 @@ absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadSplit(const Component& comp
   return Step(PatternSplit{std::move(pattern), *behavior, invert});
 }
 
-// Offsets are not kept, so that trim_offsets changes nothing.
+// Ignores trim_offsets, because offsets are not kept.
 absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadByteLevel(const Component& component) {
   RETURN_IF_ERROR(component.CheckFields({"add_prefix_space", "trim_offsets", "use_regex"}));
   ByteLevel step;

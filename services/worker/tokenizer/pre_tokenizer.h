@@ -1,4 +1,4 @@
-// The stage "pre_tokenizer" of tokenizer.json: cuts text into the pieces the model encodes alone.
+// Stage "pre_tokenizer" of tokenizer.json: cuts text into pieces that the model encodes separately.
 #pragma once
 
 #include <string>
@@ -14,21 +14,21 @@ namespace lathe::worker {
 
 struct PieceList {
   std::string text;
-  std::vector<TextRange> pieces;  // of `text`, in order, none empty
-  bool is_first_first = false;    // the first piece begins what the caller encodes
+  std::vector<TextRange> pieces;  // ranges of `text`, in order, not empty
+  bool is_first_first = false;    // true if the first piece begins the caller's text
 };
 
-// Immutable, usable from any thread.
+// The steps of the stage, in order. Immutable, usable from any thread.
 class PreTokenizer {
  public:
-  // InvalidArgument naming the component that is broken or not supported.
+  // Reads the stage. InvalidArgument names the component that is broken or not supported.
   static absl::StatusOr<PreTokenizer> Read(const Json& root);
 
-  // Cuts UTF-8 `text`; `is_first`: it begins what the caller encodes. InvalidArgument when a
-  // pattern reaches a bound.
+  // Cuts UTF-8 `text`. `is_first` is true if it begins the caller's text. InvalidArgument if a
+  // pattern exceeds its work limits.
   absl::StatusOr<PieceList> Apply(std::string text, bool is_first) const;
 
-  // Whether a piece depends on where in the caller's text it stands.
+  // Returns true if the result of Apply depends on `is_first`.
   bool AsksForFirst() const;
 
  private:
@@ -39,7 +39,7 @@ class PreTokenizer {
   };
   struct ByteLevel {
     bool add_prefix_space;
-    std::vector<TextPattern> words;  // GPT-2's pattern, or none
+    std::vector<TextPattern> words;  // GPT-2's pattern, or empty
   };
   struct Digits {
     SplitBehavior behavior;

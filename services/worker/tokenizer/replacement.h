@@ -1,4 +1,4 @@
-// Replacing what a pattern matches; the normalizer and the decoder share it.
+// Replaces pattern matches in text, for the normalizer and the decoder.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace lathe::worker {
 
-// A text of a tokenizer, before and while it is encoded; longer ones are refused.
+// Maximum size of a text, before and during encoding. Longer texts are rejected.
 inline constexpr size_t kMaxTextBytes = 64 << 20;
 
-// InvalidArgument when `num_bytes` is above kMaxTextBytes.
+// Returns InvalidArgument if `num_bytes` exceeds kMaxTextBytes.
 absl::Status CheckTextSize(size_t num_bytes);
 
-// `text` with `content` in the place of each match. InvalidArgument when a bound is reached.
+// Returns `text` with each match replaced by `content`. InvalidArgument if the pattern exceeds its
+// work limits or the result exceeds kMaxTextBytes.
 absl::StatusOr<std::string> ReplaceAll(PatternMatcher& matcher, std::string_view text,
                                        std::string_view content);
 

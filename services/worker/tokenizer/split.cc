@@ -15,7 +15,7 @@ struct Section {
   bool is_match;
 };
 
-// Matches and what lies between them.
+// Returns the matches and the text between them, in order. `invert` swaps their roles.
 std::vector<Section> Sections(const std::vector<TextRange>& matches, size_t size, bool invert) {
   std::vector<Section> sections;
   sections.reserve(2 * matches.size() + 1);
@@ -29,7 +29,7 @@ std::vector<Section> Sections(const std::vector<TextRange>& matches, size_t size
   return sections;
 }
 
-// Joins a section with the one before it when `joins(section, previous)`.
+// Joins a section with the one before it if `joins(section, previous)`.
 template <typename Joins>
 std::vector<TextRange> Joined(const std::vector<Section>& sections, Joins joins) {
   std::vector<TextRange> pieces;

@@ -1,4 +1,4 @@
-// How a pattern's matches cut a text into pieces.
+// Cuts a text into pieces at the matches of a pattern.
 #pragma once
 
 #include <string_view>
@@ -9,14 +9,14 @@
 
 namespace lathe::worker {
 
-// What becomes of a match: dropped, a piece, the end of the piece before it, the beginning of the
-// piece behind it, one piece together with matches that touch it.
+// Treatment of a match, in order: dropped, a piece by itself, merged with the text before it,
+// merged with the text behind it, merged with adjacent matches.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 absl::StatusOr<SplitBehavior> ParseSplitBehavior(std::string_view name);
 
-// The pieces of a text of `size` bytes with these matches, in order, empty ones left out. With
-// `invert` what lies between matches counts as match, and the other way round.
+// Returns the pieces of a text of `size` bytes with these matches, in order and not empty. `invert`
+// swaps the roles of the matches and the text between them.
 std::vector<TextRange> SplitAt(const std::vector<TextRange>& matches, size_t size,
                                SplitBehavior behavior, bool invert);
 

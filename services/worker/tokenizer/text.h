@@ -1,4 +1,4 @@
-// UTF-8 by hand: single characters of text that has been checked.
+// Access to single characters of valid UTF-8 text.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ inline std::string_view Part(std::string_view text, const TextRange& range) {
   return text.substr(range.begin, range.size());
 }
 
-// Length of the character that begins with `lead`.
+// Returns the length in bytes of the character whose first byte is `lead`.
 inline size_t CharacterBytes(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }
 
-// The character at `position`, which moves behind it. `text` is UTF-8.
+// Returns the character at `position` and moves `position` behind it.
 inline char32_t NextCharacter(std::string_view text, size_t& position) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const size_t num_bytes = CharacterBytes(text[position]);
@@ -35,7 +35,7 @@ inline char32_t NextCharacter(std::string_view text, size_t& position) {
   return character;
 }
 
-// The character that ends before `position`, which moves to its beginning. `text` is UTF-8.
+// Returns the character that ends at `position` and moves `position` to its beginning.
 inline char32_t PreviousCharacter(std::string_view text, size_t& position) {
   do {
     --position;
@@ -44,7 +44,7 @@ inline char32_t PreviousCharacter(std::string_view text, size_t& position) {
   return NextCharacter(text, end);
 }
 
-// The last border between characters at or before `position`.
+// Returns the last border between characters at or before `position`.
 inline size_t CharacterBorder(std::string_view text, size_t position) {
   if (position >= text.size()) return text.size();
   while (position > 0 && (text[position] & 0xc0) == 0x80) --position;

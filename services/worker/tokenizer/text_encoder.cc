@@ -27,7 +27,7 @@ struct TextEncoder::Run {
   BpeWords words;
 };
 
-// How batches are cut and filled up (truncation, padding) is not about one text.
+// Ignores truncation and padding, which only concern batches of texts.
 absl::StatusOr<TextEncoder> TextEncoder::Read(const Json& root) {
   const Component file = {.json = &root, .where = "tokenizer.json", .type = ""};
   RETURN_IF_ERROR(

@@ -1,4 +1,4 @@
-// Text to token ids: the stages of a tokenizer.json in their order.
+// Encodes text as token ids with the stages of a tokenizer.json, in order.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@
 
 namespace lathe::worker {
 
-// Immutable, usable from any thread.
+// All encoding stages of a file. Immutable, usable from any thread.
 class TextEncoder {
  public:
-  // InvalidArgument naming the component that is broken or not supported.
+  // Reads all stages. InvalidArgument names the component that is broken or not supported.
   static absl::StatusOr<TextEncoder> Read(const Json& root);
 
-  // InvalidArgument when `text` is too long or not UTF-8, or a pattern reaches a bound.
+  // Returns the ids of `text`. InvalidArgument if it is too long or not UTF-8, or if a pattern
+  // exceeds its work limits.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
 
   const TextNormalizer& normalizer() const { return normalizer_; }
@@ -32,8 +33,8 @@ class TextEncoder {
   absl::Status EncodeText(std::string_view text, bool is_first, Run& run) const;
   absl::Status EncodeNormalized(std::string_view text, bool is_first, Run& run) const;
 
-  AddedTokenFinder in_text_;        // tokens that are looked for as they are
-  AddedTokenFinder in_normalized_;  // tokens that are looked for behind the normalizer
+  AddedTokenFinder in_text_;        // added tokens that match in the original text
+  AddedTokenFinder in_normalized_;  // added tokens that match in normalized text
   TextNormalizer normalizer_;
   PreTokenizer pre_tokenizer_;
   BpeModel model_;

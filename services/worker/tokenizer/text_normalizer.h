@@ -1,4 +1,4 @@
-// The stage "normalizer" of tokenizer.json: what happens to text before it is cut.
+// Stage "normalizer" of tokenizer.json: changes text before it is cut into pieces.
 #pragma once
 
 #include <string>
@@ -13,16 +13,17 @@
 
 namespace lathe::worker {
 
-// Immutable, usable from any thread.
+// The steps of the stage, in order. Immutable, usable from any thread.
 class TextNormalizer {
  public:
-  // InvalidArgument naming the component that is broken or not supported.
+  // Reads the stage. InvalidArgument names the component that is broken or not supported.
   static absl::StatusOr<TextNormalizer> Read(const Json& root);
 
-  // `text` is UTF-8. InvalidArgument when a pattern reaches a bound.
+  // Normalizes UTF-8 `text`. InvalidArgument if a pattern exceeds its work limits or the text
+  // becomes too long.
   absl::StatusOr<std::string> Apply(std::string text) const;
 
-  // Whether the result begins with what the text began with, not behind it.
+  // Returns true if no step can drop the beginning of a text.
   bool KeepsBeginning() const { return keeps_beginning_; }
 
  private:

@@ -17,12 +17,12 @@ namespace {
 
 constexpr size_t kMaxPatternBytes = 16 << 10;
 constexpr size_t kFirstWindowBytes = 256;
-constexpr size_t kMatchesPerWindowByte = 64;  // what backtracking may cost
+constexpr size_t kMatchesPerWindowByte = 64;  // limits backtracking
 constexpr size_t kMaxMatches = 1'000'000'000;
 constexpr size_t kBudgetPerTextByte = 64;
 constexpr size_t kMinBudgetBytes = 1 << 20;
 constexpr size_t kMaxJitStackBytes = 4 << 20;
-constexpr uint32_t kMaxHeapKib = 64 << 10;  // of the interpreter, where there is no JIT
+constexpr uint32_t kMaxHeapKib = 64 << 10;  // for the interpreter, used without JIT
 
 std::string ErrorText(int code) {
   PCRE2_UCHAR text[128];
@@ -60,7 +60,7 @@ absl::StatusOr<TextPattern> TextPattern::FromRegex(std::string_view regex) {
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   size_t position = 0;
-  // Anchored here: JIT code cannot be anchored when it matches.
+  // Anchors at compile time, because JIT code cannot be anchored at match time.
   constexpr uint32_t kOptions =
       PCRE2_ANCHORED | PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
   TextPattern pattern;
@@ -71,7 +71,7 @@ absl::StatusOr<TextPattern> TextPattern::FromRegex(std::string_view regex) {
         absl::StrFormat("pattern cannot be compiled: %s, at byte %d of %s", ErrorText(error),
                         position, translated));
   }
-  // Without it the interpreter gives the same matches, more slowly.
+  // If this fails, the interpreter gives the same matches, more slowly.
   pcre2_jit_compile(pattern.code_.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   return pattern;
 }
@@ -106,7 +106,7 @@ absl::StatusOr<TextPattern> TextPattern::Read(const Component& component) {
 struct PatternMatcher::Scratch {
   std::unique_ptr<pcre2_match_context, MatchContextDeleter> context;
   std::unique_ptr<pcre2_match_data, MatchDataDeleter> data;
-  std::unique_ptr<pcre2_jit_stack, JitStackDeleter> stack;  // once the small one is not enough
+  std::unique_ptr<pcre2_jit_stack, JitStackDeleter> stack;  // null until the default is too small
 };
 
 PatternMatcher::PatternMatcher(const TextPattern& pattern)
@@ -133,7 +133,7 @@ int PatternMatcher::MatchOnce(std::string_view window, size_t start, bool is_par
   return match();
 }
 
-// Whether there is a match that begins at `start`.
+// Returns true, and sets `match`, if there is a match that begins at `start`.
 absl::StatusOr<bool> PatternMatcher::MatchAt(std::string_view text, size_t start,
                                              TextRange& match) {
   for (size_t window_bytes = kFirstWindowBytes;; window_bytes *= 4) {

@@ -1,4 +1,4 @@
-// Strings and regular expressions that tokenizer.json searches text for; the only use of PCRE2.
+// Search for the strings and regular expressions of tokenizer.json. All use of PCRE2 is here.
 #pragma once
 
 #include <memory>
@@ -14,13 +14,13 @@ struct pcre2_real_code_8;
 
 namespace lathe::worker {
 
-// Immutable, usable from any thread.
+// A literal string or a compiled regex. Immutable, usable from any thread.
 class TextPattern {
  public:
-  // Field "pattern" of `component`: {"String": ...} or {"Regex": ...}.
+  // Reads field "pattern" of `component`: {"String": ...} or {"Regex": ...}.
   static absl::StatusOr<TextPattern> Read(const Component& component);
   static absl::StatusOr<TextPattern> FromRegex(std::string_view regex);
-  bool IsOneCharacter() const;                          // a String of one
+  bool IsOneCharacter() const;                          // true for a literal of one
   static TextPattern FromLiteral(std::string literal);  // must not be empty
 
  private:
@@ -30,22 +30,23 @@ class TextPattern {
     void operator()(pcre2_real_code_8* code) const;
   };
 
-  std::string literal_;  // searched for when there is no code
+  std::string literal_;  // used if `code_` is null
   std::unique_ptr<pcre2_real_code_8, CodeDeleter> code_;
 };
 
-// Searches for one pattern, one text after another. For one thread; `pattern` must outlive it.
+// Searches for one pattern, one text after another. Used by one thread; `pattern` must outlive this
+// object.
 //
-// Patterns are untrusted, so the work is bounded: an attempt at a position sees a window of the
-// text that grows only while the attempt reaches its end, may backtrack in proportion to it, and
-// what larger windows hold is paid from a budget that is linear in the text.
+// Patterns are untrusted, so the work is limited. An attempt at a position sees a window of the
+// text, and may backtrack in proportion to the window's size. The window grows only if the attempt
+// reaches its end. The bytes of all larger windows count against a budget linear in the text.
 class PatternMatcher {
  public:
   explicit PatternMatcher(const TextPattern& pattern);
   ~PatternMatcher();
 
-  // Replaces `matches` by the matches in UTF-8 `text`, from left to right, not overlapping; empty
-  // ones too, but not right behind another. InvalidArgument when a bound is reached.
+  // Sets `matches` to the non-overlapping matches in UTF-8 `text`, from left to right. Includes
+  // empty matches, except directly behind another match. InvalidArgument if a limit is exceeded.
   absl::Status FindAll(std::string_view text, std::vector<TextRange>& matches);
 
  private:
@@ -56,7 +57,7 @@ class PatternMatcher {
   int MatchOnce(std::string_view window, size_t start, bool is_partial);
 
   const TextPattern& pattern_;
-  size_t budget_ = 0;  // bytes that windows above the first may still show
+  size_t budget_ = 0;  // bytes left for windows larger than the first
   std::unique_ptr<Scratch> scratch_;
 };
 

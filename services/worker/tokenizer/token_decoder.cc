@@ -48,7 +48,7 @@ absl::Status TokenDecoder::AddMetaspace(const Component& component) {
 absl::Status TokenDecoder::Add(const Component& component) {
   const std::string& type = component.type;
   const bool is_of_text = type == "Fuse" || (type == "Strip" && is_fused_);
-  // It would see characters of several tokens, or bytes that are no characters.
+  // Any other step would see characters that span tokens, or bytes that are not characters.
   if ((is_fused_ || has_bytes_) && !is_of_text) {
     return component.Wrong("is not supported behind the step that joins tokens");
   }
@@ -116,7 +116,7 @@ absl::StatusOr<std::string> TokenDecoder::ApplyStep(const Metaspace& step, std::
   return ReplaceAll(matcher, token, is_first && step.drops_first ? "" : " ");
 }
 
-// "<0x0A>" is one byte.
+// Converts a token like "<0x0A>" to its byte. Leaves other tokens alone.
 absl::StatusOr<std::string> TokenDecoder::ApplyStep(const ByteFallback&, std::string token, bool) {
   const bool is_hex = token.size() == 6 && token.starts_with("<0x") && token[5] == '>' &&
                       absl::ascii_isxdigit(token[3]) && absl::ascii_isxdigit(token[4]);

@@ -1,4 +1,4 @@
-// The stage "decoder" of tokenizer.json: what a token is in text.
+// Stage "decoder" of tokenizer.json: converts tokens to text.
 #pragma once
 
 #include <string>
@@ -11,20 +11,20 @@
 
 namespace lathe::worker {
 
-// Immutable, usable from any thread. Decoders work on a list of tokens; those that are supported
-// treat each alone, but for what they do at the beginning and the end of the whole text. So a
-// token has bytes of its own, and a text is these in a row, trimmed.
+// Immutable, usable from any thread. In general a decoder works on a list of tokens. The supported
+// steps treat each token separately, except at the beginning and the end of the whole text. So each
+// token has its own bytes, and a text is their concatenation, trimmed.
 class TokenDecoder {
  public:
-  // InvalidArgument naming the component that is missing, broken or not supported, where it stands
-  // included.
+  // Reads the stage. InvalidArgument names the component that is missing, broken, or not supported
+  // at all or at its position.
   static absl::StatusOr<TokenDecoder> Read(const Json& root);
 
-  // Bytes of `token`, its spelling in the file, in the middle of a text or as its first token.
-  // InvalidArgument when a pattern reaches a bound.
+  // Returns the bytes of `token`, which is spelled as in the file. `is_first` is true for the first
+  // token of a text. InvalidArgument if a pattern exceeds its work limits.
   absl::StatusOr<std::string> Bytes(std::string token, bool is_first) const;
 
-  // Removes what is not shown at the beginning and the end of a whole text.
+  // Strips the beginning and the end of a whole text, as the file says.
   void Trim(std::string& text) const;
 
  private:
@@ -34,12 +34,12 @@ class TokenDecoder {
   };
   struct Strip {
     std::string content;  // one character
-    int64_t start;        // how many of them at most
-    int64_t stop;
+    int64_t start;        // maximum number removed at the beginning
+    int64_t stop;         // and at the end
   };
   struct Metaspace {
     std::string replacement;
-    bool drops_first;  // in the first token it is nothing, not a space
+    bool drops_first;  // removed from a text's first token, otherwise always a space
   };
   struct ByteFallback {};
   struct ByteLevel {};
@@ -55,10 +55,10 @@ class TokenDecoder {
   static absl::StatusOr<std::string> ApplyStep(const ByteFallback&, std::string token, bool);
   static absl::StatusOr<std::string> ApplyStep(const ByteLevel&, std::string token, bool);
 
-  std::vector<Step> steps_;   // of each token
-  std::vector<Strip> trims_;  // of the text
-  bool has_bytes_ = false;    // behind it only the text as a whole may change
-  bool is_fused_ = false;     // the steps that follow see the text as a whole
+  std::vector<Step> steps_;   // for each token
+  std::vector<Strip> trims_;  // for the whole text
+  bool has_bytes_ = false;    // true after a step that gives bytes
+  bool is_fused_ = false;     // true after a step that joins the tokens
 };
 
 }  // namespace lathe::worker

@@ -57,7 +57,7 @@ absl::Status Tokenizer::ReadVocabulary(const Json& root) {
   return absl::OkStatus();
 }
 
-// A token that is looked for in normalized text decodes to what it was found in.
+// Reads the added tokens. One that matches in normalized text decodes to its normalized content.
 absl::Status Tokenizer::ReadAdded(const Json& root) {
   ASSIGN_OR_RETURN(const std::vector<AddedToken> added, ReadAddedTokens(root));
   for (const AddedToken& token : added) {

@@ -1,6 +1,6 @@
-// Text to token ids and back, from a Hugging Face tokenizer.json with a BPE model: byte-level
-// (Qwen, Llama 3, GPT-OSS) or with ▁ for spaces and bytes for unknown characters (Llama 2, Mistral,
-// Gemma).
+// Converts text to token ids and back, by a Hugging Face tokenizer.json with a BPE model. The model
+// is byte-level (Qwen, Llama 3, GPT-OSS) or has ▁ for spaces and bytes for unknown characters
+// (Llama 2, Mistral, Gemma).
 #pragma once
 
 #include <cstdint>
@@ -20,31 +20,32 @@
 
 namespace lathe::worker {
 
-// Immutable, usable from any thread. Ids and text are those of the `tokenizers` library (0.23),
-// but for bytes that are not UTF-8: they stay what they are, where it shows U+FFFD.
+// Immutable, usable from any thread. Ids and text are equal to those of the `tokenizers` library
+// (0.23). Only bytes that are not UTF-8 differ: here they stay, there they become U+FFFD.
 class Tokenizer {
  public:
-  // Reads <folder>/tokenizer.json, which may be anything. NotFound when it is missing;
-  // InvalidArgument naming the field when tokens cannot be decoded. What stands only in the way of
-  // encoding is what Encode answers.
+  // Reads <folder>/tokenizer.json, which is untrusted. NotFound if it is missing. InvalidArgument
+  // names the field if tokens cannot be decoded. Encode returns the errors that concern only
+  // encoding.
   static absl::StatusOr<Tokenizer> Load(const std::filesystem::path& folder);
 
-  // `add_special_tokens`: with those that the model expects around a text, as the file says.
-  // InvalidArgument when the text is not UTF-8 or longer than kMaxTextBytes, a pattern of the file
-  // takes too long on it, or the file has a part that is not supported, which it names.
+  // Returns the ids of `text`. `add_special_tokens` adds the special tokens that the file puts
+  // around a text. InvalidArgument if the text is not UTF-8 or longer than kMaxTextBytes, or if a
+  // pattern of the file exceeds its work limits. InvalidArgument also names a part of the file that
+  // is not supported.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
 
-  // What the token adds to the text before it; a character may be spread over several tokens.
-  // Special tokens are shown. Empty for an id without a token.
+  // Returns the bytes that the token adds to the text before it. A character may span several
+  // tokens. Special tokens have bytes too. Empty for an id without a token.
   const std::string& TokenBytes(int64_t token_id) const;
 
-  // The tokens as a text of its own. It differs from the TokenBytes in a row at the beginning,
-  // where the ▁ kinds drop the space that encoding put before the first word. So generated tokens
-  // continue a prompt by their TokenBytes; Decode of them alone may begin without their first
-  // space, as a client's tokenizer shows it.
+  // Returns the tokens as a separate text. Its beginning may differ from the concatenated
+  // TokenBytes: tokenizers with ▁ drop the space that encoding put before the first word. To
+  // continue a prompt, use the TokenBytes of generated tokens. Decode of generated tokens alone may
+  // lack their first space, as it does in a client's tokenizer.
   std::string Decode(absl::Span<const int32_t> token_ids, bool skip_special_tokens = false) const;
 
-  // Largest id with a token, plus one.
+  // Largest id that has a token, plus one.
   int64_t num_ids() const { return static_cast<int64_t>(bytes_.size()); }
 
  private:
@@ -58,8 +59,8 @@ class Tokenizer {
   TokenDecoder decoder_;
   absl::StatusOr<TextEncoder> encoder_;
   std::vector<std::string> bytes_;                         // by id
-  absl::flat_hash_map<int32_t, std::string> first_bytes_;  // of a text's first token, if others
-  absl::flat_hash_set<int32_t> ids_;                       // with a token
+  absl::flat_hash_map<int32_t, std::string> first_bytes_;  // as a text's first token, if not equal
+  absl::flat_hash_set<int32_t> ids_;                       // ids that have a token
   absl::flat_hash_set<int32_t> special_ids_;
 };
 

@@ -11,7 +11,7 @@
 namespace lathe::worker {
 namespace {
 
-// What tokenizer.json with the given text loads as.
+// Returns the result of loading a tokenizer.json with the given text.
 absl::StatusOr<Tokenizer> LoadText(const std::string& json) {
   std::string name = (std::filesystem::temp_directory_path() / "lathe-XXXXXX").string();
   const std::filesystem::path folder = mkdtemp(name.data());
@@ -39,14 +39,14 @@ std::string Repeated(const std::string& text, int count) {
   return repeated;
 }
 
-// A byte-level file of the letters and "ab", with other fields put in.
+// Returns a small byte-level tokenizer.json with additional fields.
 std::string ByteLevelFile(const std::string& fields, const std::string& model_fields = "") {
   return R"({"decoder": {"type": "ByteLevel"}, "model": {"type": "BPE",
              "vocab": {"a": 0, "b": 1, "ab": 2, "Ġ": 3, "1": 4}, "merges": ["a b"])" +
          model_fields + "}" + fields + "}";
 }
 
-// The ▁ kind: Llama 2's normalizer and decoder.
+// Returns a tokenizer.json with ▁ for spaces and Llama 2's normalizer and decoder.
 std::string SpaceFile() {
   return R"({
     "added_tokens": [{"id": 0, "content": "<unk>", "special": true},
@@ -184,7 +184,7 @@ TEST_CASE("Tokenizer: a decoder in a hundred thousand sequences is followed to i
             .ok());
 }
 
-// Each takes exponential or quadratic time in the text, which would be hours.
+// Without limits each pattern takes superlinear or exponential time in the text: hours here.
 TEST_CASE("Tokenizer: a malicious pattern ends in an error", "[tokenizer]") {
   const std::string regex = GENERATE("(a+)+b", "(a|aa)+b", "a*b", "(?=(?:a*a*a*a*b)).", "a++b");
   const Tokenizer tokenizer = Loaded(ByteLevelFile(

@@ -25,8 +25,8 @@ const icu::Normalizer2* WholeUnicode(NormalForm form, UErrorCode& status) {
   return nullptr;
 }
 
-// The characters of Unicode 9, whose normal forms Hugging Face's tokenizers use: models have seen
-// younger characters as they were written.
+// Returns the characters of Unicode 9, which are the ones that Hugging Face's tokenizers normalize.
+// Models were trained on later characters as written.
 const icu::UnicodeSet& NormalizedCharacters(UErrorCode& status) {
   static UErrorCode parsed = U_ZERO_ERROR;
   static const auto* const characters = [] {

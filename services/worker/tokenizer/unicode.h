@@ -1,4 +1,4 @@
-// What ICU knows of characters; nothing else uses it.
+// Character properties and normal forms. All use of ICU is here.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,15 @@ namespace lathe::worker {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// In the form of Unicode 9, later characters as they are. `text` is UTF-8 of at most 2 GiB.
+// Normalizes `text` by the rules of Unicode 9. Characters added later stay unchanged. `text` is
+// UTF-8 of at most 2 GiB.
 absl::StatusOr<std::string> Normalize(std::string_view text, NormalForm form);
 
 bool IsWhiteSpace(char32_t character);  // property White_Space
 bool IsNumeric(char32_t character);     // general category N
 bool IsWord(char32_t character);        // \w of UTS 18: letters, marks, digits, connectors, joiners
 
-// Index of the first byte that is not of a UTF-8 character, or npos.
+// Returns the index of the first byte that does not belong to a valid UTF-8 character, or npos.
 size_t FirstInvalidByte(std::string_view text);
 
 }  // namespace lathe::worker
