@@ -158,6 +158,7 @@ int64_t LargeObject::IntOr(std::string_view name, int64_t fallback) {
 }
 
 double LargeObject::NumberOr(std::string_view name, double fallback) {
+  Find(name);  // marks the name as known; Find takes null for absent, but null is an error here
   element value;
   if (!object_ || object_->at_key(name).get(value) != simdjson::SUCCESS) return fallback;
   double number = fallback;

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "services/api-gateway/json/field_reader.h"
+#include "services/api-gateway/json/large_reader.h"
 
 namespace lathe::gateway {
 namespace {
@@ -14,6 +15,18 @@ TEST_CASE("A number that was asked for is known", "[json]") {
     CHECK(reader.NumberOr("rate", 0) == 0.5);
   }
   CHECK(NoteUnknownField("/of_a_number", "rate", {}));  // the reader has not logged it
+}
+
+TEST_CASE("A number of a large body that was asked for is known", "[json]") {
+  simdjson::dom::parser parser;
+  const auto element = ParseLargeJson(parser, R"({"temperature": 0.5})");
+  REQUIRE(element.ok());
+  LargeContext errors;
+  {
+    LargeObject reader(*element, "/of_a_large_number", errors);
+    CHECK(reader.NumberOr("temperature", 1) == 0.5);
+  }
+  CHECK(NoteUnknownField("/of_a_large_number", "temperature", {}));
 }
 
 TEST_CASE("A field is unknown once, at whatever place in a list", "[json]") {
