@@ -57,6 +57,11 @@ TEST_CASE("Words of the edge have statuses of their own", "[http]") {
   CHECK(ErrorResponse(WithDetail(absl::InvalidArgumentError("x"), word)).status == http);
 }
 
+TEST_CASE("A full disk has a status line of its own", "[http]") {
+  const Response full = ErrorResponse(WithDetail(absl::ResourceExhaustedError("x"), "disk_full"));
+  CHECK(ResponseHead(full, /*keep_alive=*/true).rfind("HTTP/1.1 507 Insufficient Storage", 0) == 0);
+}
+
 TEST_CASE("Statuses that need a header have it", "[http]") {
   CHECK(HeaderOf(ErrorResponse(absl::UnauthenticatedError("x")), "WWW-Authenticate") != "");
   CHECK(HeaderOf(ErrorResponse(absl::ResourceExhaustedError("x")), "Retry-After") != "");

@@ -1,5 +1,7 @@
 #include "services/api-gateway/http/message.h"
 
+#include <boost/beast/http/status.hpp>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "libs/common/strings/string_view.h"
@@ -10,46 +12,9 @@ namespace {
 constexpr int kNoContent = 204;
 
 std::string_view ReasonPhrase(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 204:
-      return "No Content";
-    case 206:
-      return "Partial Content";
-    case 302:
-      return "Found";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 410:
-      return "Gone";
-    case 413:
-      return "Content Too Large";
-    case 415:
-      return "Unsupported Media Type";
-    case 416:
-      return "Range Not Satisfiable";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 500:
-      return "Internal Server Error";
-    case 503:
-      return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
-    default:
-      return "Unknown";
-  }
+  namespace http = boost::beast::http;
+  const auto phrase = http::obsolete_reason(http::int_to_status(static_cast<unsigned>(status)));
+  return {phrase.data(), phrase.size()};
 }
 
 }  // namespace
