@@ -61,7 +61,7 @@ void RefreshFiles(GoodTlsFiles& files) {
 void AddPort(grpc::ServerBuilder& builder, const std::string& address, int* port,
              std::shared_ptr<grpc::ServerCredentials> credentials) {
   constexpr char kUnixScheme[] = "unix:";
-  if (address.rfind(kUnixScheme, 0) == 0) unlink(address.c_str() + sizeof(kUnixScheme) - 1);
+  if (address.starts_with(kUnixScheme)) unlink(address.c_str() + sizeof(kUnixScheme) - 1);
   builder.AddListeningPort(address, std::move(credentials), port);
 }
 
