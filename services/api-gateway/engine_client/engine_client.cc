@@ -50,7 +50,8 @@ asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key
       ++num_unanswered_;
     }
     auto guard = asio::make_work_guard(handler);
-    auto pending = std::make_shared<Pending>(Pending{std::move(handler), std::move(guard), state});
+    auto pending = std::make_shared<Pending>(
+        Pending{std::forward<decltype(handler)>(handler), std::move(guard), state});
     state->start(peer, &state->context,
                  [this, pending = std::move(pending)](grpc::Status answer) mutable {
                    // The posted handler owns the call's state, so that this gRPC thread does not

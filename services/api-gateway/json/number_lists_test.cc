@@ -1,7 +1,8 @@
 #include "services/api-gateway/json/number_lists.h"
 
+#include <bit>
 #include <catch2/catch.hpp>
-#include <cstring>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -108,7 +109,7 @@ TEST_CASE("Floats are bit for bit those of a document", "[json]") {
   for (size_t i = 0; i < values.size(); ++i) {
     const auto wanted = static_cast<float>(expected[i].get<double>());
     CAPTURE(texts[i], values[i], wanted);
-    REQUIRE(std::memcmp(&values[i], &wanted, sizeof(wanted)) == 0);
+    REQUIRE(std::bit_cast<uint32_t>(values[i]) == std::bit_cast<uint32_t>(wanted));
   }
 }
 

@@ -18,7 +18,7 @@ namespace asio = boost::asio;
 // Held by shared_ptr, because an update may arrive after the poll was answered.
 class HeldPoll : public std::enable_shared_from_this<HeldPoll> {
  public:
-  explicit HeldPoll(asio::any_io_executor executor) : timer_(std::move(executor)) {}
+  explicit HeldPoll(const asio::any_io_executor& executor) : timer_(executor) {}
 
   // Any thread. These run the update, or End, on the executor.
   void PostUpdate(const WatchUpdate& update);

@@ -148,8 +148,9 @@ EngineService::Reactor* EngineService::OpenArchive(Context* context,
                                                    v1::OpenArchiveResponse* response) {
   Reactor* const reactor = context->DefaultReactor();
   absl::StatusOr<v1::OpenArchiveResponse> archive = archives_.Open(request->token());
-  if (archive.ok()) *response = *std::move(archive);
-  reactor->Finish(ToGrpcStatus(archive.status()));
+  const absl::Status status = archive.status();
+  if (status.ok()) *response = *std::move(archive);
+  reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }
 

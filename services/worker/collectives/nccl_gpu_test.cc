@@ -38,7 +38,8 @@ TEST_CASE("NCCL collectives: one rank is left with what it has", "[collectives][
   CHECK(at::equal(other, values));
   auto pending = (*rank)->StartAllGather("ahead", values, other.zero_());
   REQUIRE(pending.ok());
-  CHECK((*rank)->Wait(*std::move(pending)).ok());
+  const absl::Status waited = (*rank)->Wait(*std::move(pending));
+  CHECK(waited.ok());
   CHECK(at::equal(other, values));
   CHECK((*rank)->Barrier("barrier").ok());
   CHECK((*rank)->totals().num_calls == 7);

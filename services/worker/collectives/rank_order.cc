@@ -16,10 +16,10 @@ struct Sum {
 };
 
 struct Max {
-  // Keeps a NaN.
+  // Keeps a NaN, which differs from itself.
   template <typename T>
   static T Of(T a, T b) {
-    return a > b || a != a ? a : b;
+    return a > b || a != a ? a : b;  // NOLINT(misc-redundant-expression)
   }
 };
 

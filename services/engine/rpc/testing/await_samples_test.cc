@@ -100,7 +100,7 @@ TEST_CASE("AwaitSamples: a result stays, though the client says that it has it",
 
 TEST_CASE("AwaitSamples: a cursor goes on after a restart, and misses nothing", "[engine]") {
   SamplesFixture f;
-  const std::string first = f.Submit(0);
+  f.Submit(0);
   const int64_t cursor = f.Ask(f.Question()).cursor();
   const std::string second = f.Submit(1);
   REQUIRE(f.Ask(f.Question(cursor)).samples_size() == 1);  // a response that is lost
