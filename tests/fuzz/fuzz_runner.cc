@@ -150,11 +150,11 @@ Options ReadOptions(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     const char* const value = argv[i] + argument.find('=') + 1;
-    if (argument.rfind("--runs=", 0) == 0) {
+    if (argument.starts_with("--runs=")) {
       options.num_runs = std::atoll(value);
-    } else if (argument.rfind("--seconds=", 0) == 0) {
+    } else if (argument.starts_with("--seconds=")) {
       options.seconds = std::atoll(value);
-    } else if (argument.rfind("--seed=", 0) == 0) {
+    } else if (argument.starts_with("--seed=")) {
       options.seed = std::strtoull(value, nullptr, 10);
     } else {
       options.paths.emplace_back(argument);

@@ -13,9 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                         "a name is one harmless component of a path");
   }
   if (lathe::engine::ValidateTinkerPath(text, "path").ok()) {
-    lathe::fuzz::Expect(
-        text.rfind("tinker://", 0) == 0 && is_clean(text.substr(text.rfind('/') + 1)),
-        "the last part of a tinker path is a name");
+    lathe::fuzz::Expect(text.starts_with("tinker://") && is_clean(text.substr(text.rfind('/') + 1)),
+                        "the last part of a tinker path is a name");
   }
   lathe::gateway::ParseTarget(text).IgnoreError();
   return 0;

@@ -223,8 +223,8 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
   // `child` is the process's name; empty: the service's name.
   const auto add = [&](const std::string& service, std::vector<std::string> arguments,
                        std::vector<std::string> environment,
-                       std::string child = "") -> absl::Status {
-    const std::string name = child.empty() ? service : std::move(child);
+                       const std::string& child = "") -> absl::Status {
+    const std::string name = child.empty() ? service : child;
     ASSIGN_OR_RETURN(std::string program,
                      FindProgram(program_dir, absl::StrCat("lathe-", service)));
     arguments.insert(arguments.begin(), std::move(program));

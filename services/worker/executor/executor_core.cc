@@ -26,7 +26,8 @@ ExecutorCore::ExecutorCore(const ExecutorParts& parts, const CoreOptions& option
       time_share_(options.sampling_share) {}
 
 void ExecutorCore::Apply(Command command) {
-  std::visit([this](auto&& alternative) { Do(std::move(alternative)); }, std::move(command));
+  std::visit([this](auto&& alternative) { Do(std::forward<decltype(alternative)>(alternative)); },
+             std::move(command));
 }
 
 template <typename Barrier>
@@ -72,7 +73,8 @@ void ExecutorCore::Apply(RecoveryJobDone done) {
   } else {
     versions_.FinishSave(done);
   }
-  std::visit([this](auto&& report) { Emit(std::move(report)); }, std::move(done.report));
+  std::visit([this](auto&& report) { Emit(std::forward<decltype(report)>(report)); },
+             std::move(done.report));
 }
 
 // Training is never cancelled, because its seq_id has its place in the model's order.

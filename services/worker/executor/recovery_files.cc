@@ -23,8 +23,8 @@ absl::Duration ThreadTime() {
 RecoveryJobDone RecoveryFiles::Run(RecoveryJob job) const {
   const int64_t generation = job.generation;
   const int64_t number = job.number;
-  RecoveryJobDone done =
-      std::visit([this](auto&& work) { return Do(std::move(work)); }, std::move(job.work));
+  RecoveryJobDone done = std::visit(
+      [this](auto&& work) { return Do(std::forward<decltype(work)>(work)); }, std::move(job.work));
   done.generation = generation;
   done.number = number;
   return done;

@@ -26,8 +26,8 @@ inline constexpr char kProtobuf[] = "application/x-protobuf";
 // Keeps its connection alive and has at most one request in flight. Not thread-safe.
 class HttpSession {
  public:
-  HttpSession(asio::any_io_executor executor, Target target)
-      : socket_(std::move(executor)), target_(std::move(target)) {}
+  HttpSession(const asio::any_io_executor& executor, Target target)
+      : socket_(executor), target_(std::move(target)) {}
 
   // Returns the response body. Throws if the connection breaks or the status is not 200.
   asio::awaitable<std::string> Post(std::string_view path, std::string_view body,

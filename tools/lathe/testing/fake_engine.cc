@@ -64,7 +64,7 @@ class FakeAdmin : public v1::Admin::Service {
     if (!is_ready) group->set_progress("64 % of 1.2 GB");
     for (const auto& entry : fs::directory_iterator(dir_)) {
       const std::string name = entry.path().filename().string();
-      if (name.rfind(kReadyGroup, 0) != 0) continue;
+      if (!name.starts_with(kReadyGroup)) continue;
       v1::GroupStatus* const other = response->add_groups();
       other->set_group(name.substr(kReadyGroup.size()));
       other->set_state("ready");
