@@ -227,6 +227,7 @@ struct SendCancel {
   std::string request_id;
 };
 
+// The results are durable or dropped: the worker need not keep them.
 struct SendAck {
   std::vector<std::string> request_ids;
 };
@@ -261,7 +262,7 @@ struct NoteRecovery {
   Outcome outcome = Outcome::kRecovered;
   std::string detail;        // why a start was skipped or the model was lost
   int64_t num_replayed = 0;  // number of operations that ran again
-  int64_t nanoseconds = 0;   // duration since the state was missed
+  int64_t nanoseconds = 0;   // time since the model began to need the recovery
 };
 
 // The process of a worker has ended. For people and metrics.
@@ -295,8 +296,8 @@ struct DeleteFiles {
   std::string dir;
 };
 
-// A new leader needs only these of the directories that it found. The others are deleted: they are
-// left from a crash during a save, a copy or a deletion.
+// Deletes all directories but `needed_dirs`. The core emits it when a new leader starts, to remove
+// what a crash during a save, a copy or a deletion has left.
 struct DeleteOtherFiles {
   std::vector<std::string> needed_dirs;  // sorted
 };

@@ -10,7 +10,7 @@ inline constexpr int64_t kSecond = 1'000'000'000;
 struct CoreOptions {
   // Size of a training batch: about a second of work. A worker has requests of up to two batches. A
   // larger value gives fuller passes and longer waits for new requests. Requests above this size
-  // are counted separately.
+  // do not count towards the two batches: they have a limit of their own.
   int64_t batch_tokens = 16384;
   // Number of tokens by which one tenant may be ahead of another before the other is served.
   int64_t fair_share_quantum_tokens = 1024;

@@ -184,8 +184,8 @@ struct SetQuota {
   std::string actor = "";  // for the audit log
 };
 
-// Names the files in `dir`, links to those of `source_path`, as a checkpoint of a new run. A
-// duplicate or refused call drops `dir`.
+// Makes the files in `dir` a checkpoint of a new run. They are links to the files of `source_path`.
+// If the call is a duplicate or is refused, `dir` is deleted.
 struct CopyCheckpoint {
   CallId call = 0;
   std::string tenant_id;
@@ -249,10 +249,11 @@ struct DrainGroup {
 
 // ---- workers
 
+// State of a model on a worker.
 struct HeldModel {
   std::string model_id;
   int64_t applied_seq = 0;
-  std::vector<int64_t> window;
+  std::vector<int64_t> window;  // seqs of the gradients in the accumulator
 };
 
 // A sampler version on a worker. `seq_id`: publication of its weights; 0: from a checkpoint.
@@ -305,13 +306,13 @@ struct WorkerAttached {
   bool serves_versions = false;       // other groups can read versions from its memory
 };
 
-// This event and those below come from rank 0, except WorkerDetached and WorkerExited.
+// This event and those below are about rank 0, except WorkerDetached and WorkerExited.
 struct WorkerReady {
   std::string group;
   ReadyModel model;
 };
 
-// How a worker's process ended. kCrashed and kOutOfMemory count as a crash of its own.
+// How a worker's process ended. kCrashed and kOutOfMemory mean that the process failed by itself.
 enum class LossCause {
   kUnknown,      // its connection ended, and it did not come back
   kCrashed,      // a signal or an exit code that means a crash

@@ -24,7 +24,7 @@ void NoteLostPeer(State& s, Group& group, const std::string& how, bool was_loade
 void ExplainDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
 // The group's worker has completed a request.
 void NoteWorkDone(State& s, Group& group);
-// Runs on each Tick.
+// Runs on each Tick. Forgets the deaths of groups whose worker has lived for worker_healthy_after.
 void HealGroups(State& s);
 
 // Returns true if the worker's files differ from those with which models of this base model were

@@ -28,7 +28,7 @@ struct LoggedStep {
   int64_t after_seq = -1;
 };
 
-// The outcome in the row of a step: "4,5, after 3".
+// Encodes the window and after_seq of a step for its row: "4,5, after 3".
 std::string EncodeStepOutcome(const LoggedStep& step);
 void DecodeStepOutcome(const std::string& text, LoggedStep& step);
 
@@ -70,7 +70,7 @@ class ModelLog {
   // - `publications`: seqs of the publications to repeat, ascending.
   // - Leaves out gradients that no step applied and that are not in `to`.
   // - Each operation has gradients of at most `max_tokens`, or a single one.
-  // - Returns DataLoss with the seq if an operation is missing from the log, also between others.
+  // - Returns DataLoss with the seq if an operation is missing anywhere in the log.
   absl::StatusOr<std::vector<ReplayOp>> Path(const ModelPoint& from, const ModelPoint& to,
                                              const std::vector<int64_t>& publications,
                                              int64_t max_tokens) const;

@@ -17,8 +17,8 @@ namespace lathe::engine {
 void OnMoveModel(State& s, const MoveModel& event);
 void OnDrainGroup(State& s, const DrainGroup& event);
 
-// Runs on each Tick. A model whose recoveries end workers does not migrate unless an operator asks
-// for it.
+// Runs on each Tick. Prepares and executes the migrations that are due. A model whose recoveries
+// end workers does not migrate unless an operator asks for it.
 void MoveModels(State& s);
 // Runs on each Tick. Publishes what drained groups still hold.
 void TellGroupDrains(State& s);

@@ -17,7 +17,8 @@ namespace lathe::engine {
 // Returns nullptr if the group has no such rank.
 Rank* FindRank(Group& group, int64_t rank);
 
-// Records the process and the mesh that it reports. A different mesh makes a new group.
+// Records the process and the mesh that it reports. If the mesh differs, the group loses its
+// processes and gets new ranks.
 void NoteArrival(State& s, Group& group, const WorkerAttached& event);
 
 // Prefixes `how` for a group of several: "rank 1: signal 11". `rank` -1: no prefix.

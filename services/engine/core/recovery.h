@@ -13,8 +13,8 @@ namespace lathe::engine {
 void NeedRecovery(State& s, Model& model);
 // Returns true if a recovery has started and not ended on the group.
 bool IsRecovering(const State& s, const Group& group);
-// Has the worker drop a model that is not needed there now. If a new leader starts meanwhile and
-// needs the model, it finds the command at the worker.
+// Has the worker drop a model that is not needed there now. The command has the id of a recovery
+// command: a new leader that needs the model sees from it that the drop is still queued.
 void DropFromWorker(State& s, const Group& group, const std::string& model_id);
 // Starts waiting recoveries on a usable group.
 void StartRecoveries(State& s, Group& group);
@@ -32,7 +32,7 @@ std::string ModelOfReplay(const std::string& request_id);
 // A recovery command was not sent. The recovery starts again with the next Tick. Returns false if
 // it is no recovery command.
 bool OnReplayNotSent(State& s, const std::string& replay_id);
-// Runs on each Tick.
+// Runs on each Tick. Starts waiting recoveries, including those that are due for a retry.
 void RestartRecoveries(State& s);
 
 // Handles the answer to a recovery command. Returns false if it is none.

@@ -20,7 +20,8 @@ std::optional<ErrorInfo> WhyNotRepeated(const Submit& submit, const RequestRow& 
 // arrived: it forgets requests whose results were delivered. The store still has them.
 bool MayBeForgotten(const Submit& submit);
 bool SaysClosedSeq(const Answer& answer);
-// The answer to send instead. `row`: the stored request under the key of `submit`.
+// The answer that replaces ClosedSeq if the store still has the request. `row`: the stored request
+// under the key of `submit`.
 Answer AnswerForgotten(const Submit& submit, const RequestRow& row);
 
 }  // namespace lathe::engine

@@ -44,7 +44,8 @@ void TakeBack(State& s, Request& request);
 // Ends a live request with the result that the worker made, and acknowledges that result.
 void EndWithWorkerResult(State& s, Request& request, RequestState state,
                          const std::string& result_id);
-// Ends a live request with a result of the core.
+// Ends a live request with a result of the core. `from_worker`: also acknowledges the worker's
+// report about the request.
 void Succeed(State& s, Request& request, MakeResult result, bool from_worker = true);
 void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker = false);
 

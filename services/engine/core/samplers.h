@@ -48,8 +48,8 @@ Group* HomeOf(State& s, const Sampler& sampler);
 Group* GroupForSampler(State& s, const Sampler& sampler);
 // Returns true if the group has the weights or can load them from disk.
 bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler);
-// Switches running samples on groups with an earlier publication to the newest one, once that group
-// has it.
+// Has each group with running samples of the version get its newest publication. The samples switch
+// to it once the group has it.
 void MoveSamplesOf(State& s, const std::string& version_id);
 // Queues the samples that waited for weights of these versions.
 void QueueSamplesOf(State& s, const std::set<std::string>& version_ids);

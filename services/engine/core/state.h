@@ -42,18 +42,19 @@ struct Session {
 
 // Recovery of a model on a worker that lacks its state.
 struct Recovery {
-  // Possible start of a recovery. `starts` has the best first; its front is the current one.
+  // A state from which a recovery can start: a snapshot, a checkpoint or, if neither is set, the
+  // model as it was created. `starts` has the best first; its front is the current one.
   struct Start {
     ModelPoint point;
     std::string snapshot_id;         // empty: no snapshot
-    std::optional<LoggedLoad> load;  // a checkpoint; neither: as created
+    std::optional<LoggedLoad> load;  // load of a checkpoint; unset: none
   };
   bool started = false;
   bool resumes = false;  // the model was offloaded, no state was lost
   std::deque<Start> starts;
   std::deque<ReplayOp> program;            // operations still to do
-  ModelPoint point;                        // state of the model after what was sent
-  std::map<std::string, int64_t> running;  // seq by id in State::replays; 0: a start command
+  ModelPoint point;                        // state of the model once the sent commands are done
+  std::map<std::string, int64_t> running;  // seq by command id; 0: restores the start
   std::string failures;                    // why earlier starts failed
   int64_t num_failures = 0;                // failures that a retry may avoid
   int64_t not_before = 0;
@@ -76,11 +77,11 @@ struct Model {
   int64_t snapshot_write_time = 0;       // duration of the last write
   bool snapshot_wanted = false;          // true: due before its interval is over
   std::unique_ptr<Recovery> recovery;    // set while no worker has its state
-  int64_t num_recoveries_cut = 0;        // consecutive ones that a worker's death ended
-  // Set while the model prepares its migration, and none of its requests start: time since which
-  // none runs. 0: not in preparation.
+  int64_t num_recoveries_cut = 0;        // consecutive recoveries that a worker's death ended
+  // Not 0 while the model prepares its migration. None of its requests start then. Time at which
+  // its last running request was seen, or at which the preparation began.
   int64_t leaving_since = 0;
-  int64_t stays_until = 0;  // no migration until then, as it could not be written
+  int64_t stays_until = 0;  // no migration until then, because writing the model took too long
 
   std::string unload_request_id;  // an unload that waits for all earlier operations
   // A load_weights into this model failed. Requests accepted before its caller knew fail too.
@@ -110,8 +111,8 @@ struct Version {
   VersionRow row;          // empty dir: not on disk
   int64_t seq_id = 0;      // seq of its newest publication
   std::string saving_dir;  // directory of the write under way; empty: none
-  // Directories to which this leader had workers write it. Directories of an earlier term do not
-  // exist any more: a new leader deletes those that no row names.
+  // Directories to which workers wrote the version at this leader's command. A new leader deletes
+  // the directories of earlier terms that no row names.
   std::set<std::string> told_dirs;
   bool failed = false;  // true: the last write failed
   // Groups that may read the version, by directory. Directories of earlier publications are kept
@@ -131,9 +132,10 @@ struct Request {
   // Quarantined: it ran during a crash of its worker, and runs alone until it ends.
   bool is_suspect = false;
   int64_t num_crashes_alone = 0;   // crashes of workers that ran only this request
-  int64_t num_state_refusals = 0;  // refusals by workers with another state of its model
+  int64_t num_state_refusals = 0;  // refusals by workers whose state of its model differed
   int64_t num_samples = 0;
   std::string outcome;  // outcome for its row, set at its end
+  // Refused at submission: it never runs.
   bool refused = false;
 
   bool live() const { return plan != nullptr; }
@@ -149,11 +151,11 @@ struct VersionTravel {
 // A rank of a group with its current process, if any.
 struct Rank {
   bool attached = false;
-  int64_t detached_at = 0;  // time of the disconnect, or since which it is awaited
+  int64_t detached_at = 0;  // time of the disconnect, or start of the wait for the rank
   std::string process_id;
-  // Names the set of processes that it was formed with; empty: none.
+  // Names the set of processes with which this one was formed; empty: none.
   std::string session;
-  int64_t epoch = 0;  // epoch in which it was formed or adopted; 0: none
+  int64_t epoch = 0;  // epoch in which this process was formed or adopted; 0: none
   int64_t stream_id = 0;
   std::string address;  // rendezvous address, for rank 0
   int64_t port = 0;
@@ -208,14 +210,14 @@ struct Group {
   bool loaded = false;            // its base model was loaded since its last attach
   int64_t usable_since = 0;
   int64_t last_usable_at = 0;  // a new leader counts as its first use
-  // The last lost sets of processes, oldest first. Before `is_explained`: the requests that a crash
-  // would be attributed to. After it: processes whose exits need no further handling.
+  // The last lost sets of processes, oldest first. While `is_explained` is false, a reported crash
+  // is attributed to the set's requests. Once it is true, further exits of the set change nothing.
   struct LostRun {
     // Rank and pid of the processes whose exit was not reported.
     std::set<std::pair<int64_t, int64_t>> processes;
     bool is_explained = false;
     bool is_counted = false;  // counted as a death: the ranks lost contact
-    bool was_ended = false;   // one process ended in order; the others left for that
+    bool was_ended = false;   // one process ended in order; the others ended because of it
     bool was_loaded = false;
     std::string alone;
     std::set<std::string> request_ids;
@@ -225,7 +227,7 @@ struct Group {
 
   std::deque<int64_t> deaths;  // within the window, since the last completed work
   std::string last_death;      // for people
-  int64_t next_try_at = 0;     // restart by the parent; 0: unknown
+  int64_t next_try_at = 0;     // time at which the parent restarts the process; 0: unknown
   int64_t dismiss_at = 0;      // time to evict the rest of a set that ends in order; 0: none
   bool degraded = false;
   NotifyGroupDrain told_drain;  // state last published

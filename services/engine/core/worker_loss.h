@@ -8,8 +8,8 @@
 namespace lathe::engine {
 
 struct Loss {
-  // False: the old process lives but never got a command of its group, so it lost what it was sent.
-  // No process has died.
+  // False: the same processes attached again without having got the group's newest Form. What they
+  // were sent under it is lost, but no process has died.
   bool is_new_process = true;
   LossCause cause = LossCause::kUnknown;
   std::string how;

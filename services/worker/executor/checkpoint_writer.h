@@ -13,7 +13,8 @@
 
 namespace lathe::worker {
 
-// A model's state when the save's turn came. Nothing else uses the memory of these tensors.
+// A model's state at the point of the save among the model's operations. Later operations do not
+// change these tensors.
 struct StagedSave {
   int64_t generation = 0;
   SaveCheckpoint command;

@@ -1,4 +1,4 @@
-// Checks that this machine keeps the promise of exact numerics.
+// Checks that this machine computes exactly: results do not depend on batching or threads.
 #pragma once
 
 #include "absl/status/status.h"

@@ -29,8 +29,9 @@ struct ExecutorOptions {
   std::string compute_dtype = "auto";  // for products with bf16 weights: auto, fp32, bf16
   int num_threads = 0;                 // torch's threads; 0: one per core
   std::string numerics = "fast";       // fast or exact
-  // Share to plan with of the memory available at the start. Weights, adapters, the KV cache and
-  // activations divide it. More allows longer sequences and more samples at once.
+  // Share of the memory available at the start that this process may use. It is divided among
+  // weights, adapters, the KV cache and activations. More allows longer sequences and more samples
+  // at once.
   double memory_fraction = 0.9;
   // On a CPU, upper bound of the available memory, for all ranks of this machine together. More
   // leaves less for other groups. 0: no bound.
@@ -98,8 +99,9 @@ class Executor : public ExecutorPort {
   ~Executor() override;
 
   void Start();
-  // Finishes the running unit and the staged saves. Of the snapshots and saves of versions it
-  // finishes only the one being written. The other ranks then end too. May be called twice.
+  // Finishes the running unit, the staged saves, and the snapshot or version that is being written.
+  // Drops waiting snapshots and saves of versions. The other ranks then end too. May be called
+  // twice.
   void Stop();
   // Like Stop, but waits for other ranks for at most `patience`. Returns false if the thread still
   // waits for one. The process then has to end without it.

@@ -39,7 +39,7 @@ int64_t WeightBytes(const std::filesystem::path& folder);
 std::map<std::string, std::string> MustAgree(const ExecutorOptions& options, at::Device device);
 
 // Reads the base model (of several ranks, each reads its part) and plans memory around it. With
-// exact numerics it also probes that this machine keeps the promise. Collective: all ranks call it.
+// exact numerics it also runs ProbeExactNumerics. Collective: all ranks call it.
 // They get the same plan, and if one fails, all get one error that names it. `control` has all
 // ranks and moves CPU tensors. Throws RanksDisagree.
 absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,

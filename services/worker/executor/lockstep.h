@@ -23,8 +23,9 @@ namespace lathe::worker {
 
 // The result of an ExecutorCore depends only on the items it applies, their order, and whose unit
 // is next. Rank 0 decides these in rounds, and the other ranks follow. Work that each rank does for
-// itself between rounds, such as reading a file, is applied when all ranks have finished it. If it
-// failed on one rank, it failed on all. It delays only later jobs.
+// itself between rounds, such as reading a file, is a job. Its result is applied when all ranks
+// have finished it. A job that failed on one rank has failed on all. An unfinished job delays only
+// later jobs.
 //
 // In every round, all ranks compare their fingerprints. Ranks that differ must end. Use it from one
 // thread; only the queue is shared with others.
@@ -34,8 +35,8 @@ class Lockstep {
     // Time between two rounds without work. Short compared with all deadlines, long compared with a
     // round's cost.
     absl::Duration idle = absl::Seconds(1);
-    // The same while another rank has not finished a job that rank 0 has finished, because that
-    // rank cannot wake rank 0.
+    // Replaces `idle` while another rank has not finished a job that rank 0 has finished, because
+    // that rank cannot wake rank 0.
     absl::Duration poll = absl::Milliseconds(5);
     // Decodes a command from its `encoded`. Not used on rank 0.
     std::function<absl::StatusOr<Command>(const std::string& encoded)> decode;

@@ -12,16 +12,16 @@ namespace lathe::worker {
 // Measured inputs of the plan.
 struct MemoryFacts {
   int64_t available_bytes = 0;   // for the whole process, before the weights are read
-  double fraction = 0.9;         // share of them to plan with
+  double fraction = 0.9;         // share of available_bytes to plan with
   int64_t weight_bytes = 0;      // size of the base model in memory
   int64_t cpu_threads = 1;       // threads that compute; 0 on other devices
   int64_t kv_element_bytes = 4;  // size of a number in the KV cache
-  int64_t tokens_per_step = 0;   // limit for a layer step that does not delay samples
+  int64_t tokens_per_step = 0;   // largest micro-batch whose layer steps do not delay samples
   bool gathers_weights = false;  // FSDP: the weights are sharded, and unsharded for use
 };
 
 // All shares add up to at most available_bytes · fraction. On a CPU, adapters and the cache take
-// memory from the machine only as they use it. Nothing else plans with it, however.
+// memory from the machine only as they use it, but the plan reserves their whole shares.
 struct MemoryPlan {
   int64_t weight_bytes = 0;
   int64_t adapter_bytes = 0;  // adapters with moments and gradients, and sampler versions
@@ -32,7 +32,7 @@ struct MemoryPlan {
   int64_t head_chunk_elements = 0;      // logits of one chunk of a training pass
   int64_t sampling_chunk_elements = 0;  // the same, for sampling
   int64_t token_budget = 0;             // tokens of one micro-batch
-  int64_t num_checkpointed = 0;         // layers that a full micro-batch computes twice
+  int64_t num_checkpointed = 0;         // layers with activation checkpointing, full micro-batch
 };
 
 // ResourceExhausted with the numbers if the weights leave too little.

@@ -69,7 +69,7 @@ class ModelOps {
   bool SavesFromMemory() const { return !options_.ranks.tp.is_alone(); }
   // Replaces this rank's part of a version by what this rank writes. Collective over tp.
   WriteVersion StageVersion(WriteVersion work) const;
-  // Returns a version's weights as other processes read them; nullopt: the first rank has them. A
+  // Returns a version's weights as other processes read them; nullopt: rank 0 has them. A
   // single rank on a CPU shares the weights instead of copying them.
   std::optional<ServedVersion> ServedCopy(const SamplerVersion& version) const;
 

@@ -20,8 +20,9 @@ struct ServedVersion {
   std::shared_ptr<const void> holder;  // keeps `data` alive
 };
 
-// The executor puts versions in. The server takes each as often as announced. At the limit, the
-// oldest version makes room; the engine has fewer transfers at a time. Thread-safe.
+// The executor puts versions in, each with a number of reads. The server takes each version at most
+// that often. Above kMaxVersions, the oldest version is dropped. The engine has fewer transfers at
+// a time. Thread-safe.
 class ServedVersions {
  public:
   static constexpr size_t kMaxVersions = 8;

@@ -203,7 +203,7 @@ inline double Loss(const TrainOutput& output) {
   return output.metrics[0].value;
 }
 
-// Other rows in a pass change the order of fp32 sums.
+// Tolerance for equal work in different passes: other rows change the order of fp32 sums.
 inline constexpr double kRounding = 1e-5;
 
 // Difference of the logprobs of the first tokens, which have the same context.

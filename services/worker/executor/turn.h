@@ -13,7 +13,7 @@
 
 namespace lathe::worker {
 
-// A command in the form that rank 0 got it.
+// A command in the form in which rank 0 got it.
 struct TurnCommand {
   std::string encoded;
 };

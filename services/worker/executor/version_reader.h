@@ -32,7 +32,7 @@ class VersionReader {
   virtual ~VersionReader() = default;
   // Blocks until a deadline at the latest. Calls `begin` once the header has arrived. Returns the
   // error of `begin`, DataLoss if the bytes are not the ones sent, Unavailable or DeadlineExceeded
-  // if the process does not answer, else its answer.
+  // if the process does not answer, else its status.
   virtual absl::Status Read(const VersionAddress& source, const std::string& version_id,
                             int64_t seq_id, const Begin& begin) = 0;
 };

@@ -68,8 +68,9 @@ class VersionTable {
   bool Load(const LoadVersion& command);
   void Drop(const std::string& version_id);
 
-  // Returns true if Find has the answer. Returns false if the weights are being read; Finish
-  // reports when they are here. ResourceExhausted: too many reads are waiting.
+  // Returns true if Find has its final answer: weights or an error. Returns false if the weights
+  // are being read; Finish reports the end of the read. ResourceExhausted: too many reads are
+  // waiting.
   absl::StatusOr<bool> Fetch(const std::string& version_id);
   // Returns the base model for the empty id. If reading failed, returns that error. NotFound:
   // unknown, or its weights were not fetched.
