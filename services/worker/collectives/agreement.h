@@ -10,7 +10,7 @@
 namespace lathe::worker {
 
 // Collective: every rank of `ranks` calls these functions, with the same `name`. They throw
-// RanksDisagree. A group of one rank returns `own`.
+// RanksDisagree when the collective fails. With one rank no collective runs.
 
 // Returns OK on every rank if `own` is OK on all of them. Otherwise every rank gets the error of
 // the first rank that has one. Its message begins with that rank ("rank 1: ...") and is cut after

@@ -128,7 +128,7 @@ class Collectives {
   // `piece` must not overlap with it.
   absl::Status ReduceScatterSum(const CollectiveCall& call, const at::Tensor& whole,
                                 at::Tensor piece);
-  // `tensor` becomes that of rank `root` of this sub-mesh.
+  // `tensor` becomes a copy of the tensor of rank `root` of this sub-mesh.
   absl::Status Broadcast(const CollectiveCall& call, int root, at::Tensor tensor);
   // Returns after every rank has called it, on a GPU too.
   absl::Status Barrier(const CollectiveCall& call);
@@ -141,7 +141,7 @@ class Collectives {
   // current stream waits, not the caller.
   absl::Status Wait(PendingCollective pending);
 
-  // Applies to calls that begin after it is set.
+  // The limit applies to calls that begin after it is set.
   WaitLimit& wait_limit() { return *wait_limit_; }
 
   // Counters of the completed calls.

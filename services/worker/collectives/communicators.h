@@ -44,9 +44,9 @@ struct ConnectOptions {
 // The communicators of one process. The groups that it returns are valid while it lives.
 class Communicators {
  public:
-  // A sub-mesh of one rank is a group that is alone. `all` moves CPU tensors.
+  // Groups for computations. A sub-mesh of one rank is the empty RankGroup.
   const RankGroups& groups() const { return groups_; }
-  // All ranks, for CPU tensors: the group in which they agree between passes.
+  // A second group of all ranks, for CPU tensors. The ranks use it to agree between passes.
   RankGroup control() const { return RankGroup(*control_); }
   // Traffic of all communicators so far. Any thread.
   Traffic traffic() const;
@@ -61,10 +61,11 @@ class Communicators {
   RankGroups groups_;
 };
 
-// Meets the other ranks of a mesh of several ranks and connects to them. Every rank calls it.
-// `socket` is set on rank 0 only: it is the socket that the meeting names. FailedPrecondition: the
-// ranks' options differ (the same error on all ranks), or this rank cannot listen at an address
-// that others reach. DeadlineExceeded or Unavailable: a rank has not arrived, or is gone.
+// Finds the other ranks at the rendezvous and connects to them. The mesh has several ranks, and
+// every rank calls it. `socket` listens at the address of `options.meeting`, and is set on rank 0
+// only. FailedPrecondition: the ranks' options differ (the same error on all ranks), or this rank
+// cannot listen at an address that others reach. DeadlineExceeded or Unavailable: a rank has not
+// arrived, or is gone.
 absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<ListeningSocket> socket,
                                                             const ConnectOptions& options);
 

@@ -5,10 +5,11 @@
 
 namespace lathe::worker {
 
-// Makes all TCP connections that this process has now fail when the other end's kernel is silent
-// for `silence`, even while nothing is sent. `silence` is rounded down to seconds. A slow or
-// stopped process is not silent, because its kernel answers, unless it leaves data unread for that
-// long. Gloo has no setter for its sockets' timeouts, which are many minutes.
+// Configures every TCP connection that this process has open at the time of the call. Afterwards
+// the connection fails when the other end's kernel is silent for `silence`, even while nothing is
+// sent. `silence` is rounded down to seconds. A slow or stopped process is not silent, because its
+// kernel answers, unless it leaves data unread for that long. Gloo has no setter for its sockets'
+// timeouts, which are many minutes.
 void KeepConnectionsAlive(absl::Duration silence);
 
 }  // namespace lathe::worker

@@ -36,9 +36,9 @@ struct MeshPosition {
 
 // The ranks of one communicator.
 struct SubMesh {
-  // Its axes, outermost first: "tp", "dp.fsdp".
+  // Axes on which the ranks differ, outermost first: "tp", "dp.fsdp".
   std::string axis;
-  // Their ranks in the mesh, ascending.
+  // Ranks in the mesh, ascending.
   std::vector<int> ranks;
   // Index of this process in `ranks`: its rank in the communicator.
   int rank = 0;
@@ -57,12 +57,12 @@ class Mesh {
   int world() const { return shape_.world(); }
 
   MeshPosition position() const { return PositionOf(rank_); }
-  // Rank = (dp · fsdp axis + fsdp) · tp axis + tp.
+  // Inverse of RankAt: rank = (dp · shape().fsdp + fsdp) · shape().tp + tp.
   MeshPosition PositionOf(int rank) const;
   int RankAt(const MeshPosition& position) const;
 
-  // This rank and those that differ from it on the given axes only. {kTp}: the sums of a layer.
-  // {kFsdp, kTp}: one replica. {kDp, kFsdp}: gradients. All three: all ranks.
+  // Returns this rank and the ranks that differ from it on the given axes only. {kTp} sums within
+  // a layer, {kFsdp, kTp} is one replica, {kDp, kFsdp} sums gradients. All three are all ranks.
   SubMesh Along(std::initializer_list<Axis> axes) const;
 
  private:

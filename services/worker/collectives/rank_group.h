@@ -39,11 +39,11 @@ class RankGroup {
   PendingCollective StartGather(std::string_view name, const at::Tensor& piece,
                                 const at::Tensor& whole) const;
   void Wait(PendingCollective pending) const;
-  // `tensor` becomes that of rank `root`.
+  // `tensor` becomes a copy of the tensor of rank `root`.
   void Broadcast(std::string_view name, int root, const at::Tensor& tensor) const;
 
-  // Call when this rank may be at another collective than the others. See WaitLimit: it applies to
-  // all groups of the rank.
+  // Call when this rank may be at another collective than the others. The limit applies to all
+  // groups of the rank, see WaitLimit.
   void LimitWaits(std::string why) const;
   void LiftWaitLimit() const;
 
@@ -56,7 +56,7 @@ struct RankGroups {
   RankGroup tp;    // ranks that hold the other parts of the same matrices
   RankGroup data;  // ranks that have the same part and compute other rows: axes dp and fsdp
   RankGroup fsdp;  // the ranks of `data` that share the base weights of one replica
-  RankGroup all;   // all ranks of the mesh; moves CPU tensors on any device
+  RankGroup all;   // all ranks of the mesh; for CPU tensors, even if the ranks compute on GPUs
 };
 
 }  // namespace lathe::worker

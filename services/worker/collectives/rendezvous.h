@@ -30,8 +30,8 @@ struct RendezvousOptions {
 };
 
 // A rank's connection to the store. One thread at a time. Rank 0 also serves the store: its object
-// must live until the last rank has its communicators, which no longer need the store then. The
-// store is c10d's TCPStore: no authentication and no encryption, see local_address.h.
+// must live until the last rank has its communicators. Finished communicators do not need the
+// store. It is c10d's TCPStore: no authentication and no encryption, see local_address.h.
 class Rendezvous {
  public:
   // Rank 0 calls it.

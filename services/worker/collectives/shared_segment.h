@@ -28,9 +28,9 @@ struct RoundSignature {
 // An anonymous file that every rank maps. The kernel frees it when the last process is gone. Each
 // rank has two buffers, which all may read, and a counter of the rounds it has entered.
 //
-// Data that a rank writes before it enters a round may be read by others once they see it there.
-// The rank may overwrite that data two rounds later: every rank that it saw in the round between
-// has read it.
+// A rank writes data, then enters a round. Other ranks may read the data once they see that it has
+// entered. A rank that has entered the following round has read it. So the writer may overwrite the
+// data two rounds later, if it has seen every rank in the round between.
 //
 // Each rank holds a lock on the file while it lives. The kernel releases the lock however the
 // process ends. A waiting rank is woken by the end of the other where the kernel reports that.
@@ -48,8 +48,8 @@ class SharedSegment {
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
 
-  // Call once all ranks have opened the segment and before the first wait. Waits need no polling
-  // afterwards.
+  // Call after all ranks have opened the segment and before the first wait. Afterwards the end of
+  // another rank's process wakes a wait, where the kernel reports it.
   void WatchOthers();
 
   // Handle for Open, valid while rank 0 lives.

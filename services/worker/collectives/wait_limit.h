@@ -12,8 +12,8 @@
 
 namespace lathe::worker {
 
-// One for all communicators of a rank. After an exception in a computation that the ranks share, a
-// rank cannot tell whether the others threw too or are waiting for it. It proceeds to the next
+// All communicators of a rank share one. After an exception in a computation that the ranks share,
+// a rank cannot tell whether the others threw too or are waiting for it. It proceeds to the next
 // common collective and waits there no longer than `limit`, the time by which one rank may lag
 // behind another. Thread-safe.
 class WaitLimit {

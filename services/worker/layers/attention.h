@@ -21,9 +21,9 @@ struct AttentionOutput {
 //   q [T, Hq, D];  k, v [T, Hk, D], Hk divides Hq;  cu_seqlens [S + 1], rows of sequence s are
 //   [cu[s], cu[s+1])
 // fp32 tensors on a CPU use our kernels, and `arithmetic` selects their products; bf16 products
-// require an even D. The kernels' cost is the sum of the squared lengths, and they keep nothing of
-// the size of a score matrix. A sequence's bits do not depend on its neighbours or on the threads.
-// In all other cases torch computes, in the tensors' dtype.
+// require an even D. The kernels' cost grows with the sum of the squared lengths, and they keep
+// nothing of the size of a score matrix. A sequence's bits do not depend on its neighbours or on
+// the threads. In all other cases torch computes, in the tensors' dtype.
 AttentionOutput CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                 const std::vector<int64_t>& cu_seqlens,
                                 MatmulArithmetic arithmetic);

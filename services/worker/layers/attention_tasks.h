@@ -45,13 +45,13 @@ class Scratch {
 };
 
 // Calls run(task, scratch) for tasks [0, num_tasks). Each thread takes the next task when it is
-// free; costs differ, so the costly tasks should come first. `num_products` is the cost of all
-// tasks together and decides whether other threads take part. Each thread has its own scratch of
-// `scratch_size` floats.
+// free; costs differ, so the costly tasks should come first. `num_products` is the number of
+// multiply-adds of one product q k^T in all tasks, and decides whether other threads take part.
+// Each thread has its own scratch of `scratch_size` floats.
 template <typename F>
 void RunTasks(int64_t num_tasks, int64_t num_products, int64_t scratch_size, const F& run) {
   constexpr int64_t kGrainProducts = int64_t{1} << 16;  // fewer do not pay for another thread
-  constexpr int64_t kMostProducts = 5;                  // per pair: 2 forward, 5 backward
+  constexpr int64_t kMostProducts = 5;                  // matrix products: 2 forward, 5 backward
   const bool is_shared = num_tasks > 1 && num_products >= kGrainProducts;
   if (!is_shared) {
     const Scratch scratch(scratch_size);

@@ -24,8 +24,8 @@ class BaseWeight {
   explicit BaseWeight(const at::Tensor& matrix);
 
   // Sets the rows from `first` on; each row may be set once. `rows` is [num_rows, k], on the CPU,
-  // of any float dtype. The conversion works on some rows at a time and makes no second copy of
-  // all.
+  // of any float dtype. The conversion works on some rows at a time and never copies the whole
+  // matrix.
   void SetRows(int64_t first, const at::Tensor& rows);
 
   // Returns rows `indices` [T] int64 of the matrix: [T, k] fp32. Throws if an index is out of
@@ -44,7 +44,7 @@ class BaseWeight {
   // Memory in bytes, including the padding of the panels.
   int64_t NumBytes() const;
   static int64_t NumBytes(int64_t n, int64_t k, at::ScalarType dtype, at::Device device);
-  // Returns the rows with numbers in bytes [begin, end) of the memory, in whole panels.
+  // Returns the rows that have elements in bytes [begin, end) of the memory, in whole panels.
   Shard RowsWithin(int64_t begin, int64_t end) const;
   bool SharesMemoryWith(const BaseWeight& other) const;
 

@@ -17,8 +17,8 @@ inline bool HasCpuRows(const at::Tensor& x) {
 // Number of tasks per thread that balances uneven tasks, also if other processes share a core.
 inline constexpr int64_t kTasksPerThread = 4;
 
-// Calls run(begin, end) for parts of [0, num_items). Each part has at least `grain` items, if there
-// are so many; fewer do not pay for another thread.
+// Calls run(begin, end) for parts of [0, num_items). Each part but the last has at least `grain`
+// items; fewer do not pay for another thread.
 template <typename F>
 void ForParts(int64_t num_items, int64_t grain, const F& run) {
   if (num_items <= grain) {

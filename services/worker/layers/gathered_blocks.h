@@ -17,7 +17,7 @@ namespace lathe::worker {
 // not interpret the bytes, so a block may hold panels or rows.
 //
 // All of `ranks` (at least two) hold the same blocks in the same order. A failed collective throws
-// RanksDisagree, and so does a block that is not the next of the plan.
+// RanksDisagree, and so does Hold of a block that is not the next of the plan.
 class GatheredBlocks {
  public:
   // Creates blocks of the given sizes, filled with zeros.
@@ -30,7 +30,7 @@ class GatheredBlocks {
   // Call it before the first Hold.
   void Keep(int64_t block);
 
-  // The memory of `block` while it is held. It can be taken before the first Hold.
+  // Returns the memory that contains `block` while it is held. Call it at any time.
   at::Tensor Buffer(int64_t block) const {
     return buffers_[block % 2].narrow(0, 0, blocks_[block].num_bytes);
   }
@@ -42,7 +42,7 @@ class GatheredBlocks {
 
   // Begins a plan, for steps in which one rank may hold fewer blocks than others. Until EndPlan all
   // ranks hold `blocks` in this order; EndPlan holds the rest. While a block is held, the next one
-  // is gathered. After the last block comes `then`, if it uses the other buffer.
+  // is gathered. While the last block is held, `then` is, if it uses the other buffer.
   void BeginPlan(std::vector<int64_t> blocks, std::optional<int64_t> then);
   void EndPlan();
 

@@ -7,8 +7,8 @@
 
 namespace lathe::worker {
 
-// While a scope lives, this thread's computations run in pieces and call `on_pause` between two of
-// them. A piece takes some hundredths of a second on a CPU. `on_pause` itself runs without yield
+// While a scope lives, this thread's long computations run in pieces and call `on_pause` after each
+// piece. A piece takes some hundredths of a second on a CPU. `on_pause` itself runs without yield
 // points.
 class PauseScope {
  public:

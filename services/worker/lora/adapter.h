@@ -72,7 +72,7 @@ class Adapter {
   LoraSpec lora_;
   AdapterSizes sizes_;
   std::shared_ptr<AdapterWeights> weights_;
-  std::shared_ptr<AdapterWeights> replaced_;  // last one replaced while others held it
+  std::shared_ptr<AdapterWeights> replaced_;  // weights replaced last, if others held them
 };
 
 }  // namespace lathe::worker

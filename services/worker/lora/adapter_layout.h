@@ -55,7 +55,7 @@ struct AdapterMatrix {
   }
 };
 
-// Sizes in numbers. A flat buffer consists of three ranges: summed, shared, sharded. With one rank
+// Sizes in elements. A flat buffer consists of three ranges: summed, shared, sharded. With one rank
 // all of it is sharded.
 struct AdapterSizes {
   int64_t summed = 0;   // held by every rank: gradients are sums over axis tp
@@ -63,7 +63,7 @@ struct AdapterSizes {
   int64_t sharded = 0;  // held by this rank only: gradients are complete
 
   int64_t whole = 0;   // sum over all factors, uncut
-  int64_t shares = 0;  // the same, each factor counted once per tp rank with the same part
+  int64_t shares = 0;  // the same, with each factor counted num_holders times
 
   int64_t total() const { return summed + shared + sharded; }
 };

@@ -34,12 +34,12 @@ struct AdapterTensors {
   LoraPair unembed;
 };
 
-// One version of an adapter's weights. The trainer computes with it, and a sampler version is one.
-// It is never written while anything but its adapter holds it.
+// One version of an adapter's weights, for training passes or as a sampler version. Only its
+// adapter may write it, and only while no other owner holds it.
 struct AdapterWeights {
   LoraSpec lora;
   double scaling = 1.0;    // alpha / rank
-  AdapterTensors tensors;  // compute dtype
+  AdapterTensors tensors;  // fp32
 
   int64_t num_bytes() const { return static_cast<int64_t>(tensors.flat.nbytes()); }
 };

@@ -10,7 +10,7 @@
 
 namespace lathe::worker {
 
-// Rows of fp32 numbers. Inputs are not written.
+// Rows of fp32 numbers. Views of inputs are only read, although `data` is not const.
 struct RowView {
   float* data;
   int64_t stride;

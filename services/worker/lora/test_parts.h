@@ -34,7 +34,7 @@ inline std::vector<ModelPart> TestParts(const ModelSpec& model, int64_t tp) {
   return parts;
 }
 
-// Cuts `whole`, a flat buffer of a single rank, to the part of a rank with `part`.
+// Returns the part `part` of `whole`, which is the flat buffer of a single rank.
 inline at::Tensor CutFlat(const at::Tensor& whole, const ModelPart& part, const LoraSpec& lora) {
   const std::vector<AdapterMatrix> whole_layout = AdapterLayout(WholeModel(part.whole), lora);
   const std::vector<AdapterMatrix> layout = AdapterLayout(part, lora);
