@@ -80,8 +80,8 @@ def test_work_is_counted_where_it_was_done(lathe, pages):
     before = {outcome: count("forward_backward", outcome) for outcome in ("ok", "user_error")}
     tokens = pages.value("worker", "lathe_worker_train_tokens_total")
     commits = pages.value("engine", "lathe_engine_commit_seconds_count")
-    posts = pages.value("gateway", "lathe_gateway_requests_total",
-                        route="/api/v1/forward_backward", status="200")
+    posts = pages.sum("gateway", "lathe_gateway_requests_total",
+                      route="/api/v1/forward_backward", status="200")
     model = RawModel(RawApi(lathe))
     model.accumulate()
     model.api.result(model.forward_backward(loss_fn="no such loss").json())
@@ -89,8 +89,8 @@ def test_work_is_counted_where_it_was_done(lathe, pages):
     assert count("forward_backward", "user_error") == before["user_error"] + 1
     assert pages.value("worker", "lathe_worker_train_tokens_total") == tokens + 3
     assert pages.value("engine", "lathe_engine_commit_seconds_count") > commits
-    assert pages.value("gateway", "lathe_gateway_requests_total",
-                       route="/api/v1/forward_backward", status="200") == posts + 2
+    pages.wait_value("gateway", "lathe_gateway_requests_total", posts + 2,
+                     route="/api/v1/forward_backward", status="200")
     assert pages.value("engine", "lathe_engine_request_execute_seconds_count",
                        operation="forward_backward") >= 1
     assert pages.value("engine", "lathe_engine_workers", state="ready") == 1
@@ -102,11 +102,11 @@ def test_work_is_counted_where_it_was_done(lathe, pages):
 
 def test_refused_requests_are_counted_by_reason(lathe, pages):
     stranger = RawApi(lathe, "tml-wrong")
+    before = pages.sum("gateway", "lathe_gateway_rejected_total", reason="unauthenticated")
     assert stranger.get("sessions").status_code == 401
-    first = pages.value("gateway", "lathe_gateway_rejected_total", reason="unauthenticated")
     assert stranger.get("sessions").status_code == 401
-    assert pages.value("gateway", "lathe_gateway_rejected_total",
-                       reason="unauthenticated") == first + 1
+    pages.wait_value("gateway", "lathe_gateway_rejected_total", before + 2,
+                     reason="unauthenticated")
 
 
 def test_probes_of_a_healthy_lathe(lathe, pages):

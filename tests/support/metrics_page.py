@@ -33,8 +33,17 @@ class MetricsPages:
         """{name: counter, gauge or histogram}"""
         return dict(re.findall(r"^# TYPE (\S+) (\S+)$", self.page(process), re.MULTILINE))
 
+    def sum(self, process, name, **labels):
+        """The sum over the series that have these labels; 0 if there are none yet."""
+        return sum(self._values(process, name, labels))
+
     def value(self, process, name, **labels):
-        """The sum over the series that have these labels."""
+        """The sum over the series that have these labels, of which there must be one."""
+        found = self._values(process, name, labels)
+        assert found, (name, labels)
+        return sum(found)
+
+    def _values(self, process, name, labels):
         found = []
         for line in self.page(process).splitlines():
             if line.startswith("#"):
@@ -42,5 +51,14 @@ class MetricsPages:
             series, texts, value = SAMPLE.fullmatch(line).groups()
             if series == name and labels.items() <= dict(LABEL.findall(texts or "")).items():
                 found.append(float(value))
-        assert found, (name, labels)
-        return sum(found)
+        return found
+
+    def wait_value(self, process, name, expected, timeout=30, **labels):
+        """Waits for the value: a request is counted after its answer was sent."""
+        deadline = time.monotonic() + timeout
+        while True:
+            found = self.sum(process, name, **labels)
+            if found == expected:
+                return
+            assert time.monotonic() < deadline, (name, labels, found, expected)
+            time.sleep(0.02)
