@@ -23,6 +23,8 @@ class DataDir {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path run() const { return path_ / "run"; }
   std::filesystem::path logs() const { return path_ / "logs"; }
+  // {"up": pid, "engine": pid, ...}. The file exists while `lathe up` runs and after it was killed.
+  std::filesystem::path pids() const { return run() / "pids.json"; }
   std::filesystem::path admin_key() const { return path_ / "admin.key"; }
   // Folder of the sockets. `has_own_socket_dir` is true if it is not run().
   const std::filesystem::path& socket_dir() const { return socket_dir_; }

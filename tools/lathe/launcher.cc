@@ -60,7 +60,7 @@ absl::Status Launcher::Run() {
   const absl::Status served = Serve();
   if (served.ok()) Drain();
   StopAll(served.ok() ? kStopGrace : kFailureGrace);
-  unlink((plan_.data_dir.run() / "pids.json").c_str());
+  unlink(plan_.data_dir.pids().c_str());
   return served;
 }
 
@@ -184,7 +184,7 @@ void Launcher::Announce() {
 absl::Status Launcher::WritePids() const {
   Json pids = {{"up", getpid()}};
   for (const ChildSpec& child : plan_.children) pids[child.name] = supervisor_.Pid(child.name);
-  return WriteFileAtomically(plan_.data_dir.run() / "pids.json", ToJsonText(pids) + "\n", 0600);
+  return WriteFileAtomically(plan_.data_dir.pids(), ToJsonText(pids) + "\n", 0600);
 }
 
 void Launcher::Drain() {

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "libs/common/errors.h"
 
 namespace lathe::cli {
@@ -68,6 +69,22 @@ absl::Status BindError(const ListenAddress& address, int error) {
              : WithDetail(absl::InvalidArgumentError(message), "configuration", "listen");
 }
 
+absl::Status TryToClaimPort(ListenAddress& address) {
+  const Socket socket(address);
+  SocketAddress bound;
+  Fill(address, bound);
+  // Old connections (TIME_WAIT) of a gateway that just ended must not make the port look taken.
+  const int on = 1;
+  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(socket.fd(), bound.get(), bound.length) != 0 || listen(socket.fd(), 1) != 0) {
+    return BindError(address, errno);
+  }
+  getsockname(socket.fd(), bound.get(), &bound.length);
+  address.port = ntohs(address.is_ipv6 ? reinterpret_cast<sockaddr_in6*>(bound.get())->sin6_port
+                                       : reinterpret_cast<sockaddr_in*>(bound.get())->sin_port);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string ListenAddress::ToString() const {
@@ -103,20 +120,13 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text,
   return address;
 }
 
-absl::Status ClaimPort(ListenAddress& address) {
-  const Socket socket(address);
-  SocketAddress bound;
-  Fill(address, bound);
-  // Old connections (TIME_WAIT) of a gateway that just ended must not make the port look taken.
-  const int on = 1;
-  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(socket.fd(), bound.get(), bound.length) != 0 || listen(socket.fd(), 1) != 0) {
-    return BindError(address, errno);
+absl::Status ClaimPort(ListenAddress& address, absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
+  while (true) {
+    const absl::Status status = TryToClaimPort(address);
+    if (!absl::IsUnavailable(status) || absl::Now() >= deadline) return status;
+    absl::SleepFor(absl::Milliseconds(20));
   }
-  getsockname(socket.fd(), bound.get(), &bound.length);
-  address.port = ntohs(address.is_ipv6 ? reinterpret_cast<sockaddr_in6*>(bound.get())->sin6_port
-                                       : reinterpret_cast<sockaddr_in*>(bound.get())->sin_port);
-  return absl::OkStatus();
 }
 
 bool Accepts(const ListenAddress& address) {

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace lathe::cli {
 
@@ -27,8 +28,9 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text,
                                                  const std::string& option = "listen");
 
 // Checks that the port can be bound now, and replaces port 0 by a free port. The port is not kept
-// bound. Errors: port_taken, permission, and configuration for an address that this machine lacks.
-absl::Status ClaimPort(ListenAddress& address);
+// bound. A port in use is tried again for `patience`. Errors: port_taken, permission, and
+// configuration for an address that this machine lacks.
+absl::Status ClaimPort(ListenAddress& address, absl::Duration patience = absl::ZeroDuration());
 
 // Returns true if a process accepts connections on the address.
 bool Accepts(const ListenAddress& address);

@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <string>
+#include <thread>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "libs/common/errors.h"
 #include "tools/lathe/exit_code.h"
 
@@ -35,21 +39,51 @@ TEST_CASE("Port 0 becomes a free port", "[listen]") {
   CHECK(ClaimPort(address).ok());
 }
 
-TEST_CASE("A port that somebody listens on is taken", "[listen]") {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in bound{};
-  bound.sin_family = AF_INET;
-  bound.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(bound);
-  REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&bound), length) == 0);
-  REQUIRE(listen(fd, 1) == 0);
-  REQUIRE(getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) == 0);
-  ListenAddress address = *ParseListenAddress("127.0.0.1:" + std::to_string(ntohs(bound.sin_port)));
+// Listens on a free port until Close().
+class Listener {
+ public:
+  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    bound_.sin_family = AF_INET;
+    bound_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(bound_);
+    REQUIRE(bind(fd_, reinterpret_cast<sockaddr*>(&bound_), length) == 0);
+    REQUIRE(listen(fd_, 1) == 0);
+    REQUIRE(getsockname(fd_, reinterpret_cast<sockaddr*>(&bound_), &length) == 0);
+  }
+  Listener(const Listener&) = delete;
+  ~Listener() { Close(); }
+
+  ListenAddress address() const {
+    return *ParseListenAddress("127.0.0.1:" + std::to_string(ntohs(bound_.sin_port)));
+  }
+  void Close() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+  sockaddr_in bound_{};
+};
+
+TEST_CASE("A port that a process listens on is taken", "[listen]") {
+  const Listener listener;
+  ListenAddress address = listener.address();
   const absl::Status status = ClaimPort(address);
-  close(fd);
   CHECK(ErrorCode(status) == "port_taken");
   CHECK(ExitCodeOf(status) == 69);
   CHECK_FALSE(AnswersOk(address, "/"));
+}
+
+TEST_CASE("A port that is taken for a moment is waited for", "[listen]") {
+  Listener listener;
+  ListenAddress address = listener.address();
+  std::thread closing([&listener] {
+    absl::SleepFor(absl::Milliseconds(100));
+    listener.Close();
+  });
+  CHECK(ClaimPort(address, absl::Seconds(60)).ok());
+  closing.join();
 }
 
 TEST_CASE("An address of another machine cannot be claimed", "[listen]") {

@@ -18,7 +18,8 @@ absl::Status Refusal(const std::string& message) {
 }  // namespace
 
 absl::StatusOr<std::vector<ListenAddress>> ClaimMetricsPages(const std::string& text, int count,
-                                                             int other_port) {
+                                                             int other_port,
+                                                             absl::Duration patience) {
   ASSIGN_OR_RETURN(const ListenAddress first, ParseListenAddress(text, kOption));
   const int max_first_port = 65535 - (count - 1);
   if (first.port > max_first_port) {
@@ -32,7 +33,7 @@ absl::StatusOr<std::vector<ListenAddress>> ClaimMetricsPages(const std::string& 
   for (int place = 0; place < count; ++place) {
     ListenAddress page = first;
     if (first.port > 0) page.port = first.port + place;
-    RETURN_IF_ERROR(ClaimPort(page));
+    RETURN_IF_ERROR(ClaimPort(page, patience));
     // ClaimPort does not keep a free port bound, so it may return the same port again.
     while (first.port == 0 && taken.contains(page.port)) {
       page.port = 0;

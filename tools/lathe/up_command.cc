@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "libs/common/device/visible_device.h"
 #include "libs/common/memory/available_memory.h"
 #include "libs/common/status_macros.h"
@@ -20,6 +21,8 @@
 namespace lathe::cli {
 namespace {
 
+constexpr absl::Duration kMaxChildExit = absl::Seconds(10);
+
 // A GPU needs no check: the weights are streamed to it and take no host memory.
 absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model,
                              int64_t available) {
@@ -27,10 +30,11 @@ absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model,
   return CheckMemory(options.num_groups * options.dp * model.loaded_bytes, available);
 }
 
-absl::StatusOr<LaunchPlan::Metrics> ClaimPages(const UpOptions& options, const LaunchPlan& plan) {
+absl::StatusOr<LaunchPlan::Metrics> ClaimPages(const UpOptions& options, const LaunchPlan& plan,
+                                               absl::Duration patience) {
   const int count = 2 + options.num_ranks();
   ASSIGN_OR_RETURN(const std::vector<ListenAddress> pages,
-                   ClaimMetricsPages(options.metrics_listen, count, plan.listen.port));
+                   ClaimMetricsPages(options.metrics_listen, count, plan.listen.port, patience));
   return LaunchPlan::Metrics{pages[0], pages[1], {pages.begin() + 2, pages.end()}};
 }
 
@@ -70,9 +74,13 @@ absl::Status UpCommand(int argc, const char* const* argv) {
   if (options.num_groups > 1) plan.memory_bytes_per_group = available / options.num_groups;
   RETURN_IF_ERROR(plan.data_dir.Create());
   ASSIGN_OR_RETURN(const DataDirLock lock, DataDirLock::Take(plan.data_dir));
-  RETURN_IF_ERROR(ClaimPort(plan.listen));
+  // The children of a `lathe up` that was killed die with it, but their ports are free a little
+  // later.
+  const absl::Duration patience =
+      std::filesystem::exists(plan.data_dir.pids()) ? kMaxChildExit : absl::ZeroDuration();
+  RETURN_IF_ERROR(ClaimPort(plan.listen, patience));
   if (!options.metrics_listen.empty()) {
-    ASSIGN_OR_RETURN(plan.metrics, ClaimPages(options, plan));
+    ASSIGN_OR_RETURN(plan.metrics, ClaimPages(options, plan, patience));
   }
   ASSIGN_OR_RETURN(plan.children, ChildSpecs(options, plan, ProgramDir()));
 
