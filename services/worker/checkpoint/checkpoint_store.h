@@ -18,7 +18,7 @@
 #include "services/worker/checkpoint/gradient_shares.h"
 #include "services/worker/checkpoint/manifest.h"
 #include "services/worker/lora/adapter.h"
-#include "services/worker/models/model_part.h"
+#include "services/worker/spec/model_part.h"
 
 namespace lathe::worker {
 

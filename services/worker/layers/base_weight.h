@@ -6,7 +6,7 @@
 
 #include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/weight_panels.h"
-#include "services/worker/models/shard.h"
+#include "services/worker/spec/shard.h"
 
 namespace lathe::worker {
 

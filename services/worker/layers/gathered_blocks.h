@@ -8,7 +8,7 @@
 
 #include "services/worker/aten.h"
 #include "services/worker/collectives/rank_group.h"
-#include "services/worker/models/shard.h"
+#include "services/worker/spec/shard.h"
 
 namespace lathe::worker {
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "services/worker/lora/adapter_layout.h"
-#include "services/worker/models/model_part.h"
+#include "services/worker/spec/model_part.h"
 
 namespace lathe::worker {
 

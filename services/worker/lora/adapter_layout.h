@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "services/worker/lora/adapter_weights.h"
-#include "services/worker/models/model_part.h"
+#include "services/worker/spec/model_part.h"
 
 namespace lathe::worker {
 

@@ -8,7 +8,7 @@
 #include "services/worker/aten.h"
 #include "services/worker/kernels/cuda/lora_rows.h"
 #include "services/worker/lora/lora_linear.h"
-#include "services/worker/models/model_spec.h"
+#include "services/worker/spec/model_spec.h"
 
 namespace lathe::worker {
 

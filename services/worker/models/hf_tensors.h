@@ -13,7 +13,7 @@
 
 #include "services/worker/aten.h"
 #include "services/worker/checkpoint/safetensors.h"
-#include "services/worker/models/shard.h"
+#include "services/worker/spec/shard.h"
 
 namespace lathe::worker {
 

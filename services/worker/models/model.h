@@ -13,7 +13,7 @@
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/lora/adapter_weights.h"
-#include "services/worker/models/model_part.h"
+#include "services/worker/spec/model_part.h"
 
 namespace lathe::worker {
 

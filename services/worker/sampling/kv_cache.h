@@ -8,8 +8,8 @@
 #include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/kv_block.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
-#include "services/worker/models/model_spec.h"
 #include "services/worker/sampling/prefix_cache.h"
+#include "services/worker/spec/model_spec.h"
 
 namespace lathe::worker {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "services/worker/models/model_spec.h"
+#include "services/worker/spec/model_spec.h"
 
 namespace lathe::worker {
 

@@ -5,7 +5,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "services/worker/models/model_spec.h"
+#include "services/worker/spec/model_spec.h"
 
 namespace lathe::worker {
 

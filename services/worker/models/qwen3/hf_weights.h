@@ -12,7 +12,7 @@
 #include "services/worker/layers/base_weight.h"
 #include "services/worker/layers/gathered_blocks.h"
 #include "services/worker/models/hf_tensors.h"
-#include "services/worker/models/model_part.h"
+#include "services/worker/spec/model_part.h"
 
 namespace lathe::worker {
 

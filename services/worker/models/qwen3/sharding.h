@@ -3,7 +3,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "services/worker/models/model_part.h"
+#include "services/worker/spec/model_part.h"
 
 namespace lathe::worker {
 

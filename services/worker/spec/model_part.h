@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "services/worker/models/model_spec.h"
-#include "services/worker/models/shard.h"
+#include "services/worker/spec/model_spec.h"
+#include "services/worker/spec/shard.h"
 
 namespace lathe::worker {
 
