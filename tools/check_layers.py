@@ -67,7 +67,7 @@ HOMES = {
         r"libs/common/json/",
         r"services/api-gateway/json/",
         r"services/api-gateway/http/error_response(_test)?\.cc$",
-        r"services/worker/(checkpoint|export|models|tokenizer)/",  # the files they read and write are JSON
+        r"services/worker/(checkpoint|export|formats|models|tokenizer)/",  # the files they read and write are JSON
     ],
     "simdjson": [r"services/api-gateway/json/"],
     "Boost.Asio": [

@@ -1,5 +1,5 @@
 // Fuzzes safetensors files.
-#include "services/worker/checkpoint/safetensors.h"
+#include "services/worker/formats/safetensors/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

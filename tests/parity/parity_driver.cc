@@ -16,8 +16,8 @@
 
 #include "libs/common/status_macros.h"
 #include "services/worker/aten.h"
-#include "services/worker/checkpoint/safetensors.h"
-#include "services/worker/checkpoint/safetensors_writer.h"
+#include "services/worker/formats/safetensors/safetensors.h"
+#include "services/worker/formats/safetensors/safetensors_writer.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/lora/adapter_pool.h"
 #include "services/worker/models/load_model.h"

@@ -23,7 +23,7 @@
 #include "libs/common/status_macros.h"
 #include "services/worker/aten.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
-#include "services/worker/checkpoint/safetensors.h"
+#include "services/worker/formats/safetensors/safetensors.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/models/json_file.h"
 #include "services/worker/models/load_model.h"

@@ -14,7 +14,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/files/sync_directory.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/checkpoint/durable_file.h"
+#include "services/worker/formats/safetensors/durable_file.h"
 
 namespace lathe::worker {
 namespace {

@@ -9,11 +9,11 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/checkpoint/atomic_directory.h"
-#include "services/worker/checkpoint/durable_file.h"
 #include "services/worker/checkpoint/peft_export.h"
-#include "services/worker/checkpoint/safetensors.h"
-#include "services/worker/checkpoint/safetensors_writer.h"
 #include "services/worker/checkpoint/verified_tensors.h"
+#include "services/worker/formats/safetensors/durable_file.h"
+#include "services/worker/formats/safetensors/safetensors.h"
+#include "services/worker/formats/safetensors/safetensors_writer.h"
 
 namespace lathe::worker {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "services/worker/aten.h"
 #include "services/worker/checkpoint/manifest.h"
-#include "services/worker/checkpoint/safetensors_writer.h"
 #include "services/worker/checkpoint/verified_tensors.h"
+#include "services/worker/formats/safetensors/safetensors_writer.h"
 #include "services/worker/lora/adapter_gather.h"
 
 namespace lathe::worker {

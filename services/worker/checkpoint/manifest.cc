@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/checkpoint/read_error.h"
-#include "services/worker/checkpoint/sha256.h"
+#include "services/worker/formats/safetensors/read_error.h"
+#include "services/worker/formats/safetensors/sha256.h"
 
 namespace lathe::worker {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/checkpoint/safetensors_writer.h"
+#include "services/worker/formats/safetensors/safetensors_writer.h"
 #include "services/worker/lora/adapter_layout.h"
 
 namespace lathe::worker {

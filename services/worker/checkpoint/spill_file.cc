@@ -14,7 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/checkpoint/sha256.h"
+#include "services/worker/formats/safetensors/sha256.h"
 
 namespace lathe::worker {
 namespace {

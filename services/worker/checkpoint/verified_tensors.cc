@@ -12,8 +12,8 @@
 #include "absl/synchronization/mutex.h"
 #include "libs/common/concurrency/thread_team.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/checkpoint/safetensors.h"
-#include "services/worker/checkpoint/sha256.h"
+#include "services/worker/formats/safetensors/safetensors.h"
+#include "services/worker/formats/safetensors/sha256.h"
 
 namespace lathe::worker {
 namespace {

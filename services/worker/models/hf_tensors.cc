@@ -9,7 +9,7 @@
 #include <absl/strings/str_join.h>
 
 #include "libs/common/status_macros.h"
-#include "services/worker/checkpoint/sha256.h"
+#include "services/worker/formats/safetensors/sha256.h"
 #include "services/worker/models/json_file.h"
 
 namespace lathe::worker {

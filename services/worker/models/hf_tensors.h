@@ -12,7 +12,7 @@
 #include <absl/status/statusor.h>
 
 #include "services/worker/aten.h"
-#include "services/worker/checkpoint/safetensors.h"
+#include "services/worker/formats/safetensors/safetensors.h"
 #include "services/worker/spec/shard.h"
 
 namespace lathe::worker {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "services/worker/aten.h"
-#include "services/worker/checkpoint/safetensors_writer.h"
+#include "services/worker/formats/safetensors/safetensors_writer.h"
 
 namespace lathe::worker {
 

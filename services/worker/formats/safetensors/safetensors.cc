@@ -1,4 +1,4 @@
-#include "services/worker/checkpoint/safetensors.h"
+#include "services/worker/formats/safetensors/safetensors.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/checkpoint/read_error.h"
+#include "services/worker/formats/safetensors/read_error.h"
 
 namespace lathe::worker {
 namespace {

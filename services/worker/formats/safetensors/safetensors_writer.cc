@@ -1,4 +1,4 @@
-#include "services/worker/checkpoint/safetensors_writer.h"
+#include "services/worker/formats/safetensors/safetensors_writer.h"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/checkpoint/durable_file.h"
-#include "services/worker/checkpoint/safetensors.h"
+#include "services/worker/formats/safetensors/durable_file.h"
+#include "services/worker/formats/safetensors/safetensors.h"
 
 namespace lathe::worker {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "libs/common/age/age_recipient.h"
 #include "services/worker/aten.h"
-#include "services/worker/checkpoint/sha256.h"
+#include "services/worker/formats/safetensors/sha256.h"
 
 namespace lathe::worker {
 

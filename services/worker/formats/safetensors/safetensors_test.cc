@@ -1,4 +1,4 @@
-#include "services/worker/checkpoint/safetensors.h"
+#include "services/worker/formats/safetensors/safetensors.h"
 
 #include <sys/resource.h>
 
@@ -11,8 +11,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/checkpoint/safetensors_writer.h"
 #include "services/worker/checkpoint/test_temp_dir.h"
+#include "services/worker/formats/safetensors/safetensors_writer.h"
 
 namespace lathe::worker {
 namespace {

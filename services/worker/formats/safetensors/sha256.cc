@@ -1,4 +1,4 @@
-#include "services/worker/checkpoint/sha256.h"
+#include "services/worker/formats/safetensors/sha256.h"
 
 #include <openssl/evp.h>
 
@@ -11,7 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "services/worker/checkpoint/read_error.h"
+#include "services/worker/formats/safetensors/read_error.h"
 
 namespace lathe::worker {
 

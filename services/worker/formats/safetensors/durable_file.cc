@@ -1,4 +1,4 @@
-#include "services/worker/checkpoint/durable_file.h"
+#include "services/worker/formats/safetensors/durable_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
