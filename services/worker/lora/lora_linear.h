@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "services/worker/aten.h"
-#include "services/worker/models/model.h"
+#include "services/worker/lora/adapter_weights.h"
+#include "services/worker/spec/packed_rows.h"
 
 namespace lathe::worker {
 

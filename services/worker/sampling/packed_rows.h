@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "services/worker/aten.h"
-#include "services/worker/models/model.h"
+#include "services/worker/spec/packed_rows.h"
 
 namespace lathe::worker {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "services/worker/models/model.h"
+#include "services/worker/spec/packed_rows.h"
 #include "services/worker/training/micro_batches.h"
 
 namespace lathe::worker {
