@@ -44,6 +44,6 @@ add_library(lathe_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cc)
 lathe_compile_options(lathe_torch_pch)
 target_link_libraries(lathe_torch_pch PUBLIC lathe_torch)
 # aten.h is a Lathe header that includes only ATen.
-target_precompile_headers(lathe_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/services/worker/aten.h <absl/status/statusor.h>
+target_precompile_headers(lathe_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/services/worker/torch/aten.h <absl/status/statusor.h>
                           <absl/strings/str_format.h> <map> <memory> <string> <vector>)
 target_link_libraries(lathe_torch_pch PUBLIC absl::statusor absl::str_format)

@@ -29,7 +29,7 @@
 #include "services/worker/rpc/command_conversion.h"
 #include "services/worker/rpc/version_client.h"
 #include "services/worker/rpc/version_server.h"
-#include "services/worker/thread_waiting.h"
+#include "services/worker/torch/thread_waiting.h"
 #include "services/worker/worker_options.h"
 
 namespace lathe::worker {

@@ -15,13 +15,13 @@
 #include <nlohmann/json.hpp>
 
 #include "libs/common/status_macros.h"
-#include "services/worker/aten.h"
 #include "services/worker/formats/safetensors/safetensors.h"
 #include "services/worker/formats/safetensors/safetensors_writer.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/lora/adapter_pool.h"
 #include "services/worker/models/load_model.h"
 #include "services/worker/models/packed_attention.h"
+#include "services/worker/torch/aten.h"
 #include "services/worker/training/adamw.h"
 #include "services/worker/training/trainer.h"
 #include "tests/parity/parity_script.h"

@@ -21,7 +21,6 @@
 #include <nlohmann/json.hpp>
 
 #include "libs/common/status_macros.h"
-#include "services/worker/aten.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/formats/safetensors/safetensors.h"
 #include "services/worker/lora/adapter_layout.h"
@@ -29,6 +28,7 @@
 #include "services/worker/models/load_model.h"
 #include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/tokenizer/tokenizer.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 namespace {

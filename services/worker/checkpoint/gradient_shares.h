@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/checkpoint/manifest.h"
 #include "services/worker/checkpoint/verified_tensors.h"
 #include "services/worker/formats/safetensors/safetensors_writer.h"
 #include "services/worker/lora/adapter_gather.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "services/worker/aten.h"
 #include "services/worker/checkpoint/manifest.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -14,11 +14,11 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "services/worker/aten.h"
 #include "services/worker/collectives/flight_recorder.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/traffic.h"
 #include "services/worker/collectives/wait_limit.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -10,13 +10,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/worker/aten.h"
 #include "services/worker/collectives/collectives.h"
 #include "services/worker/collectives/flight_recorder.h"
 #include "services/worker/collectives/local_address.h"
 #include "services/worker/collectives/meeting.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/rank_group.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/collectives/rank_group.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

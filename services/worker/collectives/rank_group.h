@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "services/worker/aten.h"
 #include "services/worker/collectives/collectives.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

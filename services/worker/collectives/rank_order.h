@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/collectives/collectives.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 namespace {

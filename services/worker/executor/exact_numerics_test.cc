@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/sampling/sampling_engine.h"
+#include "services/worker/torch/aten.h"
 #include "services/worker/training/adamw.h"
 #include "services/worker/training/test_trainer.h"
 

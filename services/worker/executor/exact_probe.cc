@@ -11,11 +11,11 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "absl/strings/str_format.h"
-#include "services/worker/aten.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/packed_attention.h"
 #include "services/worker/sampling/cached_attention.h"
 #include "services/worker/sampling/kv_cache.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 namespace {

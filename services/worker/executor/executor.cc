@@ -21,7 +21,6 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/aten.h"
 #include "services/worker/collectives/communicators.h"
 #include "services/worker/executor/checkpoint_writer.h"
 #include "services/worker/executor/executor_core.h"
@@ -34,6 +33,7 @@
 #include "services/worker/executor/recovery_thread.h"
 #include "services/worker/executor/version_thread.h"
 #include "services/worker/memory/tensor_memory.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 namespace {

@@ -10,7 +10,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/layers/pauses.h"
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 

@@ -1,5 +1,5 @@
 #include "services/worker/executor/executor.h"
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 #include <catch2/catch.hpp>
 

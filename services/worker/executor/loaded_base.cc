@@ -15,7 +15,6 @@
 #include "libs/common/memory/available_memory.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/version.h"
-#include "services/worker/aten.h"
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/collectives/agreement.h"
 #include "services/worker/collectives/gather_texts.h"
@@ -24,6 +23,7 @@
 #include "services/worker/executor/on_all_ranks.h"
 #include "services/worker/executor/step_rate.h"
 #include "services/worker/sampling/kv_cache.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 namespace {

@@ -16,7 +16,7 @@
 #include "services/worker/executor/on_all_ranks.h"
 #include "services/worker/lora/adapter_gather.h"
 #include "services/worker/lora/adapter_layout.h"
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/torch_guard.h"
 #include "services/worker/training/adamw.h"
 
 namespace lathe::worker {

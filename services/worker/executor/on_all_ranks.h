@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "services/worker/collectives/agreement.h"
 #include "services/worker/collectives/rank_group.h"
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 

@@ -6,7 +6,7 @@
 
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 namespace {

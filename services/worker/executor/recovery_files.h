@@ -9,11 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "services/worker/aten.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/executor/snapshot_staging.h"
 #include "services/worker/executor/version_files.h"
 #include "services/worker/ops.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/lora/adapter.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

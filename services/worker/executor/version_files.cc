@@ -5,7 +5,7 @@
 #include "libs/common/status_macros.h"
 #include "services/worker/lora/adapter_gather.h"
 #include "services/worker/lora/adapter_layout.h"
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 

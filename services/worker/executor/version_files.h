@@ -10,11 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/worker/aten.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/checkpoint/spill_file.h"
 #include "services/worker/executor/version_reader.h"
 #include "services/worker/lora/adapter_weights.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -15,7 +15,6 @@
 #include <nlohmann/json.hpp>
 
 #include "libs/common/status_macros.h"
-#include "services/worker/aten.h"
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/formats/safetensors/durable_file.h"
@@ -24,6 +23,7 @@
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/load_model.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/layers/attention.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

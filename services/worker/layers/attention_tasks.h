@@ -8,10 +8,10 @@
 #include <new>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/attention_kernel.h"
 #include "services/worker/layers/compute_team.h"
 #include "services/worker/layers/pauses.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -4,9 +4,9 @@
 #include <limits>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/layers/attention.h"
 #include "services/worker/layers/test_diff.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 namespace {

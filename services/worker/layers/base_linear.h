@@ -1,9 +1,9 @@
 // Products with the frozen matrices of a base model, in the dtype in which they are stored.
 #pragma once
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/layers/base_weight.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

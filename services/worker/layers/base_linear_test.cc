@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "services/worker/aten.h"
 #include "services/worker/layers/base_linear.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 namespace {

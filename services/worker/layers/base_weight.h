@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/weight_panels.h"
 #include "services/worker/spec/shard.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

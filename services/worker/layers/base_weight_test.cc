@@ -1,5 +1,5 @@
 #include "services/worker/layers/base_weight.h"
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 #include <catch2/catch.hpp>
 

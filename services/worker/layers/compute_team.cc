@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "services/worker/aten.h"
 #include "services/worker/layers/compute_team.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -1,8 +1,8 @@
 // The GPU stream on which our kernels run: the same as torch's.
 #pragma once
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cuda/stream.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

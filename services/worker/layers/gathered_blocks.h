@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/spec/shard.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

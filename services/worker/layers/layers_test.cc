@@ -3,13 +3,13 @@
 #include <atomic>
 #include <thread>
 
-#include "services/worker/aten.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/mlp.h"
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/layers/rms_norm.h"
 #include "services/worker/layers/rope.h"
 #include "services/worker/layers/test_diff.h"
+#include "services/worker/torch/aten.h"
 
 // Backward steps are compared with torch's autograd over the same forward step. This is done in
 // fp64, where both differ by about 1e-15 only. CPU kernels exist for fp32 only and are compared

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -2,10 +2,10 @@
 
 #include <cmath>
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/draw_kernel.h"
 #include "services/worker/layers/logprobs.h"
 #include "services/worker/layers/test_diff.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 namespace {

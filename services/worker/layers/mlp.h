@@ -1,7 +1,7 @@
 // The gated activation of an MLP: silu(gate) * up.
 #pragma once
 
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

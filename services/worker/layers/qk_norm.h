@@ -1,8 +1,8 @@
 // Prepares queries and keys for attention: RMS norm per head, then rotation by position.
 #pragma once
 
-#include "services/worker/aten.h"
 #include "services/worker/layers/rope.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -1,7 +1,7 @@
 // Root-mean-square normalisation over the last dimension (arXiv:1910.07467).
 #pragma once
 
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/layers/logprobs.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

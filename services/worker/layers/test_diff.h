@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <optional>
 
-#include "services/worker/aten.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/lora/adapter.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

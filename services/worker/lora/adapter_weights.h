@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/ops.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/lora/adapter_weights.h"
 #include "services/worker/spec/packed_rows.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

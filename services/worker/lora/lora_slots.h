@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cuda/lora_rows.h"
 #include "services/worker/lora/lora_linear.h"
 #include "services/worker/spec/model_spec.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

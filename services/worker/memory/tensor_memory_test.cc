@@ -1,5 +1,5 @@
 #include "services/worker/memory/tensor_memory.h"
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 #include <sys/resource.h>
 
@@ -7,7 +7,7 @@
 
 #include <fstream>
 
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 namespace {

@@ -11,9 +11,9 @@
 
 #include <absl/status/statusor.h>
 
-#include "services/worker/aten.h"
 #include "services/worker/formats/safetensors/safetensors.h"
 #include "services/worker/spec/shard.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -16,7 +16,7 @@
 #include "services/worker/models/qwen3/hf_weights.h"
 #include "services/worker/models/qwen3/model.h"
 #include "services/worker/models/qwen3/sharding.h"
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 namespace {

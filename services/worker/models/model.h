@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/lora/adapter_weights.h"
 #include "services/worker/spec/model_part.h"
 #include "services/worker/spec/packed_rows.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -10,8 +10,8 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "services/worker/aten.h"
 #include "services/worker/formats/safetensors/safetensors_writer.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/lora/adapter_weights.h"
 #include "services/worker/ops.h"
 #include "services/worker/sampling/kv_cache.h"
 #include "services/worker/sampling/stop_matcher.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

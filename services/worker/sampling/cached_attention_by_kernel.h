@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
-#include "services/worker/aten.h"
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/sampling/attention_plan.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

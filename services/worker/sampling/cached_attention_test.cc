@@ -1,5 +1,5 @@
 #include "services/worker/sampling/cached_attention.h"
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 #include <catch2/catch.hpp>
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <span>
 
-#include "services/worker/aten.h"
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/kv_cache.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

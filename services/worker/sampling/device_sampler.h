@@ -3,9 +3,9 @@
 
 #include <span>
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cuda/draw_rows.h"
 #include "services/worker/sampling/sampler.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

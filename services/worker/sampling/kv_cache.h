@@ -5,11 +5,11 @@
 #include <span>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/kv_block.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/sampling/prefix_cache.h"
 #include "services/worker/spec/model_spec.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

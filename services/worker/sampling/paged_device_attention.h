@@ -5,11 +5,11 @@
 #include <span>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cuda/paged_attention.h"
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/attention_plan.h"
 #include "services/worker/sampling/kv_cache.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

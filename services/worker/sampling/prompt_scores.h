@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "services/worker/aten.h"
 #include "services/worker/models/model.h"
 #include "services/worker/ops.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/ops.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

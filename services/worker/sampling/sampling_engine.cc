@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/sampling/cached_attention.h"
-#include "services/worker/sampling/packed_rows.h"
+#include "services/worker/sampling/packed_rows_builder.h"
 #include "services/worker/sampling/prompt_scores.h"
 #include "services/worker/sampling/sharded_sampler.h"
 

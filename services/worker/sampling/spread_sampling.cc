@@ -8,7 +8,7 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_format.h"
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 namespace {

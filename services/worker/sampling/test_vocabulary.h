@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "services/worker/aten.h"
 #include "services/worker/collectives/test_ranks.h"
 #include "services/worker/sampling/sharded_sampler.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

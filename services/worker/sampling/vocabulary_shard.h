@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/row_distribution.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -9,7 +9,7 @@
 #include <absl/strings/str_format.h>
 
 #include "services/worker/collectives/gather_texts.h"
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 namespace {

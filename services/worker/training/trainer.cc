@@ -9,9 +9,9 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "libs/common/logging/logging.h"
-#include "services/worker/aten.h"
 #include "services/worker/memory/tensor_memory.h"
-#include "services/worker/torch_guard.h"
+#include "services/worker/torch/aten.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 namespace {

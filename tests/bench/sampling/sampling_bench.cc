@@ -36,14 +36,14 @@
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/huge_pages.h"
 #include "services/worker/layers/base_linear.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/memory/tensor_memory.h"
 #include "services/worker/models/load_model.h"
 #include "services/worker/sampling/sampling_engine.h"
-#include "services/worker/thread_waiting.h"
+#include "services/worker/torch/aten.h"
+#include "services/worker/torch/thread_waiting.h"
 #include "tests/bench/sampling/executor_bench.h"
 #include "tests/bench/sampling/stream_read.h"
 

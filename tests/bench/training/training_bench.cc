@@ -26,12 +26,12 @@
 #include <nlohmann/json.hpp>
 
 #include "libs/common/losses/registry.h"
-#include "services/worker/aten.h"
 #include "services/worker/layers/base_linear.h"
 #include "services/worker/lora/adapter_pool.h"
 #include "services/worker/memory/tensor_memory.h"
 #include "services/worker/models/load_model.h"
-#include "services/worker/thread_waiting.h"
+#include "services/worker/torch/aten.h"
+#include "services/worker/torch/thread_waiting.h"
 #include "services/worker/training/adamw.h"
 #include "services/worker/training/trainer.h"
 #include "tests/bench/training/bare_adam.h"

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "libs/common/concurrency/thread_team.h"
-#include "services/worker/aten.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "libs/common/age/age_recipient.h"
-#include "services/worker/aten.h"
 #include "services/worker/formats/safetensors/sha256.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

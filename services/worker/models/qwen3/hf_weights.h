@@ -7,12 +7,12 @@
 
 #include <absl/status/statusor.h>
 
-#include "services/worker/aten.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/layers/base_weight.h"
 #include "services/worker/layers/gathered_blocks.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/spec/model_part.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 

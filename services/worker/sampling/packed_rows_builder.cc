@@ -1,4 +1,4 @@
-#include "services/worker/sampling/packed_rows.h"
+#include "services/worker/sampling/packed_rows_builder.h"
 
 namespace lathe::worker {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "services/worker/aten.h"
 #include "services/worker/spec/packed_rows.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 
