@@ -46,7 +46,7 @@ LIBRARIES = {
 }
 
 HOMES = {
-    "torch": [r"services/worker/(?!rpc/|main\.cc$|ops\.h$)"],
+    "torch": [r"services/worker/(?!rpc/|ops/|main\.cc$)"],
     "NCCL": [r"services/worker/collectives/nccl_collectives\.cc$"],
     "gRPC": [
         r"libs/common/rpc/",

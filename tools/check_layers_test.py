@@ -20,7 +20,7 @@ def check(root, files):
 
 VIOLATIONS = {
     "a service includes another": (
-        {"services/engine/a.cc": '\n#include "services/worker/ops.h"\n'},
+        {"services/engine/a.cc": '\n#include "services/worker/ops/commands.h"\n'},
         "services/engine/a.cc:2: services never include each other: engine includes worker"),
     "a library includes a service": (
         {"libs/common/a.h": '#include "services/engine/a.h"\n'},
@@ -31,8 +31,8 @@ VIOLATIONS = {
         {"services/worker/rpc/a.cc": "#include <c10/util/Exception.h>\n"},
         "services/worker/rpc/a.cc:1: torch has no home"),
     "torch in the border": (
-        {"services/worker/ops.h": "#include <ATen/ATen.h>\n"},
-        "services/worker/ops.h:1: torch has no home"),
+        {"services/worker/ops/commands.h": "#include <ATen/ATen.h>\n"},
+        "services/worker/ops/commands.h:1: torch has no home"),
     "gRPC in the ledger": (
         {"services/engine/ledger/a.h": "#include <grpcpp/server.h>\n"},
         "services/engine/ledger/a.h:1: gRPC has no home"),
@@ -84,8 +84,8 @@ def test_what_the_rules_allow_passes(tmp_path):
         "services/worker/layers/a.cc": "#include <ATen/ATen.h>\n// no requires_grad here\n",
         "services/worker/layers/a_test.cc": "x.requires_grad_(true); y.backward();\n",
         "services/worker/rpc/a.cc": '#include "protos/lathe/v1/worker.pb.h"\n'
-                                    '#include "services/worker/ops.h"\n',
-        "services/worker/ops.h": "#include <string>\n",
+                                    '#include "services/worker/ops/commands.h"\n',
+        "services/worker/ops/commands.h": "#include <string>\n",
         "services/engine/core/a.h": "absl::flat_hash_map<int, int> ids_;  // lookup only\n",
         "services/engine/runtime/a.h": "std::unordered_map<int, int> calls_;\n",
         "services/engine/store/sqlite/a.cc": "#include <sqlite3.h>\n",

@@ -9,7 +9,8 @@
 #include <absl/status/statusor.h>
 
 #include "services/worker/lora/adapter_weights.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/commands.h"
+#include "services/worker/ops/training.h"
 
 namespace lathe::worker {
 

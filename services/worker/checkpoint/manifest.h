@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/commands.h"
+#include "services/worker/ops/training.h"
 
 namespace lathe::worker {
 

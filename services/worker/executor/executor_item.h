@@ -7,7 +7,7 @@
 
 #include "services/worker/executor/recovery_files.h"
 #include "services/worker/executor/version_files.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/commands.h"
 
 namespace lathe::worker {
 

@@ -10,7 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/worker/collectives/traffic.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/commands.h"
+#include "services/worker/ops/reports.h"
 
 namespace lathe::worker {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/reports.h"
 #include "services/worker/training/pass_memory.h"
 
 namespace lathe::worker {

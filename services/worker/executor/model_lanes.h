@@ -9,7 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "services/worker/ops.h"
+#include "services/worker/ops/commands.h"
+#include "services/worker/ops/training.h"
 
 namespace lathe::worker {
 

@@ -12,7 +12,8 @@
 #include "services/worker/checkpoint/checkpoint_store.h"
 #include "services/worker/executor/snapshot_staging.h"
 #include "services/worker/executor/version_files.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/commands.h"
+#include "services/worker/ops/reports.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/ops.h"
+#include "services/worker/ops/training.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

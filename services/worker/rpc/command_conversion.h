@@ -6,7 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/worker.pb.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/commands.h"
+#include "services/worker/ops/sampling.h"
 #include "services/worker/rpc/request_book.h"
 
 namespace lathe::worker {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "protos/lathe/v1/types.pb.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/training.h"
 
 namespace lathe::worker {
 

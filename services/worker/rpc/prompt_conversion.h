@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/types.pb.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/sampling.h"
 
 namespace lathe::worker {
 

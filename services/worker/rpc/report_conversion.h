@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/worker/executor/executor_port.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/reports.h"
 #include "services/worker/rpc/request_book.h"
 
 namespace lathe::worker {

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/worker.pb.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/training.h"
 
 namespace lathe::worker {
 

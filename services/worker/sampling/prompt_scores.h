@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "services/worker/models/model.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/sampling.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/reports.h"
 #include "services/worker/sampling/sampling_engine.h"
 
 namespace lathe::worker {

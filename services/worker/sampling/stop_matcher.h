@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/ops.h"
+#include "services/worker/ops/sampling.h"
 #include "services/worker/tokenizer/tokenizer.h"
 
 namespace lathe::worker {

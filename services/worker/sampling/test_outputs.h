@@ -13,7 +13,7 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/lora/adapter_weights.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/sampling.h"
 
 namespace lathe::worker {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "services/worker/ops.h"
+#include "services/worker/ops/sampling.h"
 
 namespace lathe::worker {
 

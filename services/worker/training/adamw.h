@@ -8,7 +8,7 @@
 
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/lora/adapter.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/training.h"
 
 namespace lathe::worker {
 

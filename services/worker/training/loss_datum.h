@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "libs/common/losses/evaluate_loss.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/training.h"
 
 namespace lathe::worker {
 

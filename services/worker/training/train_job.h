@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "services/worker/lora/adapter.h"
-#include "services/worker/ops.h"
+#include "services/worker/ops/training.h"
 
 namespace lathe::worker {
 
