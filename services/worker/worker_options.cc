@@ -9,9 +9,9 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/device/visible_device.h"
+#include "libs/common/launch/launch_place.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/launch_place.h"
 
 namespace lathe::worker {
 namespace {

@@ -17,10 +17,10 @@
 #include "libs/common/config/option_set.h"
 #include "libs/common/device/visible_device.h"
 #include "libs/common/errors.h"
+#include "libs/common/launch/launch_place.h"
 #include "libs/common/rpc/engine_connection.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
-#include "services/worker/launch_place.h"
 #include "tools/lathe/announce.h"
 #include "tools/lathe/data_dir_options.h"
 #include "tools/lathe/metrics_pages.h"
@@ -80,8 +80,8 @@ absl::Status ReadPod(RanksOptions& options) {
   if (count < 0 || count > kMaxRanks) {
     return RefusePod(absl::StrCat("ranks_per_pod is ", count, ", expected 1 to ", kMaxRanks));
   }
-  ASSIGN_OR_RETURN(const std::optional<worker::LaunchPlace> pod,
-                   worker::FindLaunchPlace([](const char* name) { return std::getenv(name); }));
+  ASSIGN_OR_RETURN(const std::optional<LaunchPlace> pod,
+                   FindLaunchPlace([](const char* name) { return std::getenv(name); }));
   if (!pod.has_value()) {
     return RefusePod(
         "ranks_per_pod is given, and no launcher says which pod this is (LWS_WORKER_INDEX, "

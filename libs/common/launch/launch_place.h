@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace lathe::worker {
+namespace lathe {
 
 struct LaunchPlace {
   int64_t rank = 0;
@@ -26,4 +26,4 @@ struct LaunchPlace {
 absl::StatusOr<std::optional<LaunchPlace>> FindLaunchPlace(
     const std::function<const char*(const char*)>& get_env);
 
-}  // namespace lathe::worker
+}  // namespace lathe

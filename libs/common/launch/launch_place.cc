@@ -1,11 +1,11 @@
-#include "services/worker/launch_place.h"
+#include "libs/common/launch/launch_place.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
 
-namespace lathe::worker {
+namespace lathe {
 namespace {
 
 constexpr int64_t kMaxWorld = 4096;
@@ -57,4 +57,4 @@ absl::StatusOr<std::optional<LaunchPlace>> FindLaunchPlace(
   return std::nullopt;
 }
 
-}  // namespace lathe::worker
+}  // namespace lathe

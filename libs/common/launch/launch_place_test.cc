@@ -1,10 +1,10 @@
-#include "services/worker/launch_place.h"
+#include "libs/common/launch/launch_place.h"
 
 #include <catch2/catch.hpp>
 #include <map>
 #include <string>
 
-namespace lathe::worker {
+namespace lathe {
 namespace {
 
 absl::StatusOr<std::optional<LaunchPlace>> Find(const std::map<std::string, std::string>& env) {
@@ -14,13 +14,13 @@ absl::StatusOr<std::optional<LaunchPlace>> Find(const std::map<std::string, std:
   });
 }
 
-TEST_CASE("LaunchPlace: without a launcher there is none", "[worker]") {
+TEST_CASE("LaunchPlace: without a launcher there is none", "[launch]") {
   const auto place = Find({{"WORLD_SIZE", "2"}});
   REQUIRE(place.ok());
   CHECK_FALSE(place->has_value());
 }
 
-TEST_CASE("LaunchPlace: torchrun, LeaderWorkerSet and indexed jobs", "[worker]") {
+TEST_CASE("LaunchPlace: torchrun, LeaderWorkerSet and indexed jobs", "[launch]") {
   const LaunchPlace torchrun =
       Find({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}})->value();
   CHECK(torchrun.rank == 5);
@@ -35,7 +35,7 @@ TEST_CASE("LaunchPlace: torchrun, LeaderWorkerSet and indexed jobs", "[worker]")
   CHECK(job.world == 0);
 }
 
-TEST_CASE("LaunchPlace: what cannot be is named, with its bound", "[worker]") {
+TEST_CASE("LaunchPlace: what cannot be is named, with its bound", "[launch]") {
   CHECK(Find({{"RANK", "2"}, {"WORLD_SIZE", "2"}}).status().message() ==
         "RANK is '2', want 0 to 1");
   CHECK(Find({{"RANK", "0"}}).status().message() == "RANK is 0, and WORLD_SIZE is missing");
@@ -46,4 +46,4 @@ TEST_CASE("LaunchPlace: what cannot be is named, with its bound", "[worker]") {
 }
 
 }  // namespace
-}  // namespace lathe::worker
+}  // namespace lathe
