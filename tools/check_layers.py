@@ -47,7 +47,7 @@ LIBRARIES = {
 
 HOMES = {
     "torch": [r"services/worker/(?!rpc/|ops/|main\.cc$)"],
-    "NCCL": [r"services/worker/collectives/nccl_collectives\.cc$"],
+    "NCCL": [r"services/worker/collectives/transports/nccl_collectives\.cc$"],
     "gRPC": [
         r"libs/common/rpc/",
         r"services/[^/]+/(rpc|engine_client|dispatcher)/",
@@ -67,7 +67,7 @@ HOMES = {
         r"libs/common/json/",
         r"services/api-gateway/json/",
         r"services/api-gateway/http/error_response(_test)?\.cc$",
-        r"services/worker/(checkpoint|export|formats|models|tokenizer)/",  # the files they read and write are JSON
+        r"services/worker/(checkpoint|export|formats|models|testing|tokenizer)/",  # the files they read and write are JSON
     ],
     "simdjson": [r"services/api-gateway/json/"],
     "Boost.Asio": [

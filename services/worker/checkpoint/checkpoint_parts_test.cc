@@ -8,9 +8,9 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/checkpoint/checkpoint_store.h"
-#include "services/worker/checkpoint/test_temp_dir.h"
-#include "services/worker/collectives/test_rank_groups.h"
-#include "services/worker/lora/test_parts.h"
+#include "services/worker/testing/test_parts.h"
+#include "services/worker/testing/test_rank_groups.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

@@ -13,9 +13,9 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/checkpoint/atomic_directory.h"
-#include "services/worker/checkpoint/test_store.h"
-#include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/formats/safetensors/sha256.h"
+#include "services/worker/testing/test_store.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

@@ -7,8 +7,8 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/checkpoint/checkpoint_store.h"
-#include "services/worker/checkpoint/test_store.h"
-#include "services/worker/checkpoint/test_temp_dir.h"
+#include "services/worker/testing/test_store.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "services/worker/collectives/test_ranks.h"
+#include "services/worker/testing/test_ranks.h"
 
 namespace lathe::worker {
 namespace {

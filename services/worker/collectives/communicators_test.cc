@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/collectives/test_ranks.h"
+#include "services/worker/testing/test_ranks.h"
 
 namespace lathe::worker {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/collectives/test_ranks.h"
+#include "services/worker/testing/test_ranks.h"
 
 namespace lathe::worker {
 namespace {

@@ -13,7 +13,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "services/worker/collectives/test_ranks.h"
+#include "services/worker/testing/test_ranks.h"
 
 extern char** environ;
 

@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/synchronization/mutex.h"
-#include "services/worker/collectives/test_ranks.h"
+#include "services/worker/testing/test_ranks.h"
 
 namespace lathe::worker {
 namespace {

@@ -15,7 +15,7 @@
 #include "libs/common/time/steady_time.h"
 #include "services/worker/collectives/cpu_collectives.h"
 #include "services/worker/collectives/shared_segment.h"
-#include "services/worker/collectives/test_ranks.h"
+#include "services/worker/testing/test_ranks.h"
 
 namespace lathe::worker {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/sampling/sampling_engine.h"
+#include "services/worker/testing/test_trainer.h"
 #include "services/worker/torch/aten.h"
 #include "services/worker/training/adamw.h"
-#include "services/worker/training/test_trainer.h"
 
 namespace lathe::worker {
 namespace {

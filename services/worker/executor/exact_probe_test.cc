@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "services/worker/training/test_trainer.h"
+#include "services/worker/testing/test_trainer.h"
 
 namespace lathe::worker {
 namespace {

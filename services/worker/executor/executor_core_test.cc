@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "services/worker/executor/test_core.h"
+#include "services/worker/testing/test_core.h"
 
 namespace lathe::worker {
 namespace {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "libs/common/losses/registry.h"
-#include "services/worker/checkpoint/test_temp_dir.h"
-#include "services/worker/executor/test_group.h"
-#include "services/worker/models/test_model_folder.h"
-#include "services/worker/models/test_random_folder.h"
+#include "services/worker/testing/test_group.h"
+#include "services/worker/testing/test_model_folder.h"
+#include "services/worker/testing/test_random_folder.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "services/worker/executor/snapshot_test_tools.h"
-#include "services/worker/training/test_trainer.h"
+#include "services/worker/testing/snapshot_test_tools.h"
+#include "services/worker/testing/test_trainer.h"
 
 namespace lathe::worker {
 namespace {

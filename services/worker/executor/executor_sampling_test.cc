@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "services/worker/executor/test_core.h"
 #include "services/worker/layers/pauses.h"
+#include "services/worker/testing/test_core.h"
 
 namespace lathe::worker {
 namespace {

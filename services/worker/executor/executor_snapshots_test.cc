@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "services/worker/executor/recovery_thread.h"
-#include "services/worker/executor/snapshot_test_tools.h"
+#include "services/worker/testing/snapshot_test_tools.h"
 
 namespace lathe::worker {
 namespace {

@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/memory/tensor_memory.h"
-#include "services/worker/models/test_model_folder.h"
+#include "services/worker/testing/test_model_folder.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

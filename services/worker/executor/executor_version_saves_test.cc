@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "services/worker/executor/snapshot_test_tools.h"
+#include "services/worker/testing/snapshot_test_tools.h"
 
 namespace lathe::worker {
 namespace {

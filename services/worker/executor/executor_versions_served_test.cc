@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "services/worker/executor/test_core.h"
-#include "services/worker/executor/test_group.h"
-#include "services/worker/models/test_random_folder.h"
+#include "services/worker/testing/test_core.h"
+#include "services/worker/testing/test_group.h"
+#include "services/worker/testing/test_random_folder.h"
 
 namespace lathe::worker {
 namespace {

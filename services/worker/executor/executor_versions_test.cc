@@ -5,8 +5,8 @@
 #include <random>
 
 #include "absl/synchronization/notification.h"
-#include "services/worker/executor/test_core.h"
 #include "services/worker/executor/version_thread.h"
+#include "services/worker/testing/test_core.h"
 
 namespace lathe::worker {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/collectives/test_rank_groups.h"
-#include "services/worker/executor/snapshot_test_tools.h"
-#include "services/worker/lora/test_parts.h"
+#include "services/worker/testing/snapshot_test_tools.h"
+#include "services/worker/testing/test_parts.h"
+#include "services/worker/testing/test_rank_groups.h"
 
 namespace lathe::worker {
 namespace {

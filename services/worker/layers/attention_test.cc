@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "services/worker/layers/attention.h"
-#include "services/worker/layers/test_diff.h"
+#include "services/worker/testing/test_diff.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

@@ -8,7 +8,7 @@
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/layers/rms_norm.h"
 #include "services/worker/layers/rope.h"
-#include "services/worker/layers/test_diff.h"
+#include "services/worker/testing/test_diff.h"
 #include "services/worker/torch/aten.h"
 
 // Backward steps are compared with torch's autograd over the same forward step. This is done in

@@ -4,7 +4,7 @@
 
 #include "services/worker/kernels/cpu/draw_kernel.h"
 #include "services/worker/layers/logprobs.h"
-#include "services/worker/layers/test_diff.h"
+#include "services/worker/testing/test_diff.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "services/worker/collectives/test_ranks.h"
 #include "services/worker/layers/sharded_logprobs.h"
-#include "services/worker/layers/test_diff.h"
+#include "services/worker/testing/test_diff.h"
+#include "services/worker/testing/test_ranks.h"
 
 namespace lathe::worker {
 namespace {

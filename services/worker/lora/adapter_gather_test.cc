@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/collectives/test_rank_groups.h"
-#include "services/worker/lora/test_parts.h"
+#include "services/worker/testing/test_parts.h"
+#include "services/worker/testing/test_rank_groups.h"
 
 namespace lathe::worker {
 namespace {

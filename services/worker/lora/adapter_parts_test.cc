@@ -5,7 +5,7 @@
 
 #include "services/worker/lora/adapter.h"
 #include "services/worker/lora/adapter_layout.h"
-#include "services/worker/lora/test_parts.h"
+#include "services/worker/testing/test_parts.h"
 
 namespace lathe::worker {
 namespace {

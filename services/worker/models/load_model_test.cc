@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/checkpoint/test_temp_dir.h"
-#include "services/worker/models/test_model_folder.h"
+#include "services/worker/testing/test_model_folder.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

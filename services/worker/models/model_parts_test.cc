@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/checkpoint/test_temp_dir.h"
-#include "services/worker/collectives/test_rank_groups.h"
-#include "services/worker/collectives/test_ranks.h"
 #include "services/worker/kernels/cpu/weight_matmul.h"
 #include "services/worker/lora/adapter.h"
-#include "services/worker/lora/test_parts.h"
 #include "services/worker/models/load_model.h"
 #include "services/worker/models/packed_attention.h"
-#include "services/worker/models/test_random_folder.h"
+#include "services/worker/testing/test_parts.h"
+#include "services/worker/testing/test_random_folder.h"
+#include "services/worker/testing/test_rank_groups.h"
+#include "services/worker/testing/test_ranks.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

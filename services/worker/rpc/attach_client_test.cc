@@ -6,11 +6,11 @@
 #include <variant>
 
 #include "absl/synchronization/notification.h"
-#include "services/worker/rpc/fake_engine.h"
-#include "services/worker/rpc/fake_executor.h"
 #include "services/worker/rpc/piece.h"
 #include "services/worker/rpc/tensor_conversion.h"
-#include "services/worker/rpc/test_messages.h"
+#include "services/worker/rpc/testing/fake_engine.h"
+#include "services/worker/rpc/testing/fake_executor.h"
+#include "services/worker/rpc/testing/test_messages.h"
 
 namespace lathe::worker {
 namespace {

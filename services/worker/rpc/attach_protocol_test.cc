@@ -4,8 +4,8 @@
 
 #include <variant>
 
-#include "services/worker/rpc/fake_executor.h"
-#include "services/worker/rpc/test_messages.h"
+#include "services/worker/rpc/testing/fake_executor.h"
+#include "services/worker/rpc/testing/test_messages.h"
 
 namespace lathe::worker {
 namespace {

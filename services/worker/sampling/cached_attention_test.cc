@@ -6,7 +6,7 @@
 #include "services/worker/layers/attention.h"
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/sampling/cached_attention_by_kernel.h"
-#include "services/worker/sampling/test_model.h"
+#include "services/worker/testing/test_model.h"
 
 namespace lathe::worker {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/sampling/test_model.h"
+#include "services/worker/testing/test_model.h"
 
 namespace lathe::worker {
 namespace {

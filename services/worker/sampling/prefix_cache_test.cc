@@ -10,7 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/sampling/kv_cache.h"
-#include "services/worker/sampling/test_model.h"
+#include "services/worker/testing/test_model.h"
 
 namespace lathe::worker {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/sampling/test_requests.h"
+#include "services/worker/testing/test_requests.h"
 
 namespace lathe::worker {
 namespace {

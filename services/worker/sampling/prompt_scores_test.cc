@@ -12,8 +12,8 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/sampling/sampling_engine.h"
-#include "services/worker/sampling/test_model.h"
-#include "services/worker/sampling/test_outputs.h"
+#include "services/worker/testing/test_model.h"
+#include "services/worker/testing/test_outputs.h"
 
 namespace lathe::worker {
 namespace {

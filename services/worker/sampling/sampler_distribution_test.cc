@@ -10,7 +10,7 @@
 
 #include "services/worker/kernels/cpu/alternatives_kernel.h"
 #include "services/worker/sampling/row_distribution.h"
-#include "services/worker/sampling/test_vocabulary.h"
+#include "services/worker/testing/test_vocabulary.h"
 
 namespace lathe::worker {
 namespace {

@@ -8,9 +8,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/sampling/prompt_scores.h"
-#include "services/worker/sampling/test_requests.h"
+#include "services/worker/testing/test_requests.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

@@ -11,7 +11,7 @@
 #include "services/worker/lora/lora_slots.h"
 #include "services/worker/sampling/cached_attention.h"
 #include "services/worker/sampling/sampling_engine.h"
-#include "services/worker/sampling/test_model.h"
+#include "services/worker/testing/test_model.h"
 
 namespace lathe::worker {
 namespace {

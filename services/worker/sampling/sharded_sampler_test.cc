@@ -7,8 +7,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/sampling/test_outputs.h"
-#include "services/worker/sampling/test_vocabulary.h"
+#include "services/worker/testing/test_outputs.h"
+#include "services/worker/testing/test_vocabulary.h"
 
 namespace lathe::worker {
 namespace {

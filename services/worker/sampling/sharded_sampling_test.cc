@@ -7,14 +7,14 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/models/load_model.h"
-#include "services/worker/models/test_random_folder.h"
 #include "services/worker/sampling/sampling_engine.h"
-#include "services/worker/sampling/test_model.h"
-#include "services/worker/sampling/test_outputs.h"
-#include "services/worker/sampling/test_requests.h"
-#include "services/worker/sampling/test_vocabulary.h"
+#include "services/worker/testing/test_model.h"
+#include "services/worker/testing/test_outputs.h"
+#include "services/worker/testing/test_random_folder.h"
+#include "services/worker/testing/test_requests.h"
+#include "services/worker/testing/test_temp_dir.h"
+#include "services/worker/testing/test_vocabulary.h"
 
 namespace lathe::worker {
 namespace {

@@ -9,10 +9,10 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "services/worker/collectives/test_ranks.h"
-#include "services/worker/sampling/test_model.h"
-#include "services/worker/sampling/test_outputs.h"
-#include "services/worker/sampling/test_requests.h"
+#include "services/worker/testing/test_model.h"
+#include "services/worker/testing/test_outputs.h"
+#include "services/worker/testing/test_ranks.h"
+#include "services/worker/testing/test_requests.h"
 
 namespace lathe::worker {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/checkpoint/test_temp_dir.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

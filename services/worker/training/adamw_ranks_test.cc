@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/collectives/test_rank_groups.h"
-#include "services/worker/lora/test_parts.h"
+#include "services/worker/testing/test_parts.h"
+#include "services/worker/testing/test_rank_groups.h"
 #include "services/worker/training/adamw.h"
 
 namespace lathe::worker {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "libs/common/losses/registry.h"
-#include "services/worker/layers/test_diff.h"
+#include "services/worker/testing/test_diff.h"
 #include "services/worker/training/loss_head.h"
 
 namespace lathe::worker {

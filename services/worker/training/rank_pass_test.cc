@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "services/worker/collectives/local_collectives.h"
-#include "services/worker/collectives/test_ranks.h"
-#include "services/worker/training/test_trainer.h"
+#include "services/worker/testing/test_ranks.h"
+#include "services/worker/testing/test_trainer.h"
 
 namespace lathe::worker {
 namespace {

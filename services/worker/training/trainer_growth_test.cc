@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <fstream>
 
+#include "services/worker/testing/test_trainer.h"
 #include "services/worker/training/adamw.h"
-#include "services/worker/training/test_trainer.h"
 
 namespace lathe::worker {
 namespace {

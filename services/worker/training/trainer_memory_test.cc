@@ -1,8 +1,8 @@
 // Tests of the trainer's memory limits.
 #include <catch2/catch.hpp>
 
-#include "services/worker/layers/test_diff.h"
-#include "services/worker/training/test_trainer.h"
+#include "services/worker/testing/test_diff.h"
+#include "services/worker/testing/test_trainer.h"
 
 namespace lathe::worker {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/training/test_trainer.h"
+#include "services/worker/testing/test_trainer.h"
 
 namespace lathe::worker {
 

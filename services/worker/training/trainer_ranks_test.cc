@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "libs/common/losses/registry.h"
-#include "services/worker/checkpoint/test_temp_dir.h"
-#include "services/worker/collectives/test_rank_groups.h"
-#include "services/worker/layers/test_diff.h"
-#include "services/worker/lora/test_parts.h"
 #include "services/worker/models/load_model.h"
-#include "services/worker/models/test_random_folder.h"
-#include "services/worker/training/test_trainer.h"
+#include "services/worker/testing/test_diff.h"
+#include "services/worker/testing/test_parts.h"
+#include "services/worker/testing/test_random_folder.h"
+#include "services/worker/testing/test_rank_groups.h"
+#include "services/worker/testing/test_temp_dir.h"
+#include "services/worker/testing/test_trainer.h"
 
 namespace lathe::worker {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "libs/common/losses/registry.h"
-#include "services/worker/layers/test_diff.h"
 #include "services/worker/models/qwen3/model.h"
+#include "services/worker/testing/test_diff.h"
 #include "services/worker/training/trainer.h"
 
 namespace lathe::worker {

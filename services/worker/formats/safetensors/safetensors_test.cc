@@ -11,8 +11,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/formats/safetensors/safetensors_writer.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

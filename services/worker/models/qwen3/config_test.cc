@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/models/qwen3/config.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

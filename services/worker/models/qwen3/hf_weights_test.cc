@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/checkpoint/test_temp_dir.h"
-#include "services/worker/collectives/test_ranks.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/qwen3/config.h"
 #include "services/worker/models/qwen3/sharding.h"
-#include "services/worker/models/test_random_folder.h"
+#include "services/worker/testing/test_random_folder.h"
+#include "services/worker/testing/test_ranks.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 namespace {

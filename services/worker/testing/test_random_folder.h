@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/models/test_model_folder.h"
+#include "services/worker/testing/test_model_folder.h"
 
 namespace lathe::worker {
 

@@ -11,7 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include "libs/common/losses/registry.h"
-#include "services/worker/sampling/test_model.h"
+#include "services/worker/testing/test_model.h"
 #include "services/worker/training/trainer.h"
 
 namespace lathe::worker {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "services/worker/collectives/test_ranks.h"
 #include "services/worker/sampling/sharded_sampler.h"
+#include "services/worker/testing/test_ranks.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

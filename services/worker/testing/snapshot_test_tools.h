@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/executor/test_core.h"
 #include "services/worker/formats/safetensors/sha256.h"
+#include "services/worker/testing/test_core.h"
 
 namespace lathe::worker {
 

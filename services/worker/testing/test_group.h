@@ -16,8 +16,8 @@
 #include <catch2/catch.hpp>
 
 #include "absl/synchronization/notification.h"
-#include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/executor/executor.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "services/worker/checkpoint/checkpoint_store.h"
-#include "services/worker/checkpoint/test_temp_dir.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "libs/common/losses/registry.h"
-#include "services/worker/checkpoint/test_temp_dir.h"
 #include "services/worker/executor/executor_core.h"
 #include "services/worker/models/qwen3/model.h"
-#include "services/worker/sampling/test_model.h"
+#include "services/worker/testing/test_model.h"
+#include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 
