@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/lathe/up_options.h"
+#include "tools/lathe/commands/up_options.h"
 
 namespace lathe::cli {
 

@@ -6,14 +6,14 @@
 #include "absl/status/status.h"
 #include "libs/common/errors.h"
 #include "libs/common/version.h"
+#include "tools/lathe/commands/export_command.h"
+#include "tools/lathe/commands/group_command.h"
+#include "tools/lathe/commands/keys_command.h"
+#include "tools/lathe/commands/ranks_command.h"
+#include "tools/lathe/commands/status_command.h"
+#include "tools/lathe/commands/tenants_command.h"
+#include "tools/lathe/commands/up_command.h"
 #include "tools/lathe/exit_code.h"
-#include "tools/lathe/export_command.h"
-#include "tools/lathe/group_command.h"
-#include "tools/lathe/keys_command.h"
-#include "tools/lathe/ranks_command.h"
-#include "tools/lathe/status_command.h"
-#include "tools/lathe/tenants_command.h"
-#include "tools/lathe/up_command.h"
 
 namespace lathe::cli {
 namespace {

@@ -4,10 +4,10 @@
 
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/collectives/cpu_collectives.h"
-#include "services/worker/collectives/keep_alive.h"
-#include "services/worker/collectives/nccl_collectives.h"
-#include "services/worker/collectives/rendezvous.h"
+#include "services/worker/collectives/rendezvous/keep_alive.h"
+#include "services/worker/collectives/rendezvous/rendezvous.h"
+#include "services/worker/collectives/transports/cpu_collectives.h"
+#include "services/worker/collectives/transports/nccl_collectives.h"
 
 namespace lathe::worker {
 namespace {

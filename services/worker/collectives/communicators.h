@@ -12,10 +12,10 @@
 #include "absl/time/time.h"
 #include "services/worker/collectives/collectives.h"
 #include "services/worker/collectives/flight_recorder.h"
-#include "services/worker/collectives/local_address.h"
-#include "services/worker/collectives/meeting.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/rank_group.h"
+#include "services/worker/collectives/rendezvous/local_address.h"
+#include "services/worker/collectives/rendezvous/meeting.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

@@ -11,12 +11,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/worker/collectives/local_address.h"
-#include "services/worker/collectives/meeting.h"
 #include "services/worker/collectives/mesh.h"
+#include "services/worker/collectives/rendezvous/local_address.h"
+#include "services/worker/collectives/rendezvous/meeting.h"
 #include "services/worker/executor/executor_port.h"
-#include "services/worker/executor/served_versions.h"
-#include "services/worker/executor/version_reader.h"
+#include "services/worker/executor/versions/served_versions.h"
+#include "services/worker/executor/versions/version_reader.h"
 
 namespace lathe::worker {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <variant>
 
-#include "services/worker/executor/recovery_files.h"
-#include "services/worker/executor/version_files.h"
+#include "services/worker/executor/saves/recovery_files.h"
+#include "services/worker/executor/versions/version_files.h"
 #include "services/worker/ops/commands.h"
 
 namespace lathe::worker {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "services/worker/kernels/cpu/weight_matmul.h"
+#include "services/worker/kernels/cpu/matmul/weight_matmul.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

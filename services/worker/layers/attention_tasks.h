@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-#include "services/worker/kernels/cpu/attention_kernel.h"
+#include "services/worker/kernels/cpu/attention/attention_kernel.h"
 #include "services/worker/layers/compute_team.h"
 #include "services/worker/layers/pauses.h"
 #include "services/worker/torch/aten.h"

@@ -1,7 +1,7 @@
 // Products with the frozen matrices of a base model, in the dtype in which they are stored.
 #pragma once
 
-#include "services/worker/kernels/cpu/weight_matmul.h"
+#include "services/worker/kernels/cpu/matmul/weight_matmul.h"
 #include "services/worker/layers/base_weight.h"
 #include "services/worker/torch/aten.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "services/worker/kernels/cpu/weight_panels.h"
+#include "services/worker/kernels/cpu/matmul/weight_panels.h"
 #include "services/worker/spec/shard.h"
 #include "services/worker/torch/aten.h"
 

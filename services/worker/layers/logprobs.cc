@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "services/worker/kernels/cpu/softmax_kernel.h"
+#include "services/worker/kernels/cpu/sampling/softmax_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
 
 namespace lathe::worker {

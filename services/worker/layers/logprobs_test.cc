@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "services/worker/kernels/cpu/draw_kernel.h"
+#include "services/worker/kernels/cpu/sampling/draw_kernel.h"
 #include "services/worker/layers/logprobs.h"
 #include "services/worker/testing/test_diff.h"
 #include "services/worker/torch/aten.h"

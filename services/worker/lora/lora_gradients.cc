@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/kernels/cpu/lora_kernel.h"
+#include "services/worker/kernels/cpu/lora/lora_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/lora/lora_rows.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "services/worker/kernels/cpu/lora_kernel.h"
+#include "services/worker/kernels/cpu/lora/lora_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
 
 namespace lathe::worker {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "services/worker/collectives/rank_group.h"
-#include "services/worker/kernels/cpu/weight_matmul.h"
+#include "services/worker/kernels/cpu/matmul/weight_matmul.h"
 #include "services/worker/lora/adapter_weights.h"
 #include "services/worker/spec/model_part.h"
 #include "services/worker/spec/packed_rows.h"

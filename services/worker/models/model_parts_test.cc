@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/kernels/cpu/weight_matmul.h"
+#include "services/worker/kernels/cpu/matmul/weight_matmul.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/load_model.h"
 #include "services/worker/models/packed_attention.h"

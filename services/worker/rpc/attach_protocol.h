@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "protos/lathe/v1/worker.pb.h"
-#include "services/worker/collectives/meeting.h"
 #include "services/worker/collectives/mesh.h"
+#include "services/worker/collectives/rendezvous/meeting.h"
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/rpc/command_conversion.h"
 #include "services/worker/rpc/piece.h"

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "services/worker/executor/version_reader.h"
+#include "services/worker/executor/versions/version_reader.h"
 
 namespace lathe::worker {
 

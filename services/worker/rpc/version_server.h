@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
-#include "services/worker/executor/served_versions.h"
+#include "services/worker/executor/versions/served_versions.h"
 #include "services/worker/ops/commands.h"
 
 namespace lathe::worker {

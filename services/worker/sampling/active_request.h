@@ -9,7 +9,7 @@
 
 #include "services/worker/lora/adapter_weights.h"
 #include "services/worker/ops/sampling.h"
-#include "services/worker/sampling/kv_cache.h"
+#include "services/worker/sampling/cache/kv_cache.h"
 #include "services/worker/sampling/stop_matcher.h"
 #include "services/worker/torch/aten.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "services/worker/sampling/active_request.h"
-#include "services/worker/sampling/kv_cache.h"
+#include "services/worker/sampling/cache/kv_cache.h"
 
 namespace lathe::worker {
 

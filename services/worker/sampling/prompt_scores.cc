@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/kernels/cpu/alternatives_kernel.h"
+#include "services/worker/kernels/cpu/sampling/alternatives_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/sharded_logprobs.h"
-#include "services/worker/sampling/vocabulary_shard.h"
+#include "services/worker/sampling/sampler/vocabulary_shard.h"
 
 namespace lathe::worker {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/sampling/cached_attention.h"
+#include "services/worker/sampling/attention/cached_attention.h"
 #include "services/worker/sampling/packed_rows_builder.h"
 #include "services/worker/sampling/prompt_scores.h"
-#include "services/worker/sampling/sharded_sampler.h"
+#include "services/worker/sampling/sampler/sharded_sampler.h"
 
 namespace lathe::worker {
 namespace {

@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "services/worker/models/model.h"
 #include "services/worker/sampling/active_request.h"
+#include "services/worker/sampling/attention/decode_graphs.h"
+#include "services/worker/sampling/cache/kv_cache.h"
 #include "services/worker/sampling/continuous_batch.h"
-#include "services/worker/sampling/decode_graphs.h"
-#include "services/worker/sampling/kv_cache.h"
 #include "services/worker/tokenizer/tokenizer.h"
 #include "services/worker/torch/aten.h"
 

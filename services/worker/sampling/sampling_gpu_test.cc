@@ -9,7 +9,7 @@
 
 #include "services/worker/kernels/cuda/paged_attention.h"
 #include "services/worker/lora/lora_slots.h"
-#include "services/worker/sampling/cached_attention.h"
+#include "services/worker/sampling/attention/cached_attention.h"
 #include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/testing/test_model.h"
 

@@ -8,7 +8,7 @@
 #include "services/worker/layers/qk_norm.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/qwen3/model.h"
-#include "services/worker/sampling/kv_cache.h"
+#include "services/worker/sampling/cache/kv_cache.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

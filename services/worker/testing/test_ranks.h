@@ -9,9 +9,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/collectives/gloo_collectives.h"
-#include "services/worker/collectives/local_collectives.h"
-#include "services/worker/collectives/shared_memory_collectives.h"
+#include "services/worker/collectives/transports/gloo_collectives.h"
+#include "services/worker/collectives/transports/local_collectives.h"
+#include "services/worker/collectives/transports/shared_memory_collectives.h"
 
 namespace lathe::worker {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "services/worker/sampling/sharded_sampler.h"
+#include "services/worker/sampling/sampler/sharded_sampler.h"
 #include "services/worker/testing/test_ranks.h"
 #include "services/worker/torch/aten.h"
 

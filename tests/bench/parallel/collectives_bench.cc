@@ -16,8 +16,8 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/time/steady_time.h"
-#include "services/worker/collectives/gloo_collectives.h"
-#include "services/worker/collectives/shared_memory_collectives.h"
+#include "services/worker/collectives/transports/gloo_collectives.h"
+#include "services/worker/collectives/transports/shared_memory_collectives.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

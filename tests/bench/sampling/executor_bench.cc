@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "libs/common/losses/registry.h"
-#include "services/worker/executor/checkpoint_writer.h"
-#include "services/worker/executor/recovery_thread.h"
+#include "services/worker/executor/saves/checkpoint_writer.h"
+#include "services/worker/executor/saves/recovery_thread.h"
 #include "services/worker/lora/adapter.h"
 
 namespace lathe::worker {

@@ -11,7 +11,7 @@
 
 #include "libs/common/concurrency/bounded_queue.h"
 #include "services/worker/executor/executor_core.h"
-#include "services/worker/executor/version_thread.h"
+#include "services/worker/executor/versions/version_thread.h"
 
 namespace lathe::worker {
 

@@ -22,8 +22,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "services/worker/kernels/cpu/exponential.h"
-#include "services/worker/kernels/cpu/philox.h"
+#include "services/worker/kernels/cpu/sampling/exponential.h"
+#include "services/worker/kernels/cpu/sampling/philox.h"
 #include "services/worker/kernels/cpu/vector_math.h"
 #include "services/worker/kernels/cuda/draw_rows.h"
 

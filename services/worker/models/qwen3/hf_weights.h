@@ -7,7 +7,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "services/worker/kernels/cpu/weight_matmul.h"
+#include "services/worker/kernels/cpu/matmul/weight_matmul.h"
 #include "services/worker/layers/base_weight.h"
 #include "services/worker/layers/gathered_blocks.h"
 #include "services/worker/models/hf_tensors.h"

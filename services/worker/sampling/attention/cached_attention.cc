@@ -1,0 +1,177 @@
+#include "services/worker/sampling/attention/cached_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "services/worker/layers/cpu_rows.h"
+#include "services/worker/layers/qk_norm.h"
+#include "services/worker/sampling/attention/cached_attention_by_kernel.h"
+
+namespace lathe::worker {
+namespace {
+
+double Scale(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(2))); }
+
+at::Tensor ToDevice(const std::vector<int64_t>& values, at::Device device) {
+  return at::tensor(values, at::kLong).to(device);
+}
+
+// [T, H, D] -> [1, H, T, D]
+at::Tensor HeadsFirst(const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0); }
+
+// Gathers the first `num_tokens` keys of a block table [B] as [num_tokens, Hk, D].
+at::Tensor GatherKeys(const at::Tensor& keys, const at::Tensor& blocks, int64_t num_tokens) {
+  const at::Tensor gathered = keys.index_select(0, blocks).permute({0, 3, 1, 2});
+  return gathered.reshape({-1, keys.size(1), keys.size(2)}).narrow(0, 0, num_tokens);
+}
+
+at::Tensor GatherValues(const at::Tensor& values, const at::Tensor& blocks, int64_t num_tokens) {
+  const at::Tensor gathered = values.index_select(0, blocks).permute({0, 2, 1, 3});
+  return gathered.reshape({-1, values.size(1), values.size(3)}).narrow(0, 0, num_tokens);
+}
+
+// Attends with q [n, Hq, D] over k, v [length, Hk, D]. The first query has position length - n.
+at::Tensor AttendCausally(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const int64_t num_rows = q.size(0);
+  const int64_t length = k.size(0);
+  const int64_t group = q.size(1) / k.size(1);
+  std::optional<at::Tensor> mask;
+  if (num_rows < length) {
+    const auto options = q.options().dtype(at::kBool);
+    mask = at::ones({num_rows, length}, options).tril_(length - num_rows);
+  }
+  const at::Tensor out = at::scaled_dot_product_attention(
+      HeadsFirst(q), HeadsFirst(k.repeat_interleave(group, 1)),
+      HeadsFirst(v.repeat_interleave(group, 1)), mask, /*dropout_p=*/0.0,
+      /*is_causal=*/!mask.has_value(), Scale(q));
+  return out.squeeze(0).transpose(0, 1);
+}
+
+}  // namespace
+
+CachedAttention::CachedAttention(KvCache& cache, std::vector<CachedRows> rows, at::Device device)
+    : cache_(cache), rows_(std::move(rows)), device_(device), blocks_(rows_.size()) {
+  std::vector<int64_t> blocks;
+  std::vector<int64_t> places;
+  for (const CachedRows& row : rows_) {
+    is_decode_ = is_decode_ && row.num_rows == 1;
+    for (int64_t position = row.first_position(); position < row.kv->length; ++position) {
+      blocks.push_back(row.kv->blocks[position / KvCache::kBlockTokens]);
+      places.push_back(position % KvCache::kBlockTokens);
+    }
+  }
+  new_blocks_ = ToDevice(blocks, device_);
+  new_places_ = ToDevice(places, device_);
+}
+
+const AttentionPlan& CachedAttention::PlanFor(const at::Tensor& q, const at::Tensor& k) {
+  if (!plan_.has_value()) {
+    plan_ = PlanForKernel(rows_, q.size(1), k.size(1), cache_.attention_arithmetic());
+  }
+  return *plan_;
+}
+
+const PagedPass& CachedAttention::PagedPassFor(const at::Tensor& q, const at::Tensor& k) {
+  if (!paged_pass_.has_value()) {
+    PagedBatch batch;
+    for (const CachedRows& sequence : rows_) batch.Add(sequence);
+    paged_pass_ = PlanPagedPass({.num_heads = q.size(1),
+                                 .num_kv_heads = k.size(1),
+                                 .head_dim = q.size(2),
+                                 .page_tokens = KvCache::kBlockTokens},
+                                batch, device_);
+  }
+  return *paged_pass_;
+}
+
+at::Tensor CachedAttention::NormRopeAttend(int64_t layer, const QkHeads& heads, const at::Tensor& v,
+                                           const QkNormWeights& weights, const RopeTable& rope,
+                                           const at::Tensor& positions) {
+  if (HasCpuHeads(heads.q) && HasCpuHeads(heads.k) && HasCpuRows(v) &&
+      !PlanFor(heads.q, heads.k).is_cut) {
+    cache_.Allocate(v);
+    const RawRows rows = {heads, v, weights, rope, positions};
+    return NormRopeAttendByKernel(rows, cache_.keys(layer), cache_.values(layer), *plan_);
+  }
+  if (!device_.is_cpu() && cache_.attention_arithmetic() == MatmulArithmetic::kBf16) {
+    return PagedDeviceAttention(cache_, PagedPassFor(heads.q, heads.k))
+        .NormRopeAttend(layer, heads, v, weights, rope, positions);
+  }
+  const QkHeads normed = NormRope(heads, weights, rope, positions);
+  return Attend(layer, normed.q, normed.k, v);
+}
+
+at::Tensor CachedAttention::Attend(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v) {
+  cache_.Write(layer, new_blocks_, new_places_, k, v);
+  if (HasCpuRows(q)) {
+    return AttendByKernel(q, cache_.keys(layer), cache_.values(layer), PlanFor(q, k));
+  }
+  return is_decode_ ? DecodeByGather(q, cache_.keys(layer), cache_.values(layer), rows_)
+                    : AttendChunks(layer, q, k, v);
+}
+
+const at::Tensor& CachedAttention::Blocks(size_t sequence) {
+  at::Tensor& blocks = blocks_[sequence];
+  if (!blocks.defined()) {
+    const std::vector<int32_t>& host = rows_[sequence].kv->blocks;
+    blocks = ToDevice({host.begin(), host.end()}, device_);
+  }
+  return blocks;
+}
+
+at::Tensor CachedAttention::AttendChunks(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                                         const at::Tensor& v) {
+  std::vector<at::Tensor> outputs;
+  int64_t begin = 0;
+  for (size_t s = 0; s < rows_.size(); ++s) {
+    const int64_t n = rows_[s].num_rows;
+    const int64_t length = rows_[s].kv->length;
+    const bool has_past = n < length;
+    outputs.push_back(AttendCausally(
+        q.narrow(0, begin, n),
+        has_past ? GatherKeys(cache_.keys(layer), Blocks(s), length) : k.narrow(0, begin, n),
+        has_past ? GatherValues(cache_.values(layer), Blocks(s), length) : v.narrow(0, begin, n)));
+    begin += n;
+  }
+  return at::cat(outputs, 0);
+}
+
+at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                          const std::vector<CachedRows>& rows) {
+  const int64_t num_sequences = q.size(0);
+  const int64_t num_kv_heads = keys.size(1);
+  const int64_t head_dim = keys.size(2);
+  size_t most_blocks = 0;
+  for (const CachedRows& row : rows) most_blocks = std::max(most_blocks, row.kv->blocks.size());
+  std::vector<int64_t> tables(num_sequences * most_blocks,
+                              0);  // padding reads block 0; it is masked below
+  std::vector<int64_t> lengths;
+  for (size_t s = 0; s < rows.size(); ++s) {
+    std::copy(rows[s].kv->blocks.begin(), rows[s].kv->blocks.end(),
+              tables.begin() + static_cast<int64_t>(s * most_blocks));
+    lengths.push_back(rows[s].kv->length);
+  }
+  const at::Tensor blocks = ToDevice(tables, q.device());
+  const int64_t num_places = static_cast<int64_t>(most_blocks) * KvCache::kBlockTokens;
+  const at::Tensor is_padding = at::arange(num_places, blocks.options()).unsqueeze(0) >=
+                                ToDevice(lengths, q.device()).unsqueeze(1);
+  const auto by_head = [&](const at::Tensor& gathered) {  // [S, Hk, places, D]
+    return gathered.view({num_sequences, num_places, num_kv_heads, head_dim}).transpose(1, 2);
+  };
+  const int64_t all_places = num_sequences * num_places;
+  const at::Tensor k = by_head(GatherKeys(keys, blocks, all_places));
+  // Unwritten values are set to 0: they get attention weight 0, but 0 times NaN is NaN.
+  const at::Tensor v = by_head(GatherValues(values, blocks, all_places))
+                           .masked_fill(is_padding.unsqueeze(1).unsqueeze(3), 0);
+  const at::Tensor grouped = q.reshape({num_sequences, num_kv_heads, -1, head_dim});
+  const at::Tensor scores = at::matmul(grouped, k.transpose(2, 3))
+                                .mul(Scale(q))
+                                .masked_fill(is_padding.unsqueeze(1).unsqueeze(1),
+                                             -std::numeric_limits<float>::infinity());
+  return at::matmul(at::softmax(scores, -1), v).reshape(q.sizes());
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <bit>
+#include <exception>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "libs/common/logging/logging.h"
+#include "services/worker/layers/device_stream.h"
+#include "services/worker/lora/lora_slots.h"
+#include "services/worker/sampling/attention/decode_graphs.h"
+#include "services/worker/sampling/attention/paged_device_attention.h"
+
+namespace lathe::worker {
+namespace {
+
+int64_t PagesFor(const Model& model) {
+  return KvCache::BlocksFor(model.spec().max_position_embeddings);
+}
+
+class CudaDecodeGraphs : public DecodeGraphs {
+ public:
+  CudaDecodeGraphs(const Model& model, KvCache& cache, int64_t most_rows)
+      : model_(model),
+        cache_(cache),
+        most_rows_(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(most_rows)))),
+        shape_({.num_heads = model.part().local.num_heads,
+                .num_kv_heads = model.part().local.num_kv_heads,
+                .head_dim = model.part().local.head_dim,
+                .page_tokens = KvCache::kBlockTokens}),
+        lora_(model.part().local, most_rows_, model.device()),
+        tokens_and_positions_(OnDevice({2 * most_rows_}, at::kLong)),
+        numbers_(OnDevice({4 * most_rows_ + 2 + most_rows_ * PagesFor(model)}, at::kInt)),
+        logits_(OnDevice({most_rows_, model.part().local.vocab_size}, at::kFloat)),
+        pool_(at::cuda::graph_pool_handle()) {
+    // Allocates before any recording, because memory allocated by a recording belongs to its pool.
+    cache_.Allocate(at::empty({0, shape_.num_kv_heads, shape_.head_dim},
+                              at::TensorOptions(at::kFloat).device(model.device())));
+  }
+
+  at::Tensor Run(std::span<const DecodeRow> rows) override {
+    const auto num_rows = static_cast<int64_t>(rows.size());
+    if (num_rows == 0 || num_rows > most_rows_) return {};
+    std::vector<const AdapterWeights*> adapters;
+    for (const DecodeRow& row : rows) adapters.push_back(row.adapter);
+    const bool has_lora = std::any_of(adapters.begin(), adapters.end(),
+                                      [](const AdapterWeights* a) { return a != nullptr; });
+    if (has_lora && !lora_.Fill(adapters)) return {};
+    const auto padded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_rows)));
+    Recording& recording = recordings_[{padded, has_lora}];
+    SetInputs(rows, padded, recording);
+    if (!recording.graph.has_value()) Record(padded, has_lora, recording);
+    recording.graph->replay();
+    return logits_.narrow(0, 0, num_rows);
+  }
+
+ private:
+  struct Recording {
+    at::Tensor tokens;     // [padded] int64
+    at::Tensor positions;  // [padded] int64
+    PagedPass pass;
+    PagedWorkspaceSizes sizes;
+    std::optional<at::cuda::CUDAGraph> graph;
+  };
+
+  at::Tensor OnDevice(at::IntArrayRef sizes, at::ScalarType dtype) const {
+    return at::zeros(sizes, at::TensorOptions(dtype).device(model_.device()));
+  }
+
+  template <typename T>
+  static void Set(const at::Tensor& to, const std::vector<T>& from) {
+    to.narrow(0, 0, static_cast<int64_t>(from.size())).copy_(at::tensor(from, to.scalar_type()));
+  }
+
+  // Sets the inputs of a pass of `padded` rows to views of the buffers, at offsets that depend on
+  // `padded` only, and allocates the pass's workspaces.
+  void Place(int64_t padded, const PagedRows& rows, Recording& recording) {
+    recording.tokens = tokens_and_positions_.narrow(0, 0, padded);
+    recording.positions = tokens_and_positions_.narrow(0, padded, padded);
+    PagedPass& pass = recording.pass;
+    pass.shape = shape_;
+    pass.inputs.row_starts = numbers_.narrow(0, 0, padded + 1);
+    pass.inputs.page_starts = numbers_.narrow(0, padded + 1, padded + 1);
+    pass.inputs.last_page_tokens = numbers_.narrow(0, 2 * padded + 2, padded);
+    pass.inputs.slots = numbers_.narrow(0, 3 * padded + 2, padded);
+    pass.inputs.pages = numbers_.narrow(0, 4 * padded + 2, padded * PagesFor(model_));
+    recording.sizes =
+        PagedWorkspaceFor(shape_, rows, /*is_graph=*/true, CurrentStream(model_.device()));
+    pass.float_workspace = OnDevice({static_cast<int64_t>(recording.sizes.float_bytes)}, at::kByte);
+    pass.int_workspace = OnDevice({static_cast<int64_t>(recording.sizes.int_bytes)}, at::kByte);
+  }
+
+  // Copies the inputs to the device in two transfers and makes FlashInfer's plan for their lengths.
+  void SetInputs(std::span<const DecodeRow> rows, int64_t padded, Recording& recording) {
+    std::vector<int64_t> tokens(2 * padded, 0);
+    PagedBatch batch;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      tokens[row] = rows[row].token;
+      tokens[padded + row] = rows[row].kv->length - 1;
+      batch.Add({.kv = rows[row].kv, .num_rows = 1});
+    }
+    for (auto row = static_cast<int64_t>(rows.size()); row < padded; ++row) {
+      batch.AddPadding(cache_.spare_page());
+    }
+    if (!recording.tokens.defined()) Place(padded, batch.rows, recording);
+    std::vector<int32_t> numbers;
+    for (const auto* part : {&batch.rows.row_starts, &batch.rows.page_starts,
+                             &batch.last_page_tokens, &batch.slots, &batch.pages}) {
+      numbers.insert(numbers.end(), part->begin(), part->end());
+    }
+    Set(tokens_and_positions_, tokens);
+    Set(numbers_, numbers);
+    PagedPass& pass = recording.pass;
+    pass.plan =
+        PlanPagedAttention(shape_, batch.rows, /*is_graph=*/true, recording.sizes,
+                           pass.float_workspace.mutable_data_ptr(),
+                           pass.int_workspace.mutable_data_ptr(), CurrentStream(model_.device()));
+  }
+
+  // Runs the model and writes to the first rows of logits_.
+  void Forward(int64_t padded, bool has_lora, const Recording& recording) {
+    const std::vector<Segment> segments = {
+        {.begin = 0, .end = padded, .slots = has_lora ? &lora_ : nullptr}};
+    const PackedRows rows = {
+        .tokens = recording.tokens, .positions = recording.positions, .segments = segments};
+    PagedDeviceAttention attention(cache_, recording.pass);
+    at::Tensor x = model_.Embed(rows);
+    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+      x = model_.LayerForward(layer, x, rows, attention);
+    }
+    logits_.narrow(0, 0, padded).copy_(model_.Logits(model_.FinalNorm(x), segments));
+  }
+
+  // Ends a recording during which Forward threw. If the graph were destroyed instead, its stream
+  // would keep recording, and the allocator would keep querying the stream. Ending an incomplete
+  // recording may fail too. That error is only logged, because the first one says more.
+  static void EndBrokenRecording(at::cuda::CUDAGraph& graph) {
+    try {
+      graph.capture_end();
+    } catch (const std::exception& error) {
+      LogWarn("a broken recording of a decode pass ended", {{"error", error.what()}});
+    }
+  }
+
+  // Records on a separate stream, as CUDA requires. A first, unrecorded run lets libraries load
+  // their kernels and allocate workspaces. It writes the same keys and values as the replay.
+  void Record(int64_t padded, bool has_lora, Recording& recording) {
+    const c10::DeviceIndex device = model_.device().index();
+    c10::cuda::getCurrentCUDAStream(device).synchronize();
+    const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(false, device);
+    const c10::cuda::CUDAStreamGuard guard(stream);
+    Forward(padded, has_lora, recording);
+    stream.synchronize();
+    recording.graph.emplace();
+    recording.graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    try {
+      Forward(padded, has_lora, recording);
+    } catch (...) {
+      EndBrokenRecording(*recording.graph);
+      recording.graph.reset();  // the next use records again
+      throw;
+    }
+    recording.graph->capture_end();
+    stream.synchronize();
+  }
+
+  const Model& model_;
+  KvCache& cache_;
+  const int64_t most_rows_;
+  const PagedShape shape_;
+  LoraSlots lora_;
+  at::Tensor tokens_and_positions_;  // [2 most_rows] int64
+  at::Tensor numbers_;               // int32: PagedInputs of a pass, concatenated
+  at::Tensor logits_;                // [most_rows, V] fp32, outside the graphs' pool
+  // Memory pool of all graphs. They share it because one runs at a time and no later work reads it.
+  at::cuda::MempoolId_t pool_;
+  std::map<std::pair<int64_t, bool>, Recording> recordings_;  // by rows and has_lora
+};
+
+}  // namespace
+
+std::unique_ptr<DecodeGraphs> DecodeGraphs::Create(const Model& model, KvCache& cache,
+                                                   int64_t most_rows) {
+  if (model.device().is_cpu() || cache.attention_arithmetic() != MatmulArithmetic::kBf16) {
+    return nullptr;
+  }
+  return std::make_unique<CudaDecodeGraphs>(model, cache, most_rows);
+}
+
+}  // namespace lathe::worker

@@ -1,0 +1,104 @@
+#include "tools/lathe/commands/group_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "libs/common/config/option_set.h"
+#include "libs/common/errors.h"
+#include "libs/common/status_macros.h"
+#include "tools/lathe/admin_client.h"
+#include "tools/lathe/data_dir_options.h"
+
+namespace lathe::cli {
+namespace {
+
+// Waits until the model is on group `request.group()`. Fails if the model ends, if the migration is
+// abandoned, or after `timeout`.
+absl::Status AwaitMove(AdminClient& client, const v1::MoveModelRequest& request,
+                       absl::Duration timeout) {
+  const absl::Time end = absl::Now() + timeout;
+  while (true) {
+    ASSIGN_OR_RETURN(const v1::GetStatusResponse status, client.GetStatus());
+    const auto model = std::find_if(
+        status.models().begin(), status.models().end(),
+        [&](const v1::ModelStatus& one) { return one.model_id() == request.model_id(); });
+    const std::string name = absl::StrCat("model ", request.model_id());
+    if (model == status.models().end()) {
+      return absl::FailedPreconditionError(absl::StrCat(name, " has ended meanwhile"));
+    }
+    if (model->group() == request.group() && model->move_to().empty()) return absl::OkStatus();
+    if (model->move_to() != request.group()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(name, " stays on group ", model->group(), ": group ", request.group(),
+                       " cannot take it any more, or somebody else has decided"));
+    }
+    if (absl::Now() >= end) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(name, " is still on group ", model->group(),
+                       ": what it runs has not ended, or it is not on disk; it goes to ",
+                       request.group(), " once that is so"));
+    }
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+}
+
+absl::Status Drain(int argc, const char* const* argv) {
+  DataDirOptions data;
+  std::string group;
+  OptionSet options(
+      "lathe group drain",
+      "Takes a worker group out of service: others of its base model take over its "
+      "models, samples and new models. `lathe status` says when it has nothing more.");
+  AddDataDirOptions(options, data);
+  options.AddPositional(&group, "GROUP", "as `lathe status` shows it");
+  RETURN_IF_ERROR(options.Parse(argc, argv));
+  return AdminClient(OpenDataDir(data)).DrainGroup(group);
+}
+
+absl::Status Resume(int argc, const char* const* argv) {
+  DataDirOptions data;
+  std::string group;
+  OptionSet options("lathe group resume", "Uses a worker group again that was drained.");
+  AddDataDirOptions(options, data);
+  options.AddPositional(&group, "GROUP", "as `lathe status` shows it");
+  RETURN_IF_ERROR(options.Parse(argc, argv));
+  return AdminClient(OpenDataDir(data)).ResumeGroup(group);
+}
+
+}  // namespace
+
+absl::Status MoveCommand(int argc, const char* const* argv) {
+  DataDirOptions data;
+  v1::MoveModelRequest request;
+  std::string model_id, group;
+  absl::Duration timeout;
+  OptionSet options("lathe move",
+                    "Has a model live on another worker group, and waits until it does. What it "
+                    "runs ends first, what is asked of it meanwhile waits.");
+  AddDataDirOptions(options, data);
+  options.Add(&group, "move.to", "", "the group, as `lathe status` shows it");
+  options.Add(&timeout, "move.timeout", absl::Minutes(2),
+              "how long to wait; the model moves all the same");
+  options.AddPositional(&model_id, "MODEL_ID", "as `lathe status` shows it");
+  RETURN_IF_ERROR(options.Parse(argc, argv));
+  request.set_model_id(model_id);
+  request.set_group(group);
+  AdminClient client(OpenDataDir(data));
+  RETURN_IF_ERROR(client.MoveModel(request));
+  return AwaitMove(client, request, timeout);
+}
+
+absl::Status GroupCommand(int argc, const char* const* argv) {
+  const std::string_view action = argc > 1 ? argv[1] : "";
+  if (action == "drain") return Drain(argc - 1, argv + 1);
+  if (action == "resume") return Resume(argc - 1, argv + 1);
+  return WithDetail(
+      absl::InvalidArgumentError("lathe group needs one of drain GROUP, resume GROUP"), "usage");
+}
+
+}  // namespace lathe::cli
