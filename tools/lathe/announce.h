@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/lathe/commands/up_options.h"
+#include "tools/lathe/launch/up_options.h"
 
 namespace lathe::cli {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <variant>
 
-#include "services/worker/executor/saves/recovery_files.h"
+#include "services/worker/executor/versions/recovery_files.h"
 #include "services/worker/executor/versions/version_files.h"
 #include "services/worker/ops/commands.h"
 

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/worker/models/model.h"
+#include "services/worker/ops/reports.h"
 #include "services/worker/sampling/active_request.h"
 #include "services/worker/sampling/attention/decode_graphs.h"
 #include "services/worker/sampling/cache/kv_cache.h"

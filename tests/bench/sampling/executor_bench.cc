@@ -10,7 +10,7 @@
 
 #include "libs/common/losses/registry.h"
 #include "services/worker/executor/saves/checkpoint_writer.h"
-#include "services/worker/executor/saves/recovery_thread.h"
+#include "services/worker/executor/versions/recovery_thread.h"
 #include "services/worker/lora/adapter.h"
 
 namespace lathe::worker {

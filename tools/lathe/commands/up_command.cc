@@ -11,10 +11,10 @@
 #include "libs/common/memory/available_memory.h"
 #include "libs/common/status_macros.h"
 #include "tools/lathe/announce.h"
-#include "tools/lathe/commands/up_options.h"
 #include "tools/lathe/launch/launcher.h"
 #include "tools/lathe/launch/memory_check.h"
 #include "tools/lathe/launch/metrics_pages.h"
+#include "tools/lathe/launch/up_options.h"
 #include "tools/lathe/program.h"
 #include "tools/lathe/signals.h"
 

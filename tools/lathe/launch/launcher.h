@@ -12,9 +12,9 @@
 #include "protos/lathe/v1/admin.pb.h"
 #include "tools/lathe/admin_client.h"
 #include "tools/lathe/announce.h"
-#include "tools/lathe/commands/up_options.h"
 #include "tools/lathe/launch/supervised_ranks.h"
 #include "tools/lathe/launch/supervisor.h"
+#include "tools/lathe/launch/up_options.h"
 #include "tools/lathe/signals.h"
 
 namespace lathe::cli {

@@ -15,8 +15,8 @@
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/executor/executor_item.h"
 #include "services/worker/executor/lockstep/turn.h"
-#include "services/worker/executor/saves/recovery_files.h"
-#include "services/worker/executor/time_share.h"
+#include "services/worker/executor/planning/time_share.h"
+#include "services/worker/executor/versions/recovery_files.h"
 #include "services/worker/executor/versions/version_files.h"
 
 namespace lathe::worker {

@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "services/worker/executor/saves/recovery_thread.h"
+#include "services/worker/executor/versions/recovery_thread.h"
 #include "services/worker/testing/snapshot_test_tools.h"
 
 namespace lathe::worker {

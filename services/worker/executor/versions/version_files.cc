@@ -1,4 +1,5 @@
 #include "services/worker/executor/versions/version_files.h"
+#include "services/worker/ops/reports.h"
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/worker/executor/saves/recovery_files.h"
+#include "services/worker/executor/versions/recovery_files.h"
 #include "services/worker/executor/versions/version_files.h"
 #include "services/worker/lora/adapter_weights.h"
 

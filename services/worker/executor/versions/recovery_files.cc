@@ -1,4 +1,4 @@
-#include "services/worker/executor/saves/recovery_files.h"
+#include "services/worker/executor/versions/recovery_files.h"
 
 #include <time.h>
 

@@ -1,4 +1,4 @@
-#include "services/worker/executor/saves/recovery_thread.h"
+#include "services/worker/executor/versions/recovery_thread.h"
 
 #include <optional>
 #include <utility>
@@ -6,7 +6,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "absl/strings/str_format.h"
-#include "services/worker/executor/saves/background_priority.h"
+#include "services/worker/executor/background_priority.h"
 
 namespace lathe::worker {
 

@@ -4,8 +4,8 @@
 #include <variant>
 #include <vector>
 
-#include "services/worker/executor/model_lanes.h"
-#include "services/worker/executor/time_share.h"
+#include "services/worker/executor/planning/model_lanes.h"
+#include "services/worker/executor/planning/time_share.h"
 
 namespace lathe::worker {
 namespace {

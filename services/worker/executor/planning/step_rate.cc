@@ -1,4 +1,4 @@
-#include "services/worker/executor/step_rate.h"
+#include "services/worker/executor/planning/step_rate.h"
 
 #include <algorithm>
 #include <bit>

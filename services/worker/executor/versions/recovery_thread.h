@@ -6,7 +6,7 @@
 
 #include "libs/common/concurrency/bounded_queue.h"
 #include "libs/common/concurrency/named_thread.h"
-#include "services/worker/executor/saves/recovery_files.h"
+#include "services/worker/executor/versions/recovery_files.h"
 
 namespace lathe::worker {
 

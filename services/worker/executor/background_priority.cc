@@ -1,4 +1,4 @@
-#include "services/worker/executor/saves/background_priority.h"
+#include "services/worker/executor/background_priority.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "services/worker/executor/time_share.h"
+#include "services/worker/executor/planning/time_share.h"
 
 namespace lathe::worker {
 

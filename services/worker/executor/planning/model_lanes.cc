@@ -1,4 +1,4 @@
-#include "services/worker/executor/model_lanes.h"
+#include "services/worker/executor/planning/model_lanes.h"
 
 #include <utility>
 

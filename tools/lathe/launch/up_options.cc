@@ -1,4 +1,4 @@
-#include "tools/lathe/commands/up_options.h"
+#include "tools/lathe/launch/up_options.h"
 
 #include <algorithm>
 #include <thread>
