@@ -12,8 +12,8 @@ namespace lathe::bench {
 // `base_model` is the served name. Not thread-safe.
 class Trainer {
  public:
-  Trainer(asio::any_io_executor executor, const Target& target, std::string base_model)
-      : session_(std::move(executor), target), base_model_(std::move(base_model)) {}
+  Trainer(const asio::any_io_executor& executor, const Target& target, std::string base_model)
+      : session_(executor, target), base_model_(std::move(base_model)) {}
 
   // Creates a session and a model in it. Call it before the other functions.
   asio::awaitable<void> Create();
