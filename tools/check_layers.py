@@ -4,6 +4,8 @@
 Includes start at the root of the tree, so CMake cannot see a forbidden one; this does. The rules:
 
   * arrows point down: services -> libs -> protos, and services never include each other;
+  * folders form no cycle, neither the modules (services/engine/core with its subfolders) nor the
+    subfolders of one module among themselves;
   * every outside library has its homes (HOMES below);
   * no translation unit sees both torch and protobuf or gRPC, through any chain of our headers;
   * no autograd outside tests: requires_grad, .backward( and torch/csrc/autograd;
@@ -21,6 +23,7 @@ import sys
 
 SOURCE_SUFFIXES = {".h", ".cc", ".cuh", ".cu"}
 SOURCE_FOLDERS = ("libs", "services", "tools", "tests")
+SHIPPED = ("libs/", "services/", "tools/lathe/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 LINE_COMMENT = re.compile(r"//.*$")
@@ -202,6 +205,68 @@ def check_contents(source: Source):
                 )
 
 
+def module_of(folder: str) -> str:
+    """services/engine/store/sql -> services/engine/store; tools/lathe/launch -> tools/lathe"""
+    return "/".join(folder.split("/")[: 3 if folder.startswith(("services/", "libs/")) else 2])
+
+
+def folder_graph(sources: dict[str, Source]) -> dict[str, dict[str, tuple[str, int, str]]]:
+    """By folder: the other folders it includes, with path, line and target of the first include."""
+    graph: dict[str, dict[str, tuple[str, int, str]]] = {}
+    for source in sources.values():
+        folder = source.path.rpartition("/")[0]
+        if source.is_test or not source.path.startswith(SHIPPED) or "/testing" in folder:
+            continue
+        for include in source.includes():
+            target = include.path.rpartition("/")[0]
+            if include.path in sources and target != folder and "/testing" not in target:
+                arrow = (source.path, include.line, include.path)
+                graph.setdefault(folder, {}).setdefault(target, arrow)
+    return graph
+
+
+def find_cycle(graph: dict[str, dict[str, tuple[str, int, str]]]) -> list[str]:
+    """The nodes of one cycle in order, or an empty list."""
+    finished: set[str] = set()
+    path: list[str] = []
+
+    def visit(node: str) -> list[str]:
+        if node in path:
+            return path[path.index(node):]
+        if node in finished:
+            return []
+        path.append(node)
+        for target in sorted(graph.get(node, {})):
+            if cycle := visit(target):
+                return cycle
+        path.pop()
+        finished.add(node)
+        return []
+
+    for node in sorted(graph):
+        if cycle := visit(node):
+            return cycle
+    return []
+
+
+def check_folders(sources: dict[str, Source]):
+    """A parent may include its subfolders and they their parent: they are one module."""
+    modules: dict[str, dict[str, tuple[str, int, str]]] = {}
+    subfolders: dict[str, dict[str, tuple[str, int, str]]] = {}
+    for folder, targets in folder_graph(sources).items():
+        for target, arrow in targets.items():
+            if module_of(folder) != module_of(target):
+                modules.setdefault(module_of(folder), {}).setdefault(module_of(target), arrow)
+            elif not (folder + "/").startswith(target + "/") and not (target + "/").startswith(folder + "/"):
+                subfolders.setdefault(folder, {})[target] = arrow
+    for graph in (modules, subfolders):
+        if cycle := find_cycle(graph):
+            arrows = [graph[a][b] for a, b in zip(cycle, cycle[1:] + cycle[:1])]
+            path, line, _ = arrows[0]
+            yield path, line, "folders form a cycle: " + ", ".join(
+                f"{source} includes {target}" for source, _, target in arrows)
+
+
 def find_violations(root: pathlib.Path) -> list[str]:
     sources = read_sources(root)
     found = []
@@ -209,6 +274,7 @@ def find_violations(root: pathlib.Path) -> list[str]:
         for line, message in (*check_includes(source), *check_contents(source)):
             found.append((source.path, line, message))
     found.extend(check_torch_and_protobuf(sources))
+    found.extend(check_folders(sources))
     return [f"{path}:{line}: {message}" for path, line, message in sorted(found)]
 
 

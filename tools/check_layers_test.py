@@ -55,6 +55,18 @@ VIOLATIONS = {
                                      '#include "services/worker/layers/a.h"\n'},
         "services/worker/rpc/a.cc:1: sees torch (services/worker/layers/a.h:1) and protobuf "
         "(services/worker/rpc/b.h:1)"),
+    "a cycle of folders": (
+        {"services/worker/layers/a.h": '#include "services/worker/models/b.h"\n',
+         "services/worker/models/b.h": '#include "services/worker/spec/c.h"\n',
+         "services/worker/spec/c.h": '#include "services/worker/layers/a.h"\n'},
+        "services/worker/layers/a.h:1: folders form a cycle: services/worker/layers/a.h includes "
+        "services/worker/models/b.h, services/worker/models/b.h includes services/worker/spec/c.h, "
+        "services/worker/spec/c.h includes services/worker/layers/a.h"),
+    "a cycle inside a module": (
+        {"services/worker/executor/saves/a.h": '#include "services/worker/executor/versions/b.h"\n',
+         "services/worker/executor/versions/b.h": '#include "services/worker/executor/saves/c.h"\n',
+         "services/worker/executor/saves/c.h": "\n"},
+        "services/worker/executor/saves/a.h:1: folders form a cycle: "),
     "autograd": (
         {"services/worker/training/a.cc": "void F(at::Tensor x) { x.backward({}); }\n"},
         "services/worker/training/a.cc:1: .backward( outside tests"),
