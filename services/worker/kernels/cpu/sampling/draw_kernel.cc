@@ -28,14 +28,14 @@ LATHE_INLINE void FillBits(uint32_t first_block, int num_blocks, const DrawKey& 
     uint32_t k0 = static_cast<uint32_t>(key.seed);
     uint32_t k1 = static_cast<uint32_t>(key.seed >> 32);
     for (int round = 0; round < 10; ++round) {
-      const uint64_t p0 = uint64_t{kPhiloxMultipliers[0]} * c0;
-      const uint64_t p1 = uint64_t{kPhiloxMultipliers[1]} * c2;
+      const uint64_t p0 = uint64_t{kPhiloxMultiplier0} * c0;
+      const uint64_t p1 = uint64_t{kPhiloxMultiplier1} * c2;
       c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
       c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
       c1 = static_cast<uint32_t>(p1);
       c3 = static_cast<uint32_t>(p0);
-      k0 += kPhiloxKeySteps[0];
-      k1 += kPhiloxKeySteps[1];
+      k0 += kPhiloxKeyStep0;
+      k1 += kPhiloxKeyStep1;
     }
     bits[4 * block] = c0;
     bits[4 * block + 1] = c1;
