@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from parity_setup import BIN, ROOT, VARIANTS
+from parity_setup import BIN, DEVICE, ROOT, VARIANTS
 from safetensors.torch import load_file
 
 torch.set_num_threads(1)
@@ -36,7 +36,7 @@ def run_driver(tmp_path):
     def run(folder, ops, **options):
         script, out = tmp_path / "script.json", tmp_path / "out.safetensors"
         out.unlink(missing_ok=True)  # the driver never writes over a file
-        script.write_text(json.dumps({"folder": str(folder), "ops": ops, **options}))
+        script.write_text(json.dumps({"folder": str(folder), "device": DEVICE, "ops": ops, **options}))
         done = subprocess.run(
             [BIN / "lathe_parity_driver", script, out],
             capture_output=True,

@@ -40,8 +40,8 @@ class ParityDriver {
   absl::Status Run(const LogitsOp& op) {
     const int64_t size = static_cast<int64_t>(op.tokens.size());
     PackedRows rows;
-    rows.tokens = at::tensor(at::ArrayRef<int64_t>(op.tokens));
-    rows.positions = at::arange(size, at::kLong);
+    rows.tokens = at::tensor(at::ArrayRef<int64_t>(op.tokens)).to(model_.device());
+    rows.positions = at::arange(size, at::TensorOptions(at::kLong).device(model_.device()));
     rows.cu_seqlens = {0, size};
     const auto adapter = adapters_.Find(op.model_id);
     const auto weights = adapter == nullptr ? nullptr : adapter->Publish();
@@ -51,12 +51,12 @@ class ParityDriver {
     for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
       x = model_.LayerForward(layer, x, rows, attention);
     }
-    results_.push_back({op.name, model_.Logits(model_.FinalNorm(x), rows.segments)});
+    results_.push_back({op.name, model_.Logits(model_.FinalNorm(x), rows.segments).to(at::kCPU)});
     return absl::OkStatus();
   }
 
   absl::Status Run(const CreateOp& op) {
-    adapters_.Put(op.model_id, std::make_shared<Adapter>(model_.part(), op.lora, at::kCPU));
+    adapters_.Put(op.model_id, std::make_shared<Adapter>(model_.part(), op.lora, model_.device()));
     return absl::OkStatus();
   }
 
@@ -95,8 +95,8 @@ class ParityDriver {
     const auto adapter = adapters_.Find(op.model_id);
     const at::Tensor& flat = op.gradient ? adapter->gradient : adapter->parameters();
     for (const AdapterMatrix& m : AdapterLayout(adapter->model(), adapter->lora())) {
-      results_.push_back(
-          {absl::StrCat(op.name, ".", m.name()), m.Of(flat).clone(at::MemoryFormat::Contiguous)});
+      results_.push_back({absl::StrCat(op.name, ".", m.name()),
+                          m.Of(flat).to(at::kCPU).clone(at::MemoryFormat::Contiguous)});
     }
     return absl::OkStatus();
   }
@@ -144,7 +144,7 @@ absl::Status RunScript(const std::string& script_path, const std::string& out_pa
   at::set_num_threads(static_cast<int>(script.num_threads));
   ASSIGN_OR_RETURN(const ComputeDtype compute_dtype, ParseComputeDtype(script.compute_dtype));
   ASSIGN_OR_RETURN(const LoadedModel loaded,
-                   LoadModel(script.folder, at::kCPU, nullptr, compute_dtype));
+                   LoadModel(script.folder, at::Device(script.device), nullptr, compute_dtype));
   ParityDriver driver(*loaded.model, script);
   RETURN_IF_ERROR(driver.RunAll(script));
   RETURN_IF_ERROR(WriteSafetensors(out_path, driver.results(), {}).status());

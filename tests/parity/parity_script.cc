@@ -109,6 +109,7 @@ absl::StatusOr<ParityScript> ReadParityScript(const std::filesystem::path& path)
     script.folder = value.at("folder");
     script.token_budget = value.value("token_budget", script.token_budget);
     script.head_chunk_elements = value.value("head_chunk_elements", script.head_chunk_elements);
+    script.device = value.value("device", script.device);
     script.compute_dtype = value.value("compute_dtype", script.compute_dtype);
     script.num_threads = value.value("num_threads", script.num_threads);
     for (const json& op : value.at("ops")) script.ops.push_back(ParseOp(op));

@@ -57,7 +57,8 @@ struct StepOp {
 using ParityOp = std::variant<LogitsOp, CreateOp, SetWeightsOp, TrainOp, DumpOp, StepOp>;
 
 struct ParityScript {
-  std::string folder;  // folder of the model
+  std::string folder;          // folder of the model
+  std::string device = "cpu";  // a device of torch
   // Defaults to fp32 because the reference implementations also widen bf16 weights.
   std::string compute_dtype = "fp32";
   int64_t token_budget = 4096;

@@ -6,6 +6,9 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build/release/bin"))
 
+# Device of the drivers, such as cuda:0; the references run on the CPU.
+DEVICE = os.environ.get("LATHE_TEST_DEVICE", "cpu")
+
 # Folder variants: arguments of tools/make_tiny_model.py.
 VARIANTS = {
     "tiny": [],

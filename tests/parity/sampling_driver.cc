@@ -96,15 +96,15 @@ json ToJson(const SampleOutput& output) {
   return value;
 }
 
-absl::StatusOr<std::unique_ptr<Adapter>> MakeAdapter(const json& value, const ModelPart& model) {
+absl::StatusOr<std::unique_ptr<Adapter>> MakeAdapter(const json& value, const Model& model) {
   LoraSpec lora;
   lora.rank = value.at("rank");
   lora.alpha = value.value("alpha", lora.alpha);
   lora.target_modules = value.value("target_modules", lora.target_modules);
-  auto adapter = std::make_unique<Adapter>(model, lora, at::kCPU);
+  auto adapter = std::make_unique<Adapter>(model.part(), lora, model.device());
   ASSIGN_OR_RETURN(const SafetensorsFile file,
                    SafetensorsFile::Open(std::string(value.at("file"))));
-  for (const AdapterMatrix& m : AdapterLayout(model, lora)) {
+  for (const AdapterMatrix& m : AdapterLayout(model.part(), lora)) {
     ASSIGN_OR_RETURN(const at::Tensor matrix, file.Read(m.name()));
     m.Of(adapter->MutableParameters()).copy_(matrix);
   }
@@ -113,11 +113,11 @@ absl::StatusOr<std::unique_ptr<Adapter>> MakeAdapter(const json& value, const Mo
 
 absl::StatusOr<std::shared_ptr<const AdapterWeights>> PrepareAdapter(const std::string& model_id,
                                                                      const json& value,
-                                                                     const ModelPart& model,
+                                                                     const Model& model,
                                                                      CheckpointStore& store) {
   if (value.contains("load")) {
     ASSIGN_OR_RETURN(const LoadedAdapter loaded,
-                     store.Load(value.at("load"), /*with_optimizer=*/false, at::kCPU));
+                     store.Load(value.at("load"), /*with_optimizer=*/false, model.device()));
     return loaded.adapter->Publish();
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Adapter> adapter, MakeAdapter(value, model));
@@ -156,7 +156,9 @@ absl::Status RunScript(const std::string& path) {
   const std::string folder = script.at("folder");
   ASSIGN_OR_RETURN(const ComputeDtype compute_dtype,
                    ParseComputeDtype(script.value("compute_dtype", "fp32")));
-  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadModel(folder, at::kCPU, nullptr, compute_dtype));
+  ASSIGN_OR_RETURN(
+      const LoadedModel loaded,
+      LoadModel(folder, at::Device(script.value("device", "cpu")), nullptr, compute_dtype));
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Load(folder));
   const ModelPart& part = loaded.model->part();
   CheckpointStore store(script.value("store", "."), part, folder, loaded.content_hash);
@@ -164,7 +166,7 @@ absl::Status RunScript(const std::string& path) {
   Adapters adapters;
   const json wanted = script.value("adapters", json::object());
   for (const auto& [model_id, value] : wanted.items()) {
-    ASSIGN_OR_RETURN(adapters[model_id], PrepareAdapter(model_id, value, part, store));
+    ASSIGN_OR_RETURN(adapters[model_id], PrepareAdapter(model_id, value, *loaded.model, store));
   }
   SamplingOptions options;
   options.max_prefill_tokens = script.value("max_prefill_tokens", options.max_prefill_tokens);

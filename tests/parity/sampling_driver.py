@@ -10,7 +10,8 @@ import parity_setup
 def run(tmp_path, folder, **script):
     """Outputs of a script (see sampling_driver.cc)."""
     path = tmp_path / "sampling.json"
-    path.write_text(json.dumps({"folder": str(folder), "store": str(tmp_path), **script}))
+    defaults = {"folder": str(folder), "device": parity_setup.DEVICE, "store": str(tmp_path)}
+    path.write_text(json.dumps({**defaults, **script}))
     done = subprocess.run(
         [parity_setup.BIN / "lathe_sampling_driver", path],
         capture_output=True,

@@ -129,7 +129,7 @@ struct ExecutorBench::Parts {
   CheckpointWriter writer{store, [](ReportEvent) {}};
   RealClock clock;
   BoundedQueue<VersionJobDone> done{16};
-  VersionFiles files{store, at::kCPU};
+  VersionFiles files{store, model.device()};
   std::unique_ptr<ExecutorCore> core;
   VersionThread versions{files, [this](VersionJobDone one) { done.Push(std::move(one)); }};
   RecoveryFiles recovery_files{store};
@@ -170,8 +170,9 @@ void ExecutorBench::Step(const std::function<void()>& on_pause) {
 void ExecutorBench::SaveVersion(int64_t rank) {
   if (saved_rank_ == rank) return;
   Adapter adapter(parts_->model.part(),
-                  {.rank = rank, .target_modules = LoraModulesOf(true, true, false)}, at::kCPU);
-  adapter.MutableParameters().add_(at::randn(adapter.parameters().sizes()).mul_(1e-3));
+                  {.rank = rank, .target_modules = LoraModulesOf(true, true, false)},
+                  parts_->model.device());
+  adapter.MutableParameters().add_(at::randn_like(adapter.parameters()).mul_(1e-3));
   const auto saved = parts_->store.SaveSampler(kVersion, "m", *adapter.Publish(), 1, "{}");
   if (!saved.ok()) throw std::runtime_error(std::string(saved.status().message()));
   saved_rank_ = rank;

@@ -90,7 +90,8 @@ class Bench {
     kv_cache_bytes_ = command.value("kv_cache_mib", int64_t{1024}) << 20;
     const Clock::time_point begin = Clock::now();
     const auto dtype = ParseComputeDtype(command.value("compute_dtype", "auto"));
-    auto loaded = LoadModel(command.at("folder").get<std::string>(), at::kCPU, nullptr, *dtype);
+    auto loaded = LoadModel(command.at("folder").get<std::string>(),
+                            at::Device(command.value("device", "cpu")), nullptr, *dtype);
     if (!loaded.ok()) throw std::runtime_error(std::string(loaded.status().message()));
     executor_.reset();
     model_ = std::move(loaded->model);
@@ -261,9 +262,9 @@ class Bench {
     }
     adapters_.clear();
     for (size_t i = 0; i < count; ++i) {
-      Adapter adapter(model_->part(), lora, at::kCPU);
+      Adapter adapter(model_->part(), lora, model_->device());
       // Make LoRA B nonzero: with B zero, half of the products would multiply by zeros.
-      adapter.MutableParameters().add_(at::randn(adapter.parameters().sizes()).mul_(1e-3));
+      adapter.MutableParameters().add_(at::randn_like(adapter.parameters()).mul_(1e-3));
       adapters_.push_back(adapter.Publish());
     }
     return adapters_;

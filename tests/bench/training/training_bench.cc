@@ -34,6 +34,7 @@
 #include "services/worker/torch/thread_waiting.h"
 #include "services/worker/training/adamw.h"
 #include "services/worker/training/trainer.h"
+#include "tests/bench/device_time.h"
 #include "tests/bench/training/bare_adam.h"
 
 namespace lathe::worker {
@@ -88,7 +89,8 @@ class Bench {
     at::set_num_threads(command.at("threads"));
     const double seconds = SecondsOf([&] {
       const auto dtype = ParseComputeDtype(command.value("compute_dtype", "auto"));
-      auto loaded = LoadModel(command.at("folder").get<std::string>(), at::kCPU, nullptr, *dtype);
+      auto loaded = LoadModel(command.at("folder").get<std::string>(),
+                              at::Device(command.value("device", "cpu")), nullptr, *dtype);
       if (!loaded.ok()) throw std::runtime_error(std::string(loaded.status().message()));
       model_ = std::move(loaded->model);
     });
@@ -106,10 +108,10 @@ class Bench {
     LoraSpec lora;
     lora.rank = command.at("rank");
     lora.target_modules = LoraModulesOf(true, true, command.value("train_unembed", false));
-    auto adapter = std::make_shared<Adapter>(model_->part(), lora, at::kCPU);
+    auto adapter = std::make_shared<Adapter>(model_->part(), lora, model_->device());
     // Make LoRA B nonzero, as after some steps. With B zero, half of the backward products would
     // multiply by zeros.
-    adapter->MutableParameters().add_(at::randn(adapter->parameters().sizes()).mul_(1e-3));
+    adapter->MutableParameters().add_(at::randn_like(adapter->parameters()).mul_(1e-3));
     const int64_t size = adapter->num_parameters();
     adapters_.Put(command.at("model"), std::move(adapter));
     return {{"parameters", size}};
@@ -143,6 +145,7 @@ class Bench {
       num_tokens += static_cast<int64_t>(requests[place->second].data.back().tokens.size());
     }
     ResetPeak();
+    ResetDevicePeak(model_->device());
     const int64_t passes_before = trainer_->counters().passes;
     const double seconds = SecondsOf([&] {
       for (TrainBatch& batch : batches) {
@@ -150,6 +153,7 @@ class Bench {
         while (trainer_->RunUnit()) {
         }
       }
+      WaitForDevice(model_->device());
     });
     for (const FinishedRequest& request : trainer_->TakeFinished()) {
       if (!request.output.ok()) {
@@ -159,7 +163,8 @@ class Bench {
     return {{"seconds", seconds},
             {"tokens", num_tokens},
             {"passes", trainer_->counters().passes - passes_before},
-            {"peak_mib", StatusMib("VmHWM")}};
+            {"peak_mib", StatusMib("VmHWM")},
+            {"device_peak_mib", DevicePeakMib(model_->device())}};
   }
 
   json Step(const json& command) {
@@ -168,6 +173,7 @@ class Bench {
     const double seconds = SecondsOf([&] {
       if (!ApplyAdamW(*adapter, {}).ok()) throw std::runtime_error("optim_step failed");
       adapter->Publish();
+      WaitForDevice(model_->device());
     });
     return {{"seconds", seconds}};
   }
