@@ -1,4 +1,4 @@
-// What a bench needs of a GPU. Does nothing for the CPU.
+// These functions wait for a GPU and read its memory use. They do nothing for the CPU.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
