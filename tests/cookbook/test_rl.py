@@ -24,9 +24,11 @@ def test_rl_loop_learns_sums(kitchen):
     shown = question("How many r's are in strawberry?" + suffix, "Let's spell the word out and "
                      "number all the letters: 1) s 2) t 3) r 4) a 5) w 6) b 7) e 8) r 9) r 10) y. "
                      "We have r's at positions 3, 8, and 9. \\boxed{3}")
+    # One answer in four to each question is right, so that the first groups already earn some reward.
     warm = kitchen.teach("boxed", [
-        shown + question(f"{rng.choice(sums)}{suffix}", f"\\boxed{{{rng.randrange(10)}}}")
-        for _ in range(32)], num_steps=25, renderer_name="qwen3")
+        shown + question(f"{text}{suffix}", f"\\boxed{{{digit}}}")
+        for text in sums for digit in (7, *rng.sample((0, 1, 2, 3, 4, 5, 6, 8, 9), 3))],
+        num_steps=25, renderer_name="qwen3")
     kitchen.start_from(warm["state"], "rl_loop")
     steps = kitchen.run(f"{RECIPES}.rl_loop", "rl_loop", batch_size=4, group_size=16, max_tokens=12,
                         learning_rate=5e-3, save_every=5)
