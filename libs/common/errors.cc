@@ -1,11 +1,13 @@
 #include "libs/common/errors.h"
 
 #include <optional>
+#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 
 namespace lathe {
+
 namespace {
 
 constexpr char kCodeUrl[] = "lathe/error-code";
@@ -65,6 +67,26 @@ absl::StatusCode StatusCodeFromWord(std::string_view word) {
     }
   }
   return absl::StatusCode::kUnknown;
+}
+
+namespace {
+
+constexpr char kRetryAfterUrl[] = "lathe/retry-after";
+
+}  // namespace
+
+absl::Status WithRetryAfter(absl::Status status, absl::Duration wait) {
+  if (wait > absl::ZeroDuration()) {
+    status.SetPayload(kRetryAfterUrl, absl::Cord(absl::FormatDuration(wait)));
+  }
+  return status;
+}
+
+absl::Duration RetryAfter(const absl::Status& status) {
+  const auto payload = status.GetPayload(kRetryAfterUrl);
+  absl::Duration wait;
+  if (!payload || !absl::ParseDuration(std::string(*payload), &wait)) return absl::ZeroDuration();
+  return wait;
 }
 
 }  // namespace lathe

@@ -1,10 +1,12 @@
-// Details of an absl::Status besides its code and message: a stable word and a field name.
+// Details of an absl::Status besides its code and message: a stable word, a field name and a retry
+// delay.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace lathe {
 
@@ -29,5 +31,11 @@ bool IsUserError(const absl::Status& status);
 // kUnknown.
 std::string StatusCodeWord(absl::StatusCode code);
 absl::StatusCode StatusCodeFromWord(std::string_view word);
+
+// Adds a retry delay to `status`. Returns an OK status unchanged, and ignores a zero `wait`.
+absl::Status WithRetryAfter(absl::Status status, absl::Duration wait);
+
+// Returns the delay, or zero when the status has none.
+absl::Duration RetryAfter(const absl::Status& status);
 
 }  // namespace lathe

@@ -1,7 +1,7 @@
 // Fuzzes the HTTP front end: head, target, origin, route and body framing.
 #include "services/api-gateway/http/error_response.h"
+#include "services/api-gateway/http/headers.h"
 #include "services/api-gateway/http/limits.h"
-#include "services/api-gateway/http/origin.h"
 #include "services/api-gateway/http/read_head.h"
 #include "services/api-gateway/http/router.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "libs/common/age/age_encryptor.h"
-#include "libs/common/age/bech32.h"
+#include "libs/common/age/age_recipient.h"
 
 namespace lathe {
 namespace {

@@ -2,12 +2,14 @@
 
 #include <pthread.h>
 #include <signal.h>
-
+#include <chrono>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "libs/common/concurrency/thread_stacks.h"
 
 namespace lathe {
+
 namespace {
 
 // A new thread inherits its creator's signal mask, so the creator blocks all signals but
@@ -35,6 +37,22 @@ NamedThread::~NamedThread() { Join(); }
 
 void NamedThread::Join() {
   if (thread_.joinable()) thread_.join();
+}
+
+PeriodicTask::PeriodicTask(std::string name, absl::Duration period, std::function<void()> task)
+    : thread_(std::move(name), [this, period, task = std::move(task)] {
+        while (!IsStoppedWithin(period)) task();
+      }) {}
+
+PeriodicTask::~PeriodicTask() {
+  const std::lock_guard lock(mu_);
+  is_stopped_ = true;
+  stop_.notify_one();
+}
+
+bool PeriodicTask::IsStoppedWithin(absl::Duration period) {
+  std::unique_lock lock(mu_);
+  return stop_.wait_for(lock, absl::ToChronoNanoseconds(period), [this] { return is_stopped_; });
 }
 
 }  // namespace lathe

@@ -6,7 +6,6 @@
 
 #include "absl/synchronization/notification.h"
 #include "libs/common/concurrency/named_thread.h"
-#include "libs/common/concurrency/periodic_task.h"
 
 namespace lathe {
 namespace {

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <system_error>
 
-#include "libs/common/memory/resident_memory.h"
+#include "libs/common/memory/process_memory.h"
 #include "libs/common/version.h"
 
 namespace lathe {

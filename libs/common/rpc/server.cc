@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "libs/common/concurrency/periodic_task.h"
+#include "libs/common/concurrency/named_thread.h"
 #include "libs/common/listener/good_tls_files.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/rpc/limits.h"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "libs/common/errors.h"
-#include "libs/common/retry_after.h"
 #include "protos/google/rpc/error_details.pb.h"
 #include "protos/google/rpc/status.pb.h"
 

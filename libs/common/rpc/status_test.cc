@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 
 #include "libs/common/errors.h"
-#include "libs/common/retry_after.h"
 #include "protos/google/rpc/status.pb.h"
 
 namespace lathe {

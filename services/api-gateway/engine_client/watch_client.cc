@@ -8,7 +8,7 @@
 
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 
 namespace lathe::gateway {
 namespace {

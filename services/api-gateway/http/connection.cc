@@ -16,8 +16,8 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/strings/string_view.h"
 #include "services/api-gateway/http/error_response.h"
+#include "services/api-gateway/http/headers.h"
 #include "services/api-gateway/http/limits.h"
-#include "services/api-gateway/http/origin.h"
 #include "services/api-gateway/http/zstd.h"
 
 namespace lathe::gateway {

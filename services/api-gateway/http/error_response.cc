@@ -8,7 +8,6 @@
 #include "libs/common/errors.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
-#include "libs/common/retry_after.h"
 
 namespace lathe::gateway {
 namespace {

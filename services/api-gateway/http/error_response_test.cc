@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "libs/common/errors.h"
-#include "libs/common/retry_after.h"
 
 namespace lathe::gateway {
 namespace {

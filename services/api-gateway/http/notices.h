@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "services/api-gateway/http/headers.h"
 #include "services/api-gateway/http/message.h"
-#include "services/api-gateway/http/sdk_version.h"
 
 namespace lathe::gateway {
 

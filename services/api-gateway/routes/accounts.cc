@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
-#include "services/api-gateway/engine_client/accounts_client.h"
+#include "services/api-gateway/engine_client/service_clients.h"
 #include "services/api-gateway/json/accounts_json.h"
 #include "services/api-gateway/json/metadata_json.h"
 #include "services/api-gateway/routes/route_table.h"

@@ -1,6 +1,6 @@
 // Routes for traces of sessions: a signed link, and the file behind it.
 #include "absl/strings/str_cat.h"
-#include "services/api-gateway/engine_client/traces_client.h"
+#include "services/api-gateway/engine_client/service_clients.h"
 #include "services/api-gateway/json/trace_json.h"
 #include "services/api-gateway/routes/public_url.h"
 #include "services/api-gateway/routes/route_table.h"

@@ -1,7 +1,7 @@
 #include <string>
 
 #include "libs/common/status_macros.h"
-#include "services/api-gateway/engine_client/checkpoints_client.h"
+#include "services/api-gateway/engine_client/service_clients.h"
 #include "services/api-gateway/json/model_json.h"
 #include "services/api-gateway/json/weights_json.h"
 #include "services/api-gateway/routes/route_table.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_client.h"
 #include "services/api-gateway/testing/fake_engine.h"

@@ -1,6 +1,7 @@
 // Conversion of the core's commands to worker messages.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -11,8 +12,15 @@
 #include "services/engine/core/actions.h"
 #include "services/engine/runtime/bodies.h"
 #include "services/engine/runtime/sample_streams.h"
+#include "services/engine/store/rows.h"
 
 namespace lathe::engine {
+
+// Returns a JSON object with owner, path, name, term and times, for people and for recovery without
+// the store.
+std::string ManifestJson(const CheckpointRow& row, int64_t term);
+// Returns the JSON object for a snapshot or an unnamed version.
+std::string ManifestJson(const std::string& tenant_id, int64_t term);
 
 // Encodes commands. A body is copied as the bytes that were accepted; it is neither parsed nor
 // validated again. Used on the core's thread only.

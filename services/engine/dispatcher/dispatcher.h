@@ -12,7 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "libs/common/concurrency/periodic_task.h"
+#include "libs/common/concurrency/named_thread.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
 #include "services/engine/dispatcher/command_encoder.h"
 #include "services/engine/dispatcher/supervisors.h"

@@ -11,8 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "libs/common/concurrency/periodic_task.h"
-#include "services/engine/leadership/lease_hold.h"
+#include "libs/common/concurrency/named_thread.h"
 #include "services/engine/leadership/lease_watch.h"
 #include "services/engine/store/store.h"
 

@@ -1,6 +1,7 @@
-// The standby's decision when the lease is free.
+// When a lease ends: the holder's view and the standby's.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
@@ -36,6 +37,25 @@ class LeaseWatch {
   const std::string process_;
   const HasEnded has_ended_;
   std::optional<Seen> seen_;
+};
+
+// The leader's view of its lease. Times are those of SteadyNowWithSleep. The leader counts the
+// lease from before it requests a renewal; a standby counts from after it sees the renewal. The
+// leader's time therefore ends first, whatever the clocks show. Thread-safe.
+class LeaseHold {
+ public:
+  explicit LeaseHold(absl::Duration duration) : duration_(duration) {}
+
+  // Extends the lease after a successful call, which began at `asked_at`, took or renewed it.
+  void Renew(absl::Time asked_at) { until_ = absl::ToUnixNanos(asked_at + duration_); }
+  // Ends the lease at once, because another process has it.
+  void End() { until_ = 0; }
+
+  bool IsHeld(absl::Time now) const { return absl::ToUnixNanos(now) < until_; }
+
+ private:
+  const absl::Duration duration_;
+  std::atomic<int64_t> until_ = 0;
 };
 
 }  // namespace lathe::engine

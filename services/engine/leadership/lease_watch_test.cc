@@ -2,8 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/engine/leadership/lease_hold.h"
-
 namespace lathe::engine {
 namespace {
 

@@ -11,12 +11,11 @@
 #include "absl/time/time.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/describe_run.h"
-#include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/session_search.h"
 #include "services/engine/rpc/unary_call.h"
 #include "services/engine/rpc/validate_names.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/signed_text.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 namespace {

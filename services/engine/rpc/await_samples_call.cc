@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/invalid.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 namespace {

@@ -4,7 +4,6 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/describe_run.h"
 #include "services/engine/rpc/engine_service_call.h"
 #include "services/engine/rpc/find_checkpoint.h"
 #include "services/engine/rpc/row_convert.h"

@@ -7,9 +7,9 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/engine_service_call.h"
 #include "services/engine/rpc/find_checkpoint.h"
-#include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/unary_call.h"
 #include "services/engine/rpc/validate_names.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 namespace {

@@ -9,7 +9,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/invalid.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 

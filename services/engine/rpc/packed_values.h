@@ -1,9 +1,11 @@
-// Access to elements of packed little-endian bytes, which need not be aligned.
+// Packed little-endian values, which need not be aligned: access to elements, and wider integers.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+
+#include "protos/lathe/v1/engine.pb.h"
 
 namespace lathe::engine {
 
@@ -23,5 +25,12 @@ class PackedValues {
  private:
   std::string_view bytes_;
 };
+
+// Returns true if an input other than target_tokens has an integer dtype.
+bool HasIntegerNumbers(const v1::ForwardBackwardRequest& request);
+
+// Returns the request with those inputs as float32. An input with an integer that float32 cannot
+// represent exactly is not changed.
+v1::ForwardBackwardRequest WidenIntegers(v1::ForwardBackwardRequest request);
 
 }  // namespace lathe::engine

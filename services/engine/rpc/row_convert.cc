@@ -1,11 +1,16 @@
 #include "services/engine/rpc/row_convert.h"
 
+#include <cstdint>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "libs/common/status_macros.h"
 #include "services/engine/rpc/checkpoint_files.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
+
 namespace {
 
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
@@ -90,6 +95,87 @@ v1::ServedModel ToProto(const BaseModelRow& row) {
   proto.set_tokenizer_id(row.tokenizer_id);
   proto.set_max_lora_rank(row.max_lora_rank);
   return proto;
+}
+
+namespace {
+
+// Rows per read. One read mostly suffices to find the newest checkpoint of each kind.
+constexpr int64_t kCheckpointsPage = 100;
+
+// Keeps the first checkpoint of each kind. Rows come newest first.
+void NoteNewest(const CheckpointRow& checkpoint, const std::filesystem::path& root, v1::Run& run) {
+  if (checkpoint.kind == CheckpointKind::kTraining && !run.has_last_checkpoint()) {
+    *run.mutable_last_checkpoint() = ToProto(checkpoint, root);
+  } else if (checkpoint.kind == CheckpointKind::kSampler && !run.has_last_sampler_checkpoint()) {
+    *run.mutable_last_sampler_checkpoint() = ToProto(checkpoint, root);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Run> DescribeRun(Runtime& runtime, const Caller& caller, const ModelRow& row) {
+  v1::Run run = ToProto(row, caller.tenant_name);
+  const int64_t now = runtime.NowNanos();
+  bool more = true;
+  for (int64_t offset = 0; more; offset += kCheckpointsPage) {
+    ASSIGN_OR_RETURN(
+        const Page<CheckpointRow> page,
+        runtime.store().ListCheckpoints(caller.tenant_id, row.model_id, now,
+                                        /*with_external=*/false, kCheckpointsPage, offset));
+    for (const CheckpointRow& checkpoint : page.rows) {
+      NoteNewest(checkpoint, runtime.checkpoints_dir(), run);
+    }
+    const bool has_both = run.has_last_checkpoint() && run.has_last_sampler_checkpoint();
+    more = !has_both && offset + kCheckpointsPage < page.total_count;
+  }
+  return run;
+}
+
+absl::StatusOr<v1::ListRunsResponse> DescribeRuns(Runtime& runtime, const Caller& caller,
+                                                  const Page<ModelRow>& page) {
+  v1::ListRunsResponse response;
+  for (const ModelRow& row : page.rows) {
+    ASSIGN_OR_RETURN(*response.add_runs(), DescribeRun(runtime, caller, row));
+  }
+  response.set_total_count(page.total_count);
+  return response;
+}
+
+namespace {
+
+absl::Status Set(bool is_given, int64_t value, const char* name, int64_t& field) {
+  if (!is_given) return absl::OkStatus();
+  if (value < 0) {
+    return Invalid("invalid_field", name,
+                   absl::StrFormat("%s is %d, expected 0 (no limit) or more", name, value));
+  }
+  field = value;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+v1::Quota ToProto(const QuotaRow& row) {
+  v1::Quota quota;
+  quota.set_requests_per_minute(row.requests_per_minute);
+  quota.set_tokens_per_minute(row.tokens_per_minute);
+  quota.set_queued_bytes(row.queued_bytes);
+  quota.set_stored_bytes(row.stored_bytes);
+  quota.set_adapters(row.adapters);
+  return quota;
+}
+
+absl::StatusOr<QuotaRow> WithQuota(QuotaRow row, const v1::Quota& quota) {
+  RETURN_IF_ERROR(Set(quota.has_requests_per_minute(), quota.requests_per_minute(),
+                      "requests_per_minute", row.requests_per_minute));
+  RETURN_IF_ERROR(Set(quota.has_tokens_per_minute(), quota.tokens_per_minute(), "tokens_per_minute",
+                      row.tokens_per_minute));
+  RETURN_IF_ERROR(
+      Set(quota.has_queued_bytes(), quota.queued_bytes(), "queued_bytes", row.queued_bytes));
+  RETURN_IF_ERROR(
+      Set(quota.has_stored_bytes(), quota.stored_bytes(), "stored_bytes", row.stored_bytes));
+  RETURN_IF_ERROR(Set(quota.has_adapters(), quota.adapters(), "adapters", row.adapters));
+  return row;
 }
 
 }  // namespace lathe::engine

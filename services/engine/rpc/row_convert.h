@@ -3,9 +3,13 @@
 
 #include <filesystem>
 
+#include "absl/status/statusor.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "google/protobuf/timestamp.pb.h"
+#include "protos/lathe/v1/admin.pb.h"
 #include "protos/lathe/v1/engine.pb.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/runtime/runtime.h"
 #include "services/engine/store/rows.h"
 
 namespace lathe::engine {
@@ -25,5 +29,17 @@ v1::Checkpoint ToProto(const CheckpointRow& row, const std::filesystem::path& ro
 v1::Run ToProto(const ModelRow& row, const std::string& owner_name);
 
 v1::ServedModel ToProto(const BaseModelRow& row);
+
+// Describes one run. `row` must belong to the caller's tenant.
+absl::StatusOr<v1::Run> DescribeRun(Runtime& runtime, const Caller& caller, const ModelRow& row);
+
+// Describes a page of runs.
+absl::StatusOr<v1::ListRunsResponse> DescribeRuns(Runtime& runtime, const Caller& caller,
+                                                  const Page<ModelRow>& page);
+
+v1::Quota ToProto(const QuotaRow& row);
+
+// Returns `row` with the fields that `quota` sets. InvalidArgument: a value is negative.
+absl::StatusOr<QuotaRow> WithQuota(QuotaRow row, const v1::Quota& quota);
 
 }  // namespace lathe::engine

@@ -3,8 +3,9 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/server_builder_plugin.h>
+#include <grpcpp/impl/server_initializer.h>
 #include <grpcpp/server_builder.h>
-
 #include <array>
 #include <chrono>
 #include <string_view>
@@ -18,9 +19,31 @@
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/leader_guard.h"
-#include "services/engine/rpc/service_names.h"
 
 namespace lathe::engine {
+
+namespace {
+
+class NamesPlugin final : public grpc::ServerBuilderPlugin {
+ public:
+  explicit NamesPlugin(std::vector<std::string>* names) : names_(names) {}
+
+  std::string name() override { return "service_names"; }
+  void InitServer(grpc::ServerInitializer*) override {}
+  void Finish(grpc::ServerInitializer* server) override { *names_ = *server->GetServiceList(); }
+  void ChangeArguments(const std::string&, void*) override {}
+
+ private:
+  std::vector<std::string>* const names_;
+};
+
+}  // namespace
+
+void ServiceNamesOption::UpdatePlugins(
+    std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) {
+  plugins->push_back(std::make_unique<NamesPlugin>(names_));
+}
+
 namespace {
 
 // sun_path has 108 bytes, which must also hold "/worker.sock".

@@ -1,9 +1,9 @@
 // The engine's three listeners.
 #pragma once
 
+#include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/server.h>
 #include <grpcpp/support/server_callback.h>
-
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +15,18 @@
 #include "libs/common/rpc/server.h"
 
 namespace lathe::engine {
+
+// Sets `names` to the full names of all services. `names` must outlive BuildAndStart.
+class ServiceNamesOption final : public grpc::ServerBuilderOption {
+ public:
+  explicit ServiceNamesOption(std::vector<std::string>* names) : names_(names) {}
+
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override;
+
+ private:
+  std::vector<std::string>* const names_;
+};
 
 // Addresses and security of the engine's listeners.
 struct ServerOptions {

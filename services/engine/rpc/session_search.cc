@@ -6,9 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/validate_names.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 namespace {

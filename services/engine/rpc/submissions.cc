@@ -11,14 +11,12 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/checkpoint_files.h"
 #include "services/engine/rpc/content_hash.h"
-#include "services/engine/rpc/invalid.h"
-#include "services/engine/rpc/model_limits.h"
-#include "services/engine/rpc/validate_export.h"
+#include "services/engine/rpc/packed_values.h"
 #include "services/engine/rpc/validate_lora.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validate_sampling.h"
 #include "services/engine/rpc/validate_training.h"
-#include "services/engine/rpc/widen_integers.h"
+#include "services/engine/rpc/validation.h"
 #include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {

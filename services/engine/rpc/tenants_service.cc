@@ -8,8 +8,8 @@
 #include "absl/time/time.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/caller.h"
-#include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 namespace {

@@ -12,9 +12,9 @@
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/caller.h"
-#include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/signed_text.h"
+#include "services/engine/rpc/validation.h"
 #include "services/engine/runtime/request_words.h"
 
 namespace lathe::engine {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/invalid.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/types.pb.h"
-#include "services/engine/rpc/model_limits.h"
+#include "services/engine/rpc/validation.h"
 #include "services/engine/store/rows.h"
 
 namespace lathe::engine {

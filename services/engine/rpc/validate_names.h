@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -45,5 +46,10 @@ struct PageBounds {
 };
 // Accepts a limit of 1 to 1,000 (0: 20) and an offset that is not negative. Error: bad_page.
 absl::StatusOr<PageBounds> ValidatePage(int64_t limit, int64_t offset);
+
+// Accepts at most 10 X25519 keys, "age1…". Error: bad_recipient, naming the invalid key and the
+// reason.
+absl::StatusOr<std::vector<std::string>> ValidateAgeRecipients(
+    const google::protobuf::RepeatedPtrField<std::string>& recipients);
 
 }  // namespace lathe::engine

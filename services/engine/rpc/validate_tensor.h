@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "google/protobuf/repeated_ptr_field.h"
 #include "protos/lathe/v1/types.pb.h"
 
 namespace lathe::engine {
@@ -36,5 +37,13 @@ absl::Status CheckAtLeast(const v1::Tensor& tensor, float least, const std::stri
 
 // Returns the name of a dtype, e.g. "float32".
 std::string DTypeName(v1::DType dtype);
+
+using Chunks = google::protobuf::RepeatedPtrField<v1::Chunk>;
+
+// Returns the number of tokens in all chunks; each must be below `vocab_size`. `field` names the
+// chunks in errors: unsupported_chunk (with its wire name), bad_tensor, bad_token (with the
+// position).
+absl::StatusOr<int64_t> CheckChunks(const Chunks& chunks, int64_t vocab_size,
+                                    const std::string& field);
 
 }  // namespace lathe::engine

@@ -11,12 +11,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/invalid.h"
 #include "services/engine/rpc/packed_values.h"
-#include "services/engine/rpc/validate_chunks.h"
 #include "services/engine/rpc/validate_loss.h"
-#include "services/engine/rpc/validate_provenance.h"
 #include "services/engine/rpc/validate_tensor.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 namespace {

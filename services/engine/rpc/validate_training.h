@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "protos/lathe/v1/engine.pb.h"
-#include "services/engine/rpc/model_limits.h"
+#include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 

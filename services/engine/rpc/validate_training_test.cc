@@ -9,7 +9,7 @@
 
 #include "libs/common/errors.h"
 #include "services/engine/rpc/testing/train_requests.h"
-#include "services/engine/rpc/validate_chunks.h"
+#include "services/engine/rpc/validate_tensor.h"
 
 namespace lathe::engine {
 namespace {

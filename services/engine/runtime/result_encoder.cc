@@ -1,7 +1,6 @@
 #include "services/engine/runtime/result_encoder.h"
 
 #include "libs/common/errors.h"
-#include "libs/common/retry_after.h"
 #include "libs/common/rpc/status.h"
 #include "protos/lathe/v1/types.pb.h"
 

@@ -16,7 +16,6 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "libs/common/concurrency/named_thread.h"
-#include "libs/common/concurrency/periodic_task.h"
 #include "libs/common/time/clock.h"
 #include "services/engine/core/core.h"
 #include "services/engine/core/event_log.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 
 namespace lathe::worker {
 namespace {

@@ -10,7 +10,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 #include "services/worker/rpc/attach_stream.h"
 
 namespace lathe::worker {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 #include "services/worker/collectives/transports/gloo_collectives.h"
 #include "services/worker/collectives/transports/shared_memory_collectives.h"
 #include "services/worker/torch/aten.h"

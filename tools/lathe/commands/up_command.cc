@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "libs/common/device/visible_device.h"
-#include "libs/common/memory/available_memory.h"
+#include "libs/common/memory/process_memory.h"
 #include "libs/common/status_macros.h"
 #include "tools/lathe/announce.h"
 #include "tools/lathe/launch/launcher.h"

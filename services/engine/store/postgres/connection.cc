@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 
 namespace lathe::engine {
 namespace {

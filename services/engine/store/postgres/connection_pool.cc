@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 
 namespace lathe::engine {
 

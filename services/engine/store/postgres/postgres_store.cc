@@ -9,7 +9,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 #include "services/engine/store/postgres/backoff.h"
 #include "services/engine/store/postgres/migrate.h"
 #include "services/engine/store/sql/load_state.h"

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "services/engine/store/sql/metadata_codec.h"
 #include "services/engine/store/sql/row_codec.h"
 #include "services/engine/store/sql/sql_store.h"
 

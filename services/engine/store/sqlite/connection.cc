@@ -1,12 +1,12 @@
 #include "services/engine/store/sqlite/connection.h"
 
 #include <sqlite3.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace lathe::engine {
+
 namespace {
 
 // Readers never wait in WAL mode. The writer may have to wait for a checkpoint of the CLI.
@@ -70,6 +70,23 @@ absl::Status SqlStatus(const SQLite::Exception& error) {
     default:
       return absl::InternalError(message);
   }
+}
+
+std::unique_ptr<Connection> ReadPool::Take() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Connection> connection = std::move(idle_.back());
+      idle_.pop_back();
+      return connection;
+    }
+  }
+  return std::make_unique<Connection>(path_, SQLite::OPEN_READONLY);
+}
+
+void ReadPool::Give(std::unique_ptr<Connection> connection) {
+  absl::MutexLock lock(&mu_);
+  if (idle_.size() < kMaxIdle) idle_.push_back(std::move(connection));
 }
 
 }  // namespace lathe::engine

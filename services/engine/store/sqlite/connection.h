@@ -1,15 +1,18 @@
-// One SQLite connection with its prepared statements.
+// SQLite connections with their prepared statements.
 #pragma once
 
 #include <SQLiteCpp/SQLiteCpp.h>
-
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "services/engine/store/sql/sql_connection.h"
 
 namespace lathe::engine {
@@ -65,5 +68,33 @@ auto Guarded(const Function& function) -> decltype(function()) {
     return SqlStatus(error);
   }
 }
+
+// Thread-safe. Opens a connection when none is idle, and keeps at most kMaxIdle idle ones.
+class ReadPool {
+ public:
+  explicit ReadPool(std::string path) : path_(std::move(path)) {}
+
+  // Runs `read(connection)` on a connection that no other call uses. `read` returns a Status or
+  // StatusOr.
+  template <typename Read>
+  auto Run(const Read& read) {
+    return Guarded([&] {
+      std::unique_ptr<Connection> connection = Take();
+      auto result = read(*connection);
+      Give(std::move(connection));
+      return result;
+    });
+  }
+
+ private:
+  std::unique_ptr<Connection> Take();
+  void Give(std::unique_ptr<Connection> connection);
+
+  static constexpr size_t kMaxIdle = 4;
+
+  const std::string path_;
+  absl::Mutex mu_;
+  std::vector<std::unique_ptr<Connection>> idle_ ABSL_GUARDED_BY(mu_);
+};
 
 }  // namespace lathe::engine

@@ -12,7 +12,6 @@
 #include "services/engine/store/sql/sql_store.h"
 #include "services/engine/store/sqlite/body_files.h"
 #include "services/engine/store/sqlite/connection.h"
-#include "services/engine/store/sqlite/read_pool.h"
 
 namespace lathe::engine {
 

@@ -31,7 +31,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 #include "services/worker/collectives/rank_order.h"
 
 namespace lathe::worker {

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "absl/strings/str_format.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 #include "services/worker/collectives/rank_order.h"
 
 namespace lathe::worker {

@@ -21,7 +21,7 @@
 #include "absl/time/clock.h"
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/status_macros.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 
 namespace lathe::worker {
 namespace {

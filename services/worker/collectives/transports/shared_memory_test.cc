@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 #include "services/worker/collectives/transports/cpu_collectives.h"
 #include "services/worker/collectives/transports/shared_segment.h"
 #include "services/worker/testing/test_ranks.h"

@@ -23,7 +23,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "libs/common/status_macros.h"
-#include "libs/common/time/steady_time.h"
+#include "libs/common/time/clock.h"
 
 namespace lathe::worker {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "libs/common/logging/logging.h"
-#include "libs/common/memory/available_memory.h"
+#include "libs/common/memory/process_memory.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/version.h"
 #include "services/worker/checkpoint/atomic_directory.h"

@@ -4,7 +4,7 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include "libs/common/memory/resident_memory.h"
+#include "libs/common/memory/process_memory.h"
 #include "services/worker/memory/tensor_memory.h"
 
 namespace lathe::worker {

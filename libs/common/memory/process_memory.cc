@@ -1,5 +1,6 @@
-#include "libs/common/memory/available_memory.h"
+#include "libs/common/memory/process_memory.h"
 
+#include <unistd.h>
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_split.h"
 
 namespace lathe {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -64,6 +66,14 @@ absl::StatusOr<int64_t> AvailableMemoryBytes(const fs::path& root) {
   const std::optional<int64_t> available = MemAvailable(root);
   if (!available) return absl::InternalError("no MemAvailable in /proc/meminfo");
   return std::min(*available, CgroupLimit(root));
+}
+
+int64_t ResidentMemoryBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total_pages = 0;
+  int64_t resident_pages = 0;
+  statm >> total_pages >> resident_pages;
+  return resident_pages * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace lathe

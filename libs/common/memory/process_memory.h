@@ -1,4 +1,4 @@
-// Measures the memory that this process may use.
+// Measures the memory that this process uses and may use.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,8 @@ namespace lathe {
 // MemAvailable and the limits of its cgroup (version 2 with all parents, or version 1). `root`
 // replaces "/" in tests.
 absl::StatusOr<int64_t> AvailableMemoryBytes(const std::filesystem::path& root = "/");
+
+// Returns the resident bytes, including mapped files; 0 if the system does not report them.
+int64_t ResidentMemoryBytes();
 
 }  // namespace lathe

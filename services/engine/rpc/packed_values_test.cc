@@ -1,4 +1,4 @@
-#include "services/engine/rpc/widen_integers.h"
+#include "services/engine/rpc/packed_values.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>

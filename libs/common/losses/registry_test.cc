@@ -1,4 +1,4 @@
-#include "libs/common/losses/loss_rules.h"
+#include "libs/common/losses/registry.h"
 
 #include <catch2/catch.hpp>
 
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "libs/common/losses/evaluate_loss.h"
-#include "libs/common/losses/registry.h"
 
 namespace lathe {
 namespace {

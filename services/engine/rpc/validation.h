@@ -1,7 +1,8 @@
-// Errors with a stable code and the name of the invalid field.
+// Errors with a stable code and the name of the invalid field, and limits of the base model.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,5 +17,11 @@ inline absl::Status Invalid(const char* code, const std::string& field,
                             const std::string& message) {
   return WithDetail(absl::InvalidArgumentError(message), code, field);
 }
+
+struct ModelLimits {
+  int64_t max_context_length = 0;
+  int64_t vocab_size = 0;
+  int64_t max_lora_rank = 0;
+};
 
 }  // namespace lathe::engine

@@ -1,11 +1,15 @@
-#include "libs/common/config/config_file.h"
+#include "libs/common/config/option_sources.h"
 
+#include <unistd.h>
 #include <yaml-cpp/yaml.h>
+#include <string_view>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe {
+
 namespace {
 
 std::string Where(const std::string& path, const YAML::Mark& mark) {
@@ -61,6 +65,25 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(Where(path, error.mark), ": ", error.msg));
   }
+}
+
+std::vector<EnvironmentEntry> ReadEnvironment() {
+  constexpr std::string_view kPrefix = "LATHE_";
+  std::vector<EnvironmentEntry> entries;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = text.find('=');
+    if (!text.starts_with(kPrefix) || equals == std::string_view::npos) continue;
+    const std::string variable(text.substr(0, equals));
+    const std::size_t middle = variable.find("__", kPrefix.size());
+    if (middle == std::string::npos) continue;
+    entries.push_back(
+        {variable,
+         absl::AsciiStrToLower(variable.substr(kPrefix.size(), middle - kPrefix.size()) + "." +
+                               variable.substr(middle + 2)),
+         std::string(text.substr(equals + 1))});
+  }
+  return entries;
 }
 
 }  // namespace lathe

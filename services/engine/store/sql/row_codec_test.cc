@@ -1,4 +1,4 @@
-#include "services/engine/store/sql/metadata_codec.h"
+#include "services/engine/store/sql/row_codec.h"
 
 #include <catch2/catch.hpp>
 

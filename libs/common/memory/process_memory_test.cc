@@ -1,4 +1,4 @@
-#include "libs/common/memory/available_memory.h"
+#include "libs/common/memory/process_memory.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,7 @@
-#include "services/engine/rpc/widen_integers.h"
+#include "services/engine/rpc/packed_values.h"
 
 #include <string>
 #include <utility>
-
-#include "services/engine/rpc/packed_values.h"
 
 namespace lathe::engine {
 namespace {

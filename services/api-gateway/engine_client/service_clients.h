@@ -1,0 +1,38 @@
+// Lets EngineClient call the services beside lathe.v1.Engine.
+#pragma once
+
+#include "protos/lathe/v1/accounts.grpc.pb.h"
+#include "protos/lathe/v1/checkpoints.grpc.pb.h"
+#include "protos/lathe/v1/tenants.grpc.pb.h"
+#include "protos/lathe/v1/traces.grpc.pb.h"
+#include "services/api-gateway/engine_client/engine_client.h"
+
+namespace lathe::gateway {
+
+using AccountsStub = v1::Accounts::StubInterface::async_interface;
+
+template <>
+struct ServiceOf<AccountsStub> {
+  using type = v1::Accounts;
+};
+
+template <>
+struct ServiceOf<v1::Checkpoints::StubInterface::async_interface> {
+  using type = v1::Checkpoints;
+};
+
+using TenantsStub = v1::Tenants::StubInterface::async_interface;
+
+template <>
+struct ServiceOf<TenantsStub> {
+  using type = v1::Tenants;
+};
+
+using TracesStub = v1::Traces::StubInterface::async_interface;
+
+template <>
+struct ServiceOf<TracesStub> {
+  using type = v1::Traces;
+};
+
+}  // namespace lathe::gateway
