@@ -88,8 +88,6 @@ Settings ParseSettings(int argc, char** argv) {
               "linears that train_attn, train_mlp and train_unembed stand for, where a request "
               "names no target_modules",
               {.flag = "lora-target-modules"});
-  options.Add(&settings.event_log, "engine.event_log", "",
-              "file for every event of the core, to replay; empty: none");
   options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
               "HOST:PORT of /metrics, /livez and /readyz, for your own network; empty: none",
               {.flag = "metrics-listen"});

@@ -15,7 +15,6 @@ struct Settings {
   std::string store;
   std::string data_dir;
   std::string run_dir;
-  std::string event_log;
   std::string log_level;
   std::string metrics_listen;
   absl::Duration gap_timeout;

@@ -1,6 +1,6 @@
-// Serialization of plain structs without listing their fields. Used by the event log, the action
-// digest and the plan in a request's row. Numbers are LEB128 words; strings and lists have a
-// length prefix, variants an index. A changed struct is a changed format.
+// Serialization of plain structs without listing their fields. Used by the plan in a request's row.
+// Numbers are LEB128 words; strings and lists have a length prefix, variants an index. A changed
+// struct is a changed format.
 #pragma once
 
 #include <bit>
@@ -160,14 +160,7 @@ class Reader {
   bool ok_ = true;
 };
 
-template <typename T>
-std::string Serialize(const T& value) {
-  std::string bytes;
-  Writer(&bytes).Write(value);
-  return bytes;
-}
-
-// Returns nullopt if the bytes are not the output of Serialize for a T.
+// Returns nullopt if the bytes are not what a Writer wrote for a T.
 template <typename T>
 std::optional<T> Deserialize(std::string_view bytes) {
   Reader reader(bytes);

@@ -76,11 +76,6 @@ absl::Status Runtime::Start(WorkerSender& sender, StoredState state) {
     queue_view_.OnAccepted(row);
     traces_.OnDurable(row.request_id, row.accepted_at);
   }
-  if (!options_.event_log.empty()) {
-    ASSIGN_OR_RETURN(EventLogWriter event_log,
-                     EventLogWriter::Open(options_.event_log, options_.core));
-    event_log_ = std::move(event_log);
-  }
   commits_ = std::make_unique<CommitLoop>(
       store_, term_,
       CommitLoop::Callbacks{
@@ -110,7 +105,6 @@ void Runtime::Stop() {
   comparer_.reset();
   events_.Close();
   core_thread_.reset();
-  CloseEventLog();
   commits_.reset();
   DeleteDirs();
   calls_.FailAll(ToErrorInfo(absl::UnavailableError("the engine is stopping")));
@@ -169,10 +163,8 @@ void Runtime::StepCore(Core& core, EventBody body) {
   const auto began = std::chrono::steady_clock::now();
   const Event event{.now = NowNanos(), .body = std::move(body)};
   actions_.clear();
-  if (event_log_) AppendToLog(event);
   Trace(event);
   core.Step(event, &actions_);
-  if (event_log_) action_digest_.Add(actions_);
   TraceAccepted();
   for (Action& action : actions_) {
     std::visit([this](auto& one) { Execute(one); }, action);
@@ -186,22 +178,6 @@ void Runtime::StepCore(Core& core, EventBody body) {
 
 absl::Duration Runtime::CoreIdleTime() const {
   return absl::FromChrono(std::chrono::steady_clock::now() - last_step_at_.load());
-}
-
-void Runtime::AppendToLog(const Event& event) {
-  const absl::Status status = event_log_->Append(event);
-  if (status.ok()) return;
-  LogError("the event log cannot be written and ends here", {{"error", status.message()}});
-  event_log_.reset();
-}
-
-void Runtime::CloseEventLog() {
-  if (!event_log_) return;
-  const absl::Status status = event_log_->Flush();
-  event_log_.reset();
-  LogInfo("event log closed", {{"actions", action_digest_.num_actions()},
-                               {"digest", action_digest_.FinishHex()},
-                               {"error", status.message()}});
 }
 
 void Runtime::Execute(Commit& action) {

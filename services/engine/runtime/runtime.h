@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -18,7 +17,6 @@
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/time/clock.h"
 #include "services/engine/core/core.h"
-#include "services/engine/core/event_log.h"
 #include "services/engine/runtime/bodies.h"
 #include "services/engine/runtime/call_table.h"
 #include "services/engine/runtime/commit_loop.h"
@@ -56,8 +54,6 @@ class Runtime {
     int64_t max_cached_result_bytes = int64_t{256} << 20;
     // Directory of the checkpoint directories that the core names.
     std::filesystem::path checkpoints_dir;
-    // File that every event is appended to; empty: none.
-    std::string event_log;
     // Called on the store's thread when the store failed. Nothing may be acknowledged any more, so
     // it should end the process.
     std::function<void(const absl::Status&)> on_fatal;
@@ -167,7 +163,6 @@ class Runtime {
   void RefuseFull(CallId call);
   void RunCore(StoredState state);
   void StepCore(Core& core, EventBody body);
-  void AppendToLog(const Event& event);
   // Passes the parts of an event that traces show to traces_ and queue_view_.
   void Trace(const Event& event);
   // Runs before the actions of a step, because some of them may already end a new request.
@@ -175,7 +170,6 @@ class Runtime {
   void TraceDispatch(const SendToWorker& action);
   void TraceSnapshot(const WorkerSnapshotDone& event);
   void TraceFailure(const std::string& request_id, const ErrorInfo& error);
-  void CloseEventLog();
 
   void Execute(Commit& action);
   void Execute(Answer& action);
@@ -229,8 +223,6 @@ class Runtime {
   ForgottenRequests forgotten_;
   EventQueue events_;
   std::vector<Action> actions_;  // actions of the current step; the core's thread only
-  std::optional<EventLogWriter> event_log_;
-  ActionDigest action_digest_;  // digest of the actions for the events in the log
 
   absl::Mutex mu_;
   absl::Status room_ ABSL_GUARDED_BY(mu_);  // not OK while is_disk_full_

@@ -89,7 +89,6 @@ void CoreHarness::RestartEngine() {
   events_.clear();
   attached = false;
   core_ = std::make_unique<Core>(options_);
-  log.clear();
   actions.clear();
   Post(Loaded{store.TakeLeadership(), ++seed_});
 }
@@ -114,7 +113,6 @@ void CoreHarness::StepCore(EventBody body) {
   const Event event{++now, std::move(body)};
   std::vector<Action> out;
   core_->Step(event, &out);
-  log.push_back(event);
   for (const Action& action : out) {
     actions.push_back(action);
     Execute(action);

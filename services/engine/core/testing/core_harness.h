@@ -117,7 +117,6 @@ class CoreHarness {
   std::vector<SendToWorker> to_ranks;  // commands to ranks above 0, and every SendDie
   std::vector<NoteRecovery> recoveries;
   std::map<std::string, std::string> result_of;  // by request id
-  std::vector<Event> log;
   std::vector<Action> actions;  // every action so far
   CallId last_call = 0;
 
