@@ -11,18 +11,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "libs/common/metrics/family_list.h"
-#include "services/engine/runtime/request_words.h"
 
 namespace lathe::engine {
 namespace {
 
 using prometheus::Histogram;
 
-constexpr OperationKind kKinds[] = {
-    OperationKind::kCreateModel,           OperationKind::kUnloadModel, OperationKind::kForward,
-    OperationKind::kForwardBackward,       OperationKind::kOptimStep,   OperationKind::kSaveWeights,
-    OperationKind::kSaveWeightsForSampler, OperationKind::kLoadWeights, OperationKind::kSample,
-    OperationKind::kSaveWeightsExternal};
 constexpr std::pair<LossCause, const char*> kLossCauses[] = {
     {LossCause::kUnknown, "unknown"},
     {LossCause::kCrashed, "crashed"},
@@ -131,12 +125,12 @@ class EngineMetrics::State : public prometheus::Registry {
         Family("lathe_engine_request_execute_seconds", "from its worker to the result's arrival");
     auto& total =
         Family("lathe_engine_request_seconds", "from a request's acceptance to its result on disk");
-    for (const OperationKind kind : kKinds) {
-      const prometheus::Labels labels = {{"operation", std::string(WordOf(kind))}};
-      OperationSeries& series = operations_[kind];
+    for (const OperationTraits& traits : kOperations) {
+      const prometheus::Labels labels = {{"operation", std::string(traits.name)}};
+      OperationSeries& series = operations_[traits.kind];
       for (const Outcome outcome : kOutcomes) {
         prometheus::Labels both = labels;
-        both["outcome"] = std::string(WordOf(outcome));
+        both["outcome"] = std::string(NameOf(outcome));
         series.completed[outcome] = &completed.Add(both);
       }
       series.tokens = &tokens.Add(labels);
@@ -236,15 +230,15 @@ class EngineMetrics::State : public prometheus::Registry {
 
   void AddStateLocked(FamilyList& list) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     std::map<OperationKind, SessionTraces::Load> loads = runtime_->traces().Loads();
-    for (const OperationKind kind : kKinds) {
+    for (const OperationTraits& traits : kOperations) {
       list.AddGauge("lathe_engine_requests_waiting", "accepted requests that no worker has",
-                    static_cast<double>(loads[kind].num_waiting),
-                    {{"operation", std::string(WordOf(kind))}});
+                    static_cast<double>(loads[traits.kind].num_waiting),
+                    {{"operation", std::string(traits.name)}});
     }
-    for (const OperationKind kind : kKinds) {
+    for (const OperationTraits& traits : kOperations) {
       list.AddGauge("lathe_engine_requests_running", "requests that a worker has",
-                    static_cast<double>(loads[kind].num_running),
-                    {{"operation", std::string(WordOf(kind))}});
+                    static_cast<double>(loads[traits.kind].num_running),
+                    {{"operation", std::string(traits.name)}});
     }
     const Directory::Sizes sizes = runtime_->directory().CountLive();
     const auto gauge = [&list](const char* name, const char* help, int64_t value) {

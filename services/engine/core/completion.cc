@@ -99,11 +99,6 @@ void CompleteStep(State& s, Model& model, Request& request, const WorkerDone& do
   EndWithWorkerResult(s, request, RequestState::kDone, done.result_id);
 }
 
-// Returns true if the worker's result is used. The core encodes the other results itself.
-bool UsesWorkerResult(OperationKind kind) {
-  return IsForward(kind) || kind == OperationKind::kOptimStep || kind == OperationKind::kSample;
-}
-
 void CompleteDone(State& s, Request& request, const WorkerDone& done) {
   CountUsage(s, request, done);
   Model* const model = Find(s.models, request.plan->model_id);
@@ -180,7 +175,7 @@ void OnWorkerDone(State& s, const WorkerDone& event) {
   MoveToGroup(s, *request, event.group);
   if (event.error) return CompleteFailed(s, *request, event);
   NoteWorkDone(s, *group);
-  if (!UsesWorkerResult(request->row.kind)) s.fx.After(ForgetResult{event.result_id});
+  if (!TraitsOf(request->row.kind).has_worker_result) s.fx.After(ForgetResult{event.result_id});
   CompleteDone(s, *request, event);
 }
 

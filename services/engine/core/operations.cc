@@ -209,7 +209,7 @@ void FillSamples(State& s, Group& group) {
 
 void SendSuspect(State& s, Group& group, Request& request) {
   if (request.row.op_class == OpClass::kSample) return SendOneSample(s, group, request);
-  if (!IsForward(request.row.kind)) return SendBarrier(s, group, request);
+  if (!TraitsOf(request.row.kind).is_batched) return SendBarrier(s, group, request);
   NoteDispatched(s, group, request);
   s.fx.Send(group.row.group, group.row.epoch, SendTrainBatch{{ItemOf(request)}});
 }
@@ -254,7 +254,7 @@ void SendToGroup(State& s, Request& request) {
   s.dirty_groups.insert(request.group);
   if (request.is_suspect) {
     group->suspects[request.order] = row.request_id;
-  } else if (IsForward(row.kind)) {
+  } else if (TraitsOf(row.kind).is_batched) {
     const int64_t tokens = std::max<int64_t>(1, row.tokens);
     FairQueue& queue = group->window.IsLarge(tokens) ? group->large_train : group->train;
     queue.Push(row.tenant_id, row.owner_id, {row.request_id, tokens});

@@ -117,7 +117,7 @@ void RestoreGradient(Model& model, const RequestRow& row) {
 
 void RestoreOrder(Model& model, const Request& request) {
   const RequestRow& row = request.row;
-  model.order.Add(row.seq_id, {!IsForward(row.kind), IsForward(row.kind), row.accepted_at});
+  model.order.Add(row.seq_id, {TraitsOf(row.kind).is_barrier, row.accepted_at});
   if (request.live()) return;
   model.order.Resolve(row.seq_id);
   if (!request.refused) RestoreGradient(model, row);

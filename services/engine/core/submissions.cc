@@ -108,9 +108,9 @@ std::optional<ErrorInfo> TooFarAhead(const State& s, const Model& model, int64_t
 // Records the arrival of a seq, even if its request does not run.
 void PlaceInOrder(State& s, Model& model, const Submit& submit, int64_t seq_id) {
   const bool serial = s.sessions.at(model.row.session_id).row.ordering == SessionOrdering::kSerial;
-  const bool waits_for_gap = IsForward(submit.kind);
-  model.order.Add(seq_id, {!IsForward(submit.kind), waits_for_gap, s.now});
-  CloseGapsThrough(s, model, model.order.ClosedByArrival(seq_id, serial, waits_for_gap));
+  const bool is_barrier = TraitsOf(submit.kind).is_barrier;
+  model.order.Add(seq_id, {is_barrier, s.now});
+  CloseGapsThrough(s, model, model.order.ClosedByArrival(seq_id, serial, is_barrier));
   model.row.last_request_at = s.now;
   if (s.now - model.row_written_at >= kRowInterval) PutRow(s, model);
   s.dirty_models.insert(model.row.model_id);
@@ -147,7 +147,7 @@ void SubmitTraining(State& s, Model& model, const Submit& submit) {
   plan.model_id = model.row.model_id;
   std::optional<ErrorInfo> refusal;
   const bool fails_late = submit.invalid && submit.invalid_through_future;
-  if (!IsForward(submit.kind) && !fails_late) {
+  if (TraitsOf(submit.kind).is_barrier && !fails_late) {
     refusal = submit.invalid ? submit.invalid : PlanTraining(s, model, submit, seq_id, plan);
   }
   if (refusal) {

@@ -4,8 +4,8 @@
 
 namespace lathe::engine {
 
-int64_t SeqOrder::ClosedByArrival(int64_t seq, bool serial, bool waits_for_gap) const {
-  if (!serial && waits_for_gap) return closed_seq_;
+int64_t SeqOrder::ClosedByArrival(int64_t seq, bool serial, bool is_barrier) const {
+  if (!serial && !is_barrier) return closed_seq_;
   return std::max(closed_seq_, seq - 1);
 }
 

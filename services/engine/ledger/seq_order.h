@@ -18,8 +18,6 @@ class SeqOrder {
   struct Operation {
     // A barrier waits for everything before it, and everything after waits for it.
     bool is_barrier = false;
-    // The operation may belong to parallel submissions of which smaller seqs are still to come.
-    bool waits_for_gap = false;
     int64_t arrived_at = 0;
   };
 
@@ -28,9 +26,9 @@ class SeqOrder {
 
   // Returns the largest seq through which the arrival of `seq` proves the missing ones abandoned;
   // at least closed_seq(). In a serial session submissions arrive in order, so every arrival proves
-  // it. In a concurrent one, only an operation that cannot overtake other members of its group
-  // proves it (tinker-api 18.4).
-  int64_t ClosedByArrival(int64_t seq, bool serial, bool waits_for_gap) const;
+  // it. In a concurrent one only a barrier proves it: other operations may belong to parallel
+  // submissions of which smaller seqs are still to come (tinker-api 18.4).
+  int64_t ClosedByArrival(int64_t seq, bool serial, bool is_barrier) const;
 
   void Add(int64_t seq, const Operation& operation);
   // Returns true if a seq below `seq` neither arrived nor is closed.

@@ -8,12 +8,10 @@ namespace {
 using Seqs = std::vector<int64_t>;
 
 void AddGradient(SeqOrder& order, int64_t seq, int64_t arrived_at = 0) {
-  order.Add(seq, {/*is_barrier=*/false, /*waits_for_gap=*/true, arrived_at});
+  order.Add(seq, {/*is_barrier=*/false, arrived_at});
 }
 
-void AddBarrier(SeqOrder& order, int64_t seq) {
-  order.Add(seq, {/*is_barrier=*/true, /*waits_for_gap=*/false, 0});
-}
+void AddBarrier(SeqOrder& order, int64_t seq) { order.Add(seq, {/*is_barrier=*/true, 0}); }
 
 TEST_CASE("SeqOrder: operations between two barriers are ready together", "[ledger]") {
   SeqOrder order;
@@ -72,13 +70,13 @@ TEST_CASE("SeqOrder: arrivals below a closed seq still run in order", "[ledger]"
 TEST_CASE("SeqOrder: which arrivals prove smaller seqs abandoned", "[ledger]") {
   struct Row {
     bool serial;
-    bool waits_for_gap;
+    bool is_barrier;
     int64_t closed;
   };
   const Row row =
-      GENERATE(Row{true, true, 6}, Row{true, false, 6}, Row{false, false, 6}, Row{false, true, 2});
+      GENERATE(Row{true, true, 6}, Row{true, false, 6}, Row{false, true, 6}, Row{false, false, 2});
   const SeqOrder order(2);
-  CHECK(order.ClosedByArrival(7, row.serial, row.waits_for_gap) == row.closed);
+  CHECK(order.ClosedByArrival(7, row.serial, row.is_barrier) == row.closed);
 }
 
 TEST_CASE("SeqOrder: only what has waited long enough above a gap is overdue", "[ledger]") {

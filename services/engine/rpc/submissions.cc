@@ -61,12 +61,12 @@ absl::StatusOr<ModelLimits> LimitsOfSampler(Runtime& runtime, const std::string&
 }
 
 template <typename Request>
-Submit Start(const std::string& tenant_id, const std::string& owner_id, OpClass op_class,
-             int64_t seq_id, OperationKind kind, const Request& request) {
+Submit Start(const std::string& tenant_id, const std::string& owner_id, int64_t seq_id,
+             OperationKind kind, const Request& request) {
   Submit submit;
   submit.tenant_id = tenant_id;
   submit.owner_id = owner_id;
-  submit.op_class = op_class;
+  submit.op_class = TraitsOf(kind).op_class;
   submit.seq_id = seq_id;
   submit.kind = kind;
   submit.content_hash = ContentHash(request);
@@ -215,7 +215,7 @@ absl::StatusOr<BaseModelRow> FindServedModel(Runtime& runtime, const std::string
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::CreateModelRequest& request) {
   RETURN_IF_ERROR(ValidateSeq(request.model_seq_id(), "model_seq_id"));
-  Submit submit = Start(tenant_id, request.session_id(), OpClass::kModel, request.model_seq_id(),
+  Submit submit = Start(tenant_id, request.session_id(), request.model_seq_id(),
                         OperationKind::kCreateModel, request);
   SetArgs(submit, MakeCreateModelArgs(runtime_, request, lora_));
   return submit;
@@ -223,8 +223,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::UnloadModelRequest& request) {
-  Submit submit = Start(tenant_id, request.model_id(), OpClass::kUnload, 0,
-                        OperationKind::kUnloadModel, request);
+  Submit submit = Start(tenant_id, request.model_id(), 0, OperationKind::kUnloadModel, request);
   submit.args = UnloadArgs{};
   return submit;
 }
@@ -233,7 +232,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::ForwardBackwardRequest& request) {
   RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
   Submit submit = Start(
-      tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
+      tenant_id, request.model_id(), request.seq_id(),
       request.forward_only() ? OperationKind::kForward : OperationKind::kForwardBackward, request);
   submit.args =
       TrainArgs{.forward_only = request.forward_only(), .num_datums = request.data_size()};
@@ -253,8 +252,8 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::OptimStepRequest& request) {
   RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
-  Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
-                        OperationKind::kOptimStep, request);
+  Submit submit =
+      Start(tenant_id, request.model_id(), request.seq_id(), OperationKind::kOptimStep, request);
   SetArgs(submit, MakeOptimStepArgs(request));
   // Parameters of another optimizer are an error of the program, not of the message, so the future
   // reports it (17.1).
@@ -265,8 +264,8 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::SaveWeightsRequest& request) {
   RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
-  Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
-                        OperationKind::kSaveWeights, request);
+  Submit submit =
+      Start(tenant_id, request.model_id(), request.seq_id(), OperationKind::kSaveWeights, request);
   SetArgs(submit, MakeSaveArgs(request));
   return submit;
 }
@@ -274,7 +273,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::SaveWeightsForSamplerRequest& request) {
   RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
-  Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
+  Submit submit = Start(tenant_id, request.model_id(), request.seq_id(),
                         OperationKind::kSaveWeightsForSampler, request);
   SetArgs(submit, MakeSaveArgs(request));
   return submit;
@@ -283,7 +282,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::SaveWeightsExternalRequest& request) {
   RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
-  Submit submit = Start(tenant_id, request.model_id(), OpClass::kTrain, request.seq_id(),
+  Submit submit = Start(tenant_id, request.model_id(), request.seq_id(),
                         OperationKind::kSaveWeightsExternal, request);
   SetArgs(submit, MakeSaveArgs(request));
   if (submit.invalid) return submit;
@@ -305,8 +304,8 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   const int64_t seq_id = creates_model ? request.model_seq_id() : request.seq_id();
   RETURN_IF_ERROR(creates_model ? ValidateSeq(seq_id, "model_seq_id") : ValidateTrainSeq(seq_id));
   Submit submit = Start(tenant_id, creates_model ? request.session_id() : request.model_id(),
-                        creates_model ? OpClass::kModel : OpClass::kTrain, seq_id,
-                        OperationKind::kLoadWeights, request);
+                        seq_id, OperationKind::kLoadWeights, request);
+  if (creates_model) submit.op_class = OpClass::kModel;
   absl::StatusOr<LoadArgs> args = MakeLoadArgs(runtime_, request);
   if (args.ok()) {
     const std::string& reader = reader_tenant_id.empty() ? tenant_id : reader_tenant_id;
@@ -321,8 +320,8 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::SampleRequest& request) {
   RETURN_IF_ERROR(ValidateSeq(request.seq_id(), "seq_id"));
-  Submit submit = Start(tenant_id, request.sampling_session_id(), OpClass::kSample,
-                        request.seq_id(), OperationKind::kSample, request);
+  Submit submit = Start(tenant_id, request.sampling_session_id(), request.seq_id(),
+                        OperationKind::kSample, request);
   SampleArgs args{.num_samples = request.num_samples(),
                   .prompt_tokens = 0,
                   .max_tokens = request.params().max_tokens(),

@@ -15,7 +15,6 @@
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/signed_text.h"
 #include "services/engine/rpc/validation.h"
-#include "services/engine/runtime/request_words.h"
 
 namespace lathe::engine {
 namespace {
@@ -27,7 +26,7 @@ v1::RequestSpan ToProto(const RequestSpan& span) {
   v1::RequestSpan proto;
   proto.set_request_id(span.request_id);
   proto.set_owner_id(span.owner_id);
-  proto.set_operation(std::string(WordOf(span.kind)));
+  proto.set_operation(std::string(TraitsOf(span.kind).name));
   proto.set_seq_id(span.seq_id);
   proto.set_tokens(span.tokens);
   proto.set_group(span.group);
@@ -39,7 +38,7 @@ v1::RequestSpan ToProto(const RequestSpan& span) {
   proto.set_executed_unix_nanos(span.executed_at);
   proto.set_completed_unix_nanos(span.completed_at);
   proto.set_delivered_unix_nanos(span.delivered_at);
-  if (span.completed_at > 0) proto.set_outcome(std::string(WordOf(span.outcome)));
+  if (span.completed_at > 0) proto.set_outcome(std::string(NameOf(span.outcome)));
   return proto;
 }
 

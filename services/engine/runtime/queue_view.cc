@@ -85,7 +85,7 @@ void QueueView::FillQueue(const Owner& owner, Queue& queue, Lane& lane) {
   queue.entries.reserve(owner.items.size());
   int64_t last_barrier = -1;
   for (const auto& [order, item] : owner.items) {
-    const bool is_barrier = owner.is_model && !IsForward(item.kind);
+    const bool is_barrier = owner.is_model && TraitsOf(item.kind).is_barrier;
     queue.entries.push_back({order, item, queue.waiting, last_barrier});
     if (is_barrier) last_barrier = static_cast<int64_t>(queue.entries.size()) - 1;
     if (item.dispatched_at > 0) {
@@ -157,8 +157,8 @@ QueuePlace QueueView::PlaceIn(const Snapshot& snapshot, const Queue& queue, size
     place.requests_before = before.requests;
     place.tokens_before = before.tokens;
     cost += before.cost + (lane.running.empty() ? 0 : lane.running.rbegin()->second);
-    const bool is_forward = !queue.is_model || IsForward(entry.item.kind);
-    const int64_t after = is_forward ? entry.last_barrier : static_cast<int64_t>(index) - 1;
+    const bool is_barrier = queue.is_model && TraitsOf(entry.item.kind).is_barrier;
+    const int64_t after = is_barrier ? static_cast<int64_t>(index) - 1 : entry.last_barrier;
     if (after >= 0) {
       place.after_kind = queue.entries[static_cast<size_t>(after)].item.kind;
       place.after_seq = queue.is_model ? queue.entries[static_cast<size_t>(after)].item.seq : 0;

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "services/engine/runtime/request_words.h"
 
 namespace lathe::engine {
 namespace {
@@ -16,7 +15,7 @@ std::string WhatFor(const QueuePlace& place) {
                            place.missing_seq, (place.gap_closes_in + 999'999'999) / 1'000'000'000);
   }
   if (place.after_seq > 0) {
-    return absl::StrCat("waiting for ", std::string(WordOf(place.after_kind)), " seq ",
+    return absl::StrCat("waiting for ", std::string(TraitsOf(place.after_kind).name), " seq ",
                         place.after_seq, " of its model");
   }
   return "waiting for its turn";

@@ -60,7 +60,7 @@ ErrorInfo ToErrorInfo(const absl::Status& status) {
 
 std::string EncodeResult(const MakeResult& result) {
   v1::OperationResult proto;
-  // The enum in rows.h has the same numbers as the proto.
+  // Both enums have the same numbers.
   proto.set_kind(static_cast<v1::OperationKind>(result.kind));
   if (result.error) {
     *proto.mutable_error() = ToErrorProto(ToStatus(*result.error));

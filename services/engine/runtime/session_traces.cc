@@ -5,6 +5,20 @@
 
 namespace lathe::engine {
 
+std::string_view NameOf(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kOk:
+      return "ok";
+    case Outcome::kUserError:
+      return "user_error";
+    case Outcome::kServerError:
+      return "server_error";
+    case Outcome::kCancelled:
+      return "cancelled";
+  }
+  return "unknown";
+}
+
 // Owner ids are SESSION, SESSION:train:N and SESSION:sample:N.
 std::string SessionOfOwner(const std::string& owner_id) {
   return owner_id.substr(0, owner_id.find(':'));

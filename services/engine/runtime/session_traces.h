@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +17,9 @@
 namespace lathe::engine {
 
 enum class Outcome { kOk, kUserError, kServerError, kCancelled };
+
+// Returns ok, user_error, server_error or cancelled.
+std::string_view NameOf(Outcome outcome);
 
 // One request from its acceptance to its delivery. Times are nanoseconds since the Unix epoch; 0
 // means "not yet", or "never" for a stage that was skipped.

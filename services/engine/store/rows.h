@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "libs/common/lora/lora_modules.h"
+#include "services/engine/store/operation_kind.h"
 
 namespace lathe::engine {
 
@@ -77,31 +78,6 @@ struct ModelRow {
   int64_t created_at = 0;
   int64_t last_request_at = 0;
 };
-
-enum class OperationKind {
-  kCreateModel = 1,
-  kUnloadModel,
-  kForward,
-  kForwardBackward,
-  kOptimStep,
-  kSaveWeights,
-  kSaveWeightsForSampler,
-  kLoadWeights,
-  kSample,
-  kSaveWeightsExternal,
-};
-
-// Returns true for the kinds that are batched. They commute between two barriers of their model.
-constexpr bool IsForward(OperationKind kind) {
-  return kind == OperationKind::kForward || kind == OperationKind::kForwardBackward;
-}
-
-// Name space of a seq. Requests are keyed by (owner_id, op_class, seq_id).
-//   kTrain: the owner is the model.
-//   kModel: the owner is the session, and seq is model_seq_id.
-//   kSample: the owner is the sampling session.
-//   kUnload: the owner is the model, and seq is 0.
-enum class OpClass { kTrain = 1, kModel, kSample, kUnload };
 
 enum class RequestState { kAccepted = 1, kDispatched, kDone, kFailed };
 
