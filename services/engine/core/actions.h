@@ -127,7 +127,7 @@ struct SendOptimStep {
   int64_t seq_id = 0;
   int64_t expected_applied_seq = 0;
   std::vector<int64_t> window;
-  OptimStepArgs adam;
+  std::string adam_params;  // see OptimStepArgs
 };
 
 struct SendCreateAdapter {

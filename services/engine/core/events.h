@@ -78,7 +78,7 @@ struct TrainArgs {
 };
 
 struct OptimStepArgs {
-  double learning_rate = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, grad_clip_norm = 0;
+  std::string adam_params;  // a serialized lathe.v1.AdamParams; the core only passes it on
 };
 
 struct SaveArgs {

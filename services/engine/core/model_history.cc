@@ -52,8 +52,8 @@ void KeepForReplay(State& s, Model& model, Request& request) {
                     LoggedGradient{row.request_id, row.body_id, row.body_bytes, row.tokens});
       return;
     case OperationKind::kOptimStep: {
-      LoggedStep step{row.request_id, std::get<OptimStepArgs>(plan.args), model.gradient.seqs(),
-                      model.gradient.applied_seq()};
+      LoggedStep step{row.request_id, std::get<OptimStepArgs>(plan.args).adam_params,
+                      model.gradient.seqs(), model.gradient.applied_seq()};
       request.outcome = EncodeStepOutcome(step);
       model.log.Add(row.seq_id, std::move(step));
       return;
@@ -91,7 +91,7 @@ void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan&
     model.log.Add(row.seq_id,
                   LoggedGradient{row.request_id, row.body_id, row.body_bytes, row.tokens});
   } else if (row.kind == OperationKind::kOptimStep) {
-    LoggedStep step{row.request_id, std::get<OptimStepArgs>(plan.args), {}};
+    LoggedStep step{row.request_id, std::get<OptimStepArgs>(plan.args).adam_params, {}};
     DecodeStepOutcome(row.outcome, step);
     model.log.Add(row.seq_id, std::move(step));
   } else if (row.kind == OperationKind::kLoadWeights) {

@@ -22,7 +22,7 @@ struct LoggedGradient {
 
 struct LoggedStep {
   std::string request_id;
-  OptimStepArgs adam;
+  std::string adam_params;      // see OptimStepArgs
   std::vector<int64_t> window;  // seqs that it applied, ascending
   // The model's applied_seq before the step; -1: the row does not have it. Reveals missing entries.
   int64_t after_seq = -1;

@@ -112,7 +112,7 @@ WorkerCommand OptimStepCommand(const Model& model, const Request& request) {
   step.seq_id = request.row.seq_id;
   step.expected_applied_seq = model.gradient.applied_seq();
   step.window = model.gradient.seqs();
-  step.adam = std::get<OptimStepArgs>(request.plan->args);
+  step.adam_params = std::get<OptimStepArgs>(request.plan->args).adam_params;
   return step;
 }
 

@@ -196,7 +196,7 @@ void SendOne(State& s, Model& model, int64_t seq) {
                             seq,
                             point.applied_seq,
                             step->window,
-                            step->adam};
+                            step->adam_params};
     point = {seq, {}};
   } else if (const auto* const load = std::get_if<LoggedLoad>(&entry)) {
     command = SendLoadAdapter{NewReplayId(s, model, seq, load->request_id), model_id, seq,

@@ -145,13 +145,7 @@ void CommandEncoder::Fill(const SendOptimStep& command, v1::EngineMessage& messa
   proto->set_seq_id(command.seq_id);
   proto->set_expected_applied_seq(command.expected_applied_seq);
   proto->mutable_window()->Assign(command.window.begin(), command.window.end());
-  v1::AdamParams* adam = proto->mutable_adam_params();
-  adam->set_learning_rate(command.adam.learning_rate);
-  adam->set_beta1(command.adam.beta1);
-  adam->set_beta2(command.adam.beta2);
-  adam->set_eps(command.adam.eps);
-  adam->set_weight_decay(command.adam.weight_decay);
-  adam->set_grad_clip_norm(command.adam.grad_clip_norm);
+  proto->mutable_adam_params()->ParseFromString(command.adam_params);
 }
 
 void CommandEncoder::Fill(const SendCreateAdapter& command, v1::EngineMessage& message) const {

@@ -97,14 +97,8 @@ absl::StatusOr<OptimStepArgs> MakeOptimStepArgs(const v1::OptimStepRequest& requ
     RETURN_IF_ERROR(ValidateOptimizerType(type.empty() ? "(none)" : type));
     return Invalid("bad_optimizer", "adam_params", "adam_params is missing");
   }
-  const v1::AdamParams& adam = request.adam_params();
-  RETURN_IF_ERROR(ValidateAdam(adam));
-  return OptimStepArgs{.learning_rate = adam.learning_rate(),
-                       .beta1 = adam.beta1(),
-                       .beta2 = adam.beta2(),
-                       .eps = adam.eps(),
-                       .weight_decay = adam.weight_decay(),
-                       .grad_clip_norm = adam.grad_clip_norm()};
+  RETURN_IF_ERROR(ValidateAdam(request.adam_params()));
+  return OptimStepArgs{.adam_params = request.adam_params().SerializeAsString()};
 }
 
 absl::StatusOr<SaveArgs> MakeSaveArgs(const v1::SaveWeightsRequest& request) {

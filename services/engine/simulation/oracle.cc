@@ -1,6 +1,5 @@
 #include "services/engine/simulation/oracle.h"
 
-#include <bit>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "services/engine/core/plan.h"
 #include "services/engine/ledger/gradient_window.h"
+#include "services/engine/simulation/value_hash.h"
 
 namespace lathe::engine::simulation {
 namespace {
@@ -136,7 +136,7 @@ class Walk {
       case OperationKind::kOptimStep: {
         CheckFailuresWereTold(history);
         const auto& args = std::get<OptimStepArgs>(plan.args);
-        adapter_.Step(seq, std::bit_cast<uint64_t>(args.learning_rate));
+        adapter_.Step(seq, MixBytes(0, args.adam_params));
         failures_.clear();
         return ExpectResult(history);
       }

@@ -121,7 +121,7 @@ void SimClient::CreateModel() {
 OperationArgs SimClient::ArgsOf(OperationKind kind, const Program&) {
   switch (kind) {
     case OperationKind::kOptimStep:
-      return OptimStepArgs{.learning_rate = static_cast<double>(world_.random.Below(1000))};
+      return OptimStepArgs{.adam_params = std::to_string(world_.random.Below(1000))};
     case OperationKind::kSaveWeights:
       return SaveArgs{.name = absl::StrFormat("n%d", world_.random.Below(3)),
                       .overwrite = Chance(700)};

@@ -1,5 +1,4 @@
 // The effect of each operation on the counting adapter.
-#include <bit>
 #include <iterator>
 #include <utility>
 
@@ -7,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/simulation/sim_worker.h"
+#include "services/engine/simulation/value_hash.h"
 
 namespace lathe::engine::simulation {
 namespace {
@@ -77,7 +77,7 @@ void SimWorker::Do(const SendOptimStep& command, const Work& work, WorkerReport&
                         command.expected_applied_seq, absl::StrJoin(command.window, " "),
                         adapter.applied_seq, absl::StrJoin(window, " ")));
   }
-  adapter.Step(command.seq_id, std::bit_cast<uint64_t>(command.adam.learning_rate));
+  adapter.Step(command.seq_id, MixBytes(0, command.adam_params));
   report.result.weights = HashOf(adapter.weights);
 }
 
