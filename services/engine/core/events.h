@@ -72,10 +72,7 @@ struct CreateModelArgs {
   Metadata user_metadata;
 };
 
-struct TrainArgs {
-  bool forward_only = false;
-  int64_t num_datums = 0;
-};
+struct TrainArgs {};  // the body has the rest
 
 struct OptimStepArgs {
   std::string adam_params;  // a serialized lathe.v1.AdamParams; the core only passes it on

@@ -6,7 +6,7 @@ namespace lathe::engine {
 namespace {
 
 // Raise the version when Plan or anything in it changes.
-constexpr char kVersion = 4;
+constexpr char kVersion = 5;
 
 }  // namespace
 

@@ -25,7 +25,7 @@ std::vector<Plan> SomePlans() {
   create.user_metadata = {{"k", std::string("\0v", 2)}};
   std::vector<Plan> plans;
   const OperationArgs all_args[] = {
-      create, TrainArgs{true, 3}, step, save, load, SampleArgs{.seed = UINT64_MAX}, UnloadArgs{}};
+      create, TrainArgs{}, step, save, load, SampleArgs{.seed = UINT64_MAX}, UnloadArgs{}};
   for (const OperationArgs& args : all_args) {
     plans.push_back({.args = args, .seed = UINT64_MAX, .max_tokens = 7, .model_id = "m"});
   }

@@ -228,8 +228,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   Submit submit = Start(
       tenant_id, request.model_id(), request.seq_id(),
       request.forward_only() ? OperationKind::kForward : OperationKind::kForwardBackward, request);
-  submit.args =
-      TrainArgs{.forward_only = request.forward_only(), .num_datums = request.data_size()};
+  submit.args = TrainArgs{};
   ASSIGN_OR_RETURN(const ModelLimits limits,
                    LimitsOfModel(runtime_, tenant_id, request.model_id()));
   std::optional<v1::ForwardBackwardRequest> widened;

@@ -134,7 +134,7 @@ OperationArgs SimClient::ArgsOf(OperationKind kind, const Program&) {
     case OperationKind::kLoadWeights:
       return LoadArgs{.path = Any(world_, training_paths_), .with_optimizer = Chance(500)};
     default:
-      return TrainArgs{kind == OperationKind::kForward, 1};
+      return TrainArgs{};
   }
 }
 
@@ -211,7 +211,7 @@ void SimClient::Reuse(Program& program) {
   const ClientOp& known = *Any(world_, program.ops);
   if (known.request_id.empty()) return;
   ClientOp& op = NewOp(NewSubmit(program.model_id, OpClass::kTrain, known.submit.seq_id,
-                                 OperationKind::kForward, TrainArgs{true, 1}));
+                                 OperationKind::kForward, TrainArgs{}));
   AddBody(op, /*forward_only=*/true);
   op.submit.invalid.reset();
   op.is_reuse = true;
@@ -317,7 +317,7 @@ void SimClient::TouchModels() {
     const std::optional<SimResult>& created = program.creation->result;
     if (!created || created->failed || program.is_unloaded) continue;
     ClientOp& op = NewOp(NewSubmit(program.model_id, OpClass::kTrain, program.next_seq++,
-                                   OperationKind::kForward, TrainArgs{true, 1}));
+                                   OperationKind::kForward, TrainArgs{}));
     AddBody(op, /*forward_only=*/true);
     SimBody harmless = *op.body;
     harmless.fails = false;

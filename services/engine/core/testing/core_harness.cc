@@ -209,7 +209,7 @@ CallId CoreHarness::Train(const std::string& model, int64_t seq, OperationKind k
     submit.args = OptimStepArgs{};
   } else {
     const bool forward_only = kind == OperationKind::kForward;
-    submit.args = TrainArgs{forward_only, 1};
+    submit.args = TrainArgs{};
     submit.payload = {"body-" + std::to_string(last_call + 1), tokens * 4, tokens};
     body_info_[submit.payload.body_id] = {model, forward_only};
     if (worker) worker->body_info = body_info_;
