@@ -1,4 +1,5 @@
-// The choices fixed when a request is accepted, so that a replay cannot differ. Kept in its row.
+// The choices fixed when a request is accepted, so that a replay cannot differ. Kept in its row as
+// a lathe.v1.Plan.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,11 @@ struct Plan {
 };
 
 std::string EncodePlan(const Plan& plan);
-// Returns nullopt if another version of the engine wrote it.
+// Returns nullopt for bytes that are no plan, or one of an operation that only a later engine
+// knows.
 std::optional<Plan> DecodePlan(std::string_view bytes);
+// Returns true for bytes in the form that plans had before they were messages. DecodePlan does not
+// read them.
+bool IsPlanBeforeProto(std::string_view bytes);
 
 }  // namespace lathe::engine

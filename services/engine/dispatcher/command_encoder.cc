@@ -6,6 +6,7 @@
 
 #include "google/protobuf/message_lite.h"
 #include "libs/common/json/json.h"
+#include "services/engine/core/lora_proto.h"
 #include "services/engine/dispatcher/pieces.h"
 
 namespace lathe::engine {
@@ -44,16 +45,6 @@ MessageParts Fixed(const std::string& body, const google::protobuf::MessageLite&
   parts.AddBorrowed(body);
   parts.Add(fixed.SerializeAsString());
   return parts;
-}
-
-void FillLora(const LoraConfig& lora, v1::LoraConfig* proto) {
-  proto->set_rank(lora.rank);
-  proto->set_alpha(lora.alpha);
-  proto->set_seed(lora.seed);
-  proto->set_train_attn(lora.train_attn);
-  proto->set_train_mlp(lora.train_mlp);
-  proto->set_train_unembed(lora.train_unembed);
-  for (const std::string& module : lora.target_modules) proto->add_target_modules(module);
 }
 
 }  // namespace
@@ -152,7 +143,7 @@ void CommandEncoder::Fill(const SendCreateAdapter& command, v1::EngineMessage& m
   v1::CreateAdapter* proto = message.mutable_create_adapter();
   proto->set_request_id(command.request_id);
   proto->set_model_id(command.model_id);
-  FillLora(command.lora, proto->mutable_lora());
+  FillLora(command.lora, *proto->mutable_lora());
 }
 
 void CommandEncoder::Fill(const SendLoadAdapter& command, v1::EngineMessage& message) const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "libs/common/rpc/status.h"
+#include "services/engine/core/lora_proto.h"
 #include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {
@@ -13,16 +14,6 @@ HeldModel ToHeld(const v1::ModelState& state) {
   return {.model_id = state.model_id(),
           .applied_seq = state.applied_seq(),
           .window = {state.window().begin(), state.window().end()}};
-}
-
-LoraConfig ToLora(const v1::LoraConfig& proto) {
-  return {.rank = proto.rank(),
-          .alpha = proto.alpha(),
-          .seed = proto.seed(),
-          .train_attn = proto.train_attn(),
-          .train_mlp = proto.train_mlp(),
-          .train_unembed = proto.train_unembed(),
-          .target_modules = {proto.target_modules().begin(), proto.target_modules().end()}};
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #include <system_error>
 #include <variant>
 
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/core/plan.h"
 #include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {
@@ -37,6 +39,18 @@ CommitLoop::Item::NamedBytes BytesOf(const Write& write, Bodies& bodies, Results
   return {};
 }
 
+// Models of such a store could not be rebuilt, because their operations cannot be repeated.
+absl::Status CheckPlans(const StoredState& state) {
+  for (const RequestRow& row : state.requests) {
+    if (!IsPlanBeforeProto(row.plan)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the store has requests, such as %s, whose plan has format %d of an engine "
+                        "before version 0.1.0; this engine does not read it: use an empty store",
+                        row.request_id, row.plan.front()));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Runtime::Runtime(Options options, Store& store, Clock& clock)
@@ -60,6 +74,7 @@ absl::Status Runtime::Start(WorkerSender& sender) {
 }
 
 absl::Status Runtime::Start(WorkerSender& sender, StoredState state) {
+  RETURN_IF_ERROR(CheckPlans(state));
   sender_ = &sender;
   {
     absl::MutexLock lock(&mu_);

@@ -1,6 +1,7 @@
 // Text of plain structs for traces: one line, fields in braces, without field names.
 #pragma once
 
+#include <algorithm>
 #include <boost/pfr/core.hpp>
 #include <optional>
 #include <string>
@@ -8,21 +9,21 @@
 #include <variant>
 #include <vector>
 
-#include "services/engine/core/serialize.h"
+#include "services/engine/simulation/container_traits.h"
 #include "services/engine/simulation/type_name.h"
 
 namespace lathe::engine::simulation {
 
 template <typename T>
 void DescribeTo(const T& value, std::string& out) {
-  using namespace serialize_internal;
   if constexpr (std::is_enum_v<T>) {
     out += std::to_string(static_cast<int64_t>(value));
   } else if constexpr (std::is_arithmetic_v<T>) {
     out += std::to_string(value);
   } else if constexpr (std::is_same_v<T, std::string>) {
     // The bytes of a plan are not readable.
-    out += value.find_first_not_of('\0') != std::string::npos && value.front() < ' ' ? "…" : value;
+    const auto is_control = [](unsigned char c) { return c < ' '; };
+    out += std::ranges::any_of(value, is_control) ? "…" : value;
   } else if constexpr (IsVector<T>::value) {
     out += '[';
     for (const auto& one : value) {

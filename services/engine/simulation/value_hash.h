@@ -12,7 +12,7 @@
 #include <variant>
 
 #include "services/engine/core/plan.h"
-#include "services/engine/core/serialize.h"
+#include "services/engine/simulation/container_traits.h"
 #include "services/engine/simulation/type_name.h"
 #include "services/engine/store/rows.h"
 
@@ -42,7 +42,6 @@ inline uint64_t MixBytes(uint64_t hash, std::string_view bytes) {
 // Fields have no names here: two of them that exchange their values leave the hash as it is.
 template <typename T>
 uint64_t ValueHash(const T& value) {
-  using namespace serialize_internal;
   if constexpr (std::is_same_v<T, RequestRow>) {
     // A plan is encoded: its fields count, not its bytes.
     RequestRow row = value;
