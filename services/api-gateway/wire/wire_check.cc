@@ -28,15 +28,14 @@ class Walker {
   explicit Walker(std::string_view body) : body_(body) {}
 
   // Returns the first fault of the message in [position_, end), or nullopt.
-  std::optional<Fault> Walk(const Descriptor* type, size_t end, const std::string& path,
+  std::optional<Fault> Walk(const Descriptor& type, size_t end, const std::string& path,
                             int depth) {
     if (depth > kMaxDepth) return At(path, "nested deeper than 100 messages");
     while (position_ < end) {
       const std::optional<uint64_t> tag = Varint(end);
       if (!tag) return At(path, "the varint of a field tag does not end");
       if (*tag >> 3 == 0) return At(path, "field number 0");
-      const FieldDescriptor* field =
-          type == nullptr ? nullptr : type->FindFieldByNumber(static_cast<int>(*tag >> 3));
+      const FieldDescriptor* field = type.FindFieldByNumber(static_cast<int>(*tag >> 3));
       if (auto fault = Field(*tag & 7, field, end, Join(path, field), depth)) return fault;
     }
     return std::nullopt;
@@ -88,10 +87,32 @@ class Walker {
     }
     const size_t field_end = position_ + *length;
     if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE) {
-      if (auto fault = Walk(field->message_type(), field_end, path, depth + 1)) return fault;
+      if (auto fault = Walk(*field->message_type(), field_end, path, depth + 1)) return fault;
+    }
+    if (field != nullptr && field->is_packable()) {
+      const uint32_t wire_type = ElementWireType(*field);
+      while (position_ < field_end) {
+        if (auto fault = Field(wire_type, field, field_end, path, depth)) return fault;
+      }
     }
     position_ = field_end;
     return std::nullopt;
+  }
+
+  // Returns the wire type of a number in the packed field `field`.
+  static uint32_t ElementWireType(const FieldDescriptor& field) {
+    switch (field.type()) {
+      case FieldDescriptor::TYPE_DOUBLE:
+      case FieldDescriptor::TYPE_FIXED64:
+      case FieldDescriptor::TYPE_SFIXED64:
+        return kFixed64;
+      case FieldDescriptor::TYPE_FLOAT:
+      case FieldDescriptor::TYPE_FIXED32:
+      case FieldDescriptor::TYPE_SFIXED32:
+        return kFixed32;
+      default:
+        return kVarint;
+    }
   }
 
   const std::string_view body_;
@@ -102,7 +123,7 @@ class Walker {
 
 absl::Status ExplainBadProto(std::string_view body, const Descriptor& descriptor) {
   Walker walker(body);
-  const auto fault = walker.Walk(&descriptor, body.size(), "", 0);
+  const auto fault = walker.Walk(descriptor, body.size(), "", 0);
   // The walk does not check UTF-8, so a body without a fault is assumed to violate it.
   std::string message =
       absl::StrFormat("protobuf body of %d bytes is not a valid %s: a string field is not UTF-8",

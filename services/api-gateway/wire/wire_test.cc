@@ -106,6 +106,21 @@ TEST_CASE("A damaged body is refused with byte and field, its place still known"
   CHECK(request.seq_id() == 1);
 }
 
+TEST_CASE("A damaged number of a packed field is found", "[wire]") {
+  tinker_public::ForwardBackwardRequest message;
+  tinker_public::Tensor& tensor = (*message.add_data()->mutable_loss_fn_inputs())["weights"];
+  tensor.add_shape(1);
+  tensor.add_shape(2);
+  std::string body = message.SerializeAsString();
+  CHECK(body.substr(body.size() - 2) == "\1\2");
+  body.back() = '\x82';  // a varint that goes on
+  v1::ForwardBackwardRequest request;
+  const absl::Status status = ForwardBackwardFromWire(body, &request);
+  CHECK(std::string(status.message()) ==
+        "protobuf body is damaged at byte 19, in data.loss_fn_inputs.value.shape: a varint does "
+        "not end");
+}
+
 TEST_CASE("No prefix of a body and no single flipped byte brings the parser down", "[wire]") {
   const std::string whole = Bytes(kRequest);
   for (size_t i = 0; i < whole.size(); ++i) {
