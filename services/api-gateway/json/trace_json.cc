@@ -140,7 +140,8 @@ class TraceWriter {
       now = AddStage(process, stage_name, now, until);
       stage_name = nullptr;
     }
-    const bool is_unfinished = span.completed_unix_nanos() == 0;
+    // A delivered request is at the end of its last stage, even if no time of completion is known.
+    const bool is_unfinished = span.completed_unix_nanos() == 0 && stage_name != nullptr;
     if (is_unfinished) now = AddStage(process, stage_name, now, read_at_);
     AddEdge('e', process, span.operation(), now);
   }

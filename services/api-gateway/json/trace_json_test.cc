@@ -90,6 +90,14 @@ TEST_CASE("TraceToJson: what ended early or has not ended is in the stage it was
   CHECK(running[7] == "e sample 60000000.000");
 }
 
+TEST_CASE("TraceToJson: a delivered request needs no time of completion", "[json]") {
+  v1::OpenTraceResponse trace = EmptyTrace();
+  AddSpan(trace, "s", kBegin).set_delivered_unix_nanos(kBegin + 5'000);
+  CHECK(EdgesOf(Json::parse(TraceToJson(trace)), 1) ==
+        std::vector<std::string>{"b sample 0.000", "b accept 0.000", "e accept 1.000",
+                                 "b queued 1.000", "e queued 5.000", "e sample 5.000"});
+}
+
 TEST_CASE("TraceToJson: says what is missing, first and at the end", "[json]") {
   v1::OpenTraceResponse trace = EmptyTrace();
   trace.mutable_complete_since()->set_seconds(kBegin / 1'000'000'000);
