@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,6 +29,27 @@ struct Route {
   std::string method;
   // Path pattern, such as "/api/v1/sessions/{id}". `{name}` matches one non-empty segment.
   std::string pattern;
+
+  // The rest up to `access` is for the OpenAPI document, in which `pattern` and `access` also are.
+  // Group of the route.
+  std::string tag;
+  std::string summary;
+  std::string description;
+  // Query parameters: names in the document's components.
+  std::vector<std::string> query;
+  // Schema of the JSON body, by its name in the document's components. Empty: no body.
+  std::string request;
+  // True if the body may also be protobuf.
+  bool takes_protobuf = false;
+  // Schema of a JSON response, by its name in the components.
+  std::string answer;
+  // Type of a response that is not JSON. Without it and without `answer`, the response is a 204.
+  std::string answer_type;
+  // Status of a response with a body.
+  int status = 200;
+  // Meaning of statuses of which the document says more than that they are errors.
+  std::vector<std::pair<int, std::string>> errors;
+
   Access access = Access::kKey;
   // Most bytes of the body as sent.
   int64_t max_body_bytes = 1 << 20;

@@ -10,6 +10,8 @@
 namespace lathe::gateway {
 
 using Json = nlohmann::json;
+// Keeps members in the order in which they were added.
+using OrderedJson = nlohmann::ordered_json;
 
 inline constexpr int kMaxJsonDepth = 64;
 

@@ -49,18 +49,37 @@ std::vector<Route> AccountRoutes(const RouteContext& context) {
   return {
       {.method = "PUT",
        .pattern = "/api/v1/sessions/{session_id}/project",
+       .tag = "sessions",
+       .summary = "Move a session, and its runs, into a project",
+       .description = "A project is the tenant's own and exists as soon as a session is in it. A "
+                      "session cannot be taken out of projects again.",
+       .request = "AssignProjectRequest",
        .handler = RpcRoute(engine, &AccountsStub::AssignSessionProject, DecodeAssign,
                            [](const auto&, const auto&) { return EmptyResponse(); })},
       {.method = "POST",
        .pattern = "/api/v1/sessions/search",
+       .tag = "sessions",
+       .summary = "The tenant's sessions that match, newest first",
+       .request = "SearchSessionsRequest",
+       .answer = "SearchSessionsResponse",
        .handler = JsonRoute(engine, &AccountsStub::SearchSessions, SearchFromJson, SearchToJson)},
       {.method = "GET",
        .pattern = "/api/v1/billing/usage/events",
+       .tag = "usage",
+       .summary = "What the tenant used, hour by hour",
+       .description =
+           "There with the result that was used, counted once, kept for 400 days. Without prices.",
+       .query = {"starting_on", "ending_before"},
+       .answer = "ListUsageResponse",
        .handler = RpcRoute(
            engine, &AccountsStub::ListUsage, DecodeUsage,
            [](const auto&, const auto& answer) { return JsonResponse(UsageToJson(answer)); })},
       {.method = "GET",
        .pattern = "/api/v1/billing/usage/checkpoints/current",
+       .tag = "usage",
+       .summary = "What the tenant's checkpoints hold now, by project",
+       .query = {"project_id"},
+       .answer = "CheckpointStorageResponse",
        .handler = RpcRoute(engine, &AccountsStub::GetCheckpointStorage, DecodeStorage,
                            [](const auto&, const auto& answer) {
                              return JsonResponse(CheckpointStorageToJson(answer));

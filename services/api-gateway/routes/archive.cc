@@ -137,14 +137,26 @@ std::vector<Route> ArchiveRoutes(const RouteContext& context) {
   return {
       {.method = "GET",
        .pattern = "/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/archive",
+       .tag = "checkpoints",
+       .summary = "A link to the checkpoint as one tar file",
+       .description = "Location has the link; it needs no key and expires.",
+       .answer = "ArchiveLinkResponse",
+       .status = 302,
        .handler = LinkHandler(context)},
       {.method = "GET",
        .pattern = "/api/v1/training_runs/{run_id}/checkpoints/external_weights/{name}/"
                   "external_weights_urls",
+       .tag = "checkpoints",
+       .summary = "Links to the files of an external checkpoint",
+       .description = "The links need no key and expire.",
+       .answer = "Object",
        .handler = ExternalUrlsHandler(context)},
       // The link itself is the credential, because plain HTTP clients download the file.
       {.method = "GET",
        .pattern = "/archive/{token}",
+       .tag = "checkpoints",
+       .summary = "Download",
+       .answer_type = "application/x-tar",
        .access = Access::kPublic,
        .handler = DownloadHandler(context)},
   };

@@ -54,6 +54,14 @@ std::vector<Route> CompletionRoutes(const RouteContext& context) {
   return {
       {.method = "POST",
        .pattern = "/api/v1/retrieve_futures",
+       .tag = "futures",
+       .summary = "Which samples of a client have ended",
+       .description =
+           "Held until one has, 20 s at most by default. Each is listed, in the order of their "
+           "ends, until it is acknowledged with a cursor or its result was fetched with "
+           "retrieve_future. An unknown sampling session is one of which nothing has ended.",
+       .request = "RetrieveFuturesRequest",
+       .answer = "RetrieveFuturesResponse",
        .max_body_bytes = kMaxBodyBytes,
        .handler = [context](Request& request) { return PollCompletions(context, request); }},
   };

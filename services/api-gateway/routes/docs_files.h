@@ -5,10 +5,8 @@
 
 namespace lathe::gateway {
 
-// docs/openapi.json: every route, checked against the route table by a test.
-std::string_view OpenApiJson();
-
 // Files of services/api-gateway/docs_page/.
+std::string_view OpenApiJson();
 std::string_view DocsIndexHtml();
 std::string_view DocsPageJs();
 std::string_view DocsPageCss();

@@ -164,6 +164,12 @@ std::vector<Route> FutureRoutes(const RouteContext& context) {
   return {
       {.method = "POST",
        .pattern = "/api/v1/retrieve_future",
+       .tag = "futures",
+       .summary = "The result of an operation",
+       .description = "Held until the result is there, 20 s at most by default.",
+       .request = "RetrieveFutureRequest",
+       .answer = "RetrieveFutureResponse",
+       .errors = {{410, "The result is past its retention."}},
        .access = Access::kKeyUnlessEngineDown,
        .max_body_bytes = 64 << 10,
        .handler = [context](Request& request) { return Poll(context, request); }},

@@ -51,6 +51,7 @@ std::vector<Route> ArchiveRoutes(const RouteContext& context);
 std::vector<Route> TenantRoutes(const RouteContext& context);
 std::vector<Route> AccountRoutes(const RouteContext& context);
 std::vector<Route> TraceRoutes(const RouteContext& context);
-std::vector<Route> DocsRoutes(const RouteContext& context);
+// Appends the routes that describe all of `routes`.
+void AddDocsRoutes(std::vector<Route>& routes);
 
 }  // namespace lathe::gateway

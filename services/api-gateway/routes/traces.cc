@@ -42,10 +42,17 @@ std::vector<Route> TraceRoutes(const RouteContext& context) {
   return {
       {.method = "GET",
        .pattern = "/api/v1/sessions/{session_id}/trace_export",
+       .tag = "sessions",
+       .summary = "A link to the session's trace",
+       .description = "The link needs no key and ends after an hour; the file opens in Perfetto.",
+       .answer = "TraceExportResponse",
        .handler = ExportHandler(context)},
       // The link itself is the credential, because plain HTTP clients download the file.
       {.method = "GET",
        .pattern = "/traces/{token}",
+       .tag = "sessions",
+       .summary = "A session's trace, in the Trace Event Format",
+       .answer = "TraceResponse",
        .access = Access::kPublic,
        .handler = RpcRoute(
            context.engine, &TracesStub::OpenTrace,

@@ -1,5 +1,5 @@
-"""Every route × who calls × whose object. The routes are those of /docs/openapi.json, which a unit
-test holds equal to the route table: one without a row here fails."""
+"""Every route × who calls × whose object. The routes are those of /docs/openapi.json, which is made
+of the route table: one without a row here fails."""
 
 import httpx
 import pytest
