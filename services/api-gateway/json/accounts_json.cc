@@ -5,60 +5,50 @@
 #include <utility>
 #include <vector>
 
-#include "libs/common/status_macros.h"
 #include "services/api-gateway/json/metadata_json.h"
 
 namespace lathe::gateway {
 namespace {
 
-// Reads the strings of the list `name`. An empty list is an error: it would find nothing, but some
-// clients mean everything by it.
-template <typename Strings>
-void ReadStrings(FieldReader& in, const Json& object, const std::string& name, Strings* strings) {
-  if (!in.Has(name)) return;
-  const Json& list = object[name];
-  if (!list.is_array() || list.empty()) return in.Fail(name, "a list of at least one string");
-  for (const Json& one : list) {
-    if (!one.is_string()) return in.Fail(name, "a list of at least one string");
-    strings->Add(one.get<std::string>());
-  }
-}
+constexpr Field kAssignFields[] = {{.name = "project_id", .is_required = true, .ref = "ProjectId"}};
 
-absl::Status ReadOwner(const Json& owner, const std::string& pointer,
-                       v1::SearchSessionsRequest* request) {
-  FieldReader in(owner, pointer);
-  request->set_owner(in.String("type"));
-  ReadStrings(in, owner, "owner_urns", request->mutable_owner_urns());
-  return in.status();
-}
+constexpr char kReasons[] = R"("enum": ["success", "errored", "interrupted"])";
+constexpr Field kStatusFields[] = {
+    {.name = "type",
+     .is_required = true,
+     .schema = R"("enum": ["active", "client_finished", "cancelled", "failed"])"},
+    {.name = "reasons", .min_count = 1, .items = kReasons},
+};
+constexpr ObjectFields kStatus = {"", kStatusFields};
 
-absl::Status ReadStatuses(FieldReader& in, const Json& body, v1::SearchSessionsRequest* request) {
-  if (!in.Has("statuses")) return absl::OkStatus();
-  const Json& statuses = body["statuses"];
-  if (!statuses.is_array() || statuses.empty()) {
-    in.Fail("statuses", "a list of at least one status");
-    return in.status();
-  }
-  for (size_t i = 0; i < statuses.size(); ++i) {
-    FieldReader status(statuses[i], in.PointerTo("statuses") + "/" + std::to_string(i));
-    v1::SessionStatusQuery* const query = request->add_statuses();
-    query->set_type(status.String("type"));
-    ReadStrings(status, statuses[i], "reasons", query->mutable_reasons());
-    RETURN_IF_ERROR(status.status());
-  }
-  return absl::OkStatus();
-}
+constexpr Field kOwnerFields[] = {
+    {.name = "type",
+     .to = "owner",
+     .is_required = true,
+     .schema = R"("enum": ["own", "accessible", "user"])"},
+    {.name = "owner_urns", .min_count = 1, .max_count = 10},
+};
+constexpr ObjectFields kOwner = {"", kOwnerFields};
 
-absl::Status ReadCursor(const Json& cursor, const std::string& pointer,
-                        v1::SearchSessionsRequest* request) {
-  FieldReader in(cursor, pointer);
-  const std::string text = in.String("last_created_at");
-  request->mutable_cursor()->set_last_session_id(in.String("last_session_id"));
-  RETURN_IF_ERROR(in.status());
-  ASSIGN_OR_RETURN(*request->mutable_cursor()->mutable_last_created_at(),
-                   TimestampFromText(text, in.PointerTo("last_created_at")));
-  return absl::OkStatus();
-}
+constexpr Field kCursorFields[] = {
+    {.name = "last_created_at", .is_required = true},
+    {.name = "last_session_id", .is_required = true},
+};
+constexpr ObjectFields kCursor = {"SessionCursor", kCursorFields};
+
+// An empty list is an error: it would find nothing, but some clients mean everything by it.
+constexpr Field kSearchFields[] = {
+    {.name = "session_id", .about = "With display_name: either one suffices."},
+    {.name = "project_ids", .min_count = 1, .max_count = 100, .ref = "ProjectId"},
+    {.name = "user_metadata", .about = "Exact; every pair must hold."},
+    {.name = "display_name",
+     .about = "Words, in any case, all of which are in the name.",
+     .schema = R"("minLength": 1)"},
+    {.name = "owner", .to = kSame, .object = &kOwner},
+    {.name = "statuses", .min_count = 1, .max_count = 16, .object = &kStatus},
+    {.name = "limit", .schema = R"("minimum": 1, "maximum": 200, "default": 50)"},
+    {.name = "cursor", .object = &kCursor},
+};
 
 Json NullIfEmpty(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
@@ -138,36 +128,10 @@ class HourOfEvents {
 
 }  // namespace
 
-absl::StatusOr<v1::AssignSessionProjectRequest> AssignProjectFromJson(
-    const Json& body, const std::string& session_id) {
-  FieldReader in(body);
-  v1::AssignSessionProjectRequest request;
-  request.set_session_id(session_id);
-  request.set_project_id(in.String("project_id"));
-  RETURN_IF_ERROR(in.status());
-  return request;
-}
-
-absl::StatusOr<v1::SearchSessionsRequest> SearchFromJson(const Json& body) {
-  FieldReader in(body);
-  v1::SearchSessionsRequest request;
-  request.set_session_id(in.StringOr("session_id", ""));
-  ReadStrings(in, body, "project_ids", request.mutable_project_ids());
-  ReadMetadata(in, "user_metadata", request.mutable_user_metadata());
-  if (auto name = in.OptionalString("display_name")) {
-    request.set_display_name(*std::move(name));
-  }
-  if (const auto limit = in.OptionalInt("limit")) request.set_limit(*limit);
-  RETURN_IF_ERROR(in.status());
-  RETURN_IF_ERROR(ReadStatuses(in, body, &request));
-  if (in.Has("owner")) {
-    RETURN_IF_ERROR(ReadOwner(body["owner"], in.PointerTo("owner"), &request));
-  }
-  if (in.Has("cursor")) {
-    RETURN_IF_ERROR(ReadCursor(body["cursor"], in.PointerTo("cursor"), &request));
-  }
-  return request;
-}
+constexpr BodyFields<v1::AssignSessionProjectRequest> kAssignProject = {
+    {"AssignProjectRequest", kAssignFields}};
+constexpr BodyFields<v1::SearchSessionsRequest> kSearchSessions = {
+    {"SearchSessionsRequest", kSearchFields}};
 
 Json SearchToJson(const v1::SearchSessionsResponse& response) {
   Json sessions = Json::array();

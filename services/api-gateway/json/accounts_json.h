@@ -3,16 +3,15 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "protos/lathe/v1/accounts.pb.h"
+#include "services/api-gateway/json/fields.h"
 #include "services/api-gateway/json/parse_json.h"
 
 namespace lathe::gateway {
 
-absl::StatusOr<v1::AssignSessionProjectRequest> AssignProjectFromJson(
-    const Json& body, const std::string& session_id);
-
-absl::StatusOr<v1::SearchSessionsRequest> SearchFromJson(const Json& body);
+// Without the session.
+extern const BodyFields<v1::AssignSessionProjectRequest> kAssignProject;
+extern const BodyFields<v1::SearchSessionsRequest> kSearchSessions;
 Json SearchToJson(const v1::SearchSessionsResponse& response);
 
 // One event per usage record and kind of use. Ordered as the SDK reads them: by hour, then by

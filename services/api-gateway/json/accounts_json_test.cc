@@ -9,7 +9,7 @@ namespace lathe::gateway {
 namespace {
 
 absl::StatusOr<v1::SearchSessionsRequest> Search(const char* text) {
-  return SearchFromJson(Json::parse(text));
+  return ReadBody(text, kSearchSessions);
 }
 
 TEST_CASE("AccountsJson: a search as the SDK sends it", "[json]") {

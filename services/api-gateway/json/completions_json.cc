@@ -4,51 +4,60 @@
 #include <string>
 
 #include "libs/common/status_macros.h"
-#include "services/api-gateway/json/field_reader.h"
 
 namespace lathe::gateway {
 namespace {
 
+using google::protobuf::Message;
+
 constexpr char kTargetType[] = "sampling_session";
 
-void ReadTarget(FieldReader& in, v1::AwaitSamplesRequest* request) {
-  if (in.StringOr("type", kTargetType) != kTargetType) in.Fail("type", "sampling_session");
-  request->set_sampling_session_id(in.String("sampling_session_id"));
-  request->set_clone_number(in.IntOr("cloned_sampler_id", 0));
+void CheckTargetType(LargeObject& in, std::string_view name, Message&) {
+  if (in.String(name) != kTargetType) in.errors().Fail(in.PointerTo(name), kTargetType);
 }
 
-absl::Duration ReadWait(FieldReader& in, absl::Duration hold) {
-  if (!in.Has("timeout")) return hold;
-  const double seconds = in.Number("timeout");
-  if (seconds < 0) in.Fail("timeout", "0 or more seconds");
-  return std::min(absl::Seconds(seconds), hold);
+void ReadTimeout(LargeObject& in, std::string_view name, Message& message) {
+  const double seconds = in.NumberOr(name, 0);
+  if (seconds < 0) in.errors().Fail(in.PointerTo(name), "0 or more seconds");
+  auto& request = static_cast<v1::AwaitSamplesRequest&>(message);
+  request.set_wait_ms(absl::ToInt64Milliseconds(absl::Seconds(seconds)));
 }
 
-void ReadRetrieved(FieldReader& in, const Json& body, v1::AwaitSamplesRequest* request) {
-  constexpr char kName[] = "retrieved_request_ids";
-  if (!in.Has(kName)) return;
-  const Json& ids = body[kName];
-  if (!ids.is_array()) return in.Fail(kName, "a list of strings");
-  for (const Json& id : ids) {
-    if (!id.is_string()) return in.Fail(kName, "a list of strings");
-    request->add_retrieved_request_ids(id.get<std::string>());
-  }
-}
+constexpr Field kTargetFields[] = {
+    {.name = "type",
+     .read = CheckTargetType,
+     .schema = R"("type": "string", "enum": ["sampling_session"])"},
+    {.name = "sampling_session_id", .is_required = true},
+    {.name = "cloned_sampler_id",
+     .to = "clone_number",
+     .about = "seq_id // 1,000,000,000 of the samples."},
+};
+constexpr ObjectFields kTarget = {"", kTargetFields};
+constexpr Field kAwaitSamplesFields[] = {
+    {.name = "target", .to = kSame, .is_required = true, .object = &kTarget},
+    {.name = "prev_cursor",
+     .to = "cursor",
+     .about = "Of the last answer, 0 at first. Acknowledges what was listed up to it."},
+    {.name = "timeout",
+     .read = ReadTimeout,
+     .about = "Seconds to wait, at most the server's; 0: answer at once.",
+     .schema = R"("type": "number")"},
+    {.name = "retrieved_request_ids",
+     .about = "Results that have arrived: they need no memory any more."},
+};
 
 }  // namespace
 
-absl::StatusOr<v1::AwaitSamplesRequest> AwaitSamplesFromJson(const Json& body,
+constexpr BodyFields<v1::AwaitSamplesRequest> kAwaitSamples = {
+    {"RetrieveFuturesRequest", kAwaitSamplesFields}};
+
+absl::StatusOr<v1::AwaitSamplesRequest> AwaitSamplesFromJson(const std::string& body,
                                                              absl::Duration hold) {
-  FieldReader in(body);
+  const int64_t hold_ms = absl::ToInt64Milliseconds(hold);
   v1::AwaitSamplesRequest request;
-  FieldReader target(in.Object("target"), in.PointerTo("target"));
-  RETURN_IF_ERROR(in.status());
-  ReadTarget(target, &request);
-  RETURN_IF_ERROR(target.status());
-  request.set_cursor(in.IntOr("prev_cursor", 0));
-  request.set_wait_ms(absl::ToInt64Milliseconds(ReadWait(in, hold)));
-  ReadRetrieved(in, body, &request);
-  RETURN_IF_ERROR(in.status());
+  request.set_wait_ms(hold_ms);
+  RETURN_IF_ERROR(ReadMessage(body, kAwaitSamples, request));
+  request.set_wait_ms(std::min(request.wait_ms(), hold_ms));
   return request;
 }
 

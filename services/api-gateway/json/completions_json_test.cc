@@ -8,7 +8,7 @@ namespace {
 constexpr absl::Duration kHold = absl::Seconds(20);
 
 absl::StatusOr<v1::AwaitSamplesRequest> Read(const char* text) {
-  return AwaitSamplesFromJson(Json::parse(text), kHold);
+  return AwaitSamplesFromJson(text, kHold);
 }
 
 TEST_CASE("CompletionsJson: a poll as the SDK sends it", "[json]") {

@@ -39,6 +39,23 @@ simdjson::dom::array EmptyArray() {
   return empty.get_array().value_unsafe();
 }
 
+const char* TypeName(element value) {
+  switch (value.type()) {
+    case simdjson::dom::element_type::ARRAY:
+      return "array";
+    case simdjson::dom::element_type::OBJECT:
+      return "object";
+    case simdjson::dom::element_type::STRING:
+      return "string";
+    case simdjson::dom::element_type::BOOL:
+      return "boolean";
+    case simdjson::dom::element_type::NULL_VALUE:
+      return "null";
+    default:
+      return "number";
+  }
+}
+
 // Packs T's bytes unchanged, because all supported hosts are little-endian.
 template <typename T, typename Convert>
 std::string Pack(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
@@ -85,7 +102,7 @@ LargeObject::LargeObject(element value, std::string pointer, LargeContext& error
     : pointer_(std::move(pointer)), errors_(errors) {
   simdjson::dom::object object;
   if (value.get(object) != simdjson::SUCCESS) {
-    errors_.Fail(pointer_, "an object");
+    errors_.Fail(pointer_, absl::StrCat("an object, got ", TypeName(value)));
     return;
   }
   object_ = object;
@@ -122,6 +139,15 @@ std::string LargeObject::PointerTo(std::string_view name) const {
   return absl::StrCat(pointer_, "/", AbslView(name));
 }
 
+bool LargeObject::IsNull(std::string_view name) const {
+  element value;
+  return object_ && object_->at_key(name).get(value) == simdjson::SUCCESS && value.is_null();
+}
+
+void LargeObject::FailType(std::string_view name, std::string_view expected, element value) {
+  errors_.Fail(PointerTo(name), absl::StrCat(AbslView(expected), ", got ", TypeName(value)));
+}
+
 simdjson::dom::array LargeObject::Array(std::string_view name) {
   const auto value = Find(name);
   if (value && value->is_array()) return value->get_array().value_unsafe();
@@ -130,9 +156,12 @@ simdjson::dom::array LargeObject::Array(std::string_view name) {
 }
 
 LargeObject LargeObject::Object(std::string_view name) {
-  const auto value = Find(name);
-  if (!value) errors_.Fail(PointerTo(name), "an object, but it is missing");
-  return LargeObject(value.value_or(EmptyElement()), PointerTo(name), errors_);
+  if (!Has(name)) errors_.Fail(PointerTo(name), "an object, but it is missing");
+  return ObjectOrEmpty(name);
+}
+
+LargeObject LargeObject::ObjectOrEmpty(std::string_view name) {
+  return LargeObject(Find(name).value_or(EmptyElement()), PointerTo(name), errors_);
 }
 
 std::string LargeObject::String(std::string_view name) {
@@ -149,7 +178,7 @@ std::string LargeObject::StringOr(std::string_view name, std::string fallback) {
   const auto value = Find(name);
   if (!value) return fallback;
   std::string_view text;
-  if (value->get(text) != simdjson::SUCCESS) errors_.Fail(PointerTo(name), "a string");
+  if (value->get(text) != simdjson::SUCCESS) FailType(name, "a string", *value);
   return std::string(text);
 }
 
@@ -162,7 +191,7 @@ double LargeObject::NumberOr(std::string_view name, double fallback) {
   element value;
   if (!object_ || object_->at_key(name).get(value) != simdjson::SUCCESS) return fallback;
   double number = fallback;
-  if (value.get(number) != simdjson::SUCCESS) errors_.Fail(PointerTo(name), "a finite number");
+  if (value.get(number) != simdjson::SUCCESS) FailType(name, "a finite number", value);
   return number;
 }
 
@@ -170,7 +199,7 @@ bool LargeObject::BoolOr(std::string_view name, bool fallback) {
   const auto value = Find(name);
   if (!value) return fallback;
   bool flag = fallback;
-  if (value->get(flag) != simdjson::SUCCESS) errors_.Fail(PointerTo(name), "a boolean");
+  if (value->get(flag) != simdjson::SUCCESS) FailType(name, "a boolean", *value);
   return flag;
 }
 
@@ -179,7 +208,7 @@ std::optional<int64_t> LargeObject::OptionalInt(std::string_view name) {
   if (!value) return std::nullopt;
   int64_t number = 0;
   if (value->get(number) == simdjson::SUCCESS) return number;
-  errors_.Fail(PointerTo(name), "a 64-bit integer");
+  FailType(name, "a 64-bit integer", *value);
   return std::nullopt;
 }
 
@@ -214,7 +243,7 @@ absl::StatusOr<element> ParseLargePiece(simdjson::dom::parser& parser, const std
   if (error == simdjson::SUCCESS)
     error = parser.parse(piece.data(), piece.size(), is_copied).get(root);
   if (error == simdjson::SUCCESS) return root;
-  if (absl::Status where = ExplainBadJson(text); !where.ok()) return where;
+  if (absl::Status where = CheckJson(text); !where.ok()) return where;
   return WithDetail(absl::InvalidArgumentError(
                         absl::StrFormat("body is not JSON: %s", simdjson::error_message(error))),
                     "bad_json");

@@ -59,6 +59,10 @@ class LargeObject {
   // Returns a reader of the member. If it is absent or not an object, the reader has no members and
   // an error is recorded.
   LargeObject Object(std::string_view name);
+  // The same, but an absent member is an empty object.
+  LargeObject ObjectOrEmpty(std::string_view name);
+  // Returns true if the member is null, not if it is absent.
+  bool IsNull(std::string_view name) const;
 
   // Required members: an absent member is an error.
   std::string String(std::string_view name);
@@ -82,6 +86,9 @@ class LargeObject {
   }
 
  private:
+  // Records that `value`, the member `name`, has another type.
+  void FailType(std::string_view name, std::string_view expected, simdjson::dom::element value);
+
   std::optional<simdjson::dom::object> object_;
   // Names are constants, so views suffice.
   mutable absl::InlinedVector<std::string_view, 16> asked_names_;
@@ -90,7 +97,7 @@ class LargeObject {
   LargeContext& errors_;
 };
 
-// Parses `text` with `parser`. Errors are those of ParseJsonBody, except that LargeObject detects
+// Parses `text` with `parser`. Errors are those of CheckJson, except that LargeObject detects
 // duplicate keys.
 absl::StatusOr<simdjson::dom::element> ParseLargeJson(simdjson::dom::parser& parser,
                                                       const std::string& text);

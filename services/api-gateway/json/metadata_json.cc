@@ -1,5 +1,7 @@
 #include "services/api-gateway/json/metadata_json.h"
 
+#include <algorithm>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -8,13 +10,20 @@
 
 namespace lathe::gateway {
 
-void ReadMetadata(FieldReader& in, const std::string& name, Metadata* metadata) {
-  // nlohmann keeps members sorted by name.
-  for (const auto& [key, value] : in.Object(name).items()) {
-    v1::NamedString* entry = metadata->Add();
-    entry->set_name(key);
-    entry->set_value(value.is_string() ? value.get<std::string>() : JsonText(value));
+Metadata ReadMetadata(LargeObject& in, std::string_view name) {
+  Metadata metadata;
+  LargeObject object = in.Object(name);
+  if (!object.members()) return metadata;
+  for (const auto [key, value] : *object.members()) {
+    v1::NamedString* entry = metadata.Add();
+    entry->set_name(std::string(key));
+    std::string_view text;
+    const bool is_text = value.get(text) == simdjson::SUCCESS;
+    entry->set_value(is_text ? std::string(text) : JsonText(Json::parse(simdjson::minify(value))));
   }
+  std::sort(metadata.begin(), metadata.end(),
+            [](const auto& a, const auto& b) { return a.name() < b.name(); });
+  return metadata;
 }
 
 Json MetadataToJson(const Metadata& metadata) {

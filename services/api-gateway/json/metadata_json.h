@@ -9,7 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/types.pb.h"
-#include "services/api-gateway/json/field_reader.h"
+#include "services/api-gateway/json/large_reader.h"
+#include "services/api-gateway/json/parse_json.h"
 
 namespace lathe::gateway {
 
@@ -17,7 +18,7 @@ using Metadata = google::protobuf::RepeatedPtrField<v1::NamedString>;
 
 // Reads member `name`. Values other than strings become their JSON text, because SDKs that read
 // them back accept only strings.
-void ReadMetadata(FieldReader& in, const std::string& name, Metadata* metadata);
+Metadata ReadMetadata(LargeObject& in, std::string_view name);
 
 // Returns null if `metadata` is empty.
 Json MetadataToJson(const Metadata& metadata);

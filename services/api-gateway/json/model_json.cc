@@ -1,74 +1,46 @@
 #include "services/api-gateway/json/model_json.h"
 
-#include "libs/common/status_macros.h"
-#include "services/api-gateway/json/metadata_json.h"
-
 namespace lathe::gateway {
 namespace {
 
-constexpr int64_t kDefaultRank = 32;
+// alpha and target_modules are not part of the Tinker API, whose clients use user metadata instead.
+// Other members absent from lora_config get the SDK's defaults.
+constexpr Field kLoraFields[] = {
+    {.name = "rank", .fallback = 32, .schema = R"("minimum": 1, "maximum": 512)"},
+    {.name = "seed"},
+    {.name = "train_attn", .fallback = true},
+    {.name = "train_mlp", .fallback = true},
+    {.name = "train_unembed", .fallback = true},
+    {.name = "alpha",
+     .is_nullable = true,
+     .about = "default: the server's lora.alpha",
+     .schema = R"("exclusiveMinimum": 0)"},
+    {.name = "target_modules",
+     .min_count = 1,
+     .items =
+         R"("enum": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"])"},
+};
+constexpr ObjectFields kLoraConfig = {"LoraConfig", kLoraFields};
 
-// target_modules is not part of the Tinker API, whose clients use user metadata instead.
-void ReadTargetModules(FieldReader& in, const Json& body, v1::LoraConfig& config) {
-  constexpr char kName[] = "target_modules";
-  if (!in.Has(kName)) return;
-  const Json& names = body.at(kName);
-  if (!names.is_array() || names.empty()) return in.Fail(kName, "a list of at least one name");
-  for (const Json& name : names) {
-    if (!name.is_string()) return in.Fail(kName, "a list of strings");
-    config.add_target_modules(name.get<std::string>());
-  }
-}
-
-absl::StatusOr<v1::LoraConfig> LoraConfigFromJson(const Json& body, const std::string& pointer) {
-  FieldReader in(body, pointer);
-  v1::LoraConfig config;
-  config.set_rank(in.IntOr("rank", kDefaultRank));
-  if (const auto seed = in.OptionalSeed("seed")) config.set_seed(*seed);
-  config.set_train_attn(in.BoolOr("train_attn", true));
-  config.set_train_mlp(in.BoolOr("train_mlp", true));
-  config.set_train_unembed(in.BoolOr("train_unembed", true));
-  if (in.Has("alpha")) config.set_alpha(in.Number("alpha"));
-  ReadTargetModules(in, body, config);
-  RETURN_IF_ERROR(in.status());
-  return config;
-}
+constexpr Field kCreateModelFields[] = {
+    {.name = "session_id", .is_required = true},
+    {.name = "model_seq_id",
+     .is_required = true,
+     .about = "0, 1, … within the session.",
+     .schema = R"("minimum": 0)"},
+    {.name = "base_model", .is_required = true},
+    {.name = "lora_config", .object = &kLoraConfig},
+    {.name = "optimizer_config", .to = kSame, .object = &kOptimizerConfig},
+    kMetadata,
+};
+constexpr Field kModelFields[] = {kModelId};
 
 }  // namespace
 
-absl::StatusOr<v1::CreateModelRequest> CreateModelFromJson(const Json& body) {
-  FieldReader in(body);
-  v1::CreateModelRequest request;
-  request.set_session_id(in.String("session_id"));
-  request.set_model_seq_id(in.Int("model_seq_id"));
-  request.set_base_model(in.String("base_model"));
-  ReadMetadata(in, "user_metadata", request.mutable_user_metadata());
-  FieldReader optimizer(in.Object("optimizer_config"), in.PointerTo("optimizer_config"));
-  request.set_optimizer_type(optimizer.StringOr("type", ""));
-  if (in.Has("lora_config")) {
-    ASSIGN_OR_RETURN(*request.mutable_lora_config(),
-                     LoraConfigFromJson(in.Object("lora_config"), in.PointerTo("lora_config")));
-  }
-  RETURN_IF_ERROR(in.status());
-  RETURN_IF_ERROR(optimizer.status());
-  return request;
-}
-
-absl::StatusOr<v1::UnloadModelRequest> UnloadModelFromJson(const Json& body) {
-  FieldReader in(body);
-  v1::UnloadModelRequest request;
-  request.set_model_id(in.String("model_id"));
-  RETURN_IF_ERROR(in.status());
-  return request;
-}
-
-absl::StatusOr<v1::GetModelRequest> GetInfoFromJson(const Json& body) {
-  FieldReader in(body);
-  v1::GetModelRequest request;
-  request.set_model_id(in.String("model_id"));
-  RETURN_IF_ERROR(in.status());
-  return request;
-}
+constexpr BodyFields<v1::CreateModelRequest> kCreateModel = {
+    {"CreateModelRequest", kCreateModelFields}};
+constexpr BodyFields<v1::UnloadModelRequest> kUnloadModel = {{"ModelRequest", kModelFields}};
+constexpr BodyFields<v1::GetModelRequest> kGetInfo = {{"ModelRequest", kModelFields}};
 
 Json GetInfoToJson(const v1::GetModelResponse& response) {
   Json data = {{"model_name", response.base_model()}, {"arch", nullptr}, {"tokenizer_id", nullptr}};

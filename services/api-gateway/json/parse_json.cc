@@ -34,58 +34,43 @@ absl::Status BadJson(std::string_view text, size_t position) {
   return Bad("bad_json", "body is not JSON: " + where);
 }
 
-// Checks what nlohmann does not: depth, duplicate keys and integers beyond 64 bits. Builds the
-// document if `is_building`.
+// Checks what nlohmann does not: depth, duplicate keys and integers beyond 64 bits.
 class StrictHandler : public nlohmann::json_sax<Json> {
  public:
-  StrictHandler(std::string_view text, bool is_building)
-      : text_(text), is_building_(is_building), builder_(document_, /*allow_exceptions=*/false) {}
+  explicit StrictHandler(std::string_view text) : text_(text) {}
 
   const absl::Status& status() const { return status_; }
-  Json TakeDocument() { return std::move(document_); }
 
-  bool null() override { return Value() && (!is_building_ || builder_.null()); }
-  bool boolean(bool value) override {
-    return Value() && (!is_building_ || builder_.boolean(value));
-  }
-  bool number_integer(int64_t value) override {
-    return Value() && (!is_building_ || builder_.number_integer(value));
-  }
-  bool number_unsigned(uint64_t value) override {
-    return Value() && (!is_building_ || builder_.number_unsigned(value));
-  }
-  bool number_float(double value, const std::string& token) override {
+  bool null() override { return Value(); }
+  bool boolean(bool) override { return Value(); }
+  bool number_integer(int64_t) override { return Value(); }
+  bool number_unsigned(uint64_t) override { return Value(); }
+  bool number_float(double, const std::string& token) override {
     if (!Value()) return false;
     if (token.find_first_of(".eE") == token.npos) {
       return Fail(Bad("bad_number", "integer beyond 64 bits at " + Pointer(), Pointer()));
     }
-    return !is_building_ || builder_.number_float(value, token);
+    return true;
   }
-  bool string(std::string& value) override {
-    return Value() && (!is_building_ || builder_.string(value));
-  }
+  bool string(std::string&) override { return Value(); }
   bool binary(binary_t&) override { return false; }
 
-  bool start_object(size_t size) override {
-    return Open(/*is_object=*/true) && (!is_building_ || builder_.start_object(size));
-  }
+  bool start_object(size_t) override { return Open(/*is_object=*/true); }
   bool end_object() override {
     levels_.pop_back();
-    return !is_building_ || builder_.end_object();
+    return true;
   }
-  bool start_array(size_t size) override {
-    return Open(/*is_object=*/false) && (!is_building_ || builder_.start_array(size));
-  }
+  bool start_array(size_t) override { return Open(/*is_object=*/false); }
   bool end_array() override {
     levels_.pop_back();
-    return !is_building_ || builder_.end_array();
+    return true;
   }
   bool key(std::string& name) override {
     levels_.back().name = name;
     if (!levels_.back().keys.insert(name).second) {
       return Fail(Bad("duplicate_key", "key given twice at " + Pointer(), Pointer()));
     }
-    return !is_building_ || builder_.key(name);
+    return true;
   }
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
@@ -137,30 +122,17 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   }
 
   const std::string_view text_;
-  const bool is_building_;
-  Json document_;
-  nlohmann::detail::json_sax_dom_parser<Json> builder_;
   std::vector<Level> levels_;
   absl::Status status_;
 };
 
-absl::Status Run(std::string_view text, StrictHandler& handler) {
+}  // namespace
+
+absl::Status CheckJson(std::string_view text) {
+  StrictHandler handler(text);
   const bool is_good = Json::sax_parse(text.begin(), text.end(), &handler);
   if (is_good) return absl::OkStatus();
   return handler.status().ok() ? BadJson(text, text.size()) : handler.status();
-}
-
-}  // namespace
-
-absl::StatusOr<Json> ParseJsonBody(std::string_view text) {
-  StrictHandler handler(text, /*is_building=*/true);
-  if (absl::Status status = Run(text, handler); !status.ok()) return status;
-  return handler.TakeDocument();
-}
-
-absl::Status ExplainBadJson(std::string_view text) {
-  StrictHandler handler(text, /*is_building=*/false);
-  return Run(text, handler);
 }
 
 std::string JsonText(const Json& value) {

@@ -7,17 +7,11 @@
 namespace lathe::gateway {
 namespace {
 
-std::string Word(const std::string& text) { return ErrorCode(ParseJsonBody(text).status()); }
-std::string Message(const std::string& text) {
-  return std::string(ParseJsonBody(text).status().message());
-}
+std::string Word(const std::string& text) { return ErrorCode(CheckJson(text)); }
+std::string Message(const std::string& text) { return std::string(CheckJson(text).message()); }
 
-TEST_CASE("Sound JSON is read as it is", "[json]") {
-  const auto parsed =
-      ParseJsonBody(R"({"a":[1,-2,0.5,"x",true,null],"b":{"a":18446744073709551615}})");
-  REQUIRE(parsed.ok());
-  CHECK((*parsed)["a"].dump() == R"([1,-2,0.5,"x",true,null])");
-  CHECK((*parsed)["b"]["a"].get<uint64_t>() == 18446744073709551615u);
+TEST_CASE("Sound JSON passes", "[json]") {
+  CHECK(CheckJson(R"({"a":[1,-2,0.5,"x",true,null],"b":{"a":18446744073709551615}})").ok());
 }
 
 TEST_CASE("What is no JSON is refused with line, column and byte", "[json]") {
@@ -25,12 +19,11 @@ TEST_CASE("What is no JSON is refused with line, column and byte", "[json]") {
   const auto text = GENERATE(as<std::string>(), "", "{", "{} x", "{\"a\":\"\xff\"}", "[1,]",
                              "{'a':1}", "{\"a\":nan}");
   CHECK(Word(text) == "bad_json");
-  CHECK(ErrorCode(ExplainBadJson(text)) == "bad_json");
 }
 
 TEST_CASE("Nesting is bounded", "[json]") {
   const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
-  CHECK(ParseJsonBody(nested(64)).ok());
+  CHECK(CheckJson(nested(64)).ok());
   CHECK(Word(nested(65)) == "too_deep");
   CHECK(Word(std::string(5'000'000, '[')) == "too_deep");
 }
@@ -38,7 +31,7 @@ TEST_CASE("Nesting is bounded", "[json]") {
 TEST_CASE("A key given twice is refused with its place", "[json]") {
   CHECK(Word(R"({"a":{"b":1,"c":[{"d":1,"d":2}]}})") == "duplicate_key");
   CHECK(Message(R"({"a":{"b":1,"c":[0,{"d":1,"d":2}]}})") == "key given twice at /a/c/1/d");
-  CHECK(ParseJsonBody(R"([{"a":1},{"a":1}])").ok());
+  CHECK(CheckJson(R"([{"a":1},{"a":1}])").ok());
 }
 
 TEST_CASE("Numbers that no double or 64-bit integer holds are refused", "[json]") {

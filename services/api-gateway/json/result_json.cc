@@ -111,7 +111,20 @@ const char* StateName(v1::QueueState state) {
   }
 }
 
+// The server never uses this permission: results are always whole (tinker-api 11.4).
+void CheckMetadataOnly(LargeObject& in, std::string_view name, google::protobuf::Message&) {
+  in.BoolOr(name, false);
+}
+
+constexpr Field kRetrieveFutureFields[] = {
+    {.name = "request_id", .is_required = true},
+    {.name = "allow_metadata_only", .read = CheckMetadataOnly, .schema = R"("type": "boolean")"},
+};
+
 }  // namespace
+
+constexpr BodyFields<v1::GetResultRequest> kRetrieveFuture = {
+    {"RetrieveFutureRequest", kRetrieveFutureFields}};
 
 Json ResultToJson(const v1::OperationResult& result) {
   switch (result.outcome_case()) {

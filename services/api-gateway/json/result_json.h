@@ -4,9 +4,13 @@
 #include <string>
 
 #include "protos/lathe/v1/engine.pb.h"
+#include "services/api-gateway/json/fields.h"
 #include "services/api-gateway/json/parse_json.h"
 
 namespace lathe::gateway {
+
+// The body of retrieve_future.
+extern const BodyFields<v1::GetResultRequest> kRetrieveFuture;
 
 // Returns the result in the shape of its kind (tinker-api 11.1, 24). An error becomes {"error",
 // "category", "code"}, with "param" if it names a field. Metrics that are not finite are dropped;

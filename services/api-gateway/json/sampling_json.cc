@@ -2,17 +2,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/status_macros.h"
-#include "services/api-gateway/json/field_reader.h"
 #include "services/api-gateway/json/tensor_json.h"
 
 namespace lathe::gateway {
 namespace {
 
+using google::protobuf::Message;
 using simdjson::dom::element;
 
-void ReadStop(LargeObject& in, v1::SamplingParams* params) {
-  const auto stop = in.Find("stop");
-  if (!stop) return;
+void ReadStop(LargeObject& in, std::string_view name, Message& message) {
+  auto* const params = static_cast<v1::SamplingParams*>(&message);
+  const auto stop = in.Find(name);
   std::string_view text;
   if (stop->get(text) == simdjson::SUCCESS) {
     params->mutable_stop_strings()->add_values(std::string(text));
@@ -20,7 +20,7 @@ void ReadStop(LargeObject& in, v1::SamplingParams* params) {
   }
   simdjson::dom::array list;
   if (stop->get(list) != simdjson::SUCCESS) {
-    in.errors().Fail(in.PointerTo("stop"), "a string or a list");
+    in.errors().Fail(in.PointerTo(name), "a string or a list");
     return;
   }
   // An empty list differs from an absent one: only max_tokens then stops the sample.
@@ -33,79 +33,95 @@ void ReadStop(LargeObject& in, v1::SamplingParams* params) {
                token == static_cast<int32_t>(token)) {
       params->mutable_stop_tokens()->add_values(static_cast<int32_t>(token));
     } else {
-      in.errors().Fail(in.PointerTo("stop"), "only strings or only 32-bit token ids");
+      in.errors().Fail(in.PointerTo(name), "only strings or only 32-bit token ids");
     }
-  }
-}
-
-void ReadSamplingParams(LargeObject in, v1::SamplingParams* params) {
-  if (const auto max_tokens = in.OptionalInt("max_tokens")) params->set_max_tokens(*max_tokens);
-  if (const auto seed = in.OptionalSeed("seed")) params->set_seed(*seed);
-  params->set_temperature(in.NumberOr("temperature", 1.0));
-  params->set_top_k(in.IntOr("top_k", -1));
-  params->set_top_p(in.NumberOr("top_p", 1.0));
-  params->set_min_p(in.NumberOr("min_p", 0.0));
-  ReadStop(in, params);
-}
-
-// Reads which log probabilities to return besides the samples.
-void ReadScores(LargeObject& in, v1::SampleRequest* request) {
-  request->set_prompt_logprobs(in.BoolOr("prompt_logprobs", false));
-  request->set_topk_prompt_logprobs(in.IntOr("topk_prompt_logprobs", 0));
-  request->set_topk_sample_logprobs(in.IntOr("topk_sample_logprobs", 0));
-  request->set_prompt_alt_tokens_k(in.IntOr("prompt_alt_tokens_k", 0));
-  if (const auto last_n = in.OptionalInt("prompt_logprobs_last_n")) {
-    request->set_prompt_logprobs_last_n(*last_n);
-  }
-  if (in.Has("target_prompt_logprobs")) {
-    ReadTensor(in.Object("target_prompt_logprobs"), request->mutable_target_prompt_logprobs());
   }
 }
 
 // These options are in the SDK's schema, but the SDK never sends them. The sampling session names
 // the weights.
-void ReadUnsupportedOptions(LargeObject& in, v1::SampleRequest* request) {
-  for (const char* option : {"base_model", "model_path"}) {
-    if (in.Has(option)) request->add_unsupported_options(option);
-  }
+void ReadUnsupported(LargeObject&, std::string_view name, Message& message) {
+  static_cast<v1::SampleRequest&>(message).add_unsupported_options(std::string(name));
 }
+
+void ReadPrompt(LargeObject& in, std::string_view name, Message& message) {
+  LargeObject prompt = in.Object(name);
+  ReadChunks(prompt.Array("chunks"), prompt.PointerTo("chunks"), in.errors(),
+             static_cast<v1::SampleRequest&>(message).mutable_prompt());
+}
+
+void ReadTargets(LargeObject& in, std::string_view name, Message& message) {
+  ReadTensor(in.Object(name),
+             static_cast<v1::SampleRequest&>(message).mutable_target_prompt_logprobs());
+}
+
+constexpr Field kSamplingParamsFields[] = {
+    {.name = "max_tokens", .schema = R"("minimum": 1)"},
+    {.name = "seed"},
+    {.name = "temperature", .fallback = 1.0, .schema = R"("minimum": 0)"},
+    {.name = "top_k", .fallback = -1, .about = "-1: off."},
+    {.name = "top_p", .fallback = 1.0, .schema = R"("exclusiveMinimum": 0, "maximum": 1)"},
+    {.name = "min_p",
+     .fallback = 0.0,
+     .about = "Keeps tokens this share as likely as the most likely one; 0: off.",
+     .schema = R"("minimum": 0, "maximum": 1)"},
+    {.name = "stop",
+     .read = ReadStop,
+     .about = "Strings or token ids, at most 64. []: only max_tokens stops.",
+     .schema = R"("oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}},
+                            {"type": "array", "items": {"type": "integer"}}])"},
+};
+constexpr ObjectFields kSamplingParams = {"SamplingParams", kSamplingParamsFields};
+
+constexpr char kTopK[] = R"("minimum": 0, "maximum": 128)";
+constexpr Field kSampleFields[] = {
+    {.name = "sampling_session_id", .is_required = true},
+    {.name = "seq_id", .is_required = true, .schema = R"("minimum": 0)"},
+    {.name = "prompt", .is_required = true, .read = ReadPrompt, .ref = "ModelInput"},
+    {.name = "num_samples", .fallback = 1, .schema = R"("minimum": 1, "maximum": 1024)"},
+    {.name = "sampling_params", .to = "params", .is_required = true, .object = &kSamplingParams},
+    {.name = "prompt_logprobs"},
+    {.name = "prompt_logprobs_last_n",
+     .is_nullable = true,
+     .about = "Prompt logprobs of the last so many tokens only.",
+     .schema = R"("minimum": 1)"},
+    {.name = "topk_prompt_logprobs", .schema = kTopK},
+    {.name = "topk_sample_logprobs", .schema = kTopK},
+    {.name = "prompt_alt_tokens_k",
+     .about = "Tokens drawn at each prompt position after the first.",
+     .schema = kTopK},
+    {.name = "target_prompt_logprobs", .read = ReadTargets, .ref = "Tensor"},
+    {.name = "record_stability_info"},
+    {.name = "base_model", .read = ReadUnsupported},
+    {.name = "model_path", .read = ReadUnsupported},
+};
+
+constexpr Field kCreateSamplingSessionFields[] = {
+    {.name = "session_id", .is_required = true},
+    {.name = "sampling_session_seq_id", .is_required = true, .schema = R"("minimum": 0)"},
+    {.name = "base_model"},
+    {.name = "model_path", .about = "tinker://…; wins over base_model."},
+};
+constexpr Field kJoinFields[] = {{.name = "sampling_session_id", .is_required = true}};
+constexpr Field kCancelFields[] = {{.name = "request_id", .is_required = true}};
 
 }  // namespace
 
-absl::StatusOr<v1::CreateSamplingSessionRequest> CreateSamplingSessionFromJson(const Json& body) {
-  FieldReader in(body);
-  v1::CreateSamplingSessionRequest request;
-  request.set_session_id(in.String("session_id"));
-  request.set_sampling_session_seq_id(in.Int("sampling_session_seq_id"));
-  request.set_base_model(in.StringOr("base_model", ""));
-  request.set_model_path(in.StringOr("model_path", ""));
-  RETURN_IF_ERROR(in.status());
-  return request;
-}
+constexpr BodyFields<v1::CreateSamplingSessionRequest> kCreateSamplingSession = {
+    {"CreateSamplingSessionRequest", kCreateSamplingSessionFields}};
+constexpr BodyFields<v1::JoinSamplingSessionRequest> kJoinSamplingSession = {
+    {"JoinSamplingSessionRequest", kJoinFields}};
+constexpr BodyFields<v1::SampleRequest> kSample = {{"SampleRequest", kSampleFields}};
+constexpr BodyFields<v1::CancelSampleRequest> kCancelFuture = {
+    {"CancelFutureRequest", kCancelFields}};
 
 Json CreateSamplingSessionToJson(const v1::CreateSamplingSessionResponse& response) {
   return {{"type", "create_sampling_session"},
           {"sampling_session_id", response.sampling_session_id()}};
 }
 
-absl::StatusOr<v1::JoinSamplingSessionRequest> JoinSamplingSessionFromJson(const Json& body) {
-  FieldReader in(body);
-  v1::JoinSamplingSessionRequest request;
-  request.set_sampling_session_id(in.String("sampling_session_id"));
-  RETURN_IF_ERROR(in.status());
-  return request;
-}
-
 Json JoinSamplingSessionToJson(const v1::JoinSamplingSessionResponse& response) {
   return {{"client_counter", response.client_counter()}};
-}
-
-absl::StatusOr<v1::CancelSampleRequest> CancelFutureFromJson(const Json& body) {
-  FieldReader in(body);
-  v1::CancelSampleRequest request;
-  request.set_request_id(in.String("request_id"));
-  RETURN_IF_ERROR(in.status());
-  return request;
 }
 
 Json GetSamplerToJson(const v1::GetSamplerResponse& response) {
@@ -137,16 +153,8 @@ absl::StatusOr<v1::SampleRequest> SampleFromJson(const std::string& body) {
   ASSIGN_OR_RETURN(const element root, ParseLargeJson(parser, body));
   LargeContext errors;
   LargeObject in(root, "", errors);
-  LargeObject prompt = in.Object("prompt");
   v1::SampleRequest request;
-  request.set_sampling_session_id(in.String("sampling_session_id"));
-  request.set_seq_id(in.Int("seq_id"));
-  ReadChunks(prompt.Array("chunks"), "/prompt/chunks", errors, request.mutable_prompt());
-  request.set_num_samples(in.IntOr("num_samples", 1));
-  ReadSamplingParams(in.Object("sampling_params"), request.mutable_params());
-  ReadScores(in, &request);
-  request.set_record_stability_info(in.BoolOr("record_stability_info", false));
-  ReadUnsupportedOptions(in, &request);
+  ReadFields(in, kSample, request);
   RETURN_IF_ERROR(errors.status());
   return request;
 }

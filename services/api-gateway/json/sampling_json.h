@@ -5,21 +5,23 @@
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/engine.pb.h"
-#include "services/api-gateway/json/large_reader.h"
+#include "services/api-gateway/json/fields.h"
 #include "services/api-gateway/json/parse_json.h"
 
 namespace lathe::gateway {
 
-absl::StatusOr<v1::CreateSamplingSessionRequest> CreateSamplingSessionFromJson(const Json& body);
-Json CreateSamplingSessionToJson(const v1::CreateSamplingSessionResponse& response);
+extern const BodyFields<v1::CreateSamplingSessionRequest> kCreateSamplingSession;
+extern const BodyFields<v1::JoinSamplingSessionRequest> kJoinSamplingSession;
+extern const BodyFields<v1::CancelSampleRequest> kCancelFuture;
+// Chunk kinds and options that the engine does not offer are passed on by name, so that the engine
+// refuses them.
+extern const BodyFields<v1::SampleRequest> kSample;
 
-absl::StatusOr<v1::JoinSamplingSessionRequest> JoinSamplingSessionFromJson(const Json& body);
+Json CreateSamplingSessionToJson(const v1::CreateSamplingSessionResponse& response);
 Json JoinSamplingSessionToJson(const v1::JoinSamplingSessionResponse& response);
-absl::StatusOr<v1::CancelSampleRequest> CancelFutureFromJson(const Json& body);
 Json GetSamplerToJson(const v1::GetSamplerResponse& response);
 
-// Reads the body of asample. Chunk kinds and options that the engine does not offer are passed on
-// by name, so that the engine refuses them.
+// Reads the body of asample, which may be large.
 absl::StatusOr<v1::SampleRequest> SampleFromJson(const std::string& body);
 // Returns {"request_id", "sample_sequence_ids"}.
 Json SampleFutureToJson(const v1::SampleSubmitResponse& response);

@@ -1,6 +1,5 @@
 #include "services/api-gateway/json/session_json.h"
 
-#include "libs/common/status_macros.h"
 #include "services/api-gateway/json/metadata_json.h"
 
 namespace lathe::gateway {
@@ -13,29 +12,34 @@ Json StringList(const Repeated& values) {
   return list;
 }
 
-void ReadTags(FieldReader& in, const Json& body, v1::CreateSessionRequest* request) {
-  if (!in.Has("tags")) return;
-  const Json& tags = body["tags"];
-  if (!tags.is_array()) return in.Fail("tags", "a list of strings");
-  for (const Json& tag : tags) {
-    if (!tag.is_string()) return in.Fail("tags", "a list of strings");
-    request->add_tags(tag.get<std::string>());
-  }
-}
+constexpr Field kCreateSessionFields[] = {
+    {.name = "tags", .max_count = 64},
+    kMetadata,
+    {.name = "sdk_version"},
+    {.name = "display_name"},
+    {.name = "project_id", .ref = "ProjectId"},
+};
+
+constexpr Field kHeartbeatFields[] = {{.name = "session_id", .is_required = true}};
+
+constexpr Field kReasonFields[] = {{.name = "type",
+                                    .to = "reason",
+                                    .fallback = "success",
+                                    .schema = R"("enum": ["success", "errored", "interrupted"])"}};
+constexpr ObjectFields kReason = {"", kReasonFields};
+constexpr Field kFinishSessionFields[] = {
+    {.name = "reason", .to = kSame, .object = &kReason},
+    {.name = "detail"},
+};
 
 }  // namespace
 
-absl::StatusOr<v1::CreateSessionRequest> CreateSessionFromJson(const Json& body) {
-  FieldReader in(body);
-  v1::CreateSessionRequest request;
-  ReadTags(in, body, &request);
-  ReadMetadata(in, "user_metadata", request.mutable_user_metadata());
-  request.set_sdk_version(in.StringOr("sdk_version", ""));
-  request.set_display_name(in.StringOr("display_name", ""));
-  request.set_project_id(in.StringOr("project_id", ""));
-  RETURN_IF_ERROR(in.status());
-  return request;
-}
+constexpr BodyFields<v1::CreateSessionRequest> kCreateSession = {
+    {"CreateSessionRequest", kCreateSessionFields}};
+constexpr BodyFields<v1::HeartbeatRequest> kHeartbeat = {
+    {"SessionHeartbeatRequest", kHeartbeatFields}};
+constexpr BodyFields<v1::FinishSessionRequest> kFinishSession = {
+    {"FinishSessionRequest", kFinishSessionFields}};
 
 Json CreateSessionToJson(const v1::CreateSessionResponse& response) {
   return {{"type", "create_session"},
@@ -43,27 +47,6 @@ Json CreateSessionToJson(const v1::CreateSessionResponse& response) {
           {"info_message", nullptr},
           {"warning_message", nullptr},
           {"error_message", nullptr}};
-}
-
-absl::StatusOr<v1::HeartbeatRequest> HeartbeatFromJson(const Json& body) {
-  FieldReader in(body);
-  v1::HeartbeatRequest request;
-  request.set_session_id(in.String("session_id"));
-  RETURN_IF_ERROR(in.status());
-  return request;
-}
-
-absl::StatusOr<v1::FinishSessionRequest> FinishSessionFromJson(const Json& body,
-                                                               const std::string& session_id) {
-  FieldReader in(body);
-  FieldReader reason(in.Object("reason"), in.PointerTo("reason"));
-  v1::FinishSessionRequest request;
-  request.set_session_id(session_id);
-  request.set_reason(reason.StringOr("type", "success"));
-  request.set_detail(in.StringOr("detail", ""));
-  RETURN_IF_ERROR(in.status());
-  RETURN_IF_ERROR(reason.status());
-  return request;
 }
 
 Json CursorToJson(int64_t limit, int64_t offset, int64_t total_count) {

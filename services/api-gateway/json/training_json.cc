@@ -104,7 +104,7 @@ absl::Status TooManyDatums(const std::string& pointer) {
 }
 
 absl::Status NotJson(const std::string& body) {
-  const absl::Status where = ExplainBadJson(body);
+  const absl::Status where = CheckJson(body);
   if (!where.ok()) return where;
   return WithDetail(absl::InvalidArgumentError("body is not JSON"), "bad_json");
 }
@@ -179,7 +179,7 @@ absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
   }
   const size_t rest_bytes = list ? list->RestBytes() : body.size();
   if (rest_bytes > kMaxRestBytes) {
-    RETURN_IF_ERROR(ExplainBadJson(body));
+    RETURN_IF_ERROR(CheckJson(body));
     return TooLarge("the body without its data", rest_bytes, kMaxRestBytes);
   }
   const std::string rest = list ? list->Rest() : body;

@@ -2,22 +2,12 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/api-gateway/json/field_reader.h"
 #include "services/api-gateway/json/large_reader.h"
 
 namespace lathe::gateway {
 namespace {
 
 TEST_CASE("A number that was asked for is known", "[json]") {
-  const Json object = {{"rate", 0.5}};
-  {
-    FieldReader reader(object, "/of_a_number");
-    CHECK(reader.NumberOr("rate", 0) == 0.5);
-  }
-  CHECK(NoteUnknownField("/of_a_number", "rate", {}));  // the reader has not logged it
-}
-
-TEST_CASE("A number of a large body that was asked for is known", "[json]") {
   simdjson::dom::parser parser;
   const auto element = ParseLargeJson(parser, R"({"temperature": 0.5})");
   REQUIRE(element.ok());
@@ -26,6 +16,7 @@ TEST_CASE("A number of a large body that was asked for is known", "[json]") {
     LargeObject reader(*element, "/of_a_large_number", errors);
     CHECK(reader.NumberOr("temperature", 1) == 0.5);
   }
+  // The reader has not logged it.
   CHECK(NoteUnknownField("/of_a_large_number", "temperature", {}));
 }
 

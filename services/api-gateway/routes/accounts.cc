@@ -14,8 +14,9 @@ namespace lathe::gateway {
 namespace {
 
 absl::StatusOr<v1::AssignSessionProjectRequest> DecodeAssign(const Request& request) {
-  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
-  return AssignProjectFromJson(body, request.path_parameters[0]);
+  ASSIGN_OR_RETURN(v1::AssignSessionProjectRequest message, ReadJsonBody(request, kAssignProject));
+  message.set_session_id(request.path_parameters[0]);
+  return message;
 }
 
 absl::StatusOr<google::protobuf::Timestamp> TimeParameter(const Request& request,
@@ -62,7 +63,7 @@ std::vector<Route> AccountRoutes(const RouteContext& context) {
        .summary = "The tenant's sessions that match, newest first",
        .request = "SearchSessionsRequest",
        .answer = "SearchSessionsResponse",
-       .handler = JsonRoute(engine, &AccountsStub::SearchSessions, SearchFromJson, SearchToJson)},
+       .handler = JsonRoute(engine, &AccountsStub::SearchSessions, kSearchSessions, SearchToJson)},
       {.method = "GET",
        .pattern = "/api/v1/billing/usage/events",
        .tag = "usage",

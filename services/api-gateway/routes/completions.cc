@@ -37,10 +37,9 @@ asio::awaitable<absl::StatusOr<v1::AwaitSamplesResponse>> Await(
 
 asio::awaitable<absl::StatusOr<Response>> PollCompletions(const RouteContext& context,
                                                           Request& request) {
-  const absl::StatusOr<Json> body = ReadJsonBody(request);
-  if (!body.ok()) co_return body.status();
+  if (absl::Status status = CheckJsonType(request); !status.ok()) co_return status;
   const absl::StatusOr<v1::AwaitSamplesRequest> question =
-      AwaitSamplesFromJson(*body, context.options.poll_hold);
+      AwaitSamplesFromJson(request.body, context.options.poll_hold);
   if (!question.ok()) co_return question.status();
   const absl::StatusOr<v1::AwaitSamplesResponse> answer =
       co_await Await(context, request, *question);

@@ -7,10 +7,8 @@
 #include <utility>
 
 #include "libs/common/fail_point/fail_point.h"
-#include "libs/common/status_macros.h"
 #include "services/api-gateway/http/client_watch.h"
 #include "services/api-gateway/http/error_response.h"
-#include "services/api-gateway/json/field_reader.h"
 #include "services/api-gateway/json/result_json.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
@@ -45,16 +43,6 @@ class Subscription {
   WatchClient& watch_;
   const int64_t ticket_;
 };
-
-absl::StatusOr<std::string> ReadRequestId(const Request& request) {
-  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
-  FieldReader in(body);
-  std::string request_id = in.String("request_id");
-  // The server never uses this permission: results are always whole (tinker-api 11.4).
-  in.BoolOr("allow_metadata_only", false);
-  RETURN_IF_ERROR(in.status());
-  return request_id;
-}
 
 Response ProtobufResponse(const google::protobuf::MessageLite& message) {
   Response response;
@@ -139,8 +127,9 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
 }
 
 asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Request& request) {
-  const absl::StatusOr<std::string> request_id = ReadRequestId(request);
-  if (!request_id.ok()) co_return request_id.status();
+  const absl::StatusOr<v1::GetResultRequest> question = ReadJsonBody(request, kRetrieveFuture);
+  if (!question.ok()) co_return question.status();
+  const std::string& request_id = question->request_id();
   const SteadyTime deadline =
       std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(context.options.poll_hold);
   const auto poll = std::make_shared<HeldPoll>(co_await asio::this_coro::executor);
@@ -148,14 +137,14 @@ asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Requ
   if (request.client != nullptr) request.client->Start([poll] { poll->End(); });
   FinalAnswer answer;
   // A subscription under another key does not check this key, but the engine does.
-  if (context.watch.IsWatchedByOther(*request_id, request.api_key)) {
-    answer = co_await Fetch(context.engine, request, *request_id, *poll, deadline);
+  if (context.watch.IsWatchedByOther(request_id, request.api_key)) {
+    answer = co_await Fetch(context.engine, request, request_id, *poll, deadline);
   }
   if (!answer && std::chrono::steady_clock::now() < deadline) {
-    answer = co_await Await(context, request, *request_id, poll, deadline);
+    answer = co_await Await(context, request, request_id, poll, deadline);
   }
   if (answer) co_return *std::move(answer);
-  co_return TryAgain(*request_id, *poll, context.watch);
+  co_return TryAgain(request_id, *poll, context.watch);
 }
 
 }  // namespace

@@ -3,7 +3,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "services/api-gateway/json/accounts_json.h"
+#include "services/api-gateway/json/completions_json.h"
+#include "services/api-gateway/json/model_json.h"
 #include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/json/result_json.h"
+#include "services/api-gateway/json/sampling_json.h"
+#include "services/api-gateway/json/session_json.h"
+#include "services/api-gateway/json/weights_json.h"
 #include "services/api-gateway/routes/docs_files.h"
 
 namespace lathe::gateway {
@@ -72,10 +79,21 @@ OrderedJson OperationOf(const Route& route) {
   return operation;
 }
 
+// Adds the schemas of bodies that are read by tables of fields.
+template <typename... T>
+void AddSchemas(OrderedJson* schemas, const BodyFields<T>&... bodies) {
+  (AddSchema(bodies, *T::descriptor(), schemas), ...);
+}
+
 }  // namespace
 
 std::string OpenApiDocument(const std::vector<Route>& routes) {
   OrderedJson document = OrderedJson::parse(OpenApiJson());
+  AddSchemas(&document["components"]["schemas"], kCreateSession, kHeartbeat, kFinishSession,
+             kAssignProject, kSearchSessions, kCreateModel, kUnloadModel, kGetInfo, kOptimStep,
+             kSaveWeights, kSaveWeightsForSampler, kSaveWeightsExternal, kCopyWeights, kLoadWeights,
+             kWeightsInfo, kSetTtl, kCreateSamplingSession, kJoinSamplingSession, kSample,
+             kCancelFuture, kRetrieveFuture, kAwaitSamples);
   for (const Route& route : routes) {
     document["paths"][route.pattern][absl::AsciiStrToLower(route.method)] = OperationOf(route);
   }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/http/router.h"
+#include "services/api-gateway/json/fields.h"
 #include "services/api-gateway/json/parse_json.h"
 
 namespace lathe::gateway {
@@ -18,9 +19,14 @@ Response JsonResponse(const Json& body);
 // Returns a response of status 204 without a body.
 Response EmptyResponse();
 
-// Parses the body as JSON. InvalidArgument `unsupported_media_type` if there is a Content-Type
-// other than application/json.
-absl::StatusOr<Json> ReadJsonBody(const Request& request);
+// InvalidArgument `unsupported_media_type` if there is a Content-Type other than application/json.
+absl::Status CheckJsonType(const Request& request);
+// Reads a small JSON body.
+template <typename T>
+absl::StatusOr<T> ReadJsonBody(const Request& request, const BodyFields<T>& body) {
+  if (absl::Status status = CheckJsonType(request); !status.ok()) return status;
+  return ReadBody(request.body, body);
+}
 
 // Query parameters `limit` and `offset`.
 struct Page {
@@ -83,18 +89,13 @@ Handler RpcRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Res
                    });
 }
 
-// Like RpcRoute, with a JSON body and a JSON response.
+// Like RpcRoute, with a small JSON body and a JSON response. `body` must be a constant.
 template <typename Async, typename Req, typename Resp>
 Handler JsonRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Resp> method,
-                  std::type_identity_t<absl::StatusOr<Req> (*)(const Json&)> from_json,
+                  const std::type_identity_t<BodyFields<Req>>& body,
                   std::type_identity_t<Json (*)(const Resp&)> to_json) {
   return RpcRoute(
-      engine, method,
-      [from_json](const Request& request) -> absl::StatusOr<Req> {
-        const absl::StatusOr<Json> body = ReadJsonBody(request);
-        if (!body.ok()) return body.status();
-        return from_json(*body);
-      },
+      engine, method, [&body](const Request& request) { return ReadJsonBody(request, body); },
       [to_json](const Req&, const Resp& answer) { return JsonResponse(to_json(answer)); });
 }
 

@@ -109,8 +109,9 @@ absl::StatusOr<v1::PublishCheckpointRequest> DecodePublish(const Request& reques
 }
 
 absl::StatusOr<v1::SetCheckpointTtlRequest> DecodeTtl(const Request& request) {
-  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
-  return SetTtlFromJson(body, CheckpointPath(request));
+  ASSIGN_OR_RETURN(v1::SetCheckpointTtlRequest message, ReadJsonBody(request, kSetTtl));
+  message.set_tinker_path(CheckpointPath(request));
+  return message;
 }
 
 constexpr auto kEncodeNothing = [](const auto&, const auto&) { return EmptyResponse(); };

@@ -1,6 +1,4 @@
-#include "absl/strings/match.h"
-#include "libs/common/errors.h"
-#include "libs/common/strings/string_view.h"
+#include "libs/common/status_macros.h"
 #include "services/api-gateway/json/sampling_json.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
@@ -14,11 +12,7 @@ using Stub = EngineClient::AsyncStub;
 constexpr int64_t kMaxSampleBytes = int64_t{16} << 20;
 
 absl::StatusOr<v1::SampleRequest> DecodeSample(const Request& request) {
-  const absl::string_view type = AbslView(request.HeaderValue("content-type"));
-  if (!type.empty() && !absl::StartsWithIgnoreCase(type, "application/json")) {
-    return WithDetail(absl::InvalidArgumentError("Content-Type is not application/json"),
-                      "unsupported_media_type");
-  }
+  RETURN_IF_ERROR(CheckJsonType(request));
   return SampleFromJson(request.body);
 }
 
@@ -39,7 +33,7 @@ std::vector<Route> SamplingRoutes(const RouteContext& context) {
        .summary = "Sample from a base model or a checkpoint",
        .request = "CreateSamplingSessionRequest",
        .answer = "CreateSamplingSessionResponse",
-       .handler = JsonRoute(engine, &Stub::CreateSamplingSession, CreateSamplingSessionFromJson,
+       .handler = JsonRoute(engine, &Stub::CreateSamplingSession, kCreateSamplingSession,
                             CreateSamplingSessionToJson)},
       {.method = "POST",
        .pattern = "/api/v1/join_sampling_session",
@@ -47,7 +41,7 @@ std::vector<Route> SamplingRoutes(const RouteContext& context) {
        .summary = "Number a copy of a sampling client",
        .request = "JoinSamplingSessionRequest",
        .answer = "JoinSamplingSessionResponse",
-       .handler = JsonRoute(engine, &Stub::JoinSamplingSession, JoinSamplingSessionFromJson,
+       .handler = JsonRoute(engine, &Stub::JoinSamplingSession, kJoinSamplingSession,
                             JoinSamplingSessionToJson)},
       {.method = "POST",
        .pattern = "/api/v1/asample",
@@ -71,7 +65,7 @@ std::vector<Route> SamplingRoutes(const RouteContext& context) {
                       "or foreign one is left as it is.",
        .request = "CancelFutureRequest",
        .answer = "Object",
-       .handler = JsonRoute(engine, &Stub::CancelSample, CancelFutureFromJson,
+       .handler = JsonRoute(engine, &Stub::CancelSample, kCancelFuture,
                             [](const auto&) { return Json::object(); })},
       {.method = "GET",
        .pattern = "/api/v1/samplers/{sampling_session_id}",

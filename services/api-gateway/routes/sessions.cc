@@ -11,8 +11,7 @@ namespace {
 using Stub = EngineClient::AsyncStub;
 
 absl::StatusOr<v1::CreateSessionRequest> DecodeCreate(const Request& request) {
-  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
-  ASSIGN_OR_RETURN(v1::CreateSessionRequest message, CreateSessionFromJson(body));
+  ASSIGN_OR_RETURN(v1::CreateSessionRequest message, ReadJsonBody(request, kCreateSession));
   // The SDK obeys parallel_fwdbwd_chunks: false, so it sends in order. Other clients have not
   // promised that.
   const bool is_sdk = !request.HeaderValue("x-stainless-package-version").empty();
@@ -22,9 +21,7 @@ absl::StatusOr<v1::CreateSessionRequest> DecodeCreate(const Request& request) {
 
 Handler HeartbeatHandler(EngineClient& engine) {
   return [&engine](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
-    const absl::StatusOr<Json> body = ReadJsonBody(request);
-    if (!body.ok()) co_return body.status();
-    const absl::StatusOr<v1::HeartbeatRequest> message = HeartbeatFromJson(*body);
+    const absl::StatusOr<v1::HeartbeatRequest> message = ReadJsonBody(request, kHeartbeat);
     if (!message.ok()) co_return message.status();
     const absl::StatusOr<v1::HeartbeatResponse> answer =
         co_await engine.Call(&Stub::Heartbeat, *message, request.api_key, absl::Seconds(8));
@@ -40,10 +37,14 @@ Handler HeartbeatHandler(EngineClient& engine) {
 }
 
 absl::StatusOr<v1::FinishSessionRequest> DecodeFinish(const Request& request) {
-  const std::string& session_id = request.path_parameters[0];
-  if (request.body.empty()) return FinishSessionFromJson(Json::object(), session_id);
-  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
-  return FinishSessionFromJson(body, session_id);
+  v1::FinishSessionRequest message;
+  if (request.body.empty()) {
+    ASSIGN_OR_RETURN(message, ReadBody("{}", kFinishSession));
+  } else {
+    ASSIGN_OR_RETURN(message, ReadJsonBody(request, kFinishSession));
+  }
+  message.set_session_id(request.path_parameters[0]);
+  return message;
 }
 
 absl::StatusOr<v1::ListSessionsRequest> DecodeList(const Request& request) {

@@ -113,7 +113,7 @@ std::vector<Route> TrainingRoutes(const RouteContext& context) {
        .summary = "One AdamW step with the gradient that has added up",
        .request = "OptimStepRequest",
        .answer = "Future",
-       .handler = JsonRoute(engine, &Stub::OptimStep, OptimStepFromJson, FutureToJson)},
+       .handler = JsonRoute(engine, &Stub::OptimStep, kOptimStep, FutureToJson)},
   };
 }
 

@@ -15,8 +15,7 @@ using CheckpointsStub = v1::Checkpoints::StubInterface::async_interface;
 
 // SDKs up to 0.33 send the weights access token in the body, later SDKs in a header. A header wins.
 absl::StatusOr<v1::CopyWeightsRequest> DecodeCopy(const Request& request) {
-  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(request));
-  ASSIGN_OR_RETURN(v1::CopyWeightsRequest message, CopyWeightsFromJson(body));
+  ASSIGN_OR_RETURN(v1::CopyWeightsRequest message, ReadJsonBody(request, kCopyWeights));
   message.set_idempotency_key(std::string(request.HeaderValue("x-idempotency-key")));
   const std::string_view token = request.HeaderValue("x-tinker-weights-access-token");
   if (!token.empty()) message.set_weights_access_token(std::string(token));
@@ -34,23 +33,23 @@ std::vector<Route> WeightsRoutes(const RouteContext& context) {
        .summary = "Save weights, moments and step count",
        .request = "SaveWeightsRequest",
        .answer = "Future",
-       .handler = JsonRoute(engine, &Stub::SaveWeights, SaveWeightsFromJson, FutureToJson)},
+       .handler = JsonRoute(engine, &Stub::SaveWeights, kSaveWeights, FutureToJson)},
       {.method = "POST",
        .pattern = "/api/v1/save_weights_for_sampler",
        .tag = "weights",
        .summary = "Save an immutable version for sampling",
        .request = "SaveWeightsForSamplerRequest",
        .answer = "Future",
-       .handler = JsonRoute(engine, &Stub::SaveWeightsForSampler, SaveWeightsForSamplerFromJson,
-                            FutureToJson)},
+       .handler =
+           JsonRoute(engine, &Stub::SaveWeightsForSampler, kSaveWeightsForSampler, FutureToJson)},
       {.method = "POST",
        .pattern = "/api/v1/save_weights_external",
        .tag = "weights",
        .summary = "Save a PEFT folder for download",
        .request = "SaveWeightsExternalRequest",
        .answer = "Future",
-       .handler = JsonRoute(engine, &CheckpointsStub::SaveWeightsExternal,
-                            SaveWeightsExternalFromJson, FutureToJson)},
+       .handler = JsonRoute(engine, &CheckpointsStub::SaveWeightsExternal, kSaveWeightsExternal,
+                            FutureToJson)},
       {.method = "POST",
        .pattern = "/api/v1/copy_weights",
        .tag = "weights",
@@ -69,14 +68,14 @@ std::vector<Route> WeightsRoutes(const RouteContext& context) {
        .summary = "Load a checkpoint into a model, or make a model of it",
        .request = "LoadWeightsRequest",
        .answer = "Future",
-       .handler = JsonRoute(engine, &Stub::LoadWeights, LoadWeightsFromJson, FutureToJson)},
+       .handler = JsonRoute(engine, &Stub::LoadWeights, kLoadWeights, FutureToJson)},
       {.method = "POST",
        .pattern = "/api/v1/weights_info",
        .tag = "weights",
        .summary = "What is needed to load a checkpoint",
        .request = "WeightsInfoRequest",
        .answer = "WeightsInfoResponse",
-       .handler = JsonRoute(engine, &Stub::GetWeightsInfo, WeightsInfoFromJson, WeightsInfoToJson)},
+       .handler = JsonRoute(engine, &Stub::GetWeightsInfo, kWeightsInfo, WeightsInfoToJson)},
   };
 }
 
