@@ -1,6 +1,6 @@
 // Defines a loss: a function of target log-probabilities and of numbers that a client sent with
 // them. A LossProgram describes one loss completely. The worker computes with it, and the engine
-// derives its rules for requests from it (loss_rules.h).
+// derives its rules for requests from it (registry.h).
 #pragma once
 
 #include <array>
