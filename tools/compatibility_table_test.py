@@ -22,7 +22,7 @@ def run(sdk, methods, cells):
     ({"RestClient.get": "refused", "RestClient.get_async": "refused"}, "refused"),
     ({}, "no"),
 ])
-def test_a_cell_counts_the_method_and_its_twin(cells, expected):
+def test_a_cell_counts_the_method_and_its_async_variant(cells, expected):
     both = ["RestClient.get", "RestClient.get_async"]
     assert compatibility_table.cell(run("0.38.0", both, cells), "RestClient.get") == expected
 

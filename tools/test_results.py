@@ -120,9 +120,9 @@ def print_slowest(folder: pathlib.Path) -> None:
 
 def commit() -> str:
     """Of the checkout that ran; with a mark if it holds changes."""
-    told = subprocess.run(["git", "describe", "--always", "--abbrev=9", "--dirty=+"],
+    described = subprocess.run(["git", "describe", "--always", "--abbrev=9", "--dirty=+"],
                           capture_output=True, text=True, check=False)
-    return told.stdout.strip() or "unknown"
+    return described.stdout.strip() or "unknown"
 
 
 def record(page: pathlib.Path, stages: list[Stage], is_cold: bool) -> None:

@@ -96,12 +96,12 @@ class Lathe:
                     give_up_at = time.monotonic() + RECONNECT_SECONDS
                     if not response.HasField("tokens"):
                         continue
-                    news = response.tokens
-                    tokens = numpy.frombuffer(news.tokens, "<i4").tolist()
-                    tokens = tokens[max(0, known.get(news.sample_index, 0) - news.token_index):]
-                    known[news.sample_index] = known.get(news.sample_index, 0) + len(tokens)
-                    if tokens or news.stop:
-                        yield news.sample_index, tokens, news.stop
+                    update = response.tokens
+                    tokens = numpy.frombuffer(update.tokens, "<i4").tolist()
+                    tokens = tokens[max(0, known.get(update.sample_index, 0) - update.token_index):]
+                    known[update.sample_index] = known.get(update.sample_index, 0) + len(tokens)
+                    if tokens or update.stop:
+                        yield update.sample_index, tokens, update.stop
                 return
             except grpc.RpcError as error:
                 if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > give_up_at:

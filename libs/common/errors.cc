@@ -34,7 +34,7 @@ absl::Status WithDetail(absl::Status status, std::string_view code, std::string_
 std::string ErrorCode(const absl::Status& status) {
   if (status.ok()) return "";
   std::string code = Payload(status, kCodeUrl);
-  return code.empty() ? StatusCodeWord(status.code()) : code;
+  return code.empty() ? StatusCodeName(status.code()) : code;
 }
 
 std::string ErrorField(const absl::Status& status) { return Payload(status, kFieldUrl); }
@@ -56,13 +56,13 @@ bool IsUserError(const absl::Status& status) {
   }
 }
 
-std::string StatusCodeWord(absl::StatusCode code) {
+std::string StatusCodeName(absl::StatusCode code) {
   return absl::AsciiStrToLower(absl::StatusCodeToString(code));
 }
 
-absl::StatusCode StatusCodeFromWord(std::string_view word) {
+absl::StatusCode StatusCodeFromName(std::string_view word) {
   for (int code = 0; code <= kLastStatusCode; ++code) {
-    if (StatusCodeWord(static_cast<absl::StatusCode>(code)) == word) {
+    if (StatusCodeName(static_cast<absl::StatusCode>(code)) == word) {
       return static_cast<absl::StatusCode>(code);
     }
   }

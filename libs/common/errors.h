@@ -29,8 +29,8 @@ bool IsUserError(const absl::Status& status);
 
 // Convert between status codes and words such as "invalid_argument". An unknown word gives
 // kUnknown.
-std::string StatusCodeWord(absl::StatusCode code);
-absl::StatusCode StatusCodeFromWord(std::string_view word);
+std::string StatusCodeName(absl::StatusCode code);
+absl::StatusCode StatusCodeFromName(std::string_view word);
 
 // Adds a retry delay to `status`. Returns an OK status unchanged, and ignores a zero `wait`.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration wait);

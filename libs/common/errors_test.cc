@@ -39,12 +39,12 @@ TEST_CASE("A plain status has its code as word and no field", "[errors]") {
 TEST_CASE("Every status code has a word that leads back to it", "[errors]") {
   for (int code = 0; code <= 16; ++code) {
     const auto status_code = static_cast<absl::StatusCode>(code);
-    CHECK(StatusCodeFromWord(StatusCodeWord(status_code)) == status_code);
+    CHECK(StatusCodeFromName(StatusCodeName(status_code)) == status_code);
   }
-  CHECK(StatusCodeFromWord("seq_id_reused") == absl::StatusCode::kUnknown);
+  CHECK(StatusCodeFromName("seq_id_reused") == absl::StatusCode::kUnknown);
 }
 
-TEST_CASE("Mistakes of the caller are told from ours", "[errors]") {
+TEST_CASE("Errors of the caller are distinguished from server errors", "[errors]") {
   CHECK(IsUserError(absl::InvalidArgumentError("")));
   CHECK(IsUserError(absl::UnauthenticatedError("")));
   CHECK_FALSE(IsUserError(absl::InternalError("")));

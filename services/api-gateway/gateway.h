@@ -18,7 +18,7 @@
 #include "services/api-gateway/http/server.h"
 #include "services/api-gateway/metrics.h"
 #include "services/api-gateway/routes/archive_files.h"
-#include "services/api-gateway/routes/poll_gate.h"
+#include "services/api-gateway/routes/long_poll_registry.h"
 #include "services/api-gateway/routes/route_table.h"
 
 namespace lathe::gateway {
@@ -75,7 +75,7 @@ class Gateway {
   GatewayOptions options_;
   EngineClient engine_;
   WatchClient watch_;
-  PollGate polls_;
+  LongPollRegistry polls_;
   ArchiveFiles archives_;
   CredentialCache credentials_;
   Router router_;

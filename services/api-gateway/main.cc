@@ -106,9 +106,9 @@ Options ReadOptions(int argc, char** argv) {
           "names that the Host header may have besides public_url's and, on a loopback address, "
           "loopback's; *: any; none on another address: any");
   set.Add(&options.gateway.routes.jwt_auth, "gateway.jwt_auth", false,
-          "tells clients to exchange their key for tokens that live an hour");
+          "asks clients to exchange their key for tokens that live an hour");
   set.Add(&options.gateway.routes.retrieve_futures, "gateway.retrieve_futures", true,
-          "tells clients to wait for all their samples with one poll, instead of one each");
+          "asks clients to wait for all their samples with one poll, instead of one each");
   set.Add(&options.data_dir, "gateway.data_dir", "",
           "where the engine keeps checkpoints; needed if it gives relative folders");
   set.Add(&options.poll_hold_seconds, "gateway.poll_hold_seconds", 20,
@@ -128,7 +128,7 @@ Options ReadOptions(int argc, char** argv) {
   set.Add(&notices.notice_level, "gateway.notice_level", notices.notice_level,
           "how they log it: warning or error", {.choices = {"warning", "error"}});
   set.Add(&notices.min_sdk_version, "gateway.min_sdk_version", notices.min_sdk_version,
-          "older SDKs are told to upgrade; empty: none is too old");
+          "older SDKs are asked to upgrade; empty: no minimum");
   set.Add(&options.metrics_listen, "metrics.gateway_listen", "",
           "HOST:PORT of /metrics, /livez and /readyz, for your own network; empty: none",
           {.flag = "metrics-listen"});

@@ -35,7 +35,7 @@ class GatewayMetrics::State : public prometheus::Registry {
                       .Register(*this)),
         rejected_(prometheus::BuildCounter()
                       .Name("lathe_gateway_rejected_total")
-                      .Help("requests refused before their route saw them")
+                      .Help("requests refused before routing")
                       .Register(*this)),
         seconds_(prometheus::BuildHistogram()
                      .Name("lathe_gateway_request_seconds")
@@ -56,9 +56,9 @@ class GatewayMetrics::State : public prometheus::Registry {
     FamilyList list;
     list.AddGauge("lathe_gateway_connections", "open connections",
                   static_cast<double>(gauges.num_connections));
-    list.AddGauge("lathe_gateway_waiting_polls", "polls that are held",
+    list.AddGauge("lathe_gateway_waiting_polls", "long polls that wait",
                   static_cast<double>(gauges.num_waiting_polls));
-    list.AddGauge("lathe_gateway_watched_requests", "requests whose end polls wait for",
+    list.AddGauge("lathe_gateway_watched_requests", "requests that long polls wait for",
                   static_cast<double>(gauges.num_watched_requests));
     list.AddGauge("lathe_gateway_engine_connected", "1 while the engine can be reached, else 0",
                   gauges.is_engine_connected ? 1 : 0);

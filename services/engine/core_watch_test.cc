@@ -29,7 +29,7 @@ TEST_CASE("CoreWatch: a core that does nothing for the limit is stuck", "[engine
   CHECK(watched.is_stuck());
 }
 
-TEST_CASE("CoreWatch: a core that hears its ticks is not", "[engine]") {
+TEST_CASE("CoreWatch: a core that handles its ticks is not", "[engine]") {
   Watched watched;
   for (int look = 0; look < 100; ++look) watched.Look(absl::Milliseconds(900));
   CHECK_FALSE(watched.is_stuck());

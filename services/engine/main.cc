@@ -101,7 +101,7 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.on_fatal = [&stop](const absl::Status& status) {
     if (absl::IsFailedPrecondition(status)) EndReplaced(status);
     if (absl::IsUnavailable(status) && stop.has_come()) {
-      LogWarn("the store is away: what nobody was told is not written",
+      LogWarn("the store is unavailable: unacknowledged writes are dropped",
               {{"error", status.message()}});
       return;
     }
@@ -226,7 +226,7 @@ int Run(Settings settings, const sigset_t& signals) {
     }
     if (stop.has_come()) return 0;
     const auto may_speak = [&leadership] { return leadership->MaySpeak(); };
-    metrics.AskLeadership(may_speak);
+    metrics.SetLeadershipCheck(may_speak);
     settings.servers.may_speak = may_speak;
     leadership->StartRenewing();
   }

@@ -26,10 +26,10 @@ constexpr std::pair<LossCause, const char*> kLossCauses[] = {
     {LossCause::kSilent, "silent"},
     {LossCause::kStuck, "stuck"},
     {LossCause::kPeerGone, "peer_gone"}};
-constexpr std::pair<NoteVersionTravel::Way, const char*> kTravelWays[] = {
-    {NoteVersionTravel::Way::kMemory, "memory"},
-    {NoteVersionTravel::Way::kFile, "file"},
-    {NoteVersionTravel::Way::kFailed, "failed"}};
+constexpr std::pair<RecordWeightTransfer::Transport, const char*> kTransports[] = {
+    {RecordWeightTransfer::Transport::kMemory, "memory"},
+    {RecordWeightTransfer::Transport::kFile, "file"},
+    {RecordWeightTransfer::Transport::kFailed, "failed"}};
 constexpr Outcome kOutcomes[] = {Outcome::kOk, Outcome::kUserError, Outcome::kServerError,
                                  Outcome::kCancelled};
 
@@ -68,7 +68,7 @@ class EngineMetrics::State : public prometheus::Registry {
         commit_writes_(
             Series("lathe_engine_commit_writes", "writes of a transaction", CountBuckets())),
         core_step_seconds_(Series("lathe_engine_core_step_seconds",
-                                  "a decision of the core, and what is done at once for it",
+                                  "one Step of the core and its immediate actions",
                                   CommitBuckets())),
         snapshot_seconds_(Series("lathe_engine_snapshot_seconds",
                                  "time a worker was busy with a snapshot", RequestBuckets())),
@@ -88,20 +88,21 @@ class EngineMetrics::State : public prometheus::Registry {
                            .Add({});
     auto& recoveries = prometheus::BuildCounter()
                            .Name("lathe_engine_recoveries_total")
-                           .Help("models brought back onto a worker, and what came of it")
+                           .Help("recoveries and resumes of models, by outcome")
                            .Register(*this);
     recovered_ = &recoveries.Add({{"outcome", "recovered"}});
     resumed_ = &recoveries.Add({{"outcome", "resumed"}});
     fell_back_ = &recoveries.Add({{"outcome", "fell_back"}});
     lost_ = &recoveries.Add({{"outcome", "lost"}});
-    auto& travels = prometheus::BuildCounter()
-                        .Name("lathe_engine_version_travels_total")
-                        .Help("unnamed sampler versions that went to a group which samples")
-                        .Register(*this);
-    for (const auto& [way, name] : kTravelWays) travels_[way] = &travels.Add({{"way", name}});
+    auto& transfers = prometheus::BuildCounter()
+                          .Name("lathe_engine_weight_transfers_total")
+                          .Help("transfers of unnamed sampler versions to groups that sample")
+                          .Register(*this);
+    for (const auto& [transport, name] : kTransports)
+      transfers_[transport] = &transfers.Add({{"transport", name}});
     auto& restarts = prometheus::BuildCounter()
                          .Name("lathe_engine_worker_restarts_total")
-                         .Help("processes of workers that ended, and why")
+                         .Help("worker processes that ended, by reason")
                          .Register(*this);
     for (const auto& [cause, reason] : kLossCauses) {
       restarts_[cause] = &restarts.Add({{"reason", reason}});
@@ -117,7 +118,7 @@ class EngineMetrics::State : public prometheus::Registry {
                           .Register(*this);
     auto& tokens = prometheus::BuildCounter()
                        .Name("lathe_engine_request_tokens_total")
-                       .Help("tokens that completed requests brought")
+                       .Help("tokens of completed requests")
                        .Register(*this);
     auto& queue = Family("lathe_engine_request_queue_seconds",
                          "from a request's acceptance on disk to its worker");
@@ -164,27 +165,29 @@ class EngineMetrics::State : public prometheus::Registry {
     snapshot_seconds_.Observe(Seconds(0, event.write_time));
     snapshot_bytes_->Increment(static_cast<double>(event.size_bytes));
   }
-  void OnRecovery(const NoteRecovery& note) {
-    switch (note.outcome) {
-      case NoteRecovery::Outcome::kRecovered:
+  void OnRecovery(const RecordRecovery& action) {
+    switch (action.outcome) {
+      case RecordRecovery::Outcome::kRecovered:
         recovered_->Increment();
-        recovery_seconds_.Observe(Seconds(0, note.nanoseconds));
+        recovery_seconds_.Observe(Seconds(0, action.nanoseconds));
         break;
-      case NoteRecovery::Outcome::kResumed:
+      case RecordRecovery::Outcome::kResumed:
         resumed_->Increment();
         break;
-      case NoteRecovery::Outcome::kFellBack:
+      case RecordRecovery::Outcome::kFellBack:
         fell_back_->Increment();
         break;
-      case NoteRecovery::Outcome::kLost:
+      case RecordRecovery::Outcome::kLost:
         lost_->Increment();
         break;
     }
-    replayed_->Increment(static_cast<double>(note.num_replayed));
+    replayed_->Increment(static_cast<double>(action.num_replayed));
   }
 
-  void OnVersionTravel(const NoteVersionTravel& note) { travels_.at(note.way)->Increment(); }
-  void OnWorkerLost(const NoteWorkerLost& note) { restarts_.at(note.cause)->Increment(); }
+  void OnWeightTransfer(const RecordWeightTransfer& action) {
+    transfers_.at(action.transport)->Increment();
+  }
+  void OnWorkerLost(const RecordWorkerLost& action) { restarts_.at(action.cause)->Increment(); }
 
   void OnOldestTransaction(absl::Duration age) {
     absl::MutexLock lock(&mu_);
@@ -197,7 +200,7 @@ class EngineMetrics::State : public prometheus::Registry {
     workers_ = workers;
   }
 
-  void AskLeadership(std::function<bool()> leads) {
+  void SetLeadershipCheck(std::function<bool()> leads) {
     absl::MutexLock lock(&mu_);
     leads_ = std::move(leads);
   }
@@ -211,7 +214,7 @@ class EngineMetrics::State : public prometheus::Registry {
       list.AddGauge("lathe_engine_leader", "1 while this engine leads, 0 on a standby", leads);
       if (runtime_ != nullptr) AddStateLocked(list);
       list.AddGauge("lathe_engine_oldest_transaction_seconds",
-                    "age of the database's oldest open transaction, of whatever program",
+                    "age of the database's oldest open transaction, of any program",
                     absl::ToDoubleSeconds(oldest_transaction_));
     }
     list.AddProcess();
@@ -231,12 +234,12 @@ class EngineMetrics::State : public prometheus::Registry {
   void AddStateLocked(FamilyList& list) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     std::map<OperationKind, SessionTraces::Load> loads = runtime_->traces().Loads();
     for (const OperationTraits& traits : kOperations) {
-      list.AddGauge("lathe_engine_requests_waiting", "accepted requests that no worker has",
+      list.AddGauge("lathe_engine_requests_waiting", "accepted requests that are not at a worker",
                     static_cast<double>(loads[traits.kind].num_waiting),
                     {{"operation", std::string(traits.name)}});
     }
     for (const OperationTraits& traits : kOperations) {
-      list.AddGauge("lathe_engine_requests_running", "requests that a worker has",
+      list.AddGauge("lathe_engine_requests_running", "requests at a worker",
                     static_cast<double>(loads[traits.kind].num_running),
                     {{"operation", std::string(traits.name)}});
     }
@@ -246,17 +249,17 @@ class EngineMetrics::State : public prometheus::Registry {
     };
     gauge("lathe_engine_sessions", "sessions that have not ended", sizes.num_sessions);
     gauge("lathe_engine_models", "models that are being created or can be trained",
-          sizes.num_models - sizes.num_parked_models);
-    gauge("lathe_engine_parked_models", "models that are on disk until a request needs them",
-          sizes.num_parked_models);
+          sizes.num_models - sizes.num_offloaded_models);
+    gauge("lathe_engine_offloaded_models", "models that are on disk until a request needs them",
+          sizes.num_offloaded_models);
     gauge("lathe_engine_samplers", "sampling sessions", sizes.num_samplers);
-    gauge("lathe_engine_watch_streams", "open streams of news to gateways",
+    gauge("lathe_engine_watch_streams", "open notification streams to gateways",
           runtime_->num_watch_streams());
-    gauge("lathe_engine_events_waiting", "events before the deciding thread",
+    gauge("lathe_engine_events_waiting", "events in the queue of the core",
           static_cast<int64_t>(runtime_->num_waiting_events()));
-    gauge("lathe_engine_term", "number of this leadership", runtime_->term());
+    gauge("lathe_engine_term", "number of the current leadership", runtime_->term());
     list.AddGauge("lathe_engine_replay_divergence",
-                  "largest difference of a result that was computed again from the first",
+                  "largest difference between a replayed result and the first one",
                   runtime_->replay_divergence().sums().largest);
     AddWorkers(workers_->Statuses(), list);
   }
@@ -277,7 +280,7 @@ class EngineMetrics::State : public prometheus::Registry {
       progress_age = std::max(progress_age, one.progress_age_seconds);
     }
     list.AddGauge("lathe_engine_worker_heartbeat_age_seconds",
-                  "longest time that an attached worker has not been heard of", heartbeat_age);
+                  "longest time since the last heartbeat of an attached worker", heartbeat_age);
     list.AddGauge("lathe_engine_worker_progress_age_seconds",
                   "longest time that the work of an attached worker has not advanced",
                   progress_age);
@@ -298,7 +301,7 @@ class EngineMetrics::State : public prometheus::Registry {
   prometheus::Counter* lost_ = nullptr;
   prometheus::Counter* replayed_ = nullptr;
   std::map<LossCause, prometheus::Counter*> restarts_;
-  std::map<NoteVersionTravel::Way, prometheus::Counter*> travels_;
+  std::map<RecordWeightTransfer::Transport, prometheus::Counter*> transfers_;
   std::map<OperationKind, OperationSeries> operations_;
   mutable absl::Mutex mu_;
   absl::Duration oldest_transaction_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
@@ -319,18 +322,18 @@ Runtime::Options::Observers EngineMetrics::MakeObservers() {
                            size_t num_writes) { state->OnCommit(took, num_writes); },
       .on_core_step = [state](absl::Duration took) { state->OnCoreStep(took); },
       .on_snapshot = [state](const WorkerSnapshotDone& event) { state->OnSnapshot(event); },
-      .on_recovery = [state](const NoteRecovery& note) { state->OnRecovery(note); },
-      .on_worker_lost = [state](const NoteWorkerLost& note) { state->OnWorkerLost(note); },
-      .on_version_travel =
-          [state](const NoteVersionTravel& note) { state->OnVersionTravel(note); }};
+      .on_recovery = [state](const RecordRecovery& action) { state->OnRecovery(action); },
+      .on_worker_lost = [state](const RecordWorkerLost& action) { state->OnWorkerLost(action); },
+      .on_weight_transfer =
+          [state](const RecordWeightTransfer& action) { state->OnWeightTransfer(action); }};
 }
 
 void EngineMetrics::ShowState(Runtime& runtime, WorkerSender& workers) {
   state_->Show(&runtime, &workers);
 }
 
-void EngineMetrics::AskLeadership(std::function<bool()> leads) {
-  state_->AskLeadership(std::move(leads));
+void EngineMetrics::SetLeadershipCheck(std::function<bool()> leads) {
+  state_->SetLeadershipCheck(std::move(leads));
 }
 
 void EngineMetrics::OnOldestTransaction(absl::Duration age) { state_->OnOldestTransaction(age); }

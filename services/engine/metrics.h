@@ -26,7 +26,7 @@ class EngineMetrics {
   void ShowState(Runtime& runtime, WorkerSender& workers);
   // Sets the function that says if this engine still leads. It is called while state is shown;
   // without it, the engine counts as the leader.
-  void AskLeadership(std::function<bool()> leads);
+  void SetLeadershipCheck(std::function<bool()> leads);
   void HideState();
   // Records the age of the oldest open transaction in a shared database, as TransactionWatch finds
   // it. Initially 0.

@@ -21,7 +21,7 @@ absl::Status CheckGroups(Runtime& runtime) {
   const char* const state = first.trouble == GroupTrouble::kRefused ? "refused" : "degraded";
   return absl::UnavailableError(
       absl::StrCat("group ", first.group, " is ", state, ": ",
-                   first.reason.empty() ? "its worker has just come back" : first.reason));
+                   first.reason.empty() ? "its worker has just reattached" : first.reason));
 }
 
 }  // namespace

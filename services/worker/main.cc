@@ -20,8 +20,8 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
-#include "services/worker/collectives/rendezvous/awaited_meeting.h"
-#include "services/worker/collectives/rendezvous/meeting_place.h"
+#include "services/worker/collectives/rendezvous/awaited_rendezvous.h"
+#include "services/worker/collectives/rendezvous/rendezvous_socket.h"
 #include "services/worker/executor/executor.h"
 #include "services/worker/memory/tensor_memory.h"
 #include "services/worker/metrics.h"
@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<VersionServer>> ServeVersions(const WorkerOptions
   const std::string& place =
       options.version_listen.empty() ? options.rendezvous : options.version_listen;
   absl::StatusOr<std::unique_ptr<VersionServer>> server = absl::UnavailableError("");
-  const auto socket = OpenMeetingPlace(place, engine_address, "--version-listen");
+  const auto socket = OpenRendezvousSocket(place, engine_address, "--version-listen");
   if (socket.ok()) {
     server = VersionServer::Start(socket->address(), versions);
   } else {
@@ -124,21 +124,22 @@ int Run(const WorkerOptions& options) {
   std::atomic<bool> load_failed = false, peer_is_gone = false;
   std::string load_error;  // set before load_failed
   std::string peer_error;  // set before peer_is_gone
-  AwaitedMeeting meeting;
-  ExecutorPeers peers{.await_meeting = [&] { return meeting.Await(); },
-                      .decode = DecodeCommand,
-                      .on_disagreement =
-                          [&](absl::Status status) {
-                            LogError("ranks do not go on together", {{"error", status.message()}});
-                            peer_error = std::string(status.message());
-                            peer_is_gone = true;
-                            end.Request(kExitPeerGone);
-                          }};
+  AwaitedRendezvous rendezvous;
+  ExecutorPeers peers{
+      .await_rendezvous = [&] { return rendezvous.Await(); },
+      .decode = DecodeCommand,
+      .on_disagreement =
+          [&](absl::Status status) {
+            LogError("ranks cannot continue together", {{"error", status.message()}});
+            peer_error = std::string(status.message());
+            peer_is_gone = true;
+            end.Request(kExitPeerGone);
+          }};
   if (identity.world > 1 && identity.rank == 0) {
     absl::StatusOr<ListeningSocket> socket =
-        OpenMeetingPlace(options.rendezvous, attach.engine_addresses.front());
+        OpenRendezvousSocket(options.rendezvous, attach.engine_addresses.front());
     if (!socket.ok()) {
-      LogError("there is no place for the ranks to meet", {{"error", socket.status().message()}});
+      LogError("the rendezvous socket cannot be opened", {{"error", socket.status().message()}});
       return IsConfigurationError(socket.status()) ? kExitConfiguration : kExitUnavailable;
     }
     identity.address = socket->address();
@@ -172,7 +173,7 @@ int Run(const WorkerOptions& options) {
       attach, identity, executor,
       // Exits at once: the engine has discarded this process, and its work may hang.
       [](const std::string&) { std::_Exit(kExitTemporary); },
-      [&](const Meeting& told) { meeting.Set(told); });
+      [&](const RendezvousPoint& point) { rendezvous.Set(point); });
   std::unique_ptr<MetricsServer> metrics;
   if (!options.metrics_listen.empty()) {
     auto started = MetricsServer::Start(options.metrics_listen, MakeWorkerMetrics(executor),
@@ -196,11 +197,11 @@ int Run(const WorkerOptions& options) {
   if (load_failed) {
     client->Leave(load_error, LeaveCause::kCannotWork);
   } else {
-    client->Leave("it was told to stop", LeaveCause::kTold);
+    client->Leave("it was asked to stop", LeaveCause::kStopped);
   }
   version_client.Stop();
   if (!executor.TryStop(kLeavePatience)) {
-    LogWarn("the turn of the ranks has not ended after 5 s, this one leaves");
+    LogWarn("the round of the ranks has not ended after 5 s, this rank leaves");
     client->Stop();
     std::_Exit(exit_code);
   }

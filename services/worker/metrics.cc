@@ -23,7 +23,7 @@ void AddTraffic(const Traffic& traffic, FamilyList& list) {
   add("lathe_worker_collective_calls_total", "collectives with the other ranks of its group",
       [](const CollectiveTotals& totals) { return static_cast<double>(totals.num_calls); });
   add("lathe_worker_collective_received_bytes_total",
-      "bytes that they brought, as ring algorithms move them",
+      "bytes that they received, as ring algorithms move them",
       [](const CollectiveTotals& totals) { return static_cast<double>(totals.wire_bytes); });
   add("lathe_worker_collective_wait_seconds_total",
       "time that they took, other ranks' lateness included",
@@ -64,8 +64,8 @@ class WorkerRegistry : public prometheus::Registry {
     counter("lathe_worker_prefill_tokens_total",
             "tokens in prefill, of prompts and of samples that are computed again",
             counters.prefill_tokens);
-    counter("lathe_worker_preemptions_total",
-            "samples that gave up their keys and values for older ones", counters.preemptions);
+    counter("lathe_worker_preemptions_total", "samples that were preempted for older ones",
+            counters.preemptions);
     counter("lathe_worker_prefix_cache_queried_tokens_total",
             "prompt tokens looked up in the prefix cache", counters.looked_up_tokens);
     counter("lathe_worker_prefix_cache_hit_tokens_total", "prompt tokens found in the prefix cache",
@@ -96,8 +96,8 @@ class WorkerRegistry : public prometheus::Registry {
           state.version_usage.num_in_memory);
     gauge("lathe_worker_sampler_versions_bytes", "memory of sampler versions",
           state.version_usage.bytes_in_memory);
-    counter("lathe_worker_sampler_version_evictions_total",
-            "sampler versions that left memory for others", counters.version_evictions);
+    counter("lathe_worker_sampler_version_evictions_total", "sampler versions evicted from memory",
+            counters.version_evictions);
     counter("lathe_worker_sampler_version_loads_total",
             "sampler versions read from disk or from other groups", counters.version_loads);
     list.AddCounter("lathe_worker_sampler_version_load_seconds_total",

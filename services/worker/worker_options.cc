@@ -76,13 +76,15 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
       "sample",
       {.choices = {"both", "train", "sample"}});
   set.Add(&options.rendezvous, "worker.rendezvous", "",
-          "address or interface of rank 0's machine at which the ranks meet, on a private network; "
+          "address or interface of rank 0's machine for the rendezvous of the ranks, on a private "
+          "network; "
           "default: that from which it reaches the engine");
   set.Add(&options.version_listen, "worker.version_listen", "",
           "of a group that only trains: address or interface at which others read sampler versions "
           "from its memory, on a private network; none: they go as files; default: as rendezvous");
-  set.Add(&options.supervised, "worker.supervised", false,
-          "whether the parent of this process tells the engine how it ends, as `lathe up` does");
+  set.Add(
+      &options.supervised, "worker.supervised", false,
+      "whether the parent of this process reports to the engine how it ends, as `lathe up` does");
   set.Add(&options.model, "worker.model", "", "[NAME=]PATH of an HF model folder",
           {.required = true});
   set.Add(&options.device, "worker.device", "auto", "auto, cpu or cuda",

@@ -89,7 +89,7 @@ def sdk_cancels():
 
 @pytest.mark.each_sdk
 @pytest.mark.skipif(not sdk_cancels(), reason="this SDK does not know cancel_future")
-def test_the_sdk_tells_of_samples_that_are_no_longer_awaited(lathe):
+def test_the_sdk_cancels_samples_that_are_no_longer_awaited(lathe):
     pages = MetricsPages(lathe)
     service = tinker.ServiceClient(base_url=lathe.url, api_key=lathe.api_key)
     sampler = service.create_sampling_client(base_model=lathe.model_name)

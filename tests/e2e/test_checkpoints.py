@@ -206,9 +206,9 @@ def test_a_finished_session_frees_its_models_and_keeps_checkpoints(lathe):
         json={"reason": {"type": "success"}, "detail": None})
     assert finish().status_code == 200
     assert finish().status_code == 200
-    beat = httpx.post(f"{lathe.url}/api/v1/session_heartbeat", headers=headers,
+    heartbeat = httpx.post(f"{lathe.url}/api/v1/session_heartbeat", headers=headers,
                       json={"session_id": session_id, "type": "session_heartbeat"})
-    assert beat.status_code == 410
+    assert heartbeat.status_code == 410
     fresh = tinker.ServiceClient(base_url=lathe.url, api_key=key)
     assert step(fresh.create_training_client_from_state(path), 1)[0] > 0
 
@@ -242,9 +242,9 @@ def test_closing_the_client_finishes_its_session(lathe):
         session = service.create_rest_client().get_session(model_id.split(":")[0]).result()
         assert getattr(session, "display_name", None) == named.get("display_name")
         assert session.user_metadata == {"team": "blue"}
-    beat = httpx.post(f"{lathe.url}/api/v1/session_heartbeat", headers={"X-API-Key": key},
+    heartbeat = httpx.post(f"{lathe.url}/api/v1/session_heartbeat", headers={"X-API-Key": key},
                       json={"session_id": model_id.split(":")[0], "type": "session_heartbeat"})
-    assert beat.status_code == 410
+    assert heartbeat.status_code == 410
 
 
 @pytest.mark.each_sdk

@@ -124,10 +124,10 @@ def test_a_drained_group_gives_up_what_it_has(two_groups, undisturbed):
 def test_wrong_names_are_refused_with_those_that_there_are(two_groups):
     model = new_model(client_of(two_groups))
     cases = {
-        ("move", model.model_id, "--to", "x"): "group is 'x', which there is not; there are: a, b",
-        ("move", "nobody", "--to", "a"): "model_id is 'nobody', which no model that lives has",
-        ("group", "drain", "x"): "group is 'x', which there is not; there are: a, b",
-        ("group", "resume", "x"): "group is 'x', which there is not; there are: a, b",
+        ("move", model.model_id, "--to", "x"): "group is 'x', which does not exist; groups: a, b",
+        ("move", "nobody", "--to", "a"): "model_id is 'nobody', which no live model has",
+        ("group", "drain", "x"): "group is 'x', which does not exist; groups: a, b",
+        ("group", "resume", "x"): "group is 'x', which does not exist; groups: a, b",
     }
     for arguments, message in cases.items():
         refused = two_groups.lathe(*arguments, check=False)
@@ -182,11 +182,11 @@ def test_a_group_that_trains_and_one_that_samples():
         assert int(service.describe()["train"]["generated_tokens"]) == 0
 
 
-def travels(service):
-    """How many unnamed versions went to a group that samples, by way."""
+def transfers(service):
+    """Number of weight transfers, by transport."""
     page = httpx.get(f"http://{service.page}/metrics").text
-    found = re.findall(r'^lathe_engine_version_travels_total\{way="(\w+)"\} (\d+)', page, re.MULTILINE)
-    return {way: int(number) for way, number in found}
+    found = re.findall(r'^lathe_engine_weight_transfers_total\{transport="(\w+)"\} (\d+)', page, re.MULTILINE)
+    return {transport: int(number) for transport, number in found}
 
 
 ROLES = {"train": (tiny_model(), "tiny"), "sample": (tiny_model(), "tiny")}
@@ -207,7 +207,7 @@ def test_versions_go_from_memory_to_memory():
         for _ in range(3):
             train(model, 1)
             check_samples(model)
-        assert travels(service) == {"memory": 3, "file": 0, "failed": 0}
+        assert transfers(service) == {"memory": 3, "file": 0, "failed": 0}
         assert os.listdir(os.path.join(service.data_dir, "checkpoints")) in ([], ["tmp"])
 
 
@@ -218,7 +218,7 @@ def test_versions_are_files_where_memory_is_not_served():
         model = new_model(client_of(service))
         train(model, 1)
         check_samples(model)
-        assert travels(service) == {"memory": 0, "file": 1, "failed": 0}
+        assert transfers(service) == {"memory": 0, "file": 1, "failed": 0}
 
 
 def test_the_group_that_trains_is_killed_while_its_version_is_read(tmp_path):
@@ -232,7 +232,7 @@ def test_the_group_that_trains_is_killed_while_its_version_is_read(tmp_path):
         points.set("worker.version.chunk=kill@1")
         check_samples(model)
         assert points.fired("worker.version.chunk") == 1
-        assert travels(service)["failed"] == 1
+        assert transfers(service)["failed"] == 1
         train(model, 1)
         check_samples(model)
 

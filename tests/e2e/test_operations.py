@@ -146,7 +146,7 @@ def test_a_notice_comes_with_the_answers_a_program_begins_with(lathe):
     assert "x-deprecation-note" not in api.get("sessions").headers
 
 
-def test_a_poll_that_waits_is_told_for_what(lathe):
+def test_a_waiting_poll_gets_the_reason(lathe):
     model = RawModel(RawApi(lathe))
     worker = lathe.pids()["worker"]
     os.kill(worker, signal.SIGSTOP)
@@ -155,28 +155,28 @@ def test_a_poll_that_waits_is_told_for_what(lathe):
         model.api.made("optim_step", {"model_id": model.model_id,
                                       "seq_id": model.next_seq_id(), "adam_params": ADAM})
         waiting = model.forward_backward().json()
-        told = {name: model.api.made("retrieve_future", {"request_id": future["request_id"]})
+        answer = {name: model.api.made("retrieve_future", {"request_id": future["request_id"]})
                 for name, future in (("running", running), ("waiting", waiting))}
     finally:
         os.kill(worker, signal.SIGCONT)
-    assert told["running"]["type"] == told["waiting"]["type"] == "try_again"
-    assert told["running"]["queue_state"] == told["waiting"]["queue_state"] == "active"
-    assert re.fullmatch(r"with a worker(; about \d+ s)?", told["running"]["queue_state_reason"])
+    assert answer["running"]["type"] == answer["waiting"]["type"] == "try_again"
+    assert answer["running"]["queue_state"] == answer["waiting"]["queue_state"] == "active"
+    assert re.fullmatch(r"with a worker(; about \d+ s)?", answer["running"]["queue_state_reason"])
     assert re.fullmatch(r"waiting for optim_step seq 2 of its model; 1 request is before it"
-                        r"(; about \d+ s)?", told["waiting"]["queue_state_reason"])
+                        r"(; about \d+ s)?", answer["waiting"]["queue_state_reason"])
     assert "error" not in model.api.result(waiting)
 
 
-def test_a_poll_over_a_gap_is_told_which_seq_is_missing(lathe):
+def test_a_poll_over_a_gap_names_the_missing_seq(lathe):
     api = RawApi(lathe)
     # Without the SDK's version header: its requests may overtake each other.
     model = RawModel(api, session_id=api.made("create_session", {})["session_id"])
     first, second = model.body(), model.body()
     waiting = api.made("forward_backward", second)
-    told = api.made("retrieve_future", {"request_id": waiting["request_id"]})
-    assert told["queue_state"] == "active"
+    answer = api.made("retrieve_future", {"request_id": waiting["request_id"]})
+    assert answer["queue_state"] == "active"
     assert re.match(r"waiting for seq 1, which has not arrived; without it in 3\d\d s",
-                    told["queue_state_reason"])
+                    answer["queue_state_reason"])
     api.made("forward_backward", first)
     assert "error" not in api.result(waiting)
 

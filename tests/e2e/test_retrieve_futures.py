@@ -43,27 +43,27 @@ def poll(api, sampler, cursor=NO_CURSOR, clone=0, **fields):
 
 def await_all(api, sampler, expected, cursor=NO_CURSOR):
     """Polls until `expected` request ids were told; (completions by id, cursor)."""
-    told = {}
-    while not expected <= told.keys():
+    completed = {}
+    while not expected <= completed.keys():
         answer = poll(api, sampler, cursor)
         assert answer["cursor"] > cursor or not answer["completions"]
         cursor = answer["cursor"]
-        told.update((one["request_id"], one) for one in answer["completions"])
-    assert told.keys() == expected
-    return told, cursor
+        completed.update((one["request_id"], one) for one in answer["completions"])
+    assert completed.keys() == expected
+    return completed, cursor
 
 
-def test_all_samples_are_told_and_their_sizes_fit(api):
+def test_all_samples_are_reported_and_their_sizes_fit(api):
     sampler = new_sampler(api)
     requests = {submit(api, sampler, seq_id) for seq_id in range(20)}
-    told, cursor = await_all(api, sampler, requests)
-    assert all(one["state"] == "finished" for one in told.values())
-    assert all(one["response_payload_uncompressed_size"] > 0 for one in told.values())
-    assert all("sequences" in api.result(one) for one in told.values())
+    completed, cursor = await_all(api, sampler, requests)
+    assert all(one["state"] == "finished" for one in completed.values())
+    assert all(one["response_payload_uncompressed_size"] > 0 for one in completed.values())
+    assert all("sequences" in api.result(one) for one in completed.values())
     assert poll(api, sampler, cursor, timeout=0.0) == {"completions": [], "cursor": cursor}
 
 
-def test_a_lost_answer_is_told_again_and_an_acknowledged_one_is_not(api):
+def test_a_lost_answer_is_repeated_and_an_acknowledged_one_is_not(api):
     sampler = new_sampler(api)
     first, second = submit(api, sampler, 0), submit(api, sampler, 1)
     # Each of these answers might be lost: none is acknowledged.
@@ -83,12 +83,12 @@ def test_a_poll_waits_for_the_next_sample(api):
         assert [one["request_id"] for one in waiting.result()["completions"]] == [request]
 
 
-def test_a_failed_sample_is_told_as_failed(api):
+def test_a_failed_sample_is_reported_as_failed(api):
     sampler = new_sampler(api)
     request = submit(api, sampler, 0, max_tokens=2000, num_samples=256)
     api.made("cancel_future", {"request_id": request})
-    told, _ = await_all(api, sampler, {request})
-    assert told[request] == {"state": "failed", "request_id": request}
+    completed, _ = await_all(api, sampler, {request})
+    assert completed[request] == {"state": "failed", "request_id": request}
     assert "cancelled" in api.result({"request_id": request})["error"]
 
 
@@ -99,7 +99,7 @@ def test_each_copy_of_a_client_has_its_own(api):
     assert [one["request_id"] for one in poll(api, sampler, clone=3)["completions"]] == [copy]
 
 
-def test_what_is_unknown_or_foreign_has_nothing_to_tell(lathe, api):
+def test_unknown_or_foreign_samples_report_nothing(lathe, api):
     sampler = new_sampler(api)
     await_all(api, sampler, {submit(api, sampler, 0)})
     stranger = RawApi(lathe, lathe.create_key("other"))
@@ -137,14 +137,14 @@ def test_the_engine_can_be_killed_between_polls():
                 "target": {"sampling_session_id": sampler}, "prev_cursor": cursor,
                 "timeout": 0})).status_code != 200:
             assert answer.status_code == 503
-        told, later = set(), cursor
-        while running not in told:
+        completed, later = set(), cursor
+        while running not in completed:
             answer = poll(api, sampler, later)
             assert answer["cursor"] >= later
             later = answer["cursor"]
-            told |= {one["request_id"] for one in answer["completions"]}
+            completed |= {one["request_id"] for one in answer["completions"]}
         # What was delivered may be told again, what was not is.
-        assert {kept, running} <= told <= {kept, fetched, running}
+        assert {kept, running} <= completed <= {kept, fetched, running}
         assert api.result({"request_id": fetched}) == result
         api.close()
 

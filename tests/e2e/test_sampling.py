@@ -183,7 +183,7 @@ def test_named_targets_are_scored_dense_and_sparse(base):
 
 @pytest.mark.each_sdk
 @needs_argument(tinker.SamplingClient.sample, "prompt_alt_tokens_k")
-def test_alternatives_are_drawn_at_every_prompt_position(base):
+def test_alt_tokens_are_sampled_at_every_prompt_position(base):
     ask = lambda **options: base.sample(
         prompt(), 1, params(**{"max_tokens": 1, **options}), prompt_alt_tokens_k=64,
     ).result().prompt_alt_tokens
@@ -303,7 +303,7 @@ def test_unset_max_tokens_runs_to_the_end_of_the_context(base):
     assert len(response.sequences[0].tokens) == 8
 
 
-def test_the_next_turn_of_a_conversation_is_not_computed_again(service, lathe):
+def test_the_next_message_of_a_conversation_is_not_computed_again(service, lathe):
     client = service.create_sampling_client(base_model=lathe.model_name)
     question = [60 + i % 11 for i in range(40)]
     first = client.sample(prompt(question), 1, params(max_tokens=30)).result()

@@ -278,9 +278,9 @@ class Run:
                               if file.is_file())
         if self.options.store == "sqlite":
             with sqlite3.connect(self.data_dir / "lathe.db") as database:
-                told = database.execute("PRAGMA integrity_check").fetchall()
-            if told != [("ok",)]:
-                self.history.violate("I6", f"integrity_check: {told}")
+                outcome = database.execute("PRAGMA integrity_check").fetchall()
+            if outcome != [("ok",)]:
+                self.history.violate("I6", f"integrity_check: {outcome}")
 
     def report(self):
         """Prints it; whether all was as it must be and as much as was asked for."""
@@ -339,9 +339,9 @@ def main(words=None):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         run.go()
-    except SystemExit as told:
+    except SystemExit as outcome:
         run.clean()
-        return told.code
+        return outcome.code
     is_good = run.report()
     if is_good or not run.history.violations:
         run.clean()

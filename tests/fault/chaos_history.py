@@ -33,7 +33,7 @@ class History:
             self.acknowledged[operation] += 1
             self.progress[client] = time.monotonic()
 
-    def note_failure(self, reason):
+    def record_failure(self, reason):
         with self._lock:
             self.failed[reason] += 1
 

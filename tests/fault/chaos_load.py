@@ -115,12 +115,12 @@ class RawClient:
             if answer.status_code != 200:
                 raise Wrong("I1", f"{request_id} was acknowledged to {self.name}, its poll says "
                                   f"{answer.status_code} {answer.text}")
-            told = answer.json()
-            if told.get("type") != "try_again":
-                return answer.content, told
+            content = answer.json()
+            if content.get("type") != "try_again":
+                return answer.content, content
             if time.monotonic() > deadline:
                 raise Wrong("I7", f"{request_id} of {self.name} has no result after "
-                                  f"{self.PATIENCE} s: {told}")
+                                  f"{self.PATIENCE} s: {content}")
 
     def wait(self, future):
         operation, request_id = future
@@ -153,13 +153,13 @@ class RawClient:
 
     def run(self):
         """Until the history is over; on a thread."""
-        threading.Thread(target=self.keep_beating, daemon=True).start()
+        threading.Thread(target=self.send_heartbeats, daemon=True).start()
         shape = self.random.randrange(NUM_SHAPES)
         while not self.history.stopping.is_set():
             try:
                 self.live(shape, is_serial=self.random.random() < 0.5)
             except Unlucky as unlucky:
-                self.history.note_failure(str(unlucky))
+                self.history.record_failure(str(unlucky))
             except Wrong as wrong:
                 self.history.violate(*wrong.args)
             except Exception as error:  # what a client must never see
@@ -208,7 +208,7 @@ class RawClient:
         # Of a step after a failure, the failure is the reason.
         for operation, result in zip(("forward_backward",) * 2 + ("optim_step",), results):
             if "error" in result and not (any(failed[:2]) and operation == "optim_step"):
-                self.history.note_failure(self.reason(operation, result))
+                self.history.record_failure(self.reason(operation, result))
         self.forward()  # nothing of it was applied
         raise Unlucky("a step was given up")
 
@@ -235,7 +235,7 @@ class RawClient:
         result = self.wait(self.submit("save_weights", {
             "model_id": model.model_id, "seq_id": model.next_seq_id(), "path": f"s{model.step}"}))
         if "error" in result:
-            return self.history.note_failure(self.reason("save_weights", result))
+            return self.history.record_failure(self.reason("save_weights", result))
         self.saved[result["path"]] = (model.shape, model.step)
         if len(self.saved) > 6:
             self.check_saved(next(iter(self.saved)))
@@ -248,7 +248,7 @@ class RawClient:
             model_id = self.must("load_weights", {"session_id": session, "model_seq_id": 0,
                                                   "path": path, "optimizer": True})["model_id"]
         except Unlucky as unlucky:
-            return self.history.note_failure(str(unlucky))
+            return self.history.record_failure(str(unlucky))
         except Wrong as wrong:
             raise Wrong("I4", f"complete checkpoint {path}: {wrong.args[1]}") from None
         loaded = RawModel.__new__(RawModel)
@@ -269,7 +269,7 @@ class RawClient:
 
     # ---- what else must hold
 
-    def keep_beating(self):
+    def send_heartbeats(self):
         """As the SDK does, on a thread and connections of its own."""
         api = StubbornApi(self.api.server, self.api.key, patience=self.PATIENCE)
         while not self.history.stopping.wait(10):
@@ -336,7 +336,7 @@ class SdkClient:
             except Exception as error:
                 reason = REASONS.search(str(error))
                 if reason and isinstance(error, self.tinker.TinkerError):
-                    self.history.note_failure(f"SDK: {reason.group()}")
+                    self.history.record_failure(f"SDK: {reason.group()}")
                 elif not self.history.stopping.is_set():
                     self.history.violate("I1", f"{self.name}: {type(error).__name__} {error}")
 

@@ -29,7 +29,7 @@ def server(points, tmp_path_factory, request):
 
 
 @pytest.fixture
-def told(points):
+def fail_points(points):
     """The fail points, all off again after the test."""
     yield points
     points.clear()

@@ -244,7 +244,7 @@ def drawn(api, sampler, seq_id):
 
 
 @pytest.mark.parametrize("then", ["goes on", "everything is killed"])
-def test_a6_killed_client_is_parked_after_the_session_timeout_and_a_later_one_resumes(then):
+def test_a6_models_of_a_killed_client_are_offloaded_after_the_session_timeout_and_resumed_later(then):
     server = LatheServer(tiny_model(), args=["--metrics-listen", "127.0.0.1:0"],
                          env={"LATHE_ENGINE__SESSION_TIMEOUT": "2s",
                               "LATHE_ENGINE__SNAPSHOT_INTERVAL": "1s",
@@ -259,11 +259,11 @@ def test_a6_killed_client_is_parked_after_the_session_timeout_and_a_later_one_re
             # It lives beyond the time-out as long as its client does.
             time.sleep(3)
             assert pages.value("worker", "lathe_worker_adapters_loaded") == 1
-            assert pages.value("engine", "lathe_engine_parked_models") == 0
+            assert pages.value("engine", "lathe_engine_offloaded_models") == 0
             client.kill()
         wait_until("the memory of its model was never freed", lambda: (
             pages.value("worker", "lathe_worker_adapters_loaded") == 0 and
-            pages.value("engine", "lathe_engine_parked_models") == 1))
+            pages.value("engine", "lathe_engine_offloaded_models") == 1))
         first = drawn(api, sampler, 1)
         if then == "everything is killed":
             server.kill_everything()
@@ -277,7 +277,7 @@ def test_a6_killed_client_is_parked_after_the_session_timeout_and_a_later_one_re
         assert drawn(api, sampler, 2) == first
         model.accumulate()
         refused = model.optim_step()
-        assert refused["error"].startswith("what forward_backward seq 4 had added was dropped")
+        assert refused["error"].startswith("the gradient of forward_backward seq 4 was dropped")
         assert refused["category"] == "user"
         model.accumulate()
         model.step()
@@ -289,7 +289,7 @@ def test_a6_killed_client_is_parked_after_the_session_timeout_and_a_later_one_re
         assert model.loss() == undisturbed.loss()
 
 
-def test_a6_a_session_that_nobody_comes_back_to_ends():
+def test_a6_a_session_without_a_client_ends():
     server = LatheServer(tiny_model(), args=["--metrics-listen", "127.0.0.1:0"],
                          env={"LATHE_ENGINE__SESSION_TIMEOUT": "1s",
                               "LATHE_ENGINE__SESSION_KEPT": "0s"})
@@ -348,15 +348,15 @@ def test_a7_a_result_survives_gateway_and_engine(server, api):
 
 @pytest.mark.parametrize("name", ["gateway.request.read", "gateway.engine.before",
                                   "gateway.engine.after", "gateway.poll.woken"] * ROUNDS)
-def test_a8_gateway_killed_at_a_fail_point_loses_nothing(server, told, api, name):
+def test_a8_gateway_killed_at_a_fail_point_loses_nothing(server, fail_points, api, name):
     program = Program(api)
     program.step()
     old = server.pids()["gateway"]
-    before = told.fired(name)
-    told.set(f"{name}=kill@2#{old}")
-    while told.fired(name) == before:
+    before = fail_points.fired(name)
+    fail_points.set(f"{name}=kill@2#{old}")
+    while fail_points.fired(name) == before:
         program.step()
-    told.clear()
+    fail_points.clear()
     server.wait_restarted("gateway", old)
     program.step()
     program.check()

@@ -97,7 +97,7 @@ def test_b4_a_leader_that_ends_cleanly_is_replaced(pair, program, leader):
         pair.wait_leader(other_than=leader)
 
     steps_while(program, disturb)
-    assert "lease" not in pair.log(leader).split("stopping")[-1], "the lease was not given back"
+    assert "lease" not in pair.log(leader).split("stopping")[-1], "the lease was not released"
 
 
 def test_b4_a_stopped_leader_is_replaced_and_changes_nothing_when_it_goes_on(
@@ -136,7 +136,7 @@ def ask_stopped_engine(pair, name, answers):
             answers.append("OK" if error is None else error.code().name)
 
 
-def test_b4_polls_and_submits_in_the_gap_are_told_to_come_again(pair, program, leader):
+def test_b4_polls_and_submits_in_the_gap_are_asked_to_retry(pair, program, leader):
     api = RawApi(pair)
     model = RawModel(program.api)
     body = model.body()

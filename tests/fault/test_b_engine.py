@@ -35,34 +35,34 @@ def program(api):
     return Program(api)
 
 
-def step_until_fired(told, program, name, rule):
+def step_until_fired(fail_points, program, name, rule):
     """Steps until the rule has fired; with a body large enough for its own file where needed."""
-    before = told.fired(name)
-    told.set(rule)
+    before = fail_points.fired(name)
+    fail_points.set(rule)
     deadline = time.monotonic() + 60
-    while told.fired(name) == before:
+    while fail_points.fired(name) == before:
         assert time.monotonic() < deadline, f"{name} was not passed"
         program.step(LARGE if "body" in name else 1)
 
 
 @pytest.mark.parametrize("name", AT_WORK * ROUNDS)
 def test_b1_engine_killed_at_a_fail_point_loses_and_doubles_nothing(
-        server, told, program, name):
+        server, fail_points, program, name):
     old = server.pids()["engine"]
     worker = server.pids()["worker"]
-    step_until_fired(told, program, name, f"{name}=kill#{old}")
+    step_until_fired(fail_points, program, name, f"{name}=kill#{old}")
     server.wait_restarted("engine", old)
     program.step()
     assert server.pids()["worker"] == worker, "the living worker was not adopted"
 
 
 @pytest.mark.parametrize("name", ["engine.start.locked", "engine.start.loaded"])
-def test_b1_engine_killed_again_and_again_while_it_starts(server, told, program, name):
-    before = told.fired(name)
-    told.set(f"{name}=kill")
+def test_b1_engine_killed_again_and_again_while_it_starts(server, fail_points, program, name):
+    before = fail_points.fired(name)
+    fail_points.set(f"{name}=kill")
     old = server.kill("engine")
-    told.wait_fired(name, more_than=before + 1)
-    told.clear()
+    fail_points.wait_fired(name, more_than=before + 1)
+    fail_points.clear()
     server.wait_restarted("engine", old)
     program.step()
 
@@ -81,14 +81,14 @@ def test_b1_engine_killed_between_migrations(tmp_path):
                                   "engine.commit.before", "engine.commit.applied",
                                   "engine.commit.after", "engine.ack.before"])
 def test_b2_engine_dies_between_answer_and_commit_and_the_work_is_not_run_again(
-        server, told, program, name):
+        server, fail_points, program, name):
     pages = MetricsPages(server)
     program.step()
     tokens = pages.value("worker", "lathe_worker_train_tokens_total")
     updates = pages.value("worker", "lathe_worker_optim_steps_total")
     num_steps = len(program.sizes)
     old = server.pids()["engine"]
-    step_until_fired(told, program, name, f"{name}=kill#{old}")
+    step_until_fired(fail_points, program, name, f"{name}=kill#{old}")
     server.wait_restarted("engine", old)
     program.step()
     num_steps = len(program.sizes) - num_steps
@@ -97,16 +97,16 @@ def test_b2_engine_dies_between_answer_and_commit_and_the_work_is_not_run_again(
 
 
 @pytest.mark.parametrize("name", ["engine.tick", "engine.commit.before"])
-def test_b5_stuck_scheduler_is_dumped_and_restarted(server, told, program, name):
+def test_b5_stuck_scheduler_is_dumped_and_restarted(server, fail_points, program, name):
     """Only the thread that decides counts: a slow store alone is not a reason to die."""
     old = server.pids()["engine"]
     log = os.path.join(server.data_dir, "logs", "engine.log")
     if name != "engine.tick":
-        told.set(f"{name}=sleep:5000@1#{old}")
+        fail_points.set(f"{name}=sleep:5000@1#{old}")
         program.step()
         assert server.pids()["engine"] == old
         return
-    told.set(f"{name}=sleep:600000@1#{old}")
+    fail_points.set(f"{name}=sleep:600000@1#{old}")
     server.wait_restarted("engine", old)
     program.step()
     with open(log) as file:

@@ -36,12 +36,12 @@ def pending(server):
     return int(server.status().get("pending_requests", 0))
 
 
-def test_b7_a_flood_of_one_tenant_does_not_hold_up_another(server, told, apis):
+def test_b7_a_flood_of_one_tenant_does_not_hold_up_another(server, fail_points, apis):
     flood, other = apis
     program = Program(other)
     program.step()
     model = RawModel(flood)
-    told.set("worker.train.pass=sleep:200")
+    fail_points.set("worker.train.pass=sleep:200")
     with standing_still(server):
         for _ in range(NUM_FLOOD):
             flood.made("forward_backward", model.body(data=DATA))
@@ -51,6 +51,6 @@ def test_b7_a_flood_of_one_tenant_does_not_hold_up_another(server, told, apis):
         left = pending(server)
     # In turn with the flood, not behind it: two batches of it were at the worker already.
     assert left > NUM_FLOOD / 2, f"{NUM_FLOOD} requests were waiting, {left} are left"
-    told.clear()
+    fail_points.clear()
     program.step()
     program.check()

@@ -63,19 +63,19 @@ def program(server):
     api.close()
 
 
-def kill_worker_with_snapshot(server, told, program):
+def kill_worker_with_snapshot(server, fail_points, program):
     """So that the recovery restores one."""
-    before = told.counts()["engine.snapshot.committed"][0]
+    before = fail_points.counts()["engine.snapshot.committed"][0]
     deadline = time.monotonic() + 60
-    while told.counts()["engine.snapshot.committed"][0] == before:
+    while fail_points.counts()["engine.snapshot.committed"][0] == before:
         assert time.monotonic() < deadline, "no snapshot was written"
         program.step()
     server.kill("worker")
 
 
-def work_until_fired(told, program, name, before):
+def work_until_fired(fail_points, program, name, before):
     deadline = time.monotonic() + 60
-    while told.fired(name) <= before:
+    while fail_points.fired(name) <= before:
         assert time.monotonic() < deadline, f"{name} was not passed"
         program.step()
         if "version" in name:
@@ -84,14 +84,14 @@ def work_until_fired(told, program, name, before):
 
 @pytest.mark.parametrize("name", OF_ENGINE * ROUNDS)
 def test_b1_engine_killed_around_a_snapshot_loses_and_doubles_nothing(
-        server, told, program, name):
+        server, fail_points, program, name):
     program.step()
-    before = told.fired(name)
+    before = fail_points.fired(name)
     pids = server.pids()
-    told.set(f"{name}=kill#{pids['engine']}")
+    fail_points.set(f"{name}=kill#{pids['engine']}")
     if name in IN_RECOVERY:
-        kill_worker_with_snapshot(server, told, program)
-    work_until_fired(told, program, name, before)
+        kill_worker_with_snapshot(server, fail_points, program)
+    work_until_fired(fail_points, program, name, before)
     server.wait_restarted("engine", pids["engine"])
     if name not in IN_RECOVERY:
         assert server.pids()["worker"] == pids["worker"], "the living worker was not adopted"
@@ -102,35 +102,35 @@ def test_b1_engine_killed_around_a_snapshot_loses_and_doubles_nothing(
 
 @pytest.mark.parametrize("name", OF_WORKER * ROUNDS)
 def test_d1_worker_killed_around_a_snapshot_loses_and_doubles_nothing(
-        server, told, program, name):
+        server, fail_points, program, name):
     program.step()
-    before = told.fired(name)
+    before = fail_points.fired(name)
     old = server.pids()["worker"]
     if name in IN_RECOVERY:
         # The next worker is the one that restores; no step ends before one may.
-        told.set(f"{name}=kill@1")
-        kill_worker_with_snapshot(server, told, program)
-        told.wait_fired(name, more_than=before)
+        fail_points.set(f"{name}=kill@1")
+        kill_worker_with_snapshot(server, fail_points, program)
+        fail_points.wait_fired(name, more_than=before)
     else:
-        told.set(f"{name}=kill#{old}")
-        work_until_fired(told, program, name, before)
-    told.clear()
+        fail_points.set(f"{name}=kill#{old}")
+        work_until_fired(fail_points, program, name, before)
+    fail_points.clear()
     server.wait_restarted("worker", old)
     program.step()
     program.publish()
     program.check_versions()
 
 
-def test_b1_d1_the_steps_of_this_file_were_applied_once_and_in_order(told, program):
+def test_b1_d1_the_steps_of_this_file_were_applied_once_and_in_order(fail_points, program):
     """Last: of all that the tests above did to one model."""
     assert len(program.sizes) > len(OF_ENGINE + OF_WORKER)
-    passed = told.counts()["worker.restore.done"][0]
+    passed = fail_points.counts()["worker.restore.done"][0]
     assert passed > 0, "no recovery began at a snapshot"
     program.check()
 
 
 def test_a1_a_repetition_gets_its_id_when_nothing_of_it_is_read_at_the_start_any_more(
-        server, told):
+        server, fail_points):
     api = StubbornApi(server)
     model = RawModel(api)
     body = model.body()
@@ -140,9 +140,9 @@ def test_a1_a_repetition_gets_its_id_when_nothing_of_it_is_read_at_the_start_any
     abandoned = model.body()
     # Two snapshots of the model are newer, and the ledger has closed what is missing.
     for _ in range(4):
-        before = told.counts()["engine.snapshot.committed"][0]
+        before = fail_points.counts()["engine.snapshot.committed"][0]
         deadline = time.monotonic() + 60
-        while told.counts()["engine.snapshot.committed"][0] == before:
+        while fail_points.counts()["engine.snapshot.committed"][0] == before:
             assert time.monotonic() < deadline, "no snapshot was written"
             model.accumulate()
             model.step()

@@ -44,7 +44,7 @@ def test_c6_full_disk_refuses_with_the_path_and_goes_on_when_there_is_room(small
     pending = []
     deadline = time.monotonic() + 60
     while refused is None:
-        assert time.monotonic() < deadline, "the full disk was never told"
+        assert time.monotonic() < deadline, "the full disk was never reported"
         try:
             answer = api.post("forward_backward", program.model.body(data=[datum((21, 31, 32))]),
                               timeout=5)

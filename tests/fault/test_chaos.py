@@ -69,7 +69,7 @@ def test_a_minute_of_chaos_leaves_every_invariant_intact(store):
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_a_run_that_is_told_to_end_leaves_nothing_behind(store):
+def test_a_run_that_is_asked_to_end_leaves_nothing_behind(store):
     # Short: paths of sockets have little room.
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="c-") as folder:
         os.chmod(folder, 0o711)  # Postgres may run as another user

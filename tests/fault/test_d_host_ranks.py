@@ -67,7 +67,7 @@ def test_d13_a_rank_that_is_away_for_long_costs_its_group_an_epoch(service, prog
     program.check()
 
 
-def test_d5_ranks_that_lose_each_other_but_not_the_engine_meet_again(service, program):
+def test_d5_ranks_that_lose_each_other_but_not_the_engine_form_again(service, program):
     before, ended = epoch(service), len(service.exit_codes)
 
     def disturb():

@@ -12,7 +12,7 @@ from support.stubborn_api import Program, StubbornApi, steps_while
 
 LEASE_SECONDS = 6
 # A silent worker is given up after 14 s, one whose connection broke (15 s) after 15 more.
-GIVEN_UP_SECONDS = 36
+DECLARED_DEAD_SECONDS = 36
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -72,13 +72,13 @@ def test_d13_a_worker_that_is_away_for_a_moment_goes_on_where_it_was(service, pr
 
 def test_d13_a_worker_that_is_away_for_long_is_formed_anew(service, program):
     before = epoch(service)
-    steps_while(program, cut_for(service, GIVEN_UP_SECONDS, "worker"))
+    steps_while(program, cut_for(service, DECLARED_DEAD_SECONDS, "worker"))
     assert service.processes["worker"].poll() is None  # nobody could kill it, and nobody had to
     assert epoch(service) > before
     program.check()
 
 
-def test_b4_a_leader_that_nobody_reaches_is_replaced_and_takes_no_part_any_more(service, program):
+def test_b4_an_unreachable_leader_is_replaced_and_stays_passive(service, program):
     leader = service.wait_leader()
     other = "b" if leader == "a" else "a"
 
@@ -97,7 +97,7 @@ def test_c2_a_database_that_is_away_is_waited_for(service, program):
     program.check()
 
 
-def test_a_gateway_that_nobody_reaches_has_nothing_that_another_has_not(service, api, program):
+def test_an_unreachable_gateway_holds_no_state_of_its_own(service, api, program):
     future = program.forward_backward((20, 21, 22))
     with service.hosts.without("gateway"):
         elsewhere = StubbornApi(service, patience=180, url=service.gateway_url("gateway2"))

@@ -33,7 +33,7 @@ def codes_since(service, count):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_d3_a_rank_that_is_stopped_is_given_up_and_changes_nothing_when_it_goes_on(
+def test_d3_a_stopped_rank_is_declared_dead_and_changes_nothing_when_it_continues(
         service, program, rank):
     program.step()
     ended = len(service.exit_codes)
@@ -50,7 +50,7 @@ def test_d3_a_rank_that_is_stopped_is_given_up_and_changes_nothing_when_it_goes_
     program.check()
 
 
-def test_d4_ranks_that_are_killed_while_they_meet_or_at_once_cost_nothing(service, program):
+def test_d4_ranks_that_are_killed_during_rendezvous_or_at_once_cost_nothing(service, program):
     chance = random.Random(seed := random.SystemRandom().randrange(1 << 32))
     print(f"seed {seed}")
     program.step()

@@ -36,7 +36,7 @@ def test_d4_any_rank_killed_at_any_time_applies_each_step_once(mesh):
         assert set(codes) <= {-9, 75, 76}
 
 
-def test_a_rank_that_is_told_to_stop_leaves_one_that_hangs():
+def test_a_rank_that_is_asked_to_stop_leaves_one_that_hangs():
     with RankService(tiny_model(), tp=2) as service:
         service.held.update(range(2))
         service.ranks[1].send_signal(signal.SIGSTOP)

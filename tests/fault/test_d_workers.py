@@ -26,14 +26,14 @@ def api(server):
 
 
 @pytest.mark.parametrize("name", AT_WORK * ROUNDS)
-def test_d1_d2_worker_killed_at_a_fail_point_applies_each_step_once(server, told, api, name):
+def test_d1_d2_worker_killed_at_a_fail_point_applies_each_step_once(server, fail_points, api, name):
     program = Program(api)
     program.step()
-    before = told.fired(name)
+    before = fail_points.fired(name)
     old = server.pids()["worker"]
-    told.set(f"{name}=kill#{old}")
+    fail_points.set(f"{name}=kill#{old}")
     deadline = time.monotonic() + 60
-    while told.fired(name) == before:
+    while fail_points.fired(name) == before:
         assert time.monotonic() < deadline, f"{name} was not passed"
         program.step()
     server.wait_restarted("worker", old)
@@ -42,18 +42,18 @@ def test_d1_d2_worker_killed_at_a_fail_point_applies_each_step_once(server, told
 
 
 @pytest.mark.parametrize("name", AT_START)
-def test_d8_a_worker_that_dies_while_it_loads_backs_off_and_heals(server, told, api, name):
-    before = told.fired(name)
-    told.set(f"{name}=kill")
+def test_d8_a_worker_that_dies_while_it_loads_backs_off_and_heals(server, fail_points, api, name):
+    before = fail_points.fired(name)
+    fail_points.set(f"{name}=kill")
     engine = server.pids()["engine"]
     old = server.kill("worker")
-    told.wait_fired(name, more_than=before + 3)
+    fail_points.wait_fired(name, more_than=before + 3)
     begin = time.monotonic()
-    told.wait_fired(name, more_than=before + 4)
+    fail_points.wait_fired(name, more_than=before + 4)
     # 100, 200, 400, 800 ms: never a loop that eats the machine.
     assert time.monotonic() - begin > 0.3
     assert server.pids()["engine"] == engine
-    told.clear()
+    fail_points.clear()
     server.wait_restarted("worker", old)
     program = Program(api)
     program.step()

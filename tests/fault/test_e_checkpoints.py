@@ -74,17 +74,17 @@ def attempts(server):
 
 
 @pytest.mark.parametrize("name", SAVE_POINTS)
-def test_e1_worker_killed_in_a_save_leaves_the_old_or_a_complete_new_one(server, told, api, name):
+def test_e1_worker_killed_in_a_save_leaves_the_old_or_a_complete_new_one(server, fail_points, api, name):
     model = RawModel(api)
     model.accumulate()
     old_path = save(model, "old")["path"]
     expected = loaded(api, old_path).loss()
     worker = server.pids()["worker"]
-    told.set(f"{name}=kill#{worker}")
+    fail_points.set(f"{name}=kill#{worker}")
     save(model, "new")
-    assert told.fired(name) >= 1
+    assert fail_points.fired(name) >= 1
     server.wait_restarted("worker", worker)
-    told.clear()
+    fail_points.clear()
     mine = {path for path in paths(api) if model.model_id in path}
     assert old_path in mine
     for path in mine:
@@ -99,13 +99,13 @@ def test_e1_worker_killed_in_a_save_leaves_the_old_or_a_complete_new_one(server,
 
 
 @pytest.mark.parametrize("name", ERROR_POINTS)
-def test_e1_an_error_in_a_save_fails_its_future_and_nothing_else(server, told, api, name):
+def test_e1_an_error_in_a_save_fails_its_future_and_nothing_else(server, fail_points, api, name):
     program = Program(api)
     program.step()
     before = checkpoint_dirs(server)
-    told.set(f"{name}=error")
+    fail_points.set(f"{name}=error")
     failed = save(program.model, "failed")
-    told.clear()
+    fail_points.clear()
     assert failed["category"] == "server", failed
     assert "Input/output error" in failed["error"]
     assert not [path for path in paths(api) if program.model.model_id in path]
@@ -209,7 +209,7 @@ def test_e3_e4_a_changed_manifest_is_refused_before_anything_is_loaded(server, a
     assert loaded(api, path).loss() == model.loss()
 
 
-def test_e6_files_deleted_behind_the_server_are_told_as_missing(server, api):
+def test_e6_files_deleted_behind_the_server_are_reported_as_missing(server, api):
     model = RawModel(api)
     kept = save(model, "kept")["path"]
     before = checkpoint_dirs(server)

@@ -54,34 +54,34 @@ def test_d3_a_stopped_rank_is_killed_by_its_parent_and_its_peer_comes_back_with_
     program.check()
 
 
-def test_d8_ranks_in_a_crash_loop_are_one_death_each_time_and_heal(server, told, program):
+def test_d8_ranks_in_a_crash_loop_are_one_death_each_time_and_heal(server, fail_points, program):
     program.step()
-    told.set("worker.load.base=segv")
+    fail_points.set("worker.load.base=segv")
     server.kill("worker1")
     future = program.forward_backward((20, 31, 32))
     reason = wait_for_state(server, "degraded")["reason"]
     assert "worker died 5 times in 10 minutes, last: rank " in reason
     assert "signal 11" in reason
-    told.clear()
+    fail_points.clear()
     assert "error" not in program.api.result(future)
     wait_for_state(server, "ready")
 
 
-def test_b6_a_request_that_crashes_its_ranks_fails_alone(server, told, program):
+def test_b6_a_request_that_crashes_its_ranks_fails_alone(server, fail_points, program):
     api = program.api
     poisoned = Program(api)
     for one in (program, poisoned):
         one.step()
-    passes = told.fired("worker.train.pass")
-    told.set("worker.train.pass=sleep:700@1", f"worker.train.begin=segv?{POISON}")
+    passes = fail_points.fired("worker.train.pass")
+    fail_points.set("worker.train.pass=sleep:700@1", f"worker.train.begin=segv?{POISON}")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         calm = pool.submit(program.step)
-        told.wait_fired("worker.train.pass", more_than=passes)
+        fail_points.wait_fired("worker.train.pass", more_than=passes)
         bad = poisoned.forward_backward((50, 51, 52), POISON)
         error = api.result(bad)
         calm.result()
     assert "died 2 times while it ran this request alone" in error.get("error", ""), error
     assert "signal 11" in error["error"]
-    told.clear()
+    fail_points.clear()
     program.step()
     program.check()

@@ -45,19 +45,19 @@ def poll(api, future):
                                         "allow_metadata_only": False}).json()
 
 
-def test_b6_request_that_crashes_its_worker_fails_alone(server, told, api):
+def test_b6_request_that_crashes_its_worker_fails_alone(server, fail_points, api):
     other_api = StubbornApi(server, server.create_key("other"))
     program, other, poisoned = Program(api), Program(other_api), Program(api)
     for one in (program, other, poisoned):
         one.step()
     pages = MetricsPages(server)
     crashes = pages.value("engine", "lathe_engine_worker_restarts_total", reason="crashed")
-    fired = told.fired("worker.train.begin")
-    passes = told.fired("worker.train.pass")
-    told.set("worker.train.pass=sleep:700@1", f"worker.train.begin=segv?{POISON}")
+    fired = fail_points.fired("worker.train.begin")
+    passes = fail_points.fired("worker.train.pass")
+    fail_points.set("worker.train.pass=sleep:700@1", f"worker.train.begin=segv?{POISON}")
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         calm = pool.submit(program.step)
-        told.wait_fired("worker.train.pass", more_than=passes)
+        fail_points.wait_fired("worker.train.pass", more_than=passes)
         # These come while a pass runs, so they begin together.
         bad = poisoned.forward_backward((50, 51, 52), POISON)
         step = poisoned.optim_step()
@@ -71,10 +71,10 @@ def test_b6_request_that_crashes_its_worker_fails_alone(server, told, api):
     assert error["category"] == "server"
     assert "incomplete" in refused["error"]
     # Once beside others, twice alone.
-    assert told.fired("worker.train.begin") - fired == 3
+    assert fail_points.fired("worker.train.begin") - fired == 3
     assert pages.value("engine", "lathe_engine_worker_restarts_total",
                        reason="crashed") - crashes == 3
-    told.clear()
+    fail_points.clear()
     for one in (program, other, poisoned):
         one.step()
         one.check()
@@ -92,11 +92,11 @@ def test_d3_worker_that_is_stopped_is_killed_and_its_work_goes_on(server, api):
     program.check()
 
 
-def test_d8_crash_loop_degrades_the_group_and_heals(server, told, api):
+def test_d8_crash_loop_degrades_the_group_and_heals(server, fail_points, api):
     program = Program(api)
     program.step()
     pages = MetricsPages(server)
-    told.set("worker.load.base=segv")
+    fail_points.set("worker.load.base=segv")
     server.kill("worker")
     future = program.forward_backward((20, 31, 32))
     reason = wait_for_state(server, "degraded")["reason"]
@@ -107,25 +107,25 @@ def test_d8_crash_loop_degrades_the_group_and_heals(server, told, api):
     assert waiting["type"] == "try_again"
     assert waiting["queue_state"] == "paused_capacity"
     assert "in 10 minutes" in waiting["queue_state_reason"]
-    told.clear()
+    fail_points.clear()
     assert "error" not in api.result(future)
     wait_for_state(server, "ready")
     assert pages.get("engine", "/readyz").status_code == 200
 
 
-def test_d14_slow_worker_lives_and_a_stuck_one_is_killed(server, told, api):
+def test_d14_slow_worker_lives_and_a_stuck_one_is_killed(server, fail_points, api):
     program = Program(api)
     program.step()
     slow = server.pids()["worker"]
-    told.set("worker.train.pass=sleep:3000")
+    fail_points.set("worker.train.pass=sleep:3000")
     for _ in range(3):
         program.step()
     assert server.pids()["worker"] == slow
-    told.set(f"worker.train.pass=sleep:3600000#{slow}")
+    fail_points.set(f"worker.train.pass=sleep:3600000#{slow}")
     program.step()
     assert server.pids()["worker"] != slow
     assert "is killed for the engine: no progress for" in server.output()
-    told.clear()
+    fail_points.clear()
     program.check()
 
 

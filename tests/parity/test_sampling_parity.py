@@ -192,7 +192,7 @@ def test_filters_keep_what_hf_keeps(folders, tmp_path):
         assert {t for t in kept if probability[t] > 0.02} <= drawn
 
 
-def test_alternatives_follow_hf_at_the_requests_temperature(folders, tmp_path):
+def test_alt_tokens_follow_hf_at_the_requests_temperature(folders, tmp_path):
     folder, prompt, k = folders("tiny"), prompt_of(9), 5000
     request = {"id": "r", "prompt": prompt, "max_tokens": 1, "seed": 3, "temperature": 0.3,
                "prompt_alt_tokens_k": k}

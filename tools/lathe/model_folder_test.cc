@@ -17,12 +17,12 @@ void WriteModel(const TempDir& dir, const std::string& folder) {
   dir.Write(folder + "/model.safetensors", "12345678");
 }
 
-std::string ErrorWord(const TempDir& dir, const std::string& argument) {
+std::string ErrorCodeOf(const TempDir& dir, const std::string& argument) {
   const auto model = ResolveModel(argument, dir.path() / "hub");
   return ErrorCode(model.status());
 }
 
-TEST_CASE("A model is named after its folder unless told", "[model]") {
+TEST_CASE("A model is named after its folder unless a name is given", "[model]") {
   const TempDir dir;
   WriteModel(dir, "tiny");
   dir.Write("tiny/more.safetensors", "12");
@@ -51,7 +51,7 @@ TEST_CASE("A path may hold an equals sign", "[model]") {
   const TempDir dir;
   WriteModel(dir, "lr=3");
   CHECK(ResolveModel("m=" + (dir.path() / "lr=3").string(), dir.path())->name == "m");
-  CHECK(ErrorWord(dir, (dir.path() / "lr=3").string()) == "bad_model_name");
+  CHECK(ErrorCodeOf(dir, (dir.path() / "lr=3").string()) == "bad_model_name");
 }
 
 TEST_CASE("A name without a folder is found in the hub cache", "[model]") {
@@ -72,21 +72,21 @@ TEST_CASE("A name without a folder is found in the hub cache", "[model]") {
     CHECK(model->name == "mine");
     CHECK(model->path.filename() == "def");
   }
-  SECTION("or is missing") { CHECK(ErrorWord(dir, "Qwen/Qwen3-0.6B") == "model_missing"); }
+  SECTION("or is missing") { CHECK(ErrorCodeOf(dir, "Qwen/Qwen3-0.6B") == "model_missing"); }
 }
 
 TEST_CASE("A folder that is no model says what it lacks", "[model]") {
   const TempDir dir;
   const std::string path = (dir.path() / "m").string();
-  CHECK(ErrorWord(dir, path) == "model_missing");
+  CHECK(ErrorCodeOf(dir, path) == "model_missing");
   dir.Write("m/readme", "");
   CHECK(absl::StrContains(ResolveModel(path, dir.path()).status().message(), "no config.json"));
   dir.Write("m/config.json", "{");
   CHECK(absl::StrContains(ResolveModel(path, dir.path()).status().message(), "not valid JSON"));
   dir.Write("m/config.json", "{}");
   CHECK(absl::StrContains(ResolveModel(path, dir.path()).status().message(), ".safetensors"));
-  CHECK(ErrorWord(dir, path) == "not_a_model");
-  CHECK(ErrorWord(dir, path + "/config.json") == "not_a_model");
+  CHECK(ErrorCodeOf(dir, path) == "not_a_model");
+  CHECK(ErrorCodeOf(dir, path + "/config.json") == "not_a_model");
   CHECK(ExitCodeOf(ResolveModel(path, dir.path()).status()) == 78);
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("A model name is never a path", "[model]") {
   WriteModel(dir, "m");
   const std::string path = (dir.path() / "m").string();
   const std::string name = GENERATE("a/b/c", "/a", "a/", "../m", "a b", "");
-  CHECK(ErrorWord(dir, name + "=" + path) == "bad_model_name");
+  CHECK(ErrorCodeOf(dir, name + "=" + path) == "bad_model_name");
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ TEST_CASE("A value of the wrong type names key, value and origin", "[config]") {
   CHECK(ErrorCode(Example().Parse({"--wait", "5"})) == "usage");
 }
 
-TEST_CASE("Everything that is wrong is told at once", "[config]") {
+TEST_CASE("All mistakes are reported at once", "[config]") {
   const ConfigFile file("gateway:\n  num_threads: many\n  lisen: x\n");
   const Variable variable("LATHE_GATEWAY__WAIT", "soon");
   const std::string message(Example().Parse({"--config", file.path}).message());

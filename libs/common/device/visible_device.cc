@@ -45,8 +45,8 @@ absl::Status CheckVisibleDevices(int num_ranks, const std::string& device) {
   const int count = NumVisibleDevices();
   if (device == "cpu" || count == 0 || num_ranks <= count) return absl::OkStatus();
   return WithDetail(absl::InvalidArgumentError(absl::StrCat(
-                        "device is ", device, ": ", num_ranks, " ranks on this machine want a GPU ",
-                        "each, ", count, " are there; --device cpu has all of them on CPUs")),
+                        "device is ", device, ": ", num_ranks, " ranks on this machine need a GPU ",
+                        "each, ", count, " are available; --device cpu runs all of them on CPUs")),
                     "configuration", "device");
 }
 

@@ -60,8 +60,8 @@ TEST_CASE("CheckVisibleDevices: a GPU for each rank, or none at all", "[device]"
   CHECK(CheckVisibleDevices(2, "auto").ok());
   CHECK(CheckVisibleDevices(3, "cpu").ok());
   CHECK(CheckVisibleDevices(3, "auto").message() ==
-        "device is auto: 3 ranks on this machine want a GPU each, 2 are there; --device cpu has "
-        "all of them on CPUs");
+        "device is auto: 3 ranks on this machine need a GPU each, 2 are available; --device cpu "
+        "runs all of them on CPUs");
   const Visible none("");
   CHECK(CheckVisibleDevices(3, "auto").ok());
 }

@@ -169,7 +169,7 @@ class Registry {
 
   void Switch(bool on) {
     fail_point_internal::armed = on;
-    if (on) LogWarn("fail points are armed: this process is told to fail");
+    if (on) LogWarn("fail points are armed: this process fails on purpose");
   }
 
   void ReadFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

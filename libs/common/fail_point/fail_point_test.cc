@@ -64,7 +64,7 @@ std::string CountsIn(const TempDir& dir, const std::string& point) {
   return "none";
 }
 
-TEST_CASE("FailPoint: off until it is told", "[fail_point]") {
+TEST_CASE("FailPoint: off by default", "[fail_point]") {
   CHECK(FailPointErrno(kPoint) == 0);
   CHECK(ArmFailPoints("test").ok());
   CHECK(FailPointErrno(kPoint) == 0);
@@ -82,7 +82,7 @@ TEST_CASE("FailPoint: an error comes at the passes that were asked for", "[fail_
   CHECK(FailPointErrno(kPoint) == 0);
 }
 
-TEST_CASE("FailPoint: what comes next can be left out where the list says so", "[fail_point]") {
+TEST_CASE("FailPoint: a fail point of the list can skip what follows it", "[fail_point]") {
   REQUIRE(SetFailPointsForTest("worker.save.write=skip@2").ok());
   CHECK(FailPointErrno("worker.save.write") == 0);
   CHECK(FailPointErrno("worker.save.write") == kFailPointSkip);

@@ -98,10 +98,10 @@ absl::StatusOr<FailRule> ParseRule(absl::string_view text) {
     return Wrong(text, "expected kill, stop, abort, segv, skip, sleep:MS or error[:ERRNO]");
   }
   if (rule.action == Action::kError && !FailPointList()[rule.point].can_error) {
-    return Wrong(text, "nothing can go on with an error there");
+    return Wrong(text, "this fail point cannot return an error");
   }
   if (rule.action == Action::kSkip && !FailPointList()[rule.point].can_skip) {
-    return Wrong(text, "nothing can be left out there");
+    return Wrong(text, "this fail point cannot skip anything");
   }
   return rule;
 }

@@ -28,7 +28,7 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view what) {
     return absl::InvalidArgumentError(absl::StrFormat("%s is not valid JSON at byte %d: %s",
                                                       std::string(what), error.byte, error.what()));
   } catch (const Json::out_of_range&) {
-    return absl::InvalidArgumentError(std::string(what) + " has a number beyond every range");
+    return absl::InvalidArgumentError(std::string(what) + " has a number out of range");
   }
 }
 

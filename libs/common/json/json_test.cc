@@ -15,7 +15,7 @@ TEST_CASE("Broken JSON is refused with its name and position", "[json]") {
 TEST_CASE("A number that no type holds is refused", "[json]") {
   const std::string text = R"({"a": 1)" + std::string(400, '0') + "}";
   CHECK(ParseJson(text, "config.json").status().message() ==
-        "config.json has a number beyond every range");
+        "config.json has a number out of range");
 }
 
 TEST_CASE("A missing file is not found", "[json]") {

@@ -52,8 +52,8 @@ absl::Status CheckChannelTls(const ChannelTls& tls, const std::vector<std::strin
     for (const std::string& address : addresses) {
       if (IsLoopback(address) || allow_insecure) continue;
       return Bad("engine_ca",
-                 absl::StrFormat("is empty and engine '%s' is another machine: what is said would "
-                                 "travel in the clear; --insecure-i-know allows it",
+                 absl::StrFormat("is empty and engine '%s' is another machine: traffic would be "
+                                 "unencrypted; --insecure-i-know allows it",
                                  address));
     }
     return absl::OkStatus();

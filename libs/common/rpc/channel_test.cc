@@ -101,8 +101,8 @@ TEST_CASE("Who dials another machine without TLS is refused by name", "[rpc]") {
   CHECK(complaint({}, "127.0.0.1:7", false).empty());
   CHECK(complaint({}, "10.0.0.2:7", true).empty());
   CHECK(complaint({}, "10.0.0.2:7", false) ==
-        "engine_ca is empty and engine '10.0.0.2:7' is another machine: what is said would travel "
-        "in the clear; --insecure-i-know allows it");
+        "engine_ca is empty and engine '10.0.0.2:7' is another machine: traffic would be "
+        "unencrypted; --insecure-i-know allows it");
   CHECK(complaint({.cert = "c"}, "127.0.0.1:7", false) ==
         "engine_ca is empty, a certificate of our own is given");
   CHECK(complaint({.ca = "/proc/self/status", .key = "k"}, "10.0.0.2:7", false) ==

@@ -12,7 +12,7 @@
 
 #include "absl/time/time.h"
 #include "libs/common/concurrency/named_thread.h"
-#include "libs/common/listener/good_tls_files.h"
+#include "libs/common/listener/validated_tls_files.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/rpc/limits.h"
 #include "libs/common/status_macros.h"
@@ -48,7 +48,7 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsFor(const TlsFiles& tls) {
   return tls_api::TlsServerCredentials(options);
 }
 
-void RefreshFiles(GoodTlsFiles& files) {
+void RefreshFiles(ValidatedTlsFiles& files) {
   const absl::StatusOr<bool> is_new = files.Refresh();
   if (!is_new.ok()) {
     LogWarn("tls files cannot be used, the last ones stay in use",
@@ -71,12 +71,12 @@ void AddPort(grpc::ServerBuilder& builder, const std::string& address, int* port
 // accept a pair that does not match.
 class TlsWatch {
  public:
-  explicit TlsWatch(std::unique_ptr<GoodTlsFiles> files)
+  explicit TlsWatch(std::unique_ptr<ValidatedTlsFiles> files)
       : files_(std::move(files)),
         task_("tls-files", kFilesPeriod, [this] { RefreshFiles(*files_); }) {}
 
  private:
-  const std::unique_ptr<GoodTlsFiles> files_;
+  const std::unique_ptr<ValidatedTlsFiles> files_;
   PeriodicTask task_;
 };
 
@@ -101,7 +101,7 @@ void AddListener(grpc::ServerBuilder& builder, const std::string& address, int* 
 
 absl::StatusOr<TlsWatchPtr> AddTlsListener(grpc::ServerBuilder& builder, const std::string& address,
                                            int* port, const TlsFiles& tls) {
-  ASSIGN_OR_RETURN(std::unique_ptr<GoodTlsFiles> files, GoodTlsFiles::Open(tls));
+  ASSIGN_OR_RETURN(std::unique_ptr<ValidatedTlsFiles> files, ValidatedTlsFiles::Open(tls));
   AddPort(builder, address, port, CredentialsFor(files->files()));
   return TlsWatchPtr(new TlsWatch(std::move(files)));
 }

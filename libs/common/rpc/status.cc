@@ -54,7 +54,7 @@ v1::Error ToErrorProto(const absl::Status& status) {
 }
 
 absl::Status FromErrorProto(const v1::Error& error) {
-  absl::StatusCode code = StatusCodeFromWord(error.code());
+  absl::StatusCode code = StatusCodeFromName(error.code());
   if (code == absl::StatusCode::kUnknown || code == absl::StatusCode::kOk) {
     code = error.category() == v1::ERROR_CATEGORY_USER ? absl::StatusCode::kInvalidArgument
                                                        : absl::StatusCode::kInternal;

@@ -21,7 +21,7 @@ TEST_CASE("A status keeps code, message, word and field over gRPC", "[rpc]") {
   CHECK(FromGrpcStatus(ToGrpcStatus(absl::OkStatus())).ok());
 }
 
-TEST_CASE("A gRPC status with our error says who is to blame", "[rpc]") {
+TEST_CASE("A gRPC status with our error carries its category", "[rpc]") {
   google::rpc::Status details;
   REQUIRE(details.ParseFromString(ToGrpcStatus(SeqReused()).error_details()));
   CHECK(details.code() == grpc::StatusCode::INVALID_ARGUMENT);
@@ -34,7 +34,7 @@ TEST_CASE("A gRPC status with our error says who is to blame", "[rpc]") {
   CHECK(ToErrorProto(absl::InternalError("x")).category() == v1::ERROR_CATEGORY_SERVER);
 }
 
-TEST_CASE("When to come back travels over gRPC, as its libraries expect it", "[rpc]") {
+TEST_CASE("The retry delay is sent over gRPC as its libraries expect it", "[rpc]") {
   const absl::Status limited =
       WithRetryAfter(WithDetail(absl::ResourceExhaustedError("slow down"), "rate_limit"),
                      absl::Milliseconds(16'200));

@@ -16,9 +16,9 @@ namespace lathe {
 // Follows the wall clock. After a jump of a second or more, it approaches the new time at a tenth
 // of the pace of time: an hour takes ten hours. A jump would otherwise end all waits for a time at
 // once, or delay them. Not thread-safe.
-class WallFollower {
+class SlewedClock {
  public:
-  explicit WallFollower(absl::Time wall) : now_(wall) {}
+  explicit SlewedClock(absl::Time wall) : now_(wall) {}
 
   // Returns the time to use. `wall` is the wall clock's time. `elapsed` is the time since the last
   // call, by a monotonic clock.
@@ -45,7 +45,7 @@ class Clock {
   virtual absl::Time Now() = 0;
 };
 
-// The machine's clock, without its jumps: see WallFollower.
+// The machine's clock, without its jumps: see SlewedClock.
 class RealClock : public Clock {
  public:
   absl::Time Now() override {
@@ -60,7 +60,7 @@ class RealClock : public Clock {
   absl::Mutex mu_;
   std::chrono::steady_clock::time_point steady_ ABSL_GUARDED_BY(mu_) =
       std::chrono::steady_clock::now();
-  WallFollower follower_ ABSL_GUARDED_BY(mu_){absl::Now()};
+  SlewedClock follower_ ABSL_GUARDED_BY(mu_){absl::Now()};
 };
 
 // A clock that moves only when Advance is called.

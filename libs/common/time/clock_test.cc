@@ -22,7 +22,7 @@ TEST_CASE("A real clock lies between two readings of the machine's", "[time]") {
 
 TEST_CASE("A wall clock that is right is followed exactly", "[time]") {
   const absl::Time start = absl::FromUnixSeconds(1000);
-  WallFollower follower(start);
+  SlewedClock follower(start);
   for (int second = 1; second < 100; ++second) {
     const absl::Time wall = start + absl::Milliseconds(second * 999);
     CHECK(follower.Follow(wall, absl::Seconds(1)) == wall);
@@ -32,7 +32,7 @@ TEST_CASE("A wall clock that is right is followed exactly", "[time]") {
 TEST_CASE("A wall clock that was set by an hour is approached slowly", "[time]") {
   const absl::Duration jump = GENERATE(absl::Hours(1), -absl::Hours(1));
   const absl::Time start = absl::FromUnixSeconds(1'000'000);
-  WallFollower follower(start);
+  SlewedClock follower(start);
   absl::Time last = start;
   absl::Time wall = start + jump;
   int seconds = 0;

@@ -20,7 +20,7 @@ constexpr int64_t kRetryJitterMs = 250;
 // gRPC's callback threads (two, in 1.51) sleep for 100 ms after a second without work, even if work
 // arrives. The first call after a silence would wait for that. A more frequent write keeps one of
 // these threads awake, here and in the engine.
-constexpr std::chrono::milliseconds kBeatPeriod{400};
+constexpr std::chrono::milliseconds kHeartbeatPeriod{400};
 // The engine answers every heartbeat. An engine that is silent for this long is considered hung.
 constexpr absl::Duration kSilenceLimit = absl::Seconds(6);
 // Before a stream's first message the limit is a quarter of the outage so far, but at least this. A
@@ -53,12 +53,14 @@ WatchUpdate ToUpdate(const v1::WatchResponse& response) {
 }  // namespace
 
 WatchClient::WatchClient(asio::any_io_executor executor, EngineClient& engine)
-    : engine_(engine), retry_(asio::make_strand(executor)), beat_(retry_.get_executor()) {
+    : engine_(engine),
+      retry_(asio::make_strand(executor)),
+      heartbeat_timer_(retry_.get_executor()) {
   // Connects on the strand, so that a stream that ends at once is recorded before the next one
   // replaces it.
   asio::post(retry_.get_executor(), [this] {
     Connect();
-    BeatFromNowOn();
+    ScheduleHeartbeats();
   });
 }
 
@@ -79,7 +81,7 @@ void WatchClient::Stop() {
   // Cancels on the timers' strand, where no new wait begins once is_stopped_ is set.
   asio::post(retry_.get_executor(), [this] {
     retry_.cancel();
-    beat_.cancel();
+    heartbeat_timer_.cancel();
   });
 }
 
@@ -221,7 +223,7 @@ void WatchClient::ScheduleConnect() {
   });
 }
 
-void WatchClient::BeatFromNowOn() {
+void WatchClient::ScheduleHeartbeats() {
   std::shared_ptr<WatchStream> stream;
   {
     absl::MutexLock lock(&mu_);
@@ -230,10 +232,10 @@ void WatchClient::BeatFromNowOn() {
   }
   LeaveSilentEngine();
   ForgetLeft();
-  if (stream) stream->Beat();
-  beat_.expires_after(kBeatPeriod);
-  beat_.async_wait([this](boost::system::error_code error) {
-    if (!error) BeatFromNowOn();
+  if (stream) stream->SendHeartbeat();
+  heartbeat_timer_.expires_after(kHeartbeatPeriod);
+  heartbeat_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) ScheduleHeartbeats();
   });
 }
 
@@ -301,10 +303,10 @@ void WatchClient::OnResponse(const v1::WatchResponse& response) {
     addressees = TakeAddresseesLocked(response);
   }
   const WatchUpdate update = ToUpdate(response);
-  WatchUpdate news_only = update;
-  news_only.result = nullptr;
+  WatchUpdate without_result = update;
+  without_result.result = nullptr;
   for (const auto& [callback, may_see_result] : addressees) {
-    callback(may_see_result ? update : news_only);
+    callback(may_see_result ? update : without_result);
   }
   Flush();
 }

@@ -90,7 +90,7 @@ class WatchClient {
   // Calls Connect on the timers' strand after a pause. Any thread.
   void ScheduleConnect();
   // Runs on the timers' strand. Sends a heartbeat now and then periodically until Stop.
-  void BeatFromNowOn();
+  void ScheduleHeartbeats();
   // Unsubscribes requests that have had no subscriber for a while.
   void ForgetLeft();
   // Ends the stream if its engine hangs and there is another engine.
@@ -115,7 +115,7 @@ class WatchClient {
 
   EngineClient& engine_;
   asio::steady_timer retry_;
-  asio::steady_timer beat_;
+  asio::steady_timer heartbeat_timer_;
   mutable absl::Mutex mu_;
   std::unordered_map<int64_t, Subscriber> subscribers_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<std::string, Watched> watched_ ABSL_GUARDED_BY(mu_);

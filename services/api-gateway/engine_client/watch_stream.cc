@@ -36,7 +36,7 @@ void WatchStream::Flush() {
   RemoveHold();
 }
 
-void WatchStream::Beat() {
+void WatchStream::SendHeartbeat() {
   {
     absl::MutexLock lock(&mu_);
     if (is_over_ || is_writing_) return;

@@ -39,7 +39,7 @@ class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchRe
   // are dropped.
   void Flush();
   // Sends an empty message as a heartbeat, unless another message is being written.
-  void Beat();
+  void SendHeartbeat();
   void Cancel() { context_.TryCancel(); }
 
  private:

@@ -84,7 +84,7 @@ absl::Status AllowedHosts::Check(const Request& request) const {
   if (host.ok() && Allows(*host)) return absl::OkStatus();
   return WithDetail(
       absl::PermissionDeniedError(absl::StrFormat(
-          "Host is '%s', which this server is not called; add the name to gateway.allowed_hosts",
+          "Host is '%s', which is not a name of this server; add it to gateway.allowed_hosts",
           absl::CHexEscape(AbslView(sent.substr(0, kMaxQuotedBytes))))),
       "bad_origin", "Host");
 }

@@ -45,7 +45,8 @@ TEST_CASE("The public URL's name is answered to, and limits nothing", "[http]") 
   CHECK(Check(*AllowedHosts::For("0.0.0.0:1", {}, url), "other.example").ok());
 }
 
-TEST_CASE("A server that others reach answers to any name until it is told its own", "[http]") {
+TEST_CASE("A server on a public address answers to any name unless names are configured",
+          "[http]") {
   CHECK(Check(*AllowedHosts::For("0.0.0.0:8080", {}), "any.example").ok());
   const AllowedHosts named = *AllowedHosts::For("0.0.0.0:8080", {"lathe.example"});
   CHECK(Check(named, "lathe.example:8080").ok());

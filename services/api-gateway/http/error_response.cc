@@ -15,12 +15,12 @@ namespace {
 // In seconds. Ten tries of the SDK then span an engine restart of 20 s.
 constexpr char kRetryAfter[] = "2";
 
-struct WordStatus {
+struct CodeStatus {
   std::string_view word;
   int status;
 };
 // Error words with a more specific HTTP status than that of their status code.
-constexpr WordStatus kWordStatuses[] = {
+constexpr CodeStatus kCodeStatuses[] = {
     {"body_too_large", 413},
     {"decompressed_too_large", 413},
     {"headers_too_large", 431},
@@ -42,7 +42,7 @@ std::string_view Hint(const std::string& word) {
 
 int HttpStatus(const absl::Status& status) {
   const std::string word = ErrorCode(status);
-  for (const WordStatus& entry : kWordStatuses) {
+  for (const CodeStatus& entry : kCodeStatuses) {
     if (entry.word == word) return entry.status;
   }
   switch (status.code()) {

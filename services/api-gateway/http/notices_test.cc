@@ -7,31 +7,33 @@ namespace {
 
 // Returns "note|level" for a request from an SDK of `version`, or "" if it gets no notice. An empty
 // `version` sends no version header.
-std::string Told(const NoticeOptions& options, const std::string& version) {
+std::string NoticesFor(const NoticeOptions& options, const std::string& version) {
   Request request;
   if (!version.empty()) request.headers = {{"X-Stainless-Package-Version", version}};
   Response response;
   Notices(options).AddTo(request, response);
-  std::string told;
-  for (const Header& header : response.headers) told += (told.empty() ? "" : "|") + header.value;
-  return told;
+  std::string notices;
+  for (const Header& header : response.headers)
+    notices += (notices.empty() ? "" : "|") + header.value;
+  return notices;
 }
 
-TEST_CASE("Notices: SDKs below the oldest supported one are told, as an error", "[http]") {
-  const std::string told =
+TEST_CASE("Notices: SDKs below the oldest supported one get an error notice", "[http]") {
+  const std::string notices =
       "tinker 0.24.9 is older than 0.25.0, the oldest that this server supports: upgrade it|error";
-  CHECK(Told({}, "0.24.9") == told);
+  CHECK(NoticesFor({}, "0.24.9") == notices);
   for (const char* version : {"", "0.25.0", "0.38.0", "1.0", "0.25.0rc1", "new", "0.x", "-1.2"}) {
     INFO(version);
-    CHECK(Told({}, version).empty());
+    CHECK(NoticesFor({}, version).empty());
   }
-  CHECK(Told({.min_sdk_version = ""}, "0.1.0").empty());
+  CHECK(NoticesFor({.min_sdk_version = ""}, "0.1.0").empty());
 }
 
 TEST_CASE("Notices: the operator's text goes to everyone, at its level", "[http]") {
-  CHECK(Told({.notice = "down at 6 pm"}, "0.38.0") == "down at 6 pm");
-  CHECK(Told({.notice = "down at 6 pm", .notice_level = "error"}, "") == "down at 6 pm|error");
-  CHECK(Told({.notice = "hello"}, "0.20.1").find("hello | tinker 0.20.1 is older") == 0);
+  CHECK(NoticesFor({.notice = "down at 6 pm"}, "0.38.0") == "down at 6 pm");
+  CHECK(NoticesFor({.notice = "down at 6 pm", .notice_level = "error"}, "") ==
+        "down at 6 pm|error");
+  CHECK(NoticesFor({.notice = "hello"}, "0.20.1").find("hello | tinker 0.20.1 is older") == 0);
 }
 
 TEST_CASE("Notices: what cannot be a header is refused", "[http]") {

@@ -100,7 +100,7 @@ TEST_CASE("AccountsJson: usage is an event per kind, by hour and then by tokens"
   CHECK(json["sessions"]["s"]["user_metadata"].is_null());
 }
 
-TEST_CASE("AccountsJson: a session tells its status, or none", "[json]") {
+TEST_CASE("AccountsJson: a session has its status, or none", "[json]") {
   v1::SearchSessionsResponse response;
   v1::SessionSummary* session = response.add_sessions();
   session->set_session_id("s");

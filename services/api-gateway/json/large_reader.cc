@@ -120,7 +120,7 @@ LargeObject::~LargeObject() {
   for (const auto field : *object_) {
     if (std::find(asked_names_.begin(), asked_names_.end(), field.key) != asked_names_.end())
       continue;
-    NoteUnknownField(pointer_, field.key, {asked_names_.begin(), asked_names_.end()});
+    RecordUnknownField(pointer_, field.key, {asked_names_.begin(), asked_names_.end()});
   }
 }
 

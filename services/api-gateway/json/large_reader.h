@@ -45,7 +45,7 @@ class LargeObject {
  public:
   // Duplicate keys are an error.
   LargeObject(simdjson::dom::element element, std::string pointer, LargeContext& errors);
-  // Logs members whose names were never asked for (NoteUnknownField), unless there was an error.
+  // Logs members whose names were never asked for (RecordUnknownField), unless there was an error.
   ~LargeObject();
   LargeObject(const LargeObject&) = delete;
   LargeObject& operator=(const LargeObject&) = delete;

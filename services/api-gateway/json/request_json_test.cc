@@ -74,7 +74,7 @@ TEST_CASE("finish understands its reason", "[json]") {
   CHECK(request->reason() == "errored");
 }
 
-TEST_CASE("optim_step tells Adam from another optimizer", "[json]") {
+TEST_CASE("optim_step distinguishes Adam from another optimizer", "[json]") {
   const auto adam =
       ReadBody(R"({"adam_params":{"learning_rate":0.5},"model_id":"m","seq_id":2})", kOptimStep);
   REQUIRE(adam.ok());
@@ -137,7 +137,7 @@ TEST_CASE("A copy goes into a project, or to a model's place in a session", "[js
   CHECK_FALSE(ReadBody(R"({"destination_project_id":"p"})", kCopyWeights).ok());
 }
 
-TEST_CASE("Both forms of save_weights_for_sampler are told apart", "[json]") {
+TEST_CASE("Both forms of save_weights_for_sampler are distinguished", "[json]") {
   const auto named =
       ReadBody(R"({"model_id":"m","seq_id":3,"path":"0001"})", kSaveWeightsForSampler);
   REQUIRE(named.ok());

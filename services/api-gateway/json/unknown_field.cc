@@ -21,14 +21,14 @@ constexpr size_t kMaxNameBytes = 100;
 constexpr std::string_view kKindName = "type";
 
 // Names logged so far, by any reader of the process. Each name is logged once.
-struct NotedNames {
+struct RecordedNames {
   absl::Mutex mu;
   std::set<std::string> names ABSL_GUARDED_BY(mu);
 };
 
-NotedNames& Noted() {
-  static auto* const noted = new NotedNames;
-  return *noted;
+RecordedNames& Recorded() {
+  static auto* const recorded = new RecordedNames;
+  return *recorded;
 }
 
 bool IsIndex(absl::string_view segment) {
@@ -47,14 +47,15 @@ std::string NameOf(std::string_view pointer, std::string_view name) {
 
 }  // namespace
 
-bool NoteUnknownField(std::string_view pointer, std::string_view name,
-                      const std::vector<std::string_view>& known) {
+bool RecordUnknownField(std::string_view pointer, std::string_view name,
+                        const std::vector<std::string_view>& known) {
   if (pointer.empty() && name == kKindName) return false;
   const std::string full_name = NameOf(pointer, name);
   {
-    NotedNames& noted = Noted();
-    absl::MutexLock lock(&noted.mu);
-    if (noted.names.size() >= kMaxNames || !noted.names.insert(full_name).second) return false;
+    RecordedNames& recorded = Recorded();
+    absl::MutexLock lock(&recorded.mu);
+    if (recorded.names.size() >= kMaxNames || !recorded.names.insert(full_name).second)
+      return false;
   }
   const std::string nearest =
       NearestKey(std::string(name.substr(0, kMaxNameBytes)), {known.begin(), known.end()});

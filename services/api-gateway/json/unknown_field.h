@@ -12,7 +12,7 @@ namespace lathe::gateway {
 // server knows. Each name is logged once. A request's own `type` is not logged, nor are names
 // beyond the first few hundred, because clients can invent any number of names. Returns true if the
 // name was logged. Any thread.
-bool NoteUnknownField(std::string_view pointer, std::string_view name,
-                      const std::vector<std::string_view>& known);
+bool RecordUnknownField(std::string_view pointer, std::string_view name,
+                        const std::vector<std::string_view>& known);
 
 }  // namespace lathe::gateway

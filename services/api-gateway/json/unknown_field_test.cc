@@ -17,20 +17,20 @@ TEST_CASE("A number that was asked for is known", "[json]") {
     CHECK(reader.NumberOr("temperature", 1) == 0.5);
   }
   // The reader has not logged it.
-  CHECK(NoteUnknownField("/of_a_large_number", "temperature", {}));
+  CHECK(RecordUnknownField("/of_a_large_number", "temperature", {}));
 }
 
 TEST_CASE("A field is unknown once, at whatever place in a list", "[json]") {
-  CHECK(NoteUnknownField("/data/0/tensor", "dtpye", {"dtype"}));
-  CHECK_FALSE(NoteUnknownField("/data/17/tensor", "dtpye", {"dtype"}));
-  CHECK(NoteUnknownField("/data/17/other", "dtpye", {}));
-  CHECK(NoteUnknownField("", "dtpye", {}));
-  CHECK_FALSE(NoteUnknownField("", "type", {}));
+  CHECK(RecordUnknownField("/data/0/tensor", "dtpye", {"dtype"}));
+  CHECK_FALSE(RecordUnknownField("/data/17/tensor", "dtpye", {"dtype"}));
+  CHECK(RecordUnknownField("/data/17/other", "dtpye", {}));
+  CHECK(RecordUnknownField("", "dtpye", {}));
+  CHECK_FALSE(RecordUnknownField("", "type", {}));
 }
 
 TEST_CASE("Invented names do not fill the log or memory", "[json]") {
   int num_logged = 0;
-  for (int i = 0; i < 2000; ++i) num_logged += NoteUnknownField("", "x" + std::to_string(i), {});
+  for (int i = 0; i < 2000; ++i) num_logged += RecordUnknownField("", "x" + std::to_string(i), {});
   CHECK(num_logged > 100);
   CHECK(num_logged <= 500);
 }

@@ -12,7 +12,7 @@ absl::StatusOr<std::unique_ptr<DownloadStream>> OpenNow(const std::filesystem::p
                                                         bool is_plain) {
   if (!is_plain) return DownloadStream::OpenTar(dir, std::move(members));
   if (members.size() == 1) return DownloadStream::OpenPlain(dir, members[0]);
-  return absl::InternalError("a plain download is of one file");
+  return absl::InternalError("a plain download has one file");
 }
 
 asio::awaitable<absl::StatusOr<std::shared_ptr<DownloadStream>>> OpenHere(

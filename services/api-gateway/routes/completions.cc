@@ -20,8 +20,8 @@ constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
 asio::awaitable<absl::StatusOr<v1::AwaitSamplesResponse>> Await(
     const RouteContext& context, Request& request, const v1::AwaitSamplesRequest& question) {
   const auto stop = std::make_shared<CallStop>();
-  const auto poll = std::make_shared<HeldPoll>(co_await asio::this_coro::executor);
-  const PollGate::Ticket ticket(context.polls, poll);
+  const auto poll = std::make_shared<LongPoll>(co_await asio::this_coro::executor);
+  const LongPollRegistry::Ticket ticket(context.polls, poll);
   poll->OnEnd([stop] { stop->Stop(); });
   if (request.client != nullptr) request.client->Start([poll] { poll->End(); });
   absl::StatusOr<v1::AwaitSamplesResponse> answer = co_await context.engine.Call(

@@ -29,7 +29,7 @@ constexpr std::chrono::seconds kLastLookTimeout(3);
 class Subscription {
  public:
   Subscription(WatchClient& watch, const std::string& request_id, const std::string& api_key,
-               std::shared_ptr<HeldPoll> poll)
+               std::shared_ptr<LongPoll> poll)
       : watch_(watch),
         ticket_(watch.Subscribe(
             request_id, api_key,
@@ -77,7 +77,7 @@ using FinalAnswer = std::optional<absl::StatusOr<Response>>;
 
 // Asks the engine for the result. If the request waits, records the reason in `poll`.
 asio::awaitable<FinalAnswer> Fetch(EngineClient& engine, const Request& request,
-                                   const std::string& request_id, HeldPoll& poll,
+                                   const std::string& request_id, LongPoll& poll,
                                    SteadyTime deadline) {
   v1::GetResultRequest question;
   question.set_request_id(request_id);
@@ -86,12 +86,12 @@ asio::awaitable<FinalAnswer> Fetch(EngineClient& engine, const Request& request,
   if (answer.ok() && answer->has_result()) {
     co_return EncodeResult(request, std::move(*answer->mutable_result()));
   }
-  if (answer.ok()) poll.NoteQueue(answer->queue_state(), answer->queue_state_reason());
+  if (answer.ok()) poll.RecordQueueState(answer->queue_state(), answer->queue_state_reason());
   if (answer.ok() || IsTransient(answer.status())) co_return std::nullopt;
   co_return answer.status();
 }
 
-Response TryAgain(const std::string& request_id, const HeldPoll& poll, const WatchClient& watch) {
+Response TryAgain(const std::string& request_id, const LongPoll& poll, const WatchClient& watch) {
   if (!watch.is_connected()) {
     return JsonResponse(TryAgainToJson(request_id, v1::QUEUE_STATE_PAUSED_CAPACITY,
                                        "the engine is not reachable; nothing accepted is lost"));
@@ -102,7 +102,7 @@ Response TryAgain(const std::string& request_id, const HeldPoll& poll, const Wat
 // Waits until the engine has a final answer, the deadline passes or the poll ends.
 asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& request,
                                    const std::string& request_id,
-                                   const std::shared_ptr<HeldPoll>& poll, SteadyTime deadline) {
+                                   const std::shared_ptr<LongPoll>& poll, SteadyTime deadline) {
   while (!poll->is_over() && std::chrono::steady_clock::now() < deadline) {
     poll->Rearm();
     {
@@ -112,7 +112,7 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
       // the question, because thousands of polls may end together.
       if (!poll->is_settled() && !poll->is_over() && context.watch.is_connected()) {
         subscription.AskAgain();
-        co_await poll->AwaitNews(deadline + kLastLookTimeout);
+        co_await poll->AwaitUpdate(deadline + kLastLookTimeout);
       }
     }
     if (!poll->is_settled()) break;
@@ -132,8 +132,8 @@ asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Requ
   const std::string& request_id = question->request_id();
   const SteadyTime deadline =
       std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(context.options.poll_hold);
-  const auto poll = std::make_shared<HeldPoll>(co_await asio::this_coro::executor);
-  const PollGate::Ticket ticket(context.polls, poll);
+  const auto poll = std::make_shared<LongPoll>(co_await asio::this_coro::executor);
+  const LongPollRegistry::Ticket ticket(context.polls, poll);
   if (request.client != nullptr) request.client->Start([poll] { poll->End(); });
   FinalAnswer answer;
   // A subscription under another key does not check this key, but the engine does.

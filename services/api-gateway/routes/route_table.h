@@ -9,7 +9,7 @@
 #include "services/api-gateway/engine_client/watch_client.h"
 #include "services/api-gateway/http/router.h"
 #include "services/api-gateway/routes/archive_files.h"
-#include "services/api-gateway/routes/poll_gate.h"
+#include "services/api-gateway/routes/long_poll_registry.h"
 
 namespace lathe::gateway {
 
@@ -30,7 +30,7 @@ struct RouteOptions {
 struct RouteContext {
   EngineClient& engine;
   WatchClient& watch;
-  PollGate& polls;
+  LongPollRegistry& polls;
   ArchiveFiles& archives;
   RouteOptions options;
 };

@@ -59,7 +59,7 @@ std::vector<Route> SamplingRoutes(const RouteContext& context) {
       {.method = "POST",
        .pattern = "/api/v1/cancel_future",
        .tag = "futures",
-       .summary = "Drop a sample that nobody awaits any more",
+       .summary = "Drop a sample that is no longer awaited",
        .description = "Unless it is complete, the sample fails with `the sample was cancelled` and "
                       "its place goes to others. Every id is answered alike: an unknown, complete "
                       "or foreign one is left as it is.",

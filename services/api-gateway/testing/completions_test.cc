@@ -65,7 +65,7 @@ TEST_CASE("A poll for samples whose client leaves ends in the engine too", "[pol
   CHECK(engine.AwaitCalls("AwaitSamplesCancelled", 1));
 }
 
-TEST_CASE("A drain answers held polls for samples with an empty list", "[poll]") {
+TEST_CASE("A drain answers long polls for samples with an empty list", "[poll]") {
   FakeEngine engine;
   RunningGateway gateway(engine, HoldFor(absl::Seconds(40)));
   HttpClient client(gateway.port());
@@ -95,7 +95,7 @@ TEST_CASE("What the engine refuses of a poll for samples is a 400", "[poll]") {
   CHECK(client.Post(kPath, R"({"target":{}})").status == 400);
 }
 
-TEST_CASE("Clients are told to poll for all samples at once, unless that is switched off",
+TEST_CASE("Clients are asked to poll for all samples at once, unless that is switched off",
           "[poll]") {
   const bool is_on = GENERATE(true, false);
   FakeEngine engine;

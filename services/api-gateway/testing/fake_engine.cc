@@ -355,7 +355,7 @@ grpc::Status FakeEngine::Watch(grpc::ServerContext*, WatchServer* stream) {
     } else if (request.has_unsubscribe()) {
       watched_.erase(request.unsubscribe());
     } else {
-      ++num_calls_["WatchBeat"];
+      ++num_calls_["WatchHeartbeat"];
       stream->Write(v1::WatchResponse());
     }
   }

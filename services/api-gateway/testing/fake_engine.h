@@ -45,7 +45,7 @@ class FakeEngine : public v1::Engine::Service {
   bool AwaitSubscription(const std::string& request_id);
   bool AwaitUnsubscription(const std::string& request_id);
   // `method` is the name of an rpc or one of these counters:
-  //   WatchBeat              heartbeats on a Watch stream
+  //   WatchHeartbeat              heartbeats on a Watch stream
   //   WatchSubscribe         subscriptions to requests that the stream did not watch yet
   //   AwaitSamplesCancelled  AwaitSamples calls that the gateway cancelled
   bool AwaitCalls(const std::string& method, int count);

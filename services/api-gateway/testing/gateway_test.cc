@@ -54,7 +54,7 @@ TEST_CASE("Notices come with what a program asks when it starts, not with every 
   RunningGateway gateway(engine,
                          {.notices = {.notice = "down at 6 pm", .min_sdk_version = "0.26.0"}});
   HttpClient client(gateway.port());
-  const auto told = [&client](const std::string& method, const std::string& path) {
+  const auto notices = [&client](const std::string& method, const std::string& path) {
     const HttpAnswer answer = client.Exchange(
         method, path, method == "POST" ? "{}" : "",
         {{"content-type", "application/json"}, {"x-stainless-package-version", "0.25.0"}});
@@ -63,11 +63,11 @@ TEST_CASE("Notices come with what a program asks when it starts, not with every 
     CHECK(answer.headers.at("x-deprecation-level") == "error");
     return note->second;
   };
-  CHECK(told("POST", "/api/v1/client/config").find("down at 6 pm | tinker 0.25.0") == 0);
-  CHECK(told("POST", "/api/v1/client/dynamic_config") != "");
-  CHECK(told("POST", "/api/v1/create_session") != "");
-  CHECK(told("GET", "/api/v1/get_server_capabilities").empty());
-  CHECK(told("POST", "/api/v1/telemetry").empty());
+  CHECK(notices("POST", "/api/v1/client/config").find("down at 6 pm | tinker 0.25.0") == 0);
+  CHECK(notices("POST", "/api/v1/client/dynamic_config") != "");
+  CHECK(notices("POST", "/api/v1/create_session") != "");
+  CHECK(notices("GET", "/api/v1/get_server_capabilities").empty());
+  CHECK(notices("POST", "/api/v1/telemetry").empty());
 }
 
 TEST_CASE("The gateway is ready while it reaches the engine, and live in any case", "[gateway]") {
@@ -113,7 +113,7 @@ TEST_CASE("The start of an SDK program is answered over one connection", "[gatew
   CHECK(Json::parse(models.body)["supported_models"][0]["model_name"] == "tiny");
 }
 
-TEST_CASE("A beat of a finished session is answered 410", "[gateway]") {
+TEST_CASE("A heartbeat of a finished session is answered 410", "[gateway]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
   HttpClient client(gateway.port());
@@ -285,7 +285,7 @@ TEST_CASE("A download is given in ranges", "[gateway]") {
   CHECK(none.body.empty());
 }
 
-TEST_CASE("HEAD tells the length and sends nothing", "[gateway]") {
+TEST_CASE("HEAD gives the length and no body", "[gateway]") {
   PlainDownload download;
   RunningGateway gateway(download.engine);
   HttpClient client(gateway.port());

@@ -107,7 +107,7 @@ TEST_CASE("Content encodings other than zstd are refused by name", "[gateway]") 
   CHECK(CodeOf(with("zstd", bomb)) == "decompressed_too_large");
 }
 
-TEST_CASE("Unknown routes, methods and paths are told apart", "[gateway]") {
+TEST_CASE("Unknown routes, methods and paths get different errors", "[gateway]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
   HttpClient client(gateway.port());

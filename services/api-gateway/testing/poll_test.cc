@@ -40,7 +40,7 @@ TEST_CASE("A finished request is answered at once", "[poll]") {
         R"({"metrics":{"grad_norm":2.0}})");
 }
 
-TEST_CASE("A small result comes with the news that it is there", "[poll]") {
+TEST_CASE("A small result comes with its notification", "[poll]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
   engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
@@ -52,7 +52,8 @@ TEST_CASE("A small result comes with the news that it is there", "[poll]") {
   CHECK(engine.num_calls("GetResult") == 0);
 }
 
-TEST_CASE("A result that came with the news is only for the key it was checked with", "[poll]") {
+TEST_CASE("A result that came with its notification is only for the key it was checked with",
+          "[poll]") {
   FakeEngine engine;
   asio::io_context io;
   EngineClient client({engine.address()});
@@ -125,7 +126,7 @@ TEST_CASE("A request whose subscriber comes back at once is not subscribed anew"
   CHECK(watcher.Updates().back().result != nullptr);
 }
 
-TEST_CASE("Whoever comes after another key is checked with their own", "[poll]") {
+TEST_CASE("A later subscriber is checked with its own key", "[poll]") {
   Watcher watcher;
   watcher.engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
   watcher.watch.Unsubscribe(watcher.Subscribe());
@@ -133,7 +134,7 @@ TEST_CASE("Whoever comes after another key is checked with their own", "[poll]")
   CHECK(watcher.AwaitUpdates(1));  // the engine was asked again
 }
 
-TEST_CASE("A result that nobody waits for is there for who comes later", "[poll]") {
+TEST_CASE("A result without waiters is kept for later polls", "[poll]") {
   Watcher watcher;
   watcher.engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
   watcher.watch.Unsubscribe(watcher.Subscribe());
@@ -147,7 +148,7 @@ TEST_CASE("A result that nobody waits for is there for who comes later", "[poll]
 TEST_CASE("An idle stream keeps gRPC's threads awake", "[poll]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
-  CHECK(engine.AwaitCalls("WatchBeat", 2));
+  CHECK(engine.AwaitCalls("WatchHeartbeat", 2));
 }
 
 TEST_CASE("A large result is fetched once", "[poll]") {
@@ -285,7 +286,7 @@ TEST_CASE("An engine restart is bridged: polls wait and get their results after 
   CHECK(during.Receive().body == R"({"metrics":{"grad_norm":4.0}})");
 }
 
-TEST_CASE("With the engine away a poll is held, then told that capacity is paused", "[poll]") {
+TEST_CASE("Without the engine a poll waits, then gets paused_capacity", "[poll]") {
   FakeEngine engine;
   RunningGateway gateway(engine, HoldFor(absl::Milliseconds(500)));
   HttpClient client(gateway.port());
@@ -314,7 +315,7 @@ TEST_CASE("An engine that hangs does not keep a poll much longer than its hold",
   CHECK(client.Post(kPollPath, PollBody("r1")).body == R"({"metrics":{"grad_norm":2.0}})");
 }
 
-TEST_CASE("A drain answers held polls try_again", "[poll]") {
+TEST_CASE("A drain answers long polls try_again", "[poll]") {
   FakeEngine engine;
   RunningGateway gateway(engine, HoldFor(absl::Seconds(40)));
   engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);

@@ -17,7 +17,8 @@ constexpr char kRequest[] =
     "00001802220103121e0a077765696768747312130a0c000000000000803f0000803f180122010322"
     "0d63726f73735f656e74726f7079";
 constexpr char kConfig[] = "2a1d0a12636c69705f6c6f775f7468726573686f6c6411cdccccccccccec3f";
-constexpr char kConfigTwin[] = "3a1f0a12636c69705f6c6f775f7468726573686f6c64120909cdccccccccccec3f";
+constexpr char kConfigField[] =
+    "3a1f0a12636c69705f6c6f775f7468726573686f6c64120909cdccccccccccec3f";
 constexpr char kTextConfig[] = "3a130a076c6f73735f6964120812066c6f73735f31";
 constexpr char kOutput[] =
     "0a0b41727261795265636f7264123f0a0b41727261795265636f7264122e0a086c6f6770726f6273"
@@ -60,7 +61,7 @@ TEST_CASE("Field 7 replaces field 5 when it is set", "[wire]") {
   REQUIRE(old_form.loss().config_size() == 1);
   CHECK(old_form.loss().config(0).name() == "clip_low_threshold");
   CHECK(old_form.loss().config(0).value() == 0.9);
-  CHECK(Read(std::string(kRequest) + kConfig + kConfigTwin).loss().config_size() == 1);
+  CHECK(Read(std::string(kRequest) + kConfig + kConfigField).loss().config_size() == 1);
   const auto text = Read(std::string(kRequest) + kTextConfig);
   CHECK(text.loss().config_size() == 0);
   CHECK(text.loss().text_config(0).name() == "loss_id");

@@ -97,7 +97,7 @@ struct NotifyGroupDrain {
 // ---- commands to the group's worker
 
 // The rendezvous of the ranks of a multi-rank group.
-struct Meeting {
+struct RendezvousPoint {
   std::string session;  // names this set of processes
   std::string address;  // address of rank 0
   int64_t port = 0;
@@ -105,7 +105,7 @@ struct Meeting {
 
 struct FormGroup {
   int64_t term = 0;
-  std::optional<Meeting> meeting;  // set for a group of several ranks
+  std::optional<RendezvousPoint> rendezvous;  // set for a group of several ranks
 };
 struct AdoptGroup {
   int64_t term = 0;
@@ -255,7 +255,7 @@ struct SendToWorker {
 };
 
 // A recovery ended, fell back to another start, or lost its model. For people.
-struct NoteRecovery {
+struct RecordRecovery {
   // kResumed: the model had been offloaded.
   enum class Outcome { kRecovered, kResumed, kFellBack, kLost };
   std::string model_id;
@@ -266,7 +266,7 @@ struct NoteRecovery {
 };
 
 // The process of a worker has ended. For people and metrics.
-struct NoteWorkerLost {
+struct RecordWorkerLost {
   std::string group;
   LossCause cause = LossCause::kUnknown;
   std::string how;
@@ -274,13 +274,13 @@ struct NoteWorkerLost {
 
 // A group got, or failed to get, an unnamed version of a model that another group trains. For
 // people and metrics.
-struct NoteVersionTravel {
+struct RecordWeightTransfer {
   // kFailed: the transfer from memory failed; `why` has the reason.
-  enum class Way { kMemory, kFile, kFailed };
+  enum class Transport { kMemory, kFile, kFailed };
   std::string version_id;
   std::string from;
   std::string to;
-  Way way = Way::kMemory;
+  Transport transport = Transport::kMemory;
   std::string why;
 };
 
@@ -314,7 +314,7 @@ struct ForgetResult {
 
 using Action = std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState,
                             NotifyModelState, SendToWorker, DeleteFiles, DeleteOtherFiles,
-                            ForgetBody, ForgetResult, NoteRecovery, CompareReplay, NoteWorkerLost,
-                            NotifyGroup, NotifyGroupDrain, NoteVersionTravel>;
+                            ForgetBody, ForgetResult, RecordRecovery, CompareReplay,
+                            RecordWorkerLost, NotifyGroup, NotifyGroupDrain, RecordWeightTransfer>;
 
 }  // namespace lathe::engine

@@ -286,10 +286,12 @@ TEST_CASE("Restart: what a deletion left is not needed, what is named or written
 
 TEST_CASE("Save: a worker that repeats one writes elsewhere than the one that was lost", "[core]") {
   Trained t;
-  const auto told_dir = [&] { return t.h.worker->Received<SendSaveCheckpoint>().back().row.dir; };
+  const auto requested_dir = [&] {
+    return t.h.worker->Received<SendSaveCheckpoint>().back().row.dir;
+  };
   t.h.Save(t.model, 1, {.name = "a"});
-  const std::string first = told_dir();
-  SECTION("the same process goes on with what it was told, under another leader too") {
+  const std::string first = requested_dir();
+  SECTION("the same process continues its commands, under another leader too") {
     t.h.RestartEngine();
     t.h.ReattachWorker();
     t.h.RunWorker();
@@ -298,9 +300,9 @@ TEST_CASE("Save: a worker that repeats one writes elsewhere than the one that wa
   SECTION("another process") {
     t.h.AttachWorker("p2");
     t.h.RunWorker();
-    CHECK(told_dir() != first);
+    CHECK(requested_dir() != first);
     CHECK(t.h.deleted_dirs.count(first) == 1);
-    CHECK(t.Row().dir == told_dir());
+    CHECK(t.Row().dir == requested_dir());
     CHECK(t.h.disk.states.count(t.Row().dir) == 1);
   }
 }

@@ -135,7 +135,7 @@ void CompleteFailed(State& s, Request& request, const WorkerDone& done) {
     model->gradient.Replace(request.row.seq_id, done.model->window);
     PutRow(s, *model);
   }
-  NoteFailure(s, request, done.error->message);
+  RecordFailure(s, request, done.error->message);
   EndWithWorkerResult(s, request, RequestState::kFailed, done.result_id);
   if (creates) FailModel(s, *model, *done.error);
 }
@@ -174,7 +174,7 @@ void OnWorkerDone(State& s, const WorkerDone& event) {
   }
   MoveToGroup(s, *request, event.group);
   if (event.error) return CompleteFailed(s, *request, event);
-  NoteWorkDone(s, *group);
+  RecordWorkDone(s, *group);
   if (!TraitsOf(request->row.kind).has_worker_result) s.fx.After(ForgetResult{event.result_id});
   CompleteDone(s, *request, event);
 }

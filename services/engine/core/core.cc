@@ -5,13 +5,14 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/completion.h"
 #include "services/engine/core/copies.h"
+#include "services/engine/core/crash_attribution.h"
 #include "services/engine/core/drain.h"
 #include "services/engine/core/group_state.h"
+#include "services/engine/core/migration.h"
 #include "services/engine/core/model_states.h"
-#include "services/engine/core/moves.h"
+#include "services/engine/core/offload.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
-#include "services/engine/core/parking.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/ranks.h"
 #include "services/engine/core/recovery.h"
@@ -23,10 +24,9 @@
 #include "services/engine/core/snapshots.h"
 #include "services/engine/core/state.h"
 #include "services/engine/core/submissions.h"
-#include "services/engine/core/suspects.h"
 #include "services/engine/core/usage.h"
-#include "services/engine/core/version_travels.h"
 #include "services/engine/core/versions.h"
+#include "services/engine/core/weight_transfer.h"
 #include "services/engine/core/worker_group.h"
 #include "services/engine/core/worker_loss.h"
 
@@ -35,13 +35,13 @@ namespace {
 
 void OnTick(State& s) {
   ExpireSessions(s);
-  ParkIdleModels(s);
+  OffloadIdleModels(s);
   CloseOverdueGaps(s);
-  GiveUpLostWorkers(s);
-  DismissOverdue(s);
-  MoveModels(s);
-  TellGroupDrains(s);
-  EndPauses(s);
+  DeclareLostWorkersDead(s);
+  EvictOverdue(s);
+  MigrateModels(s);
+  NotifyGroupDrains(s);
+  EndTransferPauses(s);
   UseRefused(s);
   HealGroups(s);
   SweepExpiredCheckpoints(s);
@@ -50,7 +50,7 @@ void OnTick(State& s) {
   SendUnsent(s);
   RestartRecoveries(s);
   ScheduleSnapshots(s);
-  TellModelStates(s);
+  NotifyModelStates(s);
 }
 
 // Processes the consequences of a change: models, then queues, then sessions, then a drain.
@@ -67,7 +67,7 @@ void Settle(State& s) {
   for (const std::string& id : s.dirty_sessions) EndIfComplete(s, id);
   s.dirty_sessions.clear();
   AnswerDrain(s);
-  TellGroups(s);
+  NotifyGroups(s);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ void AnswerDrain(State& s) {
   answer.pending_requests = static_cast<int64_t>(s.live.size());
   for (const auto& [id, model] : s.models) {
     const bool unsaved = model.gradient.applied_seq() > model.row.saved_seq;
-    const bool is_gone = model.row.state != ModelState::kReady || model.row.is_parked;
+    const bool is_gone = model.row.state != ModelState::kReady || model.row.is_offloaded;
     if (unsaved && !is_gone) answer.unsaved_model_ids.push_back(id);
   }
   for (const CallId call : s.drain_calls) {

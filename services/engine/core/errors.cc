@@ -33,7 +33,7 @@ ErrorInfo Internal(std::string message) {
 
 ErrorInfo Draining() {
   return {absl::StatusCode::kUnavailable, "draining", "",
-          "draining: the engine finishes what it holds and takes no new work"};
+          "draining: the engine finishes accepted work and accepts no new work"};
 }
 
 ErrorInfo NotFound(const std::string& what, const std::string& id) {

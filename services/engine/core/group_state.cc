@@ -9,7 +9,7 @@
 namespace lathe::engine {
 namespace {
 
-std::string WhatItWaitsFor(const Group& group) {
+std::string WaitReason(const Group& group) {
   if (group.attached) return absl::StrFormat("%s is loading", group.row.base_model);
   const bool is_alone = group.ranks.size() == 1;
   const std::string waits =
@@ -25,7 +25,7 @@ std::string WhyDegraded(const State& s, const Group& group) {
       absl::StrFormat("worker died %d times in %d minutes, last: %s", group.deaths.size(),
                       s.options.crash_loop_window / (60 * kSecond), group.last_death);
   if (group.attached || group.next_try_at <= s.now) {
-    return absl::StrCat(deaths, "; ", WhatItWaitsFor(group));
+    return absl::StrCat(deaths, "; ", WaitReason(group));
   }
   return absl::StrFormat("%s; next try in %d s", deaths,
                          (group.next_try_at - s.now + kSecond - 1) / kSecond);
@@ -34,7 +34,7 @@ std::string WhyDegraded(const State& s, const Group& group) {
 std::string WhyPaused(const State& s, const Group& group) {
   if (group.usable()) return "";
   if (!group.refused.empty()) return group.refused;
-  return group.degraded ? WhyDegraded(s, group) : WhatItWaitsFor(group);
+  return group.degraded ? WhyDegraded(s, group) : WaitReason(group);
 }
 
 // Number of models and sampler versions that require the weights they were made with.
@@ -70,7 +70,7 @@ void Heal(State& s, Group& group) {
   group.deaths.clear();
   if (!group.degraded) return;
   group.degraded = false;
-  TellState(s, group);
+  NotifyState(s, group);
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ bool IsByItself(LossCause cause) {
   return cause == LossCause::kCrashed || cause == LossCause::kOutOfMemory;
 }
 
-void TellState(State& s, const Group& group) {
+void NotifyState(State& s, const Group& group) {
   const GroupTrouble trouble = !group.refused.empty() ? GroupTrouble::kRefused
                                : group.degraded       ? GroupTrouble::kDegraded
                                                       : GroupTrouble::kNone;
@@ -92,26 +92,26 @@ void TellState(State& s, const Group& group) {
       NotifyQueueState{group.row.group, /*paused=*/!group.usable(), WhyPaused(s, group), trouble});
 }
 
-void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded) {
-  s.fx.After(NoteWorkerLost{group.row.group, cause, how});
+void RecordDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded) {
+  s.fx.After(RecordWorkerLost{group.row.group, cause, how});
   if (!IsDeath(cause)) return;
   CountDeath(s, group);
   group.last_death = WhenItDied(group, how, was_loaded);
 }
 
-void NoteLostPeer(State& s, Group& group, const std::string& how, bool was_loaded) {
-  s.fx.After(NoteWorkerLost{group.row.group, LossCause::kPeerGone, how});
+void RecordLostPeer(State& s, Group& group, const std::string& how, bool was_loaded) {
+  s.fx.After(RecordWorkerLost{group.row.group, LossCause::kPeerGone, how});
   CountDeath(s, group);
   group.last_death = WhenItDied(group, how, was_loaded);
 }
 
 void ExplainDeath(State& s, Group& group, LossCause cause, const std::string& how,
                   bool was_loaded) {
-  s.fx.After(NoteWorkerLost{group.row.group, cause, how});
+  s.fx.After(RecordWorkerLost{group.row.group, cause, how});
   group.last_death = WhenItDied(group, how, was_loaded);
 }
 
-void NoteWorkDone(State& s, Group& group) {
+void RecordWorkDone(State& s, Group& group) {
   if (!group.deaths.empty()) Heal(s, group);
 }
 
@@ -122,7 +122,7 @@ void HealGroups(State& s) {
     if (lives) {
       Heal(s, group);
     } else if (group.degraded && !group.usable()) {
-      TellState(s, group);  // updates the time to the next try
+      NotifyState(s, group);  // updates the time to the next try
     }
   }
 }
@@ -140,7 +140,7 @@ bool Refuse(State& s, Group& group, const ReadyModel& model) {
       "sessions",
       model.row.name, model.row.content_hash, num_needing, known->content_hash);
   group.refused_model = model;
-  TellState(s, group);
+  NotifyState(s, group);
   return true;
 }
 

@@ -8,7 +8,7 @@
 namespace lathe::engine {
 
 // Notifies waiting callers.
-void TellState(State& s, const Group& group);
+void NotifyState(State& s, const Group& group);
 
 // Returns true if a process that ended with `cause` is known to have died without being asked to.
 bool IsDeath(LossCause cause);
@@ -17,13 +17,13 @@ bool IsByItself(LossCause cause);
 
 // Records the death of the group's worker process. `how`: "signal 11". Too many deaths without
 // completed work between make the group degraded. `was_loaded`: the base model was loaded.
-void NoteDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
+void RecordDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
 // Counts one death: the ranks lost contact, and no exit status is known.
-void NoteLostPeer(State& s, Group& group, const std::string& how, bool was_loaded);
-// Adds the cause of a death that NoteLostPeer counted.
+void RecordLostPeer(State& s, Group& group, const std::string& how, bool was_loaded);
+// Adds the cause of a death that RecordLostPeer counted.
 void ExplainDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
 // The group's worker has completed a request.
-void NoteWorkDone(State& s, Group& group);
+void RecordWorkDone(State& s, Group& group);
 // Runs on each Tick. Forgets the deaths of groups whose worker has lived for worker_healthy_after.
 void HealGroups(State& s);
 

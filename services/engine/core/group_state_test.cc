@@ -34,7 +34,7 @@ TEST_CASE("Group state: five deaths in ten minutes degrade a group, with the rea
                                              "while loading base"));
 }
 
-TEST_CASE("Group state: the next try is told, and comes closer", "[core]") {
+TEST_CASE("Group state: the next try is shown and comes closer", "[core]") {
   CoreHarness h;
   DieLoading(h, 5);
   h.Post(WorkerExited{"g", 7, LossCause::kCrashed, "signal 6", 40 * kSecond});
@@ -52,7 +52,7 @@ TEST_CASE("Group state: deaths that are far apart are none of a loop", "[core]")
   CHECK_FALSE(IsDegraded(h));
 }
 
-TEST_CASE("Group state: what was told to end, or only lost its connection, has not died",
+TEST_CASE("Group state: a process that was asked to end or lost its connection has not died",
           "[core]") {
   CoreHarness h;
   const LossCause cause = GENERATE(LossCause::kEnded, LossCause::kUnknown);
@@ -138,7 +138,7 @@ TEST_CASE("Group state: a worker with other files than its models were trained o
   CHECK(h.queue_state->trouble == GroupTrouble::kNone);
 }
 
-TEST_CASE("Group state: a refused worker is used once nobody needs the old files", "[core]") {
+TEST_CASE("Group state: a refused worker is used once no model needs the old files", "[core]") {
   CoreHarness h;
   h.AttachWorker();
   const std::string session = h.NewSession();

@@ -1,6 +1,6 @@
 #include "services/engine/core/model_states.h"
 
-#include "services/engine/core/moves.h"
+#include "services/engine/core/migration.h"
 
 namespace lathe::engine {
 namespace {
@@ -9,7 +9,7 @@ NotifyModelState StateOf(State& s, const Model& model) {
   NotifyModelState state{.model_id = model.row.model_id};
   if (model.num_live_requests == 0) return state;  // no request waits
   state.is_away = model.recovery != nullptr;
-  state.reason = WhyItWaits(s, model);
+  state.reason = MigrationWaitReason(s, model);
   if (const auto gap = model.order.FirstGap()) {
     state.missing_seq = gap->missing_seq;
     state.gap_closes_at = gap->waited_since + s.options.gap_timeout;
@@ -19,13 +19,14 @@ NotifyModelState StateOf(State& s, const Model& model) {
 
 }  // namespace
 
-void TellModelStates(State& s) {
+void NotifyModelStates(State& s) {
   for (auto& [id, model] : s.models) {
     NotifyModelState state = StateOf(s, model);
     const bool is_held_up = state.is_away || state.missing_seq > 0 || !state.reason.empty();
-    const bool is_told = model.told == state || (model.told.model_id.empty() && !is_held_up);
-    if (is_told) continue;
-    model.told = state;
+    const bool is_notified =
+        model.notified == state || (model.notified.model_id.empty() && !is_held_up);
+    if (is_notified) continue;
+    model.notified = state;
     s.fx.After(std::move(state));
   }
 }

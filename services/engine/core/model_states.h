@@ -6,6 +6,6 @@
 namespace lathe::engine {
 
 // Sends the states that have changed since the last call.
-void TellModelStates(State& s);
+void NotifyModelStates(State& s);
 
 }  // namespace lathe::engine

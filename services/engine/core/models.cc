@@ -157,7 +157,7 @@ void FailModel(State& s, Model& model, const ErrorInfo& reason) {
 
 void LoseModel(State& s, Model& model, const std::string& why) {
   model.row.state = ModelState::kLost;
-  model.row.is_parked = false;
+  model.row.is_offloaded = false;
   model.row.state_reason =
       absl::StrFormat("model %s was lost when its worker stopped (%s); load a checkpoint to go on",
                       model.row.model_id, why);
@@ -178,7 +178,7 @@ void LoseModel(State& s, Model& model, const std::string& why) {
 void UnloadModel(State& s, Model& model) {
   model.row.state = ModelState::kUnloaded;
   model.row.state_reason = "unloaded";
-  model.row.is_parked = false;
+  model.row.is_offloaded = false;
   PutRow(s, model);
   SaveVersionsOf(s, model);
   ReleaseHistory(s, model);
@@ -204,14 +204,14 @@ void ReleaseModel(State& s, const std::string& model_id) {
   if (model.row.state == ModelState::kReady || model.row.state == ModelState::kCreating) {
     model.row.state = ModelState::kUnloaded;
     model.row.state_reason = "its session is over";
-    model.row.is_parked = false;
+    model.row.is_offloaded = false;
     PutRow(s, model);
     if (const Group* const group = Find(s.groups, model.row.group)) {
       s.fx.Send(model.row.group, group->row.epoch, SendDropAdapter{"", model_id});
     }
   }
   ReleaseHistory(s, model);
-  if (!model.told.model_id.empty()) s.fx.After(NotifyModelState{.model_id = model_id});
+  if (!model.notified.model_id.empty()) s.fx.After(NotifyModelState{.model_id = model_id});
   s.models.erase(model_id);
 }
 

@@ -13,7 +13,7 @@ void AddBeingWritten(const State& s, std::set<std::string>& needed) {
   for (const auto& [name, group] : s.groups) needed.insert(group.snapshot_id);
   for (const auto& [id, version] : s.versions) {
     needed.insert(version.saving_dir);
-    needed.insert(version.told_dirs.begin(), version.told_dirs.end());
+    needed.insert(version.written_dirs.begin(), version.written_dirs.end());
   }
   for (const auto& [order, id] : s.live) {
     const Request& request = s.requests.at(id);

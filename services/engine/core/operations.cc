@@ -9,14 +9,14 @@
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
-#include "services/engine/core/version_travels.h"
+#include "services/engine/core/weight_transfer.h"
 
 namespace lathe::engine {
 namespace {
 
 using Fit = FairQueue::Fit;
 
-void NoteDispatched(State& s, Group& group, Request& request) {
+void RecordDispatched(State& s, Group& group, Request& request) {
   group.at_worker.insert(request.row.request_id);
   request.row.state = RequestState::kDispatched;
   request.row.epoch = group.row.epoch;
@@ -46,11 +46,11 @@ bool FailIncompleteStep(State& s, Model& model, Request& request) {
   const std::vector<int64_t>& dropped = model.gradient.dropped();
   if (!failed && dropped.empty()) return false;
   const std::string what =
-      dropped.empty() ? absl::StrFormat("forward_backward seq %d failed", *failed)
-                      : absl::StrFormat(
-                            "what forward_backward seq %s had added was dropped while nothing was "
-                            "heard of the client",
-                            Words(dropped));
+      dropped.empty()
+          ? absl::StrFormat("forward_backward seq %d failed", *failed)
+          : absl::StrFormat(
+                "the gradient of forward_backward seq %s was dropped while its client was silent",
+                Words(dropped));
   Fail(s, request,
        FailedPrecondition("incomplete_gradient", what + "; the gradient is incomplete"));
   model.gradient.Clear(request.row.seq_id);
@@ -150,7 +150,7 @@ WorkerCommand CommandOf(State& s, const Model& model, const Request& request) {
 
 void SendBarrier(State& s, Group& group, Request& request) {
   WorkerCommand command = CommandOf(s, s.models.at(request.plan->model_id), request);
-  NoteDispatched(s, group, request);
+  RecordDispatched(s, group, request);
   s.fx.Send(request.group, group.row.epoch, std::move(command));
 }
 
@@ -162,7 +162,7 @@ void FillTrainBatches(State& s, Group& group) {
   SendTrainBatch batch;
   const auto add = [&](const std::string& tenant, const FairQueue::Item& item) {
     Request& request = s.requests.at(item.id);
-    NoteDispatched(s, group, request);
+    RecordDispatched(s, group, request);
     group.window.Add(item.id, tenant, item.tokens);
     batch.items.push_back(ItemOf(request));
     return Fit::kTake;
@@ -182,7 +182,7 @@ void SendOneSample(State& s, Group& group, Request& request) {
   group.inflight_sequences += request.num_samples;
   group.inflight_sequences_of_request[request.row.request_id] = request.num_samples;
   LoadVersionOnce(s, group, sampler);
-  NoteDispatched(s, group, request);
+  RecordDispatched(s, group, request);
   sampler.last_sampled_at = s.now;
   s.fx.Send(group.row.group, group.row.epoch,
             SendSample{.request_id = request.row.request_id,
@@ -207,18 +207,18 @@ void FillSamples(State& s, Group& group) {
   }
 }
 
-void SendSuspect(State& s, Group& group, Request& request) {
+void SendQuarantined(State& s, Group& group, Request& request) {
   if (request.row.op_class == OpClass::kSample) return SendOneSample(s, group, request);
   if (!TraitsOf(request.row.kind).is_batched) return SendBarrier(s, group, request);
-  NoteDispatched(s, group, request);
+  RecordDispatched(s, group, request);
   s.fx.Send(group.row.group, group.row.epoch, SendTrainBatch{{ItemOf(request)}});
 }
 
 // The oldest quarantined request. Among the requests of one model, the smallest seq comes first: an
 // exact gradient is a sum in that order.
-std::string NextSuspect(const State& s, const Group& group) {
-  const Request* next = &s.requests.at(group.suspects.begin()->second);
-  for (const auto& [order, id] : group.suspects) {
+std::string NextQuarantined(const State& s, const Group& group) {
+  const Request* next = &s.requests.at(group.quarantined.begin()->second);
+  for (const auto& [order, id] : group.quarantined) {
     const Request& other = s.requests.at(id);
     const bool is_of_same =
         other.row.op_class == next->row.op_class && other.row.owner_id == next->row.owner_id;
@@ -228,12 +228,12 @@ std::string NextSuspect(const State& s, const Group& group) {
 }
 
 // Sends a quarantined request once the worker has nothing else to do.
-void SendNextSuspect(State& s, Group& group) {
+void SendNextQuarantined(State& s, Group& group) {
   if (!group.at_worker.empty()) return;
   if (group.alone.empty()) StartRecoveries(s, group);  // recoveries come first
-  if (IsRecovering(s, group) || group.suspects.empty()) return;
-  if (group.alone.empty()) group.alone = NextSuspect(s, group);
-  SendSuspect(s, group, s.requests.at(group.alone));
+  if (IsRecovering(s, group) || group.quarantined.empty()) return;
+  if (group.alone.empty()) group.alone = NextQuarantined(s, group);
+  SendQuarantined(s, group, s.requests.at(group.alone));
 }
 
 }  // namespace
@@ -252,13 +252,13 @@ void SendToGroup(State& s, Request& request) {
   if (group == nullptr || !group->usable() || !group->can_train()) return;
   const RequestRow& row = request.row;
   s.dirty_groups.insert(request.group);
-  if (request.is_suspect) {
-    group->suspects[request.order] = row.request_id;
+  if (request.is_quarantined) {
+    group->quarantined[request.order] = row.request_id;
   } else if (TraitsOf(row.kind).is_batched) {
     const int64_t tokens = std::max<int64_t>(1, row.tokens);
     FairQueue& queue = group->window.IsLarge(tokens) ? group->large_train : group->train;
     queue.Push(row.tenant_id, row.owner_id, {row.request_id, tokens});
-  } else if (!group->suspects.empty()) {
+  } else if (!group->quarantined.empty()) {
     group->held[request.order] = row.request_id;
   } else {
     SendBarrier(s, *group, request);
@@ -267,7 +267,7 @@ void SendToGroup(State& s, Request& request) {
 
 void SendNext(State& s, Group& group) {
   if (!group.usable()) return;
-  if (!group.suspects.empty()) return SendNextSuspect(s, group);
+  if (!group.quarantined.empty()) return SendNextQuarantined(s, group);
   std::map<int64_t, std::string> held;
   held.swap(group.held);
   for (const auto& [order, id] : held) SendBarrier(s, group, s.requests.at(id));
@@ -310,11 +310,11 @@ void QueueSample(State& s, Request& request) {
   // It waits for the next group that samples.
   if (group == nullptr) return MoveToGroup(s, request, "");
   SetGroup(s, request, group->row.group);
-  if (!group->usable() || AwaitTravel(s, *group, sampler)) return;
+  if (!group->usable() || AwaitTransfer(s, *group, sampler)) return;
   if (!CanBeSampled(s, *group, sampler)) return;
   s.dirty_groups.insert(request.group);
-  if (request.is_suspect) {
-    group->suspects[request.order] = request.row.request_id;
+  if (request.is_quarantined) {
+    group->quarantined[request.order] = request.row.request_id;
     return;
   }
   const auto& args = std::get<SampleArgs>(request.plan->args);

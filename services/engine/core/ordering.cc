@@ -9,7 +9,7 @@ namespace lathe::engine {
 
 void Advance(State& s, Model& model) {
   if (model.row.state == ModelState::kCreating || model.recovery != nullptr) return;
-  if (model.leaving_since > 0) return;  // starts after the migration
+  if (model.migrating_since > 0) return;  // starts after the migration
   // Starting an operation may end it at once, which may make the next one ready.
   for (auto ready = model.order.TakeReady(); !ready.empty(); ready = model.order.TakeReady()) {
     for (const int64_t seq : ready) {

@@ -202,10 +202,10 @@ TEST_CASE("Create: dependents of a failed creation fail with its reason", "[core
   const std::string model = session + ":train:0";
   h.worker->FailOnce(model, 0, {absl::StatusCode::kResourceExhausted, "x", "", "no memory"});
   h.CreateModel(session, 0);
-  const CallId parked = h.Gradient(model, 1);
+  const CallId waiting = h.Gradient(model, 1);
   h.RunWorker();
   const CallId later = h.Gradient(model, 2);
-  for (const CallId call : {parked, later}) {
+  for (const CallId call : {waiting, later}) {
     CHECK(h.ErrorOf(call)->message.find("no memory") != std::string::npos);
   }
 }

@@ -11,7 +11,7 @@ bool IsToBeOnWorker(State& s, const Model& model) {
     case ModelState::kCreating:
       return true;
     case ModelState::kReady:
-      return !model.row.is_parked;
+      return !model.row.is_offloaded;
     case ModelState::kLost:
       return IsBeingLoaded(s, model);
     default:
@@ -55,9 +55,9 @@ Group* GroupForModel(State& s, const std::string& base_model) {
   return LeastLoaded(s, base_model, LoadsOfGroups(s));
 }
 
-void TellNoGroup(State& s) {
+void NotifyNoGroup(State& s) {
   s.fx.After(NotifyQueueState{
-      "", /*paused=*/true, "waiting for a worker group of the base model whose role is to do it"});
+      "", /*paused=*/true, "waiting for a worker group of the base model with the required role"});
 }
 
 }  // namespace lathe::engine

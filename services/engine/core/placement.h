@@ -24,6 +24,6 @@ Group* LeastLoaded(State& s, const std::string& base_model, const GroupLoads& lo
 Group* GroupForModel(State& s, const std::string& base_model);
 
 // Publishes, once at a start, why requests without a group wait.
-void TellNoGroup(State& s);
+void NotifyNoGroup(State& s);
 
 }  // namespace lathe::engine

@@ -22,7 +22,7 @@ TEST_CASE("Placement: models spread over the groups of their base model", "[core
   CHECK(num_here == 2);
 }
 
-TEST_CASE("Placement: models that nobody works with weigh little", "[core]") {
+TEST_CASE("Placement: idle models weigh little", "[core]") {
   Groups t;
   for (int64_t i = 0; i < 4; ++i) t.h.NewModel(t.session, i);
   REQUIRE(t.GroupOf(t.session + ":train:3") == "h");
@@ -91,7 +91,7 @@ TEST_CASE("Placement: models of a group that stays lost are rebuilt in another",
   CHECK(t.h.Done(before));
   CHECK(t.h.Done(lost));
   CHECK(t.h.ErrorOf(step) == std::nullopt);
-  CHECK(t.h.told_groups.at(t.h.AnswerTo(step).id) == "h");
+  CHECK(t.h.notified_groups.at(t.h.AnswerTo(step).id) == "h");
   CHECK(t.other->Weights(model) == Words{"step 2 [1]", "step 5 [3,4]"});
 }
 
@@ -237,10 +237,10 @@ TEST_CASE("Placement: what no group does waits for one that does it", "[core]") 
   REQUIRE(h.queue_states.count("") == 1);
   CHECK(h.queue_states.at("").paused);
   CHECK(h.queue_states.at("").reason ==
-        "waiting for a worker group of the base model whose role is to do it");
-  CHECK(h.told_groups.empty());
+        "waiting for a worker group of the base model with the required role");
+  CHECK(h.notified_groups.empty());
   h.AttachOther("h", GroupRole::kTrain);
-  CHECK(h.told_groups.at(h.AnswerTo(call).id) == "h");  // the reason to wait is now that of "h"
+  CHECK(h.notified_groups.at(h.AnswerTo(call).id) == "h");  // the reason to wait is now that of "h"
   h.Tick();
   h.RunWorker();
   CHECK(h.ErrorOf(call) == std::nullopt);

@@ -134,7 +134,7 @@ std::optional<ErrorInfo> OverAdapters(const State& s, const std::string& tenant_
   for (const auto& [id, model] : s.models) {
     const ModelState state = model.row.state;
     const bool is_live =
-        (state == ModelState::kCreating || state == ModelState::kReady) && !model.row.is_parked;
+        (state == ModelState::kCreating || state == ModelState::kReady) && !model.row.is_offloaded;
     if (is_live && model.row.tenant_id == tenant_id) ++used;
   }
   if (used < quota->adapters) return std::nullopt;

@@ -155,32 +155,32 @@ TEST_CASE("Ranks: those that are left when one ends in good order have time to d
   h.AttachWorker("p0");
   h.AttachPeer({"p1", 1, 101});
   h.AttachPeer({"p2", 2, 102});
-  SECTION("and are told to die when it is over") {
+  SECTION("and are evicted when it is over") {
     h.DetachPeer(1, /*process_gone=*/true, LossCause::kEnded);
     h.Advance(9 * kSecond);
-    CHECK(h.RanksTold<SendDie>().empty());
+    CHECK(h.RanksCommanded<SendDie>().empty());
     h.Advance(2 * kSecond);
-    CHECK(h.RanksTold<SendDie>() == Ranks{0, 2});
+    CHECK(h.RanksCommanded<SendDie>() == Ranks{0, 2});
   }
   SECTION("or when its successor is there") {
     h.DetachPeer(1, /*process_gone=*/true, LossCause::kEnded);
     h.AttachPeer({"p1b", 1, 103});
-    CHECK(h.RanksTold<SendDie>() == Ranks{0, 2});
+    CHECK(h.RanksCommanded<SendDie>() == Ranks{0, 2});
   }
   SECTION("and their own ends are no deaths") {
     h.DetachPeer(1, /*process_gone=*/true, LossCause::kEnded);
     h.LeaderLosesPeer();
     h.DetachPeer(2, /*process_gone=*/true, LossCause::kPeerGone);
     h.Advance(11 * kSecond);
-    CHECK(h.RanksTold<SendDie>().empty());
+    CHECK(h.RanksCommanded<SendDie>().empty());
     CHECK(h.queue_state->reason == "waiting for 3 of 3 ranks");
   }
   SECTION("though the process that ended comes again") {  // another process with that pid ended
     h.DetachPeer(1, /*process_gone=*/true, LossCause::kEnded);
-    Peer again = h.Told("p1");
+    Peer again = h.PeerOf("p1");
     again.rank = 1;
     h.AttachPeer(again);
-    CHECK(h.RanksTold<SendDie>() == Ranks{0, 1, 2});
+    CHECK(h.RanksCommanded<SendDie>() == Ranks{0, 1, 2});
   }
   CHECK(h.NumDeaths() == 0);
 }

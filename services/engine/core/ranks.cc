@@ -20,14 +20,14 @@ void SendTo(State& s, const Group& group, const Rank& rank, WorkerCommand comman
 
 FormGroup FormOf(const State& s, const Group& group, const std::string& session) {
   if (group.ranks.size() == 1) return {s.term, std::nullopt};
-  return {s.term, Meeting{session, group.ranks[0].address, group.ranks[0].port}};
+  return {s.term, RendezvousPoint{session, group.ranks[0].address, group.ranks[0].port}};
 }
 
 void SetMesh(State& s, Group& group, const MeshShape& mesh) {
   if (group.mesh == mesh) return;
   const bool is_known = std::any_of(group.ranks.begin(), group.ranks.end(),
                                     [](const Rank& rank) { return !rank.process_id.empty(); });
-  if (is_known) LoseGroup(s, group, {.how = "ranks of another mesh came"});
+  if (is_known) DeclareGroupDead(s, group, {.how = "ranks of another mesh attached"});
   Rank awaited;
   awaited.detached_at = group.ranks[0].detached_at;
   group.mesh = mesh;
@@ -41,7 +41,7 @@ Rank* FindRank(Group& group, int64_t rank) {
   return is_there ? &group.ranks[static_cast<size_t>(rank)] : nullptr;
 }
 
-void NoteArrival(State& s, Group& group, const WorkerAttached& event) {
+void RecordArrival(State& s, Group& group, const WorkerAttached& event) {
   SetMesh(s, group, event.mesh);
   Rank& rank = *FindRank(group, event.rank);
   const bool is_another = rank.process_id != event.process_id;
@@ -89,7 +89,7 @@ const WorkerExited* ExitOfMember(const Group& group, const Rank& rank) {
   return is_of_member ? &*rank.exit : nullptr;
 }
 
-bool HasMetOthers(const Group& group, const std::string& session) {
+bool HasJoinedOtherSet(const Group& group, const std::string& session) {
   return std::any_of(group.ranks.begin(), group.ranks.end(), [&](const Rank& rank) {
     return !rank.session.empty() && rank.session != session;
   });
@@ -101,7 +101,7 @@ bool IsFormed(const Group& group, const std::string& session) {
                      [&](const Rank& rank) { return rank.epoch == group.row.epoch; });
 }
 
-void NoteProcesses(Group& group) {
+void RecordProcesses(Group& group) {
   group.processes.clear();
   group.is_supervised = false;
   for (Rank& rank : group.ranks) {
@@ -130,8 +130,8 @@ void Rejoin(State& s, Group& group, Rank& rank) {
   SendTo(s, group, rank, FormOf(s, group, rank.session));
 }
 
-void Dismiss(State& s, Group& group, const std::string& reason) {
-  group.dismiss_at = 0;
+void Evict(State& s, Group& group, const std::string& reason) {
+  group.evict_at = 0;
   for (Rank& rank : group.ranks) {
     if (!rank.attached || rank.session.empty()) continue;
     rank.attached = false;
@@ -141,10 +141,10 @@ void Dismiss(State& s, Group& group, const std::string& reason) {
   if (!group.ranks[0].attached) group.hello.reset();
 }
 
-void DismissOverdue(State& s) {
+void EvictOverdue(State& s) {
   for (auto& [name, group] : s.groups) {
-    if (group.dismiss_at == 0 || group.dismiss_at > s.now) continue;
-    Dismiss(s, group, "another rank of the group was told to end");
+    if (group.evict_at == 0 || group.evict_at > s.now) continue;
+    Evict(s, group, "another rank of the group was asked to end");
   }
 }
 

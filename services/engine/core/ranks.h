@@ -19,7 +19,7 @@ Rank* FindRank(Group& group, int64_t rank);
 
 // Records the process and the mesh that it reports. If the mesh differs, the group loses its
 // processes and gets new ranks.
-void NoteArrival(State& s, Group& group, const WorkerAttached& event);
+void RecordArrival(State& s, Group& group, const WorkerAttached& event);
 
 // Prefixes `how` for a group of several: "rank 1: signal 11". `rank` -1: no prefix.
 std::string NameRank(const Group& group, int64_t rank, const std::string& how);
@@ -36,12 +36,12 @@ bool IsMember(const Group& group, const Rank& rank);
 // a later process of this rank says nothing about the set.
 const WorkerExited* ExitOfMember(const Group& group, const Rank& rank);
 // Returns true if a rank has joined another set than `session` names.
-bool HasMetOthers(const Group& group, const std::string& session);
+bool HasJoinedOtherSet(const Group& group, const std::string& session);
 // Returns true if the whole set has obeyed the group's newest Form.
 bool IsFormed(const Group& group, const std::string& session);
 
 // Records the attached processes as those of the group.
-void NoteProcesses(Group& group);
+void RecordProcesses(Group& group);
 
 // Each rank gets the command on its own stream.
 void SendForm(State& s, Group& group, const std::string& session);
@@ -49,8 +49,8 @@ void SendAdopt(State& s, Group& group);
 // A rank of a formed group has reconnected on another stream.
 void Rejoin(State& s, Group& group, Rank& rank);
 // Evicts the attached processes whose set is lost.
-void Dismiss(State& s, Group& group, const std::string& reason);
-// Evicts the processes of sets whose time to end has passed (Group::dismiss_at).
-void DismissOverdue(State& s);
+void Evict(State& s, Group& group, const std::string& reason);
+// Evicts the processes of sets whose time to end has passed (Group::evict_at).
+void EvictOverdue(State& s);
 
 }  // namespace lathe::engine

@@ -19,20 +19,21 @@ TEST_CASE("Ranks: a group is formed when all of them have come", "[core]") {
   CHECK(h.queue_state->reason == "waiting for rank 1 of 3");
   h.AttachPeer({"p1", 1});
   REQUIRE(h.NumForms() == 1);
-  CHECK(h.RanksTold<FormGroup>() == Ranks{1, 2});
-  const std::optional<Meeting> meeting = h.worker->Received<FormGroup>().front().meeting;
-  REQUIRE(meeting.has_value());
-  CHECK(meeting->address == "10.0.0.1");
-  CHECK(meeting->port == 4000);
+  CHECK(h.RanksCommanded<FormGroup>() == Ranks{1, 2});
+  const std::optional<RendezvousPoint> rendezvous =
+      h.worker->Received<FormGroup>().front().rendezvous;
+  REQUIRE(rendezvous.has_value());
+  CHECK(rendezvous->address == "10.0.0.1");
+  CHECK(rendezvous->port == 4000);
   for (const SendToWorker& send : h.to_ranks) {
-    CHECK(std::get<FormGroup>(send.command).meeting->session == meeting->session);
+    CHECK(std::get<FormGroup>(send.command).rendezvous->session == rendezvous->session);
   }
 }
 
-TEST_CASE("Ranks: one that is alone meets nobody", "[core]") {
+TEST_CASE("Ranks: a group of one has no rendezvous", "[core]") {
   CoreHarness h;
   h.AttachWorker();
-  CHECK_FALSE(h.worker->Received<FormGroup>().front().meeting.has_value());
+  CHECK_FALSE(h.worker->Received<FormGroup>().front().rendezvous.has_value());
   CHECK(h.to_ranks.empty());
 }
 
@@ -51,13 +52,13 @@ TEST_CASE("Ranks: a new engine adopts a group once all of it is there", "[core]"
   const std::string model = h.NewModel(h.NewSession());
   h.Gradient(model, 1);
   h.RunWorker();
-  const Peer peer = h.Told("p1");
+  const Peer peer = h.PeerOf("p1");
   h.RestartEngine();
   h.to_ranks.clear();
   h.AttachPeer(peer);
   h.ReattachWorker();
   CHECK(h.worker->Received<AdoptGroup>().size() == 1);
-  CHECK(h.RanksTold<AdoptGroup>() == Ranks{1});
+  CHECK(h.RanksCommanded<AdoptGroup>() == Ranks{1});
   const CallId step = h.Step(model, 2);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
@@ -72,25 +73,25 @@ TEST_CASE("Ranks: a stream that breaks holds up nothing", "[core]") {
   const CallId gradient = h.Gradient(model, 1);
   h.RunWorker();
   CHECK(h.StateOf(gradient) == RequestState::kDone);
-  h.AttachPeer(h.Told("p1"));
-  CHECK(h.RanksTold<AdoptGroup>() == Ranks{1});
-  CHECK(h.RanksTold<SendDie>().empty());
+  h.AttachPeer(h.PeerOf("p1"));
+  CHECK(h.RanksCommanded<AdoptGroup>() == Ranks{1});
+  CHECK(h.RanksCommanded<SendDie>().empty());
   CHECK(h.NumForms() == 1);
 }
 
-TEST_CASE("Ranks: one that missed its Form is told again, and meets the same peers", "[core]") {
+TEST_CASE("Ranks: one that missed its Form gets it again, with the same peers", "[core]") {
   RanksHarness h;
   h.AttachBoth();
   h.DetachPeer();
   h.AttachPeer({"p1"});
-  CHECK(h.RanksTold<FormGroup>() == Ranks{1, 1});
-  CHECK(std::get<FormGroup>(h.to_ranks[0].command).meeting->session ==
-        std::get<FormGroup>(h.to_ranks[1].command).meeting->session);
+  CHECK(h.RanksCommanded<FormGroup>() == Ranks{1, 1});
+  CHECK(std::get<FormGroup>(h.to_ranks[0].command).rendezvous->session ==
+        std::get<FormGroup>(h.to_ranks[1].command).rendezvous->session);
   CHECK(h.to_ranks[0].epoch == h.to_ranks[1].epoch);
   CHECK(h.NumForms() == 1);
 }
 
-TEST_CASE("Ranks: with one of them the group is lost, and the others are told to die", "[core]") {
+TEST_CASE("Ranks: with one of them the group is lost, and the others are evicted", "[core]") {
   RanksHarness h;
   h.AttachBoth();
   const std::string model = h.NewModel(h.NewSession());
@@ -104,24 +105,24 @@ TEST_CASE("Ranks: with one of them the group is lost, and the others are told to
   }
   SECTION("one that ended, before its stream did") {
     h.Exit(1, 101, LossCause::kCrashed);
-    CHECK(h.RanksTold<SendDie>().empty());
+    CHECK(h.RanksCommanded<SendDie>().empty());
     h.DetachPeer();
   }
   SECTION("one that stays away") {
     h.DetachPeer();
     h.Advance(14 * kSecond);
-    CHECK(h.RanksTold<SendDie>().empty());
+    CHECK(h.RanksCommanded<SendDie>().empty());
     h.Advance(2 * kSecond);
   }
   SECTION("one whose place another process takes") {
     h.DetachPeer();
     h.AttachPeer({"p1b", 1, 102});
   }
-  CHECK(h.RanksTold<SendDie>() == Ranks{0});
+  CHECK(h.RanksCommanded<SendDie>() == Ranks{0});
   CHECK(h.queue_state->paused);
 }
 
-TEST_CASE("Ranks: what a leader says whose peer is lost is not heard", "[core]") {
+TEST_CASE("Ranks: reports of rank 0 after the loss of a peer are ignored", "[core]") {
   RanksHarness h;
   h.AttachBoth();
   const std::string model = h.NewModel(h.NewSession());
@@ -136,36 +137,36 @@ TEST_CASE("Ranks: what a leader says whose peer is lost is not heard", "[core]")
   CHECK(h.StateOf(gradient) == RequestState::kDone);
 }
 
-TEST_CASE("Ranks: who has met others is not formed again, and told to die", "[core]") {
+TEST_CASE("Ranks: a rank of another set is not formed again but evicted", "[core]") {
   RanksHarness h;
   h.AttachBoth();
-  const Peer old = h.Told("p1");
+  const Peer old = h.PeerOf("p1");
   h.RestartEngine();
   h.to_ranks.clear();
   h.AttachPeer(old);
   h.AttachWorker("p0b");
   CHECK(h.NumForms() == 0);
-  CHECK(h.RanksTold<SendDie>() == Ranks{1});
+  CHECK(h.RanksCommanded<SendDie>() == Ranks{1});
   CHECK(h.to_ranks.front().stream_id == 0);
   h.AttachPeer({"p1b", 1, 102});
   CHECK(h.NumForms() == 1);
 }
 
-TEST_CASE("Ranks: a set that was given up and comes back whole meets again under its session",
+TEST_CASE("Ranks: a set that was declared dead and returns complete forms again under its session",
           "[core]") {
   RanksHarness h;
   h.AttachBoth();
-  const Peer peer = h.Told("p1");
+  const Peer peer = h.PeerOf("p1");
   h.DetachPeer();
   h.DetachWorker();
   h.Advance(16 * kSecond);
   h.to_ranks.clear();
   h.ReattachWorker();
   h.AttachPeer(peer);
-  CHECK(h.RanksTold<SendDie>().empty());
+  CHECK(h.RanksCommanded<SendDie>().empty());
   CHECK(h.NumForms() == 2);
-  CHECK(h.Told("p1").session == peer.session);
-  CHECK(h.Told("p1").epoch == peer.epoch + 1);
+  CHECK(h.PeerOf("p1").session == peer.session);
+  CHECK(h.PeerOf("p1").epoch == peer.epoch + 1);
 }
 
 TEST_CASE("Ranks: a group that comes with another mesh is another one", "[core]") {

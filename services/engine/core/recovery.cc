@@ -112,23 +112,24 @@ bool IsOfTheStart(const ErrorInfo& error) {
 
 void GiveUp(State& s, Model& model) {
   const std::string why = model.recovery->failures;
-  s.fx.After(NoteRecovery{.model_id = model.row.model_id,
-                          .outcome = NoteRecovery::Outcome::kLost,
-                          .detail = why,
-                          .num_replayed = model.recovery->num_replayed,
-                          .nanoseconds = s.now - model.recovery->began_at});
+  s.fx.After(RecordRecovery{.model_id = model.row.model_id,
+                            .outcome = RecordRecovery::Outcome::kLost,
+                            .detail = why,
+                            .num_replayed = model.recovery->num_replayed,
+                            .nanoseconds = s.now - model.recovery->began_at});
   LoseModel(s, model, why);
 }
 
-void NoteFailedStart(State& s, Model& model, const Recovery::Start& start, absl::string_view why) {
+void RecordFailedStart(State& s, Model& model, const Recovery::Start& start,
+                       absl::string_view why) {
   const std::string name = !start.snapshot_id.empty() ? "snapshot " + start.snapshot_id
                            : start.load               ? "checkpoint " + start.load->dir
                                                       : "its creation";
   const std::string detail = absl::StrCat(name, ": ", why);
   absl::StrAppend(&model.recovery->failures, model.recovery->failures.empty() ? "" : "; ", detail);
-  s.fx.After(NoteRecovery{.model_id = model.row.model_id,
-                          .outcome = NoteRecovery::Outcome::kFellBack,
-                          .detail = detail});
+  s.fx.After(RecordRecovery{.model_id = model.row.model_id,
+                            .outcome = RecordRecovery::Outcome::kFellBack,
+                            .detail = detail});
 }
 
 // Tries the remaining starts in order.
@@ -147,18 +148,19 @@ void TryNextStart(State& s, Model& model) {
       recovery.point = start.point;
       return SendStart(s, model, start);
     }
-    NoteFailedStart(s, model, start, path.status().message());
+    RecordFailedStart(s, model, start, path.status().message());
     recovery.starts.pop_front();
   }
   GiveUp(s, model);
 }
 
 void Finish(State& s, Model& model) {
-  s.fx.After(NoteRecovery{.model_id = model.row.model_id,
-                          .outcome = model.recovery->resumes ? NoteRecovery::Outcome::kResumed
-                                                             : NoteRecovery::Outcome::kRecovered,
-                          .num_replayed = model.recovery->num_replayed,
-                          .nanoseconds = s.now - model.recovery->began_at});
+  s.fx.After(RecordRecovery{.model_id = model.row.model_id,
+                            .outcome = model.recovery->resumes
+                                           ? RecordRecovery::Outcome::kResumed
+                                           : RecordRecovery::Outcome::kRecovered,
+                            .num_replayed = model.recovery->num_replayed,
+                            .nanoseconds = s.now - model.recovery->began_at});
   model.recovery.reset();
   TrimHistory(s, model);
   for (auto& [id, sampler] : s.samplers) {
@@ -212,7 +214,7 @@ void SendOne(State& s, Model& model, int64_t seq) {
 }
 
 // Sends the next operation after the worker has completed the last one.
-void GoOn(State& s, Model& model) {
+void CompleteRecovery(State& s, Model& model) {
   Recovery& recovery = *model.recovery;
   while (recovery.running.empty() && !recovery.program.empty()) {
     const ReplayOp op = std::move(recovery.program.front());
@@ -244,12 +246,12 @@ void OnReplayFailed(State& s, Model& model, const ErrorInfo& error) {
     recovery.started = false;
     return;
   }
-  NoteFailedStart(s, model, recovery.starts.front(), error.message);
+  RecordFailedStart(s, model, recovery.starts.front(), error.message);
   recovery.starts.pop_front();
   TryNextStart(s, model);
 }
 
-void NotePublished(State& s, Group& group, const Model& model, int64_t seq) {
+void RecordPublished(State& s, Group& group, const Model& model, int64_t seq) {
   const LogEntry* const entry = model.log.Find(seq);
   if (entry == nullptr || !std::holds_alternative<LoggedPublication>(*entry)) return;
   const std::string& version_id = std::get<LoggedPublication>(*entry).version_id;
@@ -322,14 +324,14 @@ void StartRecoveries(State& s, Group& group) {
   for (const auto& [id, model] : s.models) {
     const bool is_here =
         model.row.group == group.row.group && model.row.base_model == group.row.base_model;
-    if (!is_here || !model.recovery || model.row.is_parked) continue;
+    if (!is_here || !model.recovery || model.row.is_offloaded) continue;
     any_was_cut |= model.num_recoveries_cut > 0;
     one_runs |= model.recovery->started;
     if (model.recovery->started || s.now < model.recovery->not_before) continue;
     // Recoveries that may end the worker again, and resumed models, come after the quarantined
     // requests. Otherwise these requests, and all that wait for them, might never run.
     const bool is_urgent = model.num_recoveries_cut == 0 && !model.recovery->resumes;
-    if (!is_urgent && !group.suspects.empty()) continue;
+    if (!is_urgent && !group.quarantined.empty()) continue;
     if (HasWorkAtWorker(s, model)) continue;
     waiting.emplace_back(model.num_recoveries_cut, id);
   }
@@ -403,8 +405,8 @@ bool OnReplayDone(State& s, Group& group, const WorkerDone& event) {
     ++recovery.num_replayed;
     s.fx.After(CompareReplay{RequestIdOf(event.request_id), event.result_id});
   }
-  NotePublished(s, group, model, seq);
-  GoOn(s, model);
+  RecordPublished(s, group, model, seq);
+  CompleteRecovery(s, model);
   StartRecoveries(s, group);
   return true;
 }

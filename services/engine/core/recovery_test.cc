@@ -7,7 +7,7 @@
 namespace lathe::engine {
 namespace {
 
-using Outcome = NoteRecovery::Outcome;
+using Outcome = RecordRecovery::Outcome;
 
 TEST_CASE("Recovery: without a snapshot everything runs again", "[core]") {
   const bool engine_too = GENERATE(false, true);
@@ -286,7 +286,7 @@ TEST_CASE("Recovery: what may end the worker runs alone, later and later", "[cor
   for (const std::string& model : {a, b}) CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
 }
 
-TEST_CASE("Recovery: what another try may not meet does not use a start up", "[core]") {
+TEST_CASE("Recovery: a failure that a retry may avoid does not use a start up", "[core]") {
   CoreHarness h;
   h.AttachWorker();
   const std::string model = h.NewModel(h.NewSession());
@@ -411,7 +411,7 @@ TEST_CASE("Recovery: a model waits for its base model to be served again", "[cor
   CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
 }
 
-TEST_CASE("Recovery: a step that meets another state on its worker runs on the right one",
+TEST_CASE("Recovery: a step that finds another state on its worker runs on the right one",
           "[core]") {
   CoreHarness h;
   h.AttachWorker();

@@ -268,10 +268,11 @@ TEST_CASE("Recovery: a version its worker lost is made again while the model wor
   CHECK(t.NumSent(10) == 1);
 }
 
-TEST_CASE("Recovery: it does not wait for a suspect of its model, nor that for it", "[core]") {
+TEST_CASE("Recovery: it does not wait for a quarantined request of its model, nor that for it",
+          "[core]") {
   VersionLost t;
-  const CallId suspect = t.h.Gradient(t.model, 4);
-  t.h.Post(WorkerStarted{"g", t.h.worker->epoch(), {t.h.AnswerTo(suspect).id}});
+  const CallId quarantined = t.h.Gradient(t.model, 4);
+  t.h.Post(WorkerStarted{"g", t.h.worker->epoch(), {t.h.AnswerTo(quarantined).id}});
   t.h.Post(WorkerDetached{"g", /*process_gone=*/true, LossCause::kCrashed, "signal 11"});
   t.h.AttachWorker("p2");
   t.h.worker->writes_to_disk = false;
@@ -279,11 +280,11 @@ TEST_CASE("Recovery: it does not wait for a suspect of its model, nor that for i
   REQUIRE(t.NumSent(4) == 1);
   t.Lose();
   t.RunAll();
-  CHECK(t.h.StateOf(suspect) == RequestState::kDone);
+  CHECK(t.h.StateOf(quarantined) == RequestState::kDone);
   CHECK(t.h.worker->VersionWeights(t.version) == Words{"step 2 [1]"});
 }
 
-TEST_CASE("Recovery: samples of a version that was lost while it was saved are drawn from the file",
+TEST_CASE("Recovery: samples of a version that was lost while it was saved use the file",
           "[core]") {
   CoreHarness h;
   h.AttachWorker();

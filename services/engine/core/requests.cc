@@ -2,9 +2,9 @@
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/checkpoints.h"
+#include "services/engine/core/duplicate_detection.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/quotas.h"
-#include "services/engine/core/repetition.h"
 
 namespace lathe::engine {
 namespace {
@@ -48,7 +48,7 @@ void LeaveGroup(State& s, const Request& request) {
   s.dirty_groups.insert(request.group);
   group->at_worker.erase(id);
   group->started.erase(id);
-  group->suspects.erase(request.order);
+  group->quarantined.erase(request.order);
   group->held.erase(request.order);
   if (group->alone == id) group->alone.clear();
   if (IsSample(request)) {
@@ -196,7 +196,7 @@ Request& Track(State& s, Request request) {
   if (request.live()) {
     s.live[request.order] = id;
     Count(s, request, +1);
-    if (request.group != request.told_group) s.regrouped.insert(id);
+    if (request.group != request.notified_group) s.regrouped.insert(id);
   } else {
     AddToRetention(s, row);
   }
@@ -210,7 +210,7 @@ Request& Accept(State& s, const Submit& submit, int64_t seq_id, const std::strin
   request.row.body_bytes = submit.payload.bytes;
   request.row.tokens = submit.payload.tokens;
   request.session_id = session_id;
-  request.group = request.told_group = group;
+  request.group = request.notified_group = group;
   if (const auto* const sample = std::get_if<SampleArgs>(&plan.args)) {
     request.num_samples = sample->num_samples;
   }
@@ -235,8 +235,8 @@ void RefuseAndConsume(State& s, const Submit& submit, int64_t seq_id, ErrorInfo 
   AnswerError(s, submit.call, std::move(error));
 }
 
-void AnswerRepeated(State& s, const Submit& submit, const Request& request) {
-  if (auto error = WhyNotRepeated(submit, request.row, request.refused)) {
+void AnswerDuplicate(State& s, const Submit& submit, const Request& request) {
+  if (auto error = WhyNotDuplicate(submit, request.row, request.refused)) {
     return AnswerError(s, submit.call, *std::move(error));
   }
   s.fx.After(SubmitAnswer(submit.call, request));
@@ -244,16 +244,16 @@ void AnswerRepeated(State& s, const Submit& submit, const Request& request) {
 
 void SetGroup(State& s, Request& request, const std::string& group) {
   request.group = group;
-  if (group != request.told_group) s.regrouped.insert(request.row.request_id);
+  if (group != request.notified_group) s.regrouped.insert(request.row.request_id);
 }
 
-void TellGroups(State& s) {
+void NotifyGroups(State& s) {
   for (const std::string& id : s.regrouped) {
     Request* const request = Find(s.requests, id);
-    const bool is_news =
-        request != nullptr && request->live() && request->group != request->told_group;
-    if (!is_news) continue;
-    request->told_group = request->group;
+    const bool is_changed =
+        request != nullptr && request->live() && request->group != request->notified_group;
+    if (!is_changed) continue;
+    request->notified_group = request->group;
     s.fx.After(NotifyGroup{id, request->group});
   }
   s.regrouped.clear();
@@ -296,11 +296,11 @@ void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker) 
   result.kind = request.row.kind;
   result.error = error;
   s.fx.Now(std::move(result));
-  NoteFailure(s, request, error.message);
+  RecordFailure(s, request, error.message);
   End(s, request, RequestState::kFailed, CoreResultId(request), from_worker);
 }
 
-void NoteFailure(State& s, const Request& request, const std::string& message) {
+void RecordFailure(State& s, const Request& request, const std::string& message) {
   Model* const model = ModelOf(s, request);
   if (model == nullptr) return;
   if (request.row.op_class == OpClass::kUnload) model->unload_request_id.clear();

@@ -28,11 +28,11 @@ void RefuseAndConsume(State& s, const Submit& submit, int64_t seq_id, ErrorInfo 
 Request& Track(State& s, Request request);
 
 // Answers a duplicate submission: the same ids, or why it is not a duplicate.
-void AnswerRepeated(State& s, const Submit& submit, const Request& request);
+void AnswerDuplicate(State& s, const Submit& submit, const Request& request);
 
 // Assigns the request to a group. Its caller is notified when the Step ends.
 void SetGroup(State& s, Request& request, const std::string& group);
-void TellGroups(State& s);
+void NotifyGroups(State& s);
 // Moves the request to another group; an empty `group` means none.
 void MoveToGroup(State& s, Request& request, const std::string& group);
 
@@ -51,7 +51,7 @@ void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker =
 
 // Records the side effects of a failure: a failed forward_backward leaves its gradient incomplete,
 // and a model whose unload failed continues.
-void NoteFailure(State& s, const Request& request, const std::string& message);
+void RecordFailure(State& s, const Request& request, const std::string& message);
 
 // AddToRetention schedules when a finished request is forgotten. DropFromRetention undoes that.
 void AddToRetention(State& s, const RequestRow& row);

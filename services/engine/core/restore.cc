@@ -42,7 +42,7 @@ void RestoreModels(State& s, const StoredState& stored) {
     model.gradient = GradientWindow(row.applied_seq, row.gradient_from_seq);
     for (const int64_t seq : DecodeSeqs(row.kept_window)) model.gradient.Add(seq);
     model.gradient.RestoreDropped(DecodeSeqs(row.dropped_window));
-    if (row.is_parked) NeedRecovery(s, model);  // its next request resumes it
+    if (row.is_offloaded) NeedRecovery(s, model);  // its next request resumes it
     model.snapshot_tried_at = s.now;
     s.dirty_models.insert(row.model_id);
   }
@@ -72,7 +72,7 @@ void CompleteVersions(State& s) {
     for (const auto& [seq, entry] : model.log.entries()) {
       const auto* const publication = std::get_if<LoggedPublication>(&entry);
       if (publication == nullptr || used.count(publication->version_id) == 0) continue;
-      NotePublication(s, publication->version_id, model, seq, publication->is_inflight);
+      RecordPublication(s, publication->version_id, model, seq, publication->is_inflight);
     }
   }
   for (auto it = s.versions.begin(); it != s.versions.end();) {
@@ -186,7 +186,7 @@ void OnLoaded(State& s, const Loaded& event) {
   s.term = stored.term;
   s.random.seed(event.random_seed);
   s.purged_at = s.now;
-  TellNoGroup(s);
+  NotifyNoGroup(s);
   for (const BaseModelRow& row : stored.base_models) s.base_models[row.name] = row;
   for (const GroupRow& row : stored.groups) {
     Group& group = s.groups.emplace(row.group, Group(row, s.options)).first->second;

@@ -16,8 +16,8 @@
 #include "services/engine/core/requests.h"
 #include "services/engine/core/sessions.h"
 #include "services/engine/core/snapshots.h"
-#include "services/engine/core/version_travels.h"
 #include "services/engine/core/versions.h"
+#include "services/engine/core/weight_transfer.h"
 
 namespace lathe::engine {
 namespace {
@@ -65,8 +65,8 @@ std::optional<ErrorInfo> WhyNotSampled(const Sampler& sampler) {
   if (sampler.lost && !sampler.unnamed()) {
     return FailedPrecondition(
         "checkpoint_deleted",
-        absl::StrFormat("%s was deleted while nothing was heard of the session of %s",
-                        sampler.row.model_path, sampler.row.sampling_session_id));
+        absl::StrFormat("%s was deleted while the session of %s was silent", sampler.row.model_path,
+                        sampler.row.sampling_session_id));
   }
   if (sampler.lost) {
     return DataLoss("version_lost",
@@ -129,8 +129,8 @@ std::string VersionDir(const State& s, const Sampler& sampler) {
 bool CanGet(const State& s, const Group& group, const Sampler& sampler) {
   if (!sampler.unnamed() || CanBeSampled(s, group, sampler)) return true;
   const auto version = s.versions.find(sampler.row.version_id);
-  return group.travels.count(sampler.row.version_id) > 0 ||
-         (version != s.versions.end() && CanTravel(s, group, version->second));
+  return group.transfers.count(sampler.row.version_id) > 0 ||
+         (version != s.versions.end() && CanTransfer(s, group, version->second));
 }
 
 }  // namespace
@@ -162,7 +162,7 @@ void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
   row.tenant_id = event.tenant_id;
   row.sampling_session_seq_id = event.sampling_session_seq_id;
   row.created_at = s.now;
-  NoteSignOfLife(s, *session);
+  RecordSignOfLife(s, *session);
   s.fx.Put(PutSampler{row});
   TrackSampler(s, std::move(row));
   AnswerSampler(s, event.call, id);
@@ -176,7 +176,7 @@ void OnJoinSamplingSession(State& s, const JoinSamplingSession& event) {
   Session& session = s.sessions.at(sampler->row.session_id);
   if (s.draining) return AnswerError(s, event.call, Draining());
   if (auto refusal = RefusalOf(session)) return AnswerError(s, event.call, *refusal);
-  NoteSignOfLife(s, session);
+  RecordSignOfLife(s, session);
   ++sampler->row.num_joined;
   s.fx.Put(PutSampler{sampler->row});
   Answer answer;
@@ -221,8 +221,7 @@ void CancelSamplesOf(State& s, const std::string& session_id) {
     }
   }
   for (const std::string& id : ids) {
-    CancelRequest(s, s.requests.at(id),
-                  "the sample was cancelled: nothing was heard of its session");
+    CancelRequest(s, s.requests.at(id), "the sample was cancelled: its session was silent");
   }
 }
 
@@ -270,8 +269,8 @@ void CommitPublishedVersion(State& s, const Model& model, const Request& save,
   row.created_at = s.now;
   Group* const home = Find(s.groups, model.row.group);
   if (home != nullptr) home->version_ids.insert(row.version_id);
-  NotePublication(s, row.version_id, model, save.row.seq_id,
-                  std::get<SaveArgs>(save.plan->args).inflight);
+  RecordPublication(s, row.version_id, model, save.row.seq_id,
+                    std::get<SaveArgs>(save.plan->args).inflight);
   s.fx.Put(PutSampler{row});
   const std::string version_id = row.version_id;
   TrackSampler(s, std::move(row));
@@ -345,7 +344,7 @@ void LoadVersionOnce(State& s, Group& group, const Sampler& sampler) {
   const std::string dir = VersionDir(s, sampler);
   if (dir.empty() || !group.version_ids.insert(row.version_id).second) return;
   Version* const version = sampler.unnamed() ? Find(s.versions, row.version_id) : nullptr;
-  if (version != nullptr) NoteReader(*version, group);
+  if (version != nullptr) RecordReader(*version, group);
   const bool is_inflight = version != nullptr && version->row.is_inflight;
   s.fx.Send(group.row.group, group.row.epoch,
             SendLoadVersion{row.version_id, dir, is_inflight ? version->seq_id : 0});
@@ -365,7 +364,7 @@ void MoveSamplesOf(State& s, const std::string& version_id) {
       const bool is_its = sampler != nullptr && sampler->row.version_id == version_id;
       if (!is_its) continue;
       const bool has_it = group.version_ids.count(version_id) > 0;
-      if (has_it || AwaitTravel(s, group, *sampler)) break;
+      if (has_it || AwaitTransfer(s, group, *sampler)) break;
       if (VersionDir(s, *sampler).empty()) {
         // The samples switch when it is written.
         SaveVersionsOf(s, s.models.at(sampler->row.model_id));
@@ -404,7 +403,7 @@ void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
   // The next sample tries again, as the file may have been unreadable for a moment only. An unnamed
   // version that is not on disk is made again.
   group->version_ids.erase(event.version_id);
-  FailTravel(s, *group, event);
+  FailTransfer(s, *group, event);
   if (Version* const version = Find(s.versions, event.version_id)) {
     StopReading(s, *version, event.group, /*all=*/false);
   }

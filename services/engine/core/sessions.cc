@@ -3,8 +3,8 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/offload.h"
 #include "services/engine/core/ordering.h"
-#include "services/engine/core/parking.h"
 #include "services/engine/core/samplers.h"
 
 namespace lathe::engine {
@@ -22,7 +22,7 @@ std::string NewSessionId(State& s) {
 }
 
 void Finish(State& s, Session& session, const std::string& reason, const std::string& detail) {
-  if (session.is_parked) TakeUpSession(s, session);
+  if (session.is_offloaded) ResumeSession(s, session);
   session.row.state = SessionState::kFinished;
   session.row.finish_reason = reason;
   session.row.finish_detail = detail;
@@ -60,7 +60,7 @@ void OnHeartbeat(State& s, const Heartbeat& event) {
   Answer answer;
   answer.call = event.call;
   answer.session_finished = session->row.state != SessionState::kActive;
-  if (!answer.session_finished) NoteSignOfLife(s, *session);
+  if (!answer.session_finished) RecordSignOfLife(s, *session);
   s.fx.After(std::move(answer));
 }
 
@@ -97,10 +97,10 @@ void OnAssignSessionProject(State& s, const AssignSessionProject& event) {
   s.fx.After(std::move(answer));
 }
 
-void NoteSignOfLife(State& s, Session& session) {
+void RecordSignOfLife(State& s, Session& session) {
   session.last_sign_at = s.now;
   session.is_silent = false;
-  if (session.is_parked) TakeUpSession(s, session);
+  if (session.is_offloaded) ResumeSession(s, session);
   if (s.now - session.touch_written_at < kTouchInterval) return;
   session.touch_written_at = s.now;
   session.row.heartbeat_at = s.now;
@@ -126,8 +126,8 @@ void ExpireSessions(State& s) {
     const int64_t silence = s.now - session.row.heartbeat_at;
     if (silence > s.options.session_kept) {
       Finish(s, session, "expired", absl::StrFormat("no heartbeat for %d s", silence / kSecond));
-    } else if (!session.is_parked) {
-      ParkSession(s, session);
+    } else if (!session.is_offloaded) {
+      OffloadSession(s, session);
     }
   }
 }

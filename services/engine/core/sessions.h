@@ -16,7 +16,7 @@ void OnFinishSession(State& s, const FinishSession& event);
 void OnAssignSessionProject(State& s, const AssignSessionProject& event);
 
 // Any use of a session counts as a sign of life.
-void NoteSignOfLife(State& s, Session& session);
+void RecordSignOfLife(State& s, Session& session);
 
 // Returns why the session accepts no new work; nullopt if it is active.
 std::optional<ErrorInfo> RefusalOf(const Session& session);

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "services/engine/core/repetition.h"
+#include "services/engine/core/duplicate_detection.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/retention.h"
 #include "services/engine/core/testing/core_harness.h"
@@ -53,7 +53,7 @@ TEST_CASE("Session: after its end nothing new is taken and heartbeats say so", "
   h.RunWorker();
   CHECK(h.AnswerTo(h.Gradient(model, 2)).error->code == "session_finished");
   CHECK(h.AnswerTo(h.CreateModel(session, 1)).error->code == "session_finished");
-  CHECK(h.AnswerTo(Beat(h, session)).session_finished);
+  CHECK(h.AnswerTo(SendHeartbeat(h, session)).session_finished);
 }
 
 TEST_CASE("Session: 600 s without a sign of life end one that is not kept as expired", "[core]") {
@@ -62,15 +62,15 @@ TEST_CASE("Session: 600 s without a sign of life end one that is not kept as exp
   CoreHarness h(options);
   h.AttachWorker();
   const std::string silent = h.NewSession();
-  const std::string beating = h.NewSession();
+  const std::string active = h.NewSession();
   const std::string working = h.NewSession();
   const std::string model = h.NewModel(working);
   for (int64_t i = 1; i <= 7; ++i) {
     h.Advance(100 * kSecond);
-    CHECK_FALSE(h.AnswerTo(Beat(h, beating)).session_finished);
+    CHECK_FALSE(h.AnswerTo(SendHeartbeat(h, active)).session_finished);
     h.Step(model, i);
   }
-  CHECK(h.AnswerTo(Beat(h, silent)).session_finished);
+  CHECK(h.AnswerTo(SendHeartbeat(h, silent)).session_finished);
   CHECK(h.store.sessions().at(silent).finish_reason == "expired");
   CHECK(h.store.sessions().at(working).state == SessionState::kActive);
 }
@@ -81,16 +81,16 @@ TEST_CASE("Session: one that is silent takes its samples from queue and worker",
   CoreHarness h(options);
   h.AttachWorker();
   const std::string silent = h.NewSession();
-  const std::string beating = h.NewSession();
+  const std::string active = h.NewSession();
   h.Sampler(silent, 0, "");
-  h.Sampler(beating, 0, "");
+  h.Sampler(active, 0, "");
   const CallId running = h.Sample(silent + ":sample:0", 1);
   const CallId waiting = h.Sample(silent + ":sample:0", 2);
-  const CallId other = h.Sample(beating + ":sample:0", 1);
+  const CallId other = h.Sample(active + ":sample:0", 1);
   REQUIRE(h.worker->Received<SendSample>().size() == 1);
   for (int i = 0; i < 7; ++i) {
     h.Advance(100 * kSecond);
-    Beat(h, beating);
+    SendHeartbeat(h, active);
   }
   CHECK(h.ErrorOf(running)->code == "cancelled");
   CHECK(h.ErrorOf(waiting)->code == "cancelled");
@@ -107,7 +107,7 @@ TEST_CASE("Session: time without a leader is not silence", "[core]") {
   h.now += 3600 * kSecond;
   h.RestartEngine();
   h.Tick();
-  CHECK_FALSE(h.AnswerTo(Beat(h, session)).session_finished);
+  CHECK_FALSE(h.AnswerTo(SendHeartbeat(h, session)).session_finished);
 }
 
 TEST_CASE("Session: heartbeats are written at most once a minute", "[core]") {
@@ -115,11 +115,11 @@ TEST_CASE("Session: heartbeats are written at most once a minute", "[core]") {
   const std::string session = h.NewSession();
   const int64_t created = h.store.sessions().at(session).heartbeat_at;
   h.Advance(30 * kSecond);
-  Beat(h, session);
+  SendHeartbeat(h, session);
   h.Tick();
   CHECK(h.store.sessions().at(session).heartbeat_at == created);
   h.Advance(40 * kSecond);
-  Beat(h, session);
+  SendHeartbeat(h, session);
   h.Tick();
   CHECK(h.store.sessions().at(session).heartbeat_at > created);
 }
@@ -198,7 +198,7 @@ TEST_CASE("Retention: an hour after delivery a request is forgotten, a day witho
   h.Post(Delivered{delivered});
   for (int i = 0; i < 8; ++i) {
     h.Advance(500 * kSecond);
-    Beat(h, session);
+    SendHeartbeat(h, session);
   }
   CHECK(h.store.requests().count(delivered) == 0);
   CHECK(h.store.requests().count(waiting) == 1);
@@ -234,7 +234,7 @@ TEST_CASE("Retention: of very many the delivered ones are forgotten after a minu
   CHECK(static_cast<int64_t>(s.requests.size()) == kMany + 1);
 }
 
-TEST_CASE("Retention: one result that nobody fetches does not keep the delivered ones", "[core]") {
+TEST_CASE("Retention: one result that is not fetched does not keep the delivered ones", "[core]") {
   constexpr int64_t kMany = 65536;
   State s{CoreOptions()};
   const int64_t undelivered_kept = s.options.result_kept_undelivered;
@@ -269,12 +269,12 @@ TEST_CASE("Retention: an open gradient outlives its requests and a restart", "[c
   h.Post(Delivered{h.AnswerTo(gradient).id});
   for (int i = 0; i < 8; ++i) {
     h.Advance(500 * kSecond);
-    Beat(h, session);
+    SendHeartbeat(h, session);
   }
   REQUIRE(h.store.requests().count(h.AnswerTo(gradient).id) == 0);
   h.RestartEngine();
   h.ReattachWorker();
-  CHECK(SaysClosedSeq(h.AnswerTo(h.Gradient(model, 1))));
+  CHECK(IsClosedSeq(h.AnswerTo(h.Gradient(model, 1))));
   const CallId step = h.Step(model, 2);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);

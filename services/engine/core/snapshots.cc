@@ -7,8 +7,8 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/samplers.h"
-#include "services/engine/core/version_travels.h"
 #include "services/engine/core/versions.h"
+#include "services/engine/core/weight_transfer.h"
 #include "services/engine/ledger/gradient_window.h"
 
 namespace lathe::engine {
@@ -19,7 +19,7 @@ namespace {
 int64_t IntervalOf(const State& s, const Group& group) {
   int64_t write_time = 0;
   for (const auto& [id, model] : s.models) {
-    const bool is_written = model.row.state == ModelState::kReady && !model.row.is_parked;
+    const bool is_written = model.row.state == ModelState::kReady && !model.row.is_offloaded;
     if (model.row.group == group.row.group && is_written) {
       write_time += model.snapshot_write_time;
     }
@@ -47,7 +47,7 @@ Model* NextDue(State& s, const Group& group) {
   Model* next = nullptr;
   for (auto& [id, model] : s.models) {
     if (!CanBeWritten(group, model) || !IsDue(s, model, interval)) continue;
-    if (model.leaving_since > 0) return &model;
+    if (model.migrating_since > 0) return &model;
     if (next == nullptr || model.snapshot_tried_at < next->snapshot_tried_at) next = &model;
   }
   return next;
@@ -65,7 +65,7 @@ void Begin(State& s, Group& group, Model& model) {
 
 void Schedule(State& s, Group& group) {
   if (s.options.snapshot_interval <= 0 || !group.usable() || !group.snapshot_id.empty()) return;
-  if (!group.suspects.empty()) return;  // quarantined requests run alone
+  if (!group.quarantined.empty()) return;  // quarantined requests run alone
   if (Model* const model = NextDue(s, group)) Begin(s, group, *model);
 }
 
@@ -144,7 +144,7 @@ void SaveVersionsOf(State& s, const Model& model) {
     if (version.row.model_id != model.row.model_id || version.on_disk() || !is_here) continue;
     if (!version.saving_dir.empty()) continue;
     version.saving_dir = "c" + NewId(s);
-    version.told_dirs.insert(version.saving_dir);
+    version.written_dirs.insert(version.saving_dir);
     s.fx.Send(group->row.group, group->row.epoch,
               SendSaveVersion{id, version.row.model_id, version.row.tenant_id, version.saving_dir,
                               s.term});
@@ -167,7 +167,7 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
     version->failed = event.error.has_value();
     s.dirty_models.insert(version->row.model_id);
   }
-  const bool is_here = version != nullptr && version->told_dirs.count(event.dir) > 0;
+  const bool is_here = version != nullptr && version->written_dirs.count(event.dir) > 0;
   if (!is_here || version->on_disk() || event.error) {
     return s.fx.After(DeleteFiles{event.dir});
   }
@@ -180,7 +180,7 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   version->row.manifest_sha256 = event.manifest_sha256;
   s.fx.Put(PutVersion{version->row});
   if (version->on_disk()) {
-    CancelUnserved(s, event.version_id);
+    CancelUnservedTransfers(s, event.version_id);
     MoveSamplesOf(s, event.version_id);
   }
   QueueSamplesOf(s, {event.version_id});  // also samples of a version that was lost before
@@ -203,7 +203,7 @@ void AbandonWriting(State& s, Group& group, bool process_lost) {
     if (!is_here || version.saving_dir.empty()) continue;
     if (process_lost) {
       s.fx.After(DeleteFiles{version.saving_dir});
-      version.told_dirs.erase(version.saving_dir);
+      version.written_dirs.erase(version.saving_dir);
     }
     version.saving_dir.clear();
   }

@@ -137,7 +137,7 @@ TEST_CASE("Snapshots: a failed one is tried again later, its files go", "[core]"
   CHECK(NumSnapshots(h) == 2);
 }
 
-TEST_CASE("Snapshots: one that nobody waits for any more is removed", "[core]") {
+TEST_CASE("Snapshots: one that no model needs any more is removed", "[core]") {
   CoreHarness h;
   h.AttachWorker();
   const std::string model = h.NewModel(h.NewSession());

@@ -32,7 +32,7 @@ struct Session {
   // True after session_timeout without a sign of life. No client waits for its samples.
   bool is_silent = false;
   // True if nothing of the session is on a worker. Its samplers then do not pin files.
-  bool is_parked = false;
+  bool is_offloaded = false;
   int64_t touch_written_at = 0;
   std::set<std::string> model_ids;
   std::set<std::string> sampler_ids;
@@ -80,7 +80,7 @@ struct Model {
   int64_t num_recoveries_cut = 0;        // consecutive recoveries that a worker's death ended
   // Not 0 while the model prepares its migration. None of its requests start then. Time at which
   // its last running request was seen, or at which the preparation began.
-  int64_t leaving_since = 0;
+  int64_t migrating_since = 0;
   int64_t stays_until = 0;  // no migration until then, because writing the model took too long
 
   std::string unload_request_id;  // an unload that waits for all earlier operations
@@ -93,7 +93,7 @@ struct Model {
   std::optional<FailedLoad> failed_load;
   int64_t num_live_requests = 0;
   int64_t row_written_at = 0;
-  NotifyModelState told;  // state last sent to its callers
+  NotifyModelState notified;  // state last sent to its callers
 };
 
 struct Sampler {
@@ -113,7 +113,7 @@ struct Version {
   std::string saving_dir;  // directory of the write under way; empty: none
   // Directories to which workers wrote the version at this leader's command. A new leader deletes
   // the directories of earlier terms that no row names.
-  std::set<std::string> told_dirs;
+  std::set<std::string> written_dirs;
   bool failed = false;  // true: the last write failed
   // Groups that may read the version, by directory. Directories of earlier publications are kept
   // for these groups.
@@ -127,10 +127,10 @@ struct Request {
   std::unique_ptr<Plan> plan;  // set until the request ends
   std::string session_id;
   std::string group;  // runs the request; empty until a group is chosen. Change it with SetGroup
-  std::string told_group;  // group last sent to its caller
-  int64_t order = 0;       // order of acceptance
+  std::string notified_group;  // group last sent to its caller
+  int64_t order = 0;           // order of acceptance
   // Quarantined: it ran during a crash of its worker, and runs alone until it ends.
-  bool is_suspect = false;
+  bool is_quarantined = false;
   int64_t num_crashes_alone = 0;   // crashes of workers that ran only this request
   int64_t num_state_refusals = 0;  // refusals by workers whose state of its model differed
   int64_t num_samples = 0;
@@ -142,7 +142,7 @@ struct Request {
 };
 
 // A weight transfer: a version from the memory of the group that trains its model to another group.
-struct VersionTravel {
+struct WeightTransfer {
   std::string from;
   int64_t seq_id = 0;      // seq of the publication
   bool is_served = false;  // the source serves it; the group was sent the load
@@ -186,9 +186,9 @@ struct Group {
   std::set<std::string> version_ids;  // loaded, or being loaded from disk
   bool serves_versions = false;       // other groups can read versions from its memory
   // Weight transfers to this group, by version id. Samples of these versions wait.
-  std::map<std::string, VersionTravel> travels;
+  std::map<std::string, WeightTransfer> transfers;
   // Earliest time of the next weight transfer, by source group, after one failed.
-  std::map<std::string, int64_t> no_travel_until;
+  std::map<std::string, int64_t> no_transfer_until;
   // Snapshot that its worker is writing; empty: none.
   std::string snapshot_id;
   std::string snapshot_model_id;
@@ -199,7 +199,7 @@ struct Group {
   std::set<std::string> started;
   // Quarantined requests that can run, by order of acceptance. While there are any, barriers wait
   // in `held` and other requests in their queues.
-  std::map<int64_t, std::string> suspects;
+  std::map<int64_t, std::string> quarantined;
   std::map<int64_t, std::string> held;
   std::string alone;  // the quarantined request that runs alone
 
@@ -210,12 +210,12 @@ struct Group {
   bool loaded = false;            // its base model was loaded since its last attach
   int64_t usable_since = 0;
   int64_t last_usable_at = 0;  // a new leader counts as its first use
-  // The last lost sets of processes, oldest first. While `is_explained` is false, a reported crash
+  // The last lost sets of processes, oldest first. While `is_attributed` is false, a reported crash
   // is attributed to the set's requests. Once it is true, further exits of the set change nothing.
   struct LostRun {
     // Rank and pid of the processes whose exit was not reported.
     std::set<std::pair<int64_t, int64_t>> processes;
-    bool is_explained = false;
+    bool is_attributed = false;
     bool is_counted = false;  // counted as a death: the ranks lost contact
     bool was_ended = false;   // one process ended in order; the others ended because of it
     bool was_loaded = false;
@@ -228,9 +228,9 @@ struct Group {
   std::deque<int64_t> deaths;  // within the window, since the last completed work
   std::string last_death;      // for people
   int64_t next_try_at = 0;     // time at which the parent restarts the process; 0: unknown
-  int64_t dismiss_at = 0;      // time to evict the rest of a set that ends in order; 0: none
+  int64_t evict_at = 0;        // time to evict the rest of a set that ends in order; 0: none
   bool degraded = false;
-  NotifyGroupDrain told_drain;  // state last published
+  NotifyGroupDrain notified_drain;  // state last published
   // Not empty: the reason why its worker, with base model `refused_model`, is not used.
   std::string refused;
   std::optional<ReadyModel> refused_model;

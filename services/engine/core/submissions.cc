@@ -2,13 +2,13 @@
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/base_models.h"
+#include "services/engine/core/duplicate_detection.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/offload.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
-#include "services/engine/core/parking.h"
 #include "services/engine/core/quotas.h"
-#include "services/engine/core/repetition.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/sessions.h"
@@ -133,7 +133,7 @@ void AcceptTraining(State& s, Model& model, const Submit& submit, int64_t seq_id
     Fail(s, request, ReasonOf(model));
   } else if (model.recovery != nullptr) {
     auto error = UnknownBaseModel(s, model.row.base_model);
-    if (!error && model.row.is_parked) error = Unpark(s, model);
+    if (!error && model.row.is_offloaded) error = ResumeOffloaded(s, model);
     MoveToGroup(s, request, model.row.group);
     if (error) Fail(s, request, *error);
   }
@@ -166,7 +166,7 @@ void SubmitUnload(State& s, Model& model, const Submit& submit) {
   Request& request = Accept(s, submit, submit.seq_id, model.row.session_id, model.row.group, plan);
   model.unload_request_id = request.row.request_id;
   s.dirty_models.insert(model.row.model_id);
-  const bool waits = (model.row.state == ModelState::kReady && !model.row.is_parked) ||
+  const bool waits = (model.row.state == ModelState::kReady && !model.row.is_offloaded) ||
                      model.row.state == ModelState::kCreating || IsBeingLoaded(s, model);
   if (!waits) EndUnload(s, model, request);
 }
@@ -192,14 +192,14 @@ void Decide(State& s, const Submit& submit) {
   const bool has_key = submit.op_class != OpClass::kTrain || submit.seq_id > 0;
   if (has_key) {
     const Request* const known = FindByKey(s, submit.owner_id, submit.op_class, submit.seq_id);
-    if (known != nullptr) return AnswerRepeated(s, submit, *known);
+    if (known != nullptr) return AnswerDuplicate(s, submit, *known);
   }
   // The request is not new, so limits on new requests do not apply.
   if (submit.op_class == OpClass::kTrain && has_key && IsClosed(*subject.model, submit.seq_id)) {
     return AnswerError(s, submit.call, ClosedSeq(submit.owner_id, submit.seq_id));
   }
   if (auto refusal = RefusedFor(s, submit, subject)) return AnswerError(s, submit.call, *refusal);
-  NoteSignOfLife(s, *subject.session);
+  RecordSignOfLife(s, *subject.session);
   SubmitNew(s, submit, subject);
 }
 

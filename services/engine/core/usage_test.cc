@@ -66,7 +66,7 @@ TEST_CASE("Usage: passes, samples and saves are counted by kind", "[core]") {
   CHECK(t.h.store.usage().size() == 5);
 }
 
-TEST_CASE("Usage: what failed is nobody's use", "[core]") {
+TEST_CASE("Usage: failed requests are not counted", "[core]") {
   Used t;
   t.h.worker->FailOnce(t.model, 1, {absl::StatusCode::kInvalidArgument, "bad", "", "bad"});
   t.Train(1, OperationKind::kForwardBackward, 7);

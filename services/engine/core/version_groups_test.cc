@@ -37,7 +37,7 @@ TEST_CASE("Versions: a home that has an earlier publication only reads the newes
   CHECK(t.other->VersionWeights(t.version) == Words{"step 2 [1]", "step 5 [4]"});
 }
 
-TEST_CASE("Versions: a worker that has the newest publication is not told to load it", "[core]") {
+TEST_CASE("Versions: a worker that has the newest publication is not sent a load", "[core]") {
   Roles t;
   t.Train(1);
   t.PublishInflight(3, 0);
@@ -62,11 +62,11 @@ TEST_CASE("Versions: files of an earlier publication stay while a group may read
   REQUIRE(t.Dir() != first);
   CHECK(t.h.deleted_dirs.count(first) == 0);
 
-  SECTION("until it has loaded a later one, which is told at once") {
+  SECTION("until it has loaded a later one, which is reported at once") {
     CHECK(t.LastLoad().inflight_seq_id == 6);
-    t.NoteLoaded(3);
+    t.ReportLoaded(3);
     CHECK(t.h.deleted_dirs.count(first) == 0);
-    t.NoteLoaded(6);
+    t.ReportLoaded(6);
     CHECK(t.h.deleted_dirs.count(first) == 1);
   }
   SECTION("until it could not load a later one") {
@@ -77,7 +77,7 @@ TEST_CASE("Versions: files of an earlier publication stay while a group may read
     t.h.Post(WorkerDetached{"h", /*process_gone=*/true});
     CHECK(t.h.deleted_dirs.count(first) == 1);
   }
-  SECTION("until nobody samples it any more") {
+  SECTION("until no sample uses it any more") {
     t.h.RunWorker();
     REQUIRE(t.h.Done(sample));
     t.h.Post(FinishSession{++t.h.last_call, "t", t.session, "success", ""});
@@ -86,7 +86,7 @@ TEST_CASE("Versions: files of an earlier publication stay while a group may read
   }
 }
 
-TEST_CASE("Versions: an earlier publication that nobody reads goes at once", "[core]") {
+TEST_CASE("Versions: an earlier publication without readers is removed at once", "[core]") {
   Roles t;
   t.Train(1);
   t.PublishInflight(3, 0);

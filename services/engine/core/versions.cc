@@ -7,7 +7,7 @@
 
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/samplers.h"
-#include "services/engine/core/version_travels.h"
+#include "services/engine/core/weight_transfer.h"
 
 namespace lathe::engine {
 namespace {
@@ -44,8 +44,8 @@ void EnforceVersionBudget(State& s, const std::string& tenant_id) {
   }
 }
 
-void NotePublication(State& s, const std::string& version_id, const Model& model, int64_t seq_id,
-                     bool is_inflight) {
+void RecordPublication(State& s, const std::string& version_id, const Model& model, int64_t seq_id,
+                       bool is_inflight) {
   Version& version = s.versions[version_id];
   version.row.version_id = version_id;
   version.row.model_id = model.row.model_id;
@@ -53,7 +53,7 @@ void NotePublication(State& s, const std::string& version_id, const Model& model
   version.row.is_inflight = is_inflight;
   version.seq_id = std::max(version.seq_id, seq_id);
   if (!is_inflight) return;
-  CancelTravels(s, version_id);
+  CancelTransfers(s, version_id);
   StopReading(s, version, model.row.group, /*all=*/true);  // it has the weights in memory
   // Other groups have loaded an earlier publication. They load this one when they need it.
   for (auto& [name, group] : s.groups) {
@@ -61,7 +61,7 @@ void NotePublication(State& s, const std::string& version_id, const Model& model
   }
 }
 
-void NoteReader(Version& version, const Group& group) {
+void RecordReader(Version& version, const Group& group) {
   version.readers[version.row.dir].insert(group.row.group);
 }
 
@@ -80,23 +80,23 @@ void StopReadingAll(State& s, const std::string& group) {
 }
 
 // Reports that a group other than the model's read the version from a file.
-void NoteFile(State& s, const Version& version, const std::string& reader) {
+void RecordFile(State& s, const Version& version, const std::string& reader) {
   const Model* const model = Find(s.models, version.row.model_id);
   if (model == nullptr || model->row.group == reader) return;
-  s.fx.After(NoteVersionTravel{.version_id = version.row.version_id,
-                               .from = model->row.group,
-                               .to = reader,
-                               .way = NoteVersionTravel::Way::kFile,
-                               .why = ""});
+  s.fx.After(RecordWeightTransfer{.version_id = version.row.version_id,
+                                  .from = model->row.group,
+                                  .to = reader,
+                                  .transport = RecordWeightTransfer::Transport::kFile,
+                                  .why = ""});
 }
 
 void OnVersionLoaded(State& s, const WorkerVersionLoaded& event) {
   Group* const group = Find(s.groups, event.group);
   Version* const version = Find(s.versions, event.version_id);
   if (group == nullptr || group->row.epoch != event.epoch || version == nullptr) return;
-  const bool is_from_memory = EndTravel(s, *group, event);
+  const bool is_from_memory = EndTransfer(s, *group, event);
   const bool is_from_file = !is_from_memory && group->version_ids.count(event.version_id) > 0;
-  if (is_from_file) NoteFile(s, *version, event.group);
+  if (is_from_file) RecordFile(s, *version, event.group);
   const bool is_of_file = event.inflight_seq_id == version->row.seq_id;
   if (is_from_memory || is_of_file) StopReading(s, *version, event.group, is_from_memory);
 }
@@ -113,7 +113,7 @@ void ForgetVersion(State& s, const std::string& version_id) {
     if (dir != it->second.row.dir) s.fx.After(DeleteFiles{dir});
   }
   s.versions.erase(it);
-  CancelTravels(s, version_id);
+  CancelTransfers(s, version_id);
 }
 
 void RegainVersion(State& s, Sampler& sampler) {
@@ -129,7 +129,7 @@ void RegainVersion(State& s, Sampler& sampler) {
 void DropVersion(State& s, const std::string& version_id) {
   std::set<std::string> readers;
   for (const auto& [name, group] : s.groups) {
-    if (group.travels.count(version_id) > 0) readers.insert(name);
+    if (group.transfers.count(version_id) > 0) readers.insert(name);
   }
   ForgetVersion(s, version_id);
   const Model* const model = Find(s.models, version_id.substr(0, version_id.rfind('@')));

@@ -11,11 +11,11 @@ namespace lathe::engine {
 void EnforceVersionBudget(State& s, const std::string& tenant_id);
 
 // The operation at `seq_id` published the model's weights as an unnamed version.
-void NotePublication(State& s, const std::string& version_id, const Model& model, int64_t seq_id,
-                     bool is_inflight);
+void RecordPublication(State& s, const std::string& version_id, const Model& model, int64_t seq_id,
+                       bool is_inflight);
 
 // Records that the group reads the version from its current directory.
-void NoteReader(Version& version, const Group& group);
+void RecordReader(Version& version, const Group& group);
 // The group no longer reads earlier publications of the version; `all`: nor the current one. Files
 // of an earlier publication are deleted with their last reader.
 void StopReading(State& s, Version& version, const std::string& group, bool all);

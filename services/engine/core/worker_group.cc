@@ -16,8 +16,8 @@
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/snapshots.h"
-#include "services/engine/core/version_travels.h"
 #include "services/engine/core/versions.h"
+#include "services/engine/core/weight_transfer.h"
 #include "services/engine/core/worker_loss.h"
 #include "services/engine/ledger/adoption.h"
 
@@ -66,7 +66,7 @@ void SendUnfinished(State& s, Group& group) {
   }
   // The request that ran alone keeps its turn only if this group still has it.
   const Request* const alone = Find(s.requests, group.alone);
-  if (alone == nullptr || group.suspects.count(alone->order) == 0) group.alone.clear();
+  if (alone == nullptr || group.quarantined.count(alone->order) == 0) group.alone.clear();
 }
 
 LedgerModel ViewOf(State& s, const Model& model) {
@@ -144,7 +144,7 @@ void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
   for (auto& [id, model] : s.models) {
     if (model.row.group != group.row.group) continue;
     const auto it = held.find(id);
-    const bool wanted = (model.row.state == ModelState::kReady && !model.row.is_parked) ||
+    const bool wanted = (model.row.state == ModelState::kReady && !model.row.is_offloaded) ||
                         model.row.state == ModelState::kCreating ||
                         (model.row.state == ModelState::kLost && IsBeingLoaded(s, model));
     if (!wanted) continue;
@@ -177,7 +177,7 @@ void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
     if (held.is_loading || !IsNewest(s, held)) continue;
     group.version_ids.insert(held.version_id);
     Version* const version = Find(s.versions, held.version_id);
-    if (version != nullptr && version->on_disk()) NoteReader(*version, group);
+    if (version != nullptr && version->on_disk()) RecordReader(*version, group);
   }
   std::set<std::string> used;
   for (auto& [id, sampler] : s.samplers) {
@@ -196,7 +196,7 @@ void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
 
 // Keeps the running requests whose models need recovery. Other requests are sent again or have no
 // caller.
-void NoteWorkBeforeRecoveries(State& s, Group& group, const WorkerAttached& event) {
+void RecordWorkBeforeRecoveries(State& s, Group& group, const WorkerAttached& event) {
   group.at_worker.clear();
   for (const std::string& id : event.running_request_ids) {
     const Request* const request = Find(s.requests, id);
@@ -209,10 +209,10 @@ void NoteWorkBeforeRecoveries(State& s, Group& group, const WorkerAttached& even
 void Adopt(State& s, Group& group, const WorkerAttached& event) {
   SendAdopt(s, group);
   AbandonWriting(s, group, /*process_lost=*/false);
-  AbandonTravels(s, group);
+  AbandonTransfers(s, group);
   AdoptModels(s, group, event);
   AdoptVersions(s, group, event);
-  NoteWorkBeforeRecoveries(s, group, event);
+  RecordWorkBeforeRecoveries(s, group, event);
 }
 
 // Loss of processes whose end was not reported before the next ones attached. A parent may still
@@ -221,14 +221,14 @@ void Adopt(State& s, Group& group, const WorkerAttached& event) {
 Loss LossOf(const Group& group, const std::string& session) {
   if (group.row.process_id == session) return {false, LossCause::kUnknown, ""};
   if (group.is_supervised || !group.attached_in_term) {
-    return {true, LossCause::kUnknown, "another process came"};
+    return {true, LossCause::kUnknown, "another process attached"};
   }
   return {true, LossCause::kCrashed, "its process is gone"};
 }
 
 void Form(State& s, Group& group, const WorkerAttached& event, const std::string& session) {
   const Loss loss = LossOf(group, session);
-  LoseProcess(s, group, loss.is_new_process ? BestKnown(group, loss) : loss);
+  FailOverGroup(s, group, loss.is_new_process ? BestKnown(group, loss) : loss);
   const bool changed = group.row.base_model != event.base_model;
   group.row.process_id = session;
   group.row.base_model = event.base_model;
@@ -240,17 +240,17 @@ void Form(State& s, Group& group, const WorkerAttached& event, const std::string
 
 // Returns true if the model has no group yet, or if its group now serves another base model. A
 // model has no group if it was accepted before one of its base model was known.
-bool IsHomeless(const State& s, const Model& model) {
+bool IsUnplaced(const State& s, const Model& model) {
   if (model.row.group.empty()) return true;
   const auto it = s.groups.find(model.row.group);
   const bool moved = it != s.groups.end() && it->second.row.base_model != model.row.base_model;
   return moved && model.recovery != nullptr;
 }
 
-void PlaceHomelessModels(State& s, const Group& group) {
+void PlaceUnplacedModels(State& s, const Group& group) {
   if (!group.can_train()) return;
   for (auto& [id, model] : s.models) {
-    if (model.row.base_model != group.row.base_model || !IsHomeless(s, model)) continue;
+    if (model.row.base_model != group.row.base_model || !IsUnplaced(s, model)) continue;
     model.row.group = group.row.group;
     PutRow(s, model);
   }
@@ -269,7 +269,7 @@ void BecomeReady(State& s, Group& group, const ReadyModel& model) {
   group.kv_cache_tokens = model.kv_cache_tokens;
   s.base_models[model.row.name] = model.row;
   s.fx.Put(PutBaseModel{model.row});
-  TellState(s, group);
+  NotifyState(s, group);
   SendUnfinished(s, group);
   QueueSamplesFrom(s, group);
   StartRecoveries(s, group);
@@ -289,26 +289,26 @@ void Begin(State& s, Group& group, const std::string& session) {
   } else {
     Form(s, group, event, session);
   }
-  NoteProcesses(group);
+  RecordProcesses(group);
   group.attached_in_term = true;
   group.loaded = false;
   group.next_try_at = 0;
-  group.dismiss_at = 0;
-  PlaceHomelessModels(s, group);
+  group.evict_at = 0;
+  PlaceUnplacedModels(s, group);
   if (event.ready) {
     BecomeReady(s, group, *event.ready);
   } else {
-    TellState(s, group);
+    NotifyState(s, group);
   }
 }
 
 void Assemble(State& s, Group& group) {
-  if (!MissingRanks(group).empty()) return TellState(s, group);
+  if (!MissingRanks(group).empty()) return NotifyState(s, group);
   const std::string session = SessionOf(group);
   // Rank 0 without its hello belongs to a set that is lost.
-  if (group.hello && !HasMetOthers(group, session)) return Begin(s, group, session);
-  LoseGroup(s, group, LossOf(group, session));
-  TellState(s, group);
+  if (group.hello && !HasJoinedOtherSet(group, session)) return Begin(s, group, session);
+  DeclareGroupDead(s, group, LossOf(group, session));
+  NotifyState(s, group);
 }
 
 }  // namespace
@@ -340,14 +340,14 @@ void OnWorkerAttached(State& s, const WorkerAttached& event) {
   Group& group = it->second;
   const Rank* const before = FindRank(group, event.rank);
   const bool is_known = before != nullptr && before->process_id == event.process_id;
-  NoteArrival(s, group, event);
+  RecordArrival(s, group, event);
   if (event.rank == 0) {
     Detach(group);
     group.hello = event;
   } else if (group.attached && is_known) {
     return Rejoin(s, group, *FindRank(group, event.rank));
   } else if (group.attached) {
-    LoseGroup(s, group, LossOf(group, SessionOf(group)));
+    DeclareGroupDead(s, group, LossOf(group, SessionOf(group)));
   }
   Assemble(s, group);
 }

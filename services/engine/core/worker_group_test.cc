@@ -123,7 +123,7 @@ TEST_CASE("Group: a new process gets the models again, and what was not ready", 
   CHECK(h.worker->History(model) == History{"fb 1"});
 }
 
-TEST_CASE("Group: a worker that stays away is given up after worker_lost_timeout", "[core]") {
+TEST_CASE("Group: a worker that stays away is declared dead after worker_lost_timeout", "[core]") {
   CoreHarness h;
   h.AttachWorker();
   const std::string model = h.NewModel(h.NewSession());
@@ -215,7 +215,8 @@ TEST_CASE("Group: what was decided for a stream goes to no later one", "[core]")
   CHECK(adopted == std::vector<int64_t>{5, 6});
 }
 
-TEST_CASE("Group: models and versions nobody wants any more are dropped on adoption", "[core]") {
+TEST_CASE("Group: models and versions that are not needed any more are dropped on adoption",
+          "[core]") {
   CoreHarness h;
   h.AttachWorker();
   const std::string session = h.NewSession();
@@ -249,7 +250,7 @@ TEST_CASE("Group: what the store could not give in time is sent with the next ti
   CHECK(h.StateOf(sample) == RequestState::kDone);
 }
 
-TEST_CASE("Group: a process that never heard of its group has crashed nothing", "[core]") {
+TEST_CASE("Group: a process that never got its Form has crashed no group", "[core]") {
   CoreHarness h;
   h.AttachWorker();
   const CallId call = h.CreateModel(h.NewSession(), 0);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/engine/core/checkpoints.h"
+#include "services/engine/core/crash_attribution.h"
 #include "services/engine/core/group_state.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ranks.h"
@@ -15,9 +16,8 @@
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/snapshots.h"
-#include "services/engine/core/suspects.h"
-#include "services/engine/core/version_travels.h"
 #include "services/engine/core/versions.h"
+#include "services/engine/core/weight_transfer.h"
 
 namespace lathe::engine {
 namespace {
@@ -74,20 +74,20 @@ void LoseVersionsOfGoneModels(State& s, const Group& group) {
   }
 }
 
-void NoteEnd(State& s, Group& group, const Loss& loss) {
+void RecordEnd(State& s, Group& group, const Loss& loss) {
   const bool was_here = !group.row.process_id.empty();
   const LossCause cause = IsCrashOfPeer(group, loss) ? LossCause::kCrashed : loss.cause;
   const std::string how = NameRank(group, loss.rank, loss.how);
   if (was_here && cause == LossCause::kPeerGone && group.attached_in_term) {
-    NoteLostPeer(s, group, how, group.loaded);
+    RecordLostPeer(s, group, how, group.loaded);
   } else if (was_here) {
-    NoteDeath(s, group, cause, how, group.loaded);
+    RecordDeath(s, group, cause, how, group.loaded);
   }
   if (group.attached_in_term) {
-    if (IsByItself(cause)) BlameForCrash(s, group, how);
+    if (IsByItself(cause)) AttributeCrash(s, group, how);
     const bool is_unknown = cause == LossCause::kUnknown && group.is_supervised;
     const bool others_end = group.ranks.size() > 1;
-    if (was_here && (is_unknown || others_end)) RememberRun(s, group, cause);
+    if (was_here && (is_unknown || others_end)) RecordLostRun(s, group, cause);
   }
   CutRecoveries(s, group);
 }
@@ -101,12 +101,12 @@ void ForgetOutstanding(Group& group) {
   group.window.Clear();
   group.inflight_sequences_of_request.clear();
   group.inflight_sequences = 0;
-  group.suspects.clear();
+  group.quarantined.clear();
   group.held.clear();
 }
 
 Loss BestKnown(const Group& group, const Loss& loss) {
-  const auto told = [&](const auto& is_wanted) -> std::optional<Loss> {
+  const auto reported = [&](const auto& is_wanted) -> std::optional<Loss> {
     for (const Rank& rank : group.ranks) {
       const WorkerExited* const exit = ExitOfMember(group, rank);
       const bool is_one = exit != nullptr && is_wanted(exit->cause);
@@ -114,18 +114,18 @@ Loss BestKnown(const Group& group, const Loss& loss) {
     }
     return std::nullopt;
   };
-  if (const auto death = told(IsDeath)) return *death;
+  if (const auto death = reported(IsDeath)) return *death;
   const bool is_guess = loss.cause == LossCause::kUnknown || loss.cause == LossCause::kPeerGone;
-  const auto end = told([](LossCause cause) { return cause == LossCause::kEnded; });
+  const auto end = reported([](LossCause cause) { return cause == LossCause::kEnded; });
   return is_guess && end ? *end : loss;
 }
 
-void LoseProcess(State& s, Group& group, const Loss& loss) {
-  if (loss.is_new_process) NoteEnd(s, group, loss);
+void FailOverGroup(State& s, Group& group, const Loss& loss) {
+  if (loss.is_new_process) RecordEnd(s, group, loss);
   ForgetOutstanding(group);
   AbandonWriting(s, group, /*process_lost=*/true);
   group.version_ids.clear();
-  AbandonTravels(s, group);
+  AbandonTransfers(s, group);
   StopReadingAll(s, group.row.group);
   // A model that is being created is created again.
   for (auto& [id, model] : s.models) {
@@ -154,16 +154,16 @@ void Detach(Group& group) {
   ForgetOutstanding(group);
 }
 
-void LoseGroup(State& s, Group& group, const Loss& guess) {
+void DeclareGroupDead(State& s, Group& group, const Loss& guess) {
   const Loss loss = BestKnown(group, guess);
   Detach(group);
-  LoseProcess(s, group, loss);
+  FailOverGroup(s, group, loss);
   s.fx.Put(PutGroup{group.row});
   if (loss.cause == LossCause::kEnded) {
-    group.dismiss_at = s.now + kTimeToEnd;
+    group.evict_at = s.now + kTimeToEnd;
   } else {
-    Dismiss(s, group,
-            absl::StrCat("a rank of the group is lost: ", NameRank(group, loss.rank, loss.how)));
+    Evict(s, group,
+          absl::StrCat("a rank of the group is lost: ", NameRank(group, loss.rank, loss.how)));
   }
 }
 
@@ -182,17 +182,17 @@ void OnWorkerDetached(State& s, const WorkerDetached& event) {
     const Loss loss = rank->exit ? Loss{true, rank->exit->cause, rank->exit->how, event.rank}
                                  : Loss{true, event.cause, event.how, event.rank};
     if (IsMember(*group, *rank)) {
-      LoseGroup(s, *group, loss);
+      DeclareGroupDead(s, *group, loss);
     } else if (rank->session.empty()) {
       // The process waited for its peers. For a member of a lost set, the loss was reported
       // already.
-      NoteDeath(s, *group, loss.cause, NameRank(*group, event.rank, loss.how),
-                /*was_loaded=*/false);
+      RecordDeath(s, *group, loss.cause, NameRank(*group, event.rank, loss.how),
+                  /*was_loaded=*/false);
       rank->last_exit_pid = rank->pid;
     }
     rank->exit.reset();
   }
-  TellState(s, *group);
+  NotifyState(s, *group);
 }
 
 void OnWorkerExited(State& s, const WorkerExited& event) {
@@ -203,7 +203,7 @@ void OnWorkerExited(State& s, const WorkerExited& event) {
   // A parent that reconnects repeats the last exit. The current process has not ended, even if an
   // earlier one had the same pid.
   const bool is_here = is_current && (rank->attached || IsMember(*group, *rank));
-  const bool is_remembered = !is_here && ExplainRun(s, *group, event);
+  const bool is_remembered = !is_here && AttributeExit(s, *group, event);
   if (event.pid == rank->last_exit_pid && !is_here) return;
   rank->last_exit_pid = event.pid;
   group->next_try_at = event.restart_in < 0 ? 0 : s.now + event.restart_in;
@@ -216,27 +216,27 @@ void OnWorkerExited(State& s, const WorkerExited& event) {
   if (is_here) {
     rank->exit = event;
     rank->exit_session = rank->session;
-    LoseGroup(s, *group, {true, event.cause, event.how, event.rank});
+    DeclareGroupDead(s, *group, {true, event.cause, event.how, event.rank});
   } else if (!is_remembered && (!is_current || waited)) {
     // The process never attached, or it attached and waited for its peers.
-    NoteDeath(s, *group, event.cause, NameRank(*group, event.rank, event.how),
-              /*was_loaded=*/false);
+    RecordDeath(s, *group, event.cause, NameRank(*group, event.rank, event.how),
+                /*was_loaded=*/false);
   }
-  TellState(s, *group);
+  NotifyState(s, *group);
 }
 
-void GiveUpLostWorkers(State& s) {
+void DeclareLostWorkersDead(State& s) {
   for (auto& [name, group] : s.groups) {
     if (group.row.process_id.empty()) continue;
     const auto lost = std::find_if(group.ranks.begin(), group.ranks.end(), [&](const Rank& rank) {
       return !rank.attached && s.now - rank.detached_at > s.options.worker_lost_timeout;
     });
     if (lost == group.ranks.end()) continue;
-    LoseGroup(s, group,
-              {.cause = LossCause::kUnknown,
-               .how = "it did not come back",
-               .rank = lost - group.ranks.begin()});
-    TellState(s, group);
+    DeclareGroupDead(s, group,
+                     {.cause = LossCause::kUnknown,
+                      .how = "it did not reconnect",
+                      .rank = lost - group.ranks.begin()});
+    NotifyState(s, group);
   }
 }
 

@@ -21,11 +21,11 @@ Loss BestKnown(const Group& group, const Loss& loss);
 
 // Marks the group's models for recovery and its requests to be sent again, except requests that are
 // failed for the crash.
-void LoseProcess(State& s, Group& group, const Loss& loss);
+void FailOverGroup(State& s, Group& group, const Loss& loss);
 
-// The group's processes cannot work together any more. Does the same as LoseProcess and evicts the
-// attached processes. If they are ending in order, they get some time for it.
-void LoseGroup(State& s, Group& group, const Loss& guess);
+// The group's processes cannot work together any more. Does the same as FailOverGroup and evicts
+// the attached processes. If they are ending in order, they get some time for it.
+void DeclareGroupDead(State& s, Group& group, const Loss& guess);
 // Marks the group as not attached: it gets no more commands.
 void Detach(Group& group);
 
@@ -36,6 +36,6 @@ void OnWorkerDetached(State& s, const WorkerDetached& event);
 void OnWorkerExited(State& s, const WorkerExited& event);
 
 // Declares workers dead that have been away for worker_lost_timeout.
-void GiveUpLostWorkers(State& s);
+void DeclareLostWorkersDead(State& s);
 
 }  // namespace lathe::engine

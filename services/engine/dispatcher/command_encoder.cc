@@ -117,11 +117,11 @@ std::vector<v1::EngineMessage> CommandEncoder::EncodeSample(int64_t epoch, const
 void CommandEncoder::Fill(const FormGroup& command, v1::EngineMessage& message) const {
   message.mutable_form()->set_epoch(message.epoch());
   message.mutable_form()->set_term(command.term);
-  if (!command.meeting) return;
-  v1::Meeting* const meeting = message.mutable_form()->mutable_meeting();
-  meeting->set_session(command.meeting->session);
-  meeting->set_address(command.meeting->address);
-  meeting->set_port(command.meeting->port);
+  if (!command.rendezvous) return;
+  v1::RendezvousPoint* const rendezvous = message.mutable_form()->mutable_rendezvous();
+  rendezvous->set_session(command.rendezvous->session);
+  rendezvous->set_address(command.rendezvous->address);
+  rendezvous->set_port(command.rendezvous->port);
 }
 
 void CommandEncoder::Fill(const AdoptGroup& command, v1::EngineMessage& message) const {

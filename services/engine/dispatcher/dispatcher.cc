@@ -19,7 +19,7 @@ namespace lathe::engine {
 namespace {
 
 // A worker that sent a message within 4 s counts as alive and keeps its place.
-constexpr int kMaxSilentBeatsOfLiving = 1;
+constexpr int kMaxMissedHeartbeatsOfLiving = 1;
 
 LossCause CauseOf(const v1::Leaving& leaving) {
   if (leaving.lost_peer()) return LossCause::kPeerGone;
@@ -42,13 +42,14 @@ v1::EngineMessage StreamSampleMessage(int64_t epoch, const std::string& request_
 Dispatcher::Dispatcher(Runtime& runtime, std::string secret, absl::Duration stuck_after)
     : runtime_(runtime),
       secret_(std::move(secret)),
-      max_idle_beats_(static_cast<int>(absl::Ceil(stuck_after, kBeatPeriod) / kBeatPeriod)),
+      max_idle_heartbeats_(
+          static_cast<int>(absl::Ceil(stuck_after, kHeartbeatPeriod) / kHeartbeatPeriod)),
       encoder_(runtime.bodies(), runtime.streams(), runtime.checkpoints_dir()),
       supervisors_([this](EventBody event) { runtime_.Post(std::move(event)); },
                    [this](const v1::SupervisorHello& hello) {
                      return CheckPeer(hello.secret(), hello.lathe_version(), "supervisor");
                    }),
-      heartbeat_("engine-beat", kBeatPeriod, [this] { Beat(); }) {}
+      heartbeat_("engine-beat", kHeartbeatPeriod, [this] { SendHeartbeat(); }) {}
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attach(
     grpc::CallbackServerContext*) {
@@ -97,14 +98,15 @@ v1::VersionAddress Dispatcher::VersionAddressOf(const std::string& group) {
 }
 
 void Dispatcher::StreamSample(const std::string& request_id) {
-  std::vector<std::pair<std::shared_ptr<WorkerStream>, int64_t>> told;  // with the epoch
+  std::vector<std::pair<std::shared_ptr<WorkerStream>, int64_t>> receivers;  // with the epoch
   {
     absl::MutexLock lock(&mu_);
     for (const auto& [rank, worker] : workers_) {
-      if (rank.second == 0 && worker.epoch > 0) told.emplace_back(worker.stream, worker.epoch);
+      if (rank.second == 0 && worker.epoch > 0) receivers.emplace_back(worker.stream, worker.epoch);
     }
   }
-  for (const auto& [stream, epoch] : told) stream->Send({StreamSampleMessage(epoch, request_id)});
+  for (const auto& [stream, epoch] : receivers)
+    stream->Send({StreamSampleMessage(epoch, request_id)});
 }
 
 void Dispatcher::OnLostBody(const SendToWorker& command, const std::string& request_id,
@@ -171,7 +173,7 @@ void Dispatcher::OnMessage(const std::shared_ptr<WorkerStream>& stream,
   if (!message.has_hello()) {
     return stream->End(absl::FailedPreconditionError("the first message must be hello"));
   }
-  if (rank) return stream->End(absl::FailedPreconditionError("a stream says hello once"));
+  if (rank) return stream->End(absl::FailedPreconditionError("a stream sends hello once"));
   absl::Status status = CheckHello(message.hello());
   if (status.ok()) status = CheckPlace(message.hello());
   if (!status.ok()) {
@@ -210,7 +212,7 @@ absl::Status Dispatcher::CheckPlace(const v1::Hello& hello) {
   if (found == workers_.end() || found->second.process_id == hello.process_id()) {
     return absl::OkStatus();
   }
-  if (found->second.silent_beats > kMaxSilentBeatsOfLiving) return absl::OkStatus();
+  if (found->second.missed_heartbeats > kMaxMissedHeartbeatsOfLiving) return absl::OkStatus();
   if (hello.world() == 1) {
     return absl::UnavailableError(absl::StrFormat("group %s has a living worker, process %d",
                                                   hello.group(), found->second.pid));
@@ -223,7 +225,7 @@ absl::Status Dispatcher::CheckPlace(const v1::Hello& hello) {
 absl::Status Dispatcher::CheckPeers(const v1::Hello& hello) const {
   for (const auto& [rank, worker] : workers_) {
     if (rank.first != hello.group() || rank.second == hello.rank()) continue;
-    const bool is_silent = worker.silent_beats > kMaxSilentBeatsOfLiving;
+    const bool is_silent = worker.missed_heartbeats > kMaxMissedHeartbeatsOfLiving;
     const std::string peer = absl::StrFormat("rank %d, %s", rank.second,
                                              is_silent ? "which is silent" : "which is there");
     if (worker.mesh != ToMesh(hello)) {
@@ -324,7 +326,7 @@ void Dispatcher::UpdateStatus(const RankKey& rank, const v1::WorkerMessage& mess
   absl::MutexLock lock(&mu_);
   const auto found = workers_.find(rank);
   if (found == workers_.end()) return;
-  found->second.silent_beats = 0;
+  found->second.missed_heartbeats = 0;
   found->second.heard_at = std::chrono::steady_clock::now();
   WorkerStatus& status = found->second.status;
   if (message.has_ready()) {
@@ -337,7 +339,7 @@ void Dispatcher::UpdateStatus(const RankKey& rank, const v1::WorkerMessage& mess
         absl::StrFormat("%d %% of %.1f GB", 100 * progress.bytes_loaded() / progress.bytes_total(),
                         static_cast<double>(progress.bytes_total()) / 1e9);
   } else if (message.has_heartbeat()) {
-    NoteHeartbeat(found->second, message.heartbeat());
+    RecordHeartbeat(found->second, message.heartbeat());
     status.train_passes = message.heartbeat().train_passes();
     status.train_tokens = message.heartbeat().train_tokens();
     status.prefill_passes = message.heartbeat().prefill_passes();

@@ -50,12 +50,12 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
  private:
   using RankKey = std::pair<std::string, int64_t>;  // group and rank
 
-  static constexpr absl::Duration kBeatPeriod = absl::Seconds(2);
+  static constexpr absl::Duration kHeartbeatPeriod = absl::Seconds(2);
 
   struct OpenStream {
     std::shared_ptr<WorkerStream> stream;
     bool has_said_hello = false;
-    int beats = 0;  // heartbeats sent before the hello
+    int heartbeats = 0;  // heartbeats sent before the hello
   };
 
   struct Worker {
@@ -70,8 +70,8 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
     int64_t epoch = 0;                   // of the last command; 0: none sent yet
     // Heartbeats sent since the worker's last message, and since its work last advanced. Counts
     // instead of times, so that suspending this process makes no worker late.
-    int silent_beats = 0;
-    int idle_beats = 0;
+    int missed_heartbeats = 0;
+    int idle_heartbeats = 0;
     int64_t progress = 0;
     std::chrono::steady_clock::time_point heard_at;     // for metrics
     std::chrono::steady_clock::time_point advanced_at;  // for metrics
@@ -96,14 +96,14 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   absl::Status CheckPeers(const v1::Hello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnLeaving(const std::shared_ptr<WorkerStream>& stream, const RankKey& rank,
                  const v1::Leaving& leaving);
-  // ---- in dispatcher_beats.cc
+  // ---- in dispatcher_heartbeats.cc
   // Removes dead workers and reports them to the core. The worker that stalled first comes first,
   // because the others of its group may only be waiting for it.
   std::vector<Dead> TakeDead();
   std::vector<std::shared_ptr<WorkerStream>> StreamsWithoutHello();
-  void Bury(const Dead& dead);
-  void Beat();
-  void NoteHeartbeat(Worker& worker, const v1::WorkerHeartbeat& heartbeat)
+  void DeclareDead(const Dead& dead);
+  void SendHeartbeat();
+  void RecordHeartbeat(Worker& worker, const v1::WorkerHeartbeat& heartbeat)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // ----
   void OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::Hello& hello);
@@ -124,7 +124,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
 
   Runtime& runtime_;
   const std::string secret_;
-  const int max_idle_beats_;  // 0: no limit
+  const int max_idle_heartbeats_;  // 0: no limit
   CommandEncoder encoder_;
   Supervisors supervisors_;
 

@@ -37,7 +37,7 @@ absl::Status CheckMesh(const v1::Hello& hello) {
   }
   const bool has_peers = hello.rank() == 0 && hello.world() > 1;
   if (has_peers && (hello.address().empty() || hello.port() < 1 || hello.port() > kMaxPort)) {
-    return absl::InvalidArgumentError("rank 0 says no address and port for its peers");
+    return absl::InvalidArgumentError("rank 0 reports no address and port for its peers");
   }
   return absl::OkStatus();
 }

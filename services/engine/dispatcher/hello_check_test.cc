@@ -41,10 +41,10 @@ TEST_CASE("Hello: what cannot be is named, with its bound", "[dispatcher]") {
   CHECK(error(HelloOf(-1, 2, 1, 1, 2)) == "rank is -1, want 0 to 1");
 }
 
-TEST_CASE("Hello: rank 0 of several says where its peers may meet it", "[dispatcher]") {
+TEST_CASE("Hello: rank 0 of several gives its rendezvous address", "[dispatcher]") {
   v1::Hello hello = HelloOf(0, 2, 1, 1, 2);
   hello.set_port(0);
-  CHECK(CheckMesh(hello).message() == "rank 0 says no address and port for its peers");
+  CHECK(CheckMesh(hello).message() == "rank 0 reports no address and port for its peers");
   hello.set_rank(1);
   CHECK(CheckMesh(hello).ok());
 }

@@ -29,7 +29,7 @@ TEST_CASE("Supervisors: who is killed from outside has not crashed", "[dispatche
   CHECK(CauseOf(BySignal(signal)) == LossCause::kKilled);
 }
 
-TEST_CASE("Supervisors: a kill for memory is told from others", "[dispatcher]") {
+TEST_CASE("Supervisors: a kill for memory is distinguished from others", "[dispatcher]") {
   v1::RankExited exited = BySignal(SIGKILL);
   exited.set_is_out_of_memory(true);
   CHECK(CauseOf(exited) == LossCause::kOutOfMemory);
@@ -48,7 +48,7 @@ TEST_CASE("Supervisors: who crashes when it is asked to end has crashed", "[disp
   CHECK(CauseOf(exited) == LossCause::kCrashed);
 }
 
-TEST_CASE("Supervisors: who exits because it was told to has not crashed", "[dispatcher]") {
+TEST_CASE("Supervisors: a process that exits on request has not crashed", "[dispatcher]") {
   const int orderly = GENERATE(0, 75);
   CHECK(CauseOf(ByCode(orderly)) == LossCause::kEnded);
   CHECK(CauseOf(ByCode(1)) == LossCause::kCrashed);

@@ -11,7 +11,7 @@ namespace lathe::engine {
 namespace {
 
 std::string Describe(const LeaseRow& lease) {
-  if (lease.duration == absl::ZeroDuration()) return "nobody yet";
+  if (lease.duration == absl::ZeroDuration()) return "none yet";
   return absl::StrCat(DescribeProcess(lease.process), " at ", lease.address);
 }
 
@@ -91,7 +91,7 @@ void Leadership::Renew() {
     LogWarn("the lease has run out: nothing is answered until it can be renewed",
             {{"term", term_}, {"error", status.message()}});
   } else if (!is_late && std::exchange(is_late_, false)) {
-    LogInfo("the lease is renewed, nobody else has led", {{"term", term_}});
+    LogInfo("the lease is renewed, no other engine has led", {{"term", term_}});
   }
 }
 
@@ -100,8 +100,7 @@ void Leadership::Resign() {
   hold_.End();
   const absl::Status status = store_.ReleaseLease(term_);
   if (!status.ok()) {
-    LogWarn("the lease was not given back, standbys wait for its end",
-            {{"error", status.message()}});
+    LogWarn("the lease was not released, standbys wait for its end", {{"error", status.message()}});
   }
 }
 

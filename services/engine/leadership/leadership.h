@@ -54,7 +54,7 @@ class Leadership {
   absl::Duration LookPeriod() const { return options_.renewal / 6; }
   // Takes the lease if it is free. Returns true if this process leads now.
   bool TryLead();
-  // Describes the leader for people: "process 12 on HOST at ADDRESS", or "nobody yet".
+  // Describes the leader for people: "process 12 on HOST at ADDRESS", or "none yet".
   std::string leader() const;
 
   // The functions below are for the leader only.
@@ -81,7 +81,7 @@ class Leadership {
   int64_t term_ = 0;
   bool is_late_ = false;  // renewing thread only
   mutable absl::Mutex mu_;
-  std::string leader_ ABSL_GUARDED_BY(mu_) = "nobody yet";
+  std::string leader_ ABSL_GUARDED_BY(mu_) = "none yet";
   std::unique_ptr<PeriodicTask> renewing_;
 };
 

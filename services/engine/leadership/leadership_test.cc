@@ -34,7 +34,7 @@ struct Fixture {
 TEST_CASE("Leadership: the first leads at once, the second waits and says who leads",
           "[leadership]") {
   Fixture f;
-  CHECK(f.first.leadership.leader() == "nobody yet");
+  CHECK(f.first.leadership.leader() == "none yet");
   CHECK_FALSE(f.first.leadership.MaySpeak());
   CHECK(f.first.leadership.TryLead());
   CHECK(f.first.leadership.MaySpeak());
@@ -43,7 +43,7 @@ TEST_CASE("Leadership: the first leads at once, the second waits and says who le
   CHECK_FALSE(f.second.leadership.MaySpeak());
 }
 
-TEST_CASE("Leadership: who renews keeps it", "[leadership]") {
+TEST_CASE("Leadership: a leader that renews keeps it", "[leadership]") {
   Fixture f;
   REQUIRE(f.first.leadership.TryLead());
   for (int i = 0; i < 20; ++i) {
@@ -72,7 +72,7 @@ TEST_CASE("Leadership: a leader that was stopped finds itself replaced and says 
         absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_CASE("Leadership: a leader that was late goes on when nobody has taken its place",
+TEST_CASE("Leadership: a leader that was late continues when no other one has taken its place",
           "[leadership]") {
   Fixture f;
   REQUIRE(f.first.leadership.TryLead());

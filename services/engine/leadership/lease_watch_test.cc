@@ -18,7 +18,7 @@ LeaseWatch Watch(bool has_ended = false) {
   return LeaseWatch("standby", [has_ended](const std::string&) { return has_ended; });
 }
 
-TEST_CASE("Lease watch: a lease that nobody has is free at once", "[leadership]") {
+TEST_CASE("Lease watch: a lease without an owner is free at once", "[leadership]") {
   CHECK(Watch().IsFree(LeaseRow(), kStart));
 }
 
@@ -49,7 +49,7 @@ TEST_CASE("Lease watch: each renewal, and each new leader, begins the time anew"
   CHECK(watch.IsFree(next, kStart + absl::Seconds(67)));
 }
 
-TEST_CASE("Lease watch: while the store was away nobody could renew, which shows nothing",
+TEST_CASE("Lease watch: missing renewals during an outage of the store show nothing",
           "[leadership]") {
   LeaseWatch watch = Watch();
   watch.IsFree(LeaseOf(3, 5), kStart);

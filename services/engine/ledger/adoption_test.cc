@@ -26,8 +26,8 @@ TEST_CASE("CompareForAdoption: a worker may be ahead by open work and never behi
        Adoption::kMatchesAfterClear},
       {"behind by a gradient", {3, 3, {4, 5}, {}, {}}, {3, {4}}, Adoption::kLost},
       {"behind by a step", {6, 6, {}, {}, {}}, {3, {4, 5}}, Adoption::kLost},
-      {"a step nobody asked for", {3, 3, {4}, {}, {}}, {9, {}}, Adoption::kLost},
-      {"a gradient nobody asked for", {3, 3, {4}, {5}, {}}, {3, {4, 7}}, Adoption::kLost},
+      {"a step that was not requested", {3, 3, {4}, {}, {}}, {9, {}}, Adoption::kLost},
+      {"a gradient that was not requested", {3, 3, {4}, {5}, {}}, {3, {4, 7}}, Adoption::kLost},
       {"open step done but a window behind it", {3, 3, {4}, {}, 5}, {5, {4}}, Adoption::kLost},
       {"process that started anew", {3, 3, {}, {}, {}}, {0, {}}, Adoption::kLost},
   }));

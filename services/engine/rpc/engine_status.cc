@@ -10,12 +10,12 @@ namespace {
 
 bool IsUnsaved(const ModelRow& row) { return row.applied_seq > row.saved_seq; }
 
-const char* StateWord(const ModelRow& row) {
-  if (row.is_parked) return "parked";
+const char* StateName(const ModelRow& row) {
+  if (row.is_offloaded) return "offloaded";
   return row.state == ModelState::kCreating ? "creating" : "ready";
 }
 
-const char* RoleWord(GroupRole role) {
+const char* RoleName(GroupRole role) {
   if (role == GroupRole::kTrain) return "train";
   return role == GroupRole::kSample ? "sample" : "both";
 }
@@ -38,7 +38,7 @@ void FillWorker(const WorkerStatus& worker, v1::GroupStatus& proto) {
   proto.set_base_model(worker.base_model);
   proto.set_progress(worker.progress);
   proto.set_device(worker.device);
-  proto.set_role(RoleWord(worker.role));
+  proto.set_role(RoleName(worker.role));
   proto.set_train_passes(worker.train_passes);
   proto.set_train_tokens(worker.train_tokens);
   proto.set_prefill_passes(worker.prefill_passes);
@@ -91,14 +91,14 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, Work
     v1::ModelStatus* model = response.add_models();
     model->set_model_id(row.model_id);
     model->set_tenant(keys.TenantName(row.tenant_id));
-    model->set_state(StateWord(row));
+    model->set_state(StateName(row));
     model->set_applied_seq(row.applied_seq);
     model->set_unsaved(IsUnsaved(row));
     model->set_pending_requests(pending[row.model_id]);
     model->set_group(row.group);
     model->set_move_to(row.move_to);
     const auto group = groups.find(row.group);
-    if (group != groups.end() && !row.is_parked)
+    if (group != groups.end() && !row.is_offloaded)
       group->second.set_models(group->second.models() + 1);
   }
   for (auto& [name, group] : groups) {
@@ -111,7 +111,7 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, Work
 v1::DrainResponse DescribeLeftover(Runtime& runtime) {
   v1::DrainResponse response;
   for (const ModelRow& row : runtime.directory().LiveModels()) {
-    if (IsUnsaved(row) && !row.is_parked) response.add_unsaved_model_ids(row.model_id);
+    if (IsUnsaved(row) && !row.is_offloaded) response.add_unsaved_model_ids(row.model_id);
   }
   for (const auto& [owner, count] : runtime.hub().PendingByOwner()) {
     response.set_pending_requests(response.pending_requests() + count);

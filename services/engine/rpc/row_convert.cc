@@ -15,12 +15,12 @@ namespace {
 
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
 
-struct KindWords {
+struct KindNames {
   const char* folder;
   const char* type;
 };
 
-KindWords WordsOf(CheckpointKind kind) {
+KindNames NamesOf(CheckpointKind kind) {
   switch (kind) {
     case CheckpointKind::kTraining:
       return {"weights", "training"};
@@ -58,10 +58,10 @@ void SetMetadata(const Metadata& metadata,
 }
 
 v1::Checkpoint ToProto(const CheckpointRow& row, const std::filesystem::path& root) {
-  const KindWords words = WordsOf(row.kind);
+  const KindNames names = NamesOf(row.kind);
   v1::Checkpoint proto;
-  proto.set_checkpoint_id(absl::StrCat(words.folder, "/", row.name));
-  proto.set_checkpoint_type(words.type);
+  proto.set_checkpoint_id(absl::StrCat(names.folder, "/", row.name));
+  proto.set_checkpoint_type(names.type);
   *proto.mutable_time() = ToTimestamp(row.created_at);
   proto.set_tinker_path(row.tinker_path);
   proto.set_size_bytes(row.size_bytes);
@@ -103,7 +103,8 @@ namespace {
 constexpr int64_t kCheckpointsPage = 100;
 
 // Keeps the first checkpoint of each kind. Rows come newest first.
-void NoteNewest(const CheckpointRow& checkpoint, const std::filesystem::path& root, v1::Run& run) {
+void RecordNewest(const CheckpointRow& checkpoint, const std::filesystem::path& root,
+                  v1::Run& run) {
   if (checkpoint.kind == CheckpointKind::kTraining && !run.has_last_checkpoint()) {
     *run.mutable_last_checkpoint() = ToProto(checkpoint, root);
   } else if (checkpoint.kind == CheckpointKind::kSampler && !run.has_last_sampler_checkpoint()) {
@@ -123,7 +124,7 @@ absl::StatusOr<v1::Run> DescribeRun(Runtime& runtime, const Caller& caller, cons
         runtime.store().ListCheckpoints(caller.tenant_id, row.model_id, now,
                                         /*with_external=*/false, kCheckpointsPage, offset));
     for (const CheckpointRow& checkpoint : page.rows) {
-      NoteNewest(checkpoint, runtime.checkpoints_dir(), run);
+      RecordNewest(checkpoint, runtime.checkpoints_dir(), run);
     }
     const bool has_both = run.has_last_checkpoint() && run.has_last_sampler_checkpoint();
     more = !has_both && offset + kCheckpointsPage < page.total_count;

@@ -194,9 +194,9 @@ void SampleStreamCall::WriteNextLocked() {
   if (is_writing_ || ended_) return;
   for (size_t i = 0; i < samples_.size(); ++i) {
     const Unsent& sample = samples_[i];
-    const bool has_news =
+    const bool has_updates =
         !sample.is_ended && (!sample.tokens.empty() || sample.stop != v1::SAMPLE_STOP_UNSPECIFIED);
-    if (!has_news) continue;
+    if (!has_updates) continue;
     TakeTokensLocked(static_cast<int64_t>(i));
     is_writing_ = true;
     StartWrite(&message_);

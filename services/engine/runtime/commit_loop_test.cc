@@ -105,7 +105,7 @@ TEST_CASE("CommitLoop: after a failure nothing is acknowledged any more", "[runt
   CHECK(f.store->ListSessions("t1", 10, 0)->total_count == 0);
 }
 
-TEST_CASE("CommitLoop: a full disk is waited for, and nothing is lost or told before",
+TEST_CASE("CommitLoop: a full disk is waited for, and nothing is lost or answered before",
           "[runtime]") {
   CommitLoopFixture f;
   std::vector<std::string> story;

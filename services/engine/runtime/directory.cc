@@ -65,11 +65,11 @@ void Directory::ApplyLocked(const PutSession& write) {
 
 Directory::Sizes Directory::CountLive() {
   absl::MutexLock lock(&mu_);
-  const auto num_parked = std::count_if(models_.begin(), models_.end(),
-                                        [](const auto& entry) { return entry.second.is_parked; });
+  const auto num_offloaded = std::count_if(
+      models_.begin(), models_.end(), [](const auto& entry) { return entry.second.is_offloaded; });
   return {.num_sessions = static_cast<int64_t>(sessions_.size()),
           .num_models = static_cast<int64_t>(models_.size()),
-          .num_parked_models = static_cast<int64_t>(num_parked),
+          .num_offloaded_models = static_cast<int64_t>(num_offloaded),
           .num_samplers = static_cast<int64_t>(samplers_.size())};
 }
 

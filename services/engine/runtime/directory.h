@@ -34,7 +34,7 @@ class Directory {
   struct Sizes {
     int64_t num_sessions = 0;  // sessions that have not ended
     int64_t num_models = 0;
-    int64_t num_parked_models = 0;  // models among them that are offloaded
+    int64_t num_offloaded_models = 0;  // models among them that are offloaded
     int64_t num_samplers = 0;
   };
   Sizes CountLive();

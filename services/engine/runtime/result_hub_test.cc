@@ -40,7 +40,7 @@ struct ResultHubFixture {
   }
 };
 
-TEST_CASE("ResultHub: a waiter is told once, when the result can be read", "[runtime]") {
+TEST_CASE("ResultHub: a waiter is notified once, when the result can be read", "[runtime]") {
   ResultHubFixture f;
   f.Accept();
   REQUIRE(f.hub.Wait("t1", "r1", f.Record()).ok());
@@ -53,7 +53,7 @@ TEST_CASE("ResultHub: a waiter is told once, when the result can be read", "[run
   CHECK(f.hub.Wait("t1", "r1", f.Record()).status().code() == absl::StatusCode::kAlreadyExists);
 }
 
-TEST_CASE("ResultHub: a request is nobody else's, pending or finished", "[runtime]") {
+TEST_CASE("ResultHub: a request belongs to one tenant, pending or finished", "[runtime]") {
   ResultHubFixture f;
   f.Accept();
   CHECK(f.hub.Find("t2", "r1").status().code() == absl::StatusCode::kNotFound);
@@ -78,7 +78,7 @@ TEST_CASE("ResultHub: a result that left memory comes from the store", "[runtime
   CHECK(ErrorCode(expired) == "result_expired");
 }
 
-TEST_CASE("ResultHub: a cancelled waiter hears nothing", "[runtime]") {
+TEST_CASE("ResultHub: a cancelled waiter gets no notification", "[runtime]") {
   ResultHubFixture f;
   f.Accept();
   const ResultHub::Waiting waiting = *f.hub.Wait("t1", "r1", f.Record());
@@ -87,7 +87,7 @@ TEST_CASE("ResultHub: a cancelled waiter hears nothing", "[runtime]") {
   CHECK(f.updates.empty());
 }
 
-TEST_CASE("ResultHub: waiters hear of their own group's queue only", "[runtime]") {
+TEST_CASE("ResultHub: waiters are notified of their own group's queue only", "[runtime]") {
   ResultHubFixture f;
   f.Accept();
   f.hub.SetGroup("r1", "g1");
@@ -104,7 +104,7 @@ TEST_CASE("ResultHub: waiters hear of their own group's queue only", "[runtime]"
   CHECK_FALSE(f.hub.Queue("r1").paused);
 }
 
-TEST_CASE("ResultHub: waiters hear of the group that their request goes to", "[runtime]") {
+TEST_CASE("ResultHub: waiters are notified of the group that their request goes to", "[runtime]") {
   ResultHubFixture f;
   f.Accept();
   f.hub.SetQueueState("", {.paused = true, .reason = "no group"});
@@ -127,7 +127,7 @@ TEST_CASE("ResultHub: the first delivery is seen once", "[runtime]") {
   CHECK_FALSE(f.hub.MarkDelivered("r1"));
 }
 
-TEST_CASE("ResultHub: a stopping engine lets everybody go", "[runtime]") {
+TEST_CASE("ResultHub: a stopping engine releases all waiters", "[runtime]") {
   ResultHubFixture f;
   f.Accept();
   REQUIRE(f.hub.Wait("t1", "r1", f.Record()).ok());

@@ -63,7 +63,7 @@ Runtime::Runtime(Options options, Store& store, Clock& clock)
       hub_(store, results_),
       traces_(SessionTraces::Options(), NowNanos()),
       divergence_(store),
-      forgotten_(store),
+      request_lookup_(store),
       events_(options_.max_waiting_calls) {}
 
 Runtime::~Runtime() { Stop(); }
@@ -123,7 +123,7 @@ void Runtime::Stop() {
   commits_.reset();
   DeleteDirs();
   calls_.FailAll(ToErrorInfo(absl::UnavailableError("the engine is stopping")));
-  forgotten_.Stop();
+  request_lookup_.Stop();
 }
 
 void Runtime::RefuseCall(CallId call) {

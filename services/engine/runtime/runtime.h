@@ -22,9 +22,9 @@
 #include "services/engine/runtime/commit_loop.h"
 #include "services/engine/runtime/directory.h"
 #include "services/engine/runtime/event_queue.h"
-#include "services/engine/runtime/forgotten_requests.h"
 #include "services/engine/runtime/queue_view.h"
 #include "services/engine/runtime/replay_divergence.h"
+#include "services/engine/runtime/request_lookup.h"
 #include "services/engine/runtime/result_hub.h"
 #include "services/engine/runtime/results.h"
 #include "services/engine/runtime/sample_completions.h"
@@ -68,9 +68,9 @@ class Runtime {
       std::function<void(absl::Duration)> on_core_step;
       // A worker wrote a snapshot, or failed to.
       std::function<void(const WorkerSnapshotDone&)> on_snapshot;
-      std::function<void(const NoteRecovery&)> on_recovery;
-      std::function<void(const NoteWorkerLost&)> on_worker_lost;
-      std::function<void(const NoteVersionTravel&)> on_version_travel;
+      std::function<void(const RecordRecovery&)> on_recovery;
+      std::function<void(const RecordWorkerLost&)> on_worker_lost;
+      std::function<void(const RecordWeightTransfer&)> on_weight_transfer;
     };
     Observers observers;
   };
@@ -100,7 +100,7 @@ class Runtime {
     // A drain has no deadline: it takes as long as the remaining work.
     constexpr bool kIsPatient = std::is_same_v<CallEvent, Drain>;
     if constexpr (std::is_same_v<CallEvent, Submit>) {
-      done = forgotten_.Resolve(event, std::move(done));
+      done = request_lookup_.Resolve(event, std::move(done));
     }
     event.call = calls_.Add(std::move(done), kIsPatient ? CallTable::Time::max() : CallDeadline());
     const CallId call = event.call;
@@ -184,10 +184,10 @@ class Runtime {
   void Execute(DeleteOtherFiles& action);
   void Execute(ForgetBody& action);
   void Execute(ForgetResult& action);
-  void Execute(NoteRecovery& action);
+  void Execute(RecordRecovery& action);
   void Execute(CompareReplay& action);
-  void Execute(NoteWorkerLost& action);
-  void Execute(NoteVersionTravel& action);
+  void Execute(RecordWorkerLost& action);
+  void Execute(RecordWeightTransfer& action);
 
   absl::Status LoadCompletions(const StoredState& state);
 
@@ -220,7 +220,7 @@ class Runtime {
   ReplayDivergence divergence_;
   Directory directory_;
   CallTable calls_;
-  ForgottenRequests forgotten_;
+  RequestLookup request_lookup_;
   EventQueue events_;
   std::vector<Action> actions_;  // actions of the current step; the core's thread only
 

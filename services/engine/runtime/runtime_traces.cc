@@ -6,7 +6,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
-#include "services/engine/runtime/queue_words.h"
+#include "services/engine/runtime/queue_description.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
@@ -53,42 +53,42 @@ void Runtime::TraceSnapshot(const WorkerSnapshotDone& event) {
   if (options_.observers.on_snapshot) options_.observers.on_snapshot(event);
 }
 
-void Runtime::Execute(NoteRecovery& action) {
+void Runtime::Execute(RecordRecovery& action) {
   const double seconds = absl::ToDoubleSeconds(absl::Nanoseconds(action.nanoseconds));
   switch (action.outcome) {
-    case NoteRecovery::Outcome::kRecovered:
+    case RecordRecovery::Outcome::kRecovered:
       FailPoint("engine.recovery.done");
       LogInfo(
           "model recovered",
           {{"model_id", action.model_id}, {"replayed", action.num_replayed}, {"seconds", seconds}});
       break;
-    case NoteRecovery::Outcome::kResumed:
-      LogInfo("parked model resumed", {{"model_id", action.model_id}, {"seconds", seconds}});
+    case RecordRecovery::Outcome::kResumed:
+      LogInfo("offloaded model resumed", {{"model_id", action.model_id}, {"seconds", seconds}});
       break;
-    case NoteRecovery::Outcome::kFellBack:
+    case RecordRecovery::Outcome::kFellBack:
       LogWarn("a recovery falls back", {{"model_id", action.model_id}, {"why", action.detail}});
       break;
-    case NoteRecovery::Outcome::kLost:
+    case RecordRecovery::Outcome::kLost:
       LogError("model lost", {{"model_id", action.model_id}, {"why", action.detail}});
       break;
   }
   if (options_.observers.on_recovery) options_.observers.on_recovery(action);
 }
 
-void Runtime::Execute(NoteWorkerLost& action) {
+void Runtime::Execute(RecordWorkerLost& action) {
   LogWarn("worker lost", {{"group", action.group}, {"how", action.how}});
   if (options_.observers.on_worker_lost) options_.observers.on_worker_lost(action);
 }
 
-void Runtime::Execute(NoteVersionTravel& action) {
-  if (action.way == NoteVersionTravel::Way::kFailed) {
-    LogWarn("a sampler version did not come from memory, it goes as a file",
+void Runtime::Execute(RecordWeightTransfer& action) {
+  if (action.transport == RecordWeightTransfer::Transport::kFailed) {
+    LogWarn("weight transfer from memory failed, the version is written to a file",
             {{"version_id", action.version_id},
              {"from", action.from},
              {"to", action.to},
              {"why", action.why}});
   }
-  if (options_.observers.on_version_travel) options_.observers.on_version_travel(action);
+  if (options_.observers.on_weight_transfer) options_.observers.on_weight_transfer(action);
 }
 
 void Runtime::TraceAccepted() {
@@ -123,7 +123,7 @@ void Runtime::TraceDispatch(const SendToWorker& action) {
 }
 
 QueueStatus Runtime::QueueOf(const std::string& request_id) {
-  return InWords(hub_.Queue(request_id), queue_view_.PlaceOf(request_id, NowNanos()));
+  return DescribeQueue(hub_.Queue(request_id), queue_view_.PlaceOf(request_id, NowNanos()));
 }
 
 void Runtime::TraceFailure(const std::string& request_id, const ErrorInfo& error) {

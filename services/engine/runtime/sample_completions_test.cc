@@ -91,8 +91,7 @@ TEST_CASE("SampleCompletions: a waiter is called once when its queue grows", "[r
   CHECK(Ids(f.completions.Take(kQueue, cursor)) == Strings{"r3"});
 }
 
-TEST_CASE("SampleCompletions: a wait for a queue that nobody knows is woken by its first",
-          "[runtime]") {
+TEST_CASE("SampleCompletions: a wait for an unknown queue is woken by its first", "[runtime]") {
   SampleCompletions completions;
   completions.Load({}, kTerm);
   int num_calls = 0;
@@ -103,7 +102,7 @@ TEST_CASE("SampleCompletions: a wait for a queue that nobody knows is woken by i
   CHECK(num_calls == 1);
 }
 
-TEST_CASE("SampleCompletions: nobody waits for an engine that stops", "[runtime]") {
+TEST_CASE("SampleCompletions: a stopping engine ends all waits", "[runtime]") {
   SampleCompletions completions;
   int num_calls = 0;
   REQUIRE(completions.Wait(kQueue, 0, [&] { ++num_calls; }) != 0);

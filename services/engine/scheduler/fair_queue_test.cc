@@ -94,7 +94,7 @@ TEST_CASE("FairQueue: what did not fit is first the next time", "[scheduler]") {
   CHECK(Take(queue, 1) == Names{"a2"});
 }
 
-TEST_CASE("FairQueue: a tenant that is passed holds up nobody and saves nothing up",
+TEST_CASE("FairQueue: a tenant that is passed holds up no other and saves nothing up",
           "[scheduler]") {
   FairQueue queue(10);
   PushMany(queue, "a", 100, 10);
@@ -109,8 +109,8 @@ TEST_CASE("FairQueue: a tenant that is passed holds up nobody and saves nothing 
   }
   const auto served = Serve(queue, 200);
   CHECK(std::abs(served.at('a') - served.at('b')) <= 20);
-  const auto nobody = [](const std::string&, const FairQueue::Item&) { return Fit::kPassTenant; };
-  CHECK(queue.Take(nobody).empty());
+  const auto no_item = [](const std::string&, const FairQueue::Item&) { return Fit::kPassTenant; };
+  CHECK(queue.Take(no_item).empty());
 }
 
 TEST_CASE("FairQueue: removed items are not served", "[scheduler]") {

@@ -75,7 +75,7 @@ void SimClient::HandleAnswer(ClientOp& op, const Answer& answer) {
         "I2", absl::StrFormat("%s: %s seq %d is request %s and request %s", name_,
                               op.submit.owner_id, op.submit.seq_id, op.request_id, answer.id));
   }
-  NoteHeard();
+  RecordAnswer();
   if (!op.request_id.empty()) return;
   op.is_answered = true;
   op.request_id = answer.id;
@@ -85,7 +85,7 @@ void SimClient::HandleAnswer(ClientOp& op, const Answer& answer) {
 
 void SimClient::HandleRefusal(ClientOp& op, const ErrorInfo& error) {
   if (IsTransient(error)) return;  // the client sends it again
-  NoteSilence();                   // it may only learn that the session is over
+  RecordSilence();                 // it may only learn that the session is over
   const Submit& submit = op.submit;
   const bool is_kept = world_.store.FindByKey(submit.tenant_id, submit.owner_id, submit.op_class,
                                               submit.seq_id) != nullptr;
@@ -120,7 +120,7 @@ void SimClient::HandleResult(ClientOp& op, const SimResult& result) {
   op.result = result;
   ReadAgain(op);
   SendAgain(op);
-  if (!result.failed) return NoteSuccess(op, result);
+  if (!result.failed) return RecordSuccess(op, result);
   if (result.code.empty() || result.message.empty()) {
     throw Violation("I1", op.request_id + " failed without a reason");
   }
@@ -152,7 +152,7 @@ void SimClient::SendAgain(ClientOp& op) {
   });
 }
 
-void SimClient::NoteSuccess(const ClientOp& op, const SimResult& result) {
+void SimClient::RecordSuccess(const ClientOp& op, const SimResult& result) {
   if (op.submit.kind == OperationKind::kSaveWeights) training_paths_.push_back(result.path);
   if (op.submit.kind != OperationKind::kSaveWeightsForSampler) return;
   if (result.sampling_session_id.empty()) {
@@ -221,8 +221,8 @@ bool SimClient::MayFail(const ClientOp& op, const SimResult& result) const {
   if (code == "model_failed" || code == "internal") {
     // A request must not fail because another one crashed their worker.
     const bool is_poison = op.body != nullptr && op.body->kills > 0;
-    const bool is_blamed = result.message.find("the worker died") != std::string::npos;
-    return is_blamed && world_.lost_worker && (is_poison || world_.swarm.may_blame_innocents());
+    const bool is_attributed = result.message.find("the worker died") != std::string::npos;
+    return is_attributed && world_.lost_worker && (is_poison || world_.swarm.may_fail_bystanders());
   }
   return false;
 }

@@ -86,7 +86,7 @@ class Walk {
   // The worker that read the files has recorded which checkpoint the path named.
   void Load(const History& history, const Plan& plan, int64_t seq_id) {
     const auto loaded = world_.loaded.find(history.row.request_id);
-    if (loaded == world_.loaded.end()) Fail("I4", "a load is done that nobody ran");
+    if (loaded == world_.loaded.end()) Fail("I4", "a load is done that no worker ran");
     const auto& args = std::get<LoadArgs>(plan.args);
     const auto own = saved_.find(args.path);
     if (own != saved_.end()) {
@@ -134,7 +134,7 @@ class Walk {
       case OperationKind::kForward:
         return ExpectResult(history);
       case OperationKind::kOptimStep: {
-        CheckFailuresWereTold(history);
+        CheckFailuresWereReported(history);
         const auto& args = std::get<OptimStepArgs>(plan.args);
         adapter_.Step(seq, MixBytes(0, args.adam_params));
         failures_.clear();
@@ -150,11 +150,11 @@ class Walk {
 
   // Checks that a step with a missing gradient was accepted after its caller was notified of the
   // failure.
-  void CheckFailuresWereTold(const History& step) const {
+  void CheckFailuresWereReported(const History& step) const {
     for (const History* const failure : failures_) {
-      const bool told =
+      const bool was_reported =
           failure->handed_out_at > 0 && failure->handed_out_at <= step.row.accepted_at;
-      if (told) continue;
+      if (was_reported) continue;
       Fail("I2", absl::StrFormat("seq %d stepped although its caller did not know that seq %d "
                                  "had failed",
                                  step.row.seq_id, failure->row.seq_id));
@@ -247,7 +247,7 @@ void CheckModels(const World& world,
     const auto row = world.store.models().find(model_id);
     const bool lives = row != world.store.models().end() && row->second.state == ModelState::kReady;
     // A model that is still offloaded belongs to a client that did not come back.
-    if (lives && !row->second.is_parked) {
+    if (lives && !row->second.is_offloaded) {
       walk.Drop(DecodeSeqs(row->second.dropped_window));
       walk.CheckLive(live(model_id));
     }

@@ -21,11 +21,11 @@ constexpr std::array<std::pair<SeededBug, std::string_view>, 17> kNames = {{
     {SeededBug::kPayloadFreedEarly, "payload_freed_early"},
     {SeededBug::kGapNotCommitted, "gap_not_committed"},
     {SeededBug::kMatesFail, "mates_fail"},
-    {SeededBug::kCrashUntold, "crash_untold"},
+    {SeededBug::kCrashUnreported, "crash_unreported"},
     {SeededBug::kRankNotFormed, "rank_not_formed"},
     {SeededBug::kPeerKept, "peer_kept"},
     {SeededBug::kSessionForgotten, "session_forgotten"},
-    {SeededBug::kMovedModelKept, "moved_model_kept"},
+    {SeededBug::kMigratedModelKept, "migrated_model_kept"},
 }};
 
 template <typename Command>
@@ -122,7 +122,7 @@ void BugHooks::RunLateSeqs(std::vector<Action>& actions) {
   actions = std::move(changed);
 }
 
-void BugHooks::KeepMovedModels(std::vector<Action>& actions) {
+void BugHooks::KeepMigratedModels(std::vector<Action>& actions) {
   for (const Action& action : actions) {
     const auto* const commit = std::get_if<Commit>(&action);
     if (commit == nullptr) continue;
@@ -144,7 +144,7 @@ void BugHooks::Change(EventBody& event) {
   }
   auto* const exited = std::get_if<WorkerExited>(&event);
   if (bug_ == SeededBug::kMatesFail && exited != nullptr) exited->cause = LossCause::kCrashed;
-  if (bug_ == SeededBug::kCrashUntold && exited != nullptr) exited->cause = LossCause::kEnded;
+  if (bug_ == SeededBug::kCrashUnreported && exited != nullptr) exited->cause = LossCause::kEnded;
   auto* const attached = std::get_if<WorkerAttached>(&event);
   if (bug_ == SeededBug::kSessionForgotten && attached != nullptr) attached->session.clear();
   auto* const submit = std::get_if<Submit>(&event);
@@ -172,8 +172,8 @@ void BugHooks::Change(std::vector<Action>& actions) {
     std::erase_if(actions, [](const Action& a) { return CommandIn<SendDie>(a) != nullptr; });
   } else if (bug_ == SeededBug::kLateSeqRun) {
     RunLateSeqs(actions);
-  } else if (bug_ == SeededBug::kMovedModelKept) {
-    KeepMovedModels(actions);
+  } else if (bug_ == SeededBug::kMigratedModelKept) {
+    KeepMigratedModels(actions);
   } else if (bug_ == SeededBug::kVersionDroppedEarly) {
     DropPublishedVersions(actions);
   } else if (bug_ == SeededBug::kWindowNotCompared) {

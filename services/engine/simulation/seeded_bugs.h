@@ -29,11 +29,11 @@ enum class SeededBug {
   kPayloadFreedEarly,  // as soon as it was sent to a worker
   kGapNotCommitted,    // closed_seq is not written to the store
   kMatesFail,          // every reported exit counts as a crash
-  kCrashUntold,        // every reported exit counts as an orderly end
+  kCrashUnreported,    // every reported exit counts as an orderly end
   kRankNotFormed,      // ranks above 0 get no FormGroup
   kPeerKept,           // the rest of a lost group is not evicted
   kSessionForgotten,   // a rank that reconnects counts as new
-  kMovedModelKept,     // the source group of a migration keeps the model
+  kMigratedModelKept,  // the source group of a migration keeps the model
 };
 
 const std::vector<SeededBug>& AllSeededBugs();
@@ -56,7 +56,7 @@ class BugHooks {
   void ChangeWrites(Commit& commit);
   void DropPublishedVersions(std::vector<Action>& actions);
   void RunLateSeqs(std::vector<Action>& actions);
-  void KeepMovedModels(std::vector<Action>& actions);
+  void KeepMigratedModels(std::vector<Action>& actions);
 
   const SeededBug bug_;
   Random& random_;

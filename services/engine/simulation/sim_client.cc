@@ -8,7 +8,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr int64_t kBeatPeriod = 5 * kSecond;
+constexpr int64_t kHeartbeatPeriod = 5 * kSecond;
 constexpr size_t kMaxModels = 3;
 
 template <typename Container>
@@ -30,7 +30,7 @@ SimClient::SimClient(World& world, int64_t number, std::function<SimEngine*()> f
       neighbours_(neighbours),
       num_actions_left_(world.swarm.actions_per_client) {
   Begin();
-  Beat();
+  SendHeartbeat();
 }
 
 void SimClient::Begin() {
@@ -50,7 +50,7 @@ void SimClient::Act() {
       event.row.ordering = is_serial_ ? SessionOrdering::kSerial : SessionOrdering::kConcurrent;
       Ask(event, [this](const Answer& answer) {
         session_id_ = answer.id;
-        NoteHeard();
+        RecordAnswer();
       });
     }
   } else {
@@ -289,13 +289,13 @@ void SimClient::RemoveCheckpoint() {
 void SimClient::Vanish() {
   has_vanished_ = true;
   world_.silent_sessions.insert(session_id_);
-  world_.trace.Note(world_.time.now(), [&] { return name_ + " vanishes"; });
+  world_.trace.Log(world_.time.now(), [&] { return name_ + " vanishes"; });
 }
 
 // Simulates a closed laptop or a network outage.
 void SimClient::Nap() {
   naps_ = true;
-  world_.trace.Note(world_.time.now(), [&] { return name_ + " naps"; });
+  world_.trace.Log(world_.time.now(), [&] { return name_ + " naps"; });
   // Shorter than the time for which undelivered results are kept.
   const CoreOptions& core = world_.swarm.core;
   const int64_t longest =
@@ -307,8 +307,8 @@ void SimClient::ComeBack() {
   has_vanished_ = false;
   num_asking_ = 0;
   for (ClientOp& op : ops_) op.is_forgotten = !op.result;
-  world_.trace.Note(world_.time.now(), [&] { return name_ + " comes back"; });
-  Beat();
+  world_.trace.Log(world_.time.now(), [&] { return name_ + " comes back"; });
+  SendHeartbeat();
 }
 
 void SimClient::TouchModels() {
@@ -329,26 +329,26 @@ void SimClient::TouchModels() {
   }
 }
 
-void SimClient::NoteHeard() {
+void SimClient::RecordAnswer() {
   was_away_ = session_may_be_over();  // a duplicate is answered even then
-  NoteSilence();
+  RecordSilence();
   heard_at_ = world_.time.now();
 }
 
-void SimClient::NoteSilence() {
+void SimClient::RecordSilence() {
   const int64_t silence = world_.time.now() - heard_at_;
   if (silence > world_.swarm.core.session_timeout / 2) world_.silent_sessions.insert(session_id_);
 }
 
-void SimClient::Beat() {
-  world_.time.After(kBeatPeriod, [this] {
+void SimClient::SendHeartbeat() {
+  world_.time.After(kHeartbeatPeriod, [this] {
     if (has_vanished_ || is_finished_) return;
     if (!session_id_.empty()) {
       SendOnce(Heartbeat{0, tenant_id_, session_id_}, nullptr, [this](const Answer& answer) {
-        if (!answer.error && !answer.session_finished) NoteHeard();
+        if (!answer.error && !answer.session_finished) RecordAnswer();
       });
     }
-    Beat();
+    SendHeartbeat();
   });
 }
 
@@ -359,9 +359,9 @@ void SimClient::FinishSession() {
       [this](const Answer&) { is_finished_ = true; });
 }
 
-bool SimClient::is_settled() const { return has_vanished_ || WhatIsOpen().empty(); }
+bool SimClient::is_settled() const { return has_vanished_ || OpenWork().empty(); }
 
-std::string SimClient::WhatIsOpen() const {
+std::string SimClient::OpenWork() const {
   if (num_asking_ > 0) return name_ + " waits for the answer to a call";
   for (const ClientOp& op : ops_) {
     if (op.is_forgotten) continue;

@@ -47,7 +47,7 @@ class SimClient {
   // Returns true if all calls have answers and all accepted requests have results.
   bool is_settled() const;
   // Lists what is_settled waits for.
-  std::string WhatIsOpen() const;
+  std::string OpenWork() const;
   void FinishSession();
   bool has_vanished() const { return has_vanished_; }
   // A vanished client continues with its session and models.
@@ -86,7 +86,7 @@ class SimClient {
   void Unload(Program& program);
   void Vanish();
   void Nap();
-  void Beat();
+  void SendHeartbeat();
 
   bool Chance(int64_t per_mille) { return world_.random.Chance(per_mille); }
   ClientOp& NewOp(Submit submit);
@@ -107,16 +107,16 @@ class SimClient {
   void ReadAgain(ClientOp& op);
   void SendAgain(ClientOp& op);
   void HandleResult(ClientOp& op, const SimResult& result);
-  void NoteSuccess(const ClientOp& op, const SimResult& result);
+  void RecordSuccess(const ClientOp& op, const SimResult& result);
 
   // Return true if `op` may be refused, or fail, with that code.
   bool MayBeRefused(const ClientOp& op, const ErrorInfo& error) const;
   bool MayFail(const ClientOp& op, const SimResult& result) const;
   bool session_may_be_over() const;
   bool may_have_been_silent() const;
-  void NoteHeard();
+  void RecordAnswer();
   // Records a silence after which the server may have regarded the client as gone.
-  void NoteSilence();
+  void RecordSilence();
 
   World& world_;
   const std::string name_;

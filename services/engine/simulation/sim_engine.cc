@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
-#include "services/engine/core/repetition.h"
+#include "services/engine/core/duplicate_detection.h"
 #include "services/engine/simulation/sim_worker.h"
 
 namespace lathe::engine::simulation {
@@ -60,7 +60,7 @@ bool SimEngine::FindsLeaseLost() const {
 void SimEngine::Kill() {
   if (is_dead_) return;
   is_dead_ = true;
-  world_.trace.Note(world_.time.now(), [&] { return name_ + " is killed"; });
+  world_.trace.Log(world_.time.now(), [&] { return name_ + " is killed"; });
   for (const auto& [rank, link] : links_) {
     link->open_at_engine = false;
     world_.time.After(world_.Delay(kSecond), [closed = link] { closed->worker->OnClosed(closed); });
@@ -71,7 +71,7 @@ void SimEngine::Kill() {
 void SimEngine::Thaw() {
   if (is_dead_) return;
   is_frozen_ = false;
-  world_.trace.Note(world_.time.now(), [&] { return name_ + " goes on"; });
+  world_.trace.Log(world_.time.now(), [&] { return name_ + " goes on"; });
   Post(engine::Tick{});
 }
 
@@ -113,7 +113,8 @@ void SimEngine::Execute(Commit& action) {
     } else if (const auto* const complete = std::get_if<CompleteRequest>(&write)) {
       const auto result = held_results_.find(complete->result_id);
       if (result == held_results_.end()) {
-        throw Violation("I1", complete->request_id + " completes with a result nobody holds");
+        throw Violation("I1",
+                        complete->request_id + " completes with a result that does not exist");
       }
       queued_.results.insert(*result);
     }
@@ -138,7 +139,7 @@ void SimEngine::EndCommit(const std::shared_ptr<CommitGroup>& group) {
   const bool applied = world_.store.Apply(term_, *group);
   if (is_dead_) return;
   if (!applied) {
-    world_.trace.Note(world_.time.now(), [&] { return name_ + " leads no more"; });
+    world_.trace.Log(world_.time.now(), [&] { return name_ + " leads no more"; });
     return Kill();
   }
   OnDurable(*group);
@@ -199,13 +200,13 @@ void SimEngine::Call(EventBody event, const SharedBody& body, Reply reply) {
 }
 
 SimEngine::Reply SimEngine::Resolving(const Submit& submit, Reply reply) {
-  if (!MayBeForgotten(submit)) return reply;
+  if (!MayBeStored(submit)) return reply;
   return [this, submit, reply = std::move(reply)](const Answer& answer) {
-    const RequestRow* const row = SaysClosedSeq(answer)
+    const RequestRow* const row = IsClosedSeq(answer)
                                       ? world_.store.FindByKey(submit.tenant_id, submit.owner_id,
                                                                submit.op_class, submit.seq_id)
                                       : nullptr;
-    reply(row == nullptr ? answer : AnswerForgotten(submit, *row));
+    reply(row == nullptr ? answer : AnswerFromStore(submit, *row));
   };
 }
 
@@ -224,7 +225,7 @@ void SimEngine::Execute(Answer& action) {
 const SimResult* SimEngine::GetResult(const std::string& request_id) {
   const SimResult* const result = world_.store.FindResult(request_id);
   if (result == nullptr) return nullptr;
-  world_.store.NoteHandedOut(request_id, world_.Now());
+  world_.store.RecordHandedOut(request_id, world_.Now());
   Post(Delivered{request_id});
   return result;
 }

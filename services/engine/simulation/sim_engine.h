@@ -94,10 +94,10 @@ class SimEngine {
   void Execute(DeleteOtherFiles& action);
   void Execute(ForgetBody& action);
   void Execute(ForgetResult& action) { held_results_.erase(action.result_id); }
-  void Execute(NoteRecovery&) {}
+  void Execute(RecordRecovery&) {}
   void Execute(CompareReplay& action);
-  void Execute(NoteWorkerLost&) {}
-  void Execute(NoteVersionTravel&) {}
+  void Execute(RecordWorkerLost&) {}
+  void Execute(RecordWeightTransfer&) {}
   void BeginCommit();
   void EndCommit(const std::shared_ptr<CommitGroup>& group);
   void OnDurable(const CommitGroup& group);

@@ -253,7 +253,7 @@ const RequestRow* SimStore::FindByKey(const std::string& tenant_id, const std::s
   return row.tenant_id == tenant_id ? &row : nullptr;
 }
 
-void SimStore::NoteHandedOut(const std::string& request_id, int64_t now) {
+void SimStore::RecordHandedOut(const std::string& request_id, int64_t now) {
   History& history = history_.at(request_id);
   if (history.handed_out_at == 0) history.handed_out_at = now;
 }

@@ -51,7 +51,7 @@ class SimStore {
   const RequestRow* FindByKey(const std::string& tenant_id, const std::string& owner_id,
                               OpClass op_class, int64_t seq_id) const;
   // Records that the result was sent to a client.
-  void NoteHandedOut(const std::string& request_id, int64_t now);
+  void RecordHandedOut(const std::string& request_id, int64_t now);
 
   int64_t term() const { return term_; }
   // Number of unfinished training requests of a model, or of all requests of a tenant.

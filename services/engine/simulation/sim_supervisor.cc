@@ -13,8 +13,8 @@ void SimSupervisor::Start(const std::string& group, int64_t rank) {
 void SimSupervisor::FollowLeader() {
   world_.time.After(world_.Delay(kSecond), [this] {
     SimEngine* const leader = leader_();
-    if (leader != told_ && leader->is_up()) {
-      told_ = leader;
+    if (leader != reported_ && leader->is_up()) {
+      reported_ = leader;
       for (const auto& [rank, exit] : exits_) {
         if (exit.pid != 0) leader->OnSupervisor(exit);
       }
@@ -33,7 +33,7 @@ void SimSupervisor::OnExit(const std::string& group, int64_t rank, int64_t pid, 
                           .rank = rank};
   exits_[{group, rank}] = exit;
   world_.time.After(world_.Delay(world_.swarm.max_exit_delay), [this, exit] {
-    if (told_ != nullptr) told_->OnSupervisor(exit);
+    if (reported_ != nullptr) reported_->OnSupervisor(exit);
   });
 }
 

@@ -24,11 +24,11 @@ class SimSupervisor {
 
  private:
   void FollowLeader();
-  void Tell(const WorkerExited& exit);
+  void Report(const WorkerExited& exit);
 
   World& world_;
   const std::function<SimEngine*()> leader_;
-  SimEngine* told_ = nullptr;  // leader with which it is connected
+  SimEngine* reported_ = nullptr;  // leader with which it is connected
   // Last exit of each rank of a group; pid 0: none yet.
   std::map<std::pair<std::string, int64_t>, WorkerExited> exits_;
 };

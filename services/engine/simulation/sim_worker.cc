@@ -73,7 +73,7 @@ void SimWorker::Connect(SimEngine* engine) {
   // A worker that is not ready dials again if the engine does not attach it in time.
   if (is_ready_) return;
   world_.time.After(kSilence, [this, link = link_] {
-    if (link == link_ && !is_attached_) Redial();
+    if (link == link_ && !is_attached_) Reconnect();
   });
 }
 
@@ -103,24 +103,24 @@ WorkerAttached SimWorker::Hello() const {
   return hello;
 }
 
-void SimWorker::Redial() {
+void SimWorker::Reconnect() {
   if (is_dead_ || link_ == nullptr) return;
   const std::shared_ptr<Link> link = std::exchange(link_, nullptr);
   link->open_at_worker = false;
   is_attached_ = false;
   // Behind a black hole the engine notices only the silence.
-  const int64_t news = link->is_black_hole ? kSilence : kSecond;
-  world_.time.After(world_.Delay(news), [link] { link->engine->OnClosed(link); });
+  const int64_t notice_delay = link->is_black_hole ? kSilence : kSecond;
+  world_.time.After(world_.Delay(notice_delay), [link] { link->engine->OnClosed(link); });
   world_.time.After(world_.Delay(2 * kSecond), [this] { Dial(); });
 }
 
 void SimWorker::OnClosed(const std::shared_ptr<Link>& link) {
-  if (link == link_) Redial();
+  if (link == link_) Reconnect();
 }
 
 bool SimWorker::AcceptTerm(int64_t term) {
   if (term >= term_ || world_.bug == SeededBug::kNoTermCheck) return true;
-  Redial();
+  Reconnect();
   return false;
 }
 
@@ -143,9 +143,9 @@ void SimWorker::Die(LossCause cause, bool says_why) {
   if (is_dead_) return;
   is_dead_ = true;
   world_.lost_worker = true;
-  world_.trace.Note(world_.time.now(), [&] { return process_id_ + " is dead"; });
+  world_.trace.Log(world_.time.now(), [&] { return process_id_ + " is dead"; });
   on_death_(cause);
-  TellPeers();
+  NotifyPeers();
   if (link_ == nullptr) return;
   link_->open_at_worker = false;
   world_.time.After(world_.Delay(kSecond), [link = link_, cause, says_why] {
@@ -175,19 +175,19 @@ void SimWorker::Receive(const std::shared_ptr<Link>& link, EngineMessage message
   } else if (const auto* const die = std::get_if<SendDie>(&command)) {
     Handle(*die, message);
   } else if (is_attached_ && message.send.epoch == epoch_) {
-    Obey(message);
+    HandleMessage(message);
     StartReady();
   }
 }
 
-void SimWorker::Obey(EngineMessage& message) {
+void SimWorker::HandleMessage(EngineMessage& message) {
   // A copy, as a handler may move from the message.
   const WorkerCommand command = message.send.command;
   std::visit([&](const auto& one) { Handle(one, message); }, command);
 }
 
 void SimWorker::Handle(const FormGroup& command, EngineMessage& message) {
-  if (command.meeting) Meet(*command.meeting);
+  if (command.rendezvous) JoinRendezvous(*command.rendezvous);
   epoch_ = message.send.epoch;
   term_ = command.term;
   is_attached_ = true;

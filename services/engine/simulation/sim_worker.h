@@ -50,7 +50,7 @@ class SimWorker {
   // Loses a random sampler version, as if it could not be read any more.
   void LoseVersion();
   // Closes its link, as after a long silence, and dials again.
-  void Redial();
+  void Reconnect();
 
   // Returns nullptr if the worker does not hold the model.
   const CountingAdapter* Find(const std::string& model_id) const;
@@ -84,7 +84,7 @@ class SimWorker {
   void Load();
   void BecomeReady();
   // ---- peers, in sim_worker_ranks.cc
-  void Meet(const Meeting& meeting);
+  void JoinRendezvous(const RendezvousPoint& rendezvous);
   // Ranks of the group's rendezvous, including this one; empty: no rendezvous.
   std::vector<SimWorker*> Peers() const;
   // Returns true if all ranks have joined and live.
@@ -94,7 +94,7 @@ class SimWorker {
   // Time until which this rank or a peer is hung.
   int64_t HeldUpUntil() const;
   SimWorker& AnyPeer();
-  void TellPeers();
+  void NotifyPeers();
   void LeaveWithPeers();
 
   void Dial();
@@ -105,7 +105,7 @@ class SimWorker {
   void Report(WorkerReport report);
   void ReportDone(const WorkerReport& done);
 
-  void Obey(EngineMessage& message);
+  void HandleMessage(EngineMessage& message);
   void Handle(const FormGroup& command, EngineMessage& message);
   void Handle(const AdoptGroup& command, EngineMessage& message);
   void Handle(const SendTrainBatch& command, EngineMessage& message);
@@ -122,7 +122,7 @@ class SimWorker {
   // Weights that a load finds; nullopt: none that can be read.
   std::optional<Weights> WeightsFor(const SendLoadVersion& command) const;
   std::optional<Weights> Served(const std::string& version_id, int64_t seq_id) const;
-  void TellLoaded(const SendLoadVersion& command);
+  void ReportLoaded(const SendLoadVersion& command);
   // Handles any other command: a barrier with a request.
   template <typename Command>
   void Handle(const Command& command, EngineMessage& message);

@@ -30,7 +30,7 @@ bool SimWorker::IsSetBack(const std::string& request_id) {
 }
 
 void SimWorker::CheckRole(GroupRole other) const {
-  if (role_ == other) throw Violation("I2", group_ + " was told what another role does");
+  if (role_ == other) throw Violation("I2", group_ + " was sent a command of another role");
 }
 
 void SimWorker::Run(const Work& work, WorkerReport& report) {

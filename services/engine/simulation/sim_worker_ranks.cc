@@ -12,13 +12,13 @@ constexpr int64_t kPatience = 60 * kSecond;
 
 }  // namespace
 
-void SimWorker::Meet(const Meeting& meeting) {
-  if (session_ == meeting.session) return;
+void SimWorker::JoinRendezvous(const RendezvousPoint& rendezvous) {
+  if (session_ == rendezvous.session) return;
   if (!session_.empty()) {
-    throw Violation("I4", process_id_ + " has met its peers and is told to meet others");
+    throw Violation("I4", process_id_ + " has joined its peers and is sent to other ones");
   }
-  session_ = meeting.session;
-  std::vector<SimWorker*>& peers = world_.meetings[session_];
+  session_ = rendezvous.session;
+  std::vector<SimWorker*>& peers = world_.rendezvous_points[session_];
   peers.push_back(this);
   const auto num_peers = static_cast<int64_t>(peers.size());
   if (std::any_of(peers.begin(), peers.end(), [](const SimWorker* one) { return one->is_dead_; })) {
@@ -31,8 +31,8 @@ void SimWorker::Meet(const Meeting& meeting) {
 }
 
 std::vector<SimWorker*> SimWorker::Peers() const {
-  const auto met = world_.meetings.find(session_);
-  return met == world_.meetings.end() ? std::vector<SimWorker*>() : met->second;
+  const auto met = world_.rendezvous_points.find(session_);
+  return met == world_.rendezvous_points.end() ? std::vector<SimWorker*>() : met->second;
 }
 
 bool SimWorker::HasPeers() const {
@@ -64,7 +64,7 @@ SimWorker& SimWorker::AnyPeer() {
   return *peers[static_cast<size_t>(world_.random.Below(num_peers))];
 }
 
-void SimWorker::TellPeers() {
+void SimWorker::NotifyPeers() {
   const std::vector<SimWorker*> peers = Peers();
   const bool all_came = static_cast<int64_t>(peers.size()) == world_.swarm.num_ranks;
   for (SimWorker* const peer : peers) {
@@ -74,7 +74,7 @@ void SimWorker::TellPeers() {
 }
 
 void SimWorker::Disagree() {
-  if (HasPeers()) TellPeers();
+  if (HasPeers()) NotifyPeers();
 }
 
 void SimWorker::LeaveWithPeers() {

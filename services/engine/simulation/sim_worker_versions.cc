@@ -13,7 +13,7 @@ void SimWorker::LoseVersion() {
   auto it = versions_.begin();
   std::advance(it, world_.random.Below(static_cast<int64_t>(versions_.size())));
   if (!it->second.is_loaded) return;
-  world_.trace.Note(world_.time.now(), [&] { return process_id_ + " loses " + it->first; });
+  world_.trace.Log(world_.time.now(), [&] { return process_id_ + " loses " + it->first; });
   Report({.event = WorkerVersionFailed{group_, epoch_, it->first, {}}, .result = {}});
   versions_.erase(it);
 }
@@ -21,7 +21,7 @@ void SimWorker::LoseVersion() {
 void SimWorker::Handle(const SendLoadVersion& command, EngineMessage&) {
   const auto known = versions_.find(command.version_id);
   if (known != versions_.end() && known->second.seq_id >= command.inflight_seq_id) {
-    if (known->second.is_loaded) TellLoaded(command);
+    if (known->second.is_loaded) ReportLoaded(command);
     return;
   }
   versions_[command.version_id] = {{}, false, command.inflight_seq_id};
@@ -36,13 +36,13 @@ void SimWorker::Handle(const SendLoadVersion& command, EngineMessage&) {
     } else {
       it->second = {*std::move(weights), true,
                     std::max(command.inflight_seq_id, command.source_seq_id)};
-      TellLoaded(command);
+      ReportLoaded(command);
     }
     StartReady();
   });
 }
 
-void SimWorker::TellLoaded(const SendLoadVersion& command) {
+void SimWorker::ReportLoaded(const SendLoadVersion& command) {
   Report({.event = WorkerVersionLoaded{group_, epoch_, command.version_id, command.inflight_seq_id},
           .result = {}});
 }

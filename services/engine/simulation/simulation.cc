@@ -71,7 +71,7 @@ class Simulation {
   bool RunUntil(int64_t limit, const std::function<bool()>& is_over);
   void RunFor(int64_t duration);
   bool ClientsHaveActed() const;
-  std::string WhatIsOpen() const;
+  std::string OpenWork() const;
   void CheckModelsAtRest();
   void CheckHeld();
   // Checks that only the worker of its group holds a model.
@@ -170,13 +170,13 @@ void Simulation::FreezeEngine() {
   SimEngine& engine = leader();
   if (!engine.is_up()) return;
   engine.Freeze();
-  world_.trace.Note(world_.time.now(), [] { return std::string("the leader is frozen"); });
+  world_.trace.Log(world_.time.now(), [] { return std::string("the leader is frozen"); });
   world_.time.After(world_.Delay(40 * kSecond), [&engine] { engine.Thaw(); });
   world_.time.After(kSilence, [this, &engine] {
     for (const auto& [rank, worker] : workers_) {
       const bool is_silent =
           engine.is_frozen() && worker->link() != nullptr && worker->link()->engine == &engine;
-      if (is_silent) worker->Redial();
+      if (is_silent) worker->Reconnect();
     }
   });
   if (world_.random.Chance(300)) return;
@@ -215,8 +215,8 @@ void Simulation::StopWorker() {
   SimWorker& one = AnyWorker();
   const bool stops_all = world_.random.Chance(500);
   for (const auto& [rank, worker] : workers_) {
-    const bool is_told = worker == &one || (stops_all && rank.first == one.group());
-    if (is_told && !worker->is_hung()) worker->Die(LossCause::kEnded, /*says_why=*/true);
+    const bool is_notified = worker == &one || (stops_all && rank.first == one.group());
+    if (is_notified && !worker->is_hung()) worker->Die(LossCause::kEnded, /*says_why=*/true);
   }
 }
 
@@ -230,7 +230,7 @@ void Simulation::CutLink() {
   const std::shared_ptr<Link> link = worker.link();
   if (link == nullptr || worker.is_dead()) return;
   if (world_.random.Chance(500)) {
-    worker.Redial();
+    worker.Reconnect();
   } else {
     link->engine->OnClosed(link);
   }
@@ -254,7 +254,7 @@ void Simulation::LoseVersion() {
 void Simulation::RemoveGroup() {
   if (world_.is_healed) return;
   gone_ = absl::StrCat("g", world_.swarm.group_that_goes);
-  world_.trace.Note(world_.time.now(), [this] { return gone_ + " is gone for good"; });
+  world_.trace.Log(world_.time.now(), [this] { return gone_ + " is gone for good"; });
   for (const auto& [rank, worker] : workers_) {
     if (rank.first == gone_) worker->Die(LossCause::kKilled);
   }
@@ -281,14 +281,14 @@ void Simulation::ChangeRole() {
   constexpr GroupRole kRoles[] = {GroupRole::kBoth, GroupRole::kTrain, GroupRole::kSample};
   const std::string group = AnyGroup(world_.swarm.num_groups - 1);
   world_.swarm.roles.at(static_cast<size_t>(group.at(1) - '0')) = kRoles[world_.random.Below(3)];
-  world_.trace.Note(world_.time.now(), [&] { return group + " is to do something else"; });
+  world_.trace.Log(world_.time.now(), [&] { return group + " is to do something else"; });
   TakeAway(group, 0);
 }
 
 // ---- phases
 
 void Simulation::Heal() {
-  world_.trace.Note(world_.time.now(), [] { return std::string("faults are over"); });
+  world_.trace.Log(world_.time.now(), [] { return std::string("faults are over"); });
   world_.Heal();
   for (const auto& engine : engines_) engine->Thaw();
   for (const auto& client : clients_) client->Wind();
@@ -314,9 +314,9 @@ bool Simulation::ClientsHaveActed() const {
                      [](const auto& client) { return client->has_acted(); });
 }
 
-std::string Simulation::WhatIsOpen() const {
+std::string Simulation::OpenWork() const {
   for (const auto& client : clients_) {
-    if (!client->is_settled()) return client->WhatIsOpen();
+    if (!client->is_settled()) return client->OpenWork();
   }
   for (const auto& [id, history] : world_.store.history()) {
     if (history.row.done_at == 0) {
@@ -384,16 +384,16 @@ void Simulation::Run() {
   Supervise();
   RunUntil(kMaxChaos, [this] { return ClientsHaveActed(); });
   Heal();
-  if (!RunUntil(kMaxDrain, [this] { return WhatIsOpen().empty(); })) {
-    throw Violation("I7", WhatIsOpen());
+  if (!RunUntil(kMaxDrain, [this] { return OpenWork().empty(); })) {
+    throw Violation("I7", OpenWork());
   }
   RunFor(60 * kSecond);
   for (const auto& client : clients_) {
     if (client->has_vanished() && world_.random.Chance(700)) client->ComeBack();
     client->TouchModels();
   }
-  if (!RunUntil(kMaxDrain, [this] { return WhatIsOpen().empty(); })) {
-    throw Violation("I7", WhatIsOpen());
+  if (!RunUntil(kMaxDrain, [this] { return OpenWork().empty(); })) {
+    throw Violation("I7", OpenWork());
   }
   CheckEnded(world_);
   CheckKills(world_);

@@ -84,7 +84,7 @@ struct Swarm {
   int64_t large_body = 0;
 
   // Returns true if engines may mistake workers that were ended from outside for crashed ones.
-  bool may_blame_innocents() const {
+  bool may_fail_bystanders() const {
     return !is_supervised && (worker_kill_every > 0 || worker_hang_every > 0 ||
                               worker_stop_every > 0 || disagree_every > 0 || black_hole_every > 0 ||
                               outage_every > 0 || role_change_every > 0);

@@ -24,7 +24,7 @@ class Trace {
   }
   // Calls `make_line` only if lines are kept.
   template <typename MakeLine>
-  void Note(int64_t now, MakeLine make_line) {
+  void Log(int64_t now, MakeLine make_line) {
     if (max_lines_ > 0) AddLine(now, make_line());
   }
 

@@ -63,7 +63,7 @@ struct World {
   // Sessions whose silence may have been long enough to drop their gradients.
   std::set<std::string> silent_sessions;
   // Workers that joined each rendezvous session, in order of arrival, including dead ones.
-  std::map<std::string, std::vector<SimWorker*>> meetings;
+  std::map<std::string, std::vector<SimWorker*>> rendezvous_points;
   // The newest process of rank 0, by group. Other groups read versions from it.
   std::map<std::string, const SimWorker*> sources;
   // Number of workers that each request has killed, by request id.

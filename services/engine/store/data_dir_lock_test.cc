@@ -10,7 +10,7 @@
 namespace lathe::engine {
 namespace {
 
-TEST_CASE("DataDirLock: a second taker is told which process holds the directory", "[store]") {
+TEST_CASE("DataDirLock: the error names the process that holds the directory", "[store]") {
   const TempDir dir;
   const absl::StatusOr<DataDirLock> first = DataDirLock::Take(dir.path());
   REQUIRE(first.ok());

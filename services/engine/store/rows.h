@@ -72,8 +72,8 @@ struct ModelRow {
   // Rows and bodies of operations with a higher seq are kept. Together with the oldest snapshot
   // they rebuild the model.
   int64_t log_from_seq = 0;
-  bool is_parked = false;  // offloaded: its state is only on disk until a request needs it
-  std::string move_to;     // group that the model migrates to; empty: no migration
+  bool is_offloaded = false;  // its state is only on disk until a request needs it
+  std::string move_to;        // group that the model migrates to; empty: no migration
   Metadata user_metadata;
   int64_t created_at = 0;
   int64_t last_request_at = 0;

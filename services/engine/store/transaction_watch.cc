@@ -9,9 +9,9 @@ void TransactionWatch::Look() {
   if (!oldest.ok()) return;  // the database is away, which other calls report
   on_age_(*oldest ? (*oldest)->age : absl::ZeroDuration());
   if (!*oldest || (*oldest)->age < kLong) {
-    told_.clear();
-  } else if (told_ != (*oldest)->holder) {
-    told_ = (*oldest)->holder;
+    reported_.clear();
+  } else if (reported_ != (*oldest)->holder) {
+    reported_ = (*oldest)->holder;
     on_long_(**oldest);
   }
 }

@@ -29,7 +29,7 @@ class TransactionWatch {
   Store& store_;
   const std::function<void(absl::Duration)> on_age_;
   const std::function<void(const OpenTransaction&)> on_long_;
-  std::string told_;
+  std::string reported_;
 };
 
 }  // namespace lathe::engine

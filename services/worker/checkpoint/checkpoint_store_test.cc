@@ -40,7 +40,8 @@ Adapter TrainedAdapter() {
 
 bool IsEmptyDir(const fs::path& dir) { return !fs::exists(dir) || fs::is_empty(dir); }
 
-TEST_CASE("Checkpoint: alpha and target modules come back, PEFT is told them", "[checkpoint]") {
+TEST_CASE("Checkpoint: alpha and target modules come back, the PEFT config has them",
+          "[checkpoint]") {
   const TempDir dir;
   CheckpointStore store = MakeStore(dir);
   const LoraSpec lora{
@@ -298,7 +299,7 @@ TEST_CASE("Checkpoint: saving again replaces a save that was never committed", "
   CHECK(IsEmptyDir(dir / "tmp"));
 }
 
-TEST_CASE("Checkpoint: the sweep removes what nobody works on", "[checkpoint]") {
+TEST_CASE("Checkpoint: the sweep removes unfinished saves", "[checkpoint]") {
   const TempDir dir;
   fs::create_directories(dir / "tmp/left");
   REQUIRE(SweepAttempts(dir.path(), absl::Now()).ok());

@@ -67,7 +67,7 @@ TEST_CASE("Spill file: random spills and drops keep their bytes, and space is us
   CHECK(file.size_bytes() == all->num_bytes());
 }
 
-TEST_CASE("Spill file: a full disk is told, and what was there stays", "[spill]") {
+TEST_CASE("Spill file: a full disk is reported, and earlier content stays", "[spill]") {
   const TempDir dir;
   SpillFile file(dir.path());
   const Extent kept = Spill(file, "kept");

@@ -107,7 +107,7 @@ TEST_CASE("Collectives: a rank that does not come is a deadline's error that nam
                      "(.|\n)*"));
 }
 
-TEST_CASE("Collectives: after a failure every call returns it, and it is told once",
+TEST_CASE("Collectives: after a failure every call returns it, and it is logged once",
           "[collectives]") {
   const TestBackend backend = AnyBackend();
   FlightRecorder recorder;
@@ -156,7 +156,7 @@ TEST_CASE("Collectives: a started gather has its deadline too", "[collectives]")
   CHECK_THAT(Text(status), Contains("collective layer 7 (all-gather, number 1)"));
 }
 
-TEST_CASE("Local collectives: ranks that call different things are told both", "[collectives]") {
+TEST_CASE("Local collectives: ranks that make different calls get both names", "[collectives]") {
   FlightRecorder recorder;
   auto ranks = MakeLocalCollectives("dp", 2, {.timeout = kTestPatience}, recorder);
   const auto results = InThreads(2, [&](int rank) {

@@ -105,7 +105,8 @@ TEST_CASE("Collectives: an all-reduce works on a tensor of any shape, in place",
   }
 }
 
-TEST_CASE("Collectives: a maximum is over all ranks, and a NaN is everybody's", "[collectives]") {
+TEST_CASE("Collectives: a maximum is over all ranks, and a NaN reaches all of them",
+          "[collectives]") {
   const TestBackend backend = AnyBackend();
   const int world = GENERATE(1, 2, 3, 4);
   const auto results = AsRanks(backend, world, [&](Collectives& ranks) {
@@ -220,14 +221,14 @@ TEST_CASE("Collectives: a broadcast gives every rank the root's tensor", "[colle
   }
 }
 
-TEST_CASE("Collectives: nobody leaves a barrier before all have come", "[collectives]") {
+TEST_CASE("Collectives: no rank leaves a barrier before all have arrived", "[collectives]") {
   const TestBackend backend = AnyBackend();
   const int world = GENERATE(1, 2, 3, 4);
   std::atomic<int> num_arrived = 0;
   const auto seen = AsRanks(backend, world, [&](Collectives& ranks) {
     for (int round = 1; round <= 20; ++round) {
       ++num_arrived;
-      TORCH_CHECK(ranks.Barrier("meet").ok());
+      TORCH_CHECK(ranks.Barrier("start").ok());
       TORCH_CHECK(num_arrived >= round * world);
       TORCH_CHECK(ranks.Barrier("part").ok());
     }

@@ -12,19 +12,19 @@
 namespace lathe::worker {
 namespace {
 
-absl::StatusOr<std::unique_ptr<Rendezvous>> Meet(std::optional<ListeningSocket> socket,
-                                                 const ConnectOptions& options) {
-  RendezvousOptions meeting{.rank = options.rank,
-                            .world = options.mesh.world(),
-                            .session = options.meeting.session,
-                            .must_agree = options.must_agree,
-                            .timeout = options.meeting_timeout};
-  meeting.must_agree["mesh"] = options.mesh.ToString();
+absl::StatusOr<std::unique_ptr<Rendezvous>> OpenRendezvous(std::optional<ListeningSocket> socket,
+                                                           const ConnectOptions& options) {
+  RendezvousOptions join{.rank = options.rank,
+                         .world = options.mesh.world(),
+                         .session = options.rendezvous.session,
+                         .must_agree = options.must_agree,
+                         .timeout = options.rendezvous_timeout};
+  join.must_agree["mesh"] = options.mesh.ToString();
   if (options.rank != 0) {
-    return Rendezvous::Join(options.meeting.address, options.meeting.port, meeting);
+    return Rendezvous::Join(options.rendezvous.address, options.rendezvous.port, join);
   }
-  if (!socket.has_value()) return absl::InternalError("rank 0 has no socket to meet others at");
-  return Rendezvous::Serve(*std::move(socket), meeting);
+  if (!socket.has_value()) return absl::InternalError("rank 0 has no rendezvous socket");
+  return Rendezvous::Serve(*std::move(socket), join);
 }
 
 // Connects one sub-mesh after another. Every rank connects the same ones in the same order.
@@ -32,7 +32,7 @@ class Connector {
  public:
   static absl::StatusOr<Connector> Create(Rendezvous& rendezvous, FlightRecorder& recorder,
                                           const ConnectOptions& options) {
-    ASSIGN_OR_RETURN(const std::string address, LocalAddressTowards(options.meeting.address));
+    ASSIGN_OR_RETURN(const std::string address, LocalAddressTowards(options.rendezvous.address));
     ASSIGN_OR_RETURN(std::shared_ptr<gloo::transport::Device> device, OpenGlooDevice(address));
     return Connector(rendezvous, recorder, options, std::move(device));
   }
@@ -87,7 +87,8 @@ absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<Listen
   ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(options.mesh, options.rank, options.mesh.world()));
   std::unique_ptr<Communicators> ranks(new Communicators());
   // Destroyed at the end of this function: no rank may join or write to the store afterwards.
-  ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Meet(std::move(socket), options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous,
+                   OpenRendezvous(std::move(socket), options));
   ASSIGN_OR_RETURN(const Connector connector,
                    Connector::Create(*rendezvous, ranks->recorder_, options));
   const auto connect = [&](std::initializer_list<Axis> axes, bool moves_cpu_tensors,
@@ -100,9 +101,9 @@ absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<Listen
   ASSIGN_OR_RETURN(ranks->fsdp_, connect({Axis::kFsdp}, false, options.patience));
   ASSIGN_OR_RETURN(ranks->all_,
                    connect({Axis::kDp, Axis::kFsdp, Axis::kTp}, true, options.patience));
-  SubMesh everybody = mesh.Along({Axis::kDp, Axis::kFsdp, Axis::kTp});
-  everybody.axis = "control";
-  ASSIGN_OR_RETURN(ranks->control_, connector.Connect(everybody, true, options.patience));
+  SubMesh all_ranks = mesh.Along({Axis::kDp, Axis::kFsdp, Axis::kTp});
+  all_ranks.axis = "control";
+  ASSIGN_OR_RETURN(ranks->control_, connector.Connect(all_ranks, true, options.patience));
   ranks->groups_ = {.tp = GroupOf(ranks->tp_),
                     .data = GroupOf(ranks->data_),
                     .fsdp = GroupOf(ranks->fsdp_),

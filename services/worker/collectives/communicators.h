@@ -15,7 +15,7 @@
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/collectives/rendezvous/local_address.h"
-#include "services/worker/collectives/rendezvous/meeting.h"
+#include "services/worker/collectives/rendezvous/rendezvous_point.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
@@ -23,14 +23,14 @@ namespace lathe::worker {
 struct ConnectOptions {
   MeshShape mesh;
   int rank = 0;
-  Meeting meeting;
+  RendezvousPoint rendezvous;
   // Device of the tensors that tp, data and fsdp move. CPU tensors move over shared memory or Gloo,
   // GPU tensors over NCCL.
   at::Device device = at::kCPU;
   // Values that must be the same on every rank, by name. The mesh is added to them.
   std::map<std::string, std::string> must_agree;
   // Time for all ranks to arrive and to connect.
-  absl::Duration meeting_timeout = absl::Seconds(60);
+  absl::Duration rendezvous_timeout = absl::Seconds(60);
   // Timeout of a collective on tp: how much longer one rank may take than another for part of a
   // layer.
   absl::Duration timeout = absl::Seconds(10);
@@ -62,8 +62,8 @@ class Communicators {
 };
 
 // Finds the other ranks at the rendezvous and connects to them. The mesh has several ranks, and
-// every rank calls it. `socket` listens at the address of `options.meeting`, and is set on rank 0
-// only. FailedPrecondition: the ranks' options differ (the same error on all ranks), or this rank
+// every rank calls it. `socket` listens at the address of `options.rendezvous`, and is set on rank
+// 0 only. FailedPrecondition: the ranks' options differ (the same error on all ranks), or this rank
 // cannot listen at an address that others reach. DeadlineExceeded or Unavailable: a rank has not
 // arrived, or is gone.
 absl::StatusOr<std::unique_ptr<Communicators>> ConnectRanks(std::optional<ListeningSocket> socket,

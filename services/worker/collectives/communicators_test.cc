@@ -12,17 +12,18 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Runs body(options, socket) as every rank. All ranks meet on the loopback address.
+// Runs body(options, socket) as every rank. The rendezvous is on the loopback address.
 template <typename Body>
-auto AtOneMeeting(const MeshShape& mesh, Body&& body) {
+auto AtOneRendezvous(const MeshShape& mesh, Body&& body) {
   ListeningSocket socket = ListeningSocket::Open("127.0.0.1").value();
-  const Meeting meeting{.session = "test", .address = socket.address(), .port = socket.port()};
+  const RendezvousPoint rendezvous{
+      .session = "test", .address = socket.address(), .port = socket.port()};
   return InThreads(mesh.world(), [&](int rank) {
     const ConnectOptions options{.mesh = mesh,
                                  .rank = rank,
-                                 .meeting = meeting,
+                                 .rendezvous = rendezvous,
                                  .must_agree = {{"version", "1"}},
-                                 .meeting_timeout = kTestPatience,
+                                 .rendezvous_timeout = kTestPatience,
                                  .timeout = kTestPatience};
     std::optional<ListeningSocket> own;
     if (rank == 0) own.emplace(std::move(socket));
@@ -42,8 +43,8 @@ TEST_CASE("each rank speaks to those of its column, its row, and all", "[collect
     int64_t tp, data, all, control;
     int tp_rank, data_rank;
   };
-  const std::vector<AxisSums> sums =
-      AtOneMeeting({.dp = 2, .tp = 2}, [](const ConnectOptions& options, auto socket) -> AxisSums {
+  const std::vector<AxisSums> sums = AtOneRendezvous(
+      {.dp = 2, .tp = 2}, [](const ConnectOptions& options, auto socket) -> AxisSums {
         const auto ranks = ConnectRanks(std::move(socket), options).value();
         const int rank = options.rank;
         return {.tp = SumOver(ranks->groups().tp, rank),
@@ -66,14 +67,14 @@ TEST_CASE("each rank speaks to those of its column, its row, and all", "[collect
   }
 }
 
-TEST_CASE("where the ranks have met nobody serves any more", "[collectives]") {
+TEST_CASE("the rendezvous socket is closed after the rendezvous", "[collectives]") {
   const std::vector<absl::Status> statuses =
-      AtOneMeeting({.dp = 2, .tp = 2}, [](const ConnectOptions& options, auto socket) {
+      AtOneRendezvous({.dp = 2, .tp = 2}, [](const ConnectOptions& options, auto socket) {
         const auto ranks = ConnectRanks(std::move(socket), options).value();
         SumOver(ranks->control(), options.rank);  // every rank has left the rendezvous
         absl::Status status;
         if (options.rank == 0) {
-          status = ListeningSocket::Open("127.0.0.1", options.meeting.port).status();
+          status = ListeningSocket::Open("127.0.0.1", options.rendezvous.port).status();
         }
         SumOver(ranks->control(), options.rank);
         return status;
@@ -83,7 +84,7 @@ TEST_CASE("where the ranks have met nobody serves any more", "[collectives]") {
 
 TEST_CASE("an axis of one rank is alone", "[collectives]") {
   const std::vector<bool> are_alone =
-      AtOneMeeting({.tp = 2}, [](const ConnectOptions& options, auto socket) {
+      AtOneRendezvous({.tp = 2}, [](const ConnectOptions& options, auto socket) {
         return ConnectRanks(std::move(socket), options).value()->groups().data.is_alone();
       });
   CHECK(are_alone == std::vector<bool>{true, true});
@@ -91,7 +92,7 @@ TEST_CASE("an axis of one rank is alone", "[collectives]") {
 
 TEST_CASE("ranks that were started differently refuse each other by name", "[collectives]") {
   const std::vector<absl::Status> statuses =
-      AtOneMeeting({.tp = 2}, [](ConnectOptions options, auto socket) {
+      AtOneRendezvous({.tp = 2}, [](ConnectOptions options, auto socket) {
         if (options.rank == 1) options.must_agree["version"] = std::string("2");
         return ConnectRanks(std::move(socket), options).status();
       });
@@ -103,7 +104,7 @@ TEST_CASE("ranks that were started differently refuse each other by name", "[col
 
 TEST_CASE("ranks with other meshes of one size refuse each other", "[collectives]") {
   const std::vector<absl::Status> statuses =
-      AtOneMeeting({.tp = 2}, [](ConnectOptions options, auto socket) {
+      AtOneRendezvous({.tp = 2}, [](ConnectOptions options, auto socket) {
         if (options.rank == 1) options.mesh = {.dp = 2};
         return ConnectRanks(std::move(socket), options).status();
       });

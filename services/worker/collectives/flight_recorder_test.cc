@@ -38,7 +38,7 @@ TEST_CASE("Flight recorder: a dump says how far each collective has come", "[col
                        "4096 queued\n"));
 }
 
-TEST_CASE("Flight recorder: the oldest make room, and late news of them is dropped",
+TEST_CASE("Flight recorder: the oldest make room, and late updates of them are dropped",
           "[collectives]") {
   FlightRecorder recorder(3);
   const auto first = Record(recorder, 1, "first");

@@ -28,7 +28,7 @@ constexpr int kVictim = 2;
 constexpr int kSawFailure = 42;
 constexpr absl::Duration kDeadline = absl::Seconds(2);
 
-RendezvousOptions MeetingOptions(int rank) {
+RendezvousOptions OptionsOfRank(int rank) {
   return {.rank = rank, .world = kWorld, .session = "faults", .timeout = kTestPatience};
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("Collectives: a rank of the test of faults", "[.faultyrank]") {
   const int rank = std::atoi(rank_text);
   const auto port = static_cast<uint16_t>(std::atoi(std::getenv("LATHE_TEST_PORT")));
   FlightRecorder recorder;
-  auto rendezvous = Rendezvous::Join("127.0.0.1", port, MeetingOptions(rank)).value();
+  auto rendezvous = Rendezvous::Join("127.0.0.1", port, OptionsOfRank(rank)).value();
   const absl::Status status = Work(*rendezvous, rank, std::getenv("LATHE_TEST_BACKEND"),
                                    std::getenv("LATHE_TEST_FAULT"), recorder);
   // Ends as a worker does: at once, whatever is still open.
@@ -129,7 +129,7 @@ TEST_CASE("Collectives: others leave when a process dies, hangs or skips a call"
   FlightRecorder recorder;
   absl::Status status;
   {
-    auto rendezvous = Rendezvous::Serve(std::move(socket), MeetingOptions(0)).value();
+    auto rendezvous = Rendezvous::Serve(std::move(socket), OptionsOfRank(0)).value();
     status = Work(*rendezvous, 0, backend, fault, recorder);
   }
   CHECK(bystander.ExitCode() == kSawFailure);

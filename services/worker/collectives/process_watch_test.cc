@@ -61,7 +61,7 @@ class Ends {
   std::map<int, int> calls_;
 };
 
-TEST_CASE("Process watch: tells of each end once, and only of ends", "[collectives]") {
+TEST_CASE("Process watch: reports each end once, and only ends", "[collectives]") {
   Sleeper first, second, third;
   Ends ends;
   {
@@ -83,12 +83,12 @@ TEST_CASE("Process watch: a process that ended before it was added is not watche
           "[collectives]") {
   Sleeper sleeper;
   sleeper.End();
-  ProcessWatch watch([](int) { FAIL("nobody is watched"); });
+  ProcessWatch watch([](int) { FAIL("no process is watched"); });
   CHECK_FALSE(watch.Add(1, sleeper.pid()));
   watch.Start();
 }
 
-TEST_CASE("Process watch: a process that ended before the watch has started is told of",
+TEST_CASE("Process watch: a process that ended before the watch has started is reported",
           "[collectives]") {
   Sleeper sleeper;
   Ends ends;

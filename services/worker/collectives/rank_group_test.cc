@@ -19,7 +19,7 @@ TEST_CASE("a rank alone is a group whose calls change nothing") {
   CHECK(alone.rank() == 0);
 }
 
-TEST_CASE("the ranks of a group sum, take the largest, gather and hear one of them") {
+TEST_CASE("the ranks of a group sum, take the largest, gather and broadcast") {
   const auto ok = AsRanks(TestBackend::kLocal, 2, [](Collectives& collectives) {
     const RankGroup group(collectives);
     const at::Tensor mine = at::full({2, 2}, 1.0F + static_cast<float>(group.rank()));

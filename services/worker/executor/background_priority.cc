@@ -24,13 +24,15 @@ constexpr int kIoprioLowest = (2 << 13) | 7;
 void YieldProcessor(const char* thread) {
   errno = 0;
   if (nice(kNiceness) == -1 && errno != 0) {
-    LogWarn("a thread computes as eagerly as passes", {{"thread", thread}, {"errno", errno}});
+    LogWarn("the CPU priority of a background thread cannot be lowered",
+            {{"thread", thread}, {"errno", errno}});
   }
 }
 
 void YieldDisk(const char* thread) {
   if (syscall(SYS_ioprio_set, kIoprioWhoProcess, 0, kIoprioLowest) == 0) return;
-  LogWarn("a thread uses the disk as eagerly as others", {{"thread", thread}, {"errno", errno}});
+  LogWarn("the disk priority of a background thread cannot be lowered",
+          {{"thread", thread}, {"errno", errno}});
 }
 
 }  // namespace lathe::worker

@@ -39,7 +39,7 @@ namespace lathe::worker {
 namespace {
 
 // Returns the number of idle rounds in about `pause`. Only rank 0 reads the clock.
-int64_t IdleTurns(absl::Duration pause) {
+int64_t IdleRounds(absl::Duration pause) {
   return std::max<int64_t>(1, absl::IDivDuration(pause, Lockstep::Options().idle, &pause));
 }
 
@@ -173,11 +173,11 @@ class Executor::Thread {
   absl::Status Connect() {
     if (is_alone()) return absl::OkStatus();
     RETURN_IF_ERROR(device_.status());
-    ASSIGN_OR_RETURN(const Meeting meeting, peers_.await_meeting());
+    ASSIGN_OR_RETURN(const RendezvousPoint rendezvous, peers_.await_rendezvous());
     ASSIGN_OR_RETURN(ranks_, ConnectRanks(std::move(peers_.socket),
                                           {.mesh = options_.mesh,
                                            .rank = options_.rank,
-                                           .meeting = meeting,
+                                           .rendezvous = rendezvous,
                                            .device = *device_,
                                            .must_agree = MustAgree(options_, *device_),
                                            .timeout = options_.collective_timeout,
@@ -256,22 +256,22 @@ class Executor::Thread {
   }
 
   void Work() {
-    bool has_news = false;
+    bool has_updates = false;
     while (!stopping_) {
       while (std::optional<ExecutorItem> item = NextItem()) {
         Apply(*std::move(item));
-        has_news = true;
+        has_updates = true;
       }
       const bool worked = core_->RunUnit([this] { ApplyDuringStep(); });
       ++progress_;
-      Deliver(std::exchange(has_news, false));
+      Deliver(std::exchange(has_updates, false));
       if (worked) continue;
       is_busy_ = false;
       std::optional<ExecutorItem> item = WaitForItem();
       is_busy_ = true;
       if (!item.has_value()) return;
       Apply(*std::move(item));
-      has_news = true;  // its effects, which may make no report, show after the next unit
+      has_updates = true;  // its effects, which may make no report, show after the next unit
     }
   }
 
@@ -287,18 +287,18 @@ class Executor::Thread {
   // Applies commands and delivers reports while a step runs. A Reset waits for its end.
   void ApplyDuringStep() {
     ++progress_;
-    bool has_news = false;
+    bool has_updates = false;
     while (!reset_.has_value()) {
       std::optional<ExecutorItem> item = queue_.TryPop();
       if (!item.has_value()) break;
-      has_news = true;
+      has_updates = true;
       if (std::holds_alternative<ResetItem>(*item)) {
         reset_ = std::get<ResetItem>(*item);
       } else {
         Apply(*std::move(item));
       }
     }
-    Deliver(has_news);
+    Deliver(has_updates);
   }
 
   std::optional<ExecutorItem> NextItem() {
@@ -323,63 +323,63 @@ class Executor::Thread {
   void WorkInLockstep() {
     Fingerprint fingerprint;
     std::vector<ReportEvent> reports;
-    int64_t num_idle_turns = 0;
+    int64_t num_idle_rounds = 0;
     bool is_idle = false;
     const auto take_reports = [&] {
       std::vector<ReportEvent> taken = core_->TakeReports();
       fingerprint.Add(taken);
       std::move(taken.begin(), taken.end(), std::back_inserter(reports));
     };
-    while (std::optional<Lockstep::Turn> turn =
+    while (std::optional<Lockstep::Round> round =
                lockstep_->Next({.generation = generation_,
                                 .fingerprint = fingerprint.value(),
                                 .is_idle = is_idle && reports.empty(),
                                 .preferred = core_->preferred_use(),
                                 .wants_to_stop = stopping_})) {
-      const bool has_news = !turn->items.empty() || !reports.empty();
-      Tell(std::exchange(reports, {}));
-      is_busy_ = has_news || !is_idle;
-      for (ExecutorItem& item : turn->items) Apply(std::move(item));
-      const bool worked = core_->RunUnit(turn->preferred, [&] {
+      const bool has_updates = !round->items.empty() || !reports.empty();
+      SendReports(std::exchange(reports, {}));
+      is_busy_ = has_updates || !is_idle;
+      for (ExecutorItem& item : round->items) Apply(std::move(item));
+      const bool worked = core_->RunUnit(round->preferred, [&] {
         ++progress_;
         take_reports();
-        TellWhatBegins(reports);
+        ReportBegun(reports);
       });
       ++progress_;
-      if (!worked) base_->model->Rest();
+      if (!worked) base_->model->Idle();
       take_reports();
       fingerprint.Add(core_->counters());
       // Does not depend on the reports, because some of them exist on rank 0 only.
-      if (worked || !turn->items.empty()) {
+      if (worked || !round->items.empty()) {
         fingerprint.Add(core_->ModelStates(), core_->Versions());
       }
-      if (has_news || !reports.empty()) Publish();
+      if (has_updates || !reports.empty()) Publish();
       is_idle = !worked;
-      num_idle_turns = has_news || worked ? 0 : num_idle_turns + 1;
-      if (num_idle_turns == IdleTurns(options_.pause)) FreeUnusedTensorMemory();
+      num_idle_rounds = has_updates || worked ? 0 : num_idle_rounds + 1;
+      if (num_idle_rounds == IdleRounds(options_.pause)) FreeUnusedTensorMemory();
       is_busy_ = !is_idle || !reports.empty();
     }
-    Tell(std::move(reports));
-    OnDisagreement(absl::UnavailableError("another rank of the group was told to stop"));
+    SendReports(std::move(reports));
+    OnDisagreement(absl::UnavailableError("another rank of the group was asked to stop"));
   }
 
   // Delivers Started reports before the requests run. If one of them ends this process, the engine
   // knows which ones ran.
-  void TellWhatBegins(std::vector<ReportEvent>& reports) {
+  void ReportBegun(std::vector<ReportEvent>& reports) {
     const auto rest = std::stable_partition(
         reports.begin(), reports.end(),
         [](const ReportEvent& event) { return !std::holds_alternative<Started>(event.report); });
     std::vector<ReportEvent> begun(std::make_move_iterator(rest),
                                    std::make_move_iterator(reports.end()));
     reports.erase(rest, reports.end());
-    Tell(std::move(begun));
+    SendReports(std::move(begun));
   }
 
   // Publishes the state before its reports: the effect of every report is then visible in State().
-  void Deliver(bool has_news) {
+  void Deliver(bool has_updates) {
     std::vector<ReportEvent> reports = core_->TakeReports();
-    if (has_news || !reports.empty()) Publish();
-    Tell(std::move(reports));
+    if (has_updates || !reports.empty()) Publish();
+    SendReports(std::move(reports));
   }
 
   void Publish() {
@@ -398,7 +398,7 @@ class Executor::Thread {
     state_.traffic = std::move(traffic);
   }
 
-  void Tell(std::vector<ReportEvent> reports) {
+  void SendReports(std::vector<ReportEvent> reports) {
     if (!leads()) return;
     for (ReportEvent& report : reports) listener_.on_report(std::move(report));
   }

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/rendezvous/local_address.h"
-#include "services/worker/collectives/rendezvous/meeting.h"
+#include "services/worker/collectives/rendezvous/rendezvous_point.h"
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/executor/versions/served_versions.h"
 #include "services/worker/executor/versions/version_reader.h"
@@ -74,8 +74,8 @@ struct VersionExchange {
 struct ExecutorPeers {
   // Returns the rendezvous. Called once, on the executor's thread, before the model is loaded.
   // Blocks until the engine has sent it. Cancelled: the process ends, and the thread ends too.
-  std::function<absl::StatusOr<Meeting>()> await_meeting;
-  // Rank 0 only: the socket that the meeting names.
+  std::function<absl::StatusOr<RendezvousPoint>()> await_rendezvous;
+  // Rank 0 only: the socket at the rendezvous address.
   std::optional<ListeningSocket> socket;
   // Other ranks only: decodes a command from the `encoded` that rank 0 got with it.
   std::function<absl::StatusOr<Command>(const std::string& encoded)> decode;

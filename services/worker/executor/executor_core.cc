@@ -9,7 +9,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/layers/pauses.h"
+#include "services/worker/layers/yield_points.h"
 #include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
@@ -46,7 +46,7 @@ void ExecutorCore::Do(TrainBatch batch) {
 
 void ExecutorCore::Do(SampleRequest request) {
   if (pending_versions_.contains(request.version_id)) {
-    Park(std::move(request));
+    Defer(std::move(request));
     return;
   }
   const absl::StatusOr<bool> is_here = versions_.Fetch(request.version_id);
@@ -55,13 +55,13 @@ void ExecutorCore::Do(SampleRequest request) {
   } else if (*is_here) {
     AddSample(std::move(request));
   } else {
-    Park(std::move(request));
+    Defer(std::move(request));
   }
 }
 
-void ExecutorCore::Park(SampleRequest request) {
+void ExecutorCore::Defer(SampleRequest request) {
   const std::string version_id = request.version_id;
-  parked_samples_[version_id].push_back(std::move(request));
+  deferred_samples_[version_id].push_back(std::move(request));
 }
 
 void ExecutorCore::Apply(RecoveryJobDone done) {
@@ -79,12 +79,12 @@ void ExecutorCore::Apply(RecoveryJobDone done) {
 
 // Training is never cancelled, because its seq_id has its place in the model's order.
 void ExecutorCore::Do(const Cancel& command) {
-  for (auto& [version_id, samples] : parked_samples_) {
-    const auto parked = std::find_if(
+  for (auto& [version_id, samples] : deferred_samples_) {
+    const auto deferred = std::find_if(
         samples.begin(), samples.end(),
         [&](const SampleRequest& request) { return request.request_id == command.request_id; });
-    if (parked == samples.end()) continue;
-    samples.erase(parked);
+    if (deferred == samples.end()) continue;
+    samples.erase(deferred);
     Emit(OpFailed{command.request_id, absl::CancelledError("sample was cancelled")});
     return;
   }
@@ -95,7 +95,7 @@ void ExecutorCore::Do(const Cancel& command) {
 }
 
 void ExecutorCore::Do(const StreamSample& command) {
-  for (auto& [version_id, samples] : parked_samples_) {
+  for (auto& [version_id, samples] : deferred_samples_) {
     for (SampleRequest& request : samples) {
       if (request.request_id == command.request_id) request.streamed = true;
     }
@@ -103,14 +103,14 @@ void ExecutorCore::Do(const StreamSample& command) {
   sampling_.Stream(command.request_id);
 }
 
-bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
-  bool did_something = RunBarriers(on_pause);
-  did_something |= BeginTrains(on_pause);
+bool ExecutorCore::RunUnit(const std::function<void()>& on_yield) {
+  bool did_something = RunBarriers(on_yield);
+  did_something |= BeginTrains(on_yield);
   versions_.Fit(model_ops_.VersionBytes());
   const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork(), preferred_);
   if (use == DeviceUse::kNothing) return did_something;
   if (use == DeviceUse::kTraining) {
-    RunWithPauses(on_pause, [this] { trainer_.RunUnit(); });
+    RunWithYieldPoints(on_yield, [this] { trainer_.RunUnit(); });
     CollectTrains();
   } else {
     RunSamplingPass();
@@ -118,16 +118,16 @@ bool ExecutorCore::RunUnit(const std::function<void()>& on_pause) {
   return true;
 }
 
-bool ExecutorCore::RunUnit(DeviceUse preferred, const std::function<void()>& on_pause) {
+bool ExecutorCore::RunUnit(DeviceUse preferred, const std::function<void()>& on_yield) {
   preferred_ = preferred;
-  const bool did_something = RunUnit(on_pause);
+  const bool did_something = RunUnit(on_yield);
   preferred_.reset();
   return did_something;
 }
 
 // A step of a long sequence takes seconds on a CPU. Samples do not wait for its end.
-void ExecutorCore::RunWithPauses(const std::function<void()>& on_pause,
-                                 const std::function<void()>& work) {
+void ExecutorCore::RunWithYieldPoints(const std::function<void()>& on_yield,
+                                      const std::function<void()>& work) {
   absl::Time began = parts_.clock.Now();
   const auto charge = [&] {
     const absl::Time now = parts_.clock.Now();
@@ -135,14 +135,14 @@ void ExecutorCore::RunWithPauses(const std::function<void()>& on_pause,
     began = now;
   };
   {
-    const PauseScope pauses([&] {
-      if (on_pause) on_pause();
+    const YieldScope yield_scope([&] {
+      if (on_yield) on_yield();
       if (preferred_.has_value()) return;  // yield points differ between ranks
       versions_.Fit(model_ops_.VersionBytes());
       charge();
       while (time_share_.Pick(/*has_training=*/true, sampling_.HasWork()) == DeviceUse::kSampling) {
         RunSamplingPass();
-        if (on_pause) on_pause();
+        if (on_yield) on_yield();
       }
       began = parts_.clock.Now();
     });
@@ -151,12 +151,12 @@ void ExecutorCore::RunWithPauses(const std::function<void()>& on_pause,
   charge();
 }
 
-bool ExecutorCore::RunBarriers(const std::function<void()>& on_pause) {
+bool ExecutorCore::RunBarriers(const std::function<void()>& on_yield) {
   bool ran = false;
   while (const std::optional<ModelLanes::Barrier> barrier = lanes_.TakeBarrier()) {
     ran = true;
     if (std::holds_alternative<Snapshot>(*barrier)) {
-      RunWithPauses(on_pause, [&] { RunBarrier(*barrier); });
+      RunWithYieldPoints(on_yield, [&] { RunBarrier(*barrier); });
     } else {
       RunBarrier(*barrier);
     }
@@ -194,8 +194,8 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
   if (const auto* publish = std::get_if<PublishVersion>(&barrier)) {
     if (ok && publish->is_inflight) MoveSamples(publish->version_id);
     pending_versions_.erase(publish->version_id);
-    ReleaseParkedSamples(publish->version_id);
-    ResumeParkedCopies();
+    ReleaseDeferredSamples(publish->version_id);
+    ResumeDeferredCopies();
   }
   if (std::holds_alternative<Snapshot>(barrier)) {
     // A failed snapshot has left its buffer to the next one.
@@ -204,7 +204,7 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
 }
 
 // All ready requests share the next passes with those already running.
-bool ExecutorCore::BeginTrains(const std::function<void()>& on_pause) {
+bool ExecutorCore::BeginTrains(const std::function<void()>& on_yield) {
   TrainBatch batch;
   Started started;
   std::vector<TrainRequest> requests = lanes_.TakeTrains();
@@ -225,7 +225,7 @@ bool ExecutorCore::BeginTrains(const std::function<void()>& on_pause) {
   if (!batch.requests.empty()) {
     Emit(std::move(started));
     // Reported before they run. If one of them ends this process, the engine knows which ones ran.
-    if (on_pause) on_pause();
+    if (on_yield) on_yield();
     for (const TrainRequest& request : batch.requests) {
       FailPoint("worker.train.begin", static_cast<int64_t>(request.data.size()));
     }
@@ -302,11 +302,11 @@ void ExecutorCore::AddSample(SampleRequest request) {
   Emit(Started{{request_id}});
 }
 
-void ExecutorCore::ReleaseParkedSamples(const std::string& version_id) {
-  const auto it = parked_samples_.find(version_id);
-  if (it == parked_samples_.end()) return;
+void ExecutorCore::ReleaseDeferredSamples(const std::string& version_id) {
+  const auto it = deferred_samples_.find(version_id);
+  if (it == deferred_samples_.end()) return;
   std::vector<SampleRequest> samples = std::move(it->second);
-  parked_samples_.erase(it);
+  deferred_samples_.erase(it);
   for (SampleRequest& request : samples) Do(std::move(request));
 }
 

@@ -25,7 +25,7 @@
 #include "services/worker/executor/versions/version_table.h"
 #include "services/worker/lora/adapter_pool.h"
 #include "services/worker/models/model.h"
-#include "services/worker/sampling/spread_sampling.h"
+#include "services/worker/sampling/data_parallel_sampling.h"
 #include "services/worker/tokenizer/tokenizer.h"
 #include "services/worker/training/trainer.h"
 
@@ -65,14 +65,14 @@ class ExecutorCore {
 
   // Runs all barriers that are ready, then one unit: a training step or a sampling pass. Returns
   // false if there is nothing to do until the next command. A training step or the staging of a
-  // snapshot has yield points. At each one, `on_pause` is called, which may call Apply and
+  // snapshot has yield points. At each one, `on_yield` is called, which may call Apply and
   // TakeReports, and sampling passes run if it is their turn.
-  bool RunUnit(const std::function<void()>& on_pause = {});
+  bool RunUnit(const std::function<void()>& on_yield = {});
 
   // RunUnit for one of several ranks, all of which run the same units. If there is both training
-  // and sampling, the unit is `preferred`, and no clock decides. `on_pause` may only take reports.
+  // and sampling, the unit is `preferred`, and no clock decides. `on_yield` may only take reports.
   // No sampling passes run at yield points.
-  bool RunUnit(DeviceUse preferred, const std::function<void()>& on_pause);
+  bool RunUnit(DeviceUse preferred, const std::function<void()>& on_yield);
   // The use that this rank's clock prefers for the next unit if there is work for both.
   DeviceUse preferred_use() const { return time_share_.Preferred(); }
 
@@ -108,19 +108,19 @@ class ExecutorCore {
   void Do(Barrier barrier);
 
   // Runs `work`, which is charged to training, with yield points.
-  void RunWithPauses(const std::function<void()>& on_pause, const std::function<void()>& work);
-  bool RunBarriers(const std::function<void()>& on_pause);
+  void RunWithYieldPoints(const std::function<void()>& on_yield, const std::function<void()>& work);
+  bool RunBarriers(const std::function<void()>& on_yield);
   void RunBarrier(const ModelLanes::Barrier& barrier);
   void AfterBarrier(const ModelLanes::Barrier& barrier, bool ok);
-  bool BeginTrains(const std::function<void()>& on_pause);
+  bool BeginTrains(const std::function<void()>& on_yield);
   bool AnswerAtOnce(const TrainRequest& request);
   bool IsInWindow(const TrainRequest& request) const;
   void CollectTrains();
-  void Park(SampleRequest request);
+  void Defer(SampleRequest request);
   void AddSample(SampleRequest request);
-  void ReleaseParkedSamples(const std::string& version_id);
+  void ReleaseDeferredSamples(const std::string& version_id);
   void MoveSamples(const std::string& version_id);
-  void ResumeParkedCopies();
+  void ResumeDeferredCopies();
   void RunSamplingPass();
   void Charge(DeviceUse use, absl::Duration spent);
   void CollectSamples();
@@ -135,7 +135,7 @@ class ExecutorCore {
   ModelOps model_ops_;
   ModelLanes lanes_;
   Trainer trainer_;
-  SpreadSampling sampling_;
+  DataParallelSampling sampling_;
   TimeShare time_share_;
   std::optional<DeviceUse> preferred_;                  // set during a unit of several ranks
   std::map<std::string, RunningTrain> running_trains_;  // by request id
@@ -145,10 +145,10 @@ class ExecutorCore {
   // Outputs of the forward_backwards in each model's window, to answer duplicates with.
   std::map<std::string, std::map<int64_t, TrainOutput>> window_outputs_;
   // Samples that wait until their version is published or read, by version id.
-  std::map<std::string, std::vector<SampleRequest>> parked_samples_;
+  std::map<std::string, std::vector<SampleRequest>> deferred_samples_;
   std::set<std::string> pending_versions_;  // a lane has their PublishVersion
   // Commands that wait for a pending version, or for one that is being read.
-  std::vector<std::variant<SaveVersion, ServeVersion>> parked_copies_;
+  std::vector<std::variant<SaveVersion, ServeVersion>> deferred_copies_;
   int64_t num_optim_steps_ = 0;
   int64_t num_snapshots_ = 0;
   int64_t num_failed_snapshots_ = 0;

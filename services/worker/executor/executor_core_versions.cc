@@ -21,14 +21,14 @@ void ExecutorCore::MoveSamples(const std::string& version_id) {
 
 void ExecutorCore::Do(const SaveVersion& command) {
   if (pending_versions_.contains(command.version_id)) {
-    parked_copies_.emplace_back(command);
+    deferred_copies_.emplace_back(command);
     return;
   }
   absl::Status status = [&]() -> absl::Status {
     if (model_ops_.SavesFromMemory()) {
       ASSIGN_OR_RETURN(const bool is_here, versions_.Fetch(command.version_id));
       if (!is_here) {
-        parked_copies_.emplace_back(command);
+        deferred_copies_.emplace_back(command);
         return absl::OkStatus();
       }
       RETURN_IF_ERROR(versions_.Find(command.version_id).status());
@@ -63,7 +63,7 @@ void ExecutorCore::Do(const ServeVersion& command) {
   absl::StatusOr<bool> is_here = !pending_versions_.contains(command.version_id);
   if (*is_here) is_here = versions_.Fetch(command.version_id);
   if (is_here.ok() && !*is_here) {
-    parked_copies_.emplace_back(command);
+    deferred_copies_.emplace_back(command);
     return;
   }
   // Without memory for a copy the command fails, and the engine transfers the version as a file.
@@ -78,8 +78,8 @@ void ExecutorCore::Do(const ServeVersion& command) {
   Emit(*std::move(served));
 }
 
-void ExecutorCore::ResumeParkedCopies() {
-  for (const auto& copy : std::exchange(parked_copies_, {})) {
+void ExecutorCore::ResumeDeferredCopies() {
+  for (const auto& copy : std::exchange(deferred_copies_, {})) {
     std::visit([this](const auto& command) { Do(command); }, copy);
   }
 }
@@ -89,8 +89,8 @@ void ExecutorCore::Do(DropVersion command) {
   if (parts_.served_versions != nullptr) parts_.served_versions->Drop(command.version_id);
   sampling_.DropVersion(command.version_id);
   // No other event resumes the samples that waited for its weights.
-  if (!pending_versions_.contains(command.version_id)) ReleaseParkedSamples(command.version_id);
-  ResumeParkedCopies();
+  if (!pending_versions_.contains(command.version_id)) ReleaseDeferredSamples(command.version_id);
+  ResumeDeferredCopies();
 }
 
 void ExecutorCore::Apply(VersionJobDone done) {
@@ -104,8 +104,8 @@ void ExecutorCore::Apply(VersionJobDone done) {
     if (version->inflight_seq > 0) MoveSamples(version_id);
     Emit(VersionLoaded{version_id, version->inflight_seq});
   }
-  ReleaseParkedSamples(version_id);
-  ResumeParkedCopies();
+  ReleaseDeferredSamples(version_id);
+  ResumeDeferredCopies();
   versions_.ForgetFailure(version_id);
 }
 

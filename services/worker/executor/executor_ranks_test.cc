@@ -276,7 +276,7 @@ TEST_CASE("ranks that do not the same end", "[executor][ranks]") {
   for (int rank = 0; rank < 2; ++rank) {
     REQUIRE(group.AwaitEnd(rank));
     CHECK_THAT(std::string(group.disagreement(rank).message()),
-               Contains("rank 1 is not what rank 0 is"));
+               Contains("rank 1 differs from rank 0"));
   }
 }
 
@@ -292,7 +292,7 @@ TEST_CASE("a rank that ends amidst its work ends the others", "[executor][ranks]
   CHECK_THAT(std::string(group.disagreement(0).message()), Contains("rank 1"));
 }
 
-TEST_CASE("a rank that is told to stop ends the others in order", "[executor][ranks]") {
+TEST_CASE("a rank that is asked to stop ends the others in order", "[executor][ranks]") {
   const ModelFolder model;
   const int stopper = GENERATE(0, 1);
   Group group(model.path(), {});
@@ -300,10 +300,10 @@ TEST_CASE("a rank that is told to stop ends the others in order", "[executor][ra
   group.AwaitAs<OpDone>("1");
   group.executor(stopper).Stop();
   REQUIRE(group.AwaitEnd(1 - stopper));
-  CHECK_THAT(std::string(group.disagreement(1 - stopper).message()), Contains("told to stop"));
+  CHECK_THAT(std::string(group.disagreement(1 - stopper).message()), Contains("asked to stop"));
 }
 
-TEST_CASE("a rank that is told to stop does not wait for ever for one that hangs",
+TEST_CASE("a rank that is asked to stop does not wait for ever for one that hangs",
           "[executor][ranks]") {
   const ModelFolder model;
   absl::Notification hangs, goes_on;

@@ -169,7 +169,7 @@ class Run {
 
   void Finish() {
     Settle();
-    for (const ReportEvent& event : worker.Drain()) Note(event);
+    for (const ReportEvent& event : worker.Drain()) Record(event);
   }
 
   Worker worker;
@@ -180,10 +180,10 @@ class Run {
 
  private:
   void Collect() {
-    for (const ReportEvent& event : worker.core.TakeReports()) Note(event);
+    for (const ReportEvent& event : worker.core.TakeReports()) Record(event);
   }
 
-  void Note(const ReportEvent& event) {
+  void Record(const ReportEvent& event) {
     if (const auto* done = std::get_if<TrainDone>(&event.report)) {
       trained[done->request_id] = done->output;
     } else if (const auto* step = std::get_if<StepDone>(&event.report)) {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "services/worker/layers/pauses.h"
+#include "services/worker/layers/yield_points.h"
 #include "services/worker/testing/test_core.h"
 
 namespace lathe::worker {
@@ -197,18 +197,18 @@ TEST_CASE("training and sampling that come together both finish", "[executor]") 
   CHECK(worker.core.counters().generated_tokens == 4);
 }
 
-class PausingModel : public ModelAround {
+class YieldingModel : public ModelAround {
  public:
   using ModelAround::ModelAround;
 
  private:
   void BeforeLayer(const at::Tensor&) const override {
-    if (HasPauses()) Pause();
+    if (HasYieldPoints()) Yield();
   }
 };
 
 TEST_CASE("a sample that comes during a training step runs before its end", "[executor]") {
-  const PausingModel model(BaseModel());
+  const YieldingModel model(BaseModel());
   Worker w({}, model);
   w.Apply({Train("m", 1)});
   std::vector<int64_t> prefill_passes;  // at each yield point
@@ -263,7 +263,7 @@ class TimedModel : public ModelAround {
   void Spend(absl::Duration duration, absl::Duration& total) const {
     clock_->Advance(duration);
     total += duration;
-    if (HasPauses()) Pause();
+    if (HasYieldPoints()) Yield();
   }
 
   FakeClock*& clock_;  // belongs to a worker that is made later

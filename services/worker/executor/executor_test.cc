@@ -13,7 +13,7 @@
 namespace lathe::worker {
 namespace {
 
-TEST_CASE("a folder that is no model is told and nothing else happens", "[executor]") {
+TEST_CASE("a folder that is no model is reported and nothing else happens", "[executor]") {
   absl::Notification failed;
   absl::Status status;
   Executor executor({.model_name = "none", .model_path = "/nonexistent", .device = "cpu"},

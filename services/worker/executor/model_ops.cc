@@ -43,7 +43,7 @@ void WarnIfNonFinite(const OptimStep& command,
         return metric.name == "nonfinite_gradients" && metric.value != 0;
       });
   if (!warns) return;
-  LogWarn("optim_step met a gradient that is not finite",
+  LogWarn("optim_step got a gradient that is not finite",
           {{"model_id", command.model_id}, {"seq_id", command.seq_id}, {"failed", !metrics.ok()}});
 }
 

@@ -10,7 +10,7 @@
 
 #include "services/worker/kernels/cpu/attention/attention_kernel.h"
 #include "services/worker/layers/compute_team.h"
-#include "services/worker/layers/pauses.h"
+#include "services/worker/layers/yield_points.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
@@ -55,22 +55,22 @@ void RunTasks(int64_t num_tasks, int64_t num_products, int64_t scratch_size, con
   const bool is_shared = num_tasks > 1 && num_products >= kGrainProducts;
   if (!is_shared) {
     const Scratch scratch(scratch_size);
-    RunInBites(num_tasks, kMostProducts * num_products, /*grain=*/1,
-               [&](int64_t first, int64_t last) {
-                 for (int64_t task = first; task < last; ++task) run(task, scratch.data());
-               });
+    RunInPieces(num_tasks, kMostProducts * num_products, /*grain=*/1,
+                [&](int64_t first, int64_t last) {
+                  for (int64_t task = first; task < last; ++task) run(task, scratch.data());
+                });
     return;
   }
   ThreadTeam& team = ComputeTeam();
   std::vector<std::unique_ptr<Scratch>> scratch(static_cast<size_t>(team.num_threads()));
-  RunInBites(num_tasks, kMostProducts * num_products, team.num_threads(),
-             [&](int64_t first, int64_t last) {
-               team.Run(last - first, [&](int64_t task, int64_t thread) {
-                 std::unique_ptr<Scratch>& own = scratch[static_cast<size_t>(thread)];
-                 if (own == nullptr) own = std::make_unique<Scratch>(scratch_size);
-                 run(first + task, own->data());
-               });
-             });
+  RunInPieces(num_tasks, kMostProducts * num_products, team.num_threads(),
+              [&](int64_t first, int64_t last) {
+                team.Run(last - first, [&](int64_t task, int64_t thread) {
+                  std::unique_ptr<Scratch>& own = scratch[static_cast<size_t>(thread)];
+                  if (own == nullptr) own = std::make_unique<Scratch>(scratch_size);
+                  run(first + task, own->data());
+                });
+              });
 }
 
 }  // namespace lathe::worker

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "services/worker/layers/cpu_rows.h"
-#include "services/worker/layers/pauses.h"
+#include "services/worker/layers/yield_points.h"
 
 namespace lathe::worker {
 namespace {
@@ -45,17 +45,17 @@ void Multiply(const at::Tensor& x, const BaseWeight& w, MatmulArithmetic arithme
   const int64_t num_panels = (y.size(1) + kMatmulPanel - 1) / kMatmulPanel;
   const int64_t panel_products = y.size(0) * kMatmulPanel * x.size(1);
   const int64_t num_threads = ComputeTeam().num_threads();
-  RunInBites(num_panels, num_panels * panel_products, num_threads,
-             [&](int64_t first, int64_t last) {
-               const int64_t most_tasks = kTasksPerThread * num_threads;
-               const int64_t panels =  // per task
-                   std::min((last - first + most_tasks - 1) / most_tasks, kMostTaskPanels);
-               ForTasks((last - first + panels - 1) / panels, (last - first) * panel_products,
-                        [&](int64_t i) {
-                          product(task, arithmetic, first + i * panels,
-                                  std::min(last, first + (i + 1) * panels));
-                        });
-             });
+  RunInPieces(num_panels, num_panels * panel_products, num_threads,
+              [&](int64_t first, int64_t last) {
+                const int64_t most_tasks = kTasksPerThread * num_threads;
+                const int64_t panels =  // per task
+                    std::min((last - first + most_tasks - 1) / most_tasks, kMostTaskPanels);
+                ForTasks((last - first + panels - 1) / panels, (last - first) * panel_products,
+                         [&](int64_t i) {
+                           product(task, arithmetic, first + i * panels,
+                                   std::min(last, first + (i + 1) * panels));
+                         });
+              });
 }
 
 at::Tensor MultiplyByTorch(const at::Tensor& x, const at::Tensor& w) {

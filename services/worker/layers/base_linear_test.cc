@@ -130,9 +130,9 @@ TEST_CASE("BaseLinear: rows of a wider matrix, and of a transposed one", "[layer
   const at::Tensor part = wide.narrow(1, 20, 48);
   CHECK(at::equal(BaseLinear(part, w, {}, arithmetic),
                   BaseLinear(part.contiguous(), w, {}, arithmetic)));
-  const at::Tensor turned = at::randn({48, 7}).t();
-  CHECK(at::equal(BaseLinear(turned, w, {}, arithmetic),
-                  BaseLinear(turned.contiguous(), w, {}, arithmetic)));
+  const at::Tensor transposed = at::randn({48, 7}).t();
+  CHECK(at::equal(BaseLinear(transposed, w, {}, arithmetic),
+                  BaseLinear(transposed.contiguous(), w, {}, arithmetic)));
 }
 
 TEST_CASE("BaseLinear: not a number and infinity reach the rows they are in, and no other",

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "services/worker/kernels/cpu/sampling/draw_kernel.h"
+#include "services/worker/kernels/cpu/sampling/sampling_kernel.h"
 #include "services/worker/layers/logprobs.h"
 #include "services/worker/testing/test_diff.h"
 #include "services/worker/torch/aten.h"
@@ -90,7 +90,7 @@ TEST_CASE("SoftmaxStatsOf and LogprobsBackward: a row's bits are its own", "[lay
   at::set_num_threads(num_threads);
 }
 
-TEST_CASE("SoftmaxStatsOf: the sum is that of drawing at temperature 1, to the last bit",
+TEST_CASE("SoftmaxStatsOf: the sum is that of sampling at temperature 1, to the last bit",
           "[layers]") {
   at::manual_seed(3);
   const int64_t width = GENERATE(1, 31, 96, 1024, 5003);

@@ -120,7 +120,7 @@ TEST_CASE("Adapter: a published version never changes, the next one has the new 
   CHECK(adapter.Publish() != first);
 }
 
-TEST_CASE("Adapter: the next weights lie where nobody reads", "[lora]") {
+TEST_CASE("Adapter: the next weights lie in memory without readers", "[lora]") {
   Adapter adapter(WholeModel(SmallSpec()), {.rank = 3, .seed = 1}, at::kCPU);
   const auto step = [&] {
     const std::shared_ptr<AdapterWeights> next = adapter.PrepareNext();

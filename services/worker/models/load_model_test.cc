@@ -95,7 +95,8 @@ TEST_CASE("LoadModel: the content hash follows bytes and config, not the cut int
   CHECK(sharded->content_hash == hash);
 }
 
-TEST_CASE("LoadModel: an unknown family and a folder without weights are told apart", "[models]") {
+TEST_CASE("LoadModel: an unknown family and a folder without weights get different errors",
+          "[models]") {
   json config = SmallConfig();
   config["model_type"] = "llama";
   CheckRefused(Load(SmallTensors(), config), "model_type is \"llama\"");

@@ -80,7 +80,7 @@ class Model {
   virtual void EndStep() const = 0;
   // Waits for a gather that began for a dropped pass, because its deadline keeps running. All fsdp
   // ranks call it when there is nothing to compute. It is cheap if no gather is pending.
-  virtual void Rest() const {}
+  virtual void Idle() const {}
 
   // [T] -> [T, H] in the compute dtype.
   virtual at::Tensor Embed(const PackedRows& rows) const = 0;

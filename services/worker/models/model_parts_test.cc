@@ -207,7 +207,7 @@ TEST_CASE("LoadModel: ranks that read parts and shares come to the hash of one t
   for (const std::string& hash : hashes) CHECK(hash == alone->content_hash);
 }
 
-TEST_CASE("LoadModel: an error of one rank is everybody's", "[models][ranks]") {
+TEST_CASE("LoadModel: an error of one rank reaches all ranks", "[models][ranks]") {
   const std::string axis = GENERATE("tp", "fsdp");
   const TempDir good, bad;
   const RandomFolder folder;

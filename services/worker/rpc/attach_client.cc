@@ -25,17 +25,17 @@ std::string ReadSecret(const std::string& path) {
 }
 
 // Time that the engine has to end a stream after Leaving.
-constexpr absl::Duration kFarewellTime = absl::Seconds(1);
+constexpr absl::Duration kLastMessageTime = absl::Seconds(1);
 
 }  // namespace
 
 AttachClient::AttachClient(AttachOptions options, WorkerIdentity identity, ExecutorPort& executor,
                            std::function<void(const std::string& reason)> on_die,
-                           std::function<void(const Meeting&)> on_meeting)
+                           std::function<void(const RendezvousPoint&)> on_rendezvous)
     : options_(std::move(options)),
       dialer_(options_.engine_tls),
       on_die_(std::move(on_die)),
-      protocol_(std::move(identity), executor, std::move(on_meeting)) {}
+      protocol_(std::move(identity), executor, std::move(on_rendezvous)) {}
 
 AttachClient::~AttachClient() { Stop(); }
 
@@ -97,7 +97,7 @@ void AttachClient::Serve(const std::string& address, absl::Time outage_began) {
   const absl::Time began = SteadyNow();
   absl::Time next_heartbeat = began + options_.heartbeat_interval;
   while (!stream.IsOver() && !MustEnd()) {
-    SayFarewell(SteadyNow());
+    SendLastMessage(SteadyNow());
     if (!Exchange(stream)) return;
     const absl::Time now = SteadyNow();
     const absl::Time give_up = GiveUpAt(began, outage_began);
@@ -123,10 +123,10 @@ bool AttachClient::Exchange(AttachStream& stream) {
   while (std::optional<lathe::v1::EngineMessage> message = stream.TakeMessage()) {
     last_heard_ = SteadyNow();
     switch (protocol_.Receive(*std::move(message))) {
-      case AttachProtocol::Verdict::kGoOn:
+      case AttachProtocol::Verdict::kContinue:
         break;
-      case AttachProtocol::Verdict::kRedial:
-        LogWarn("engine is not obeyed", {{"error", protocol_.reason()}});
+      case AttachProtocol::Verdict::kReconnect:
+        LogWarn("engine is refused", {{"error", protocol_.reason()}});
         return false;
       case AttachProtocol::Verdict::kDie:
         LogError("engine ends this process", {{"error", protocol_.reason()}});
@@ -178,14 +178,14 @@ void AttachClient::Wake() {
 void AttachClient::WaitUntil(absl::Time deadline) {
   absl::MutexLock lock(&mu_);
   // If the wall clock is set back meanwhile, the engine's next heartbeat ends the wait.
-  mu_.AwaitWithTimeout(absl::Condition(this, &AttachClient::HasNews), deadline - SteadyNow());
+  mu_.AwaitWithTimeout(absl::Condition(this, &AttachClient::HasUpdates), deadline - SteadyNow());
 }
 
-bool AttachClient::HasNews() const {
+bool AttachClient::HasUpdates() const {
   return woken_ || (stopping_ && !has_left_) || state_changed_ || !reports_.empty();
 }
 
-void AttachClient::SayFarewell(absl::Time now) {
+void AttachClient::SendLastMessage(absl::Time now) {
   std::optional<lathe::v1::Leaving> leaving;
   {
     absl::MutexLock lock(&mu_);
@@ -193,13 +193,13 @@ void AttachClient::SayFarewell(absl::Time now) {
     leaving = std::exchange(leaving_, std::nullopt);
     has_left_ = true;
   }
-  farewell_until_ = now + kFarewellTime;
+  last_message_until_ = now + kLastMessageTime;
   protocol_.QueueLeaving(*leaving);
 }
 
 bool AttachClient::MustEnd() const {
   absl::MutexLock lock(&mu_);
-  return stopping_ && !leaving_.has_value() && (!has_left_ || SteadyNow() >= farewell_until_);
+  return stopping_ && !leaving_.has_value() && (!has_left_ || SteadyNow() >= last_message_until_);
 }
 
 bool AttachClient::has_left() const {

@@ -44,7 +44,7 @@ struct AttachOptions {
 };
 
 enum class LeaveCause {
-  kTold,        // the process was asked to end
+  kStopped,     // the process was asked to end
   kCannotWork,  // it failed and ends by itself
   kPeerGone,    // its group has lost a rank, and this process is healthy
 };
@@ -54,10 +54,10 @@ enum class LeaveCause {
 class AttachClient {
  public:
   // Both callbacks are called at most once, on the client's thread: `on_die` when an engine orders
-  // this process to end, `on_meeting` when all ranks of a group of several have attached.
+  // this process to end, `on_rendezvous` when all ranks of a group of several have attached.
   AttachClient(AttachOptions options, WorkerIdentity identity, ExecutorPort& executor,
                std::function<void(const std::string& reason)> on_die,
-               std::function<void(const Meeting&)> on_meeting = nullptr);
+               std::function<void(const RendezvousPoint&)> on_rendezvous = nullptr);
   ~AttachClient();
 
   void Start();
@@ -82,20 +82,20 @@ class AttachClient {
   void Pause(absl::Time outage_began);
   void Wake();
   void WaitUntil(absl::Time deadline);
-  bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasUpdates() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool stopping() const;
   bool has_left() const;
   // Queues the Leaving message if there is one to send.
-  void SayFarewell(absl::Time now);
+  void SendLastMessage(absl::Time now);
   // Returns true if this side must end the stream. An engine that got Leaving ends it itself.
   bool MustEnd() const;
 
   const AttachOptions options_;
   const Dialer dialer_;
   const std::function<void(const std::string&)> on_die_;
-  AttachProtocol protocol_;                           // client thread only
-  absl::Time last_heard_;                             // client thread only; on this stream
-  absl::Time farewell_until_ = absl::InfinitePast();  // client thread only
+  AttachProtocol protocol_;                               // client thread only
+  absl::Time last_heard_;                                 // client thread only; on this stream
+  absl::Time last_message_until_ = absl::InfinitePast();  // client thread only
   bool outage_is_logged_ = false;  // client thread only: logged once per outage, not per attempt
 
   mutable absl::Mutex mu_;

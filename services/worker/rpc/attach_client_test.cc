@@ -152,7 +152,7 @@ TEST_CASE("an engine of a lower term is left, and one of a higher term obeyed", 
   CHECK(worker.executor.commands().size() == 1);
 }
 
-TEST_CASE("a silent engine is given up for the next address", "[rpc]") {
+TEST_CASE("a silent engine is abandoned for the next address", "[rpc]") {
   const FakeDataDir silent_dir;
   const FakeDataDir other_dir;
   FakeEngine silent(silent_dir.address());
@@ -168,13 +168,13 @@ TEST_CASE("a silent engine is given up for the next address", "[rpc]") {
   CHECK(other.Next().has_hello());
 }
 
-TEST_CASE("a worker that is told to stop says so and does not come again", "[rpc]") {
+TEST_CASE("a worker that is asked to stop reports it and does not reconnect", "[rpc]") {
   const FakeDataDir dir;
   auto engine = std::make_unique<FakeEngine>(dir.address());
   ClientWorker worker(dir);
   engine->Next();
   engine->Send(Form(5, 1));
-  worker.client.Leave("stopped", LeaveCause::kTold);
+  worker.client.Leave("stopped", LeaveCause::kStopped);
   const lathe::v1::WorkerMessage leaving = engine->Next();
   CHECK(leaving.leaving().reason() == "stopped");
   CHECK_FALSE(leaving.leaving().has_failed());

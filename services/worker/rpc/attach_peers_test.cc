@@ -18,9 +18,9 @@ lathe::v1::EngineMessage FormWith(int64_t epoch, const std::string& session) {
   lathe::v1::EngineMessage message;
   message.mutable_form()->set_epoch(epoch);
   message.mutable_form()->set_term(1);
-  message.mutable_form()->mutable_meeting()->set_session(session);
-  message.mutable_form()->mutable_meeting()->set_address("10.0.0.1");
-  message.mutable_form()->mutable_meeting()->set_port(4000);
+  message.mutable_form()->mutable_rendezvous()->set_session(session);
+  message.mutable_form()->mutable_rendezvous()->set_address("10.0.0.1");
+  message.mutable_form()->mutable_rendezvous()->set_port(4000);
   return message;
 }
 
@@ -34,15 +34,16 @@ struct Rank {
                   .mesh = {.tp = 2},
                   .address = "10.0.0.1",
                   .port = 4000},
-                 executor, [this](const Meeting& meeting) { meetings.push_back(meeting); }) {}
+                 executor, [this](const RendezvousPoint& rendezvous) {
+                   rendezvous_points.push_back(rendezvous);
+                 }) {}
 
   FakeExecutor executor;
-  std::vector<Meeting> meetings;
+  std::vector<RendezvousPoint> rendezvous_points;
   AttachProtocol protocol;
 };
 
-TEST_CASE("AttachProtocol: a rank says its place, and under which session it has met its peers",
-          "[rpc]") {
+TEST_CASE("AttachProtocol: a rank reports its place and the session of its set", "[rpc]") {
   Rank rank(1);
   const lathe::v1::Hello first = rank.protocol.BeginStream("s").hello();
   CHECK(first.rank() == 1);
@@ -52,22 +53,22 @@ TEST_CASE("AttachProtocol: a rank says its place, and under which session it has
   CHECK(first.address() == "10.0.0.1");
   CHECK(first.port() == 4000);
   CHECK(first.session().empty());
-  CHECK(rank.protocol.Receive(FormWith(3, "s1")) == Verdict::kGoOn);
-  REQUIRE(rank.meetings.size() == 1);
-  CHECK(rank.meetings[0].session == "s1");
-  CHECK(rank.meetings[0].address == "10.0.0.1");
-  CHECK(rank.meetings[0].port == 4000);
+  CHECK(rank.protocol.Receive(FormWith(3, "s1")) == Verdict::kContinue);
+  REQUIRE(rank.rendezvous_points.size() == 1);
+  CHECK(rank.rendezvous_points[0].session == "s1");
+  CHECK(rank.rendezvous_points[0].address == "10.0.0.1");
+  CHECK(rank.rendezvous_points[0].port == 4000);
   const lathe::v1::Hello again = rank.protocol.BeginStream("s").hello();
   CHECK(again.session() == "s1");
   CHECK(again.epoch() == 3);
 }
 
-TEST_CASE("AttachProtocol: a rank meets once", "[rpc]") {
+TEST_CASE("AttachProtocol: a rank joins one rendezvous", "[rpc]") {
   Rank rank(0);
   rank.protocol.BeginStream("s");
   rank.protocol.Receive(FormWith(3, "s1"));
-  CHECK(rank.protocol.Receive(FormWith(4, "s1")) == Verdict::kGoOn);
-  CHECK(rank.meetings.size() == 1);
+  CHECK(rank.protocol.Receive(FormWith(4, "s1")) == Verdict::kContinue);
+  CHECK(rank.rendezvous_points.size() == 1);
   CHECK(rank.executor.generation() == 2);
   CHECK(rank.protocol.Receive(FormWith(5, "s2")) == Verdict::kDie);
   CHECK(rank.protocol.reason() == "its peers are gone: the group is formed of other processes");
@@ -88,7 +89,7 @@ std::vector<std::string> RequestIdsOf(const Command& command) {
   return ids;
 }
 
-TEST_CASE("AttachProtocol: peers are told what rank 0 runs, and nothing else", "[rpc]") {
+TEST_CASE("AttachProtocol: peers get what rank 0 runs, and nothing else", "[rpc]") {
   Rank rank(0);
   rank.protocol.BeginStream("s");
   rank.protocol.Receive(FormWith(3, "s1"));

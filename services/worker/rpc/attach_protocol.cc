@@ -63,8 +63,10 @@ RefusalMaker MakerOfRefusals(const std::string& request_id, const Command& comma
 }  // namespace
 
 AttachProtocol::AttachProtocol(WorkerIdentity identity, ExecutorPort& executor,
-                               std::function<void(const Meeting&)> on_meeting)
-    : identity_(std::move(identity)), executor_(executor), on_meeting_(std::move(on_meeting)) {}
+                               std::function<void(const RendezvousPoint&)> on_rendezvous)
+    : identity_(std::move(identity)),
+      executor_(executor),
+      on_rendezvous_(std::move(on_rendezvous)) {}
 
 lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) {
   const ExecutorState state = executor_.State();
@@ -90,7 +92,7 @@ lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) 
     proto->set_seq_id(version.seq_id);
     proto->set_is_loading(version.is_loading);
   }
-  for (std::string& request_id : book_.RunningIds()) {
+  for (std::string& request_id : request_table_.RunningIds()) {
     hello->add_running_request_ids(std::move(request_id));
   }
   if (state.ready) *hello->mutable_ready()->mutable_model() = ToProto(state.model);
@@ -115,25 +117,26 @@ AttachProtocol::Verdict AttachProtocol::Receive(lathe::v1::EngineMessage message
   const absl::StatusOr<bool> whole = joiner_.Join(&message);
   if (!whole.ok()) {
     reason_ = std::string(whole.status().message());
-    return Verdict::kRedial;
+    return Verdict::kReconnect;
   }
-  return *whole ? Obey(message) : Verdict::kGoOn;
+  return *whole ? HandleMessage(message) : Verdict::kContinue;
 }
 
-AttachProtocol::Verdict AttachProtocol::Obey(const lathe::v1::EngineMessage& message) {
+AttachProtocol::Verdict AttachProtocol::HandleMessage(const lathe::v1::EngineMessage& message) {
   using Message = lathe::v1::EngineMessage;
   switch (message.message_case()) {
     case Message::kForm:
-      if (!AcceptTerm(message.form().term())) return Verdict::kRedial;
-      if (message.form().has_meeting() && !Meet(message.form().meeting())) return Verdict::kDie;
+      if (!AcceptTerm(message.form().term())) return Verdict::kReconnect;
+      if (message.form().has_rendezvous() && !JoinRendezvous(message.form().rendezvous()))
+        return Verdict::kDie;
       Form(message.form());
-      return Verdict::kGoOn;
+      return Verdict::kContinue;
     case Message::kAdopt:
-      if (!AcceptTerm(message.adopt().term())) return Verdict::kRedial;
+      if (!AcceptTerm(message.adopt().term())) return Verdict::kReconnect;
       Adopt(message.adopt());
-      return Verdict::kGoOn;
+      return Verdict::kContinue;
     case Message::kHeartbeat:
-      return AcceptTerm(message.heartbeat().term()) ? Verdict::kGoOn : Verdict::kRedial;
+      return AcceptTerm(message.heartbeat().term()) ? Verdict::kContinue : Verdict::kReconnect;
     case Message::kDie:
       reason_ = message.die().reason();
       return Verdict::kDie;
@@ -143,36 +146,36 @@ AttachProtocol::Verdict AttachProtocol::Obey(const lathe::v1::EngineMessage& mes
   if (!is_attached_ || message.epoch() != epoch_) {
     LogWarn("message of another epoch dropped",
             {{"epoch", message.epoch()}, {"own_epoch", epoch_}});
-    return Verdict::kGoOn;
+    return Verdict::kContinue;
   }
   if (message.has_ack()) {
     FailPoint("worker.ack.received");
     for (const std::string& request_id : message.ack().request_ids()) {
-      book_.Acknowledge(request_id);
+      request_table_.Acknowledge(request_id);
     }
   } else {
     Execute(message);
   }
-  return Verdict::kGoOn;
+  return Verdict::kContinue;
 }
 
 bool AttachProtocol::AcceptTerm(int64_t term) {
   if (term >= term_) return true;
-  reason_ = absl::StrCat("engine's term is ", term, ", the last one obeyed is ", term_);
+  reason_ = absl::StrCat("engine's term is ", term, ", the last accepted one is ", term_);
   return false;
 }
 
-bool AttachProtocol::Meet(const lathe::v1::Meeting& meeting) {
-  if (session_ == meeting.session()) return true;
+bool AttachProtocol::JoinRendezvous(const lathe::v1::RendezvousPoint& rendezvous) {
+  if (session_ == rendezvous.session()) return true;
   if (!session_.empty()) {
     reason_ = "its peers are gone: the group is formed of other processes";
     return false;
   }
-  session_ = meeting.session();
-  if (on_meeting_) {
-    on_meeting_({.session = session_,
-                 .address = meeting.address(),
-                 .port = static_cast<uint16_t>(meeting.port())});
+  session_ = rendezvous.session();
+  if (on_rendezvous_) {
+    on_rendezvous_({.session = session_,
+                    .address = rendezvous.address(),
+                    .port = static_cast<uint16_t>(rendezvous.port())});
   }
   return true;
 }
@@ -181,7 +184,7 @@ void AttachProtocol::Form(const lathe::v1::Form& form) {
   epoch_ = form.epoch();
   term_ = form.term();
   is_attached_ = true;
-  book_.Clear();
+  request_table_.Clear();
   held_answers_.clear();
   // Progress and Ready have epoch 0 and stay.
   std::erase_if(outgoing_, [](const lathe::v1::WorkerMessage& old) { return old.epoch() != 0; });
@@ -194,7 +197,7 @@ void AttachProtocol::Adopt(const lathe::v1::Adopt& adopt) {
   epoch_ = adopt.epoch();
   term_ = adopt.term();
   is_attached_ = true;
-  const std::vector<const lathe::v1::OperationDone*> results = book_.DoneResults();
+  const std::vector<const lathe::v1::OperationDone*> results = request_table_.DoneResults();
   for (const lathe::v1::OperationDone* done : results) QueueDone(*done);
   for (lathe::v1::WorkerMessage& answer : std::exchange(held_answers_, {})) {
     answer.set_epoch(epoch_);
@@ -230,9 +233,10 @@ void AttachProtocol::Execute(const lathe::v1::EngineMessage& message) {
 // duplicate of a running one is ignored.
 bool AttachProtocol::IsNew(const Incoming& incoming) {
   if (incoming.request_id.empty()) return true;
-  const RequestBook::Arrival arrival = book_.Begin(incoming.request_id, incoming.info);
-  if (arrival == RequestBook::Arrival::kDone) QueueDone(*book_.FindDone(incoming.request_id));
-  return arrival == RequestBook::Arrival::kNew;
+  const RequestTable::Arrival arrival = request_table_.Begin(incoming.request_id, incoming.info);
+  if (arrival == RequestTable::Arrival::kDone)
+    QueueDone(*request_table_.FindDone(incoming.request_id));
+  return arrival == RequestTable::Arrival::kNew;
 }
 
 void AttachProtocol::Refuse(const std::string& request_id, absl::Status status) {
@@ -301,10 +305,10 @@ void AttachProtocol::Absorb(const ReportEvent& event) {
     return;
   }
   const std::string& request_id = AnsweredRequest(event.report);
-  const RequestInfo* info = book_.FindRunning(request_id);
+  const RequestInfo* info = request_table_.FindRunning(request_id);
   if (info == nullptr) return;
-  book_.Finish(ToOperationDone(event, *info));
-  if (is_attached_) QueueDone(*book_.FindDone(request_id));
+  request_table_.Finish(ToOperationDone(event, *info));
+  if (is_attached_) QueueDone(*request_table_.FindDone(request_id));
 }
 
 void AttachProtocol::StateChanged() {

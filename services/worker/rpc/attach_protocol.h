@@ -10,11 +10,11 @@
 #include "absl/status/status.h"
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/worker/collectives/mesh.h"
-#include "services/worker/collectives/rendezvous/meeting.h"
+#include "services/worker/collectives/rendezvous/rendezvous_point.h"
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/rpc/command_conversion.h"
 #include "services/worker/rpc/piece.h"
-#include "services/worker/rpc/request_book.h"
+#include "services/worker/rpc/request_table.h"
 
 namespace lathe::worker {
 
@@ -27,7 +27,7 @@ struct WorkerIdentity {
   std::string base_model;  // its served name
   bool is_supervised = false;
   MeshShape mesh = {};
-  // For rank 0 of several: the address where the other ranks meet it.
+  // For rank 0 of several: its rendezvous address for the other ranks.
   std::string address = "";
   uint16_t port = 0;
   std::string role = "both";            // or "train" or "sample"
@@ -40,16 +40,16 @@ struct WorkerIdentity {
 // memory use: rank 0 tells them what to run.
 class AttachProtocol {
  public:
-  enum class Verdict { kGoOn, kRedial, kDie };
+  enum class Verdict { kContinue, kReconnect, kDie };
 
-  // `on_meeting` is called once, in a group of several ranks, when all of them have attached.
+  // `on_rendezvous` is called once, in a group of several ranks, when all of them have attached.
   AttachProtocol(WorkerIdentity identity, ExecutorPort& executor,
-                 std::function<void(const Meeting&)> on_meeting = nullptr);
+                 std::function<void(const RendezvousPoint&)> on_rendezvous = nullptr);
 
   // Begins a new stream: drops the messages queued for the last one and returns the first message.
   lathe::v1::WorkerMessage BeginStream(const std::string& secret);
 
-  // kRedial: this engine must not be obeyed. kDie: it orders this process to end. reason() says
+  // kReconnect: this engine must not be obeyed. kDie: it orders this process to end. reason() says
   // why.
   Verdict Receive(lathe::v1::EngineMessage message);
 
@@ -68,10 +68,10 @@ class AttachProtocol {
   const std::string& reason() const { return reason_; }
 
  private:
-  Verdict Obey(const lathe::v1::EngineMessage& message);
+  Verdict HandleMessage(const lathe::v1::EngineMessage& message);
   bool AcceptTerm(int64_t term);
   // Returns false if the process has already met its peers and the engine wants other ones.
-  bool Meet(const lathe::v1::Meeting& meeting);
+  bool JoinRendezvous(const lathe::v1::RendezvousPoint& rendezvous);
   void Form(const lathe::v1::Form& form);
   void Adopt(const lathe::v1::Adopt& adopt);
   void Execute(const lathe::v1::EngineMessage& message);
@@ -87,9 +87,9 @@ class AttachProtocol {
 
   const WorkerIdentity identity_;
   ExecutorPort& executor_;
-  const std::function<void(const Meeting&)> on_meeting_;
+  const std::function<void(const RendezvousPoint&)> on_rendezvous_;
   std::string session_;  // session of the ranks this process met; empty: none yet
-  RequestBook book_;
+  RequestTable request_table_;
   PieceJoiner joiner_;
   std::deque<lathe::v1::WorkerMessage> outgoing_;
   std::deque<lathe::v1::WorkerMessage> held_answers_;  // answers to commands without a request_id

@@ -42,7 +42,7 @@ struct Worker {
   }
 };
 
-TEST_CASE("Hello tells what the process holds and what it is still running", "[rpc]") {
+TEST_CASE("Hello lists what the process holds and what it is still running", "[rpc]") {
   Worker worker;
   worker.protocol.BeginStream("s");
   worker.protocol.Receive(Form(3, 1));
@@ -143,15 +143,15 @@ TEST_CASE("Form forgets everything, also what is reported later", "[rpc]") {
 TEST_CASE("messages of another epoch and lower terms are not obeyed", "[rpc]") {
   Worker worker;
   worker.protocol.BeginStream("s");
-  CHECK(worker.protocol.Receive(OptimStepMessage(3, "r1")) == Verdict::kGoOn);
+  CHECK(worker.protocol.Receive(OptimStepMessage(3, "r1")) == Verdict::kContinue);
   worker.protocol.Receive(Form(3, 5));
   worker.protocol.Receive(OptimStepMessage(2, "r1"));
   CHECK(worker.executor.commands().empty());
-  CHECK(worker.protocol.Receive(Form(9, 4)) == Verdict::kRedial);
-  CHECK(worker.protocol.Receive(Adopt(9, 4)) == Verdict::kRedial);
+  CHECK(worker.protocol.Receive(Form(9, 4)) == Verdict::kReconnect);
+  CHECK(worker.protocol.Receive(Adopt(9, 4)) == Verdict::kReconnect);
   lathe::v1::EngineMessage heartbeat;
   heartbeat.mutable_heartbeat()->set_term(4);
-  CHECK(worker.protocol.Receive(heartbeat) == Verdict::kRedial);
+  CHECK(worker.protocol.Receive(heartbeat) == Verdict::kReconnect);
   CHECK(worker.executor.generation() == 1);
 }
 
@@ -297,7 +297,8 @@ TEST_CASE("a snapshot and a save of a version are answered, refused or not", "[r
   CHECK(saved.manifest_sha256() == "def");
 }
 
-TEST_CASE("a snapshot that is written between two streams is told to who adopts", "[rpc]") {
+TEST_CASE("a snapshot that is written between two streams is reported to the adopting engine",
+          "[rpc]") {
   Worker worker;
   worker.protocol.BeginStream("s");
   worker.protocol.Receive(Form(3, 1));
@@ -334,7 +335,7 @@ TEST_CASE("a request of an earlier process runs in this one, and again after the
   }
 }
 
-TEST_CASE("progress is told while loading and readiness once", "[rpc]") {
+TEST_CASE("progress is reported while loading and readiness once", "[rpc]") {
   Worker worker;
   worker.protocol.BeginStream("s");
   ExecutorState state;

@@ -5,7 +5,7 @@
 namespace lathe::worker {
 namespace {
 
-TEST_CASE("a small message travels whole", "[rpc]") {
+TEST_CASE("a small message is sent whole", "[rpc]") {
   lathe::v1::WorkerMessage message;
   message.mutable_heartbeat()->set_train_passes(3);
   const auto parts = SplitMessage(message);

@@ -8,7 +8,7 @@
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/ops/reports.h"
-#include "services/worker/rpc/request_book.h"
+#include "services/worker/rpc/request_table.h"
 
 namespace lathe::worker {
 

@@ -34,10 +34,10 @@ struct Fixture {
 
   absl::Status Read(const VersionAddress& source, int64_t seq_id = 5) {
     return client.Read(source, "v", seq_id,
-                       [&](const VersionHeader& told) -> absl::StatusOr<void*> {
-                         header = told;
+                       [&](const VersionHeader& received) -> absl::StatusOr<void*> {
+                         header = received;
                          if (!refusal.ok()) return refusal;
-                         bytes.resize(told.num_bytes);
+                         bytes.resize(received.num_bytes);
                          return bytes.data();
                        });
   }
@@ -77,7 +77,7 @@ TEST_CASE("a read is refused by name", "[rpc]") {
   CHECK(absl::IsNotFound(t.Read(address)));  // that was the only read
 }
 
-TEST_CASE("who is not there is given up soon", "[rpc]") {
+TEST_CASE("an absent source is abandoned soon", "[rpc]") {
   Fixture t;
   CHECK(absl::IsUnavailable(t.Read({"", ""})));
   const VersionAddress address = t.server->address();
@@ -87,7 +87,7 @@ TEST_CASE("who is not there is given up soon", "[rpc]") {
   CHECK(absl::Now() - began < absl::Seconds(10));
 }
 
-TEST_CASE("who does not answer is given up, and stopping ends a read", "[rpc]") {
+TEST_CASE("a silent source is abandoned, and stopping ends a read", "[rpc]") {
   // Accepts connections and never answers.
   const auto silent = ListeningSocket::Open("127.0.0.1");
   REQUIRE(silent.ok());

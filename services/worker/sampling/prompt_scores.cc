@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/kernels/cpu/sampling/alternatives_kernel.h"
+#include "services/worker/kernels/cpu/sampling/multinomial_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/sharded_logprobs.h"
 #include "services/worker/sampling/sampler/vocabulary_shard.h"
@@ -133,19 +133,19 @@ void ScoreTokens(const ScoredRows& scored, const SampleRequest& request, SampleO
   for (size_t i = 0; i < chosen.places.size(); ++i) *chosen.places[i] = tokens.logprobs[i];
 }
 
-void DrawRow(std::span<const float> logits, const SamplingParams& params, int64_t position,
-             std::span<float> weights, std::span<int32_t> tokens, std::span<float> logprobs) {
+void SampleRow(std::span<const float> logits, const SamplingParams& params, int64_t position,
+               std::span<float> weights, std::span<int32_t> tokens, std::span<float> logprobs) {
   const RowDistribution row = DistributionOf(logits, params.temperature, weights);
   if (!row.is_finite()) return;
   if (params.temperature == 0) {
     std::fill(tokens.begin(), tokens.end(), static_cast<int32_t>(FirstOf(logits, row.max)));
   } else {
-    DrawAlternatives(weights, params.seed, static_cast<uint32_t>(position), tokens);
+    SampleMultinomial(weights, params.seed, static_cast<uint32_t>(position), tokens);
   }
   for (size_t i = 0; i < tokens.size(); ++i) logprobs[i] = row.Logprob(logits[tokens[i]]);
 }
 
-void DrawAltTokens(const ScoredRows& scored, const SamplingParams& params, PromptAltTokens& out) {
+void SampleAltTokens(const ScoredRows& scored, const SamplingParams& params, PromptAltTokens& out) {
   const auto k = static_cast<size_t>(out.k);
   const int64_t width = scored.whole.size(1);
   ForRows(scored.size(), width, [&](int64_t begin, int64_t end) {
@@ -153,8 +153,8 @@ void DrawAltTokens(const ScoredRows& scored, const SamplingParams& params, Promp
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = scored.rows[i];
       const std::span<const float> logits(scored.whole.const_data_ptr<float>() + i * width, width);
-      DrawRow(logits, params, /*position=*/row + 1, weights, {out.tokens.data() + row * out.k, k},
-              {out.logprobs.data() + row * out.k, k});
+      SampleRow(logits, params, /*position=*/row + 1, weights, {out.tokens.data() + row * out.k, k},
+                {out.logprobs.data() + row * out.k, k});
     }
   });
 }
@@ -205,9 +205,9 @@ void ScorePrompt(const Model& model, const at::Tensor& h, const AdapterWeights* 
                  const SampleRequest& request, int64_t first_row, int64_t chunk_elements,
                  SampleOutput& output) {
   const bool wants_top = request.topk_prompt_logprobs > 0;
-  const bool wants_draws = request.prompt_alt_tokens_k > 0;
+  const bool wants_samples = request.prompt_alt_tokens_k > 0;
   // Sampling prompt_alt_tokens inverts the distribution function, which needs all columns of a row.
-  const int64_t width = wants_draws ? model.spec().vocab_size : model.part().local.vocab_size;
+  const int64_t width = wants_samples ? model.spec().vocab_size : model.part().local.vocab_size;
   const int64_t max_rows = std::max<int64_t>(1, chunk_elements / width);
   int64_t row = first_row;
   while (true) {
@@ -218,14 +218,14 @@ void ScorePrompt(const Model& model, const at::Tensor& h, const AdapterWeights* 
     if (rows.empty()) return;
     ScoredRows scored = RunHead(model, h, adapter, std::move(rows), first_row);
     if (wants_top) scored.host = scored.logits.to(at::kCPU).contiguous();
-    if (wants_draws) {
+    if (wants_samples) {
       scored.whole = WholeRows("prompt_scores.rows", scored.logits, scored.vocabulary)
                          .to(at::kCPU)
                          .contiguous();
     }
     ScoreTokens(scored, request, output);
-    if (wants_draws) {
-      DrawAltTokens(scored, request.params, *output.prompt_alt_tokens);
+    if (wants_samples) {
+      SampleAltTokens(scored, request.params, *output.prompt_alt_tokens);
     }
   }
 }

@@ -263,7 +263,7 @@ TEST_CASE("Prompt scores: the last n alone are scored, with the same bits", "[sa
   }
 }
 
-TEST_CASE("Prompt scores: rows that nobody asks about do not pass the head", "[sampling]") {
+TEST_CASE("Prompt scores: rows that are not requested do not pass the head", "[sampling]") {
   const Qwen3Model plain = SmallModel();
   const CountingModel model(plain);
   SampleRequest request = Request(ScoredPrompt(30));
@@ -283,7 +283,7 @@ TEST_CASE("Prompt scores: rows that nobody asks about do not pass the head", "[s
     expected = 2;
     CHECK(FirstScoredRow(request) == 3);
   }
-  SECTION("alternatives") {
+  SECTION("alternative tokens") {
     request.prompt_alt_tokens_k = 1;
     expected = 29;
     CHECK(FirstScoredRow(request) == 0);
@@ -292,7 +292,7 @@ TEST_CASE("Prompt scores: rows that nobody asks about do not pass the head", "[s
   CHECK(model.num_rows == expected + 1);  // plus the row that predicts the first token
 }
 
-TEST_CASE("Prompt scores: alternatives have the logprobs of what they were drawn from",
+TEST_CASE("Prompt scores: alternative tokens have the logprobs of their distribution",
           "[sampling]") {
   const Qwen3Model model = SmallModel();
   const double temperature = GENERATE(0.0, 0.5, 1.0);
@@ -302,20 +302,21 @@ TEST_CASE("Prompt scores: alternatives have the logprobs of what they were drawn
   const SampleOutput output = Run(model, {}, request);
   const at::Tensor logits = PlainLogits(model, request.prompt, nullptr);
   const at::Tensor logprobs = at::log_softmax(temperature == 0 ? logits : logits / temperature, 1);
-  const PromptAltTokens& drawn = *output.prompt_alt_tokens;
-  REQUIRE(drawn.tokens.size() == 11 * 20);
+  const PromptAltTokens& sampled = *output.prompt_alt_tokens;
+  REQUIRE(sampled.tokens.size() == 11 * 20);
   int64_t num_largest = 0;
   for (int64_t i = 0; i < 11 * 20; ++i) {
-    CHECK(drawn.logprobs[i] ==
-          Approx(logprobs[i / 20][drawn.tokens[i]].item<float>()).margin(kScoreTolerance));
-    num_largest += drawn.tokens[i] == logits[i / 20].argmax().item<int32_t>() ? 1 : 0;
+    CHECK(sampled.logprobs[i] ==
+          Approx(logprobs[i / 20][sampled.tokens[i]].item<float>()).margin(kScoreTolerance));
+    num_largest += sampled.tokens[i] == logits[i / 20].argmax().item<int32_t>() ? 1 : 0;
   }
   CHECK((num_largest == 11 * 20) == (temperature == 0));
   // Alternatives do not depend on the number of samples. They depend on the seed, unless greedy.
   request.num_samples = 3;
-  CHECK(Run(model, {}, request).prompt_alt_tokens->tokens == drawn.tokens);
+  CHECK(Run(model, {}, request).prompt_alt_tokens->tokens == sampled.tokens);
   request.params.seed = 9;
-  CHECK((Run(model, {}, request).prompt_alt_tokens->tokens == drawn.tokens) == (temperature == 0));
+  CHECK((Run(model, {}, request).prompt_alt_tokens->tokens == sampled.tokens) ==
+        (temperature == 0));
 }
 
 TEST_CASE("Sampled positions: the most likely tokens beside the sampled one", "[sampling]") {

@@ -31,16 +31,16 @@ void Read(PackReader& reader, PromptTargetLogprobs& targets) {
   targets.logprobs = reader.Values<float>();
 }
 
-void Write(const PromptAltTokens& alternatives, PackWriter& writer) {
-  writer.Number(alternatives.k);
-  writer.Values(alternatives.tokens);
-  writer.Values(alternatives.logprobs);
+void Write(const PromptAltTokens& alt_tokens, PackWriter& writer) {
+  writer.Number(alt_tokens.k);
+  writer.Values(alt_tokens.tokens);
+  writer.Values(alt_tokens.logprobs);
 }
 
-void Read(PackReader& reader, PromptAltTokens& alternatives) {
-  alternatives.k = reader.Number();
-  alternatives.tokens = reader.Values<int32_t>();
-  alternatives.logprobs = reader.Values<float>();
+void Read(PackReader& reader, PromptAltTokens& alt_tokens) {
+  alt_tokens.k = reader.Number();
+  alt_tokens.tokens = reader.Values<int32_t>();
+  alt_tokens.logprobs = reader.Values<float>();
 }
 
 template <typename T>
@@ -133,30 +133,30 @@ SampledToken ReadToken(PackReader& reader) {
 
 }  // namespace
 
-std::string Pack(const SampleNews& news) {
+std::string Pack(const SampleUpdates& updates) {
   PackWriter writer;
-  writer.Number(static_cast<int64_t>(news.finished.size()));
-  for (const FinishedSample& sample : news.finished) Write(sample, writer);
-  writer.Number(static_cast<int64_t>(news.streamed.size()));
-  for (const SampledToken& token : news.streamed) Write(token, writer);
+  writer.Number(static_cast<int64_t>(updates.finished.size()));
+  for (const FinishedSample& sample : updates.finished) Write(sample, writer);
+  writer.Number(static_cast<int64_t>(updates.streamed.size()));
+  for (const SampledToken& token : updates.streamed) Write(token, writer);
   return writer.Take();
 }
 
-absl::StatusOr<SampleNews> UnpackSampleNews(std::string_view bytes) {
+absl::StatusOr<SampleUpdates> UnpackSampleUpdates(std::string_view bytes) {
   PackReader reader(bytes);
-  SampleNews news;
+  SampleUpdates updates;
   const int64_t num_finished = reader.Number();
   for (int64_t i = 0; i < num_finished && !reader.is_damaged(); ++i) {
-    news.finished.push_back(ReadFinished(reader));
+    updates.finished.push_back(ReadFinished(reader));
   }
   const int64_t num_streamed = reader.Number();
   for (int64_t i = 0; i < num_streamed && !reader.is_damaged(); ++i) {
-    news.streamed.push_back(ReadToken(reader));
+    updates.streamed.push_back(ReadToken(reader));
   }
   if (reader.is_damaged() || !reader.is_at_end()) {
-    return absl::InternalError("what a rank said of its samples is damaged");
+    return absl::InternalError("the sampling results of a rank are damaged");
   }
-  return news;
+  return updates;
 }
 
 }  // namespace lathe::worker

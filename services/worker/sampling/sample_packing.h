@@ -12,18 +12,18 @@
 namespace lathe::worker {
 
 // Results of one rank's passes.
-struct SampleNews {
+struct SampleUpdates {
   std::vector<FinishedSample> finished;
   std::vector<SampledToken> streamed;
 
   bool empty() const { return finished.empty() && streamed.empty(); }
 };
 
-// Serializes `news`. The `targets` of target_prompt_logprobs are left out: every rank has the
+// Serializes `updates`. The `targets` of target_prompt_logprobs are left out: every rank has the
 // request.
-std::string Pack(const SampleNews& news);
+std::string Pack(const SampleUpdates& updates);
 
 // Parses the bytes that Pack made. Internal error if they are damaged.
-absl::StatusOr<SampleNews> UnpackSampleNews(std::string_view bytes);
+absl::StatusOr<SampleUpdates> UnpackSampleUpdates(std::string_view bytes);
 
 }  // namespace lathe::worker

@@ -27,7 +27,7 @@ const AdapterWeights* AdapterOf(const ActiveRequest* request) { return request->
 
 // Records which weights give the sample's next token. The first token is drawn from the prompt's
 // logits, which may come from older weights.
-void NoteWeights(ActiveSample& sample) {
+void RecordWeights(ActiveSample& sample) {
   const ActiveRequest& request = *sample.request;
   const int64_t seq_id = sample.tokens.empty() ? request.next_logits_seq : request.inflight_seq;
   if (seq_id == 0) return;
@@ -169,22 +169,22 @@ int64_t SamplingEngine::Report(ActiveSample& sample, int64_t most) {
 }
 
 void SamplingEngine::RunPass() {
-  PendingDraws draws;
+  PendingSamples inputs;
   std::vector<SequenceRows> pass = batch_.NextPass();
-  if (!pass.empty()) Compute(std::move(pass), draws);
-  StartSamples(draws);
-  DrawAll(draws);
+  if (!pass.empty()) Compute(std::move(pass), inputs);
+  StartSamples(inputs);
+  SampleAll(inputs);
   FailTooLarge();
   in_pass_.clear();
 }
 
-void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingDraws& draws) {
+void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingSamples& inputs) {
   GroupByAdapter(pass, [](const SequenceRows& rows) { return AdapterOf(rows.request); });
   for (const SequenceRows& rows : pass) in_pass_.push_back(rows.request->request.request_id);
   // [n, V], for the rows that are last in their sequences; undefined if there are none
   at::Tensor logits = LastLogitsByGraph(pass);
   if (!logits.defined()) logits = LastLogits(pass);
-  NoteRows(pass);
+  RecordRows(pass);
   int64_t next_row = 0;
   bool has_prompts = false;
   for (const SequenceRows& rows : pass) {
@@ -192,14 +192,14 @@ void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingDraws& draws
     if (!rows.is_last()) continue;
     const at::Tensor row = logits.select(0, next_row++);
     if (rows.sample != nullptr) {
-      draws.Add(rows.sample, row);
+      inputs.Add(rows.sample, row);
       continue;
     }
     has_prompts = true;
     rows.request->next_logits = row;
     rows.request->next_logits_seq = rows.request->inflight_seq;
   }
-  if (!has_prompts && logits.defined()) draws.logits = {logits};  // avoids a copy
+  if (!has_prompts && logits.defined()) inputs.logits = {logits};  // avoids a copy
 }
 
 // LastLogits by a CUDA graph. Returns an undefined tensor, and computes nothing, if no graph fits:
@@ -242,7 +242,7 @@ at::Tensor SamplingEngine::LastLogits(const std::vector<SequenceRows>& pass) {
   return model_.Logits(model_.FinalNorm(h), SegmentsOf(last_adapters));
 }
 
-void SamplingEngine::NoteRows(const std::vector<SequenceRows>& pass) {
+void SamplingEngine::RecordRows(const std::vector<SequenceRows>& pass) {
   int64_t num_prefill_rows = 0;
   for (const SequenceRows& rows : pass) num_prefill_rows += rows.is_running ? 0 : rows.num_rows();
   counters_.prefill_tokens += num_prefill_rows;
@@ -266,16 +266,16 @@ void SamplingEngine::ScoreRows(const std::vector<SequenceRows>& pass, const at::
   }
 }
 
-void SamplingEngine::StartSamples(PendingDraws& draws) {
+void SamplingEngine::StartSamples(PendingSamples& inputs) {
   for (ActiveSample* sample : batch_.StartSamples()) {
     ActiveRequest* request = sample->request;
     in_pass_.push_back(request->request.request_id);
-    draws.Add(sample, request->next_logits);
+    inputs.Add(sample, request->next_logits);
     if (sample->index + 1 == request->request.num_samples) request->next_logits.reset();
   }
 }
 
-void SamplingEngine::DrawAll(const PendingDraws& pending) {
+void SamplingEngine::SampleAll(const PendingSamples& pending) {
   if (pending.samples.empty()) return;
   const at::Tensor logits =
       pending.logits.size() == 1 ? pending.logits[0] : at::cat(pending.logits);
@@ -285,25 +285,25 @@ void SamplingEngine::DrawAll(const PendingDraws& pending) {
   const int64_t chunk = std::max<int64_t>(1, options_.head_chunk_elements / vocabulary.whole_size);
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
     const int64_t n = std::min(chunk, num_rows - begin);
-    std::vector<Draw> draws;
+    std::vector<SampleInput> inputs;
     for (int64_t row = begin; row < begin + n; ++row) {
       ActiveSample& sample = *pending.samples[row];
-      draws.push_back(
+      inputs.push_back(
           {.params = &sample.request->request.params,
            .sample_index = sample.index,
            .position = sample.request->prompt_length() + static_cast<int64_t>(sample.tokens.size()),
            .top = sample.top ? &*sample.top : nullptr});
     }
-    const DrawnTokens drawn = DrawTokens(logits.narrow(0, begin, n), draws, vocabulary);
+    const TokenSamples sampled = SampleTokens(logits.narrow(0, begin, n), inputs, vocabulary);
     for (int64_t i = 0; i < n; ++i) {
-      Accept(pending.samples[begin + i], drawn.tokens[i], drawn.logprobs[i]);
+      Accept(pending.samples[begin + i], sampled.tokens[i], sampled.logprobs[i]);
     }
   }
 }
 
 void SamplingEngine::Accept(ActiveSample* sample, int32_t token, float logprob) {
   ++counters_.generated_tokens;
-  NoteWeights(*sample);
+  RecordWeights(*sample);
   sample->tokens.push_back(token);
   sample->logprobs.push_back(logprob);
   ActiveRequest* request = sample->request;

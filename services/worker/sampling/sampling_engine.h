@@ -117,7 +117,7 @@ class SamplingEngine {
 
  private:
   // Samples that draw a token at the end of this pass.
-  struct PendingDraws {
+  struct PendingSamples {
     std::vector<ActiveSample*> samples;
     std::vector<at::Tensor> logits;  // [n, V] each; together one row per sample
 
@@ -127,13 +127,13 @@ class SamplingEngine {
     }
   };
 
-  void Compute(std::vector<SequenceRows> pass, PendingDraws& draws);
+  void Compute(std::vector<SequenceRows> pass, PendingSamples& inputs);
   at::Tensor LastLogits(const std::vector<SequenceRows>& pass);
   at::Tensor LastLogitsByGraph(const std::vector<SequenceRows>& pass);
-  void NoteRows(const std::vector<SequenceRows>& pass);
+  void RecordRows(const std::vector<SequenceRows>& pass);
   void ScoreRows(const std::vector<SequenceRows>& pass, const at::Tensor& x);
-  void StartSamples(PendingDraws& draws);
-  void DrawAll(const PendingDraws& draws);
+  void StartSamples(PendingSamples& inputs);
+  void SampleAll(const PendingSamples& inputs);
   void Accept(ActiveSample* sample, int32_t token, float logprob);
   void Report(const ActiveRequest& request);
   int64_t Report(ActiveSample& sample, int64_t most);

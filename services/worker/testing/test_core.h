@@ -65,7 +65,7 @@ class DirectReader : public VersionReader {
  public:
   absl::Status Read(const VersionAddress&, const std::string& version_id, int64_t seq_id,
                     const Begin& begin) override {
-    if (from == nullptr) return absl::UnavailableError("nobody serves");
+    if (from == nullptr) return absl::UnavailableError("no source serves it");
     const auto version = from->Take(version_id, seq_id);
     if (!version.ok()) return version.status();
     const auto into = begin((*version)->header);

@@ -75,11 +75,12 @@ class Group {
 
   Group(const std::filesystem::path& model, const Options& options) : ranks_(options.mesh.world()) {
     std::optional<ListeningSocket> socket = ListeningSocket::Open("127.0.0.1").value();
-    const Meeting meeting{.session = "test", .address = socket->address(), .port = socket->port()};
+    const RendezvousPoint rendezvous{
+        .session = "test", .address = socket->address(), .port = socket->port()};
     for (int rank = 0; rank < options.mesh.world(); ++rank) {
       Rank& own = ranks_[rank];
       ExecutorPeers peers{
-          .await_meeting = [meeting] { return meeting; },
+          .await_rendezvous = [rendezvous] { return rendezvous; },
           .decode = options.decode
                         ? options.decode
                         : [this](const std::string& encoded) { return encoding_.Decode(encoded); },
@@ -104,8 +105,9 @@ class Group {
       }
       own.executor = std::make_unique<Executor>(
           executor,
-          ExecutorListener{.on_report = [this, rank](ReportEvent event) { Hear(rank, event); },
-                           .on_state_changed = [] {}},
+          ExecutorListener{
+              .on_report = [this, rank](ReportEvent event) { RecordReport(rank, event); },
+              .on_state_changed = [] {}},
           [&own](absl::Status status) {
             own.load_failure = std::move(status);
             own.ended.Notify();
@@ -159,7 +161,7 @@ class Group {
     std::unique_ptr<Executor> executor;
   };
 
-  void Hear(int rank, const ReportEvent& event) {
+  void RecordReport(int rank, const ReportEvent& event) {
     if (rank != 0) ++num_followers_reports_;
     const std::string id = AnsweredBy(event.report);
     if (id.empty()) return;

@@ -54,7 +54,7 @@ inline SubMesh TestPlace(int rank, int world) {
 }
 
 // Returns a connected rendezvous on the loopback address for each rank. Rank 0 serves it.
-inline std::vector<std::unique_ptr<Rendezvous>> MeetOnLoopback(int world) {
+inline std::vector<std::unique_ptr<Rendezvous>> RendezvousOnLoopback(int world) {
   ListeningSocket socket = ListeningSocket::Open("127.0.0.1").value();
   const uint16_t port = socket.port();
   return InThreads(world, [&](int rank) {
@@ -70,7 +70,7 @@ inline std::vector<std::unique_ptr<Collectives>> MakeTestRanks(TestBackend backe
                                                                const CollectivesOptions& options,
                                                                FlightRecorder& recorder) {
   if (backend == TestBackend::kLocal) return MakeLocalCollectives("tp", world, options, recorder);
-  const auto rendezvous = MeetOnLoopback(world);
+  const auto rendezvous = RendezvousOnLoopback(world);
   return InThreads(world, [&](int rank) {
     if (backend == TestBackend::kSharedMemory) {
       return ConnectSharedMemory(*rendezvous[rank], TestPlace(rank, world), options, recorder)

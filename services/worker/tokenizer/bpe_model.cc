@@ -77,7 +77,7 @@ absl::Status BpeModel::ReadVocabulary(const Json& vocabulary) {
 // Records the pair of characters that the merge of `left` and `right` joins. A word starts as a
 // list of characters, except for bytes and unknown tokens. So a merge joins the last character of
 // `left` with the first of `right`, unless a part is a byte or the unknown token.
-void BpeModel::NoteJoint(std::string_view left, std::string_view right) {
+void BpeModel::RecordJoint(std::string_view left, std::string_view right) {
   const auto is_other = [this](std::string_view part) {
     const bool is_character = !part.empty() && CharacterBytes(part[0]) == part.size();
     return !is_character && (part == unknown_token_ || part.starts_with("<0x"));
@@ -98,7 +98,7 @@ absl::Status BpeModel::AddMerge(std::string_view left, std::string_view right, i
         absl::StrFormat("model.merges[%d]: \"%s\" and \"%s\" do not make a token of tokens", rank,
                         std::string(left), std::string(right)));
   }
-  NoteJoint(left, right);
+  RecordJoint(left, right);
   merges_.insert_or_assign(PairKey(left_id, right_id), Merge{.rank = rank, .id = id});
   return absl::OkStatus();
 }

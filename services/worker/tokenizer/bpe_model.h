@@ -32,7 +32,7 @@ class BpeModel {
   absl::Status ReadVocabulary(const Json& vocabulary);
   absl::Status ReadMerges(const Json& merges);
   absl::Status AddMerge(std::string_view left, std::string_view right, int32_t rank);
-  void NoteJoint(std::string_view left, std::string_view right);
+  void RecordJoint(std::string_view left, std::string_view right);
 
   int32_t IdOf(std::string_view token) const;  // -1 if not in the vocabulary
   int32_t IdOfCharacter(std::string_view character) const;

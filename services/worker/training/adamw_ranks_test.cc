@@ -185,10 +185,10 @@ TEST_CASE("ApplyAdamW: a gradient that is not finite on one rank is dropped by a
     const int64_t first[] = {0, sizes.summed, sizes.summed + sizes.shared};
     if (ranks.all.rank() == bad_rank) adapter.gradient[first[range] + 1].fill_(bad);
     const auto metrics = ApplyAdamW(adapter, {}, policy, {.groups = ranks});
-    const bool is_told = policy == NonFiniteGradients::kFail
-                             ? absl::IsFailedPrecondition(metrics.status())
-                             : ByName(metrics.value()).at("nonfinite_gradients") == 1;
-    return is_told && at::equal(adapter.parameters(), before) && adapter.num_steps == 0 &&
+    const bool is_notified = policy == NonFiniteGradients::kFail
+                                 ? absl::IsFailedPrecondition(metrics.status())
+                                 : ByName(metrics.value()).at("nonfinite_gradients") == 1;
+    return is_notified && at::equal(adapter.parameters(), before) && adapter.num_steps == 0 &&
            adapter.window.empty() && adapter.gradient.abs().max().item<double>() == 0;
   });
   CHECK(is_right == std::vector<int>(8, 1));

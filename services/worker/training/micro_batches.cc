@@ -8,7 +8,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "services/worker/training/room_tree.h"
+#include "services/worker/training/first_fit_tree.h"
 
 namespace lathe::worker {
 namespace {
@@ -31,7 +31,7 @@ struct Chain {
   std::vector<JobRows> jobs;
   PassRoom need;
   bool fits = false;
-  int64_t last = RoomTree::kNone;  // last micro-batch with rows of it
+  int64_t last = FirstFitTree::kNone;  // last micro-batch with rows of it
 };
 
 class Packer {
@@ -208,7 +208,7 @@ class Packer {
   // Returns the first micro-batch from `begin` on with room for `need`, and also for the gradients
   // unless it has the chain's already. Appends a micro-batch if there is none.
   int64_t Find(int64_t begin, const Chain& chain, const PassRoom& need, int64_t gradient_bytes) {
-    for (int64_t i = rooms_.FindFirst(begin, need); i != RoomTree::kNone;
+    for (int64_t i = rooms_.FindFirst(begin, need); i != FirstFitTree::kNone;
          i = rooms_.FindFirst(i + 1, need)) {
       if (holder_[i] == chain.id || rooms_.room(i).bytes >= need.bytes + gradient_bytes) return i;
     }
@@ -236,7 +236,7 @@ class Packer {
   std::map<const Adapter*, int64_t> adapter_order_;  // by first appearance, not by address
   std::vector<MicroBatch> batches_;
   std::vector<int64_t> holder_;  // by micro-batch: last chain with gradients in it
-  RoomTree rooms_;
+  FirstFitTree rooms_;
 };
 
 }  // namespace

@@ -42,8 +42,8 @@ TEST_CASE("Trainer: a rank of tp that has thrown waits for the others for a shor
   const auto outputs = broken.Run({TestRequest("a", "m1", 1, {TestDatum(5, 1)})});
   CHECK(absl::IsInternal(outputs.at("a").status()));
   try {
-    tp.Gather("turn", at::zeros({1}));
-    FAIL("nobody else came");
+    tp.Gather("round", at::zeros({1}));
+    FAIL("no other rank came");
   } catch (const RanksDisagree& error) {
     CHECK(absl::IsDeadlineExceeded(error.status));
     CHECK_THAT(std::string(error.status.message()), Catch::Contains("a test's layer broke"));

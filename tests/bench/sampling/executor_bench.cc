@@ -62,7 +62,7 @@ class TokenGaps {
  public:
   explicit TokenGaps(std::string request_id) : request_id_(std::move(request_id)) {}
 
-  void Note(const ReportEvent& event) {
+  void Record(const ReportEvent& event) {
     const auto* const progress = std::get_if<SampleProgress>(&event.report);
     if (progress == nullptr) return;
     const bool is_in_pass =
@@ -161,9 +161,9 @@ void ExecutorBench::MakeCore(double sampling_share) {
 }
 
 // Runs one unit of work. Without work, waits up to 10 s for a version job.
-void ExecutorBench::Step(const std::function<void()>& on_pause) {
+void ExecutorBench::Step(const std::function<void()>& on_yield) {
   while (auto done = parts_->done.TryPop()) parts_->core->Apply(*std::move(done));
-  if (parts_->core->RunUnit(on_pause)) return;
+  if (parts_->core->RunUnit(on_yield)) return;
   if (auto done = parts_->done.PopFor(absl::Seconds(10))) parts_->core->Apply(*std::move(done));
 }
 
@@ -189,7 +189,7 @@ json ExecutorBench::Cold(const json& command) {
   const auto run = [&](const std::string& until) {
     Step();
     for (const ReportEvent& event : core.TakeReports()) {
-      gaps.Note(event);
+      gaps.Record(event);
       is_done |= !until.empty() && IsSampleDone(event, until);
     }
   };
@@ -238,12 +238,12 @@ json ExecutorBench::Share(const json& command) {
   int64_t num_sent = 0;
   int64_t num_trained = 0;
   TokenGaps gaps("s0");
-  absl::Time last_pause = Now();
+  absl::Time last_yield = Now();
   int64_t num_passes_then = 0;
   absl::Duration longest_step;
   const auto collect = [&] {
     for (const ReportEvent& event : core.TakeReports()) {
-      gaps.Note(event);
+      gaps.Record(event);
       IsSampleDone(event, "");
       num_trained += std::holds_alternative<TrainDone>(event.report) ? 1 : 0;
     }
@@ -253,12 +253,12 @@ json ExecutorBench::Share(const json& command) {
     }
   };
   // Called at each yield point, and after each sampling pass that runs there.
-  const auto on_pause = [&] {
+  const auto on_yield = [&] {
     const int64_t num_passes = core.counters().decode_passes;
-    if (num_passes == num_passes_then) longest_step = std::max(longest_step, Now() - last_pause);
+    if (num_passes == num_passes_then) longest_step = std::max(longest_step, Now() - last_yield);
     collect();
     num_passes_then = num_passes;
-    last_pause = Now();
+    last_yield = Now();
   };
   while (gaps.size() < kWarmPasses) {
     Step();
@@ -269,10 +269,10 @@ json ExecutorBench::Share(const json& command) {
   const absl::Time began = Now();
   gaps.Clear();
   while (Now() - began < run) {
-    last_pause = Now();
+    last_yield = Now();
     num_passes_then = core.counters().decode_passes;
-    Step(on_pause);
-    on_pause();
+    Step(on_yield);
+    on_yield();
   }
   const ExecutorCounters after = core.counters();
   const double sampling = Seconds(after.sampling_time - before.sampling_time);
@@ -314,7 +314,7 @@ json ExecutorBench::Snapshots(const json& command) {
   absl::Duration longest_staging;
   const auto collect = [&] {
     for (const ReportEvent& event : core.TakeReports()) {
-      gaps.Note(event);
+      gaps.Record(event);
       if (const auto* done = std::get_if<SnapshotDone>(&event.report)) snapshots.push_back(*done);
     }
   };

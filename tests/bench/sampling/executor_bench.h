@@ -48,7 +48,7 @@ class ExecutorBench {
   struct Parts;
 
   void MakeCore(double sampling_share);
-  void Step(const std::function<void()>& on_pause = {});
+  void Step(const std::function<void()>& on_yield = {});
   void MakeModelWithWindow(int64_t rank);
   void SaveVersion(int64_t rank);
 

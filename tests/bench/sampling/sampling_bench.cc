@@ -151,7 +151,7 @@ class Bench {
       const auto adapter = adapters.empty() ? nullptr : adapters[i % adapters.size()];
       Add(engine, MakeRequest(command, context), adapter);
     }
-    RunUntilDrawn(engine, num_sequences);
+    RunUntilSampled(engine, num_sequences);
     const SamplingCounters before = engine.counters();
     json answer = Finish(engine, before, Clock::now());
     int64_t adapter_bytes = 0;
@@ -167,7 +167,7 @@ class Bench {
     request.params.max_tokens = 1;
     Add(engine, std::move(request), nullptr);
     const Clock::time_point begin = Clock::now();
-    RunUntilDrawn(engine, 1);
+    RunUntilSampled(engine, 1);
     json answer = Finish(engine, {}, begin);
     const ModelSpec& spec = model_->spec();
     double products = static_cast<double>(spec.vocab_size * spec.hidden_size);
@@ -190,7 +190,7 @@ class Bench {
       Add(engine, std::move(request), nullptr);
     }
     const Clock::time_point begin = Clock::now();
-    RunUntilDrawn(engine, num_samples);
+    RunUntilSampled(engine, num_samples);
     const double first = SecondsSince(begin);
     json answer = Finish(engine, {}, begin);
     answer["first_token_seconds"] = first;
@@ -224,7 +224,7 @@ class Bench {
     if (!status.ok()) throw std::runtime_error(std::string(status.message()));
   }
 
-  static void RunUntilDrawn(SamplingEngine& engine, int64_t num_tokens) {
+  static void RunUntilSampled(SamplingEngine& engine, int64_t num_tokens) {
     while (engine.counters().generated_tokens < num_tokens) engine.RunPass();
   }
 

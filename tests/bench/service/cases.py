@@ -54,7 +54,7 @@ def waiting_polls(args):
                      gateway=("--poll-hold-seconds", str(hold))) as service:
         load = service.load()
         load.run(op="steps", clients=1, seconds=1)
-        load.run(op="park", count=count)
+        load.run(op="open_idle_polls", count=count)
         time.sleep(2)
         memory = service.engine_memory()
         load.run(op="poll")
@@ -65,7 +65,7 @@ def waiting_polls(args):
         per_poll = (service.engine_memory() - memory) / count
         runs = [load.run(op="steps", clients=1, seconds=args.seconds, pause_ms=5)
                 for _ in range(args.rounds)]
-        answers = load.run(op="unpark")["answers"]
+        answers = load.run(op="close_idle_polls")["answers"]
         load.close()
     assert answers > 0, "no poll was answered"
     submit = median_of(runs, "submit_p99_ms")

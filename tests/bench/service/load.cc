@@ -20,7 +20,7 @@ namespace lathe::bench {
 namespace {
 
 // Requests per model, below the engine's limit of unfinished requests per model.
-constexpr int64_t kParkedPerModel = 2048;
+constexpr int64_t kIdlePollsPerModel = 2048;
 constexpr size_t kBodyClients = 4;
 // Number of bodies between two optim_steps. It keeps the data that a recovery would need small.
 constexpr int64_t kBodiesPerStep = 4;
@@ -70,9 +70,9 @@ json Load::Run(const json& command) {
   const std::string op = command.at("op");
   if (op == "connect") return Connect(command);
   if (op == "steps") return Steps(command);
-  if (op == "park") return Park(command);
+  if (op == "open_idle_polls") return OpenIdlePolls(command);
   if (op == "poll") return Poll();
-  if (op == "unpark") return Unpark();
+  if (op == "close_idle_polls") return CloseIdlePolls();
   if (op == "bodies") return Bodies(command);
   if (op == "flood") return FloodWith(command);
   if (op == "drain") return Drain(command);
@@ -103,37 +103,37 @@ json Load::Steps(const json& command) {
   return Summary(timings, MsSince(begin) / 1000);
 }
 
-json Load::Park(const json& command) {
+json Load::OpenIdlePolls(const json& command) {
   const int64_t count = command.at("count");
-  const int64_t num_models = (count + kParkedPerModel - 1) / kParkedPerModel;
+  const int64_t num_models = (count + kIdlePollsPerModel - 1) / kIdlePollsPerModel;
   std::vector<std::unique_ptr<Trainer>> owners;
   std::vector<asio::awaitable<void>> clients;
   for (int64_t i = 0; i < num_models; ++i) {
     owners.push_back(NewTrainer(/*skips_seqs=*/false));
-    const int64_t share = std::min(kParkedPerModel, count - i * kParkedPerModel);
+    const int64_t share = std::min(kIdlePollsPerModel, count - i * kIdlePollsPerModel);
     clients.push_back([](Trainer& owner, int64_t num_requests,
                          std::vector<std::string>& ids) -> asio::awaitable<void> {
       co_await owner.Create();
       owner.Skip(1);
       for (int64_t n = 0; n < num_requests; ++n) ids.push_back(co_await owner.SubmitDatum(3));
-    }(*owners.back(), share, parked_));
+    }(*owners.back(), share, idle_polls_));
   }
   RunAll(std::move(clients));
-  return {{"parked", parked_.size()}};
+  return {{"idle_polls", idle_polls_.size()}};
 }
 
 json Load::Poll() {
   const Target target{.port = port_, .api_key = api_key_};
-  for (const std::string& id : parked_) {
+  for (const std::string& id : idle_polls_) {
     auto session = std::make_shared<HttpSession>(io_.get_executor(), target);
     std::string question = absl::StrCat(R"({"request_id":")", id, R"("})");
     asio::post(io_, [this, session] { polling_.push_back(session); });
     asio::co_spawn(io_, PollForEver(session, std::move(question)), asio::detached);
   }
-  return {{"polls", parked_.size()}};
+  return {{"polls", idle_polls_.size()}};
 }
 
-json Load::Unpark() {
+json Load::CloseIdlePolls() {
   std::promise<int64_t> num_answers;
   asio::post(io_, [&] {
     for (const auto& session : std::exchange(polling_, {})) session->Close();

@@ -46,9 +46,9 @@ class Load {
 
   json Connect(const json& command);
   json Steps(const json& command);
-  json Park(const json& command);
+  json OpenIdlePolls(const json& command);
   json Poll();
-  json Unpark();
+  json CloseIdlePolls();
   json Bodies(const json& command);
   json FloodWith(const json& command);
   json Drain(const json& command);
@@ -75,7 +75,7 @@ class Load {
   std::string api_key_;
   std::string base_model_;
   std::vector<std::unique_ptr<Trainer>> trainers_;
-  std::vector<std::string> parked_;  // ids of requests that wait for a missing seq_id
+  std::vector<std::string> idle_polls_;  // ids of requests that wait for a missing seq_id
   // Used on the io thread only.
   std::vector<std::shared_ptr<HttpSession>> polling_;
   int64_t num_poll_answers_ = 0;

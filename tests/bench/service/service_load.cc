@@ -3,7 +3,7 @@
 //   {"op": "connect", "port": 8080, "api_key": K, "base_model": "null"}
 //   {"op": "steps", "clients": 64, "seconds": 5, "pause_ms": 0}
 //       Submits no-op steps and awaits their results.
-//   {"op": "park", "count": 8192}
+//   {"op": "open_idle_polls", "count": 8192}
 //       Submits requests that wait for a seq_id that is never sent.
 //   {"op": "poll"}
 //       Starts to poll each of these requests repeatedly.

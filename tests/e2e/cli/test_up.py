@@ -107,7 +107,7 @@ def test_more_ranks_than_gpus_are_named(bench, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
     refused = bench.run_up("--tp", "3")
     assert refused.returncode == 78
-    assert "device is auto: 3 ranks on this machine want a GPU each, 2 are there" in refused.stderr
+    assert "device is auto: 3 ranks on this machine need a GPU each, 2 are there" in refused.stderr
     bench.up("--tp", "3", "--device", "cpu").wait_for("next ")
 
 
@@ -262,12 +262,12 @@ def test_a_child_that_refuses_its_configuration_ends_the_start_with_its_words(be
 
 
 def test_ranks_that_only_lose_each_other_end_the_start(bench):
-    bench.steer("fake_worker_exit", "ranks do not go on together")
+    bench.steer("fake_worker_exit", "ranks cannot continue together")
     bench.steer("fake_worker_code", "76")
     result = bench.run_up("--tp", "2", "--threads", "1")
     assert result.returncode == 69
     assert "lost another rank 5 times and none of them ended for a reason of its own" in result.stderr
-    assert "ranks do not go on together" in result.stderr
+    assert "ranks cannot continue together" in result.stderr
     assert "has lost another rank 3 times before the ranks were ready" in result.stdout
 
 

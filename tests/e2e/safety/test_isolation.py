@@ -65,7 +65,7 @@ def test_tenants_that_follow_one_another_get_the_same_answers(api):
     other.close()
 
 
-def test_a_tenant_finds_its_own_prompts_again_and_nobody_elses(api):
+def test_the_prefix_cache_is_per_tenant(api):
     """A hit would tell one tenant what another one asked."""
     other = RawApi(api.server, api.server.create_key("guesses"))
     first, second = sampler_of(api, api.server), sampler_of(other, api.server)

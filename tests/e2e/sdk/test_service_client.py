@@ -75,9 +75,9 @@ def test_close(answer, lathe):
     service = tinker.ServiceClient(base_url=lathe.url, api_key=key)
     session = new_model(service, lathe, steps=0).get_info().model_id.split(":")[0]
     with answer(service, "success") as nothing:
-        beat = httpx.post(f"{lathe.url}/api/v1/session_heartbeat", headers={"X-API-Key": key},
+        heartbeat = httpx.post(f"{lathe.url}/api/v1/session_heartbeat", headers={"X-API-Key": key},
                           json={"session_id": session, "type": "session_heartbeat"})
-        assert nothing is None and beat.status_code == 410
+        assert nothing is None and heartbeat.status_code == 410
 
 
 @sdk_method("ServiceClient.copy_weights")

@@ -35,7 +35,7 @@ absl::Status AwaitMove(AdminClient& client, const v1::MoveModelRequest& request,
     if (model->move_to() != request.group()) {
       return absl::FailedPreconditionError(
           absl::StrCat(name, " stays on group ", model->group(), ": group ", request.group(),
-                       " cannot take it any more, or somebody else has decided"));
+                       " cannot take it any more, or another request has replaced this one"));
     }
     if (absl::Now() >= end) {
       return absl::DeadlineExceededError(

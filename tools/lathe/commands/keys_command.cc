@@ -64,7 +64,7 @@ absl::Status Create(int argc, const char* const* argv) {
   std::vector<std::string> scopes;
   OptionSet options("lathe keys create", "Creates an API key and prints it, this once.");
   AddDataDirOptions(options, data);
-  options.Add(&tenant, "keys.tenant", "", "whom the key is for; created when new",
+  options.Add(&tenant, "keys.tenant", "", "tenant of the key; created when new",
               {.required = true});
   options.Add(&name, "keys.name", "", "a note for the list of keys");
   options.Add(&scopes, "keys.scope", {},

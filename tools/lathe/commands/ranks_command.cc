@@ -249,7 +249,7 @@ absl::Status Watch(const std::vector<ChildSpec>& children, Signals& signals, Sup
                    SupervisedRanks& ranks, Announcer& announcer) {
   std::set<std::string> have_worked;
   while (signals.Wait(supervisor.UntilNextRestart()) != SignalEvent::kStop) {
-    ranks.KillWhomTheEngineWants();
+    ranks.KillOnEngineRequest();
     for (const ChildSpec& child : children) {
       if (supervisor.Age(child.name) <= kSettled) continue;
       supervisor.MarkReady(child.name);
@@ -257,7 +257,7 @@ absl::Status Watch(const std::vector<ChildSpec>& children, Signals& signals, Sup
     }
     for (const ChildExit& exit : supervisor.Reap()) {
       ranks.OnExit(exit);
-      if (!have_worked.contains(exit.name) && !WordOfExit(exit.wait_status).empty()) {
+      if (!have_worked.contains(exit.name) && !ExitReason(exit.wait_status).empty()) {
         const auto child =
             std::find_if(children.begin(), children.end(),
                          [&](const ChildSpec& spec) { return spec.name == exit.name; });

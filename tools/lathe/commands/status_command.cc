@@ -25,7 +25,7 @@ void PrintJson(const v1::GetStatusResponse& status) {
   }
 }
 
-const char* WhatItDoes(const v1::GroupStatus& group) {
+const char* GroupActivity(const v1::GroupStatus& group) {
   if (group.role() == "train") return "trains";
   return group.role() == "sample" ? "samples" : "serves";
 }
@@ -74,7 +74,7 @@ void PrintTable(const v1::GetStatusResponse& status) {
   for (const v1::GroupStatus& group : status.groups()) {
     const std::string& detail = group.reason().empty() ? group.progress() : group.reason();
     std::printf("group    %s %s %s: %s%s%s, epoch %lld, %lld models\n", group.group().c_str(),
-                WhatItDoes(group), group.base_model().c_str(), group.state().c_str(),
+                GroupActivity(group), group.base_model().c_str(), group.state().c_str(),
                 detail.empty() ? "" : " ", detail.c_str(), static_cast<long long>(group.epoch()),
                 static_cast<long long>(group.models()));
     PrintMesh(group);

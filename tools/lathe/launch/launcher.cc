@@ -71,7 +71,7 @@ absl::Status Launcher::Serve() {
   }
   RETURN_IF_ERROR(WritePids());
   while (signals_.Wait(NextWait()) != SignalEvent::kStop) {
-    for (const auto& ranks : ranks_) ranks->KillWhomTheEngineWants();
+    for (const auto& ranks : ranks_) ranks->KillOnEngineRequest();
     RETURN_IF_ERROR(HandleDeaths());
     RETURN_IF_ERROR(Restart());
     RETURN_IF_ERROR(CheckReadiness());
@@ -109,7 +109,7 @@ std::filesystem::path Launcher::LogPath(const std::string& name) const {
 
 absl::Status Launcher::FirstStartFailure(const ChildExit& exit) const {
   const int most = LostPeer(exit) ? kMaxFirstLosses : kMaxFirstStarts;
-  const bool may_go_on = WordOfExit(exit.wait_status).empty() && exit.early_deaths < most;
+  const bool may_go_on = ExitReason(exit.wait_status).empty() && exit.early_deaths < most;
   if (exit.was_ready || may_go_on) return absl::OkStatus();
   return StartFailure(exit, supervisor_, LogPath(exit.name));
 }
@@ -157,22 +157,22 @@ void Launcher::CheckEngineAndWorkers() {
   if (!status.ok()) return;
   supervisor_.MarkReady(kEngine);
   for (const GroupPlan& group : plan_.groups) {
-    const auto found =
-        std::find_if(status->groups().begin(), status->groups().end(),
-                     [&](const v1::GroupStatus& told) { return told.group() == group.name; });
+    const auto found = std::find_if(
+        status->groups().begin(), status->groups().end(),
+        [&](const v1::GroupStatus& group_status) { return group_status.group() == group.name; });
     if (found != status->groups().end()) CheckGroup(group, *found);
   }
-  const auto loading =
-      std::find_if(status->groups().begin(), status->groups().end(),
-                   [](const v1::GroupStatus& told) { return !told.progress().empty(); });
+  const auto loading = std::find_if(
+      status->groups().begin(), status->groups().end(),
+      [](const v1::GroupStatus& group_status) { return !group_status.progress().empty(); });
   if (!is_announced_ && loading != status->groups().end()) announcer_.Loading(loading->progress());
 }
 
-void Launcher::CheckGroup(const GroupPlan& group, const v1::GroupStatus& told) {
+void Launcher::CheckGroup(const GroupPlan& group, const v1::GroupStatus& group_status) {
   const bool all_are_old = std::all_of(
       group.workers.begin(), group.workers.end(),
       [this](const std::string& name) { return supervisor_.Age(name) > kMinWorkerAge; });
-  if (told.state() != "ready" || !all_are_old) return;
+  if (group_status.state() != "ready" || !all_are_old) return;
   for (const std::string& name : group.workers) supervisor_.MarkReady(name);
 }
 

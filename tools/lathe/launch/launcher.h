@@ -41,8 +41,8 @@ class Launcher {
   absl::Status Restart();
   absl::Status CheckReadiness();
   void CheckEngineAndWorkers();
-  // Marks the workers of `group` ready if `told`, the engine's report, says so.
-  void CheckGroup(const GroupPlan& group, const v1::GroupStatus& told);
+  // Marks the workers of `group` ready if `group_status`, the engine's report, says so.
+  void CheckGroup(const GroupPlan& group, const v1::GroupStatus& group_status);
   bool GatewayAnswers() const;
   // Called once, when all children are ready for the first time.
   void Announce();

@@ -12,7 +12,7 @@
 
 namespace lathe::cli {
 
-std::string_view WordOfExit(int wait_status) {
+std::string_view ExitReason(int wait_status) {
   if (!WIFEXITED(wait_status)) return "";
   switch (WEXITSTATUS(wait_status)) {
     case kExitUsage:
@@ -29,7 +29,7 @@ std::string_view WordOfExit(int wait_status) {
 
 absl::Status StartFailure(const ChildExit& exit, const Supervisor& supervisor,
                           const std::filesystem::path& log_path) {
-  const std::string_view word = WordOfExit(exit.wait_status);
+  const std::string_view reason = ExitReason(exit.wait_status);
   const std::string how =
       LostPeer(exit) ? absl::StrCat("lost another rank ", exit.early_deaths,
                                     " times and none of them ended for a reason of its own")
@@ -39,7 +39,7 @@ absl::Status StartFailure(const ChildExit& exit, const Supervisor& supervisor,
       absl::UnavailableError(absl::StrCat(
           exit.name, " ", how, " before it was ready; ", log_path.string(), " ends with\n  ",
           absl::StrReplaceAll(tail.empty() ? "(nothing)" : tail, {{"\n", "\n  "}}))),
-      word.empty() ? "child_failed" : std::string(word));
+      reason.empty() ? "child_failed" : std::string(reason));
 }
 
 }  // namespace lathe::cli

@@ -141,13 +141,13 @@ void SuperviseClient::Read(Stream& stream) {
   is_over_ = true;
 }
 
-bool SuperviseClient::HasNews() const { return is_stopping_ || is_over_ || !to_say_.empty(); }
+bool SuperviseClient::HasUpdates() const { return is_stopping_ || is_over_ || !to_say_.empty(); }
 
 bool SuperviseClient::Say(Stream& stream) {
   v1::SupervisorMessage message;
   {
     absl::MutexLock lock(&mu_);
-    mu_.Await(absl::Condition(this, &SuperviseClient::HasNews));
+    mu_.Await(absl::Condition(this, &SuperviseClient::HasUpdates));
     if (is_stopping_ || is_over_) return false;
     message = std::move(to_say_.front());
     to_say_.pop_front();

@@ -50,7 +50,7 @@ class SuperviseClient {
   void Serve(const std::string& address);
   void Read(Stream& stream);
   bool Say(Stream& stream);
-  bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasUpdates() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const SuperviseOptions options_;
   const Dialer dialer_;

@@ -29,7 +29,7 @@ void SupervisedRanks::OnExit(const ChildExit& exit) {
   if (found != ranks_.end()) client_.OnExit(found->second, exit);
 }
 
-void SupervisedRanks::KillWhomTheEngineWants() {
+void SupervisedRanks::KillOnEngineRequest() {
   for (const v1::KillRank& wanted : client_.TakeKills()) {
     const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& entry) {
       return entry.second == wanted.rank();

@@ -29,7 +29,7 @@ class SupervisedRanks {
   void OnStarted(const std::string& name);
   void OnExit(const ChildExit& exit);
 
-  void KillWhomTheEngineWants();
+  void KillOnEngineRequest();
 
  private:
   const std::map<std::string, int64_t> ranks_;

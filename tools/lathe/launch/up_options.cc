@@ -166,7 +166,7 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
   set.Add(&options.model, "up.model", "",
           "[NAME=]PATH of a model folder, or a model id in the local cache", {.required = true});
   set.Add(&options.tokenizer, "up.tokenizer", "",
-          "tokenizer id that clients are told; default: NAME when it is like org/model, else the "
+          "tokenizer id that clients get; default: NAME when it is like org/model, else the "
           "model's path");
   set.Add(&options.listen, "up.listen", "127.0.0.1:8080",
           "address of the API, HOST:PORT; port 0 picks a free one");

@@ -140,8 +140,8 @@ void CoreHarness::Execute(const Action& action) {
   } else if (const auto* state = std::get_if<NotifyQueueState>(&action)) {
     queue_state = *state;
     queue_states[state->group] = *state;
-  } else if (const auto* told = std::get_if<NotifyGroup>(&action)) {
-    told_groups[told->request_id] = told->group;
+  } else if (const auto* action_of_group = std::get_if<NotifyGroup>(&action)) {
+    notified_groups[action_of_group->request_id] = action_of_group->group;
   } else if (const auto* model = std::get_if<NotifyModelState>(&action)) {
     model_states[model->model_id] = *model;
   } else if (const auto* drain = std::get_if<NotifyGroupDrain>(&action)) {
@@ -160,7 +160,7 @@ void CoreHarness::Execute(const Action& action) {
     needed_dirs = other_files->needed_dirs;
   } else if (const auto* body = std::get_if<ForgetBody>(&action)) {
     forgotten_bodies.insert(body->body_id);
-  } else if (const auto* note = std::get_if<NoteRecovery>(&action)) {
+  } else if (const auto* note = std::get_if<RecordRecovery>(&action)) {
     recoveries.push_back(*note);
   }
 }

@@ -111,13 +111,13 @@ class CoreHarness {
   std::set<std::string> forgotten_bodies;
   std::optional<NotifyQueueState> queue_state;
   std::map<std::string, NotifyQueueState> queue_states;  // the newest, by group
-  std::map<std::string, std::string> told_groups;        // by request
+  std::map<std::string, std::string> notified_groups;    // by request
   std::map<std::string, NotifyModelState> model_states;
   std::map<std::string, NotifyGroupDrain> drains;
   std::vector<SendToWorker> to_ranks;  // commands to ranks above 0, and every SendDie
-  std::vector<NoteRecovery> recoveries;
+  std::vector<RecordRecovery> recoveries;
   std::map<std::string, std::string> result_of;  // by request id
-  std::vector<Action> actions;  // every action so far
+  std::vector<Action> actions;                   // every action so far
   CallId last_call = 0;
 
  private:
@@ -137,7 +137,7 @@ class CoreHarness {
 };
 
 // Sends a session's heartbeat; returns its call.
-inline CallId Beat(CoreHarness& h, const std::string& session) {
+inline CallId SendHeartbeat(CoreHarness& h, const std::string& session) {
   h.Post(Heartbeat{++h.last_call, "t", session});
   return h.last_call;
 }

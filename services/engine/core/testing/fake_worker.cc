@@ -19,7 +19,7 @@ void FakeWorker::Receive(const SendToWorker& message) {
 
 void FakeWorker::Handle(const FormGroup& command) {
   term_ = command.term;
-  if (command.meeting) session = command.meeting->session;
+  if (command.rendezvous) session = command.rendezvous->session;
   models_.clear();
   versions_.clear();
   queue_.clear();

@@ -64,7 +64,7 @@ class RanksHarness : public CoreHarness {
   }
 
   template <typename Command>
-  std::vector<int64_t> RanksTold() const {
+  std::vector<int64_t> RanksCommanded() const {
     std::vector<int64_t> ranks;
     for (const SendToWorker& send : to_ranks) {
       if (std::holds_alternative<Command>(send.command)) ranks.push_back(send.rank);
@@ -73,17 +73,17 @@ class RanksHarness : public CoreHarness {
   }
   size_t NumForms() const { return worker->Received<FormGroup>().size(); }
   // The peer state after the last FormGroup command to a rank.
-  Peer Told(const std::string& process_id) const {
+  Peer PeerOf(const std::string& process_id) const {
     for (auto it = to_ranks.rbegin(); it != to_ranks.rend(); ++it) {
       const auto* const form = std::get_if<FormGroup>(&it->command);
-      if (form != nullptr) return {process_id, it->rank, 101, form->meeting->session, it->epoch};
+      if (form != nullptr) return {process_id, it->rank, 101, form->rendezvous->session, it->epoch};
     }
     return {process_id};
   }
   int64_t NumDeaths() const {
     int64_t deaths = 0;
     for (const Action& action : actions) {
-      const auto* const lost = std::get_if<NoteWorkerLost>(&action);
+      const auto* const lost = std::get_if<RecordWorkerLost>(&action);
       const bool is_death = lost != nullptr && lost->cause != LossCause::kUnknown &&
                             lost->cause != LossCause::kEnded && lost->cause != LossCause::kPeerGone;
       deaths += is_death ? 1 : 0;

@@ -31,11 +31,11 @@ struct Roles {
   }
   // Runs the worker of group "g" only.
   void RunFirst() {
-    bool has_news = true;
-    while (has_news) {
+    bool has_updates = true;
+    while (has_updates) {
       if (h.worker->HasWork()) h.worker->RunOne();
       std::vector<EventBody> reports = h.worker->TakeReports();
-      has_news = !reports.empty() || h.worker->HasWork();
+      has_updates = !reports.empty() || h.worker->HasWork();
       for (EventBody& report : reports) h.Post(std::move(report));
     }
   }
@@ -54,7 +54,7 @@ struct Roles {
   }
   std::string Dir() const { return h.store.versions().at(version).dir; }
   SendLoadVersion LastLoad() const { return other->Received<SendLoadVersion>().back(); }
-  void NoteLoaded(int64_t seq) { h.Post(WorkerVersionLoaded{"h", other->epoch(), version, seq}); }
+  void ReportLoaded(int64_t seq) { h.Post(WorkerVersionLoaded{"h", other->epoch(), version, seq}); }
 };
 
 }  // namespace lathe::engine

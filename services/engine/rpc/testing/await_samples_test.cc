@@ -76,7 +76,7 @@ TEST_CASE("AwaitSamples: a sample that was cancelled is listed as failed", "[eng
   CHECK(answer.samples(0).failed());
 }
 
-TEST_CASE("AwaitSamples: copies of a client hear of their own samples only", "[engine]") {
+TEST_CASE("AwaitSamples: copies of a client get their own samples only", "[engine]") {
   SamplesFixture f;
   const std::string first = f.Submit(0);
   const std::string copy = f.Submit(2'000'000'001);

@@ -64,7 +64,7 @@ TEST_CASE("Engine: a model is made, trained, stepped and sampled", "[engine]") {
   }
 }
 
-TEST_CASE("Engine: a model's alpha and modules reach the worker and are told", "[engine]") {
+TEST_CASE("Engine: a model's alpha and modules reach the worker and the client", "[engine]") {
   Fixture f;
   v1::CreateModelRequest create;
   create.set_session_id(f.client.session_id());
@@ -120,13 +120,13 @@ TEST_CASE("Engine: a session that ended days ago is over, not unknown", "[engine
   engine.clock().Advance(absl::Hours(48));
   engine.Restart();
   CHECK(engine.engine().FinishSession(CallContext(client.key()), finish, &finished).ok());
-  v1::HeartbeatRequest beat;
-  beat.set_session_id(client.session_id());
+  v1::HeartbeatRequest heartbeat;
+  heartbeat.set_session_id(client.session_id());
   v1::HeartbeatResponse answer;
-  REQUIRE(engine.engine().Heartbeat(CallContext(client.key()), beat, &answer).ok());
+  REQUIRE(engine.engine().Heartbeat(CallContext(client.key()), heartbeat, &answer).ok());
   CHECK(answer.finished());
   const std::string stranger = engine.MakeKey("other");
-  const grpc::Status foreign = engine.engine().Heartbeat(CallContext(stranger), beat, &answer);
+  const grpc::Status foreign = engine.engine().Heartbeat(CallContext(stranger), heartbeat, &answer);
   CHECK(foreign.error_code() == grpc::StatusCode::NOT_FOUND);
 }
 
@@ -263,7 +263,7 @@ TEST_CASE("Engine: a pending result is answered as pending when its time is up",
   CHECK_FALSE(response.has_result());
 }
 
-TEST_CASE("Engine: a watch stream tells what is done and what cannot be watched", "[engine]") {
+TEST_CASE("Engine: a watch stream reports finished and unknown requests", "[engine]") {
   Fixture f;
   f.client.MakeModel();
   std::string id;
@@ -298,7 +298,7 @@ TEST_CASE("Engine: a watch stream tells what is done and what cannot be watched"
   CHECK(stream->Finish().ok());
 }
 
-TEST_CASE("Engine: a watched request is told about again to who asks, and to nobody else",
+TEST_CASE("Engine: a repeated subscription gets the notification again, and no other one does",
           "[engine]") {
   Fixture f;
   f.client.MakeModel();

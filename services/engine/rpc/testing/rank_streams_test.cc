@@ -52,9 +52,9 @@ TEST_CASE("Ranks over gRPC: all are formed when the last has come, and go with o
   {
     FakeWorker peer(f.OptionsOf(1));
     const v1::Form formed = WaitFor(leader, IsForm).form();
-    CHECK(formed.meeting().address() == "10.0.0.1");
-    CHECK(formed.meeting().port() == 4000);
-    CHECK(WaitFor(peer, IsForm).form().meeting().session() == formed.meeting().session());
+    CHECK(formed.rendezvous().address() == "10.0.0.1");
+    CHECK(formed.rendezvous().port() == 4000);
+    CHECK(WaitFor(peer, IsForm).form().rendezvous().session() == formed.rendezvous().session());
     f.engine.WaitForBaseModel("tiny");
     const v1::GroupStatus group = f.Group();
     CHECK(group.tp() == 2);
@@ -126,7 +126,7 @@ TEST_CASE("Ranks over gRPC: a stream is that of one process", "[dispatcher]") {
   FakeWorker leader(f.OptionsOf(0));
   f.WaitForRanks(1);
   leader.RepeatHello();
-  CHECK(leader.WaitForEnd().error_message() == "a stream says hello once");
+  CHECK(leader.WaitForEnd().error_message() == "a stream sends hello once");
 }
 
 }  // namespace

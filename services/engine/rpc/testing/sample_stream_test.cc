@@ -32,13 +32,13 @@ struct StreamFixture : SamplingFixture {
 
   // Waits until the worker, which runs the sample, has the command to report it.
   void WaitForStream(const std::string& request_id) {
-    bool was_told = false;
-    while (!was_told) {
+    bool was_reported = false;
+    while (!was_reported) {
       bool has_sample = false;
       for (const v1::EngineMessage& message : worker.received()) {
         has_sample |= message.has_sample() || message.has_adopt();
-        was_told |= has_sample && message.has_stream_sample() &&
-                    message.stream_sample().request_id() == request_id;
+        was_reported |= has_sample && message.has_stream_sample() &&
+                        message.stream_sample().request_id() == request_id;
       }
       std::this_thread::yield();
     }
@@ -148,10 +148,10 @@ TEST_CASE("SampleStream: a caller that leaves cancels the sample", "[stream]") {
   CHECK(result.error().code() == "cancelled");
   CHECK(result.error().category() == v1::ERROR_CATEGORY_USER);
   // The worker gets the command on another stream, possibly later.
-  bool was_told = false;
-  while (!was_told) {
+  bool was_reported = false;
+  while (!was_reported) {
     for (const v1::EngineMessage& message : f.worker.received()) {
-      was_told |= message.has_cancel() && message.cancel().request_id() == request_id;
+      was_reported |= message.has_cancel() && message.cancel().request_id() == request_id;
     }
     std::this_thread::yield();
   }

@@ -68,7 +68,7 @@ struct StandbyFixture {
     stub = v1::Engine::NewStub(MakeChannel(address));
   }
 
-  absl::Status Beat() {
+  absl::Status SendHeartbeat() {
     grpc::ClientContext context;
     SetDeadline(context, absl::Seconds(30));
     v1::HeartbeatResponse response;
@@ -85,13 +85,13 @@ struct StandbyFixture {
 
 TEST_CASE("Leader guard: an answer that comes after the lease is none", "[rpc]") {
   StandbyFixture f;
-  CHECK(f.Beat().ok());
+  CHECK(f.SendHeartbeat().ok());
   f.may_speak = false;
-  const absl::Status status = f.Beat();
+  const absl::Status status = f.SendHeartbeat();
   CHECK(status.code() == absl::StatusCode::kUnavailable);
   CHECK(ErrorCode(status) == "not_leader");
   f.may_speak = true;
-  CHECK(f.Beat().ok());
+  CHECK(f.SendHeartbeat().ok());
 }
 
 TEST_CASE("Leader guard: a stream ends before its next message", "[rpc]") {
@@ -136,7 +136,7 @@ TEST_CASE("Standby: its addresses are free once it has gone", "[rpc]") {
   TempDir dir;
   for (int i = 0; i < 3; ++i) {
     const auto standby =
-        StandbyServers::Start({.run_dir = dir.path().string()}, [] { return "nobody yet"; });
+        StandbyServers::Start({.run_dir = dir.path().string()}, [] { return "none yet"; });
     INFO(standby.status());
     REQUIRE(standby.ok());
     grpc::ClientContext context;

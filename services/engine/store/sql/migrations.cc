@@ -217,6 +217,11 @@ ALTER TABLE models ADD COLUMN move_to TEXT NOT NULL DEFAULT '';
 ALTER TABLE groups ADD COLUMN is_draining INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+// The flag of offloaded models.
+constexpr char kMigration12[] = R"sql(
+ALTER TABLE models RENAME COLUMN is_parked TO is_offloaded;
+)sql";
+
 constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration1, .postgres = kPostgresMigration1},
     {.common = kMigration2, .sqlite = kSqliteMigration2, .postgres = kPostgresMigration2},
@@ -229,6 +234,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration9},
     {.common = kMigration10, .sqlite = kSqliteMigration10, .postgres = kPostgresMigration10},
     {.common = kMigration11},
+    {.common = kMigration12},
 }};
 
 }  // namespace

@@ -45,9 +45,11 @@ Metadata DecodeMetadata(std::string_view text) {
   return metadata;
 }
 
-std::string EncodeWords(const std::vector<std::string>& words) { return absl::StrJoin(words, ","); }
+std::string EncodeStringList(const std::vector<std::string>& words) {
+  return absl::StrJoin(words, ",");
+}
 
-std::vector<std::string> DecodeWords(std::string_view text) {
+std::vector<std::string> DecodeStringList(std::string_view text) {
   return absl::StrSplit(AbslView(text), ',', absl::SkipEmpty());
 }
 
@@ -60,7 +62,7 @@ void ReadEnum(Query& query, Enum& value) {
 
 void BindLora(Query& query, const LoraConfig& lora) {
   query.Bind(lora.rank, lora.alpha, lora.seed, lora.train_attn, lora.train_mlp, lora.train_unembed,
-             EncodeWords(lora.target_modules));
+             EncodeStringList(lora.target_modules));
 }
 
 void ReadLora(Query& query, LoraConfig& lora) {
@@ -70,7 +72,7 @@ void ReadLora(Query& query, LoraConfig& lora) {
   lora.train_attn = query.Bool();
   lora.train_mlp = query.Bool();
   lora.train_unembed = query.Bool();
-  lora.target_modules = DecodeWords(query.Text());
+  lora.target_modules = DecodeStringList(query.Text());
 }
 
 }  // namespace
@@ -102,7 +104,7 @@ void BindRow(Query& query, const ModelRow& row) {
   BindLora(query, row.lora);
   query.Bind(row.group, row.state, row.state_reason, row.applied_seq, row.closed_seq, row.saved_seq,
              row.gradient_from_seq, row.kept_window, row.dropped_window, row.log_from_seq,
-             row.is_parked, row.move_to, EncodeMetadata(row.user_metadata), row.created_at,
+             row.is_offloaded, row.move_to, EncodeMetadata(row.user_metadata), row.created_at,
              row.last_request_at);
 }
 
@@ -123,7 +125,7 @@ void ReadRow(Query& query, ModelRow& row) {
   row.kept_window = query.Text();
   row.dropped_window = query.Text();
   row.log_from_seq = query.Int();
-  row.is_parked = query.Bool();
+  row.is_offloaded = query.Bool();
   row.move_to = query.Text();
   row.user_metadata = DecodeMetadata(query.Text());
   row.created_at = query.Int();
@@ -278,7 +280,7 @@ void ReadRow(Query& query, GroupRow& row) {
 }
 
 void BindRow(Query& query, const ApiKeyRow& row) {
-  query.Bind(row.key_id, row.tenant_id, row.name, row.secret_sha256, EncodeWords(row.scopes),
+  query.Bind(row.key_id, row.tenant_id, row.name, row.secret_sha256, EncodeStringList(row.scopes),
              row.created_at, row.expires_at, row.revoked_at);
 }
 
@@ -287,7 +289,7 @@ void ReadRow(Query& query, ApiKeyRow& row) {
   row.tenant_id = query.Text();
   row.name = query.Text();
   row.secret_sha256 = query.Text();
-  row.scopes = DecodeWords(query.Text());
+  row.scopes = DecodeStringList(query.Text());
   row.created_at = query.Int();
   row.expires_at = query.Int();
   row.revoked_at = query.Int();

@@ -18,8 +18,8 @@ std::string EncodeMetadata(const Metadata& metadata);
 Metadata DecodeMetadata(std::string_view text);
 
 // Encodes words, which must not contain commas, as comma-separated text.
-std::string EncodeWords(const std::vector<std::string>& words);
-std::vector<std::string> DecodeWords(std::string_view text);
+std::string EncodeStringList(const std::vector<std::string>& words);
+std::vector<std::string> DecodeStringList(std::string_view text);
 
 inline constexpr char kSessionColumns[] =
     "session_id, tenant_id, ordering, state, finish_reason, finish_detail, sdk_version, "
@@ -28,7 +28,8 @@ inline constexpr char kModelColumns[] =
     "model_id, session_id, tenant_id, model_seq_id, base_model, lora_rank, lora_alpha, "
     "lora_seed, train_attn, train_mlp, train_unembed, target_modules, group_name, state, "
     "state_reason, applied_seq, closed_seq, saved_seq, gradient_from_seq, kept_window, "
-    "dropped_window, log_from_seq, is_parked, move_to, user_metadata, created_at, last_request_at";
+    "dropped_window, log_from_seq, is_offloaded, move_to, user_metadata, created_at, "
+    "last_request_at";
 inline constexpr char kRequestColumns[] =
     "request_id, tenant_id, owner_id, op_class, seq_id, kind, state, content_hash, body_id, "
     "body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at, "

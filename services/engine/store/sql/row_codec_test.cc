@@ -17,10 +17,10 @@ TEST_CASE("Metadata that was cut off is read up to the cut", "[store]") {
   CHECK(DecodeMetadata("99999999999999999999:x").empty());
 }
 
-TEST_CASE("Words survive and an empty list stays empty", "[store]") {
-  CHECK(DecodeWords(EncodeWords({"train", "sample"})) ==
+TEST_CASE("Lists of strings survive, and an empty one stays empty", "[store]") {
+  CHECK(DecodeStringList(EncodeStringList({"train", "sample"})) ==
         std::vector<std::string>{"train", "sample"});
-  CHECK(DecodeWords(EncodeWords({})).empty());
+  CHECK(DecodeStringList(EncodeStringList({})).empty());
 }
 
 }  // namespace

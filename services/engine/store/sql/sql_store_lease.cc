@@ -55,7 +55,7 @@ absl::Status SqlStore::RenewLease(int64_t term) {
   return OnLease([&](SqlConnection& connection) {
     if (connection.Prepare(kRenewLease).Bind(term).Run() > 0) return absl::OkStatus();
     return absl::FailedPreconditionError(
-        absl::StrFormat("somebody else has taken the lease of term %d", term));
+        absl::StrFormat("another engine has taken the lease of term %d", term));
   });
 }
 

@@ -114,7 +114,7 @@ TEST_CASE("SqliteStore: families of an older schema become their modules", "[sto
     raw.exec("ALTER TABLE requests DROP COLUMN outcome");
     raw.exec("ALTER TABLE models DROP COLUMN log_from_seq");
     raw.exec("ALTER TABLE models DROP COLUMN dropped_window");
-    raw.exec("ALTER TABLE models DROP COLUMN is_parked");
+    raw.exec("ALTER TABLE models DROP COLUMN is_offloaded");
     raw.exec("ALTER TABLE models DROP COLUMN move_to");
     raw.exec("ALTER TABLE groups DROP COLUMN is_draining");
     raw.exec("DROP TABLE snapshots");

@@ -89,7 +89,7 @@ TEST_CASE("Store: a taken lease refuses what the leader before commits and loads
   CHECK(store.Commit(term, late, {}).ok());
 }
 
-TEST_CASE("Store: a released lease is nobody's, and only its owner can release it", "[store]") {
+TEST_CASE("Store: a released lease has no owner, and only its owner can release it", "[store]") {
   auto harness = MakeStoreHarness();
   const int64_t old_term = Take(harness->store(), "a");
   const int64_t term = Take(harness->store(), "b");

@@ -9,7 +9,7 @@
 namespace lathe::engine {
 namespace {
 
-TEST_CASE("Store: a tenant finds its own objects and nobody else's", "[store]") {
+TEST_CASE("Store: a tenant finds its own objects only", "[store]") {
   auto harness = MakeStoreHarness();
   Store& store = harness->store();
   CommitAsLeader(

@@ -110,29 +110,29 @@ absl::Status Rendezvous::CheckIn() {
   RETURN_IF_ERROR(Set(absl::StrCat("here/", options_.rank), "yes"));
   if (options_.rank == 0) {
     const absl::Status status = CompareAll();
-    RETURN_IF_ERROR(Set("verdict", std::string(status.message())));
-    if (!status.ok()) AwaitHearers();
+    RETURN_IF_ERROR(Set("comparison", std::string(status.message())));
+    if (!status.ok()) AwaitReaders();
     return status;
   }
-  const absl::Status status = HearVerdict();
-  RETURN_IF_ERROR(Set(absl::StrCat("heard/", options_.rank), "yes"));
+  const absl::Status status = ReadComparison();
+  RETURN_IF_ERROR(Set(absl::StrCat("read/", options_.rank), "yes"));
   return status;
 }
 
-absl::Status Rendezvous::HearVerdict() {
+absl::Status Rendezvous::ReadComparison() {
   // First compares this rank with rank 0, because rank 0 may not know that this rank exists.
   RETURN_IF_ERROR(Compare(options_.rank));
-  ASSIGN_OR_RETURN(const std::string verdict, Get("verdict"));
-  return verdict.empty() ? absl::OkStatus() : absl::FailedPreconditionError(verdict);
+  ASSIGN_OR_RETURN(const std::string comparison, Get("comparison"));
+  return comparison.empty() ? absl::OkStatus() : absl::FailedPreconditionError(comparison);
 }
 
 // The store ends with this process, so rank 0 waits until the others have read the verdict.
-void Rendezvous::AwaitHearers() {
+void Rendezvous::AwaitReaders() {
   for (int rank = 1; rank < options_.world; ++rank) {
     // A rank that arrived and is gone will not answer.
-    Guarded("a rank has not heard", [&] {
+    Guarded("a rank has not read the result", [&] {
       if (!store_->check({absl::StrCat("here/", rank)})) return;
-      store_->wait({absl::StrCat("heard/", rank)}, std::chrono::seconds(2));
+      store_->wait({absl::StrCat("read/", rank)}, std::chrono::seconds(2));
     }).IgnoreError();
   }
 }
@@ -141,7 +141,7 @@ absl::Status Rendezvous::CompareAll() {
   for (int rank = 1; rank < options_.world; ++rank) {
     if (!Get(absl::StrCat("here/", rank)).ok()) {
       return absl::DeadlineExceededError(
-          absl::StrFormat("rendezvous: rank %d of %d has not come in %s", rank, options_.world,
+          absl::StrFormat("rendezvous: rank %d of %d has not arrived in %s", rank, options_.world,
                           absl::FormatDuration(options_.timeout)));
     }
     RETURN_IF_ERROR(Compare(rank));

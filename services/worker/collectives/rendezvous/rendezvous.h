@@ -1,4 +1,4 @@
-// The key-value store on rank 0 through which ranks meet before they have communicators.
+// The key-value store on rank 0 through which ranks find each other before they have communicators.
 #pragma once
 
 #include <map>
@@ -59,8 +59,8 @@ class Rendezvous {
                                                           std::optional<int> listening_fd,
                                                           const RendezvousOptions& options);
   absl::Status CheckIn();
-  absl::Status HearVerdict();
-  void AwaitHearers();
+  absl::Status ReadComparison();
+  void AwaitReaders();
   absl::Status CompareAll();
   absl::Status Compare(int rank);
 

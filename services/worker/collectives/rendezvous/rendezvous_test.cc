@@ -19,7 +19,7 @@ using Catch::Matchers::Contains;
 // Returns the status of each rank's rendezvous with `options_of(rank)`. The first process serves
 // it.
 template <typename OptionsOf>
-std::vector<absl::Status> Meet(int num_processes, OptionsOf&& options_of) {
+std::vector<absl::Status> RunRendezvous(int num_processes, OptionsOf&& options_of) {
   ListeningSocket socket = ListeningSocket::Open("127.0.0.1").value();
   const uint16_t port = socket.port();
   // Kept until all ranks are done, because rank 0's object holds the store.
@@ -51,7 +51,7 @@ std::string MessageOf(const absl::Status& status) { return std::string(status.me
 }  // namespace
 
 TEST_CASE("Rendezvous: ranks read each other's values", "[collectives]") {
-  auto ranks = MeetOnLoopback(3);
+  auto ranks = RendezvousOnLoopback(3);
   const auto seen = InThreads(3, [&](int rank) {
     TORCH_CHECK(ranks[rank]->Set(std::to_string(rank), std::string(1, 'a' + rank)).ok());
     std::string all;
@@ -67,7 +67,7 @@ TEST_CASE("Rendezvous: a rank with another mesh, version or base model is refuse
       {{"mesh", "dp 1 x fsdp 1 x tp 3", "dp 3 x fsdp 1 x tp 1"},
        {"version", "0.4.0", "0.5.0"},
        {"base model", "sha256:12", "sha256:13"}}));
-  const auto statuses = Meet(3, [&](int rank) {
+  const auto statuses = RunRendezvous(3, [&](int rank) {
     return RendezvousOptions{.rank = rank,
                              .world = 3,
                              .session = "s",
@@ -81,8 +81,8 @@ TEST_CASE("Rendezvous: a rank with another mesh, version or base model is refuse
   }
 }
 
-TEST_CASE("Rendezvous: a rank beyond the world of rank 0 hears why", "[collectives]") {
-  const auto statuses = Meet(3, [&](int rank) {
+TEST_CASE("Rendezvous: a rank beyond the world of rank 0 gets the reason", "[collectives]") {
+  const auto statuses = RunRendezvous(3, [&](int rank) {
     const std::string mesh = rank == 2 ? "dp 1 x fsdp 1 x tp 3" : "dp 1 x fsdp 1 x tp 2";
     return RendezvousOptions{.rank = rank,
                              .world = rank == 2 ? 3 : 2,
@@ -97,16 +97,16 @@ TEST_CASE("Rendezvous: a rank beyond the world of rank 0 hears why", "[collectiv
 }
 
 TEST_CASE("Rendezvous: a rank that does not come is named", "[collectives]") {
-  const auto statuses = Meet(1, [&](int) {
+  const auto statuses = RunRendezvous(1, [&](int) {
     return RendezvousOptions{
         .rank = 0, .world = 2, .session = "s", .timeout = absl::Milliseconds(300)};
   });
   CHECK(statuses[0].code() == absl::StatusCode::kDeadlineExceeded);
-  CHECK(MessageOf(statuses[0]) == "rendezvous: rank 1 of 2 has not come in 300ms");
+  CHECK(MessageOf(statuses[0]) == "rendezvous: rank 1 of 2 has not arrived in 300ms");
 }
 
 TEST_CASE("Rendezvous: two processes cannot be one rank", "[collectives]") {
-  const auto statuses = Meet(3, [&](int process) {
+  const auto statuses = RunRendezvous(3, [&](int process) {
     return RendezvousOptions{
         .rank = std::min(process, 1), .world = 2, .session = "s", .timeout = kTestPatience};
   });
@@ -116,7 +116,7 @@ TEST_CASE("Rendezvous: two processes cannot be one rank", "[collectives]") {
         "rendezvous: another process is rank 1 already");
 }
 
-TEST_CASE("Rendezvous: nobody at the address is an error in time", "[collectives]") {
+TEST_CASE("Rendezvous: no store at the address is an error in time", "[collectives]") {
   // A port that was free a moment ago.
   const uint16_t port = ListeningSocket::Open("127.0.0.1").value().port();
   const auto rendezvous =
@@ -167,7 +167,7 @@ TEST_CASE("Local address: a port that is taken is an error that names it", "[col
 }
 
 TEST_CASE("Gloo collectives: a rank that does not connect is an error in time", "[collectives]") {
-  auto rendezvous = MeetOnLoopback(2);
+  auto rendezvous = RendezvousOnLoopback(2);
   FlightRecorder recorder;
   const auto alone = ConnectGloo(*rendezvous[0], OpenGlooDevice("127.0.0.1").value(),
                                  TestPlace(0, 2), {.timeout = absl::Milliseconds(500)}, recorder);
@@ -202,7 +202,7 @@ TEST_CASE("Gloo collectives: they live on when the store is gone, which is then 
 }
 
 TEST_CASE("Gloo collectives: a mesh has communicators of several axes at once", "[collectives]") {
-  auto rendezvous = MeetOnLoopback(4);
+  auto rendezvous = RendezvousOnLoopback(4);
   FlightRecorder recorder;
   const auto sums = InThreads(4, [&](int rank) {
     const Mesh mesh = Mesh::Create({.dp = 2, .tp = 2}, rank, 4).value();

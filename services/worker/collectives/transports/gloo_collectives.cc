@@ -80,7 +80,7 @@ class GlooCollectives : public Collectives {
       case CollectiveKind::kBroadcast:
         return SendFromRoot(operation);
       case CollectiveKind::kBarrier:
-        return Meet(operation);
+        return Synchronize(operation);
     }
     return absl::OkStatus();
   }
@@ -193,7 +193,7 @@ class GlooCollectives : public Collectives {
   }
 
   // Every rank sends one byte to every other rank.
-  absl::Status Meet(const CollectiveOperation& operation) {
+  absl::Status Synchronize(const CollectiveOperation& operation) {
     at::Tensor bytes = at::zeros({world()}, at::kByte);
     Transfers transfers;
     RETURN_IF_ERROR(Gather(operation, bytes, Parts(world()), transfers));
@@ -236,15 +236,15 @@ class GlooCollectives : public Collectives {
       body();
       return absl::OkStatus();
     } catch (const std::exception& error) {
-      const std::string whom =
+      const std::string peer_name =
           absl::StrFormat("rank %d (%d in the mesh)", peer, place().ranks[peer]);
       if (SteadyNow() >= operation.deadline()) {
         return absl::DeadlineExceededError(absl::StrFormat("deadline of %s is over, waiting for %s",
                                                            absl::FormatDuration(operation.timeout),
-                                                           whom));
+                                                           peer_name));
       }
       return absl::UnavailableError(
-          absl::StrFormat("connection to %s is lost: %s", whom, FirstLine(error)));
+          absl::StrFormat("connection to %s is lost: %s", peer_name, FirstLine(error)));
     }
   }
 

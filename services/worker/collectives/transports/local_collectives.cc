@@ -28,9 +28,9 @@ at::Tensor Piece(const at::Tensor& whole, int rank, int world) {
 }
 
 // State that all ranks of one sub-mesh share. The last rank to arrive computes the result for all.
-class LocalMeeting {
+class LocalRendezvous {
  public:
-  explicit LocalMeeting(int world) : operations_(world), has_left_(world) {}
+  explicit LocalRendezvous(int world) : operations_(world), has_left_(world) {}
 
   absl::Status Run(const CollectiveOperation& operation, int rank) {
     absl::MutexLock lock(&mu_);
@@ -142,13 +142,13 @@ class LocalMeeting {
 class LocalCollectives : public Collectives {
  public:
   LocalCollectives(SubMesh place, const CollectivesOptions& options, FlightRecorder& recorder,
-                   std::shared_ptr<LocalMeeting> meeting)
-      : Collectives(std::move(place), options, recorder), meeting_(std::move(meeting)) {}
-  ~LocalCollectives() override { meeting_->Leave(rank()); }
+                   std::shared_ptr<LocalRendezvous> rendezvous)
+      : Collectives(std::move(place), options, recorder), rendezvous_(std::move(rendezvous)) {}
+  ~LocalCollectives() override { rendezvous_->Leave(rank()); }
 
  private:
   absl::Status Run(const CollectiveOperation& operation) override {
-    return meeting_->Run(operation, rank());
+    return rendezvous_->Run(operation, rank());
   }
   // Does the whole all-gather at once, as all ranks start it in the same order.
   absl::StatusOr<std::shared_ptr<void>> Start(const CollectiveOperation& operation) override {
@@ -157,7 +157,7 @@ class LocalCollectives : public Collectives {
   }
   absl::Status Finish(const CollectiveOperation&, void*) override { return absl::OkStatus(); }
 
-  const std::shared_ptr<LocalMeeting> meeting_;
+  const std::shared_ptr<LocalRendezvous> rendezvous_;
 };
 
 }  // namespace
@@ -165,12 +165,12 @@ class LocalCollectives : public Collectives {
 std::vector<std::unique_ptr<Collectives>> MakeLocalCollectives(const std::string& axis, int world,
                                                                const CollectivesOptions& options,
                                                                FlightRecorder& recorder) {
-  const auto meeting = std::make_shared<LocalMeeting>(world);
+  const auto rendezvous = std::make_shared<LocalRendezvous>(world);
   SubMesh place{.axis = axis, .ranks = std::vector<int>(world)};
   std::iota(place.ranks.begin(), place.ranks.end(), 0);
   std::vector<std::unique_ptr<Collectives>> ranks;
   for (place.rank = 0; place.rank < world; ++place.rank) {
-    ranks.push_back(std::make_unique<LocalCollectives>(place, options, recorder, meeting));
+    ranks.push_back(std::make_unique<LocalCollectives>(place, options, recorder, rendezvous));
   }
   return ranks;
 }

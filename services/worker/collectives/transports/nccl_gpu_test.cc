@@ -20,7 +20,7 @@ TEST_CASE("NCCL collectives: one rank is left with what it has", "[collectives][
     WARN("no GPU here: not run");
     return;
   }
-  const auto rendezvous = MeetOnLoopback(1);
+  const auto rendezvous = RendezvousOnLoopback(1);
   FlightRecorder recorder;
   auto rank = ConnectNccl(*rendezvous[0], at::Device(at::kCUDA, 0), TestPlace(0, 1),
                           {.timeout = kTestPatience}, recorder);

@@ -55,7 +55,7 @@ class SharedMemoryCollectives : public Collectives {
       case CollectiveKind::kBroadcast:
         return ReadRoot(operation);
       case CollectiveKind::kBarrier:
-        return Meet(operation);
+        return Synchronize(operation);
     }
     return absl::OkStatus();
   }
@@ -66,14 +66,14 @@ class SharedMemoryCollectives : public Collectives {
       at::Tensor part =
           operation.output.narrow(0, begin, std::min(most, operation.output.numel() - begin));
       Write(part, 0);
-      RETURN_IF_ERROR(Meet(operation));
+      RETURN_IF_ERROR(Synchronize(operation));
       const bool is_shared = world() > 2 && static_cast<int64_t>(part.nbytes()) >= kSharedSumBytes;
       if (!is_shared) {
         Reduce(operation, 0, part);
       } else {
         RETURN_IF_ERROR(ReduceTogether(operation, part));
       }
-      TurnBuffers();
+      SwapBuffers();
     }
     return absl::OkStatus();
   }
@@ -86,7 +86,7 @@ class SharedMemoryCollectives : public Collectives {
     const int64_t own = begin_of(rank());
     at::Tensor sum = View(rank(), own, begin_of(rank() + 1) - own, whole);
     Reduce(operation, own, sum);
-    RETURN_IF_ERROR(Meet(operation));
+    RETURN_IF_ERROR(Synchronize(operation));
     for (int peer = 0; peer < world(); ++peer) {
       const int64_t begin = begin_of(peer);
       Read(peer, begin, whole.narrow(0, begin, begin_of(peer + 1) - begin));
@@ -102,10 +102,10 @@ class SharedMemoryCollectives : public Collectives {
       for (int peer = 0; peer < world(); ++peer) {
         Write(operation.input.narrow(0, peer * size + begin, count), peer * count);
       }
-      RETURN_IF_ERROR(Meet(operation));
+      RETURN_IF_ERROR(Synchronize(operation));
       at::Tensor piece = operation.output.narrow(0, begin, count);
       Reduce(operation, rank() * count, piece);
-      TurnBuffers();
+      SwapBuffers();
     }
     return absl::OkStatus();
   }
@@ -116,11 +116,11 @@ class SharedMemoryCollectives : public Collectives {
     for (int64_t begin = 0; begin < size; begin += most) {
       const int64_t count = std::min(most, size - begin);
       Write(operation.input.narrow(0, begin, count), 0);
-      RETURN_IF_ERROR(Meet(operation));
+      RETURN_IF_ERROR(Synchronize(operation));
       for (int peer = 0; peer < world(); ++peer) {
         Read(peer, 0, operation.output.narrow(0, peer * size + begin, count));
       }
-      TurnBuffers();
+      SwapBuffers();
     }
     return absl::OkStatus();
   }
@@ -131,15 +131,15 @@ class SharedMemoryCollectives : public Collectives {
       at::Tensor part =
           operation.output.narrow(0, begin, std::min(most, operation.output.numel() - begin));
       if (rank() == operation.root) Write(part, 0);
-      RETURN_IF_ERROR(Meet(operation));
+      RETURN_IF_ERROR(Synchronize(operation));
       if (rank() != operation.root) Read(operation.root, 0, part);
-      TurnBuffers();
+      SwapBuffers();
     }
     return absl::OkStatus();
   }
 
   // Enters a round and waits for all other ranks.
-  absl::Status Meet(const CollectiveOperation& operation) {
+  absl::Status Synchronize(const CollectiveOperation& operation) {
     const RoundSignature own = {.number = operation.number,
                                 .payload_bytes = operation.payload_bytes,
                                 .name_hash = HashOf(operation.name),
@@ -156,7 +156,7 @@ class SharedMemoryCollectives : public Collectives {
   }
 
   absl::Status AwaitRank(const CollectiveOperation& operation, int peer) {
-    const auto whom = [&] {
+    const auto peer_name = [&] {
       return absl::StrFormat("rank %d (%d in the mesh)", peer, place().ranks[peer]);
     };
     switch (segment_->Await(peer, operation.deadline())) {
@@ -164,11 +164,11 @@ class SharedMemoryCollectives : public Collectives {
         return absl::OkStatus();
       case SharedSegment::Arrival::kGone:
         return absl::UnavailableError(
-            absl::StrCat("connection to ", whom(), " is lost: it has left"));
+            absl::StrCat("connection to ", peer_name(), " is lost: it has left"));
       case SharedSegment::Arrival::kLate:
         return absl::DeadlineExceededError(absl::StrFormat("deadline of %s is over, waiting for %s",
                                                            absl::FormatDuration(operation.timeout),
-                                                           whom()));
+                                                           peer_name()));
     }
     return absl::OkStatus();
   }
@@ -207,7 +207,7 @@ class SharedMemoryCollectives : public Collectives {
   }
 
   // The current buffers are read in this round; the next round writes the other ones.
-  void TurnBuffers() { buffer_ = 1 - buffer_; }
+  void SwapBuffers() { buffer_ = 1 - buffer_; }
 
   static int64_t ElementsFor(const CollectiveOperation& operation) {
     return SharedSegment::kBufferBytes / operation.output.element_size();
@@ -222,19 +222,19 @@ class SharedMemoryCollectives : public Collectives {
 absl::StatusOr<std::unique_ptr<SharedSegment>> Attach(Rendezvous& rendezvous,
                                                       const std::string& prefix,
                                                       const SubMesh& place) {
-  const auto tell = [&](const absl::StatusOr<std::unique_ptr<SharedSegment>>& segment) {
+  const auto reason_of = [&](const absl::StatusOr<std::unique_ptr<SharedSegment>>& segment) {
     return segment.ok() ? std::string() : std::string(segment.status().message());
   };
   if (place.rank == 0) {
     auto segment = SharedSegment::Create(place.world());
-    RETURN_IF_ERROR(rendezvous.Set(absl::StrCat(prefix, "reason/0"), tell(segment)));
+    RETURN_IF_ERROR(rendezvous.Set(absl::StrCat(prefix, "reason/0"), reason_of(segment)));
     RETURN_IF_ERROR(rendezvous.Set(absl::StrCat(prefix, "handle"),
                                    segment.ok() ? (*segment)->handle() : "none"));
     return segment;
   }
   ASSIGN_OR_RETURN(const std::string handle, rendezvous.Get(absl::StrCat(prefix, "handle")));
   auto segment = SharedSegment::Open(handle, place.rank, place.world());
-  RETURN_IF_ERROR(rendezvous.Set(absl::StrCat(prefix, "reason/", place.rank), tell(segment)));
+  RETURN_IF_ERROR(rendezvous.Set(absl::StrCat(prefix, "reason/", place.rank), reason_of(segment)));
   return segment;
 }
 

@@ -139,21 +139,21 @@ TEST_CASE("Shared memory: a rank that is late is waited for without looking agai
   CHECK(first->num_sleeps() <= 2);  // one, or two if the clock that ends it is a little ahead
 }
 
-TEST_CASE("Shared memory: a rank's end wakes whoever waits for it", "[collectives]") {
+TEST_CASE("Shared memory: a rank's end wakes the ranks that wait for it", "[collectives]") {
   const auto first = SharedSegment::Create(2).value();
   const bool is_process = GENERATE(true, false);
-  int told[2];
-  REQUIRE(pipe(told) == 0);
+  int ready_pipe[2];
+  REQUIRE(pipe(ready_pipe) == 0);
   const pid_t child = is_process ? fork() : 0;
   if (is_process && child == 0) {
     const auto own = SharedSegment::Open(first->handle(), 1, 2);
-    if (own.ok() && write(told[1], "1", 1) == 1) pause();
+    if (own.ok() && write(ready_pipe[1], "1", 1) == 1) pause();
     std::_Exit(1);
   }
   std::unique_ptr<SharedSegment> second;
   if (is_process) {
     char byte;
-    REQUIRE(read(told[0], &byte, 1) == 1);
+    REQUIRE(read(ready_pipe[0], &byte, 1) == 1);
   } else {
     second = SharedSegment::Open(first->handle(), 1, 2).value();
   }
@@ -170,13 +170,13 @@ TEST_CASE("Shared memory: a rank's end wakes whoever waits for it", "[collective
   waiting.join();
   CHECK(arrival == SharedSegment::Arrival::kGone);
   CHECK(first->num_sleeps() <= 1);
-  close(told[0]);
-  close(told[1]);
+  close(ready_pipe[0]);
+  close(ready_pipe[1]);
 }
 
 TEST_CASE("Collectives of CPUs: ranks that share no memory speak over Gloo", "[collectives]") {
   const bool share = GENERATE(false, true);
-  const auto rendezvous = MeetOnLoopback(2);
+  const auto rendezvous = RendezvousOnLoopback(2);
   FlightRecorder recorder;
   const auto sums = InThreads(2, [&](int rank) {
     const CollectivesOptions options{.timeout = kTestPatience};

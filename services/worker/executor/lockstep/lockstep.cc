@@ -13,21 +13,21 @@ namespace lathe::worker {
 namespace {
 
 // Further commands wait for the next round, so that the work between units stays short.
-constexpr size_t kMaxTurnBytes = size_t{64} << 20;
+constexpr size_t kMaxRoundBytes = size_t{64} << 20;
 
 const absl::Status& StatusOf(const RecoveryJobDone& done) {
   return std::visit([](const auto& report) -> const absl::Status& { return report.status; },
                     done.report);
 }
 
-TurnItem ToTurnItem(const ExecutorItem& item) {
+RoundItem ToRoundItem(const ExecutorItem& item) {
   if (const auto* submitted = std::get_if<SubmittedCommand>(&item)) {
-    return TurnCommand{submitted->encoded};
+    return RoundCommand{submitted->encoded};
   }
-  if (const auto* reset = std::get_if<ResetItem>(&item)) return TurnReset{reset->generation};
-  if (const auto* read = std::get_if<VersionJobDone>(&item)) return TurnVersionJob{read->ticket};
+  if (const auto* reset = std::get_if<ResetItem>(&item)) return RoundReset{reset->generation};
+  if (const auto* read = std::get_if<VersionJobDone>(&item)) return RoundVersionJob{read->ticket};
   const auto& written = std::get<RecoveryJobDone>(item);
-  return TurnRecoveryJob{written.number, StatusOf(written)};
+  return RoundRecoveryJob{written.number, StatusOf(written)};
 }
 
 // Returns the generation of a finished job; nullopt: the item is no job.
@@ -68,7 +68,7 @@ RecoveryJobDone DoneElsewhere(RecoveryJob job, const absl::Status& status) {
 
 // Header that every rank sends to all others before a round.
 struct Lockstep::Header {
-  int64_t turn = 0;
+  int64_t round = 0;
   int64_t fingerprint = 0;
   int64_t wants_to_stop = 0;
   int64_t preferred = 0;
@@ -104,7 +104,7 @@ absl::Status Lockstep::Versions::Enqueue(VersionJob job) {
   return absl::OkStatus();
 }
 
-void Lockstep::Versions::Note(VersionJobDone done) {
+void Lockstep::Versions::Record(VersionJobDone done) {
   if (done.generation != generation_) return;
   const auto number = numbers_.find(done.ticket);
   if (number == numbers_.end()) return;
@@ -137,48 +137,49 @@ absl::Status Lockstep::Recovery::Enqueue(RecoveryJob job) {
   return absl::OkStatus();
 }
 
-std::optional<Lockstep::Turn> Lockstep::Next(const Standing& standing) {
-  Turn turn;
+std::optional<Lockstep::Round> Lockstep::Next(const RankState& rank_state) {
+  Round round;
   std::string encoded;
-  if (leads() && !standing.wants_to_stop) {
-    turn.items = Collect(standing);
-    std::vector<TurnItem> items;
-    for (const ExecutorItem& item : turn.items) items.push_back(ToTurnItem(item));
-    encoded = EncodeTurnItems(items);
+  if (leads() && !rank_state.wants_to_stop) {
+    round.items = Collect(rank_state);
+    std::vector<RoundItem> items;
+    for (const ExecutorItem& item : round.items) items.push_back(ToRoundItem(item));
+    encoded = EncodeRoundItems(items);
   }
-  if (!leads()) NoteVersionJobs();
-  const std::vector<Header> headers = Meet(standing, static_cast<int64_t>(encoded.size()));
-  ++num_turns_;
+  if (!leads()) RecordVersionJobs();
+  const std::vector<Header> headers =
+      ExchangeHeaders(rank_state, static_cast<int64_t>(encoded.size()));
+  ++num_rounds_;
   for (const Header& header : headers) {
     if (header.wants_to_stop != 0) return std::nullopt;
   }
-  turn.preferred = static_cast<DeviceUse>(headers[0].preferred);
+  round.preferred = static_cast<DeviceUse>(headers[0].preferred);
   num_done_everywhere_ =
       std::ranges::min(headers, {}, &Header::num_versions_done).num_versions_done;
-  if (headers[0].num_bytes == 0) return turn;
+  if (headers[0].num_bytes == 0) return round;
   encoded = Forward(std::move(encoded), headers[0].num_bytes);
-  if (!leads()) turn.items = Follow(encoded, standing.generation);
-  AgreeOnVersionJobs(turn.items);
-  return turn;
+  if (!leads()) round.items = Follow(encoded, rank_state.generation);
+  AgreeOnVersionJobs(round.items);
+  return round;
 }
 
-std::vector<ExecutorItem> Lockstep::Collect(const Standing& standing) {
+std::vector<ExecutorItem> Lockstep::Collect(const RankState& rank_state) {
   std::vector<ExecutorItem> items;
-  int64_t generation = standing.generation;
+  int64_t generation = rank_state.generation;
   size_t num_bytes = 0;
   CollectVersionJobs(items);
   const bool others_are_behind = versions_.num_done(generation) > num_done_everywhere_;
-  absl::Duration patience = !standing.is_idle || !items.empty() ? absl::ZeroDuration()
-                            : others_are_behind                 ? options_.poll
-                                                                : options_.idle;
-  while (num_bytes < kMaxTurnBytes) {
+  absl::Duration patience = !rank_state.is_idle || !items.empty() ? absl::ZeroDuration()
+                            : others_are_behind                   ? options_.poll
+                                                                  : options_.idle;
+  while (num_bytes < kMaxRoundBytes) {
     std::optional<ExecutorItem> item = TakeItem(patience);
     if (!item.has_value()) break;
     patience = absl::ZeroDuration();
     // Jobs of an older generation may never end on another rank, and their results are not needed.
     if (GenerationOf(*item).value_or(generation) != generation) continue;
     if (auto* done = std::get_if<VersionJobDone>(&*item)) {
-      versions_.Note(std::move(*done));
+      versions_.Record(std::move(*done));
       continue;
     }
     if (const auto* reset = std::get_if<ResetItem>(&*item)) generation = reset->generation;
@@ -187,7 +188,7 @@ std::vector<ExecutorItem> Lockstep::Collect(const Standing& standing) {
     }
     items.push_back(*std::move(item));
   }
-  if (generation == standing.generation) CollectVersionJobs(items);
+  if (generation == rank_state.generation) CollectVersionJobs(items);
   return items;
 }
 
@@ -198,9 +199,9 @@ void Lockstep::CollectVersionJobs(std::vector<ExecutorItem>& items) {
 }
 
 // The queue of a rank other than 0 has no other items.
-void Lockstep::NoteVersionJobs() {
+void Lockstep::RecordVersionJobs() {
   while (std::optional<ExecutorItem> item = TakeItem(absl::ZeroDuration())) {
-    versions_.Note(std::get<VersionJobDone>(*std::move(item)));
+    versions_.Record(std::get<VersionJobDone>(*std::move(item)));
   }
 }
 
@@ -213,28 +214,30 @@ std::optional<ExecutorItem> Lockstep::TakeItem(absl::Duration patience) {
   return patience > absl::ZeroDuration() ? queue_.PopFor(patience) : queue_.TryPop();
 }
 
-std::vector<Lockstep::Header> Lockstep::Meet(const Standing& standing, int64_t num_bytes) {
-  const Header own{.turn = num_turns_,
-                   .fingerprint = static_cast<int64_t>(standing.fingerprint),
-                   .wants_to_stop = standing.wants_to_stop ? 1 : 0,
-                   .preferred = static_cast<int64_t>(standing.preferred),
-                   .num_versions_done = versions_.num_done(standing.generation),
+std::vector<Lockstep::Header> Lockstep::ExchangeHeaders(const RankState& rank_state,
+                                                        int64_t num_bytes) {
+  const Header own{.round = num_rounds_,
+                   .fingerprint = static_cast<int64_t>(rank_state.fingerprint),
+                   .wants_to_stop = rank_state.wants_to_stop ? 1 : 0,
+                   .preferred = static_cast<int64_t>(rank_state.preferred),
+                   .num_versions_done = versions_.num_done(rank_state.generation),
                    .num_bytes = num_bytes};
   constexpr int64_t kNumbers = sizeof(Header) / sizeof(int64_t);
   at::Tensor piece = at::empty({kNumbers}, at::kLong);
   std::memcpy(piece.mutable_data_ptr<int64_t>(), &own, sizeof(own));
-  const at::Tensor all = control_.Gather("turn", piece);
+  const at::Tensor all = control_.Gather("round", piece);
   std::vector<Header> headers(control_.world());
   std::memcpy(static_cast<void*>(headers.data()), all.const_data_ptr<int64_t>(),
               headers.size() * sizeof(Header));
   for (int rank = 1; rank < control_.world(); ++rank) {
-    if (headers[rank].turn == headers[0].turn &&
+    if (headers[rank].round == headers[0].round &&
         headers[rank].fingerprint == headers[0].fingerprint) {
       continue;
     }
     throw RanksDisagree{absl::InternalError(absl::StrFormat(
-        "after turn %d rank %d is not what rank 0 is after turn %d: fingerprints %016x and %016x",
-        headers[rank].turn, rank, headers[0].turn, static_cast<uint64_t>(headers[rank].fingerprint),
+        "after round %d rank %d differs from rank 0 after round %d: fingerprints %016x and %016x",
+        headers[rank].round, rank, headers[0].round,
+        static_cast<uint64_t>(headers[rank].fingerprint),
         static_cast<uint64_t>(headers[0].fingerprint)))};
   }
   control_.LiftWaitLimit();
@@ -243,26 +246,26 @@ std::vector<Lockstep::Header> Lockstep::Meet(const Standing& standing, int64_t n
 
 std::string Lockstep::Forward(std::string encoded, int64_t num_bytes) {
   encoded.resize(num_bytes);
-  control_.Broadcast("turn's items", 0, at::from_blob(encoded.data(), {num_bytes}, at::kByte));
+  control_.Broadcast("items of a round", 0, at::from_blob(encoded.data(), {num_bytes}, at::kByte));
   return encoded;
 }
 
 std::vector<ExecutorItem> Lockstep::Follow(const std::string& encoded, int64_t generation) {
-  absl::StatusOr<std::vector<TurnItem>> told = DecodeTurnItems(encoded);
-  if (!told.ok()) throw RanksDisagree{told.status()};
+  absl::StatusOr<std::vector<RoundItem>> round_items = DecodeRoundItems(encoded);
+  if (!round_items.ok()) throw RanksDisagree{round_items.status()};
   std::vector<ExecutorItem> items;
-  for (const TurnItem& item : *told) {
-    if (const auto* command = std::get_if<TurnCommand>(&item)) {
+  for (const RoundItem& item : *round_items) {
+    if (const auto* command = std::get_if<RoundCommand>(&item)) {
       absl::StatusOr<Command> decoded = options_.decode(command->encoded);
       if (!decoded.ok()) throw RanksDisagree{decoded.status()};
       items.push_back(SubmittedCommand{.command = *std::move(decoded)});
-    } else if (const auto* reset = std::get_if<TurnReset>(&item)) {
+    } else if (const auto* reset = std::get_if<RoundReset>(&item)) {
       generation = reset->generation;
       items.push_back(ResetItem{generation});
-    } else if (const auto* job = std::get_if<TurnVersionJob>(&item)) {
+    } else if (const auto* job = std::get_if<RoundVersionJob>(&item)) {
       items.emplace_back(FinishVersionJob(job->ticket));
     } else {
-      items.push_back(FinishRecoveryJob(generation, std::get<TurnRecoveryJob>(item)));
+      items.push_back(FinishRecoveryJob(generation, std::get<RoundRecoveryJob>(item)));
     }
   }
   return items;
@@ -271,12 +274,13 @@ std::vector<ExecutorItem> Lockstep::Follow(const std::string& encoded, int64_t g
 VersionJobDone Lockstep::FinishVersionJob(int64_t ticket) {
   std::optional<VersionJobDone> done = versions_.Take(ticket);
   if (!done.has_value()) {
-    throw RanksDisagree{absl::InternalError("rank 0 goes on with what this rank has not read")};
+    throw RanksDisagree{
+        absl::InternalError("rank 0 uses a sampler version that this rank has not read")};
   }
   return *std::move(done);
 }
 
-RecoveryJobDone Lockstep::FinishRecoveryJob(int64_t generation, const TurnRecoveryJob& written) {
+RecoveryJobDone Lockstep::FinishRecoveryJob(int64_t generation, const RoundRecoveryJob& written) {
   std::deque<RecoveryJob>& waiting = recovery_.waiting;
   while (!waiting.empty() && waiting.front().generation < generation) waiting.pop_front();
   // A job that found no room on rank 0 ends before older ones.
@@ -284,7 +288,8 @@ RecoveryJobDone Lockstep::FinishRecoveryJob(int64_t generation, const TurnRecove
     return job.number == written.number;
   });
   if (it == waiting.end()) {
-    throw RanksDisagree{absl::InternalError("rank 0 has written what this rank does not know of")};
+    throw RanksDisagree{
+        absl::InternalError("rank 0 reports a write that this rank did not request")};
   }
   RecoveryJob job = std::move(*it);
   waiting.erase(it);

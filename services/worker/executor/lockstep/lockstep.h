@@ -14,7 +14,7 @@
 #include "libs/common/concurrency/bounded_queue.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/executor/executor_item.h"
-#include "services/worker/executor/lockstep/turn.h"
+#include "services/worker/executor/lockstep/lockstep_round.h"
 #include "services/worker/executor/planning/time_share.h"
 #include "services/worker/executor/versions/recovery_files.h"
 #include "services/worker/executor/versions/version_files.h"
@@ -43,7 +43,7 @@ class Lockstep {
   };
 
   // A rank's state at the end of a round.
-  struct Standing {
+  struct RankState {
     int64_t generation = 0;
     // Must be the same on all ranks.
     uint64_t fingerprint = 0;
@@ -53,7 +53,7 @@ class Lockstep {
     bool wants_to_stop = false;
   };
 
-  struct Turn {
+  struct Round {
     std::vector<ExecutorItem> items;
     DeviceUse preferred = DeviceUse::kSampling;
   };
@@ -70,7 +70,7 @@ class Lockstep {
 
   // Waits for all ranks and returns the next round. nullopt: a rank wants to stop, and all ranks
   // end here. Throws RanksDisagree.
-  std::optional<Turn> Next(const Standing& standing);
+  std::optional<Round> Next(const RankState& rank_state);
 
  private:
   struct Header;
@@ -82,7 +82,7 @@ class Lockstep {
     absl::Status Enqueue(VersionJob job) override;
     // Records a job that is done on this rank. Ignores it if its generation or ticket is not
     // current.
-    void Note(VersionJobDone done);
+    void Record(VersionJobDone done);
     // Number of the last job up to which all jobs are done on this rank. 0 for another generation.
     int64_t num_done(int64_t generation) const { return generation == generation_ ? num_done_ : 0; }
     // Returns the first recorded job, if its number is at most `last`; nullopt: none.
@@ -113,15 +113,15 @@ class Lockstep {
   };
 
   bool leads() const { return control_.rank() == 0; }
-  std::vector<ExecutorItem> Collect(const Standing& standing);
+  std::vector<ExecutorItem> Collect(const RankState& rank_state);
   void CollectVersionJobs(std::vector<ExecutorItem>& items);
-  void NoteVersionJobs();
+  void RecordVersionJobs();
   std::optional<ExecutorItem> TakeItem(absl::Duration patience);
-  std::vector<Header> Meet(const Standing& standing, int64_t num_bytes);
+  std::vector<Header> ExchangeHeaders(const RankState& rank_state, int64_t num_bytes);
   std::string Forward(std::string encoded, int64_t num_bytes);
   std::vector<ExecutorItem> Follow(const std::string& encoded, int64_t generation);
   VersionJobDone FinishVersionJob(int64_t ticket);
-  RecoveryJobDone FinishRecoveryJob(int64_t generation, const TurnRecoveryJob& written);
+  RecoveryJobDone FinishRecoveryJob(int64_t generation, const RoundRecoveryJob& written);
   void AgreeOnVersionJobs(std::vector<ExecutorItem>& items);
 
   const RankGroup control_;
@@ -132,7 +132,7 @@ class Lockstep {
   std::deque<ExecutorItem> refused_;  // results of jobs that found no room
   // Version jobs up to this number are done on all ranks, as of the last round.
   int64_t num_done_everywhere_ = 0;
-  int64_t num_turns_ = 0;
+  int64_t num_rounds_ = 0;
 };
 
 }  // namespace lathe::worker

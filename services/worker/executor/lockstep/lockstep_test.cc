@@ -18,7 +18,7 @@ using Catch::Matchers::Contains;
 
 // Result of one rank in a test.
 struct Outcome {
-  std::optional<Lockstep::Turn> turn;
+  std::optional<Lockstep::Round> round;
   std::string error;  // message of RanksDisagree
 };
 
@@ -36,7 +36,7 @@ std::vector<Outcome> InLockstep(int world, Body&& body) {
     try {
       return body(collectives.rank(), lockstep, queue);
     } catch (const RanksDisagree& error) {
-      return {.turn = std::nullopt, .error = std::string(error.status.message())};
+      return {.round = std::nullopt, .error = std::string(error.status.message())};
     }
   });
 }
@@ -60,13 +60,13 @@ TEST_CASE("all ranks get the leader's items in the leader's order", "[lockstep]"
       queue.Push(ResetItem{5});
       queue.Push(Drop("b", "b"));
     }
-    return {.turn = lockstep.Next(
+    return {.round = lockstep.Next(
                 {.preferred = rank == 0 ? DeviceUse::kTraining : DeviceUse::kSampling})};
   });
   for (const Outcome& outcome : outcomes) {
-    REQUIRE(outcome.turn.has_value());
-    CHECK(outcome.turn->preferred == DeviceUse::kTraining);
-    const std::vector<ExecutorItem>& items = outcome.turn->items;
+    REQUIRE(outcome.round.has_value());
+    CHECK(outcome.round->preferred == DeviceUse::kTraining);
+    const std::vector<ExecutorItem>& items = outcome.round->items;
     REQUIRE(items.size() == 3);
     CHECK(std::get<DropVersion>(std::get<SubmittedCommand>(items[0]).command).version_id == "a");
     CHECK(std::get<ResetItem>(items[1]).generation == 5);
@@ -90,11 +90,12 @@ class Waiting : public VersionJobs {
 
 // Runs rounds until one has items, at most 100, and returns these. Empty: no items, or a rank
 // stopped.
-std::vector<ExecutorItem> NextItems(Lockstep& lockstep, const Lockstep::Standing& standing = {}) {
+std::vector<ExecutorItem> NextItems(Lockstep& lockstep,
+                                    const Lockstep::RankState& rank_state = {}) {
   for (int i = 0; i < 100; ++i) {
-    std::optional<Lockstep::Turn> turn = lockstep.Next(standing);
-    if (!turn.has_value()) return {};
-    if (!turn->items.empty()) return std::move(turn->items);
+    std::optional<Lockstep::Round> round = lockstep.Next(rank_state);
+    if (!round.has_value()) return {};
+    if (!round->items.empty()) return std::move(round->items);
   }
   return {};
 }
@@ -107,20 +108,21 @@ TEST_CASE("all go on while a rank still reads a version", "[lockstep]") {
     if (rank != slow) queue.Push(Read(7, absl::DataLossError("damaged on all")));
     for (int i = 0; i < 20; ++i) {
       if (rank == 0 && i == 5) queue.Push(Drop("a", "a"));
-      const std::optional<Lockstep::Turn> turn = lockstep.Next({.is_idle = true});
-      if (!turn.has_value()) return {};
-      for (const ExecutorItem& item : turn->items) {
-        if (std::holds_alternative<VersionJobDone>(item)) return {.turn = {}, .error = "too early"};
+      const std::optional<Lockstep::Round> round = lockstep.Next({.is_idle = true});
+      if (!round.has_value()) return {};
+      for (const ExecutorItem& item : round->items) {
+        if (std::holds_alternative<VersionJobDone>(item))
+          return {.round = {}, .error = "too early"};
       }
     }
     if (rank == slow) queue.Push(Read(7, absl::DataLossError("damaged on all")));
-    return {.turn = Lockstep::Turn{.items = NextItems(lockstep, {.is_idle = true})}};
+    return {.round = Lockstep::Round{.items = NextItems(lockstep, {.is_idle = true})}};
   });
   for (const Outcome& outcome : outcomes) {
     CHECK(outcome.error.empty());
-    REQUIRE(outcome.turn.has_value());
-    REQUIRE(outcome.turn->items.size() == 1);
-    CHECK(std::get<VersionJobDone>(outcome.turn->items[0]).ticket == 7);
+    REQUIRE(outcome.round.has_value());
+    REQUIRE(outcome.round->items.size() == 1);
+    CHECK(std::get<VersionJobDone>(outcome.round->items[0]).ticket == 7);
   }
 }
 
@@ -136,13 +138,13 @@ TEST_CASE("jobs that are done in another order on a rank end in one order", "[lo
     if (rank == 0) queue.Push(Read(6, absl::OkStatus()));
     if (!lockstep.Next({}).has_value()) return {};
     if (rank == 1) queue.Push(Read(4, absl::OkStatus()));
-    return {.turn = Lockstep::Turn{.items = NextItems(lockstep)}};
+    return {.round = Lockstep::Round{.items = NextItems(lockstep)}};
   });
   for (const Outcome& outcome : outcomes) {
-    REQUIRE(outcome.turn.has_value());
-    REQUIRE(outcome.turn->items.size() == 2);
-    const auto& first = std::get<VersionJobDone>(outcome.turn->items[0]);
-    const auto& second = std::get<VersionJobDone>(outcome.turn->items[1]);
+    REQUIRE(outcome.round.has_value());
+    REQUIRE(outcome.round->items.size() == 2);
+    const auto& first = std::get<VersionJobDone>(outcome.round->items[0]);
+    const auto& second = std::get<VersionJobDone>(outcome.round->items[1]);
     CHECK(first.ticket == 4);
     CHECK(first.result.ok());
     CHECK(second.ticket == 6);
@@ -158,18 +160,18 @@ TEST_CASE("a job that failed on one rank failed on all", "[lockstep]") {
     VersionJobDone done = Read(1, absl::DataLossError("torn"));
     if (rank != victim) done.result = SpilledWeights();
     queue.Push(std::move(done));
-    return {.turn = Lockstep::Turn{.items = NextItems(lockstep)}};
+    return {.round = Lockstep::Round{.items = NextItems(lockstep)}};
   });
   for (int rank = 0; rank < 2; ++rank) {
-    REQUIRE(outcomes[rank].turn.has_value());
-    const auto& done = std::get<VersionJobDone>(outcomes[rank].turn->items.at(0));
+    REQUIRE(outcomes[rank].round.has_value());
+    const auto& done = std::get<VersionJobDone>(outcomes[rank].round->items.at(0));
     CHECK(absl::IsDataLoss(done.result.status()));
     CHECK_THAT(std::string(done.result.status().message()),
                Contains(rank == victim ? "torn" : "rank " + std::to_string(victim)));
   }
 }
 
-TEST_CASE("jobs of an older generation are nobody's", "[lockstep]") {
+TEST_CASE("jobs of an older generation are ignored", "[lockstep]") {
   const auto outcomes = InLockstep(2, [](int, Lockstep& lockstep, auto& queue) -> Outcome {
     Waiting jobs;
     VersionJobs& numbered = lockstep.VersionsBy(jobs);
@@ -177,11 +179,11 @@ TEST_CASE("jobs of an older generation are nobody's", "[lockstep]") {
     if (!numbered.Enqueue({.generation = 4, .ticket = 1}).ok()) return {};
     queue.Push(Read(1, absl::DataLossError("late"), /*generation=*/3));
     if (!lockstep.Next({.generation = 4}).has_value()) return {};
-    return {.turn = lockstep.Next({.generation = 4})};
+    return {.round = lockstep.Next({.generation = 4})};
   });
   for (const Outcome& outcome : outcomes) {
-    REQUIRE(outcome.turn.has_value());
-    CHECK(outcome.turn->items.empty());
+    REQUIRE(outcome.round.has_value());
+    CHECK(outcome.round->items.empty());
   }
 }
 
@@ -193,11 +195,11 @@ TEST_CASE("what the leader wrote is done on the others too", "[lockstep]") {
     Full full;
     const WriteVersion work{.command = {.version_id = "v", .dir = "d"}, .ticket = 9};
     if (!lockstep.RecoveryBy(full).Enqueue({.work = work}).ok()) return {};
-    return {.turn = lockstep.Next({})};
+    return {.round = lockstep.Next({})};
   });
   for (const Outcome& outcome : outcomes) {
-    REQUIRE(outcome.turn.has_value());
-    const auto& done = std::get<RecoveryJobDone>(outcome.turn->items.at(0));
+    REQUIRE(outcome.round.has_value());
+    const auto& done = std::get<RecoveryJobDone>(outcome.round->items.at(0));
     const auto& report = std::get<VersionSaved>(done.report);
     CHECK(done.ticket == 9);
     CHECK(report.version_id == "v");
@@ -226,19 +228,19 @@ TEST_CASE("a job that the leader has no room for ends before older ones, on all 
     for (const int64_t ticket : {1, 2}) {
       if (!jobs.Enqueue({.work = WriteVersion{.ticket = ticket}}).ok()) return {};
     }
-    Outcome outcome{.turn = lockstep.Next({})};
+    Outcome outcome{.round = lockstep.Next({})};
     if (rank == 0) {
       queue.Push(
           RecoveryJobDone{.number = thread.first.number, .report = VersionSaved{}, .ticket = 1});
     }
-    std::optional<Lockstep::Turn> last = lockstep.Next({});
-    if (!outcome.turn || !last) return {};
-    std::move(last->items.begin(), last->items.end(), std::back_inserter(outcome.turn->items));
+    std::optional<Lockstep::Round> last = lockstep.Next({});
+    if (!outcome.round || !last) return {};
+    std::move(last->items.begin(), last->items.end(), std::back_inserter(outcome.round->items));
     return outcome;
   });
   for (const Outcome& outcome : outcomes) {
-    REQUIRE(outcome.turn.has_value());
-    const std::vector<ExecutorItem>& items = outcome.turn->items;
+    REQUIRE(outcome.round.has_value());
+    const std::vector<ExecutorItem>& items = outcome.round->items;
     REQUIRE(items.size() == 2);
     const auto& refused = std::get<RecoveryJobDone>(items[0]);
     const auto& written = std::get<RecoveryJobDone>(items[1]);
@@ -253,33 +255,34 @@ TEST_CASE("when one rank stops all do", "[lockstep]") {
   const int stopper = GENERATE(0, 1);
   const auto outcomes = InLockstep(2, [&](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
     if (rank == 0) queue.Push(Drop("a", "a"));  // only rank 0 gets commands
-    return {.turn = lockstep.Next({.wants_to_stop = rank == stopper}), .error = "none"};
+    return {.round = lockstep.Next({.wants_to_stop = rank == stopper}), .error = "none"};
   });
   for (const Outcome& outcome : outcomes) {
-    CHECK_FALSE(outcome.turn.has_value());
+    CHECK_FALSE(outcome.round.has_value());
     CHECK(outcome.error == "none");
   }
 }
 
 TEST_CASE("ranks that are not the same end", "[lockstep]") {
   const auto outcomes = InLockstep(3, [](int rank, Lockstep& lockstep, auto&) -> Outcome {
-    return {.turn = lockstep.Next({.fingerprint = rank == 2 ? 1u : 2u})};
+    return {.round = lockstep.Next({.fingerprint = rank == 2 ? 1u : 2u})};
   });
   for (const Outcome& outcome : outcomes) {
-    CHECK_THAT(outcome.error, Contains("rank 2 is not what rank 0 is"));
+    CHECK_THAT(outcome.error, Contains("rank 2 differs from rank 0"));
   }
 }
 
 TEST_CASE("a command that one rank cannot read ends it", "[lockstep]") {
   const auto outcomes = InLockstep(2, [](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
     if (rank == 0) queue.Push(Drop("a", "damaged"));
-    return {.turn = lockstep.Next({})};
+    return {.round = lockstep.Next({})};
   });
-  CHECK(outcomes[0].turn.has_value());
+  CHECK(outcomes[0].round.has_value());
   CHECK(outcomes[1].error == "no command");
 }
 
-TEST_CASE("who has thrown waits as long as ever once all are at the same turn", "[lockstep]") {
+TEST_CASE("a rank that has thrown waits as long as ever once all are at the same round",
+          "[lockstep]") {
   FlightRecorder recorder;
   const CollectivesOptions options{
       .timeout = kTestPatience, .wait_limit = std::make_shared<WaitLimit>(absl::Milliseconds(500))};

@@ -177,20 +177,20 @@ TEST_CASE("while a model is staged, commands are taken and its state stays as it
   TrainSome(worker, /*has_window=*/true);
   const Files expected = StateOf(worker, "m");
   worker.core.Apply(SnapshotOf("m", "state"));
-  int num_pauses = 0;
+  int num_yields = 0;
   worker.core.RunUnit([&] {
-    if (num_pauses++ > 0) return;
+    if (num_yields++ > 0) return;
     worker.core.Apply(Step("m", 7, 4, kWindow));
     worker.core.Apply(Sample("sample", ""));
   });
-  CHECK(num_pauses >= 3);  // two moments and the accumulator
+  CHECK(num_yields >= 3);  // two moments and the accumulator
   const auto reports = worker.Drain();
   Answer<StepDone>(reports, "m:7");
   Answer<SampleDone>(reports, "sample");
   CheckSame(ReadFiles(worker.dir / "state"), expected);
 }
 
-TEST_CASE("a snapshot that cannot be taken is told, and the next one is taken", "[snapshots]") {
+TEST_CASE("a snapshot that cannot be taken is reported, and the next one is taken", "[snapshots]") {
   Worker worker;
   TrainSome(worker, /*has_window=*/true);
   worker.core.Apply(SnapshotOf("gone", "s"));
@@ -227,7 +227,8 @@ class FileSizeLimit {
   rlimit before_{};
 };
 
-TEST_CASE("a snapshot that the disk does not take is told, and training goes on", "[snapshots]") {
+TEST_CASE("a snapshot that the disk does not take is reported, and training continues",
+          "[snapshots]") {
   Worker worker;
   TrainSome(worker, /*has_window=*/true);
   worker.core.Apply(SnapshotOf("m", "s"));

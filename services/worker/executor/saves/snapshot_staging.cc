@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "services/worker/layers/cpu_rows.h"
-#include "services/worker/layers/pauses.h"
+#include "services/worker/layers/yield_points.h"
 #include "services/worker/lora/adapter_gather.h"
 
 namespace lathe::worker {
@@ -18,7 +18,7 @@ constexpr int64_t kBiteNumbers = int64_t{8} << 20;
 constexpr int64_t kGrainNumbers = int64_t{1} << 18;
 
 // Copies with yield points. Returns the time without them.
-absl::Duration CopyInBites(const at::Tensor& from, const at::Tensor& to) {
+absl::Duration CopyInPieces(const at::Tensor& from, const at::Tensor& to) {
   auto began = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return absl::FromChrono(std::chrono::steady_clock::now() - began); };
   if (!from.is_cpu()) {
@@ -34,7 +34,7 @@ absl::Duration CopyInBites(const at::Tensor& from, const at::Tensor& to) {
       std::copy(x + bite + begin, x + bite + end, y + bite + begin);
     });
     spent += elapsed();
-    if (HasPauses()) Pause();
+    if (HasYieldPoints()) Yield();
     began = std::chrono::steady_clock::now();
   }
   return spent;
@@ -65,7 +65,7 @@ void SnapshotStaging::CopyTensors(const Adapter& adapter, StagedModel& staged) {
   int64_t used = 0;
   const auto copy = [&](const at::Tensor& from) {
     const at::Tensor to = staged.buffer.narrow(0, std::exchange(used, used + size), size);
-    staged.staging_time += CopyInBites(from, to);
+    staged.staging_time += CopyInPieces(from, to);
     return to;
   };
   staged.model.weights = adapter.Publish();

@@ -7,8 +7,7 @@
 namespace lathe::worker {
 namespace {
 
-TEST_CASE("what MKL and oneDNN are told to compute with is part of a CPU's arithmetic",
-          "[executor]") {
+TEST_CASE("the settings of MKL and oneDNN are part of a CPU's arithmetic", "[executor]") {
   const std::string before = CpuArithmetic();
   CHECK_THAT(before, Catch::Contains(" of ") && Catch::Contains(" with "));
   for (const char* name : {"MKL_CBWR", "ONEDNN_MAX_CPU_ISA"}) {

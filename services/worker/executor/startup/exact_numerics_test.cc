@@ -198,7 +198,7 @@ const Model& ModelOf(int kind) {
 }
 
 // Draws a prompt with one of a few beginnings, so that requests share blocks of the prefix cache.
-SampleRequest DrawSample(ExactRandom& random, const std::string& id) {
+SampleRequest RandomSample(ExactRandom& random, const std::string& id) {
   SampleRequest request{.request_id = id, .tenant_id = random.OneIn(4) ? "other" : "mine"};
   const auto beginning = static_cast<int32_t>(random.Below(2));
   for (size_t i = 0, n = random.Below(60); i < n; ++i) {
@@ -274,7 +274,7 @@ TEST_CASE("exact: samples are the same bits alone and among others, from whateve
   };
   std::vector<std::pair<SampleRequest, size_t>> requests;
   for (int i = 0; i < 12; ++i) {
-    requests.emplace_back(DrawSample(random, "r" + std::to_string(i)), random.Below(3));
+    requests.emplace_back(RandomSample(random, "r" + std::to_string(i)), random.Below(3));
   }
 
   SamplingEngine crowded(model, RandomSamplingOptions(random, model), /*tokenizer=*/nullptr);
@@ -332,7 +332,7 @@ TEST_CASE("exact: sampled logprobs are the trainer's, bit for bit", "[exact]") {
   CAPTURE(seed);
   ExactRandom random(seed);
   TestTrainer bench({.numerics = Numerics::kExact}, model);
-  SampleRequest request = DrawSample(random, "mine");
+  SampleRequest request = RandomSample(random, "mine");
   request.prompt_logprobs = true;
   SamplingEngine engine(model, {}, /*tokenizer=*/nullptr);
   REQUIRE(engine.Add(request, bench.adapter("m1").Publish()).ok());

@@ -23,7 +23,7 @@ std::map<std::string, int64_t> UsedOf(const MemoryUse& use) {
 
 }  // namespace
 
-TEST_CASE("DescribeMemory: what nobody names is other", "[memory]") {
+TEST_CASE("DescribeMemory: memory without an owner is other", "[memory]") {
   const MemoryInUse in_use = {.adapters = 8, .versions = 4, .staging = 2, .kv_cache = 16};
   const MemoryUse use = DescribeMemory(kPlan, in_use, {.all = 150, .kept = 15});
   CHECK(UsedOf(use) == std::map<std::string, int64_t>{{"base", 100},

@@ -155,7 +155,7 @@ TEST_CASE("a save that comes before its publication's turn waits for it", "[vers
   CHECK(Only<VersionSaved>(worker.Drain()).seq_id == 2);
 }
 
-TEST_CASE("a version that is not here, or cannot be written, is told", "[versions]") {
+TEST_CASE("a version that is absent or cannot be written is reported", "[versions]") {
   Worker worker;
   CHECK(Save(worker, "gone", "d").status.code() == absl::StatusCode::kNotFound);
   worker.core.Apply(PublishVersion{"publish", "gone", 1, "v"});

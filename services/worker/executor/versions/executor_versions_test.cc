@@ -320,7 +320,7 @@ TEST_CASE("random use of 50 versions with room for 5 gives what it gives with ro
   CHECK(few.core.version_usage().num_in_memory <= kRoom);
 }
 
-TEST_CASE("models take the room of versions that nobody samples", "[versions]") {
+TEST_CASE("models take the room of versions without samples", "[versions]") {
   // The first model takes 5 times its weights, and the staging of snapshots 8 times. The rest has
   // room for 6 more versions, or for one more model.
   Worker worker({.model_ops = {.adapter_bytes = 19 * VersionBytes()}});
@@ -332,7 +332,7 @@ TEST_CASE("models take the room of versions that nobody samples", "[versions]") 
   SampleFrom(worker, "v0");
 }
 
-TEST_CASE("the thread gives what was read to whoever asked", "[versions]") {
+TEST_CASE("the thread returns each read to its request", "[versions]") {
   Worker worker;
   SaveAndStep(worker, 0);
   VersionFiles files(worker.store, at::kCPU);

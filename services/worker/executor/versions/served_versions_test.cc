@@ -39,7 +39,7 @@ TEST_CASE("a newer publication takes the place of the one before", "[versions]")
   CHECK(versions.Take("v", 5).ok());
 }
 
-TEST_CASE("what nobody comes for gives way", "[versions]") {
+TEST_CASE("versions without readers are removed", "[versions]") {
   ServedVersions versions;
   for (size_t i = 0; i <= ServedVersions::kMaxVersions; ++i) {
     versions.Put("v" + std::to_string(i), Version(1), 1);

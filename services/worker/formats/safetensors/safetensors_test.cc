@@ -52,7 +52,8 @@ std::string Sha256Of(const at::Tensor& contiguous) {
   return hash.HexDigest();
 }
 
-TEST_CASE("Safetensors: factors of any size that lie transposed are turned", "[checkpoint]") {
+TEST_CASE("Safetensors: factors of any size that are stored transposed are transposed",
+          "[checkpoint]") {
   const TempDir dir;
   std::vector<NamedTensor> tensors;
   for (const auto& [rank, rows] : {std::pair(1, 70000), std::pair(7, 30000), std::pair(32, 2048),

@@ -1,9 +1,9 @@
 // Replaces the kernels in builds without CUDA, where no tensor is on a GPU.
 #include <stdexcept>
 
-#include "services/worker/kernels/cuda/draw_rows.h"
 #include "services/worker/kernels/cuda/lora_rows.h"
 #include "services/worker/kernels/cuda/paged_attention.h"
+#include "services/worker/kernels/cuda/sample_rows.h"
 
 namespace lathe::worker {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 
 }  // namespace
 
-void DrawRowsOnDevice(const DrawRowsTask&, DeviceStream) { Refuse(); }
+void SampleRowsOnDevice(const SampleRowsTask&, DeviceStream) { Refuse(); }
 
 void AddLoraRowsOnDevice(const LoraRowsTask&, DeviceStream) { Refuse(); }
 

@@ -91,7 +91,7 @@ TEST_CASE("ReadQwen3Config: generation_config's end tokens come before config's"
   CHECK(spec->eos_token_ids == std::vector<int64_t>{151645, 151643});
 }
 
-TEST_CASE("ReadQwen3Config: a missing file and broken JSON are told apart", "[models]") {
+TEST_CASE("ReadQwen3Config: a missing file and broken JSON get different errors", "[models]") {
   const TempDir folder;
   CHECK(ReadQwen3Config(folder.path()).status().code() == absl::StatusCode::kNotFound);
   std::ofstream(folder.path() / "config.json") << "{ \"hidden_size\": ";

@@ -61,7 +61,7 @@ class Reader {
   // Reads this rank's share of FSDP unit `block` and keeps it. The unit holds the matrices of
   // `list` one after the other.
   absl::Status ReadBlock(const std::vector<std::pair<const Matrix*, BaseWeight*>>& list,
-                         int64_t block, GatheredBlocks& blocks) {
+                         int64_t block, FsdpUnits& blocks) {
     const Shard& own = blocks.own(block);
     const at::Tensor memory = blocks.Buffer(block);
     memory.narrow(0, own.begin, own.size).zero_();
@@ -74,7 +74,7 @@ class Reader {
       for (const Part& part : matrix->parts) tensors_.EndRows(part.name + ".weight");
       begin += Aligned(num_bytes);
     }
-    blocks.Keep(block);
+    blocks.Reshard(block);
     return absl::OkStatus();
   }
 
@@ -104,7 +104,7 @@ class Reader {
   // Reads a tensor in pieces of rows, each an FSDP unit, and keeps this rank's share of each.
   absl::StatusOr<std::vector<BaseWeight>> ReadPieces(const Matrix& matrix,
                                                      const std::vector<int64_t>& piece_rows,
-                                                     int64_t first_block, GatheredBlocks& blocks) {
+                                                     int64_t first_block, FsdpUnits& blocks) {
     const at::ScalarType dtype = DtypeOf(matrix);
     std::vector<BaseWeight> pieces;
     int64_t row = 0;
@@ -115,7 +115,7 @@ class Reader {
       memory.narrow(0, own.begin, own.size).zero_();
       pieces.emplace_back(num_rows, matrix.k(), dtype, memory);
       RETURN_IF_ERROR(FillRows(matrix, row, /*begin=*/0, own, pieces.back()));
-      blocks.Keep(block);
+      blocks.Reshard(block);
       row += num_rows;
     }
     tensors_.EndRows(matrix.parts.at(0).name + ".weight");
@@ -262,7 +262,7 @@ absl::StatusOr<Qwen3LayerWeights> ReadLayer(const ModelPart& part, int64_t layer
 
 // Reads a layer as FSDP units and keeps this rank's share of each.
 absl::StatusOr<Qwen3LayerWeights> ReadSharedLayer(const ModelPart& part, int64_t layer,
-                                                  GatheredBlocks& blocks, Reader& reader) {
+                                                  FsdpUnits& blocks, Reader& reader) {
   const LayerMatrices matrices = MatricesOf(part, layer);
   Qwen3LayerWeights w;
   const auto block = [&](LayerBlock which) { return Qwen3Blocks::Of(layer, which); };
@@ -309,7 +309,7 @@ absl::Status ReadShared(const ModelPart& part, const RankGroup& fsdp, at::Device
     shared.first_of_lm_head = static_cast<int64_t>(block_bytes.size());
     lm_head_pieces = add_pieces(lm_head);
   }
-  shared.blocks = std::make_unique<GatheredBlocks>(block_bytes, device, fsdp);
+  shared.blocks = std::make_unique<FsdpUnits>(block_bytes, device, fsdp);
 
   ASSIGN_OR_RETURN(weights.embedding, reader.ReadPieces(embedding, embedding_pieces,
                                                         shared.first_of_embedding, *shared.blocks));

@@ -9,7 +9,7 @@
 
 #include "services/worker/kernels/cpu/matmul/weight_matmul.h"
 #include "services/worker/layers/base_weight.h"
-#include "services/worker/layers/gathered_blocks.h"
+#include "services/worker/layers/fsdp_units.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/spec/model_part.h"
 #include "services/worker/torch/aten.h"
@@ -37,7 +37,7 @@ inline constexpr int64_t kBlocksPerLayer = 3;
 
 // This rank's shares of the model's FSDP units.
 struct Qwen3Blocks {
-  std::unique_ptr<GatheredBlocks> blocks;
+  std::unique_ptr<FsdpUnits> blocks;
   // First units of the embedding and of the head; the pieces have consecutive numbers. Equal if
   // tied.
   int64_t first_of_embedding = 0;

@@ -226,10 +226,10 @@ TEST_CASE("ReadQwen3Weights: the shares of all ranks are the whole part, bit for
     auto tensors = HfTensors::Open(dir.path(), /*progress=*/nullptr).value();
     const Qwen3Weights weights =
         ReadQwen3Weights(alone.part, tensors, at::kCPU, RankGroup(collectives)).value();
-    GatheredBlocks& blocks = *weights.shared->blocks;
+    FsdpUnits& blocks = *weights.shared->blocks;
     int count = 0;
     const auto compare = [&](int64_t block, const BaseWeight& mine, const at::Tensor& expected) {
-      blocks.Hold(block);
+      blocks.Unshard(block);
       count += at::equal(mine.ToTensor(), expected) ? 0 : 1;
     };
     for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
@@ -310,7 +310,7 @@ TEST_CASE("ReadQwen3Weights: ranks that keep shares read and hold no more than t
     const auto weights = ReadQwen3Weights(*part, *tensors, at::kCPU, RankGroup(*collectives));
     REQUIRE(weights.ok());
     const int64_t peak = StatusBytes("VmHWM") - before;
-    const GatheredBlocks& blocks = *weights->shared->blocks;
+    const FsdpUnits& blocks = *weights->shared->blocks;
     // 6 layers of about 4 MB and 2 x 40,000 rows of 1 KiB, in 4 shares.
     const int64_t share = blocks.NumBytes() - 2 * largest_block;
     CHECK(share > 20 * kMebi / tp);

@@ -121,13 +121,13 @@ void Qwen3Model::EndStep() const {
   if (weights_.shared.has_value()) weights_.shared->blocks->EndPlan();
 }
 
-void Qwen3Model::Rest() const {
+void Qwen3Model::Idle() const {
   if (weights_.shared.has_value()) weights_.shared->blocks->End();
 }
 
-void Qwen3Model::Hold(int64_t layer, LayerBlock block, std::optional<LayerBlock> next) const {
+void Qwen3Model::Unshard(int64_t layer, LayerBlock block, std::optional<LayerBlock> next) const {
   if (!weights_.shared.has_value()) return;
-  weights_.shared->blocks->Hold(
+  weights_.shared->blocks->Unshard(
       Qwen3Blocks::Of(layer, block),
       next.has_value() ? std::optional(Qwen3Blocks::Of(layer, *next)) : std::nullopt);
 }
@@ -139,7 +139,7 @@ void Qwen3Model::ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_
   for (size_t i = 0; i < pieces.size(); ++i) {
     const int64_t block = first_block + static_cast<int64_t>(i);
     const bool is_last = i + 1 == pieces.size();
-    weights_.shared->blocks->Hold(block, is_last ? std::nullopt : std::optional(block + 1));
+    weights_.shared->blocks->Unshard(block, is_last ? std::nullopt : std::optional(block + 1));
     use(pieces[i], row);
     row += pieces[i].n();
   }
@@ -199,7 +199,7 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   const Qwen3LayerWeights& w = weights_.layers[layer];
   const double eps = part_.local.rms_norm_eps;
 
-  Hold(layer, LayerBlock::kAttention, LayerBlock::kGateUp);
+  Unshard(layer, LayerBlock::kAttention, LayerBlock::kGateUp);
   const at::Tensor normed_th = RmsNorm(x, w.input_norm, eps);
   const at::Tensor qkv_tw = BaseLinear(normed_th, w.qkv, w.qkv_bias, weights_.arithmetic);
   const Qkv qkv = SplitQkv(qkv_tw, part_.local);
@@ -220,7 +220,8 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   AddLora(attn_tw, rows.segments, {{{layer, LoraTarget::kO}, mid_th}});
   tp_.Sum("output of attention", mid_th);
 
-  Hold(layer, LayerBlock::kGateUp, wants_output ? std::optional(LayerBlock::kDown) : std::nullopt);
+  Unshard(layer, LayerBlock::kGateUp,
+          wants_output ? std::optional(LayerBlock::kDown) : std::nullopt);
   const at::Tensor mid_normed_th = RmsNorm(mid_th, w.post_norm, eps);
   const at::Tensor gate_up_tw =
       BaseLinear(mid_normed_th, w.gate_up, /*bias=*/{}, weights_.arithmetic);
@@ -238,7 +239,7 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   }
   if (!wants_output) return {};
 
-  Hold(layer, LayerBlock::kDown);
+  Unshard(layer, LayerBlock::kDown);
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
   const at::Tensor out_th = ShareOnto(mid_th, act_tw, w.down, /*bias=*/{});
   AddLora(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, out_th}});
@@ -261,7 +262,7 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
   const at::Tensor gate_tw = saved.gate_up_tw.narrow(1, 0, size);
   const at::Tensor up_tw = saved.gate_up_tw.narrow(1, size, size);
 
-  Hold(layer, LayerBlock::kDown, LayerBlock::kGateUp);
+  Unshard(layer, LayerBlock::kDown, LayerBlock::kGateUp);
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
   const at::Tensor dact_tw = BaseLinearBackward(dy, w.down, weights_.arithmetic);
   AddLoraBackward(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, dy}}, gradients, dact_tw);
@@ -272,7 +273,7 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
   const at::Tensor& dgate_tw = gate_tw;
   const at::Tensor& dup_tw = up_tw;
 
-  Hold(layer, LayerBlock::kGateUp, LayerBlock::kAttention);
+  Unshard(layer, LayerBlock::kGateUp, LayerBlock::kAttention);
   const at::Tensor normed_th = RmsNorm(saved.mid_th, w.post_norm, part_.local.rms_norm_eps);
   const at::Tensor dnormed_th = BaseLinearBackward(dgate_up_tw, w.gate_up, weights_.arithmetic);
   AddLoraBackward(normed_th, rows.segments,
@@ -292,7 +293,7 @@ at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
                        SplitHeads(qkv.k, part_.local.head_dim)};
   const QkNormWeights norms = {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps};
 
-  Hold(layer, LayerBlock::kAttention);
+  Unshard(layer, LayerBlock::kAttention);
   const at::Tensor dattn_tw = BaseLinearBackward(dy, w.o, weights_.arithmetic);
   AddLoraBackward(saved.attn_tw, rows.segments, {{{layer, LoraTarget::kO}, dy}}, gradients,
                   dattn_tw);

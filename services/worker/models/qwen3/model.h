@@ -24,7 +24,7 @@ class Qwen3Model : public Model {
 
   void BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const override;
   void EndStep() const override;
-  void Rest() const override;
+  void Idle() const override;
   at::Tensor Embed(const PackedRows& rows) const override;
   at::Tensor LayerForward(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                           AttentionContext& attention) const override;
@@ -48,7 +48,8 @@ class Qwen3Model : public Model {
   // Returns the FSDP units that a step holds, in order. Only with sharded weights.
   std::vector<int64_t> BlocksOf(const ModelStep& step) const;
   // Unshards this unit and prefetches `next`. Does nothing if the rank has whole weights.
-  void Hold(int64_t layer, LayerBlock block, std::optional<LayerBlock> next = std::nullopt) const;
+  void Unshard(int64_t layer, LayerBlock block,
+               std::optional<LayerBlock> next = std::nullopt) const;
   // Calls `use(piece, first row)` for each piece while it is held. Only with sharded weights.
   template <typename Use>
   void ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_block, const Use& use) const;

@@ -9,8 +9,8 @@
 namespace lathe::worker {
 namespace {
 
-// Number of tokens that share a block of random bits (draw_kernel.h). A rank's part is a multiple,
-// so no block belongs to two ranks.
+// Number of tokens that share a block of random bits (sampling_kernel.h). A rank's part is a
+// multiple, so no block belongs to two ranks.
 constexpr int64_t kVocabularyMultiple = 4;
 
 absl::Status CheckDivides(const char* field, int64_t value, int64_t tp) {

@@ -50,11 +50,11 @@ TEST_CASE("Prefix reuse: not by others, not under other weights, not when it is 
   SampleRequest adapted = Request("c", Prompt(40), 2);
   adapted.version_id = "v";
   CHECK(RunOne(engine, adapted, RandomAdapter(4, 1)).prompt_cache_hit_tokens == 0);
-  SampleRequest nobody = Request("d", Prompt(40), 2);
-  nobody.tenant_id = "";
-  CHECK(RunOne(engine, nobody).prompt_cache_hit_tokens == 0);
-  nobody.request_id = "e";
-  CHECK(RunOne(engine, nobody).prompt_cache_hit_tokens == 0);
+  SampleRequest anonymous = Request("d", Prompt(40), 2);
+  anonymous.tenant_id = "";
+  CHECK(RunOne(engine, anonymous).prompt_cache_hit_tokens == 0);
+  anonymous.request_id = "e";
+  CHECK(RunOne(engine, anonymous).prompt_cache_hit_tokens == 0);
 
   SamplingEngine without(model, {.prefix_cache = false}, nullptr);
   RunOne(without, Request("a", Prompt(40), 2));
@@ -62,7 +62,8 @@ TEST_CASE("Prefix reuse: not by others, not under other weights, not when it is 
   CHECK(without.kv_usage().num_idle == 0);
 }
 
-TEST_CASE("Prefix reuse: the next turn of a conversation finds what was generated", "[sampling]") {
+TEST_CASE("Prefix reuse: the next message of a conversation finds what was generated",
+          "[sampling]") {
   const Qwen3Model model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   const SampleOutput first = RunOne(engine, Request("a", Prompt(20), 40));
@@ -153,7 +154,7 @@ TEST_CASE("Prefix reuse: a dropped version's blocks are free, those of others st
   CHECK(RunOne(engine, Request("c", Prompt(40), 2)).prompt_cache_hit_tokens == 32);
 }
 
-TEST_CASE("Prefix reuse: idle blocks make room before anybody is preempted", "[sampling]") {
+TEST_CASE("Prefix reuse: idle blocks make room before any sample is preempted", "[sampling]") {
   const Qwen3Model model = SmallModel();
   SamplingEngine engine(model, {.kv_cache_bytes = BytesFor(10 * 16)}, nullptr);
   for (int i = 0; i < 12; ++i) RunOne(engine, Request(std::to_string(i), Prompt(40, i), 30));

@@ -12,26 +12,27 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/kernels/cuda/draw_row.h"
+#include "services/worker/kernels/cuda/sample_row.h"
 
 namespace lathe::worker {
 namespace {
 
-constexpr int kThreads = 2 * draw::kLanes;
+constexpr int kThreads = 2 * sampling::kLanes;
 constexpr double kDeviceTolerance = 2e-6;  // of logprobs: rounding differs
 
 struct TeamMemory {
   explicit TeamMemory(int64_t vocab_size)
-      : stretch_sums(static_cast<size_t>((vocab_size + draw::kStretch - 1) / draw::kStretch)) {}
+      : stretch_sums(
+            static_cast<size_t>((vocab_size + sampling::kStretch - 1) / sampling::kStretch)) {}
 
   std::barrier<> barrier{kThreads};
   std::vector<float> stretch_sums;
   float floats[kThreads] = {};
-  uint64_t words[kThreads][draw::kMostSums] = {};
+  uint64_t words[kThreads][sampling::kMostSums] = {};
   std::atomic<int> num_claims = 0;
 };
 
-// Implements the Team of draw_row.h with threads of this process.
+// Implements the Team of sample_row.h with threads of this process.
 class ThreadTeam {
  public:
   ThreadTeam(TeamMemory& memory, int rank) : memory_(memory), rank_(rank) {}
@@ -41,11 +42,11 @@ class ThreadTeam {
   float* stretch_sums() { return memory_.stretch_sums.data(); }
   void Sync() { memory_.barrier.arrive_and_wait(); }
   float SumLanes(float x) {
-    for (int half = draw::kLanes / 2; half > 0; half /= 2) {
+    for (int half = sampling::kLanes / 2; half > 0; half /= 2) {
       memory_.floats[rank_] = x;
       Sync();
       const int other = rank_ + half;
-      if (rank_ % draw::kLanes < half) x += memory_.floats[other];
+      if (rank_ % sampling::kLanes < half) x += memory_.floats[other];
       Sync();
     }
     return x;
@@ -85,7 +86,7 @@ class ThreadTeam {
   const int rank_;
 };
 
-// Output of DrawRow, as the device kernel writes it.
+// Output of SampleRow, as the device kernel writes it.
 struct DeviceRows {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
@@ -93,32 +94,32 @@ struct DeviceRows {
   std::vector<float> top_logprobs;
 };
 
-DeviceRows DrawByThreads(const at::Tensor& logits, const std::vector<RowDraw>& draws,
-                         int64_t most_top) {
-  const size_t n = draws.size();
+DeviceRows SampleByThreads(const at::Tensor& logits, const std::vector<RowInput>& inputs,
+                           int64_t most_top) {
+  const size_t n = inputs.size();
   DeviceRows rows{.tokens = std::vector<int32_t>(n, -1),
                   .logprobs = std::vector<float>(n),
                   .top_tokens = std::vector<int32_t>(n * most_top, -1),
                   .top_logprobs = std::vector<float>(n * most_top)};
   std::vector<uint64_t> keys(n * most_top);
-  const DrawRowsTask task = {.logits = logits.const_data_ptr<float>(),
-                             .row_stride = logits.stride(0),
-                             .num_rows = static_cast<int64_t>(n),
-                             .vocab_size = logits.size(1),
-                             .draws = draws.data(),
-                             .tokens = rows.tokens.data(),
-                             .logprobs = rows.logprobs.data(),
-                             .most_top = most_top,
-                             .top_keys = keys.data(),
-                             .top_tokens = rows.top_tokens.data(),
-                             .top_logprobs = rows.top_logprobs.data()};
+  const SampleRowsTask task = {.logits = logits.const_data_ptr<float>(),
+                               .row_stride = logits.stride(0),
+                               .num_rows = static_cast<int64_t>(n),
+                               .vocab_size = logits.size(1),
+                               .inputs = inputs.data(),
+                               .tokens = rows.tokens.data(),
+                               .logprobs = rows.logprobs.data(),
+                               .most_top = most_top,
+                               .top_keys = keys.data(),
+                               .top_tokens = rows.top_tokens.data(),
+                               .top_logprobs = rows.top_logprobs.data()};
   TeamMemory memory(logits.size(1));
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < kThreads; ++rank) {
     threads.emplace_back([&, rank] {
       ThreadTeam team(memory, rank);
       for (int64_t row = 0; row < task.num_rows; ++row) {
-        draw::DrawRow(team, task, row);
+        sampling::SampleRow(team, task, row);
         team.Sync();
       }
     });
@@ -159,12 +160,12 @@ std::vector<SamplingParams> TestParams() {
 struct Case {
   at::Tensor logits;  // [n, V]
   std::vector<SamplingParams> params;
-  std::vector<Draw> draws;
+  std::vector<SampleInput> inputs;
   std::vector<TopkLogprobs> top;
 
-  std::vector<RowDraw> RowDraws() const {
-    std::vector<RowDraw> rows;
-    for (const Draw& draw : draws) rows.push_back(RowDrawOf(draw));
+  std::vector<RowInput> RowInputs() const {
+    std::vector<RowInput> rows;
+    for (const SampleInput& input : inputs) rows.push_back(RowInputOf(input));
     return rows;
   }
 };
@@ -181,26 +182,26 @@ std::unique_ptr<Case> AllCases(int64_t vocab_size) {
   all->top.resize(all->logits.size(0));
   for (int64_t row = 0; row < all->logits.size(0); ++row) {
     all->top[row].k = 1 + row % kMostTop;
-    all->draws.push_back({.params = &all->params[row / kinds.size(0)],
-                          .sample_index = row % 3,
-                          .position = 5 + row % 7,
-                          .top = row % 5 == 0 ? &all->top[row] : nullptr});
+    all->inputs.push_back({.params = &all->params[row / kinds.size(0)],
+                           .sample_index = row % 3,
+                           .position = 5 + row % 7,
+                           .top = row % 5 == 0 ? &all->top[row] : nullptr});
   }
   return all;
 }
 
-TEST_CASE("Device sampler: a team of threads draws what the CPU's sampler draws", "[sampling]") {
+TEST_CASE("Device sampler: a team of threads samples what the CPU's sampler does", "[sampling]") {
   const int64_t vocab_size = GENERATE(3, 1024, 2500);
   CAPTURE(vocab_size);
   const auto all = AllCases(vocab_size);
-  const DeviceRows device = DrawByThreads(all->logits, all->RowDraws(), kMostTop);
-  const DrawnTokens host = DrawTokens(all->logits, all->draws);
+  const DeviceRows device = SampleByThreads(all->logits, all->RowInputs(), kMostTop);
+  const TokenSamples host = SampleTokens(all->logits, all->inputs);
   for (size_t row = 0; row < host.tokens.size(); ++row) {
-    CAPTURE(row, all->draws[row].params->temperature, all->draws[row].params->top_k,
-            all->draws[row].params->top_p, all->draws[row].params->min_p);
+    CAPTURE(row, all->inputs[row].params->temperature, all->inputs[row].params->top_k,
+            all->inputs[row].params->top_p, all->inputs[row].params->min_p);
     REQUIRE(device.tokens[row] == host.tokens[row]);
     REQUIRE(device.logprobs[row] == Approx(host.logprobs[row]).margin(kDeviceTolerance));
-    if (all->draws[row].top == nullptr) continue;
+    if (all->inputs[row].top == nullptr) continue;
     const TopkLogprobs& top = all->top[row];
     for (int64_t i = 0; i < std::min(top.k, vocab_size); ++i) {
       REQUIRE(device.top_tokens[row * kMostTop + i] == top.token_ids[i]);
@@ -221,14 +222,14 @@ TEST_CASE("Device sampler: logits that are not finite have no logprob", "[sampli
   logits[0][7] = bad;
   logits[1].fill_(-std::numeric_limits<float>::infinity());
   const SamplingParams params = {.temperature = 1, .top_k = 5, .seed = 2};
-  const std::vector<RowDraw> draws(3, RowDrawOf({&params, 0, 3}));
-  const DeviceRows rows = DrawByThreads(logits, draws, /*most_top=*/0);
+  const std::vector<RowInput> inputs(3, RowInputOf({&params, 0, 3}));
+  const DeviceRows rows = SampleByThreads(logits, inputs, /*most_top=*/0);
   CHECK(std::isnan(rows.logprobs[0]));
   CHECK(std::isnan(rows.logprobs[1]));
   CHECK(rows.logprobs[2] == Approx(-std::log(200)).margin(kDeviceTolerance));
 }
 
-TEST_CASE("Device sampler: a GPU draws what the CPU's sampler draws", "[sampling][gpu]") {
+TEST_CASE("Device sampler: a GPU samples what the CPU's sampler does", "[sampling][gpu]") {
   if (!at::hasCUDA()) {
     WARN("no GPU here: not run");
     return;
@@ -237,12 +238,12 @@ TEST_CASE("Device sampler: a GPU draws what the CPU's sampler draws", "[sampling
   const int64_t num_rows = vocab_size > 10000 ? 64 : 1 << 20;
   const auto all = AllCases(std::min<int64_t>(vocab_size, 151936));
   const int64_t n = std::min<int64_t>(num_rows, all->logits.size(0));
-  const std::span<const Draw> draws(all->draws.data(), n);
+  const std::span<const SampleInput> inputs(all->inputs.data(), n);
   const at::Tensor logits = all->logits.narrow(0, 0, n);
-  const DrawnTokens host = DrawTokens(logits, draws);
+  const TokenSamples host = SampleTokens(logits, inputs);
   const std::vector<TopkLogprobs> host_top = all->top;
   for (TopkLogprobs& top : all->top) top = {.k = top.k};
-  const DrawnTokens device = DrawTokens(logits.to(at::kCUDA), draws);
+  const TokenSamples device = SampleTokens(logits.to(at::kCUDA), inputs);
   for (int64_t row = 0; row < n; ++row) {
     CAPTURE(row);
     CHECK(device.tokens[row] == host.tokens[row]);

@@ -6,7 +6,7 @@
 #include <limits>
 #include <span>
 
-#include "services/worker/kernels/cpu/sampling/draw_kernel.h"
+#include "services/worker/kernels/cpu/sampling/sampling_kernel.h"
 
 namespace lathe::worker {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "services/worker/kernels/cpu/sampling/draw_kernel.h"
+#include "services/worker/kernels/cpu/sampling/sampling_kernel.h"
 #include "services/worker/kernels/cpu/sampling/top_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/sampling/sampler/device_sampler.h"
@@ -13,7 +13,7 @@
 namespace lathe::worker {
 namespace {
 
-struct Drawn {
+struct Sampled {
   int64_t token = 0;
   float logprob = std::numeric_limits<float>::quiet_NaN();
 };
@@ -33,48 +33,49 @@ void AppendTop(std::span<const float> logits, const RowDistribution& row, TopkLo
 }
 
 // `weights` is scratch space of one number per logit.
-Drawn DrawRow(std::span<const float> logits, const Draw& draw, std::span<float> weights) {
-  const SamplingParams& params = *draw.params;
+Sampled SampleRow(std::span<const float> logits, const SampleInput& input,
+                  std::span<float> weights) {
+  const SamplingParams& params = *input.params;
   const RowDistribution row = DistributionOf(logits, params.temperature, weights);
-  if (draw.top != nullptr) AppendTop(logits, row, *draw.top);
+  if (input.top != nullptr) AppendTop(logits, row, *input.top);
   if (!row.is_finite()) return {};
-  const DrawKey key = {.seed = params.seed,
-                       .sample_index = static_cast<uint32_t>(draw.sample_index),
-                       .position = static_cast<uint32_t>(draw.position)};
-  Drawn drawn;
+  const SampleKey key = {.seed = params.seed,
+                         .sample_index = static_cast<uint32_t>(input.sample_index),
+                         .position = static_cast<uint32_t>(input.position)};
+  Sampled sampled;
   if (params.temperature == 0) {
-    drawn.token = FirstOf(logits, row.max);
+    sampled.token = FirstOf(logits, row.max);
   } else if (HasTopFilter(params)) {
-    drawn.token = RaceAmong(FilterTop(weights, row.sum, params), weights.data(), key);
+    sampled.token = GumbelMaxAmong(FilterTop(weights, row.sum, params), weights.data(), key);
   } else {
-    drawn.token = Race(weights, key).token;
+    sampled.token = GumbelMax(weights, key).token;
   }
-  drawn.logprob = row.Logprob(logits[drawn.token]);
-  return drawn;
+  sampled.logprob = row.Logprob(logits[sampled.token]);
+  return sampled;
 }
 
 }  // namespace
 
-DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws) {
-  if (logits.is_cuda()) return DrawTokensOnDevice(logits, draws);
+TokenSamples SampleTokens(const at::Tensor& logits, std::span<const SampleInput> inputs) {
+  if (logits.is_cuda()) return SampleTokensOnDevice(logits, inputs);
   const at::Tensor host = logits.to(at::kCPU).contiguous();
   const float* rows = host.const_data_ptr<float>();
   const auto vocab_size = static_cast<size_t>(host.size(1));
-  DrawnTokens drawn;
-  drawn.tokens.resize(draws.size());
-  drawn.logprobs.resize(draws.size());
+  TokenSamples sampled;
+  sampled.tokens.resize(inputs.size());
+  sampled.logprobs.resize(inputs.size());
   constexpr int64_t kGrainLogits = 16384;  // minimum per thread
   const int64_t grain = std::max<int64_t>(1, kGrainLogits / host.size(1));
   ForParts(host.size(0), grain, [&](int64_t begin, int64_t end) {
     std::vector<float> weights(vocab_size);
     for (int64_t row = begin; row < end; ++row) {
       const auto [token, logprob] =
-          DrawRow({rows + row * vocab_size, vocab_size}, draws[row], weights);
-      drawn.tokens[row] = static_cast<int32_t>(token);
-      drawn.logprobs[row] = logprob;
+          SampleRow({rows + row * vocab_size, vocab_size}, inputs[row], weights);
+      sampled.tokens[row] = static_cast<int32_t>(token);
+      sampled.logprobs[row] = logprob;
     }
   });
-  return drawn;
+  return sampled;
 }
 
 }  // namespace lathe::worker

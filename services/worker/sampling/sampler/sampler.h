@@ -12,7 +12,7 @@ namespace lathe::worker {
 
 // Input of one row besides its logits. The token is a function of these and the logits only, not of
 // other rows or earlier draws.
-struct Draw {
+struct SampleInput {
   const SamplingParams* params = nullptr;
   int64_t sample_index = 0;  // within the request
   int64_t position = 0;      // position of the drawn token in its sequence
@@ -21,7 +21,7 @@ struct Draw {
   TopkLogprobs* top = nullptr;
 };
 
-struct DrawnTokens {
+struct TokenSamples {
   std::vector<int32_t> tokens;
   // Natural log of softmax(logits / temperature), before any filter. Temperature 0 uses
   // softmax(logits). NaN if the row's logits are not finite.
@@ -31,6 +31,6 @@ struct DrawnTokens {
 // Draws one token per row of logits [n, V] fp32. Temperature 0 takes the largest logit. Otherwise
 // samples by Gumbel-max among the tokens that top-k, then top-p, then min-p keep. Runs on the
 // logits' device.
-DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws);
+TokenSamples SampleTokens(const at::Tensor& logits, std::span<const SampleInput> inputs);
 
 }  // namespace lathe::worker

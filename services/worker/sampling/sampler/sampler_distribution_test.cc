@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/kernels/cpu/sampling/alternatives_kernel.h"
+#include "services/worker/kernels/cpu/sampling/multinomial_kernel.h"
 #include "services/worker/sampling/sampler/row_distribution.h"
 #include "services/worker/testing/test_vocabulary.h"
 
@@ -91,7 +91,7 @@ double Fit(const std::vector<int64_t>& counts, const std::vector<double>& expect
 }
 
 // Draws the tokens of samples 0 … count - 1 of one request at one position, as a rank of `tp`.
-std::vector<int32_t> DrawSamples(const SamplingParams& params, int64_t count, int64_t position,
+std::vector<int32_t> TakeSamples(const SamplingParams& params, int64_t count, int64_t position,
                                  const RankGroup& tp = {}) {
   constexpr int64_t kBatch = 5000;
   const at::Tensor row = at::tensor(Logits(), at::kDouble).to(at::kFloat).unsqueeze(0);
@@ -99,13 +99,13 @@ std::vector<int32_t> DrawSamples(const SamplingParams& params, int64_t count, in
   const at::Tensor logits = ColumnsOf(row.expand({kBatch, -1}), vocabulary);
   std::vector<int32_t> tokens;
   for (int64_t begin = 0; begin < count; begin += kBatch) {
-    std::vector<Draw> draws;
+    std::vector<SampleInput> inputs;
     for (int64_t i = begin; i < std::min(begin + kBatch, count); ++i) {
-      draws.push_back({.params = &params, .sample_index = i, .position = position});
+      inputs.push_back({.params = &params, .sample_index = i, .position = position});
     }
-    const DrawnTokens drawn =
-        DrawTokens(logits.narrow(0, 0, static_cast<int64_t>(draws.size())), draws, vocabulary);
-    tokens.insert(tokens.end(), drawn.tokens.begin(), drawn.tokens.end());
+    const TokenSamples sampled =
+        SampleTokens(logits.narrow(0, 0, static_cast<int64_t>(inputs.size())), inputs, vocabulary);
+    tokens.insert(tokens.end(), sampled.tokens.begin(), sampled.tokens.end());
   }
   return tokens;
 }
@@ -137,7 +137,7 @@ TEST_CASE("Sampler: 100,000 samples fit the filtered distribution, whatever the 
   const std::vector<double> expected = Expected(params);
   INFO("temperature " << temperature << " top_k " << top_k << " top_p " << top_p << " min_p "
                       << min_p);
-  const std::vector<int64_t> counts = Count(DrawSamples(params, 100'000, 12));
+  const std::vector<int64_t> counts = Count(TakeSamples(params, 100'000, 12));
   CHECK(Fit(counts, expected) > kLeastP);
 }
 
@@ -148,16 +148,16 @@ TEST_CASE("Sampler: samples fit the distribution where several ranks have its pa
   const double min_p = GENERATE(0.0, 0.1);
   const SamplingParams params = {.temperature = temperature, .min_p = min_p, .seed = 20};
   const auto tokens = AsRanks(TestBackend::kLocal, world, [&](Collectives& ranks) {
-    return DrawSamples(params, 100'000, 12, RankGroup(ranks));
+    return TakeSamples(params, 100'000, 12, RankGroup(ranks));
   });
   INFO("world " << world << " temperature " << temperature << " min_p " << min_p);
   CHECK(Fit(Count(tokens[0]), Expected(params)) > kLeastP);
   for (const std::vector<int32_t>& others : tokens) CHECK(others == tokens[0]);
 }
 
-TEST_CASE("Sampler: the fit tells another temperature from the right one", "[sampling]") {
+TEST_CASE("Sampler: the fit distinguishes another temperature from the right one", "[sampling]") {
   const std::vector<int64_t> counts =
-      Count(DrawSamples({.temperature = 1.0, .seed = 20}, 100'000, 12));
+      Count(TakeSamples({.temperature = 1.0, .seed = 20}, 100'000, 12));
   CHECK(Fit(counts, Expected({.temperature = 1.03})) < kLeastP);
   CHECK(Fit(counts, Expected({.min_p = 0.01})) == 0);
 }
@@ -167,16 +167,17 @@ TEST_CASE("Sampler: samples, positions and seeds are independent of each other",
   const SamplingParams next_seed = {.temperature = 1.7, .seed = 6};
   constexpr int64_t kCount = 200'000;
   const std::vector<double> p = Expected(params);
-  const std::vector<int32_t> tokens = DrawSamples(params, kCount + 1, 12);
+  const std::vector<int32_t> tokens = TakeSamples(params, kCount + 1, 12);
   const std::vector<int32_t> first(tokens.begin(), tokens.end() - 1);
   CHECK(PairFit(first, {tokens.begin() + 1, tokens.end()}, p) > kLeastP);
-  CHECK(PairFit(first, DrawSamples(params, kCount, 13), p) > kLeastP);
-  CHECK(PairFit(first, DrawSamples(next_seed, kCount, 12), p) > kLeastP);
+  CHECK(PairFit(first, TakeSamples(params, kCount, 13), p) > kLeastP);
+  CHECK(PairFit(first, TakeSamples(next_seed, kCount, 12), p) > kLeastP);
   CHECK(PairFit(first, first, p) < kLeastP);
 }
 
-TEST_CASE("Alternatives: draws fit the distribution, each other and the samples not",
-          "[sampling]") {
+TEST_CASE(
+    "Multinomial samples fit the distribution and depend neither on each other nor on the samples",
+    "[sampling]") {
   const SamplingParams params = {.temperature = 1.7, .seed = 5};
   const std::vector<double> p = Expected(params);
   const std::vector<double> logits = Logits();
@@ -185,25 +186,25 @@ TEST_CASE("Alternatives: draws fit the distribution, each other and the samples 
   DistributionOf(row, params.temperature, weights);
   constexpr int64_t kCount = 200'000;
   std::vector<int32_t> tokens(kCount);
-  DrawAlternatives(weights, params.seed, 12, tokens);
+  SampleMultinomial(weights, params.seed, 12, tokens);
   CHECK(Fit(Count(tokens), p) > kLeastP);
   const std::vector<int32_t> first(tokens.begin(), tokens.end() - 1);
   CHECK(PairFit(first, {tokens.begin() + 1, tokens.end()}, p) > kLeastP);
-  CHECK(PairFit(tokens, DrawSamples(params, kCount, 12), p) > kLeastP);
+  CHECK(PairFit(tokens, TakeSamples(params, kCount, 12), p) > kLeastP);
   std::vector<int32_t> other(kCount);
-  DrawAlternatives(weights, params.seed, 13, other);
+  SampleMultinomial(weights, params.seed, 13, other);
   CHECK(PairFit(tokens, other, p) > kLeastP);
 }
 
-TEST_CASE("Alternatives: more draws begin with the fewer, and weight 0 is never drawn",
+TEST_CASE("Multinomial samples: more begin with the fewer, and weight 0 is never sampled",
           "[sampling]") {
   std::vector<float> weights(3000);
   for (size_t i = 700; i < weights.size(); i += 331) weights[i] = 0.25f;
   weights[2999] = 1.0f;
   std::vector<int32_t> few(5);
   std::vector<int32_t> many(4000);
-  DrawAlternatives(weights, 3, 1, few);
-  DrawAlternatives(weights, 3, 1, many);
+  SampleMultinomial(weights, 3, 1, few);
+  SampleMultinomial(weights, 3, 1, many);
   CHECK(std::equal(few.begin(), few.end(), many.begin()));
   std::map<int32_t, int64_t> counts;
   for (const int32_t token : many) ++counts[token];

@@ -15,10 +15,10 @@ namespace {
 constexpr double kTolerance = 1e-5;
 
 // Draws `count` tokens from the same logits [V], each with its own sample index.
-DrawnTokens DrawMany(const at::Tensor& logits, const SamplingParams& params, int64_t count) {
-  std::vector<Draw> draws;
-  for (int64_t i = 0; i < count; ++i) draws.push_back({&params, i, 17});
-  return DrawTokens(logits.unsqueeze(0).expand({count, -1}).contiguous(), draws);
+TokenSamples SampleMany(const at::Tensor& logits, const SamplingParams& params, int64_t count) {
+  std::vector<SampleInput> inputs;
+  for (int64_t i = 0; i < count; ++i) inputs.push_back({&params, i, 17});
+  return SampleTokens(logits.unsqueeze(0).expand({count, -1}).contiguous(), inputs);
 }
 
 TEST_CASE("Philox gives the published numbers", "[sampling]") {
@@ -33,12 +33,12 @@ TEST_CASE("Sampler: tokens come as often as softmax says", "[sampling]") {
   const double temperature = GENERATE(1.0, 0.5, 2.0);
   const at::Tensor logits = at::tensor({0.0f, 1.0f, -1.0f, 2.0f, 0.5f});
   constexpr int64_t kDraws = 40000;
-  const DrawnTokens drawn = DrawMany(logits, {.temperature = temperature, .seed = 3}, kDraws);
+  const TokenSamples sampled = SampleMany(logits, {.temperature = temperature, .seed = 3}, kDraws);
   const at::Tensor expected = at::softmax(logits / temperature, 0);
   double chi_squared = 0;
   for (int32_t token = 0; token < 5; ++token) {
     const double wanted = expected[token].item<double>() * kDraws;
-    const double got = std::count(drawn.tokens.begin(), drawn.tokens.end(), token);
+    const double got = std::count(sampled.tokens.begin(), sampled.tokens.end(), token);
     chi_squared += (got - wanted) * (got - wanted) / wanted;
   }
   CHECK(chi_squared < 23.5);  // 4 degrees of freedom, p = 1e-4; the seed is fixed
@@ -48,25 +48,26 @@ TEST_CASE("Sampler: logprobs are of the scaled distribution before filters", "[s
   at::manual_seed(4);
   const at::Tensor logits = at::randn({50}) * 3;
   const SamplingParams params = {.temperature = 0.7, .top_k = 5, .top_p = 0.8, .seed = 9};
-  const DrawnTokens drawn = DrawMany(logits, params, 20);
+  const TokenSamples sampled = SampleMany(logits, params, 20);
   const at::Tensor logprobs = at::log_softmax(logits / 0.7, 0);
-  for (size_t i = 0; i < drawn.tokens.size(); ++i) {
-    CHECK(drawn.logprobs[i] == Approx(logprobs[drawn.tokens[i]].item<float>()).margin(kTolerance));
+  for (size_t i = 0; i < sampled.tokens.size(); ++i) {
+    CHECK(sampled.logprobs[i] ==
+          Approx(logprobs[sampled.tokens[i]].item<float>()).margin(kTolerance));
   }
 }
 
 TEST_CASE("Sampler: temperature 0 takes the largest logit, with its logprob at 1", "[sampling]") {
   const at::Tensor logits = at::tensor({0.5f, 3.0f, 2.999f, -1.0f});
-  const DrawnTokens drawn = DrawMany(logits, {.temperature = 0}, 3);
-  CHECK(drawn.tokens == std::vector<int32_t>{1, 1, 1});
-  CHECK(drawn.logprobs[0] == Approx(at::log_softmax(logits, 0)[1].item<float>()));
+  const TokenSamples sampled = SampleMany(logits, {.temperature = 0}, 3);
+  CHECK(sampled.tokens == std::vector<int32_t>{1, 1, 1});
+  CHECK(sampled.logprobs[0] == Approx(at::log_softmax(logits, 0)[1].item<float>()));
 }
 
 TEST_CASE("Sampler: top-k keeps the k most likely tokens", "[sampling]") {
   at::manual_seed(5);
   const at::Tensor logits = at::randn({100});
-  const DrawnTokens drawn = DrawMany(logits, {.top_k = 3, .seed = 1}, 500);
-  const std::set<int32_t> seen(drawn.tokens.begin(), drawn.tokens.end());
+  const TokenSamples sampled = SampleMany(logits, {.top_k = 3, .seed = 1}, 500);
+  const std::set<int32_t> seen(sampled.tokens.begin(), sampled.tokens.end());
   const at::Tensor best = std::get<1>(at::topk(logits, 3));
   CHECK(seen == std::set<int32_t>{best[0].item<int32_t>(), best[1].item<int32_t>(),
                                   best[2].item<int32_t>()});
@@ -76,8 +77,8 @@ TEST_CASE("Sampler: top-p keeps the fewest tokens that reach p", "[sampling]") {
   // Probabilities 0.5, 0.3, 0.15, 0.05.
   const at::Tensor logits = at::tensor({0.5f, 0.3f, 0.15f, 0.05f}).log();
   const auto seen = [&](const SamplingParams& params) {
-    const DrawnTokens drawn = DrawMany(logits, params, 500);
-    return std::set<int32_t>(drawn.tokens.begin(), drawn.tokens.end());
+    const TokenSamples sampled = SampleMany(logits, params, 500);
+    return std::set<int32_t>(sampled.tokens.begin(), sampled.tokens.end());
   };
   CHECK(seen({.top_p = 0.9, .seed = 1}) == std::set<int32_t>{0, 1, 2});
   CHECK(seen({.top_p = 0.79, .seed = 1}) == std::set<int32_t>{0, 1});
@@ -91,8 +92,8 @@ TEST_CASE("Sampler: min-p keeps tokens by their share of the most likely one", "
   // Probabilities 0.5, 0.3, 0.15, 0.05.
   const at::Tensor logits = at::tensor({0.5f, 0.3f, 0.15f, 0.05f}).log();
   const auto seen = [&](const SamplingParams& params) {
-    const DrawnTokens drawn = DrawMany(logits, params, 500);
-    return std::set<int32_t>(drawn.tokens.begin(), drawn.tokens.end());
+    const TokenSamples sampled = SampleMany(logits, params, 500);
+    return std::set<int32_t>(sampled.tokens.begin(), sampled.tokens.end());
   };
   CHECK(seen({.min_p = 0.05, .seed = 1}) == std::set<int32_t>{0, 1, 2, 3});
   CHECK(seen({.min_p = 0.25, .seed = 1}) == std::set<int32_t>{0, 1, 2});
@@ -108,11 +109,11 @@ TEST_CASE("Sampler: min-p keeps tokens by their share of the most likely one", "
 TEST_CASE("Sampler: any positive temperature is one", "[sampling]") {
   const at::Tensor logits = at::tensor({0.5f, 3.0f, 2.5f, -1.0f});
   for (const double temperature : {1e-40, 1e-300}) {
-    const DrawnTokens cold = DrawMany(logits, {.temperature = temperature, .seed = 1}, 5);
+    const TokenSamples cold = SampleMany(logits, {.temperature = temperature, .seed = 1}, 5);
     CHECK(cold.tokens == std::vector<int32_t>{1, 1, 1, 1, 1});
     CHECK(cold.logprobs[0] == 0.0f);
   }
-  const DrawnTokens hot = DrawMany(logits, {.temperature = 1e300, .seed = 1}, 200);
+  const TokenSamples hot = SampleMany(logits, {.temperature = 1e300, .seed = 1}, 200);
   CHECK(std::set<int32_t>(hot.tokens.begin(), hot.tokens.end()).size() == 4);
   CHECK(hot.logprobs[0] == Approx(-std::log(4.0)));
 }
@@ -121,56 +122,57 @@ TEST_CASE("Sampler: a row of top tokens for those who ask", "[sampling]") {
   const at::Tensor logits = at::tensor({0.5f, 3.0f, 3.0f, -1.0f}).expand({2, -1}).contiguous();
   const SamplingParams params = {.temperature = 0};
   TopkLogprobs top = {.k = 3};
-  const std::vector<Draw> draws = {{.params = &params}, {.params = &params, .top = &top}};
-  const DrawnTokens drawn = DrawTokens(logits, draws);
+  const std::vector<SampleInput> inputs = {{.params = &params}, {.params = &params, .top = &top}};
+  const TokenSamples sampled = SampleTokens(logits, inputs);
   CHECK(top.length == 1);
   CHECK(top.token_ids == std::vector<int32_t>{1, 2, 0});
-  CHECK(top.logprobs[0] == drawn.logprobs[1]);
-  DrawTokens(at::full({1, 4}, std::numeric_limits<float>::quiet_NaN()), {&draws[1], 1});
+  CHECK(top.logprobs[0] == sampled.logprobs[1]);
+  SampleTokens(at::full({1, 4}, std::numeric_limits<float>::quiet_NaN()), {&inputs[1], 1});
   CHECK(top.length == 2);
   CHECK(top.token_ids[3] == kNoTopToken);
   CHECK(top.logprobs[3] == kNoTopLogprob);
 }
 
 TEST_CASE("Sampler: top-p looks beyond its first candidates in a flat distribution", "[sampling]") {
-  const DrawnTokens drawn = DrawMany(at::zeros({5000}), {.top_p = 0.9, .seed = 2}, 3000);
-  const std::set<int32_t> seen(drawn.tokens.begin(), drawn.tokens.end());
+  const TokenSamples sampled = SampleMany(at::zeros({5000}), {.top_p = 0.9, .seed = 2}, 3000);
+  const std::set<int32_t> seen(sampled.tokens.begin(), sampled.tokens.end());
   CHECK(seen.size() > 2000);
 }
 
-TEST_CASE("Sampler: a draw does not depend on the rows beside it", "[sampling]") {
+TEST_CASE("Sampler: a sample does not depend on the rows beside it", "[sampling]") {
   at::manual_seed(6);
   const at::Tensor logits = at::randn({7, 300});
   std::vector<SamplingParams> params(7);
-  std::vector<Draw> draws;
+  std::vector<SampleInput> inputs;
   for (int64_t row = 0; row < 7; ++row) {
     params[row] = {.temperature = row == 2 ? 0.0 : 0.5 + 0.1 * row,
                    .top_k = row == 4 ? 20 : -1,
                    .top_p = row == 5 ? 0.9 : 1.0,
                    .min_p = row == 6 ? 0.05 : 0.0,
                    .seed = static_cast<uint64_t>(row % 3)};
-    draws.push_back({&params[row], row, 100 + row});
+    inputs.push_back({&params[row], row, 100 + row});
   }
-  const DrawnTokens together = DrawTokens(logits, draws);
+  const TokenSamples together = SampleTokens(logits, inputs);
   for (int64_t row = 0; row < 7; ++row) {
-    const DrawnTokens alone = DrawTokens(logits.narrow(0, row, 1), {&draws[row], 1});
+    const TokenSamples alone = SampleTokens(logits.narrow(0, row, 1), {&inputs[row], 1});
     CHECK(alone.tokens[0] == together.tokens[row]);
     CHECK(alone.logprobs[0] == together.logprobs[row]);
   }
 }
 
-TEST_CASE("Sampler: seed, sample index and position each change the draw", "[sampling]") {
+TEST_CASE("Sampler: seed, sample index and position each change the sample", "[sampling]") {
   const at::Tensor logits = at::zeros({4, 100000});
   const SamplingParams first = {.seed = 1};
   const SamplingParams second = {.seed = uint64_t{1} << 40};
-  const std::vector<Draw> draws = {{&first, 0, 5}, {&first, 1, 5}, {&first, 0, 6}, {&second, 0, 5}};
-  const DrawnTokens drawn = DrawTokens(logits, draws);
-  CHECK(std::set<int32_t>(drawn.tokens.begin(), drawn.tokens.end()).size() == 4);
+  const std::vector<SampleInput> inputs = {
+      {&first, 0, 5}, {&first, 1, 5}, {&first, 0, 6}, {&second, 0, 5}};
+  const TokenSamples sampled = SampleTokens(logits, inputs);
+  CHECK(std::set<int32_t>(sampled.tokens.begin(), sampled.tokens.end()).size() == 4);
 }
 
 TEST_CASE("Sampler: logits that are not finite show in the logprob", "[sampling]") {
   const at::Tensor logits = at::full({4}, std::numeric_limits<float>::quiet_NaN());
-  CHECK(std::isnan(DrawMany(logits, {}, 1).logprobs[0]));
+  CHECK(std::isnan(SampleMany(logits, {}, 1).logprobs[0]));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "services/worker/kernels/cpu/sampling/draw_kernel.h"
+#include "services/worker/kernels/cpu/sampling/sampling_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/sampling/sampler/top_filter.h"
 
@@ -24,19 +24,19 @@ struct RowPart {
   int32_t token = 0;
 };
 
-bool NeedsWholeRow(const Draw& draw) {
-  return draw.params->temperature != 0 && HasTopFilter(*draw.params);
+bool NeedsWholeRow(const SampleInput& input) {
+  return input.params->temperature != 0 && HasTopFilter(*input.params);
 }
 
 // Some rows of a tensor of logits, with their draws.
-struct Draws {
+struct SampleInputs {
   std::vector<int64_t> rows;  // ascending
-  std::vector<Draw> draws;
+  std::vector<SampleInput> inputs;
 
   int64_t size() const { return static_cast<int64_t>(rows.size()); }
-  void Add(int64_t row, const Draw& draw) {
+  void Add(int64_t row, const SampleInput& input) {
     rows.push_back(row);
-    draws.push_back(draw);
+    inputs.push_back(input);
   }
   at::Tensor Of(const at::Tensor& logits) const {
     return size() == logits.size(0) ? logits : logits.index_select(0, at::tensor(rows, at::kLong));
@@ -44,21 +44,21 @@ struct Draws {
 };
 
 // `weights` is scratch space of one number per token.
-RowPart PartOf(std::span<const float> logits, const Draw& draw, int64_t first_token,
+RowPart PartOf(std::span<const float> logits, const SampleInput& input, int64_t first_token,
                std::span<float> weights) {
-  const SamplingParams& params = *draw.params;
+  const SamplingParams& params = *input.params;
   RowPart part{.distribution = DistributionOfPart(logits, params.temperature, weights)};
   // No token is drawn if all logits are -inf, or if one is NaN or +inf.
   if (!part.distribution.is_finite()) return part;
-  RaceResult winner;
+  GumbelMaxResult winner;
   if (params.temperature == 0) {
     winner.token = first_token + FirstOf(logits, part.distribution.max);
   } else {
-    winner = Race(weights,
-                  {.seed = params.seed,
-                   .sample_index = static_cast<uint32_t>(draw.sample_index),
-                   .position = static_cast<uint32_t>(draw.position)},
-                  first_token);
+    winner = GumbelMax(weights,
+                       {.seed = params.seed,
+                        .sample_index = static_cast<uint32_t>(input.sample_index),
+                        .position = static_cast<uint32_t>(input.position)},
+                       first_token);
   }
   part.time = winner.time;
   part.logit = logits[winner.token - first_token];
@@ -66,16 +66,16 @@ RowPart PartOf(std::span<const float> logits, const Draw& draw, int64_t first_to
   return part;
 }
 
-std::vector<RowPart> PartsOf(const at::Tensor& logits, const std::vector<Draw>& draws,
+std::vector<RowPart> PartsOf(const at::Tensor& logits, const std::vector<SampleInput>& inputs,
                              const VocabularyShard& vocabulary) {
-  std::vector<RowPart> parts(draws.size());
+  std::vector<RowPart> parts(inputs.size());
   constexpr int64_t kGrainLogits = 16384;  // minimum per thread
   const int64_t grain = std::max<int64_t>(1, kGrainLogits / logits.size(1));
   ForParts(logits.size(0), grain, [&](int64_t begin, int64_t end) {
     std::vector<float> weights(vocabulary.own.size);
     for (int64_t row = begin; row < end; ++row) {
       parts[row] =
-          PartOf(OwnTokens(logits, row, vocabulary), draws[row], vocabulary.own.begin, weights);
+          PartOf(OwnTokens(logits, row, vocabulary), inputs[row], vocabulary.own.begin, weights);
     }
   });
   return parts;
@@ -117,87 +117,87 @@ void AppendTop(const std::vector<TopCandidate>& candidates, const RowDistributio
 }
 
 // Appends a row of top-k tokens for each draw that requests one.
-void AppendTops(const at::Tensor& logits, const std::vector<Draw>& draws,
+void AppendTops(const at::Tensor& logits, const std::vector<SampleInput>& inputs,
                 const std::vector<RowPart>& parts, const std::vector<RowDistribution>& rows,
                 const VocabularyShard& vocabulary) {
   std::vector<TopCandidate> own;
-  for (size_t i = 0; i < draws.size(); ++i) {
-    if (draws[i].top == nullptr) continue;
-    std::vector<TopCandidate> candidates(draws[i].top->k);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].top == nullptr) continue;
+    std::vector<TopCandidate> candidates(inputs[i].top->k);
     // If the sum is NaN, the merged row is not finite either, so its candidates are never read.
     if (!std::isnan(parts[i].distribution.sum)) {
       candidates = TopCandidates(OwnTokens(logits, static_cast<int64_t>(i), vocabulary), vocabulary,
-                                 draws[i].top->k);
+                                 inputs[i].top->k);
     }
     own.insert(own.end(), candidates.begin(), candidates.end());
   }
   if (own.empty()) return;
   const std::vector<TopCandidate> all = GatherAll(vocabulary.tp, "draws.top", own);
   size_t begin = 0;
-  for (size_t i = 0; i < draws.size(); ++i) {
-    if (draws[i].top == nullptr) continue;
-    const auto k = static_cast<size_t>(draws[i].top->k);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].top == nullptr) continue;
+    const auto k = static_cast<size_t>(inputs[i].top->k);
     std::vector<TopCandidate> candidates;
     for (size_t from = begin; from < all.size(); from += own.size()) {
       candidates.insert(candidates.end(), all.begin() + from, all.begin() + from + k);
     }
-    AppendTop(candidates, rows[i], vocabulary.whole_size, *draws[i].top);
+    AppendTop(candidates, rows[i], vocabulary.whole_size, *inputs[i].top);
     begin += k;
   }
 }
 
-DrawnTokens DrawByParts(const at::Tensor& logits, const std::vector<Draw>& draws,
-                        const VocabularyShard& vocabulary) {
-  const std::vector<RowPart> own = PartsOf(logits, draws, vocabulary);
+TokenSamples SampleByParts(const at::Tensor& logits, const std::vector<SampleInput>& inputs,
+                           const VocabularyShard& vocabulary) {
+  const std::vector<RowPart> own = PartsOf(logits, inputs, vocabulary);
   const std::vector<RowPart> all = GatherAll(vocabulary.tp, "draws", own);
-  DrawnTokens drawn{
-      .tokens = std::vector<int32_t>(draws.size()),
-      .logprobs = std::vector<float>(draws.size(), std::numeric_limits<float>::quiet_NaN())};
+  TokenSamples sampled{
+      .tokens = std::vector<int32_t>(inputs.size()),
+      .logprobs = std::vector<float>(inputs.size(), std::numeric_limits<float>::quiet_NaN())};
   std::vector<RowDistribution> rows;
-  for (size_t i = 0; i < draws.size(); ++i) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     std::vector<RowPart> parts;
     std::vector<RowDistribution> distributions;
-    for (size_t from = i; from < all.size(); from += draws.size()) {
+    for (size_t from = i; from < all.size(); from += inputs.size()) {
       parts.push_back(all[from]);
       distributions.push_back(all[from].distribution);
     }
     const RowDistribution& row = rows.emplace_back(Merge(distributions));
     if (!row.is_finite()) continue;
-    const RowPart& winner = parts[WinnerOf(parts, row, draws[i].params->temperature == 0)];
-    drawn.tokens[i] = winner.token;
-    drawn.logprobs[i] = row.Logprob(winner.logit);
+    const RowPart& winner = parts[WinnerOf(parts, row, inputs[i].params->temperature == 0)];
+    sampled.tokens[i] = winner.token;
+    sampled.logprobs[i] = row.Logprob(winner.logit);
   }
-  AppendTops(logits, draws, own, rows, vocabulary);
-  return drawn;
+  AppendTops(logits, inputs, own, rows, vocabulary);
+  return sampled;
 }
 
 }  // namespace
 
-DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws,
-                       const VocabularyShard& vocabulary) {
-  if (vocabulary.tp.is_alone()) return DrawTokens(logits, draws);
-  if (!logits.is_cpu()) return DrawTokens(WholeRows("draws.rows", logits, vocabulary), draws);
-  Draws of_whole_rows;
-  Draws of_parts;
-  for (size_t i = 0; i < draws.size(); ++i) {
-    (NeedsWholeRow(draws[i]) ? of_whole_rows : of_parts).Add(static_cast<int64_t>(i), draws[i]);
+TokenSamples SampleTokens(const at::Tensor& logits, std::span<const SampleInput> inputs,
+                          const VocabularyShard& vocabulary) {
+  if (vocabulary.tp.is_alone()) return SampleTokens(logits, inputs);
+  if (!logits.is_cpu()) return SampleTokens(WholeRows("draws.rows", logits, vocabulary), inputs);
+  SampleInputs of_whole_rows;
+  SampleInputs of_parts;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    (NeedsWholeRow(inputs[i]) ? of_whole_rows : of_parts).Add(static_cast<int64_t>(i), inputs[i]);
   }
-  DrawnTokens drawn{.tokens = std::vector<int32_t>(draws.size()),
-                    .logprobs = std::vector<float>(draws.size())};
-  const auto place = [&](const Draws& some, const DrawnTokens& theirs) {
+  TokenSamples sampled{.tokens = std::vector<int32_t>(inputs.size()),
+                       .logprobs = std::vector<float>(inputs.size())};
+  const auto place = [&](const SampleInputs& some, const TokenSamples& theirs) {
     for (int64_t i = 0; i < some.size(); ++i) {
-      drawn.tokens[some.rows[i]] = theirs.tokens[i];
-      drawn.logprobs[some.rows[i]] = theirs.logprobs[i];
+      sampled.tokens[some.rows[i]] = theirs.tokens[i];
+      sampled.logprobs[some.rows[i]] = theirs.logprobs[i];
     }
   };
   if (of_whole_rows.size() > 0) {
-    place(of_whole_rows, DrawTokens(WholeRows("draws.rows", of_whole_rows.Of(logits), vocabulary),
-                                    of_whole_rows.draws));
+    place(of_whole_rows, SampleTokens(WholeRows("draws.rows", of_whole_rows.Of(logits), vocabulary),
+                                      of_whole_rows.inputs));
   }
   if (of_parts.size() > 0) {
-    place(of_parts, DrawByParts(of_parts.Of(logits).contiguous(), of_parts.draws, vocabulary));
+    place(of_parts, SampleByParts(of_parts.Of(logits).contiguous(), of_parts.inputs, vocabulary));
   }
-  return drawn;
+  return sampled;
 }
 
 }  // namespace lathe::worker

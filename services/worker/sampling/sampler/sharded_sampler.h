@@ -1,4 +1,4 @@
-// DrawTokens for logits whose columns are sharded over several ranks.
+// SampleTokens for logits whose columns are sharded over several ranks.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ namespace lathe::worker {
 // all rows are gathered, which takes less time than one layer.
 // Collectives on tp, in order: all-gather of rows, of parts, of top-k tokens. A collective that no
 // draw needs is skipped.
-DrawnTokens DrawTokens(const at::Tensor& logits, std::span<const Draw> draws,
-                       const VocabularyShard& vocabulary);
+TokenSamples SampleTokens(const at::Tensor& logits, std::span<const SampleInput> inputs,
+                          const VocabularyShard& vocabulary);
 
 }  // namespace lathe::worker

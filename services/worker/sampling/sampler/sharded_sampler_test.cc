@@ -18,12 +18,13 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct Result {
-  DrawnTokens drawn;
+  TokenSamples sampled;
   std::vector<TopkLogprobs> tops;
 };
 
 bool IsSame(const Result& a, const Result& b) {
-  bool is_same = a.drawn.tokens == b.drawn.tokens && SameBits(a.drawn.logprobs, b.drawn.logprobs);
+  bool is_same =
+      a.sampled.tokens == b.sampled.tokens && SameBits(a.sampled.logprobs, b.sampled.logprobs);
   for (size_t i = 0; i < a.tops.size(); ++i) {
     is_same = is_same && a.tops[i].length == b.tops[i].length &&
               a.tops[i].token_ids == b.tops[i].token_ids &&
@@ -33,26 +34,28 @@ bool IsSame(const Result& a, const Result& b) {
 }
 
 // Draws with params[i] from row i. Draw i requests the tops[i] most likely tokens, if not 0.
-Result Draw(const at::Tensor& logits, const std::vector<SamplingParams>& params,
-            const std::vector<int64_t>& tops, const RankGroup& tp) {
+Result SampleInput(const at::Tensor& logits, const std::vector<SamplingParams>& params,
+                   const std::vector<int64_t>& tops, const RankGroup& tp) {
   Result result;
   for (const int64_t k : tops) result.tops.push_back({.k = k});
-  std::vector<lathe::worker::Draw> draws;
+  std::vector<lathe::worker::SampleInput> inputs;
   for (size_t i = 0; i < params.size(); ++i) {
-    draws.push_back({.params = &params[i],
-                     .sample_index = static_cast<int64_t>(i % 3),
-                     .position = static_cast<int64_t>(i),
-                     .top = tops[i] > 0 ? &result.tops[i] : nullptr});
+    inputs.push_back({.params = &params[i],
+                      .sample_index = static_cast<int64_t>(i % 3),
+                      .position = static_cast<int64_t>(i),
+                      .top = tops[i] > 0 ? &result.tops[i] : nullptr});
   }
   const VocabularyShard vocabulary = TestVocabulary(logits.size(1), tp);
-  result.drawn = DrawTokens(ColumnsOf(logits, vocabulary), draws, vocabulary);
+  result.sampled = SampleTokens(ColumnsOf(logits, vocabulary), inputs, vocabulary);
   return result;
 }
 
-std::vector<Result> DrawAsRanks(const at::Tensor& logits, const std::vector<SamplingParams>& params,
-                                const std::vector<int64_t>& tops, int world) {
-  return AsRanks(TestBackend::kLocal, world,
-                 [&](Collectives& ranks) { return Draw(logits, params, tops, RankGroup(ranks)); });
+std::vector<Result> SampleAsRanks(const at::Tensor& logits,
+                                  const std::vector<SamplingParams>& params,
+                                  const std::vector<int64_t>& tops, int world) {
+  return AsRanks(TestBackend::kLocal, world, [&](Collectives& ranks) {
+    return SampleInput(logits, params, tops, RankGroup(ranks));
+  });
 }
 
 // Returns parameters that cycle through all kinds of draws.
@@ -68,7 +71,7 @@ std::vector<SamplingParams> ParamsOf(int64_t num_rows) {
   return params;
 }
 
-TEST_CASE("Sharded draws are those of the whole row, the same on every rank", "[sampling]") {
+TEST_CASE("Sharded samples are those of the whole row, the same on every rank", "[sampling]") {
   const int world = GENERATE(2, 3, 4);
   const int64_t vocab_size = GENERATE(45, 94, 5003);
   const float spread = GENERATE(0.5F, 3.0F, 30.0F);
@@ -78,14 +81,14 @@ TEST_CASE("Sharded draws are those of the whole row, the same on every rank", "[
   const std::vector<SamplingParams> params = ParamsOf(kRows);
   std::vector<int64_t> tops;
   for (int64_t row = 0; row < kRows; ++row) tops.push_back(row % 4 == 1 ? 1 + row % 20 : 0);
-  const Result whole = Draw(logits, params, tops, {});
-  const std::vector<Result> ranks = DrawAsRanks(logits, params, tops, world);
+  const Result whole = SampleInput(logits, params, tops, {});
+  const std::vector<Result> ranks = SampleAsRanks(logits, params, tops, world);
   CAPTURE(world, vocab_size, spread);
   for (const Result& rank : ranks) CHECK(IsSame(rank, ranks[0]));
-  CHECK(ranks[0].drawn.tokens == whole.drawn.tokens);
+  CHECK(ranks[0].sampled.tokens == whole.sampled.tokens);
   for (int64_t row = 0; row < kRows; ++row) {
-    CHECK(ranks[0].drawn.logprobs[row] ==
-          Approx(whole.drawn.logprobs[row]).margin(kShardedTolerance));
+    CHECK(ranks[0].sampled.logprobs[row] ==
+          Approx(whole.sampled.logprobs[row]).margin(kShardedTolerance));
     CHECK(ranks[0].tops[row].token_ids == whole.tops[row].token_ids);
     for (size_t i = 0; i < whole.tops[row].logprobs.size(); ++i) {
       CHECK(ranks[0].tops[row].logprobs[i] ==
@@ -94,31 +97,31 @@ TEST_CASE("Sharded draws are those of the whole row, the same on every rank", "[
   }
 }
 
-TEST_CASE("Sharded draws: of equal logits the lower id is the more likely", "[sampling]") {
+TEST_CASE("Sharded samples: of equal logits the lower id is the more likely", "[sampling]") {
   const int world = GENERATE(2, 4);
   at::Tensor logits = at::zeros({2, 40});
   for (const int64_t token : {9, 14, 22, 39}) logits[0][token] = 2.5F;
   const std::vector<Result> ranks =
-      DrawAsRanks(logits, {{.temperature = 0}, {.temperature = 0}}, {6, 40}, world);
+      SampleAsRanks(logits, {{.temperature = 0}, {.temperature = 0}}, {6, 40}, world);
   for (const Result& rank : ranks) {
-    CHECK(rank.drawn.tokens == std::vector<int32_t>{9, 0});
+    CHECK(rank.sampled.tokens == std::vector<int32_t>{9, 0});
     CHECK(rank.tops[0].token_ids == std::vector<int32_t>{9, 14, 22, 39, 0, 1});
     for (int32_t token = 0; token < 40; ++token) CHECK(rank.tops[1].token_ids[token] == token);
   }
 }
 
-TEST_CASE("Sharded draws: more most likely tokens than there are", "[sampling]") {
+TEST_CASE("Sharded samples: more most likely tokens than there are", "[sampling]") {
   at::manual_seed(3);
   const at::Tensor logits = at::randn({1, 30});
-  const Result whole = Draw(logits, {{.seed = 1}}, {35}, {});
-  for (const Result& rank : DrawAsRanks(logits, {{.seed = 1}}, {35}, 4)) {
+  const Result whole = SampleInput(logits, {{.seed = 1}}, {35}, {});
+  for (const Result& rank : SampleAsRanks(logits, {{.seed = 1}}, {35}, 4)) {
     CHECK(rank.tops[0].token_ids == whole.tops[0].token_ids);
     CHECK(rank.tops[0].token_ids[30] == kNoTopToken);
     CHECK(rank.tops[0].logprobs[30] == kNoTopLogprob);
   }
 }
 
-TEST_CASE("Sharded draws: a logit that is not finite fails its row on all ranks, no other",
+TEST_CASE("Sharded samples: a logit that is not finite fails its row on all ranks, no other",
           "[sampling]") {
   const float bad = GENERATE(kNan, kInfinity);
   const int64_t token = GENERATE(0, 7, 38);
@@ -128,42 +131,43 @@ TEST_CASE("Sharded draws: a logit that is not finite fails its row on all ranks,
   const std::vector<SamplingParams> params = {{.temperature = 0}, {.seed = 1}, {.top_k = 3},
                                               {.temperature = 0}, {.seed = 1}, {.top_k = 3}};
   const std::vector<int64_t> tops = {2, 2, 2, 0, 2, 0};
-  const Result whole = Draw(logits, params, tops, {});
-  const std::vector<Result> ranks = DrawAsRanks(logits, params, tops, 4);
+  const Result whole = SampleInput(logits, params, tops, {});
+  const std::vector<Result> ranks = SampleAsRanks(logits, params, tops, 4);
   for (const Result& rank : ranks) {
     CHECK(IsSame(rank, ranks[0]));
-    CHECK(rank.drawn.tokens == whole.drawn.tokens);
-    for (int64_t row = 0; row < 6; ++row) CHECK(std::isnan(rank.drawn.logprobs[row]) == (row < 3));
+    CHECK(rank.sampled.tokens == whole.sampled.tokens);
+    for (int64_t row = 0; row < 6; ++row)
+      CHECK(std::isnan(rank.sampled.logprobs[row]) == (row < 3));
     CHECK(rank.tops[1].token_ids == std::vector<int32_t>{kNoTopToken, kNoTopToken});
   }
 }
 
-TEST_CASE("Sharded draws: a rank whose tokens are all impossible draws none", "[sampling]") {
+TEST_CASE("Sharded samples: a rank whose tokens are all impossible samples none", "[sampling]") {
   at::Tensor logits = at::full({3, 40}, -kInfinity);
   logits[0][33] = 1.0F;
   logits[1].narrow(0, 30, 10).fill_(-2.0F);
   const std::vector<SamplingParams> params = {{.temperature = 0}, {.seed = 4}, {.seed = 4}};
-  const std::vector<Result> ranks = DrawAsRanks(logits, params, {2, 0, 0}, 4);
+  const std::vector<Result> ranks = SampleAsRanks(logits, params, {2, 0, 0}, 4);
   for (const Result& rank : ranks) {
-    CHECK(rank.drawn.tokens[0] == 33);
-    CHECK(rank.drawn.logprobs[0] == 0.0F);
+    CHECK(rank.sampled.tokens[0] == 33);
+    CHECK(rank.sampled.logprobs[0] == 0.0F);
     CHECK(rank.tops[0].token_ids == std::vector<int32_t>{33, 0});
-    CHECK(rank.drawn.tokens[1] >= 30);
-    CHECK(rank.drawn.logprobs[1] == Approx(-std::log(10.0)));
-    CHECK(std::isnan(rank.drawn.logprobs[2]));
+    CHECK(rank.sampled.tokens[1] >= 30);
+    CHECK(rank.sampled.logprobs[1] == Approx(-std::log(10.0)));
+    CHECK(std::isnan(rank.sampled.logprobs[2]));
   }
 }
 
-TEST_CASE("Sharded draws: any positive temperature is one", "[sampling]") {
+TEST_CASE("Sharded samples: any positive temperature is one", "[sampling]") {
   const at::Tensor logits = at::tensor({0.5F, 3.0F, 2.5F, -1.0F, 2.9F, 0.0F, 1.0F, 2.0F});
   const std::vector<SamplingParams> params = {{.temperature = 1e-300, .seed = 1},
                                               {.temperature = 1e-40, .seed = 2},
                                               {.temperature = 1e300, .seed = 3}};
-  for (const Result& rank : DrawAsRanks(logits.expand({3, -1}), params, {0, 0, 0}, 2)) {
-    CHECK(rank.drawn.tokens[0] == 1);
-    CHECK(rank.drawn.tokens[1] == 1);
-    CHECK(rank.drawn.logprobs[0] == 0.0F);
-    CHECK(rank.drawn.logprobs[2] == Approx(-std::log(8.0)));
+  for (const Result& rank : SampleAsRanks(logits.expand({3, -1}), params, {0, 0, 0}, 2)) {
+    CHECK(rank.sampled.tokens[0] == 1);
+    CHECK(rank.sampled.tokens[1] == 1);
+    CHECK(rank.sampled.logprobs[0] == 0.0F);
+    CHECK(rank.sampled.logprobs[2] == Approx(-std::log(8.0)));
   }
 }
 

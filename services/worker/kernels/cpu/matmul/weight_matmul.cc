@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "services/worker/kernels/cpu/matmul/panel_block.h"
-#include "services/worker/kernels/cpu/matmul/panel_turn.h"
+#include "services/worker/kernels/cpu/matmul/panel_transpose.h"
 
 namespace lathe::worker {
 namespace {
@@ -119,15 +119,15 @@ int64_t BytesPerNumber(MatmulArithmetic arithmetic) {
 }
 
 LATHE_SIMD_CLONES
-void TurnBf16(const WeightPanels& panels, int64_t column, int64_t begin, int64_t depth,
-              Words* turned) {
-  TurnPanel</*kIsBf16=*/true>(panels, column, begin, depth, turned);
+void TransposeBf16(const WeightPanels& panels, int64_t column, int64_t begin, int64_t depth,
+                   Words* transposed) {
+  TransposePanel</*kIsBf16=*/true>(panels, column, begin, depth, transposed);
 }
 
 LATHE_SIMD_CLONES
-void TurnFp32(const WeightPanels& panels, int64_t column, int64_t begin, int64_t depth,
-              Words* turned) {
-  TurnPanel</*kIsBf16=*/false>(panels, column, begin, depth, turned);
+void TransposeFp32(const WeightPanels& panels, int64_t column, int64_t begin, int64_t depth,
+                   Words* transposed) {
+  TransposePanel</*kIsBf16=*/false>(panels, column, begin, depth, transposed);
 }
 
 }  // namespace
@@ -174,17 +174,17 @@ void MatmulPlain(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int6
                    .multiply = ChooseMultiply(weight.is_bf16, arithmetic),
                    .x_bytes = BytesPerNumber(arithmetic),
                    .num_columns = weight.k};
-  const auto turn = weight.is_bf16 ? TurnBf16 : TurnFp32;
+  const auto transpose = weight.is_bf16 ? TransposeBf16 : TransposeFp32;
   const int64_t most = kPartUnits * weight.NumbersPerUnit();
-  alignas(64) Words turned[kPanelVectors * kPartUnits];
+  alignas(64) Words transposed[kPanelVectors * kPartUnits];
   for (int64_t first = 0; first < weight.n; first += most) {
     const int64_t numbers = std::min(most, weight.n - first);
     for (int64_t p = begin; p < end; ++p) {
-      turn(weight, p * kMatmulPanel, first, numbers, turned);
+      transpose(weight, p * kMatmulPanel, first, numbers, transposed);
       MultiplyPart(run, {.column = p * kMatmulPanel,
                          .first = first,
                          .numbers = numbers,
-                         .words = turned,
+                         .words = transposed,
                          .next = nullptr});
     }
   }

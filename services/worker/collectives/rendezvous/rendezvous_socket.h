@@ -1,0 +1,20 @@
+// Opens the socket at which rank 0 of a group waits for the other ranks.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/worker/collectives/rendezvous/local_address.h"
+
+namespace lathe::worker {
+
+// Listens on `address`, the value of `flag`: a numeric address of this machine or the name of an
+// interface. If it is empty, it listens on the address from which this machine reaches the engine
+// at `engine_address` ("unix:PATH" or "HOST:PORT"): loopback for a local engine. InvalidArgument:
+// not an address of this machine. FailedPrecondition: no route to the engine. Unavailable: the
+// engine's name cannot be resolved.
+absl::StatusOr<ListeningSocket> OpenRendezvousSocket(const std::string& address,
+                                                     const std::string& engine_address,
+                                                     const std::string& flag = "--rendezvous");
+
+}  // namespace lathe::worker
